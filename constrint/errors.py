@@ -1,0 +1,78 @@
+"""Every exception of the project.
+
+Each message names the thing, the rule, what was seen and the way out. The command line maps `UsageError` to
+exit code 2 and every other `ConstrintError` to exit code 1; none of them reaches a user as a traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from constrint.solve import Conflict
+
+
+class ConstrintError(Exception):
+    """Base class of every error that constrint raises on purpose."""
+
+
+class UsageError(ConstrintError, ValueError):
+    """Raised when the caller asked for something that is malformed or does not exist."""
+
+
+class UnknownNameError(UsageError):
+    """Raised when a GPU, kernel, parameter or dtype of that name does not exist; lists the nearest ones."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        known = sorted(known)
+        by_folded = {k.lower(): k for k in known}
+        near = [by_folded[n] for n in difflib.get_close_matches(name.lower(), list(by_folded), n=3, cutoff=0.5)]
+        self.kind, self.name, self.nearest = kind, name, tuple(near)
+        message = f"unknown {kind} {name!r}."
+        message += f" Nearest: {', '.join(near)}." if near else f" Known: {', '.join(known)}."
+        super().__init__(f"{message} {hint}".rstrip())
+
+
+class HardwareModelError(UsageError):
+    """Raised when a GPU's YAML file breaks the schema; names the file, the key and the rule."""
+
+
+class UnsupportedError(UsageError):
+    """Raised when the named GPU cannot do what was asked (a dtype without matrix instructions, for example)."""
+
+
+class ParseError(UsageError):
+    """Raised when text is not in the constraint language; carries the line, the column and a caret."""
+
+    def __init__(self, message: str, *, text: str = "", line: int = 1, column: int = 1, source: str = "") -> None:
+        self.line, self.column, self.source = line, column, source
+        where = f"{source or 'text'}:{line}:{column}: "
+        lines = text.splitlines()
+        shown = ""
+        if 1 <= line <= len(lines):
+            # A long line is cut around the column so that the caret stays in view.
+            start = max(0, column - 1 - 60)
+            shown = f"\n  {lines[line - 1][start : start + 100]}\n  {' ' * (column - 1 - start)}^"
+        super().__init__(f"{where}{message}{shown}")
+
+
+class IntegerOverflowError(ConstrintError):
+    """Raised when exact arithmetic would leave 64 bits where a 64-bit column was asked for."""
+
+
+class LimitReachedError(ConstrintError):
+    """Raised when a node, time or memory limit ended the search before the answer was known."""
+
+
+class InfeasibleError(ConstrintError):
+    """Raised when no assignment satisfies every constraint; `conflict` holds a minimal set that cannot hold together."""
+
+    def __init__(self, message: str, conflict: Conflict | None = None) -> None:
+        self.conflict = conflict
+        super().__init__(message)
+
+
+class NoDeviceError(ConstrintError):
+    """Raised when something needs a GPU on this machine and none was found."""

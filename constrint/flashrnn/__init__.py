@@ -1,0 +1,1 @@
+"""Fused recurrent layers (not there yet: the layers come with the recurrent kernels)."""

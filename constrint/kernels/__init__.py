@@ -1,0 +1,1 @@
+"""Kernels and their parameter spaces: each operation folder holds spec, reference, kernel and operator."""
