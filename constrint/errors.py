@@ -58,6 +58,10 @@ class ParseError(UsageError):
         super().__init__(f"{where}{message}{shown}")
 
 
+class UndefinedValueError(ConstrintError, ArithmeticError):
+    """Raised when an expression has no value there: a division by zero, an inexact `/`, a negative exponent."""
+
+
 class IntegerOverflowError(ConstrintError):
     """Raised when exact arithmetic would leave 64 bits where a 64-bit column was asked for."""
 

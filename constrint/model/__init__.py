@@ -1,0 +1,66 @@
+"""Integer problems as data: expressions, constraints with reasons, the text language. No solver."""
+
+from constrint.model.constraint import (
+    AllOf,
+    AnyOf,
+    Comparison,
+    Constraint,
+    Divides,
+    Implies,
+    IsIn,
+    Not,
+    all_of,
+    any_of,
+    divides,
+    implies,
+    is_in,
+    negate,
+)
+from constrint.model.domain import Domain
+from constrint.model.expr import (
+    Const,
+    Expr,
+    Operation,
+    Var,
+    absolute,
+    ceildiv,
+    const,
+    gcd,
+    lcm,
+    maximum,
+    minimum,
+)
+from constrint.model.problem import Objective, Problem
+from constrint.model.render import render
+
+__all__ = [
+    "AllOf",
+    "AnyOf",
+    "Comparison",
+    "Const",
+    "Constraint",
+    "Divides",
+    "Domain",
+    "Expr",
+    "Implies",
+    "IsIn",
+    "Not",
+    "Objective",
+    "Operation",
+    "Problem",
+    "Var",
+    "absolute",
+    "all_of",
+    "any_of",
+    "ceildiv",
+    "const",
+    "divides",
+    "gcd",
+    "implies",
+    "is_in",
+    "lcm",
+    "maximum",
+    "minimum",
+    "negate",
+    "render",
+]

@@ -1,0 +1,309 @@
+"""Row-by-row evaluation over numpy columns, exact by construction.
+
+Every intermediate carries bounds. An operation runs on int64 only where its bounds prove that nothing
+overflows, else on Python integers (object dtype), and returns to int64 when the bounds allow it again. Columns
+may have any shapes that broadcast together: so the solver evaluates a constraint on a grid without expanding it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from constrint.errors import IntegerOverflowError, UndefinedValueError, UnknownNameError, UsageError
+from constrint.model import constraint as c
+from constrint.model import intmath
+from constrint.model.expr import Const, Expr, Operation, Var
+from constrint.model.intervals import BINARY_BOUNDS, UNARY_BOUNDS, Interval
+
+BoolArray = NDArray[np.bool_]
+Mask = BoolArray | None
+Verdict = BoolArray | bool
+MAX, MIN = intmath.INT64_MAX, intmath.INT64_MIN
+
+
+class Column(NamedTuple):
+    """Values of an expression with proven bounds; a mask of the rows that have a value where some have none."""
+
+    values: Any
+    bounds: Interval
+    defined: Mask = None
+
+
+def column_of(values: ArrayLike, what: str = "a column") -> Column:
+    """Takes an integer array (or a single integer) in, with its bounds."""
+    array = np.asarray(values)
+    if array.dtype.kind == "O":
+        numbers = [intmath.as_int(v, what) for v in array.ravel().tolist()]
+        bounds = (min(numbers), max(numbers)) if numbers else (0, 0)
+        fits = bounds[0] >= MIN and bounds[1] <= MAX
+        flat = np.array(numbers, dtype=np.int64 if fits else object)
+        return Column(flat.reshape(array.shape), bounds)
+    if array.size == 0:
+        return Column(array.astype(np.int64), (0, 0))
+    if array.dtype.kind not in "iu":
+        raise UsageError(f"{what} must hold integers, got dtype {array.dtype}.")
+    bounds = (int(array.min()), int(array.max()))
+    return Column(array.astype(np.int64 if bounds[1] <= MAX else object, copy=False), bounds)
+
+
+def _joined(a: Mask, b: Mask) -> Mask:
+    if a is None or b is None:
+        return b if a is None else a
+    return a & b
+
+
+def _as_object(values: Any) -> Any:
+    return values.astype(object) if isinstance(values, np.ndarray) else values
+
+
+def _elementwise(function: Callable[..., int], arity: int) -> Callable[..., Any]:
+    lifted: Callable[..., Any] = np.frompyfunc(function, arity, 1)
+    return lifted
+
+
+_NATIVE: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "add": np.add,
+    "mul": np.multiply,
+    "floordiv": np.floor_divide,
+    "ceildiv": lambda a, b: -(np.negative(a) // b),
+    "div": np.floor_divide,
+    "mod": np.remainder,
+    "pow": np.power,
+    "min": np.minimum,
+    "max": np.maximum,
+    "gcd": np.gcd,
+    "lcm": np.lcm,
+}
+_EXACT: Final[dict[str, Callable[..., Any]]] = {
+    "add": _elementwise(lambda a, b: a + b, 2),
+    "mul": _elementwise(intmath.multiply, 2),
+    "floordiv": _elementwise(lambda a, b: a // b, 2),
+    "ceildiv": _elementwise(lambda a, b: -(-a // b), 2),
+    "div": _elementwise(lambda a, b: a // b, 2),
+    "mod": _elementwise(lambda a, b: a % b, 2),
+    "pow": _elementwise(intmath.power, 2),
+    "min": _elementwise(min, 2),
+    "max": _elementwise(max, 2),
+    "gcd": _elementwise(math.gcd, 2),
+    "lcm": _elementwise(math.lcm, 2),
+    "neg": _elementwise(lambda a: -a, 1),
+    "abs": _elementwise(abs, 1),
+}
+_DIVIDING: Final = frozenset(("floordiv", "ceildiv", "div", "mod"))
+
+
+def _fits(*intervals: Interval) -> bool:
+    # MIN itself is left out so that negation and absolute value stay inside as well.
+    return all(low > MIN and high <= MAX for low, high in intervals)
+
+
+def _back_to_int64(values: Any, bounds: Interval) -> Any:
+    if not _fits(bounds):
+        return values
+    return values.astype(np.int64) if isinstance(values, np.ndarray) else int(values)
+
+
+def _guard(op: str, a: Column, b: Column) -> tuple[Column, Column, Mask]:
+    """Replaces operands for which `op` is undefined by harmless ones; the mask marks the others."""
+    defined = _joined(a.defined, b.defined)
+    low, high = b.bounds
+    if op in _DIVIDING and low <= 0 <= high:
+        divisor = np.asarray(b.values)
+        nonzero = divisor != 0
+        safe = np.where(nonzero, divisor, 1)
+        b = Column(safe, (min(low, 1), max(high, 1)))
+        defined = _joined(defined, nonzero)
+    elif op == "pow" and low < 0:
+        exponent = np.asarray(b.values)
+        usable = exponent >= 0
+        b = Column(np.where(usable, exponent, 0), (0, max(high, 0)))
+        defined = _joined(defined, usable)
+    if op == "pow" and defined is not None:
+        # Undefined operands hold placeholders; 0 keeps their powers small.
+        a = Column(np.where(defined, a.values, 0), (min(a.bounds[0], 0), max(a.bounds[1], 0)))
+        b = Column(np.where(defined, b.values, 0), (min(b.bounds[0], 0), max(b.bounds[1], 0)))
+    return a, b, defined
+
+
+def binary(op: str, a: Column, b: Column) -> Column:
+    """Applies a two-operand operation exactly."""
+    a, b, defined = _guard(op, a, b)
+    bounds = BINARY_BOUNDS[op](a.bounds, b.bounds)
+    if bounds is not None and _fits(a.bounds, b.bounds, bounds):
+        values = _NATIVE[op](a.values, b.values)
+    else:
+        values = _EXACT[op](_as_object(a.values), _as_object(b.values))
+        if bounds is None:
+            flat = np.asarray(values, dtype=object).ravel()
+            bounds = (min(flat), max(flat)) if flat.size else (0, 0)
+        values = _back_to_int64(values, bounds)
+    if op == "div":
+        exact = binary("mod", a, b).values == 0
+        defined = _joined(defined, np.asarray(exact, dtype=bool))
+    return Column(values, bounds, defined)
+
+
+def _unary(op: str, a: Column) -> Column:
+    bounds = UNARY_BOUNDS[op](a.bounds)
+    if _fits(a.bounds, bounds):
+        return Column(np.negative(a.values) if op == "neg" else np.absolute(a.values), bounds, a.defined)
+    return Column(_back_to_int64(_EXACT[op](_as_object(a.values)), bounds), bounds, a.defined)
+
+
+def evaluate(expr: Expr, columns: Mapping[str, Column]) -> Column:
+    """Evaluates an expression on columns that broadcast together."""
+    if isinstance(expr, Var):
+        return columns[expr.name]
+    if isinstance(expr, Const):
+        return Column(expr.number, (expr.number, expr.number))
+    assert isinstance(expr, Operation)
+    args = [evaluate(a, columns) for a in expr.args]
+    if expr.op in UNARY_BOUNDS:
+        return _unary(expr.op, args[0])
+    if expr.op == "mul" and len(args) > 2:
+        # Small operands first: a grid is only spanned where its axes meet.
+        args.sort(key=lambda column: np.size(column.values))
+    result = args[0]
+    for arg in args[1:]:
+        result = binary(expr.op, result, arg)
+    if len(args) == 1 and expr.op in ("gcd", "lcm"):
+        result = _unary("abs", result)
+    return result
+
+
+def _decided(op: str, a: Interval, b: Interval) -> bool | None:
+    """Truth of a comparison where the bounds alone decide it."""
+    if op in (">=", ">"):
+        a, b, op = b, a, "<=" if op == ">=" else "<"
+    if op == "<=":
+        return True if a[1] <= b[0] else False if a[0] > b[1] else None
+    if op == "<":
+        return True if a[1] < b[0] else False if a[0] >= b[1] else None
+    if a[1] < b[0] or b[1] < a[0]:
+        return op == "!="
+    return (op == "==") if a[0] == a[1] == b[0] == b[1] else None
+
+
+def _masked(verdict: Any, defined: Mask) -> Verdict:
+    if defined is None:
+        return verdict if isinstance(verdict, bool) else np.asarray(verdict, dtype=bool)
+    return np.asarray(verdict, dtype=bool) & defined
+
+
+def _comparison(constraint: c.Comparison, columns: Mapping[str, Column]) -> Verdict:
+    left, right = evaluate(constraint.left, columns), evaluate(constraint.right, columns)
+    decided = _decided(constraint.op, left.bounds, right.bounds)
+    if decided is None:
+        a, b = left.values, right.values
+        if not _fits(left.bounds, right.bounds):
+            a, b = _as_object(a), _as_object(b)
+        verdict = c.OPERATORS[constraint.op](a, b)
+    else:
+        verdict = decided
+    return _masked(verdict, _joined(left.defined, right.defined))
+
+
+def _member(column: Column, domain: Any) -> Verdict:
+    values = column.values
+    if domain.listed is not None:
+        array = np.asarray(values)
+        fits = _fits(column.bounds, (domain.lower, domain.upper)) and array.dtype != object
+        if fits:
+            verdict: Any = np.isin(array, np.array(domain.listed, dtype=np.int64))
+        else:
+            allowed = frozenset(domain.listed)
+            verdict = _elementwise(lambda v: int(v) in allowed, 1)(array)
+    else:
+        low, high = Column(domain.lower, (domain.lower,) * 2), Column(domain.upper, (domain.upper,) * 2)
+        fits = _fits(column.bounds, low.bounds, high.bounds)
+        array = np.asarray(values) if fits else np.asarray(values).astype(object)
+        verdict = (array >= domain.lower) & (array <= domain.upper)
+        if domain.step != 1:
+            offset = binary("add", Column(array, column.bounds), Column(-domain.lower, (-domain.lower,) * 2))
+            rest = binary("mod", offset, Column(domain.step, (domain.step,) * 2))
+            verdict = verdict & (rest.values == 0)
+    return _masked(verdict, column.defined)
+
+
+def test(constraint: c.Constraint, columns: Mapping[str, Column]) -> Verdict:
+    """Decides a constraint on columns that broadcast together; one bool where all rows agree."""
+    if isinstance(constraint, c.Comparison):
+        return _comparison(constraint, columns)
+    if isinstance(constraint, c.Divides):
+        number, divisor = evaluate(constraint.number, columns), evaluate(constraint.divisor, columns)
+        rest = binary("mod", number, divisor)
+        return _masked(rest.values == 0, rest.defined)
+    if isinstance(constraint, c.IsIn):
+        return _member(evaluate(constraint.expr, columns), constraint.domain)
+    if isinstance(constraint, (c.AllOf, c.AnyOf)):
+        return _many([test(p, columns) for p in constraint.parts], isinstance(constraint, c.AllOf))
+    if isinstance(constraint, c.Not):
+        return _inverted(test(constraint.part, columns))
+    assert isinstance(constraint, c.Implies)
+    condition = _inverted(test(constraint.condition, columns))
+    return _many([condition, test(constraint.consequence, columns)], every=False)
+
+
+def _inverted(verdict: Verdict) -> Verdict:
+    return not verdict if isinstance(verdict, bool) else ~verdict
+
+
+def _many(verdicts: list[Verdict], every: bool) -> Verdict:
+    result: Verdict = every
+    for verdict in verdicts:
+        if isinstance(verdict, bool):
+            if verdict != every:
+                return verdict
+        elif isinstance(result, bool):
+            result = verdict
+        else:
+            result = (result & verdict) if every else (result | verdict)
+    return result
+
+
+def _taken(
+    columns: Mapping[str, ArrayLike], names: frozenset[str]
+) -> tuple[dict[str, Column], tuple[int, ...]]:
+    for name in sorted(names):
+        if name not in columns:
+            raise UnknownNameError("column", name, columns, "Pass one integer array for each variable.")
+    taken = {name: column_of(columns[name], f"column {name!r}") for name in names}
+    shapes = [np.shape(v) for v in columns.values()]
+    try:
+        return taken, np.broadcast_shapes(*shapes)
+    except ValueError:
+        listed = ", ".join(f"{n} {np.shape(v)}" for n, v in columns.items())
+        raise UsageError(f"the columns must have one length, got {listed}.") from None
+
+
+def expression_column(expr: Expr, columns: Mapping[str, ArrayLike]) -> NDArray[np.int64]:
+    """Implements `Expr.columns`."""
+    taken, shape = _taken(columns, expr.variables)
+    if 0 in shape:
+        return np.zeros(shape, dtype=np.int64)
+    result = evaluate(expr, taken)
+    if result.defined is not None and not np.all(result.defined):
+        bad = np.argwhere(~np.broadcast_to(result.defined, shape))[0].tolist()
+        raise UndefinedValueError(
+            f"{expr} has no value in row {bad}; guard the rows or evaluate a constraint instead."
+        )
+    try:
+        values = np.asarray(result.values, dtype=np.int64)
+    except OverflowError:
+        raise IntegerOverflowError(
+            f"{expr} leaves 64 bits in some row; evaluate it with .value({{...}})."
+        ) from None
+    return np.array(np.broadcast_to(values, shape))
+
+
+def constraint_column(constraint: c.Constraint, columns: Mapping[str, ArrayLike]) -> BoolArray:
+    """Implements `Constraint.holds_columns`."""
+    taken, shape = _taken(columns, constraint.variables)
+    if 0 in shape:
+        return np.zeros(shape, dtype=bool)
+    return np.array(np.broadcast_to(np.asarray(test(constraint, taken), dtype=bool), shape))

@@ -1,0 +1,309 @@
+"""Constraints: statements about integer expressions that hold or do not, each with the reason why it stands.
+
+Undefined values are relational: a comparison, `divides` or `in` with an undefined expression in it is false, and
+what stands above it (`not`, `or`, `->`) treats it as any false statement: `not (1 // x == 0)` holds for x = 0.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from constrint.errors import UndefinedValueError, UsageError
+from constrint.model.domain import Domain
+from constrint.model.expr import Expr, as_expr, check_shape
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<=": operator.le,
+    "<": operator.lt,
+    ">=": operator.ge,
+    ">": operator.gt,
+}
+C = TypeVar("C", bound="Constraint")
+
+
+class Constraint:
+    """A statement that holds or does not hold for an assignment.
+
+    Attributes:
+        because: Why the rule stands; "" when nobody said.
+        name: Short id of the rule; "" when it has none.
+    """
+
+    __slots__ = ("_key", "_variables", "because", "depth", "name", "size")
+    because: str
+    name: str
+    depth: int
+    size: int
+
+    def _setup(self, parts: tuple[Expr | Constraint, ...]) -> None:
+        self.because, self.name = "", ""
+        self._variables: frozenset[str] | None = None
+        self._key: tuple[Any, ...] | None = None
+        self.depth = 1 + max((p.depth for p in parts), default=0)
+        self.size = 1 + sum(p.size for p in parts)
+        check_shape(self.depth, self.size)
+
+    def operands(self) -> tuple[Expr | Constraint, ...]:
+        """The expressions or constraints directly below."""
+        raise NotImplementedError
+
+    def key(self) -> tuple[Any, ...]:
+        """Structure as nested tuples, without the reason and the name."""
+        if self._key is None:
+            self._key = (type(self).__name__, *(p.key() for p in self.operands()))
+        return self._key
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """Names of the variables the constraint speaks about."""
+        if self._variables is None:
+            self._variables = frozenset().union(*(p.variables for p in self.operands()))
+        return self._variables
+
+    def holds(self, assignment: Mapping[str, int]) -> bool:
+        """Decides exactly, with Python integers, whether the constraint holds."""
+        raise NotImplementedError
+
+    def holds_columns(self, columns: Mapping[str, ArrayLike]) -> NDArray[np.bool_]:
+        """Decides for every row of integer columns; exact."""
+        from constrint.model.columns import constraint_column
+
+        return constraint_column(self, columns)
+
+    def labelled(self: C, because: str = "", name: str = "") -> C:
+        """Returns the same constraint with a reason and a name."""
+        twin = copy.copy(self)
+        twin.because, twin.name = because, name
+        return twin
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"the constraint {self} has no truth value by itself; use all_of, any_of, negate or implies instead "
+            "of and, or, not, chained comparisons; use .holds({...}) to test an assignment"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Constraint):
+            return NotImplemented
+        return (self.because, self.name) == (other.because, other.name) and self.key() == other.key()
+
+    def __hash__(self) -> int:
+        return hash(self.key())
+
+    def __str__(self) -> str:
+        from constrint.model.render import render_constraint
+
+        return render_constraint(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
+
+
+class Comparison(Constraint):
+    """left op right, with op one of == != <= < >= >."""
+
+    __slots__ = ("left", "op", "right")
+
+    def __init__(self, left: Expr, op: str, right: Expr) -> None:
+        self.left, self.op, self.right = left, op, right
+        self._setup((left, right))
+
+    def operands(self) -> tuple[Expr | Constraint, ...]:
+        """Left and right."""
+        return (self.left, self.right)
+
+    def key(self) -> tuple[Any, ...]:
+        """Structure, with the operator."""
+        if self._key is None:
+            self._key = (self.op, self.left.key(), self.right.key())
+        return self._key
+
+    def holds(self, assignment: Mapping[str, int]) -> bool:
+        """Compares the two values; false where one is undefined."""
+        try:
+            return bool(OPERATORS[self.op](self.left.value(assignment), self.right.value(assignment)))
+        except UndefinedValueError:
+            return False
+
+
+class Divides(Constraint):
+    """divisor divides number; false for a divisor of 0."""
+
+    __slots__ = ("divisor", "number")
+
+    def __init__(self, divisor: Expr, number: Expr) -> None:
+        self.divisor, self.number = divisor, number
+        self._setup((divisor, number))
+
+    def operands(self) -> tuple[Expr | Constraint, ...]:
+        """Divisor and number."""
+        return (self.divisor, self.number)
+
+    def holds(self, assignment: Mapping[str, int]) -> bool:
+        """Tests that nothing remains."""
+        try:
+            number, divisor = self.number.value(assignment), self.divisor.value(assignment)
+        except UndefinedValueError:
+            return False
+        return divisor != 0 and number % divisor == 0
+
+
+class IsIn(Constraint):
+    """expr in domain."""
+
+    __slots__ = ("domain", "expr")
+
+    def __init__(self, expr: Expr, domain: Domain) -> None:
+        self.expr, self.domain = expr, domain
+        self._setup((expr,))
+
+    def operands(self) -> tuple[Expr | Constraint, ...]:
+        """The expression."""
+        return (self.expr,)
+
+    def key(self) -> tuple[Any, ...]:
+        """Structure, with the domain."""
+        if self._key is None:
+            d = self.domain
+            self._key = ("in", self.expr.key(), d.lower, d.upper, d.step, d.listed)
+        return self._key
+
+    def holds(self, assignment: Mapping[str, int]) -> bool:
+        """Looks the value up in the set."""
+        try:
+            return self.expr.value(assignment) in self.domain
+        except UndefinedValueError:
+            return False
+
+
+class _Many(Constraint):
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: tuple[Constraint, ...]) -> None:
+        self.parts = parts
+        self._setup(parts)
+
+    def operands(self) -> tuple[Expr | Constraint, ...]:
+        """The parts."""
+        return self.parts
+
+
+class AllOf(_Many):
+    """Every part holds; without parts it is true."""
+
+    __slots__ = ()
+
+    def holds(self, assignment: Mapping[str, int]) -> bool:
+        """Conjunction."""
+        verdicts = [p.holds(assignment) for p in self.parts]
+        return all(verdicts)
+
+
+class AnyOf(_Many):
+    """At least one part holds; without parts it is false."""
+
+    __slots__ = ()
+
+    def holds(self, assignment: Mapping[str, int]) -> bool:
+        """Disjunction."""
+        verdicts = [p.holds(assignment) for p in self.parts]
+        return any(verdicts)
+
+
+class Not(Constraint):
+    """The part does not hold."""
+
+    __slots__ = ("part",)
+
+    def __init__(self, part: Constraint) -> None:
+        self.part = part
+        self._setup((part,))
+
+    def operands(self) -> tuple[Expr | Constraint, ...]:
+        """The part."""
+        return (self.part,)
+
+    def holds(self, assignment: Mapping[str, int]) -> bool:
+        """Negation."""
+        return not self.part.holds(assignment)
+
+
+class Implies(Constraint):
+    """Where the condition holds, the consequence holds."""
+
+    __slots__ = ("condition", "consequence")
+
+    def __init__(self, condition: Constraint, consequence: Constraint) -> None:
+        self.condition, self.consequence = condition, consequence
+        self._setup((condition, consequence))
+
+    def operands(self) -> tuple[Expr | Constraint, ...]:
+        """Condition and consequence."""
+        return (self.condition, self.consequence)
+
+    def holds(self, assignment: Mapping[str, int]) -> bool:
+        """Implication."""
+        condition, consequence = self.condition.holds(assignment), self.consequence.holds(assignment)
+        return consequence or not condition
+
+
+def _checked(parts: Iterable[object], where: str) -> tuple[Constraint, ...]:
+    checked = tuple(parts)
+    for part in checked:
+        if not isinstance(part, Constraint):
+            raise UsageError(
+                f"{where} takes constraints such as x <= 4, got {part!r} ({type(part).__name__})."
+            )
+    return checked  # type: ignore[return-value]
+
+
+def _joined(kind: type[_Many], parts: tuple[Constraint, ...]) -> Constraint:
+    flat: list[Constraint] = []
+    for part in parts:
+        flat.extend(part.parts if type(part) is kind else (part,))
+    return flat[0] if len(flat) == 1 else kind(tuple(flat))
+
+
+def all_of(*parts: Constraint) -> Constraint:
+    """Every one of them holds."""
+    return _joined(AllOf, _checked(parts, "all_of"))
+
+
+def any_of(*parts: Constraint) -> Constraint:
+    """At least one of them holds."""
+    return _joined(AnyOf, _checked(parts, "any_of"))
+
+
+def negate(part: Constraint) -> Constraint:
+    """It does not hold."""
+    (checked,) = _checked((part,), "negate")
+    return checked.part if isinstance(checked, Not) else Not(checked)
+
+
+def implies(condition: Constraint, consequence: Constraint) -> Constraint:
+    """Where `condition` holds, `consequence` holds too."""
+    return Implies(*_checked((condition, consequence), "implies"))
+
+
+def divides(divisor: object, number: object) -> Constraint:
+    """`divisor` divides `number` without remainder; false for a divisor of 0."""
+    return Divides(as_expr(divisor), as_expr(number))
+
+
+def is_in(expr: object, values: Iterable[int] | Domain) -> Constraint:
+    """`expr` is one of `values` (integers, a range or a `Domain`)."""
+    if isinstance(values, Domain):
+        return IsIn(as_expr(expr), Domain(values.lower, values.upper, values.step, values.listed))
+    listed = values if isinstance(values, range) else tuple(values)
+    if not listed:
+        return AnyOf(())
+    return IsIn(as_expr(expr), Domain.from_values(listed))

@@ -1,0 +1,354 @@
+"""Integer expressions: variables, numbers and exact operations, built with Python's operators.
+
+An expression is a tree that is stored, evaluated and rendered; it never computes with floats. Sums and products
+are n-ary and flat. Comparisons build constraints, so `bool(x == 1)` is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+from weakref import WeakValueDictionary
+
+from constrint.errors import UnknownNameError, UsageError
+from constrint.model import intmath
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from constrint.model.constraint import Comparison
+
+MAX_DEPTH: Final = 150
+MAX_NODES: Final = 100_000
+NAME_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+RESERVED: Final = frozenset(
+    ("and", "or", "not", "in", "divides", "step", "because", "var", "const", "problem", "true", "false")
+    + ("maximise", "minimise", "maximize", "minimize")
+)
+
+
+def check_shape(depth: int, size: int) -> None:
+    """Refuses a tree that is too deep or too large to handle within bounds."""
+    if depth > MAX_DEPTH:
+        raise UsageError(
+            f"an expression is nested {depth} levels deep; the limit is {MAX_DEPTH}. Split it up."
+        )
+    if size > MAX_NODES:
+        raise UsageError(f"an expression has {size} parts; the limit is {MAX_NODES}. Split it up.")
+
+
+def check_name(name: object, what: str) -> str:
+    """Returns `name` if it may name a variable or a constant in the text language."""
+    if not isinstance(name, str) or not NAME_PATTERN.match(name):
+        raise UsageError(f"{what} must be letters, digits and _ (not starting with a digit), got {name!r}.")
+    if name in RESERVED:
+        raise UsageError(f"{what} {name!r} is a word of the constraint language; choose another one.")
+    return name
+
+
+class Expr:
+    """An integer expression; `+ - * // % **` build larger ones, comparisons build constraints."""
+
+    __slots__ = ("__weakref__", "_variables", "depth", "size")
+    # numpy integers on the left must leave the operator to us.
+    __array_ufunc__ = None
+
+    depth: int
+    size: int
+    _variables: frozenset[str] | None
+
+    @property
+    def args(self) -> tuple[Expr, ...]:
+        """The operands; empty for a variable or a number."""
+        return ()
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """Names of the variables that occur in the expression."""
+        if self._variables is None:
+            self._variables = frozenset().union(*(a.variables for a in self.args))
+        return self._variables
+
+    def key(self) -> tuple[Any, ...]:
+        """Structure as nested tuples: two expressions are the same text exactly if their keys are equal."""
+        raise NotImplementedError
+
+    def same(self, other: Expr) -> bool:
+        """Says whether both are the same expression (`==` builds a constraint instead)."""
+        return self.key() == other.key()
+
+    def value(self, assignment: Mapping[str, int]) -> int:
+        """Evaluates exactly.
+
+        Args:
+            assignment: An integer for each variable of the expression.
+
+        Raises:
+            UndefinedValueError: On a division by zero, an inexact `/` or a negative exponent.
+        """
+        raise NotImplementedError
+
+    def columns(self, columns: Mapping[str, ArrayLike]) -> NDArray[np.int64]:
+        """Evaluates row by row over integer columns; exact or an error, never a wrapped number.
+
+        Raises:
+            IntegerOverflowError: When a row's value leaves 64 bits.
+            UndefinedValueError: When a row has no value.
+        """
+        from constrint.model.columns import expression_column
+
+        return expression_column(self, columns)
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"the expression {self} has no truth value; compare it (x == 1) and combine comparisons with "
+            "all_of, any_of, negate, implies"
+        )
+
+    def __str__(self) -> str:
+        from constrint.model.render import render_expr
+
+        return render_expr(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
+
+    def __hash__(self) -> int:
+        return hash(self.key())
+
+    def __add__(self, other: object) -> Expr:
+        return add(self, as_expr(other))
+
+    def __radd__(self, other: object) -> Expr:
+        return add(as_expr(other), self)
+
+    def __sub__(self, other: object) -> Expr:
+        return add(self, neg(as_expr(other)))
+
+    def __rsub__(self, other: object) -> Expr:
+        return add(as_expr(other), neg(self))
+
+    def __mul__(self, other: object) -> Expr:
+        return mul(self, as_expr(other))
+
+    def __rmul__(self, other: object) -> Expr:
+        return mul(as_expr(other), self)
+
+    def __floordiv__(self, other: object) -> Expr:
+        return Operation("floordiv", (self, as_expr(other)))
+
+    def __rfloordiv__(self, other: object) -> Expr:
+        return Operation("floordiv", (as_expr(other), self))
+
+    def __truediv__(self, other: object) -> Expr:
+        return Operation("div", (self, as_expr(other)))
+
+    def __rtruediv__(self, other: object) -> Expr:
+        return Operation("div", (as_expr(other), self))
+
+    def __mod__(self, other: object) -> Expr:
+        return Operation("mod", (self, as_expr(other)))
+
+    def __rmod__(self, other: object) -> Expr:
+        return Operation("mod", (as_expr(other), self))
+
+    def __pow__(self, other: object) -> Expr:
+        return Operation("pow", (self, as_expr(other)))
+
+    def __rpow__(self, other: object) -> Expr:
+        return Operation("pow", (as_expr(other), self))
+
+    def __neg__(self) -> Expr:
+        return neg(self)
+
+    def __abs__(self) -> Expr:
+        return absolute(self)
+
+    def __eq__(self, other: object) -> Comparison:  # type: ignore[override]
+        return _compare(self, "==", other)
+
+    def __ne__(self, other: object) -> Comparison:  # type: ignore[override]
+        return _compare(self, "!=", other)
+
+    def __le__(self, other: object) -> Comparison:
+        return _compare(self, "<=", other)
+
+    def __lt__(self, other: object) -> Comparison:
+        return _compare(self, "<", other)
+
+    def __ge__(self, other: object) -> Comparison:
+        return _compare(self, ">=", other)
+
+    def __gt__(self, other: object) -> Comparison:
+        return _compare(self, ">", other)
+
+
+class Var(Expr):
+    """A variable, known by its name alone: `Var("x") is Var("x")`, so it works as a dictionary key."""
+
+    __slots__ = ("name",)
+    name: str
+    _known: ClassVar[WeakValueDictionary[str, Var]] = WeakValueDictionary()
+
+    def __new__(cls, name: str) -> Var:
+        """Returns the one variable of that name."""
+        found = cls._known.get(name) if isinstance(name, str) else None
+        if found is not None:
+            return found
+        check_name(name, "a variable's name")
+        self = super().__new__(cls)
+        self.name, self.depth, self.size, self._variables = name, 1, 1, frozenset((name,))
+        return cls._known.setdefault(name, self)
+
+    def __reduce__(self) -> tuple[type[Var], tuple[str]]:
+        return Var, (self.name,)
+
+    def key(self) -> tuple[Any, ...]:
+        """Returns ("var", name)."""
+        return ("var", self.name)
+
+    def value(self, assignment: Mapping[str, int]) -> int:
+        """Looks the variable up."""
+        try:
+            return intmath.as_int(assignment[self.name], f"the value of {self.name!r}")
+        except KeyError:
+            raise UnknownNameError(
+                "variable", self.name, assignment, "The assignment gives it no value."
+            ) from None
+
+    def __hash__(self) -> int:
+        return hash(("var", self.name))
+
+
+class Const(Expr):
+    """A number, with a name where the text gives it one (`const smem_bytes = 101376`)."""
+
+    __slots__ = ("name", "number")
+
+    def __init__(self, number: object, name: str = "") -> None:
+        self.number = intmath.as_int(number, "a constant")
+        intmath.check_bits(self.number.bit_length(), "a constant")
+        self.name = check_name(name, "a constant's name") if name else ""
+        self.depth, self.size, self._variables = 1, 1, frozenset()
+
+    def key(self) -> tuple[Any, ...]:
+        """Returns ("const", number, name)."""
+        return ("const", self.number, self.name)
+
+    def value(self, assignment: Mapping[str, int]) -> int:
+        """Returns the number."""
+        return self.number
+
+
+class Operation(Expr):
+    """An operation on expressions; `op` is a key of `intmath.FUNCTIONS`."""
+
+    __slots__ = ("_args", "op")
+
+    def __init__(self, op: str, args: tuple[Expr, ...]) -> None:
+        self.op, self._args, self._variables = op, args, None
+        self.depth = 1 + max(a.depth for a in args)
+        self.size = 1 + sum(a.size for a in args)
+        check_shape(self.depth, self.size)
+
+    @property
+    def args(self) -> tuple[Expr, ...]:
+        """The operands in order."""
+        return self._args
+
+    def key(self) -> tuple[Any, ...]:
+        """Returns (op, key of each operand...)."""
+        return (self.op, *(a.key() for a in self._args))
+
+    def value(self, assignment: Mapping[str, int]) -> int:
+        """Applies the operation to the operands' values."""
+        return intmath.apply(self.op, tuple(a.value(assignment) for a in self._args))
+
+
+def as_expr(value: object) -> Expr:
+    """Returns an expression: the value itself, or an integer as a `Const`."""
+    if isinstance(value, Expr):
+        return value
+    from constrint.model.constraint import Constraint
+
+    if isinstance(value, Constraint):
+        raise UsageError(
+            f"an integer was expected, got the constraint {value}. Constraints are not numbers here."
+        )
+    return Const(intmath.as_int(value, "an operand"))
+
+
+def _compare(left: Expr, op: str, right: object) -> Comparison:
+    from constrint.model.constraint import Comparison
+
+    return Comparison(left, op, as_expr(right))
+
+
+def _flat(op: str, parts: tuple[Expr, ...]) -> Expr:
+    flat: list[Expr] = []
+    for part in parts:
+        flat.extend(part.args if isinstance(part, Operation) and part.op == op else (part,))
+        check_shape(1, len(flat))
+    return Operation(op, tuple(flat)) if len(flat) > 1 else flat[0]
+
+
+def add(*terms: Expr) -> Expr:
+    """Adds; a sum of sums is one flat sum."""
+    return _flat("add", terms)
+
+
+def mul(*factors: Expr) -> Expr:
+    """Multiplies; a product of products is one flat product."""
+    return _flat("mul", factors)
+
+
+def neg(expr: Expr) -> Expr:
+    """Negates; an unnamed number becomes the negative number."""
+    if isinstance(expr, Const) and not expr.name:
+        return Const(-expr.number)
+    if isinstance(expr, Operation) and expr.op == "neg":
+        return expr.args[0]
+    return Operation("neg", (expr,))
+
+
+def const(value: object, name: str = "") -> Const:
+    """Makes a number that keeps its name in messages: `const(101376, "smem_bytes")`."""
+    return Const(value, name)
+
+
+def ceildiv(a: object, b: object) -> Expr:
+    """Quotient a / b rounded up; no value where b is 0."""
+    return Operation("ceildiv", (as_expr(a), as_expr(b)))
+
+
+def _nary(op: str, args: tuple[object, ...]) -> Expr:
+    if not args:
+        raise UsageError(f"{op} needs at least one argument.")
+    return Operation(op, tuple(as_expr(a) for a in args))
+
+
+def minimum(*args: object) -> Expr:
+    """Smallest of its arguments."""
+    return _nary("min", args)
+
+
+def maximum(*args: object) -> Expr:
+    """Largest of its arguments."""
+    return _nary("max", args)
+
+
+def gcd(*args: object) -> Expr:
+    """Greatest common divisor, never negative; gcd(0, 0) is 0."""
+    return _nary("gcd", args)
+
+
+def lcm(*args: object) -> Expr:
+    """Least common multiple, never negative; 0 if an argument is 0."""
+    return _nary("lcm", args)
+
+
+def absolute(arg: object) -> Expr:
+    """Absolute value."""
+    return Operation("abs", (as_expr(arg),))

@@ -1,0 +1,128 @@
+"""Exact arithmetic on Python integers: what every operation of the expression language means.
+
+An operation that has no value (division by zero, an inexact `/`, a negative exponent) raises
+`UndefinedValueError`; a number longer than `MAX_BITS` bits raises `LimitReachedError`. Nothing here knows numpy.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, Final
+
+from constrint.errors import LimitReachedError, UndefinedValueError, UsageError
+
+MAX_BITS: Final = 65_536
+INT64_MIN: Final = -(2**63)
+INT64_MAX: Final = 2**63 - 1
+
+
+def as_int(value: Any, what: str) -> int:
+    """Returns `value` as a Python int; refuses bools, floats and everything else that is no integer."""
+    if type(value) is int:
+        return value
+    kind = type(value).__name__
+    if isinstance(value, bool) or kind in ("bool_", "bool"):
+        raise UsageError(f"{what} must be an integer, got {value!r} ({kind}). Write 0 or 1.")
+    try:
+        return operator.index(value)
+    except TypeError:
+        hint = "" if not isinstance(value, float) else " Use an int, or // for a rounded quotient."
+        raise UsageError(f"{what} must be an integer, got {value!r} ({kind}).{hint}") from None
+
+
+def check_bits(bits: int, what: str) -> None:
+    """Refuses a number that would be longer than `MAX_BITS` bits."""
+    if bits > MAX_BITS:
+        raise LimitReachedError(
+            f"{what} would need about {bits} bits; the limit is {MAX_BITS}. Bound the numbers or the exponent."
+        )
+
+
+def floor_div(a: int, b: int) -> int:
+    """Rounds a / b down."""
+    if b == 0:
+        raise UndefinedValueError(f"{a} // 0 has no value")
+    return a // b
+
+
+def ceil_div(a: int, b: int) -> int:
+    """Rounds a / b up."""
+    if b == 0:
+        raise UndefinedValueError(f"ceildiv({a}, 0) has no value")
+    return -(-a // b)
+
+
+def exact_div(a: int, b: int) -> int:
+    """Divides where nothing remains; has no value elsewhere."""
+    if b == 0 or a % b:
+        raise UndefinedValueError(f"{a} / {b} is not an integer")
+    return a // b
+
+
+def modulo(a: int, b: int) -> int:
+    """Remainder with the sign of the divisor, as in Python."""
+    if b == 0:
+        raise UndefinedValueError(f"{a} % 0 has no value")
+    return a % b
+
+
+def power(base: int, exponent: int) -> int:
+    """Raises to a non-negative power; 0 ^ 0 is 1."""
+    if exponent < 0:
+        raise UndefinedValueError(f"{base} ^ {exponent} has no value (negative exponent)")
+    if abs(base) > 1:
+        check_bits((abs(base).bit_length() - 1) * exponent, f"the power {base} ^ {exponent}")
+    return int(base**exponent)
+
+
+def multiply(a: int, b: int) -> int:
+    """Multiplies within the bit limit."""
+    bits = a.bit_length() + b.bit_length()
+    if bits > MAX_BITS:
+        check_bits(bits - 1, "a product")
+    return a * b
+
+
+def apply(op: str, args: tuple[int, ...]) -> int:
+    """Applies the operation named `op` (a key of `FUNCTIONS`) to integers."""
+    return FUNCTIONS[op](args)
+
+
+def _binary(function: Callable[[int, int], int]) -> Callable[[tuple[int, ...]], int]:
+    return lambda args: function(args[0], args[1])
+
+
+FUNCTIONS: Final[dict[str, Callable[[tuple[int, ...]], int]]] = {
+    "neg": lambda args: -args[0],
+    "abs": lambda args: abs(args[0]),
+    "add": sum,
+    "mul": lambda args: reduce(multiply, args),
+    "floordiv": _binary(floor_div),
+    "ceildiv": _binary(ceil_div),
+    "div": _binary(exact_div),
+    "mod": _binary(modulo),
+    "pow": _binary(power),
+    "min": min,
+    "max": max,
+    "gcd": lambda args: math.gcd(*args),
+    "lcm": lambda args: math.lcm(*args),
+}
+
+
+def integer_root(value: int, degree: int) -> int:
+    """Largest r >= 0 with r ** degree <= value, for value >= 0 and degree >= 1 (exact, no floats)."""
+    if value < 2 or degree == 1:
+        return value
+    if degree == 2:
+        return math.isqrt(value)
+    low, high = 1, 1 << (value.bit_length() // degree + 1)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if middle**degree <= value:
+            low = middle
+        else:
+            high = middle - 1
+    return low

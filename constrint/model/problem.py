@@ -1,0 +1,238 @@
+"""A problem: named integer variables, constraints, at most one objective. It stores; it never solves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from constrint.errors import UnknownNameError, UsageError
+from constrint.model.constraint import Constraint
+from constrint.model.domain import Domain
+from constrint.model.expr import Const, Expr, Var, as_expr, check_name
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What to make as small (or as large) as possible."""
+
+    expr: Expr
+    maximise: bool
+
+    def __str__(self) -> str:
+        return f"{'maximise' if self.maximise else 'minimise'} {self.expr}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Objective) and self.maximise == other.maximise and self.expr.same(other.expr)
+
+    def __hash__(self) -> int:
+        return hash((self.expr.key(), self.maximise))
+
+
+class Problem:
+    """Variables with their domains, and the constraints between them.
+
+    Example:
+        >>> p = Problem("gemm")
+        >>> tile_m = p.int_var("tile_m", values=[16, 32, 64])
+        >>> rule = p.add(tile_m * 8 <= 300, because="a tile has at most 300 bytes")
+        >>> str(rule)
+        'tile_m * 8 <= 300'
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self._variables: dict[str, Domain] = {}
+        self._constraints: list[Constraint] = []
+        self._constants: dict[str, int] = {}
+        self.objective: Objective | None = None
+
+    @property
+    def variables(self) -> Mapping[str, Domain]:
+        """The domain of every variable, in declared order."""
+        return MappingProxyType(self._variables)
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """The constraints in the order in which they were added."""
+        return tuple(self._constraints)
+
+    @property
+    def constants(self) -> Mapping[str, int]:
+        """The named numbers that constraints use."""
+        return MappingProxyType(self._constants)
+
+    def int_var(
+        self,
+        name: str,
+        values: Iterable[object] | None = None,
+        *,
+        lower: object = None,
+        upper: object = None,
+        step: object = 1,
+        because: str = "",
+    ) -> Var:
+        """Declares a variable.
+
+        Args:
+            name: Letters, digits and `_`.
+            values: The values it may take; their order is the order of preference.
+            lower: Smallest value, where no values are listed.
+            upper: Largest value, where no values are listed.
+            step: Distance between values of a range.
+            because: Why it may take these values only.
+
+        Returns:
+            The variable, to build expressions with.
+        """
+        var = Var(name)
+        if values is not None and (lower is not None or upper is not None):
+            raise UsageError(f"variable {name!r}: give either values or lower and upper, not both.")
+        if values is not None:
+            domain = Domain.from_values(values, because, f"variable {name!r}")
+        elif lower is None or upper is None:
+            raise UsageError(f"variable {name!r} needs values=[...], or both lower= and upper=.")
+        else:
+            domain = Domain.from_range(lower, upper, step, because, f"variable {name!r}")
+        self.declare(name, domain)
+        return var
+
+    def declare(self, name: str, domain: Domain) -> Var:
+        """Declares a variable with a ready domain."""
+        var = Var(name)
+        if name in self._variables:
+            raise UsageError(f"variable {name!r} is declared twice; remove one declaration.")
+        if name in self._constants:
+            raise UsageError(f"{name!r} is already the name of a constant; rename one of them.")
+        self._variables[name] = domain
+        return var
+
+    def constant(self, name: str, value: object) -> Const:
+        """Names a number, so that rules and messages can speak of it."""
+        number = Const(value, check_name(name, "a constant's name"))
+        if name in self._variables or self._constants.get(name, number.number) != number.number:
+            raise UsageError(f"the name {name!r} already stands for something else; rename one of them.")
+        self._constants[name] = number.number
+        return number
+
+    def add(self, constraint: Any, because: str = "", name: str = "") -> Constraint:
+        """Adds a constraint.
+
+        Args:
+            constraint: For example `x * y <= 4096`.
+            because: The reason; it appears in explanations.
+            name: Short id of the rule.
+
+        Returns:
+            The constraint as stored, with its reason and name.
+        """
+        if not isinstance(constraint, Constraint):
+            hint = " A comparison of two Python numbers is a bool: is a variable missing?"
+            raise UsageError(
+                f"add takes a constraint such as x <= 4, got {constraint!r} ({type(constraint).__name__})."
+                + (hint if isinstance(constraint, bool) else "")
+            )
+        for text in (because, name):
+            _check_text(text)
+        self._check_names(constraint)
+        stored = constraint.labelled(because or constraint.because, name or constraint.name)
+        self._constraints.append(stored)
+        return stored
+
+    def minimise(self, expr: object) -> None:
+        """Asks for the solution in which `expr` is smallest."""
+        self._set_objective(as_expr(expr), maximise=False)
+
+    def maximise(self, expr: object) -> None:
+        """Asks for the solution in which `expr` is largest."""
+        self._set_objective(as_expr(expr), maximise=True)
+
+    def _set_objective(self, expr: Expr, maximise: bool) -> None:
+        if self.objective is not None:
+            raise UsageError(f"the problem already has an objective ({self.objective}); give only one.")
+        self._check_names(expr)
+        self.objective = Objective(expr, maximise)
+
+    def _check_names(self, item: Constraint | Expr) -> None:
+        for missing in sorted(item.variables - self._variables.keys()):
+            raise UnknownNameError(
+                "variable", missing, self._variables, f"Declare it with int_var before using it in: {item}"
+            )
+        for name, number in named_constants(item).items():
+            self.constant(name, number)
+
+    def copy(self) -> Problem:
+        """Returns an independent problem with the same content."""
+        twin = Problem(self.name)
+        twin._variables = dict(self._variables)
+        twin._constraints = list(self._constraints)
+        twin._constants = dict(self._constants)
+        twin.objective = self.objective
+        return twin
+
+    def without(self, *constraints: Constraint | str) -> Problem:
+        """Returns a copy that lacks these constraints (the stored objects, or their names)."""
+        wanted = {id(c) for c in constraints if isinstance(c, Constraint)}
+        names = {c for c in constraints if isinstance(c, str)}
+        twin = self.copy()
+        twin._constraints = [
+            c for c in self._constraints if id(c) not in wanted and (c.name or None) not in names
+        ]
+        if len(self._constraints) - len(twin._constraints) < len(wanted) + len(names):
+            raise UsageError(
+                "without() takes constraints that this problem stores (what add() returned) or their names."
+            )
+        return twin
+
+    def with_domain(self, name: str, domain: Domain) -> Problem:
+        """Returns a copy in which variable `name` has another domain."""
+        if name not in self._variables:
+            raise UnknownNameError("variable", name, self._variables)
+        twin = self.copy()
+        twin._variables[name] = domain
+        return twin
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Problem):
+            return NotImplemented
+        return (
+            self.name == other.name
+            and list(self._variables.items()) == list(other._variables.items())
+            and self._constants == other._constants
+            and self._constraints == other._constraints
+            and self.objective == other.objective
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        from constrint.model.render import render
+
+        return render(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Problem {self.name!r}: {len(self._variables)} variables, {len(self._constraints)} constraints>"
+        )
+
+
+def _check_text(text: Any) -> None:
+    if not isinstance(text, str):
+        raise UsageError(f"because and name of a constraint must be text, got {text!r}.")
+
+
+def named_constants(item: Constraint | Expr) -> dict[str, int]:
+    """Named numbers that occur in a constraint or an expression."""
+    found: dict[str, int] = {}
+    stack: list[Constraint | Expr] = [item]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Const):
+            if node.name and found.setdefault(node.name, node.number) != node.number:
+                raise UsageError(f"the constant {node.name!r} has two values in: {item}. Rename one of them.")
+        elif isinstance(node, Constraint):
+            stack.extend(node.operands())
+        else:
+            stack.extend(node.args)
+    return found
