@@ -1,0 +1,73 @@
+"""How results are printed: a table that fits 80 columns on a terminal, plain text in a pipe, JSON on request."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+#: Width that pipes get: no line of ours is longer, so nothing is wrapped or cut.
+PIPE_WIDTH = 400
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document with sorted, indented keys as given."""
+    import msgspec
+
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2)
+    sys.stdout.write(text.decode() + "\n")
+
+
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, left: Sequence[str] = ()) -> None:
+    """Print a table; columns named in `left` are text and left-aligned, the others are numbers.
+
+    Args:
+        headers: Column titles.
+        rows: Cells; None prints as `-`.
+        left: Titles of the text columns.
+    """
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    is_terminal = sys.stdout.isatty()
+    table = Table(
+        box=box.SIMPLE_HEAD if is_terminal else None,
+        pad_edge=False,
+        padding=(0, 1) if is_terminal else (0, 2, 0, 0),
+        show_edge=False,
+        header_style="bold",
+    )
+    for header in headers:
+        if header in left:
+            table.add_column(header, justify="left", overflow="fold")
+        else:
+            table.add_column(header, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
+    console().print(table)
+
+
+def console() -> Any:
+    """A rich console on stdout: as wide as the terminal, or wide enough to wrap nothing in a pipe."""
+    from rich.console import Console
+
+    if sys.stdout.isatty():
+        return Console(highlight=False, markup=False)
+    return Console(highlight=False, markup=False, width=PIPE_WIDTH, color_system=None)
+
+
+def say(text: str = "") -> None:
+    """Print a line of the result."""
+    sys.stdout.write(text + "\n")
+
+
+def wrap(text: str, indent: str = "") -> str:
+    """Wrap prose to the terminal; leave it alone in a pipe."""
+    import shutil
+    import textwrap
+
+    if not sys.stdout.isatty():
+        return indent + text
+    width = max(40, shutil.get_terminal_size().columns)
+    return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent)

@@ -1,0 +1,106 @@
+"""The GEMM's work per block and per grid, fed to the general cost model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.errors import UnsupportedError
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm import resources
+from constrint.kernels.gemm.traffic import Tiles, operand_traffic
+from constrint.select.cost import LAUNCH_S, CostColumns, TileWork, estimate
+from constrint.select.spec import Columns, Workload
+
+#: Share of the peak that mma.sync reaches where wgmma or tcgen05 is needed for all of it. Hopper: 0.63 (microbenchmarks,
+#: arXiv 2402.13499, table 8); data-centre Blackwell: assumed, its legacy path runs at about Hopper's rate.
+FALLBACK_EFFICIENCY = {"wgmma": 0.63, "tcgen05": 0.28}
+
+
+def matrix_peak_flop_per_s(gpu: GpuModel, dtype: str) -> float:
+    """Dense peak of the unit that Triton uses for this dtype."""
+    if resources.unit(gpu, dtype).kind == "fma":
+        peak = gpu.vector_flop_per_s("fp32")
+    else:
+        peak = gpu.peak_flop_per_s(dtype)
+    if peak is None:
+        raise UnsupportedError(f"the peak rate of {gpu.name} for {dtype} is unconfirmed, so no time can be modelled.")
+    return peak
+
+
+def gemm_cost(gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
+    """Predicted time of every configuration; a lower bound where the block order is left open."""
+    c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
+    m, n, k = (workload.sizes[s] for s in ("m", "n", "k"))
+    element, output = resources.ELEMENT_BYTES[workload.dtype], resources.OUTPUT_BYTES[workload.dtype]
+    rows, cols = np.ceil(m / c["tile_m"]), np.ceil(n / c["tile_n"])
+    splits = c["split_k"]
+    num_blocks = rows * cols * splits
+    resident_per_sm = np.maximum(np.asarray(blocks_per_sm, dtype=np.float64), 1.0)
+    iterations = np.ceil(k / (c["tile_k"] * splits))
+    a_bytes, b_bytes = (c[t] * c["tile_k"] * element for t in ("tile_m", "tile_n"))
+    resident = np.minimum(num_blocks, gpu.device.sm_count * resident_per_sm)
+    stored = m * n * output + np.where(splits > 1, m * n * resources.PARTIAL_BYTES * splits, 0.0)
+    l2_miss, dram = _traffic(gpu, c, rows, cols, k * element, resident)
+    efficiency, smem = _instruction(gpu, workload.dtype, c, a_bytes, b_bytes)
+    work = TileWork(
+        num_blocks=num_blocks,
+        blocks_per_sm=resident_per_sm,
+        warps_per_block=c["num_warps"],
+        iterations=iterations,
+        flop=2.0 * c["tile_m"] * c["tile_n"] * c["tile_k"],
+        matrix_efficiency=efficiency,
+        smem_bytes=smem,
+        load_bytes=a_bytes + b_bytes,
+        store_bytes=c["tile_m"] * c["tile_n"] * np.where(splits > 1, resources.PARTIAL_BYTES, output),
+        stages_in_flight=c["num_stages"] - 1,
+        l2_bytes=num_blocks * iterations * (a_bytes + b_bytes) + stored,
+        last_level_bytes=l2_miss + stored,
+        dram_bytes=dram + stored,
+        extra_s=_reduction_s(gpu, m * n, splits, output),
+    )
+    return estimate(gpu, matrix_peak_flop_per_s(gpu, workload.dtype), work)
+
+
+def _traffic(gpu: GpuModel, c: dict[str, Any], rows: Any, cols: Any, depth_bytes: int, resident: Any) -> tuple[Any, Any]:
+    """L2 misses and DRAM bytes for A and B; with the order left open, what no order can beat."""
+    row_bytes, column_bytes = c["tile_m"] * depth_bytes, c["tile_n"] * depth_bytes
+    if "group_m" not in c:
+        least = rows * row_bytes + cols * column_bytes
+        return least, least
+    traffic = operand_traffic(
+        gpu,
+        Tiles(
+            rows=rows,
+            columns=cols,
+            row_bytes=row_bytes,
+            column_bytes=column_bytes,
+            resident=np.maximum(1.0, resident / c["split_k"]),
+            group_m=c["group_m"],
+            is_remapped=c.get("xcd_remap", np.zeros_like(rows)),
+        ),
+    )
+    return traffic.l2_miss_bytes, traffic.dram_bytes
+
+
+def _instruction(gpu: GpuModel, dtype: str, c: dict[str, Any], a_bytes: Any, b_bytes: Any) -> tuple[Any, Any]:
+    """Reachable share of the peak, and shared-memory bytes per iteration, for the instruction a tile gets."""
+    found = resources.unit(gpu, dtype)
+    written = a_bytes + b_bytes
+    # Warps in a grid of wm x wn read A wn times and B wm times; the best grid balances the two.
+    by_warps = np.maximum(written, 2.0 * np.sqrt(c["num_warps"] * a_bytes * b_bytes))
+    if found.fallback is None:
+        return 1.0, written + by_warps
+    direct = (c["tile_m"] >= 64) & (c["num_warps"] >= 4)
+    rows_per_instruction = 64.0 if found.kind == "wgmma" else 128.0
+    from_smem = a_bytes + b_bytes * np.ceil(c["tile_m"] / rows_per_instruction)
+    efficiency = np.where(direct, 1.0, FALLBACK_EFFICIENCY[found.kind])
+    return efficiency, written + np.where(direct, from_smem, by_warps)
+
+
+def _reduction_s(gpu: GpuModel, elements: int, splits: Any, output: int) -> Any:
+    """Seconds of the kernel that sums the partial results of a split-K grid."""
+    moved = elements * (resources.PARTIAL_BYTES * splits + output)
+    return np.where(splits > 1, LAUNCH_S + moved / gpu.memory.dram.bandwidth_bytes_per_s, 0.0)

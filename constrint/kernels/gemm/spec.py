@@ -1,0 +1,219 @@
+"""The parameter space of the Triton GEMM: parameters, constraints, resources and cost for any modelled GPU.
+
+It stands beside `kernel_triton.py` so that a reviewer can check the constraints against the code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError, UsageError
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm import resources
+from constrint.kernels.gemm.cost import gemm_cost, matrix_peak_flop_per_s
+from constrint.model import Problem, Var, any_of, ceildiv, divides, implies
+from constrint.select.cost import DRAM_LATENCY_S, LAUNCH_S, CostColumns
+from constrint.select.limits import BlockUse, add_block_limits
+from constrint.select.spec import Columns, Param, Workload
+
+#: Sizes and strides are 32-bit integers in the kernel.
+MAX_SIZE = 2**31 - 1
+#: Blocks along the first grid dimension, on both vendors.
+MAX_GRID_BLOCKS = 2**31 - 1
+
+
+class GemmSpec:
+    """C[M, N] = A[M, K] @ B[K, N], row-major, accumulated in 32 bits."""
+
+    name = "gemm"
+    summary = "C[M,N] = A[M,K] @ B[K,N], row-major, Triton"
+    size_names = ("m", "n", "k")
+    dtypes = tuple(resources.ELEMENT_BYTES)
+    order_params = ("group_m", "xcd_remap")
+    free_params = ("waves_per_eu", "kpack")
+
+    def default_workload(self, gpu: GpuModel) -> Workload:
+        """4096 x 4096 x 4096 in bf16, or in fp16 on a GPU without bf16."""
+        dtype = "bf16"
+        try:
+            resources.unit(gpu, dtype)
+        except UnsupportedError:
+            dtype = "fp16"
+        return Workload(self.name, {"m": 4096, "n": 4096, "k": 4096}, dtype)
+
+    def check_workload(self, gpu: GpuModel, workload: Workload) -> None:
+        """Refuse sizes outside 1..2**31-1, unknown dtypes, and operands larger than the GPU's memory."""
+        if workload.dtype not in self.dtypes:
+            raise UnknownNameError("dtype", workload.dtype, self.dtypes)
+        for name in self.size_names:
+            size = workload.sizes[name]
+            if not 1 <= size <= MAX_SIZE:
+                raise UsageError(f"{name} must be between 1 and {MAX_SIZE} (32-bit sizes), got {size}.")
+        resources.unit(gpu, workload.dtype)
+        m, n, k = (workload.sizes[s] for s in self.size_names)
+        element, output = resources.ELEMENT_BYTES[workload.dtype], resources.OUTPUT_BYTES[workload.dtype]
+        needed, there = (m * k + k * n) * element + m * n * output, gpu.memory.dram.size_bytes
+        if needed > there:
+            raise InfeasibleError(
+                f"{workload} does not fit {gpu.name}: A, B and C take {needed / 1e9:,.1f} GB, "
+                f"the device has {there / 1e9:,.1f} GB. Split the work or choose a larger GPU."
+            )
+
+    def params(self, gpu: GpuModel, workload: Workload) -> tuple[Param, ...]:
+        """Tile sizes, warps, stages, block order, split-K, persistence; on AMD also the compiler's knobs."""
+        tiles = (128, 64, 256, 32, 16)
+        power = "powers of two, as Triton's block shapes must be"
+        common = (
+            Param("tile_m", tiles, "rows of C per block", power),
+            Param("tile_n", tiles, "columns of C per block", power),
+            Param("tile_k", (64, 32, 128, 16, 256), "depth of one main-loop iteration", power),
+            Param("num_warps", (4, 8, 2, 16, 1), "warps (waves) per block", "Triton takes powers of two"),
+            Param("num_stages", self._stages(gpu), "depth of the load pipeline", "deeper ones do not fit anywhere"),
+            Param("split_k", (1, 2, 4, 8, 16, 32), "blocks that share one tile's K", "powers of two up to 32"),
+            Param("persistent", (0, 1), "1: one block per slot walks many tiles", "a switch"),
+            Param("group_m", (8, 4, 16, 1, 2, 32), "rows of tiles walked together", "powers of two up to 32"),
+        )
+        return common + (self._amd_params(gpu, workload) if gpu.vendor == "amd" else ())
+
+    def _stages(self, gpu: GpuModel) -> tuple[int, ...]:
+        return (2, 1, 3, 4) if gpu.vendor == "amd" else (3, 4, 2, 5, 6, 1)
+
+    def _amd_params(self, gpu: GpuModel, workload: Workload) -> tuple[Param, ...]:
+        found = resources.unit(gpu, workload.dtype)
+        sizes = tuple(m for m, _, _ in found.shapes)
+        most = getattr(gpu.sm, "max_waves_per_simd", 8)
+        knobs = [
+            Param("matrix_instr_nonkdim", sizes, "rows of the matrix instruction", f"what {gpu.arch.target} has"),
+            Param(
+                "waves_per_eu",
+                (0, *(w for w in (1, 2, 3, 4, 6, 8) if w <= most)),
+                "waves per SIMD the compiler must leave registers for; 0: it decides",
+                f"a SIMD of {gpu.arch.target} holds at most {most} waves",
+            ),
+        ]
+        # Packing two k-slices per LDS read exists in Triton for the CDNA generations before gfx950 only.
+        if found.kind == "mfma":
+            packs = (1, 2) if gpu.arch.target != "gfx950" else (1,)
+            knobs.append(Param("kpack", packs, "k-slices per LDS read", "Triton takes 1 or 2, on gfx950 only 1"))
+        if gpu.device.num_xcds > 1:
+            knobs.append(Param("xcd_remap", (1, 0), "1: each XCD gets a contiguous run of tiles", "a switch"))
+        return tuple(knobs)
+
+    def problem(self, gpu: GpuModel, workload: Workload) -> Problem:
+        """State the space; every limit comes from the GPU model, every rule carries its reason."""
+        problem = Problem(self.name)
+        v: dict[str, Var] = {}
+        for param in self.params(gpu, workload):
+            v[param.name] = problem.int_var(param.name, values=list(param.values), because=param.because)
+        self._add_instruction_rules(problem, gpu, workload, v)
+        add_block_limits(problem, gpu, self.use(gpu, workload, problem))
+        self._add_grid_rules(problem, gpu, workload, v)
+        return problem
+
+    def use(self, gpu: GpuModel, workload: Workload, problem: Problem) -> BlockUse:
+        """Warps, registers and shared memory of one block."""
+        v = {name: Var(name) for name in problem.variables}
+        return BlockUse(
+            warps=v["num_warps"],
+            registers_per_thread=resources.registers_per_thread(gpu, workload.dtype, v),
+            smem_bytes=resources.smem_bytes(gpu, workload.dtype, v),
+        )
+
+    def _add_instruction_rules(self, problem: Problem, gpu: GpuModel, workload: Workload, v: dict[str, Var]) -> None:
+        found = resources.unit(gpu, workload.dtype)
+        whole = "each warp owns at least one whole matrix instruction; more warps would repeat work"
+        for m, n, k in found.shapes:
+            rule = [
+                (f"instruction_m{m}", m <= v["tile_m"], f"the matrix instruction takes m = {m}"),
+                (f"instruction_n{m}", n <= v["tile_n"], f"the matrix instruction takes n = {n}"),
+                (f"instruction_k{m}", divides(k, v["tile_k"]), f"the matrix instruction takes k = {k}"),
+                (f"warps_busy{m}", m * n * v["num_warps"] <= v["tile_m"] * v["tile_n"], whole),
+            ]
+            if found.kind == "mfma":
+                packed = divides(k * v["kpack"], v["tile_k"])
+                rule.append((f"kpack{m}", packed, f"kpack slices of k = {k} are read from LDS together"))
+            for name, constraint, because in rule if found.fallback is None else rule[2:3]:
+                if gpu.vendor == "amd" and len(found.shapes) > 1:
+                    constraint = implies(v["matrix_instr_nonkdim"] == m, constraint)
+                problem.add(constraint, name=name, because=because)
+        if found.fallback is not None:
+            # The fallback, mma.sync m16n8, sets the smallest share of a warp.
+            problem.add(16 * 8 * v["num_warps"] <= v["tile_m"] * v["tile_n"], name="warps_busy", because=whole)
+
+    def _add_grid_rules(self, problem: Problem, gpu: GpuModel, workload: Workload, v: dict[str, Var]) -> None:
+        m, n, k = (workload.sizes[s] for s in self.size_names)
+        rows, columns = ceildiv(m, v["tile_m"]), ceildiv(n, v["tile_n"])
+        iterations = ceildiv(k, v["tile_k"] * v["split_k"])
+        padding = "a larger tile would compute nothing but padding"
+        for size, name, smallest in ((m, "tile_m", 16), (n, "tile_n", 16), (k, "tile_k", 32)):
+            limit = max(smallest, 1 << (size - 1).bit_length())
+            if limit < 256:
+                problem.add(v[name] <= limit, name=f"{name}_in_size", because=padding)
+        add = problem.add
+        add(
+            v["split_k"] <= ceildiv(k, v["tile_k"]),
+            name="split_k_in_k",
+            because="every split of K gets at least one tile of K",
+        )
+        add(
+            v["num_stages"] <= iterations + 1,
+            name="stages_filled",
+            because="the main loop is at least as long as the pipeline ahead of it",
+        )
+        add(
+            rows * columns * v["split_k"] <= MAX_GRID_BLOCKS,
+            name="grid",
+            because=f"a grid has at most {MAX_GRID_BLOCKS} blocks",
+        )
+        add(
+            implies(v["persistent"] == 1, v["split_k"] == 1),
+            name="persistent_whole_k",
+            because="the persistent loop walks whole tiles",
+        )
+        add(
+            implies(v["persistent"] == 1, rows * columns > gpu.device.sm_count),
+            name="persistent_many_tiles",
+            because="a persistent block needs more than one tile to walk",
+        )
+        add(
+            any_of(v["group_m"] == 1, v["group_m"] < 2 * rows),
+            name="group_in_grid",
+            because="a group of more rows than the grid has repeats a smaller one",
+        )
+        if "xcd_remap" in v:
+            add(
+                implies(v["xcd_remap"] == 1, rows * columns > gpu.device.num_xcds),
+                name="remap_many_tiles",
+                because="with fewer tiles than XCDs every XCD has one tile in any order",
+            )
+
+    def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
+        """Predicted time per row; without `group_m` and `xcd_remap`, the least over their values."""
+        return gemm_cost(gpu, workload, columns, blocks_per_sm)
+
+    def roofline_s(self, gpu: GpuModel, workload: Workload) -> float:
+        """max(operations / peak, compulsory bytes / DRAM bandwidth)."""
+        m, n, k = (workload.sizes[s] for s in self.size_names)
+        element, output = resources.ELEMENT_BYTES[workload.dtype], resources.OUTPUT_BYTES[workload.dtype]
+        needed = (m * k + k * n) * element + m * n * output
+        compute_s = 2.0 * m * n * k / matrix_peak_flop_per_s(gpu, workload.dtype)
+        return float(np.maximum(compute_s, needed / gpu.memory.dram.bandwidth_bytes_per_s))
+
+    def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
+        """What no source states for this GPU and had to be assumed."""
+        lines = [
+            f"{DRAM_LATENCY_S[gpu.vendor] * 1e6:.2f} us load latency, {LAUNCH_S * 1e6:.1f} us launch (assumed)",
+        ]
+        if gpu.memory.l2.bandwidth_bytes_per_s is None:
+            lines.append("L2 bandwidth unconfirmed: 64 bytes per clock and SM assumed")
+        if gpu.compute.sustained_matrix_fraction is None:
+            lines.append("sustained share of the peak unknown: the datasheet peak is used")
+        if resources.unit(gpu, workload.dtype).kind == "fma":
+            lines.append(f"Triton has no tensor-core code for {gpu.arch.target}: plain FMA in fp32")
+        return tuple(lines)
+
+
+SPEC = GemmSpec()

@@ -1,0 +1,28 @@
+"""From a hardware model and a kernel's parameter space to ranked configurations.
+
+Hardware limits become constraints (`limits`), a cost model predicts times and says what binds (`cost`), and
+`rank` orders the valid configurations. Nothing here measures anything: every figure is modelled.
+"""
+
+from constrint.select.cost import CostColumns, TileWork, estimate
+from constrint.select.limits import BlockUse, add_block_limits, register_capacity
+from constrint.select.rank import Ranking, rank
+from constrint.select.spec import Candidate, Config, CostEstimate, KernelSpec, Param, ResourceUse, Workload
+
+__all__ = [
+    "BlockUse",
+    "Candidate",
+    "Config",
+    "CostColumns",
+    "CostEstimate",
+    "KernelSpec",
+    "Param",
+    "Ranking",
+    "ResourceUse",
+    "TileWork",
+    "Workload",
+    "add_block_limits",
+    "estimate",
+    "rank",
+    "register_capacity",
+]

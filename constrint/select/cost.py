@@ -1,0 +1,175 @@
+"""A cost model for kernels whose blocks walk tiles through shared memory.
+
+Every resource gets the time it would need if nothing else mattered; the largest one binds. On an SM these are the
+matrix units, shared memory, the L2 port, and the latency that too shallow a pipeline exposes; on the device the L2,
+the last-level cache and DRAM. Whole waves of blocks quantise the SM side. The figures are modelled, never measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.hwmodels import GpuModel
+
+Column = NDArray[np.float64]
+
+#: Seconds from a load's issue to its data, beyond the L2. Assumed: vendors publish no latencies. NVIDIA parts are
+#: usually measured at 0.5 to 0.8 us from DRAM under load, MI300-class parts near 0.8 us.
+DRAM_LATENCY_S = {"nvidia": 0.65e-6, "amd": 0.8e-6}
+#: Seconds to start a kernel and to drain it. Assumed, the same for every device.
+LAUNCH_S = 2.5e-6
+#: Clocks in which a block that is alone on its SM cannot feed the matrix units, once per main-loop iteration:
+#: barrier, address arithmetic, branch. Assumed.
+ITERATION_CLK = 60.0
+#: Bytes per clock between the L2 and one SM or CU (NVIDIA since Volta, AMD CDNA: one 64-byte request per clock).
+L2_PORT_BYTES_PER_CLK = 64.0
+
+PARTS = (
+    "matrix units",
+    "shared memory",
+    "L2 port",
+    "latency",
+    "wave quantisation",
+    "L2",
+    "last-level cache",
+    "DRAM",
+)
+
+
+@dataclass(frozen=True)
+class TileWork:
+    """What a grid of blocks does; every field is a scalar or a column over configurations.
+
+    Args:
+        num_blocks: Blocks in the grid.
+        blocks_per_sm: Blocks that reside on one SM at once (at least 1).
+        warps_per_block: Warps (waves) of one block.
+        iterations: Main-loop iterations of one block.
+        flop: Floating or integer operations of one block in one iteration.
+        matrix_efficiency: Share of the matrix units' peak that the chosen instruction can reach.
+        smem_bytes: Bytes that one block moves through shared memory in one iteration, both ways.
+        load_bytes: Bytes that one block loads from the L2 in one iteration.
+        store_bytes: Bytes that one block stores at its end.
+        stages_in_flight: Iterations ahead of their use that loads are issued; 0 where nothing is prefetched.
+        l2_bytes, last_level_bytes, dram_bytes: Traffic of the whole grid at each level.
+        extra_s: Seconds of further kernels (a split-K reduction).
+    """
+
+    num_blocks: Any
+    blocks_per_sm: Any
+    warps_per_block: Any
+    iterations: Any
+    flop: Any
+    matrix_efficiency: Any
+    smem_bytes: Any
+    load_bytes: Any
+    store_bytes: Any
+    stages_in_flight: Any
+    l2_bytes: Any
+    last_level_bytes: Any
+    dram_bytes: Any
+    extra_s: Any = 0.0
+
+
+@dataclass(frozen=True)
+class CostColumns:
+    """Modelled seconds per row, the index into PARTS of what binds, and the parts in seconds."""
+
+    seconds: Column
+    bound_by: NDArray[np.int64]
+    parts_s: Mapping[str, Column] = field(default_factory=dict)
+
+    def bound_name(self, row: int) -> str:
+        """Name of the resource that binds this row."""
+        return PARTS[int(self.bound_by[row])]
+
+
+def matrix_flop_per_s(gpu: GpuModel, peak_flop_per_s: float) -> float:
+    """Peak times the share that the device sustains under load, where a source states that share."""
+    return peak_flop_per_s * (gpu.compute.sustained_matrix_fraction or 1.0)
+
+
+def estimate(gpu: GpuModel, peak_flop_per_s: float, work: TileWork) -> CostColumns:
+    """Predict the time of every row of `work`.
+
+    Args:
+        gpu: The hardware model.
+        peak_flop_per_s: Dense peak of the unit that does the arithmetic, for the whole device.
+        work: The grid, per configuration.
+    """
+    clock = gpu.device.boost_clock_hz or 1.0e9
+    num_sms = gpu.device.sm_count
+    parts = _sm_parts(gpu, work, matrix_flop_per_s(gpu, peak_flop_per_s) / num_sms, clock)
+    slots = num_sms * np.asarray(work.blocks_per_sm, dtype=np.float64)
+    num_blocks = np.asarray(work.num_blocks, dtype=np.float64)
+    full = np.floor(num_blocks / slots)
+    tail_blocks = np.ceil((num_blocks - full * slots) / num_sms)
+    wave_s, tail_s = parts["wave"], parts["wave_of"](tail_blocks)
+    sm_s = full * wave_s + np.where(tail_blocks > 0, tail_s, 0.0)
+    ideal_s = num_blocks / slots * wave_s
+    share = ideal_s / np.maximum(wave_s, 1e-30)
+    named: dict[str, Column] = {name: parts[name] * share for name in PARTS[:4]}
+    named["wave quantisation"] = np.maximum(sm_s - ideal_s, 0.0)
+    named |= _device_parts(gpu, work, clock)
+    memory_s = np.maximum.reduce([np.broadcast_to(named[name], sm_s.shape) for name in PARTS[5:]])
+    fill_s = DRAM_LATENCY_S[gpu.vendor]
+    seconds = LAUNCH_S + fill_s + np.maximum(sm_s, memory_s) + work.extra_s
+    stacked = np.stack([np.broadcast_to(named[name], seconds.shape) for name in PARTS])
+    return CostColumns(seconds, stacked.argmax(axis=0), named)
+
+
+def _sm_parts(gpu: GpuModel, work: TileWork, sm_flop_per_s: float, clock: float) -> dict[str, Any]:
+    """Seconds of one full wave on one SM, per resource, and the same as a function of the resident blocks."""
+    resident = np.asarray(work.blocks_per_sm, dtype=np.float64)
+    partitions = gpu.sm.num_partitions
+    smem_rate = (gpu.sm.smem_banks or 32) * (gpu.sm.smem_bank_width_bytes or 4) * clock
+    smem_s = work.smem_bytes / smem_rate
+    port_s = work.load_bytes / (L2_PORT_BYTES_PER_CLK * clock)
+    overhead_s = ITERATION_CLK / clock
+    latency_s = DRAM_LATENCY_S[gpu.vendor]
+    depth = np.asarray(work.stages_in_flight, dtype=np.float64)
+    edge_s = latency_s + work.store_bytes / (L2_PORT_BYTES_PER_CLK * clock)
+
+    def matrix_of(blocks: Any) -> Column:
+        busy = np.minimum(1.0, blocks * work.warps_per_block / partitions)
+        rate = sm_flop_per_s * work.matrix_efficiency * np.maximum(busy, 1e-9)
+        return np.asarray(blocks * work.flop / rate, dtype=np.float64)
+
+    def latency_of(blocks: Any) -> Column:
+        alone = np.maximum(matrix_of(np.minimum(blocks, 1.0)), np.maximum(smem_s, port_s)) + overhead_s
+        # Without a prefetch, a block waits for its own loads in every iteration.
+        waits = np.where(depth > 0, latency_s / np.maximum(depth, 1.0), latency_s + alone)
+        return np.asarray(np.maximum(alone, waits), dtype=np.float64)
+
+    def wave_of(blocks: Any) -> Column:
+        throughput = np.maximum(matrix_of(blocks), blocks * np.maximum(smem_s, port_s))
+        step_s = np.maximum(throughput, latency_of(blocks))
+        return np.asarray(work.iterations * step_s + edge_s / np.maximum(blocks, 1.0), dtype=np.float64)
+
+    iterations = work.iterations
+    return {
+        "matrix units": iterations * matrix_of(resident),
+        "shared memory": iterations * resident * smem_s,
+        "L2 port": iterations * resident * port_s,
+        "latency": iterations * latency_of(resident),
+        "wave": wave_of(resident),
+        "wave_of": wave_of,
+    }
+
+
+def _device_parts(gpu: GpuModel, work: TileWork, clock: float) -> dict[str, Column]:
+    """Seconds that each device-wide memory level needs for the grid's traffic."""
+    memory = gpu.memory
+    l2_rate = memory.l2.bandwidth_bytes_per_s or L2_PORT_BYTES_PER_CLK * clock * gpu.device.sm_count
+    last_level_rate = memory.last_level.bandwidth_bytes_per_s if memory.last_level else None
+    return {
+        "L2": np.asarray(work.l2_bytes, dtype=np.float64) / l2_rate,
+        # A last-level cache of unknown bandwidth cannot bind; it is at least as fast as DRAM.
+        "last-level cache": np.asarray(work.last_level_bytes, dtype=np.float64) / (last_level_rate or np.inf),
+        "DRAM": np.asarray(work.dram_bytes, dtype=np.float64) / memory.dram.bandwidth_bytes_per_s,
+    }
