@@ -1,0 +1,119 @@
+"""Enumeration: from a problem to its search space, complete and without duplicates."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from constrint.errors import LimitReachedError
+from constrint.model import Problem
+from constrint.model.domain import Domain
+from constrint.solve.decompose import Bag, components, tree
+from constrint.solve.limits import Budget, Limits
+from constrint.solve.parts import FreePart, Node, Part, TreePart
+from constrint.solve.prepare import Prepared, fixed_columns, prepare
+from constrint.solve.space import Layout, LazyAxis, SearchSpace
+from constrint.solve.tables import Axis, Check, axis_from_domain, build_table
+
+# A component with at most this many combinations is kept as one table.
+ONE_TABLE = 1 << 12
+
+
+def enumerate_space(problem: Problem, limits: Limits | None = None) -> SearchSpace:
+    """Finds all solutions of a problem, in factored form.
+
+    Args:
+        problem: The problem; its objective plays no role here.
+        limits: How much work is allowed.
+
+    Raises:
+        LimitReachedError: When a limit ended the search before all solutions were known.
+    """
+    budget = Budget(limits or Limits())
+    prepared = prepare(problem, budget)
+    layout = _layout(problem, prepared, budget)
+    parts = _parts(prepared, layout, budget) if prepared.feasible else None
+    budget.stats.seconds = budget.elapsed_seconds()
+    return SearchSpace(problem, layout, parts, budget.stats)
+
+
+def count(problem: Problem, limits: Limits | None = None) -> int:
+    """Number of solutions, exact even beyond 64 bits."""
+    return enumerate_space(problem, limits).size
+
+
+def _layout(problem: Problem, prepared: Prepared, budget: Budget) -> Layout:
+    axes: dict[str, Axis | LazyAxis] = dict(prepared.axes)
+    for name, domain in prepared.free.items():
+        axes[name] = _free_axis(domain, budget)
+    return Layout(tuple(problem.variables), axes, prepared.fixed, prepared.derived)
+
+
+def _free_axis(domain: Domain, budget: Budget) -> Axis | LazyAxis:
+    if domain.listed is None and domain.size > min(budget.limits.max_values, 1 << 16):
+        return LazyAxis(domain.lower, domain.step, domain.size)
+    return axis_from_domain(domain)
+
+
+def _parts(prepared: Prepared, layout: Layout, budget: Budget) -> list[Part] | None:
+    """Builds the independent parts; None as soon as one has no solution."""
+    parts: list[Part] = []
+    groups = components(prepared.axes, [c.scope for c in prepared.checks])
+    of_name = {name: i for i, names in enumerate(groups) for name in names}
+    checks: list[list[Check]] = [[] for _ in groups]
+    for check in prepared.checks:
+        checks[of_name[next(iter(check.scope))]].append(check)
+    for names, mine in zip(groups, checks, strict=True):
+        part = _tree_part(names, mine, prepared, budget)
+        if part is None:
+            return None
+        parts.append(part)
+    parts += [FreePart(name, layout.size(name)) for name in prepared.free]
+    return parts
+
+
+def _bags(names: Sequence[str], checks: Sequence[Check], axes: dict[str, Axis]) -> list[Bag]:
+    if math.prod(len(axes[n]) for n in names) <= ONE_TABLE:
+        return [Bag(frozenset(names))]
+    return tree(names, [c.scope for c in checks], {n: math.log(len(axes[n])) for n in names})
+
+
+def _tree_part(
+    names: Sequence[str], checks: Sequence[Check], prepared: Prepared, budget: Budget
+) -> TreePart | None:
+    """Lists the tables of one component and links them."""
+    bags = _bags(names, checks, prepared.axes)
+    fixed = fixed_columns(prepared.fixed)
+    nodes: list[Node] = []
+    for bag in bags:
+        mine = [c for c in checks if c.scope <= bag.names]
+        members = [n for n in names if n in bag.names]
+        rows, num_rows = build_table(members, mine, prepared.axes, fixed, budget)
+        if num_rows == 0:
+            return None
+        above = bags[bag.parent].names if bag.parent >= 0 else frozenset()
+        shared = tuple(n for n in members if n in above)
+        nodes.append(Node(rows, num_rows, bag.parent, bag.children, shared))
+    part = TreePart(nodes, {n: len(prepared.axes[n]) for n in names})
+    return part if part.count else None
+
+
+def brute_force(problem: Problem, max_combinations: int = 1_000_000) -> list[dict[str, int]]:
+    """Tests every combination of the domains with exact Python integers; the reference for everything else.
+
+    Raises:
+        LimitReachedError: When the domains have more than `max_combinations` combinations.
+    """
+    total = math.prod(d.size for d in problem.variables.values())
+    if total > max_combinations:
+        raise LimitReachedError(
+            f"brute force over {total} combinations; at most {max_combinations} are tried."
+        )
+    names = tuple(problem.variables)
+    found = []
+    for values in itertools.product(*problem.variables.values()):
+        assignment = dict(zip(names, values, strict=True))
+        if all(c.holds(assignment) for c in problem.constraints):
+            found.append(assignment)
+    return found

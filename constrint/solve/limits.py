@@ -1,0 +1,92 @@
+"""How far a search may go, how it ended, and what it cost."""
+
+from __future__ import annotations
+
+import enum
+import time
+from dataclasses import dataclass, field
+
+from constrint.errors import LimitReachedError
+
+
+class Status(enum.Enum):
+    """How a search ended."""
+
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    LIMIT_REACHED = "limit reached"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on the work of one search.
+
+    Attributes:
+        max_nodes: Assignments that a depth-first search may try.
+        max_rows: Rows that one table of the factored space may have.
+        max_seconds: Wall-clock time in seconds; None for no limit.
+        max_values: Values of one constrained variable that may be listed.
+    """
+
+    max_nodes: int = 200_000
+    max_rows: int = 1 << 24
+    max_seconds: float | None = None
+    max_values: int = 1 << 22
+
+
+@dataclass(slots=True)
+class SearchStats:
+    """What a search cost.
+
+    Attributes:
+        seconds: Wall-clock time in seconds.
+        cells: Combinations on which some constraint was evaluated.
+        rows: Rows of all tables together.
+        tables: Number of tables.
+        nodes: Assignments tried by a depth-first search.
+    """
+
+    seconds: float = 0.0
+    cells: int = 0
+    rows: int = 0
+    tables: int = 0
+    nodes: int = 0
+
+
+@dataclass(slots=True)
+class Budget:
+    """Limits together with what has been spent of them."""
+
+    limits: Limits
+    stats: SearchStats = field(default_factory=SearchStats)
+    started: float = field(default_factory=time.perf_counter)
+
+    def elapsed_seconds(self) -> float:
+        """Seconds since the search began."""
+        return time.perf_counter() - self.started
+
+    def check_time(self) -> None:
+        """Ends the search when its time is over."""
+        limit = self.limits.max_seconds
+        if limit is not None and self.elapsed_seconds() > limit:
+            raise LimitReachedError(
+                f"the search took longer than max_seconds={limit}; raise it or narrow the problem."
+            )
+
+    def check_rows(self, rows: int, names: tuple[str, ...]) -> None:
+        """Ends the search when one table grows too long."""
+        if rows > self.limits.max_rows:
+            raise LimitReachedError(
+                f"the table over {', '.join(names)} has more than max_rows={self.limits.max_rows} rows; "
+                "narrow these variables, add a constraint that links fewer of them, or raise max_rows."
+            )
+
+    def spend_node(self) -> None:
+        """Counts one assignment of a depth-first search."""
+        self.stats.nodes += 1
+        if self.stats.nodes > self.limits.max_nodes:
+            raise LimitReachedError(
+                f"no answer after max_nodes={self.limits.max_nodes} assignments; narrow the variables or raise max_nodes."
+            )
+        if self.stats.nodes % 64 == 0:
+            self.check_time()

@@ -1,0 +1,223 @@
+"""Parts of a factored search space: independent sets of variables whose solutions multiply.
+
+A `TreePart` holds the tables of one component with counts on them; a `FreePart` holds one variable that no constraint
+touches. Both answer in positions (int64) on the variables' axes, never in values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.solve.keys import Keys, combine, find, group, ranges, total_type
+from constrint.solve.tables import Table
+
+Rows = dict[str, NDArray[Any]]
+
+
+class Part(Protocol):
+    """What a search space asks of each of its independent parts."""
+
+    names: tuple[str, ...]
+    count: int
+
+    def take(self, indices: NDArray[Any]) -> Rows:
+        """Positions of the solutions with these indices (each at least 0 and below `count`)."""
+
+    def expand(self) -> Rows:
+        """Positions of all solutions, in index order."""
+
+    def project(self, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
+        """Distinct combinations of `keep` (some of the part's names) and how many solutions each stands for."""
+
+    def restrict(self, fixed: Mapping[str, int]) -> Part | None:
+        """The solutions in which these variables have these positions; None if there is none."""
+
+
+@dataclass(slots=True)
+class FreePart:
+    """One variable that no constraint touches; `only` is its position once it is fixed."""
+
+    name: str
+    size: int
+    only: int | None = None
+    names: tuple[str, ...] = field(init=False)
+    count: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.names = (self.name,)
+        self.count = self.size if self.only is None else 1
+
+    def take(self, indices: NDArray[Any]) -> Rows:
+        """The index is the position."""
+        return {self.name: indices + (self.only or 0)}
+
+    def expand(self) -> Rows:
+        """All positions."""
+        return self.take(np.arange(self.count))
+
+    def project(self, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
+        """Every position stands for one solution."""
+        if not keep:
+            return {}, np.array([self.count], dtype=total_type(self.count))
+        return self.expand(), np.ones(self.count, dtype=np.int64)
+
+    def restrict(self, fixed: Mapping[str, int]) -> Part | None:
+        """Fixes the variable to a position."""
+        position = fixed.get(self.name)
+        if position is None or position == self.only:
+            return self
+        return FreePart(self.name, self.size, position) if self.only is None else None
+
+
+@dataclass(slots=True)
+class Node:
+    """One table of a tree, its rows sorted into groups that agree on what they share with the parent."""
+
+    rows: Table
+    num_rows: int
+    parent: int
+    children: list[int]
+    shared: tuple[str, ...]
+    # Set by counting. `links[child]` is each row's group in that child.
+    links: dict[int, NDArray[np.intp]] = field(default_factory=dict)
+    weights: NDArray[Any] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    before: NDArray[Any] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    keys: Keys = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    bound: int = 1
+    starts: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    totals: NDArray[Any] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+
+class TreePart:
+    """The solutions of one component as a tree of tables; node 0 is the root and parents precede children."""
+
+    def __init__(self, nodes: list[Node], sizes: Mapping[str, int]) -> None:
+        self.nodes = nodes
+        self.names: tuple[str, ...] = tuple(dict.fromkeys(n for node in nodes for n in node.rows))
+        self.sizes = {name: sizes[name] for name in self.names}
+        self._kind = total_type(math.prod(self.sizes.values()))
+        for i in reversed(range(len(nodes))):
+            self._count(i)
+        root = nodes[0]
+        self.count = int(root.totals[0]) if len(root.totals) else 0
+
+    def _count(self, i: int) -> None:
+        """Counts the solutions below every row of node i, drops rows that have none, and groups the rest."""
+        node = self.nodes[i]
+        weights: NDArray[Any] = np.ones(node.num_rows, dtype=self._kind)
+        for child in node.children:
+            below = self.nodes[child]
+            wanted, _ = combine([[node.rows[n] for n in below.shared]], [self.sizes[n] for n in below.shared])
+            link = self._match(wanted[0], below, node)
+            found = link >= 0
+            if not bool(found.all()):
+                node.rows = {n: column[found] for n, column in node.rows.items()}
+                node.links = {c: at[found] for c, at in node.links.items()}
+                weights, link = weights[found], link[found]
+                node.num_rows = len(link)
+            node.links[child] = link
+            weights = weights * below.totals[link]
+        self._group(node, weights)
+
+    def _match(self, wanted: Keys, below: Node, node: Node) -> NDArray[np.intp]:
+        sizes = [self.sizes[n] for n in below.shared]
+        if math.prod(sizes) < 1 << 62:
+            return find(wanted, below.keys, below.bound)
+        # The key was renumbered somewhere: encode both sides together.
+        at = below.starts
+        both, bound = combine(
+            [[node.rows[n] for n in below.shared], [below.rows[n][at] for n in below.shared]], sizes
+        )
+        order = np.argsort(both[1], kind="stable")
+        found = find(both[0], both[1][order], bound)
+        return np.where(found >= 0, order[found], -1) if len(order) else found
+
+    def _group(self, node: Node, weights: NDArray[Any]) -> None:
+        if node.shared:
+            keys, node.bound = combine(
+                [[node.rows[n] for n in node.shared]], [self.sizes[n] for n in node.shared]
+            )
+            order, node.keys, node.starts = group(keys[0], node.bound)
+            if order is not None:
+                node.rows = {n: column[order] for n, column in node.rows.items()}
+                node.links = {c: at[order] for c, at in node.links.items()}
+                weights = weights[order]
+        else:
+            node.starts = np.zeros(1 if node.num_rows else 0, dtype=np.intp)
+        node.weights = weights
+        through: NDArray[Any] = np.cumsum(weights, dtype=self._kind)
+        node.before = through - weights
+        ends = np.append(node.starts[1:], node.num_rows) if len(node.starts) else node.starts
+        node.totals = through[ends - 1] - node.before[node.starts]
+
+    def take(self, indices: NDArray[Any]) -> Rows:
+        """Finds solutions by index: a row of the root by its counts, then one row in each child."""
+        out: Rows = {}
+        index = np.asarray(indices, dtype=self._kind)
+        self._descend(0, np.zeros(len(index), dtype=np.intp), index, out)
+        return out
+
+    def _descend(self, i: int, groups: NDArray[np.intp], index: NDArray[Any], out: Rows) -> None:
+        node = self.nodes[i]
+        target = index + node.before[node.starts[groups]]
+        row = np.searchsorted(node.before, target, side="right") - 1
+        rest = target - node.before[row]
+        for name, column in node.rows.items():
+            if name not in out:
+                out[name] = column[row]
+        for position, child in enumerate(node.children):
+            after = np.ones(len(row), dtype=self._kind)
+            for later in node.children[position + 1 :]:
+                after = after * self.nodes[later].totals[node.links[later][row]]
+            self._descend(child, node.links[child][row], rest // after, out)
+            rest = rest % after
+
+    def expand(self) -> Rows:
+        """Joins the tables top-down; the rows come out in index order."""
+        out: Rows = {}
+        at: dict[int, NDArray[np.intp]] = {0: np.arange(self.nodes[0].num_rows)}
+        stack = list(reversed(self.nodes[0].children))
+        while stack:
+            child = stack.pop()
+            node = self.nodes[child]
+            groups = self.nodes[node.parent].links[child][at[node.parent]]
+            lengths = np.diff(np.append(node.starts, node.num_rows))
+            source, rows = ranges(node.starts[groups], lengths[groups])
+            at = {i: r[source] for i, r in at.items()}
+            at[child] = rows
+            stack.extend(reversed(node.children))
+        for i, rows in at.items():
+            for name, column in self.nodes[i].rows.items():
+                if name not in out:
+                    out[name] = column[rows]
+        return out
+
+    def restrict(self, fixed: Mapping[str, int]) -> Part | None:
+        """Keeps the rows that agree with `fixed` and counts again."""
+        mine = {n: p for n, p in fixed.items() if n in self.sizes}
+        if not mine:
+            return self
+        nodes = []
+        for node in self.nodes:
+            mask: NDArray[np.bool_] | None = None
+            for name, position in mine.items():
+                if name in node.rows:
+                    agrees = node.rows[name] == position
+                    mask = agrees if mask is None else mask & agrees
+            rows = node.rows if mask is None else {n: column[mask] for n, column in node.rows.items()}
+            num = node.num_rows if mask is None else int(mask.sum())
+            nodes.append(Node(dict(rows), num, node.parent, list(node.children), node.shared))
+        part = TreePart(nodes, self.sizes)
+        return part if part.count else None
+
+    def project(self, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
+        """Sums counts bottom-up, carrying only the kept variables and what tables share."""
+        from constrint.solve.project import project_tree
+
+        return project_tree(self, keep)

@@ -1,0 +1,356 @@
+"""The search space: all solutions of a problem, kept factored until rows are asked for.
+
+It is a product of independent parts, each a tree of small tables with counts. Counting, membership, the i-th solution,
+uniform samples, neighbours, projections and completions work on that form; `columns()` alone lists every row.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.errors import LimitReachedError, UnknownNameError, UsageError
+from constrint.model import Domain, Expr, Problem
+from constrint.model.columns import column_of, evaluate
+from constrint.model.intmath import as_int
+from constrint.solve.keys import total_type
+from constrint.solve.limits import SearchStats
+from constrint.solve.parts import Part, Rows
+from constrint.solve.project import aggregate
+from constrint.solve.tables import Axis
+
+MAX_FLAT_ROWS: Final = 1 << 27
+_BATCH: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class LazyAxis:
+    """The values lower, lower + step, ... of a variable with too many values to list."""
+
+    lower: int
+    step: int
+    size: int
+
+    def take(self, positions: NDArray[Any]) -> NDArray[Any]:
+        """Values at positions."""
+        upper = self.lower + self.step * (self.size - 1)
+        kind = np.int64 if self.lower >= -(2**63) and upper < 2**63 else object
+        result: NDArray[Any] = (positions.astype(object) * self.step + self.lower).astype(kind)
+        return result
+
+    def position(self, value: int) -> int | None:
+        """Position of a value; None if it is not on the axis."""
+        at, rest = divmod(value - self.lower, self.step)
+        return at if rest == 0 and 0 <= at < self.size else None
+
+
+@dataclass(slots=True)
+class Layout:
+    """How positions become assignments: axes of variables, fixed values, and values that follow from others."""
+
+    names: tuple[str, ...]
+    axes: dict[str, Axis | LazyAxis]
+    fixed: dict[str, int]
+    derived: dict[str, Expr] = field(default_factory=dict)
+
+    def values(self, name: str, positions: NDArray[Any]) -> NDArray[Any]:
+        """Values of a variable at positions on its axis."""
+        axis = self.axes[name]
+        return axis.take(positions) if isinstance(axis, LazyAxis) else axis.values[positions.astype(np.intp)]
+
+    def size(self, name: str) -> int:
+        """Number of values on a variable's axis."""
+        axis = self.axes[name]
+        return axis.size if isinstance(axis, LazyAxis) else len(axis)
+
+    def position(self, name: str, value: int) -> int | None:
+        """Position of a value on a variable's axis; None if it is not there."""
+        axis = self.axes[name]
+        if isinstance(axis, LazyAxis):
+            return axis.position(value)
+        if not axis.bounds[0] <= value <= axis.bounds[1]:
+            return None
+        at = np.flatnonzero(axis.values == value)
+        return int(at[0]) if len(at) else None
+
+    def assignments(
+        self, rows: Rows, num_rows: int, needed: Set[str] | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """Turns rows of positions into columns of values, in declared order."""
+        known = {name: self.values(name, positions) for name, positions in rows.items()}
+        for name, value in self.fixed.items():
+            known[name] = np.full(num_rows, value, dtype=np.int64 if abs(value) < 2**63 else object)
+        for name, expr in self.derived.items():
+            if needed is None or name in needed:
+                known[name] = value_column(expr, known, num_rows)
+        return {name: known[name] for name in self.names if name in known}
+
+
+def value_column(expr: Expr, known: Mapping[str, NDArray[Any]], num_rows: int) -> NDArray[Any]:
+    """Evaluates an expression that is defined in every row; Python integers where 64 bits do not suffice."""
+    columns = {n: column_of(known[n]) for n in expr.variables}
+    values = np.asarray(evaluate(expr, columns).values)
+    wide: NDArray[Any] = np.array(np.broadcast_to(values, (num_rows,)))
+    return wide
+
+
+def smallest(values: NDArray[Any]) -> NDArray[Any]:
+    """Converts a column to the smallest signed integer dtype that holds it."""
+    if values.dtype == object or len(values) == 0:
+        return values
+    low, high = int(values.min()), int(values.max())
+    for kind in (np.int8, np.int16, np.int32):
+        info = np.iinfo(kind)
+        if info.min <= low and high <= info.max:
+            return values.astype(kind)
+    return values
+
+
+class SearchSpace:
+    """All solutions of a problem; see the module's docstring."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        layout: Layout,
+        parts: Sequence[Part] | None,
+        stats: SearchStats,
+        given: Mapping[str, int] | None = None,
+    ) -> None:
+        self.problem = problem
+        self.stats = stats
+        self._layout = layout
+        # None: no solution at all. An empty tuple: exactly one, with every variable fixed.
+        self._parts = None if parts is None else tuple(parts)
+        self._given = dict(given or {})
+        self.size: int = 0 if self._parts is None else math.prod(p.count for p in self._parts)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Variables in declared order."""
+        return self._layout.names
+
+    @property
+    def product_size(self) -> int:
+        """Number of combinations of the declared domains, before any constraint."""
+        return math.prod(d.size for d in self.problem.variables.values())
+
+    def __len__(self) -> int:
+        if self.size > sys.maxsize:
+            raise OverflowError(f"the space has {self.size} solutions, too many for len(); use space.size")
+        return self.size
+
+    def __bool__(self) -> bool:
+        return self.size > 0
+
+    def __repr__(self) -> str:
+        return f"<SearchSpace {self.problem.name!r}: {self.size} of {self.product_size} configs>"
+
+    def take(self, indices: Sequence[int] | NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """Lists the solutions with these indices as columns."""
+        wanted = [as_int(i, "an index") for i in np.asarray(indices, dtype=object).ravel().tolist()]
+        for index in wanted:
+            if not 0 <= index < self.size:
+                raise IndexError(f"index {index} is outside the space of {self.size} solutions")
+        rest = np.array(wanted, dtype=total_type(self.size))
+        rows: Rows = {}
+        for part in reversed(self._parts or ()):
+            rows.update(part.take((rest % part.count).astype(total_type(part.count))))
+            rest = rest // part.count
+        return self._layout.assignments(rows, len(wanted))
+
+    def __getitem__(self, index: int) -> dict[str, int]:
+        number = as_int(index, "an index")
+        return _dicts(self.take([number + self.size if number < 0 else number]))[0]
+
+    def __iter__(self) -> Iterator[dict[str, int]]:
+        for start in range(0, self.size, _BATCH):
+            yield from _dicts(self.take(range(start, min(start + _BATCH, self.size))))
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Lists every solution, one integer column per variable in the smallest signed dtype that fits.
+
+        Row i is `space[i]`. Convert to int64 before computing with a column.
+
+        Raises:
+            LimitReachedError: When there are more than `MAX_FLAT_ROWS` solutions.
+        """
+        if self.size > MAX_FLAT_ROWS:
+            raise LimitReachedError(
+                f"the space has {self.size} solutions; columns() lists at most {MAX_FLAT_ROWS}. "
+                "Use sample, project, restrict or iterate."
+            )
+        if self._parts is None:
+            return {n: np.zeros(0, dtype=np.int8) for n in self.names}
+        rows: Rows = {}
+        outer, inner = 1, self.size
+        for part in self._parts or ():
+            inner //= max(part.count, 1)
+            for name, column in part.expand().items():
+                rows[name] = np.tile(np.repeat(column, inner), outer) if inner > 1 or outer > 1 else column
+            outer *= part.count
+        return {n: smallest(c) for n, c in self._layout.assignments(rows, self.size).items()}
+
+    def contains(self, assignment: Mapping[str, int]) -> bool:
+        """Says whether a full assignment is one of the solutions."""
+        values = self._checked(assignment)
+        missing = [n for n in self.names if n not in values]
+        if missing:
+            raise UsageError(f"contains needs a value for every variable; missing: {', '.join(missing)}.")
+        derived = self._layout.derived
+        base = self.extend({n: v for n, v in values.items() if n not in derived})
+        return base.size > 0 and all(expr.value(values) == values[n] for n, expr in derived.items())
+
+    __contains__ = contains
+
+    def _checked(self, assignment: Mapping[str, object]) -> dict[str, int]:
+        for name in assignment:
+            if name not in self.problem.variables:
+                raise UnknownNameError("variable", str(name), self.problem.variables)
+        return {str(n): as_int(v, f"the value of {n!r}") for n, v in assignment.items()}
+
+    def sample(self, n: int, seed: int | None = None) -> list[dict[str, int]]:
+        """Draws `n` distinct solutions uniformly (all of them, shuffled, if there are fewer)."""
+        if as_int(n, "the sample's size") < 0:
+            raise UsageError(f"the sample's size must not be negative, got {n}.")
+        return _dicts(self.take(self.sample_indices(n, seed)))
+
+    def sample_indices(self, n: int, seed: int | None = None) -> list[int]:
+        """Indices of `n` distinct solutions, drawn uniformly."""
+        generator = random.Random(seed)
+        n = min(n, self.size)
+        if self.size <= sys.maxsize:
+            return generator.sample(range(self.size), n)
+        drawn: dict[int, None] = {}
+        while len(drawn) < n:
+            drawn[generator.randrange(self.size)] = None
+        return list(drawn)
+
+    def restrict(self, **fixed: int) -> SearchSpace:
+        """Returns the solutions in which these variables have these values."""
+        return self.extend(fixed)
+
+    def extend(self, partial: Mapping[str, int]) -> SearchSpace:
+        """Returns all completions of a partial assignment."""
+        values = self._checked(partial)
+        if self._parts is None:
+            return self
+        positions: dict[str, int] = {}
+        for name, value in values.items():
+            if name in self._layout.fixed:
+                if self._layout.fixed[name] != value:
+                    return self._nothing()
+            elif name not in self._layout.derived:
+                at = self._layout.position(name, value)
+                if at is None:
+                    return self._nothing()
+                positions[name] = at
+        if any(name in self._layout.derived for name in values):
+            return self._solved_again(values)
+        parts: list[Part] = []
+        for part in self._parts:
+            kept = part.restrict(positions)
+            if kept is None:
+                return self._nothing()
+            parts.append(kept)
+        return SearchSpace(self.problem, self._layout, parts, self.stats, {**self._given, **values})
+
+    def _nothing(self) -> SearchSpace:
+        return SearchSpace(self.problem, self._layout, None, self.stats)
+
+    def _solved_again(self, values: Mapping[str, int]) -> SearchSpace:
+        """Fixes variables whose values follow from others: these have no axis, so the problem is solved anew."""
+        from constrint.solve.enumerate import enumerate_space
+
+        narrowed = self.problem
+        for name, value in {**self._given, **values}.items():
+            if value not in self.problem.variables[name] or self._given.get(name, value) != value:
+                return self._nothing()
+            narrowed = narrowed.with_domain(name, Domain.from_values([value]))
+        space = enumerate_space(narrowed)
+        return SearchSpace(self.problem, space._layout, space._parts, space.stats, {**self._given, **values})
+
+    def neighbours(self, assignment: Mapping[str, int]) -> list[dict[str, int]]:
+        """Solutions that differ from `assignment` in exactly one variable, in order of variables and values."""
+        values = self._checked(assignment)
+        found: list[dict[str, int]] = []
+        for name in self.names:
+            others = {n: v for n, v in values.items() if n != name}
+            near = self.extend(others)
+            if near.size:
+                listed = near.project([name])[0][name].tolist()
+                found += [{**values, name: v} for v in listed if v != values.get(name)]
+        return found
+
+    def project(self, names: Sequence[str]) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
+        """Distinct combinations of some variables that extend to a solution, without listing the rest.
+
+        Args:
+            names: Variables to keep.
+
+        Returns:
+            One int64 column per name, and for each row the number of solutions that it stands for.
+        """
+        for name in names:
+            if name not in self.problem.variables:
+                raise UnknownNameError("variable", name, self.problem.variables)
+        if self._parts is None:
+            return {n: np.zeros(0, dtype=np.int64) for n in names}, np.zeros(0, dtype=np.int64)
+        needed = self._needed(names)
+        rows, counts = self._project_positions(
+            [n for n in self.names if n in needed and n in self._layout.axes]
+        )
+        known = self._layout.assignments(rows, len(counts), needed)
+        if any(n in self._layout.derived for n in needed):
+            return _merged({n: known[n] for n in names}, counts)
+        return {n: known[n] for n in names}, counts
+
+    def _needed(self, names: Sequence[str]) -> set[str]:
+        needed = set(names)
+        for name, expr in reversed(self._layout.derived.items()):
+            if name in needed:
+                needed |= expr.variables
+        return needed
+
+    def _project_positions(self, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
+        kind = total_type(self.size)
+        rows: Rows = {}
+        counts: NDArray[Any] = np.ones(1, dtype=kind)
+        for part in self._parts or ():
+            mine = [n for n in keep if n in part.names]
+            if not mine:
+                counts = counts * part.count
+                continue
+            if part.count > MAX_FLAT_ROWS and len(part.names) == 1:
+                raise LimitReachedError(f"variable {mine[0]!r} has {part.count} values; too many to list.")
+            more, weights = part.project(mine)
+            size, others = len(weights), len(counts)
+            rows = {n: np.repeat(c, size) for n, c in rows.items()}
+            rows.update({n: np.tile(c, others) for n, c in more.items()})
+            counts = np.repeat(counts, size) * np.tile(weights.astype(kind), others)
+        return rows, counts
+
+
+def _merged(
+    columns: dict[str, NDArray[Any]], counts: NDArray[Any]
+) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
+    """Adds up the counts of equal rows of values."""
+    levels = {n: np.unique(c, return_inverse=True) for n, c in columns.items()}
+    positions: Rows = {n: inverse.reshape(-1) for n, (_, inverse) in levels.items()}
+    merged, counts = aggregate(positions, {n: max(1, len(u)) for n, (u, _) in levels.items()}, counts)
+    return {n: levels[n][0][at] for n, at in merged.items()}, counts
+
+
+def _dicts(columns: dict[str, NDArray[Any]]) -> list[dict[str, int]]:
+    names = tuple(columns)
+    return [
+        dict(zip(names, row, strict=True))
+        for row in zip(*(c.tolist() for c in columns.values()), strict=True)
+    ]
