@@ -118,7 +118,7 @@ class _Builder:
     def add(self, name: str, checks: Sequence[Check]) -> None:
         """Adds a variable, and the checks that it completes."""
         size = len(self.axes[name])
-        if self.waiting and self.cells() * size > GRID_CELLS:
+        if self.waiting and self.cells() * size > min(GRID_CELLS, CHUNK_CELLS):
             self.list_rows()
         self.waiting.append(name)
         if self.cells() > CHUNK_CELLS:
