@@ -8,9 +8,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from constrint.errors import LimitReachedError
+
 Keys = NDArray[np.int64]
 _KEY_LIMIT: Final = 1 << 62
 _DENSE: Final = 1 << 16
+MAX_FLAT_ROWS: Final = 1 << 27
 
 
 def combine(tables: Sequence[Sequence[NDArray[Any]]], sizes: Sequence[int]) -> tuple[list[Keys], int]:
@@ -76,6 +79,15 @@ def find(wanted: Keys, known: Keys, bound: int) -> NDArray[np.intp]:
     return at
 
 
+def check_listing(rows: int) -> None:
+    """Refuses to list more rows than memory should hold."""
+    if rows > MAX_FLAT_ROWS:
+        raise LimitReachedError(
+            f"this would list {rows} rows; the limit is {MAX_FLAT_ROWS}. "
+            "Project onto fewer variables, restrict, sample or iterate."
+        )
+
+
 def total_type(bound: int) -> Any:
     """The dtype in which sums of up to `bound` stay exact."""
     return np.int64 if bound < _KEY_LIMIT else object
@@ -89,6 +101,7 @@ def ranges(starts: NDArray[np.intp], lengths: NDArray[np.intp]) -> tuple[NDArray
     """
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
+    check_listing(total)
     source = np.repeat(np.arange(len(lengths)), lengths)
     numbers = np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
     return source, numbers

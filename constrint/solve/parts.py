@@ -35,6 +35,9 @@ class Part(Protocol):
     def project(self, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
         """Distinct combinations of `keep` (some of the part's names) and how many solutions each stands for."""
 
+    def first(self, order: Sequence[str]) -> dict[str, int]:
+        """Positions of the lexicographically first solution, variables taken in this order."""
+
     def restrict(self, fixed: Mapping[str, int]) -> Part | None:
         """The solutions in which these variables have these positions; None if there is none."""
 
@@ -66,6 +69,10 @@ class FreePart:
         if not keep:
             return {}, np.array([self.count], dtype=total_type(self.count))
         return self.expand(), np.ones(self.count, dtype=np.int64)
+
+    def first(self, order: Sequence[str]) -> dict[str, int]:
+        """The fixed position, else 0."""
+        return {self.name: self.only or 0}
 
     def restrict(self, fixed: Mapping[str, int]) -> Part | None:
         """Fixes the variable to a position."""
@@ -197,6 +204,17 @@ class TreePart:
                 if name not in out:
                     out[name] = column[rows]
         return out
+
+    def first(self, order: Sequence[str]) -> dict[str, int]:
+        """Fixes one variable after the other to the first position that extends to a solution."""
+        found: dict[str, int] = {}
+        part: Part | None = self
+        for name in order:
+            if part is None:
+                break
+            found[name] = int(part.project([name])[0][name][0])
+            part = part.restrict({name: found[name]})
+        return found
 
     def restrict(self, fixed: Mapping[str, int]) -> Part | None:
         """Keeps the rows that agree with `fixed` and counts again."""

@@ -16,17 +16,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.errors import LimitReachedError, UnknownNameError, UsageError
+from constrint.errors import UnknownNameError, UsageError
 from constrint.model import Domain, Expr, Problem
 from constrint.model.columns import column_of, evaluate
 from constrint.model.intmath import as_int
-from constrint.solve.keys import total_type
+from constrint.solve.keys import check_listing, total_type
 from constrint.solve.limits import SearchStats
 from constrint.solve.parts import Part, Rows
 from constrint.solve.project import aggregate
 from constrint.solve.tables import Axis
 
-MAX_FLAT_ROWS: Final = 1 << 27
 _BATCH: Final = 4096
 
 
@@ -180,13 +179,9 @@ class SearchSpace:
         Row i is `space[i]`. Convert to int64 before computing with a column.
 
         Raises:
-            LimitReachedError: When there are more than `MAX_FLAT_ROWS` solutions.
+            LimitReachedError: When there are more than `keys.MAX_FLAT_ROWS` solutions.
         """
-        if self.size > MAX_FLAT_ROWS:
-            raise LimitReachedError(
-                f"the space has {self.size} solutions; columns() lists at most {MAX_FLAT_ROWS}. "
-                "Use sample, project, restrict or iterate."
-            )
+        check_listing(self.size)
         if self._parts is None:
             return {n: np.zeros(0, dtype=np.int8) for n in self.names}
         rows: Rows = {}
@@ -277,6 +272,20 @@ class SearchSpace:
         space = enumerate_space(narrowed)
         return SearchSpace(self.problem, space._layout, space._parts, space.stats, {**self._given, **values})
 
+    def first(self) -> dict[str, int]:
+        """The solution that comes first by the declared order of variables and of their values.
+
+        Raises:
+            IndexError: When there is no solution.
+        """
+        if self._parts is None:
+            raise IndexError("the space is empty; it has no first solution")
+        rows: Rows = {}
+        for part in self._parts:
+            names = [n for n in self.names if n in part.names]
+            rows.update({n: np.array([at]) for n, at in part.first(names).items()})
+        return _dicts(self._layout.assignments(rows, 1))[0]
+
     def neighbours(self, assignment: Mapping[str, int]) -> list[dict[str, int]]:
         """Solutions that differ from `assignment` in exactly one variable, in order of variables and values."""
         values = self._checked(assignment)
@@ -328,10 +337,10 @@ class SearchSpace:
             if not mine:
                 counts = counts * part.count
                 continue
-            if part.count > MAX_FLAT_ROWS and len(part.names) == 1:
-                raise LimitReachedError(f"variable {mine[0]!r} has {part.count} values; too many to list.")
+            check_listing(part.count if len(part.names) == 1 else 0)
             more, weights = part.project(mine)
             size, others = len(weights), len(counts)
+            check_listing(size * others)
             rows = {n: np.repeat(c, size) for n, c in rows.items()}
             rows.update({n: np.tile(c, others) for n, c in more.items()})
             counts = np.repeat(counts, size) * np.tile(weights.astype(kind), others)

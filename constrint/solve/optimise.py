@@ -1,0 +1,148 @@
+"""One solution of a problem: the first by the order of values, or the best by the problem's objective."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from constrint.errors import InfeasibleError, LimitReachedError, UndefinedValueError
+from constrint.model import Comparison, Const, Expr, Problem
+from constrint.model.columns import column_of, evaluate
+from constrint.solve.enumerate import enumerate_space
+from constrint.solve.limits import Budget, Limits, SearchStats, Status
+from constrint.solve.narrow import Domains
+from constrint.solve.prepare import flatten
+from constrint.solve.propagate import propagate
+from constrint.solve.search import search_one
+from constrint.solve.space import SearchSpace
+
+# Tables up to this length are listed before a depth-first search takes over.
+_TABLE_ROWS: Final = 1 << 21
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The answer of `solve`.
+
+    Attributes:
+        status: FEASIBLE, INFEASIBLE, or LIMIT_REACHED when nothing was found before a limit.
+        assignment: A value per variable; empty unless feasible.
+        value: The objective's value; None without an objective.
+        message: What ended the search, where a limit did.
+        stats: What the search cost.
+    """
+
+    status: Status
+    problem: Problem
+    assignment: dict[str, int] = field(default_factory=dict)
+    value: int | None = None
+    message: str = ""
+    stats: SearchStats = field(default_factory=SearchStats)
+
+    def __bool__(self) -> bool:
+        return self.status is Status.FEASIBLE
+
+    def __getitem__(self, name: str) -> int:
+        return self.require()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.assignment)
+
+    def require(self) -> dict[str, int]:
+        """Returns the assignment, or raises with the minimal conflict (or the limit) that stands against it."""
+        if self.status is Status.FEASIBLE:
+            return self.assignment
+        if self.status is Status.LIMIT_REACHED:
+            raise LimitReachedError(self.message)
+        from constrint.solve.explain import minimal_conflict
+
+        conflict = minimal_conflict(self.problem)
+        name = f" of {self.problem.name!r}" if self.problem.name else ""
+        raise InfeasibleError(f"no assignment{name} satisfies every constraint. {conflict}", conflict)
+
+
+def solve(problem: Problem, limits: Limits | None = None) -> Solution:
+    """Finds the best solution by the objective; without one, the first by declared order of variables and values.
+
+    Where the tables of the factored space would be too large, a depth-first search looks for any solution, and an
+    objective is met by halving its range.
+    """
+    budget = Budget(limits or Limits())
+    wanted = budget.limits
+    try:
+        tables = Limits(
+            wanted.max_nodes, min(wanted.max_rows, _TABLE_ROWS), wanted.max_seconds, wanted.max_values
+        )
+        space = enumerate_space(problem, tables)
+        budget.stats = space.stats
+        return _from_space(problem, space)
+    except LimitReachedError:
+        pass
+    try:
+        return _from_search(problem, budget)
+    except LimitReachedError as error:
+        return Solution(Status.LIMIT_REACHED, problem, message=str(error), stats=budget.stats)
+
+
+def _from_space(problem: Problem, space: SearchSpace) -> Solution:
+    if not space:
+        return Solution(Status.INFEASIBLE, problem, stats=space.stats)
+    objective = problem.objective
+    if objective is None:
+        return Solution(Status.FEASIBLE, problem, space.first(), stats=space.stats)
+    names = [n for n in problem.variables if n in objective.expr.variables]
+    columns, counts = space.project(names)
+    result = evaluate(objective.expr, {n: column_of(c) for n, c in columns.items()})
+    values = np.broadcast_to(np.asarray(result.values), (len(counts),))
+    rows = np.arange(len(counts))
+    if result.defined is not None:
+        rows = np.flatnonzero(np.broadcast_to(result.defined, (len(counts),)))
+        if len(rows) == 0:
+            raise UndefinedValueError(f"{objective} has no value in any solution; change the objective.")
+    at = int(rows[np.argmax(values[rows]) if objective.maximise else np.argmin(values[rows])])
+    best = space.extend({n: int(columns[n][at]) for n in names}).first()
+    return Solution(Status.FEASIBLE, problem, best, objective.expr.value(best), stats=space.stats)
+
+
+def _from_search(problem: Problem, budget: Budget) -> Solution:
+    objective = problem.objective
+    if objective is None:
+        found = search_one(problem, budget)
+        if found is None:
+            return Solution(Status.INFEASIBLE, problem, stats=budget.stats)
+        return Solution(Status.FEASIBLE, problem, found, stats=budget.stats)
+    best = _halve(problem, -objective.expr if objective.maximise else objective.expr, budget)
+    if best is None:
+        return Solution(Status.INFEASIBLE, problem, stats=budget.stats)
+    return Solution(Status.FEASIBLE, problem, best, objective.expr.value(best), stats=budget.stats)
+
+
+def _halve(problem: Problem, expr: Expr, budget: Budget) -> dict[str, int] | None:
+    """Finds a solution with the smallest value of `expr` by halving the range of possible values."""
+    plain = problem.copy()
+    plain.objective = None
+    # False where the objective has no value: such a solution is not comparable.
+    plain.add(Comparison(expr, "==", expr))
+    best = search_one(plain, budget)
+    if best is None:
+        return None
+    domains = propagate(dict(plain.variables), flatten(plain.constraints))
+    known = Domains(domains).bounds(expr) if domains is not None else None
+    if known is None:
+        raise LimitReachedError(
+            f"no bounds are known for the objective {expr}; bound its powers by a constraint."
+        )
+    low, high = known[0], expr.value(best)
+    while low < high:
+        middle = (low + high) // 2
+        trial = plain.copy()
+        trial.add(Comparison(expr, "<=", Const(middle)))
+        better = search_one(trial, budget)
+        if better is None:
+            low = middle + 1
+        else:
+            best, high = better, expr.value(better)
+    return best

@@ -1,0 +1,126 @@
+"""The nearest ways out of a contradiction: for each rule in the conflict the smallest change that is enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from constrint.model import Comparison, Const, Constraint, Domain, Expr, Problem
+from constrint.solve.explain import QUESTION, Conflict, ConflictMember, minimal_conflict, widened
+from constrint.solve.optimise import Solution, solve
+
+
+@dataclass(frozen=True)
+class Relaxation:
+    """One change after which the whole problem has a solution.
+
+    Attributes:
+        member: The rule that is changed.
+        text: The change as a sentence.
+        problem: The changed problem.
+        solution: A solution of the changed problem.
+    """
+
+    member: ConflictMember
+    text: str
+    problem: Problem
+    solution: dict[str, int]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def relaxations(problem: Problem, conflict: Conflict | None = None) -> list[Relaxation]:
+    """Finds, for each rule of a minimal conflict, the smallest change of that rule alone that is enough.
+
+    A comparison's bound is moved as little as possible; a domain gets the nearest value that works; any other rule is
+    dropped. Rules for which no such change is enough (a second conflict remains) are left out, so the list may be
+    empty.
+    """
+    found = []
+    for member in (conflict or minimal_conflict(problem)).members:
+        way = (
+            _domain(problem, member)
+            if member.constraint is None
+            else _rule(problem, member, member.constraint)
+        )
+        if way is not None:
+            found.append(way)
+    return found
+
+
+def _answer(problem: Problem, objective: Expr | None = None) -> Solution:
+    asked = problem.copy()
+    asked.objective = None
+    if objective is not None:
+        asked.minimise(objective)
+    return solve(asked, QUESTION)
+
+
+def _domain(problem: Problem, member: ConflictMember) -> Relaxation | None:
+    name = member.variable
+    domain = problem.variables[name]
+    open_problem = problem.with_domain(name, widened(domain))
+    nearest = None
+    # Nearest above and nearest below the range of the domain; inside it, any value that is not a member.
+    for low, high, sign in (
+        (domain.lower, widened(domain).upper, 1),
+        (widened(domain).lower, domain.upper, -1),
+    ):
+        part = open_problem.with_domain(name, Domain.from_range(low, high))
+        answer = _answer(part, sign * _variable(name))
+        if answer and (nearest is None or _distance(domain, answer[name]) < _distance(domain, nearest)):
+            nearest = answer[name]
+    if nearest is None:
+        return None
+    values = [*domain.listed, nearest] if domain.listed is not None else None
+    wider = (
+        Domain.from_values(values, domain.because)
+        if values is not None
+        else Domain.from_range(min(domain.lower, nearest), max(domain.upper, nearest), 1, domain.because)
+    )
+    changed = problem.with_domain(name, wider)
+    answer = _answer(changed)
+    return Relaxation(member, f"allow {name} = {nearest}", changed, answer.assignment) if answer else None
+
+
+def _variable(name: str) -> Expr:
+    from constrint.model import Var
+
+    return Var(name)
+
+
+def _distance(domain: Domain, value: int) -> int:
+    members = domain.listed if domain.listed is not None else (domain.lower, domain.upper)
+    return min(abs(value - v) for v in members)
+
+
+def _rule(problem: Problem, member: ConflictMember, rule: Constraint) -> Relaxation | None:
+    without = problem.without(rule)
+    moved = _moved(rule, without) if isinstance(rule, Comparison) else None
+    if moved is not None:
+        changed = problem.without(rule)
+        changed.add(moved, because=rule.because, name=rule.name)
+        answer = _answer(changed)
+        if answer:
+            return Relaxation(member, f"{moved} (instead of {rule})", changed, answer.assignment)
+    answer = _answer(without)
+    if not answer:
+        return None
+    return Relaxation(member, f"drop {rule.name or rule}", without, answer.assignment)
+
+
+def _moved(rule: Comparison, without: Problem) -> Comparison | None:
+    """The comparison with its constant bound moved as far as the other rules need; None if it has no such bound."""
+    left, op, right = rule.left, rule.op, rule.right
+    if op not in ("<=", "<", ">=", ">"):
+        return None
+    if isinstance(right, Const) and left.variables:
+        side, at_most = left, op in ("<=", "<")
+    elif isinstance(left, Const) and right.variables:
+        side, at_most = right, op in (">=", ">")
+    else:
+        return None
+    answer = _answer(without, side if at_most else -side)
+    if not answer:
+        return None
+    return Comparison(side, "<=" if at_most else ">=", Const(side.value(answer.assignment)))
