@@ -30,6 +30,8 @@ from constrint.model.expr import (
     maximum,
     minimum,
 )
+from constrint.model.grammar import DialectWarning
+from constrint.model.parse import parse, parse_constraint
 from constrint.model.problem import Objective, Problem
 from constrint.model.render import render
 
@@ -39,6 +41,7 @@ __all__ = [
     "Comparison",
     "Const",
     "Constraint",
+    "DialectWarning",
     "Divides",
     "Domain",
     "Expr",
@@ -62,5 +65,7 @@ __all__ = [
     "maximum",
     "minimum",
     "negate",
+    "parse",
+    "parse_constraint",
     "render",
 ]

@@ -1,8 +1,9 @@
 """Row-by-row evaluation over numpy columns, exact by construction.
 
 Every intermediate carries bounds. An operation runs on int64 only where its bounds prove that nothing
-overflows, else on Python integers (object dtype), and returns to int64 when the bounds allow it again. Columns
-may have any shapes that broadcast together: so the solver evaluates a constraint on a grid without expanding it.
+overflows, else on Python integers (object dtype), and returns to int64 when the bounds allow it again.
+Columns may have any shapes that broadcast together: so the solver evaluates a constraint on a grid without
+expanding it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MAX, MIN = intmath.INT64_MAX, intmath.INT64_MIN
 
 
 class Column(NamedTuple):
-    """Values of an expression with proven bounds; a mask of the rows that have a value where some have none."""
+    """Values of an expression with proven bounds; a mask of the rows that have one, if not all."""
 
     values: Any
     bounds: Interval

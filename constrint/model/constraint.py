@@ -1,7 +1,8 @@
 """Constraints: statements about integer expressions that hold or do not, each with the reason why it stands.
 
-Undefined values are relational: a comparison, `divides` or `in` with an undefined expression in it is false, and
-what stands above it (`not`, `or`, `->`) treats it as any false statement: `not (1 // x == 0)` holds for x = 0.
+Undefined values are relational: a comparison, `divides` or `in` with an undefined expression in it is false,
+and what stands above it (`not`, `or`, `->`) treats it as any false statement: `not (1 // x == 0)` holds for
+x = 0.
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ class Constraint:
 
     def __bool__(self) -> bool:
         raise TypeError(
-            f"the constraint {self} has no truth value by itself; use all_of, any_of, negate or implies instead "
-            "of and, or, not, chained comparisons; use .holds({...}) to test an assignment"
+            f"the constraint {self} has no truth value by itself; use all_of, any_of, negate or implies "
+            "instead of and, or, not, chained comparisons; use .holds({...}) to test an assignment"
         )
 
     def __eq__(self, other: object) -> bool:

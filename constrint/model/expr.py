@@ -1,7 +1,7 @@
 """Integer expressions: variables, numbers and exact operations, built with Python's operators.
 
-An expression is a tree that is stored, evaluated and rendered; it never computes with floats. Sums and products
-are n-ary and flat. Comparisons build constraints, so `bool(x == 1)` is refused.
+An expression is a tree that is stored, evaluated and rendered; it never computes with floats. Sums and
+products are n-ary and flat. Comparisons build constraints, so `bool(x == 1)` is refused.
 """
 
 from __future__ import annotations
@@ -23,9 +23,13 @@ if TYPE_CHECKING:
 MAX_DEPTH: Final = 150
 MAX_NODES: Final = 100_000
 NAME_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-RESERVED: Final = frozenset(
-    ("and", "or", "not", "in", "divides", "step", "because", "var", "const", "problem", "true", "false")
-    + ("maximise", "minimise", "maximize", "minimize")
+RESERVED: Final[frozenset[str]] = frozenset(
+    word
+    for words in (
+        ("and", "or", "not", "in", "divides", "step", "because", "true", "false"),
+        ("var", "const", "problem", "maximise", "minimise", "maximize", "minimize"),
+    )
+    for word in words
 )
 
 
@@ -229,7 +233,6 @@ class Const(Expr):
 
     def __init__(self, number: object, name: str = "") -> None:
         self.number = intmath.as_int(number, "a constant")
-        intmath.check_bits(self.number.bit_length(), "a constant")
         self.name = check_name(name, "a constant's name") if name else ""
         self.depth, self.size, self._variables = 1, 1, frozenset()
 

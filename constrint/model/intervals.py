@@ -1,7 +1,7 @@
 """Interval arithmetic: bounds of an operation's result from the bounds of its operands, on exact integers.
 
-An interval is (lower, upper), both included. `None` stands for "no finite bound is known"; only powers yield it.
-Rows where the operation is undefined do not count.
+An interval is (lower, upper), both included. `None` stands for "no finite bound is known"; only powers yield
+it. Rows where the operation is undefined do not count.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Exact arithmetic on Python integers: what every operation of the expression language means.
 
 An operation that has no value (division by zero, an inexact `/`, a negative exponent) raises
-`UndefinedValueError`; a number longer than `MAX_BITS` bits raises `LimitReachedError`. Nothing here knows numpy.
+`UndefinedValueError`; a number longer than `MAX_BITS` bits raises `LimitReachedError`. Nothing here knows
+numpy.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any, Final
 from constrint.errors import LimitReachedError, UndefinedValueError, UsageError
 
 MAX_BITS: Final = 65_536
+# Numbers that are written out (constants, domains) stay below what Python converts to decimal text.
+MAX_WRITTEN_BITS: Final = 13_000
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 
@@ -22,6 +25,8 @@ INT64_MAX: Final = 2**63 - 1
 def as_int(value: Any, what: str) -> int:
     """Returns `value` as a Python int; refuses bools, floats and everything else that is no integer."""
     if type(value) is int:
+        if value.bit_length() > MAX_WRITTEN_BITS:
+            raise UsageError(f"{what} has {value.bit_length()} bits; the limit is {MAX_WRITTEN_BITS}.")
         return value
     kind = type(value).__name__
     if isinstance(value, bool) or kind in ("bool_", "bool"):
@@ -33,48 +38,53 @@ def as_int(value: Any, what: str) -> int:
         raise UsageError(f"{what} must be an integer, got {value!r} ({kind}).{hint}") from None
 
 
+def shown(number: int) -> str:
+    """Writes a number in a message; a very long one by its length."""
+    return str(number) if number.bit_length() <= 256 else f"(a number of {number.bit_length()} bits)"
+
+
 def check_bits(bits: int, what: str) -> None:
     """Refuses a number that would be longer than `MAX_BITS` bits."""
     if bits > MAX_BITS:
         raise LimitReachedError(
-            f"{what} would need about {bits} bits; the limit is {MAX_BITS}. Bound the numbers or the exponent."
+            f"{what} would need about {bits} bits; the limit is {MAX_BITS}. Bound the numbers."
         )
 
 
 def floor_div(a: int, b: int) -> int:
     """Rounds a / b down."""
     if b == 0:
-        raise UndefinedValueError(f"{a} // 0 has no value")
+        raise UndefinedValueError(f"{shown(a)} // 0 has no value")
     return a // b
 
 
 def ceil_div(a: int, b: int) -> int:
     """Rounds a / b up."""
     if b == 0:
-        raise UndefinedValueError(f"ceildiv({a}, 0) has no value")
+        raise UndefinedValueError(f"ceildiv({shown(a)}, 0) has no value")
     return -(-a // b)
 
 
 def exact_div(a: int, b: int) -> int:
     """Divides where nothing remains; has no value elsewhere."""
     if b == 0 or a % b:
-        raise UndefinedValueError(f"{a} / {b} is not an integer")
+        raise UndefinedValueError(f"{shown(a)} / {shown(b)} is not an integer")
     return a // b
 
 
 def modulo(a: int, b: int) -> int:
     """Remainder with the sign of the divisor, as in Python."""
     if b == 0:
-        raise UndefinedValueError(f"{a} % 0 has no value")
+        raise UndefinedValueError(f"{shown(a)} % 0 has no value")
     return a % b
 
 
 def power(base: int, exponent: int) -> int:
     """Raises to a non-negative power; 0 ^ 0 is 1."""
     if exponent < 0:
-        raise UndefinedValueError(f"{base} ^ {exponent} has no value (negative exponent)")
+        raise UndefinedValueError(f"{shown(base)} ^ {shown(exponent)} has no value (negative exponent)")
     if abs(base) > 1:
-        check_bits((abs(base).bit_length() - 1) * exponent, f"the power {base} ^ {exponent}")
+        check_bits((abs(base).bit_length() - 1) * exponent, f"the power {shown(base)} ^ {shown(exponent)}")
     return int(base**exponent)
 
 

@@ -56,9 +56,9 @@ def _expr(expr: Expr) -> tuple[str, int]:
         return _sum(args), _ADD
     if expr.op in _INFIX:
         first = args[0]
-        # A product directly at the left of a product would flatten; other operations associate to the left.
-        flattens = expr.op == "mul" and isinstance(first, Operation) and first.op == "mul"
-        head = f"({_expr(first)[0]})" if flattens else _at(first, _MUL)
+        # A remainder gets brackets: the dialect "constrint" would read x % y * z as x % (y * z).
+        bracketed = isinstance(first, Operation) and first.op == "mod" and expr.op != "mod"
+        head = f"({_expr(first)[0]})" if bracketed else _at(first, _MUL)
         return f" {_INFIX[expr.op]} ".join([head, *(_at(a, _NEG) for a in args[1:])]), _MUL
     return f"{expr.op}({', '.join(_expr(a)[0] for a in args)})", _ATOM
 

@@ -1,7 +1,7 @@
 """Splits a problem: independent components, and within each a tree of small overlapping groups of variables.
 
-The tree comes from eliminating variables one by one, cheapest resulting group first. Every constraint's variables
-lie together in at least one group, and the groups that share a variable are connected in the tree.
+The tree comes from eliminating variables one by one, cheapest resulting group first. Every constraint's
+variables lie together in at least one group, and the groups that share a variable are connected in the tree.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Why a problem has no solution: a minimal set of constraints and domains that cannot hold together.
 
-A domain takes part when the rest becomes feasible once its variable may take any value of a generous range. Minimal
-means: without any one member the others can hold together; each member is tested by solving.
+A domain takes part when the rest becomes feasible once its variable may take any value of a generous range.
+Minimal means: without any one member the others can hold together; each member is tested by solving.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from constrint.errors import LimitReachedError, UsageError
 from constrint.model import Constraint, Domain, Problem
+from constrint.model.problem import named_constants
 from constrint.solve.limits import Limits, Status
 from constrint.solve.optimise import solve
 
@@ -68,6 +69,12 @@ def domain_text(name: str, domain: Domain) -> str:
         return f"{name} in {domain}"
     first = ", ".join(map(str, domain.listed[: _SHOWN_VALUES - 2]))
     return f"{name} in {{{first}, ... {domain.listed[-1]}}} ({len(domain.listed)} values)"
+
+
+def rule_text(constraint: Constraint) -> str:
+    """Writes a constraint with the values of the named numbers in it."""
+    values = ", ".join(f"{name} = {number}" for name, number in sorted(named_constants(constraint).items()))
+    return f"{constraint} [{values}]" if values else str(constraint)
 
 
 def widened(domain: Domain) -> Domain:
@@ -154,5 +161,5 @@ def minimal_conflict(problem: Problem) -> Conflict:
         for n, d in problem.variables.items()
         if n in rules.domains
     ]
-    members += [ConflictMember(str(c), c.because, constraint=c) for c in rules.constraints]
+    members += [ConflictMember(rule_text(c), c.because, constraint=c) for c in rules.constraints]
     return Conflict(tuple(members), minimal)

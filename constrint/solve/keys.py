@@ -50,8 +50,8 @@ def group(keys: Keys, bound: int) -> tuple[NDArray[np.intp] | None, Keys, NDArra
     """Sorts rows by key.
 
     Returns:
-        The order of rows (None if they are sorted already), the distinct keys, and where each one's rows start in
-        that order.
+        The order of rows (None if they are sorted already), the distinct keys, and where each one's rows
+        start in that order.
     """
     order: NDArray[np.intp] | None = None
     if len(keys) > 1 and not bool(np.all(keys[1:] >= keys[:-1])):

@@ -86,7 +86,8 @@ class Budget:
         self.stats.nodes += 1
         if self.stats.nodes > self.limits.max_nodes:
             raise LimitReachedError(
-                f"no answer after max_nodes={self.limits.max_nodes} assignments; narrow the variables or raise max_nodes."
+                f"no answer after max_nodes={self.limits.max_nodes} assignments; "
+                "narrow the variables or raise max_nodes."
             )
         if self.stats.nodes % 64 == 0:
             self.check_time()

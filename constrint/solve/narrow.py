@@ -1,7 +1,7 @@
 """Backward interval reasoning: from bounds on an expression to smaller domains of its variables.
 
-Every step is sound: it removes only values that belong to no solution. `Domains` raises `Contradiction` when a domain
-becomes empty.
+Every step is sound: it removes only values that belong to no solution. `Domains` raises `Contradiction` when
+a domain becomes empty.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Solution:
         return iter(self.assignment)
 
     def require(self) -> dict[str, int]:
-        """Returns the assignment, or raises with the minimal conflict (or the limit) that stands against it."""
+        """Returns the assignment, or raises with the minimal conflict (or the limit) against it."""
         if self.status is Status.FEASIBLE:
             return self.assignment
         if self.status is Status.LIMIT_REACHED:
@@ -65,10 +65,10 @@ class Solution:
 
 
 def solve(problem: Problem, limits: Limits | None = None) -> Solution:
-    """Finds the best solution by the objective; without one, the first by declared order of variables and values.
+    """Finds the best solution by the objective; without one, the first in declared order.
 
-    Where the tables of the factored space would be too large, a depth-first search looks for any solution, and an
-    objective is met by halving its range.
+    Where the tables of the factored space would be too large, a depth-first search looks for any solution,
+    and an objective is met by halving its range.
     """
     budget = Budget(limits or Limits())
     wanted = budget.limits

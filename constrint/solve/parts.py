@@ -1,7 +1,7 @@
 """Parts of a factored search space: independent sets of variables whose solutions multiply.
 
-A `TreePart` holds the tables of one component with counts on them; a `FreePart` holds one variable that no constraint
-touches. Both answer in positions (int64) on the variables' axes, never in values.
+A `TreePart` holds the tables of one component with counts on them; a `FreePart` holds one variable that no
+constraint touches. Both answer in positions (int64) on the variables' axes, never in values.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Part(Protocol):
         """Positions of all solutions, in index order."""
 
     def project(self, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
-        """Distinct combinations of `keep` (some of the part's names) and how many solutions each stands for."""
+        """Distinct combinations of `keep` (names of the part) and how many solutions each stands for."""
 
     def first(self, order: Sequence[str]) -> dict[str, int]:
         """Positions of the lexicographically first solution, variables taken in this order."""

@@ -1,4 +1,4 @@
-"""Prepares a problem for the search: flat checks, propagated domains, axes, fixed values and derived variables."""
+"""Prepares a problem for the search: flat checks, narrowed domains, axes, fixed and derived variables."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _listed(name: str, domain: Domain, budget: Budget) -> Axis:
     limit = budget.limits.max_values
     if domain.size > limit:
         raise LimitReachedError(
-            f"variable {name!r} still has {domain.size} values ({domain.lower}..{domain.upper}) after propagation; "
+            f"variable {name!r} still has {domain.size} values ({domain.lower}..{domain.upper}) left; "
             f"the search lists at most {limit}. Bound it more tightly or raise max_values."
         )
     return axis_from_domain(domain)

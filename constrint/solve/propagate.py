@@ -1,7 +1,8 @@
 """Propagation: narrows domains to a fixed point without trying combinations. Sound, not complete.
 
-Bounds travel through expressions in both directions; divisibility by constants becomes a step, divisibility of
-constants becomes a list of divisors; of a disjunction the common part of what its alternatives leave is kept.
+Bounds travel through expressions in both directions; divisibility by constants becomes a step, divisibility
+of constants becomes a list of divisors; of a disjunction the common part of what its alternatives leave is
+kept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The nearest ways out of a contradiction: for each rule in the conflict the smallest change that is enough."""
+"""The nearest ways out of a contradiction: for each rule in it the smallest change that is enough."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Relaxation:
 def relaxations(problem: Problem, conflict: Conflict | None = None) -> list[Relaxation]:
     """Finds, for each rule of a minimal conflict, the smallest change of that rule alone that is enough.
 
-    A comparison's bound is moved as little as possible; a domain gets the nearest value that works; any other rule is
-    dropped. Rules for which no such change is enough (a second conflict remains) are left out, so the list may be
-    empty.
+    A comparison's bound is moved as little as possible; a domain gets the nearest value that works; any
+    other rule is dropped. Rules for which no such change is enough (a second conflict remains) are left out,
+    so the list may be empty.
     """
     found = []
     for member in (conflict or minimal_conflict(problem)).members:
@@ -110,7 +110,7 @@ def _rule(problem: Problem, member: ConflictMember, rule: Constraint) -> Relaxat
 
 
 def _moved(rule: Comparison, without: Problem) -> Comparison | None:
-    """The comparison with its constant bound moved as far as the other rules need; None if it has no such bound."""
+    """The comparison with its constant bound moved as far as the others need; None if it has none."""
     left, op, right = rule.left, rule.op, rule.right
     if op not in ("<=", "<", ">=", ">"):
         return None

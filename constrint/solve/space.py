@@ -1,7 +1,8 @@
 """The search space: all solutions of a problem, kept factored until rows are asked for.
 
-It is a product of independent parts, each a tree of small tables with counts. Counting, membership, the i-th solution,
-uniform samples, neighbours, projections and completions work on that form; `columns()` alone lists every row.
+It is a product of independent parts, each a tree of small tables with counts. Counting, membership, the i-th
+solution, uniform samples, neighbours, projections and completions work on that form; `columns()` alone lists
+every row.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class LazyAxis:
 
 @dataclass(slots=True)
 class Layout:
-    """How positions become assignments: axes of variables, fixed values, and values that follow from others."""
+    """How positions become assignments: axes of variables, fixed values, and derived ones."""
 
     names: tuple[str, ...]
     axes: dict[str, Axis | LazyAxis]
@@ -261,7 +262,7 @@ class SearchSpace:
         return SearchSpace(self.problem, self._layout, None, self.stats)
 
     def _solved_again(self, values: Mapping[str, int]) -> SearchSpace:
-        """Fixes variables whose values follow from others: these have no axis, so the problem is solved anew."""
+        """Fixes derived variables: these have no axis, so the problem is solved anew."""
         from constrint.solve.enumerate import enumerate_space
 
         narrowed = self.problem
@@ -287,7 +288,7 @@ class SearchSpace:
         return _dicts(self._layout.assignments(rows, 1))[0]
 
     def neighbours(self, assignment: Mapping[str, int]) -> list[dict[str, int]]:
-        """Solutions that differ from `assignment` in exactly one variable, in order of variables and values."""
+        """Solutions that differ from `assignment` in exactly one variable, in declared order."""
         values = self._checked(assignment)
         found: list[dict[str, int]] = []
         for name in self.names:

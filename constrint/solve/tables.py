@@ -1,8 +1,8 @@
 """Tables: all combinations of a few variables that satisfy the constraints between them, listed with numpy.
 
-A table holds, for each of its variables, a column of positions on that variable's axis (its values in preference
-order). Constraints are evaluated on broadcast grids, so a sub-expression is computed once per combination of the
-variables that it really contains.
+A table holds, for each of its variables, a column of positions on that variable's axis (its values in
+preference order). Constraints are evaluated on broadcast grids, so a sub-expression is computed once per
+combination of the variables that it really contains.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class _Builder:
         self.masks += self._evaluate(checks, self.rows, self.num_rows)
 
     def _evaluate(self, checks: Sequence[Check], rows: Table, num_rows: int) -> list[NDArray[np.bool_]]:
-        """Evaluates checks on the grid (rows, waiting axes...); shapes are 1 where a variable does not occur."""
+        """Evaluates checks on the grid (rows, waiting axes...); length 1 where a variable is absent."""
         dims = 1 + len(self.waiting)
         masks = []
         for check in checks:
