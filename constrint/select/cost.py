@@ -26,6 +26,10 @@ LAUNCH_S = 2.5e-6
 #: Clocks in which a block that is alone on its SM cannot feed the matrix units, once per main-loop iteration:
 #: barrier, address arithmetic, branch. Assumed.
 ITERATION_CLK = 60.0
+#: Clocks of an SM that one lane's load takes away from everything else: its address, predicate and issue slots.
+CLK_PER_LOAD = 6.0 / 128.0
+#: Exponent of the p-norm in `overlap`: infinite would be perfect overlap, 1 none at all.
+OVERLAP = 4.0
 #: Bytes per clock between the L2 and one SM or CU (NVIDIA since Volta, AMD CDNA: one 64-byte request per clock).
 L2_PORT_BYTES_PER_CLK = 64.0
 
@@ -33,6 +37,7 @@ PARTS = (
     "matrix units",
     "shared memory",
     "L2 port",
+    "load issue",
     "latency",
     "wave quantisation",
     "L2",
@@ -54,6 +59,7 @@ class TileWork:
         matrix_efficiency: Share of the matrix units' peak that the chosen instruction can reach.
         smem_bytes: Bytes that one block moves through shared memory in one iteration, both ways.
         load_bytes: Bytes that one block loads from the L2 in one iteration.
+        load_instructions: Loads per lane, summed over the lanes of one block, in one iteration.
         store_bytes: Bytes that one block stores at its end.
         stages_in_flight: Iterations ahead of their use that loads are issued; 0 where nothing is prefetched.
         l2_bytes, last_level_bytes, dram_bytes: Traffic of the whole grid at each level.
@@ -68,6 +74,7 @@ class TileWork:
     matrix_efficiency: Any
     smem_bytes: Any
     load_bytes: Any
+    load_instructions: Any
     store_bytes: Any
     stages_in_flight: Any
     l2_bytes: Any
@@ -113,14 +120,19 @@ def estimate(gpu: GpuModel, peak_flop_per_s: float, work: TileWork) -> CostColum
     sm_s = full * wave_s + np.where(tail_blocks > 0, tail_s, 0.0)
     ideal_s = num_blocks / slots * wave_s
     share = ideal_s / np.maximum(wave_s, 1e-30)
-    named: dict[str, Column] = {name: parts[name] * share for name in PARTS[:4]}
+    named: dict[str, Column] = {name: parts[name] * share for name in PARTS[:5]}
     named["wave quantisation"] = np.maximum(sm_s - ideal_s, 0.0)
     named |= _device_parts(gpu, work, clock)
-    memory_s = np.maximum.reduce([np.broadcast_to(named[name], sm_s.shape) for name in PARTS[5:]])
     fill_s = DRAM_LATENCY_S[gpu.vendor]
-    seconds = LAUNCH_S + fill_s + np.maximum(sm_s, memory_s) + work.extra_s
+    seconds = LAUNCH_S + fill_s + overlap(sm_s, *(named[name] for name in PARTS[6:])) + work.extra_s
     stacked = np.stack([np.broadcast_to(named[name], seconds.shape) for name in PARTS])
     return CostColumns(seconds, stacked.argmax(axis=0), named)
+
+
+def overlap(*times_s: Any) -> Column:
+    """Time of resources that work at once: their largest, and more the closer the others come to it (a p-norm)."""
+    total = sum(np.asarray(t, dtype=np.float64) ** OVERLAP for t in times_s)
+    return np.asarray(total ** (1.0 / OVERLAP), dtype=np.float64)
 
 
 def _sm_parts(gpu: GpuModel, work: TileWork, sm_flop_per_s: float, clock: float) -> dict[str, Any]:
@@ -130,6 +142,7 @@ def _sm_parts(gpu: GpuModel, work: TileWork, sm_flop_per_s: float, clock: float)
     smem_rate = (gpu.sm.smem_banks or 32) * (gpu.sm.smem_bank_width_bytes or 4) * clock
     smem_s = work.smem_bytes / smem_rate
     port_s = work.load_bytes / (L2_PORT_BYTES_PER_CLK * clock)
+    issue_s = work.load_instructions * CLK_PER_LOAD / clock
     overhead_s = ITERATION_CLK / clock
     latency_s = DRAM_LATENCY_S[gpu.vendor]
     depth = np.asarray(work.stages_in_flight, dtype=np.float64)
@@ -141,14 +154,13 @@ def _sm_parts(gpu: GpuModel, work: TileWork, sm_flop_per_s: float, clock: float)
         return np.asarray(blocks * work.flop / rate, dtype=np.float64)
 
     def latency_of(blocks: Any) -> Column:
-        alone = np.maximum(matrix_of(np.minimum(blocks, 1.0)), np.maximum(smem_s, port_s)) + overhead_s
+        alone = overlap(matrix_of(np.minimum(blocks, 1.0)), smem_s, port_s, issue_s) + overhead_s
         # Without a prefetch, a block waits for its own loads in every iteration.
         waits = np.where(depth > 0, latency_s / np.maximum(depth, 1.0), latency_s + alone)
         return np.asarray(np.maximum(alone, waits), dtype=np.float64)
 
     def wave_of(blocks: Any) -> Column:
-        throughput = np.maximum(matrix_of(blocks), blocks * np.maximum(smem_s, port_s))
-        step_s = np.maximum(throughput, latency_of(blocks))
+        step_s = overlap(matrix_of(blocks), blocks * smem_s, blocks * port_s, blocks * issue_s, latency_of(blocks))
         return np.asarray(work.iterations * step_s + edge_s / np.maximum(blocks, 1.0), dtype=np.float64)
 
     iterations = work.iterations
@@ -156,6 +168,7 @@ def _sm_parts(gpu: GpuModel, work: TileWork, sm_flop_per_s: float, clock: float)
         "matrix units": iterations * matrix_of(resident),
         "shared memory": iterations * resident * smem_s,
         "L2 port": iterations * resident * port_s,
+        "load issue": iterations * resident * issue_s,
         "latency": iterations * latency_of(resident),
         "wave": wave_of(resident),
         "wave_of": wave_of,

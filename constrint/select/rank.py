@@ -1,13 +1,14 @@
 """Rank the valid configurations of a kernel on a GPU by predicted time.
 
-The space stays factored: configurations that differ only in parameters the model cannot tell apart are ranked
-once and counted; the order of blocks is decided only for those whose lower bound can still win.
+One candidate stands for all configurations with the same tiles, warps and stages: it carries the best order of
+blocks and the preferred values of what the model cannot tell apart. The space stays factored, and the order is
+decided only for candidates whose lower bound can still win.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,30 +88,37 @@ def rank(
         raise infeasible(spec, gpu, workload, problem)
     params = spec.params(gpu, workload)
     late = {*spec.order_params, *spec.free_params}
-    core, _ = space.project([p.name for p in params if p.name not in late])
+    order_names = _order_names(spec, problem)
+    core, num_variants = space.project([p.name for p in params if p.name not in late])
     use = _Use(spec, gpu, workload, problem)
     core_use = use.of(core)
     bound = spec.cost(gpu, workload, core, core_use.blocks_per_sm).seconds
-    order = [p for p in params if p.name in spec.order_params]
-    free = [p for p in params if p.name in spec.free_params]
-    best = _best_rows(spec, gpu, workload, problem, core, core_use.blocks_per_sm, bound, order, params, top)
+    order = [p for p in params if p.name in order_names]
+    free = [p for p in params if p.name in late - order_names]
+
+    def price(columns: Mapping[str, NDArray[Any]], resident: NDArray[Any]) -> CostColumns:
+        return spec.cost(gpu, workload, columns, resident)
+
+    best = _best_rows(price, problem, core, core_use.blocks_per_sm, bound, order, params, top)
+    seconds = best.cost.seconds
     roofline_s = spec.roofline_s(gpu, workload)
+    rows = best.columns.pop("_row")
     final_use = use.of(best.columns)
     candidates = []
-    for row in range(len(best.seconds)):
+    for row in range(len(rows)):
         config = as_config(best.columns, row)
-        chosen, num_equal = _complete(problem, config, free)
+        chosen = _complete(problem, config, free)
         candidates.append(
             Candidate(
                 config={p.name: chosen[p.name] for p in params},
                 resources=final_use.row(row),
                 cost=CostEstimate(
-                    seconds=float(best.seconds[row]),
+                    seconds=float(seconds[row]),
                     bound_by=best.cost.bound_name(row),
-                    roofline_share=float(roofline_s / best.seconds[row]),
-                    parts_s={n: float(np.broadcast_to(s, best.seconds.shape)[row]) for n, s in best.cost.parts_s.items()},
+                    roofline_share=float(roofline_s / seconds[row]),
+                    parts_s={n: float(np.broadcast_to(s, seconds.shape)[row]) for n, s in best.cost.parts_s.items()},
                 ),
-                num_equal=num_equal,
+                num_variants=int(num_variants[rows[row]]),
             )
         )
     return Ranking(
@@ -124,6 +132,29 @@ def rank(
         roofline_s=roofline_s,
         assumptions=spec.assumptions(gpu, workload),
     )
+
+
+def _order_names(spec: KernelSpec, problem: Problem) -> set[str]:
+    """The order parameters, with the free ones that a rule (of the user's, say) ties to them."""
+    names = set(spec.order_params)
+    while True:
+        tied = {
+            name
+            for constraint in problem.constraints
+            if constraint.variables & names
+            for name in constraint.variables & set(spec.free_params)
+        }
+        if tied <= names:
+            return names
+        names |= tied
+
+
+def predict(
+    spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem, columns: Mapping[str, NDArray[Any]]
+) -> CostColumns:
+    """Predicted time of given configurations (columns of parameters), valid or not."""
+    used = _Use(spec, gpu, workload, problem).of(columns)
+    return spec.cost(gpu, workload, columns, used.blocks_per_sm)
 
 
 def infeasible(spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem) -> InfeasibleError:
@@ -176,13 +207,10 @@ class _Use:
 class _Best:
     columns: dict[str, NDArray[Any]]
     cost: CostColumns
-    seconds: NDArray[np.float64]
 
 
 def _best_rows(
-    spec: KernelSpec,
-    gpu: GpuModel,
-    workload: Workload,
+    price: Callable[[Mapping[str, NDArray[Any]], NDArray[Any]], CostColumns],
     problem: Problem,
     core: Mapping[str, NDArray[Any]],
     blocks_per_sm: NDArray[Any],
@@ -191,33 +219,31 @@ def _best_rows(
     params: tuple[Param, ...],
     top: int,
 ) -> _Best:
-    """The `top` rows of core x order parameters; rows whose bound exceeds the k-th best are never expanded."""
+    """The `top` core rows, each with its best order; rows whose bound exceeds the k-th best are never expanded."""
     by_bound = np.argsort(bound, kind="stable")
     kept: dict[str, NDArray[Any]] | None = None
-    kept_blocks = blocks_per_sm[:0]
-    cost: CostColumns | None = None
+    worst = np.inf
     for start in range(0, len(by_bound), CHUNK_ROWS):
         rows = by_bound[start : start + CHUNK_ROWS]
-        if cost is not None and len(cost.seconds) >= top and bound[rows[0]] > cost.seconds.max():
+        if kept is not None and len(kept["_row"]) >= top and bound[rows[0]] > worst:
             break
         fresh = _expand({n: c[rows] for n, c in core.items()} | {"_row": rows}, order, problem)
-        fresh_blocks = blocks_per_sm[fresh.pop("_row")]
         if kept is not None:
             fresh = {n: np.concatenate([kept[n], fresh[n]]) for n in fresh}
-            fresh_blocks = np.concatenate([kept_blocks, fresh_blocks])
-        full = spec.cost(gpu, workload, fresh, fresh_blocks)
-        keep = _first(full.seconds, fresh, params, top)
-        kept, kept_blocks = {n: c[keep] for n, c in fresh.items()}, fresh_blocks[keep]
-        cost = spec.cost(gpu, workload, kept, kept_blocks)
-    assert kept is not None and cost is not None
-    return _Best(kept, cost, cost.seconds)
+        seconds = price(fresh, blocks_per_sm[fresh["_row"]]).seconds
+        ordered = _by_time(seconds, fresh, params)
+        _, first = np.unique(fresh["_row"][ordered], return_index=True)
+        keep = ordered[np.sort(first)[:top]]
+        kept, worst = {n: c[keep] for n, c in fresh.items()}, float(seconds[keep].max())
+    if kept is None:
+        raise ValueError("an empty space has no best row")
+    return _Best(kept, price(kept, blocks_per_sm[kept["_row"]]))
 
 
-def _first(
-    seconds: NDArray[np.float64], columns: Mapping[str, NDArray[Any]], params: tuple[Param, ...], top: int
+def _by_time(
+    seconds: NDArray[np.float64], columns: Mapping[str, NDArray[Any]], params: tuple[Param, ...]
 ) -> NDArray[np.int64]:
-    """Rows with the least time; equal times in the order of the parameters' preferred values."""
-    # Times are compared to a tenth of a percent of a nanosecond's worth: rounding noise must not decide.
+    """Rows by time; equal times (to a picosecond) in the order of the parameters' preferred values."""
     keys: list[NDArray[Any]] = []
     for param in reversed(params):
         if param.name in columns:
@@ -225,7 +251,7 @@ def _first(
             values, inverse = np.unique(columns[param.name], return_inverse=True)
             keys.append(np.array([position[int(v)] for v in values])[inverse])
     keys.append(np.round(seconds, 12))
-    return np.lexsort(keys)[:top]
+    return np.lexsort(keys)
 
 
 def _expand(
@@ -248,11 +274,10 @@ def _expand(
     return {n: c[keep] for n, c in columns.items()}
 
 
-def _complete(problem: Problem, config: Config, free: list[Param]) -> tuple[dict[str, int], int]:
-    """The preferred values of the parameters the model cannot tell apart, and how many completions there are."""
+def _complete(problem: Problem, config: Config, free: list[Param]) -> dict[str, int]:
+    """Add the preferred values of the parameters that the model cannot tell apart."""
     if not free:
-        return dict(config), 1
+        return dict(config)
     columns = _expand({n: np.array([v], dtype=np.int64) for n, v in config.items()}, free, problem)
-    rank_of = [np.array([p.values.index(int(v)) for v in columns[p.name]]) for p in reversed(free)]
-    best = int(np.lexsort(rank_of)[0])
-    return as_config(columns, best), len(columns[free[0].name])
+    keys = [np.array([p.values.index(int(v)) for v in columns[p.name]]) for p in reversed(free)]
+    return as_config(columns, int(np.lexsort(keys)[0]))

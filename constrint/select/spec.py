@@ -74,12 +74,16 @@ class CostEstimate:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A valid configuration with its estimates; `num_equal` configurations are alike to the model."""
+    """A valid configuration with its estimates.
+
+    It is the best of `num_variants` valid ones that differ only in the order of blocks and in parameters that
+    the model cannot tell apart.
+    """
 
     config: Config
     resources: ResourceUse
     cost: CostEstimate
-    num_equal: int
+    num_variants: int
 
 
 class KernelSpec(Protocol):

@@ -18,6 +18,9 @@ from constrint.select.spec import Columns, Workload
 #: arXiv 2402.13499, table 8); data-centre Blackwell: assumed, its legacy path runs at about Hopper's rate.
 FALLBACK_EFFICIENCY = {"wgmma": 0.63, "tcgen05": 0.28}
 
+#: Triton knows that a size is a multiple of 16 or nothing; only then are loads 16 bytes wide.
+VECTOR_ELEMENTS = 16
+
 
 def matrix_peak_flop_per_s(gpu: GpuModel, dtype: str) -> float:
     """Dense peak of the unit that Triton uses for this dtype."""
@@ -39,12 +42,16 @@ def gemm_cost(gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm
     splits = c["split_k"]
     num_blocks = rows * cols * splits
     resident_per_sm = np.maximum(np.asarray(blocks_per_sm, dtype=np.float64), 1.0)
+    # A persistent grid has one block per SM.
+    resident_per_sm = np.where(c["persistent"] > 0, 1.0, resident_per_sm)
     iterations = np.ceil(k / (c["tile_k"] * splits))
     a_bytes, b_bytes = (c[t] * c["tile_k"] * element for t in ("tile_m", "tile_n"))
     resident = np.minimum(num_blocks, gpu.device.sm_count * resident_per_sm)
     stored = m * n * output + np.where(splits > 1, m * n * resources.PARTIAL_BYTES * splits, 0.0)
     l2_miss, dram = _traffic(gpu, c, rows, cols, k * element, resident)
-    efficiency, smem = _instruction(gpu, workload.dtype, c, a_bytes, b_bytes)
+    direct = _is_direct(gpu, workload.dtype, c)
+    efficiency, smem = _instruction(gpu, workload.dtype, c, a_bytes, b_bytes, direct)
+    is_aligned = n % VECTOR_ELEMENTS == 0 and k % VECTOR_ELEMENTS == 0
     work = TileWork(
         num_blocks=num_blocks,
         blocks_per_sm=resident_per_sm,
@@ -54,8 +61,9 @@ def gemm_cost(gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm
         matrix_efficiency=efficiency,
         smem_bytes=smem,
         load_bytes=a_bytes + b_bytes,
+        load_instructions=(a_bytes + b_bytes) / (16 if is_aligned else element),
         store_bytes=c["tile_m"] * c["tile_n"] * np.where(splits > 1, resources.PARTIAL_BYTES, output),
-        stages_in_flight=c["num_stages"] - 1,
+        stages_in_flight=_stages_in_flight(gpu, c["num_stages"], direct, is_aligned),
         l2_bytes=num_blocks * iterations * (a_bytes + b_bytes) + stored,
         last_level_bytes=l2_miss + stored,
         dram_bytes=dram + stored,
@@ -85,7 +93,28 @@ def _traffic(gpu: GpuModel, c: dict[str, Any], rows: Any, cols: Any, depth_bytes
     return traffic.l2_miss_bytes, traffic.dram_bytes
 
 
-def _instruction(gpu: GpuModel, dtype: str, c: dict[str, Any], a_bytes: Any, b_bytes: Any) -> tuple[Any, Any]:
+def _is_direct(gpu: GpuModel, dtype: str, c: dict[str, Any]) -> Any:
+    """Where the tile uses wgmma or tcgen05, which read operands from shared memory on their own."""
+    if resources.unit(gpu, dtype).fallback is None:
+        return False
+    return (c["tile_m"] >= 64) & (c["num_warps"] >= 4)
+
+
+def _stages_in_flight(gpu: GpuModel, stages: Any, direct: Any, is_aligned: bool) -> Any:
+    """How many iterations ahead of their use loads are issued.
+
+    An asynchronous matrix instruction still reads its stage while the next one is loaded, so one stage less is in
+    flight. NVIDIA's asynchronous copies need at least 4-byte alignment, which sizes that are no multiple of 16
+    elements do not promise to the compiler: such loads are not pipelined at all.
+    """
+    if gpu.vendor == "nvidia" and not is_aligned:
+        return np.zeros_like(stages)
+    return np.maximum(0.0, np.where(direct, stages - 2, stages - 1))
+
+
+def _instruction(
+    gpu: GpuModel, dtype: str, c: dict[str, Any], a_bytes: Any, b_bytes: Any, direct: Any
+) -> tuple[Any, Any]:
     """Reachable share of the peak, and shared-memory bytes per iteration, for the instruction a tile gets."""
     found = resources.unit(gpu, dtype)
     written = a_bytes + b_bytes
@@ -93,7 +122,6 @@ def _instruction(gpu: GpuModel, dtype: str, c: dict[str, Any], a_bytes: Any, b_b
     by_warps = np.maximum(written, 2.0 * np.sqrt(c["num_warps"] * a_bytes * b_bytes))
     if found.fallback is None:
         return 1.0, written + by_warps
-    direct = (c["tile_m"] >= 64) & (c["num_warps"] >= 4)
     rows_per_instruction = 64.0 if found.kind == "wgmma" else 128.0
     from_smem = a_bytes + b_bytes * np.ceil(c["tile_m"] / rows_per_instruction)
     efficiency = np.where(direct, 1.0, FALLBACK_EFFICIENCY[found.kind])

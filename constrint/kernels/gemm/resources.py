@@ -122,11 +122,12 @@ def _buffers(is_copied: Expr, stages: Expr) -> Expr:
 
 
 def _amd_smem(gpu: GpuModel, found: Unit, a: Expr, b: Expr, stages: Expr, num_threads: Expr) -> Expr:
+    behind = maximum(1, stages - 1)
     if gpu.arch.target == "gfx950":
         # Direct-to-LDS copies keep every stage, padded by at most a sixteenth; no exact form is known.
-        return ceildiv((stages * (a + b)) * 17, 16)
-    behind = maximum(1, stages - 1)
-    if found.kind == "wmma":
+        both = ceildiv((stages * (a + b)) * 17, 16)
+        copied = const(1)
+    elif found.kind == "wmma":
         both = behind * (a + b)
         copied = const(1)
     else:

@@ -16,7 +16,7 @@ from constrint.kernels.gemm import resources
 from constrint.kernels.gemm.cost import gemm_cost, matrix_peak_flop_per_s
 from constrint.model import Problem, Var, any_of, ceildiv, divides, implies
 from constrint.select.cost import DRAM_LATENCY_S, LAUNCH_S, CostColumns
-from constrint.select.limits import BlockUse, add_block_limits
+from constrint.select.limits import BlockUse, add_block_limits, register_capacity
 from constrint.select.spec import Columns, Param, Workload
 
 #: Sizes and strides are 32-bit integers in the kernel.
@@ -109,7 +109,15 @@ class GemmSpec:
         for param in self.params(gpu, workload):
             v[param.name] = problem.int_var(param.name, values=list(param.values), because=param.because)
         self._add_instruction_rules(problem, gpu, workload, v)
-        add_block_limits(problem, gpu, self.use(gpu, workload, problem))
+        use = self.use(gpu, workload, problem)
+        add_block_limits(problem, gpu, use)
+        if "waves_per_eu" in v:
+            _, available, what = register_capacity(gpu, use)
+            problem.add(
+                v["waves_per_eu"] * use.registers_per_thread <= available,
+                name="waves_per_eu",
+                because=f"the compiler spills to leave room for the promised waves: {available} {what}",
+            )
         self._add_grid_rules(problem, gpu, workload, v)
         return problem
 

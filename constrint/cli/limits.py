@@ -1,0 +1,133 @@
+"""`constrint limits`: the resources that kernels compete for on a GPU, as one page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from constrint.cli.request import Gpu, Json
+
+if TYPE_CHECKING:
+    from constrint.hwmodels import GpuModel
+
+SCHEMA = "constrint.limits/1"
+Row = tuple[str, str, Any, str]
+
+
+def limits(gpu: Gpu, json: Json = False) -> None:
+    """Print what one block, one SM (CU) and the device have to give."""
+    from constrint.cli.output import print_json, print_table, say, wrap
+    from constrint.hwmodels import load_gpu
+
+    model = load_gpu(gpu)
+    sections = {
+        "one block": _block_rows(model),
+        f"one {'CU' if model.vendor == 'amd' else 'SM'}": _sm_rows(model),
+        "the device": _device_rows(model),
+        "peak rates, dense, 32-bit accumulation": _rate_rows(model),
+    }
+    if json:
+        documents = {
+            title: [{"key": key, "value": value, "unit": unit, "meaning": meaning} for key, unit, value, meaning in rows]
+            for title, rows in sections.items()
+        }
+        print_json({"schema": SCHEMA, "gpu": model.name, "target": model.arch.target, "limits": documents})
+        return
+    say(f"{model.name} ({model.arch.family}, {model.arch.target})")
+    for title, rows in sections.items():
+        say()
+        say(title)
+        table = [[meaning, _number(value), unit] for _, unit, value, meaning in rows]
+        print_table(["resource", "limit", "unit"], table, left=("resource", "unit"))
+    if model.unconfirmed:
+        say()
+        say(wrap(f"unconfirmed: {', '.join(model.unconfirmed)}"))
+    say()
+    say(wrap(f"sources: constrint gpu {model.name.lower()}"))
+
+
+def _number(value: Any) -> str | None:
+    if value is None:
+        return None
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def _block_rows(gpu: GpuModel) -> list[Row]:
+    sm = gpu.sm
+    rows: list[Row] = [
+        ("max_threads_per_block", "threads", sm.max_threads_per_block, "threads"),
+        ("max_registers_per_thread", "32-bit", sm.max_registers_per_thread, "registers per thread, without spilling"),
+        ("max_smem_bytes_per_block", "bytes", sm.max_smem_bytes_per_block, "shared memory (LDS)"),
+        ("smem_reserved_bytes_per_block", "bytes", sm.smem_reserved_bytes_per_block, "of it reserved by the system"),
+        ("smem_alloc_granularity_bytes", "bytes", sm.smem_alloc_granularity_bytes, "allocated in steps of"),
+    ]
+    if gpu.device.max_cluster_blocks_portable is not None:
+        rows += [
+            ("max_cluster_blocks_portable", "blocks", gpu.device.max_cluster_blocks_portable, "cluster, portable"),
+            ("max_cluster_blocks_nonportable", "blocks", gpu.device.max_cluster_blocks_nonportable, "cluster, at most"),
+        ]
+    return rows
+
+
+def _sm_rows(gpu: GpuModel) -> list[Row]:
+    from constrint.hwmodels import NvidiaSm
+
+    sm = gpu.sm
+    rows: list[Row] = [
+        ("num_partitions", "", sm.num_partitions, "sub-partitions (SIMDs)"),
+        ("max_warps_per_sm", "warps", sm.max_warps_per_sm, f"resident warps (waves) of {sm.warp_size}"),
+        ("max_threads_per_sm", "threads", sm.max_threads_per_sm, "resident threads"),
+        ("max_blocks_per_sm", "blocks", sm.max_blocks_per_sm, "resident blocks"),
+        ("smem_bytes_per_sm", "bytes", sm.smem_bytes_per_sm, "shared memory (LDS)"),
+    ]
+    if isinstance(sm, NvidiaSm):
+        rows.append(("registers_per_partition", "32-bit", sm.registers_per_partition, "registers per sub-partition"))
+        granularity = sm.register_alloc_granularity_registers_per_warp
+        rows.append(("register_alloc_granularity_registers_per_warp", "32-bit", granularity, "given to a warp in steps of"))
+    else:
+        rows.append(("max_waves_per_simd", "waves", sm.max_waves_per_simd, "resident waves per SIMD"))
+        for size in sm.warp_sizes:
+            rows.append(("vgprs_per_lane", "32-bit", sm.vgprs_per_lane(size), f"VGPRs per SIMD lane, wave{size}"))
+            rows.append(
+                ("vgpr_alloc_granularity", "32-bit", sm.vgpr_alloc_granularity(size), f"given to a wave{size} in steps of")
+            )
+    rows.append(("special_functions_per_clk", "per clock", sm.special_functions_per_clk, "special functions"))
+    return rows
+
+
+def _device_rows(gpu: GpuModel) -> list[Row]:
+    device, memory = gpu.device, gpu.memory
+    rows: list[Row] = [
+        ("sm_count", "", device.sm_count, "CUs" if gpu.vendor == "amd" else "SMs"),
+        ("num_xcds", "", device.num_xcds, "XCDs, each with an L2 of its own"),
+        ("boost_clock_hz", "MHz", device.boost_clock_hz and device.boost_clock_hz / 1e6, "boost clock"),
+        ("l2_size_bytes", "bytes", memory.l2.size_bytes, "L2, all of it"),
+        ("l2_bandwidth_bytes_per_s", "GB/s", _giga(memory.l2.bandwidth_bytes_per_s), "L2 bandwidth"),
+    ]
+    if memory.last_level is not None:
+        rows += [
+            ("last_level_size_bytes", "bytes", memory.last_level.size_bytes, "last-level cache"),
+            (
+                "last_level_bandwidth_bytes_per_s",
+                "GB/s",
+                _giga(memory.last_level.bandwidth_bytes_per_s),
+                "last-level cache bandwidth",
+            ),
+        ]
+    return [
+        *rows,
+        ("dram_size_bytes", "GB", memory.dram.size_bytes / 1e9, f"{memory.dram.kind} memory"),
+        ("dram_bandwidth_bytes_per_s", "GB/s", _giga(memory.dram.bandwidth_bytes_per_s), f"{memory.dram.kind} bandwidth"),
+    ]
+
+
+def _giga(value: float | None) -> float | None:
+    return None if value is None else value / 1e9
+
+
+def _rate_rows(gpu: GpuModel) -> list[Row]:
+    rows: list[Row] = []
+    for dtype in ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"):
+        rate = gpu.peak_flop_per_s(dtype)
+        if rate is not None:
+            rows.append((f"{dtype}_flop_per_s", "TOP/s" if dtype == "int8" else "TFLOP/s", rate / 1e12, dtype))
+    return rows

@@ -1,0 +1,34 @@
+"""`import constrint` and `constrint solve` stay light: no torch, no triton, nothing heavy before it is used."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def modules_after(code: str) -> set[str]:
+    """Top-level modules in sys.modules after running `code` in a fresh interpreter."""
+    script = f"{code}\nimport json, sys\nprint()\nprint(json.dumps(sorted({{m.split('.')[0] for m in sys.modules}})))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+def test_import_constrint_loads_nothing_heavy() -> None:
+    loaded = modules_after("import constrint")
+    assert not loaded & {"torch", "triton", "numpy", "ortools", "typer", "rich", "yaml", "msgspec"}
+
+
+@pytest.mark.parametrize("arguments", [["solve", "--gpu", "mi300x"], ["explain", "--gpu", "h200"]])
+def test_commands_load_neither_torch_nor_triton(arguments: list[str]) -> None:
+    code = (
+        f"import sys\nsys.argv = ['constrint'] + {arguments!r}\n"
+        "from constrint.cli.app import main\n"
+        "try:\n    main()\nexcept SystemExit as e:\n    assert not e.code, e.code"
+    )
+    loaded = modules_after(code)
+    assert "constrint" in loaded
+    assert not loaded & {"torch", "triton", "ortools", "constraint", "pandas", "scipy"}

@@ -1,0 +1,51 @@
+"""The wheel holds the package and nothing else, and every data file of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA_SUFFIXES = (".yaml", ".json", ".cu", ".cuh", ".typed", ".md")
+
+
+@pytest.fixture(scope="module")
+def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    out = tmp_path_factory.mktemp("wheel")
+    done = subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = out.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist()
+
+
+def test_wheel_has_one_import_name(wheel_names: list[str]) -> None:
+    top = {name.split("/")[0] for name in wheel_names}
+    assert {t for t in top if not t.endswith(".dist-info")} == {"constrint"}
+    assert len([t for t in top if t.endswith(".dist-info")]) == 1
+
+
+def test_wheel_has_every_file_of_the_package(wheel_names: list[str]) -> None:
+    package = ROOT / "constrint"
+    wanted = {
+        str(path.relative_to(ROOT))
+        for path in package.rglob("*")
+        if path.suffix in (".py", *DATA_SUFFIXES) and "__pycache__" not in path.parts
+    }
+    assert wanted <= set(wheel_names)
+    assert sum(name.endswith(".yaml") and "/data/" in name for name in wheel_names) >= 26
+
+
+def test_wheel_names_the_licence_and_the_command(wheel_names: list[str]) -> None:
+    assert any(name.endswith("licenses/LICENSE") for name in wheel_names)
+    assert any(name.endswith("entry_points.txt") for name in wheel_names)
