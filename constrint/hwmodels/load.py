@@ -1,0 +1,163 @@
+"""Loading GPU models: by name from the files that ship with constrint, or by path from a user's own."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import os
+import re
+from pathlib import Path
+from typing import Any, NoReturn, get_args, get_type_hints
+
+import msgspec
+
+from constrint.errors import HardwareModelError, UsageError
+from constrint.hwmodels import names
+from constrint.hwmodels.check import findings
+from constrint.hwmodels.model import AmdCu, GpuModel, NvidiaSm
+from constrint.hwmodels.parse import read_yaml
+
+#: Largest m or n of a matrix instruction; bounds how far `[8, 16, ..., 256]` is written out.
+MAX_SIZE = 4096
+_AT = re.compile(r"(?P<what>.*?)(?: - at (?P<key>`key` in )?`(?P<path>[^`]*)`)?", re.DOTALL)
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
+_MISSING = re.compile(r"Object missing required field `(.*)`")
+
+
+def load_gpu(name_or_path: str | Path) -> GpuModel:
+    """Load one GPU: a name or alias in any case (`h200`, `RX 7900 XTX`), or a path to a YAML file.
+
+    A string is a path when it ends in .yaml or .yml or contains a path separator. Models that ship with constrint
+    are read once per process, files of a path every time.
+
+    Raises:
+        UnknownNameError: When no GPU has that name; lists the nearest.
+        HardwareModelError: When the file breaks the schema; names the file, the key and the rule.
+    """
+    if isinstance(name_or_path, Path):
+        return _load_file(name_or_path)
+    if not isinstance(name_or_path, str) or not name_or_path.strip():
+        raise UsageError(f"a GPU is named by a non-empty string or a path; got {name_or_path!r}.")
+    if is_path(name_or_path):
+        return _load_file(Path(name_or_path).expanduser())
+    return _load_shipped(names.find(name_or_path))
+
+
+def is_path(text: str) -> bool:
+    """Whether a GPU's name is meant as a path."""
+    separators = {os.sep, os.altsep, "/"} - {None}
+    return text.lower().endswith((".yaml", ".yml")) or any(sep in text for sep in separators if sep)
+
+
+def list_gpus() -> tuple[str, ...]:
+    """Canonical names of every GPU that ships with constrint, NVIDIA first, in order of their files."""
+    files = names.index().files
+    return tuple(sorted(files, key=lambda name: (not files[name].startswith("nvidia"), files[name])))
+
+
+def load_all() -> tuple[GpuModel, ...]:
+    """Every GPU that ships with constrint, in the order of `list_gpus`."""
+    return tuple(load_gpu(name) for name in list_gpus())
+
+
+@functools.cache
+def _load_shipped(path: Path) -> GpuModel:
+    return _load_file(path)
+
+
+def _load_file(path: Path) -> GpuModel:
+    source = str(path)
+    raw = read_yaml(path)
+    if not isinstance(raw, dict):
+        raise HardwareModelError(f"{source}: a GPU's file is a mapping of keys; this is a {_kind(raw)}.")
+    vendor, sm = raw.get("vendor"), raw.get("sm")
+    if isinstance(sm, dict) and isinstance(vendor, str):
+        # The file says the vendor once; the struct of the SM is chosen by it.
+        if "vendor" in sm:
+            raise HardwareModelError(f"{source}: sm.vendor: unknown key; the vendor is stated at the top.")
+        tagged = {**raw, "sm": {**sm, "vendor": vendor}}
+    else:
+        tagged = raw
+    _expand_progressions(tagged, source)
+    try:
+        model = msgspec.convert(tagged, GpuModel)
+    except msgspec.ValidationError as error:
+        _explain(str(error), source, tagged)
+    for path_of_key, rule in findings(raw, model):
+        raise HardwareModelError(f"{source}: {path_of_key}: {rule}.")
+    return model
+
+
+def _expand_progressions(raw: dict[str, Any], source: str) -> None:
+    """Write out `[8, 16, ..., 256]` in the sizes of matrix instructions."""
+    matrix = raw.get("matrix")
+    rows = matrix.get("instructions") if isinstance(matrix, dict) else None
+    for index, row in enumerate(rows if isinstance(rows, list) else ()):
+        for key in ("m", "n"):
+            sizes = row.get(key) if isinstance(row, dict) else None
+            if isinstance(sizes, list) and "..." in sizes:
+                row[key] = _progression(sizes, f"{source}: matrix.instructions[{index}].{key}")
+
+
+def _progression(sizes: list[Any], where: str) -> list[int]:
+    *head, before, last, dots, end = sizes if len(sizes) > 3 else [0, 0, "", 0]
+    if dots == "..." and all(type(size) is int for size in (*head, before, last, end)):
+        step = last - before
+        if 0 < step and last < end <= MAX_SIZE and (end - last) % step == 0:
+            return [*head, before, *range(last, end + 1, step)]
+    raise HardwareModelError(
+        f"{where}: write a progression as [8, 16, ..., 256]: two terms, dots, the last (<= {MAX_SIZE})."
+    )
+
+
+def _explain(message: str, source: str, raw: dict[str, Any]) -> NoReturn:
+    """Turn msgspec's message into one that names the file, the key and the rule."""
+    match = _AT.fullmatch(message)
+    what = match["what"] if match else message
+    path = ((match and match["path"]) or "").removeprefix("$").removeprefix(".")
+    if match and match["key"]:
+        what = f"a key of it: {what}"
+    prefix = f"{path}." if path else ""
+    if unknown := _UNKNOWN.fullmatch(what):
+        key = unknown[1]
+        known = _fields_at(path, raw)
+        near = (
+            difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+            or [k for k in known if k.startswith(key)][:1]
+        )
+        hint = (
+            f" Did you mean {near[0]!r}? Units are part of the key."
+            if near
+            else f" Known: {', '.join(known)}."
+        )
+        raise HardwareModelError(f"{source}: {prefix}{key}: unknown key.{hint}")
+    if missing := _MISSING.fullmatch(what):
+        reason = "; every block names where its values come from" if missing[1] == "sources" else ""
+        raise HardwareModelError(f"{source}: {prefix}{missing[1]}: missing{reason}.")
+    where = path or "the file"
+    raise HardwareModelError(f"{source}: {where}: {what.replace('`', '')}.")
+
+
+def _fields_at(path: str, raw: dict[str, Any]) -> list[str]:
+    """The keys that the struct at `path` has."""
+    struct: Any = GpuModel
+    for part in re.split(r"[.\[]", path) if path else []:
+        if part == "sm":
+            struct = AmdCu if raw.get("vendor") == "amd" else NvidiaSm
+        elif part.endswith("]"):
+            continue
+        else:
+            struct = _struct_in(get_type_hints(struct).get(part))
+        if struct is None:
+            return []
+    return [name for name in struct.__struct_fields__]
+
+
+def _struct_in(hint: Any) -> Any:
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return hint
+    return next((found for inner in get_args(hint) if (found := _struct_in(inner)) is not None), None)
+
+
+def _kind(value: Any) -> str:
+    return {list: "list", str: "text", type(None): "null"}.get(type(value), type(value).__name__)

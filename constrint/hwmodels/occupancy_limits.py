@@ -1,0 +1,116 @@
+"""The result of an occupancy computation, and how limits per resource combine to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: A limit that does not limit (INT_MAX, as in cuda_occupancy.h).
+UNLIMITED = 2**31 - 1
+#: Bit i of `limited_by_mask` stands for name i.
+LIMIT_NAMES = ("warps", "registers", "smem", "blocks", "barriers", "sgprs")
+_DECODED = np.array(
+    [
+        "+".join(name for bit, name in enumerate(LIMIT_NAMES) if mask >> bit & 1)
+        for mask in range(1 << len(LIMIT_NAMES))
+    ],
+    dtype=object,
+)
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """What one SM holds of a kernel; ints for scalar inputs, int64 arrays (fractions: float64) for array inputs.
+
+    Args:
+        blocks_per_sm: Resident blocks; per CU on AMD, per WGP in WGP mode. 0: the kernel cannot be launched.
+        warps_per_sm: Resident warps (waves).
+        occupancy: `warps_per_sm` as a fraction of what the SM holds at most.
+        limited_by_mask: Bit i is set when limit i of `LIMIT_NAMES` binds; `limited_by` spells it out.
+        limit_warps: Blocks that the warp slots allow; `UNLIMITED` (2^31 - 1) where nothing limits, here and below.
+        limit_registers: Blocks that the (vector) registers allow.
+        limit_smem: Blocks that shared memory (LDS) allows.
+        limit_blocks: Blocks that the block (workgroup) slots allow.
+        limit_barriers: Blocks that the named barriers allow (NVIDIA, compute capability 9.0 and later).
+        limit_sgprs: Blocks that the scalar registers allow (AMD, CDNA).
+        registers_per_block: 32-bit registers that a block takes, rounded as they are given out.
+        smem_bytes_per_block: Shared memory that a block takes, with what is reserved, rounded up.
+        waves_per_simd: AMD: LLVM's occupancy; None on NVIDIA.
+    """
+
+    blocks_per_sm: Any
+    warps_per_sm: Any
+    occupancy: Any
+    limited_by_mask: Any
+    limit_warps: Any
+    limit_registers: Any
+    limit_smem: Any
+    limit_blocks: Any
+    limit_barriers: Any
+    limit_sgprs: Any
+    registers_per_block: Any
+    smem_bytes_per_block: Any
+    waves_per_simd: Any
+
+    @property
+    def limited_by(self) -> Any:
+        """What limits the blocks, such as `registers` or `warps+registers`; an object array for array inputs."""
+        return _DECODED[self.limited_by_mask]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Blocks that each resource of an SM allows, and what one block takes; int64 scalars or arrays that broadcast."""
+
+    warps: Any
+    registers: Any
+    smem: Any
+    blocks: Any
+    warps_per_block: Any
+    registers_per_block: Any
+    smem_bytes_per_block: Any
+    max_warps_per_sm: int
+    barriers: Any = UNLIMITED
+    sgprs: Any = UNLIMITED
+    waves_per_simd: Any = None
+
+    def combine(self, shape: tuple[int, ...]) -> Occupancy:
+        """The occupancy under all limits; `shape` is that of the inputs together."""
+        blocks = np.minimum(np.minimum(self.warps, self.registers), np.minimum(self.smem, self.blocks))
+        blocks = np.minimum(blocks, self.sgprs)
+        mask = np.zeros(shape, dtype=np.int64)
+        for bit, limit in enumerate((self.warps, self.registers, self.smem, self.blocks)):
+            mask |= (limit == blocks) * np.int64(1 << bit)
+        # As in the header, barriers come after the others, whose bits then stay as they are.
+        mask |= (self.barriers <= blocks) * np.int64(1 << 4)
+        mask |= (self.sgprs == blocks) * np.int64(1 << 5)
+        blocks = np.minimum(blocks, self.barriers)
+        warps = blocks * self.warps_per_block
+        whole = {
+            "blocks_per_sm": blocks,
+            "warps_per_sm": warps,
+            "limited_by_mask": mask,
+            "limit_warps": self.warps,
+            "limit_registers": self.registers,
+            "limit_smem": self.smem,
+            "limit_blocks": self.blocks,
+            "limit_barriers": self.barriers,
+            "limit_sgprs": self.sgprs,
+            "registers_per_block": self.registers_per_block,
+            "smem_bytes_per_block": self.smem_bytes_per_block,
+        }
+        fraction = warps / self.max_warps_per_sm
+        if not shape:
+            waves = None if self.waves_per_simd is None else int(self.waves_per_simd)
+            scalars = {name: int(value) for name, value in whole.items()}
+            return Occupancy(**scalars, occupancy=float(fraction), waves_per_simd=waves)
+        waves = None if self.waves_per_simd is None else _spread(self.waves_per_simd, shape)
+        columns = {name: _spread(value, shape) for name, value in whole.items()}
+        return Occupancy(**columns, occupancy=np.broadcast_to(fraction, shape), waves_per_simd=waves)
+
+
+def _spread(value: Any, shape: tuple[int, ...]) -> NDArray[np.int64]:
+    return np.broadcast_to(np.asarray(value, dtype=np.int64), shape)
