@@ -1,7 +1,7 @@
 """GPU models: facts with their sources, occupancy, roofline, and detection of the devices of this machine.
 
-`load_gpu("h200")` gives a `GpuModel`; `occupancy(gpu, ...)` says how many blocks one SM holds and why no more.
-Nothing here needs a GPU.
+`load_gpu("h200")` gives a `GpuModel`; `occupancy(gpu, ...)` says how many blocks one SM holds, and why
+no more. Nothing here needs a GPU.
 """
 
 from constrint.hwmodels.load import list_gpus, load_all, load_gpu
@@ -18,10 +18,13 @@ from constrint.hwmodels.model import (
     Memory,
     NvidiaSm,
 )
-from constrint.hwmodels.occupancy import Occupancy, occupancy
+from constrint.hwmodels.occupancy import LIMIT_NAMES, UNLIMITED, Occupancy, occupancy
+from constrint.hwmodels.roofline import Roofline, roofline, special_functions_per_s, wave_quantisation
 
 __all__ = [
     "DTYPES",
+    "LIMIT_NAMES",
+    "UNLIMITED",
     "AmdCu",
     "Arch",
     "CacheLevel",
@@ -33,8 +36,12 @@ __all__ = [
     "Memory",
     "NvidiaSm",
     "Occupancy",
+    "Roofline",
     "list_gpus",
     "load_all",
     "load_gpu",
     "occupancy",
+    "roofline",
+    "special_functions_per_s",
+    "wave_quantisation",
 ]

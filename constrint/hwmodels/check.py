@@ -59,14 +59,14 @@ def _unknowns(raw: dict[str, Any], model: GpuModel) -> Iterator[Finding]:
         if path not in present:
             yield (
                 path,
-                f"missing; {model.vendor} files state it (null, and listed under 'unconfirmed', when unknown)",
+                f"missing; {model.vendor} files state it (null, and under 'unconfirmed', when unknown)",
             )
     declared = {entry.partition(":")[0].strip() for entry in model.unconfirmed}
     for path, is_null in present.items():
         if is_null and path not in declared:
             yield (
                 path,
-                "null means unknown, so it must be listed under 'unconfirmed' (leave out what does not apply)",
+                "null is unknown, so it must be listed under 'unconfirmed' (leave out what does not apply)",
             )
     for path in sorted(declared):
         if path not in present:

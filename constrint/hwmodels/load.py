@@ -27,8 +27,8 @@ _MISSING = re.compile(r"Object missing required field `(.*)`")
 def load_gpu(name_or_path: str | Path) -> GpuModel:
     """Load one GPU: a name or alias in any case (`h200`, `RX 7900 XTX`), or a path to a YAML file.
 
-    A string is a path when it ends in .yaml or .yml or contains a path separator. Models that ship with constrint
-    are read once per process, files of a path every time.
+    A string is a path when it ends in .yaml or .yml or contains a path separator. Models that ship with
+    constrint are read once per process, files of a path every time.
 
     Raises:
         UnknownNameError: When no GPU has that name; lists the nearest.
@@ -100,10 +100,11 @@ def _expand_progressions(raw: dict[str, Any], source: str) -> None:
 
 
 def _progression(sizes: list[Any], where: str) -> list[int]:
-    *head, before, last, dots, end = sizes if len(sizes) > 3 else [0, 0, "", 0]
+    padded: list[Any] = sizes if len(sizes) > 3 else [0, 0, "", 0]
+    *head, before, last, dots, end = padded
     if dots == "..." and all(type(size) is int for size in (*head, before, last, end)):
         step = last - before
-        if 0 < step and last < end <= MAX_SIZE and (end - last) % step == 0:
+        if step > 0 and last < end <= MAX_SIZE and (end - last) % step == 0:
             return [*head, before, *range(last, end + 1, step)]
     raise HardwareModelError(
         f"{where}: write a progression as [8, 16, ..., 256]: two terms, dots, the last (<= {MAX_SIZE})."
@@ -150,7 +151,7 @@ def _fields_at(path: str, raw: dict[str, Any]) -> list[str]:
             struct = _struct_in(get_type_hints(struct).get(part))
         if struct is None:
             return []
-    return [name for name in struct.__struct_fields__]
+    return list(struct.__struct_fields__)
 
 
 def _struct_in(hint: Any) -> Any:

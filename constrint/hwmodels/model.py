@@ -1,12 +1,13 @@
 """What a GPU is to constrint: one frozen struct per block of its YAML file, with the same names and units.
 
-The structs are the schema (`data/README.md` explains every key). They hold facts and look them up; nothing here
-computes an occupancy or a time. A `None` is a value that no source confirms, or a key that does not apply.
+The structs are the schema (`data/README.md` explains every key). They hold facts and look them up; nothing
+here computes an occupancy or a time. A `None` is a value that no source confirms, or does not apply.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -29,7 +30,7 @@ class Block(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """A block of the file: unknown keys are refused, missing ones too."""
 
 
-class Arch(Block):
+class Arch(Block, frozen=True):
     """The instruction set that kernels are compiled for."""
 
     target: Text
@@ -38,7 +39,7 @@ class Arch(Block):
     compute_capability: Annotated[str, Meta(pattern=r"^\d+\.\d+$")] | None = None
 
 
-class Device(Block):
+class Device(Block, frozen=True):
     """The device as a whole. An SM is a CU on AMD."""
 
     sm_count: Positive
@@ -53,8 +54,8 @@ class Device(Block):
     max_cluster_blocks_nonportable: Positive | None = None
 
 
-class NvidiaSm(Block, tag_field="vendor", tag="nvidia"):
-    """A streaming multiprocessor; its registers are split over sub-partitions, each warp lives in one of them."""
+class NvidiaSm(Block, frozen=True, tag_field="vendor", tag="nvidia"):
+    """A streaming multiprocessor; its registers are split over sub-partitions, and each warp is in one."""
 
     warp_sizes: tuple[Positive, ...]
     num_partitions: Positive
@@ -86,14 +87,14 @@ class NvidiaSm(Block, tag_field="vendor", tag="nvidia"):
         return self.warp_sizes[0]
 
 
-class VgprFile(Block):
+class VgprFile(Block, frozen=True):
     """Vector registers of one SIMD as waves of one size see them."""
 
     vgprs_per_lane: Positive
     alloc_granularity_vgprs: Positive
 
 
-class AmdCu(Block, tag_field="vendor", tag="amd"):
+class AmdCu(Block, frozen=True, tag_field="vendor", tag="amd"):
     """A compute unit; on RDNA two of them form a WGP, whose LDS a workgroup in WGP mode shares.
 
     `max_blocks_per_sm` counts one-wave workgroups; workgroups of several waves also take one of
@@ -152,7 +153,7 @@ class AmdCu(Block, tag_field="vendor", tag="amd"):
         return found
 
 
-class CacheLevel(Block):
+class CacheLevel(Block, frozen=True):
     """A cache: `size_bytes` is per SM for l1 and for the whole device for l2 and last_level."""
 
     size_bytes: Positive | None
@@ -163,7 +164,7 @@ class CacheLevel(Block):
     sector_bytes: Positive | None = None
 
 
-class Dram(Block):
+class Dram(Block, frozen=True):
     """Device memory; `size_bytes` is the capacity on the data sheet, 1 GB being 10^9 bytes."""
 
     size_bytes: Positive
@@ -172,7 +173,7 @@ class Dram(Block):
     sources: Sources
 
 
-class Memory(Block):
+class Memory(Block, frozen=True):
     """The levels between an SM and device memory."""
 
     l1: CacheLevel
@@ -181,8 +182,8 @@ class Memory(Block):
     last_level: CacheLevel | None = None
 
 
-class Compute(Block):
-    """Peak rates of the whole device, dense. A dtype that the unit cannot do is absent; null is unconfirmed."""
+class Compute(Block, frozen=True):
+    """Dense peak rates of the whole device. A dtype that the unit cannot do is absent; null is unknown."""
 
     matrix_flop_per_s: dict[Dtype, Rate | None]
     vector_flop_per_s: dict[Dtype, Rate | None]
@@ -192,7 +193,7 @@ class Compute(Block):
     sustained_matrix_fraction: Fraction | None = None
 
 
-class MatrixInstruction(Block):
+class MatrixInstruction(Block, frozen=True):
     """A matrix instruction: D[m, n] += A[m, k] B[k, n], `blocks` of them at once (4x4 and 16x16 MFMA)."""
 
     name: Text
@@ -206,14 +207,14 @@ class MatrixInstruction(Block):
     num_ctas: Positive = 1
 
 
-class MatrixUnits(Block):
+class MatrixUnits(Block, frozen=True):
     """Every dense matrix instruction; those for structured sparsity are left out."""
 
     instructions: tuple[MatrixInstruction, ...]
     sources: Sources
 
 
-class GpuModel(Block):
+class GpuModel(Block, frozen=True):
     """One GPU, as its file states it."""
 
     schema: Literal[1]
@@ -242,18 +243,26 @@ class GpuModel(Block):
         return tuple(i for i in self.matrix.instructions if i.dtype == dtype and i.blocks == i.num_ctas == 1)
 
     def peak_flop_per_s(self, dtype: str) -> float | None:
-        """Dense peak of the device: that of the matrix units, and of the vector units where those cannot do it.
+        """Dense peak of the device: of the matrix units, or of the vector units where those cannot do it.
 
         Accumulation is in fp32 (int32, fp64). None when the GPU cannot, or when no source confirms a rate.
         """
-        check_dtype(dtype)
-        rates = self.compute.matrix_flop_per_s
-        return rates[dtype] if dtype in rates else self.vector_flop_per_s(dtype)  # type: ignore[index]
+        if dtype in self.compute.matrix_flop_per_s:
+            return self.matrix_flop_per_s(dtype)
+        return self.vector_flop_per_s(dtype)
+
+    def matrix_flop_per_s(self, dtype: str) -> float | None:
+        """Dense peak of the matrix units; None when they cannot, or when no source confirms a rate."""
+        return _rate(self.compute.matrix_flop_per_s, dtype)
 
     def vector_flop_per_s(self, dtype: str) -> float | None:
         """Peak of the plain (not matrix) units for fp64 and fp32; a fused multiply-add counts as two."""
-        check_dtype(dtype)
-        return self.compute.vector_flop_per_s.get(dtype)  # type: ignore[call-overload, no-any-return]
+        return _rate(self.compute.vector_flop_per_s, dtype)
+
+
+def _rate(rates: Mapping[Any, float | None], dtype: str) -> float | None:
+    check_dtype(dtype)
+    return rates.get(dtype)
 
 
 def check_dtype(dtype: str) -> None:

@@ -13,7 +13,7 @@ from constrint.errors import UsageError
 from constrint.hwmodels import occupancy_amd, occupancy_nvidia
 from constrint.hwmodels.load import load_gpu
 from constrint.hwmodels.model import AmdCu, GpuModel, NvidiaSm
-from constrint.hwmodels.occupancy_inputs import common_shape, whole_number, whole_numbers
+from constrint.hwmodels.occupancy_inputs import common_shape, differs, whole_number, whole_numbers
 from constrint.hwmodels.occupancy_limits import LIMIT_NAMES, UNLIMITED, Limits, Occupancy
 
 __all__ = ["LIMIT_NAMES", "UNLIMITED", "Occupancy", "occupancy"]
@@ -36,30 +36,31 @@ def occupancy(
 ) -> Occupancy:
     """Compute the occupancy of one configuration, or of columns of them (arrays broadcast).
 
-    NVIDIA: equal to `cuda_occupancy.h` of CUDA 13.0, so 256 registers per thread are accepted although hardware and
-    PTX allow 255. Static and dynamic shared memory count together: the header's result depends on their sum alone.
+    NVIDIA: equal to `cuda_occupancy.h` of CUDA 13.0, so 256 registers per thread are accepted although
+    hardware and PTX allow 255. Static and dynamic shared memory count together: the header's result depends
+    on their sum alone.
 
-    AMD: `waves_per_simd` is LLVM's figure, with LLVM's LDS granule (512 B on RDNA); `blocks_per_sm` uses the granule
-    of the hardware model (1,024 B on RDNA, the larger one where sources disagree). `lds_granularity_bytes` sets
-    both. `blocks_per_sm` counts per CU in CU mode and per WGP in WGP mode.
+    AMD: `waves_per_simd` is LLVM's figure, with LLVM's LDS granule (512 B on RDNA). `blocks_per_sm` uses the
+    granule of the hardware model (1,024 B on RDNA, the larger one where sources disagree) and counts per CU
+    in CU mode, per WGP in WGP mode. `lds_granularity_bytes` replaces both granules.
 
     Args:
         gpu: A model, or a name for `load_gpu`.
         threads_per_block: Threads per block (workgroup), at least 1.
-        registers_per_thread: 32-bit registers per thread; on AMD the architectural VGPRs, or, where no accumulator
-            registers are given, all VGPRs of a unified file.
+        registers_per_thread: 32-bit registers per thread; on AMD the architectural VGPRs, or, where no
+            accumulator registers are given, all VGPRs of a unified file.
         smem_bytes_per_block: Shared memory (LDS), static and dynamic together.
         accumulator_registers_per_thread: AMD, CDNA: accumulation VGPRs.
-        sgprs_per_wave: AMD: scalar registers, with VCC and the like; they limit on CDNA only, and None nowhere.
+        sgprs_per_wave: AMD: scalar registers, with VCC and the like; None does not limit, nor does RDNA.
         wave_size: AMD, RDNA: 32 (the default there) or 64.
         wgp_mode: AMD, RDNA: workgroups spread over a WGP instead of one CU.
         smem_opt_in: NVIDIA: whether the kernel opts in to more than 48 KiB of shared memory.
-        carveout_percent: NVIDIA: preferred share of shared memory, 0 to 100; -1 is the driver's default, the most.
+        carveout_percent: NVIDIA: preferred share of shared memory, 0 to 100; -1 is the default, the most.
         barriers_per_block: NVIDIA: named barriers that a block uses; 0 does not limit.
         lds_granularity_bytes: AMD: replaces the granule of LDS allocation.
 
     Raises:
-        UsageError: When an input is no whole number in range, does not broadcast, or does not apply to the GPU.
+        UsageError: When an input is no whole number in range, does not broadcast or does not apply.
     """
     model = load_gpu(gpu) if isinstance(gpu, str) else gpu
     if not isinstance(model, GpuModel):
@@ -119,8 +120,8 @@ def _refuse_on_nvidia(
     gpu: GpuModel, columns: dict[str, Any], wave_size: int | None, wgp_mode: bool, granularity: int | None
 ) -> None:
     used = {
-        "accumulator_registers_per_thread": columns["accumulator_registers_per_thread"].any(),
-        "sgprs_per_wave": columns["sgprs_per_wave"].any(),
+        "accumulator_registers_per_thread": differs(columns["accumulator_registers_per_thread"], 0),
+        "sgprs_per_wave": differs(columns["sgprs_per_wave"], 0),
         "wgp_mode": wgp_mode,
         "lds_granularity_bytes": granularity is not None,
     }
@@ -132,13 +133,13 @@ def _refuse_on_nvidia(
 
 def _refuse_on_amd(gpu: GpuModel, columns: dict[str, Any], smem_opt_in: bool) -> None:
     used = {
-        "carveout_percent": (columns["carveout_percent"] != -1).any(),
-        "barriers_per_block": columns["barriers_per_block"].any(),
+        "carveout_percent": differs(columns["carveout_percent"], -1),
+        "barriers_per_block": differs(columns["barriers_per_block"], 0),
         "smem_opt_in=False": not smem_opt_in,
     }
     for name in (name for name, is_used in used.items() if is_used):
         raise UsageError(f"{name} is for NVIDIA GPUs; {gpu.name} is one of AMD's.")
     sm = gpu.sm
-    if isinstance(sm, AmdCu) and sm.max_acc_vgprs_per_thread is None:
-        if columns["accumulator_registers_per_thread"].any():
-            raise UsageError(f"accumulator_registers_per_thread: {gpu.name} has no accumulation registers.")
+    has_none = isinstance(sm, AmdCu) and sm.max_acc_vgprs_per_thread is None
+    if has_none and differs(columns["accumulator_registers_per_thread"], 0):
+        raise UsageError(f"accumulator_registers_per_thread: {gpu.name} has no accumulation registers.")

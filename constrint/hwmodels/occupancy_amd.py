@@ -1,7 +1,7 @@
 """AMD occupancy: LLVM's waves per SIMD, and the workgroups that a CU (or a WGP) holds under the same rules.
 
-LLVM's figure is that of AMDGPUBaseInfo and AMDGPUSubtarget as of LLVM 24 (LDS rounded, trap-handler SGPRs charged).
-It has its own LDS granule on RDNA; the workgroups use the granule of the hardware model.
+LLVM's figure is that of AMDGPUBaseInfo and AMDGPUSubtarget as of LLVM 24: LDS rounded, SGPRs charged for the
+trap handler. It has its own LDS granule on RDNA; the workgroups use the granule of the hardware model.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def limits(sm: AmdCu, mode: Mode, kernel: Kernel) -> Limits:
     vgprs = _total_vgprs(sm, kernel)
     granularity = sm.vgpr_alloc_granularity(mode.wave_size)
     allocated = np.maximum(-(-vgprs // granularity), 1) * granularity
-    by_vgprs = np.clip(sm.vgprs_per_lane(mode.wave_size) // allocated, 1, sm.max_waves_per_simd)
+    by_vgprs = _between(sm.vgprs_per_lane(mode.wave_size) // allocated, sm.max_waves_per_simd)
     by_sgprs = _waves_by_sgprs(sm, kernel.sgprs)
     slots = np.where(waves == 1, max_waves, mode.multi_wave_slots)
     too_large = kernel.threads > sm.max_threads_per_block
@@ -88,8 +88,12 @@ def limits(sm: AmdCu, mode: Mode, kernel: Kernel) -> Limits:
     )
 
 
+def _between(waves: Any, most: int) -> Any:
+    return np.minimum(np.maximum(waves, 1), most)
+
+
 def _total_vgprs(sm: AmdCu, kernel: Kernel) -> Any:
-    """VGPRs that count: the sum in a unified file (accumulators start at a multiple), the larger of two files."""
+    """VGPRs that count: the sum in a unified file, with aligned accumulators; the larger one of two files."""
     arch, acc = kernel.arch_vgprs, kernel.acc_vgprs
     if not sm.has_unified_vgpr_file:
         return np.maximum(arch, acc)
@@ -98,7 +102,7 @@ def _total_vgprs(sm: AmdCu, kernel: Kernel) -> Any:
 
 
 def _has_too_many(sm: AmdCu, kernel: Kernel, vgprs: Any) -> Any:
-    """Whether no wave can have these registers; an arch count above its cap stands for the total where acc is 0."""
+    """Whether no wave can have these registers; where acc is 0, an arch count above its cap is the total."""
     acc_too_many = kernel.acc_vgprs > (sm.max_acc_vgprs_per_thread or 0)
     arch_too_many = (kernel.acc_vgprs > 0) & (kernel.arch_vgprs > sm.max_arch_vgprs_per_thread)
     return (vgprs > sm.max_registers_per_thread) | acc_too_many | arch_too_many
@@ -124,4 +128,4 @@ def _llvm_waves_by_group(sm: AmdCu, mode: Mode, kernel: Kernel, waves: Any, slot
     unit = mode.llvm_granularity_bytes
     by_smem = mode.smem_bytes // np.maximum(-(-kernel.smem_bytes // unit) * unit, 1)
     groups = np.where(kernel.smem_bytes > 0, np.minimum(groups, by_smem), groups)
-    return np.clip(-(-waves * groups // mode.num_simds), 1, sm.max_waves_per_simd)
+    return _between(-(-waves * groups // mode.num_simds), sm.max_waves_per_simd)

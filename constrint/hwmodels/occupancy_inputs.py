@@ -57,11 +57,19 @@ def common_shape(columns: Mapping[str, Any]) -> tuple[int, ...]:
     Raises:
         UsageError: When they do not.
     """
+    if all(isinstance(value, np.generic) for value in columns.values()):
+        return ()
     try:
         return np.broadcast_shapes(*(np.shape(value) for value in columns.values()))
     except ValueError:
         shapes = ", ".join(f"{name} {np.shape(value)}" for name, value in columns.items() if np.shape(value))
         raise UsageError(f"the inputs' shapes do not broadcast together: {shapes}.") from None
+
+
+def differs(value: Any, default: int) -> bool:
+    """Whether any element of an input is not the default."""
+    different = value != default
+    return bool(different if isinstance(different, np.bool_) else different.any())
 
 
 def _shown(value: Any, array: Any) -> str:

@@ -23,14 +23,14 @@ _DECODED = np.array(
 
 @dataclass(frozen=True)
 class Occupancy:
-    """What one SM holds of a kernel; ints for scalar inputs, int64 arrays (fractions: float64) for array inputs.
+    """What one SM holds of a kernel: ints and a float for scalar inputs, arrays for array inputs.
 
     Args:
         blocks_per_sm: Resident blocks; per CU on AMD, per WGP in WGP mode. 0: the kernel cannot be launched.
         warps_per_sm: Resident warps (waves).
         occupancy: `warps_per_sm` as a fraction of what the SM holds at most.
         limited_by_mask: Bit i is set when limit i of `LIMIT_NAMES` binds; `limited_by` spells it out.
-        limit_warps: Blocks that the warp slots allow; `UNLIMITED` (2^31 - 1) where nothing limits, here and below.
+        limit_warps: Blocks that the warp slots allow. Here and below, `UNLIMITED` (2^31 - 1) does not limit.
         limit_registers: Blocks that the (vector) registers allow.
         limit_smem: Blocks that shared memory (LDS) allows.
         limit_blocks: Blocks that the block (workgroup) slots allow.
@@ -57,13 +57,13 @@ class Occupancy:
 
     @property
     def limited_by(self) -> Any:
-        """What limits the blocks, such as `registers` or `warps+registers`; an object array for array inputs."""
+        """What limits the blocks, such as `registers` or `warps+registers`; an object array for arrays."""
         return _DECODED[self.limited_by_mask]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Blocks that each resource of an SM allows, and what one block takes; int64 scalars or arrays that broadcast."""
+    """Blocks that each resource of an SM allows, and what one block takes (int64, scalars or arrays)."""
 
     warps: Any
     registers: Any
@@ -81,12 +81,15 @@ class Limits:
         """The occupancy under all limits; `shape` is that of the inputs together."""
         blocks = np.minimum(np.minimum(self.warps, self.registers), np.minimum(self.smem, self.blocks))
         blocks = np.minimum(blocks, self.sgprs)
-        mask = np.zeros(shape, dtype=np.int64)
-        for bit, limit in enumerate((self.warps, self.registers, self.smem, self.blocks)):
-            mask |= (limit == blocks) * np.int64(1 << bit)
-        # As in the header, barriers come after the others, whose bits then stay as they are.
-        mask |= (self.barriers <= blocks) * np.int64(1 << 4)
-        mask |= (self.sgprs == blocks) * np.int64(1 << 5)
+        mask = (
+            (self.warps == blocks) * np.int64(1)
+            + (self.registers == blocks) * 2
+            + (self.smem == blocks) * 4
+            + (self.blocks == blocks) * 8
+            # As in the header, barriers come after the others, whose bits then stay as they are.
+            + (self.barriers <= blocks) * 16
+            + (self.sgprs == blocks) * 32
+        )
         blocks = np.minimum(blocks, self.barriers)
         warps = blocks * self.warps_per_block
         whole = {
@@ -104,9 +107,9 @@ class Limits:
         }
         fraction = warps / self.max_warps_per_sm
         if not shape:
-            waves = None if self.waves_per_simd is None else int(self.waves_per_simd)
             scalars = {name: int(value) for name, value in whole.items()}
-            return Occupancy(**scalars, occupancy=float(fraction), waves_per_simd=waves)
+            scalar_waves = None if self.waves_per_simd is None else int(self.waves_per_simd)
+            return Occupancy(**scalars, occupancy=float(fraction), waves_per_simd=scalar_waves)
         waves = None if self.waves_per_simd is None else _spread(self.waves_per_simd, shape)
         columns = {name: _spread(value, shape) for name, value in whole.items()}
         return Occupancy(**columns, occupancy=np.broadcast_to(fraction, shape), waves_per_simd=waves)

@@ -1,15 +1,17 @@
 """NVIDIA occupancy, equal to cuda_occupancy.h of CUDA 13.0 on every input that the header takes.
 
-Registers are given out per warp inside the SM's sub-partitions, shared memory from one of a few legal carve-outs,
-and named barriers last. The header's own text was read, not copied.
+Registers are given out per warp inside the SM's sub-partitions, shared memory from one of a few legal
+carve-outs, and named barriers last. The header's own text was read, not copied.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from constrint.hwmodels.model import NvidiaSm
 from constrint.hwmodels.occupancy_limits import UNLIMITED, Limits
@@ -68,13 +70,18 @@ def _smem(sm: NvidiaSm, kernel: Kernel) -> tuple[Any, Any]:
     allowed = (
         sm.max_smem_bytes_per_block if kernel.has_smem_opt_in else sm.max_smem_bytes_per_block_without_opt_in
     )
-    carveouts = np.array(sm.smem_carveouts_bytes, dtype=np.int64)
+    carveouts = _as_array(sm.smem_carveouts_bytes)
     percent = kernel.carveout_percent
     preferred = np.where(percent < 0, sm.smem_bytes_per_sm, percent * sm.smem_bytes_per_sm // 100)
     legal = np.searchsorted(carveouts, np.maximum(preferred, used))
     pool = carveouts[np.minimum(legal, len(carveouts) - 1)]
     blocks = np.where(used == 0, UNLIMITED, pool // np.maximum(used, 1))
     return np.where(used > allowed + reserved, 0, blocks), used
+
+
+@functools.cache
+def _as_array(values: tuple[int, ...]) -> NDArray[np.int64]:
+    return np.array(values, dtype=np.int64)
 
 
 def _barriers(sm: NvidiaSm, barriers: Any) -> Any:

@@ -1,7 +1,7 @@
-"""YAML text to plain values, strictly: no aliases, tags, duplicate keys or deep nesting, and small files only.
+"""YAML text to plain values, strictly: no aliases, tags, duplicate keys, deep nesting or large files.
 
-Works on the event stream, so that nothing is expanded or constructed before it is refused. Only `null`, `true`,
-`false`, decimal integers and finite decimal numbers are anything but strings.
+Works on the event stream, so that nothing is expanded or constructed before it is refused. Only `null`,
+`true`, `false`, decimal integers and finite decimal numbers are anything but strings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def read_yaml(path: Path) -> Any:
     """Read and parse one file.
 
     Raises:
-        HardwareModelError: When it cannot be read, is too large, is no UTF-8 or breaks one of the rules above.
+        HardwareModelError: When it cannot be read, is too large, is no UTF-8 or breaks a rule above.
     """
     try:
         size = path.stat().st_size
