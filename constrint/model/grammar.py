@@ -103,6 +103,8 @@ class Grammar:
     def _as_constraint(self, value: Value, token: Token) -> c.Constraint:
         if isinstance(value, c.Constraint):
             return value
+        if self.token.value == "=":
+            raise self.error("write `==` to compare", self.token)
         raise self.error(
             f"`{_short(value)}` is a number, not a condition; compare it with something (== <= in)", token
         )

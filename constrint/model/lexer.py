@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from constrint.errors import LimitReachedError, ParseError
 
@@ -17,7 +16,7 @@ _TOKEN: Final = re.compile(
     r"(?P<space>[ \t\r\f\v\ufeff]+)"
     r"|(?P<comment>\#[^\n]*)"
     r"|(?P<newline>\n)"
-    r"|(?P<number>[0-9](?:_?[0-9])*)"
+    r"|(?P<number>[0-9][0-9_]*)"
     r"|(?P<word>[A-Za-z_][A-Za-z0-9_]*)"
     r'|(?P<text>"(?:[^"\\\n]|\\.)*")'
     r"|(?P<sign>->|==|!=|<=|>=|\.\.|//|\*\*|[-+*/%^<>=()\[\]{},;:|])"
@@ -33,8 +32,7 @@ _HINTS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """One word of the text.
 
     Attributes:
@@ -88,14 +86,22 @@ def tokens(source: Source) -> list[Token]:
             value = hit.group()
             if kind == "text":
                 value = _decoded(value, source, at)
-            elif kind == "number" and len(value) > MAX_DIGITS:
-                raise source.error(f"a number of {len(value)} digits; at most {MAX_DIGITS} are read", at)
+            elif kind == "number":
+                value = _digits(value, source, at)
             found.append(Token(kind, value, at))
             if len(found) > MAX_TOKENS:
                 raise source.error(f"the text has more than {MAX_TOKENS} words and signs; split it up", at)
         at = hit.end()
     found.append(Token("end", "", len(text)))
     return found
+
+
+def _digits(value: str, source: Source, start: int) -> str:
+    if len(value) > MAX_DIGITS:
+        raise source.error(f"a number of {len(value)} digits; at most {MAX_DIGITS} are read", start)
+    if value.endswith("_") or "__" in value:
+        raise source.error("single underscores may stand between digits (1_000), nowhere else", start)
+    return value.replace("_", "")
 
 
 def _decoded(value: str, source: Source, start: int) -> str:

@@ -25,6 +25,7 @@ class Limits:
         max_nodes: Assignments that a depth-first search may try.
         max_rows: Rows that one table of the factored space may have.
         max_seconds: Wall-clock time in seconds; None for no limit.
+        max_cells: Combinations on which constraints may be evaluated.
         max_values: Values of one constrained variable that may be listed.
     """
 
@@ -32,6 +33,7 @@ class Limits:
     max_rows: int = 1 << 24
     max_seconds: float | None = None
     max_values: int = 1 << 22
+    max_cells: int = 1 << 34
 
 
 @dataclass(slots=True)
@@ -65,8 +67,13 @@ class Budget:
         """Seconds since the search began."""
         return time.perf_counter() - self.started
 
-    def check_time(self) -> None:
-        """Ends the search when its time is over."""
+    def check_work(self) -> None:
+        """Ends the search when its time is over or too many combinations were evaluated."""
+        if self.stats.cells > self.limits.max_cells:
+            raise LimitReachedError(
+                f"constraints were evaluated on more than max_cells={self.limits.max_cells} combinations; "
+                "narrow the variables or raise max_cells."
+            )
         limit = self.limits.max_seconds
         if limit is not None and self.elapsed_seconds() > limit:
             raise LimitReachedError(
@@ -90,4 +97,4 @@ class Budget:
                 "narrow the variables or raise max_nodes."
             )
         if self.stats.nodes % 64 == 0:
-            self.check_time()
+            self.check_work()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -73,10 +73,7 @@ def solve(problem: Problem, limits: Limits | None = None) -> Solution:
     budget = Budget(limits or Limits())
     wanted = budget.limits
     try:
-        tables = Limits(
-            wanted.max_nodes, min(wanted.max_rows, _TABLE_ROWS), wanted.max_seconds, wanted.max_values
-        )
-        space = enumerate_space(problem, tables)
+        space = enumerate_space(problem, replace(wanted, max_rows=min(wanted.max_rows, _TABLE_ROWS)))
         budget.stats = space.stats
         return _from_space(problem, space)
     except LimitReachedError:

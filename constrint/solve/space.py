@@ -168,11 +168,12 @@ class SearchSpace:
 
     def __getitem__(self, index: int) -> dict[str, int]:
         number = as_int(index, "an index")
-        return _dicts(self.take([number + self.size if number < 0 else number]))[0]
+        return _dicts(self.take([number + self.size if number < 0 else number]), 1)[0]
 
     def __iter__(self) -> Iterator[dict[str, int]]:
         for start in range(0, self.size, _BATCH):
-            yield from _dicts(self.take(range(start, min(start + _BATCH, self.size))))
+            stop = min(start + _BATCH, self.size)
+            yield from _dicts(self.take(range(start, stop)), stop - start)
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Lists every solution, one integer column per variable in the smallest signed dtype that fits.
@@ -216,7 +217,8 @@ class SearchSpace:
         """Draws `n` distinct solutions uniformly (all of them, shuffled, if there are fewer)."""
         if as_int(n, "the sample's size") < 0:
             raise UsageError(f"the sample's size must not be negative, got {n}.")
-        return _dicts(self.take(self.sample_indices(n, seed)))
+        indices = self.sample_indices(n, seed)
+        return _dicts(self.take(indices), len(indices))
 
     def sample_indices(self, n: int, seed: int | None = None) -> list[int]:
         """Indices of `n` distinct solutions, drawn uniformly."""
@@ -285,7 +287,7 @@ class SearchSpace:
         for part in self._parts:
             names = [n for n in self.names if n in part.names]
             rows.update({n: np.array([at]) for n, at in part.first(names).items()})
-        return _dicts(self._layout.assignments(rows, 1))[0]
+        return _dicts(self._layout.assignments(rows, 1), 1)[0]
 
     def neighbours(self, assignment: Mapping[str, int]) -> list[dict[str, int]]:
         """Solutions that differ from `assignment` in exactly one variable, in declared order."""
@@ -358,7 +360,9 @@ def _merged(
     return {n: levels[n][0][at] for n, at in merged.items()}, counts
 
 
-def _dicts(columns: dict[str, NDArray[Any]]) -> list[dict[str, int]]:
+def _dicts(columns: dict[str, NDArray[Any]], num_rows: int) -> list[dict[str, int]]:
+    if not columns:
+        return [{} for _ in range(num_rows)]
     names = tuple(columns)
     return [
         dict(zip(names, row, strict=True))

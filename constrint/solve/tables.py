@@ -192,7 +192,7 @@ class _Builder:
         step = max(1, CHUNK_CELLS // width)
         pieces, found = [], 0
         for start in range(0, self.num_rows, step):
-            self.budget.check_time()
+            self.budget.check_work()
             part = {name: column[start : start + step] for name, column in self.rows.items()}
             num = min(step, self.num_rows - start)
             selected = self._selected(self._evaluate(checks, part, num), num)
@@ -223,7 +223,7 @@ def build_table(
         ready = [c for c in left if c.scope <= done]
         left = [c for c in left if not c.scope <= done]
         builder.add(name, ready)
-        budget.check_time()
+        budget.check_work()
     builder.list_rows()
     if builder.empty:
         return {name: np.zeros(0, dtype=np.int32) for name in names}, 0

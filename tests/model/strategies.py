@@ -1,0 +1,94 @@
+"""Random expressions, constraints and small problems, shared by the tests of `model` and `solve`."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from constrint import model as m
+
+NAMES = ("a", "b", "c", "d", "e")
+_BINARY = (
+    lambda a, b: a + b,
+    lambda a, b: a - b,
+    lambda a, b: a * b,
+    lambda a, b: a // b,
+    lambda a, b: a % b,
+    lambda a, b: a / b,
+    lambda a, b: a ** (b % 4),
+    m.minimum,
+    lambda a, b: m.maximum(a, b, 3),
+    m.ceildiv,
+    m.gcd,
+    m.lcm,
+)
+_COMPARISONS = (
+    lambda a, b: a == b,
+    lambda a, b: a != b,
+    lambda a, b: a <= b,
+    lambda a, b: a < b,
+    lambda a, b: a >= b,
+    lambda a, b: a > b,
+    m.divides,
+)
+
+
+def expressions(names: tuple[str, ...], depth: int = 2) -> st.SearchStrategy[m.Expr]:
+    leaves = st.one_of(
+        st.sampled_from(names).map(m.Var),
+        st.sampled_from(names).map(m.Var),
+        st.integers(-9, 12).map(m.const),
+        st.just(m.const(4, "four")),
+    )
+    if depth == 0:
+        return leaves
+    below = expressions(names, depth - 1)
+    return st.one_of(
+        leaves,
+        st.builds(lambda f, a, b: f(a, b), st.sampled_from(_BINARY), below, below),
+        st.builds(lambda f, a, b: f(a, b), st.sampled_from(_BINARY[:3]), below, below),
+        st.builds(lambda f, a: f(a), st.sampled_from((m.absolute, lambda a: -a)), below),
+    )
+
+
+def _memberships(expr: m.Expr) -> st.SearchStrategy[m.Constraint]:
+    listed = st.lists(st.integers(-9, 30), min_size=1, max_size=5)
+    ranges = st.builds(lambda low, n, step: range(low, low + n * step, step), *(st.integers(1, 6),) * 3)
+    return st.one_of(listed, ranges).map(lambda values: m.is_in(expr, values))
+
+
+def constraints(names: tuple[str, ...], depth: int = 2) -> st.SearchStrategy[m.Constraint]:
+    sides = expressions(names, 2)
+    small = st.one_of(expressions(names, 1), st.integers(-5, 60).map(m.const))
+    atoms = st.one_of(
+        st.builds(lambda f, a, b: f(a, b), st.sampled_from(_COMPARISONS), sides, small),
+        sides.flatmap(_memberships),
+    )
+    if depth == 0:
+        return atoms
+    below = constraints(names, depth - 1)
+    return st.one_of(
+        atoms,
+        atoms,
+        st.builds(m.any_of, below, below),
+        st.builds(m.all_of, below, below),
+        st.builds(m.implies, below, below),
+        st.builds(m.negate, below),
+    )
+
+
+@st.composite
+def problems(draw: st.DrawFn, max_variables: int = 4, max_values: int = 6) -> m.Problem:
+    problem = m.Problem(draw(st.sampled_from(("", "small", "two words"))))
+    names = NAMES[: draw(st.integers(1, max_variables))]
+    reasons = st.sampled_from(("", "because", 'a "quoted" \\ one\n'))
+    for name in names:
+        if draw(st.booleans()):
+            values = draw(st.lists(st.integers(-6, 20), min_size=1, max_size=max_values, unique=True))
+            problem.int_var(name, values=values, because=draw(reasons))
+        else:
+            low, step = draw(st.integers(-5, 5)), draw(st.integers(1, 3))
+            high = low + draw(st.integers(0, max_values * step - 1))
+            problem.int_var(name, lower=low, upper=high, step=step)
+    for constraint in draw(st.lists(constraints(names), max_size=4)):
+        problem.add(constraint, because=draw(reasons), name=draw(st.sampled_from(("", "rule", "a rule"))))
+    return problem

@@ -1,0 +1,129 @@
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from constrint.errors import UsageError
+from constrint.model import Problem, all_of, const, divides, parse
+from constrint.solve import brute_force, count, minimal_conflict, pruning, relaxations, solve
+from constrint.solve.explain import widened
+
+
+def gemm():
+    problem = Problem("gemm")
+    tile_k = problem.int_var("tile_k", values=[16, 32, 64], because="the matrix instruction takes k = 16")
+    tile_m = problem.int_var("tile_m", values=[16, 32, 64])
+    problem.add(tile_m * tile_k <= 4096, because="the tile fits")
+    problem.add(divides(tile_k, 100), because="the main loop has no remainder tile", name="no_remainder")
+    return problem
+
+
+def test_conflict_reads_like_the_rules():
+    conflict = minimal_conflict(gemm())
+    assert conflict.minimal
+    assert str(conflict).splitlines() == [
+        "These 2 constraints cannot hold together:",
+        "  tile_k in {16, 32, 64}   because the matrix instruction takes k = 16",
+        "  tile_k divides 100       because the main loop has no remainder tile",
+    ]
+
+
+def test_conflict_shows_the_value_of_named_numbers():
+    problem = Problem()
+    x = problem.int_var("x", values=[3, 5])
+    problem.add(x >= const(9, "limit"))
+    assert "x >= limit [limit = 9]" in str(minimal_conflict(problem))
+
+
+def test_a_rule_that_cannot_hold_stands_alone():
+    problem = parse("var x in 1..9; x * 2 == 7; x >= 2; x % 0 == 1")
+    conflict = minimal_conflict(problem)
+    assert len(conflict.members) == 1
+    assert str(conflict).startswith("This rule cannot hold:")
+
+
+def test_feasible_problems_have_no_conflict():
+    with pytest.raises(UsageError, match="no conflict"):
+        minimal_conflict(parse("var x in 1..3; x >= 2"))
+
+
+def held(problem, members):
+    """The problem that only the given members of a conflict make up; other domains are wide."""
+    domains = {m.variable for m in members}
+    constraints = [m.constraint for m in members if m.constraint is not None]
+    kept = Problem()
+    for name, domain in problem.variables.items():
+        if any(name in c.variables for c in constraints):
+            kept.declare(name, domain if name in domains else widened(domain))
+    for constraint in constraints:
+        kept.add(constraint)
+    return kept
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.data())
+def test_conflicts_are_contradictory_and_minimal(strategies, data):
+    problem = data.draw(strategies.problems(max_variables=2))
+    assume(not brute_force(problem))
+    conflict = minimal_conflict(problem)
+    assert not solve(held(problem, conflict.members))
+    assert solve(held(problem, conflict.members)).status.name == "INFEASIBLE"
+    if conflict.minimal:
+        for member in conflict.members:
+            rest = [m for m in conflict.members if m is not member]
+            assert solve(held(problem, rest)).status.name == "FEASIBLE"
+
+
+def test_nearest_ways_out():
+    ways = relaxations(gemm())
+    assert [str(w) for w in ways] == ["allow tile_k = 20", "drop no_remainder"]
+    for way in ways:
+        assert all(c.holds(way.solution) for c in way.problem.constraints)
+
+
+def test_bounds_are_moved_as_little_as_needed():
+    problem = parse("var s in {2, 3, 4}; var t in {64, 128}; smem: s * t * 100 <= 10000; t >= 100; 3 <= s")
+    texts = {w.member.text: str(w) for w in relaxations(problem)}
+    assert texts["s * t * 100 <= 10000"].startswith("s * t * 100 <= 19200 ") or texts[
+        "s * t * 100 <= 10000"
+    ].startswith("s * t * 100 <= 38400 ")
+    for way in relaxations(problem):
+        assert brute_force(way.problem)
+
+
+def test_a_way_out_must_be_enough_alone():
+    twice = parse("var x in 1..4; x >= 5; var y in 1..4; y >= 6")
+    assert relaxations(twice) == []
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_pruning_counts_equal_brute_force(strategies, data):
+    problem = data.draw(strategies.problems(max_variables=3))
+    everything = brute_force(without_rules(problem))
+    rules = pruning(problem)
+    assert [r.constraint for r in rules] == list(problem.constraints)
+    for rule in rules:
+        assert rule.product_size == len(everything)
+        assert rule.removes_alone == sum(not rule.constraint.holds(a) for a in everything)
+        others = problem.without(rule.constraint)
+        assert rule.removes_only == count(others) - count(problem)
+
+
+def without_rules(problem):
+    return problem.without(*problem.constraints)
+
+
+def test_pruning_counts_large_scopes_in_pieces():
+    problem = parse("var x in 1..2000; var y in 1..2000; var z in 1..5; x + y + z == 100; z <= 3")
+    first, second = pruning(problem)
+    holding = sum(1 for z in range(1, 6) for x in range(1, 100) if 1 <= 100 - z - x <= 2000)
+    assert first.removes_alone == 2000 * 2000 * 5 - holding
+    assert second.removes_alone == 2000 * 2000 * 2
+
+
+def test_conjunctions_stay_one_member():
+    problem = Problem()
+    x = problem.int_var("x", values=[1, 2])
+    problem.add(all_of(x >= 3, x <= 9), because="one rule")
+    conflict = minimal_conflict(problem)
+    assert [m.because for m in conflict.members if m.constraint is not None] == ["one rule"]
