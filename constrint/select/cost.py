@@ -18,20 +18,24 @@ from constrint.hwmodels import GpuModel
 
 Column = NDArray[np.float64]
 
-#: Seconds from a load's issue to its data, beyond the L2. Assumed: vendors publish no latencies. NVIDIA parts are
-#: usually measured at 0.5 to 0.8 us from DRAM under load, MI300-class parts near 0.8 us.
-DRAM_LATENCY_S = {"nvidia": 0.65e-6, "amd": 0.8e-6}
-#: Seconds to start a kernel and to drain it. Assumed, the same for every device.
-LAUNCH_S = 2.5e-6
-#: Clocks in which a block that is alone on its SM cannot feed the matrix units, once per main-loop iteration:
-#: barrier, address arithmetic, branch. Assumed.
-ITERATION_CLK = 60.0
-#: Clocks of an SM that one lane's load takes away from everything else: its address, predicate and issue slots.
-CLK_PER_LOAD = 6.0 / 128.0
-#: Exponent of the p-norm in `overlap`: infinite would be perfect overlap, 1 none at all.
-OVERLAP = 4.0
-#: Bytes per clock between the L2 and one SM or CU (NVIDIA since Volta, AMD CDNA: one 64-byte request per clock).
-L2_PORT_BYTES_PER_CLK = 64.0
+# The constants below that are called fitted come from `benchmarks/fit_cost_model.py` over configurations measured on
+# one H200 (`benchmarks/results/h200/gemm_space_bf16.csv`): vendors publish none of them.
+
+#: Seconds from a load's issue to its data under load. NVIDIA: fitted. AMD: assumed, MI300-class parts being slower.
+DRAM_LATENCY_S = {"nvidia": 0.56e-6, "amd": 0.8e-6}
+#: Seconds to start a kernel, fill its first pipeline and drain it. Fitted.
+LAUNCH_S = 5.8e-6
+#: Clocks per main-loop iteration in which a block that is alone on its SM feeds nothing: barrier, branch. Fitted.
+ITERATION_CLK = 13.5
+#: Seconds to put a new block in the place of a finished one. Fitted.
+BLOCK_START_S = 0.18e-6
+#: Clocks of an SM that one lane's load takes from everything else: address, predicate, issue slots. Fitted.
+CLK_PER_LOAD = 0.277
+#: Bytes per clock between the L2 and one SM or CU. Fitted; the port itself is 64 bytes wide on both vendors' parts.
+L2_PORT_BYTES_PER_CLK = 38.3
+#: Exponent of the p-norm in `overlap`: infinite would be perfect overlap, 1 none at all. Chosen: large values fit the
+#: measurements best, a finite one still orders configurations that share their bottleneck. `overlap` multiplies it out.
+OVERLAP = 12
 
 PARTS = (
     "matrix units",
@@ -63,6 +67,7 @@ class TileWork:
         store_bytes: Bytes that one block stores at its end.
         stages_in_flight: Iterations ahead of their use that loads are issued; 0 where nothing is prefetched.
         l2_bytes, last_level_bytes, dram_bytes: Traffic of the whole grid at each level.
+        is_persistent: 1 where blocks walk many tiles, so that only the first wave has to be started.
         extra_s: Seconds of further kernels (a split-K reduction).
     """
 
@@ -80,6 +85,7 @@ class TileWork:
     l2_bytes: Any
     last_level_bytes: Any
     dram_bytes: Any
+    is_persistent: Any = 0.0
     extra_s: Any = 0.0
 
 
@@ -123,15 +129,18 @@ def estimate(gpu: GpuModel, peak_flop_per_s: float, work: TileWork) -> CostColum
     named: dict[str, Column] = {name: parts[name] * share for name in PARTS[:5]}
     named["wave quantisation"] = np.maximum(sm_s - ideal_s, 0.0)
     named |= _device_parts(gpu, work, clock)
-    fill_s = DRAM_LATENCY_S[gpu.vendor]
-    seconds = LAUNCH_S + fill_s + overlap(sm_s, *(named[name] for name in PARTS[6:])) + work.extra_s
+    seconds = LAUNCH_S + overlap(sm_s, *(named[name] for name in PARTS[6:])) + work.extra_s
     stacked = np.stack([np.broadcast_to(named[name], seconds.shape) for name in PARTS])
     return CostColumns(seconds, stacked.argmax(axis=0), named)
 
 
 def overlap(*times_s: Any) -> Column:
     """Time of resources that work at once: their largest, and more the closer the others come to it (a p-norm)."""
-    total = sum(np.asarray(t, dtype=np.float64) ** OVERLAP for t in times_s)
+    total: Any = 0.0
+    for time_s in times_s:
+        cube = np.asarray(time_s, dtype=np.float64) ** 2 * time_s
+        squared = cube * cube
+        total = total + squared * squared
     return np.asarray(total ** (1.0 / OVERLAP), dtype=np.float64)
 
 
@@ -146,21 +155,21 @@ def _sm_parts(gpu: GpuModel, work: TileWork, sm_flop_per_s: float, clock: float)
     overhead_s = ITERATION_CLK / clock
     latency_s = DRAM_LATENCY_S[gpu.vendor]
     depth = np.asarray(work.stages_in_flight, dtype=np.float64)
-    edge_s = latency_s + work.store_bytes / (L2_PORT_BYTES_PER_CLK * clock)
+    start_s = BLOCK_START_S * (1.0 - np.asarray(work.is_persistent, dtype=np.float64))
+    edge_s = start_s + latency_s + work.store_bytes / (L2_PORT_BYTES_PER_CLK * clock)
 
     def matrix_of(blocks: Any) -> Column:
         busy = np.minimum(1.0, blocks * work.warps_per_block / partitions)
         rate = sm_flop_per_s * work.matrix_efficiency * np.maximum(busy, 1e-9)
         return np.asarray(blocks * work.flop / rate, dtype=np.float64)
 
-    def latency_of(blocks: Any) -> Column:
-        alone = overlap(matrix_of(np.minimum(blocks, 1.0)), smem_s, port_s, issue_s) + overhead_s
-        # Without a prefetch, a block waits for its own loads in every iteration.
-        waits = np.where(depth > 0, latency_s / np.maximum(depth, 1.0), latency_s + alone)
-        return np.asarray(np.maximum(alone, waits), dtype=np.float64)
+    # Without a prefetch, a block waits for its own loads and then computes, in every iteration.
+    alone_s = overlap(matrix_of(1.0), smem_s, port_s, issue_s)
+    waits_s = np.where(depth > 0, latency_s / np.maximum(depth, 1.0), latency_s + alone_s)
 
     def wave_of(blocks: Any) -> Column:
-        step_s = overlap(matrix_of(blocks), blocks * smem_s, blocks * port_s, blocks * issue_s, latency_of(blocks))
+        step_s = overlap(matrix_of(blocks), blocks * smem_s, blocks * port_s, blocks * issue_s, waits_s)
+        step_s = step_s + overhead_s / np.maximum(blocks, 1.0)
         return np.asarray(work.iterations * step_s + edge_s / np.maximum(blocks, 1.0), dtype=np.float64)
 
     iterations = work.iterations
@@ -169,7 +178,7 @@ def _sm_parts(gpu: GpuModel, work: TileWork, sm_flop_per_s: float, clock: float)
         "shared memory": iterations * resident * smem_s,
         "L2 port": iterations * resident * port_s,
         "load issue": iterations * resident * issue_s,
-        "latency": iterations * latency_of(resident),
+        "latency": iterations * waits_s,
         "wave": wave_of(resident),
         "wave_of": wave_of,
     }

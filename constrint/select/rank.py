@@ -104,13 +104,12 @@ def rank(
     roofline_s = spec.roofline_s(gpu, workload)
     rows = best.columns.pop("_row")
     final_use = use.of(best.columns)
+    configs = _complete(problem, best.columns, free, params)
     candidates = []
     for row in range(len(rows)):
-        config = as_config(best.columns, row)
-        chosen = _complete(problem, config, free)
         candidates.append(
             Candidate(
-                config={p.name: chosen[p.name] for p in params},
+                config=as_config(configs, row),
                 resources=final_use.row(row),
                 cost=CostEstimate(
                     seconds=float(seconds[row]),
@@ -258,26 +257,26 @@ def _expand(
     columns: dict[str, NDArray[Any]], params: list[Param], problem: Problem
 ) -> dict[str, NDArray[Any]]:
     """Every completion of the rows by values of `params` that violates none of their rules."""
-    present = {*columns, *(p.name for p in params)}
     for param in params:
         num_rows = len(next(iter(columns.values())))
-        columns = {n: np.repeat(c, len(param.values)) for n, c in columns.items()}
-        columns[param.name] = np.tile(np.asarray(param.values, dtype=np.int64), num_rows)
+        domain = problem.variables[param.name]
+        values = np.array([value for value in param.values if value in domain], dtype=np.int64)
+        columns = {n: np.repeat(c, len(values)) for n, c in columns.items()}
+        columns[param.name] = np.tile(values, num_rows)
     names = {p.name for p in params}
     keep = np.ones(len(next(iter(columns.values()))), dtype=bool)
-    for name in names:
-        domain = problem.variables[name]
-        keep &= np.isin(columns[name], np.asarray(list(domain), dtype=np.int64))
     for constraint in problem.constraints:
-        if constraint.variables & names and constraint.variables <= present:
+        if constraint.variables & names and constraint.variables <= columns.keys():
             keep &= constraint.holds_columns(columns)
     return {n: c[keep] for n, c in columns.items()}
 
 
-def _complete(problem: Problem, config: Config, free: list[Param]) -> dict[str, int]:
-    """Add the preferred values of the parameters that the model cannot tell apart."""
-    if not free:
-        return dict(config)
-    columns = _expand({n: np.array([v], dtype=np.int64) for n, v in config.items()}, free, problem)
-    keys = [np.array([p.values.index(int(v)) for v in columns[p.name]]) for p in reversed(free)]
-    return as_config(columns, int(np.lexsort(keys)[0]))
+def _complete(
+    problem: Problem, columns: Mapping[str, NDArray[Any]], free: list[Param], params: tuple[Param, ...]
+) -> dict[str, NDArray[Any]]:
+    """Give every row the preferred values of the parameters that the model cannot tell apart."""
+    rows = np.arange(len(next(iter(columns.values()))))
+    expanded = _expand({**columns, "_row": rows}, free, problem)
+    ordered = _by_time(expanded["_row"].astype(np.float64), expanded, params)
+    first = ordered[np.unique(expanded.pop("_row")[ordered], return_index=True)[1]]
+    return {p.name: expanded[p.name][first] for p in params}

@@ -14,8 +14,8 @@ from constrint.kernels.gemm.traffic import Tiles, operand_traffic
 from constrint.select.cost import LAUNCH_S, CostColumns, TileWork, estimate
 from constrint.select.spec import Columns, Workload
 
-#: Share of the peak that mma.sync reaches where wgmma or tcgen05 is needed for all of it. Hopper: 0.63 (microbenchmarks,
-#: arXiv 2402.13499, table 8); data-centre Blackwell: assumed, its legacy path runs at about Hopper's rate.
+#: Share of the peak that mma.sync reaches where wgmma or tcgen05 is needed for all of it. Hopper: 0.63 (third-party
+#: microbenchmarks, arXiv 2402.13499); data-centre Blackwell: assumed, its legacy path running at about Hopper's rate.
 FALLBACK_EFFICIENCY = {"wgmma": 0.63, "tcgen05": 0.28}
 
 #: Triton knows that a size is a multiple of 16 or nothing; only then are loads 16 bytes wide.
@@ -67,6 +67,7 @@ def gemm_cost(gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm
         l2_bytes=num_blocks * iterations * (a_bytes + b_bytes) + stored,
         last_level_bytes=l2_miss + stored,
         dram_bytes=dram + stored,
+        is_persistent=c["persistent"],
         extra_s=_reduction_s(gpu, m * n, splits, output),
     )
     return estimate(gpu, matrix_peak_flop_per_s(gpu, workload.dtype), work)

@@ -33,7 +33,7 @@ class GemmSpec:
     size_names = ("m", "n", "k")
     dtypes = tuple(resources.ELEMENT_BYTES)
     order_params = ("group_m", "xcd_remap")
-    free_params = ("waves_per_eu", "kpack")
+    free_params = ("matrix_instr_nonkdim", "waves_per_eu", "kpack")
 
     def default_workload(self, gpu: GpuModel) -> Workload:
         """4096 x 4096 x 4096 in bf16, or in fp16 on a GPU without bf16."""
