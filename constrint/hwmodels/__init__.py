@@ -4,6 +4,8 @@
 no more. Nothing here needs a GPU.
 """
 
+from constrint.hwmodels.detect import detect
+from constrint.hwmodels.device import DetectedDevice
 from constrint.hwmodels.load import list_gpus, load_all, load_gpu
 from constrint.hwmodels.model import (
     DTYPES,
@@ -29,6 +31,7 @@ __all__ = [
     "Arch",
     "CacheLevel",
     "Compute",
+    "DetectedDevice",
     "Device",
     "Dram",
     "GpuModel",
@@ -37,6 +40,7 @@ __all__ = [
     "NvidiaSm",
     "Occupancy",
     "Roofline",
+    "detect",
     "list_gpus",
     "load_all",
     "load_gpu",

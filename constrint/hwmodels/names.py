@@ -56,6 +56,11 @@ def find(name: str) -> Path:
     return DATA / index().files[canonical]
 
 
+def match_device_name(device_name: str) -> str | None:
+    """Canonical name of the GPU that calls itself so; None when no alias is equal to it."""
+    return index().names.get(fold(device_name))
+
+
 def _nearest_alias(name: str, fallback: UnknownNameError) -> UnknownNameError:
     """The same error, but looking among the aliases too (`h20` is nearer to `h200` than to `H200-SXM`)."""
     import difflib

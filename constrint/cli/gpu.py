@@ -1,0 +1,144 @@
+"""`constrint gpu`: one GPU model with its sources and what is unconfirmed, or the devices of this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from constrint.errors import UsageError
+
+if TYPE_CHECKING:
+    from constrint.hwmodels import DetectedDevice, GpuModel
+
+SCHEMA = "constrint.gpu/1"
+DETECT_SCHEMA = "constrint.gpu.detect/1"
+BLOCKS = ("arch", "device", "sm", "memory", "compute", "matrix")
+
+
+def gpu(
+    name: Annotated[str | None, typer.Argument(help="GPU name or alias, or a path to a YAML file.")] = None,
+    gpu_option: Annotated[str | None, typer.Option("--gpu", help="The same, as an option.")] = None,
+    detect: Annotated[bool, typer.Option("--detect", help="Show the GPUs of this machine instead.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md describes it).")] = False,
+) -> None:
+    """Show one GPU model, with the source of every block and what is unconfirmed."""
+    named = [text for text in (name, gpu_option) if text is not None]
+    if len(named) + detect != 1:
+        raise UsageError(
+            "name one GPU, for example `constrint gpu mi300x`, or ask for --detect; one of the two."
+        )
+    if detect:
+        _detect(json)
+        return
+    from constrint.cli.output import print_json
+    from constrint.hwmodels import load_gpu
+
+    model = load_gpu(named[0])
+    if json:
+        print_json({"schema": SCHEMA, "gpu": as_document(model)})
+        return
+    _print(model)
+
+
+def as_document(model: GpuModel) -> dict[str, Any]:
+    """The model in the form of its YAML file, with every key and every size written out."""
+    import msgspec
+
+    document: dict[str, Any] = msgspec.to_builtins(model)
+    document.pop("schema")
+    return document
+
+
+def _print(model: GpuModel) -> None:
+    from constrint.cli.output import say, wrap
+
+    document = as_document(model)
+    say(f"{model.name} ({model.vendor}, {model.arch.family}, {model.arch.target})")
+    say(wrap(f"also: {', '.join(model.aliases)}" if model.aliases else "no aliases"))
+    unknown = {entry.partition(":")[0] for entry in model.unconfirmed}
+    for block in BLOCKS:
+        say()
+        _print_block(block, document[block], block, unknown)
+    for title in ("unconfirmed", "disagreements", "notes"):
+        if entries := getattr(model, title):
+            say(f"\n{title}")
+            for entry in entries:
+                say(wrap(entry, "  "))
+    say("\nsources (after each block: the keys of its own)")
+    for key, text in model.sources.items():
+        say(wrap(f"{key}: {text}", "  "))
+
+
+def _print_block(title: str, block: dict[str, Any], path: str, unknown: set[str], depth: int = 0) -> None:
+    from constrint.cli.output import say, wrap
+
+    indent = "  " * depth
+    say(f"{indent}{title}  [{', '.join(block['sources'])}]" if "sources" in block else f"{indent}{title}")
+    for key, value in block.items():
+        where = f"{path}.{key}"
+        mark = " (unconfirmed)" if where in unknown else ""
+        if key in ("sources", "vendor") or (value is None and where not in unknown):
+            continue
+        if isinstance(value, dict):
+            _print_block(key + mark, value, where, unknown, depth + 1)
+        elif key == "instructions":
+            for row in value:
+                say(f"{indent}  {_instruction(row)}")
+        else:
+            say(wrap(f"{key}: {_value(key, value)}{mark}", f"{indent}  "))
+
+
+def _instruction(row: dict[str, Any]) -> str:
+    size = f"{_sizes(row['m'])} x {_sizes(row['n'])} x {row['k']}"
+    parts = [f"{row['name']}  {row['dtype']}  {size}"]
+    if row["blocks"] > 1:
+        parts.append(f"{row['blocks']} blocks")
+    if row["num_ctas"] > 1:
+        parts.append(f"{row['num_ctas']} CTAs")
+    if row["cycles"] is not None:
+        parts.append(f"{row['cycles']} cycles")
+    return "  ".join(parts)
+
+
+def _sizes(sizes: list[int]) -> str:
+    return str(sizes[0]) if len(sizes) == 1 else f"{{{sizes[0]}..{sizes[-1]}, {len(sizes)} sizes}}"
+
+
+def _value(key: str, value: Any) -> str:
+    if value is None:
+        return "unknown"
+    if isinstance(value, list | tuple):
+        return ", ".join(f"{item:,}" if isinstance(item, int) else str(item) for item in value)
+    if isinstance(value, float) and value >= 1e9:
+        return f"{value / 1e12:,.6g}e12"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _detect(as_json: bool) -> None:
+    from constrint.cli.output import print_json
+    from constrint.hwmodels import detect
+
+    devices = detect()
+    if as_json:
+        import msgspec
+
+        print_json({"schema": DETECT_SCHEMA, "devices": [msgspec.to_builtins(device) for device in devices]})
+        return
+    for device in devices:
+        _print_device(device)
+
+
+def _print_device(device: DetectedDevice) -> None:
+    from constrint.cli.output import say, wrap
+
+    model = (
+        device.model
+        or "no model of this device; write one as a YAML file (`constrint gpus` lists what there is)"
+    )
+    say(f"device {device.index}: {device.name} ({device.target}, through {device.source})")
+    say(wrap(f"model: {model}", "  "))
+    if device.model and not device.disagreements:
+        say("  the device agrees with the model in all that it reports")
+    for sentence in device.disagreements:
+        say(wrap(f"disagrees: {sentence}", "  "))

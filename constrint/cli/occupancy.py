@@ -1,0 +1,103 @@
+"""`constrint occupancy`: how many blocks of a kernel one SM holds, and what limits the number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from constrint.hwmodels import GpuModel, Occupancy
+
+SCHEMA = "constrint.occupancy/1"
+
+
+def occupancy(
+    gpu: Annotated[
+        str, typer.Option("--gpu", help="GPU name (see `constrint gpus`) or path to a YAML file.")
+    ],
+    threads: Annotated[int, typer.Option("--threads", help="Threads per block.")],
+    registers: Annotated[int, typer.Option("--registers", help="Registers (AMD: arch VGPRs) per thread.")],
+    smem: Annotated[int, typer.Option("--smem", help="Shared memory (LDS) per block in bytes.")] = 0,
+    accumulators: Annotated[int, typer.Option("--acc-vgprs", help="AMD CDNA: accumulation VGPRs.")] = 0,
+    sgprs: Annotated[int | None, typer.Option("--sgprs", help="AMD CDNA: scalar registers per wave.")] = None,
+    wave: Annotated[int | None, typer.Option("--wave", help="AMD RDNA: 32 or 64.")] = None,
+    wgp: Annotated[bool, typer.Option("--wgp", help="AMD RDNA: WGP mode.")] = False,
+    no_opt_in: Annotated[bool, typer.Option("--no-opt-in", help="NVIDIA: at most 48 KiB per block.")] = False,
+    carveout: Annotated[
+        int, typer.Option("--carveout", help="NVIDIA: carve-out in percent, -1: default.")
+    ] = -1,
+    barriers: Annotated[int, typer.Option("--barriers", help="NVIDIA: named barriers per block.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md describes it).")] = False,
+) -> None:
+    """Compute how many blocks one SM (CU, WGP) holds at once, and why no more."""
+    from constrint.cli.output import print_json
+    from constrint.hwmodels import load_gpu
+    from constrint.hwmodels import occupancy as compute
+
+    model = load_gpu(gpu)
+    found = compute(
+        model,
+        threads_per_block=threads,
+        registers_per_thread=registers,
+        smem_bytes_per_block=smem,
+        accumulator_registers_per_thread=accumulators,
+        sgprs_per_wave=sgprs,
+        wave_size=wave,
+        wgp_mode=wgp,
+        smem_opt_in=not no_opt_in,
+        carveout_percent=carveout,
+        barriers_per_block=barriers,
+    )
+    if json:
+        print_json({"schema": SCHEMA, "gpu": model.name, **as_document(found)})
+        return
+    _print(model, found, "WGP" if wgp else "CU" if model.vendor == "amd" else "SM")
+
+
+def as_document(found: Occupancy) -> dict[str, Any]:
+    """The result in the form that docs/json.md describes; a limit that does not limit is null."""
+    limits = {name: getattr(found, f"limit_{name}") for name in _limit_names()}
+    return {
+        "blocks_per_sm": found.blocks_per_sm,
+        "warps_per_sm": found.warps_per_sm,
+        "occupancy": found.occupancy,
+        "limited_by": found.limited_by.split("+"),
+        "limits": {name: _bounded(limit) for name, limit in limits.items()},
+        "registers_per_block": found.registers_per_block,
+        "smem_bytes_per_block": found.smem_bytes_per_block,
+        "waves_per_simd": found.waves_per_simd,
+    }
+
+
+def _print(model: GpuModel, found: Occupancy, unit: str) -> None:
+    from constrint.cli.output import print_table, say
+
+    blocks = "workgroups" if model.vendor == "amd" else "blocks"
+    warps = "waves" if model.vendor == "amd" else "warps"
+    say(f"{model.name} ({model.arch.target}): {blocks} per {unit}: {found.blocks_per_sm}")
+    say(f"limited by: {found.limited_by.replace('+', ', ')}")
+    say(f"{warps} per {unit}: {found.warps_per_sm} ({found.occupancy:.1%} of what it holds)")
+    if found.waves_per_simd is not None:
+        say(f"waves per SIMD as LLVM counts them: {found.waves_per_simd}")
+    memory = "LDS" if model.vendor == "amd" else "shared memory"
+    say(
+        f"each takes {found.registers_per_block:,} registers, {found.smem_bytes_per_block:,} bytes of {memory}"
+    )
+    say()
+    rows = [[name, _bounded(getattr(found, f"limit_{name}"))] for name in _limit_names()]
+    print_table(
+        ["limit", f"{blocks} per {unit}"], [row for row in rows if row[1] is not None], left=("limit",)
+    )
+
+
+def _limit_names() -> tuple[str, ...]:
+    from constrint.hwmodels import LIMIT_NAMES
+
+    return LIMIT_NAMES
+
+
+def _bounded(limit: int) -> int | None:
+    from constrint.hwmodels import UNLIMITED
+
+    return None if limit == UNLIMITED else limit
