@@ -65,6 +65,31 @@ def _eliminate(
     return order, groups
 
 
+def _home(name: str, merged: Mapping[str, str]) -> str:
+    """Follows merged groups to the one that is left."""
+    while name in merged:
+        name = merged[name]
+    return name
+
+
+def _merge(
+    order: Sequence[str], groups: dict[str, frozenset[str]], parent: Mapping[str, str | None]
+) -> dict[str, str]:
+    """Merges a group that lies inside its parent's group, or contains it, with that one."""
+    merged: dict[str, str] = {}
+    for name in order:
+        above = parent[name]
+        if above is None:
+            continue
+        above = _home(above, merged)
+        if groups[name] <= groups[above]:
+            merged[name] = above
+        elif groups[above] <= groups[name]:
+            groups[above] = groups[name]
+            merged[name] = above
+    return merged
+
+
 def tree(names: Sequence[str], scopes: Sequence[frozenset[str]], sizes: Mapping[str, float]) -> list[Bag]:
     """Builds the tree of groups of one component.
 
@@ -82,31 +107,14 @@ def tree(names: Sequence[str], scopes: Sequence[frozenset[str]], sizes: Mapping[
     for name in order:
         later = [n for n in groups[name] if rank[n] > rank[name]]
         parent[name] = min(later, key=lambda n: rank[n]) if later else None
-    # A group that lies inside its parent's group, or contains it, is merged with it.
-    merged: dict[str, str] = {}
-
-    def home(name: str) -> str:
-        while name in merged:
-            name = merged[name]
-        return name
-
-    for name in order:
-        above = parent[name]
-        if above is None:
-            continue
-        above = home(above)
-        if groups[name] <= groups[above]:
-            merged[name] = above
-        elif groups[above] <= groups[name]:
-            groups[above] = groups[name]
-            merged[name] = above
+    merged = _merge(order, groups, parent)
     bags: list[Bag] = []
     position: dict[str, int] = {}
     for name in reversed(order):
         if name in merged:
             continue
         above = parent[name]
-        up = -1 if above is None else position[home(above)]
+        up = -1 if above is None else position[_home(above, merged)]
         position[name] = len(bags)
         if up >= 0:
             bags[up].children.append(len(bags))

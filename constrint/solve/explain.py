@@ -17,7 +17,7 @@ from constrint.solve.optimise import solve
 
 _SHOWN_VALUES = 12
 # Each of the many small questions may cost this much.
-QUESTION: Limits = Limits(max_nodes=400, max_rows=1 << 20, max_seconds=5.0, max_cells=1 << 23)
+QUESTION: Limits = Limits(max_nodes=300, max_rows=1 << 20, max_seconds=5.0, max_cells=1 << 21)
 
 
 @dataclass(frozen=True)

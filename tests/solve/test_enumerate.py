@@ -41,7 +41,7 @@ def rows(problem, assignments):
     return [tuple(a[n] for n in problem.variables) for a in assignments]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=35)
 @given(st.data())
 def test_space_equals_brute_force(paths, strategies, data):
     problem = data.draw(strategies.problems())
@@ -58,7 +58,7 @@ def test_space_equals_brute_force(paths, strategies, data):
         assert rows(problem, [space[i], space[-1 - i]]) == [found[i], found[-1 - i]]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=35)
 @given(st.data())
 def test_parts_of_a_space_equal_brute_force(paths, strategies, data):
     problem = data.draw(strategies.problems())

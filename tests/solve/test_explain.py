@@ -59,7 +59,7 @@ def held(problem, members):
     return kept
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=12)
 @given(st.data())
 def test_conflicts_are_contradictory_and_minimal(strategies, data):
     problem = data.draw(strategies.problems(max_variables=2))
