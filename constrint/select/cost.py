@@ -22,17 +22,17 @@ Column = NDArray[np.float64]
 # one H200 (`benchmarks/results/h200/gemm_space_bf16.csv`): vendors publish none of them.
 
 #: Seconds from a load's issue to its data under load. NVIDIA: fitted. AMD: assumed, MI300-class parts being slower.
-DRAM_LATENCY_S = {"nvidia": 0.56e-6, "amd": 0.8e-6}
+DRAM_LATENCY_S = {"nvidia": 0.54e-6, "amd": 0.8e-6}
 #: Seconds to start a kernel, fill its first pipeline and drain it. Fitted.
-LAUNCH_S = 5.8e-6
+LAUNCH_S = 5.2e-6
 #: Clocks per main-loop iteration in which a block that is alone on its SM feeds nothing: barrier, branch. Fitted.
-ITERATION_CLK = 13.5
+ITERATION_CLK = 10.0
 #: Seconds to put a new block in the place of a finished one. Fitted.
-BLOCK_START_S = 0.18e-6
+BLOCK_START_S = 0.42e-6
 #: Clocks of an SM that one lane's load takes from everything else: address, predicate, issue slots. Fitted.
-CLK_PER_LOAD = 0.277
+CLK_PER_LOAD = 0.274
 #: Bytes per clock between the L2 and one SM or CU. Fitted; the port itself is 64 bytes wide on both vendors' parts.
-L2_PORT_BYTES_PER_CLK = 38.3
+L2_PORT_BYTES_PER_CLK = 37.8
 #: Exponent of the p-norm in `overlap`: infinite would be perfect overlap, 1 none at all. Chosen: large values fit the
 #: measurements best, a finite one still orders configurations that share their bottleneck. `overlap` multiplies it out.
 OVERLAP = 12
@@ -65,6 +65,7 @@ class TileWork:
         load_bytes: Bytes that one block loads from the L2 in one iteration.
         load_instructions: Loads per lane, summed over the lanes of one block, in one iteration.
         store_bytes: Bytes that one block stores at its end.
+        is_async: 1 where matrix instructions read shared memory themselves (wgmma, tcgen05).
         stages_in_flight: Iterations ahead of their use that loads are issued; 0 where nothing is prefetched.
         l2_bytes, last_level_bytes, dram_bytes: Traffic of the whole grid at each level.
         is_persistent: 1 where blocks walk many tiles, so that only the first wave has to be started.
@@ -81,6 +82,7 @@ class TileWork:
     load_bytes: Any
     load_instructions: Any
     store_bytes: Any
+    is_async: Any
     stages_in_flight: Any
     l2_bytes: Any
     last_level_bytes: Any
@@ -128,7 +130,7 @@ def estimate(gpu: GpuModel, peak_flop_per_s: float, work: TileWork) -> CostColum
     share = ideal_s / np.maximum(wave_s, 1e-30)
     named: dict[str, Column] = {name: parts[name] * share for name in PARTS[:5]}
     named["wave quantisation"] = np.maximum(sm_s - ideal_s, 0.0)
-    named |= _device_parts(gpu, work, clock)
+    named |= _device_parts(gpu, work)
     seconds = LAUNCH_S + overlap(sm_s, *(named[name] for name in PARTS[6:])) + work.extra_s
     stacked = np.stack([np.broadcast_to(named[name], seconds.shape) for name in PARTS])
     return CostColumns(seconds, stacked.argmax(axis=0), named)
@@ -152,7 +154,8 @@ def _sm_parts(gpu: GpuModel, work: TileWork, sm_flop_per_s: float, clock: float)
     smem_s = work.smem_bytes / smem_rate
     port_s = work.load_bytes / (L2_PORT_BYTES_PER_CLK * clock)
     issue_s = work.load_instructions * CLK_PER_LOAD / clock
-    overhead_s = ITERATION_CLK / clock
+    # More than a warp per partition takes longer to meet at a barrier.
+    overhead_s = ITERATION_CLK * np.maximum(1.0, np.asarray(work.warps_per_block) / partitions) / clock
     latency_s = DRAM_LATENCY_S[gpu.vendor]
     depth = np.asarray(work.stages_in_flight, dtype=np.float64)
     start_s = BLOCK_START_S * (1.0 - np.asarray(work.is_persistent, dtype=np.float64))
@@ -163,12 +166,17 @@ def _sm_parts(gpu: GpuModel, work: TileWork, sm_flop_per_s: float, clock: float)
         rate = sm_flop_per_s * work.matrix_efficiency * np.maximum(busy, 1e-9)
         return np.asarray(blocks * work.flop / rate, dtype=np.float64)
 
+    # One warp on its own loads fragments and then multiplies; other warps of its partition fill the gaps, and
+    # matrix instructions that read shared memory themselves leave none.
+    depth_of_warps = np.maximum(1.0, work.warps_per_block / partitions)
+    serial_s = matrix_of(1.0) / depth_of_warps + np.where(work.is_async, 0.0, smem_s + issue_s)
     # Without a prefetch, a block waits for its own loads and then computes, in every iteration.
-    alone_s = overlap(matrix_of(1.0), smem_s, port_s, issue_s)
+    alone_s = overlap(matrix_of(1.0), smem_s, port_s, issue_s, serial_s)
     waits_s = np.where(depth > 0, latency_s / np.maximum(depth, 1.0), latency_s + alone_s)
 
     def wave_of(blocks: Any) -> Column:
-        step_s = overlap(matrix_of(blocks), blocks * smem_s, blocks * port_s, blocks * issue_s, waits_s)
+        busy_s = (matrix_of(blocks), blocks * smem_s, blocks * port_s, blocks * issue_s)
+        step_s = overlap(*busy_s, serial_s, waits_s)
         step_s = step_s + overhead_s / np.maximum(blocks, 1.0)
         return np.asarray(work.iterations * step_s + edge_s / np.maximum(blocks, 1.0), dtype=np.float64)
 
@@ -178,20 +186,19 @@ def _sm_parts(gpu: GpuModel, work: TileWork, sm_flop_per_s: float, clock: float)
         "shared memory": iterations * resident * smem_s,
         "L2 port": iterations * resident * port_s,
         "load issue": iterations * resident * issue_s,
-        "latency": iterations * waits_s,
+        "latency": iterations * np.maximum(waits_s, np.where(work.is_async, 0.0, serial_s)),
         "wave": wave_of(resident),
         "wave_of": wave_of,
     }
 
 
-def _device_parts(gpu: GpuModel, work: TileWork, clock: float) -> dict[str, Column]:
+def _device_parts(gpu: GpuModel, work: TileWork) -> dict[str, Column]:
     """Seconds that each device-wide memory level needs for the grid's traffic."""
     memory = gpu.memory
-    l2_rate = memory.l2.bandwidth_bytes_per_s or L2_PORT_BYTES_PER_CLK * clock * gpu.device.sm_count
     last_level_rate = memory.last_level.bandwidth_bytes_per_s if memory.last_level else None
     return {
-        "L2": np.asarray(work.l2_bytes, dtype=np.float64) / l2_rate,
-        # A last-level cache of unknown bandwidth cannot bind; it is at least as fast as DRAM.
+        # A cache of unknown bandwidth cannot bind: the SMs' ports stand for the L2, DRAM for the last level.
+        "L2": np.asarray(work.l2_bytes, dtype=np.float64) / (memory.l2.bandwidth_bytes_per_s or np.inf),
         "last-level cache": np.asarray(work.last_level_bytes, dtype=np.float64) / (last_level_rate or np.inf),
         "DRAM": np.asarray(work.dram_bytes, dtype=np.float64) / memory.dram.bandwidth_bytes_per_s,
     }

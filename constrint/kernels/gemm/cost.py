@@ -21,6 +21,9 @@ FALLBACK_EFFICIENCY = {"wgmma": 0.63, "tcgen05": 0.28}
 #: Triton knows that a size is a multiple of 16 or nothing; only then are loads 16 bytes wide.
 VECTOR_ELEMENTS = 16
 
+#: A shorter contiguous run takes as long to load as this many bytes (half a 128-byte line).
+REQUEST_BYTES = 64
+
 
 def matrix_peak_flop_per_s(gpu: GpuModel, dtype: str) -> float:
     """Dense peak of the unit that Triton uses for this dtype."""
@@ -60,9 +63,10 @@ def gemm_cost(gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm
         flop=2.0 * c["tile_m"] * c["tile_n"] * c["tile_k"],
         matrix_efficiency=efficiency,
         smem_bytes=smem,
-        load_bytes=a_bytes + b_bytes,
+        load_bytes=_requested(a_bytes, c["tile_k"] * element) + _requested(b_bytes, c["tile_n"] * element),
         load_instructions=(a_bytes + b_bytes) / (16 if is_aligned else element),
         store_bytes=c["tile_m"] * c["tile_n"] * np.where(splits > 1, resources.PARTIAL_BYTES, output),
+        is_async=direct,
         stages_in_flight=_stages_in_flight(gpu, c["num_stages"], direct, is_aligned),
         l2_bytes=num_blocks * iterations * (a_bytes + b_bytes) + stored,
         last_level_bytes=l2_miss + stored,
@@ -92,6 +96,11 @@ def _traffic(gpu: GpuModel, c: dict[str, Any], rows: Any, cols: Any, depth_bytes
         ),
     )
     return traffic.l2_miss_bytes, traffic.dram_bytes
+
+
+def _requested(operand_bytes: Any, run_bytes: Any) -> Any:
+    """Bytes that loads occupy on the way from the L2, when each row of the operand tile is one contiguous run."""
+    return operand_bytes * np.maximum(1.0, REQUEST_BYTES / run_bytes)
 
 
 def _is_direct(gpu: GpuModel, dtype: str, c: dict[str, Any]) -> Any:

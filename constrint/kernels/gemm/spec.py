@@ -213,10 +213,10 @@ class GemmSpec:
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """What no source states for this GPU and had to be assumed."""
         lines = [
-            f"{DRAM_LATENCY_S[gpu.vendor] * 1e6:.2f} us load latency, {LAUNCH_S * 1e6:.1f} us launch (assumed)",
+            f"{DRAM_LATENCY_S[gpu.vendor] * 1e6:.2f} us load latency, {LAUNCH_S * 1e6:.1f} us launch",
         ]
         if gpu.memory.l2.bandwidth_bytes_per_s is None:
-            lines.append("L2 bandwidth unconfirmed: 64 bytes per clock and SM assumed")
+            lines.append("L2 bandwidth unconfirmed: only the SMs' ports to it are modelled")
         if gpu.compute.sustained_matrix_fraction is None:
             lines.append("sustained share of the peak unknown: the datasheet peak is used")
         if resources.unit(gpu, workload.dtype).kind == "fma":
