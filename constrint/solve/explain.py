@@ -10,12 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from constrint.errors import LimitReachedError, UsageError
-from constrint.model import Constraint, Domain, Problem
+from constrint.model import Comparison, Constraint, Domain, Expr, Problem
 from constrint.model.problem import named_constants
 from constrint.solve.limits import Limits, Status
 from constrint.solve.optimise import solve
 
 _SHOWN_VALUES = 12
+# A rule longer than this is shown as a function of its variables.
+_LONG_TEXT = 72
 # Each of the many small questions may cost this much.
 QUESTION: Limits = Limits(max_nodes=300, max_rows=1 << 20, max_seconds=5.0, max_cells=1 << 21)
 
@@ -72,9 +74,20 @@ def domain_text(name: str, domain: Domain) -> str:
 
 
 def rule_text(constraint: Constraint) -> str:
-    """Writes a constraint with the values of the named numbers in it."""
+    """Writes a constraint with the values of the named numbers in it; a long one as a function of its variables.
+
+    `smem(num_stages, tile_k, tile_m) <= 65536` stands for a bound on an expression that would fill several lines.
+    """
+    if constraint.name and isinstance(constraint, Comparison) and len(str(constraint)) > _LONG_TEXT:
+        left, right = (_as_function(constraint.name, side) for side in (constraint.left, constraint.right))
+        return f"{left} {constraint.op} {right}"
     values = ", ".join(f"{name} = {number}" for name, number in sorted(named_constants(constraint).items()))
     return f"{constraint} [{values}]" if values else str(constraint)
+
+
+def _as_function(name: str, side: Expr) -> str:
+    text = str(side)
+    return text if len(text) <= _LONG_TEXT // 2 else f"{name}({', '.join(sorted(side.variables))})"
 
 
 def widened(domain: Domain) -> Domain:
