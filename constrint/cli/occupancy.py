@@ -81,9 +81,7 @@ def _print(model: GpuModel, found: Occupancy, unit: str) -> None:
     if found.waves_per_simd is not None:
         say(f"waves per SIMD as LLVM counts them: {found.waves_per_simd}")
     memory = "LDS" if model.vendor == "amd" else "shared memory"
-    say(
-        f"each takes {found.registers_per_block:,} registers, {found.smem_bytes_per_block:,} bytes of {memory}"
-    )
+    say(f"each takes: {found.registers_per_block:,} registers, {found.smem_bytes_per_block:,} B of {memory}")
     say()
     rows = [[name, _bounded(getattr(found, f"limit_{name}"))] for name in _limit_names()]
     print_table(
