@@ -20,7 +20,7 @@ def gpus(
     if json:
         print_json({"schema": SCHEMA, "gpus": [as_row(model) for model in models]})
         return
-    headers = ["GPU", "target", "SM/CU", "smem KiB", "L2 MiB", "mem GB", "GB/s", "fp16 TF", "unconf."]
+    headers = ["GPU", "target", "SM/CU", "smem KiB", "L2 MiB", "mem GB", "GB/s", "fp16 TF", "unsure"]
     rows = [
         [
             m.name,
@@ -37,7 +37,8 @@ def gpus(
     ]
     print_table(headers, rows, left=("GPU", "target"))
     say()
-    say("smem: shared memory (LDS) per block; fp16 TF: dense matrix peak; -: unknown or none.")
+    say("smem: shared memory (LDS) per block. fp16 TF: dense peak. -: unknown.")
+    say("unsure: values that no good source confirms; `constrint gpu NAME` lists them.")
 
 
 def as_row(model: Any) -> dict[str, Any]:

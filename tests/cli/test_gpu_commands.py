@@ -1,0 +1,149 @@
+"""`constrint gpus`, `gpu` and `occupancy`: what a user types, what stdout holds, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from constrint.cli.app import main
+from constrint.hwmodels import DetectedDevice, detect, list_gpus
+
+
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, line: str
+) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["constrint", *line.split()])
+    code: object = 0
+    try:
+        main()
+    except SystemExit as ended:
+        code = ended.code
+    out, err = capsys.readouterr()
+    return int(str(code or 0)), out, err
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    return lambda line: run(capsys, monkeypatch, line)
+
+
+def test_gpus_lists_every_model(call) -> None:  # type: ignore[no-untyped-def]
+    code, out, err = call("gpus")
+    assert (code, err) == (0, "")
+    assert [line.split()[0] for line in out.splitlines()[1:27]] == list(list_gpus())
+    assert all(len(line) <= 80 for line in out.splitlines()[:27])
+    code, out, _ = call("gpus --json")
+    document = json.loads(out)
+    assert document["schema"] == "constrint.gpus/1"
+    assert [gpu["name"] for gpu in document["gpus"]] == list(list_gpus())
+    assert next(gpu for gpu in document["gpus"] if gpu["name"] == "L40S")["l2_bytes"] is None
+
+
+def test_gpu_shows_sources_and_what_is_unconfirmed(call) -> None:  # type: ignore[no-untyped-def]
+    code, out, _ = call("gpu mi300x")
+    assert code == 0
+    assert "sm  [LLVM_RUN," in out
+    assert "CDNA3_WP: vendor: AMD CDNA 3 white paper" in out
+    assert "device.num_shader_engines: no source read states it" in out
+    assert "num_shader_engines: unknown (unconfirmed)" in out
+    assert "v_mfma_f32_32x32x8_f16  fp16  32 x 32 x 8  32 cycles" in out
+    assert call("gpu --gpu MI300X")[1] == out
+
+
+@pytest.mark.parametrize("name", list_gpus())
+def test_gpu_prints_every_model_both_ways(call, name: str) -> None:  # type: ignore[no-untyped-def]
+    code, out, err = call(f"gpu {name}")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"{name} (")
+    assert "None" not in out
+    document = json.loads(call(f"gpu {name} --json")[1])
+    assert document["schema"] == "constrint.gpu/1"
+    assert document["gpu"]["name"] == name
+    assert document["gpu"]["unconfirmed"]
+
+
+def test_gpu_takes_a_users_own_file(call, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "mine.yaml"
+    path.write_text("name: X\n")
+    code, out, err = call(f"gpu {path}")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {path}: schema: missing")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("gpu", "name one GPU"),
+        ("gpu h200 --detect", "name one GPU"),
+        ("gpu h200 --gpu h200", "name one GPU"),
+        ("gpu h20", "unknown GPU 'h20'. Nearest: "),
+        ("occupancy --gpu h20 --threads 32 --registers 8", "unknown GPU 'h20'"),
+        (
+            "occupancy --gpu h200 --threads 0 --registers 8",
+            "threads_per_block: expected whole numbers from 1",
+        ),
+        ("occupancy --gpu h200 --threads 32 --registers 8 --wgp", "wgp_mode is for AMD GPUs"),
+        ("occupancy --gpu mi300x --threads 32 --registers 8 --wave 32", "wave_size = 32"),
+    ],
+)
+def test_mistakes_exit_with_2_and_one_message(call, line: str, message: str) -> None:  # type: ignore[no-untyped-def]
+    code, out, err = call(line)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_occupancy(call) -> None:  # type: ignore[no-untyped-def]
+    code, out, _ = call("occupancy --gpu h200 --threads 256 --registers 168 --smem 49152")
+    assert code == 0
+    assert "H200-SXM (sm_90a): blocks per SM: 1\nlimited by: registers\n" in out
+    document = json.loads(call("occupancy --gpu h200 --threads 256 --registers 168 --smem 49152 --json")[1])
+    assert document == {
+        "schema": "constrint.occupancy/1",
+        "gpu": "H200-SXM",
+        "blocks_per_sm": 1,
+        "warps_per_sm": 8,
+        "occupancy": 0.125,
+        "limited_by": ["registers"],
+        "limits": {"warps": 8, "registers": 1, "smem": 4, "blocks": 32, "barriers": None, "sgprs": None},
+        "registers_per_block": 43008,
+        "smem_bytes_per_block": 50176,
+        "waves_per_simd": None,
+    }
+
+
+def test_occupancy_on_amd_prints_llvms_figure(call) -> None:  # type: ignore[no-untyped-def]
+    _, out, _ = call("occupancy --gpu mi300x --threads 256 --registers 101 --acc-vgprs 27")
+    assert "waves per SIMD as LLVM counts them: 3" in out
+    assert "workgroups per CU: 3" in out
+
+
+def test_detect_without_a_device_exits_with_1(call, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(
+        sys.modules["constrint.hwmodels.detect"], "SOURCES", (("torch", lambda: ([], "sees no device")),)
+    )
+    code, out, err = call("gpu --detect")
+    assert (code, out) == (1, "")
+    assert err == "error: no GPU found on this machine (torch: sees no device).\n"
+
+
+def test_detect_shows_model_and_disagreements(call, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    found = [
+        DetectedDevice(0, "torch", "NVIDIA H200", target="sm_90", sm_count=131),
+        DetectedDevice(1, "torch", "NVIDIA L4", target="sm_89", sm_count=58),
+        DetectedDevice(2, "torch", "Unheard of", target="sm_999"),
+    ]
+    monkeypatch.setattr(
+        sys.modules["constrint.hwmodels.detect"], "SOURCES", (("torch", lambda: (found, "")),)
+    )
+    code, out, _ = call("gpu --detect")
+    assert code == 0
+    assert "model: H200-SXM\n  disagrees: the device reports 131 SMs, the model states 132\n" in out
+    assert "model: L4\n  the device agrees with the model" in out
+    assert "Unheard of (sm_999, through torch)\n  model: no model of this device" in out
+    document = json.loads(call("gpu --detect --json")[1])
+    assert [device["model"] for device in document["devices"]] == ["H200-SXM", "L4", None]
+    assert len(detect()) == 3
