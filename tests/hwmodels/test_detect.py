@@ -20,7 +20,7 @@ H200 = {
     "minor": 0,
     "multi_processor_count": 132,
     "warp_size": 32,
-    "total_memory": 150_110_011_392,
+    "total_memory": 150_109_880_320,
     "L2_cache_size": 62_914_560,
     "max_threads_per_multi_processor": 2048,
     "regs_per_multiprocessor": 65536,

@@ -8,7 +8,22 @@ from pathlib import Path
 import pytest
 
 from constrint.errors import UnknownNameError
-from constrint.hwmodels import AmdCu, GpuModel, NvidiaSm, list_gpus, load_all, load_gpu
+from constrint.hwmodels import (
+    AmdCu,
+    Arch,
+    CacheLevel,
+    Compute,
+    Device,
+    Dram,
+    GpuModel,
+    MatrixInstruction,
+    Memory,
+    NvidiaSm,
+    list_gpus,
+    load_all,
+    load_gpu,
+)
+from constrint.hwmodels.model import VgprFile
 from constrint.hwmodels.names import DATA, INDEX, build_index, fold, index
 from constrint.hwmodels.parse import read_yaml
 
@@ -215,3 +230,23 @@ def test_a_path_is_never_taken_for_a_name(tmp_path: Path, monkeypatch: pytest.Mo
     assert load_gpu("h200").name == "H200-SXM"
     (tmp_path / "mine.yaml").write_text(text.replace("name: MINE", "name: CHANGED"))
     assert load_gpu("mine.yaml").name == "CHANGED"
+
+
+def test_the_schema_is_written_down_key_by_key() -> None:
+    text = (DATA / "README.md").read_text()
+    described = set(re.findall(r"[a-z][a-z0-9_]*", " ".join(re.findall(r"`[^`]*`", text))))
+    structs = (
+        GpuModel,
+        Arch,
+        Device,
+        NvidiaSm,
+        AmdCu,
+        VgprFile,
+        CacheLevel,
+        Dram,
+        Memory,
+        Compute,
+        MatrixInstruction,
+    )
+    for struct in structs:
+        assert set(struct.__struct_fields__) <= described, struct.__name__
