@@ -19,6 +19,7 @@ import random
 import statistics
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def _predicted_s(spec: Any, gpu: Any, workload: Any, problem: Any, config: dict[
     return float(predict(spec, gpu, workload, problem, columns).seconds[0])
 
 
-def launch(dtype: Any, a: Any, b: Any, c: Any, partial: Any, config: dict[str, int], num_sms: int, warm: bool) -> None:
+def launch(a: Any, b: Any, c: Any, partial: Any, config: dict[str, int], num_sms: int, warm: bool) -> None:
     """Enqueue one GEMM (and its split-K reduction); with `warm`, only compile."""
     import triton
     import triton.language as tl
@@ -121,10 +122,56 @@ def _compile(job: tuple[str, list[int]]) -> str:
         b = torch.empty((k, n), device="cuda", dtype=dtype)
         c = torch.empty((m, n), device="cuda", dtype=dtype)
         partial = torch.empty(config["split_k"] * m * n if config["split_k"] > 1 else 1, device="cuda")
-        launch(dtype, a, b, c, partial, config, 132, warm=True)
+        launch(a, b, c, partial, config, 132, warm=True)
     except Exception as error:  # noqa: BLE001 - recorded as the row's outcome
         return type(error).__name__
     return "ok"
+
+
+@dataclass(frozen=True)
+class Case:
+    """Operands of one shape on the device, the reference, and cuBLAS's time."""
+
+    a: Any
+    b: Any
+    c: Any
+    partial: Any
+    expected: Any
+    cublas_us: float
+
+
+def make_case(m: int, n: int, k: int, dtype: Any) -> Case:
+    """Fresh random operands; the reference in fp64, or cuBLAS where that would take too long."""
+    import torch
+    import triton
+
+    a = torch.randn((m, k), device="cuda").to(dtype)
+    b = torch.randn((k, n), device="cuda").to(dtype)
+    expected = a.double() @ b.double() if m * n * k < 2**37 else (a @ b).double()
+    cublas = triton.testing.do_bench(lambda: a @ b, warmup=10, rep=40, return_mode="median")
+    partial = torch.empty(32 * m * n if m * n <= 2**24 else 1, device="cuda")
+    return Case(a, b, torch.empty((m, n), device="cuda", dtype=dtype), partial, expected, 1e3 * cublas)
+
+
+def measure(case: Case, config: dict[str, int], num_sms: int) -> tuple[str, list[float]]:
+    """Check one configuration on a poisoned output, then time it: (outcome, median and quantiles in ms)."""
+    import triton
+
+    if config["split_k"] > 1 and config["split_k"] * case.c.numel() > case.partial.numel():
+        return "workspace", []
+
+    def call() -> None:
+        launch(case.a, case.b, case.c, case.partial, config, num_sms, warm=False)
+
+    try:
+        case.c.fill_(float("nan"))
+        call()
+        error = ((case.c.double() - case.expected).norm() / case.expected.norm()).item()
+        if not error < 6e-3:
+            return f"wrong {error:.1e}", []
+        return "ok", triton.testing.do_bench(call, warmup=4, rep=16, quantiles=[0.5, 0.2, 0.8])
+    except Exception as failure:  # noqa: BLE001 - recorded as the row's outcome
+        return type(failure).__name__, []
 
 
 def run_plan(args: argparse.Namespace) -> None:
@@ -134,13 +181,11 @@ def run_plan(args: argparse.Namespace) -> None:
 
     plan = json.loads(args.plan.read_text())
     name = {"bf16": "bfloat16", "fp16": "float16"}[plan["dtype"]]
-    dtype = getattr(torch, name)
     os.environ.setdefault("TRITON_CACHE_DIR", "/tmp/triton-cache")
     with ProcessPoolExecutor(min(14, os.cpu_count() or 1)) as pool:
         compiled = list(pool.map(_compile, [(name, row) for row in plan["rows"]], chunksize=4))
     print({o: compiled.count(o) for o in set(compiled)}, file=sys.stderr)
     device = torch.cuda.get_device_properties(0)
-    shape, tensors, baseline = None, None, float("nan")
     with args.out.open("w", newline="") as file:
         file.write(
             f"# measured on {device.name}, torch {torch.__version__}, triton {triton.__version__}, "
@@ -148,40 +193,16 @@ def run_plan(args: argparse.Namespace) -> None:
         )
         writer = csv.writer(file)
         writer.writerow(["m", "n", "k", *KEYS, "outcome", "median_us", "spread_us", "cublas_us"])
+        shape, case = None, None
         for row, outcome in zip(plan["rows"], compiled, strict=True):
-            m, n, k, *values = row
-            config = dict(zip(KEYS, values, strict=True))
-            if shape != (m, n, k):
-                shape = (m, n, k)
-                a = torch.randn((m, k), device="cuda").to(dtype)
-                b = torch.randn((k, n), device="cuda").to(dtype)
-                c = torch.empty((m, n), device="cuda", dtype=dtype)
-                partial = torch.empty(32 * m * n if m * n <= 2**24 else 1, device="cuda")
-                expected = a.double() @ b.double() if m * n * k < 2**37 else (a @ b).double()
-                tensors = (a, b, c, partial)
-                baseline = 1e3 * triton.testing.do_bench(lambda a=a, b=b: a @ b, warmup=10, rep=40, return_mode="median")
-            a, b, c, partial = tensors
-            times = [float("nan")] * 3
-            if outcome == "ok" and config["split_k"] * m * n > partial.numel() and config["split_k"] > 1:
-                outcome = "workspace"
+            if case is None or shape != row[:3]:
+                shape, case = row[:3], make_case(*row[:3], getattr(torch, name))
+            times: list[float] = []
             if outcome == "ok":
-                try:
-                    c.fill_(float("nan"))
-                    launch(dtype, a, b, c, partial, config, device.multi_processor_count, warm=False)
-                    error = ((c.double() - expected).norm() / expected.norm()).item()
-                    if not error < 6e-3:
-                        outcome = f"wrong {error:.1e}"
-                    else:
-
-                        def call(config: dict[str, int] = config) -> None:
-                            launch(dtype, a, b, c, partial, config, device.multi_processor_count, warm=False)
-
-                        times = triton.testing.do_bench(call, warmup=4, rep=16, quantiles=[0.5, 0.2, 0.8])
-                except Exception as failure:  # noqa: BLE001 - recorded as the row's outcome
-                    outcome = type(failure).__name__
-            writer.writerow(
-                [*row, outcome, f"{times[0] * 1e3:.2f}", f"{(times[2] - times[1]) * 1e3:.2f}", f"{baseline:.2f}"]
-            )
+                outcome, times = measure(case, dict(zip(KEYS, row[3:], strict=True)), device.multi_processor_count)
+            median, low, high = times or [float("nan")] * 3
+            spread = 1e3 * (high - low)
+            writer.writerow([*row, outcome, f"{1e3 * median:.2f}", f"{spread:.2f}", f"{case.cublas_us:.2f}"])
 
 
 def score(args: argparse.Namespace) -> None:

@@ -182,7 +182,9 @@ def main() -> None:
         os.environ["TRITON_CACHE_DIR"] = cache
         import triton
 
-        file.write(f"# compiled, not measured: triton {triton.__version__}, by benchmarks/compile_gemm.py, seed {args.seed}\n")
+        file.write(
+            f"# compiled, not measured: triton {triton.__version__}, by benchmarks/compile_gemm.py, seed {args.seed}\n"
+        )
         writer = csv.DictWriter(file, ["target", "dtype", *CONFIG_KEYS, *KNOB_KEYS, *RESULT_KEYS])
         writer.writeheader()
         for done, row in enumerate(rows, 1):

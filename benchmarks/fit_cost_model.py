@@ -2,8 +2,8 @@
 
     python benchmarks/fit_cost_model.py benchmarks/results/h200/gemm_space_bf16.csv --gpu h200
 
-Prints the fitted constants (they stand in `constrint/select/cost.py`, rounded; the exponent OVERLAP is chosen, not fitted),
-and, leaving one shape out at a time, best/first and best/first-8 on the shape left out. Needs scipy.
+Prints the fitted constants (they stand in `constrint/select/cost.py`, rounded; the exponent OVERLAP is chosen, not
+fitted), and, leaving one shape out at a time, best/first and best/first-8 on the shape left out. Needs scipy.
 """
 
 from __future__ import annotations
@@ -115,7 +115,9 @@ def main() -> None:
         print(f"  {name} = {value:.4g}")
     first, eight = zip(*(choice(t, gpu, spec) for t in tables), strict=True)
     print(f"fitted on all: best/first {geomean(first):.3f}, best/first-8 {geomean(eight):.3f}")
-    print("  " + " ".join(f"{t[0].sizes['m']}x{t[0].sizes['n']}x{t[0].sizes['k']}:{f:.2f}" for t, f in zip(tables, first)))
+    print(
+        "  " + " ".join(f"{t[0].sizes['m']}x{t[0].sizes['n']}x{t[0].sizes['k']}:{f:.2f}" for t, f in zip(tables, first))
+    )
     if args.loo_rounds:
         left = []
         for i, table in enumerate(tables):

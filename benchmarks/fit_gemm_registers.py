@@ -4,7 +4,8 @@ registers = base + accumulators * acc + words of A and B per thread * weights + 
 + persistent * weight, with weights >= 0, least squares on the relative error. Kernels that spill or sit at the
 register limit are left out: their count says what was allowed, not what was needed.
 
-    python benchmarks/fit_gemm_registers.py tests/data/triton_gemm_resources.csv > constrint/kernels/gemm/registers.py
+    python benchmarks/fit_gemm_registers.py tests/data/triton_gemm_resources.csv \\
+        > constrint/kernels/gemm/registers.py
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ import numpy as np
 ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp8": 1, "int8": 1, "tf32": 4}
 FRAGMENT_BYTES = 64
 NAMES = ("base", "accumulators", "words_a", "words_b", "fragment", "persistent")
-HEADER = '''"""Weights of the register estimate, in hundredths of a register; written by `benchmarks/fit_gemm_registers.py`.
+HEADER = '''"""Weights of the register estimate, in hundredths of a register.
+
+Written by `benchmarks/fit_gemm_registers.py`.
 
 Do not edit: compile a new sample and fit again.
 """

@@ -70,6 +70,10 @@ class LimitReachedError(ConstrintError):
     """Raised when a node, time or memory limit ended the search before the answer was known."""
 
 
+class CancelledError(LimitReachedError):
+    """Raised when the caller's own signal ended a search before the answer was known."""
+
+
 class InfeasibleError(ConstrintError):
     """Raised when no assignment satisfies every constraint; `conflict` holds a minimal set that cannot hold together."""
 

@@ -21,7 +21,6 @@ from constrint.model import Problem
 from constrint.select.cost import CostColumns
 from constrint.select.spec import (
     Candidate,
-    Config,
     CostEstimate,
     KernelSpec,
     Param,
@@ -31,6 +30,8 @@ from constrint.select.spec import (
 )
 from constrint.solve import enumerate_space, minimal_conflict
 
+#: Relative difference of predicted times below which configurations tie.
+TIE = 5e-4
 #: Rows whose block order is decided at once.
 CHUNK_ROWS = 256
 
@@ -196,9 +197,7 @@ class _Use:
         threads = self.use.warps.columns(columns) * self.gpu.sm.warp_size
         registers = self.use.registers_per_thread.columns(columns)
         smem = self.use.smem_bytes.columns(columns)
-        fits = occupancy(
-            self.gpu, threads_per_block=threads, registers_per_thread=registers, smem_bytes_per_block=smem
-        )
+        fits = occupancy(self.gpu, threads_per_block=threads, registers_per_thread=registers, smem_bytes_per_block=smem)
         return _Used(threads, registers, smem, fits)
 
 
@@ -224,38 +223,39 @@ def _best_rows(
     worst = np.inf
     for start in range(0, len(by_bound), CHUNK_ROWS):
         rows = by_bound[start : start + CHUNK_ROWS]
-        if kept is not None and len(kept["_row"]) >= top and bound[rows[0]] > worst:
+        if kept is not None and len(kept["_row"]) >= top and _steps(bound[rows[0]]) > worst:
             break
         fresh = _expand({n: c[rows] for n, c in core.items()} | {"_row": rows}, order, problem)
         if kept is not None:
             fresh = {n: np.concatenate([kept[n], fresh[n]]) for n in fresh}
         seconds = price(fresh, blocks_per_sm[fresh["_row"]]).seconds
-        ordered = _by_time(seconds, fresh, params)
+        ordered = _in_order(_steps(seconds), fresh, params)
         _, first = np.unique(fresh["_row"][ordered], return_index=True)
         keep = ordered[np.sort(first)[:top]]
-        kept, worst = {n: c[keep] for n, c in fresh.items()}, float(seconds[keep].max())
+        kept, worst = {n: c[keep] for n, c in fresh.items()}, float(_steps(seconds[keep]).max())
     if kept is None:
         raise ValueError("an empty space has no best row")
     return _Best(kept, price(kept, blocks_per_sm[kept["_row"]]))
 
 
-def _by_time(
-    seconds: NDArray[np.float64], columns: Mapping[str, NDArray[Any]], params: tuple[Param, ...]
-) -> NDArray[np.int64]:
-    """Rows by time; equal times (to a picosecond) in the order of the parameters' preferred values."""
+def _steps(seconds: Any) -> NDArray[np.float64]:
+    """Times on a logarithmic grid of `TIE`: differences far below the model's error must not decide."""
+    return np.floor(np.log(np.asarray(seconds, dtype=np.float64)) / TIE)
+
+
+def _in_order(first: NDArray[Any], columns: Mapping[str, NDArray[Any]], params: tuple[Param, ...]) -> NDArray[np.int64]:
+    """Rows by `first`; ties in the order of the parameters' preferred values."""
     keys: list[NDArray[Any]] = []
     for param in reversed(params):
         if param.name in columns:
             position = {value: i for i, value in enumerate(param.values)}
             values, inverse = np.unique(columns[param.name], return_inverse=True)
             keys.append(np.array([position[int(v)] for v in values])[inverse])
-    keys.append(np.round(seconds, 12))
+    keys.append(first)
     return np.lexsort(keys)
 
 
-def _expand(
-    columns: dict[str, NDArray[Any]], params: list[Param], problem: Problem
-) -> dict[str, NDArray[Any]]:
+def _expand(columns: dict[str, NDArray[Any]], params: list[Param], problem: Problem) -> dict[str, NDArray[Any]]:
     """Every completion of the rows by values of `params` that violates none of their rules."""
     for param in params:
         num_rows = len(next(iter(columns.values())))
@@ -277,6 +277,6 @@ def _complete(
     """Give every row the preferred values of the parameters that the model cannot tell apart."""
     rows = np.arange(len(next(iter(columns.values()))))
     expanded = _expand({**columns, "_row": rows}, free, problem)
-    ordered = _by_time(expanded["_row"].astype(np.float64), expanded, params)
+    ordered = _in_order(expanded["_row"], expanded, params)
     first = ordered[np.unique(expanded.pop("_row")[ordered], return_index=True)[1]]
     return {p.name: expanded[p.name][first] for p in params}

@@ -18,6 +18,8 @@ from constrint.select.spec import Columns, Workload
 #: microbenchmarks, arXiv 2402.13499); data-centre Blackwell: assumed, its legacy path running at about Hopper's rate.
 FALLBACK_EFFICIENCY = {"wgmma": 0.63, "tcgen05": 0.28}
 
+#: Share of the plain units' peak left for FMA beside loads from shared memory and widening to fp32. Assumed.
+FMA_EFFICIENCY = 0.75
 #: Triton knows that a size is a multiple of 16 or nothing; only then are loads 16 bytes wide.
 VECTOR_ELEMENTS = 16
 
@@ -77,7 +79,9 @@ def gemm_cost(gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm
     return estimate(gpu, matrix_peak_flop_per_s(gpu, workload.dtype), work)
 
 
-def _traffic(gpu: GpuModel, c: dict[str, Any], rows: Any, cols: Any, depth_bytes: int, resident: Any) -> tuple[Any, Any]:
+def _traffic(
+    gpu: GpuModel, c: dict[str, Any], rows: Any, cols: Any, depth_bytes: int, resident: Any
+) -> tuple[Any, Any]:
     """L2 misses and DRAM bytes for A and B; with the order left open, what no order can beat."""
     row_bytes, column_bytes = c["tile_m"] * depth_bytes, c["tile_n"] * depth_bytes
     if "group_m" not in c:
@@ -131,7 +135,7 @@ def _instruction(
     # Warps in a grid of wm x wn read A wn times and B wm times; the best grid balances the two.
     by_warps = np.maximum(written, 2.0 * np.sqrt(c["num_warps"] * a_bytes * b_bytes))
     if found.fallback is None:
-        return 1.0, written + by_warps
+        return FMA_EFFICIENCY if found.kind == "fma" else 1.0, written + by_warps
     rows_per_instruction = 64.0 if found.kind == "wgmma" else 128.0
     from_smem = a_bytes + b_bytes * np.ceil(c["tile_m"] / rows_per_instruction)
     efficiency = np.where(direct, 1.0, FALLBACK_EFFICIENCY[found.kind])

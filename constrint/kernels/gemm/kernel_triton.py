@@ -75,7 +75,7 @@ def gemm_tile(
     a_ptrs = a_ptr + rows_a[:, None] * stride_am + (split * tile_k + depth)[None, :] * stride_ak
     b_ptrs = b_ptr + (split * tile_k + depth)[:, None] * stride_bk + columns_b[None, :] * stride_bn
     accumulator = tl.zeros((tile_m, tile_n), dtype=acc_dtype)
-    for step in range(0, tl.cdiv(k - split * tile_k, tile_k * split_k)):
+    for step in range(tl.cdiv(k - split * tile_k, tile_k * split_k)):
         if even_k:
             a = tl.load(a_ptrs)
             b = tl.load(b_ptrs)
@@ -86,7 +86,9 @@ def gemm_tile(
         accumulator = tl.dot(a, b, accumulator, input_precision=input_precision, out_dtype=acc_dtype)
         a_ptrs += tile_k * split_k * stride_ak
         b_ptrs += tile_k * split_k * stride_bk
-    c_ptrs = c_ptr + split.to(tl.int64) * stride_cs + rows.to(tl.int64)[:, None] * stride_cm + columns[None, :] * stride_cn
+    c_ptrs = (
+        c_ptr + split.to(tl.int64) * stride_cs + rows.to(tl.int64)[:, None] * stride_cm + columns[None, :] * stride_cn
+    )
     inside = (rows[:, None] < m) & (columns[None, :] < n)
     tl.store(c_ptrs, accumulator.to(c_ptr.dtype.element_ty), mask=inside)
 

@@ -1,4 +1,6 @@
-"""Weights of the register estimate, in hundredths of a register; written by `benchmarks/fit_gemm_registers.py`.
+"""Weights of the register estimate, in hundredths of a register.
+
+Written by `benchmarks/fit_gemm_registers.py`.
 
 Do not edit: compile a new sample and fit again.
 """

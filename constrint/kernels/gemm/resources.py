@@ -105,12 +105,16 @@ def smem_bytes(gpu: GpuModel, dtype: str, v: Vars) -> Expr:
     # mma.sync keeps the stage being computed in registers; wgmma and tcgen05 read it from shared memory.
     behind = maximum(1, stages - 1)
     pipeline = _buffers(copies_a, behind) * a + _buffers(copies_b, behind) * b
-    if found.fallback is not None:
+    direct: Expr = const(0)
+    if found.kind == "tcgen05":
+        direct = stages * (a + b) + 8 * minimum(2, stages)  # and its mbarriers
+        if element == 1:
+            pipeline = pipeline + b  # a second copy of B may be needed on the way to mma.sync
+    elif found.kind == "wgmma":
         # 8-bit row-major B has to be transposed on the way into wgmma, through one buffer.
-        stages_b = const(1) if found.kind == "wgmma" and element == 1 else _buffers(copies_b, stages)
+        stages_b: Expr = const(1) if element == 1 else _buffers(copies_b, stages)
         direct = _buffers(copies_a, stages) * a + stages_b * b
-        if found.kind == "tcgen05":
-            direct = direct + 8 * minimum(2, stages)  # its mbarriers
+    if found.fallback is not None:
         use = async_share(found, v)
         pipeline = use * direct + (1 - use) * pipeline
     return maximum(pipeline, _store_staging(gpu, dtype, found, v))
