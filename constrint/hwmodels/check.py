@@ -145,7 +145,5 @@ def _amd(model: GpuModel, sm: AmdCu) -> Iterator[Finding]:
             "sm.sgprs_per_simd",
             "goes with sgpr_alloc_granularity_sgprs and sgprs_reserved_per_wave: all or none",
         )
-    if sm.has_unified_vgpr_file and (
-        sm.arch_vgpr_alignment_vgprs is None or sm.max_acc_vgprs_per_thread is None
-    ):
+    if sm.has_unified_vgpr_file and (sm.arch_vgpr_alignment_vgprs is None or sm.max_acc_vgprs_per_thread is None):
         yield "sm.arch_vgpr_alignment_vgprs", "a unified file needs it, and max_acc_vgprs_per_thread"

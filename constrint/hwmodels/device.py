@@ -108,9 +108,7 @@ def compare(device: DetectedDevice, model: GpuModel) -> list[str]:
             found.append(f"the device reports {seen:,} {what}, the model states {stated}")
     memory = model.memory.dram.size_bytes
     if device.memory_bytes is not None and not _is_near(device.memory_bytes, memory):
-        found.append(
-            f"the device reports {device.memory_bytes:,} bytes of memory, the model states {memory:,}"
-        )
+        found.append(f"the device reports {device.memory_bytes:,} bytes of memory, the model states {memory:,}")
     return found
 
 

@@ -122,15 +122,8 @@ def _explain(message: str, source: str, raw: dict[str, Any]) -> NoReturn:
     if unknown := _UNKNOWN.fullmatch(what):
         key = unknown[1]
         known = _fields_at(path, raw)
-        near = (
-            difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-            or [k for k in known if k.startswith(key)][:1]
-        )
-        hint = (
-            f" Did you mean {near[0]!r}? Units are part of the key."
-            if near
-            else f" Known: {', '.join(known)}."
-        )
+        near = difflib.get_close_matches(key, known, n=1, cutoff=0.6) or [k for k in known if k.startswith(key)][:1]
+        hint = f" Did you mean {near[0]!r}? Units are part of the key." if near else f" Known: {', '.join(known)}."
         raise HardwareModelError(f"{source}: {prefix}{key}: unknown key.{hint}")
     if missing := _MISSING.fullmatch(what):
         reason = "; every block names where its values come from" if missing[1] == "sources" else ""

@@ -49,9 +49,7 @@ def find(name: str) -> Path:
     """
     canonical = index().names.get(fold(name))
     if canonical is None:
-        near = UnknownNameError(
-            "GPU", name, index().files, "`constrint gpus` lists them; a path names your own file."
-        )
+        near = UnknownNameError("GPU", name, index().files, "`constrint gpus` lists them; a path names your own file.")
         raise near if near.nearest else _nearest_alias(name, near)
     return DATA / index().files[canonical]
 

@@ -86,9 +86,7 @@ def occupancy(
             raise UsageError(f"{name}: expected True or False, got {flag!r}.")
     if isinstance(model.sm, AmdCu):
         _refuse_on_amd(model, columns, smem_opt_in)
-        return _amd(model.sm, columns, occupancy_amd.mode_of(model.sm, wave, wgp_mode, granularity)).combine(
-            shape
-        )
+        return _amd(model.sm, columns, occupancy_amd.mode_of(model.sm, wave, wgp_mode, granularity)).combine(shape)
     _refuse_on_nvidia(model, columns, wave, wgp_mode, granularity)
     return _nvidia(model.sm, columns, smem_opt_in).combine(shape)
 

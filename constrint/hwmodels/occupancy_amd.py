@@ -55,9 +55,7 @@ def mode_of(sm: AmdCu, wave_size: int | None, is_wgp: bool, smem_granularity_byt
         return Mode(wave, sm.num_partitions, sm.smem_bytes_per_sm, sm.max_multi_wave_blocks_per_sm, *granules)
     if sm.smem_bytes_per_wgp is None or sm.max_multi_wave_blocks_per_wgp is None:
         raise UsageError("wgp_mode: this GPU has no WGPs; only RDNA does.")
-    return Mode(
-        wave, 2 * sm.num_partitions, sm.smem_bytes_per_wgp, sm.max_multi_wave_blocks_per_wgp, *granules
-    )
+    return Mode(wave, 2 * sm.num_partitions, sm.smem_bytes_per_wgp, sm.max_multi_wave_blocks_per_wgp, *granules)
 
 
 def limits(sm: AmdCu, mode: Mode, kernel: Kernel) -> Limits:
@@ -82,9 +80,7 @@ def limits(sm: AmdCu, mode: Mode, kernel: Kernel) -> Limits:
         registers_per_block=waves * mode.wave_size * allocated,
         smem_bytes_per_block=smem_bytes,
         max_warps_per_sm=max_waves,
-        waves_per_simd=np.minimum(
-            np.minimum(by_vgprs, by_sgprs), _llvm_waves_by_group(sm, mode, kernel, waves, slots)
-        ),
+        waves_per_simd=np.minimum(np.minimum(by_vgprs, by_sgprs), _llvm_waves_by_group(sm, mode, kernel, waves, slots)),
     )
 
 
@@ -126,6 +122,6 @@ def _llvm_waves_by_group(sm: AmdCu, mode: Mode, kernel: Kernel, waves: Any, slot
     """LLVM's waves per SIMD from workgroup size and LDS; never below 1."""
     groups = np.minimum(sm.max_waves_per_simd * mode.num_simds // waves, slots)
     unit = mode.llvm_granularity_bytes
+    # Without LDS the quotient is the whole pool, more than there are groups.
     by_smem = mode.smem_bytes // np.maximum(-(-kernel.smem_bytes // unit) * unit, 1)
-    groups = np.where(kernel.smem_bytes > 0, np.minimum(groups, by_smem), groups)
-    return _between(-(-waves * groups // mode.num_simds), sm.max_waves_per_simd)
+    return _between(-(-waves * np.minimum(groups, by_smem) // mode.num_simds), sm.max_waves_per_simd)

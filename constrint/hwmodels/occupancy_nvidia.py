@@ -67,9 +67,7 @@ def _smem(sm: NvidiaSm, kernel: Kernel) -> tuple[Any, Any]:
     unit = sm.smem_alloc_granularity_bytes
     reserved = sm.smem_reserved_bytes_per_block
     used = -(-(kernel.smem_bytes + reserved) // unit) * unit
-    allowed = (
-        sm.max_smem_bytes_per_block if kernel.has_smem_opt_in else sm.max_smem_bytes_per_block_without_opt_in
-    )
+    allowed = sm.max_smem_bytes_per_block if kernel.has_smem_opt_in else sm.max_smem_bytes_per_block_without_opt_in
     carveouts = _as_array(sm.smem_carveouts_bytes)
     percent = kernel.carveout_percent
     preferred = np.where(percent < 0, sm.smem_bytes_per_sm, percent * sm.smem_bytes_per_sm // 100)

@@ -81,9 +81,7 @@ class _Document:
         if isinstance(event, yaml.AliasEvent):
             raise self._refuse(event, f"alias *{event.anchor} at {path or 'the top'}; write the value out")
         if event.anchor is not None:
-            raise self._refuse(
-                event, f"anchor &{event.anchor} at {path or 'the top'}; anchors are not allowed"
-            )
+            raise self._refuse(event, f"anchor &{event.anchor} at {path or 'the top'}; anchors are not allowed")
         if event.tag is not None:
             raise self._refuse(event, f"tag {event.tag} at {path or 'the top'}; tags are not allowed")
         if isinstance(event, yaml.ScalarEvent):

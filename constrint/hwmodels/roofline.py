@@ -50,9 +50,7 @@ class Roofline:
             FLOP/s, or None where the level's bandwidth is unknown.
         """
         if level not in self.bandwidth_bytes_per_s:
-            raise UnknownNameError(
-                "memory level", str(level), self.bandwidth_bytes_per_s, f"It is one of {self.gpu}."
-            )
+            raise UnknownNameError("memory level", str(level), self.bandwidth_bytes_per_s, f"It is one of {self.gpu}.")
         if isinstance(flop_per_byte, bool) or not math.isfinite(flop_per_byte) or flop_per_byte < 0:
             raise UsageError(f"flop_per_byte: expected a number of at least 0, got {flop_per_byte!r}.")
         bandwidth = self.bandwidth_bytes_per_s[level]
