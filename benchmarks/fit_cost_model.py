@@ -115,9 +115,8 @@ def main() -> None:
         print(f"  {name} = {value:.4g}")
     first, eight = zip(*(choice(t, gpu, spec) for t in tables), strict=True)
     print(f"fitted on all: best/first {geomean(first):.3f}, best/first-8 {geomean(eight):.3f}")
-    print(
-        "  " + " ".join(f"{t[0].sizes['m']}x{t[0].sizes['n']}x{t[0].sizes['k']}:{f:.2f}" for t, f in zip(tables, first))
-    )
+    for table, share in zip(tables, first, strict=True):
+        print(f"  {table[0]}: {share:.3f}")
     if args.loo_rounds:
         left = []
         for i, table in enumerate(tables):

@@ -93,15 +93,19 @@ class TileWork:
 
 @dataclass(frozen=True)
 class CostColumns:
-    """Modelled seconds per row, the index into PARTS of what binds, and the parts in seconds."""
+    """Modelled seconds per row, and the parts of PARTS in seconds (scalars or columns)."""
 
     seconds: Column
-    bound_by: NDArray[np.int64]
-    parts_s: Mapping[str, Column] = field(default_factory=dict)
+    parts_s: Mapping[str, Any] = field(default_factory=dict)
 
-    def bound_name(self, row: int) -> str:
-        """Name of the resource that binds this row."""
-        return PARTS[int(self.bound_by[row])]
+    def parts_of(self, row: int) -> dict[str, float]:
+        """What each resource would need for this row if nothing else mattered."""
+        return {name: float(np.broadcast_to(part, self.seconds.shape)[row]) for name, part in self.parts_s.items()}
+
+    def bound_by(self, row: int) -> str:
+        """Name of the resource that binds this row: the largest part."""
+        parts = self.parts_of(row)
+        return max(PARTS, key=lambda name: parts[name])
 
 
 def matrix_flop_per_s(gpu: GpuModel, peak_flop_per_s: float) -> float:
@@ -128,12 +132,11 @@ def estimate(gpu: GpuModel, peak_flop_per_s: float, work: TileWork) -> CostColum
     sm_s = full * wave_s + np.where(tail_blocks > 0, tail_s, 0.0)
     ideal_s = num_blocks / slots * wave_s
     share = ideal_s / np.maximum(wave_s, 1e-30)
-    named: dict[str, Column] = {name: parts[name] * share for name in PARTS[:5]}
+    named: dict[str, Any] = {name: parts[name] * share for name in PARTS[:5]}
     named["wave quantisation"] = np.maximum(sm_s - ideal_s, 0.0)
     named |= _device_parts(gpu, work)
     seconds = LAUNCH_S + overlap(sm_s, *(named[name] for name in PARTS[6:])) + work.extra_s
-    stacked = np.stack([np.broadcast_to(named[name], seconds.shape) for name in PARTS])
-    return CostColumns(seconds, stacked.argmax(axis=0), named)
+    return CostColumns(seconds, named)
 
 
 def overlap(*times_s: Any) -> Column:

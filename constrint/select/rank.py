@@ -33,7 +33,7 @@ from constrint.solve import enumerate_space, minimal_conflict
 #: Relative difference of predicted times below which configurations tie.
 TIE = 5e-4
 #: Rows whose block order is decided at once.
-CHUNK_ROWS = 256
+CHUNK_ROWS = 128
 
 
 @dataclass(frozen=True)
@@ -101,26 +101,19 @@ def rank(
         return spec.cost(gpu, workload, columns, resident)
 
     best = _best_rows(price, problem, core, core_use.blocks_per_sm, bound, order, params, top)
-    seconds = best.cost.seconds
-    roofline_s = spec.roofline_s(gpu, workload)
     rows = best.columns.pop("_row")
-    final_use = use.of(best.columns)
     configs = _complete(problem, best.columns, free, params)
-    candidates = []
-    for row in range(len(rows)):
-        candidates.append(
-            Candidate(
-                config=as_config(configs, row),
-                resources=final_use.row(row),
-                cost=CostEstimate(
-                    seconds=float(seconds[row]),
-                    bound_by=best.cost.bound_name(row),
-                    roofline_share=float(roofline_s / seconds[row]),
-                    parts_s={n: float(np.broadcast_to(s, seconds.shape)[row]) for n, s in best.cost.parts_s.items()},
-                ),
-                num_variants=int(num_variants[rows[row]]),
-            )
+    roofline_s = spec.roofline_s(gpu, workload)
+    final_use = use.of(best.columns)
+    candidates = [
+        Candidate(
+            config=as_config(configs, row),
+            resources=final_use.row(row),
+            cost=_cost_of(best.cost, row, roofline_s),
+            num_variants=int(num_variants[rows[row]]),
         )
+        for row in range(len(rows))
+    ]
     return Ranking(
         gpu=gpu,
         workload=workload,
@@ -132,6 +125,11 @@ def rank(
         roofline_s=roofline_s,
         assumptions=spec.assumptions(gpu, workload),
     )
+
+
+def _cost_of(cost: CostColumns, row: int, roofline_s: float) -> CostEstimate:
+    seconds = float(cost.seconds[row])
+    return CostEstimate(seconds, cost.bound_by(row), roofline_s / seconds, cost.parts_of(row))
 
 
 def _order_names(spec: KernelSpec, problem: Problem) -> set[str]:
@@ -248,9 +246,9 @@ def _in_order(first: NDArray[Any], columns: Mapping[str, NDArray[Any]], params: 
     keys: list[NDArray[Any]] = []
     for param in reversed(params):
         if param.name in columns:
-            position = {value: i for i, value in enumerate(param.values)}
-            values, inverse = np.unique(columns[param.name], return_inverse=True)
-            keys.append(np.array([position[int(v)] for v in values])[inverse])
+            by_value = np.argsort(param.values)
+            at = np.searchsorted(np.asarray(param.values)[by_value], columns[param.name])
+            keys.append(by_value[at])
     keys.append(first)
     return np.lexsort(keys)
 

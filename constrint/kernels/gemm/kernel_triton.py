@@ -130,7 +130,8 @@ def gemm_kernel(
         for tile in tl.range(block, num_tiles, num_blocks, flatten=False):
             row, column = tile_coordinates(tile, num_tiles_m, num_tiles_n, group_m, num_xcds, xcd_remap)
             gemm_tile(
-                a_ptr, b_ptr, c_ptr, m, n, k, stride_am, stride_ak, stride_bk, stride_bn, stride_cs, stride_cm, stride_cn,
+                a_ptr, b_ptr, c_ptr, m, n, k,
+                stride_am, stride_ak, stride_bk, stride_bn, stride_cs, stride_cm, stride_cn,
                 row, column, block * 0, tile_m, tile_n, tile_k, 1, even_k, input_precision, acc_dtype,
             )  # fmt: skip
     else:

@@ -127,13 +127,12 @@ def _buffers(is_copied: Expr, stages: Expr) -> Expr:
 
 def _amd_smem(gpu: GpuModel, found: Unit, a: Expr, b: Expr, stages: Expr, num_threads: Expr) -> Expr:
     behind = maximum(1, stages - 1)
+    copied: Expr = const(1)
     if gpu.arch.target == "gfx950":
         # Direct-to-LDS copies keep every stage, padded by at most a sixteenth; no exact form is known.
         both = ceildiv((stages * (a + b)) * 17, 16)
-        copied = const(1)
     elif found.kind == "wmma":
         both = behind * (a + b)
-        copied = const(1)
     else:
         copies_a, copies_b = (minimum(1, operand // (MIN_COPY_BYTES * num_threads)) for operand in (a, b))
         both = _buffers(copies_a, behind) * a + _buffers(copies_b, behind) * b
