@@ -103,6 +103,17 @@ def _fits(*intervals: Interval) -> bool:
     return all(low > MIN and high <= MAX for low, high in intervals)
 
 
+def _wide(values: Any, *bounds: Interval) -> Any:
+    """Converts a 32-bit column to 64 bits unless all of these bounds fit 32 bits."""
+    if isinstance(values, np.ndarray) and values.dtype == np.int32 and not _fits_32(*bounds):
+        return values.astype(np.int64)
+    return values
+
+
+def _fits_32(*intervals: Interval) -> bool:
+    return all(low > -(2**31) and high < 2**31 for low, high in intervals)
+
+
 def _back_to_int64(values: Any, bounds: Interval) -> Any:
     if not _fits(bounds):
         return values
@@ -136,7 +147,8 @@ def binary(op: str, a: Column, b: Column) -> Column:
     a, b, defined = _guard(op, a, b)
     bounds = BINARY_BOUNDS[op](a.bounds, b.bounds)
     if bounds is not None and _fits(a.bounds, b.bounds, bounds):
-        values = _NATIVE[op](a.values, b.values)
+        x, y = (_wide(v, a.bounds, b.bounds, bounds) for v in (a.values, b.values))
+        values = _NATIVE[op](x, y)
     else:
         values = _EXACT[op](_as_object(a.values), _as_object(b.values))
         if bounds is None:

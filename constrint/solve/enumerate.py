@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 
-from constrint.errors import LimitReachedError
 from constrint.model import Problem
 from constrint.model.domain import Domain
 from constrint.solve.decompose import Bag, components, tree
 from constrint.solve.limits import Budget, Limits
 from constrint.solve.parts import FreePart, Node, Part, TreePart
 from constrint.solve.prepare import Prepared, fixed_columns, prepare
-from constrint.solve.space import Layout, LazyAxis, SearchSpace
+from constrint.solve.layout import Layout, LazyAxis
+from constrint.solve.space import SearchSpace
 from constrint.solve.tables import Axis, Check, axis_from_domain, build_table
 
 # A component with at most this many combinations is kept as one table.
@@ -70,7 +69,8 @@ def _parts(prepared: Prepared, layout: Layout, budget: Budget) -> list[Part] | N
             return None
         parts.append(part)
     parts += [FreePart(name, layout.size(name)) for name in prepared.free]
-    return parts
+    # The largest part varies fastest, so that listing repeats the others in long runs.
+    return sorted(parts, key=lambda p: p.count)
 
 
 def _bags(names: Sequence[str], checks: Sequence[Check], axes: dict[str, Axis]) -> list[Bag]:
@@ -105,15 +105,6 @@ def brute_force(problem: Problem, max_combinations: int = 1_000_000) -> list[dic
     Raises:
         LimitReachedError: When the domains have more than `max_combinations` combinations.
     """
-    total = math.prod(d.size for d in problem.variables.values())
-    if total > max_combinations:
-        raise LimitReachedError(
-            f"brute force over {total} combinations; at most {max_combinations} are tried."
-        )
-    names = tuple(problem.variables)
-    found = []
-    for values in itertools.product(*problem.variables.values()):
-        assignment = dict(zip(names, values, strict=True))
-        if all(c.holds(assignment) for c in problem.constraints):
-            found.append(assignment)
-    return found
+    from constrint.solve.backends.brute import all_solutions
+
+    return list(all_solutions(problem, Budget(Limits()), max_combinations))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import enum
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import Event
 
-from constrint.errors import LimitReachedError
+from constrint.errors import CancelledError, LimitReachedError
 
 
 class Status(enum.Enum):
@@ -27,6 +29,9 @@ class Limits:
         max_seconds: Wall-clock time in seconds; None for no limit.
         max_cells: Combinations on which constraints may be evaluated.
         max_values: Values of one constrained variable that may be listed.
+        max_bytes: Memory that the tables of one search may take together, in bytes; None for no limit.
+        cancel: Ends the search once it returns True (a callable) or is set (an event).
+        progress: Called now and then with what the search has cost so far.
     """
 
     max_nodes: int = 200_000
@@ -34,6 +39,9 @@ class Limits:
     max_seconds: float | None = None
     max_values: int = 1 << 22
     max_cells: int = 1 << 34
+    max_bytes: int | None = None
+    cancel: Callable[[], bool] | Event | None = None
+    progress: Callable[[SearchStats], None] | None = None
 
 
 @dataclass(slots=True)
@@ -46,6 +54,7 @@ class SearchStats:
         rows: Rows of all tables together.
         tables: Number of tables.
         nodes: Assignments tried by a depth-first search.
+        table_bytes: Memory that was taken by the tables, in bytes.
     """
 
     seconds: float = 0.0
@@ -53,6 +62,7 @@ class SearchStats:
     rows: int = 0
     tables: int = 0
     nodes: int = 0
+    table_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -68,7 +78,13 @@ class Budget:
         return time.perf_counter() - self.started
 
     def check_work(self) -> None:
-        """Ends the search when its time is over or too many combinations were evaluated."""
+        """Ends the search when it was cancelled, its time is over or too many combinations were evaluated."""
+        if self.limits.progress is not None:
+            self.stats.seconds = self.elapsed_seconds()
+            self.limits.progress(self.stats)
+        cancel = self.limits.cancel
+        if cancel is not None and (cancel.is_set() if isinstance(cancel, Event) else cancel()):
+            raise CancelledError(f"the search was cancelled after {self.elapsed_seconds():.3g} s.")
         if self.stats.cells > self.limits.max_cells:
             raise LimitReachedError(
                 f"constraints were evaluated on more than max_cells={self.limits.max_cells} combinations; "
@@ -86,6 +102,15 @@ class Budget:
             raise LimitReachedError(
                 f"the table over {', '.join(names)} has more than max_rows={self.limits.max_rows} rows; "
                 "narrow these variables, add a constraint that links fewer of them, or raise max_rows."
+            )
+
+    def check_bytes(self, num_bytes: int, what: str) -> None:
+        """Ends the search when one step would need more memory than is left."""
+        limit = self.limits.max_bytes
+        if limit is not None and self.stats.table_bytes + num_bytes > limit:
+            raise LimitReachedError(
+                f"{what} needs {num_bytes} bytes on top of {self.stats.table_bytes}, more than "
+                f"max_bytes={limit}; raise it or narrow the problem."
             )
 
     def spend_node(self) -> None:

@@ -2,66 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from constrint.errors import InfeasibleError, LimitReachedError, UndefinedValueError
+from constrint.errors import LimitReachedError, UndefinedValueError
 from constrint.model import Comparison, Const, Expr, Problem
 from constrint.model.columns import column_of, evaluate
 from constrint.solve.enumerate import enumerate_space
-from constrint.solve.limits import Budget, Limits, SearchStats, Status
+from constrint.solve.limits import Budget, Limits, Status
 from constrint.solve.narrow import Domains
 from constrint.solve.prepare import flatten
 from constrint.solve.propagate import propagate
 from constrint.solve.search import search_one
+from constrint.solve.solution import Solution
 from constrint.solve.space import SearchSpace
 
 # Tables up to this length are listed before a depth-first search takes over.
 _TABLE_ROWS: Final = 1 << 21
-
-
-@dataclass(frozen=True)
-class Solution:
-    """The answer of `solve`.
-
-    Attributes:
-        status: FEASIBLE, INFEASIBLE, or LIMIT_REACHED when nothing was found before a limit.
-        assignment: A value per variable; empty unless feasible.
-        value: The objective's value; None without an objective.
-        message: What ended the search, where a limit did.
-        stats: What the search cost.
-    """
-
-    status: Status
-    problem: Problem
-    assignment: dict[str, int] = field(default_factory=dict)
-    value: int | None = None
-    message: str = ""
-    stats: SearchStats = field(default_factory=SearchStats)
-
-    def __bool__(self) -> bool:
-        return self.status is Status.FEASIBLE
-
-    def __getitem__(self, name: str) -> int:
-        return self.require()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.assignment)
-
-    def require(self) -> dict[str, int]:
-        """Returns the assignment, or raises with the minimal conflict (or the limit) against it."""
-        if self.status is Status.FEASIBLE:
-            return self.assignment
-        if self.status is Status.LIMIT_REACHED:
-            raise LimitReachedError(self.message)
-        from constrint.solve.explain import minimal_conflict
-
-        conflict = minimal_conflict(self.problem)
-        name = f" of {self.problem.name!r}" if self.problem.name else ""
-        raise InfeasibleError(f"no assignment{name} satisfies every constraint. {conflict}", conflict)
 
 
 def solve(problem: Problem, limits: Limits | None = None) -> Solution:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from constrint.solve.keys import Keys, combine, find, group, ranges, total_type
 from constrint.solve.tables import Table
+
+if TYPE_CHECKING:
+    from constrint.solve.ranks import Lookup
 
 Rows = dict[str, NDArray[Any]]
 
@@ -29,8 +32,11 @@ class Part(Protocol):
     def take(self, indices: NDArray[Any]) -> Rows:
         """Positions of the solutions with these indices (each at least 0 and below `count`)."""
 
-    def expand(self) -> Rows:
-        """Positions of all solutions, in index order."""
+    def expand(self, values: Mapping[str, NDArray[Any]]) -> Rows:
+        """Values of all solutions, in index order, given the values on each variable's axis."""
+
+    def ranks(self, rows: Rows) -> NDArray[Any]:
+        """Index of the solution in each row of positions; -1 where it is none."""
 
     def project(self, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
         """Distinct combinations of `keep` (names of the part) and how many solutions each stands for."""
@@ -60,15 +66,23 @@ class FreePart:
         """The index is the position."""
         return {self.name: indices + (self.only or 0)}
 
-    def expand(self) -> Rows:
-        """All positions."""
-        return self.take(np.arange(self.count))
+    def expand(self, values: Mapping[str, NDArray[Any]]) -> Rows:
+        """Every value."""
+        column = values[self.name]
+        return {self.name: column if self.only is None else column[self.only : self.only + 1]}
+
+    def ranks(self, rows: Rows) -> NDArray[Any]:
+        """The position is the index."""
+        positions = rows[self.name]
+        if self.only is None:
+            return positions
+        return np.where(positions == self.only, 0, -1)
 
     def project(self, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
         """Every position stands for one solution."""
         if not keep:
             return {}, np.array([self.count], dtype=total_type(self.count))
-        return self.expand(), np.ones(self.count, dtype=np.int64)
+        return self.take(np.arange(self.count)), np.ones(self.count, dtype=np.int64)
 
     def first(self, order: Sequence[str]) -> dict[str, int]:
         """The fixed position, else 0."""
@@ -113,6 +127,16 @@ class TreePart:
             self._count(i)
         root = nodes[0]
         self.count = int(root.totals[0]) if len(root.totals) else 0
+        self._lookups: dict[int, Lookup] = {}
+
+    def lookup(self, i: int) -> Lookup:
+        """The rows of table i by key; built when it is first asked for."""
+        if i not in self._lookups:
+            from constrint.solve.ranks import Lookup
+
+            node = self.nodes[i]
+            self._lookups[i] = Lookup(node, tuple(node.rows), [self.sizes[n] for n in node.rows])
+        return self._lookups[i]
 
     def _count(self, i: int) -> None:
         """Counts the solutions below every row of node i, drops rows that have none, and groups the rest."""
@@ -185,25 +209,17 @@ class TreePart:
             self._descend(child, node.links[child][row], rest // after, out)
             rest = rest % after
 
-    def expand(self) -> Rows:
+    def expand(self, values: Mapping[str, NDArray[Any]]) -> Rows:
         """Joins the tables top-down; the rows come out in index order."""
-        out: Rows = {}
-        at: dict[int, NDArray[np.intp]] = {0: np.arange(self.nodes[0].num_rows)}
-        stack = list(reversed(self.nodes[0].children))
-        while stack:
-            child = stack.pop()
-            node = self.nodes[child]
-            groups = self.nodes[node.parent].links[child][at[node.parent]]
-            lengths = np.diff(np.append(node.starts, node.num_rows))
-            source, rows = ranges(node.starts[groups], lengths[groups])
-            at = {i: r[source] for i, r in at.items()}
-            at[child] = rows
-            stack.extend(reversed(node.children))
-        for i, rows in at.items():
-            for name, column in self.nodes[i].rows.items():
-                if name not in out:
-                    out[name] = column[rows]
-        return out
+        from constrint.solve.expand import expand_tree
+
+        return expand_tree(self, values)
+
+    def ranks(self, rows: Rows) -> NDArray[Any]:
+        """Finds each row's place in every table."""
+        from constrint.solve.ranks import rank_rows
+
+        return rank_rows(self, rows)
 
     def first(self, order: Sequence[str]) -> dict[str, int]:
         """Fixes one variable after the other to the first position that extends to a solution."""

@@ -10,107 +10,23 @@ from __future__ import annotations
 import math
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from constrint.errors import UnknownNameError, UsageError
-from constrint.model import Domain, Expr, Problem
-from constrint.model.columns import column_of, evaluate
+from constrint.model import Domain, Problem
 from constrint.model.intmath import as_int
+from constrint.solve.expand import multiply_out
 from constrint.solve.keys import check_listing, total_type
+from constrint.solve.layout import Layout
 from constrint.solve.limits import SearchStats
 from constrint.solve.parts import Part, Rows
 from constrint.solve.project import aggregate
-from constrint.solve.tables import Axis
 
 _BATCH: Final = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class LazyAxis:
-    """The values lower, lower + step, ... of a variable with too many values to list."""
-
-    lower: int
-    step: int
-    size: int
-
-    def take(self, positions: NDArray[Any]) -> NDArray[Any]:
-        """Values at positions."""
-        upper = self.lower + self.step * (self.size - 1)
-        kind = np.int64 if self.lower >= -(2**63) and upper < 2**63 else object
-        result: NDArray[Any] = (positions.astype(object) * self.step + self.lower).astype(kind)
-        return result
-
-    def position(self, value: int) -> int | None:
-        """Position of a value; None if it is not on the axis."""
-        at, rest = divmod(value - self.lower, self.step)
-        return at if rest == 0 and 0 <= at < self.size else None
-
-
-@dataclass(slots=True)
-class Layout:
-    """How positions become assignments: axes of variables, fixed values, and derived ones."""
-
-    names: tuple[str, ...]
-    axes: dict[str, Axis | LazyAxis]
-    fixed: dict[str, int]
-    derived: dict[str, Expr] = field(default_factory=dict)
-
-    def values(self, name: str, positions: NDArray[Any]) -> NDArray[Any]:
-        """Values of a variable at positions on its axis."""
-        axis = self.axes[name]
-        return axis.take(positions) if isinstance(axis, LazyAxis) else axis.values[positions.astype(np.intp)]
-
-    def size(self, name: str) -> int:
-        """Number of values on a variable's axis."""
-        axis = self.axes[name]
-        return axis.size if isinstance(axis, LazyAxis) else len(axis)
-
-    def position(self, name: str, value: int) -> int | None:
-        """Position of a value on a variable's axis; None if it is not there."""
-        axis = self.axes[name]
-        if isinstance(axis, LazyAxis):
-            return axis.position(value)
-        if not axis.bounds[0] <= value <= axis.bounds[1]:
-            return None
-        at = np.flatnonzero(axis.values == value)
-        return int(at[0]) if len(at) else None
-
-    def assignments(
-        self, rows: Rows, num_rows: int, needed: Set[str] | None = None
-    ) -> dict[str, NDArray[Any]]:
-        """Turns rows of positions into columns of values, in declared order."""
-        known = {name: self.values(name, positions) for name, positions in rows.items()}
-        for name, value in self.fixed.items():
-            known[name] = np.full(num_rows, value, dtype=np.int64 if abs(value) < 2**63 else object)
-        for name, expr in self.derived.items():
-            if needed is None or name in needed:
-                known[name] = value_column(expr, known, num_rows)
-        return {name: known[name] for name in self.names if name in known}
-
-
-def value_column(expr: Expr, known: Mapping[str, NDArray[Any]], num_rows: int) -> NDArray[Any]:
-    """Evaluates an expression that is defined in every row; Python integers where 64 bits do not suffice."""
-    columns = {n: column_of(known[n]) for n in expr.variables}
-    values = np.asarray(evaluate(expr, columns).values)
-    wide: NDArray[Any] = np.array(np.broadcast_to(values, (num_rows,)))
-    return wide
-
-
-def smallest(values: NDArray[Any]) -> NDArray[Any]:
-    """Converts a column to the smallest signed integer dtype that holds it."""
-    if values.dtype == object or len(values) == 0:
-        return values
-    low, high = int(values.min()), int(values.max())
-    for kind in (np.int8, np.int16, np.int32):
-        info = np.iinfo(kind)
-        if info.min <= low and high <= info.max:
-            return values.astype(kind)
-    return values
 
 
 class SearchSpace:
@@ -186,14 +102,15 @@ class SearchSpace:
         check_listing(self.size)
         if self._parts is None:
             return {n: np.zeros(0, dtype=np.int8) for n in self.names}
-        rows: Rows = {}
+        columns: Rows = {}
         outer, inner = 1, self.size
-        for part in self._parts or ():
+        for part in self._parts:
             inner //= max(part.count, 1)
-            for name, column in part.expand().items():
-                rows[name] = np.tile(np.repeat(column, inner), outer) if inner > 1 or outer > 1 else column
+            listed = part.expand({n: self._layout.narrow_values(n) for n in part.names})
+            for name, column in listed.items():
+                columns[name] = multiply_out(column, outer, inner)
             outer *= part.count
-        return {n: smallest(c) for n, c in self._layout.assignments(rows, self.size).items()}
+        return self._layout.completed(columns, self.size)
 
     def contains(self, assignment: Mapping[str, int]) -> bool:
         """Says whether a full assignment is one of the solutions."""

@@ -8,7 +8,7 @@ combination of the variables that it really contains.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +18,7 @@ from constrint.model import Constraint, Domain
 from constrint.model.columns import Column, test
 from constrint.solve.limits import Budget
 
-Positions = NDArray[np.int32]
+Positions = NDArray[Any]
 # A grid may grow to this many cells before the rows that survived so far are listed.
 GRID_CELLS: Final = 1 << 17
 # A grid larger than this is evaluated in pieces.
@@ -31,6 +31,12 @@ class Axis:
 
     values: NDArray[Any]
     bounds: tuple[int, int]
+    narrow: NDArray[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Arithmetic on 32 bits is twice as fast; it widens by itself where the bounds demand it.
+        fits = self.values.dtype != object and -(2**31) < self.bounds[0] and self.bounds[1] < 2**31
+        self.narrow = self.values.astype(np.int32) if fits else self.values
 
     def __len__(self) -> int:
         return len(self.values)
@@ -41,7 +47,12 @@ class Axis:
 
     def column(self, shape: tuple[int, ...]) -> Column:
         """The values, reshaped to lie along one axis of a grid."""
-        return Column(self.values.reshape(shape), self.bounds)
+        return Column(self.narrow.reshape(shape), self.bounds)
+
+
+def position_type(size: int) -> Any:
+    """The smallest dtype for positions on an axis of `size` values."""
+    return np.uint8 if size <= 1 << 8 else np.uint16 if size <= 1 << 16 else np.int32
 
 
 def axis_of(values: NDArray[Any]) -> Axis:
@@ -98,7 +109,11 @@ def order_variables(names: Sequence[str], checks: Sequence[Check], axes: Mapping
 
 
 class _Builder:
-    """Grows a table one variable at a time; variables wait on grid axes until their rows are listed."""
+    """Grows a table one variable at a time; variables wait on grid axes until their rows are listed.
+
+    The grid has the shape (last waiting variable, ..., first waiting variable, rows): a new variable adds an
+    axis in front, and the long axis of rows stays innermost, where numpy is fastest.
+    """
 
     def __init__(self, axes: Mapping[str, Axis], fixed: Mapping[str, Column], budget: Budget) -> None:
         self.axes, self.fixed, self.budget = axes, fixed, budget
@@ -106,10 +121,11 @@ class _Builder:
         self.num_rows = 1
         self.waiting: list[str] = []
         self.masks: list[NDArray[np.bool_]] = []
-        self.deferred: list[Check] = []
+        self.gathered: dict[str, Column] = {}
         self.empty = False
 
     def cells(self) -> int:
+        """Combinations on the grid."""
         total = self.num_rows
         for name in self.waiting:
             total *= len(self.axes[name])
@@ -118,32 +134,34 @@ class _Builder:
     def add(self, name: str, checks: Sequence[Check]) -> None:
         """Adds a variable, and the checks that it completes."""
         size = len(self.axes[name])
-        if self.waiting and self.cells() * size > min(GRID_CELLS, CHUNK_CELLS):
+        wide = self.cells() * size > min(GRID_CELLS, CHUNK_CELLS)
+        if self.waiting and wide and (self.masks or self.cells() * size > CHUNK_CELLS):
             self.list_rows()
         self.waiting.append(name)
         if self.cells() > CHUNK_CELLS:
             self._list_in_pieces(checks)
             return
-        self.masks += self._evaluate(checks, self.rows, self.num_rows)
+        self.budget.check_bytes(8 * self.cells(), "a grid")
+        self.masks += self._evaluate(checks, self.rows, self.num_rows, self.gathered)
 
-    def _evaluate(self, checks: Sequence[Check], rows: Table, num_rows: int) -> list[NDArray[np.bool_]]:
-        """Evaluates checks on the grid (rows, waiting axes...); length 1 where a variable is absent."""
-        dims = 1 + len(self.waiting)
+    def _evaluate(
+        self, checks: Sequence[Check], rows: Table, num_rows: int, gathered: dict[str, Column]
+    ) -> list[NDArray[np.bool_]]:
+        """Evaluates checks on the grid; axes have length 1 where a variable is absent."""
         masks = []
         for check in checks:
             columns: dict[str, Column] = {}
             for name in check.constraint.variables:
-                if name in rows:
-                    axis = self.axes[name]
-                    columns[name] = Column(
-                        axis.values[rows[name]].reshape((num_rows,) + (1,) * (dims - 1)), axis.bounds
-                    )
-                elif name in self.fixed:
+                if name in self.fixed:
                     columns[name] = self.fixed[name]
+                    continue
+                axis = self.axes[name]
+                if name in rows:
+                    if name not in gathered:
+                        gathered[name] = Column(axis.narrow[rows[name]], axis.bounds)
+                    columns[name] = gathered[name]
                 else:
-                    shape = [1] * dims
-                    shape[1 + self.waiting.index(name)] = -1
-                    columns[name] = self.axes[name].column(tuple(shape))
+                    columns[name] = axis.column((-1,) + (1,) * (1 + self.waiting.index(name)))
             verdict = test(check.constraint, columns)
             if isinstance(verdict, bool):
                 self.empty |= not verdict
@@ -152,54 +170,75 @@ class _Builder:
             masks.append(verdict)
         return masks
 
-    def _selected(self, masks: list[NDArray[np.bool_]], num_rows: int) -> tuple[NDArray[np.intp], ...]:
-        shape = (num_rows, *(len(self.axes[n]) for n in self.waiting))
-        dims = len(shape)
+    def _selected(self, masks: list[NDArray[np.bool_]], num_rows: int) -> NDArray[np.intp] | None:
+        """Indices of the cells that pass, on the flattened grid; None where every cell does."""
+        if not masks:
+            return None
+        shape = (*(len(self.axes[n]) for n in reversed(self.waiting)), num_rows)
         full: NDArray[np.bool_] | None = None
         for mask in sorted(masks, key=lambda m: m.size):
-            wide = mask.reshape(mask.shape + (1,) * (dims - mask.ndim)) if mask.ndim else mask
-            full = wide if full is None else full & wide
-        full = np.broadcast_to(True if full is None else full, shape)
-        return np.nonzero(full)
+            full = mask if full is None else full & mask
+        return np.flatnonzero(np.broadcast_to(full if full is not None else True, shape))
+
+    def _decoded(self, flat: NDArray[np.intp] | None, rows: Table, num_rows: int) -> Table:
+        """Positions of every variable at the given cells of the grid."""
+        if flat is None:
+            cells = num_rows
+            for name in self.waiting:
+                cells *= len(self.axes[name])
+            flat = np.arange(cells)
+        found: Table = {}
+        rest: NDArray[Any] = flat if len(flat) == 0 or flat[-1] >= 1 << 31 else flat.astype(np.int32)
+        if num_rows > 1 or rows:
+            above = rest // num_rows
+            row = rest - above * num_rows
+            rest = above
+            row = row.astype(np.intp, copy=False)
+            found = {name: column[row] for name, column in rows.items()}
+        for name in self.waiting[:-1]:
+            size = len(self.axes[name])
+            above = rest // size
+            found[name] = (rest - above * size).astype(position_type(size))
+            rest = above
+        for name in self.waiting[-1:]:
+            found[name] = rest.astype(position_type(len(self.axes[name])))
+        return found
 
     def list_rows(self) -> None:
         """Turns the grid into listed rows."""
         if not self.waiting:
             return
-        selected = self._selected(self.masks, self.num_rows)
-        self._take([(self.rows, selected)])
+        flat = self._selected(self.masks, self.num_rows)
+        num_rows = self.cells() if flat is None else len(flat)
+        self.budget.check_rows(num_rows, (*self.rows, *self.waiting))
+        self._take(self._decoded(flat, self.rows, self.num_rows), num_rows)
 
-    def _take(self, pieces: list[tuple[Table, tuple[NDArray[np.intp], ...]]]) -> None:
-        names = (*self.rows, *self.waiting)
-        self.num_rows = sum(len(selected[0]) for _, selected in pieces)
-        self.budget.check_rows(self.num_rows, names)
-        rows: Table = {}
-        for name in self.rows:
-            rows[name] = np.concatenate([table[name][selected[0]] for table, selected in pieces])
-        for position, name in enumerate(self.waiting):
-            parts = [selected[1 + position].astype(np.int32) for _, selected in pieces]
-            rows[name] = np.concatenate(parts) if len(parts) != 1 else parts[0]
-        self.rows, self.waiting, self.masks = rows, [], []
+    def _take(self, rows: Table, num_rows: int) -> None:
+        self.rows, self.num_rows = rows, num_rows
+        self.waiting, self.masks, self.gathered = [], [], {}
+        self.budget.check_bytes(sum(c.nbytes for c in rows.values()), "a table")
 
     def _list_in_pieces(self, checks: Sequence[Check]) -> None:
         """Lists the rows of a grid that is too large to evaluate at once, some rows at a time."""
         if not self.rows and self.num_rows == 1:
             # Only one axis waits here (the others were listed before); its values become the rows.
-            masks = self._evaluate(checks, self.rows, 1)
-            self._take([(self.rows, self._selected(masks, 1))])
+            masks = self._evaluate(checks, self.rows, 1, {})
+            flat = self._selected(masks, 1)
+            self._take(self._decoded(flat, {}, 1), self.cells() if flat is None else len(flat))
             return
         width = self.cells() // max(self.num_rows, 1)
         step = max(1, CHUNK_CELLS // width)
-        pieces, found = [], 0
+        pieces: list[Table] = []
+        found = 0
         for start in range(0, self.num_rows, step):
             self.budget.check_work()
             part = {name: column[start : start + step] for name, column in self.rows.items()}
             num = min(step, self.num_rows - start)
-            selected = self._selected(self._evaluate(checks, part, num), num)
-            found += len(selected[0])
+            flat = self._selected(self._evaluate(checks, part, num, {}), num)
+            found += num * width if flat is None else len(flat)
             self.budget.check_rows(found, (*self.rows, *self.waiting))
-            pieces.append((part, selected))
-        self._take(pieces)
+            pieces.append(self._decoded(flat, part, num))
+        self._take({n: np.concatenate([p[n] for p in pieces]) for n in pieces[0]} if pieces else {}, found)
 
 
 def build_table(
@@ -226,7 +265,8 @@ def build_table(
         budget.check_work()
     builder.list_rows()
     if builder.empty:
-        return {name: np.zeros(0, dtype=np.int32) for name in names}, 0
+        return {name: np.zeros(0, dtype=np.uint8) for name in names}, 0
+    budget.stats.table_bytes += sum(column.nbytes for column in builder.rows.values())
     budget.stats.rows += builder.num_rows
     budget.stats.tables += 1
     return {name: builder.rows[name] for name in names}, builder.num_rows

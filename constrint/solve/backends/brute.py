@@ -1,0 +1,55 @@
+"""Brute force: every combination of the domains, decided with exact Python integers. The oracle of the tests."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Final
+
+from constrint.errors import LimitReachedError
+from constrint.model import Problem
+from constrint.solve.backends import Columns
+from constrint.solve.backends.listing import best_of, columns_of
+from constrint.solve.limits import Budget, Limits, Status
+from constrint.solve.solution import Solution
+
+MAX_COMBINATIONS: Final = 1_000_000
+
+
+def all_solutions(problem: Problem, budget: Budget, max_combinations: int) -> Iterator[dict[str, int]]:
+    """Tests every combination in declared order.
+
+    Raises:
+        LimitReachedError: When there are more than `max_combinations`, or a limit is reached.
+    """
+    total = math.prod(d.size for d in problem.variables.values())
+    if total > max_combinations:
+        raise LimitReachedError(
+            f"brute force over {total} combinations; at most {max_combinations} are tried."
+        )
+    names = tuple(problem.variables)
+    for tried, values in enumerate(itertools.product(*problem.variables.values())):
+        if tried % 1024 == 0:
+            budget.check_work()
+        assignment = dict(zip(names, values, strict=True))
+        if all(c.holds(assignment) for c in problem.constraints):
+            yield assignment
+
+
+class BruteBackend:
+    """Tests every combination."""
+
+    name = "brute"
+
+    def solutions(self, problem: Problem, limits: Limits) -> Columns:
+        """Lists every solution."""
+        return columns_of(problem, all_solutions(problem, Budget(limits), MAX_COMBINATIONS))
+
+    def solve(self, problem: Problem, limits: Limits) -> Solution:
+        """Finds the best solution, or the first one by declared order."""
+        budget = Budget(limits)
+        try:
+            return best_of(problem, all_solutions(problem, budget, MAX_COMBINATIONS), budget)
+        except LimitReachedError as error:
+            return Solution(Status.LIMIT_REACHED, problem, message=str(error), stats=budget.stats)

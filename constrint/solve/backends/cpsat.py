@@ -1,0 +1,122 @@
+"""OR-tools CP-SAT as a back-end: objectives and huge domains, within its 64-bit range.
+
+Every expression is bounded before it is handed over; what could leave the safe range is refused, because the
+library aborts the process on some overflows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from constrint.errors import ConstrintError, LimitReachedError, UndefinedValueError, UnsupportedError
+from constrint.model import Problem
+from constrint.solve.backends import Columns
+from constrint.solve.backends.cpsat_model import ModelBuilder
+from constrint.solve.backends.listing import columns_of
+from constrint.solve.limits import Budget, Limits, Status
+from constrint.solve.prepare import flatten
+from constrint.solve.propagate import propagate
+from constrint.solve.solution import Solution
+
+
+class CpSatBackend:
+    """One CP-SAT model per question."""
+
+    name = "cpsat"
+
+    def solutions(self, problem: Problem, limits: Limits) -> Columns:
+        """Lists every solution."""
+        budget = Budget(limits)
+        built = _built(problem)
+        if built is None:
+            return columns_of(problem, [])
+        found: list[dict[str, int]] = []
+        status = _run(built, budget, found, everything=True)
+        if status == "UNKNOWN" or len(found) > limits.max_rows:
+            raise LimitReachedError(
+                f"CP-SAT stopped at a limit after {len(found)} solutions; raise max_seconds or max_rows."
+            )
+        return columns_of(problem, found)
+
+    def solve(self, problem: Problem, limits: Limits) -> Solution:
+        """Finds the best solution by the objective, proven; any solution without one."""
+        budget = Budget(limits)
+        try:
+            return self._solve(problem, budget)
+        except LimitReachedError as error:
+            return Solution(Status.LIMIT_REACHED, problem, message=str(error), stats=budget.stats)
+
+    def _solve(self, problem: Problem, budget: Budget) -> Solution:
+        objective = problem.objective
+        built = _built(problem)
+        if built is None:
+            return Solution(Status.INFEASIBLE, problem, stats=budget.stats)
+        if objective is not None:
+            built.optimise(objective.expr, objective.maximise)
+        found: list[dict[str, int]] = []
+        status = _run(built, budget, found, everything=False)
+        if status == "INFEASIBLE":
+            return self._nothing(problem, budget)
+        # Without proof of optimality the best so far is no answer.
+        if not found or (objective is not None and status != "OPTIMAL"):
+            raise LimitReachedError("CP-SAT stopped at a limit before the answer was known; raise max_seconds.")
+        best = found[-1]
+        value = objective.expr.value(best) if objective is not None else None
+        budget.stats.seconds = budget.elapsed_seconds()
+        return Solution(Status.FEASIBLE, problem, best, value, stats=budget.stats)
+
+    def _nothing(self, problem: Problem, budget: Budget) -> Solution:
+        if problem.objective is not None:
+            plain = problem.copy()
+            plain.objective = None
+            if self._solve(plain, budget):
+                raise UndefinedValueError(
+                    f"{problem.objective} has no value in any solution; change the objective."
+                )
+        return Solution(Status.INFEASIBLE, problem, stats=budget.stats)
+
+
+def _built(problem: Problem) -> ModelBuilder | None:
+    constraints = flatten(problem.constraints)
+    domains = propagate(dict(problem.variables), constraints)
+    if domains is None:
+        return None
+    builder = ModelBuilder(domains)
+    for constraint in constraints:
+        builder.require(constraint)
+    return builder
+
+
+def _run(built: ModelBuilder, budget: Budget, found: list[dict[str, int]], everything: bool) -> str:
+    """Solves, and adds what was found to `found`; returns the name of CP-SAT's status."""
+    from ortools.sat.python import cp_model
+
+    complaint = built.model.validate()
+    if complaint:
+        raise UnsupportedError(
+            f"CP-SAT refuses the problem ({complaint.splitlines()[0][:120]}); "
+            "bound its variables more tightly or use the native back-end."
+        )
+    stopped: list[ConstrintError] = []
+
+    class Collector(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
+        def on_solution_callback(self) -> None:
+            found.append({n: int(self.value(v)) for n, v in built.variables.items()})
+            try:
+                budget.check_work()
+                budget.check_rows(len(found), tuple(built.variables))
+            except ConstrintError as error:
+                stopped.append(error)
+                self.stop_search()
+
+    solver: Any = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.enumerate_all_solutions = everything
+    if budget.limits.max_seconds is not None:
+        solver.parameters.max_time_in_seconds = max(0.0, budget.limits.max_seconds - budget.elapsed_seconds())
+    status = str(solver.status_name(solver.solve(built.model, Collector())))
+    if stopped:
+        raise stopped[0]
+    if everything and status == "FEASIBLE":
+        return "UNKNOWN"
+    return status

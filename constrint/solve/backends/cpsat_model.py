@@ -1,0 +1,349 @@
+"""Builds a CP-SAT model of a problem, every expression bounded first.
+
+An expression becomes a linear term with bounds and the literals that say that it has a value. Helper
+variables are functions of the problem's variables, so that every solution is listed once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from constrint.errors import UndefinedValueError, UnsupportedError
+from constrint.model import (
+    AllOf,
+    AnyOf,
+    Comparison,
+    Const,
+    Constraint,
+    Divides,
+    Domain,
+    Expr,
+    Implies,
+    IsIn,
+    Not,
+    Operation,
+    Var,
+)
+from constrint.model.intervals import BINARY_BOUNDS, UNARY_BOUNDS, Interval
+from constrint.model.intmath import FUNCTIONS
+
+# CP-SAT adds up bounds in 64 bits; below this magnitude a handful of terms is safe.
+SAFE: Final = 1 << 50
+# A function without an encoding of its own becomes a table of at most this many rows.
+MAX_TABLE: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A linear term of the model, its bounds, and the literals that must hold for it to have a value."""
+
+    linear: Any
+    bounds: Interval
+    defined: tuple[Any, ...] = ()
+
+
+class ModelBuilder:
+    """Translates expressions and constraints into one CP-SAT model."""
+
+    def __init__(self, domains: Mapping[str, Domain]) -> None:
+        from ortools.sat.python import cp_model
+
+        self._library = cp_model
+        self.model: Any = cp_model.CpModel()
+        self.domains = domains
+        self.variables: dict[str, Any] = {n: self._variable(n, d) for n, d in domains.items()}
+        self._known: dict[tuple[Any, ...], Term] = {}
+        self._true: Any = None
+
+    def _variable(self, name: str, domain: Domain) -> Any:
+        self._check((domain.lower, domain.upper), f"variable {name!r}")
+        if domain.listed is not None:
+            return self.model.new_int_var_from_domain(self._library.Domain.from_values(domain.listed), name)
+        if domain.step == 1:
+            return self.model.new_int_var(domain.lower, domain.upper, name)
+        var = self.model.new_int_var(domain.lower, domain.upper, name)
+        times = self.model.new_int_var(0, domain.size - 1, "")
+        self.model.add(var == times * domain.step + domain.lower)
+        return var
+
+    def _check(self, bounds: Interval | None, what: str) -> Interval:
+        if bounds is None or max(abs(bounds[0]), abs(bounds[1])) > SAFE:
+            raise UnsupportedError(
+                f"{what} may leave the range of {SAFE} that is safe in CP-SAT; "
+                "bound it more tightly or use the native back-end."
+            )
+        return bounds
+
+    def _new(self, bounds: Interval, what: str) -> Any:
+        self._check(bounds, what)
+        return self.model.new_int_var(*bounds, "")
+
+    def _constant(self, truth: bool) -> Any:
+        if self._true is None:
+            self._true = self.model.new_constant(1)
+        return self._true if truth else ~self._true
+
+    def _both(self, literals: tuple[Any, ...]) -> Any:
+        """A literal that holds exactly where all of these hold."""
+        if len(literals) == 1:
+            return literals[0]
+        result = self.model.new_bool_var("")
+        self.model.add_bool_and(literals).only_enforce_if(result)
+        self.model.add_bool_or([~x for x in literals]).only_enforce_if(~result)
+        return result
+
+    def optimise(self, expr: Expr, maximise: bool) -> None:
+        """Sets the objective; it must have a value."""
+        term = self.term(expr)
+        for literal in term.defined:
+            self.model.add(literal == 1)
+        (self.model.maximize if maximise else self.model.minimize)(term.linear)
+
+    # Expressions
+
+    def term(self, expr: Expr) -> Term:
+        """Translates an expression."""
+        key = expr.key()
+        if key not in self._known:
+            self._known[key] = self._translate(expr)
+        return self._known[key]
+
+    def _translate(self, expr: Expr) -> Term:
+        if isinstance(expr, Var):
+            domain = self.domains[expr.name]
+            return Term(self.variables[expr.name], (domain.lower, domain.upper))
+        if isinstance(expr, Const):
+            self._check((expr.number, expr.number), f"the number {expr}")
+            return Term(expr.number, (expr.number, expr.number))
+        assert isinstance(expr, Operation)
+        args = [self.term(a) for a in expr.args]
+        if expr.op == "abs" or (len(args) == 1 and expr.op in ("gcd", "lcm")):
+            return self._absolute(args[0], expr)
+        if expr.op == "neg":
+            return Term(-args[0].linear, UNARY_BOUNDS["neg"](args[0].bounds), args[0].defined)
+        result = args[0]
+        for arg in args[1:]:
+            result = self._binary(expr, result, arg)
+        return result
+
+    def _absolute(self, a: Term, expr: Expr) -> Term:
+        bounds = UNARY_BOUNDS["abs"](a.bounds)
+        target = self._new(bounds, str(expr))
+        self.model.add_abs_equality(target, a.linear)
+        return Term(target, bounds, a.defined)
+
+    def _binary(self, expr: Operation, a: Term, b: Term) -> Term:
+        op, defined = expr.op, (*a.defined, *b.defined)
+        if op == "add":
+            bounds = self._check(BINARY_BOUNDS["add"](a.bounds, b.bounds), str(expr))
+            return Term(a.linear + b.linear, bounds, defined)
+        if op == "mul":
+            return self._product(a, b, str(expr))
+        if op in ("min", "max"):
+            bounds = self._check(BINARY_BOUNDS[op](a.bounds, b.bounds), str(expr))
+            target = self._new(bounds, str(expr))
+            equality = self.model.add_min_equality if op == "min" else self.model.add_max_equality
+            equality(target, [a.linear, b.linear])
+            return Term(target, bounds, defined)
+        if op in ("floordiv", "mod", "div"):
+            return self._division(op, a, b, str(expr))
+        if op == "ceildiv":
+            opposite = Term(-a.linear, UNARY_BOUNDS["neg"](a.bounds), a.defined)
+            result = self._division("floordiv", opposite, b, str(expr))
+            return Term(-result.linear, UNARY_BOUNDS["neg"](result.bounds), result.defined)
+        if op == "pow" and b.bounds[0] == b.bounds[1] >= 0 and b.bounds[1] <= 64:
+            return self._power(a, b, str(expr))
+        return self._table(op, a, b, str(expr))
+
+    def _product(self, a: Term, b: Term, what: str) -> Term:
+        bounds = self._check(BINARY_BOUNDS["mul"](a.bounds, b.bounds), what)
+        defined = (*a.defined, *b.defined)
+        for one, other in ((a, b), (b, a)):
+            if one.bounds[0] == one.bounds[1]:
+                return Term(other.linear * one.bounds[0], bounds, defined)
+        target = self._new(bounds, what)
+        self.model.add_multiplication_equality(target, [a.linear, b.linear])
+        return Term(target, bounds, defined)
+
+    def _power(self, a: Term, b: Term, what: str) -> Term:
+        exponent = b.bounds[0]
+        bounds = self._check(BINARY_BOUNDS["pow"](a.bounds, b.bounds), what)
+        result = Term(1, (1, 1), (*a.defined, *b.defined))
+        for _ in range(exponent):
+            result = self._product(Term(a.linear, a.bounds), Term(result.linear, result.bounds), what)
+        return Term(result.linear, bounds, (*a.defined, *b.defined))
+
+    def _sign(self, a: Term, positive: bool) -> Any:
+        """A literal that holds exactly where a > 0 (or a < 0)."""
+        return self._decided(a.linear if positive else -a.linear, ">=", 1)
+
+    def _division(self, op: str, a: Term, b: Term, what: str) -> Term:
+        """Quotient and remainder together: a = q * b + r, with r between 0 and b."""
+        defined = (*a.defined, *b.defined)
+        if b.bounds[0] <= 0 <= b.bounds[1]:
+            b, nonzero = self._without_zero(b, what)
+            defined = (*defined, nonzero)
+        quotient_bounds = BINARY_BOUNDS["floordiv"](a.bounds, b.bounds)
+        rest_bounds = BINARY_BOUNDS["mod"](a.bounds, b.bounds)
+        assert quotient_bounds is not None
+        assert rest_bounds is not None
+        quotient = Term(self._new(quotient_bounds, what), quotient_bounds)
+        # The product is a - r: its bounds follow from those, not from the corners of q * b.
+        low, high = a.bounds[0] - rest_bounds[1], a.bounds[1] - rest_bounds[0]
+        product = self._new((low, high), what)
+        rest = self._new(rest_bounds, what)
+        if b.bounds[0] == b.bounds[1]:
+            self.model.add(product == quotient.linear * b.bounds[0])
+        else:
+            self._check(BINARY_BOUNDS["mul"](quotient_bounds, b.bounds), what)
+            self.model.add_multiplication_equality(product, [quotient.linear, b.linear])
+        self.model.add(product + rest == a.linear)
+        self._between_zero_and(rest, b)
+        if op == "mod":
+            return Term(rest, rest_bounds, defined)
+        if op == "div":
+            defined = (*defined, self._decided(rest, "==", 0))
+        return Term(quotient.linear, quotient_bounds, defined)
+
+    def _without_zero(self, b: Term, what: str) -> tuple[Term, Any]:
+        """Replaces a divisor of 0 by 1; the literal says where it was another."""
+        nonzero = self._decided(b.linear, "!=", 0)
+        bounds = min(b.bounds[0], 1), max(b.bounds[1], 1)
+        safe = self._new(bounds, what)
+        self.model.add(safe == b.linear).only_enforce_if(nonzero)
+        self.model.add(safe == 1).only_enforce_if(~nonzero)
+        self.model.add(safe != 0)
+        return Term(safe, bounds), nonzero
+
+    def _between_zero_and(self, rest: Any, b: Term) -> None:
+        if b.bounds[0] > 0:
+            self.model.add(rest >= 0)
+            self.model.add(rest < b.linear)
+            return
+        if b.bounds[1] < 0:
+            self.model.add(rest <= 0)
+            self.model.add(rest > b.linear)
+            return
+        positive = self._decided(b.linear, ">=", 1)
+        self.model.add(rest >= 0).only_enforce_if(positive)
+        self.model.add(rest < b.linear).only_enforce_if(positive)
+        self.model.add(rest <= 0).only_enforce_if(~positive)
+        self.model.add(rest > b.linear).only_enforce_if(~positive)
+
+    def _table(self, op: str, a: Term, b: Term, what: str) -> Term:
+        """Lists a function of two small operands."""
+        rows_a, rows_b = (range(t.bounds[0], t.bounds[1] + 1) for t in (a, b))
+        if len(rows_a) * len(rows_b) > MAX_TABLE:
+            raise UnsupportedError(
+                f"{what} is a function of {len(rows_a)} x {len(rows_b)} values; CP-SAT gets a table of at most "
+                f"{MAX_TABLE}. Bound the operands or use the native back-end."
+            )
+        rows: list[tuple[int, int, int, int]] = []
+        for x, y in itertools.product(rows_a, rows_b):
+            try:
+                rows.append((x, y, FUNCTIONS[op]((x, y)), 1))
+            except UndefinedValueError:
+                rows.append((x, y, 0, 0))
+        bounds = min(r[2] for r in rows), max(r[2] for r in rows)
+        target = self._new(bounds, what)
+        has_value = self.model.new_bool_var("")
+        operands = [self._new(t.bounds, what) for t in (a, b)]
+        for variable, t in zip(operands, (a, b), strict=True):
+            self.model.add(variable == t.linear)
+        self.model.add_allowed_assignments([*operands, target, has_value], rows)
+        partial = () if all(r[3] for r in rows) else (has_value,)
+        return Term(target, bounds, (*a.defined, *b.defined, *partial))
+
+    # Constraints
+
+    def _decided(self, left: Any, op: str, right: Any) -> Any:
+        """A literal that holds exactly where `left op right` holds."""
+        literal = self.model.new_bool_var("")
+        self._enforce(left, op, right, literal)
+        return literal
+
+    def _enforce(self, left: Any, op: str, right: Any, literal: Any) -> None:
+        opposite = {"==": "!=", "!=": "==", "<=": ">", ">": "<=", "<": ">=", ">=": "<"}[op]
+        for relation, when in ((op, literal), (opposite, ~literal)):
+            self.model.add(_related(left, relation, right)).only_enforce_if(when)
+
+    def require(self, item: Constraint) -> None:
+        """Adds a constraint that must hold."""
+        if isinstance(item, Comparison):
+            left, right = self.term(item.left), self.term(item.right)
+            if _is_number(left.linear) and _is_number(right.linear):
+                self.model.add(self.literal(item) == 1)
+                return
+            for literal in (*left.defined, *right.defined):
+                self.model.add(literal == 1)
+            self.model.add(_related(left.linear, item.op, right.linear))
+        elif isinstance(item, AllOf):
+            for part in item.parts:
+                self.require(part)
+        else:
+            self.model.add(self.literal(item) == 1)
+
+    def literal(self, item: Constraint) -> Any:
+        """A literal that holds exactly where the constraint holds."""
+        if isinstance(item, Not):
+            return ~self.literal(item.part)
+        if isinstance(item, AllOf):
+            return self._all([self.literal(p) for p in item.parts])
+        if isinstance(item, AnyOf):
+            return ~self._all([~self.literal(p) for p in item.parts])
+        if isinstance(item, Implies):
+            return ~self._all([self.literal(item.condition), ~self.literal(item.consequence)])
+        return self._atom(item)
+
+    def _all(self, literals: list[Any]) -> Any:
+        return self._both(tuple(literals)) if literals else self._constant(True)
+
+    def _atom(self, item: Constraint) -> Any:
+        if isinstance(item, Comparison):
+            left, right = self.term(item.left), self.term(item.right)
+            if _is_number(left.linear) and _is_number(right.linear):
+                truth = bool(_related(left.linear, item.op, right.linear))
+                return self._all([*left.defined, *right.defined, self._constant(truth)])
+            verdict = self._decided(left.linear, item.op, right.linear)
+            return self._all([*left.defined, *right.defined, verdict])
+        if isinstance(item, Divides):
+            rest = self.term(Operation("mod", (item.number, item.divisor)))
+            return self._all([*rest.defined, self._decided(rest.linear, "==", 0)])
+        assert isinstance(item, IsIn)
+        return self._member(item)
+
+    def _member(self, item: IsIn) -> Any:
+        term = self.term(item.expr)
+        if _is_number(term.linear):
+            return self._all([*term.defined, self._constant(term.linear in item.domain)])
+        domain = item.domain
+        self._check((domain.lower, domain.upper), str(item))
+        if domain.listed is not None or domain.step == 1:
+            listed = self._library.Domain.from_values(domain.listed or ())
+            inside = listed if domain.listed is not None else self._library.Domain(domain.lower, domain.upper)
+            literal = self.model.new_bool_var("")
+            expr = self._library.LinearExpr.sum([term.linear])
+            self.model.add_linear_expression_in_domain(expr, inside).only_enforce_if(literal)
+            self.model.add_linear_expression_in_domain(expr, inside.complement()).only_enforce_if(~literal)
+            return self._all([*term.defined, literal])
+        offset = Operation("add", (item.expr, Const(-domain.lower)))
+        rest = self.term(Operation("mod", (offset, Const(domain.step))))
+        checks = [
+            self._decided(term.linear, ">=", domain.lower),
+            self._decided(term.linear, "<=", domain.upper),
+            self._decided(rest.linear, "==", 0),
+        ]
+        return self._all([*term.defined, *checks])
+
+
+def _is_number(linear: Any) -> bool:
+    return isinstance(linear, int)
+
+
+def _related(left: Any, op: str, right: Any) -> Any:
+    from constrint.model.constraint import OPERATORS
+
+    return OPERATORS[op](left, right)

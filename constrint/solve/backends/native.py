@@ -1,0 +1,26 @@
+"""The native engine as a back-end."""
+
+from __future__ import annotations
+
+from constrint.model import Problem
+from constrint.solve.backends import Columns
+from constrint.solve.limits import Limits
+from constrint.solve.solution import Solution
+
+
+class NativeBackend:
+    """Factored tables on numpy; see `constrint.solve.enumerate`."""
+
+    name = "native"
+
+    def solutions(self, problem: Problem, limits: Limits) -> Columns:
+        """Lists every solution."""
+        from constrint.solve.enumerate import enumerate_space
+
+        return enumerate_space(problem, limits).columns()
+
+    def solve(self, problem: Problem, limits: Limits) -> Solution:
+        """Finds the best solution, or the first one by declared order."""
+        from constrint.solve.optimise import solve
+
+        return solve(problem, limits)

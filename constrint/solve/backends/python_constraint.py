@@ -1,0 +1,78 @@
+"""python-constraint2 as a back-end: constraints are tested by exact Python evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from constrint.errors import LimitReachedError
+from constrint.model import Constraint, Problem
+from constrint.solve.backends import Columns
+from constrint.solve.backends.listing import best_of, columns_of
+from constrint.solve.limits import Budget, Limits, Status
+from constrint.solve.prepare import flatten
+from constrint.solve.propagate import propagate
+from constrint.solve.solution import Solution
+
+# The library keeps every domain as a list.
+MAX_VALUES: Final = 1 << 16
+# Tests of a constraint between two looks at the clock.
+_TESTS: Final = 512
+
+
+class PythonConstraintBackend:
+    """Backtracking in Python; domains must be listable."""
+
+    name = "python-constraint"
+
+    def solutions(self, problem: Problem, limits: Limits) -> Columns:
+        """Lists every solution."""
+        return columns_of(problem, self._iterate(problem, Budget(limits)))
+
+    def solve(self, problem: Problem, limits: Limits) -> Solution:
+        """Finds the best solution by listing them, or any one without an objective."""
+        budget = Budget(limits)
+        try:
+            return best_of(problem, self._iterate(problem, budget), budget)
+        except LimitReachedError as error:
+            return Solution(Status.LIMIT_REACHED, problem, message=str(error), stats=budget.stats)
+
+    def _iterate(self, problem: Problem, budget: Budget) -> Iterator[dict[str, int]]:
+        from constraint import OptimizedBacktrackingSolver
+        from constraint import Problem as LibraryProblem
+
+        flat = flatten(problem.constraints)
+        domains = propagate(dict(problem.variables), flat)
+        if domains is None or not all(c.holds({}) for c in flat if not c.variables):
+            return
+        if not domains:
+            yield {}
+            return
+        library = LibraryProblem(OptimizedBacktrackingSolver(forwardcheck=False))
+        for name, domain in domains.items():
+            if domain.size > MAX_VALUES:
+                raise LimitReachedError(
+                    f"variable {name!r} has {domain.size} values; the back-end python-constraint lists at "
+                    f"most {MAX_VALUES}. Bound it, or use the native back-end."
+                )
+            library.addVariable(name, list(domain))
+        for constraint in flat:
+            if constraint.variables:
+                scope = sorted(constraint.variables)
+                library.addConstraint(_tested(constraint, scope, budget), scope)
+        for found in library.getSolutionIter():
+            budget.check_work()
+            yield {n: found[n] for n in problem.variables}
+
+
+def _tested(constraint: Constraint, scope: list[str], budget: Budget) -> Callable[..., Any]:
+    count = 0
+
+    def holds(*values: int) -> bool:
+        nonlocal count
+        count += 1
+        if count % _TESTS == 0:
+            budget.check_work()
+        return constraint.holds(dict(zip(scope, values, strict=True)))
+
+    return holds

@@ -1,0 +1,120 @@
+"""How positions on axes become assignments of values, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.model import Expr
+from constrint.model.columns import column_of, evaluate
+from constrint.solve.parts import Rows
+from constrint.solve.tables import Axis
+
+
+@dataclass(frozen=True, slots=True)
+class LazyAxis:
+    """The values lower, lower + step, ... of a variable with too many values to list."""
+
+    lower: int
+    step: int
+    size: int
+
+    def take(self, positions: NDArray[Any]) -> NDArray[Any]:
+        """Values at positions."""
+        upper = self.lower + self.step * (self.size - 1)
+        kind = np.int64 if self.lower >= -(2**63) and upper < 2**63 else object
+        result: NDArray[Any] = (positions.astype(object) * self.step + self.lower).astype(kind)
+        return result
+
+    def position(self, value: int) -> int | None:
+        """Position of a value; None if it is not on the axis."""
+        at, rest = divmod(value - self.lower, self.step)
+        return at if rest == 0 and 0 <= at < self.size else None
+
+
+@dataclass(slots=True)
+class Layout:
+    """How positions become assignments: axes of variables, fixed values, and derived ones."""
+
+    names: tuple[str, ...]
+    axes: dict[str, Axis | LazyAxis]
+    fixed: dict[str, int]
+    derived: dict[str, Expr] = field(default_factory=dict)
+
+    def values(self, name: str, positions: NDArray[Any]) -> NDArray[Any]:
+        """Values of a variable at positions on its axis."""
+        axis = self.axes[name]
+        return axis.take(positions) if isinstance(axis, LazyAxis) else axis.values[positions.astype(np.intp)]
+
+    def size(self, name: str) -> int:
+        """Number of values on a variable's axis."""
+        axis = self.axes[name]
+        return axis.size if isinstance(axis, LazyAxis) else len(axis)
+
+    def narrow_values(self, name: str) -> NDArray[Any]:
+        """All values on a variable's axis, in the smallest dtype that holds them."""
+        axis = self.axes[name]
+        if isinstance(axis, LazyAxis):
+            return smallest(axis.take(np.arange(axis.size)))
+        return axis.values.astype(dtype_for(*axis.bounds), copy=False)
+
+    def position(self, name: str, value: int) -> int | None:
+        """Position of a value on a variable's axis; None if it is not there."""
+        axis = self.axes[name]
+        if isinstance(axis, LazyAxis):
+            return axis.position(value)
+        if not axis.bounds[0] <= value <= axis.bounds[1]:
+            return None
+        at = np.flatnonzero(axis.values == value)
+        return int(at[0]) if len(at) else None
+
+    def assignments(
+        self, rows: Rows, num_rows: int, needed: Set[str] | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """Turns rows of positions into columns of values, in declared order."""
+        known = {name: self.values(name, positions) for name, positions in rows.items()}
+        for name, value in self.fixed.items():
+            known[name] = np.full(num_rows, value, dtype=np.int64 if abs(value) < 2**63 else object)
+        self._derive(known, num_rows, needed)
+        return {name: known[name] for name in self.names if name in known}
+
+    def completed(self, columns: dict[str, NDArray[Any]], num_rows: int) -> dict[str, NDArray[Any]]:
+        """Adds fixed and derived variables to columns of values, in declared order and small dtypes."""
+        for name, value in self.fixed.items():
+            columns[name] = np.full(num_rows, value, dtype=dtype_for(value, value))
+        if self.derived:
+            self._derive(columns, num_rows, None)
+            columns.update({name: smallest(columns[name]) for name in self.derived})
+        return {name: columns[name] for name in self.names}
+
+    def _derive(self, known: dict[str, NDArray[Any]], num_rows: int, needed: Set[str] | None) -> None:
+        for name, expr in self.derived.items():
+            if needed is None or name in needed:
+                known[name] = value_column(expr, known, num_rows)
+
+
+def value_column(expr: Expr, known: Mapping[str, NDArray[Any]], num_rows: int) -> NDArray[Any]:
+    """Evaluates an expression that is defined in every row; Python integers where 64 bits do not suffice."""
+    columns = {n: column_of(known[n]) for n in expr.variables}
+    values = np.asarray(evaluate(expr, columns).values)
+    wide: NDArray[Any] = np.array(np.broadcast_to(values, (num_rows,)))
+    return wide
+
+
+def dtype_for(low: int, high: int) -> Any:
+    """The smallest signed integer dtype that holds low..high; Python integers beyond 64 bits."""
+    for kind, bits in ((np.int8, 7), (np.int16, 15), (np.int32, 31), (np.int64, 63)):
+        if -(1 << bits) <= low and high < 1 << bits:
+            return kind
+    return object
+
+
+def smallest(values: NDArray[Any]) -> NDArray[Any]:
+    """Converts a column to the smallest signed integer dtype that holds it."""
+    if values.dtype == object or len(values) == 0:
+        return values
+    return values.astype(dtype_for(int(values.min()), int(values.max())), copy=False)

@@ -1,0 +1,74 @@
+"""Membership in a tree of tables: finds rows of positions by their keys, many at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.solve.keys import Keys, combine, find, group
+
+if TYPE_CHECKING:
+    from constrint.solve.parts import Node, Rows, TreePart
+
+_EXACT = 1 << 62
+
+
+class Lookup:
+    """The rows of one table by key."""
+
+    def __init__(self, node: Node, names: Sequence[str], sizes: Sequence[int]) -> None:
+        self.names, self.sizes = names, sizes
+        self.columns = [node.rows[n] for n in names]
+        self.bound = 1
+        for size in sizes:
+            self.bound *= size
+        if self.bound < _EXACT:
+            self.order, self.known = self._sorted(combine([self.columns], sizes)[0][0], self.bound)
+
+    def _sorted(self, keys: Keys, bound: int) -> tuple[NDArray[np.intp] | None, Keys]:
+        order, known, _ = group(keys, bound)
+        return order, known
+
+    def find(self, rows: Rows) -> NDArray[np.intp]:
+        """Row of the table for every row of positions; -1 where it has none."""
+        wanted = [rows[n] for n in self.names]
+        if self.bound < _EXACT:
+            order, known, bound = self.order, self.known, self.bound
+            keys = combine([wanted], self.sizes)[0][0]
+        else:
+            # Such keys are renumbered: both sides must be encoded together.
+            both, bound = combine([wanted, self.columns], self.sizes)
+            keys = both[0]
+            order, known = self._sorted(both[1], bound)
+        at = find(keys, known, bound)
+        return at if order is None or len(order) == 0 else np.where(at >= 0, order[at], -1)
+
+
+def rank_rows(part: TreePart, rows: Rows) -> NDArray[Any]:
+    """Implements `TreePart.ranks`."""
+    num_rows = len(next(iter(rows.values())))
+    valid = np.ones(num_rows, dtype=bool)
+    at: list[NDArray[np.intp]] = []
+    for i, node in enumerate(part.nodes):
+        found = part.lookup(i).find(rows)
+        valid &= found >= 0
+        at.append(np.maximum(found, 0))
+        if node.num_rows == 0:
+            return np.full(num_rows, -1, dtype=np.int64)
+    return np.where(valid, _rank(part, 0, at), -1)
+
+
+def _rank(part: TreePart, i: int, at: list[NDArray[np.intp]]) -> NDArray[Any]:
+    """Index of each solution among those of its group in table i; the inverse of `TreePart.take`."""
+    node = part.nodes[i]
+    row = at[i]
+    within = np.searchsorted(node.starts, row, side="right") - 1
+    index = node.before[row] - node.before[node.starts[within]]
+    after: Any = 1
+    for child in reversed(node.children):
+        index = index + _rank(part, child, at) * after
+        after = after * part.nodes[child].totals[node.links[child][row]]
+    return index

@@ -1,0 +1,51 @@
+"""The answer of a search for one solution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from constrint.errors import InfeasibleError, LimitReachedError
+from constrint.model import Problem
+from constrint.solve.limits import SearchStats, Status
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The answer of `solve`.
+
+    Attributes:
+        status: FEASIBLE, INFEASIBLE, or LIMIT_REACHED when nothing was found before a limit.
+        assignment: A value per variable; empty unless feasible.
+        value: The objective's value; None without an objective.
+        message: What ended the search, where a limit did.
+        stats: What the search cost.
+    """
+
+    status: Status
+    problem: Problem
+    assignment: dict[str, int] = field(default_factory=dict)
+    value: int | None = None
+    message: str = ""
+    stats: SearchStats = field(default_factory=SearchStats)
+
+    def __bool__(self) -> bool:
+        return self.status is Status.FEASIBLE
+
+    def __getitem__(self, name: str) -> int:
+        return self.require()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.assignment)
+
+    def require(self) -> dict[str, int]:
+        """Returns the assignment, or raises with the minimal conflict (or the limit) against it."""
+        if self.status is Status.FEASIBLE:
+            return self.assignment
+        if self.status is Status.LIMIT_REACHED:
+            raise LimitReachedError(self.message)
+        from constrint.solve.explain import minimal_conflict
+
+        conflict = minimal_conflict(self.problem)
+        name = f" of {self.problem.name!r}" if self.problem.name else ""
+        raise InfeasibleError(f"no assignment{name} satisfies every constraint. {conflict}", conflict)
