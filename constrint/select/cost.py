@@ -22,20 +22,20 @@ Column = NDArray[np.float64]
 # one H200 (`benchmarks/results/h200/gemm_space_bf16.csv`): vendors publish none of them.
 
 #: Seconds from a load's issue to its data under load. NVIDIA: fitted. AMD: assumed, MI300-class parts being slower.
-DRAM_LATENCY_S = {"nvidia": 0.54e-6, "amd": 0.8e-6}
+DRAM_LATENCY_S = {"nvidia": 0.52e-6, "amd": 0.8e-6}
 #: Seconds to start a kernel, fill its first pipeline and drain it. Fitted.
-LAUNCH_S = 5.2e-6
+LAUNCH_S = 5.4e-6
 #: Clocks per main-loop iteration in which a block that is alone on its SM feeds nothing: barrier, branch. Fitted.
-ITERATION_CLK = 10.0
+ITERATION_CLK = 2.0
 #: Seconds to put a new block in the place of a finished one. Fitted.
-BLOCK_START_S = 0.42e-6
+BLOCK_START_S = 0.38e-6
 #: Clocks of an SM that one lane's load takes from everything else: address, predicate, issue slots. Fitted.
-CLK_PER_LOAD = 0.274
+CLK_PER_LOAD = 0.278
 #: Bytes per clock between the L2 and one SM or CU. Fitted; the port itself is 64 bytes wide on both vendors' parts.
-L2_PORT_BYTES_PER_CLK = 37.8
-#: Exponent of the p-norm in `overlap`: infinite would be perfect overlap, 1 none at all. Chosen: large values fit the
-#: measurements best, a finite one still orders configurations that share their bottleneck. `overlap` multiplies it out.
-OVERLAP = 12
+L2_PORT_BYTES_PER_CLK = 38.7
+#: The exponent of the p-norm in `overlap`, 2**3 = 8: infinite would be perfect overlap, 1 none at all. Chosen: large
+#: exponents fit the measurements best, a finite one still orders configurations that share their bottleneck.
+OVERLAP_LOG2 = 3
 
 PARTS = (
     "matrix units",
@@ -143,10 +143,13 @@ def overlap(*times_s: Any) -> Column:
     """Time of resources that work at once: their largest, and more the closer the others come to it (a p-norm)."""
     total: Any = 0.0
     for time_s in times_s:
-        cube = np.asarray(time_s, dtype=np.float64) ** 2 * time_s
-        squared = cube * cube
-        total = total + squared * squared
-    return np.asarray(total ** (1.0 / OVERLAP), dtype=np.float64)
+        power = np.square(np.asarray(time_s, dtype=np.float64))
+        for _ in range(OVERLAP_LOG2 - 1):
+            power = np.square(power)
+        total = total + power
+    for _ in range(OVERLAP_LOG2):
+        total = np.sqrt(total)
+    return np.asarray(total, dtype=np.float64)
 
 
 def _sm_parts(gpu: GpuModel, work: TileWork, sm_flop_per_s: float, clock: float) -> dict[str, Any]:
