@@ -279,9 +279,7 @@ def _many(verdicts: list[Verdict], every: bool) -> Verdict:
     return result
 
 
-def _taken(
-    columns: Mapping[str, ArrayLike], names: frozenset[str]
-) -> tuple[dict[str, Column], tuple[int, ...]]:
+def _taken(columns: Mapping[str, ArrayLike], names: frozenset[str]) -> tuple[dict[str, Column], tuple[int, ...]]:
     for name in sorted(names):
         if name not in columns:
             raise UnknownNameError("column", name, columns, "Pass one integer array for each variable.")
@@ -302,15 +300,11 @@ def expression_column(expr: Expr, columns: Mapping[str, ArrayLike]) -> NDArray[n
     result = evaluate(expr, taken)
     if result.defined is not None and not np.all(result.defined):
         bad = np.argwhere(~np.broadcast_to(result.defined, shape))[0].tolist()
-        raise UndefinedValueError(
-            f"{expr} has no value in row {bad}; guard the rows or evaluate a constraint instead."
-        )
+        raise UndefinedValueError(f"{expr} has no value in row {bad}; guard the rows or evaluate a constraint instead.")
     try:
         values = np.asarray(result.values, dtype=np.int64)
     except OverflowError:
-        raise IntegerOverflowError(
-            f"{expr} leaves 64 bits in some row; evaluate it with .value({{...}})."
-        ) from None
+        raise IntegerOverflowError(f"{expr} leaves 64 bits in some row; evaluate it with .value({{...}}).") from None
     return np.array(np.broadcast_to(values, shape))
 
 

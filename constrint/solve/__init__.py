@@ -3,9 +3,10 @@
 from constrint.solve.enumerate import brute_force, count, enumerate_space
 from constrint.solve.explain import Conflict, ConflictMember, minimal_conflict
 from constrint.solve.limits import Limits, SearchStats, Status
-from constrint.solve.optimise import Solution, solve
+from constrint.solve.optimise import solve
 from constrint.solve.pruning import RulePruning, pruning
 from constrint.solve.relax import Relaxation, relaxations
+from constrint.solve.solution import Solution
 from constrint.solve.space import SearchSpace
 
 __all__ = [

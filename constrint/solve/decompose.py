@@ -72,9 +72,7 @@ def _home(name: str, merged: Mapping[str, str]) -> str:
     return name
 
 
-def _merge(
-    order: Sequence[str], groups: dict[str, frozenset[str]], parent: Mapping[str, str | None]
-) -> dict[str, str]:
+def _merge(order: Sequence[str], groups: dict[str, frozenset[str]], parent: Mapping[str, str | None]) -> dict[str, str]:
     """Merges a group that lies inside its parent's group, or contains it, with that one."""
     merged: dict[str, str] = {}
     for name in order:

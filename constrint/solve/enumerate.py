@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from constrint.model import Problem
 from constrint.model.domain import Domain
 from constrint.solve.decompose import Bag, components, tree
+from constrint.solve.layout import Layout, LazyAxis
 from constrint.solve.limits import Budget, Limits
 from constrint.solve.parts import FreePart, Node, Part, TreePart
 from constrint.solve.prepare import Prepared, fixed_columns, prepare
-from constrint.solve.layout import Layout, LazyAxis
 from constrint.solve.space import SearchSpace
-from constrint.solve.tables import Axis, Check, axis_from_domain, build_table
+from constrint.solve.tables import Axis, Check, Table, axis_from_domain, build_table
 
 # A component with at most this many combinations is kept as one table.
 ONE_TABLE = 1 << 12
@@ -79,24 +79,36 @@ def _bags(names: Sequence[str], checks: Sequence[Check], axes: dict[str, Axis]) 
     return tree(names, [c.scope for c in checks], {n: math.log(len(axes[n])) for n in names})
 
 
-def _tree_part(
-    names: Sequence[str], checks: Sequence[Check], prepared: Prepared, budget: Budget
-) -> TreePart | None:
+def _tree_part(names: Sequence[str], checks: Sequence[Check], prepared: Prepared, budget: Budget) -> TreePart | None:
     """Lists the tables of one component and links them."""
     bags = _bags(names, checks, prepared.axes)
     fixed = fixed_columns(prepared.fixed)
-    nodes: list[Node] = []
+    tables: list[tuple[Table, int]] = []
     for bag in bags:
         mine = [c for c in checks if c.scope <= bag.names]
         members = [n for n in names if n in bag.names]
         rows, num_rows = build_table(members, mine, prepared.axes, fixed, budget)
         if num_rows == 0:
             return None
-        above = bags[bag.parent].names if bag.parent >= 0 else frozenset()
-        shared = tuple(n for n in members if n in above)
-        nodes.append(Node(rows, num_rows, bag.parent, bag.children, shared))
-    part = TreePart(nodes, {n: len(prepared.axes[n]) for n in names})
+        tables.append((rows, num_rows))
+    part = TreePart(_linked(bags, tables), {n: len(prepared.axes[n]) for n in names})
     return part if part.count else None
+
+
+def _linked(bags: Sequence[Bag], tables: Sequence[tuple[Table, int]]) -> list[Node]:
+    """Hangs the tables on the largest one, so that its rows need neither sorting nor a lookup."""
+    beside = [[*bag.children, *([bag.parent] if bag.parent >= 0 else [])] for bag in bags]
+    root = max(range(len(bags)), key=lambda i: tables[i][1])
+    nodes: list[Node] = []
+    waiting = [(root, -1, -1)]
+    for at, above, place in waiting:
+        rows, num_rows = tables[at]
+        shared = tuple(n for n in rows if above >= 0 and n in tables[above][0])
+        if place >= 0:
+            nodes[place].children.append(len(nodes))
+        waiting += [(other, at, len(nodes)) for other in beside[at] if other != above]
+        nodes.append(Node(rows, num_rows, place, [], shared))
+    return nodes
 
 
 def brute_force(problem: Problem, max_combinations: int = 1_000_000) -> list[dict[str, int]]:

@@ -162,9 +162,7 @@ def minimal_conflict(problem: Problem) -> Conflict:
     whole.objective = None
     answer = solve(whole)
     if answer.status is Status.FEASIBLE:
-        raise UsageError(
-            f"problem {problem.name!r} has a solution ({answer.assignment}); there is no conflict."
-        )
+        raise UsageError(f"problem {problem.name!r} has a solution ({answer.assignment}); there is no conflict.")
     if answer.status is Status.LIMIT_REACHED:
         raise LimitReachedError(answer.message)
     declared = frozenset(n for n, d in problem.variables.items() if d.declared)

@@ -65,12 +65,13 @@ def group(keys: Keys, bound: int) -> tuple[NDArray[np.intp] | None, Keys, NDArra
     return order, keys[starts], starts
 
 
-def find(wanted: Keys, known: Keys, bound: int) -> NDArray[np.intp]:
+def find(wanted: NDArray[Any], known: Keys, bound: int) -> NDArray[Any]:
     """Position of every wanted key among the sorted distinct `known` ones; -1 where it is missing."""
     if bound <= max(_DENSE, 4 * len(wanted)):
-        place = np.full(bound, -1, dtype=np.intp)
-        place[known] = np.arange(len(known))
-        return place[wanted]
+        place = np.full(bound, -1, dtype=np.int16 if len(known) < 1 << 15 else np.int32)
+        place[known] = np.arange(len(known), dtype=place.dtype)
+        result: NDArray[Any] = place[wanted]
+        return result
     if len(known) == 0:
         return np.full(len(wanted), -1, dtype=np.intp)
     at = np.searchsorted(known, wanted)

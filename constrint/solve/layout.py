@@ -72,9 +72,7 @@ class Layout:
         at = np.flatnonzero(axis.values == value)
         return int(at[0]) if len(at) else None
 
-    def assignments(
-        self, rows: Rows, num_rows: int, needed: Set[str] | None = None
-    ) -> dict[str, NDArray[Any]]:
+    def assignments(self, rows: Rows, num_rows: int, needed: Set[str] | None = None) -> dict[str, NDArray[Any]]:
         """Turns rows of positions into columns of values, in declared order."""
         known = {name: self.values(name, positions) for name, positions in rows.items()}
         for name, value in self.fixed.items():

@@ -92,9 +92,7 @@ class Budget:
             )
         limit = self.limits.max_seconds
         if limit is not None and self.elapsed_seconds() > limit:
-            raise LimitReachedError(
-                f"the search took longer than max_seconds={limit}; raise it or narrow the problem."
-            )
+            raise LimitReachedError(f"the search took longer than max_seconds={limit}; raise it or narrow the problem.")
 
     def check_rows(self, rows: int, names: tuple[str, ...]) -> None:
         """Ends the search when one table grows too long."""

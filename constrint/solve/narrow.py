@@ -178,11 +178,7 @@ def _positive(interval: Interval | None) -> bool:
 def _scaled(value: Bound, divisor: Interval, smallest: bool) -> Bound:
     if value is None:
         return None
-    return (
-        min(value * divisor[0], value * divisor[1])
-        if smallest
-        else max(value * divisor[0], value * divisor[1])
-    )
+    return min(value * divisor[0], value * divisor[1]) if smallest else max(value * divisor[0], value * divisor[1])
 
 
 def _floordiv(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
@@ -208,9 +204,7 @@ def _div(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
     divisor = domains.bounds(expr.args[1])
     if divisor is None or not _positive(divisor):
         return
-    narrow(
-        domains, expr.args[0], _scaled(low, divisor, smallest=True), _scaled(high, divisor, smallest=False)
-    )
+    narrow(domains, expr.args[0], _scaled(low, divisor, smallest=True), _scaled(high, divisor, smallest=False))
 
 
 def _pow(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:

@@ -88,9 +88,7 @@ def _halve(problem: Problem, expr: Expr, budget: Budget) -> dict[str, int] | Non
     domains = propagate(dict(plain.variables), flatten(plain.constraints))
     known = Domains(domains).bounds(expr) if domains is not None else None
     if known is None:
-        raise LimitReachedError(
-            f"no bounds are known for the objective {expr}; bound its powers by a constraint."
-        )
+        raise LimitReachedError(f"no bounds are known for the objective {expr}; bound its powers by a constraint.")
     low, high = known[0], expr.value(best)
     while low < high:
         middle = (low + high) // 2

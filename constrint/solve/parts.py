@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.solve.keys import Keys, combine, find, group, ranges, total_type
+from constrint.solve.keys import Keys, combine, find, group, total_type
 from constrint.solve.tables import Table
 
 if TYPE_CHECKING:
@@ -106,13 +106,16 @@ class Node:
     children: list[int]
     shared: tuple[str, ...]
     # Set by counting. `links[child]` is each row's group in that child.
-    links: dict[int, NDArray[np.intp]] = field(default_factory=dict)
-    weights: NDArray[Any] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    before: NDArray[Any] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    links: dict[int, NDArray[Any]] = field(default_factory=dict)
     keys: Keys = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     bound: int = 1
     starts: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
     totals: NDArray[Any] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+
+def unsigned_type(largest: int) -> Any:
+    """The smallest unsigned dtype that holds 0..largest."""
+    return np.uint8 if largest < 1 << 8 else np.uint16 if largest < 1 << 16 else np.int64
 
 
 class TreePart:
@@ -123,6 +126,7 @@ class TreePart:
         self.names: tuple[str, ...] = tuple(dict.fromkeys(n for node in nodes for n in node.rows))
         self.sizes = {name: sizes[name] for name in self.names}
         self._kind = total_type(math.prod(self.sizes.values()))
+        self._before: dict[int, NDArray[Any]] = {}
         for i in reversed(range(len(nodes))):
             self._count(i)
         root = nodes[0]
@@ -139,53 +143,71 @@ class TreePart:
         return self._lookups[i]
 
     def _count(self, i: int) -> None:
-        """Counts the solutions below every row of node i, drops rows that have none, and groups the rest."""
+        """Counts the solutions below every group of node i, drops rows that have none, and groups the rest."""
         node = self.nodes[i]
-        weights: NDArray[Any] = np.ones(node.num_rows, dtype=self._kind)
         for child in node.children:
             below = self.nodes[child]
-            wanted, _ = combine([[node.rows[n] for n in below.shared]], [self.sizes[n] for n in below.shared])
-            link = self._match(wanted[0], below, node)
+            link = self._match(below, node)
             found = link >= 0
             if not bool(found.all()):
                 node.rows = {n: column[found] for n, column in node.rows.items()}
                 node.links = {c: at[found] for c, at in node.links.items()}
-                weights, link = weights[found], link[found]
+                link = link[found]
                 node.num_rows = len(link)
             node.links[child] = link
-            weights = weights * below.totals[link]
-        self._group(node, weights)
+        self._group(node)
+        weights = self.weights(i)
+        if not node.shared:
+            total = weights.sum(dtype=self._kind)
+            node.totals = np.array([total] if node.num_rows else [], dtype=self._kind)
+        elif len(node.starts) == node.num_rows:
+            node.totals = weights
+        else:
+            node.totals = np.add.reduceat(weights, node.starts, dtype=self._kind)
 
-    def _match(self, wanted: Keys, below: Node, node: Node) -> NDArray[np.intp]:
+    def weights(self, i: int) -> NDArray[Any]:
+        """Number of solutions below every row of node i."""
+        node = self.nodes[i]
+        weights: NDArray[Any] | None = None
+        for child in node.children:
+            totals = self.nodes[child].totals
+            if len(node.children) == 1 and self._kind is np.int64 and len(totals):
+                totals = totals.astype(unsigned_type(int(totals.max())))
+            more = totals[node.links[child]]
+            weights = more if weights is None else weights * more
+        return np.ones(node.num_rows, dtype=np.uint8) if weights is None else weights
+
+    def before(self, i: int) -> NDArray[Any]:
+        """Number of solutions below the earlier rows of node i; computed when it is first asked for."""
+        if i not in self._before:
+            weights = self.weights(i).astype(self._kind)
+            self._before[i] = np.cumsum(weights, dtype=self._kind) - weights
+        return self._before[i]
+
+    def _match(self, below: Node, node: Node) -> NDArray[Any]:
+        """Group of `below` for every row of `node`; -1 where it has none."""
         sizes = [self.sizes[n] for n in below.shared]
+        columns = [node.rows[n] for n in below.shared]
         if math.prod(sizes) < 1 << 62:
-            return find(wanted, below.keys, below.bound)
+            keys = columns[0] if len(columns) == 1 else combine([columns], sizes)[0][0]
+            return find(keys, below.keys, below.bound)
         # The key was renumbered somewhere: encode both sides together.
         at = below.starts
-        both, bound = combine(
-            [[node.rows[n] for n in below.shared], [below.rows[n][at] for n in below.shared]], sizes
-        )
+        both, bound = combine([[node.rows[n] for n in below.shared], [below.rows[n][at] for n in below.shared]], sizes)
         order = np.argsort(both[1], kind="stable")
         found = find(both[0], both[1][order], bound)
         return np.where(found >= 0, order[found], -1) if len(order) else found
 
-    def _group(self, node: Node, weights: NDArray[Any]) -> None:
-        if node.shared:
-            keys, node.bound = combine(
-                [[node.rows[n] for n in node.shared]], [self.sizes[n] for n in node.shared]
-            )
-            order, node.keys, node.starts = group(keys[0], node.bound)
-            if order is not None:
-                node.rows = {n: column[order] for n, column in node.rows.items()}
-                node.links = {c: at[order] for c, at in node.links.items()}
-                weights = weights[order]
-        else:
+    def _group(self, node: Node) -> None:
+        """Sorts the rows of a node by what they share with the parent."""
+        if not node.shared:
             node.starts = np.zeros(1 if node.num_rows else 0, dtype=np.intp)
-        node.weights = weights
-        through: NDArray[Any] = np.cumsum(weights, dtype=self._kind)
-        node.before = through - weights
-        ends = np.append(node.starts[1:], node.num_rows) if len(node.starts) else node.starts
-        node.totals = through[ends - 1] - node.before[node.starts]
+            return
+        keys, node.bound = combine([[node.rows[n] for n in node.shared]], [self.sizes[n] for n in node.shared])
+        order, node.keys, node.starts = group(keys[0], node.bound)
+        if order is not None:
+            node.rows = {n: column[order] for n, column in node.rows.items()}
+            node.links = {c: at[order] for c, at in node.links.items()}
 
     def take(self, indices: NDArray[Any]) -> Rows:
         """Finds solutions by index: a row of the root by its counts, then one row in each child."""
@@ -196,9 +218,10 @@ class TreePart:
 
     def _descend(self, i: int, groups: NDArray[np.intp], index: NDArray[Any], out: Rows) -> None:
         node = self.nodes[i]
-        target = index + node.before[node.starts[groups]]
-        row = np.searchsorted(node.before, target, side="right") - 1
-        rest = target - node.before[row]
+        before = self.before(i)
+        target = index + before[node.starts[groups]]
+        row = np.searchsorted(before, target, side="right") - 1
+        rest = target - before[row]
         for name, column in node.rows.items():
             if name not in out:
                 out[name] = column[row]

@@ -56,9 +56,7 @@ def _below(part: TreePart, i: int, wanted: set[str]) -> bool:
     return own or any(_below(part, c, wanted) for c in node.children)
 
 
-def _message(
-    part: TreePart, i: int, wanted: set[str], messages: dict[int, _Message | None]
-) -> _Message | None:
+def _message(part: TreePart, i: int, wanted: set[str], messages: dict[int, _Message | None]) -> _Message | None:
     """What node i tells its parent; None where the group totals say it all."""
     if not _below(part, i, wanted):
         return None
@@ -79,12 +77,12 @@ def _gather(
     """Rows of node i reduced to wanted variables (and their group), extended by what the children keep."""
     node = part.nodes[i]
     talking = [c for c in node.children if messages[c] is not None]
-    counts: NDArray[Any] = np.ones(node.num_rows, dtype=node.weights.dtype)
+    counts: NDArray[Any] = np.ones(node.num_rows, dtype=node.totals.dtype)
     for child in node.children:
         if messages[child] is None:
             counts = counts * part.nodes[child].totals[node.links[child]]
     if not talking:
-        counts = node.weights
+        counts = part.weights(i).astype(node.totals.dtype)
     columns: Rows = {n: column for n, column in node.rows.items() if n in wanted}
     if i:
         lengths = np.diff(np.append(node.starts, node.num_rows))

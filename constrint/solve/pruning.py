@@ -60,8 +60,7 @@ def satisfied(problem: Problem, constraint: Constraint, scope: Sequence[str]) ->
     cells = math.prod(problem.variables[n].size for n in scope)
     if cells > _MAX_CELLS:
         raise LimitReachedError(
-            f"{constraint} links {cells} combinations; at most {_MAX_CELLS} are counted. "
-            "Narrow its variables."
+            f"{constraint} links {cells} combinations; at most {_MAX_CELLS} are counted. Narrow its variables."
         )
     axes = {n: axis_from_domain(problem.variables[n]) for n in scope}
     # Leading variables take their values one by one, so that the grid of the others fits.

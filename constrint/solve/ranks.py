@@ -66,7 +66,8 @@ def _rank(part: TreePart, i: int, at: list[NDArray[np.intp]]) -> NDArray[Any]:
     node = part.nodes[i]
     row = at[i]
     within = np.searchsorted(node.starts, row, side="right") - 1
-    index = node.before[row] - node.before[node.starts[within]]
+    before = part.before(i)
+    index: NDArray[Any] = before[row] - before[node.starts[within]]
     after: Any = 1
     for child in reversed(node.children):
         index = index + _rank(part, child, at) * after

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from constrint.model import Comparison, Const, Constraint, Domain, Expr, Problem
 from constrint.solve.explain import QUESTION, Conflict, ConflictMember, minimal_conflict, widened
-from constrint.solve.optimise import Solution, solve
+from constrint.solve.optimise import solve
+from constrint.solve.solution import Solution
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,7 @@ def relaxations(problem: Problem, conflict: Conflict | None = None) -> list[Rela
     """
     found = []
     for member in (conflict or minimal_conflict(problem)).members:
-        way = (
-            _domain(problem, member)
-            if member.constraint is None
-            else _rule(problem, member, member.constraint)
-        )
+        way = _domain(problem, member) if member.constraint is None else _rule(problem, member, member.constraint)
         if way is not None:
             found.append(way)
     return found

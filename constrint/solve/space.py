@@ -233,9 +233,7 @@ class SearchSpace:
         if self._parts is None:
             return {n: np.zeros(0, dtype=np.int64) for n in names}, np.zeros(0, dtype=np.int64)
         needed = self._needed(names)
-        rows, counts = self._project_positions(
-            [n for n in self.names if n in needed and n in self._layout.axes]
-        )
+        rows, counts = self._project_positions([n for n in self.names if n in needed and n in self._layout.axes])
         known = self._layout.assignments(rows, len(counts), needed)
         if any(n in self._layout.derived for n in needed):
             return _merged({n: known[n] for n in names}, counts)
@@ -267,9 +265,7 @@ class SearchSpace:
         return rows, counts
 
 
-def _merged(
-    columns: dict[str, NDArray[Any]], counts: NDArray[Any]
-) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
+def _merged(columns: dict[str, NDArray[Any]], counts: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
     """Adds up the counts of equal rows of values."""
     levels = {n: np.unique(c, return_inverse=True) for n, c in columns.items()}
     positions: Rows = {n: inverse.reshape(-1) for n, (_, inverse) in levels.items()}
@@ -281,7 +277,4 @@ def _dicts(columns: dict[str, NDArray[Any]], num_rows: int) -> list[dict[str, in
     if not columns:
         return [{} for _ in range(num_rows)]
     names = tuple(columns)
-    return [
-        dict(zip(names, row, strict=True))
-        for row in zip(*(c.tolist() for c in columns.values()), strict=True)
-    ]
+    return [dict(zip(names, row, strict=True)) for row in zip(*(c.tolist() for c in columns.values()), strict=True)]

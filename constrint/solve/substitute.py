@@ -37,9 +37,7 @@ def substitute(item: Constraint, name: str, value: Expr) -> Constraint:
         return item
     new: Constraint
     if isinstance(item, Comparison):
-        new = Comparison(
-            substitute_expr(item.left, name, value), item.op, substitute_expr(item.right, name, value)
-        )
+        new = Comparison(substitute_expr(item.left, name, value), item.op, substitute_expr(item.right, name, value))
     elif isinstance(item, Divides):
         new = Divides(substitute_expr(item.divisor, name, value), substitute_expr(item.number, name, value))
     elif isinstance(item, IsIn):

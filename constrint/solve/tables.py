@@ -7,6 +7,7 @@ combination of the variables that it really contains.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,9 +21,9 @@ from constrint.solve.limits import Budget
 
 Positions = NDArray[Any]
 # A grid may grow to this many cells before the rows that survived so far are listed.
-GRID_CELLS: Final = 1 << 17
-# A grid larger than this is evaluated in pieces.
-CHUNK_CELLS: Final = 1 << 21
+GRID_CELLS: Final = 1 << 13
+# A grid larger than this is evaluated in pieces: their columns stay in the cache, and in memory that is used again.
+CHUNK_CELLS: Final = 31 << 10
 
 
 @dataclass(slots=True)
@@ -35,7 +36,7 @@ class Axis:
 
     def __post_init__(self) -> None:
         # Arithmetic on 32 bits is twice as fast; it widens by itself where the bounds demand it.
-        fits = self.values.dtype != object and -(2**31) < self.bounds[0] and self.bounds[1] < 2**31
+        fits = self.values.dtype != object and self.bounds[0] > -(2**31) and self.bounds[1] < 2**31
         self.narrow = self.values.astype(np.int32) if fits else self.values
 
     def __len__(self) -> int:
@@ -86,26 +87,29 @@ class Check:
 Table = dict[str, Positions]
 
 
-def order_variables(names: Sequence[str], checks: Sequence[Check], axes: Mapping[str, Axis]) -> list[str]:
-    """Orders variables so that checks become decidable after as few combinations as possible."""
-    order: list[str] = []
+def order_variables(
+    names: Sequence[str], checks: Sequence[Check], axes: Mapping[str, Axis]
+) -> list[tuple[list[str], list[Check]]]:
+    """Orders variables so that checks become decidable after as few combinations as possible.
+
+    Returns:
+        Steps: the variables that come next together, and the checks that they complete.
+    """
+    sizes = {n: len(axes[n]) for n in names}
     left = dict.fromkeys(names)
-    pending = [c for c in checks if len(c.scope) > 0]
-    while left:
-        best: tuple[int, list[str]] | None = None
-        for check in pending:
-            missing = [n for n in left if n in check.scope]
-            cost = 1
-            for name in missing:
-                cost *= len(axes[name])
-            if missing and (best is None or cost < best[0]):
-                best = (cost, missing)
-        chosen = best[1] if best is not None else list(left)
+    missing = {i: [n for n in left if n in check.scope] for i, check in enumerate(checks)}
+    steps: list[tuple[list[str], list[Check]]] = []
+    while missing:
+        chosen = min(missing.values(), key=lambda m: math.prod(sizes[n] for n in m))
         for name in chosen:
-            order.append(name)
             del left[name]
-        pending = [c for c in pending if any(n in left for n in c.scope)]
-    return order
+        taken = frozenset(chosen)
+        missing = {i: [n for n in m if n not in taken] for i, m in missing.items()}
+        steps.append((chosen, [checks[i] for i, m in missing.items() if not m]))
+        missing = {i: m for i, m in missing.items() if m}
+    if left:
+        steps.append((list(left), []))
+    return steps
 
 
 class _Builder:
@@ -131,14 +135,18 @@ class _Builder:
             total *= len(self.axes[name])
         return total
 
-    def add(self, name: str, checks: Sequence[Check]) -> None:
-        """Adds a variable, and the checks that it completes."""
-        size = len(self.axes[name])
-        wide = self.cells() * size > min(GRID_CELLS, CHUNK_CELLS)
-        if self.waiting and wide and (self.masks or self.cells() * size > CHUNK_CELLS):
+    def add(self, names: Sequence[str], checks: Sequence[Check]) -> None:
+        """Adds variables, and the checks that they complete."""
+        width = math.prod(len(self.axes[n]) for n in names)
+        if self.waiting and self.cells() * width > min(GRID_CELLS, CHUNK_CELLS):
             self.list_rows()
-        self.waiting.append(name)
-        if self.cells() > CHUNK_CELLS:
+        while len(names) > 1 and width > CHUNK_CELLS:
+            self.waiting = [names[0]]
+            width //= len(self.axes[names[0]])
+            names = names[1:]
+            self.list_rows()
+        self.waiting += names
+        if self.rows and self.cells() > CHUNK_CELLS:
             self._list_in_pieces(checks)
             return
         self.budget.check_bytes(8 * self.cells(), "a grid")
@@ -220,12 +228,6 @@ class _Builder:
 
     def _list_in_pieces(self, checks: Sequence[Check]) -> None:
         """Lists the rows of a grid that is too large to evaluate at once, some rows at a time."""
-        if not self.rows and self.num_rows == 1:
-            # Only one axis waits here (the others were listed before); its values become the rows.
-            masks = self._evaluate(checks, self.rows, 1, {})
-            flat = self._selected(masks, 1)
-            self._take(self._decoded(flat, {}, 1), self.cells() if flat is None else len(flat))
-            return
         width = self.cells() // max(self.num_rows, 1)
         step = max(1, CHUNK_CELLS // width)
         pieces: list[Table] = []
@@ -254,14 +256,8 @@ def build_table(
         The columns of positions, and the number of rows.
     """
     builder = _Builder(axes, fixed, budget)
-    order = order_variables(names, checks, axes)
-    left = list(checks)
-    done: set[str] = set()
-    for name in order:
-        done.add(name)
-        ready = [c for c in left if c.scope <= done]
-        left = [c for c in left if not c.scope <= done]
-        builder.add(name, ready)
+    for chosen, ready in order_variables(names, checks, axes):
+        builder.add(chosen, ready)
         budget.check_work()
     builder.list_rows()
     if builder.empty:

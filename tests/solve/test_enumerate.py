@@ -144,7 +144,7 @@ def test_variables_that_follow_from_others_need_no_table():
     columns, counts = space.project(["z"])
     assert counts.sum() == space.size
     assert sorted(columns["z"].tolist()) == sorted({x * y + 1 for x, y in expected})
-    assert rows(problem, space.restrict(z=7)) == [(1, 6, 7, 49), (2, 3, 7, 49), (3, 2, 7, 49), (6, 1, 7, 49)]
+    assert sorted(rows(problem, space.restrict(z=7))) == [(1, 6, 7, 49), (2, 3, 7, 49), (3, 2, 7, 49), (6, 1, 7, 49)]
     assert space.contains({"x": 2, "y": 3, "z": 7, "w": 49})
     assert not space.contains({"x": 2, "y": 3, "z": 8, "w": 49})
 

@@ -25,9 +25,7 @@ def all_solutions(problem: Problem, budget: Budget, max_combinations: int) -> It
     """
     total = math.prod(d.size for d in problem.variables.values())
     if total > max_combinations:
-        raise LimitReachedError(
-            f"brute force over {total} combinations; at most {max_combinations} are tried."
-        )
+        raise LimitReachedError(f"brute force over {total} combinations; at most {max_combinations} are tried.")
     names = tuple(problem.variables)
     for tried, values in enumerate(itertools.product(*problem.variables.values())):
         if tried % 1024 == 0:

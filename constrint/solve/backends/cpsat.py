@@ -70,9 +70,7 @@ class CpSatBackend:
             plain = problem.copy()
             plain.objective = None
             if self._solve(plain, budget):
-                raise UndefinedValueError(
-                    f"{problem.objective} has no value in any solution; change the objective."
-                )
+                raise UndefinedValueError(f"{problem.objective} has no value in any solution; change the objective.")
         return Solution(Status.INFEASIBLE, problem, stats=budget.stats)
 
 
@@ -99,7 +97,7 @@ def _run(built: ModelBuilder, budget: Budget, found: list[dict[str, int]], every
         )
     stopped: list[ConstrintError] = []
 
-    class Collector(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
+    class Collector(cp_model.CpSolverSolutionCallback):
         def on_solution_callback(self) -> None:
             found.append({n: int(self.value(v)) for n, v in built.variables.items()})
             try:
