@@ -1,0 +1,133 @@
+"""The cost model reacts to each resource as it must, and the XCD traffic model counts what it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from constrint.hwmodels import load_gpu
+from constrint.kernels.gemm.traffic import Tiles, operand_traffic
+from constrint.select import TileWork, estimate
+from constrint.select.cost import PARTS, overlap
+
+WORK = TileWork(
+    num_blocks=np.array([1056.0]),
+    blocks_per_sm=np.array([1.0]),
+    warps_per_block=np.array([8.0]),
+    iterations=np.array([64.0]),
+    flop=np.array([2.0 * 128 * 256 * 64]),
+    matrix_efficiency=1.0,
+    smem_bytes=np.array([90_000.0]),
+    load_bytes=np.array([49_152.0]),
+    load_instructions=np.array([3072.0]),
+    store_bytes=np.array([65_536.0]),
+    is_async=np.array([True]),
+    stages_in_flight=np.array([2.0]),
+    l2_bytes=np.array([3.3e9]),
+    last_level_bytes=np.array([0.4e9]),
+    dram_bytes=np.array([0.2e9]),
+)
+PEAK = 989.4e12
+
+
+def seconds(**changes: object) -> float:
+    return float(estimate(load_gpu("h200"), PEAK, replace(WORK, **changes)).seconds[0])
+
+
+@pytest.mark.parametrize(
+    "worse",
+    [
+        {"flop": WORK.flop * 2},
+        {"smem_bytes": WORK.smem_bytes * 10},
+        {"load_bytes": WORK.load_bytes * 4},
+        {"load_instructions": WORK.load_instructions * 20},
+        {"stages_in_flight": np.array([0.0])},
+        {"matrix_efficiency": 0.5},
+        {"dram_bytes": WORK.dram_bytes * 20},
+        {"num_blocks": np.array([1057.0])},
+        {"extra_s": 1e-5},
+        {"warps_per_block": np.array([1.0])},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_each_resource_can_bind(worse: dict[str, object]) -> None:
+    assert seconds(**worse) > 1.02 * seconds()
+
+
+def test_bound_by_is_the_largest_part() -> None:
+    result = estimate(load_gpu("h200"), PEAK, replace(WORK, dram_bytes=np.array([9e9])))
+    parts = result.parts_of(0)
+    assert set(parts) == set(PARTS)
+    assert result.bound_by(0) == "DRAM" == max(parts, key=lambda name: parts[name])
+    assert result.seconds[0] >= max(parts.values())
+
+
+def test_overlap_lies_between_the_largest_and_the_sum() -> None:
+    rng = np.random.default_rng(3)
+    times = rng.uniform(1e-9, 1e-2, (5, 1000))
+    combined = overlap(*times)
+    assert np.all(combined >= times.max(axis=0) * (1 - 1e-9))
+    assert np.all(combined <= times.sum(axis=0))
+    np.testing.assert_allclose(overlap(np.array([2e-6])), [2e-6], rtol=1e-12)
+
+
+def tiles(**changes: float) -> Tiles:
+    values = {
+        "rows": 64.0,
+        "columns": 64.0,
+        "row_bytes": 1e8,
+        "column_bytes": 1e8,
+        "resident": 304.0,
+        "group_m": 8.0,
+        "is_remapped": 0.0,
+    } | changes
+    return Tiles(**{name: np.array([value]) for name, value in values.items()})
+
+
+def simulated_l2_misses(num_xcds: int, group: int, resident: int, remap: bool) -> float:
+    """Distinct tile rows and columns per XCD for the first wave, counted block by block."""
+    rows = columns = 64
+    total = rows * columns
+    touched: list[tuple[set[int], set[int]]] = [(set(), set()) for _ in range(num_xcds)]
+    for block in range(resident):
+        xcd, tile = block % num_xcds, block
+        if remap:
+            tile = xcd * (total // num_xcds) + block // num_xcds
+        first = tile // (group * columns) * group
+        within = tile % (group * columns)
+        touched[xcd][0].add(first + within % group)
+        touched[xcd][1].add(within // group)
+    return float(sum(len(r) + len(c) for r, c in touched))
+
+
+@pytest.mark.parametrize("group", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("remap", [False, True])
+def test_traffic_per_xcd_is_near_a_block_by_block_count(group: int, remap: bool) -> None:
+    gpu = load_gpu("mi300x")
+    traffic = operand_traffic(gpu, tiles(group_m=float(group), is_remapped=float(remap)))
+    waves = 64 * 64 / 304
+    counted = simulated_l2_misses(8, group, 304, remap)
+    assert traffic.l2_miss_bytes[0] / (waves * 1e8) == pytest.approx(counted, rel=0.15)
+
+
+def test_remapping_xcds_and_grouping_rows_save_traffic() -> None:
+    gpu = load_gpu("mi300x")
+
+    def missed(**changes: float) -> float:
+        return float(operand_traffic(gpu, tiles(**changes)).l2_miss_bytes[0])
+
+    assert missed(is_remapped=1.0) < missed(is_remapped=0.0)
+    assert missed(is_remapped=1.0, group_m=4.0) < missed(is_remapped=1.0, group_m=1.0)
+    nvidia = load_gpu("a100")
+    grouped, ungrouped = (operand_traffic(nvidia, tiles(group_m=g)).dram_bytes[0] for g in (8.0, 1.0))
+    assert grouped < ungrouped
+
+
+def test_traffic_never_falls_below_reading_each_operand_once() -> None:
+    for name in ("mi300x", "h200", "7900xtx"):
+        for group in (1.0, 8.0, 64.0):
+            traffic = operand_traffic(load_gpu(name), tiles(group_m=group, row_bytes=1e5, column_bytes=1e5))
+            assert traffic.dram_bytes[0] >= 128 * 1e5 * (1 - 1e-9)
+            assert traffic.l2_miss_bytes[0] >= traffic.dram_bytes[0]
