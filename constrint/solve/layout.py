@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,6 +71,34 @@ class Layout:
             return None
         at = np.flatnonzero(axis.values == value)
         return int(at[0]) if len(at) else None
+
+    def rows_of(self, assignments: Sequence[Mapping[str, int]]) -> Rows | None:
+        """Positions of assignments, one row each; None if some value is not on its axis."""
+        rows: Rows = {}
+        for name in self.axes:
+            found = [self.position(name, a[name]) for a in assignments]
+            if None in found:
+                return None
+            rows[name] = np.array(found)
+        return rows
+
+    def positions_of(self, columns: Mapping[str, NDArray[Any]]) -> Rows | None:
+        """Positions of columns of values; None if some value is not on its axis."""
+        rows: Rows = {}
+        for name, axis in self.axes.items():
+            wanted = np.asarray(columns[name])
+            if isinstance(axis, LazyAxis):
+                found = [axis.position(v) for v in wanted.tolist()]
+                if None in found:
+                    return None
+                rows[name] = np.array(found)
+                continue
+            order = np.argsort(axis.values, kind="stable")
+            at = np.minimum(np.searchsorted(axis.values[order], wanted), len(axis) - 1)
+            rows[name] = order[at]
+            if not bool(np.all(axis.values[rows[name]] == wanted)):
+                return None
+        return rows
 
     def assignments(self, rows: Rows, num_rows: int, needed: Set[str] | None = None) -> dict[str, NDArray[Any]]:
         """Turns rows of positions into columns of values, in declared order."""

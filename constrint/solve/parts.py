@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.solve.keys import Keys, combine, find, group, total_type
+from constrint.solve.keys import Keys, check_listing, combine, find, group, total_type
 from constrint.solve.tables import Table
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ class Part(Protocol):
 
     def ranks(self, rows: Rows) -> NDArray[Any]:
         """Index of the solution in each row of positions; -1 where it is none."""
+
+    def moves(self, rows: Rows) -> tuple[NDArray[np.bool_], dict[str, NDArray[np.bool_]]]:
+        """Whether each row of positions is a solution, and with which single positions exchanged it is one."""
 
     def project(self, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
         """Distinct combinations of `keep` (names of the part) and how many solutions each stands for."""
@@ -77,6 +80,13 @@ class FreePart:
         if self.only is None:
             return positions
         return np.where(positions == self.only, 0, -1)
+
+    def moves(self, rows: Rows) -> tuple[NDArray[np.bool_], dict[str, NDArray[np.bool_]]]:
+        """Every position fits, or the only one does."""
+        check_listing(self.size)
+        fits = np.ones(self.size, dtype=bool) if self.only is None else np.arange(self.size) == self.only
+        positions = rows[self.name]
+        return fits[positions.astype(np.intp)], {self.name: np.tile(fits, (len(positions), 1))}
 
     def project(self, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
         """Every position stands for one solution."""
@@ -243,6 +253,12 @@ class TreePart:
         from constrint.solve.ranks import rank_rows
 
         return rank_rows(self, rows)
+
+    def moves(self, rows: Rows) -> tuple[NDArray[np.bool_], dict[str, NDArray[np.bool_]]]:
+        """Looks changed rows up in every table."""
+        from constrint.solve.ranks import moves
+
+        return moves(self, rows)
 
     def first(self, order: Sequence[str]) -> dict[str, int]:
         """Fixes one variable after the other to the first position that extends to a solution."""

@@ -46,6 +46,52 @@ class Lookup:
         at = find(keys, known, bound)
         return at if order is None or len(order) == 0 else np.where(at >= 0, order[at], -1)
 
+    def strides(self) -> dict[str, int]:
+        """By how much a key changes when a variable moves on by one position."""
+        after, found = 1, {}
+        for name, size in zip(reversed(self.names), reversed(self.sizes), strict=True):
+            found[name] = after
+            after *= size
+        return found
+
+
+def moves(part: TreePart, rows: Rows) -> tuple[NDArray[np.bool_], dict[str, NDArray[np.bool_]]]:
+    """Decides what becomes of rows when one variable moves.
+
+    Returns:
+        Whether each row is a solution as it is, and for every variable a table (row, position): whether the row
+        is a solution with that position of the variable.
+    """
+    num_rows = len(next(iter(rows.values())))
+    wrong = np.zeros(num_rows, dtype=np.int64)
+    fits: list[NDArray[np.bool_]] = []
+    for i in range(len(part.nodes)):
+        fits.append(part.lookup(i).find(rows) >= 0)
+        wrong += ~fits[i]
+    allowed: dict[str, NDArray[np.bool_]] = {}
+    for i, node in enumerate(part.nodes):
+        for name in node.rows:
+            inside = _moved(part.lookup(i), rows, name, part.sizes[name])
+            allowed[name] = allowed[name] & inside if name in allowed else inside
+    for name in allowed:
+        # Tables without the variable must fit already.
+        others = wrong - sum((~fits[i]).astype(np.int64) for i, n in enumerate(part.nodes) if name in n.rows)
+        allowed[name] &= (others == 0)[:, None]
+    return wrong == 0, allowed
+
+
+def _moved(lookup: Lookup, rows: Rows, name: str, size: int) -> NDArray[np.bool_]:
+    num_rows = len(rows[name])
+    if lookup.bound < _EXACT:
+        stride = lookup.strides()[name]
+        keys = combine([[rows[n] for n in lookup.names]], lookup.sizes)[0][0]
+        base = keys - rows[name].astype(np.int64) * stride
+        wanted = base[:, None] + np.arange(size) * stride
+        return (find(wanted.reshape(-1), lookup.known, lookup.bound) >= 0).reshape(num_rows, size)
+    wide = {n: np.repeat(rows[n], size) for n in lookup.names}
+    wide[name] = np.tile(np.arange(size), num_rows)
+    return (lookup.find(wide) >= 0).reshape(num_rows, size)
+
 
 def rank_rows(part: TreePart, rows: Rows) -> NDArray[Any]:
     """Implements `TreePart.ranks`."""

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.errors import UnknownNameError, UsageError
-from constrint.model import Domain, Problem
+from constrint.model import Domain, Expr, Problem
 from constrint.model.intmath import as_int
+from constrint.solve.best import Cost, Ranked
 from constrint.solve.expand import multiply_out
 from constrint.solve.keys import check_listing, total_type
 from constrint.solve.layout import Layout
@@ -39,6 +40,7 @@ class SearchSpace:
         parts: Sequence[Part] | None,
         stats: SearchStats,
         given: Mapping[str, int] | None = None,
+        excluded: Sequence[Mapping[str, int]] = (),
     ) -> None:
         self.problem = problem
         self.stats = stats
@@ -47,6 +49,10 @@ class SearchSpace:
         self._parts = None if parts is None else tuple(parts)
         self._given = dict(given or {})
         self.size: int = 0 if self._parts is None else math.prod(p.count for p in self._parts)
+        self._excluded = tuple(dict(e) for e in excluded)
+        # Indices that the excluded solutions would have, in ascending order.
+        self._gaps = sorted(self._index(e) for e in self._excluded)
+        self.size -= len(self._gaps)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -75,12 +81,18 @@ class SearchSpace:
         for index in wanted:
             if not 0 <= index < self.size:
                 raise IndexError(f"index {index} is outside the space of {self.size} solutions")
-        rest = np.array(wanted, dtype=total_type(self.size))
+        for gap in self._gaps:
+            wanted = [index + (index >= gap) for index in wanted]
+        return self._layout.assignments(self._positions(wanted), len(wanted))
+
+    def _positions(self, wanted: Sequence[int]) -> Rows:
+        """Positions of the solutions with these indices, excluded ones counted."""
+        rest = np.array(wanted, dtype=total_type(self.size + len(self._gaps)))
         rows: Rows = {}
         for part in reversed(self._parts or ()):
             rows.update(part.take((rest % part.count).astype(total_type(part.count))))
             rest = rest // part.count
-        return self._layout.assignments(rows, len(wanted))
+        return rows
 
     def __getitem__(self, index: int) -> dict[str, int]:
         number = as_int(index, "an index")
@@ -103,14 +115,16 @@ class SearchSpace:
         if self._parts is None:
             return {n: np.zeros(0, dtype=np.int8) for n in self.names}
         columns: Rows = {}
-        outer, inner = 1, self.size
+        total = self.size + len(self._gaps)
+        outer, inner = 1, total
         for part in self._parts:
             inner //= max(part.count, 1)
-            listed = part.expand({n: self._layout.narrow_values(n) for n in part.names})
-            for name, column in listed.items():
+            values = {n: self._layout.narrow_values(n) for n in part.names}
+            for name, column in part.expand(values).items():
                 columns[name] = multiply_out(column, outer, inner)
             outer *= part.count
-        return self._layout.completed(columns, self.size)
+        listed = self._layout.completed(columns, total)
+        return {n: np.delete(c, self._gaps) for n, c in listed.items()} if self._gaps else listed
 
     def contains(self, assignment: Mapping[str, int]) -> bool:
         """Says whether a full assignment is one of the solutions."""
@@ -118,11 +132,63 @@ class SearchSpace:
         missing = [n for n in self.names if n not in values]
         if missing:
             raise UsageError(f"contains needs a value for every variable; missing: {', '.join(missing)}.")
-        derived = self._layout.derived
-        base = self.extend({n: v for n, v in values.items() if n not in derived})
-        return base.size > 0 and all(expr.value(values) == values[n] for n, expr in derived.items())
+        return self._index(values) >= 0 and values not in self._excluded
 
     __contains__ = contains
+
+    def index(self, assignment: Mapping[str, int]) -> int:
+        """Index of a solution: `space.index(space[i]) == i`.
+
+        Raises:
+            UsageError: When the assignment is not a solution.
+        """
+        if not self.contains(assignment):
+            raise UsageError(f"{dict(assignment)} is not in the space; why_not(problem, config) says why.")
+        raw = self._index(self._checked(assignment))
+        return raw - sum(gap < raw for gap in self._gaps)
+
+    def _index(self, values: Mapping[str, int]) -> int:
+        """Index with excluded solutions counted; -1 for what is no solution."""
+        if self._parts is None or any(values[n] != v for n, v in self._layout.fixed.items()):
+            return -1
+        rows = self._layout.rows_of([values])
+        if rows is None or any(e.value(values) != values[n] for n, e in self._layout.derived.items()):
+            return -1
+        index = 0
+        for part in self._parts:
+            within = int(part.ranks(rows)[0])
+            if within < 0:
+                return -1
+            index = index * part.count + within
+        return index
+
+    def exclude(self, *solutions: Mapping[str, int]) -> SearchSpace:
+        """Returns the space without these solutions; what is not in it is ignored.
+
+        The order of the others stays, so `space.exclude(space.first()).first()` is the next best.
+        """
+        gone = [dict(e) for e in self._excluded]
+        for solution in solutions:
+            values = {n: self._checked(solution)[n] for n in self.names} if self.contains(solution) else None
+            if values is not None and values not in gone:
+                gone.append(values)
+        return SearchSpace(self.problem, self._layout, self._parts, self.stats, self._given, gone)
+
+    def best(
+        self, k: int, cost: Expr | Cost, *, names: Sequence[str] | None = None, maximise: bool = False
+    ) -> list[Ranked]:
+        """The `k` cheapest solutions, cheapest first.
+
+        Args:
+            k: How many at most.
+            cost: An expression, or a function from columns of values to one number per row.
+            names: The variables that a cost function reads; all of them when None. The space is listed only
+                over these, so naming them keeps large spaces factored.
+            maximise: Ranks the largest cost first instead.
+        """
+        from constrint.solve.best import best_solutions
+
+        return best_solutions(self, as_int(k, "the number of solutions"), cost, names, maximise)
 
     def _checked(self, assignment: Mapping[str, object]) -> dict[str, int]:
         for name in assignment:
@@ -139,14 +205,21 @@ class SearchSpace:
 
     def sample_indices(self, n: int, seed: int | None = None) -> list[int]:
         """Indices of `n` distinct solutions, drawn uniformly."""
-        generator = random.Random(seed)
         n = min(n, self.size)
-        if self.size <= sys.maxsize:
-            return generator.sample(range(self.size), n)
-        drawn: dict[int, None] = {}
-        while len(drawn) < n:
-            drawn[generator.randrange(self.size)] = None
-        return list(drawn)
+        if self.size > 1 << 62:
+            wide = random.Random(seed)
+            drawn = dict.fromkeys(wide.randrange(self.size) for _ in range(n))
+            while len(drawn) < n:
+                drawn[wide.randrange(self.size)] = None
+            return list(drawn)
+        generator = np.random.default_rng(seed)
+        if 3 * n > self.size:
+            return [int(i) for i in generator.permutation(self.size)[:n]]
+        found: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        while len(found) < n:
+            more = np.concatenate([found, generator.integers(0, self.size, n + 16)])
+            found = more[np.sort(np.unique(more, return_index=True)[1])]
+        return [int(i) for i in found[:n]]
 
     def restrict(self, **fixed: int) -> SearchSpace:
         """Returns the solutions in which these variables have these values."""
@@ -175,7 +248,8 @@ class SearchSpace:
             if kept is None:
                 return self._nothing()
             parts.append(kept)
-        return SearchSpace(self.problem, self._layout, parts, self.stats, {**self._given, **values})
+        gone = [e for e in self._excluded if all(e[n] == v for n, v in values.items())]
+        return SearchSpace(self.problem, self._layout, parts, self.stats, {**self._given, **values}, gone)
 
     def _nothing(self) -> SearchSpace:
         return SearchSpace(self.problem, self._layout, None, self.stats)
@@ -190,7 +264,8 @@ class SearchSpace:
                 return self._nothing()
             narrowed = narrowed.with_domain(name, Domain.from_values([value]))
         space = enumerate_space(narrowed)
-        return SearchSpace(self.problem, space._layout, space._parts, space.stats, {**self._given, **values})
+        gone = [e for e in self._excluded if all(e[n] == v for n, v in values.items())]
+        return SearchSpace(self.problem, space._layout, space._parts, space.stats, {**self._given, **values}, gone)
 
     def first(self) -> dict[str, int]:
         """The solution that comes first by the declared order of variables and of their values.
@@ -198,25 +273,54 @@ class SearchSpace:
         Raises:
             IndexError: When there is no solution.
         """
-        if self._parts is None:
+        if self._parts is None or self.size == 0:
             raise IndexError("the space is empty; it has no first solution")
         rows: Rows = {}
         for part in self._parts:
             names = [n for n in self.names if n in part.names]
             rows.update({n: np.array([at]) for n, at in part.first(names).items()})
-        return _dicts(self._layout.assignments(rows, 1), 1)[0]
+        found = _dicts(self._layout.assignments(rows, 1), 1)[0]
+        while found in self._excluded:
+            found = self._after(found)
+        return found
+
+    def _after(self, solution: Mapping[str, int]) -> dict[str, int]:
+        """The solution that comes next by the declared order, excluded ones counted."""
+        assert self._parts is not None
+        whole = SearchSpace(self.problem, self._layout, self._parts, self.stats, self._given)
+        names = [n for n in self.names if n in self._layout.axes]
+        for i in reversed(range(len(names))):
+            name = names[i]
+            near = whole.extend({n: solution[n] for n in names[:i]})
+            here = self._layout.position(name, solution[name])
+            (part,) = [p for p in near._parts or () if name in p.names]
+            later = [int(p) for p in part.project([name])[0][name] if p > (here or 0)]
+            if later:
+                value = self._layout.values(name, np.array(later[:1]))[0]
+                return near.extend({name: int(value)}).first()
+        raise IndexError("the space has no further solution")
 
     def neighbours(self, assignment: Mapping[str, int]) -> list[dict[str, int]]:
         """Solutions that differ from `assignment` in exactly one variable, in declared order."""
+        from constrint.solve.neighbours import neighbours_of
+
         values = self._checked(assignment)
-        found: list[dict[str, int]] = []
-        for name in self.names:
-            others = {n: v for n, v in values.items() if n != name}
-            near = self.extend(others)
-            if near.size:
-                listed = near.project([name])[0][name].tolist()
-                found += [{**values, name: v} for v in listed if v != values.get(name)]
-        return found
+        return [n for n in neighbours_of(self, [values]) if n not in self._excluded]
+
+    def neighbour_columns(
+        self, assignments: Mapping[str, NDArray[Any]]
+    ) -> tuple[NDArray[np.intp], dict[str, NDArray[Any]]]:
+        """Neighbours of many assignments at once.
+
+        Args:
+            assignments: One column per variable; `space.take(indices)` gives such columns.
+
+        Returns:
+            For each neighbour the row of `assignments` that it belongs to, and the neighbours as columns.
+        """
+        from constrint.solve.neighbours import neighbour_columns
+
+        return neighbour_columns(self, assignments)
 
     def project(self, names: Sequence[str]) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
         """Distinct combinations of some variables that extend to a solution, without listing the rest.
@@ -234,10 +338,22 @@ class SearchSpace:
             return {n: np.zeros(0, dtype=np.int64) for n in names}, np.zeros(0, dtype=np.int64)
         needed = self._needed(names)
         rows, counts = self._project_positions([n for n in self.names if n in needed and n in self._layout.axes])
+        if self._gaps:
+            rows, counts = self._less_excluded(rows, counts)
         known = self._layout.assignments(rows, len(counts), needed)
         if any(n in self._layout.derived for n in needed):
             return _merged({n: known[n] for n in names}, counts)
         return {n: known[n] for n in names}, counts
+
+    def _less_excluded(self, rows: Rows, counts: NDArray[Any]) -> tuple[Rows, NDArray[Any]]:
+        counts = counts.copy()
+        for solution in self._excluded:
+            same = np.ones(len(counts), dtype=bool)
+            for name, column in rows.items():
+                same &= column == self._layout.position(name, solution[name])
+            counts[same] -= 1
+        kept = counts > 0
+        return {n: c[kept] for n, c in rows.items()}, counts[kept]
 
     def _needed(self, names: Sequence[str]) -> set[str]:
         needed = set(names)
@@ -247,7 +363,7 @@ class SearchSpace:
         return needed
 
     def _project_positions(self, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
-        kind = total_type(self.size)
+        kind = total_type(self.size + len(self._gaps))
         rows: Rows = {}
         counts: NDArray[Any] = np.ones(1, dtype=kind)
         for part in self._parts or ():
