@@ -1,0 +1,102 @@
+"""Problems from tunable parameters with restrictions, as Kernel Tuner and the T1 format state them.
+
+A restriction is a Python expression (`constrint.model.pyexpr` says which); it is read with `ast`, never evaluated.
+`load_space` reads the JSON form: {"name": ..., "params": {name: [values]}, "restrictions": [...]}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from constrint.errors import ParseError, UsageError
+from constrint.model.domain import Domain
+from constrint.model.problem import Problem
+from constrint.model.pyexpr import Trials, read_restriction
+
+MAX_BYTES: Final = 16_000_000
+MAX_PARAMS: Final = 1_000
+MAX_RESTRICTIONS: Final = 10_000
+
+
+def problem_from_space(
+    params: Mapping[str, Sequence[int]], restrictions: Sequence[str], name: str = "", *, source: str = ""
+) -> Problem:
+    """Builds the problem of all configurations that satisfy every restriction.
+
+    Args:
+        params: The values of each parameter; their order is the order of preference.
+        restrictions: Python expressions over the parameters.
+        name: Name of the problem.
+        source: Name of the file, for messages.
+
+    Raises:
+        ParseError: Where a restriction is not of the supported kind, with line, column and a caret.
+        UsageError: For parameters that are no lists of integers.
+    """
+    where = f"{source}: " if source else ""
+    _check_kind(params, Mapping, f"{where}params", "an object from parameter names to lists of integers")
+    _check_list(restrictions, f"{where}restrictions", "Python expressions")
+    for found, limit, what in (
+        (len(params), MAX_PARAMS, "parameters"),
+        (len(restrictions), MAX_RESTRICTIONS, "restrictions"),
+    ):
+        if found > limit:
+            raise UsageError(f"{where}{found:,} {what}; at most {limit:,} are read.")
+    problem = Problem(name)
+    for param, values in params.items():
+        _check_list(values, f"{where}params: {param!r}", "integers")
+        try:
+            problem.declare(param, Domain.from_values(values, what=repr(param)))
+        except UsageError as error:
+            raise UsageError(f"{where}params: {error}") from None
+    trials = Trials()
+    for number, text in enumerate(restrictions):
+        place = f"{where}restrictions[{number}]"
+        if not isinstance(text, str):
+            raise UsageError(f"{place} must be the text of a Python expression, got {_shown(text)}.")
+        problem.add(read_restriction(text, problem.variables, place, trials))
+    return problem
+
+
+def load_space(path: str | Path) -> Problem:
+    """Reads a space from a JSON file; keys other than `name`, `params` and `restrictions` are ignored.
+
+    Raises:
+        UsageError: When the file cannot be read or is not of this form (`ParseError` for a restriction).
+    """
+    import msgspec
+
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES + 1)
+        if len(text) > MAX_BYTES:
+            raise UsageError(f"{path} has more than {MAX_BYTES:,} bytes; at most that many are read.")
+        data: Any = msgspec.json.decode(text)
+    except OSError as error:
+        raise UsageError(f"cannot read the space file {path}: {error.strerror}.") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ParseError(f"not JSON: {error}", source=str(path)) from None
+    _check_kind(data, dict, str(path), 'an object {"name": ..., "params": {...}, "restrictions": [...]}')
+    if "params" not in data:
+        raise UsageError(f'{path}: the key "params" is missing; it maps each parameter to its values.')
+    name = data.get("name", "")
+    _check_kind(name, str, f"{path}: name", "text")
+    return problem_from_space(data["params"], data.get("restrictions", []), name, source=str(path))
+
+
+def _check_kind(value: Any, kind: type, what: str, wanted: str) -> None:
+    if not isinstance(value, kind):
+        raise UsageError(f"{what} must be {wanted}, got {_shown(value)}.")
+
+
+def _check_list(value: Any, what: str, items: str) -> None:
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        raise UsageError(f"{what} must be a list of {items}, got {_shown(value)}.")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,359 @@
+"""Restrictions mean what Python means, published spaces have their counts, and hostile text is refused in time."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from constrint.errors import ParseError, UsageError
+from constrint.model import (
+    Comparison,
+    Domain,
+    Problem,
+    Var,
+    all_of,
+    any_of,
+    const,
+    is_in,
+    maximum,
+    negate,
+    parse,
+    pyexpr,
+)
+from constrint.model.pyexpr import Trials, read_restriction
+from constrint.model.restrictions import load_space, problem_from_space
+from constrint.solve import count
+
+SPACES = Path(__file__).parents[1] / "data" / "spaces"
+FILES = sorted(path for path in SPACES.glob("*.json") if path.stem != "counts")
+PARAMS = {"a": [-3, 0, 1, 2, 12], "b": [1, 3, 7, 10], "c": [2, 4, 32], "d": [-6, -4, 5, 8, 49]}
+DOMAINS = {name: Domain.from_values(values) for name, values in PARAMS.items()}
+
+
+def read(text: str) -> Problem:
+    return problem_from_space(PARAMS, [text])
+
+
+def solutions(text: str) -> set[tuple[int, ...]]:
+    (rule,) = read(text).constraints
+    rows = itertools.product(*PARAMS.values())
+    return {row for row in rows if rule.holds(dict(zip(PARAMS, row, strict=True)))}
+
+
+def python_says(text: str, row: tuple[int, ...]) -> bool | None:
+    """Python's own answer; None where it raises."""
+    names = {"__builtins__": {}, "min": min, "max": max, "abs": abs, **dict(zip(PARAMS, row, strict=True))}
+    try:
+        return bool(eval(text, names))  # noqa: S307 - the reference: text that this test itself wrote
+    except (ZeroDivisionError, OverflowError):
+        return None
+
+
+def numbers(depth: int) -> st.SearchStrategy[str]:
+    leaves = st.one_of(st.sampled_from("abcd"), st.sampled_from("abcd"), st.integers(0, 13).map(str), st.just("2.0"))
+    if depth == 0:
+        return leaves
+    inner = numbers(depth - 1)
+    pairs = st.tuples(inner, st.sampled_from(["+", "-", "*", "/", "/", "/", "//", "%", "%"]), inner)
+    return st.one_of(
+        leaves,
+        pairs.map(lambda t: f"({t[0]} {t[1]} {t[2]})"),
+        pairs.map(lambda t: f"{t[0]} {t[1]} {t[2]}"),
+        st.tuples(st.sampled_from(["min", "max"]), inner, inner).map(lambda t: f"{t[0]}({t[1]}, {t[2]})"),
+        inner.map(lambda t: f"abs({t})"),
+        inner.map(lambda t: f"-{t}"),
+        st.sampled_from("abcd").map(lambda n: f"({n} ** 2)"),
+        st.sampled_from("abcd").map(lambda n: f"(2 ** {n})"),
+    )
+
+
+SIGNS = st.sampled_from(["==", "!=", "<=", "<", ">=", ">"])
+ATOMS = st.one_of(
+    st.tuples(numbers(2), SIGNS, numbers(1)).map(" ".join),
+    st.tuples(numbers(2), SIGNS, st.integers(-2, 4).map(str)).map(" ".join),
+    st.tuples(numbers(1), SIGNS, numbers(1), SIGNS, numbers(1)).map(" ".join),
+    st.tuples(numbers(1), st.sampled_from(["in", "not in"]), numbers(1)).map(lambda t: f"{t[0]} {t[1]} (1, 4, {t[2]})"),
+    numbers(2),
+)
+CONDITIONS = st.recursive(
+    ATOMS,
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(lambda t: f"({t[0]}) {t[1]} ({t[2]})"),
+        inner.map(lambda t: f"not ({t})"),
+    ),
+    max_leaves=3,
+)
+COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@settings(COMMON, max_examples=400)
+@given(text=CONDITIONS, num_trials=st.sampled_from([0, 10**9]))
+def test_holds_exactly_where_python_says_so(text: str, num_trials: int) -> None:
+    try:
+        rule = read_restriction(text, DOMAINS, trials=Trials(num_trials))
+    except ParseError:
+        return
+    for row in itertools.product(*PARAMS.values()):
+        expected = python_says(text, row)
+        if expected is not None:
+            assert rule.holds(dict(zip(PARAMS, row, strict=True))) is expected, (text, row)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a / b == 4",
+        "a / b <= c",
+        "d / a <= 2",
+        "a / d != c / b",
+        "-a / d < b / c",
+        "a % (b / c) == 0",
+        "12 % ((b * c) / d) == 0",
+        "a % (d / b) != 0",
+        "(d / b) % c == 0",
+        "not d % (a / b)",
+        "(b * c) / c == b",
+        "a / c + b / 4 <= d / 2",
+        "c // (b / 2) == 1",
+        "min(a / b, c) >= max(1, d / b)",
+        "abs(d / b) > 1",
+        "d / b * b == d",
+        "a in (b, c / 2, 12)",
+        "a not in [0, 1]",
+        "0 < b <= c < 40",
+        "a and not d % c",
+        "b > 1 or a == True",
+        "2 ** b > c and d",
+        "(1 / 3 + 1 / 3) * b <= d",
+    ],
+)
+def test_true_division_follows_python(text: str) -> None:
+    answers = {row: python_says(text, row) for row in itertools.product(*PARAMS.values())}
+    expected = {row for row, answer in answers.items() if answer}
+    assert {row for row in solutions(text) if answers[row] is not None} == expected
+    assert expected, "the case says something"
+
+
+def test_division_by_zero_is_false_and_its_negation_true() -> None:
+    zero_a = {row for row in itertools.product(*PARAMS.values()) if row[0] == 0}
+    for text in ("b / a != 100", "b // a != 100", "b % a != 100", "b % (a / c) != 100", "b / a"):
+        assert not solutions(text) & zero_a, text
+        assert zero_a <= solutions(f"not ({text})"), text
+    assert zero_a <= solutions("a == 0 or b / a >= -100")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("b / 49 * 49 == b", "Python's rounding changes the answer"),
+        ("b / 10 + 2 / 10 == 3 / 10", "Python's rounding changes the answer"),
+        ("2 ** a < 1", "may be negative .-3."),
+        ("2 ** a == 0.125", "0.125 is no integer"),
+    ],
+)
+def test_rounding_that_matters_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ParseError, match=message):
+        read(text)
+
+
+def test_numbers_beyond_floats_are_refused_not_rounded() -> None:
+    params = {"x": [2**53, 2**53 + 1, 2**60 + 1], "y": [1, 3], "z": [1, 2]}
+    # Tried on all values: for x = 2**53 + 1 Python says that x / 1 equals 2**53.
+    with pytest.raises(ParseError, match="x = 9007199254740993"):
+        problem_from_space(params, [f"x / y == {2**53}"])
+    assert count(problem_from_space(params, ["x / y > z"])) == 12
+    wide = {"x": range(1, 2**40), "y": range(1, 2**40)}
+    with pytest.raises(ParseError, match="too many values to try"):
+        problem_from_space(wide, ["x / y == y / x"])
+    assert problem_from_space(wide, ["x / y == 3"]).constraints[0] == (Var("x") == 3 * Var("y"))
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "message"),
+    [
+        ("__import__('os').system('x')", 1, "only min"),
+        ("a.real > 1", 1, "attributes"),
+        ("a > 1 and a[0] > 1", 11, "subscripts"),
+        ("a > 'x'", 5, "only integers"),
+        ("a > b'x'", 5, "only integers"),
+        ("a > 1.5", 5, "1.5 is no integer"),
+        ("a > 1e999", 5, "no integer"),
+        ("a > 1j", 5, "only integers"),
+        ("a > None", 5, "only integers"),
+        ("(lambda: 1) == a", 2, "Lambda"),
+        ("[x for x in (1, 2)] == a", 1, "ListComp"),
+        ("(a := 3) > 1", 2, ":="),
+        ("a & 1 == 0", 1, "`and`"),
+        ("a ^ 2 == 4", 1, "exclusive or"),
+        ("a << 2 == 4", 1, r"2 \*\* n"),
+        ("~a == 1", 1, "`not`"),
+        ("a is 1", 1, "write =="),
+        ("a if b else c", 1, "if ... else"),
+        ("(a > 1) + (b > 1) == 1", 2, "condition stands where a number"),
+        ("a == (b == c)", 7, "condition stands where a number"),
+        ("(a or b) == 1", 2, "condition stands where a number"),
+        ("a in b", 6, "list of numbers"),
+        ("a in range(4)", 6, "list of numbers"),
+        ("max(a) == 1", 1, "two or more"),
+        ("abs(a, b) == 1", 1, "one number"),
+        ("max(*a) == 1", 1, "only min"),
+        ("max(a, b, key=c) == 1", 1, "only min"),
+        ("print(a)", 1, "only min"),
+        ("f'{a}' == 1", 1, "JoinedStr"),
+        ("a +", 4, "not a Python expression"),
+        ("a = 3", 1, "not a Python expression"),
+        ("import os", 1, "not a Python expression"),
+        ("", 1, "not a Python expression"),
+        ("a\0", 1, "not a Python expression"),
+        ("\ud800", 1, "not a Python expression"),
+        ("aa > 1", 1, "did you mean 'a'"),
+        ("é > 1 and q > 2", 1, "no parameter 'é'"),
+        ("9 ** 9 ** 9 > a", 1, "bits"),
+        ("c ** 100000000 > a", 1, "bits"),
+        ("a > " + "9" * 5000, 5, "Exceeds the limit|bits"),
+        ("a > 0x" + "f" * 5000, 5, "bits"),
+    ],
+)
+def test_everything_else_is_an_error_that_shows_the_place(text: str, column: int, message: str) -> None:
+    with pytest.raises(ParseError, match=message) as caught:
+        read(text)
+    error = caught.value
+    assert str(error).startswith("restrictions[0]:1:")
+    if "not a Python" not in str(error):
+        assert error.column == column
+        assert str(error).splitlines()[-1] == f"  {' ' * (column - 1)}^"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 5000 + "a" + ")" * 5000,
+        "-" * 9000 + "a > 1",
+        "not " * 4000 + "a",
+        "2 ** " * 3000 + "a > 1",
+        "[" * 15000,
+        "a if b else " * 1000 + "a",
+        "lambda: " * 2000 + "a",
+        "a > 1 " * 3000,
+        "abs(" * 81 + "a / 3" + ")" * 81 + " > 1",
+        "a > 1" + " " * 10_000_000,
+        "a/3+" * 4000 + "a > 1",
+        "a/c*" * 4000 + "a > 1",
+        "a." * 4000 + "a",
+        "a > 9**9**9**9",
+        "a" * 19_000,
+    ],
+)
+def test_hostile_text_ends_in_an_error(text: str) -> None:
+    with pytest.raises(ParseError):
+        read(text)
+
+
+def test_long_but_plain_text_is_read() -> None:
+    assert solutions("a + " * 2000 + "a > 0") == solutions("a > 0")
+    assert solutions(" and ".join(["a > 0"] * 2000)) == solutions("a > 0")
+    assert solutions(f"a in ({', '.join(map(str, range(1, 3000)))})") == solutions("a > 0")
+    assert solutions("  (a >\n 0) # positive\n") == solutions("a > 0")
+
+
+@settings(COMMON, max_examples=200)
+@given(text=st.text(max_size=40) | st.text(alphabet="abcd0129+-*/%()<>=!.,[] 'notandri", max_size=30))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(ParseError):
+        read(text)
+
+
+def test_three_ways_in_give_one_problem() -> None:
+    params = {"tile_m": [16, 32, 64], "tile_k": [16, 32], "stages": [1, 2, 3], "pad": [0, -1]}
+    restrictions = [
+        "32 <= tile_m * (tile_k + 8) <= 4096",
+        "(tile_m + tile_k - 2) // tile_k * 2 > 2 ** stages",
+        "stages > 1 or tile_k % 32 == 0 and not pad == 0",
+        "tile_m in (16, 64)",
+        "pad not in [0, 5]",
+        "max(tile_m, tile_k, 3) - abs(pad) != -pad",
+    ]
+    text = """
+        problem tiles
+        var tile_m in {16, 32, 64}
+        var tile_k in {16, 32}
+        var stages in {1, 2, 3}
+        var pad in {0, -1}
+        32 <= tile_m * (tile_k + 8) <= 4096
+        (tile_m + tile_k - 2) // tile_k * 2 > 2 ^ stages
+        stages > 1 or tile_k % 32 == 0 and not pad == 0
+        tile_m in {16, 64}
+        pad not in {0, 5}
+        max(tile_m, tile_k, 3) - abs(pad) != -pad
+    """
+    problem = Problem("tiles")
+    tile_m, tile_k, stages, pad = (problem.int_var(name, values) for name, values in params.items())
+    size = tile_m * (tile_k + 8)
+    problem.add(all_of(Comparison(const(32), "<=", size), size <= 4096))
+    problem.add((tile_m + tile_k - 2) // tile_k * 2 > 2**stages)
+    problem.add(any_of(stages > 1, all_of(tile_k % 32 == 0, negate(pad == 0))))
+    problem.add(is_in(tile_m, [16, 64]))
+    problem.add(negate(is_in(pad, [0, 5])))
+    problem.add(maximum(tile_m, tile_k, 3) - abs(pad) != -pad)
+    assert problem_from_space(params, restrictions, "tiles") == parse(text) == problem
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_published_space_gives_its_count(path: Path) -> None:
+    facts = json.loads(path.read_text())
+    problem = load_space(path)
+    assert problem.name == facts["name"] == path.stem
+    assert count(problem) == facts["expected"]
+
+
+def test_there_are_published_spaces() -> None:
+    assert len(FILES) == 10
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[1]", "must be an object"),
+        ("{}", '"params" is missing'),
+        ('{"params": [1]}', "params must be an object"),
+        ('{"params": {"a": 3}}', "'a' must be a list of integers, got 3"),
+        ('{"params": {"a": "12"}}', "'a' must be a list of integers, got '12'"),
+        ('{"params": {"a": []}}', "'a' is empty"),
+        ('{"params": {"a": [1.5]}}', "'a' must be an integer, got 1.5"),
+        ('{"params": {"a": [true]}}', "'a' must be an integer, got True"),
+        ('{"params": {"a": ["x"]}}', "'a' must be an integer, got 'x'"),
+        ('{"params": {"a b": [1]}}', "must be letters"),
+        ('{"params": {"step": [1]}}', "word of the constraint language"),
+        ('{"params": {"a": [1]}, "restrictions": "a > 1"}', "restrictions must be a list"),
+        ('{"params": {"a": [1]}, "restrictions": [3]}', r"restrictions\[0\] must be the text"),
+        ('{"params": {"a": [1]}, "restrictions": ["a > 1", "a >"]}', r"restrictions\[1\]:1:4: not a Python"),
+        ('{"params": {"a": [1]}, "name": 3}', "name must be text"),
+    ],
+)
+def test_a_malformed_file_is_refused(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "space.json"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=message) as caught:
+        load_space(path)
+    assert str(path) in str(caught.value)
+
+
+def test_unreadable_and_huge_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="No such file"):
+        load_space(tmp_path / "none.json")
+    with pytest.raises(UsageError, match="Is a directory"):
+        load_space(tmp_path)
+    with pytest.raises(UsageError, match="more than"):
+        load_space("/dev/zero")
+    monkeypatch.setattr("constrint.model.restrictions.MAX_RESTRICTIONS", 2)
+    with pytest.raises(UsageError, match="at most 2"):
+        problem_from_space(PARAMS, ["a > 1"] * 3)
+    assert pyexpr.MAX_CHARACTERS < 10**5
