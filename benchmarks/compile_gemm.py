@@ -12,16 +12,27 @@ import argparse
 import csv
 import os
 import random
-import re
-import subprocess
 import sys
 import tempfile
-import warnings
 from pathlib import Path
 from typing import Any
 
-CUDA_TARGETS = {"sm_75": 75, "sm_80": 80, "sm_86": 86, "sm_89": 89, "sm_90": 90, "sm_100": 100, "sm_120": 120}
-HIP_TARGETS = {"gfx908": 64, "gfx90a": 64, "gfx942": 64, "gfx950": 64, "gfx1100": 32, "gfx1201": 32}
+#: A GPU of every target.
+GPUS = {
+    "sm_75": "t4",
+    "sm_80": "a100",
+    "sm_86": "rtx-3090",
+    "sm_89": "rtx-4090",
+    "sm_90": "h200",
+    "sm_100": "b200",
+    "sm_120": "rtx-5090",
+    "gfx908": "mi100",
+    "gfx90a": "mi210",
+    "gfx942": "mi300x",
+    "gfx950": "mi355x",
+    "gfx1100": "rx-7900-xtx",
+    "gfx1201": "rx-9070-xt",
+}
 DTYPES = {
     "sm_75": ("fp16",),
     "sm_80": ("fp16", "bf16", "tf32", "int8"),
@@ -40,11 +51,9 @@ DTYPES = {
 #: Shared memory limits in KiB, only to keep the sample near what could fit.
 LIMIT_KIB = {"sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_90": 227, "sm_100": 227, "sm_120": 99, "gfx950": 160}
 ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp8": 1, "int8": 1, "tf32": 4}
-OUTPUT_TYPES = {"fp16": "fp16", "bf16": "bf16", "tf32": "fp32", "int8": "i32", "fp8": "bf16"}
 CONFIG_KEYS = ("tile_m", "tile_n", "tile_k", "num_warps", "num_stages", "split_k", "persistent")
 KNOB_KEYS = ("matrix_instr_nonkdim", "waves_per_eu", "kpack")
 RESULT_KEYS = ("smem_bytes", "registers", "agprs", "spill_bytes", "instruction", "error")
-SIZES = ("m", "n", "k", "stride_am", "stride_ak", "stride_bk", "stride_bn", "stride_cs", "stride_cm", "stride_cn")
 
 
 def plan(per_pair: int, seed: int) -> list[dict[str, Any]]:
@@ -56,7 +65,7 @@ def plan(per_pair: int, seed: int) -> list[dict[str, Any]]:
             wanted = len(rows) + per_pair
             while len(rows) < wanted:
                 row = {"target": target, "dtype": dtype, **_draw(rng, target)}
-                threads = row["num_warps"] * HIP_TARGETS.get(target, 32)
+                threads = row["num_warps"] * (64 if target.startswith("gfx9") else 32)
                 bytes_ = row["num_stages"] * (row["tile_m"] + row["tile_n"]) * row["tile_k"] * ELEMENT_BYTES[dtype]
                 fits = bytes_ <= 1.25 * 1024 * LIMIT_KIB.get(target, 64)
                 if 2 <= row["tile_m"] * row["tile_n"] / threads <= 260 and fits:
@@ -69,7 +78,7 @@ def _draw(rng: random.Random, target: str) -> dict[str, int]:
         "tile_m": rng.choice([16, 32, 64, 64, 128, 128, 256]),
         "tile_n": rng.choice([16, 32, 64, 128, 128, 256]),
         "tile_k": rng.choice([16, 32, 64, 128]),
-        "num_warps": rng.choice([1, 2, 4, 4, 8, 8] + ([16] if target in HIP_TARGETS else [])),
+        "num_warps": rng.choice([1, 2, 4, 4, 8, 8] + ([16] if target.startswith("gfx") else [])),
         "num_stages": rng.choice([1, 2, 2, 3, 3, 4, 5]),
         "persistent": rng.choice([0, 0, 0, 1]),
         "split_k": rng.choice([1, 1, 1, 4]),
@@ -87,85 +96,20 @@ def _draw(rng: random.Random, target: str) -> dict[str, int]:
 
 
 def compile_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Compile one configuration and read its resources from the binary."""
-    import triton
-    import triton.language as tl
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
+    """Compile one configuration for a 4096 x 4096 x 4096 workload and read its resources from the binary."""
+    from constrint.hwmodels import load_gpu
+    from constrint.kernels.gemm.build import compile_config
+    from constrint.select import Workload
 
-    from constrint.kernels.gemm.kernel_triton import gemm_kernel
-
-    target, dtype = row["target"], row["dtype"]
-    is_hip = target in HIP_TARGETS
-    element = {"tf32": "fp32", "int8": "i8"}.get(dtype, dtype)
-    if dtype == "fp8":
-        element = "fp8e4b8" if target == "gfx942" else "fp8e4nv"
-    output = OUTPUT_TYPES[dtype]
-    if row["split_k"] > 1:
-        output = "i32" if dtype == "int8" else "fp32"
-    constants = {
-        **{key: row[key] for key in ("tile_m", "tile_n", "tile_k", "split_k")},
-        "group_m": 8,
-        "persistent": bool(row["persistent"]),
-        "num_xcds": 8 if is_hip else 1,
-        "xcd_remap": False,
-        "even_k": True,
-        "input_precision": "tf32" if dtype == "tf32" else "ieee",
-        "acc_dtype": tl.int32 if dtype == "int8" else tl.float32,
-        **dict.fromkeys(("stride_ak", "stride_bn", "stride_cn"), 1),
-    }
-    kinds = {"a_ptr": f"*{element}", "b_ptr": f"*{element}", "c_ptr": f"*{output}", "num_blocks": "i32"}
-    kinds |= dict.fromkeys(SIZES, "i32") | dict.fromkeys(constants, "constexpr")
-    signature = {name: kinds[name] for name in gemm_kernel.arg_names}
-    attributes = {}
-    for i, (name, kind) in enumerate(signature.items()):
-        if kind.startswith("*"):
-            attributes[(i,)] = [["tt.divisibility", 16]] + ([["tt.pointer_range", 32]] if is_hip else [])
-        elif kind == "i32" and name != "num_blocks":
-            attributes[(i,)] = [["tt.divisibility", 16]]
-    options = {key: row[key] for key in ("num_warps", "num_stages")}
-    if target.startswith("gfx9"):
-        options |= {key: row[key] for key in KNOB_KEYS}
-    gpu = GPUTarget("hip", target, HIP_TARGETS[target]) if is_hip else GPUTarget("cuda", CUDA_TARGETS[target], 32)
-    kernel = triton.compile(
-        ASTSource(fn=gemm_kernel, signature=signature, constexprs=constants, attrs=attributes), gpu, options
-    )
-    return {"smem_bytes": kernel.metadata.shared, **(_amd(kernel) if is_hip else _nvidia(kernel))}
-
-
-def _nvidia(kernel: Any) -> dict[str, Any]:
-    import triton.backends.nvidia as backend
-
-    tool = Path(backend.__file__).parent / "bin" / "cuobjdump"
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(kernel.asm["cubin"])
-        file.flush()
-        usage = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
-    if found is None:
-        raise RuntimeError("cuobjdump printed no resource usage")
-    used = re.search(r"(wgmma\.mma_async|tcgen05\.mma|mma\.sync)\S*?\.(m\d+n\d+k\d+|kind::\w+)", kernel.asm["ptx"])
+    workload = Workload("gemm", {"m": 4096, "n": 4096, "k": 4096}, row["dtype"])
+    config = {key: row[key] for key in (*CONFIG_KEYS, *KNOB_KEYS)} | {"group_m": 8, "xcd_remap": 0}
+    compiled = compile_config(load_gpu(GPUS[row["target"]]), workload, config)
     return {
-        "registers": int(found[1]),
-        "agprs": 0,
-        "spill_bytes": int(found[2]),
-        "instruction": f"{used[1]} {used[2]}" if used else "",
-    }
-
-
-def _amd(kernel: Any) -> dict[str, Any]:
-    text = kernel.asm["amdgcn"]
-
-    def field(name: str) -> int:
-        found = re.search(rf"\.{name}:\s*(\d+)", text)
-        return int(found[1]) if found else 0
-
-    used = re.search(r"\bv_(?:mfma|wmma)_\w+", text)
-    return {
-        "registers": field("vgpr_count"),
-        "agprs": field("agpr_count"),
-        "spill_bytes": field("private_segment_fixed_size"),
-        "instruction": used[0] if used else "",
+        "smem_bytes": compiled.smem_bytes,
+        "registers": compiled.registers_per_thread,
+        "agprs": compiled.accumulator_registers,
+        "spill_bytes": compiled.spill_bytes,
+        "instruction": compiled.instruction,
     }
 
 
@@ -176,7 +120,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    warnings.filterwarnings("ignore", message="TRITON_DEFAULT_FP_FUSION")
     rows = plan(args.per_pair, args.seed)
     with tempfile.TemporaryDirectory() as cache, args.out.open("w", newline="") as file:
         os.environ["TRITON_CACHE_DIR"] = cache

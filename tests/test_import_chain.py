@@ -18,10 +18,10 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "model": (set(), {"numpy"}),
     "solve": ({"model"}, {"numpy", "ortools", "constraint"}),
     "select": ({"model", "solve", "hwmodels"}, {"numpy"}),
-    "tune": ({"select"}, {"numpy", "msgspec", "platformdirs"}),
+    "tune": ({"select", "hwmodels"}, {"numpy", "msgspec", "platformdirs", "triton"}),
     "kernels.registry": ({"select"}, set()),
     "kernels.spec": ({"model", "select", "hwmodels"}, {"numpy"}),
-    "kernels.code": ({"kernels", "tune", "select"}, {"numpy", "torch", "triton", "cuda"}),
+    "kernels.code": ({"kernels", "tune", "select", "hwmodels"}, {"numpy", "torch", "triton", "cuda"}),
     "flashrnn": ({"kernels", "tune"}, {"torch"}),
     "cli": (
         {"hwmodels", "model", "solve", "select", "tune", "kernels", "flashrnn", "cli"},
@@ -31,7 +31,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
 #: Packages that may only be imported inside a function, except by the code of kernels and layers.
 HEAVY = {"torch", "triton", "cuda", "ortools", "constraint", "rich"}
 #: Modules of an operation folder that hold device code.
-KERNEL_CODE = ("kernel_", "op", "reference")
+KERNEL_CODE = ("kernel_", "op", "reference", "build")
 
 
 def part_of(path: Path) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from constrint.errors import UnknownNameError
 
 if TYPE_CHECKING:
-    from constrint.select.spec import KernelSpec
+    from constrint.hwmodels import GpuModel
+    from constrint.select.spec import Config, KernelSpec, Workload
+    from constrint.tune import CompiledKernel
 
 _SPECS = {"gemm": "constrint.kernels.gemm.spec"}
+_COMPILERS = {"gemm": "constrint.kernels.gemm.build"}
 
 
 def list_kernels() -> tuple[str, ...]:
@@ -28,3 +32,9 @@ def load_kernel(name: str) -> KernelSpec:
     if module is None:
         raise UnknownNameError("kernel", name, _SPECS)
     return cast("KernelSpec", import_module(module).SPEC)
+
+
+def load_compiler(name: str) -> Callable[[GpuModel, Workload, Config], CompiledKernel]:
+    """Load the function that compiles one configuration of a kernel for a named GPU (needs triton when called)."""
+    module = import_module(_COMPILERS[load_kernel(name).name])
+    return cast("Callable[[GpuModel, Workload, Config], CompiledKernel]", module.compile_config)

@@ -11,6 +11,7 @@ from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import resources
 from constrint.kernels.gemm.traffic import Tiles, operand_traffic
+from constrint.model import Var
 from constrint.select.cost import LAUNCH_S, CostColumns, TileWork, estimate
 from constrint.select.spec import Columns, Workload
 
@@ -109,9 +110,12 @@ def _requested(operand_bytes: Any, run_bytes: Any) -> Any:
 
 def _is_direct(gpu: GpuModel, dtype: str, c: dict[str, Any]) -> Any:
     """Where the tile uses wgmma or tcgen05, which read operands from shared memory on their own."""
-    if resources.unit(gpu, dtype).fallback is None:
+    found = resources.unit(gpu, dtype)
+    if found.fallback is None:
         return False
-    return (c["tile_m"] >= 64) & (c["num_warps"] >= 4)
+    variables = {name: Var(name) for name in ("tile_m", "num_warps")}
+    whole = {name: c[name].astype(np.int64) for name in variables}
+    return resources.async_share(found, variables).columns(whole) > 0
 
 
 def _stages_in_flight(gpu: GpuModel, stages: Any, direct: Any, is_aligned: bool) -> Any:

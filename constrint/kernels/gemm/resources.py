@@ -79,10 +79,14 @@ def _capability(gpu: GpuModel) -> int:
 
 
 def async_share(found: Unit, v: Vars) -> Expr:
-    """1 where the tile uses wgmma or tcgen05 (64 rows and a warp group), 0 where it falls back to mma."""
+    """1 where the tile uses wgmma or tcgen05, 0 where it falls back to mma.
+
+    Both need 64 rows and four warps; Triton uses tcgen05 with at most eight.
+    """
     if found.fallback is None:
         return const(1)
-    return minimum(1, v["tile_m"] // 64) * minimum(1, v["num_warps"] // 4)
+    share = minimum(1, v["tile_m"] // 64) * minimum(1, v["num_warps"] // 4)
+    return share * (1 - minimum(1, v["num_warps"] // 16)) if found.kind == "tcgen05" else share
 
 
 def threads(gpu: GpuModel, v: Vars) -> Expr:

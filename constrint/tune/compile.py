@@ -1,0 +1,127 @@
+"""Ahead-of-time compilation of Triton kernels for a named GPU, with no GPU and no driver on this machine.
+
+What comes back is compiled truth: shared memory, registers and spills as the binary states them. Triton itself
+complains about none of them; whether a kernel can be launched is for the caller to judge.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from constrint.errors import UnsupportedError, UsageError
+from constrint.hwmodels import GpuModel
+
+
+@dataclass(frozen=True)
+class TritonSource:
+    """A `triton.jit` function and how it is called.
+
+    Args:
+        function: The jitted function.
+        types: Triton type of every run-time argument, `*bf16` or `i32`.
+        constants: Value of every compile-time argument.
+        aligned: Run-time arguments that are multiples of 16 (pointers: 16-byte aligned).
+        options: Back-end options, `num_warps` and `num_stages` among them.
+    """
+
+    function: Any
+    types: Mapping[str, str]
+    constants: Mapping[str, Any]
+    aligned: frozenset[str]
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """What a compiled kernel takes.
+
+    Args:
+        target: What it was compiled for, `sm_90` or `gfx942`.
+        triton_version: The compiler.
+        smem_bytes: Shared memory (LDS) of one block.
+        registers_per_thread: 32-bit registers; on CDNA2 and later the total of the unified file.
+        accumulator_registers: AGPRs on CDNA, contained in the total where the file is unified.
+        spill_bytes: Bytes per thread spilled to memory.
+        instruction: The matrix instruction in use; empty if there is none.
+    """
+
+    target: str
+    triton_version: str
+    smem_bytes: int
+    registers_per_thread: int
+    accumulator_registers: int
+    spill_bytes: int
+    instruction: str
+
+
+def compile_triton(gpu: GpuModel, source: TritonSource) -> CompiledKernel:
+    """Compile a kernel for a GPU and read its resources.
+
+    Raises:
+        UsageError: When triton is not installed.
+        UnsupportedError: When the compiler refuses the kernel; carries its last line.
+    """
+    try:
+        import triton
+        from triton.backends.compiler import GPUTarget
+        from triton.compiler import ASTSource
+    except ImportError:
+        raise UsageError("compiling needs triton, which is not installed: pip install 'constrint[torch]'.") from None
+    is_amd = gpu.vendor == "amd"
+    name = gpu.arch.target.rstrip("a")  # sm_90a: Triton picks the variant itself
+    target = GPUTarget("hip", gpu.arch.target, gpu.sm.warp_size) if is_amd else GPUTarget("cuda", int(name[3:]), 32)
+    types = {n: source.types.get(n, "constexpr") for n in source.function.arg_names}
+    attributes: dict[tuple[int, ...], list[list[Any]]] = {}
+    for i, (argument, kind) in enumerate(types.items()):
+        if argument in source.aligned:
+            attributes[(i,)] = [["tt.divisibility", 16]]
+            if is_amd and kind.startswith("*"):
+                attributes[(i,)].append(["tt.pointer_range", 32])
+    ast = ASTSource(fn=source.function, signature=types, constexprs=dict(source.constants), attrs=attributes)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="TRITON_DEFAULT_FP_FUSION")
+        try:
+            kernel = triton.compile(ast, target=target, options=dict(source.options))
+        except Exception as error:
+            lines = str(error.__cause__ or error).strip().splitlines()
+            reason = lines[-1] if lines else type(error).__name__
+            raise UnsupportedError(f"triton {triton.__version__} refuses the kernel for {name}: {reason}") from error
+    found = _amd_resources(kernel.asm["amdgcn"]) if is_amd else _nvidia_resources(kernel.asm)
+    return CompiledKernel(gpu.arch.target if is_amd else name, triton.__version__, kernel.metadata.shared, *found)
+
+
+def _nvidia_resources(asm: Mapping[str, Any]) -> tuple[int, int, int, str]:
+    """Registers, none, stack bytes and instruction, read with the cuobjdump that Triton's wheel carries."""
+    import triton.backends.nvidia as backend
+
+    if backend.__file__ is None:
+        raise UnsupportedError("triton's NVIDIA back-end has no files; reinstall triton.")
+    tool = Path(backend.__file__).parent / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(asm["cubin"])
+        file.flush()
+        usage = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+    counts = re.search(r"REG:(\d+) STACK:(\d+)", usage)
+    if counts is None:
+        raise UnsupportedError("cuobjdump printed no resource usage for the compiled kernel.")
+    used = re.search(r"(wgmma\.mma_async|tcgen05\.mma|mma\.sync)\S*?\.(m\d+n\d+k\d+|kind::\w+)", asm["ptx"])
+    return int(counts[1]), 0, int(counts[2]), f"{used[1]} {used[2]}" if used else ""
+
+
+def _amd_resources(assembly: str) -> tuple[int, int, int, str]:
+    """VGPRs, AGPRs, scratch bytes and instruction, from the metadata at the end of the assembly."""
+
+    def field(name: str) -> int:
+        found = re.search(rf"\.{name}:\s*(\d+)", assembly)
+        return int(found[1]) if found else 0
+
+    used = re.search(r"\bv_(?:mfma|wmma)_\w+", assembly)
+    spilled = field("private_segment_fixed_size")
+    return field("vgpr_count"), field("agpr_count"), spilled, used[0] if used else ""
