@@ -15,7 +15,7 @@ PACKAGE = ROOT / "constrint"
 ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "errors": (set(), set()),
     "hwmodels": (set(), {"numpy", "yaml", "msgspec"}),
-    "model": (set(), {"numpy"}),
+    "model": (set(), {"numpy", "msgspec"}),
     "solve": ({"model"}, {"numpy", "ortools", "constraint"}),
     "select": ({"model", "solve", "hwmodels"}, {"numpy"}),
     "tune": ({"select", "hwmodels"}, {"numpy", "msgspec", "platformdirs", "triton"}),

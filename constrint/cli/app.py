@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from constrint import __version__
-from constrint.cli import explain, gpu, gpus, limits, occupancy, solve
+from constrint.cli import explain, gpu, gpus, limits, occupancy, solve, verify
 from constrint.errors import ConstrintError, UsageError
 
 app = typer.Typer(
@@ -24,7 +24,15 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (solve.solve, explain.explain, limits.limits, gpus.gpus, gpu.gpu, occupancy.occupancy):
+for command in (
+    solve.solve,
+    explain.explain,
+    verify.verify,
+    limits.limits,
+    gpus.gpus,
+    gpu.gpu,
+    occupancy.occupancy,
+):
     app.command()(command)
 
 
