@@ -144,8 +144,8 @@ def print_ranking(ranking: Ranking) -> None:
     say(wrap("assumed: " + "; ".join(ranking.assumptions)))
     say(
         wrap(
-            "modelled, not measured. To check: compile the config with Triton for "
-            f"{gpu.arch.target} (no GPU needed, see docs/checking.md), or time it on a {gpu.name}."
+            f"modelled, not measured. To check: constrint verify --gpu {gpu.name.lower()} compiles them "
+            f"(no GPU needed); docs/checking.md says how to time them on a {gpu.name}."
         )
     )
 
