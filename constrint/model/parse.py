@@ -60,9 +60,7 @@ def parse_constraint(text: str, *, dialect: str = "standard") -> Constraint:
     constraint = grammar.constraint()
     grammar.skip_lines()
     if grammar.token.kind != "end":
-        raise grammar.error(
-            f"unexpected {grammar.describe(grammar.token)} after the constraint", grammar.token
-        )
+        raise grammar.error(f"unexpected {grammar.describe(grammar.token)} after the constraint", grammar.token)
     return constraint
 
 
@@ -80,9 +78,7 @@ class _Reader:
         if name in self.constants:
             return self.constants[name]
         if self.declared.get(name) == "const":
-            raise self.grammar.source.error(
-                f"the constant {name!r} is used before its definition; move it up", start
-            )
+            raise self.grammar.source.error(f"the constant {name!r} is used before its definition; move it up", start)
         var = e.Var(name)
         if name not in self.declared and name not in self.result.variables:
             self.result.declare(name, Domain.positive())
@@ -104,9 +100,7 @@ class _Reader:
                 raise grammar.error(str(error), first) from None
             last = grammar.token
             if last.kind not in ("newline", "end") and (last.kind, last.value) != ("sign", ";"):
-                raise grammar.error(
-                    f"unexpected {grammar.describe(last)}; the statement is complete here", last
-                )
+                raise grammar.error(f"unexpected {grammar.describe(last)}; the statement is complete here", last)
         return self._finish()
 
     def _finish(self) -> Problem:
@@ -143,9 +137,7 @@ class _Reader:
     def _name(self, what: str) -> str:
         token = self.grammar.next()
         if token.kind != "word" or token.value in e.RESERVED:
-            raise self.grammar.error(
-                f"expected the name of {what}, found {self.grammar.describe(token)}", token
-            )
+            raise self.grammar.error(f"expected the name of {what}, found {self.grammar.describe(token)}", token)
         return token.value
 
     def _title(self, first: Token) -> None:
@@ -161,14 +153,13 @@ class _Reader:
         self.grammar.next()
         token = self.grammar.token
         name = self._name("a variable")
-        domain: Domain | None = Domain.positive()
+        domain = Domain.positive()
         if self.grammar.accept("in"):
-            domain = self.grammar.domain()
-            if domain is None:
+            given = self.grammar.domain()
+            if given is None:
                 raise self.grammar.error(f"variable {name!r} has no value: its domain is empty", token)
-            because = self._because()
-            domain = Domain(domain.lower, domain.upper, domain.step, domain.listed, because)
-        self.result.declare(name, domain or Domain.positive())
+            domain = Domain(given.lower, given.upper, given.step, given.listed, self._because())
+        self.result.declare(name, domain)
 
     def _constant(self) -> None:
         self.grammar.next()

@@ -19,16 +19,21 @@ from constrint.solve.tables import Axis, Check, Table, axis_from_domain, build_t
 ONE_TABLE = 1 << 12
 
 
-def enumerate_space(problem: Problem, limits: Limits | None = None) -> SearchSpace:
+def enumerate_space(problem: Problem, limits: Limits | None = None, backend: str = "native") -> SearchSpace:
     """Finds all solutions of a problem, in factored form.
 
     Args:
         problem: The problem; its objective plays no role here.
         limits: How much work is allowed.
+        backend: Who searches: "native", "brute", "cpsat" or "python-constraint".
 
     Raises:
         LimitReachedError: When a limit ended the search before all solutions were known.
     """
+    if backend != "native":
+        from constrint.solve.backends.listing import space_of
+
+        return space_of(problem, backend, limits or Limits())
     budget = Budget(limits or Limits())
     prepared = prepare(problem, budget)
     layout = _layout(problem, prepared, budget)
@@ -37,9 +42,9 @@ def enumerate_space(problem: Problem, limits: Limits | None = None) -> SearchSpa
     return SearchSpace(problem, layout, parts, budget.stats)
 
 
-def count(problem: Problem, limits: Limits | None = None) -> int:
+def count(problem: Problem, limits: Limits | None = None, backend: str = "native") -> int:
     """Number of solutions, exact even beyond 64 bits."""
-    return enumerate_space(problem, limits).size
+    return enumerate_space(problem, limits, backend).size
 
 
 def _layout(problem: Problem, prepared: Prepared, budget: Budget) -> Layout:

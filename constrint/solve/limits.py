@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Event
 
 from constrint.errors import CancelledError, LimitReachedError
@@ -94,6 +94,12 @@ class Budget:
         if limit is not None and self.elapsed_seconds() > limit:
             raise LimitReachedError(f"the search took longer than max_seconds={limit}; raise it or narrow the problem.")
 
+    def rest(self, max_rows: int) -> Limits:
+        """Limits for a step of this search: what is left of its time, and the same signals."""
+        seconds = self.limits.max_seconds
+        left = None if seconds is None else max(0.0, seconds - self.elapsed_seconds())
+        return replace(self.limits, max_seconds=left, max_rows=max_rows)
+
     def check_rows(self, rows: int, names: tuple[str, ...]) -> None:
         """Ends the search when one table grows too long."""
         if rows > self.limits.max_rows:
@@ -119,5 +125,5 @@ class Budget:
                 f"no answer after max_nodes={self.limits.max_nodes} assignments; "
                 "narrow the variables or raise max_nodes."
             )
-        if self.stats.nodes % 64 == 0:
+        if self.stats.nodes % 16 == 1:
             self.check_work()

@@ -23,12 +23,17 @@ from constrint.solve.space import SearchSpace
 _TABLE_ROWS: Final = 1 << 21
 
 
-def solve(problem: Problem, limits: Limits | None = None) -> Solution:
+def solve(problem: Problem, limits: Limits | None = None, backend: str = "native") -> Solution:
     """Finds the best solution by the objective; without one, the first in declared order.
 
     Where the tables of the factored space would be too large, a depth-first search looks for any solution,
-    and an objective is met by halving its range.
+    and an objective is met by halving its range. Another back-end than "native" gives any solution where there
+    is no objective.
     """
+    if backend != "native":
+        from constrint.solve.backends import get_backend
+
+        return get_backend(backend).solve(problem, limits or Limits())
     budget = Budget(limits or Limits())
     wanted = budget.limits
     try:

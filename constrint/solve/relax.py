@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from constrint.model import Comparison, Const, Constraint, Domain, Expr, Problem
@@ -19,12 +21,16 @@ class Relaxation:
         text: The change as a sentence.
         problem: The changed problem.
         solution: A solution of the changed problem.
+        condition: The change as a condition: "num_stages <= 2".
+        cost: How far the rule is moved, relative to its bound; infinite for a rule that is dropped.
     """
 
     member: ConflictMember
     text: str
     problem: Problem
     solution: dict[str, int]
+    condition: str = ""
+    cost: float = math.inf
 
     def __str__(self) -> str:
         return self.text
@@ -34,15 +40,20 @@ def relaxations(problem: Problem, conflict: Conflict | None = None) -> list[Rela
     """Finds, for each rule of a minimal conflict, the smallest change of that rule alone that is enough.
 
     A comparison's bound is moved as little as possible; a domain gets the nearest value that works; any
-    other rule is dropped. Rules for which no such change is enough (a second conflict remains) are left out,
-    so the list may be empty.
+    other rule is dropped. The cheapest change comes first. Rules for which no such change is enough (a second
+    conflict remains) are left out, so the list may be empty.
     """
     found = []
     for member in (conflict or minimal_conflict(problem)).members:
         way = _domain(problem, member) if member.constraint is None else _rule(problem, member, member.constraint)
         if way is not None:
             found.append(way)
-    return found
+    return sorted(found, key=lambda way: way.cost)
+
+
+def ways_out(found: Sequence[Relaxation]) -> str:
+    """Writes ways out as a sentence: "fits if num_stages <= 2, or tile_k <= 32"; "" when there is none."""
+    return f"fits if {', or '.join(way.condition for way in found)}" if found else ""
 
 
 def _answer(problem: Problem, objective: Expr | None = None) -> Solution:
@@ -77,7 +88,13 @@ def _domain(problem: Problem, member: ConflictMember) -> Relaxation | None:
     )
     changed = problem.with_domain(name, wider)
     answer = _answer(changed)
-    return Relaxation(member, f"allow {name} = {nearest}", changed, answer.assignment) if answer else None
+    if not answer:
+        return None
+    relation = "<=" if nearest < domain.lower else ">=" if nearest > domain.upper else "="
+    cost = _distance(domain, nearest) / max(1, abs(domain.lower), abs(domain.upper))
+    return Relaxation(
+        member, f"allow {name} = {nearest}", changed, answer.assignment, f"{name} {relation} {nearest}", cost
+    )
 
 
 def _variable(name: str) -> Expr:
@@ -99,11 +116,28 @@ def _rule(problem: Problem, member: ConflictMember, rule: Constraint) -> Relaxat
         changed.add(moved, because=rule.because, name=rule.name)
         answer = _answer(changed)
         if answer:
-            return Relaxation(member, f"{moved} (instead of {rule})", changed, answer.assignment)
+            return Relaxation(
+                member,
+                f"{moved} (instead of {rule})",
+                changed,
+                answer.assignment,
+                f"the bound of {rule.name or rule} were {_bound(moved)}",
+                abs(_bound(moved) - _bound(rule)) / max(1, abs(_bound(rule))),
+            )
     answer = _answer(without)
     if not answer:
         return None
-    return Relaxation(member, f"drop {rule.name or rule}", without, answer.assignment)
+    named = rule.name or str(rule)
+    return Relaxation(member, f"drop {named}", without, answer.assignment, f"{named} is dropped")
+
+
+def _bound(rule: Constraint) -> int:
+    """The number that a comparison bounds its other side by."""
+    if isinstance(rule, Comparison):
+        for side in (rule.right, rule.left):
+            if isinstance(side, Const):
+                return side.number
+    return 0
 
 
 def _moved(rule: Comparison, without: Problem) -> Comparison | None:

@@ -7,12 +7,11 @@ otherwise the smallest domain is split. Values are tried in the order in which t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Final
 
-from constrint.model import Constraint, Domain, Problem
+from constrint.model import Domain, Problem
 from constrint.solve.enumerate import enumerate_space
-from constrint.solve.limits import Budget, Limits
+from constrint.solve.limits import Budget
 from constrint.solve.prepare import flatten
 from constrint.solve.propagate import propagate
 
@@ -41,7 +40,7 @@ def search_one(problem: Problem, budget: Budget) -> dict[str, int] | None:
             continue
         open_names = [n for n in domains if n in touched and domains[n].size > 1]
         if math.prod(domains[n].size for n in open_names) <= ENUMERABLE:
-            found = _finish(problem, domains, constraints)
+            found = _finish(problem, domains, budget)
             if found is not None:
                 return found
             continue
@@ -55,7 +54,7 @@ def _finish(problem: Problem, domains: dict[str, Domain], constraints: Sequence[
     narrowed = problem
     for name, domain in domains.items():
         narrowed = narrowed.with_domain(name, domain)
-    space = enumerate_space(narrowed, Limits(max_rows=4 * ENUMERABLE))
+    space = enumerate_space(narrowed, budget.rest(max_rows=4 * ENUMERABLE))
     return space.first() if space else None
 
 

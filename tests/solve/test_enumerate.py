@@ -68,9 +68,7 @@ def test_parts_of_a_space_equal_brute_force(paths, strategies, data):
     columns, counts = space.project(names)
     keys = list(zip(*(columns[n].tolist() for n in names), strict=True)) if names else [()] * len(counts)
     assert len(keys) == len(set(keys))
-    assert dict(zip(keys, counts.tolist(), strict=True)) == Counter(
-        tuple(s[n] for n in names) for s in solutions
-    )
+    assert dict(zip(keys, counts.tolist(), strict=True)) == Counter(tuple(s[n] for n in names) for s in solutions)
     assignment = {n: data.draw(st.sampled_from(list(d))) for n, d in problem.variables.items()}
     partial = {n: assignment[n] for n in names}
     completions = [s for s in solutions if all(s[n] == v for n, v in partial.items())]

@@ -88,9 +88,7 @@ def test_a_limit_is_reported_not_guessed():
 
 
 def test_infeasible_answers_carry_their_conflict():
-    answer = solve(
-        parse('problem p; var k in {16, 32} because "the instruction"; k divides 100 because "no rest"')
-    )
+    answer = solve(parse('problem p; var k in {16, 32} because "the instruction"; k divides 100 because "no rest"'))
     assert answer.status is Status.INFEASIBLE
     with pytest.raises(InfeasibleError, match="the instruction") as caught:
         answer.require()

@@ -1,16 +1,22 @@
-"""Turns listed solutions into columns, and picks the best of them: what the simple back-ends share."""
+"""Listed solutions as columns or as a search space, and the best of them: what the simple back-ends share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from constrint.errors import UndefinedValueError
 from constrint.model import Problem
 from constrint.solve.backends import Columns
-from constrint.solve.limits import Budget, Status
+from constrint.solve.layout import LazyAxis
+from constrint.solve.limits import Budget, Limits, Status
 from constrint.solve.solution import Solution
+
+if TYPE_CHECKING:
+    from constrint.solve.space import SearchSpace
 
 
 def columns_of(problem: Problem, rows: Iterable[Mapping[str, int]]) -> Columns:
@@ -48,3 +54,44 @@ def best_of(problem: Problem, rows: Iterable[dict[str, int]], budget: Budget) ->
             raise UndefinedValueError(f"{objective} has no value in any solution; change the objective.")
         return Solution(Status.INFEASIBLE, problem, stats=budget.stats)
     return Solution(Status.FEASIBLE, problem, best, value, stats=budget.stats)
+
+
+def space_of(problem: Problem, backend: str, limits: Limits) -> SearchSpace:
+    """Lets a back-end list all solutions and keeps them as one table."""
+    from constrint.solve.backends import get_backend
+    from constrint.solve.layout import Layout
+    from constrint.solve.parts import Node, Part, TreePart
+    from constrint.solve.space import SearchSpace
+    from constrint.solve.tables import Axis, axis_of, position_type
+
+    budget = Budget(limits)
+    columns = get_backend(backend).solutions(problem, limits)
+    num_rows = len(next(iter(columns.values()))) if columns else 0
+    axes: dict[str, Axis | LazyAxis] = {}
+    rows: dict[str, NDArray[Any]] = {}
+    for name, column in columns.items():
+        found, at = np.unique(column, return_inverse=True)
+        # The axis keeps the order of preference, the order in which the values were given.
+        listed = problem.variables[name].listed
+        place = {v: i for i, v in enumerate(listed)} if listed is not None else {}
+        order = np.argsort([place[v] for v in found.tolist()]) if place else np.arange(len(found))
+        axes[name] = axis_of(found[order])
+        back = np.argsort(order)
+        rows[name] = back[at.reshape(-1)].astype(position_type(max(1, len(found))))
+    parts: list[Part] | None = None
+    if num_rows:
+        parts = [
+            TreePart(
+                [Node(rows, num_rows, -1, [], ())],
+                {n: a.size if isinstance(a, LazyAxis) else len(a) for n, a in axes.items()},
+            )
+        ]
+    elif not columns and _holds_without_variables(problem):
+        parts = []
+    budget.stats.seconds = budget.elapsed_seconds()
+    return SearchSpace(problem, Layout(tuple(problem.variables), axes, {}, {}), parts, budget.stats)
+
+
+def _holds_without_variables(problem: Problem) -> bool:
+    """Decides a problem without variables."""
+    return not problem.variables and all(c.holds({}) for c in problem.constraints)
