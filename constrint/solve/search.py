@@ -50,7 +50,7 @@ def search_one(problem: Problem, budget: Budget) -> dict[str, int] | None:
     return None
 
 
-def _finish(problem: Problem, domains: dict[str, Domain], constraints: Sequence[Constraint]) -> dict[str, int] | None:
+def _finish(problem: Problem, domains: dict[str, Domain], budget: Budget) -> dict[str, int] | None:
     narrowed = problem
     for name, domain in domains.items():
         narrowed = narrowed.with_domain(name, domain)
