@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from constrint import __version__
-from constrint.cli import explain, gpu, gpus, limits, occupancy, solve, verify
+from constrint.cli import count, explain, gpu, gpus, limits, occupancy, sample, solve, verify, why_not
 from constrint.errors import ConstrintError, UsageError
 
 app = typer.Typer(
@@ -27,6 +27,9 @@ app = typer.Typer(
 for command in (
     solve.solve,
     explain.explain,
+    why_not.why_not,
+    count.count,
+    sample.sample,
     verify.verify,
     limits.limits,
     gpus.gpus,
@@ -34,6 +37,8 @@ for command in (
     occupancy.occupancy,
 ):
     app.command()(command)
+#: What the command line library raises for unknown options and the like; it has no stable public name.
+_UsageMistake: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 def _print_version(value: bool) -> None:
@@ -54,14 +59,43 @@ def _options(
 def main() -> None:
     """Run the command line; never ends in a traceback for an error that the project raises on purpose."""
     try:
-        app()
+        code = app(prog_name="constrint", standalone_mode=False)
+        sys.stdout.flush()
+    except _UsageMistake as mistake:
+        _print_mistake(mistake)
+        sys.exit(2)
     except ConstrintError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, UsageError) else 1)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:
-        # The reader (head, less) went away; that is not an error of ours.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        _end_quietly()
+    except SystemExit as ended:
+        # The command line library turns a closed pipe into this.
+        if isinstance(ended.__context__, BrokenPipeError):
+            _end_quietly()
+        raise
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _end_quietly() -> None:
+    """The reader (head, less) went away; that is not an error of ours."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(0)
+
+
+def _print_mistake(mistake: Any) -> None:
+    """Unknown options and commands, missing arguments: one line; no argument at all: the help."""
+    message = " ".join(mistake.format_message().split())
+    context = mistake.ctx
+    if type(mistake).__name__ == "NoArgsIsHelpError":
+        print(mistake.format_message(), file=sys.stderr)
+        return
+    command = context.command_path if context is not None else "constrint"
+    print(f"error: {message.rstrip('.?')}. See `{command} --help`.", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -27,7 +27,9 @@ def limits(gpu: Gpu, json: Json = False) -> None:
     }
     if json:
         documents = {
-            title: [{"key": key, "value": value, "unit": unit, "meaning": meaning} for key, unit, value, meaning in rows]
+            title: [
+                {"key": key, "value": value, "unit": unit, "meaning": meaning} for key, unit, value, meaning in rows
+            ]
             for title, rows in sections.items()
         }
         print_json({"schema": SCHEMA, "gpu": model.name, "target": model.arch.target, "limits": documents})
@@ -82,13 +84,20 @@ def _sm_rows(gpu: GpuModel) -> list[Row]:
     if isinstance(sm, NvidiaSm):
         rows.append(("registers_per_partition", "32-bit", sm.registers_per_partition, "registers per sub-partition"))
         granularity = sm.register_alloc_granularity_registers_per_warp
-        rows.append(("register_alloc_granularity_registers_per_warp", "32-bit", granularity, "given to a warp in steps of"))
+        rows.append(
+            ("register_alloc_granularity_registers_per_warp", "32-bit", granularity, "given to a warp in steps of")
+        )
     else:
         rows.append(("max_waves_per_simd", "waves", sm.max_waves_per_simd, "resident waves per SIMD"))
         for size in sm.warp_sizes:
             rows.append(("vgprs_per_lane", "32-bit", sm.vgprs_per_lane(size), f"VGPRs per SIMD lane, wave{size}"))
             rows.append(
-                ("vgpr_alloc_granularity", "32-bit", sm.vgpr_alloc_granularity(size), f"given to a wave{size} in steps of")
+                (
+                    "vgpr_alloc_granularity",
+                    "32-bit",
+                    sm.vgpr_alloc_granularity(size),
+                    f"given to a wave{size} in steps of",
+                )
             )
     rows.append(("special_functions_per_clk", "per clock", sm.special_functions_per_clk, "special functions"))
     return rows
@@ -116,7 +125,12 @@ def _device_rows(gpu: GpuModel) -> list[Row]:
     return [
         *rows,
         ("dram_size_bytes", "GB", memory.dram.size_bytes / 1e9, f"{memory.dram.kind} memory"),
-        ("dram_bandwidth_bytes_per_s", "GB/s", _giga(memory.dram.bandwidth_bytes_per_s), f"{memory.dram.kind} bandwidth"),
+        (
+            "dram_bandwidth_bytes_per_s",
+            "GB/s",
+            _giga(memory.dram.bandwidth_bytes_per_s),
+            f"{memory.dram.kind} bandwidth",
+        ),
     ]
 
 

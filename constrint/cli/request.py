@@ -1,21 +1,33 @@
-"""What `solve` and `explain` are asked for: GPU, kernel, workload, and the user's own rules, checked and combined."""
+"""What a command is asked about: a kernel on a GPU, a text problem, or a file of parameters and restrictions.
+
+`Choice` holds the options that say so, `takes_choice` gives them to a command, and `Choice.asked` checks them and
+states the problem, with the user's own rules in it.
+"""
 
 from __future__ import annotations
 
-import difflib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from constrint.errors import ParseError, UnknownNameError, UsageError
+from constrint.cli.rules import apply_rule, apply_setting, shown_warnings
+from constrint.errors import InfeasibleError, LimitReachedError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     from constrint.hwmodels import GpuModel
     from constrint.model import Problem
     from constrint.select import KernelSpec, Workload
+    from constrint.solve import SearchSpace
 
 Gpu = Annotated[str, typer.Option("--gpu", help="GPU name (see `constrint gpus`) or a path to a model's YAML file.")]
+AnyGpu = Annotated[
+    str | None, typer.Option("--gpu", help="GPU name (see `constrint gpus`) or a path to a model's YAML file.")
+]
 Kernel = Annotated[str | None, typer.Option("--kernel", help="Kernel; all of them if none is named.")]
 Size = Annotated[int | None, typer.Option(help="Size of the workload.")]
 Dtype = Annotated[str | None, typer.Option("--dtype", help="Operand type: fp16, bf16, fp8, tf32 or int8.")]
@@ -23,8 +35,19 @@ Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE[,VALUE]", help="Fix a parameter; may be repeated.")
 ]
 Where = Annotated[
-    list[str] | None, typer.Option("--where", metavar="RULE", help='Extra rule such as "tile_k <= 64"; may be repeated.')
+    list[str] | None,
+    typer.Option("--where", metavar="RULE", help='Extra rule such as "tile_k <= 64"; may be repeated.'),
 ]
+ProblemFile = Annotated[
+    Path | None, typer.Option("--problem", help="A text problem (docs/language.md) instead of a kernel's space.")
+]
+SpaceFile = Annotated[
+    Path | None, typer.Option("--space", help="A JSON file of params and restrictions instead of a kernel's space.")
+]
+Dialect = Annotated[
+    str | None, typer.Option("--dialect", help="How the text is read: standard, or constrint (`%` splits terms).")
+]
+Backend = Annotated[str, typer.Option("--backend", help="Solver: native, brute, cpsat or python-constraint.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md describes it).")]
 
 
@@ -38,6 +61,161 @@ class Request:
     problem: Problem
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A problem to answer about; `request` is there when it is a kernel's space."""
+
+    title: str
+    problem: Problem
+    request: Request | None = None
+
+    def space(self, backend: str = "native") -> SearchSpace:
+        """All solutions.
+
+        Raises:
+            InfeasibleError: When there is none; carries the conflict.
+        """
+        from constrint.solve import enumerate_space
+
+        check_backend(backend)
+        space = enumerate_space(self.problem, backend=backend)
+        if space.size == 0:
+            raise self.infeasible()
+        return space
+
+    def infeasible(self) -> InfeasibleError:
+        """Says why there is no solution."""
+        from constrint.select.rank import infeasible
+        from constrint.solve import minimal_conflict
+
+        try:
+            if self.request is not None:
+                return infeasible(self.request.spec, self.request.gpu, self.request.workload, self.problem)
+            conflict = minimal_conflict(self.problem)
+        except LimitReachedError as error:
+            return InfeasibleError(f"{self.title} has no solution; why could not be narrowed down: {error}")
+        return InfeasibleError(f"{self.title} has no solution. {conflict}", conflict)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The options that name a problem; exactly one of `gpu`, `problem` and `space` is given."""
+
+    gpu: AnyGpu = None
+    kernel: Kernel = None
+    m: Size = None
+    n: Size = None
+    k: Size = None
+    dtype: Dtype = None
+    problem: ProblemFile = None
+    space: SpaceFile = None
+    dialect: Dialect = None
+    set_: Set = None
+    where: Where = None
+
+    def asked(self) -> list[Asked]:
+        """States every problem asked about: one per kernel, or the one of the file."""
+        self._check()
+        if self.gpu is not None:
+            found = requests(self.gpu, self.kernel, self._sizes(), self.dtype, self.set_, self.where, self.dialect)
+            return [Asked(f"{r.workload} on {r.gpu.name}", r.problem, r) for r in found]
+        path = self.problem or self.space
+        problem = load_problem(path, self.dialect) if path is self.problem and path else _load_space(path)
+        _add_rules(problem, self.set_, self.where, self.dialect)
+        return [Asked(str(path), problem)]
+
+    def one(self) -> Asked:
+        """The only problem asked about; with several kernels one has to be named."""
+        found = self.asked()
+        if len(found) > 1:
+            names = ", ".join(a.request.spec.name for a in found if a.request)
+            raise UsageError(f"name one kernel with --kernel: {names}.")
+        return found[0]
+
+    def _sizes(self) -> dict[str, int | None]:
+        return {"m": self.m, "n": self.n, "k": self.k}
+
+    def _check(self) -> None:
+        given = {"--gpu": self.gpu, "--problem": self.problem, "--space": self.space}
+        named = [option for option, value in given.items() if value is not None]
+        if not named:
+            raise UsageError(
+                "say what to look at: --gpu NAME (for example mi300x; `constrint gpus` lists them), --problem FILE "
+                "or --space FILE.json."
+            )
+        if len(named) > 1:
+            raise UsageError(f"{' and '.join(named)} exclude each other; give one of them.")
+        kernel_only = {"--kernel": self.kernel, "--dtype": self.dtype} | {f"--{n}": v for n, v in self._sizes().items()}
+        extra = [option for option, value in kernel_only.items() if value is not None]
+        if extra and self.gpu is None:
+            raise UsageError(f"{named[0]} takes no {', '.join(extra)}; these belong to a kernel on a --gpu.")
+        if self.dialect is not None:
+            from constrint.model.parse import DIALECTS
+
+            if self.dialect not in DIALECTS:
+                raise UnknownNameError("dialect", self.dialect, DIALECTS)
+
+
+def takes_choice(function: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options of `Choice`; the function gets them as its first argument."""
+    hints = get_type_hints(Choice, include_extras=True)
+    shared = [
+        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
+        for f in fields(Choice)
+    ]
+    signature = inspect.signature(function, eval_str=True)
+    own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in list(signature.parameters.values())[1:]]
+
+    @functools.wraps(function)
+    def command(**options: Any) -> None:
+        chosen = Choice(**{p.name: options.pop(p.name) for p in shared})
+        function(chosen, **options)
+
+    # typer reads these; `__wrapped__` would lead it back to the function's own signature.
+    del command.__wrapped__
+    command.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in [*own, *shared]}
+    return command
+
+
+def check_backend(name: str) -> None:
+    """Raises UnknownNameError for a back-end that there is not."""
+    from constrint.solve import list_backends
+
+    if name not in list_backends():
+        raise UnknownNameError("back-end", name, list_backends())
+
+
+def load_problem(path: Path, dialect: str | None = None) -> Problem:
+    """Read and parse a problem file; warnings of the parser go to stderr."""
+    from constrint.model import parse
+    from constrint.model.lexer import MAX_TEXT
+
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MAX_TEXT + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"cannot read the problem file {path}: {reason}.") from None
+    with shown_warnings():
+        return parse(text, dialect=dialect, source=str(path))
+
+
+def _load_space(path: Path | None) -> Problem:
+    from constrint.model.restrictions import load_space
+
+    if path is None:
+        raise UsageError("name a file with --space FILE.json.")
+    return load_space(path)
+
+
+def _add_rules(problem: Problem, settings: list[str] | None, rules: list[str] | None, dialect: str | None) -> None:
+    for text in settings or []:
+        apply_setting(problem, text)
+    for text in rules or []:
+        apply_rule(problem, text, dialect or "standard")
+
+
 def requests(
     gpu_name: str,
     kernel: str | None,
@@ -45,6 +223,7 @@ def requests(
     dtype: str | None,
     settings: list[str] | None,
     rules: list[str] | None,
+    dialect: str | None = None,
 ) -> list[Request]:
     """One request per kernel asked for."""
     from constrint.hwmodels import load_gpu
@@ -52,25 +231,14 @@ def requests(
 
     specs = [load_kernel(name) for name in ((kernel,) if kernel else list_kernels())]
     gpu = load_gpu(gpu_name)
-    return [_request(spec, gpu, sizes, dtype, settings or [], rules or []) for spec in specs]
-
-
-def _request(
-    spec: KernelSpec,
-    gpu: GpuModel,
-    sizes: dict[str, int | None],
-    dtype: str | None,
-    settings: list[str],
-    rules: list[str],
-) -> Request:
-    workload = _workload(spec, gpu, sizes, dtype)
-    spec.check_workload(gpu, workload)
-    problem = spec.problem(gpu, workload)
-    for text in settings:
-        _apply_setting(problem, text)
-    for text in rules:
-        _apply_rule(problem, text)
-    return Request(spec, gpu, workload, problem)
+    found = []
+    for spec in specs:
+        workload = _workload(spec, gpu, sizes, dtype)
+        spec.check_workload(gpu, workload)
+        problem = spec.problem(gpu, workload)
+        _add_rules(problem, settings, rules, dialect)
+        found.append(Request(spec, gpu, workload, problem))
+    return found
 
 
 def _workload(spec: KernelSpec, gpu: GpuModel, sizes: dict[str, int | None], dtype: str | None) -> Workload:
@@ -81,47 +249,3 @@ def _workload(spec: KernelSpec, gpu: GpuModel, sizes: dict[str, int | None], dty
     for name in given.keys() - set(spec.size_names):
         raise UsageError(f"kernel {spec.name!r} has no size {name!r}; it has {', '.join(spec.size_names)}.")
     return Workload(spec.name, {**default.sizes, **given}, dtype.lower() if dtype else default.dtype)
-
-
-def _apply_setting(problem: Problem, text: str) -> None:
-    from constrint.model import Var, is_in
-
-    name, equals, value_text = text.partition("=")
-    name = name.strip()
-    if not equals:
-        raise UsageError(f"--set takes NAME=VALUE, for example --set tile_m=128; got {text!r}.")
-    if name not in problem.variables:
-        raise UnknownNameError("parameter", name, problem.variables)
-    domain = problem.variables[name]
-    values = []
-    for part in value_text.split(","):
-        try:
-            value = int(part.strip())
-        except ValueError:
-            raise UsageError(f"--set {name}: expected an integer, got {part.strip()!r}.") from None
-        if value not in domain:
-            near = sorted(domain, key=lambda v: (abs(v - value), v))[:2]
-            raise UsageError(
-                f"--set {name}={value}: {name} takes {', '.join(str(v) for v in sorted(domain))} "
-                f"({domain.because}). Nearest: {' or '.join(str(v) for v in sorted(near))}."
-            )
-        values.append(value)
-    because = f"asked for by --set {text}"
-    rule = Var(name) == values[0] if len(values) == 1 else is_in(Var(name), values)
-    problem.add(rule, name=f"set_{name}", because=because)
-
-
-def _apply_rule(problem: Problem, text: str) -> None:
-    from constrint.model import parse_constraint
-
-    try:
-        rule = parse_constraint(text)
-    except ParseError as error:
-        raise UsageError(f"--where is not a rule: {error}\nA rule looks like: tile_k <= 64") from None
-    for name in sorted(rule.variables - set(problem.variables)):
-        near = difflib.get_close_matches(name, list(problem.variables), n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        raise UsageError(
-            f"--where {text!r}: there is no parameter {name!r}.{hint} Parameters: {', '.join(problem.variables)}."
-        )
-    problem.add(rule, name="where", because=f"asked for by --where {text!r}")

@@ -1,58 +1,56 @@
-"""`constrint solve`: the ranked configurations of a kernel on a named GPU, or the solutions of a text problem."""
+"""`constrint solve`: the ranked configurations of a kernel on a named GPU, or the solutions of a problem."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from constrint.cli.request import Dtype, Json, Kernel, Set, Size, Where, requests
+from constrint.cli.request import Asked, Backend, Choice, Json, check_backend, takes_choice
 from constrint.errors import UsageError
 
 if TYPE_CHECKING:
     from constrint.select import Ranking
 
 SCHEMA = "constrint.solve/1"
+#: More candidates than any table is read for; `--all` lists everything.
+MAX_TOP = 1_000_000
 
 
+@takes_choice
 def solve(
-    gpu: Annotated[
-        str | None, typer.Option("--gpu", help="GPU name (see `constrint gpus`) or a path to a model's YAML file.")
-    ] = None,
-    kernel: Kernel = None,
-    m: Size = None,
-    n: Size = None,
-    k: Size = None,
-    dtype: Dtype = None,
+    choice: Choice,
     top: Annotated[int, typer.Option("--top", help="How many configurations to print.")] = 10,
-    set_: Set = None,
-    where: Where = None,
-    problem: Annotated[
-        Path | None, typer.Option("--problem", help="Solve this text problem instead of a kernel's space.")
-    ] = None,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Print every valid configuration, unranked; with --json one per line.")
+    ] = False,
+    backend: Backend = "native",
     json: Json = False,
 ) -> None:
-    """Rank the configurations of a kernel that fit a GPU, with no device present."""
-    if top < 1:
-        raise UsageError(f"--top must be at least 1, got {top}.")
-    if problem is not None:
-        from constrint.cli.text_problem import solve_text
+    """Rank the configurations of a kernel that fit a GPU, with no device present; or solve a problem."""
+    if not 1 <= top <= MAX_TOP:
+        raise UsageError(f"--top must be between 1 and {MAX_TOP:,}, got {top}.")
+    check_backend(backend)
+    if all_ or choice.gpu is None:
+        from constrint.cli.solutions import print_all, print_best
 
-        named = [gpu, kernel, m, n, k, dtype, set_, where]
-        if any(value is not None for value in named):
-            raise UsageError("--problem stands alone: it takes no --gpu, --kernel, sizes, --dtype, --set or --where.")
-        solve_text(problem, top, as_json=json)
+        if all_:
+            print_all(choice.one(), backend, as_json=json)
+        else:
+            print_best(choice.one(), top, backend, as_json=json)
         return
-    if gpu is None:
-        raise UsageError("name a GPU, for example --gpu mi300x (`constrint gpus` lists them), or a --problem file.")
+    if backend != "native":
+        raise UsageError("a kernel's configs are ranked by the native back-end; --all or count take another --backend.")
+    _rank(choice.asked(), top, as_json=json)
+
+
+def _rank(found: list[Asked], top: int, *, as_json: bool) -> None:
     from constrint.select import rank
 
     rankings = [
-        rank(r.spec, r.gpu, r.workload, top=top, problem=r.problem)
-        for r in requests(gpu, kernel, {"m": m, "n": n, "k": k}, dtype, set_, where)
+        rank(r.spec, r.gpu, r.workload, top=top, problem=r.problem) for r in (a.request for a in found) if r is not None
     ]
-    if json:
+    if as_json:
         from constrint.cli.output import print_json
 
         print_json({"schema": SCHEMA, "results": [as_document(ranking) for ranking in rankings]})
