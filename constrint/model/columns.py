@@ -168,14 +168,50 @@ def _unary(op: str, a: Column) -> Column:
     return Column(_back_to_int64(_EXACT[op](_as_object(a.values)), bounds), bounds, a.defined)
 
 
-def evaluate(expr: Expr, columns: Mapping[str, Column]) -> Column:
+class _Shared:
+    """Results of operations that stand in several places of an expression, each kept until its last use."""
+
+    def __init__(self, expr: Expr) -> None:
+        self._uses: dict[int, int] = {}
+        self._found: dict[int, Column] = {}
+        pending = [expr]
+        while pending:
+            for part in pending.pop().args:
+                if isinstance(part, Operation):
+                    uses = self._uses.get(id(part), 0)
+                    self._uses[id(part)] = uses + 1
+                    if not uses:
+                        pending.append(part)
+
+    def value(self, expr: Operation, columns: Mapping[str, Column]) -> Column:
+        # Nothing is kept longer than needed: memory that is given back and asked for again costs page faults.
+        key = id(expr)
+        found = self._found.get(key)
+        if found is None:
+            found = _operation(expr, [evaluate(a, columns, self) for a in expr.args])
+            self._uses[key] = self._uses.get(key, 1) - 1
+            if self._uses[key]:
+                self._found[key] = found
+            return found
+        self._uses[key] -= 1
+        if not self._uses[key]:
+            del self._found[key]
+        return found
+
+
+def evaluate(expr: Expr, columns: Mapping[str, Column], shared: _Shared | None = None) -> Column:
     """Evaluates an expression on columns that broadcast together."""
     if isinstance(expr, Var):
         return columns[expr.name]
     if isinstance(expr, Const):
         return Column(expr.number, (expr.number, expr.number))
     assert isinstance(expr, Operation)
-    args = [evaluate(a, columns) for a in expr.args]
+    if shared is not None:
+        return shared.value(expr, columns)
+    return _operation(expr, [evaluate(a, columns) for a in expr.args])
+
+
+def _operation(expr: Operation, args: list[Column]) -> Column:
     if expr.op in UNARY_BOUNDS:
         return _unary(expr.op, args[0])
     if expr.op == "mul" and len(args) > 2:
@@ -297,7 +333,7 @@ def expression_column(expr: Expr, columns: Mapping[str, ArrayLike]) -> NDArray[n
     taken, shape = _taken(columns, expr.variables)
     if 0 in shape:
         return np.zeros(shape, dtype=np.int64)
-    result = evaluate(expr, taken)
+    result = evaluate(expr, taken, _Shared(expr))
     if result.defined is not None and not np.all(result.defined):
         bad = np.argwhere(~np.broadcast_to(result.defined, shape))[0].tolist()
         raise UndefinedValueError(f"{expr} has no value in row {bad}; guard the rows or evaluate a constraint instead.")

@@ -1,0 +1,51 @@
+"""Every example of the README runs: the `constrint` commands and the Python blocks."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+TEXT = (ROOT / "README.md").read_text()
+COMMANDS = [
+    line.split("#")[0].strip()
+    for block in re.findall(r"```sh\n(.*?)```", TEXT, flags=re.DOTALL)
+    for line in block.splitlines()
+    if line.startswith("constrint ")
+]
+SNIPPETS = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
+
+
+def test_readme_has_examples() -> None:
+    assert len(COMMANDS) >= 7
+    assert len(SNIPPETS) >= 2
+    assert "make demo" in TEXT
+    assert "make test" in TEXT
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_runs(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from constrint.cli.app import main
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", shlex.split(command))
+    with pytest.raises(SystemExit) as ended:
+        main()
+    printed = capsys.readouterr()
+    assert not ended.value.code, printed.err
+    assert len(printed.out) > 100
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=range(len(SNIPPETS)))
+def test_python_runs(snippet: str, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(snippet, "README.md", "exec"), {})  # noqa: S102 - our own text
+    assert capsys.readouterr().out.strip()
+
+
+def test_links_lead_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", TEXT):
+        assert (ROOT / target).exists(), target
