@@ -102,6 +102,11 @@ class CostColumns:
         """What each resource would need for this row if nothing else mattered."""
         return {name: float(np.broadcast_to(part, self.seconds.shape)[row]) for name, part in self.parts_s.items()}
 
+    def take(self, rows: NDArray[np.int64]) -> CostColumns:
+        """These rows alone."""
+        parts = {name: np.broadcast_to(part, self.seconds.shape)[rows] for name, part in self.parts_s.items()}
+        return CostColumns(self.seconds[rows], parts)
+
     def bound_by(self, row: int) -> str:
         """Name of the resource that binds this row: the largest part."""
         parts = self.parts_of(row)

@@ -91,8 +91,7 @@ def rank(
     late = {*spec.order_params, *spec.free_params}
     order_names = _order_names(spec, problem)
     core, num_variants = space.project([p.name for p in params if p.name not in late])
-    use = _Use(spec, gpu, workload, problem)
-    core_use = use.of(core)
+    core_use = _Use(spec, gpu, workload, problem).of(core)
     bound = spec.cost(gpu, workload, core, core_use.blocks_per_sm).seconds
     order = [p for p in params if p.name in order_names]
     free = [p for p in params if p.name in late - order_names]
@@ -104,11 +103,10 @@ def rank(
     rows = best.columns.pop("_row")
     configs = _complete(problem, best.columns, free, params)
     roofline_s = spec.roofline_s(gpu, workload)
-    final_use = use.of(best.columns)
     candidates = [
         Candidate(
             config=as_config(configs, row),
-            resources=final_use.row(row),
+            resources=core_use.row(int(rows[row])),
             cost=_cost_of(best.cost, row, roofline_s),
             num_variants=int(num_variants[rows[row]]),
         )
@@ -218,6 +216,7 @@ def _best_rows(
     """The `top` core rows, each with its best order; rows whose bound exceeds the k-th best are never expanded."""
     by_bound = np.argsort(bound, kind="stable")
     kept: dict[str, NDArray[Any]] | None = None
+    cost: CostColumns | None = None
     worst = np.inf
     for start in range(0, len(by_bound), CHUNK_ROWS):
         rows = by_bound[start : start + CHUNK_ROWS]
@@ -226,14 +225,15 @@ def _best_rows(
         fresh = _expand({n: c[rows] for n, c in core.items()} | {"_row": rows}, order, problem)
         if kept is not None:
             fresh = {n: np.concatenate([kept[n], fresh[n]]) for n in fresh}
-        seconds = price(fresh, blocks_per_sm[fresh["_row"]]).seconds
-        ordered = _in_order(_steps(seconds), fresh, params)
+        priced = price(fresh, blocks_per_sm[fresh["_row"]])
+        steps = _steps(priced.seconds)
+        ordered = _in_order(steps, fresh, params)
         _, first = np.unique(fresh["_row"][ordered], return_index=True)
         keep = ordered[np.sort(first)[:top]]
-        kept, worst = {n: c[keep] for n, c in fresh.items()}, float(_steps(seconds[keep]).max())
-    if kept is None:
+        kept, cost, worst = {n: c[keep] for n, c in fresh.items()}, priced.take(keep), float(steps[keep].max())
+    if kept is None or cost is None:
         raise ValueError("an empty space has no best row")
-    return _Best(kept, price(kept, blocks_per_sm[kept["_row"]]))
+    return _Best(kept, cost)
 
 
 def _steps(seconds: Any) -> NDArray[np.float64]:

@@ -109,7 +109,7 @@ class KernelSpec(Protocol):
         """The parameter space as an integer constraint problem."""
 
     def use(self, gpu: GpuModel, workload: Workload, problem: Problem) -> BlockUse:
-        """What one block takes, as expressions over the problem's variables."""
+        """What one block takes, as expressions over variables that are neither order nor free parameters."""
 
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """Predicted time of every row; without the order parameters, a lower bound over their values."""
