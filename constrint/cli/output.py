@@ -45,7 +45,10 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, lef
             table.add_column(header, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
-    console().print(table)
+    out = console()
+    with out.capture() as captured:
+        out.print(table)
+    sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
 
 
 def console() -> Any:
