@@ -18,13 +18,20 @@ def print_json(value: Any) -> None:
     sys.stdout.write(text.decode() + "\n")
 
 
-def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, left: Sequence[str] = ()) -> None:
+def print_table(
+    headers: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    left: Sequence[str] = (),
+    whole: Sequence[str] = (),
+) -> None:
     """Print a table; columns named in `left` are text and left-aligned, the others are numbers.
 
     Args:
         headers: Column titles.
         rows: Cells; None prints as `-`.
         left: Titles of the text columns.
+        whole: Titles of the text columns that are never broken over lines.
     """
     from rich import box
     from rich.table import Table
@@ -34,13 +41,13 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, lef
     table = Table(
         box=box.SIMPLE_HEAD if is_terminal else None,
         pad_edge=False,
-        padding=(0, 1) if is_terminal else (0, 2, 0, 0),
+        padding=(0, 1, 0, 0) if is_terminal else (0, 2, 0, 0),
         show_edge=False,
         header_style="bold",
     )
     for header in headers:
         if header in left:
-            table.add_column(header, justify="left", overflow="fold")
+            table.add_column(header, justify="left", overflow="fold", no_wrap=header in whole)
         else:
             table.add_column(header, justify="right", no_wrap=True)
     for row in rows:

@@ -109,7 +109,7 @@ def print_ranking(ranking: Ranking) -> None:
     title, tiles = _tile_column(varying)
     others = [name for name in varying if name not in tiles]
     headers = ["#", *([title] if title else []), *(SHORT.get(o, o) for o in others)]
-    headers += ["LDS" if is_amd else "smem", "regs", "blk", "limit", "us", "roof", "bound by"]
+    headers += ["LDS" if is_amd else "smem", "regs", "blk", "limit", "us", "roof", "bound"]
     rows = []
     for place, candidate in enumerate(ranking.candidates, 1):
         use, cost = candidate.resources, candidate.cost
@@ -124,10 +124,10 @@ def print_ranking(ranking: Ranking) -> None:
             _short_limit(use.limited_by),
             f"{cost.seconds * 1e6:.1f}",
             f"{cost.roofline_share:.0%}",
-            cost.bound_by,
+            SHORT_PARTS.get(cost.bound_by, cost.bound_by),
         ]
         rows.append(row)
-    print_table(headers, rows, left=("limit", "bound by", *([title] if title else [])))
+    print_table(headers, rows, left=("limit", "bound", *([title] if title else [])), whole=("limit", "bound", title))
     say()
     say(wrap("best: " + " ".join(f"{name}={value}" for name, value in ranking.candidates[0].config.items())))
     if shared:
@@ -137,7 +137,9 @@ def print_ranking(ranking: Ranking) -> None:
         say(wrap(f"each row stands for up to {equal} configs that the model cannot tell apart"))
     abbreviated = [f"{SHORT[o]} {o}" for o in others if o in SHORT]
     legend = [*abbreviated, f"{headers[-7]} bytes a block", "regs a thread, estimated"]
-    legend += [f"blk blocks a {'CU' if is_amd else 'SM'} and their limit", "roof share of the roofline"]
+    legend += [f"blk blocks {'a CU' if is_amd else 'an SM'} and their limit", "roof share of the roofline"]
+    bounds = dict.fromkeys(c.cost.bound_by for c in ranking.candidates)
+    legend += [f"{SHORT_PARTS[b]} {b}" for b in bounds if b in SHORT_PARTS]
     say(wrap("columns: " + ", ".join(legend)))
     say(wrap("assumed: " + "; ".join(ranking.assumptions)))
     say(
@@ -148,6 +150,14 @@ def print_ranking(ranking: Ranking) -> None:
     )
 
 
+#: `bound_by` as the table has room for it; --json prints the full names.
+SHORT_PARTS = {
+    "matrix units": "matrix",
+    "shared memory": "smem",
+    "load issue": "issue",
+    "wave quantisation": "waves",
+    "last-level cache": "LLC",
+}
 SHORT = {
     "num_warps": "w",
     "num_stages": "st",
