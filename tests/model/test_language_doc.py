@@ -1,0 +1,102 @@
+"""Every example of docs/language.md is what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+import warnings
+from pathlib import Path
+
+import pytest
+
+from constrint.errors import ParseError
+from constrint.model import DialectWarning, parse, render
+from constrint.model.expr import RESERVED
+from constrint.model.grammar import FUNCTIONS
+from constrint.model.restrictions import problem_from_space
+from constrint.solve import enumerate_space, solve
+
+TEXT = (Path(__file__).parents[2] / "docs" / "language.md").read_text()
+BLOCKS = re.findall(r"```constrint\n(.*?)```", TEXT, re.DOTALL)
+EXAMPLE, UNDEFINED, DIALECT = BLOCKS
+
+
+@pytest.mark.parametrize("text", BLOCKS)
+def test_every_example_is_read_and_has_solutions(text: str) -> None:
+    problem = parse(text)
+    assert parse(render(problem)) == problem
+    assert enumerate_space(problem).size > 0
+
+
+def test_the_worked_example() -> None:
+    problem = parse(EXAMPLE)
+    assert [c.name for c in problem.constraints] == ["smem", "no_remainder", "prefetch", "shape"]
+    assert all(c.because for c in problem.constraints[:3])
+    best = solve(problem).require()
+    assert (best["tile_m"], best["tile_n"]) == (256, 256)
+
+
+def test_undefined_values() -> None:
+    assert sorted(row["x"] for row in enumerate_space(parse(UNDEFINED))) == [-2, -1, 0, 2]
+    for text, holds in (("1 // x == 0", False), ("1 // x != 0", False), ("not 1 // x == 0", True)):
+        assert bool(enumerate_space(parse(f"var x in {{0}}\n{text}"))) is holds
+
+
+def test_the_dialects_differ_as_described() -> None:
+    assert {row["B"] for row in enumerate_space(parse(DIALECT))} == {1}
+    with pytest.warns(DialectWarning, match=r"`\(A % A\) \* B`; ConstrINT reads `A % \(A \* B\)`"):
+        usual = parse(DIALECT.replace("# dialect: constrint", ""))
+    assert {row["B"] for row in enumerate_space(usual)} == {1, 2}
+
+
+def test_the_tables_name_every_word() -> None:
+    (listed,) = re.findall(r"Reserved words: `(.*)`", TEXT)
+    assert set(listed.split()) == RESERVED
+    assert all(f"`{name}(" in TEXT for name in FUNCTIONS)
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("2 ^ 3 ^ 2 == 512", "true"),
+        ("-2 ^ 2 == -4", "true"),
+        ("a == 1 -> b == 1 -> b == 2", "a == 1 -> (b == 1 -> b == 2)"),
+        ("a == 1 or b == 1 and a == 2", "a == 1 or (b == 1 and a == 2)"),
+        ("a == 1 | b == 1", "a == 1 or b == 1"),
+        ("not a == 1 and b == 1", "(not a == 1) and b == 1"),
+        ("1 <= a < b", "1 <= a and a < b"),
+        ("a == [1, 2]", "a in {1, 2}"),
+        ("a // 2 * 2 - b % 3 == 1", "((a // 2) * 2) - (b % 3) == 1"),
+        ("pow2(a) == b + 1_0", "2 ^ a == b + 10"),
+        ("a / 2 == b", "2 divides a and a // 2 == b"),
+    ],
+)
+def test_the_grammar_table(text: str, same: str) -> None:
+    domains = "var a in 0..4\nvar b in 0..4\n"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found, wanted = (list(enumerate_space(parse(domains + rule))) for rule in (text, same))
+    assert sorted(map(str, found)) == sorted(map(str, wanted))
+
+
+def test_the_example_error() -> None:
+    text = "var tile_k in {16, 32}\nvar stages in 1..4\nstages * (tile_k + <= 64\n"
+    with pytest.raises(ParseError) as caught:
+        parse(text, source="tiles.constrint")
+    assert textwrap.indent(str(caught.value), "    ") in TEXT
+
+
+def test_the_space_example_means_what_python_says() -> None:
+    (block,) = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
+    space = json.loads(block)
+    rows = list(enumerate_space(problem_from_space(space["params"], space["restrictions"], space["name"])))
+    wanted = [
+        (m, n, v)
+        for m in space["params"]["tile_m"]
+        for n in space["params"]["tile_n"]
+        for v in space["params"]["vector"]
+        if 256 <= m * n <= 4096 and m % (n / v) == 0 and (v in (1, 2, 4) or n / 3 > 40) and not (m == 64 and n == 64)
+    ]
+    assert sorted(tuple(row.values()) for row in rows) == sorted(wanted)
+    assert 12 % (8 / 3) != 0
