@@ -135,12 +135,13 @@ def print_ranking(ranking: Ranking) -> None:
     equal = max(c.num_variants for c in ranking.candidates)
     if equal > 1:
         say(wrap(f"each row stands for up to {equal} configs that the model cannot tell apart"))
-    abbreviated = [f"{SHORT[o]} {o}" for o in others if o in SHORT]
-    legend = [*abbreviated, f"{headers[-7]} bytes a block", "regs a thread, estimated"]
-    legend += [f"blk blocks {'a CU' if is_amd else 'an SM'} and their limit", "roof share of the roofline"]
+    legend = {SHORT[o]: o for o in others if o in SHORT}
+    legend |= {headers[-7]: "bytes a block", "regs": "registers a thread, estimated"}
+    legend |= {"blk": f"blocks {'a CU' if is_amd else 'an SM'}", "limit": "what limits them"}
+    legend |= {"roof": "share of the roofline", "bound": "what binds"}
     bounds = dict.fromkeys(c.cost.bound_by for c in ranking.candidates)
-    legend += [f"{SHORT_PARTS[b]} {b}" for b in bounds if b in SHORT_PARTS]
-    say(wrap("columns: " + ", ".join(legend)))
+    legend |= {SHORT_PARTS[b]: b for b in bounds if b in SHORT_PARTS}
+    say(wrap("columns: " + ", ".join(f"{short} = {long}" for short, long in legend.items())))
     say(wrap("assumed: " + "; ".join(ranking.assumptions)))
     say(
         wrap(
