@@ -10,7 +10,7 @@ SCHEMA = "constrint.count/1"
 @takes_choice
 def count(choice: Choice, backend: Backend = "native", json: Json = False) -> None:
     """Count the solutions; exact, and quick even where no one could list them."""
-    from constrint.cli.output import print_json, say
+    from constrint.cli.output import print_json, say, wrap
     from constrint.solve import enumerate_space
 
     check_backend(backend)
@@ -23,4 +23,4 @@ def count(choice: Choice, backend: Backend = "native", json: Json = False) -> No
         print_json({"schema": SCHEMA, "backend": backend, "results": documents})
         return
     for title, valid, product in results:
-        say(f"{title}: {valid:,} of {product:,} combinations")
+        say(wrap(f"{title}: {valid:,} of {product:,} combinations"))

@@ -125,8 +125,8 @@ def _print(document: dict[str, Any]) -> None:
     from constrint.cli.output import print_table, say, wrap
 
     product, parameters, rules = document["num_product"], document["parameters"], document["rules"]
-    say(document["title"])
-    say(f"{product:,} configs in the full product, {document['num_valid']:,} valid")
+    say(wrap(document["title"]))
+    say(wrap(f"{product:,} configs in the full product, {document['num_valid']:,} valid"))
     say()
     say("parameters")
     last = "meaning" if any(p["meaning"] for p in parameters) else "because"

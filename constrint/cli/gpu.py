@@ -25,9 +25,7 @@ def gpu(
     """Show one GPU model, with the source of every block and what is unconfirmed."""
     named = [text for text in (name, gpu_option) if text is not None]
     if len(named) + detect != 1:
-        raise UsageError(
-            "name one GPU, for example `constrint gpu mi300x`, or ask for --detect; one of the two."
-        )
+        raise UsageError("name one GPU, for example `constrint gpu mi300x`, or ask for --detect; one of the two.")
     if detect:
         _detect(json)
         return
@@ -132,10 +130,7 @@ def _detect(as_json: bool) -> None:
 def _print_device(device: DetectedDevice) -> None:
     from constrint.cli.output import say, wrap
 
-    model = (
-        device.model
-        or "no model of this device; write one as a YAML file (`constrint gpus` lists what there is)"
-    )
+    model = device.model or "no model of this device; write one as a YAML file (`constrint gpus` lists what there is)"
     say(f"device {device.index}: {device.name} ({device.target}, through {device.source})")
     say(wrap(f"model: {model}", "  "))
     if device.model and not device.disagreements:

@@ -60,6 +60,4 @@ def as_row(model: Any) -> dict[str, Any]:
 
 
 def _scaled(value: float | None, unit: float) -> str | None:
-    return (
-        None if value is None else f"{value / unit:,.4g}" if value / unit < 1000 else f"{value / unit:,.0f}"
-    )
+    return None if value is None else f"{value / unit:,.4g}" if value / unit < 1000 else f"{value / unit:,.0f}"

@@ -13,9 +13,7 @@ SCHEMA = "constrint.occupancy/1"
 
 
 def occupancy(
-    gpu: Annotated[
-        str, typer.Option("--gpu", help="GPU name (see `constrint gpus`) or path to a YAML file.")
-    ],
+    gpu: Annotated[str, typer.Option("--gpu", help="GPU name (see `constrint gpus`) or path to a YAML file.")],
     threads: Annotated[int, typer.Option("--threads", help="Threads per block.")],
     registers: Annotated[int, typer.Option("--registers", help="Registers (AMD: arch VGPRs) per thread.")],
     smem: Annotated[int, typer.Option("--smem", help="Shared memory (LDS) per block in bytes.")] = 0,
@@ -24,9 +22,7 @@ def occupancy(
     wave: Annotated[int | None, typer.Option("--wave", help="AMD RDNA: 32 or 64.")] = None,
     wgp: Annotated[bool, typer.Option("--wgp", help="AMD RDNA: WGP mode.")] = False,
     no_opt_in: Annotated[bool, typer.Option("--no-opt-in", help="NVIDIA: at most 48 KiB per block.")] = False,
-    carveout: Annotated[
-        int, typer.Option("--carveout", help="NVIDIA: carve-out in percent, -1: default.")
-    ] = -1,
+    carveout: Annotated[int, typer.Option("--carveout", help="NVIDIA: carve-out in percent, -1: default.")] = -1,
     barriers: Annotated[int, typer.Option("--barriers", help="NVIDIA: named barriers per block.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md describes it).")] = False,
 ) -> None:
@@ -84,9 +80,7 @@ def _print(model: GpuModel, found: Occupancy, unit: str) -> None:
     say(f"each takes: {found.registers_per_block:,} registers, {found.smem_bytes_per_block:,} B of {memory}")
     say()
     rows = [[name, _bounded(getattr(found, f"limit_{name}"))] for name in _limit_names()]
-    print_table(
-        ["limit", f"{blocks} per {unit}"], [row for row in rows if row[1] is not None], left=("limit",)
-    )
+    print_table(["limit", f"{blocks} per {unit}"], [row for row in rows if row[1] is not None], left=("limit",))
 
 
 def _limit_names() -> tuple[str, ...]:

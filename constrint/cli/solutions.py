@@ -20,7 +20,7 @@ SCHEMA = "constrint.solutions/1"
 
 def print_best(asked: Asked, top: int, backend: str, *, as_json: bool) -> None:
     """Print up to `top` solutions, the best first where the problem has an objective."""
-    from constrint.cli.output import print_json, say
+    from constrint.cli.output import print_json, say, wrap
 
     problem = asked.problem
     try:
@@ -34,11 +34,11 @@ def print_best(asked: Asked, top: int, backend: str, *, as_json: bool) -> None:
         print_json({"schema": SCHEMA, "num_product": num_product, "num_valid": size, "solutions": rows})
         return
     if size is not None:
-        say(f"{asked.title}: {size:,} solutions of {num_product:,} combinations")
+        say(wrap(f"{asked.title}: {size:,} solutions of {num_product:,} combinations"))
     else:
-        say(f"{asked.title}: {num_product:,} combinations, too many solutions to list")
+        say(wrap(f"{asked.title}: {num_product:,} combinations, too many solutions to list"))
     if problem.objective is not None:
-        say(f"best first: {problem.objective}")
+        say(wrap(f"best first: {problem.objective}"))
     say()
     print_rows(problem, listed_rows(problem.variables, rows))
     if size is not None and size > len(rows):
