@@ -183,6 +183,7 @@ def cpsat(space: Space) -> Callable[[], Result]:
 
 def _load_constrint() -> None:
     """Imports what the measured part uses, so that the clock sees work only."""
+
     import constrint.model.columns
     import constrint.model.restrictions
     import constrint.solve

@@ -51,7 +51,8 @@ def _looked_up(values: NDArray[Any], positions: NDArray[Any]) -> NDArray[Any]:
             result *= values.dtype.type(steps[0])
             result += values[0]
             return result
-    return values[positions]
+    taken: NDArray[Any] = values[positions]
+    return taken
 
 
 def _joined(part: TreePart, listed: list[Rows], rows_of_root: slice) -> Rows:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +15,9 @@ from constrint.solve.keys import Keys, combine, find, group
 if TYPE_CHECKING:
     from constrint.solve.parts import Node, Rows, TreePart
 
-_EXACT = 1 << 62
+_EXACT: Final = 1 << 62
+# Tables of moves with more cells are not kept.
+_MAX_MOVES: Final = 1 << 24
 
 
 class Lookup:
@@ -22,9 +26,8 @@ class Lookup:
     def __init__(self, node: Node, names: Sequence[str], sizes: Sequence[int]) -> None:
         self.names, self.sizes = names, sizes
         self.columns = [node.rows[n] for n in names]
-        self.bound = 1
-        for size in sizes:
-            self.bound *= size
+        self.bound = math.prod(sizes)
+        self._moves: dict[str, _Moves | None] = {}
         if self.bound < _EXACT:
             self.order, self.known = self._sorted(combine([self.columns], sizes)[0][0], self.bound)
 
@@ -46,13 +49,49 @@ class Lookup:
         at = find(keys, known, bound)
         return at if order is None or len(order) == 0 else np.where(at >= 0, order[at], -1)
 
-    def strides(self) -> dict[str, int]:
-        """By how much a key changes when a variable moves on by one position."""
-        after, found = 1, {}
-        for name, size in zip(reversed(self.names), reversed(self.sizes), strict=True):
-            found[name] = after
-            after *= size
-        return found
+    def moves_of(self, name: str) -> _Moves | None:
+        """Which positions of one variable go with the others; None where that table would be too large."""
+        if name not in self._moves:
+            self._moves[name] = _Moves.of(self, name) if self.bound < _EXACT else None
+        return self._moves[name]
+
+
+@dataclass(slots=True)
+class _Moves:
+    """Per combination of the other variables of a table: whether each position of one variable is there."""
+
+    names: list[str]
+    sizes: list[int]
+    known: Keys
+    bound: int
+    allowed: NDArray[np.bool_]
+
+    @staticmethod
+    def of(lookup: Lookup, name: str) -> _Moves | None:
+        at = lookup.names.index(name)
+        names = [n for n in lookup.names if n != name]
+        sizes = [s for i, s in enumerate(lookup.sizes) if i != at]
+        size, column = lookup.sizes[at], lookup.columns[at]
+        if names:
+            others = [c for i, c in enumerate(lookup.columns) if i != at]
+            keys, bound = combine([others], sizes)[0][0], math.prod(sizes)
+        else:
+            keys, bound = np.zeros(len(column), dtype=np.int64), 1
+        known, groups = np.unique(keys, return_inverse=True)
+        if len(known) * size > _MAX_MOVES:
+            return None
+        # The last line answers for combinations that are not there at all.
+        allowed = np.zeros((len(known) + 1, size), dtype=bool)
+        allowed[groups.reshape(-1), column] = True
+        return _Moves(names, sizes, known, bound, allowed)
+
+    def find(self, rows: Rows, num_rows: int) -> NDArray[np.bool_]:
+        """For every row of positions which positions of the variable go with the others."""
+        if not self.names:
+            return np.repeat(self.allowed[:1], num_rows, axis=0)
+        keys = combine([[rows[n] for n in self.names]], self.sizes)[0][0]
+        result: NDArray[np.bool_] = self.allowed[find(keys, self.known, self.bound)]
+        return result
 
 
 def moves(part: TreePart, rows: Rows) -> tuple[NDArray[np.bool_], dict[str, NDArray[np.bool_]]]:
@@ -82,12 +121,9 @@ def moves(part: TreePart, rows: Rows) -> tuple[NDArray[np.bool_], dict[str, NDAr
 
 def _moved(lookup: Lookup, rows: Rows, name: str, size: int) -> NDArray[np.bool_]:
     num_rows = len(rows[name])
-    if lookup.bound < _EXACT:
-        stride = lookup.strides()[name]
-        keys = combine([[rows[n] for n in lookup.names]], lookup.sizes)[0][0]
-        base = keys - rows[name].astype(np.int64) * stride
-        wanted = base[:, None] + np.arange(size) * stride
-        return (find(wanted.reshape(-1), lookup.known, lookup.bound) >= 0).reshape(num_rows, size)
+    table = lookup.moves_of(name)
+    if table is not None:
+        return table.find(rows, num_rows)
     wide = {n: np.repeat(rows[n], size) for n in lookup.names}
     wide[name] = np.tile(np.arange(size), num_rows)
     return (lookup.find(wide) >= 0).reshape(num_rows, size)

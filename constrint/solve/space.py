@@ -77,17 +77,19 @@ class SearchSpace:
 
     def take(self, indices: Sequence[int] | NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Lists the solutions with these indices as columns."""
-        wanted = [as_int(i, "an index") for i in np.asarray(indices, dtype=object).ravel().tolist()]
-        for index in wanted:
+        array = np.asarray(indices)
+        if array.dtype.kind not in "iu":
+            array = np.array([as_int(i, "an index") for i in np.asarray(indices, dtype=object).ravel()], dtype=object)
+        for index in (array.min(), array.max()) if len(array) else ():
             if not 0 <= index < self.size:
                 raise IndexError(f"index {index} is outside the space of {self.size} solutions")
         for gap in self._gaps:
-            wanted = [index + (index >= gap) for index in wanted]
-        return self._layout.assignments(self._positions(wanted), len(wanted))
+            array = array + (array >= gap)
+        return self._layout.assignments(self._positions(array), len(array))
 
-    def _positions(self, wanted: Sequence[int]) -> Rows:
+    def _positions(self, wanted: NDArray[Any]) -> Rows:
         """Positions of the solutions with these indices, excluded ones counted."""
-        rest = np.array(wanted, dtype=total_type(self.size + len(self._gaps)))
+        rest: NDArray[Any] = wanted.astype(total_type(self.size + len(self._gaps)))
         rows: Rows = {}
         for part in reversed(self._parts or ()):
             rows.update(part.take((rest % part.count).astype(total_type(part.count))))
@@ -96,7 +98,7 @@ class SearchSpace:
 
     def __getitem__(self, index: int) -> dict[str, int]:
         number = as_int(index, "an index")
-        return _dicts(self.take([number + self.size if number < 0 else number]), 1)[0]
+        return _dicts(self.take(np.array([number + self.size if number < 0 else number], dtype=object)), 1)[0]
 
     def __iter__(self) -> Iterator[dict[str, int]]:
         for start in range(0, self.size, _BATCH):
