@@ -151,7 +151,7 @@ def _parsed(place: _Place) -> ast.expr:
     except ValueError:
         raise place.error("not a Python expression: it holds characters that Python cannot read", 1, 1) from None
     except (RecursionError, MemoryError):
-        raise place.error(_TOO_DEEP, 1, 1) from None
+        raise place.error("too long or nested too deep for Python's parser; split the restriction up", 1, 1) from None
 
 
 class _Reader:

@@ -20,6 +20,7 @@ from constrint.model.intervals import BINARY_BOUNDS, UNARY_BOUNDS, Interval
 from constrint.model.intmath import MAX_BITS
 
 EXACT_FLOAT: Final = 2**53  # every integer up to here is a Python float
+MAX_PARTS: Final = 400
 _ANY: Final = 2**MAX_BITS
 _LISTED: Final = 4096
 
@@ -126,6 +127,8 @@ class Arithmetic:
 
     def _result(self, num: e.Expr, den: e.Expr) -> Quotient:
         """The result of one correctly rounded operation on exact operands."""
+        if num.size + den.size > MAX_PARTS:
+            raise InexactError(f"a true quotient of more than {MAX_PARTS} parts; split it up or use integers")
         exact = self.bounds.dyadic(den) and self.bounds.size(num) <= EXACT_FLOAT
         return Quotient(num, den, not (exact or self.trusting))
 

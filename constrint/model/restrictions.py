@@ -6,6 +6,7 @@ A restriction is a Python expression (`constrint.model.pyexpr` says which); it i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -66,18 +67,20 @@ def load_space(path: str | Path) -> Problem:
     Raises:
         UsageError: When the file cannot be read or is not of this form (`ParseError` for a restriction).
     """
-    import msgspec
-
     path = Path(path)
     try:
         with path.open("rb") as file:
             text = file.read(MAX_BYTES + 1)
         if len(text) > MAX_BYTES:
-            raise UsageError(f"{path} has more than {MAX_BYTES:,} bytes; at most that many are read.")
-        data: Any = msgspec.json.decode(text)
+            raise UsageError(f"the file has more than {MAX_BYTES:,} bytes; at most that many are read.")
+        data: Any = json.loads(text, object_pairs_hook=_unique)
     except OSError as error:
         raise UsageError(f"cannot read the space file {path}: {error.strerror}.") from None
-    except (msgspec.DecodeError, RecursionError) as error:
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    except RecursionError:
+        raise ParseError("not JSON of this form: it is nested too deep", source=str(path)) from None
+    except ValueError as error:
         raise ParseError(f"not JSON: {error}", source=str(path)) from None
     _check_kind(data, dict, str(path), 'an object {"name": ..., "params": {...}, "restrictions": [...]}')
     if "params" not in data:
@@ -85,6 +88,15 @@ def load_space(path: str | Path) -> Problem:
     name = data.get("name", "")
     _check_kind(name, str, f"{path}: name", "text")
     return problem_from_space(data["params"], data.get("restrictions", []), name, source=str(path))
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise UsageError(f"the key {key!r} is given twice.")
+        found[key] = value
+    return found
 
 
 def _check_kind(value: Any, kind: type, what: str, wanted: str) -> None:

@@ -245,6 +245,8 @@ def test_everything_else_is_an_error_that_shows_the_place(text: str, column: int
         "a > 1" + " " * 10_000_000,
         "a/3+" * 4000 + "a > 1",
         "a/c*" * 4000 + "a > 1",
+        "a/c*" * 1400 + "a > 1",
+        "a/c+" * 1400 + "a > 1",
         "a." * 4000 + "a",
         "a > 9**9**9**9",
         "a" * 19_000,
@@ -321,6 +323,9 @@ def test_there_are_published_spaces() -> None:
     [
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
+        ('{"params": {"a": [1], "a": [2]}}', "'a' is given twice"),
+        ('{"params": {"a": [' + "9" * 5000 + "]}}", "not JSON|bits"),
+        ('{"params": {"a": [NaN]}}', "must be an integer, got nan"),
         ("[1]", "must be an object"),
         ("{}", '"params" is missing'),
         ('{"params": [1]}', "params must be an object"),
