@@ -59,7 +59,7 @@ class Conflict:
             head = f"These {len(self.members)} constraints cannot hold together:"
         width = max((len(m.text) for m in self.members), default=0)
         lines = [
-            f"  {m.text.ljust(min(width, 60))}   because {m.because}" if m.because else f"  {m.text}"
+            f"  {m.text.ljust(min(width, 64))}   because {m.because}" if m.because else f"  {m.text}"
             for m in self.members
         ]
         return "\n".join([head, *lines])
@@ -67,10 +67,13 @@ class Conflict:
 
 def domain_text(name: str, domain: Domain) -> str:
     """Writes a variable's domain as a sentence; long lists are shortened."""
-    if domain.listed is None or len(domain.listed) <= _SHOWN_VALUES:
+    if domain.listed is None:
         return f"{name} in {domain}"
-    first = ", ".join(map(str, domain.listed[: _SHOWN_VALUES - 2]))
-    return f"{name} in {{{first}, ... {domain.listed[-1]}}} ({len(domain.listed)} values)"
+    values = sorted(domain.listed)
+    if len(values) <= _SHOWN_VALUES:
+        return f"{name} in {{{', '.join(map(str, values))}}}"
+    first = ", ".join(map(str, values[: _SHOWN_VALUES - 2]))
+    return f"{name} in {{{first}, ... {values[-1]}}} ({len(values)} values)"
 
 
 def rule_text(constraint: Constraint) -> str:

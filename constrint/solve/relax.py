@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from constrint.model import Comparison, Const, Constraint, Domain, Expr, Problem
-from constrint.solve.explain import QUESTION, Conflict, ConflictMember, minimal_conflict, widened
+from constrint.solve.explain import (
+    QUESTION,
+    Conflict,
+    ConflictMember,
+    minimal_conflict,
+    rule_text,
+    widened,
+)
 from constrint.solve.optimise import solve
 from constrint.solve.solution import Solution
 
@@ -118,7 +125,7 @@ def _rule(problem: Problem, member: ConflictMember, rule: Constraint) -> Relaxat
         if answer:
             return Relaxation(
                 member,
-                f"{moved} (instead of {rule})",
+                f"{rule_text(changed.constraints[-1])} (instead of {_bound(rule)})",
                 changed,
                 answer.assignment,
                 f"the bound of {rule.name or rule} were {_bound(moved)}",
@@ -143,7 +150,9 @@ def _bound(rule: Constraint) -> int:
 def _moved(rule: Comparison, without: Problem) -> Comparison | None:
     """The comparison with its constant bound moved as far as the others need; None if it has none."""
     left, op, right = rule.left, rule.op, rule.right
-    if op not in ("<=", "<", ">=", ">"):
+    if op == "==":
+        return _nearest_value(rule, without)
+    if op == "!=":
         return None
     if isinstance(right, Const) and left.variables:
         side, at_most = left, op in ("<=", "<")
@@ -155,3 +164,20 @@ def _moved(rule: Comparison, without: Problem) -> Comparison | None:
     if not answer:
         return None
     return Comparison(side, "<=" if at_most else ">=", Const(side.value(answer.assignment)))
+
+
+def _nearest_value(rule: Comparison, without: Problem) -> Comparison | None:
+    """An equality with a number, moved to the nearest number that the others allow."""
+    side, number = (rule.left, rule.right) if isinstance(rule.right, Const) else (rule.right, rule.left)
+    if not isinstance(number, Const) or not side.variables:
+        return None
+    found = []
+    for sign in (1, -1):
+        half = without.copy()
+        half.add(sign * side >= sign * number.number)
+        answer = _answer(half, sign * side)
+        if answer:
+            found.append(side.value(answer.assignment))
+    if not found:
+        return None
+    return Comparison(side, "==", Const(min(found, key=lambda value: abs(value - number.number))))
