@@ -12,6 +12,7 @@ from constrint.errors import UndefinedValueError, UnknownNameError, UsageError
 from constrint.model import Comparison, Constraint, Divides, Domain, Expr, IsIn, Problem
 from constrint.model.columns import Column, test
 from constrint.model.intmath import as_int
+from constrint.solve.explain import rule_text
 from constrint.solve.tables import axis_from_domain
 
 # Of larger domains no alternatives are tried.
@@ -144,7 +145,7 @@ def _broken(rule: Constraint, values: Mapping[str, int]) -> BrokenRule:
     else:
         parts = [str(_broken(c, values).seen) for c in _atoms(rule) if not c.holds(values)]
         seen = "; ".join(parts) if parts else "it does not hold"
-    return BrokenRule(str(rule), rule.because, mine, left, right, rule, seen=seen)
+    return BrokenRule(rule_text(rule), rule.because, mine, left, right, rule, seen=seen)
 
 
 def _atoms(rule: Constraint) -> list[Constraint]:
