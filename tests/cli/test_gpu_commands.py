@@ -11,9 +11,7 @@ from constrint.cli.app import main
 from constrint.hwmodels import DetectedDevice, detect, list_gpus
 
 
-def run(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, line: str
-) -> tuple[int, str, str]:
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, line: str) -> tuple[int, str, str]:
     monkeypatch.setattr(sys, "argv", ["constrint", *line.split()])
     code: object = 0
     try:
@@ -136,9 +134,7 @@ def test_detect_shows_model_and_disagreements(call, monkeypatch: pytest.MonkeyPa
         DetectedDevice(1, "torch", "NVIDIA L4", target="sm_89", sm_count=58),
         DetectedDevice(2, "torch", "Unheard of", target="sm_999"),
     ]
-    monkeypatch.setattr(
-        sys.modules["constrint.hwmodels.detect"], "SOURCES", (("torch", lambda: (found, "")),)
-    )
+    monkeypatch.setattr(sys.modules["constrint.hwmodels.detect"], "SOURCES", (("torch", lambda: (found, "")),))
     code, out, _ = call("gpu --detect")
     assert code == 0
     assert "model: H200-SXM\n  disagrees: the device reports 131 SMs, the model states 132\n" in out
