@@ -100,7 +100,7 @@ class CostColumns:
 
     def parts_of(self, row: int) -> dict[str, float]:
         """What each resource would need for this row if nothing else mattered."""
-        return {name: float(np.broadcast_to(part, self.seconds.shape)[row]) for name, part in self.parts_s.items()}
+        return {name: float(part[row] if np.ndim(part) else part) for name, part in self.parts_s.items()}
 
     def take(self, rows: NDArray[np.int64]) -> CostColumns:
         """These rows alone."""
@@ -109,8 +109,12 @@ class CostColumns:
 
     def bound_by(self, row: int) -> str:
         """Name of the resource that binds this row: the largest part."""
-        parts = self.parts_of(row)
-        return max(PARTS, key=lambda name: parts[name])
+        return largest(self.parts_of(row))
+
+
+def largest(parts_s: Mapping[str, float]) -> str:
+    """Name of the largest part; of equal ones the first of PARTS."""
+    return max(PARTS, key=lambda name: parts_s[name])
 
 
 def matrix_flop_per_s(gpu: GpuModel, peak_flop_per_s: float) -> float:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from constrint.errors import InfeasibleError
 from constrint.hwmodels import GpuModel, Occupancy, occupancy
 from constrint.model import Problem
-from constrint.select.cost import CostColumns
+from constrint.select.cost import CostColumns, largest
 from constrint.select.spec import (
     Candidate,
     CostEstimate,
@@ -126,8 +126,8 @@ def rank(
 
 
 def _cost_of(cost: CostColumns, row: int, roofline_s: float) -> CostEstimate:
-    seconds = float(cost.seconds[row])
-    return CostEstimate(seconds, cost.bound_by(row), roofline_s / seconds, cost.parts_of(row))
+    seconds, parts_s = float(cost.seconds[row]), cost.parts_of(row)
+    return CostEstimate(seconds, largest(parts_s), roofline_s / seconds, parts_s)
 
 
 def _order_names(spec: KernelSpec, problem: Problem) -> set[str]:
