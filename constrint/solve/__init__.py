@@ -4,6 +4,7 @@ from constrint.solve.backends import Backend, get_backend, list_backends
 from constrint.solve.best import Ranked
 from constrint.solve.enumerate import brute_force, count, enumerate_space
 from constrint.solve.explain import Conflict, ConflictMember, minimal_conflict
+from constrint.solve.lexical import solutions_in_order
 from constrint.solve.limits import Limits, SearchStats, Status
 from constrint.solve.optimise import solve
 from constrint.solve.pruning import RulePruning, pruning
@@ -34,6 +35,7 @@ __all__ = [
     "minimal_conflict",
     "pruning",
     "relaxations",
+    "solutions_in_order",
     "solve",
     "ways_out",
     "why_not",

@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 
 from constrint.model import Problem
-from constrint.model.domain import Domain
 from constrint.solve.decompose import Bag, components, tree
-from constrint.solve.layout import Layout, LazyAxis
+from constrint.solve.layout import Layout, LazyAxis, axis_of_free
 from constrint.solve.limits import Budget, Limits
 from constrint.solve.parts import FreePart, Node, Part, TreePart
 from constrint.solve.prepare import Prepared, fixed_columns, prepare
 from constrint.solve.space import SearchSpace
-from constrint.solve.tables import Axis, Check, Table, axis_from_domain, build_table
+from constrint.solve.tables import Axis, Check, Table, build_table
 
 # A component with at most this many combinations is kept as one table.
 ONE_TABLE = 1 << 12
@@ -50,14 +49,8 @@ def count(problem: Problem, limits: Limits | None = None, backend: str = "native
 def _layout(problem: Problem, prepared: Prepared, budget: Budget) -> Layout:
     axes: dict[str, Axis | LazyAxis] = dict(prepared.axes)
     for name, domain in prepared.free.items():
-        axes[name] = _free_axis(domain, budget)
+        axes[name] = axis_of_free(domain, budget)
     return Layout(tuple(problem.variables), axes, prepared.fixed, prepared.derived)
-
-
-def _free_axis(domain: Domain, budget: Budget) -> Axis | LazyAxis:
-    if domain.listed is None and domain.size > min(budget.limits.max_values, 1 << 16):
-        return LazyAxis(domain.lower, domain.step, domain.size)
-    return axis_from_domain(domain)
 
 
 def _parts(prepared: Prepared, layout: Layout, budget: Budget) -> list[Part] | None:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.model import Expr
+from constrint.model import Domain, Expr
 from constrint.model.columns import column_of, evaluate
+from constrint.solve.limits import Budget
 from constrint.solve.parts import Rows
-from constrint.solve.tables import Axis
+from constrint.solve.tables import Axis, axis_from_domain
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,13 @@ class LazyAxis:
         """Position of a value; None if it is not on the axis."""
         at, rest = divmod(value - self.lower, self.step)
         return at if rest == 0 and 0 <= at < self.size else None
+
+
+def axis_of_free(domain: Domain, budget: Budget) -> Axis | LazyAxis:
+    """The axis of a variable that no constraint touches; a long range is not listed."""
+    if domain.listed is None and domain.size > min(budget.limits.max_values, 1 << 16):
+        return LazyAxis(domain.lower, domain.step, domain.size)
+    return axis_from_domain(domain)
 
 
 @dataclass(slots=True)

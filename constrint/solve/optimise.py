@@ -7,10 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from constrint.errors import LimitReachedError, UndefinedValueError
+from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError
 from constrint.model import Comparison, Const, Expr, Problem
 from constrint.model.columns import column_of, evaluate
 from constrint.solve.enumerate import enumerate_space
+from constrint.solve.lexical import solutions_in_order
 from constrint.solve.limits import Budget, Limits, Status
 from constrint.solve.narrow import Domains
 from constrint.solve.prepare import flatten
@@ -19,6 +20,8 @@ from constrint.solve.search import search_one
 from constrint.solve.solution import Solution
 from constrint.solve.space import SearchSpace
 
+# A walk in declared order may look at this many combinations before tables are tried.
+_WALK_CELLS: Final = 1 << 22
 # Tables up to this length are listed before a depth-first search takes over.
 _TABLE_ROWS: Final = 1 << 21
 
@@ -36,6 +39,19 @@ def solve(problem: Problem, limits: Limits | None = None, backend: str = "native
         return get_backend(backend).solve(problem, limits or Limits())
     budget = Budget(limits or Limits())
     wanted = budget.limits
+    if problem.objective is None:
+        try:
+            first = next(
+                solutions_in_order(problem, replace(wanted, max_cells=min(wanted.max_cells, _WALK_CELLS))), None
+            )
+        except CancelledError as error:
+            return Solution(Status.LIMIT_REACHED, problem, message=str(error), stats=budget.stats)
+        except LimitReachedError:
+            pass
+        else:
+            budget.stats.seconds = budget.elapsed_seconds()
+            status = Status.INFEASIBLE if first is None else Status.FEASIBLE
+            return Solution(status, problem, first or {}, stats=budget.stats)
     try:
         space = enumerate_space(problem, replace(wanted, max_rows=min(wanted.max_rows, _TABLE_ROWS)))
         budget.stats = space.stats

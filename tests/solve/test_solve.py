@@ -1,3 +1,4 @@
+import itertools
 import json
 from pathlib import Path
 
@@ -5,9 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from constrint.errors import InfeasibleError, LimitReachedError, UndefinedValueError
-from constrint.model import parse
-from constrint.solve import Limits, Status, brute_force, enumerate_space, optimise, search, solve
+from constrint.errors import InfeasibleError, LimitReachedError, UndefinedValueError, UsageError
+from constrint.model import Var, parse
+from constrint.solve import (
+    Limits,
+    Status,
+    brute_force,
+    enumerate_space,
+    lexical,
+    optimise,
+    search,
+    solutions_in_order,
+    solve,
+)
 from constrint.solve.limits import Budget
 
 CASES = json.loads((Path(__file__).parents[1] / "data" / "constrint_language_cases.json").read_text())
@@ -106,3 +117,75 @@ def test_search_and_tables_agree_on_an_objective(monkeypatch):
     by_tables = solve(problem).value
     monkeypatch.setattr(optimise, "_TABLE_ROWS", 1)
     assert solve(problem).value == by_tables
+
+
+@settings(deadline=None, max_examples=40)
+@given(start=st.integers(0, 10**9))
+def test_solutions_come_in_declared_order(random_problem, start):
+    for number in range(start, start + 10):
+        problem = random_problem(number)
+        assert list(solutions_in_order(problem)) == brute_force(problem), str(problem)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_drawn_problems_are_walked_in_declared_order_in_small_steps(strategies, data):
+    problem = data.draw(strategies.problems())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lexical, "_FIRST_CELLS", 1)
+        patch.setattr(lexical, "_MOST_CELLS", 4)
+        assert list(solutions_in_order(problem)) == brute_force(problem)
+
+
+def test_a_walk_in_order_needs_no_tables():
+    problem = parse("\n".join(f"var x{i} in 1..1000" for i in range(12)))
+    for i in range(11):
+        problem.add(Var(f"x{i}") * 2 <= Var(f"x{i + 1}") + 3, name=f"rule{i}")
+    first, second = itertools.islice(solutions_in_order(problem), 2)
+    assert list(first.values()) == [1] * 12
+    assert list(second.values()) == [1] * 11 + [2]
+    hard = parse("var x in 1..3000; var y in 1..3000; x * x == 7 * y * y - 1")
+    with pytest.raises(LimitReachedError, match="max_cells"):
+        next(solutions_in_order(hard, Limits(max_cells=9)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "var x in 1..100; x <= 9 ^ 9 ^ 9",
+        "var x in 1..100; var y in 1..100; x ^ y ^ y <= 10 ^ 30",
+        "var x in 1..9; var y in 1..99; x ^ y ^ 9 % 7 == 3",
+        "x * y * z * w == 2 ^ 200; x > 2 ^ 40",
+        "x ^ 5 + y ^ 5 == z ^ 5 + 1; x > y; y > 1",
+        "var x in -9223372036854775808..9223372036854775807; x * x * x <= -7; x % 3 == 1",
+        "x % y == z; y % z == x; z % x == y",
+        "lcm(x, y) == 2 ^ 62; gcd(x, y) == 2 ^ 31; x != y",
+    ],
+)
+def test_huge_numbers_end_in_an_answer_or_a_clear_error(text):
+    try:
+        problem = parse(text)
+        answer = solve(problem, Limits(max_seconds=3, max_nodes=2000))
+    except (LimitReachedError, UsageError):
+        return
+    if answer:
+        assert all(c.holds(answer.assignment) for c in problem.constraints)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("var x in 4611686018427387904..4611686018427387906; x * 4 > 2 ^ 64", {"x": 4611686018427387905}),
+        ("var x in {3037000500, 3037000499}; x * x > 2 ^ 63 - 1", {"x": 3037000500}),
+        ("var x in {46341, 46340}; var y in {46341, 46340}; x * y < 2 ^ 31", {"x": 46341, "y": 46340}),
+        ("var x in {65536, 65535}; var y in {32768}; x * y <= 2 ^ 31 - 1", {"x": 65535, "y": 32768}),
+        ("var x in {2097152}; var y in {2097152}; var z in {2097152, 2097151}; x * y * z < 2 ^ 63", None),
+    ],
+)
+def test_nothing_wraps_at_32_or_64_bits(text, expected):
+    problem = parse(text)
+    assert sorted(map(str, enumerate_space(problem))) == sorted(map(str, brute_force(problem)))
+    answer = solve(problem)
+    if expected is not None:
+        assert answer.require() == expected
+    assert answer.assignment == (brute_force(problem) or [{}])[0]
