@@ -100,18 +100,24 @@ _DIVIDING: Final = frozenset(("floordiv", "ceildiv", "div", "mod"))
 
 def _fits(*intervals: Interval) -> bool:
     # MIN itself is left out so that negation and absolute value stay inside as well.
-    return all(low > MIN and high <= MAX for low, high in intervals)
+    for low, high in intervals:  # noqa: SIM110 - a generator costs as much as the whole operation on few rows
+        if low <= MIN or high > MAX:
+            return False
+    return True
 
 
-def _wide(values: Any, *bounds: Interval) -> Any:
-    """Converts a 32-bit column to 64 bits unless all of these bounds fit 32 bits."""
-    if isinstance(values, np.ndarray) and values.dtype == np.int32 and not _fits_32(*bounds):
+def _wide(values: Any) -> Any:
+    """Converts a 32-bit column to 64 bits."""
+    if isinstance(values, np.ndarray) and values.dtype == np.int32:
         return values.astype(np.int64)
     return values
 
 
 def _fits_32(*intervals: Interval) -> bool:
-    return all(low > -(2**31) and high < 2**31 for low, high in intervals)
+    for low, high in intervals:  # noqa: SIM110
+        if low <= -(2**31) or high >= 2**31:
+            return False
+    return True
 
 
 def _back_to_int64(values: Any, bounds: Interval) -> Any:
@@ -147,7 +153,9 @@ def binary(op: str, a: Column, b: Column) -> Column:
     a, b, defined = _guard(op, a, b)
     bounds = BINARY_BOUNDS[op](a.bounds, b.bounds)
     if bounds is not None and _fits(a.bounds, b.bounds, bounds):
-        x, y = (_wide(v, a.bounds, b.bounds, bounds) for v in (a.values, b.values))
+        x, y = a.values, b.values
+        if not _fits_32(a.bounds, b.bounds, bounds):
+            x, y = _wide(x), _wide(y)
         values = _NATIVE[op](x, y)
     else:
         values = _EXACT[op](_as_object(a.values), _as_object(b.values))

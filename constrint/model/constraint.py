@@ -7,7 +7,6 @@ x = 0.
 
 from __future__ import annotations
 
-import copy
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -82,7 +81,10 @@ class Constraint:
 
     def labelled(self: C, because: str = "", name: str = "") -> C:
         """Returns the same constraint with a reason and a name."""
-        twin = copy.copy(self)
+        twin = object.__new__(type(self))
+        for kind in type(self).__mro__[:-1]:
+            for slot in kind.__dict__["__slots__"]:
+                object.__setattr__(twin, slot, getattr(self, slot))
         twin.because, twin.name = because, name
         return twin
 

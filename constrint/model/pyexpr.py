@@ -124,6 +124,8 @@ def read_restriction(
 
 def _check_nesting(place: _Place) -> None:
     """Counts brackets and prefix operators first: Python's own parser may run out of stack."""
+    if sum(map(place.text.count, ("(", "[", "{", "not", "-", "+", "~"))) <= MAX_NESTING:
+        return
     depth = prefixes = 0
     for hit in re.finditer(r"\bnot\b|\S", place.text):
         token = hit.group()
