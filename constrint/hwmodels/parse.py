@@ -49,6 +49,8 @@ def parse_yaml(text: str, source: str) -> Any:
     loader = _Parser(text)
     try:
         return _Document(loader, source).value()
+    except HardwareModelError:
+        raise
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{source}:{mark.line + 1}" if mark else source
