@@ -75,7 +75,7 @@ class CancelledError(LimitReachedError):
 
 
 class InfeasibleError(ConstrintError):
-    """Raised when no assignment satisfies every constraint; `conflict` holds a minimal set that cannot hold together."""
+    """Raised when no assignment satisfies every constraint; `conflict` is a minimal set that cannot hold together."""
 
     def __init__(self, message: str, conflict: Conflict | None = None) -> None:
         self.conflict = conflict

@@ -263,9 +263,7 @@ def _checked(parts: Iterable[object], where: str) -> tuple[Constraint, ...]:
     checked = tuple(parts)
     for part in checked:
         if not isinstance(part, Constraint):
-            raise UsageError(
-                f"{where} takes constraints such as x <= 4, got {part!r} ({type(part).__name__})."
-            )
+            raise UsageError(f"{where} takes constraints such as x <= 4, got {part!r} ({type(part).__name__}).")
     return checked  # type: ignore[return-value]
 
 

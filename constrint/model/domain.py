@@ -48,9 +48,7 @@ class Domain:
         return Domain(min(listed), max(listed), 1, listed, because)
 
     @staticmethod
-    def from_range(
-        lower: object, upper: object, step: object = 1, because: str = "", what: str = "a range"
-    ) -> Domain:
+    def from_range(lower: object, upper: object, step: object = 1, because: str = "", what: str = "a range") -> Domain:
         """Builds the domain lower, lower + step, ... up to at most `upper`."""
         low = as_int(lower, f"the lower bound of {what}")
         high = as_int(upper, f"the upper bound of {what}")

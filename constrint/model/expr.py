@@ -36,9 +36,7 @@ RESERVED: Final[frozenset[str]] = frozenset(
 def check_shape(depth: int, size: int) -> None:
     """Refuses a tree that is too deep or too large to handle within bounds."""
     if depth > MAX_DEPTH:
-        raise UsageError(
-            f"an expression is nested {depth} levels deep; the limit is {MAX_DEPTH}. Split it up."
-        )
+        raise UsageError(f"an expression is nested {depth} levels deep; the limit is {MAX_DEPTH}. Split it up.")
     if size > MAX_NODES:
         raise UsageError(f"an expression has {size} parts; the limit is {MAX_NODES}. Split it up.")
 
@@ -218,9 +216,7 @@ class Var(Expr):
         try:
             return intmath.as_int(assignment[self.name], f"the value of {self.name!r}")
         except KeyError:
-            raise UnknownNameError(
-                "variable", self.name, assignment, "The assignment gives it no value."
-            ) from None
+            raise UnknownNameError("variable", self.name, assignment, "The assignment gives it no value.") from None
 
     def __hash__(self) -> int:
         return hash(("var", self.name))
@@ -277,9 +273,7 @@ def as_expr(value: object) -> Expr:
     from constrint.model.constraint import Constraint
 
     if isinstance(value, Constraint):
-        raise UsageError(
-            f"an integer was expected, got the constraint {value}. Constraints are not numbers here."
-        )
+        raise UsageError(f"an integer was expected, got the constraint {value}. Constraints are not numbers here.")
     return Const(intmath.as_int(value, "an operand"))
 
 

@@ -104,9 +104,7 @@ class Grammar:
             return value
         if self.token.value == "=":
             raise self.error("write `==` to compare", self.token)
-        raise self.error(
-            f"`{_short(value)}` is a number, not a condition; compare it with something (== <= in)", token
-        )
+        raise self.error(f"`{_short(value)}` is a number, not a condition; compare it with something (== <= in)", token)
 
     def _as_expr(self, value: Value, token: Token) -> e.Expr:
         if isinstance(value, e.Expr):
@@ -244,9 +242,7 @@ class Grammar:
                 break
             signs.append(again)
         if level == _ADD:
-            return e.add(
-                parts[0], *(p if s.value == "+" else e.neg(p) for s, p in zip(signs, parts[1:], strict=True))
-            )
+            return e.add(parts[0], *(p if s.value == "+" else e.neg(p) for s, p in zip(signs, parts[1:], strict=True)))
         self._warn(signs, parts)
         result, factors = parts[0], [parts[0]]
         for sign, part in zip(signs, parts[1:], strict=True):
@@ -347,9 +343,7 @@ class Grammar:
         token = self.token
         expr = self.expression()
         if expr.variables:
-            raise self.error(
-                f"a fixed number is needed here; {', '.join(sorted(expr.variables))} is a variable", token
-            )
+            raise self.error(f"a fixed number is needed here; {', '.join(sorted(expr.variables))} is a variable", token)
         try:
             return expr.value({})
         except ConstrintError as error:

@@ -108,6 +108,4 @@ def _decoded(value: str, source: Source, start: int) -> str:
     try:
         return str(json.loads(value, strict=False))
     except ValueError:
-        raise source.error(
-            'an escape in this text is not known; use \\" \\\\ \\n \\t or \\uXXXX', start
-        ) from None
+        raise source.error('an escape in this text is not known; use \\" \\\\ \\n \\t or \\uXXXX', start) from None

@@ -176,9 +176,7 @@ class Problem:
         wanted = {id(c) for c in constraints if isinstance(c, Constraint)}
         names = {c for c in constraints if isinstance(c, str)}
         twin = self.copy()
-        twin._constraints = [
-            c for c in self._constraints if id(c) not in wanted and (c.name or None) not in names
-        ]
+        twin._constraints = [c for c in self._constraints if id(c) not in wanted and (c.name or None) not in names]
         if len(self._constraints) - len(twin._constraints) < len(wanted) + len(names):
             raise UsageError(
                 "without() takes constraints that this problem stores (what add() returned) or their names."
@@ -212,9 +210,7 @@ class Problem:
         return render(self)
 
     def __repr__(self) -> str:
-        return (
-            f"<Problem {self.name!r}: {len(self._variables)} variables, {len(self._constraints)} constraints>"
-        )
+        return f"<Problem {self.name!r}: {len(self._variables)} variables, {len(self._constraints)} constraints>"
 
 
 def _check_text(text: Any) -> None:

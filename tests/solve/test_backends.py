@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from constrint.errors import LimitReachedError, UndefinedValueError, UnknownNameError, UnsupportedError
 from constrint.model import Problem, parse
 from constrint.solve import Limits, Status, brute_force, enumerate_space, get_backend, list_backends, solve
+from constrint.solve.backends import cpsat_model
 
 OTHERS = ("cpsat", "python-constraint")
 # A problem that takes longer than this counts as a failure.
@@ -32,9 +33,17 @@ def test_native_equals_brute_force_on_two_thousand_problems(random_problem, star
         assert listed(problem, "native") == listed(problem, "brute"), str(problem)
 
 
+@pytest.fixture(scope="module", params=[0, cpsat_model.MAX_LISTED], ids=["cpsat translates", "cpsat lists"])
+def encodings(request):
+    """Runs tests with constraints translated into linear ones by CP-SAT's back-end, and with listed ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpsat_model, "MAX_LISTED", request.param)
+        yield
+
+
 @settings(deadline=None, max_examples=20)
 @given(start=st.integers(0, 10**9))
-def test_all_backends_agree(random_problem, start):
+def test_all_backends_agree(encodings, random_problem, start):
     for number in range(start, start + 20):
         problem = random_problem(number)
         expected = listed(problem, "native")
@@ -47,7 +56,7 @@ def test_all_backends_agree(random_problem, start):
 
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_backends_agree_on_drawn_problems(strategies, data):
+def test_backends_agree_on_drawn_problems(encodings, strategies, data):
     problem = data.draw(strategies.problems())
     expected = rows(problem, brute_force(problem))
     for backend in list_backends():
@@ -56,7 +65,7 @@ def test_backends_agree_on_drawn_problems(strategies, data):
 
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_backends_agree_on_the_best(strategies, data):
+def test_backends_agree_on_the_best(encodings, strategies, data):
     problem = data.draw(strategies.problems())
     expr = data.draw(strategies.expressions(tuple(problem.variables)))
     problem.minimise(expr) if data.draw(st.booleans()) else problem.maximise(expr)
@@ -99,7 +108,7 @@ def large_problem(number):
 
 @settings(deadline=None, max_examples=25)
 @given(start=st.integers(0, 10**9))
-def test_large_domains_agree(start):
+def test_large_domains_agree(encodings, start):
     for number in range(start, start + 4):
         problem, expected = large_problem(number)
         assert listed(problem, "native") == expected, str(problem)

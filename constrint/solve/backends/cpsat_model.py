@@ -7,6 +7,7 @@ variables are functions of the problem's variables, so that every solution is li
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -34,6 +35,8 @@ from constrint.model.intmath import FUNCTIONS
 SAFE: Final = 1 << 50
 # A function without an encoding of its own becomes a table of at most this many rows.
 MAX_TABLE: Final = 20_000
+# A constraint over at most this many combinations is listed instead of translated.
+MAX_LISTED: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +275,8 @@ class ModelBuilder:
 
     def require(self, item: Constraint) -> None:
         """Adds a constraint that must hold."""
+        if self._listed(item):
+            return
         if isinstance(item, Comparison):
             left, right = self.term(item.left), self.term(item.right)
             if _is_number(left.linear) and _is_number(right.linear):
@@ -285,6 +290,20 @@ class ModelBuilder:
                 self.require(part)
         else:
             self.model.add(self.literal(item) == 1)
+
+    def _listed(self, item: Constraint) -> bool:
+        """Adds a constraint over few combinations as the list of those that satisfy it: no helper variables."""
+        names = sorted(item.variables)
+        combinations = math.prod(self.domains[n].size for n in names)
+        if not names or combinations > MAX_LISTED:
+            return False
+        rows = [
+            values
+            for values in itertools.product(*(self.domains[n] for n in names))
+            if item.holds(dict(zip(names, values, strict=True)))
+        ]
+        self.model.add_allowed_assignments([self.variables[n] for n in names], rows)
+        return True
 
     def literal(self, item: Constraint) -> Any:
         """A literal that holds exactly where the constraint holds."""
