@@ -1,6 +1,6 @@
 """Time the solver against its peers on the published search spaces.
 
-    python benchmarks/bench_solver.py --peers-venv .peers --repeat 7 --out benchmarks/results/solver
+    python benchmarks/bench_solver.py --repeat 7 --out benchmarks/results/solver
 
 Every measurement is a fresh process; process CPU time, medians. The peers (kernel_tuner, python-constraint2, pyatf,
 ortools, numpy) are installed from PyPI into a virtual environment of their own, which is made if it is missing
@@ -175,7 +175,7 @@ def environment(python: Path) -> dict[str, Any]:
 def main() -> None:
     """Measures, prints and writes the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers-venv", type=Path, default=ROOT / ".peers")
+    parser.add_argument("--peers-venv", type=Path, default=ROOT / "benchmarks" / ".peers")
     parser.add_argument("--no-install", action="store_true", help="use what the environment has")
     parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("--spaces", nargs="*", help="names of spaces; all when left out")
