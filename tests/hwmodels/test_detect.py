@@ -204,10 +204,7 @@ def test_a_device_of_an_unknown_name_is_matched_by_target_and_count() -> None:
     assert identify(unknown) == unknown
     assert find_model(DetectedDevice(0, "torch", "Graphics Device")) is None
     # Two models have 256 CUs of gfx950: no guess.
-    assert (
-        find_model(DetectedDevice(0, "rocminfo", "AMD Radeon Graphics", target="gfx950", sm_count=256))
-        is None
-    )
+    assert find_model(DetectedDevice(0, "rocminfo", "AMD Radeon Graphics", target="gfx950", sm_count=256)) is None
 
 
 def test_the_variant_of_a_name_follows_the_memory() -> None:

@@ -137,9 +137,7 @@ def load_text(tmp_path: Path, text: str | bytes) -> HardwareModelError:
         (RDNA, "    fp64: null", "    fp64: 1.0e+12", ""),
     ],
 )
-def test_mistakes_name_the_key_and_the_rule(
-    tmp_path: Path, base: str, old: str, new: str, message: str
-) -> None:
+def test_mistakes_name_the_key_and_the_rule(tmp_path: Path, base: str, old: str, new: str, message: str) -> None:
     assert old in base
     text = base.replace(old, new, 1)
     if message:
@@ -209,9 +207,7 @@ def test_what_is_no_name_is_refused(bad: object) -> None:
 
 
 def test_numbers_may_be_written_as_in_yaml_1_2() -> None:
-    parsed = parse_yaml(
-        "a: 1e12\nb: 9.5e3\nc: 007\nd: 1_000\ne: yes\nf: 1:30\ng: 2026-11-21\nh: 0x10\ni: '5'\nj:", "x"
-    )
+    parsed = parse_yaml("a: 1e12\nb: 9.5e3\nc: 007\nd: 1_000\ne: yes\nf: 1:30\ng: 2026-11-21\nh: 0x10\ni: '5'\nj:", "x")
     expected = {
         "a": 1e12,
         "b": 9500.0,

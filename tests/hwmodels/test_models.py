@@ -204,9 +204,7 @@ def test_every_unknown_is_declared(model: GpuModel) -> None:
 
 def _nulls(value: object, path: str) -> list[str]:
     if isinstance(value, dict):
-        return [
-            found for key, inner in value.items() for found in _nulls(inner, f"{path}.{key}" if path else key)
-        ]
+        return [found for key, inner in value.items() for found in _nulls(inner, f"{path}.{key}" if path else key)]
     if isinstance(value, list):
         return [found for inner in value for found in _nulls(inner, path)]
     return [path] if value is None else []

@@ -55,9 +55,7 @@ def test_every_row_one_by_one(target: str) -> None:
         llvm = "model_occupancy_waves_per_simd" if row["note"] == QUIRK else "llvm_occupancy_waves_per_simd"
         assert found.waves_per_simd == int(row[llvm]), row["case_id"]
         assert found.blocks_per_sm == int(row["model_workgroups_lds_hw_granule"]), row["case_id"]
-        as_llvm = occupancy(
-            gpu, lds_granularity_bytes=gpu.sm.smem_llvm_granularity_bytes, **inputs(row), **mode(row)
-        )
+        as_llvm = occupancy(gpu, lds_granularity_bytes=gpu.sm.smem_llvm_granularity_bytes, **inputs(row), **mode(row))
         assert as_llvm.blocks_per_sm == int(row["model_workgroups_per_cu_or_wgp"]), row["case_id"]
         in_hardware = occupancy(
             gpu, lds_granularity_bytes=gpu.sm.smem_alloc_granularity_bytes, **inputs(row), **mode(row)
@@ -100,9 +98,7 @@ def test_unified_file_aligns_the_accumulators() -> None:
 
     assert (waves(100, 28), waves(101, 27)) == (4, 3)
     # Two separate files on CDNA1: the larger one counts.
-    mi100 = occupancy(
-        "mi100", threads_per_block=256, registers_per_thread=64, accumulator_registers_per_thread=64
-    )
+    mi100 = occupancy("mi100", threads_per_block=256, registers_per_thread=64, accumulator_registers_per_thread=64)
     assert mi100.waves_per_simd == 4
 
 
@@ -130,10 +126,7 @@ def test_what_no_wave_can_have_gives_no_block() -> None:
     assert occupancy("mi300x", threads_per_block=1024, registers_per_thread=128).blocks_per_sm == 1
     assert occupancy("mi300x", threads_per_block=1024, registers_per_thread=129).blocks_per_sm == 0
     assert (
-        occupancy(
-            "mi300x", threads_per_block=64, registers_per_thread=16, smem_bytes_per_block=65537
-        ).limit_smem
-        == 0
+        occupancy("mi300x", threads_per_block=64, registers_per_thread=16, smem_bytes_per_block=65537).limit_smem == 0
     )
     assert occupancy("mi300x", threads_per_block=1025, registers_per_thread=16).blocks_per_sm == 0
 

@@ -36,7 +36,7 @@ GOOD: dict[str, Any] = {"threads_per_block": 256, "registers_per_thread": 64, "s
         np.array([np.nan]),
         np.array([2**63], dtype=np.uint64),
         np.array(["1"]),
-        object(),
+        pytest.param(object(), id="object"),
         {},
         1j,
     ],
@@ -136,9 +136,7 @@ def test_columns_equal_scalars_and_limits_explain_the_result(
             assert getattr(columns, name)[row] == getattr(one, name)
         limits = {name: getattr(one, f"limit_{name}") for name in LIMIT_NAMES}
         assert one.blocks_per_sm == min(limits.values()) < UNLIMITED
-        assert set(one.limited_by.split("+")) == {
-            n for n, limit in limits.items() if limit == one.blocks_per_sm
-        }
+        assert set(one.limited_by.split("+")) == {n for n, limit in limits.items() if limit == one.blocks_per_sm}
         assert one.warps_per_sm <= sm.max_warps_per_sm
         assert one.blocks_per_sm * smem <= sm.smem_bytes_per_sm
 

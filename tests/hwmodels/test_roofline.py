@@ -84,9 +84,7 @@ def test_wave_quantisation_refuses_what_is_no_count(bad: tuple[Any, Any, Any]) -
 
 
 @given(st.sampled_from(list_gpus()), st.sampled_from(["fp16", "fp32", "int8"]), st.floats(0, 1e6))
-def test_attainable_is_below_both_roofs_and_the_ridge_joins_them(
-    gpu: str, dtype: str, intensity: float
-) -> None:
+def test_attainable_is_below_both_roofs_and_the_ridge_joins_them(gpu: str, dtype: str, intensity: float) -> None:
     model = load_gpu(gpu)
     if model.peak_flop_per_s(dtype) is None:
         return
