@@ -61,6 +61,14 @@ class CompiledKernel:
     instruction: str
 
 
+def require_triton() -> None:
+    """Raise UsageError, with the way out, unless triton can be imported."""
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        raise UsageError("compiling needs triton, which is not installed: pip install 'constrint[torch]'.") from None
+
+
 def compile_triton(gpu: GpuModel, source: TritonSource) -> CompiledKernel:
     """Compile a kernel for a GPU and read its resources.
 
@@ -68,12 +76,11 @@ def compile_triton(gpu: GpuModel, source: TritonSource) -> CompiledKernel:
         UsageError: When triton is not installed.
         UnsupportedError: When the compiler refuses the kernel; carries its last line.
     """
-    try:
-        import triton
-        from triton.backends.compiler import GPUTarget
-        from triton.compiler import ASTSource
-    except ImportError:
-        raise UsageError("compiling needs triton, which is not installed: pip install 'constrint[torch]'.") from None
+    require_triton()
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
     is_amd = gpu.vendor == "amd"
     name = gpu.arch.target.rstrip("a")  # sm_90a: Triton picks the variant itself
     target = GPUTarget("hip", gpu.arch.target, gpu.sm.warp_size) if is_amd else GPUTarget("cuda", int(name[3:]), 32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.resources import unit
 from constrint.select.spec import Config, Workload
-from constrint.tune.compile import CompiledKernel, TritonSource, compile_triton
+from constrint.tune.compile import CompiledKernel, TritonSource, compile_triton, require_triton
 
 #: Triton's names of operand and result types; partial sums of a split-K grid have 32 bits.
 ELEMENT_TYPES = {"fp16": "fp16", "bf16": "bf16", "tf32": "fp32", "int8": "i8", "fp8": "fp8e4nv"}
@@ -23,6 +23,7 @@ def compile_config(gpu: GpuModel, workload: Workload, config: Config) -> Compile
         UsageError: When triton is not installed.
         UnsupportedError: When the GPU lacks the dtype, or the compiler refuses.
     """
+    require_triton()
     import triton.language as tl
 
     from constrint.kernels.gemm.kernel_triton import gemm_kernel

@@ -1,0 +1,122 @@
+"""Compiling for a named GPU without one: what comes back is what the binary states; `constrint verify` judges it."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from constrint.errors import UnsupportedError, UsageError
+from constrint.hwmodels import load_gpu
+from constrint.kernels.registry import load_compiler, load_kernel
+from constrint.select import Workload, rank
+
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="needs the extra [torch]: triton is not installed"
+)
+SPEC = load_kernel("gemm")
+WORKLOAD = Workload("gemm", {"m": 1024, "n": 1024, "k": 1024}, "bf16")
+CONFIG = {
+    "tile_m": 64,
+    "tile_n": 64,
+    "tile_k": 32,
+    "num_warps": 4,
+    "num_stages": 2,
+    "split_k": 1,
+    "persistent": 0,
+    "group_m": 8,
+    "matrix_instr_nonkdim": 16,
+    "waves_per_eu": 0,
+    "kpack": 1,
+    "xcd_remap": 1,
+}
+
+
+@needs_triton
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "target", "instruction"),
+    [
+        ("h200", "sm_90", "wgmma.mma_async m64n64k16"),
+        ("b200", "sm_100", "tcgen05.mma kind::f16"),
+        ("a100", "sm_80", "mma.sync m16n8k16"),
+        ("mi300x", "gfx942", "v_mfma_f32_16x16x16_bf16"),
+        ("mi355x", "gfx950", "v_mfma_f32_16x16x32_bf16"),
+        ("7900xtx", "gfx1100", "v_wmma_f32_16x16x16_bf16"),
+    ],
+)
+def test_a_config_compiles_to_the_instruction_and_the_memory_that_the_model_says(
+    name: str, target: str, instruction: str
+) -> None:
+    gpu = load_gpu(name)
+    problem = SPEC.problem(gpu, WORKLOAD)
+    config = {n: v for n, v in CONFIG.items() if n in problem.variables}
+    compiled = load_compiler("gemm")(gpu, WORKLOAD, config)
+    assert (compiled.target, compiled.instruction, compiled.spill_bytes) == (target, instruction, 0)
+    predicted = SPEC.use(gpu, WORKLOAD, problem).smem_bytes.value(config)
+    assert compiled.smem_bytes <= predicted <= 1.07 * compiled.smem_bytes
+    assert 20 <= compiled.registers_per_thread <= 255
+
+
+@needs_triton
+def test_a_kernel_that_the_compiler_refuses_says_so() -> None:
+    gpu, workload = load_gpu("h200"), Workload("gemm", WORKLOAD.sizes, "fp8")
+    config = CONFIG | {"tile_k": 16}
+    with pytest.raises(UnsupportedError, match=r"triton .* refuses the kernel for sm_90: .*K >= 32"):
+        load_compiler("gemm")(gpu, workload, config)
+
+
+def test_without_triton_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def refuse(name: str, *rest: Any) -> Any:
+        if name.split(".")[0] == "triton":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(UsageError, match=r"pip install 'constrint\[torch\]'"):
+        load_compiler("gemm")(load_gpu("h200"), WORKLOAD, CONFIG)
+
+
+def run_verify(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int | str | None:
+    from constrint.cli.app import main
+
+    monkeypatch.setattr(sys, "argv", ["constrint", "verify", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
+
+
+@needs_triton
+@pytest.mark.slow
+def test_verify_prints_predicted_beside_compiled(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("--gpu", "mi300x", "--top", "2", "--set", "tile_m=64", "--set", "tile_n=64")
+    assert not run_verify(*arguments, "--json", monkeypatch=monkeypatch)
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "constrint.verify/1"
+    assert len(document["results"]) == 2
+    for result in document["results"]:
+        modelled, compiled = result["modelled"], result["compiled"]
+        assert modelled["smem_bytes_per_block"] == compiled["smem_bytes_per_block"]
+        assert compiled["instruction"].startswith("v_mfma")
+        assert compiled["blocks_per_sm"] >= 1
+        assert result["problem"] == ""
+    assert not run_verify(*arguments, monkeypatch=monkeypatch)
+    printed = capsys.readouterr().out
+    assert "LDS exact for 2 of 2" in printed
+    assert "v_mfma_f32_16x16x16_bf16" in printed
+
+
+def test_first_choices_are_the_ones_that_solve_ranks() -> None:
+    """verify compiles what solve prints: the ranking is one and the same call."""
+    gpu = load_gpu("mi300x")
+    first = rank(SPEC, gpu, WORKLOAD, top=2).candidates
+    again = rank(SPEC, gpu, WORKLOAD, top=2).candidates
+    assert [c.config for c in first] == [c.config for c in again]
