@@ -5,7 +5,7 @@ registers = base + accumulators * acc + words of A and B per thread * weights + 
 register limit are left out: their count says what was allowed, not what was needed.
 
     python benchmarks/fit_gemm_registers.py tests/data/triton_gemm_resources.csv \\
-        > constrint/kernels/gemm/registers.py
+        > constrint/kernels/gemm/register_weights.py
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp8": 1, "int8": 1, "tf32": 4}
-FRAGMENT_BYTES = 64
-NAMES = ("base", "accumulators", "words_a", "words_b", "fragment", "persistent")
-HEADER = '''"""Weights of the register estimate, in hundredths of a register.
+from constrint.kernels.gemm.registers import FRAGMENT_BYTES, RegisterModel
+from constrint.kernels.gemm.resources import ELEMENT_BYTES
 
-Written by `benchmarks/fit_gemm_registers.py`.
+HEADER = '''"""Weights of the register estimate, written by `benchmarks/fit_gemm_registers.py`.
 
 Do not edit: compile a new sample and fit again.
 """
@@ -30,22 +28,8 @@ Do not edit: compile a new sample and fit again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
-#: Depth of one operand fragment, in bytes along K.
-FRAGMENT_BYTES = 64
-
-
-class RegisterModel(NamedTuple):
-    """registers * 100 = base + accumulators * acc + words_a * A + words_b * B + fragment * F + persistent * p."""
-
-    base: int
-    accumulators: int
-    words_a: int
-    words_b: int
-    fragment: int
-    persistent: int
-
+from constrint.kernels.gemm.registers import RegisterModel
 
 REGISTER_MODELS: Mapping[str, RegisterModel] = {
 '''
@@ -107,7 +91,7 @@ def main() -> None:
         y = np.array([float(r["registers"]) for r in groups[key]])
         weights = non_negative_fit(x, y)
         error = np.abs(x @ weights - y) / y
-        numbers = ", ".join(f"{name}={round(100 * w)}" for name, w in zip(NAMES, weights, strict=True))
+        numbers = ", ".join(f"{name}={round(100 * w)}" for name, w in zip(RegisterModel._fields, weights, strict=True))
         print(f"    # {len(y)} kernels, error {np.median(error):.1%}, {np.quantile(error, 0.9):.1%}")
         print(f'    "{key}": RegisterModel({numbers}),')
     print("}")

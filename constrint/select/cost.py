@@ -37,6 +37,11 @@ L2_PORT_BYTES_PER_CLK = 38.7
 #: exponents fit the measurements best, a finite one still orders configurations that share their bottleneck.
 OVERLAP_LOG2 = 3
 
+#: What stands in where a model's clock or shared-memory banks are unconfirmed; `cost_assumptions` says so.
+ASSUMED_CLOCK_HZ = 1.0e9
+ASSUMED_BANKS = 32
+ASSUMED_BANK_WIDTH_BYTES = 4
+
 PARTS = (
     "matrix units",
     "shared memory",
@@ -117,6 +122,20 @@ def largest(parts_s: Mapping[str, float]) -> str:
     return max(PARTS, key=lambda name: parts_s[name])
 
 
+def cost_assumptions(gpu: GpuModel) -> list[str]:
+    """What the model assumes about this GPU for want of a source, a sentence each."""
+    lines = [f"{DRAM_LATENCY_S[gpu.vendor] * 1e6:.2f} us load latency, {LAUNCH_S * 1e6:.1f} us launch"]
+    if gpu.device.boost_clock_hz is None:
+        lines.append(f"clock unconfirmed: {ASSUMED_CLOCK_HZ / 1e9:.1f} GHz assumed")
+    if gpu.sm.smem_banks is None or gpu.sm.smem_bank_width_bytes is None:
+        lines.append(f"LDS banks unconfirmed: {ASSUMED_BANKS} of {ASSUMED_BANK_WIDTH_BYTES} bytes assumed")
+    if gpu.memory.l2.bandwidth_bytes_per_s is None:
+        lines.append("L2 bandwidth unconfirmed: only the SMs' ports to it are modelled")
+    if gpu.compute.sustained_matrix_fraction is None:
+        lines.append("sustained share of the peak unknown: the datasheet peak is used")
+    return lines
+
+
 def matrix_flop_per_s(gpu: GpuModel, peak_flop_per_s: float) -> float:
     """Peak times the share that the device sustains under load, where a source states that share."""
     return peak_flop_per_s * (gpu.compute.sustained_matrix_fraction or 1.0)
@@ -130,7 +149,7 @@ def estimate(gpu: GpuModel, peak_flop_per_s: float, work: TileWork) -> CostColum
         peak_flop_per_s: Dense peak of the unit that does the arithmetic, for the whole device.
         work: The grid, per configuration.
     """
-    clock = gpu.device.boost_clock_hz or 1.0e9
+    clock = gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
     num_sms = gpu.device.sm_count
     parts = _sm_parts(gpu, work, matrix_flop_per_s(gpu, peak_flop_per_s) / num_sms, clock)
     slots = num_sms * np.asarray(work.blocks_per_sm, dtype=np.float64)
@@ -139,9 +158,9 @@ def estimate(gpu: GpuModel, peak_flop_per_s: float, work: TileWork) -> CostColum
     tail_blocks = np.ceil((num_blocks - full * slots) / num_sms)
     wave_s, tail_s = parts["wave"], parts["wave_of"](tail_blocks)
     sm_s = full * wave_s + np.where(tail_blocks > 0, tail_s, 0.0)
-    ideal_s = num_blocks / slots * wave_s
-    share = ideal_s / np.maximum(wave_s, 1e-30)
-    named: dict[str, Any] = {name: parts[name] * share for name in PARTS[:5]}
+    num_waves = num_blocks / slots
+    ideal_s = num_waves * wave_s
+    named: dict[str, Any] = {name: parts[name] * num_waves for name in PARTS[:5]}
     named["wave quantisation"] = np.maximum(sm_s - ideal_s, 0.0)
     named |= _device_parts(gpu, work)
     seconds = LAUNCH_S + overlap(sm_s, *(named[name] for name in PARTS[6:])) + work.extra_s
@@ -165,7 +184,8 @@ def _sm_parts(gpu: GpuModel, work: TileWork, sm_flop_per_s: float, clock: float)
     """Seconds of one full wave on one SM, per resource, and the same as a function of the resident blocks."""
     resident = np.asarray(work.blocks_per_sm, dtype=np.float64)
     partitions = gpu.sm.num_partitions
-    smem_rate = (gpu.sm.smem_banks or 32) * (gpu.sm.smem_bank_width_bytes or 4) * clock
+    banks, width = gpu.sm.smem_banks or ASSUMED_BANKS, gpu.sm.smem_bank_width_bytes or ASSUMED_BANK_WIDTH_BYTES
+    smem_rate = banks * width * clock
     smem_s = work.smem_bytes / smem_rate
     port_s = work.load_bytes / (L2_PORT_BYTES_PER_CLK * clock)
     issue_s = work.load_instructions * CLK_PER_LOAD / clock

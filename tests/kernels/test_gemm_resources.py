@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import csv
+import os
+import re
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +17,7 @@ import pytest
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel, load_all, load_gpu
 from constrint.kernels.gemm import resources
+from constrint.kernels.gemm.register_weights import REGISTER_MODELS
 from constrint.kernels.gemm.spec import SPEC
 from constrint.model import Var
 from constrint.select import Workload
@@ -210,3 +215,21 @@ def test_rules_carry_over_to_another_kernel(target: str, exact: float, register_
     assert np.mean([predicted == actual for predicted, actual in pairs]) >= exact
     clean = [row for row in rows if row["spills"] == "0"]
     assert median_register_error(clean, gpu) <= register_error
+
+
+def test_register_weights_are_what_the_fit_gives() -> None:
+    root = DATA.parents[2]
+    done = subprocess.run(
+        [sys.executable, str(root / "benchmarks" / "fit_gemm_registers.py"), str(DATA)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(root)},
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    fitted = {key: re.findall(r"=(\d+)", line) for key, line in re.findall(r'"(\w+)": RegisterModel\((.*)\)', done.stdout)}
+    assert fitted.keys() == REGISTER_MODELS.keys()
+    for key, numbers in fitted.items():
+        # Linear algebra libraries may round a hundredth of a register differently.
+        assert np.abs(np.array(numbers, dtype=int) - np.array(REGISTER_MODELS[key])).max() <= 1, key

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.resources import unit
+from constrint.kernels.gemm.resources import is_aligned, unit
 from constrint.select.spec import Config, Workload
 from constrint.tune.compile import CompiledKernel, TritonSource, compile_triton, require_triton
 
@@ -13,7 +13,6 @@ OUTPUT_TYPES = {"fp16": "fp16", "bf16": "bf16", "tf32": "fp32", "int8": "i32", "
 SIZES = ("m", "n", "k", "stride_am", "stride_ak", "stride_bk", "stride_bn", "stride_cs", "stride_cm", "stride_cn")
 #: Parameters that the AMD back-end takes as options.
 AMD_OPTIONS = ("matrix_instr_nonkdim", "waves_per_eu", "kpack")
-VECTOR_ELEMENTS = 16
 
 
 def compile_config(gpu: GpuModel, workload: Workload, config: Config) -> CompiledKernel:
@@ -50,7 +49,7 @@ def compile_config(gpu: GpuModel, workload: Workload, config: Config) -> Compile
     types = {"a_ptr": f"*{element}", "b_ptr": f"*{element}", "c_ptr": f"*{output}", "num_blocks": "i32"}
     types |= {name: "i32" for name in SIZES if name not in constants}
     values = {"m": m, "n": n, "k": k, "stride_am": k, "stride_bk": n, "stride_cm": n, "stride_cs": m * n}
-    aligned = {name for name, value in values.items() if value % VECTOR_ELEMENTS == 0}
+    aligned = {name for name, value in values.items() if is_aligned(value)}
     options = {name: config[name] for name in ("num_warps", "num_stages")}
     if found.kind == "mfma":
         options |= {name: config[name] for name in AMD_OPTIONS if name in config}

@@ -21,9 +21,6 @@ FALLBACK_EFFICIENCY = {"wgmma": 0.63, "tcgen05": 0.28}
 
 #: Share of the plain units' peak left for FMA beside loads from shared memory and widening to fp32. Assumed.
 FMA_EFFICIENCY = 0.75
-#: Triton knows that a size is a multiple of 16 or nothing; only then are loads 16 bytes wide.
-VECTOR_ELEMENTS = 16
-
 #: A shorter contiguous run takes as long to load as this many bytes (half a 128-byte line).
 REQUEST_BYTES = 64
 
@@ -57,7 +54,7 @@ def gemm_cost(gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm
     l2_miss, dram = _traffic(gpu, c, rows, cols, k * element, resident)
     direct = _is_direct(gpu, workload.dtype, c)
     efficiency, smem = _instruction(gpu, workload.dtype, c, a_bytes, b_bytes, direct)
-    is_aligned = n % VECTOR_ELEMENTS == 0 and k % VECTOR_ELEMENTS == 0
+    is_aligned = resources.is_aligned(n) and resources.is_aligned(k)
     work = TileWork(
         num_blocks=num_blocks,
         blocks_per_sm=resident_per_sm,

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.registers import FRAGMENT_BYTES, REGISTER_MODELS
+from constrint.kernels.gemm.register_weights import REGISTER_MODELS
+from constrint.kernels.gemm.registers import FRAGMENT_BYTES
 from constrint.model import Expr, ceildiv, const, maximum, minimum
 
 #: Bytes of one element of A and B.
@@ -24,7 +25,15 @@ PARTIAL_BYTES = 4
 #: An asynchronous copy moves at least four bytes per thread; a smaller operand tile is not pipelined.
 MIN_COPY_BYTES = 4
 
+#: Triton knows that a size or stride is a multiple of 16, or nothing; only then are loads 16 bytes wide.
+ALIGNED_ELEMENTS = 16
+
 Vars = Mapping[str, Expr]
+
+
+def is_aligned(size: int) -> bool:
+    """Whether the compiler may rely on this size or stride for wide loads."""
+    return size % ALIGNED_ELEMENTS == 0
 
 
 @dataclass(frozen=True)

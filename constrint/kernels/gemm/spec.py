@@ -15,7 +15,7 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import resources
 from constrint.kernels.gemm.cost import gemm_cost, matrix_peak_flop_per_s
 from constrint.model import Problem, Var, any_of, ceildiv, divides, implies
-from constrint.select.cost import DRAM_LATENCY_S, LAUNCH_S, CostColumns
+from constrint.select.cost import CostColumns, cost_assumptions
 from constrint.select.limits import BlockUse, add_block_limits, register_capacity
 from constrint.select.spec import Columns, Param, Workload
 
@@ -53,14 +53,18 @@ class GemmSpec:
             if not 1 <= size <= MAX_SIZE:
                 raise UsageError(f"{name} must be between 1 and {MAX_SIZE} (32-bit sizes), got {size}.")
         resources.unit(gpu, workload.dtype)
-        m, n, k = (workload.sizes[s] for s in self.size_names)
-        element, output = resources.ELEMENT_BYTES[workload.dtype], resources.OUTPUT_BYTES[workload.dtype]
-        needed, there = (m * k + k * n) * element + m * n * output, gpu.memory.dram.size_bytes
+        needed, there = self._matrix_bytes(workload), gpu.memory.dram.size_bytes
         if needed > there:
             raise InfeasibleError(
                 f"{workload} does not fit {gpu.name}: A, B and C take {needed / 1e9:,.1f} GB, "
                 f"the device has {there / 1e9:,.1f} GB. Split the work or choose a larger GPU."
             )
+
+    def _matrix_bytes(self, workload: Workload) -> int:
+        """Bytes of A, B and C, each counted once."""
+        m, n, k = (workload.sizes[s] for s in self.size_names)
+        operands = (m * k + k * n) * resources.ELEMENT_BYTES[workload.dtype]
+        return operands + m * n * resources.OUTPUT_BYTES[workload.dtype]
 
     def params(self, gpu: GpuModel, workload: Workload) -> tuple[Param, ...]:
         """Tile sizes, warps, stages, block order, split-K, persistence; on AMD also the compiler's knobs."""
@@ -205,20 +209,13 @@ class GemmSpec:
     def roofline_s(self, gpu: GpuModel, workload: Workload) -> float:
         """max(operations / peak, compulsory bytes / DRAM bandwidth)."""
         m, n, k = (workload.sizes[s] for s in self.size_names)
-        element, output = resources.ELEMENT_BYTES[workload.dtype], resources.OUTPUT_BYTES[workload.dtype]
-        needed = (m * k + k * n) * element + m * n * output
+        needed = self._matrix_bytes(workload)
         compute_s = 2.0 * m * n * k / matrix_peak_flop_per_s(gpu, workload.dtype)
         return float(np.maximum(compute_s, needed / gpu.memory.dram.bandwidth_bytes_per_s))
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """What no source states for this GPU and had to be assumed."""
-        lines = [
-            f"{DRAM_LATENCY_S[gpu.vendor] * 1e6:.2f} us load latency, {LAUNCH_S * 1e6:.1f} us launch",
-        ]
-        if gpu.memory.l2.bandwidth_bytes_per_s is None:
-            lines.append("L2 bandwidth unconfirmed: only the SMs' ports to it are modelled")
-        if gpu.compute.sustained_matrix_fraction is None:
-            lines.append("sustained share of the peak unknown: the datasheet peak is used")
+        lines = cost_assumptions(gpu)
         if resources.unit(gpu, workload.dtype).kind == "fma":
             lines.append(f"Triton has no tensor-core code for {gpu.arch.target}: plain FMA in fp32")
         return tuple(lines)
