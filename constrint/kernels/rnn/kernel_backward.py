@@ -1,0 +1,288 @@
+"""The backward time loop of every cell; programs, tiles and the exchange are those of the forward one.
+
+Gradients of the pre-activations are written for all steps; the weight gradient is one GEMM over them afterwards.
+It needs triton; nothing imports it until a kernel is built.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from constrint.kernels.rnn.kernel_exchange import arrive, backward_tile, load_weights, wait
+from constrint.kernels.rnn.kernel_forward import exchanged_dot, load_slot
+
+
+@triton.jit
+def chain_dot(operand, weights, total, exists: tl.constexpr, dtype: tl.constexpr, precision: tl.constexpr):
+    """Add one slot's share of the gradient of h."""
+    if exists:
+        return tl.dot(operand.to(dtype), weights, total, input_precision=precision)
+    return total
+
+
+@triton.jit
+def load_grad(grad, offsets, mask):
+    """Gradient of one state from outside, or zero."""
+    if grad is None:
+        return 0.0
+    return tl.load(grad + offsets, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def load_step(
+    saved, x_ptrs, state_ptrs, grad0, grad1, grad2, grad3, gate_offsets, grad_offsets,
+    i0, i1, i2, i3, mask, t, gate_stride, state_stride,
+    num_gates: tl.constexpr, num_states: tl.constexpr, has_initial: tl.constexpr,
+):  # fmt: skip
+    """Pre-activations, states before the step, and gradients from outside; 0.0 for what the cell does not have."""
+    is_gru: tl.constexpr = num_gates == 3
+    p0 = load_slot(saved + gate_offsets, mask, True)
+    p1 = load_slot(saved + gate_stride + gate_offsets, mask, num_gates > 1)
+    third = load_slot(saved + 2 * gate_stride + gate_offsets, mask, num_gates > 1)
+    p2 = load_slot(x_ptrs, mask, True) if is_gru else third
+    p3 = third if is_gru else load_slot(saved + 3 * gate_stride + gate_offsets, mask, num_gates == 4)
+    earlier = tl.where(t > 0, mask, False)
+    q0 = load_slot(state_ptrs - gate_stride, earlier, is_gru)
+    q1 = load_slot(state_ptrs - gate_stride + state_stride, earlier, num_states > 1)
+    q2 = load_slot(state_ptrs - gate_stride + 2 * state_stride, earlier, num_states > 2)
+    q3 = load_slot(state_ptrs - gate_stride + 3 * state_stride, earlier, num_states > 2)
+    if has_initial:
+        q0 = tl.where(t > 0, q0, i0)
+        q1 = tl.where(t > 0, q1, i1)
+        q2 = tl.where(t > 0, q2, i2)
+        q3 = tl.where(t > 0, q3, i3)
+    g0 = load_grad(grad0, grad_offsets, mask)
+    g1 = load_grad(grad1, grad_offsets, mask)
+    g2 = load_grad(grad2, grad_offsets, mask)
+    g3 = load_grad(grad3, grad_offsets, mask)
+    return p0, p1, p2, p3, q0, q1, q2, q3, g0, g1, g2, g3
+
+
+@triton.jit(do_not_specialize=["batch", "time", "num_heads", "first_group"])
+def backward_kernel(
+    grad0,  # (B, T, N, D) gradient of h, or None
+    grad1,  # the same of the other states, or None
+    grad2,
+    grad3,
+    grad_last,  # (S, B, N, D) fp32 or None
+    wx,  # (B, T, G, N, D); read by the GRU alone
+    r,  # (G, N, D, D)
+    initial,  # (S, B, N, D) fp32 or None
+    states,  # (S, B, T, N, D)
+    saved,  # (B, T, G, N, D)
+    grad_wx,  # (B, T, G, N, D), written
+    grad_rec,  # (B, T, G, N, D): the GRU's gradients on the side of R; else grad_wx itself
+    grad_initial,  # (S, B, N, D) fp32, written
+    rows,  # (B,) or None
+    lengths,  # (B,) int32 or None
+    reset,  # (B, T) int8 or None
+    arrived,  # (groups,) int32 zeros, if row_split > 1
+    clip,
+    batch,
+    time,
+    num_heads,
+    first_group,
+    wx_stride_b,
+    wx_stride_t,
+    cell: tl.constexpr,
+    num_gates: tl.constexpr,
+    num_states: tl.constexpr,
+    head_dim: tl.constexpr,
+    tile_batch: tl.constexpr,
+    tile_out: tl.constexpr,
+    row_split: tl.constexpr,
+    exchange: tl.constexpr,
+    depth_main: tl.constexpr,
+    depth_rest: tl.constexpr,
+    slices: tl.constexpr,
+    num_stages: tl.constexpr,
+    has_clip: tl.constexpr,
+    fast: tl.constexpr,
+    has_asm: tl.constexpr,
+    precision: tl.constexpr,
+):
+    """Run all time steps backwards for one head, one batch tile and `tile_out` columns of h."""
+    is_gru: tl.constexpr = num_gates == 3
+    many: tl.constexpr = num_gates > 1
+    dtype = states.dtype.element_ty
+    part = tl.program_id(0) % row_split
+    group = first_group + tl.program_id(0) // row_split
+    head = group % num_heads
+    slot_rows = (group // num_heads) * tile_batch + tl.arange(0, tile_batch)
+    row_mask = slot_rows < batch
+    if rows is None:
+        row = slot_rows
+    else:
+        row = tl.load(rows + slot_rows, mask=row_mask, other=0)
+    first = part * tile_out
+    columns = first + tl.arange(0, tile_out)
+    mask = row_mask[:, None] & (columns < head_dim)[None, :]
+    gate_stride = num_heads * head_dim
+    row64 = row.to(tl.int64)
+    zero = tl.zeros((tile_batch, tile_out), dtype=tl.float32)
+    inner = (head * head_dim + columns)[None, :]
+    state_stride = batch.to(tl.int64) * time * gate_stride
+    start_stride = batch.to(tl.int64) * gate_stride
+    start_offsets = (row64 * gate_stride)[:, None] + inner
+
+    steps = time
+    length = tl.zeros((tile_batch,), dtype=tl.int32)
+    if lengths is not None:
+        length = tl.load(lengths + row, mask=row_mask, other=0)
+        steps = tl.max(length, axis=0)
+
+    r_head = r + head * head_dim * head_dim
+    if exchange:
+        w_main = backward_tile(r_head, 0, depth_main, slices, first, num_heads, head_dim, tile_out, num_gates)
+        w_rest = w_main
+        if depth_rest > 0:
+            w_rest = backward_tile(
+                r_head, depth_main, depth_rest, slices, first, num_heads, head_dim, tile_out, num_gates
+            )  # fmt: skip
+    else:
+        # (out, in): dh[b, in] = sum_out dg[b, out] r[out, in]
+        r_stride = num_heads * head_dim * head_dim
+        depth = tl.arange(0, tile_out)
+        w0 = load_weights(r_head, head_dim, 1, depth, columns, head_dim, head_dim)
+        w1, w2, w3 = w0, w0, w0
+        if many:
+            w1 = load_weights(r_head + r_stride, head_dim, 1, depth, columns, head_dim, head_dim)
+            w3 = load_weights(r_head + (num_gates - 1) * r_stride, head_dim, 1, depth, columns, head_dim, head_dim)
+            if not is_gru:
+                w2 = load_weights(r_head + 2 * r_stride, head_dim, 1, depth, columns, head_dim, head_dim)
+
+    d0, d1, d2, d3 = zero, zero, zero, zero
+    if grad_last is not None:
+        d0 = tl.load(grad_last + start_offsets, mask=mask, other=0.0)
+        if num_states > 1:
+            d1 = tl.load(grad_last + start_stride + start_offsets, mask=mask, other=0.0)
+        if num_states > 2:
+            d2 = tl.load(grad_last + 2 * start_stride + start_offsets, mask=mask, other=0.0)
+            d3 = tl.load(grad_last + 3 * start_stride + start_offsets, mask=mask, other=0.0)
+
+    # Offsets of the last step; each iteration moves one step back.
+    at = (row64 * time + steps - 1)[:, None] * gate_stride + inner
+    grad_offsets = at
+    state_ptrs = states + at
+    gate_offsets = (row64 * time + steps - 1)[:, None] * (num_gates * gate_stride) + inner
+    rec_offsets = (row64 * time + steps - 1) * (num_gates * gate_stride) + head * head_dim
+    x_ptrs = wx + (row64 * wx_stride_b + (steps - 1) * wx_stride_t)[:, None] + inner + 2 * gate_stride
+    c1, c2, c3 = zero, zero, zero
+    if num_states > 1:
+        c1 = tl.load(state_ptrs + state_stride, mask=tl.where(steps > 0, mask, False), other=0.0).to(tl.float32)
+    if num_states > 2:
+        c2 = tl.load(state_ptrs + 2 * state_stride, mask=tl.where(steps > 0, mask, False), other=0.0).to(tl.float32)
+        c3 = tl.load(state_ptrs + 3 * state_stride, mask=tl.where(steps > 0, mask, False), other=0.0).to(tl.float32)
+    i0, i1, i2, i3 = zero, zero, zero, zero
+    if initial is not None:
+        # Rounded like the states of later steps.
+        i0 = tl.load(initial + start_offsets, mask=mask, other=0.0)
+        if num_states > 1:
+            i1 = tl.load(initial + start_stride + start_offsets, mask=mask, other=0.0)
+        if num_states > 2:
+            i2 = tl.load(initial + 2 * start_stride + start_offsets, mask=mask, other=0.0)
+            i3 = tl.load(initial + 3 * start_stride + start_offsets, mask=mask, other=0.0)
+
+    if exchange:
+        p0, p1, p2, p3, q0, q1, q2, q3, g0, g1, g2, g3 = load_step(
+            saved, x_ptrs, state_ptrs, grad0, grad1, grad2, grad3, gate_offsets, grad_offsets,
+            i0, i1, i2, i3, tl.where(steps > 0, mask, False), steps - 1, gate_stride, state_stride,
+            num_gates, num_states, initial is not None,
+        )  # fmt: skip
+    for back in tl.range(0, steps, num_stages=num_stages):
+        t = steps - 1 - back
+        if not exchange:
+            p0, p1, p2, p3, q0, q1, q2, q3, g0, g1, g2, g3 = load_step(
+                saved, x_ptrs, state_ptrs, grad0, grad1, grad2, grad3, gate_offsets, grad_offsets,
+                i0, i1, i2, i3, mask, t, gate_stride, state_stride, num_gates, num_states, initial is not None,
+            )  # fmt: skip
+        if reset is not None:
+            is_reset = (tl.load(reset + row64 * time + t, mask=row_mask, other=0) != 0)[:, None]
+            z0, z1 = tl.where(is_reset, 0.0, q0), tl.where(is_reset, 0.0, q1)
+            z2, z3 = tl.where(is_reset, 0.0, q2), tl.where(is_reset, 0.0, q3)
+        else:
+            z0, z1, z2, z3 = q0, q1, q2, q3
+        h0, h1, h2, h3, e0, e1, e2, e3 = cell(
+            d0 + g0, d1 + g1, d2 + g2, d3 + g3, p0, p1, p2, p3, z0, z1, z2, z3, d0, c1, c2, c3, fast
+        )  # fmt: skip
+        if reset is not None:
+            e0, e1 = tl.where(is_reset, 0.0, e0), tl.where(is_reset, 0.0, e1)
+            e2, e3 = tl.where(is_reset, 0.0, e2), tl.where(is_reset, 0.0, e3)
+        if lengths is not None:
+            is_on = (t < length)[:, None]
+            h0, h1, h2, h3 = (
+                tl.where(is_on, h0, 0.0),
+                tl.where(is_on, h1, 0.0),
+                tl.where(is_on, h2, 0.0),
+                tl.where(is_on, h3, 0.0),
+            )
+            e0, e1 = tl.where(is_on, e0, d0), tl.where(is_on, e1, d1)
+            e2, e3 = tl.where(is_on, e2, d2), tl.where(is_on, e3, d3)
+        if num_states > 1:
+            c1 = q1
+        if num_states > 2:
+            c2, c3 = q2, q3
+
+        # The gradients on the side of R first: the others of the group wait for them.
+        r0, r1, r2, r3 = h0.to(dtype), h1, h2, h3
+        if exchange:
+            tl.store(grad_rec + gate_offsets, r0, mask=mask)
+            if many:
+                tl.store(grad_rec + gate_stride + gate_offsets, h1.to(dtype), mask=mask)
+                tl.store(grad_rec + 2 * gate_stride + gate_offsets, (h3 if is_gru else h2).to(dtype), mask=mask)
+            if num_gates == 4:
+                tl.store(grad_rec + 3 * gate_stride + gate_offsets, h3.to(dtype), mask=mask)
+            arrive(arrived + group)
+            if is_gru:
+                tl.store(grad_wx + gate_offsets, r0, mask=mask)
+                tl.store(grad_wx + gate_stride + gate_offsets, h1.to(dtype), mask=mask)
+                tl.store(grad_wx + 2 * gate_stride + gate_offsets, h2.to(dtype), mask=mask)
+            grad_offsets -= gate_stride
+            state_ptrs -= gate_stride
+            gate_offsets -= num_gates * gate_stride
+            x_ptrs -= wx_stride_t
+            p0, p1, p2, p3, q0, q1, q2, q3, g0, g1, g2, g3 = load_step(
+                saved, x_ptrs, state_ptrs, grad0, grad1, grad2, grad3, gate_offsets, grad_offsets,
+                i0, i1, i2, i3, tl.where(t > 0, mask, False), t - 1, gate_stride, state_stride,
+                num_gates, num_states, initial is not None,
+            )  # fmt: skip
+            wait(arrived + group, (back + 1) * row_split, has_asm)
+            through = exchanged_dot(
+                grad_rec, rec_offsets, row_mask, w_main, w_rest,
+                depth_main, depth_rest, slices, gate_stride, head_dim, num_gates, dtype, precision,
+            )  # fmt: skip
+            rec_offsets -= num_gates * gate_stride
+        else:
+            through = tl.dot(r0, w0, input_precision=precision)
+            through = chain_dot(h1, w1, through, many, dtype, precision)
+            through = chain_dot(h2, w2, through, num_gates == 4, dtype, precision)
+            through = chain_dot(h3, w3, through, many, dtype, precision)
+        if has_clip:
+            through = tl.minimum(tl.maximum(through, -clip), clip)
+        if reset is not None:
+            through = tl.where(is_reset, 0.0, through)
+        d0, d1, d2, d3 = e0 + through, e1, e2, e3
+
+        if not exchange:
+            tl.store(grad_rec + gate_offsets, r0, mask=mask)
+            if many:
+                tl.store(grad_rec + gate_stride + gate_offsets, h1.to(dtype), mask=mask)
+                tl.store(grad_rec + 2 * gate_stride + gate_offsets, (h3 if is_gru else h2).to(dtype), mask=mask)
+            if num_gates == 4:
+                tl.store(grad_rec + 3 * gate_stride + gate_offsets, h3.to(dtype), mask=mask)
+            if is_gru:
+                tl.store(grad_wx + gate_offsets, r0, mask=mask)
+                tl.store(grad_wx + gate_stride + gate_offsets, h1.to(dtype), mask=mask)
+                tl.store(grad_wx + 2 * gate_stride + gate_offsets, h2.to(dtype), mask=mask)
+            grad_offsets -= gate_stride
+            state_ptrs -= gate_stride
+            gate_offsets -= num_gates * gate_stride
+            x_ptrs -= wx_stride_t
+
+    tl.store(grad_initial + start_offsets, d0, mask=mask)
+    if num_states > 1:
+        tl.store(grad_initial + start_stride + start_offsets, d1, mask=mask)
+    if num_states > 2:
+        tl.store(grad_initial + 2 * start_stride + start_offsets, d2, mask=mask)
+        tl.store(grad_initial + 3 * start_stride + start_offsets, d3, mask=mask)

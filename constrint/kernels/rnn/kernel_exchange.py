@@ -1,0 +1,146 @@
+"""What the time loops share: weights of a program, dots over them, and the barrier between programs of one group.
+
+A group is the `row_split` programs that own the columns of one head and one batch tile. They exchange states (forward)
+and gate gradients (backward) through the output arrays in global memory: every step has a place of its own, so one
+barrier a step is enough and nothing is overwritten.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def arrive(arrived):
+    """Publish everything that this program stored so far to the programs of its group."""
+    tl.debug_barrier()
+    tl.atomic_add(arrived, 1, sem="release", scope="gpu")
+
+
+@triton.jit
+def wait(arrived, target, has_asm: tl.constexpr):
+    """Block until the counter of the group has reached `target`; what the others published is then visible."""
+    if has_asm:
+        # Every thread reads for itself: cheaper than one atomic and its broadcast through shared memory.
+        seen = tl.inline_asm_elementwise(
+            "ld.acquire.gpu.global.s32 $0, [$1];", "=r,l", [arrived], dtype=tl.int32, is_pure=False, pack=1
+        )
+        while seen < target:
+            seen = tl.inline_asm_elementwise(
+                "ld.acquire.gpu.global.s32 $0, [$1];", "=r,l", [arrived], dtype=tl.int32, is_pure=False, pack=1
+            )
+    else:
+        seen = tl.atomic_add(arrived, 0, sem="acquire", scope="gpu")
+        while seen < target:
+            seen = tl.atomic_add(arrived, 0, sem="acquire", scope="gpu")
+
+
+@triton.jit
+def load_weights(base, depth_stride, column_stride, depth, columns, depth_size, column_size):
+    """One (depth, columns) tile of a recurrent matrix; zeros outside of it."""
+    inside = (depth[:, None] < depth_size) & (columns[None, :] < column_size)
+    return tl.load(base + depth[:, None] * depth_stride + columns[None, :] * column_stride, mask=inside, other=0.0)
+
+
+@triton.jit
+def slot_offsets(
+    slots,
+    num_heads,
+    head_dim: tl.constexpr,
+    is_gru: tl.constexpr,
+):
+    """Offset of each slot's matrix in r, and whether it has one: GRU's slot 2 has none, its slot 3 is gate n."""
+    gate = tl.where(slots == 3, 2, slots) if is_gru else slots
+    return gate * (num_heads * head_dim * head_dim), (slots != 2) if is_gru else (slots >= 0)
+
+
+@triton.jit
+def forward_tile(
+    r_head,
+    start: tl.constexpr,
+    size: tl.constexpr,
+    slices: tl.constexpr,
+    first_column,
+    num_heads,
+    head_dim: tl.constexpr,
+    tile_out: tl.constexpr,
+    num_slots: tl.constexpr,
+    is_gru: tl.constexpr,
+):
+    """Weights (slices, size / slices, num_slots * tile_out) of h entries start..start+size, for this program's rows."""
+    depth = start + tl.arange(0, slices)[:, None, None] * (size // slices) + tl.arange(0, size // slices)[None, :, None]
+    joint = tl.arange(0, num_slots * tile_out)[None, None, :]
+    out = first_column + joint % tile_out
+    offset, exists = slot_offsets(joint // tile_out, num_heads, head_dim, is_gru)
+    inside = exists & (depth < head_dim) & (out < head_dim)
+    return tl.load(r_head + offset + out * head_dim + depth, mask=inside, other=0.0)
+
+
+@triton.jit
+def backward_tile(
+    r_head,
+    start: tl.constexpr,
+    size: tl.constexpr,
+    slices: tl.constexpr,
+    first_column,
+    num_heads,
+    head_dim: tl.constexpr,
+    tile_out: tl.constexpr,
+    num_gates: tl.constexpr,
+):
+    """Weights (slices, size / slices, tile_out) of gate gradients start..start+size, for this program's columns."""
+    depth = start + tl.arange(0, slices)[:, None, None] * (size // slices) + tl.arange(0, size // slices)[None, :, None]
+    column = first_column + tl.arange(0, tile_out)[None, None, :]
+    inside = (depth < num_gates * head_dim) & (column < head_dim)
+    gate = depth // head_dim
+    offset = gate * (num_heads * head_dim * head_dim) + (depth - gate * head_dim) * head_dim
+    return tl.load(r_head + offset + column, mask=inside, other=0.0)
+
+
+@triton.jit
+def gather(
+    base,
+    row_offsets,
+    row_mask,
+    start: tl.constexpr,
+    size: tl.constexpr,
+    slices: tl.constexpr,
+    gate_stride,
+    head_dim: tl.constexpr,
+    num_gates: tl.constexpr,
+):
+    """Read (slices, tile_batch, size / slices) of what the group published, past the L1 (it is not coherent)."""
+    depth = start + tl.arange(0, slices)[:, None, None] * (size // slices) + tl.arange(0, size // slices)[None, None, :]
+    gate = depth // head_dim
+    offset = gate * gate_stride + (depth - gate * head_dim)
+    inside = row_mask[None, :, None] & (depth < num_gates * head_dim)
+    return tl.load(base + row_offsets[None, :, None] + offset, mask=inside, other=0.0, cache_modifier=".cg")
+
+
+@triton.jit
+def sliced_dot(
+    operand,
+    weights,
+    slices: tl.constexpr,
+    precision: tl.constexpr,
+):
+    """(slices, tile_batch, k) @ (slices, k, n) summed over slices: every warp reads its own slice of the state once."""
+    if slices == 1:
+        tile_batch: tl.constexpr = operand.shape[1]
+        depth: tl.constexpr = operand.shape[2]
+        width: tl.constexpr = weights.shape[2]
+        flat = tl.reshape(operand, (tile_batch, depth))
+        return tl.dot(flat, tl.reshape(weights, (depth, width)), input_precision=precision)
+    return tl.sum(tl.dot(operand, weights, input_precision=precision), axis=0)
+
+
+@triton.jit
+def split_slots(joint, tile_batch: tl.constexpr, tile_out: tl.constexpr):
+    """Four (tile_batch, tile_out) tiles from one (tile_batch, 4 * tile_out), slot after slot."""
+    parts = tl.reshape(joint, (tile_batch, 4, tile_out))
+    parts = tl.reshape(tl.permute(parts, (0, 2, 1)), (tile_batch, tile_out, 2, 2))
+    even, odd = tl.split(parts)
+    p0, p2 = tl.split(even)
+    p1, p3 = tl.split(odd)
+    return p0, p1, p2, p3

@@ -1,0 +1,264 @@
+"""The forward time loop of every cell: one program per head and batch tile, or `row_split` of them with a barrier.
+
+Recurrent weights are loaded before the loop. With row_split = 1 the new state goes from registers into the next dot;
+otherwise (`exchange`) each program owns `tile_out` columns and reads the whole state of the step before from `states`.
+The recurrent part of step t+1 is computed at the end of step t: a dot before the loop gives each weight a second user,
+which keeps Triton from reading the weights from shared memory again in every step.
+It needs triton; nothing imports it until a kernel is built.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from constrint.kernels.rnn.kernel_exchange import (
+    arrive,
+    forward_tile,
+    gather,
+    load_weights,
+    sliced_dot,
+    split_slots,
+    wait,
+)
+
+
+@triton.jit
+def load_slot(ptrs, mask, exists: tl.constexpr):
+    """One gate's tile in fp32; a scalar zero for a slot that the cell does not have."""
+    if exists:
+        return tl.load(ptrs, mask=mask, other=0.0).to(tl.float32)
+    return 0.0
+
+
+@triton.jit
+def slot_dot(operand, weights, bias, exists: tl.constexpr, precision: tl.constexpr):
+    """Recurrent part and bias of one slot."""
+    if exists:
+        return tl.dot(operand, weights, bias, input_precision=precision)
+    return bias
+
+
+@triton.jit
+def exchanged_dot(
+    source,
+    row_offsets,
+    row_mask,
+    w_main,
+    w_rest,
+    depth_main: tl.constexpr,
+    depth_rest: tl.constexpr,
+    slices: tl.constexpr,
+    gate_stride,
+    head_dim: tl.constexpr,
+    num_gates: tl.constexpr,
+    dtype: tl.constexpr,
+    precision: tl.constexpr,
+):
+    """What the whole group published, times this program's weights."""
+    main = gather(source, row_offsets, row_mask, 0, depth_main, slices, gate_stride, head_dim, num_gates)
+    if depth_rest == 0:
+        return sliced_dot(main.to(dtype), w_main, slices, precision)
+    rest = gather(source, row_offsets, row_mask, depth_main, depth_rest, slices, gate_stride, head_dim, num_gates)
+    total = sliced_dot(main.to(dtype), w_main, slices, precision)
+    return total + sliced_dot(rest.to(dtype), w_rest, slices, precision)
+
+
+@triton.jit
+def load_gates(ptrs, gate_stride, mask, num_gates: tl.constexpr):
+    """Projected inputs of one step."""
+    x0 = load_slot(ptrs, mask, True)
+    x1 = load_slot(ptrs + gate_stride, mask, num_gates > 1)
+    x2 = load_slot(ptrs + 2 * gate_stride, mask, num_gates > 1)
+    x3 = load_slot(ptrs + 3 * gate_stride, mask, num_gates == 4)
+    return x0, x1, x2, x3
+
+
+@triton.jit
+def add_slots(joint, b0, b1, b2, b3, tile_batch: tl.constexpr, tile_out: tl.constexpr, num_slots: tl.constexpr):
+    """The slots of a joint product, each with its bias."""
+    if num_slots == 1:
+        return joint + b0, b1, b2, b3
+    a0, a1, a2, a3 = split_slots(joint, tile_batch, tile_out)
+    return a0 + b0, a1 + b1, a2 + b2, a3 + b3
+
+
+@triton.jit(do_not_specialize=["batch", "time", "num_heads", "first_group"])
+def forward_kernel(
+    wx,  # (B, T, G, N, D), any strides of B and T
+    r,  # (G, N, D, D)
+    bias,  # (G, N, D) or None
+    initial,  # (S, B, N, D) fp32 or None
+    states,  # (S, B, T, N, D), written
+    saved,  # (B, T, G, N, D) pre-activations, written if save_gates
+    rows,  # (B,) batch rows, the longest first, or None
+    lengths,  # (B,) int32 or None
+    reset,  # (B, T) int8 or None
+    arrived,  # (groups,) int32 zeros, if row_split > 1
+    batch,
+    time,
+    num_heads,
+    first_group,
+    wx_stride_b,
+    wx_stride_t,
+    cell: tl.constexpr,
+    num_gates: tl.constexpr,
+    num_states: tl.constexpr,
+    head_dim: tl.constexpr,
+    tile_batch: tl.constexpr,
+    tile_out: tl.constexpr,
+    row_split: tl.constexpr,
+    exchange: tl.constexpr,
+    depth_main: tl.constexpr,
+    depth_rest: tl.constexpr,
+    slices: tl.constexpr,
+    num_stages: tl.constexpr,
+    save_gates: tl.constexpr,
+    fast: tl.constexpr,
+    has_asm: tl.constexpr,
+    precision: tl.constexpr,
+):
+    """Run all time steps of one head, one batch tile and `tile_out` columns."""
+    is_gru: tl.constexpr = num_gates == 3
+    num_slots: tl.constexpr = 1 if num_gates == 1 else 4
+    dtype = states.dtype.element_ty
+    part = tl.program_id(0) % row_split
+    group = first_group + tl.program_id(0) // row_split
+    head = group % num_heads
+    slot_rows = (group // num_heads) * tile_batch + tl.arange(0, tile_batch)
+    row_mask = slot_rows < batch
+    if rows is None:
+        row = slot_rows
+    else:
+        row = tl.load(rows + slot_rows, mask=row_mask, other=0)
+    first = part * tile_out
+    columns = first + tl.arange(0, tile_out)
+    mask = row_mask[:, None] & (columns < head_dim)[None, :]
+    gate_stride = num_heads * head_dim
+    row64 = row.to(tl.int64)
+    zero = tl.zeros((tile_batch, tile_out), dtype=tl.float32)
+
+    x_ptrs = wx + (row64 * wx_stride_b)[:, None] + (head * head_dim + columns)[None, :]
+    out_ptrs = states + (row64 * time * gate_stride)[:, None] + (head * head_dim + columns)[None, :]
+    saved_ptrs = saved + (row64 * time * num_gates * gate_stride)[:, None] + (head * head_dim + columns)[None, :]
+    state_stride = batch.to(tl.int64) * time * gate_stride
+
+    b0, b1, b2, b3 = zero, zero, zero, zero
+    if bias is not None:
+        bias_ptrs = bias + head * head_dim + columns
+        inside = columns < head_dim
+        b0 += tl.load(bias_ptrs, mask=inside, other=0.0).to(tl.float32)[None, :]
+        if num_gates > 1:
+            b1 += tl.load(bias_ptrs + gate_stride, mask=inside, other=0.0).to(tl.float32)[None, :]
+            last = tl.load(bias_ptrs + 2 * gate_stride, mask=inside, other=0.0).to(tl.float32)[None, :]
+            if is_gru:
+                b3 += last
+            else:
+                b2 += last
+                b3 += tl.load(bias_ptrs + 3 * gate_stride, mask=inside, other=0.0).to(tl.float32)[None, :]
+
+    s0, s1, s2, s3 = zero, zero, zero, zero
+    if initial is not None:
+        start_ptrs = initial + (row64 * gate_stride)[:, None] + (head * head_dim + columns)[None, :]
+        start_stride = batch.to(tl.int64) * gate_stride
+        s0 = tl.load(start_ptrs, mask=mask, other=0.0)
+        if num_states > 1:
+            s1 = tl.load(start_ptrs + start_stride, mask=mask, other=0.0)
+        if num_states > 2:
+            s2 = tl.load(start_ptrs + 2 * start_stride, mask=mask, other=0.0)
+            s3 = tl.load(start_ptrs + 3 * start_stride, mask=mask, other=0.0)
+
+    r_head = r + head * head_dim * head_dim
+    r_stride = num_heads * head_dim * head_dim
+    state_offsets = row64 * time * gate_stride + head * head_dim
+    a0, a1, a2, a3 = b0, b1, b2, b3
+    if exchange:
+        w_main = forward_tile(
+            r_head, 0, depth_main, slices, first, num_heads, head_dim, tile_out, num_slots, is_gru
+        )  # fmt: skip
+        w_rest = w_main
+        if depth_rest > 0:
+            w_rest = forward_tile(
+                r_head, depth_main, depth_rest, slices, first, num_heads, head_dim, tile_out, num_slots, is_gru
+            )  # fmt: skip
+        x0, x1, x2, x3 = load_gates(x_ptrs, gate_stride, mask, num_gates)
+        if initial is not None:
+            joint = exchanged_dot(
+                initial, row64 * gate_stride + head * head_dim, row_mask, w_main, w_rest,
+                depth_main, depth_rest, slices, 0, head_dim, 1, dtype, precision,
+            )  # fmt: skip
+            a0, a1, a2, a3 = add_slots(joint, b0, b1, b2, b3, tile_batch, tile_out, num_slots)
+    else:
+        # (in, out): g[b, out] = sum_in h[b, in] r[out, in]
+        depth = tl.arange(0, tile_out)
+        w0 = load_weights(r_head, 1, head_dim, depth, columns, head_dim, head_dim)
+        w1, w2, w3 = w0, w0, w0
+        if num_slots > 1:
+            w1 = load_weights(r_head + r_stride, 1, head_dim, depth, columns, head_dim, head_dim)
+            w3 = load_weights(r_head + (num_gates - 1) * r_stride, 1, head_dim, depth, columns, head_dim, head_dim)
+            if not is_gru:
+                w2 = load_weights(r_head + 2 * r_stride, 1, head_dim, depth, columns, head_dim, head_dim)
+        h = s0.to(dtype)
+        a0 = slot_dot(h, w0, b0, True, precision)
+        a1 = slot_dot(h, w1, b1, num_slots > 1, precision)
+        a2 = slot_dot(h, w2, b2, num_gates == 4, precision)
+        a3 = slot_dot(h, w3, b3, num_slots > 1, precision)
+
+    steps = time
+    length = tl.zeros((tile_batch,), dtype=tl.int32)
+    if lengths is not None:
+        length = tl.load(lengths + row, mask=row_mask, other=0)
+        steps = tl.max(length, axis=0)
+
+    for t in tl.range(0, steps, num_stages=num_stages):
+        if not exchange:
+            x0, x1, x2, x3 = load_gates(x_ptrs, gate_stride, mask, num_gates)
+        if reset is not None:
+            is_reset = (tl.load(reset + row64 * time + t, mask=row_mask, other=0) != 0)[:, None]
+            a0, s0 = tl.where(is_reset, b0, a0), tl.where(is_reset, 0.0, s0)
+            a1, s1 = tl.where(is_reset, b1, a1), tl.where(is_reset, 0.0, s1)
+            a2, s2 = tl.where(is_reset, b2, a2), tl.where(is_reset, 0.0, s2)
+            a3, s3 = tl.where(is_reset, b3, a3), tl.where(is_reset, 0.0, s3)
+        p0, p1, p2, p3 = a0 + x0, a1 + x1, a2 + x2, a3 + x3
+        n0, n1, n2, n3 = cell(p0, p1, p2, p3, s0, s1, s2, s3, fast, dtype)
+        o0, o1, o2, o3 = n0, n1, n2, n3
+        if lengths is not None:
+            is_on = (t < length)[:, None]
+            o0, n0 = tl.where(is_on, n0, 0.0), tl.where(is_on, n0, s0)
+            o1, n1 = tl.where(is_on, n1, 0.0), tl.where(is_on, n1, s1)
+            o2, n2 = tl.where(is_on, n2, 0.0), tl.where(is_on, n2, s2)
+            o3, n3 = tl.where(is_on, n3, 0.0), tl.where(is_on, n3, s3)
+        s0, s1, s2, s3 = n0, n1, n2, n3
+        if not exchange:
+            h = s0.to(dtype)
+            a0 = slot_dot(h, w0, b0, True, precision)
+            a1 = slot_dot(h, w1, b1, num_slots > 1, precision)
+            a2 = slot_dot(h, w2, b2, num_gates == 4, precision)
+            a3 = slot_dot(h, w3, b3, num_slots > 1, precision)
+        tl.store(out_ptrs, o0.to(dtype), mask=mask)
+        if exchange:
+            # Before the other stores: a release waits for all that was stored before it.
+            arrive(arrived + group)
+        if num_states > 1:
+            tl.store(out_ptrs + state_stride, o1.to(dtype), mask=mask)
+        if num_states > 2:
+            tl.store(out_ptrs + 2 * state_stride, o2.to(dtype), mask=mask)
+            tl.store(out_ptrs + 3 * state_stride, o3.to(dtype), mask=mask)
+        if save_gates:
+            tl.store(saved_ptrs, p0.to(dtype), mask=mask)
+            if num_gates > 1:
+                tl.store(saved_ptrs + gate_stride, p1.to(dtype), mask=mask)
+                tl.store(saved_ptrs + 2 * gate_stride, (p3 if is_gru else p2).to(dtype), mask=mask)
+            if num_gates == 4:
+                tl.store(saved_ptrs + 3 * gate_stride, p3.to(dtype), mask=mask)
+        x_ptrs += wx_stride_t
+        out_ptrs += gate_stride
+        saved_ptrs += num_gates * gate_stride
+        if exchange:
+            x0, x1, x2, x3 = load_gates(x_ptrs, gate_stride, tl.where(t + 1 < steps, mask, False), num_gates)
+            wait(arrived + group, (t + 1) * row_split, has_asm)
+            joint = exchanged_dot(
+                states, state_offsets + t * gate_stride, row_mask, w_main, w_rest,
+                depth_main, depth_rest, slices, 0, head_dim, 1, dtype, precision,
+            )  # fmt: skip
+            a0, a1, a2, a3 = add_slots(joint, b0, b1, b2, b3, tile_batch, tile_out, num_slots)

@@ -1,0 +1,275 @@
+"""Launches the recurrent kernels: `forward` and `backward` over whole sequences, with tiles from the solver.
+
+Strides, dtypes and optional inputs are settled here; what a configuration means is in `spec.py`. Needs torch and triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from constrint.kernels.rnn import kernel_cells
+from constrint.kernels.rnn.cells import CELLS, Cell
+from constrint.kernels.rnn.resources import depth_parts
+from constrint.kernels.rnn.kernel_backward import backward_kernel
+from constrint.kernels.rnn.kernel_forward import forward_kernel
+
+Config = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of one call."""
+
+    batch: int
+    time: int
+    num_gates: int
+    num_heads: int
+    head_dim: int
+
+
+def _shape(wx: Tensor) -> Shape:
+    batch, time, gates, heads, dim = wx.shape
+    return Shape(batch, time, gates, heads, dim)
+
+
+def _is_interpreted() -> bool:
+    return not hasattr(forward_kernel, "warmup") or type(forward_kernel).__name__ == "InterpretedFunction"
+
+
+def _is_amd() -> bool:
+    return torch.version.hip is not None
+
+
+def _precision(dtype: torch.dtype, config: Config) -> str:
+    """How fp32 operands are multiplied; 16-bit ones have one way."""
+    if dtype != torch.float32:
+        return "ieee"
+    return "tf32" if config.get("tf32", 0) else "ieee"
+
+
+def _constants(cell: Cell, shape: Shape, dtype: torch.dtype, config: Config, direction: str) -> dict[str, Any]:
+    """Compile-time arguments of either kernel."""
+    row_split = config["row_split"]
+    exchange = bool(row_split > 1 or config.get("exchange", 0))
+    tile_out = triton.next_power_of_2(triton.cdiv(shape.head_dim, row_split))
+    slices = config.get("slices", 1) if exchange else 1
+    depth = shape.head_dim * (1 if direction == "forward" else shape.num_gates)
+    main, rest = depth_parts(depth, slices) if exchange else (tile_out, 0)
+    on_nvidia = not _is_amd() and not _is_interpreted()
+    return {
+        "cell": getattr(kernel_cells, f"{cell.name}_{direction}"),
+        "num_gates": shape.num_gates,
+        "num_states": cell.num_states,
+        "head_dim": shape.head_dim,
+        "tile_batch": config["tile_batch"],
+        "tile_out": max(tile_out, 16),
+        "row_split": row_split,
+        "exchange": exchange,
+        "depth_main": main,
+        "depth_rest": rest,
+        "slices": slices,
+        "num_stages": config["num_stages"],
+        "fast": on_nvidia and dtype != torch.float32,
+        "has_asm": on_nvidia,
+        "precision": _precision(dtype, config),
+    }
+
+
+def _launch(kernel: Any, arguments: tuple[Any, ...], shape: Shape, config: Config, constants: dict[str, Any], *, device: torch.device) -> None:
+    """Enqueue the grid, in several launches where programs that wait for each other would not all be resident."""
+    groups = shape.num_heads * triton.cdiv(shape.batch, config["tile_batch"])
+    split = constants["row_split"]
+    options: dict[str, Any] = {"num_warps": config["num_warps"]}
+    at_once = groups
+    if split > 1:
+        sms = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else split
+        at_once = max(1, sms // split)
+        options["launch_cooperative_grid"] = True
+    for first in range(0, groups, at_once):
+        number = min(at_once, groups - first)
+        kernel[(number * split,)](*arguments[:-2], first, *arguments[-2:], **constants, **options)
+
+
+def _optional(tensor: Tensor | None, dtype: torch.dtype | None = None) -> Tensor | None:
+    if tensor is None:
+        return None
+    return tensor.to(dtype or tensor.dtype).contiguous()
+
+
+def _row_order(lengths: Tensor | None) -> Tensor | None:
+    """Rows by falling length, so that the sequences of one tile end at about the same time."""
+    if lengths is None:
+        return None
+    return torch.argsort(lengths, descending=True, stable=True).to(torch.int32)
+
+
+def _counters(shape: Shape, config: Config, device: torch.device, *, exchange: bool) -> Tensor | None:
+    if not exchange:
+        return None
+    groups = shape.num_heads * triton.cdiv(shape.batch, config["tile_batch"])
+    return torch.zeros(groups, dtype=torch.int32, device=device)
+
+
+def _time_contiguous(wx: Tensor) -> Tensor:
+    """wx with (G, N, D) contiguous; strides of B and T are free."""
+    _, _, gates, heads, dim = wx.shape
+    return wx if wx.stride()[2:] == (heads * dim, dim, 1) else wx.contiguous()
+
+
+def forward(
+    cell: str,
+    wx: Tensor,  # (B, T, G, N, D)
+    r: Tensor,  # (G, N, D, D): g[g, n] = r[g, n] @ h
+    b: Tensor | None,  # (G, N, D)
+    initial: Tensor | None,  # (S, B, N, D) fp32
+    *,
+    lengths: Tensor | None = None,  # (B,)
+    reset: Tensor | None = None,  # (B, T)
+    config: Config,
+    save_gates: bool = True,
+) -> tuple[Tensor, Tensor | None]:
+    """Run a recurrent layer over a batch of sequences.
+
+    Returns:
+        States (S, B, T, N, D) in the dtype of `wx`, zero past a sequence's end; and what `backward` reads, or None.
+    """
+    kind, shape = CELLS[cell], _shape(wx)
+    wx = _time_contiguous(wx)
+    constants = _constants(kind, shape, wx.dtype, config, "forward")
+    make = torch.empty if lengths is None else torch.zeros
+    sizes = (kind.num_states, shape.batch, shape.time, shape.num_heads, shape.head_dim)
+    states = make(sizes, dtype=wx.dtype, device=wx.device)
+    saved = make(wx.shape, dtype=wx.dtype, device=wx.device) if save_gates else None
+    lengths = _optional(lengths, torch.int32)
+    arguments = (
+        wx,
+        r.to(wx.dtype).contiguous(),
+        _optional(b),
+        _optional(initial, torch.float32),
+        states,
+        states if saved is None else saved,
+        _row_order(lengths),
+        lengths,
+        _optional(reset, torch.int8),
+        _counters(shape, config, wx.device, exchange=constants["exchange"]),
+        shape.batch,
+        shape.time,
+        shape.num_heads,
+        wx.stride(0),
+        wx.stride(1),
+    )
+    _launch(forward_kernel, arguments, shape, config, constants | {"save_gates": save_gates}, device=wx.device)
+    return states, saved
+
+
+def backward(
+    cell: str,
+    grad_states: Tensor | tuple[Tensor | None, ...] | None,  # (S, B, T, N, D), or one (B, T, N, D) for each state
+    grad_last: Tensor | None,  # (S, B, N, D)
+    wx: Tensor,  # (B, T, G, N, D)
+    r: Tensor,  # (G, N, D, D)
+    b: Tensor | None,  # (G, N, D)
+    initial: Tensor | None,  # (S, B, N, D)
+    states: Tensor,  # (S, B, T, N, D)
+    gates: Tensor | None,  # (B, T, G, N, D), or None to compute them again
+    *,
+    lengths: Tensor | None = None,
+    reset: Tensor | None = None,
+    clip: float | None = None,
+    config: Config,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    """Gradients of wx, r, b and the initial states."""
+    kind, shape = CELLS[cell], _shape(wx)
+    wx, states = _time_contiguous(wx), states.contiguous()
+    weights = r.to(wx.dtype).contiguous()
+    initial = _optional(initial, torch.float32)
+    before = _states_before(states[0], initial, reset)
+    if gates is None:
+        gates = _recompute(kind, wx, weights, b, before)
+    constants = _constants(kind, shape, wx.dtype, config, "backward")
+    make = torch.empty if lengths is None else torch.zeros
+    grad_wx = make(wx.shape, dtype=wx.dtype, device=wx.device)
+    grad_rec = make(wx.shape, dtype=wx.dtype, device=wx.device) if kind.num_gates == 3 else grad_wx
+    grad_initial = torch.empty(
+        (kind.num_states, shape.batch, shape.num_heads, shape.head_dim), dtype=torch.float32, device=wx.device
+    )
+    given = tuple(grad_states) if grad_states is not None else ()
+    grads = [None if g is None else g.contiguous() for g in given] + [None] * (4 - len(given))
+    lengths = _optional(lengths, torch.int32)
+    arguments = (
+        *grads,
+        _optional(grad_last, torch.float32),
+        wx,
+        weights,
+        initial,
+        states,
+        gates.contiguous(),
+        grad_wx,
+        grad_rec,
+        grad_initial,
+        _row_order(lengths),
+        lengths,
+        _optional(reset, torch.int8),
+        _counters(shape, config, wx.device, exchange=constants["exchange"]),
+        float(clip or 0.0),
+        shape.batch,
+        shape.time,
+        shape.num_heads,
+        wx.stride(0),
+        wx.stride(1),
+    )
+    _launch(backward_kernel, arguments, shape, config, constants | {"has_clip": bool(clip)}, device=wx.device)
+    grad_r = weight_gradient(grad_rec, before).to(r.dtype)
+    grad_b = None if b is None else grad_rec.sum((0, 1), dtype=torch.float32).to(b.dtype)
+    return grad_wx, grad_r, grad_b, grad_initial
+
+
+def _states_before(
+    h: Tensor,  # (B, T, N, D)
+    initial: Tensor | None,  # (S, B, N, D)
+    reset: Tensor | None,  # (B, T)
+) -> Tensor:
+    """The h that enters each step, (B, T, N, D)."""
+    before = torch.empty_like(h)
+    before[:, 1:] = h[:, :-1]
+    before[:, 0] = 0.0 if initial is None else initial[0].to(h.dtype)
+    if reset is not None:
+        before.masked_fill_(reset.bool()[:, :, None, None], 0.0)
+    return before
+
+
+def _recompute(
+    kind: Cell,
+    wx: Tensor,  # (B, T, G, N, D)
+    r: Tensor,  # (G, N, D, D)
+    b: Tensor | None,  # (G, N, D)
+    before: Tensor,  # (B, T, N, D)
+) -> Tensor:
+    """Pre-activations of all steps at once: the states are known, so one GEMM per gate replaces storing them."""
+    batch, time, gates, heads, dim = wx.shape
+    flat = before.reshape(batch * time, heads, dim).transpose(0, 1)  # (N, B*T, D)
+    out = torch.empty((batch, time, gates, heads, dim), dtype=wx.dtype, device=wx.device)
+    for gate in range(gates):
+        product = torch.bmm(flat, r[gate].transpose(1, 2)).transpose(0, 1).reshape(batch, time, heads, dim)
+        if b is not None:
+            product = product + b[gate]
+        is_candidate = kind.num_gates == 3 and gate == 2
+        out[:, :, gate] = product if is_candidate else product + wx[:, :, gate]
+    return out
+
+
+def weight_gradient(
+    grad_rec: Tensor,  # (B, T, G, N, D)
+    before: Tensor,  # (B, T, N, D)
+) -> Tensor:
+    """Gradient of r, (G, N, D, D): one GEMM per gate over all steps, batched over heads."""
+    batch, time, gates, heads, dim = grad_rec.shape
+    states = before.reshape(batch * time, heads, dim).transpose(0, 1)  # (N, B*T, D)
+    flat = grad_rec.reshape(batch * time, gates, heads, dim)
+    return torch.stack([torch.bmm(flat[:, gate].permute(1, 2, 0), states) for gate in range(gates)])
