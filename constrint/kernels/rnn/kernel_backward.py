@@ -9,16 +9,26 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from constrint.kernels.rnn.kernel_exchange import arrive, backward_tile, load_weights, wait
+from constrint.kernels.rnn.kernel_exchange import arrive, backward_tile, idle_dot, join_slots, slot_offsets, wait
 from constrint.kernels.rnn.kernel_forward import exchanged_dot, load_slot
 
 
 @triton.jit
-def chain_dot(operand, weights, total, exists: tl.constexpr, dtype: tl.constexpr, precision: tl.constexpr):
-    """Add one slot's share of the gradient of h."""
-    if exists:
-        return tl.dot(operand.to(dtype), weights, total, input_precision=precision)
-    return total
+def gate_matrix(
+    r_head,
+    num_heads,
+    columns,
+    head_dim: tl.constexpr,
+    tile_out: tl.constexpr,
+    num_slots: tl.constexpr,
+    is_gru: tl.constexpr,
+):
+    """All slots' weights below each other, (num_slots * tile_out, tile_out): dh = sum over slots of dg @ r."""
+    joint = tl.arange(0, num_slots * tile_out)
+    out = joint % tile_out
+    offset, exists = slot_offsets(joint // tile_out, num_heads, head_dim, is_gru)
+    inside = (exists & (out < head_dim))[:, None] & (columns < head_dim)[None, :]
+    return tl.load(r_head + (offset + out * head_dim)[:, None] + columns[None, :], mask=inside, other=0.0)
 
 
 @triton.jit
@@ -26,7 +36,8 @@ def load_grad(grad, offsets, mask):
     """Gradient of one state from outside, or zero."""
     if grad is None:
         return 0.0
-    return tl.load(grad + offsets, mask=mask, other=0.0).to(tl.float32)
+    else:
+        return tl.load(grad + offsets, mask=mask, other=0.0).to(tl.float32)
 
 
 @triton.jit
@@ -35,7 +46,7 @@ def load_step(
     i0, i1, i2, i3, mask, t, gate_stride, state_stride,
     num_gates: tl.constexpr, num_states: tl.constexpr, has_initial: tl.constexpr,
 ):  # fmt: skip
-    """Pre-activations, states before the step, and gradients from outside; 0.0 for what the cell does not have."""
+    """Pre-activations, states before and after the step, and gradients from outside; 0.0 for what the cell does not have."""
     is_gru: tl.constexpr = num_gates == 3
     p0 = load_slot(saved + gate_offsets, mask, True)
     p1 = load_slot(saved + gate_stride + gate_offsets, mask, num_gates > 1)
@@ -52,11 +63,15 @@ def load_step(
         q1 = tl.where(t > 0, q1, i1)
         q2 = tl.where(t > 0, q2, i2)
         q3 = tl.where(t > 0, q3, i3)
+    # Loaded rather than kept from the iteration before: a value that the loop carries would be in another layout.
+    c1 = load_slot(state_ptrs + state_stride, mask, num_states > 1)
+    c2 = load_slot(state_ptrs + 2 * state_stride, mask, num_states > 2)
+    c3 = load_slot(state_ptrs + 3 * state_stride, mask, num_states > 2)
     g0 = load_grad(grad0, grad_offsets, mask)
     g1 = load_grad(grad1, grad_offsets, mask)
     g2 = load_grad(grad2, grad_offsets, mask)
     g3 = load_grad(grad3, grad_offsets, mask)
-    return p0, p1, p2, p3, q0, q1, q2, q3, g0, g1, g2, g3
+    return p0, p1, p2, p3, q0, q1, q2, q3, c1, c2, c3, g0, g1, g2, g3
 
 
 @triton.jit(do_not_specialize=["batch", "time", "num_heads", "first_group"])
@@ -71,8 +86,7 @@ def backward_kernel(
     initial,  # (S, B, N, D) fp32 or None
     states,  # (S, B, T, N, D)
     saved,  # (B, T, G, N, D)
-    grad_wx,  # (B, T, G, N, D), written
-    grad_rec,  # (B, T, G, N, D): the GRU's gradients on the side of R; else grad_wx itself
+    grad_slots,  # (B, T, slots, N, D), written: gradients of the pre-activations; the GRU's four as in its cell
     grad_initial,  # (S, B, N, D) fp32, written
     rows,  # (B,) or None
     lengths,  # (B,) int32 or None
@@ -104,7 +118,7 @@ def backward_kernel(
 ):
     """Run all time steps backwards for one head, one batch tile and `tile_out` columns of h."""
     is_gru: tl.constexpr = num_gates == 3
-    many: tl.constexpr = num_gates > 1
+    num_slots: tl.constexpr = 1 if num_gates == 1 else 4
     dtype = states.dtype.element_ty
     part = tl.program_id(0) % row_split
     group = first_group + tl.program_id(0) // row_split
@@ -141,16 +155,8 @@ def backward_kernel(
                 r_head, depth_main, depth_rest, slices, first, num_heads, head_dim, tile_out, num_gates
             )  # fmt: skip
     else:
-        # (out, in): dh[b, in] = sum_out dg[b, out] r[out, in]
-        r_stride = num_heads * head_dim * head_dim
-        depth = tl.arange(0, tile_out)
-        w0 = load_weights(r_head, head_dim, 1, depth, columns, head_dim, head_dim)
-        w1, w2, w3 = w0, w0, w0
-        if many:
-            w1 = load_weights(r_head + r_stride, head_dim, 1, depth, columns, head_dim, head_dim)
-            w3 = load_weights(r_head + (num_gates - 1) * r_stride, head_dim, 1, depth, columns, head_dim, head_dim)
-            if not is_gru:
-                w2 = load_weights(r_head + 2 * r_stride, head_dim, 1, depth, columns, head_dim, head_dim)
+        w_main = gate_matrix(r_head, num_heads, columns, head_dim, tile_out, num_slots, is_gru)
+        w_rest = w_main
 
     d0, d1, d2, d3 = zero, zero, zero, zero
     if grad_last is not None:
@@ -161,19 +167,29 @@ def backward_kernel(
             d2 = tl.load(grad_last + 2 * start_stride + start_offsets, mask=mask, other=0.0)
             d3 = tl.load(grad_last + 3 * start_stride + start_offsets, mask=mask, other=0.0)
 
+    w_main, w_rest = tl.where(time > 0, w_main, 0.0), tl.where(time > 0, w_rest, 0.0)
+    if exchange:
+        d0 += idle_dot(slot_rows, w_main, depth_main, slices, tile_batch, dtype, precision)
+        if depth_rest > 0:
+            d0 += idle_dot(slot_rows, w_rest, depth_rest, slices, tile_batch, dtype, precision)
+    else:
+        # As idle_dot, with the operand made like the one in the loop.
+        idle = tl.where(slot_rows[:, None] < 0, 1.0, zero).to(dtype)
+        if num_slots > 1:
+            idle = join_slots(idle, idle, idle, idle, tile_batch, tile_out)
+        d0 += tl.dot(idle, w_main, input_precision=precision)
+
     # Offsets of the last step; each iteration moves one step back.
     at = (row64 * time + steps - 1)[:, None] * gate_stride + inner
     grad_offsets = at
     state_ptrs = states + at
     gate_offsets = (row64 * time + steps - 1)[:, None] * (num_gates * gate_stride) + inner
-    rec_offsets = (row64 * time + steps - 1) * (num_gates * gate_stride) + head * head_dim
+    rec_offsets = (row64 * time + steps - 1) * (num_slots * gate_stride) + head * head_dim
+    joint = tl.arange(0, num_slots * tile_out)
+    grad_mask = row_mask[:, None] & (first + joint % tile_out < head_dim)[None, :]
+    grad_ptrs = grad_slots + rec_offsets[:, None]
+    grad_ptrs += ((joint // tile_out) * gate_stride + first + joint % tile_out)[None, :]
     x_ptrs = wx + (row64 * wx_stride_b + (steps - 1) * wx_stride_t)[:, None] + inner + 2 * gate_stride
-    c1, c2, c3 = zero, zero, zero
-    if num_states > 1:
-        c1 = tl.load(state_ptrs + state_stride, mask=tl.where(steps > 0, mask, False), other=0.0).to(tl.float32)
-    if num_states > 2:
-        c2 = tl.load(state_ptrs + 2 * state_stride, mask=tl.where(steps > 0, mask, False), other=0.0).to(tl.float32)
-        c3 = tl.load(state_ptrs + 3 * state_stride, mask=tl.where(steps > 0, mask, False), other=0.0).to(tl.float32)
     i0, i1, i2, i3 = zero, zero, zero, zero
     if initial is not None:
         # Rounded like the states of later steps.
@@ -185,7 +201,7 @@ def backward_kernel(
             i3 = tl.load(initial + 3 * start_stride + start_offsets, mask=mask, other=0.0)
 
     if exchange:
-        p0, p1, p2, p3, q0, q1, q2, q3, g0, g1, g2, g3 = load_step(
+        p0, p1, p2, p3, q0, q1, q2, q3, c1, c2, c3, g0, g1, g2, g3 = load_step(
             saved, x_ptrs, state_ptrs, grad0, grad1, grad2, grad3, gate_offsets, grad_offsets,
             i0, i1, i2, i3, tl.where(steps > 0, mask, False), steps - 1, gate_stride, state_stride,
             num_gates, num_states, initial is not None,
@@ -193,7 +209,7 @@ def backward_kernel(
     for back in tl.range(0, steps, num_stages=num_stages):
         t = steps - 1 - back
         if not exchange:
-            p0, p1, p2, p3, q0, q1, q2, q3, g0, g1, g2, g3 = load_step(
+            p0, p1, p2, p3, q0, q1, q2, q3, c1, c2, c3, g0, g1, g2, g3 = load_step(
                 saved, x_ptrs, state_ptrs, grad0, grad1, grad2, grad3, gate_offsets, grad_offsets,
                 i0, i1, i2, i3, mask, t, gate_stride, state_stride, num_gates, num_states, initial is not None,
             )  # fmt: skip
@@ -219,66 +235,41 @@ def backward_kernel(
             )
             e0, e1 = tl.where(is_on, e0, d0), tl.where(is_on, e1, d1)
             e2, e3 = tl.where(is_on, e2, d2), tl.where(is_on, e3, d3)
-        if num_states > 1:
-            c1 = q1
-        if num_states > 2:
-            c2, c3 = q2, q3
-
-        # The gradients on the side of R first: the others of the group wait for them.
-        r0, r1, r2, r3 = h0.to(dtype), h1, h2, h3
+        if num_slots == 1:
+            grads = h0.to(dtype)
+        else:
+            grads = join_slots(h0.to(dtype), h1.to(dtype), h2.to(dtype), h3.to(dtype), tile_batch, tile_out)
         if exchange:
-            tl.store(grad_rec + gate_offsets, r0, mask=mask)
-            if many:
-                tl.store(grad_rec + gate_stride + gate_offsets, h1.to(dtype), mask=mask)
-                tl.store(grad_rec + 2 * gate_stride + gate_offsets, (h3 if is_gru else h2).to(dtype), mask=mask)
-            if num_gates == 4:
-                tl.store(grad_rec + 3 * gate_stride + gate_offsets, h3.to(dtype), mask=mask)
+            tl.store(grad_ptrs, grads, mask=grad_mask)
             arrive(arrived + group)
-            if is_gru:
-                tl.store(grad_wx + gate_offsets, r0, mask=mask)
-                tl.store(grad_wx + gate_stride + gate_offsets, h1.to(dtype), mask=mask)
-                tl.store(grad_wx + 2 * gate_stride + gate_offsets, h2.to(dtype), mask=mask)
             grad_offsets -= gate_stride
             state_ptrs -= gate_stride
             gate_offsets -= num_gates * gate_stride
             x_ptrs -= wx_stride_t
-            p0, p1, p2, p3, q0, q1, q2, q3, g0, g1, g2, g3 = load_step(
+            p0, p1, p2, p3, q0, q1, q2, q3, c1, c2, c3, g0, g1, g2, g3 = load_step(
                 saved, x_ptrs, state_ptrs, grad0, grad1, grad2, grad3, gate_offsets, grad_offsets,
                 i0, i1, i2, i3, tl.where(t > 0, mask, False), t - 1, gate_stride, state_stride,
                 num_gates, num_states, initial is not None,
             )  # fmt: skip
             wait(arrived + group, (back + 1) * row_split, has_asm)
             through = exchanged_dot(
-                grad_rec, rec_offsets, row_mask, w_main, w_rest,
+                grad_slots, rec_offsets, row_mask, w_main, w_rest,
                 depth_main, depth_rest, slices, gate_stride, head_dim, num_gates, dtype, precision,
             )  # fmt: skip
-            rec_offsets -= num_gates * gate_stride
+            rec_offsets -= num_slots * gate_stride
         else:
-            through = tl.dot(r0, w0, input_precision=precision)
-            through = chain_dot(h1, w1, through, many, dtype, precision)
-            through = chain_dot(h2, w2, through, num_gates == 4, dtype, precision)
-            through = chain_dot(h3, w3, through, many, dtype, precision)
+            through = tl.dot(grads, w_main, input_precision=precision)
+            tl.store(grad_ptrs, grads, mask=grad_mask)
+            grad_offsets -= gate_stride
+            state_ptrs -= gate_stride
+            gate_offsets -= num_gates * gate_stride
+            x_ptrs -= wx_stride_t
+        grad_ptrs -= num_slots * gate_stride
         if has_clip:
             through = tl.minimum(tl.maximum(through, -clip), clip)
         if reset is not None:
             through = tl.where(is_reset, 0.0, through)
         d0, d1, d2, d3 = e0 + through, e1, e2, e3
-
-        if not exchange:
-            tl.store(grad_rec + gate_offsets, r0, mask=mask)
-            if many:
-                tl.store(grad_rec + gate_stride + gate_offsets, h1.to(dtype), mask=mask)
-                tl.store(grad_rec + 2 * gate_stride + gate_offsets, (h3 if is_gru else h2).to(dtype), mask=mask)
-            if num_gates == 4:
-                tl.store(grad_rec + 3 * gate_stride + gate_offsets, h3.to(dtype), mask=mask)
-            if is_gru:
-                tl.store(grad_wx + gate_offsets, r0, mask=mask)
-                tl.store(grad_wx + gate_stride + gate_offsets, h1.to(dtype), mask=mask)
-                tl.store(grad_wx + 2 * gate_stride + gate_offsets, h2.to(dtype), mask=mask)
-            grad_offsets -= gate_stride
-            state_ptrs -= gate_stride
-            gate_offsets -= num_gates * gate_stride
-            x_ptrs -= wx_stride_t
 
     tl.store(grad_initial + start_offsets, d0, mask=mask)
     if num_states > 1:

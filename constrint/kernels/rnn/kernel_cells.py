@@ -24,7 +24,8 @@ def tanh(x, fast: tl.constexpr):
         return tl.inline_asm_elementwise(
             "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
         )
-    return 2.0 / (1.0 + tl.exp(-2.0 * x)) - 1.0
+    else:
+        return 2.0 / (1.0 + tl.exp(-2.0 * x)) - 1.0
 
 
 @triton.jit
@@ -32,7 +33,8 @@ def sigmoid(x, fast: tl.constexpr):
     """Logistic function; through one tanh.approx where `fast`, which halves the special-function work."""
     if fast:
         return 0.5 * tanh(0.5 * x, fast) + 0.5
-    return 1.0 / (1.0 + tl.exp(-x))
+    else:
+        return 1.0 / (1.0 + tl.exp(-x))
 
 
 @triton.jit

@@ -113,7 +113,10 @@ def gather(
     """Read (slices, tile_batch, size / slices) of what the group published, past the L1 (it is not coherent)."""
     depth = start + tl.arange(0, slices)[:, None, None] * (size // slices) + tl.arange(0, size // slices)[None, None, :]
     gate = depth // head_dim
-    offset = gate * gate_stride + (depth - gate * head_dim)
+    inner = depth - gate * head_dim
+    # The GRU's three recurrent gradients are in slots 0, 1 and 3.
+    slot = tl.where(gate == 2, 3, gate) if num_gates == 3 else gate
+    offset = slot * gate_stride + inner
     inside = row_mask[None, :, None] & (depth < num_gates * head_dim)
     return tl.load(base + row_offsets[None, :, None] + offset, mask=inside, other=0.0, cache_modifier=".cg")
 
@@ -132,7 +135,8 @@ def sliced_dot(
         width: tl.constexpr = weights.shape[2]
         flat = tl.reshape(operand, (tile_batch, depth))
         return tl.dot(flat, tl.reshape(weights, (depth, width)), input_precision=precision)
-    return tl.sum(tl.dot(operand, weights, input_precision=precision), axis=0)
+    else:
+        return tl.sum(tl.dot(operand, weights, input_precision=precision), axis=0)
 
 
 @triton.jit
@@ -144,3 +148,36 @@ def split_slots(joint, tile_batch: tl.constexpr, tile_out: tl.constexpr):
     p0, p2 = tl.split(even)
     p1, p3 = tl.split(odd)
     return p0, p1, p2, p3
+
+
+@triton.jit
+def join_slots(p0, p1, p2, p3, tile_batch: tl.constexpr, tile_out: tl.constexpr):
+    """The inverse of `split_slots`: one tile is moved between layouts where four would be, with their barriers."""
+    parts = tl.reshape(tl.join(tl.join(p0, p2), tl.join(p1, p3)), (tile_batch, tile_out, 4))
+    return tl.reshape(tl.permute(parts, (0, 2, 1)), (tile_batch, 4 * tile_out))
+
+
+@triton.jit
+def join_pair(p0, p1, tile_batch: tl.constexpr, tile_out: tl.constexpr):
+    """Two tiles side by side."""
+    return tl.reshape(tl.permute(tl.join(p0, p1), (0, 2, 1)), (tile_batch, 2 * tile_out))
+
+
+@triton.jit
+def idle_dot(
+    slot_rows,
+    weights,
+    size: tl.constexpr,
+    slices: tl.constexpr,
+    tile_batch: tl.constexpr,
+    dtype: tl.constexpr,
+    precision: tl.constexpr,
+):
+    """Zeros, by way of a dot with `weights` that the compiler cannot see through.
+
+    A weight with a select behind its load and a dot outside the time loop stays in registers; otherwise Triton reads
+    it from shared memory again in every step.
+    """
+    zeros = tl.zeros((slices, tile_batch, size // slices), dtype=tl.float32)
+    operand = tl.where(slot_rows[None, :, None] < 0, 1.0, zeros).to(dtype)
+    return sliced_dot(operand, weights, slices, precision)

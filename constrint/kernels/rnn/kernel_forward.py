@@ -2,8 +2,8 @@
 
 Recurrent weights are loaded before the loop. With row_split = 1 the new state goes from registers into the next dot;
 otherwise (`exchange`) each program owns `tile_out` columns and reads the whole state of the step before from `states`.
-The recurrent part of step t+1 is computed at the end of step t: a dot before the loop gives each weight a second user,
-which keeps Triton from reading the weights from shared memory again in every step.
+The recurrent part of step t+1 is computed at the end of step t. The dot before the loop gives each weight a second user,
+and a select stands behind its load: without both, Triton reads the weights from shared memory again in every step.
 It needs triton; nothing imports it until a kernel is built.
 """
 
@@ -16,6 +16,9 @@ from constrint.kernels.rnn.kernel_exchange import (
     arrive,
     forward_tile,
     gather,
+    idle_dot,
+    join_pair,
+    join_slots,
     load_weights,
     sliced_dot,
     split_slots,
@@ -28,7 +31,8 @@ def load_slot(ptrs, mask, exists: tl.constexpr):
     """One gate's tile in fp32; a scalar zero for a slot that the cell does not have."""
     if exists:
         return tl.load(ptrs, mask=mask, other=0.0).to(tl.float32)
-    return 0.0
+    else:
+        return 0.0
 
 
 @triton.jit
@@ -36,7 +40,8 @@ def slot_dot(operand, weights, bias, exists: tl.constexpr, precision: tl.constex
     """Recurrent part and bias of one slot."""
     if exists:
         return tl.dot(operand, weights, bias, input_precision=precision)
-    return bias
+    else:
+        return bias
 
 
 @triton.jit
@@ -59,9 +64,10 @@ def exchanged_dot(
     main = gather(source, row_offsets, row_mask, 0, depth_main, slices, gate_stride, head_dim, num_gates)
     if depth_rest == 0:
         return sliced_dot(main.to(dtype), w_main, slices, precision)
-    rest = gather(source, row_offsets, row_mask, depth_main, depth_rest, slices, gate_stride, head_dim, num_gates)
-    total = sliced_dot(main.to(dtype), w_main, slices, precision)
-    return total + sliced_dot(rest.to(dtype), w_rest, slices, precision)
+    else:
+        rest = gather(source, row_offsets, row_mask, depth_main, depth_rest, slices, gate_stride, head_dim, num_gates)
+        total = sliced_dot(main.to(dtype), w_main, slices, precision)
+        return total + sliced_dot(rest.to(dtype), w_rest, slices, precision)
 
 
 @triton.jit
@@ -79,8 +85,9 @@ def add_slots(joint, b0, b1, b2, b3, tile_batch: tl.constexpr, tile_out: tl.cons
     """The slots of a joint product, each with its bias."""
     if num_slots == 1:
         return joint + b0, b1, b2, b3
-    a0, a1, a2, a3 = split_slots(joint, tile_batch, tile_out)
-    return a0 + b0, a1 + b1, a2 + b2, a3 + b3
+    else:
+        a0, a1, a2, a3 = split_slots(joint, tile_batch, tile_out)
+        return a0 + b0, a1 + b1, a2 + b2, a3 + b3
 
 
 @triton.jit(do_not_specialize=["batch", "time", "num_heads", "first_group"])
@@ -139,9 +146,25 @@ def forward_kernel(
     zero = tl.zeros((tile_batch, tile_out), dtype=tl.float32)
 
     x_ptrs = wx + (row64 * wx_stride_b)[:, None] + (head * head_dim + columns)[None, :]
-    out_ptrs = states + (row64 * time * gate_stride)[:, None] + (head * head_dim + columns)[None, :]
-    saved_ptrs = saved + (row64 * time * num_gates * gate_stride)[:, None] + (head * head_dim + columns)[None, :]
     state_stride = batch.to(tl.int64) * time * gate_stride
+    # States and pre-activations are stored side by side, slot after slot.
+    width: tl.constexpr = tile_out if exchange else tile_out * num_states
+    wide = tl.arange(0, width)
+    out_inner = wide % tile_out
+    out_mask = row_mask[:, None] & (first + out_inner < head_dim)[None, :]
+    out_ptrs = states + (row64 * time * gate_stride)[:, None]
+    out_ptrs += ((wide // tile_out) * state_stride + head * head_dim + first + out_inner)[None, :]
+    joint_slots = tl.arange(0, num_slots * tile_out)
+    saved_inner = joint_slots % tile_out
+    slot = joint_slots // tile_out
+    if is_gru:
+        # x_n is in wx already; R_n h + b_n takes its place.
+        saved_mask = row_mask[:, None] & ((slot != 2) & (first + saved_inner < head_dim))[None, :]
+        slot = tl.where(slot == 3, 2, slot)
+    else:
+        saved_mask = row_mask[:, None] & (first + saved_inner < head_dim)[None, :]
+    saved_ptrs = saved + (row64 * time * num_gates * gate_stride)[:, None]
+    saved_ptrs += (slot * gate_stride + head * head_dim + first + saved_inner)[None, :]
 
     b0, b1, b2, b3 = zero, zero, zero, zero
     if bias is not None:
@@ -182,12 +205,17 @@ def forward_kernel(
                 r_head, depth_main, depth_rest, slices, first, num_heads, head_dim, tile_out, num_slots, is_gru
             )  # fmt: skip
         x0, x1, x2, x3 = load_gates(x_ptrs, gate_stride, mask, num_gates)
-        if initial is not None:
+        w_main, w_rest = tl.where(time > 0, w_main, 0.0), tl.where(time > 0, w_rest, 0.0)
+        if initial is None:
+            joint = idle_dot(slot_rows, w_main, depth_main, slices, tile_batch, dtype, precision)
+            if depth_rest > 0:
+                joint += idle_dot(slot_rows, w_rest, depth_rest, slices, tile_batch, dtype, precision)
+        else:
             joint = exchanged_dot(
                 initial, row64 * gate_stride + head * head_dim, row_mask, w_main, w_rest,
                 depth_main, depth_rest, slices, 0, head_dim, 1, dtype, precision,
             )  # fmt: skip
-            a0, a1, a2, a3 = add_slots(joint, b0, b1, b2, b3, tile_batch, tile_out, num_slots)
+        a0, a1, a2, a3 = add_slots(joint, b0, b1, b2, b3, tile_batch, tile_out, num_slots)
     else:
         # (in, out): g[b, out] = sum_in h[b, in] r[out, in]
         depth = tl.arange(0, tile_out)
@@ -198,6 +226,8 @@ def forward_kernel(
             w3 = load_weights(r_head + (num_gates - 1) * r_stride, 1, head_dim, depth, columns, head_dim, head_dim)
             if not is_gru:
                 w2 = load_weights(r_head + 2 * r_stride, 1, head_dim, depth, columns, head_dim, head_dim)
+        w0, w1 = tl.where(time > 0, w0, 0.0), tl.where(time > 0, w1, 0.0)
+        w2, w3 = tl.where(time > 0, w2, 0.0), tl.where(time > 0, w3, 0.0)
         h = s0.to(dtype)
         a0 = slot_dot(h, w0, b0, True, precision)
         a1 = slot_dot(h, w1, b1, num_slots > 1, precision)
@@ -235,22 +265,29 @@ def forward_kernel(
             a1 = slot_dot(h, w1, b1, num_slots > 1, precision)
             a2 = slot_dot(h, w2, b2, num_gates == 4, precision)
             a3 = slot_dot(h, w3, b3, num_slots > 1, precision)
-        tl.store(out_ptrs, o0.to(dtype), mask=mask)
         if exchange:
+            tl.store(out_ptrs, o0.to(dtype), mask=mask)
             # Before the other stores: a release waits for all that was stored before it.
             arrive(arrived + group)
-        if num_states > 1:
-            tl.store(out_ptrs + state_stride, o1.to(dtype), mask=mask)
-        if num_states > 2:
-            tl.store(out_ptrs + 2 * state_stride, o2.to(dtype), mask=mask)
-            tl.store(out_ptrs + 3 * state_stride, o3.to(dtype), mask=mask)
+            if num_states > 1:
+                tl.store(out_ptrs + state_stride, o1.to(dtype), mask=mask)
+            if num_states > 2:
+                tl.store(out_ptrs + 2 * state_stride, o2.to(dtype), mask=mask)
+                tl.store(out_ptrs + 3 * state_stride, o3.to(dtype), mask=mask)
+        elif num_states == 1:
+            tl.store(out_ptrs, o0.to(dtype), mask=mask)
+        elif num_states == 2:
+            shown = join_pair(o0.to(dtype), o1.to(dtype), tile_batch, tile_out)
+            tl.store(out_ptrs, shown, mask=out_mask)
+        else:
+            shown = join_slots(o0.to(dtype), o1.to(dtype), o2.to(dtype), o3.to(dtype), tile_batch, tile_out)
+            tl.store(out_ptrs, shown, mask=out_mask)
         if save_gates:
-            tl.store(saved_ptrs, p0.to(dtype), mask=mask)
-            if num_gates > 1:
-                tl.store(saved_ptrs + gate_stride, p1.to(dtype), mask=mask)
-                tl.store(saved_ptrs + 2 * gate_stride, (p3 if is_gru else p2).to(dtype), mask=mask)
-            if num_gates == 4:
-                tl.store(saved_ptrs + 3 * gate_stride, p3.to(dtype), mask=mask)
+            if num_slots == 1:
+                tl.store(saved_ptrs, p0.to(dtype), mask=mask)
+            else:
+                shown = join_slots(p0.to(dtype), p1.to(dtype), p2.to(dtype), p3.to(dtype), tile_batch, tile_out)
+                tl.store(saved_ptrs, shown, mask=saved_mask)
         x_ptrs += wx_stride_t
         out_ptrs += gate_stride
         saved_ptrs += num_gates * gate_stride

@@ -68,7 +68,7 @@ def _constants(cell: Cell, shape: Shape, dtype: torch.dtype, config: Config, dir
         "num_states": cell.num_states,
         "head_dim": shape.head_dim,
         "tile_batch": config["tile_batch"],
-        "tile_out": max(tile_out, 16),
+        "tile_out": max(tile_out, 8 if exchange else 16),
         "row_split": row_split,
         "exchange": exchange,
         "depth_main": main,
@@ -194,8 +194,9 @@ def backward(
         gates = _recompute(kind, wx, weights, b, before)
     constants = _constants(kind, shape, wx.dtype, config, "backward")
     make = torch.empty if lengths is None else torch.zeros
-    grad_wx = make(wx.shape, dtype=wx.dtype, device=wx.device)
-    grad_rec = make(wx.shape, dtype=wx.dtype, device=wx.device) if kind.num_gates == 3 else grad_wx
+    slots = 4 if kind.num_gates == 3 else kind.num_gates
+    sizes = (shape.batch, shape.time, slots, shape.num_heads, shape.head_dim)
+    grad_slots = make(sizes, dtype=wx.dtype, device=wx.device)
     grad_initial = torch.empty(
         (kind.num_states, shape.batch, shape.num_heads, shape.head_dim), dtype=torch.float32, device=wx.device
     )
@@ -210,8 +211,7 @@ def backward(
         initial,
         states,
         gates.contiguous(),
-        grad_wx,
-        grad_rec,
+        grad_slots,
         grad_initial,
         _row_order(lengths),
         lengths,
@@ -225,8 +225,13 @@ def backward(
         wx.stride(1),
     )
     _launch(backward_kernel, arguments, shape, config, constants | {"has_clip": bool(clip)}, device=wx.device)
-    grad_r = weight_gradient(grad_rec, before).to(r.dtype)
-    grad_b = None if b is None else grad_rec.sum((0, 1), dtype=torch.float32).to(b.dtype)
+    is_gru = kind.num_gates == 3
+    grad_wx = grad_slots[:, :, :3].contiguous() if is_gru else grad_slots
+    recurrent = (0, 1, 3) if is_gru else tuple(range(slots))
+    grad_r = weight_gradient(grad_slots, before, recurrent).to(r.dtype)
+    grad_b = None
+    if b is not None:
+        grad_b = grad_slots.sum((0, 1), dtype=torch.float32)[list(recurrent)].to(b.dtype)
     return grad_wx, grad_r, grad_b, grad_initial
 
 
@@ -265,11 +270,12 @@ def _recompute(
 
 
 def weight_gradient(
-    grad_rec: Tensor,  # (B, T, G, N, D)
+    grad_slots: Tensor,  # (B, T, slots, N, D)
     before: Tensor,  # (B, T, N, D)
+    recurrent: tuple[int, ...],
 ) -> Tensor:
     """Gradient of r, (G, N, D, D): one GEMM per gate over all steps, batched over heads."""
-    batch, time, gates, heads, dim = grad_rec.shape
+    batch, time, slots, heads, dim = grad_slots.shape
     states = before.reshape(batch * time, heads, dim).transpose(0, 1)  # (N, B*T, D)
-    flat = grad_rec.reshape(batch * time, gates, heads, dim)
-    return torch.stack([torch.bmm(flat[:, gate].permute(1, 2, 0), states) for gate in range(gates)])
+    flat = grad_slots.reshape(batch * time, slots, heads, dim)
+    return torch.stack([torch.bmm(flat[:, slot].permute(1, 2, 0), states) for slot in recurrent])
