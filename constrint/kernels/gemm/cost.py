@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import resources
+from constrint.kernels.gemm.cache import WHOLE_RUN
 from constrint.kernels.gemm.traffic import Tiles, operand_traffic
 from constrint.model import Var
 from constrint.select.cost import LAUNCH_S, CostColumns, TileWork, estimate
@@ -94,10 +95,17 @@ def _traffic(
             column_bytes=column_bytes,
             resident=np.maximum(1.0, resident / c["split_k"]),
             group_m=c["group_m"],
-            is_remapped=c.get("xcd_remap", np.zeros_like(rows)),
+            xcd_chunk=_xcd_chunk(c, rows),
         ),
     )
     return traffic.l2_miss_bytes, traffic.dram_bytes
+
+
+def _xcd_chunk(c: dict[str, Any], rows: Any) -> Any:
+    """Neighbouring tiles per XCD; the switch `xcd_remap` means one run of tiles for each."""
+    if "xcd_chunk" in c:
+        return c["xcd_chunk"]
+    return c.get("xcd_remap", np.zeros_like(rows)) * float(WHOLE_RUN)
 
 
 def _requested(operand_bytes: Any, run_bytes: Any) -> Any:

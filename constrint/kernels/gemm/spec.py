@@ -127,11 +127,11 @@ class GemmSpec:
 
     def use(self, gpu: GpuModel, workload: Workload, problem: Problem) -> BlockUse:
         """Warps, registers and shared memory of one block."""
-        v = {name: Var(name) for name in problem.variables}
+        v = {name: Var(name) for name in problem.variables if name not in self.free_params}
         return BlockUse(
             warps=v["num_warps"],
             registers_per_thread=resources.registers_per_thread(gpu, workload.dtype, v),
-            smem_bytes=resources.smem_bytes(gpu, workload.dtype, v),
+            smem_bytes=resources.smem_bytes(gpu, workload.dtype, v, resources.aligned_operands(workload)),
         )
 
     def _add_instruction_rules(self, problem: Problem, gpu: GpuModel, workload: Workload, v: dict[str, Var]) -> None:

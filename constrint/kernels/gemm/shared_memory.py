@@ -1,0 +1,191 @@
+"""Shared memory (LDS) that Triton 3.9 gives a block of `kernel_triton.py`, as integer expressions.
+
+The operand pipeline, or the staging of the store to C if that is larger. The rules are read off Triton's layouts and
+checked against compiled kernels (`tests/data/triton_gemm_space.csv`, by `benchmarks/compile_gemm_space.py`).
+"""
+
+from __future__ import annotations
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.units import (
+    ELEMENT_BYTES,
+    OUTPUT_BYTES,
+    PARTIAL_BYTES,
+    Aligned,
+    Unit,
+    Vars,
+    async_share,
+    is_upcast,
+    mma_warp_rows,
+    threads,
+)
+from constrint.model import Expr, ceildiv, const, maximum, minimum
+
+#: An asynchronous copy moves at least four bytes per thread; a smaller operand tile is not pipelined.
+MIN_COPY_BYTES = 4
+#: gfx950 pads LDS once per copy of a whole wave: 64 lanes of 16 bytes.
+PAD_INTERVAL_BYTES = 1024
+
+
+def pointer_smem_bytes(gpu: GpuModel, dtype: str, found: Unit, v: Vars, aligned: Aligned) -> Expr:
+    """Bytes per block of the pointer-load kernel."""
+    element = ELEMENT_BYTES[dtype]
+    a, b = v["tile_m"] * v["tile_k"] * element, v["tile_n"] * v["tile_k"] * element
+    if found.kind == "fma":
+        # Operands pass through shared memory one after the other, widened to fp32.
+        return maximum(maximum(a, b) * (4 // element), v["tile_m"] * v["tile_n"] * OUTPUT_BYTES[dtype])
+    copies_a = _is_copied(gpu, element, a, v, is_aligned=aligned.a)
+    copies_b = _is_copied(gpu, element, b, v, is_aligned=aligned.b)
+    if gpu.arch.target == "gfx950":
+        return _gfx950(dtype, v, (copies_a, copies_b))
+    if found.kind == "wmma":
+        behind = maximum(1, v["num_stages"] - 1)
+        is_pipelined = minimum(1, v["num_stages"] - 1)
+        return is_pipelined * behind * (a + b) + (1 - is_pipelined) * maximum(a, b)
+    if gpu.vendor == "amd":
+        return _mfma(v["num_stages"], a, b, copies_a, copies_b)
+    staging = _store_staging(gpu, dtype, found, v, is_vectorised=aligned.c)
+    return maximum(_nvidia(dtype, found, v, (a, b), (copies_a, copies_b)), staging)
+
+
+def _is_copied(gpu: GpuModel, element: int, operand: Expr, v: Vars, *, is_aligned: bool) -> Expr:
+    """1 where an operand's loads can run ahead: at least four bytes per thread, known to be contiguous."""
+    if element >= MIN_COPY_BYTES or not is_aligned:
+        return const(int(element >= MIN_COPY_BYTES))
+    return minimum(1, operand // (MIN_COPY_BYTES * threads(gpu, v)))
+
+
+def _buffers(is_copied: Expr, stages: Expr, otherwise: Expr | int = 1) -> Expr:
+    """Buffers of an operand: one per stage where it is copied asynchronously, else as many as stated."""
+    return is_copied * stages + (1 - is_copied) * otherwise
+
+
+def _nvidia(dtype: str, found: Unit, v: Vars, operands: tuple[Expr, Expr], copied: tuple[Expr, Expr]) -> Expr:
+    """The operand pipeline: mma.sync holds the stage it computes in registers, wgmma and tcgen05 read it in place."""
+    (a, b), (copies_a, copies_b), stages = operands, copied, v["num_stages"]
+    behind = maximum(1, stages - 1)
+    copies_b_mma, single_b = copies_b, 1
+    if ELEMENT_BYTES[dtype] == 1:
+        # One 16-byte row of 8-bit B per thread is not pipelined; where it is fp8 multiplied as fp16, it is widened.
+        num_threads = v["num_warps"] * 32
+        rows_fit = minimum(1, v["tile_k"] // num_threads) * minimum(1, num_threads // v["tile_k"])
+        copies_b_mma = copies_b * (1 - rows_fit * minimum(1, 16 // v["tile_n"]))
+        single_b = 1 + is_upcast(found, dtype)
+    pipeline = _buffers(copies_a, behind) * a + _buffers(copies_b_mma, behind, single_b) * b
+    if is_upcast(found, dtype):
+        # Without a pipeline both are converted on the way, one after the other.
+        has_pipeline = minimum(1, stages - 1)
+        pipeline = has_pipeline * pipeline + (1 - has_pipeline) * maximum(a, b)
+    if found.fallback is None:
+        return pipeline
+    if found.kind == "tcgen05":
+        two = minimum(2, stages)
+        direct = _buffers(copies_a, stages, two) * a + _buffers(copies_b, stages, two) * b + 8 * two  # its mbarriers
+    else:
+        # 8-bit row-major B has to be transposed on the way into wgmma, through one buffer.
+        of_b = const(1) if ELEMENT_BYTES[dtype] == 1 else _buffers(copies_b, stages)
+        direct = _buffers(copies_a, stages) * a + of_b * b
+    use = async_share(found, v)
+    return use * direct + (1 - use) * pipeline
+
+
+def _mfma(stages: Expr, a: Expr, b: Expr, copies_a: Expr, copies_b: Expr) -> Expr:
+    behind = maximum(1, stages - 1)
+    both = _buffers(copies_a, behind) * a + _buffers(copies_b, behind) * b
+    # One stage, or nothing to pipeline: A and B share one buffer.
+    is_pipelined = minimum(1, stages - 1) * maximum(copies_a, copies_b)
+    return is_pipelined * both + (1 - is_pipelined) * maximum(a, b)
+
+
+def _gfx950(dtype: str, v: Vars, copied: tuple[Expr, Expr]) -> Expr:
+    """Direct-to-LDS copies keep every stage; what they bring is padded against bank conflicts.
+
+    The padding depends on the instruction's rows, `matrix_instr_nonkdim`; without it, the larger of both.
+    """
+    if "matrix_instr_nonkdim" not in v:
+        either = [_gfx950(dtype, {**v, "matrix_instr_nonkdim": const(rows)}, copied) for rows in (16, 32)]
+        return maximum(*either)
+    element, stages = ELEMENT_BYTES[dtype], v["num_stages"]
+    a, b = v["tile_m"] * v["tile_k"] * element, v["tile_n"] * v["tile_k"] * element
+    sizes = [
+        stages * operand + is_copied * pad * (ceildiv(stages * operand, PAD_INTERVAL_BYTES) - 1)
+        for operand, pad, is_copied in zip((a, b), (_pad_a(dtype, v), _pad_b(dtype, v)), copied, strict=True)
+    ]
+    # The larger one comes first, the other one at a multiple of 16; only A's padding can be odd.
+    odd = 16 * ceildiv(sizes[0], 16) - sizes[0]
+    both = sizes[0] + sizes[1] + odd * minimum(1, v["tile_m"] // (2 * v["tile_n"]))
+    is_pipelined = minimum(1, stages - 1)
+    return is_pipelined * both + (1 - is_pipelined) * maximum(a, b)
+
+
+def _pad_a(dtype: str, v: Vars) -> Expr:
+    """Bytes of padding per interval for row-major A (K is contiguous).
+
+    The rule of Triton 3.9's padded layout for asynchronous copies on CDNA4, with its widths in bytes: what is read
+    16 bytes at a time or transposed sees 64 banks of 4 bytes, anything else 32. A layout is used only if the tile
+    has enough rows to stagger.
+    """
+    element, tile_k = ELEMENT_BYTES[dtype], v["tile_k"]
+    is_32 = v["matrix_instr_nonkdim"] // 32
+    # One lane holds 16 bytes of K where the instruction with the larger k fits the tile, else 8.
+    k_16 = {"fp8": 128, "int8": 64}.get(dtype, 32)
+    k_32 = {"fp8": 64, "int8": 32}.get(dtype, 16)
+    is_wide = minimum(1, is_32 * (tile_k // k_32) + (1 - is_32) * (tile_k // k_16))
+    row_bytes = tile_k * element
+    wide = 32 - 16 * is_32
+    # Rows that one interval holds, times the rows that are staggered within it.
+    rows_per_interval = PAD_INTERVAL_BYTES // row_bytes
+    rows_wide = rows_per_interval * (minimum(row_bytes, 256) // wide)
+    rows_narrow = rows_per_interval * (minimum(row_bytes, 128) // 8)
+    fits_wide = minimum(1, v["tile_m"] // maximum(1, rows_wide)) * minimum(1, row_bytes // wide)
+    fits_narrow = minimum(1, 2 * v["tile_m"] // maximum(1, rows_narrow))
+    pad = is_wide * fits_wide * wide + (1 - is_wide) * fits_narrow * 8
+    if element > 1:
+        return pad
+    # Rows of a single 16-byte copy: M counts as the contiguous dimension.
+    is_flat = 1 - minimum(1, tile_k // 32)
+    return (1 - is_flat) * pad + is_flat * 32 * minimum(1, v["tile_m"] // 64)
+
+
+def _pad_b(dtype: str, v: Vars) -> Expr:
+    """The same for row-major B (N is contiguous), which is read transposed."""
+    row_bytes = v["tile_n"] * ELEMENT_BYTES[dtype]
+    pad = 16 * ELEMENT_BYTES[dtype] * (1 + v["matrix_instr_nonkdim"] // 32)
+    staggered = minimum(row_bytes, 256) // pad
+    rows = maximum(1, PAD_INTERVAL_BYTES // row_bytes * staggered)
+    fits = minimum(1, v["tile_k"] // rows) * minimum(1, staggered)
+    # Two-way conflicts are accepted, at the cost of half the stagger.
+    fits_halved = minimum(1, 2 * v["tile_k"] // rows) * minimum(1, staggered // 2)
+    return pad * maximum(fits, fits_halved)
+
+
+def _store_staging(gpu: GpuModel, dtype: str, found: Unit, v: Vars, *, is_vectorised: bool) -> Expr:
+    """Bytes in which the accumulator is re-ordered so that the store to C is coalesced (NVIDIA).
+
+    The conversion is done in passes over the rows and columns that one thread holds both before and after it, less
+    those it needs for accesses of 16 bytes; `wgmma` with 16-bit results uses stmatrix and needs none for that.
+    """
+    splits = minimum(1, v["split_k"] - 1)
+    wide = OUTPUT_BYTES[dtype] == PARTIAL_BYTES
+    output = const(PARTIAL_BYTES) if wide else OUTPUT_BYTES[dtype] * (1 - splits) + PARTIAL_BYTES * splits
+    num_threads = threads(gpu, v)
+    widest = 16 // output if is_vectorised else const(1)
+    vector = maximum(1, minimum(widest, v["tile_m"] * v["tile_n"] // num_threads))
+    stored = num_threads * vector
+    rows_stored = maximum(1, stored // v["tile_n"])
+    use = async_share(found, v) if found.fallback is not None else const(0)
+    warp_rows = use * minimum(v["num_warps"], v["tile_m"] // 16) + (1 - use) * mma_warp_rows(v)
+    # One row of mma.sync and wgmma sits in two registers, eight rows apart.
+    common_rows = (1 + minimum(1, 8 // rows_stored)) * maximum(1, v["tile_m"] // maximum(16 * warp_rows, rows_stored))
+    columns_computed = 8 * maximum(1, v["num_warps"] // warp_rows)
+    common_columns = maximum(1, v["tile_n"] // maximum(columns_computed, stored))
+    # Both sides hold pairs of columns, if the store is vectorised at all.
+    needed = 16 // output // (2 if is_vectorised else 1)
+    if found.kind == "wgmma" and not wide and is_vectorised:
+        stmatrix = use * (1 - splits)
+        needed = stmatrix + (1 - stmatrix) * needed
+    passes = maximum(1, common_rows * common_columns // needed)
+    if found.kind == "tcgen05":
+        # The accumulator comes from tensor memory a row per lane: whole vectors are common.
+        passes = use * vector * maximum(1, v["tile_m"] // num_threads) + (1 - use) * passes
+    return ceildiv(v["tile_m"] * v["tile_n"] * output, passes)

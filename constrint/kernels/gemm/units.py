@@ -1,0 +1,127 @@
+"""Which arithmetic unit a Triton GEMM reaches on a GPU, and how its warps share a tile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from constrint.errors import UnsupportedError
+from constrint.hwmodels import GpuModel
+from constrint.model import Expr, const, maximum, minimum
+from constrint.select.spec import Workload
+
+#: Bytes of one element of A and B.
+ELEMENT_BYTES: Mapping[str, int] = {"fp16": 2, "bf16": 2, "fp8": 1, "tf32": 4, "int8": 1}
+#: Bytes of one element of C: 16-bit results for 16- and 8-bit floats, full width for tf32 and int8.
+OUTPUT_BYTES: Mapping[str, int] = {"fp16": 2, "bf16": 2, "fp8": 2, "tf32": 4, "int8": 4}
+#: Partial sums of a split-K grid are stored in 32 bits.
+PARTIAL_BYTES = 4
+#: Triton knows that a size or stride is a multiple of 16, or nothing; only then are loads 16 bytes wide.
+ALIGNED_ELEMENTS = 16
+
+Vars = Mapping[str, Expr]
+
+
+class Aligned(NamedTuple):
+    """Whether the rows of each matrix in memory are known to start at multiples of 16 elements."""
+
+    a: bool = True
+    b: bool = True
+    c: bool = True
+
+
+def is_aligned(size: int) -> bool:
+    """Whether the compiler may rely on this size or stride for wide loads."""
+    return size % ALIGNED_ELEMENTS == 0
+
+
+def aligned_operands(workload: Workload) -> Aligned:
+    """What the compiler knows about row-major A (M, K), B (K, N) and C (M, N)."""
+    of_n = is_aligned(workload.sizes["n"])
+    return Aligned(is_aligned(workload.sizes["k"]), of_n, of_n)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The arithmetic unit that Triton's `tl.dot` reaches on a GPU for a dtype.
+
+    Args:
+        kind: "fma", "mma", "wgmma", "tcgen05", "mfma" or "wmma".
+        shapes: Instruction shapes (m, n, k) to choose from.
+        fallback: Kind used where the tile or the warps are too few for `kind` (mma on Hopper and later).
+    """
+
+    kind: str
+    shapes: tuple[tuple[int, int, int], ...]
+    fallback: str | None = None
+
+
+def unit(gpu: GpuModel, dtype: str) -> Unit:
+    """Find the unit that a Triton kernel uses on this GPU.
+
+    Raises:
+        UnsupportedError: When the GPU has no instruction for the dtype.
+    """
+    known = gpu.matrix_shapes(dtype)
+    kinds = {instruction.kind for instruction in known}
+    if not known:
+        usable = [d for d in ELEMENT_BYTES if gpu.matrix_shapes(d)]
+        raise UnsupportedError(
+            f"{gpu.name} has no matrix instruction for {dtype} ({gpu.arch.target}). "
+            f"It has them for: {', '.join(usable)}."
+        )
+    if gpu.vendor == "nvidia" and _capability(gpu) < 80:
+        # Triton 3.9 has no tensor-core code for Volta and Turing: tl.dot becomes plain FMA in fp32.
+        if dtype != "fp16":
+            raise UnsupportedError(f"Triton does not compile a {dtype} GEMM for {gpu.arch.target}. Use fp16.")
+        return Unit("fma", ((1, 1, 1),))
+    if gpu.vendor == "amd":
+        square = sorted({(i.m[0], i.n[0], i.k) for i in known if i.m[0] in (16, 32) and i.m == i.n}, reverse=True)
+        # Of several instructions of one size, the one with the smallest k decides which tiles can use any.
+        shapes = {shape[0]: shape for shape in square}
+        return Unit("mfma" if "mfma" in kinds else "wmma", tuple(shapes[m] for m in sorted(shapes)))
+    k = 32 // ELEMENT_BYTES[dtype]
+    for kind in ("wgmma", "tcgen05"):
+        if kind in kinds:
+            return Unit(kind, ((64, 8, k),), fallback="mma")
+    return Unit("mma", ((16, 8, max(i.k for i in known)),))
+
+
+def _capability(gpu: GpuModel) -> int:
+    major, _, minor = (gpu.arch.compute_capability or "0.0").partition(".")
+    return int(major) * 10 + int(minor)
+
+
+def async_share(found: Unit, v: Vars) -> Expr:
+    """1 where the tile uses wgmma or tcgen05, 0 where it falls back to mma.
+
+    Both need 64 rows and four warps; Triton uses tcgen05 with at most eight.
+    """
+    if found.fallback is None:
+        return const(1)
+    share = minimum(1, v["tile_m"] // 64) * minimum(1, v["num_warps"] // 4)
+    return share * (1 - minimum(1, v["num_warps"] // 16)) if found.kind == "tcgen05" else share
+
+
+def threads(gpu: GpuModel, v: Vars) -> Expr:
+    """Threads per block."""
+    return v["num_warps"] * gpu.sm.warp_size
+
+
+def is_upcast(found: Unit, dtype: str) -> bool:
+    """Whether the fallback multiplies fp8 as fp16: mma.sync has 8-bit floats on Ada and consumer Blackwell only."""
+    return found.fallback is not None and dtype == "fp8"
+
+
+def mma_warp_rows(v: Vars) -> Expr:
+    """Warps along M of an mma.sync tile.
+
+    Triton halves the longer of tile_m / 16 and tile_n / 8 for every doubling of the warps, tile_m when they are equal.
+    """
+    reps_m, reps_n = v["tile_m"] // 16, v["tile_n"] // 8
+    taller, wider = maximum(1, reps_m // reps_n), maximum(1, reps_n // reps_m)
+    # What is left once both are equal is dealt in turns, to M first: 2, 4 -> 2; 8, 16 -> 4.
+    left = maximum(1, v["num_warps"] // (taller * wider))
+    turns = 1 + minimum(1, left // 2) + 2 * minimum(1, left // 8)
+    return minimum(v["num_warps"], taller) * turns
