@@ -75,6 +75,8 @@ class TileWork:
         l2_bytes, last_level_bytes, dram_bytes: Traffic of the whole grid at each level.
         is_persistent: 1 where blocks walk many tiles, so that only the first wave has to be started.
         extra_s: Seconds of further kernels (a split-K reduction).
+        load_latency_s: Mean seconds from a load's issue to its data, where cache hits are known; else the vendor's.
+        l2_bytes_per_s: What all caches deliver together, where no vendor states the L2's bandwidth.
     """
 
     num_blocks: Any
@@ -94,6 +96,8 @@ class TileWork:
     dram_bytes: Any
     is_persistent: Any = 0.0
     extra_s: Any = 0.0
+    load_latency_s: Any = None
+    l2_bytes_per_s: Any = None
 
 
 @dataclass(frozen=True)
@@ -191,7 +195,7 @@ def _sm_parts(gpu: GpuModel, work: TileWork, sm_flop_per_s: float, clock: float)
     issue_s = work.load_instructions * CLK_PER_LOAD / clock
     # More than a warp per partition takes longer to meet at a barrier.
     overhead_s = ITERATION_CLK * np.maximum(1.0, np.asarray(work.warps_per_block) / partitions) / clock
-    latency_s = DRAM_LATENCY_S[gpu.vendor]
+    latency_s = DRAM_LATENCY_S[gpu.vendor] if work.load_latency_s is None else work.load_latency_s
     depth = np.asarray(work.stages_in_flight, dtype=np.float64)
     start_s = BLOCK_START_S * (1.0 - np.asarray(work.is_persistent, dtype=np.float64))
     edge_s = start_s + latency_s + work.store_bytes / (L2_PORT_BYTES_PER_CLK * clock)
@@ -230,10 +234,13 @@ def _sm_parts(gpu: GpuModel, work: TileWork, sm_flop_per_s: float, clock: float)
 def _device_parts(gpu: GpuModel, work: TileWork) -> dict[str, Column]:
     """Seconds that each device-wide memory level needs for the grid's traffic."""
     memory = gpu.memory
+    l2_rate = memory.l2.bandwidth_bytes_per_s
+    if l2_rate is None and work.l2_bytes_per_s is not None:
+        l2_rate = work.l2_bytes_per_s
     last_level_rate = memory.last_level.bandwidth_bytes_per_s if memory.last_level else None
     return {
         # A cache of unknown bandwidth cannot bind: the SMs' ports stand for the L2, DRAM for the last level.
-        "L2": np.asarray(work.l2_bytes, dtype=np.float64) / (memory.l2.bandwidth_bytes_per_s or np.inf),
+        "L2": np.asarray(work.l2_bytes, dtype=np.float64) / (np.inf if l2_rate is None else l2_rate),
         "last-level cache": np.asarray(work.last_level_bytes, dtype=np.float64) / (last_level_rate or np.inf),
         "DRAM": np.asarray(work.dram_bytes, dtype=np.float64) / memory.dram.bandwidth_bytes_per_s,
     }

@@ -81,7 +81,7 @@ def tiles(**changes: float) -> Tiles:
         "column_bytes": 1e8,
         "resident": 304.0,
         "group_m": 8.0,
-        "is_remapped": 0.0,
+        "xcd_chunk": 0.0,
     } | changes
     return Tiles(**{name: np.array([value]) for name, value in values.items()})
 
@@ -106,7 +106,7 @@ def simulated_l2_misses(num_xcds: int, group: int, resident: int, remap: bool) -
 @pytest.mark.parametrize("remap", [False, True])
 def test_traffic_per_xcd_is_near_a_block_by_block_count(group: int, remap: bool) -> None:
     gpu = load_gpu("mi300x")
-    traffic = operand_traffic(gpu, tiles(group_m=float(group), is_remapped=float(remap)))
+    traffic = operand_traffic(gpu, tiles(group_m=float(group), xcd_chunk=1024.0 * remap))
     waves = 64 * 64 / 304
     counted = simulated_l2_misses(8, group, 304, remap)
     assert traffic.l2_miss_bytes[0] / (waves * 1e8) == pytest.approx(counted, rel=0.15)
@@ -118,8 +118,8 @@ def test_remapping_xcds_and_grouping_rows_save_traffic() -> None:
     def missed(**changes: float) -> float:
         return float(operand_traffic(gpu, tiles(**changes)).l2_miss_bytes[0])
 
-    assert missed(is_remapped=1.0) < missed(is_remapped=0.0)
-    assert missed(is_remapped=1.0, group_m=4.0) < missed(is_remapped=1.0, group_m=1.0)
+    assert missed(xcd_chunk=1024.0) < missed(xcd_chunk=0.0)
+    assert missed(xcd_chunk=1024.0, group_m=4.0) < missed(xcd_chunk=1024.0, group_m=1.0)
     nvidia = load_gpu("a100")
     grouped, ungrouped = (operand_traffic(nvidia, tiles(group_m=g)).dram_bytes[0] for g in (8.0, 1.0))
     assert grouped < ungrouped

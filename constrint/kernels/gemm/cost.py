@@ -22,6 +22,15 @@ FALLBACK_EFFICIENCY = {"wgmma": 0.63, "tcgen05": 0.28}
 
 #: Share of the plain units' peak left for FMA beside loads from shared memory and widening to fp32. Assumed.
 FMA_EFFICIENCY = 0.75
+#: AMD: seconds of a load that hits the L2 (assumed), and what a miss of the L2 and one of the last-level cache add
+#: (HipKittens, arXiv 2511.08083, MI355X).
+L2_LATENCY_S = 0.2e-6
+L2_MISS_S = 0.3e-6
+LAST_LEVEL_MISS_S = 0.5e-6
+#: CDNA4: bytes per second from all L2s and from the last-level cache when everything hits; the caches together deliver
+#: the sum weighted by their hit rates. No vendor states either: HipKittens' table is 5.75 TB/s times (3 * L2 + LLC).
+CDNA4_L2_BYTES_PER_S = 17.25e12
+CDNA4_LAST_LEVEL_BYTES_PER_S = 5.75e12
 #: A shorter contiguous run takes as long to load as this many bytes (half a 128-byte line).
 REQUEST_BYTES = 64
 
@@ -56,6 +65,7 @@ def gemm_cost(gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm
     direct = _is_direct(gpu, workload.dtype, c)
     efficiency, smem = _instruction(gpu, workload.dtype, c, a_bytes, b_bytes, direct)
     is_aligned = resources.is_aligned(n) and resources.is_aligned(k)
+    loaded = num_blocks * iterations * (a_bytes + b_bytes)
     work = TileWork(
         num_blocks=num_blocks,
         blocks_per_sm=resident_per_sm,
@@ -69,11 +79,13 @@ def gemm_cost(gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm
         store_bytes=c["tile_m"] * c["tile_n"] * np.where(splits > 1, resources.PARTIAL_BYTES, output),
         is_async=direct,
         stages_in_flight=_stages_in_flight(gpu, c["num_stages"], direct, is_aligned),
-        l2_bytes=num_blocks * iterations * (a_bytes + b_bytes) + stored,
+        l2_bytes=loaded + stored,
         last_level_bytes=l2_miss + stored,
         dram_bytes=dram + stored,
         is_persistent=c["persistent"],
         extra_s=_reduction_s(gpu, m * n, splits, output),
+        load_latency_s=_latency_s(gpu, loaded, l2_miss, dram),
+        l2_bytes_per_s=_cache_rate(gpu, loaded, l2_miss, dram),
     )
     return estimate(gpu, matrix_peak_flop_per_s(gpu, workload.dtype), work)
 
@@ -99,6 +111,26 @@ def _traffic(
         ),
     )
     return traffic.l2_miss_bytes, traffic.dram_bytes
+
+
+def _latency_s(gpu: GpuModel, loaded: Any, l2_miss: Any, dram: Any) -> Any:
+    """Mean latency of a load under the cache hits of its block order (AMD); None where the fitted constant stands."""
+    if gpu.vendor != "amd":
+        return None
+    return (
+        L2_LATENCY_S
+        + L2_MISS_S * np.minimum(1.0, l2_miss / loaded)
+        + LAST_LEVEL_MISS_S * np.minimum(1.0, dram / loaded)
+    )
+
+
+def _cache_rate(gpu: GpuModel, loaded: Any, l2_miss: Any, dram: Any) -> Any:
+    """Bytes per second that L2 and last level deliver together under these hits (CDNA4); None elsewhere."""
+    if gpu.arch.target != "gfx950":
+        return None
+    hits, last_hits = np.maximum(loaded - l2_miss, 0.0) / loaded, np.maximum(l2_miss - dram, 0.0) / l2_miss
+    caches = CDNA4_L2_BYTES_PER_S * hits + CDNA4_LAST_LEVEL_BYTES_PER_S * last_hits
+    return np.maximum(caches, gpu.memory.dram.bandwidth_bytes_per_s)
 
 
 def _xcd_chunk(c: dict[str, Any], rows: Any) -> Any:
