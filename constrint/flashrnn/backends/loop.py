@@ -1,0 +1,182 @@
+"""The `alternating` recurrence as a loop of PyTorch calls: one matrix product and one pointwise step per time step.
+
+Any device, dtype and head dimension; states and sums in the accumulation dtype. It works on (T, N, B, ...) so that
+every step's operands are contiguous, and makes the weight gradient with one product after the loop.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from constrint.flashrnn.backends.pointwise import BACKWARD_STEPS
+from constrint.kernels.rnn.op import RnnGradients, RnnInputs, RnnSaved, zero_states
+from constrint.kernels.rnn.reference import STEPS, accumulation_dtype, pre_activations, slstm_step
+
+
+def loop_forward(inputs: RnnInputs, *, save_gates: bool) -> RnnSaved:
+    """Run over time; see `RnnBackend.forward`."""
+    wx, cell = inputs.wx, inputs.cell
+    batch, time, gates, heads, dim = wx.shape
+    dtype = accumulation_dtype(wx.dtype)
+    weights = _weights(inputs, dtype).transpose(1, 2)
+    x = _working(wx, dtype)
+    # The bias of the GRU's candidate is inside the product with r, every other one joins the input.
+    bias = None if inputs.b is None else inputs.b.to(dtype).transpose(0, 1)[:, None]  # (N, 1, G, D)
+    inner = None
+    if bias is not None and cell == "gru":
+        x[..., :2, :] += bias[:, :, :2]
+        inner = bias[:, :, 2]
+    elif bias is not None:
+        x += bias
+    step = partial(slstm_step, stored=wx.dtype) if cell == "slstm" else STEPS[cell]
+    masks = _Masks(inputs)
+    states = tuple(zero_states(inputs).to(dtype).transpose(1, 2).unbind(0))
+    out = wx.new_empty((len(states), batch, time, heads, dim))
+    by_time = out.permute(0, 2, 3, 1, 4)  # (S, T, N, B, D), a view
+    for t in range(time):
+        states = masks.reset(t, states)
+        p = _step_inputs(cell, x[t], torch.bmm(states[0], weights).view(heads, batch, gates, dim), inner)
+        new = step(p, states)
+        if cell == "gru":
+            x[t, :, :, 2] = p[3]
+        for s, value in enumerate(masks.shown(t, new)):
+            by_time[s, t] = value
+        states = masks.kept(t, new, states)
+    return RnnSaved(out, x.permute(2, 0, 3, 1, 4).to(wx.dtype).contiguous() if save_gates else None)
+
+
+def _step_inputs(cell: str, x: Tensor, recurrent: Tensor, inner: Tensor | None) -> list[Tensor]:
+    """The cell's slots (N, B, D); all but the GRU's candidate are summed into `x` (N, B, G, D) in place."""
+    if cell != "gru":
+        return list(x.add_(recurrent).unbind(2))
+    x[:, :, :2] += recurrent[:, :, :2]
+    candidate = recurrent[:, :, 2]
+    return [x[:, :, 0], x[:, :, 1], x[:, :, 2], candidate if inner is None else candidate + inner]
+
+
+def loop_backward(
+    inputs: RnnInputs, saved: RnnSaved, grad_states: Tensor | None, grad_last: Tensor | None, *, clip: float
+) -> RnnGradients:
+    """Gradients backwards over time; see `RnnBackend.backward`."""
+    wx, cell = inputs.wx, inputs.cell
+    batch, time, gates, heads, dim = wx.shape
+    dtype = accumulation_dtype(wx.dtype)
+    weights = _weights(inputs, dtype)
+    before = previous_states(inputs, saved.states)  # (S, B, T, N, D)
+    p_all = _working(recompute_gates(inputs, before) if saved.gates is None else saved.gates, dtype)
+    q_all, s_all = _by_time(before, dtype), _by_time(saved.states, dtype)
+    x_candidate = _by_time(wx[:, :, 2][None], dtype)[0] if cell == "gru" else None
+    d_all = None if grad_states is None else _by_time(grad_states, dtype)
+    d_p = torch.empty_like(p_all)  # gradients on the recurrent side (T, N, B, G, D)
+    d_candidate = None if x_candidate is None else torch.empty_like(x_candidate)
+    masks = _Masks(inputs)
+    if grad_last is None:
+        carry = tuple(q_all.new_zeros(heads, batch, dim) for _ in range(len(saved.states)))
+    else:
+        carry = tuple(grad_last.to(dtype).transpose(1, 2).unbind(0))
+    for t in reversed(range(time)):
+        d = carry if d_all is None else tuple(c + g for c, g in zip(carry, d_all[:, t], strict=True))
+        p = list(p_all[t].unbind(2))
+        if x_candidate is not None:
+            p[2:] = [x_candidate[t], p[2]]
+        g, new = BACKWARD_STEPS[cell](d, p, q_all[:, t].unbind(0), s_all[:, t].unbind(0))
+        g = masks.shown(t, g)
+        if d_candidate is not None:
+            d_candidate[t] = g[2]
+            g = (g[0], g[1], g[3])
+        torch.stack(g, 2, out=d_p[t])
+        through = torch.bmm(d_p[t].view(heads, batch, gates * dim), weights)
+        through = through.clamp_(-clip, clip) if clip > 0 else through
+        carry = masks.kept(t, masks.reset(t, (new[0] + through, *new[1:])), carry)
+    return _gradients(inputs, before, d_p, d_candidate, carry)
+
+
+def _gradients(
+    inputs: RnnInputs, before: Tensor, d_p: Tensor, d_candidate: Tensor | None, carry: tuple[Tensor, ...]
+) -> RnnGradients:
+    """The gradients of everything that went in, from those of the pre-activations."""
+    d_wx = torch.empty_like(inputs.wx, memory_format=torch.contiguous_format)
+    d_wx.copy_(d_p.permute(2, 0, 3, 1, 4))
+    if d_candidate is not None:
+        d_wx[:, :, 2] = d_candidate.permute(2, 0, 1, 3)
+    heads, dim = inputs.wx.shape[3:]
+    # Over all T * B rows at once: (N, G * D, T * B) @ (N, T * B, D).
+    left = d_p.permute(1, 3, 4, 0, 2).reshape(heads, -1, d_p.shape[0] * d_p.shape[2])
+    right = before[0].to(d_p.dtype).permute(2, 1, 0, 3).reshape(heads, -1, dim)
+    d_r = torch.bmm(left, right).view(heads, -1, dim, dim).transpose(0, 1)
+    return RnnGradients(
+        wx=d_wx,
+        r=d_r.to(inputs.r.dtype).contiguous(),
+        b=None if inputs.b is None else d_p.sum((0, 2)).transpose(0, 1).to(inputs.b.dtype).contiguous(),
+        initial=None if inputs.initial is None else torch.stack(carry).transpose(1, 2).contiguous(),
+    )
+
+
+def previous_states(inputs: RnnInputs, states: Tensor) -> Tensor:
+    """States (S, B, T, N, D) that enter each step: the initial ones first, zeros where they are reset."""
+    first = zero_states(inputs).to(states.dtype)[:, :, None]
+    before = torch.cat([first, states[:, :, :-1]], dim=2)
+    if inputs.reset is not None:
+        before = torch.where(inputs.reset[None, :, :, None, None], 0.0, before)
+    return before
+
+
+def recompute_gates(inputs: RnnInputs, before: Tensor) -> Tensor:
+    """Pre-activations (B, T, G, N, D), in the accumulation dtype, of all steps at once."""
+    dtype = accumulation_dtype(inputs.wx.dtype)
+    recurrent = torch.einsum("btni,gnoi->btgno", before[0].to(dtype), inputs.r.to(dtype))
+    recurrent = recurrent if inputs.b is None else recurrent + inputs.b.to(dtype)
+    wx = inputs.wx.to(dtype)
+    if inputs.cell != "gru":
+        return wx + recurrent
+    slots = pre_activations("gru", wx.flatten(0, 1), recurrent.flatten(0, 1))
+    return torch.stack([slots[0], slots[1], slots[3]], 1).view(wx.shape)
+
+
+def _weights(inputs: RnnInputs, dtype: torch.dtype) -> Tensor:
+    """(N, G * D out, D in)."""
+    gates, heads, dim, _ = inputs.r.shape
+    return inputs.r.to(dtype).transpose(0, 1).reshape(heads, gates * dim, dim)
+
+
+def _working(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """A fresh contiguous (T, N, B, G, D) copy of (B, T, G, N, D)."""
+    return torch.empty_like(x.permute(1, 3, 0, 2, 4), dtype=dtype, memory_format=torch.contiguous_format).copy_(
+        x.permute(1, 3, 0, 2, 4)
+    )
+
+
+def _by_time(states: Tensor, dtype: torch.dtype) -> Tensor:
+    """(S, T, N, B, D), contiguous, from (S, B, T, N, D)."""
+    return states.to(dtype).permute(0, 2, 3, 1, 4).contiguous()
+
+
+class _Masks:
+    """Which rows run at a step and which start anew; does nothing where there are neither lengths nor resets."""
+
+    def __init__(self, inputs: RnnInputs) -> None:
+        batch, time = inputs.wx.shape[:2]
+        self.running: tuple[Tensor, ...] | None = None  # per step (1, B, 1)
+        self.fresh: tuple[Tensor, ...] | None = None
+        if inputs.lengths is not None:
+            steps = torch.arange(time, device=inputs.wx.device)[:, None, None, None]
+            self.running = (steps < inputs.lengths.view(1, 1, batch, 1)).unbind(0)
+        if inputs.reset is not None:
+            self.fresh = inputs.reset.t()[:, None, :, None].unbind(0)
+
+    def reset(self, t: int, values: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Zeros where step `t` starts anew."""
+        return values if self.fresh is None else tuple(v.masked_fill(self.fresh[t], 0) for v in values)
+
+    def shown(self, t: int, values: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Zeros where the sequence is over."""
+        return values if self.running is None else tuple(torch.where(self.running[t], v, 0.0) for v in values)
+
+    def kept(self, t: int, new: tuple[Tensor, ...], old: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """The new value where the sequence runs, else the old one."""
+        if self.running is None:
+            return new
+        return tuple(torch.where(self.running[t], n, o) for n, o in zip(new, old, strict=True))

@@ -1,0 +1,135 @@
+"""Checks of what users hand to `rnn`; every message names the argument, what was expected and what was given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from constrint.errors import UnknownNameError, UsageError
+from constrint.kernels.rnn.cells import CELLS, Cell
+from constrint.kernels.rnn.op import AUTO, list_backends
+
+#: The back-end that is no operator: plain PyTorch under autograd.
+REFERENCE = "reference"
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+def check_cell(cell: str) -> Cell:
+    """The cell of that name.
+
+    Raises:
+        UnknownNameError: When there is none.
+    """
+    if cell not in CELLS:
+        raise UnknownNameError("cell", cell, CELLS)
+    return CELLS[cell]
+
+
+def check_backend(backend: str) -> None:
+    """Refuse a back-end that does not exist."""
+    known = (AUTO, REFERENCE, *list_backends())
+    if backend not in known:
+        raise UnknownNameError("backend", backend, known)
+
+
+def check_tensor(name: str, value: object) -> Tensor:
+    """Refuse what is no tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}.")
+    return value
+
+
+def check_shape(name: str, value: Tensor, expected: tuple[int, ...], letters: str) -> None:
+    """Refuse another shape than `expected`, which is written in `letters`."""
+    if tuple(value.shape) != expected:
+        raise UsageError(f"{name} must be {letters} = {_show(expected)}, got {_show(value.shape)}.")
+
+
+def _show(shape: Sequence[int]) -> str:
+    return f"({', '.join(str(int(size)) for size in shape)})"
+
+
+def check_wx(wx: object, cell: Cell) -> Tensor:
+    """Refuse projected inputs that are not (B, T, G, N, D) of a floating dtype."""
+    wx = check_tensor("wx", wx)
+    if wx.dim() != 5:
+        raise UsageError(f"wx must have 5 dimensions (B, T, G, N, D), got {wx.dim()}: {_show(wx.shape)}.")
+    if wx.shape[2] != cell.num_gates:
+        gates = ", ".join(cell.gates)
+        raise UsageError(
+            f"wx must be (B, T, G, N, D) with G = {cell.num_gates} for {cell.name} (gates {gates}), "
+            f"got G = {int(wx.shape[2])} in {_show(wx.shape)}."
+        )
+    if wx.shape[3] == 0 or wx.shape[4] == 0:
+        raise UsageError(f"wx must have at least one head and one unit (N, D >= 1), got {_show(wx.shape)}.")
+    return check_dtype("wx", wx)
+
+
+def check_dtype(name: str, value: Tensor) -> Tensor:
+    """Refuse dtypes that no back-end takes."""
+    if value.dtype not in DTYPES:
+        raise UsageError(f"{name} must be {', '.join(map(str, DTYPES))}, got {value.dtype}.")
+    return value
+
+
+def check_like(name: str, value: Tensor, wx: Tensor, *, dtype: bool = False) -> None:
+    """Refuse another device than that of `wx`, and if `dtype` another dtype."""
+    if value.device != wx.device:
+        raise UsageError(f"{name} must be on the device of wx, {wx.device}, got {value.device}.")
+    if dtype and value.dtype != wx.dtype:
+        raise UsageError(
+            f"{name} must have the dtype of wx, {wx.dtype}, got {value.dtype}: convert one, or use torch.autocast."
+        )
+
+
+def check_states(states: object, shape: tuple[int, ...], cell: Cell, wx: Tensor) -> Tensor:
+    """Initial states (S, B, N, D); (S, B, 1, N, D), as `rnn` returns the last ones, loses its 1."""
+    states = check_dtype("states", check_tensor("states", states))
+    check_like("states", states, wx)
+    if states.dim() == 5 and states.shape[2] == 1:
+        states = states.squeeze(2)
+    names = ", ".join(cell.states)
+    check_shape("states", states, shape, f"(S, B, N, D) or (S, B, 1, N, D) (states {names} of {cell.name})")
+    return states
+
+
+def check_lengths(lengths: object, batch: int, time: int, device: torch.device) -> Tensor:
+    """Lengths (B,) on `device`, from a sequence of integers or a tensor.
+
+    The range is checked here unless torch.compile traces or a CUDA graph is captured; then lengths beyond 0..T count as
+    0 or T. On the GPU the check waits for the device: lengths on the CPU do not.
+    """
+    if not isinstance(lengths, Tensor):
+        if not isinstance(lengths, Sequence) or not all(isinstance(v, int) for v in lengths):
+            raise TypeError(f"lengths must be a tensor or a sequence of integers, got {type(lengths).__name__}.")
+        lengths = torch.tensor(lengths, dtype=torch.int64)
+    if lengths.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        raise UsageError(f"lengths must hold integers, got {lengths.dtype}.")
+    check_shape("lengths", lengths, (batch,), "(B,)")
+    capturing = lengths.is_cuda and torch.cuda.is_current_stream_capturing()
+    if batch and not torch.compiler.is_compiling() and not capturing:
+        low, high = int(lengths.min()), int(lengths.max())
+        if low < 0 or high > time:
+            raise UsageError(f"lengths must be within 0..T = 0..{time}, got {low if low < 0 else high}.")
+    return lengths.to(device=device, dtype=torch.int32)
+
+
+def check_reset(reset: object, batch: int, time: int, wx: Tensor) -> Tensor:
+    """Resets (B, T) of booleans."""
+    reset = check_tensor("reset", reset)
+    if reset.dtype != torch.bool:
+        raise UsageError(f"reset must hold booleans (torch.bool), got {reset.dtype}.")
+    check_shape("reset", reset, (batch, time), "(B, T)")
+    check_like("reset", reset, wx)
+    return reset
+
+
+def check_clip(value: float | None) -> float:
+    """The gradient's limit, 0 for none."""
+    if value is None:
+        return 0.0
+    if not value > 0:
+        raise UsageError(f"gradient_recurrent_clip must be positive, or None for no limit, got {value}.")
+    return float(value)

@@ -1,0 +1,140 @@
+"""Recurrences as functions: `rnn`, and `flashrnn` with the signature of NX-AI's package of that name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+import constrint.flashrnn.autograd  # registers the gradient
+import constrint.flashrnn.backends.register  # noqa: F401  registers the back-ends
+from constrint.errors import UnknownNameError
+from constrint.flashrnn import checks
+from constrint.kernels.rnn.op import AUTO, rnn_forward
+from constrint.kernels.rnn.reference import accumulation_dtype, rnn_reference
+
+
+def rnn(
+    wx: Tensor,  # (B, T, G, N, D)
+    r: Tensor,  # (G, N, D out, D in)
+    b: Tensor | None = None,  # (G, N, D)
+    states: Tensor | None = None,  # (S, B, N, D) or (S, B, 1, N, D)
+    *,
+    cell: str = "lstm",
+    lengths: Tensor | Sequence[int] | None = None,  # (B,)
+    reset: Tensor | None = None,  # (B, T)
+    backend: str = AUTO,
+    gradient_recurrent_clip: float | None = None,
+    recompute: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Run a recurrent cell over time.
+
+    Every gate's pre-activation is wx_t[g, n] + r[g, n] @ h_{t-1}[n] + b[g, n]; then comes the cell's pointwise step.
+    States and sums are fp32 whatever the inputs' dtype (fp64 for fp64).
+
+    Args:
+        wx: Projected inputs, with the input's bias if there is one. B batch, T time, G gates, N heads, D head dim.
+        r: Recurrent weights; heads do not see each other.
+        b: Bias on the recurrent side; for the GRU's candidate it stands inside the product with the reset gate.
+        states: States before the first step; zeros if None.
+        cell: `lstm` (gates i, f, z, o; states h, c), `gru` (r, z, n; h), `slstm` (i, f, z, o; h, c, n, m),
+            `elman` (one gate; h = tanh) or `elman_relu`.
+        lengths: Steps of each sequence, 0..T. The result is that of each sequence alone: states past the end are
+            zero, the last states are those at the end.
+        reset: Where true, the state that enters the step is zero, so that documents can stand one after another.
+        backend: `auto`, `triton`, `alternating` or `reference`; `plan` says which one `auto` is and why.
+        gradient_recurrent_clip: Limit of the gradient's elements that reach h_{t-1} through `r`; None for none.
+        recompute: Recompute the pre-activations in the backward pass instead of storing them.
+
+    Returns:
+        All states (S, B, T, N, D), `states[0]` being h, and the last states (S, B, 1, N, D). Passing the detached last
+        states to the next call is truncated backpropagation through time.
+
+    Raises:
+        UsageError: For a shape, dtype, device or value that does not fit.
+    """
+    found = checks.check_cell(cell)
+    checks.check_backend(backend)
+    wx = checks.check_wx(wx, found)
+    r = checks.check_tensor("r", r)
+    wx, r = _autocast(wx, r)
+    batch, time, gates, heads, dim = wx.shape
+    checks.check_shape("r", r, (gates, heads, dim, dim), "(G, N, D, D)")
+    checks.check_like("r", r, wx, dtype=True)
+    if b is not None:
+        checks.check_like("b", checks.check_dtype("b", checks.check_tensor("b", b)), wx)
+        checks.check_shape("b", b, (gates, heads, dim), "(G, N, D)")
+    if states is not None:
+        states = checks.check_states(states, (found.num_states, batch, heads, dim), found, wx)
+        states = states.to(accumulation_dtype(wx.dtype))
+    steps = None if lengths is None else checks.check_lengths(lengths, batch, time, wx.device)
+    reset = None if reset is None else checks.check_reset(reset, batch, time, wx)
+    clip = checks.check_clip(gradient_recurrent_clip)
+    if backend == checks.REFERENCE:
+        every, last = rnn_reference(cell, wx, r, b, states, lengths=steps, reset=reset, clip=clip)
+    else:
+        trains = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (wx, r, b, states))
+        save_gates = trains and not recompute
+        every, last, _ = rnn_forward(wx, r, b, states, steps, reset, cell, backend, save_gates, clip)
+    return every, last.unsqueeze(2)
+
+
+def _autocast(wx: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in autocast's dtype where it is on (fp64 stays), as for a matrix product."""
+    kind = wx.device.type
+    if not torch.is_autocast_enabled(kind) or torch.float64 in (wx.dtype, r.dtype):
+        return wx, r
+    dtype = torch.get_autocast_dtype(kind)
+    return wx.to(dtype), r.to(dtype)
+
+
+#: NX-AI's names of back-ends -> ours.
+NXAI_BACKENDS = {
+    "vanilla": checks.REFERENCE,
+    "vanilla_fwbw": "alternating",
+    "cuda": "alternating",
+    "cuda_fused": AUTO,
+    "triton_fused": AUTO,
+}
+#: Our recurrent gate -> its place in NX-AI's R and b; the GRU's stand in the order n, r, z there.
+NXAI_GRU_GATES = (1, 2, 0)
+
+
+def flashrnn(
+    Wx: Tensor,  # (B, T, G, N, D)  # noqa: N803
+    R: Tensor,  # (G, N, D, D)  # noqa: N803
+    b: Tensor,  # (G, N, D); GRU: (4, N, D)
+    states: Tensor | None = None,  # (S, B, 1, N, D)
+    function: str = "lstm",
+    *,
+    backend: str = AUTO,
+    dtype: str | None = "bfloat16",
+) -> tuple[Tensor, Tensor]:
+    """Run a recurrence under the names and orders of NX-AI's `flashrnn`, so that one import changes.
+
+    | NX-AI | here |
+    |---|---|
+    | `Wx`, `R`, `b`, `function` | `wx`, `r`, `b`, `cell` of `rnn` |
+    | GRU: `R` holds n, r, z; `b` holds n (recurrent), r, z, n (input) | r, z, n; the input's bias is part of `wx` |
+    | LSTM, sLSTM: i, f, z, o | the same |
+    | `dtype="bfloat16"`: inputs are converted to it | the inputs' own dtype; here as there, None keeps it |
+    | `cuda_fused`, `triton_fused`; `cuda`; `vanilla` | `auto`; `alternating`; `reference` (ours are taken too) |
+
+    Returns:
+        All states (S, B, T, N, D) and the last states (S, B, 1, N, D).
+    """
+    if dtype is not None:
+        wanted: torch.dtype | None = getattr(torch, dtype, None)
+        if wanted not in checks.DTYPES:
+            raise UnknownNameError("dtype", dtype, [str(known).removeprefix("torch.") for known in checks.DTYPES])
+    else:
+        wanted = None
+    wx, r, b = Wx.to(wanted), R.to(wanted), b.to(wanted)
+    states = None if states is None else states.to(wanted)
+    if function == "gru":
+        if b.shape[0] == 4:
+            wx = torch.cat([wx[:, :, :2], wx[:, :, 2:] + b[3]], dim=2)
+        order = list(NXAI_GRU_GATES)
+        r, b = r[order], b[order]
+    return rnn(wx, r, b, states, cell=function, backend=NXAI_BACKENDS.get(backend, backend))

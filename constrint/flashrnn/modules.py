@@ -1,0 +1,283 @@
+"""Recurrent modules with the constructors, calls and state dicts of `torch.nn`: LSTM, GRU, RNN (Elman), and sLSTM.
+
+A checkpoint of `torch.nn` loads unchanged. What comes on top: `num_heads` (a block-diagonal recurrence), `backend`,
+`gradient_recurrent_clip`, and in the call `lengths` and `reset`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+
+from constrint.flashrnn import checks
+from constrint.flashrnn.functional import rnn
+from constrint.flashrnn.parameters import RecurrentParameters
+from constrint.flashrnn.sequences import AnyRows, DenseRows, PackedRows, Rows, flip
+from constrint.kernels.rnn.cells import CELLS
+
+
+@dataclass(frozen=True)
+class _Direction:
+    """What one direction of a layer runs on, in the terms of `rnn`; backwards in time for the second one."""
+
+    wx: Tensor  # (B, T, G, N, D)
+    r: Tensor  # (G, N, D, D)
+    b: Tensor | None  # (G, N, D)
+    states: Tensor | None  # (S, B, N, D)
+    reset: Tensor | None  # (B, T)
+
+
+class _Recurrent(RecurrentParameters):
+    """The forward pass that all modules share."""
+
+    def forward(
+        self,
+        input: Tensor | PackedSequence,
+        hx: Any = None,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+        reset: Tensor | None = None,
+    ) -> tuple[Any, Any]:
+        """Run all layers.
+
+        Args:
+            input: (T, B, input_size), (B, T, input_size) if `batch_first`, (T, input_size), or a PackedSequence.
+            hx: Initial states as `torch.nn` takes them: a tensor (layers * directions, B, size), or a tuple of such
+                tensors, one for each state (LSTM: h, c; sLSTM: h, c, n, m).
+            lengths: (B,) steps of each sequence of a padded batch; outputs past the end are zero.
+            reset: (B, T), in this order always; true where a sequence starts anew.
+
+        Returns:
+            The output of the last layer, shaped as `input`, and the states at the end of each sequence, as `hx`.
+        """
+        if isinstance(input, PackedSequence):
+            if lengths is not None or reset is not None:
+                raise ValueError("lengths and reset go with a dense input: a PackedSequence carries its own lengths.")
+            return self._forward_packed(input, hx)
+        if input.dim() not in (2, 3):
+            raise ValueError(f"{type(self).__name__}: Expected input to be 2D or 3D, got {input.dim()}D instead")
+        is_batched = input.dim() == 3
+        batch_dim = 0 if self.batch_first else 1
+        x = input if is_batched else input.unsqueeze(batch_dim)
+        self._check_input(x)
+        batch, time = x.shape[batch_dim], x.shape[1 - batch_dim]
+        states = self._states_of(hx, batch, is_batched=is_batched)
+        steps = None if lengths is None else checks.check_lengths(lengths, batch, time, x.device)
+        reset = None if reset is None else checks.check_reset(reset, batch, time, x)
+        rows, last = self._layers(DenseRows(x, self.batch_first, steps), states, reset)
+        output = rows.x if self.batch_first else rows.x.transpose(0, 1).contiguous()
+        if not is_batched:
+            return output.squeeze(batch_dim), self._hidden(tuple(state.squeeze(1) for state in last))
+        return output, self._hidden(last)
+
+    def _forward_packed(self, packed: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
+        if packed.data.dim() != 2:
+            raise RuntimeError(f"input must have 2 dimensions, got {packed.data.dim()}")
+        self._check_input(packed.data)
+        states = self._states_of(hx, int(packed.batch_sizes[0]), is_batched=True)
+        if states is not None and packed.sorted_indices is not None:
+            states = tuple(state.index_select(1, packed.sorted_indices) for state in states)
+        rows, last = self._layers(PackedRows.of(packed), states, None)
+        if packed.unsorted_indices is not None:
+            last = tuple(state.index_select(1, packed.unsorted_indices) for state in last)
+        output = PackedSequence(rows.data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
+        return output, self._hidden(last)
+
+    def _hidden(self, last: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
+        return last[0] if len(last) == 1 else last
+
+    def _layers(
+        self, rows: AnyRows, states: tuple[Tensor, ...] | None, reset: Tensor | None
+    ) -> tuple[AnyRows, tuple[Tensor, ...]]:
+        """Every layer in turn; each state is (layers * directions, B, size)."""
+        ends: list[tuple[Tensor, ...]] = []
+        for layer in range(self.num_layers):
+            if layer and self.dropout and self.training:
+                rows = rows.drop(self.dropout)
+            hidden = []
+            results = self._directions(layer, rows, states, reset)
+            for direction, (h, last) in enumerate(results):
+                if self.proj_size:
+                    h, last = self._project_out(layer, direction, h, last, rows, states)
+                hidden.append(h)
+                ends.append(last)
+            rows = rows.follow(hidden[0], hidden[1] if self.bidirectional else None)
+        return rows, tuple(torch.stack(parts) for parts in zip(*ends, strict=True))
+
+    def _directions(
+        self, layer: int, rows: Rows, states: tuple[Tensor, ...] | None, reset: Tensor | None
+    ) -> list[tuple[Tensor, tuple[Tensor, ...]]]:
+        """Per direction all h (B, T, H), and the last states (B, H) each.
+
+        Both directions run at once, as heads that do not see each other, unless `reset` sets them apart.
+        """
+        parts = [self._direction(layer, d, rows, states, reset) for d in range(self.num_directions)]
+        if self.bidirectional and reset is None:
+            parts = [_merge(parts)]
+        found = []
+        copies = self.num_directions // len(parts)
+        for part in parts:
+            every, last = rnn(
+                part.wx,
+                part.r,
+                part.b,
+                part.states,
+                cell=self.cell,
+                lengths=rows.lengths,
+                reset=part.reset,
+                backend=self.backend,
+                gradient_recurrent_clip=self.gradient_recurrent_clip,
+            )
+            for h, ends in zip(every[0].chunk(copies, 2), last.squeeze(2).chunk(copies, 2), strict=True):
+                found.append((h.flatten(2), ends.flatten(2).unbind(0)))
+        return found
+
+    def _direction(
+        self, layer: int, direction: int, rows: Rows, states: tuple[Tensor, ...] | None, reset: Tensor | None
+    ) -> _Direction:
+        shape = (CELLS[self.cell].num_gates, self.num_heads, self.head_dim)
+        bias, b = None, None
+        if self.bias:
+            bias, b = self._weight("bias_ih", layer, direction), self._weight("bias_hh", layer, direction)
+            # Only the GRU's candidate keeps its two biases apart; everywhere else the input can carry both.
+            bias, b = (bias, b.view(shape)) if self.cell == "gru" else (bias + b, None)
+        wx = rows.project(self._weight("weight_ih", layer, direction), bias, is_reverse=bool(direction))
+        weight = self._weight("weight_hh", layer, direction)
+        if self.proj_size:
+            # r @ h of the unprojected h is weight_hh @ (weight_hr @ h).
+            weight = weight @ self._weight("weight_hr", layer, direction)
+        if reset is not None and direction:
+            # Backwards, a sequence starts anew at the step before the one where it does forwards.
+            reset = flip(torch.cat([reset[:, 1:], torch.zeros_like(reset[:, :1])], 1), rows.lengths)
+        part = _Direction(wx.view(*wx.shape[:2], *shape), weight.view(*shape, self.head_dim), b, None, reset)
+        if states is None:
+            return part
+        own = [state[layer * self.num_directions + direction] for state in states]
+        if self.proj_size:
+            part, own[0] = self._project_in(layer, direction, part, own[0])
+        return replace(part, states=torch.stack(own).view(len(own), -1, *shape[1:]))
+
+    def _project_in(self, layer: int, direction: int, part: _Direction, h: Tensor) -> tuple[_Direction, Tensor]:
+        """Let the projected initial h (B, P) act on the first step's inputs; the unprojected h starts at zero."""
+        first = (h @ self._weight("weight_hh", layer, direction).t()).view(-1, *part.wx.shape[2:])
+        if part.reset is not None and part.reset.shape[1]:
+            first = torch.where(part.reset[:, 0, None, None, None], 0.0, first)
+        wx = torch.cat([part.wx[:, :1] + first[:, None], part.wx[:, 1:]], 1)
+        return replace(part, wx=wx), h.new_zeros(h.shape[0], self.hidden_size)
+
+    def _project_out(
+        self,
+        layer: int,
+        direction: int,
+        h: Tensor,
+        last: tuple[Tensor, ...],
+        rows: Rows,
+        states: tuple[Tensor, ...] | None,
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Project all h and the last one; where no step ran the last one is the initial one."""
+        weight = self._weight("weight_hr", layer, direction)
+        end = last[0] @ weight.t()
+        if states is not None and rows.lengths is not None:
+            initial = states[0][layer * self.num_directions + direction].to(end.dtype)
+            end = torch.where((rows.lengths == 0)[:, None], initial, end)
+        return h @ weight.t(), (end, *last[1:])
+
+
+def _merge(parts: list[_Direction]) -> _Direction:
+    """Both directions as one recurrence of twice the heads."""
+
+    def join(tensors: list[Tensor | None], dim: int) -> Tensor | None:
+        there = [tensor for tensor in tensors if tensor is not None]
+        return torch.cat(there, dim) if there else None
+
+    return _Direction(
+        torch.cat([part.wx for part in parts], 3),
+        torch.cat([part.r for part in parts], 1),
+        join([part.b for part in parts], 1),
+        join([part.states for part in parts], 2),
+        None,
+    )
+
+
+class LSTM(_Recurrent):
+    """`torch.nn.LSTM` on fused kernels: same constructor, call and state dict.
+
+    Args:
+        input_size: Features of the input.
+        hidden_size: Hidden units H of each direction.
+        num_layers: Stacked layers.
+        bias: Whether there are bias terms.
+        batch_first: Input and output are (B, T, ...) instead of (T, B, ...).
+        dropout: Probability of dropping an output between layers, in training.
+        bidirectional: Also run backwards; both outputs are concatenated.
+        proj_size: Size of a projection of h that feeds back and out; 0 for none. It runs as a recurrence of H units.
+        device: Of the parameters.
+        dtype: Of the parameters.
+        num_heads: Heads, which split H and see only themselves; 1 is `torch.nn`.
+        backend: As in `rnn`.
+        gradient_recurrent_clip: As in `rnn`.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, *args: Any, **options: Any) -> None:
+        super().__init__("lstm", input_size, hidden_size, *args, **options)
+
+
+class SLSTM(_Recurrent):
+    """sLSTM (exponential input gate, normaliser and stabiliser; xLSTM, arXiv 2405.04517) with the call of `LSTM`.
+
+    `hx` is the tuple (h, c, n, m); zeros are an empty state. Arguments as in `LSTM`, without `proj_size`.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, *args: Any, **options: Any) -> None:
+        super().__init__("slstm", input_size, hidden_size, *_without_projection("SLSTM", args, options), **options)
+
+
+class GRU(_Recurrent):
+    """`torch.nn.GRU` on fused kernels: same constructor, call and state dict. Arguments as in `LSTM`."""
+
+    def __init__(self, input_size: int, hidden_size: int, *args: Any, **options: Any) -> None:
+        super().__init__("gru", input_size, hidden_size, *_without_projection("GRU", args, options), **options)
+
+
+class RNN(_Recurrent):
+    """`torch.nn.RNN` (Elman) on fused kernels: same constructor, call and state dict.
+
+    Args:
+        input_size: Features of the input.
+        hidden_size: Hidden units of each direction.
+        num_layers: Stacked layers.
+        nonlinearity: `tanh` or `relu`.
+        args: As in `LSTM`, from `bias` on, without `proj_size`.
+        options: As in `LSTM`.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        *args: Any,
+        **options: Any,
+    ) -> None:
+        cells = {"tanh": "elman", "relu": "elman_relu"}
+        if nonlinearity not in cells:
+            raise ValueError(f"Unknown nonlinearity {nonlinearity!r}. Select from 'tanh' or 'relu'.")
+        rest = _without_projection("RNN", (num_layers, *args), options)
+        super().__init__(cells[nonlinearity], input_size, hidden_size, *rest, **options)
+        self.nonlinearity = nonlinearity
+
+
+Elman = RNN
+
+
+def _without_projection(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
+    """The positional arguments from num_layers on, with the place of `proj_size`, which only LSTM has, filled."""
+    if "proj_size" in options:
+        raise ValueError(f"proj_size argument is only supported for LSTM, not {name}")
+    return args if len(args) <= 5 else (*args[:5], 0, *args[5:])

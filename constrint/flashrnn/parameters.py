@@ -1,0 +1,186 @@
+"""The parameters of a recurrent module, with `torch.nn`'s names, shapes and initial values, and its input checks."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.op import AUTO
+
+
+class RecurrentParameters(nn.Module):
+    """Holds the weights of all layers and directions.
+
+    Per layer and direction: `weight_ih_l0` (G * H, inputs), `weight_hh_l0` (G * H, D), `bias_ih_l0` and `bias_hh_l0`
+    (G * H), with suffix `_reverse` for the backward direction, and `weight_hr_l0` (P, H) with a projection. With heads,
+    D = H / num_heads and row (g, n, d) of `weight_hh` belongs to gate g and unit d of head n, which sees its own head
+    only; with one head this is `torch.nn`'s layout.
+    """
+
+    def __init__(
+        self,
+        cell: str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        num_heads: int = 1,
+        backend: str = AUTO,
+        gradient_recurrent_clip: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.cell = cell
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
+        self.dropout, self.proj_size, self.num_heads = dropout, proj_size, num_heads
+        self.backend, self.gradient_recurrent_clip = backend, gradient_recurrent_clip
+        self._check_options()
+        self.dropout = float(dropout)
+        for layer in range(num_layers):
+            for direction in range(self.num_directions):
+                for name, shape in self._shapes(layer, direction).items():
+                    self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
+        self.reset_parameters()
+
+    @property
+    def num_directions(self) -> int:
+        """2 if bidirectional, else 1."""
+        return 2 if self.bidirectional else 1
+
+    @property
+    def head_dim(self) -> int:
+        """D, the units per head."""
+        return self.hidden_size // self.num_heads
+
+    @property
+    def output_size(self) -> int:
+        """Features of one direction's output: the projection's size if there is one, else the hidden size."""
+        return self.proj_size or self.hidden_size
+
+    def _check_options(self) -> None:
+        for name in ("input_size", "hidden_size", "num_layers", "num_heads"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise TypeError(f"{name} should be of type int, got: {type(value).__name__}")
+            if value <= 0:
+                raise ValueError(f"{name} must be greater than zero, got {value}")
+        for name in ("bias", "batch_first", "bidirectional"):
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise TypeError(f"{name} should be of type bool, got: {type(value).__name__}")
+        probability: Any = self.dropout
+        is_number = isinstance(probability, numbers.Real) and not isinstance(self.dropout, bool)
+        if not is_number or not 0 <= self.dropout <= 1:
+            raise ValueError(f"dropout should be a number in range [0, 1], got {self.dropout}")
+        if self.dropout > 0 and self.num_layers == 1:
+            warnings.warn("dropout acts between layers: it does nothing with num_layers=1", UserWarning, stacklevel=4)
+        if self.hidden_size % self.num_heads:
+            raise ValueError(f"num_heads={self.num_heads} must divide hidden_size={self.hidden_size}")
+        if not 0 <= self.proj_size < self.hidden_size:
+            raise ValueError(f"proj_size must be within 0..hidden_size - 1, got {self.proj_size}")
+        if self.proj_size and (self.cell != "lstm" or self.num_heads > 1):
+            raise ValueError("proj_size is only there for LSTM with num_heads=1: heads do not see a projection of all.")
+
+    def _shapes(self, layer: int, direction: int) -> dict[str, tuple[int, ...]]:
+        rows = CELLS[self.cell].num_gates * self.hidden_size
+        inputs = self.input_size if layer == 0 else self.output_size * self.num_directions
+        suffix = self._suffix(layer, direction)
+        shapes: dict[str, tuple[int, ...]] = {
+            f"weight_ih_{suffix}": (rows, inputs),
+            f"weight_hh_{suffix}": (rows, self.proj_size or self.head_dim),
+        }
+        if self.bias:
+            shapes |= {f"bias_ih_{suffix}": (rows,), f"bias_hh_{suffix}": (rows,)}
+        if self.proj_size:
+            shapes[f"weight_hr_{suffix}"] = (self.proj_size, self.hidden_size)
+        return shapes
+
+    def _suffix(self, layer: int, direction: int) -> str:
+        return f"l{layer}{'_reverse' if direction else ''}"
+
+    def _weight(self, name: str, layer: int, direction: int) -> Tensor:
+        weight: Tensor = getattr(self, f"{name}_{self._suffix(layer, direction)}")
+        return weight
+
+    @property
+    def all_weights(self) -> list[list[nn.Parameter]]:
+        """Parameters per layer and direction, in `torch.nn`'s order."""
+        return [
+            [getattr(self, name) for name in self._shapes(layer, direction)]
+            for layer in range(self.num_layers)
+            for direction in range(self.num_directions)
+        ]
+
+    def reset_parameters(self) -> None:
+        """Draw every parameter uniformly from +-1/sqrt(hidden_size), as `torch.nn` does."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        for weight in self.parameters():
+            nn.init.uniform_(weight, -bound, bound)
+
+    def flatten_parameters(self) -> None:
+        """Do nothing: the weights need no common buffer. Here for code that calls it on `torch.nn` modules."""
+
+    def extra_repr(self) -> str:
+        """The options that differ from their defaults."""
+        parts = [str(self.input_size), str(self.hidden_size)]
+        defaults = {
+            "proj_size": 0,
+            "num_layers": 1,
+            "bias": True,
+            "batch_first": False,
+            "dropout": 0.0,
+            "bidirectional": False,
+            "num_heads": 1,
+            "backend": AUTO,
+            "gradient_recurrent_clip": None,
+        }
+        parts += [f"{name}={getattr(self, name)}" for name, value in defaults.items() if getattr(self, name) != value]
+        return ", ".join(parts)
+
+    def _check_input(self, x: Tensor) -> None:
+        """Refuse other feature sizes and dtypes, with the exceptions that `torch.nn` raises."""
+        weight = self._weight("weight_ih", 0, 0)
+        if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+            raise ValueError(
+                f"RNN input dtype ({x.dtype}) does not match weight dtype ({weight.dtype}). Convert input: "
+                f"input.to({weight.dtype}), or convert model: model.to({x.dtype})"
+            )
+        if x.shape[-1] != self.input_size:
+            raise RuntimeError(
+                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {x.shape[-1]}"
+            )
+
+    def _states_of(self, hx: Any, batch: int, *, is_batched: bool) -> tuple[Tensor, ...] | None:
+        """Initial states as a tuple of (layers * directions, B, size), one for each state; None for zeros."""
+        if hx is None:
+            return None
+        names = CELLS[self.cell].states
+        found = (hx,) if isinstance(hx, Tensor) else tuple(hx)
+        if len(found) != len(names) or not all(isinstance(state, Tensor) for state in found):
+            raise RuntimeError(f"hx must hold one tensor for each of {', '.join(names)}, got {len(found)} of them")
+        rank = 3 if is_batched else 2
+        if any(state.dim() != rank for state in found):
+            raise RuntimeError(
+                f"hx must be {rank}-D for {'batched 3-D' if is_batched else 'unbatched 2-D'} input, "
+                f"got {', '.join(f'{state.dim()}-D' for state in found)}"
+            )
+        found = found if is_batched else tuple(state.unsqueeze(1) for state in found)
+        for name, state in zip(names, found, strict=True):
+            size = self.output_size if name == "h" else self.hidden_size
+            expected = (self.num_layers * self.num_directions, batch, size)
+            if tuple(state.shape) != expected:
+                raise RuntimeError(f"Expected hidden {name} size {expected}, got {list(state.shape)}")
+        return found

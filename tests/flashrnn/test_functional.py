@@ -1,0 +1,337 @@
+"""`rnn` against the fp64 reference: values, gradients, masks, operators, torch.compile, bad input."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from constrint.errors import UsageError
+from constrint.flashrnn import flashrnn, rnn
+from constrint.kernels.rnn import op
+from constrint.kernels.rnn.cells import CELLS
+
+#: Half a unit in the last place.
+ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
+#: Rounded operands that one step's gradient is a product of.
+FACTORS = 8
+
+
+@dataclass
+class Case:
+    """One call: its operands in the dtype under test, and what goes with them."""
+
+    cell: str
+    tensors: dict[str, Tensor]
+    lengths: Tensor | None
+    reset: Tensor | None
+    upstream: tuple[Tensor, Tensor]
+
+    def run(self, dtype: torch.dtype | None = None, **options: Any) -> tuple[list[Tensor], list[Tensor]]:
+        """Results and gradients of a weighted sum of all of them."""
+        tensors = {n: x.to(dtype or x.dtype).detach().requires_grad_() for n, x in self.tensors.items()}
+        states, last = rnn(**tensors, cell=self.cell, lengths=self.lengths, reset=self.reset, **options)
+        total = sum((w.to(s.dtype) * s).sum() for w, s in zip(self.upstream, (states, last), strict=True))
+        return [states.detach(), last.detach()], list(torch.autograd.grad(total, list(tensors.values())))
+
+
+def make_case(cell: str, sizes: tuple[int, int, int, int], dtype: torch.dtype, seed: int, optional: str = "") -> Case:
+    """Random operands; `optional` names what there is: b, s (initial states), l (lengths), r (reset)."""
+    batch, time, heads, dim = sizes
+    kind, generator = CELLS[cell], torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    tensors = {
+        "wx": draw(batch, time, kind.num_gates, heads, dim),
+        # Of spectral radius about 1/2: the recurrence forgets, so an error does not grow without bound.
+        "r": draw(kind.num_gates, heads, dim, dim) / (2 * dim**0.5),
+    }
+    if "b" in optional:
+        tensors["b"] = draw(kind.num_gates, heads, dim)
+    if "s" in optional:
+        tensors["states"] = draw(kind.num_states, batch, heads, dim)
+        if cell == "slstm":
+            tensors["states"][2] = tensors["states"][2].abs() + 1.5
+    lengths = torch.randint(0, time + 1, (batch,), generator=generator) if "l" in optional else None
+    reset = torch.rand(batch, time, generator=generator) < 0.1 if "r" in optional else None
+    upstream = draw(kind.num_states, batch, time, heads, dim), draw(kind.num_states, batch, 1, heads, dim)
+    return Case(cell, {n: x.to(dtype) for n, x in tensors.items()}, lengths, reset, upstream)
+
+
+def assert_within(found: Tensor, exact: Tensor, bound: float, what: str) -> None:
+    """The largest error, relative to the largest value, is within the bound."""
+    error = float((found.double() - exact).abs().max()) / max(float(exact.abs().max()), 1e-30) if exact.numel() else 0.0
+    assert error <= bound, f"{what}: error {error:.2e} of the largest value, bound {bound:.2e}"
+
+
+def comparable(cell: str, states: Tensor) -> Tensor:
+    """States as far as they do not depend on how an sLSTM's m was rounded: its c and n are in units of exp(m)."""
+    if cell != "slstm":
+        return states
+    h, c, n, m = states.double().unbind(0)
+    return torch.stack([h, c * m.exp(), n * m.exp()])
+
+
+def check(case: Case, dtype: torch.dtype, **options: Any) -> None:
+    """A back-end's results and gradients against the reference on the same rounded operands in fp64.
+
+    A result is rounded once to `dtype`; its sums of D products in fp32 add D roundings of fp32, and the recurrence
+    carries earlier ones on. A gradient reads rounded results at every step: FACTORS roundings a step, which over T
+    steps add up like independent ones, hence sqrt(T).
+    """
+    time, dim = case.tensors["wx"].shape[1], case.tensors["wx"].shape[4]
+    results, gradients = case.run(dtype, **options)
+    exact_results, exact_gradients = case.run(torch.float64, backend="reference")
+    fine = ROUNDOFF[torch.float64 if dtype == torch.float64 else torch.float32]
+    for name, found, exact in zip(("states", "last"), results, exact_results, strict=True):
+        assert found.dtype == dtype
+        found, exact = comparable(case.cell, found), comparable(case.cell, exact)
+        assert_within(found, exact, 2 * ROUNDOFF[dtype] + fine * dim * time**0.5, name)
+    bound = FACTORS * ROUNDOFF[dtype] * time**0.5 + fine * dim * time**0.5
+    for name, found, exact in zip(case.tensors, gradients, exact_gradients, strict=True):
+        assert found.dtype == dtype
+        assert_within(found, exact, bound, f"gradient of {name}")
+
+
+@pytest.mark.parametrize("optional", ["", "bs", "bl", "bslr"])
+@pytest.mark.parametrize("dtype", ROUNDOFF, ids=lambda d: str(d).removeprefix("torch."))
+@pytest.mark.parametrize("cell", CELLS)
+def test_right_for_every_cell_and_dtype(cell: str, dtype: torch.dtype, optional: str) -> None:
+    check(make_case(cell, (3, 9, 2, 16), dtype, 1, optional), dtype, backend="alternating")
+
+
+RAGGED = random.Random(20)
+SHAPES = [
+    (RAGGED.randint(1, 33), RAGGED.randint(1, 130), RAGGED.randint(1, 12), RAGGED.choice((16, 24, 33, 48, 64, 128)))
+    for _ in range(8)
+] + [(33, 2, 1, 1024), (1, 130, 12, 16)]
+
+
+@pytest.mark.parametrize("index", range(len(SHAPES)), ids=lambda i: "x".join(map(str, SHAPES[i])))
+def test_right_on_ragged_shapes(index: int) -> None:
+    draw = random.Random(index)
+    cell = list(CELLS)[index % len(CELLS)]
+    optional = "".join(letter for letter in "bslr" if draw.random() < 0.6)
+    dtype = (torch.float32, torch.bfloat16)[index % 2]
+    check(make_case(cell, SHAPES[index], dtype, index, optional), dtype)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_recomputed_and_stored_pre_activations_give_the_same_gradients(cell: str) -> None:
+    case = make_case(cell, (3, 9, 2, 16), torch.float64, 2, "bslr")
+    stored, recomputed = case.run()[1], case.run(recompute=True)[1]
+    torch.testing.assert_close(stored, recomputed, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_clip_as_in_the_reference(cell: str) -> None:
+    case = make_case(cell, (3, 9, 2, 16), torch.float64, 3, "bslr")
+    clipped = case.run(gradient_recurrent_clip=0.05)[1]
+    torch.testing.assert_close(clipped, case.run(backend="reference", gradient_recurrent_clip=0.05)[1])
+    assert not torch.allclose(clipped[0], case.run()[1][0])
+
+
+@pytest.mark.parametrize("backend", ["alternating", "reference"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_lengths_give_what_each_sequence_gives_alone(cell: str, backend: str) -> None:
+    case = make_case(cell, (4, 7, 2, 16), torch.float64, 4, "bs")
+    lengths = [7, 0, 3, 5]
+    t = case.tensors
+    states, last = rnn(**t, cell=cell, lengths=lengths, backend=backend)
+    assert not states[:, 1].any()
+    assert torch.equal(last[:, 1, 0], t["states"][:, 1])
+    for row, length in enumerate(lengths):
+        if length:
+            alone = rnn(t["wx"][row, None, :length], t["r"], t["b"], t["states"][:, row, None], cell=cell)
+            torch.testing.assert_close(states[:, row, :length], alone[0][:, 0])
+            torch.testing.assert_close(last[:, row], alone[1][:, 0])
+            assert not states[:, row, length:].any()
+
+
+def test_gradients_of_padding_are_zero_and_nan_padding_is_harmless() -> None:
+    case = make_case("lstm", (3, 6, 1, 16), torch.float64, 5, "bs")
+    case.lengths = torch.tensor([6, 2, 0])
+    case.tensors["wx"][1, 2:] = case.tensors["wx"][2] = float("nan")
+    for backend in ("alternating", "reference"):
+        results, gradients = case.run(backend=backend)
+        assert all(x.isfinite().all() for x in (*results, *gradients)), backend
+        assert not gradients[0][1, 2:].any()
+        assert not gradients[0][2].any()
+
+
+def test_truncated_backpropagation_by_detaching_states() -> None:
+    case = make_case("slstm", (3, 8, 2, 16), torch.float64, 6, "b")
+    t = {n: x.requires_grad_() for n, x in case.tensors.items()}
+    whole, end = rnn(**t, cell="slstm")
+    first, middle = rnn(t["wx"][:, :5], t["r"], t["b"], cell="slstm")
+    second, last = rnn(t["wx"][:, 5:], t["r"], t["b"], middle.detach(), cell="slstm")
+    torch.testing.assert_close(torch.cat([first, second], 2), whole)
+    torch.testing.assert_close(last, end)
+    (gradient,) = torch.autograd.grad(second[0].sum(), t["wx"])
+    assert not gradient[:, :5].any()
+    assert gradient[:, 5:].any()
+
+
+def test_empty_batches_and_no_steps() -> None:
+    for batch, time in ((0, 5), (3, 0)):
+        case = make_case("lstm", (batch, time, 2, 16), torch.float32, 7, "bs")
+        results, gradients = case.run()
+        assert tuple(results[0].shape) == (2, batch, time, 2, 16)
+        assert torch.equal(results[1].squeeze(2), case.tensors["states"])
+        assert torch.equal(gradients[3].flatten(), case.upstream[1].float().flatten())
+        assert not gradients[1].any()
+        assert not rnn(case.tensors["wx"], case.tensors["r"])[1].any()
+
+
+@pytest.mark.parametrize("kind", ["time-major", "expanded", "sliced"])
+def test_non_contiguous_operands(kind: str) -> None:
+    case = make_case("gru", (3, 8, 2, 16), torch.float64, 8, "bs")
+    t = dict(case.tensors)
+    expected, _ = rnn(**t, cell="gru")
+    if kind == "time-major":
+        t["wx"] = t["wx"].transpose(0, 1).contiguous().transpose(0, 1)
+        t["r"] = t["r"].mT.contiguous().mT
+    elif kind == "expanded":
+        t["wx"] = t["wx"][:1, :1].expand(3, 8, -1, -1, -1)
+        expected, _ = rnn(t["wx"].contiguous(), t["r"], t["b"], t["states"], cell="gru")
+    else:
+        t["wx"] = torch.stack([t["wx"], t["wx"]], -1)[..., 0]
+        t["states"] = torch.stack([t["states"], t["states"]], 1)[:, 0]
+    assert torch.equal(rnn(**t, cell="gru")[0], expected)
+
+
+def test_states_may_carry_the_one_that_last_states_have() -> None:
+    case = make_case("lstm", (3, 4, 2, 16), torch.float32, 9, "s")
+    t = case.tensors
+    flat, _ = rnn(t["wx"], t["r"], None, t["states"])
+    assert torch.equal(rnn(t["wx"], t["r"], None, t["states"].unsqueeze(2))[0], flat)
+
+
+def test_results_are_the_same_every_time() -> None:
+    case = make_case("lstm", (5, 20, 2, 32), torch.float32, 10, "bslr")
+    first, second = case.run(), case.run()
+    assert all(torch.equal(a, b) for a, b in zip(first[0] + first[1], second[0] + second[1], strict=True))
+
+
+@pytest.mark.parametrize("optional", ["", "bslr"])
+def test_operators_pass_opcheck(optional: str) -> None:
+    case = make_case("gru", (2, 3, 2, 4), torch.float32, 11, optional)
+    t = {n: x.requires_grad_() for n, x in case.tensors.items()}
+    call = (t["wx"], t["r"], t.get("b"), t.get("states"), case.lengths, case.reset, "gru", "alternating", True, 0.0)
+    torch.library.opcheck(op.rnn_forward, call)
+    states, last, gates = (x.detach() for x in op.rnn_forward(*call))
+    saved = (*(None if x is None else x.detach() for x in call[:4]), *call[4:6], states, gates)
+    for gradients in ((states, last), (states, None), (None, last)):
+        torch.library.opcheck(
+            op.rnn_backward,
+            (*gradients, *saved, "gru", "alternating", 0.0),
+            test_utils=("test_schema", "test_faketensor"),
+        )
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_compiles_as_one_graph(dynamic: bool) -> None:
+    def loss(wx: Tensor, r: Tensor, lengths: Tensor) -> Tensor:
+        states, last = rnn(wx, r, cell="gru", lengths=lengths)
+        return states[0].square().sum() + last.sum()
+
+    compiled = torch.compile(loss, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    for batch in (3, 5):
+        case = make_case("gru", (batch, 6, 2, 16), torch.float64, 12, "l")
+        wx, r = case.tensors["wx"].requires_grad_(), case.tensors["r"].requires_grad_()
+        expected = torch.autograd.grad(loss(wx, r, case.lengths), (wx, r))
+        torch.testing.assert_close(torch.autograd.grad(compiled(wx, r, case.lengths), (wx, r)), expected)
+
+
+def test_autocast_converts_inputs_and_weights() -> None:
+    case = make_case("lstm", (3, 6, 2, 16), torch.float32, 13, "bs")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        results, gradients = case.run()
+    assert results[0].dtype == torch.bfloat16
+    assert all(g.dtype == torch.float32 for g in gradients)
+
+
+def test_double_backward_is_refused_and_the_reference_offered() -> None:
+    case = make_case("lstm", (2, 3, 1, 16), torch.float64, 14)
+    wx, r = (x.requires_grad_() for x in case.tensors.values())
+    (gradient,) = torch.autograd.grad(rnn(wx, r)[0].sum(), wx, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"cannot be differentiated twice .* backend='reference'"):
+        gradient.sum().backward()
+    (gradient,) = torch.autograd.grad(rnn(wx, r, backend="reference")[0].sum(), wx, create_graph=True)
+    gradient.sum().backward()
+
+
+def test_only_wanted_gradients_are_given() -> None:
+    case = make_case("lstm", (2, 3, 1, 16), torch.float32, 15, "bs")
+    case.tensors["b"].requires_grad_()
+    states, _ = rnn(**case.tensors)
+    states.sum().backward()
+    assert case.tensors["b"].grad is not None
+    assert case.tensors["wx"].grad is None
+    with torch.no_grad():
+        assert not rnn(**case.tensors)[0].requires_grad
+
+
+def test_signature_and_orders_of_flashrnn() -> None:
+    """R of its GRU holds n, r, z and b a fourth row for the candidate's input."""
+    case = make_case("gru", (2, 5, 2, 16), torch.float32, 16, "b")
+    t = case.tensors
+    candidate = torch.randn(1, 2, 16)
+    expected = rnn(torch.cat([t["wx"][:, :, :2], t["wx"][:, :, 2:] + candidate], 2), t["r"], t["b"], cell="gru")
+    theirs = t["wx"], t["r"][[2, 0, 1]], torch.cat([t["b"][[2, 0, 1]], candidate])
+    for backend in ("cuda_fused", "cuda", "auto"):
+        found = flashrnn(*theirs, function="gru", backend=backend, dtype="float32")
+        torch.testing.assert_close(found, expected)
+    assert flashrnn(*theirs, function="gru")[0].dtype == torch.bfloat16
+    case = make_case("lstm", (2, 5, 2, 16), torch.float32, 17, "b")
+    t = case.tensors
+    torch.testing.assert_close(flashrnn(t["wx"], t["r"], t["b"], dtype=None), rnn(t["wx"], t["r"], t["b"]))
+    with pytest.raises(UsageError, match=r"unknown dtype 'float3'. Nearest: float32"):
+        flashrnn(t["wx"], t["r"], t["b"], dtype="float3")
+
+
+WX, R = torch.zeros(2, 3, 4, 1, 16), torch.zeros(4, 1, 16, 16)
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "cell": ({"cell": "lstn"}, "unknown cell 'lstn'. Nearest: lstm"),
+    "backend": ({"backend": "cuda"}, "unknown backend 'cuda'"),
+    "wx rank": ({"wx": WX[0]}, r"wx must have 5 dimensions \(B, T, G, N, D\), got 4: \(3, 4, 1, 16\)"),
+    "wx gates": ({"wx": WX, "cell": "gru"}, r"G = 3 for gru \(gates r, z, n\), got G = 4"),
+    "wx dtype": ({"wx": WX.long()}, "wx must be torch.float32, .* got torch.int64"),
+    "wx heads": ({"wx": WX[:, :, :, :0]}, "at least one head"),
+    "r shape": ({"r": R[:3]}, r"r must be \(G, N, D, D\) = \(4, 1, 16, 16\), got \(3, 1, 16, 16\)"),
+    "r dtype": ({"r": R.double()}, "r must have the dtype of wx, torch.float32, got torch.float64"),
+    "r device": ({"r": R.to("meta")}, "r must be on the device of wx, cpu, got meta"),
+    "b shape": ({"b": torch.zeros(4, 16)}, r"b must be \(G, N, D\) = \(4, 1, 16\), got \(4, 16\)"),
+    "states shape": (
+        {"states": torch.zeros(1, 2, 1, 16)},
+        r"states h, c of lstm\) = \(2, 2, 1, 16\), got \(1, 2, 1, 16\)",
+    ),
+    "lengths range": ({"lengths": [1, 4]}, "lengths must be within 0..T = 0..3, got 4"),
+    "lengths negative": ({"lengths": torch.tensor([-1, 2])}, "lengths must be within 0..T = 0..3, got -1"),
+    "lengths shape": ({"lengths": [1, 2, 3]}, r"lengths must be \(B,\) = \(2\), got \(3\)"),
+    "lengths dtype": ({"lengths": torch.ones(2)}, "lengths must hold integers, got torch.float32"),
+    "reset dtype": ({"reset": torch.zeros(2, 3)}, r"reset must hold booleans \(torch.bool\), got torch.float32"),
+    "reset shape": ({"reset": torch.zeros(3, 2, dtype=torch.bool)}, r"reset must be \(B, T\) = \(2, 3\), got \(3, 2\)"),
+    "clip": ({"gradient_recurrent_clip": -1.0}, "must be positive, or None for no limit, got -1.0"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_names_argument_expected_and_got(name: str) -> None:
+    change, message = BAD[name]
+    with pytest.raises(UsageError, match=message):
+        rnn(**({"wx": WX, "r": R} | change))
+
+
+@pytest.mark.parametrize(
+    "change", [{"wx": [1.0]}, {"r": None}, {"lengths": 3}, {"states": (WX, WX)}, {"reset": [True]}]
+)
+def test_other_types_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=f"{next(iter(change))} must be a "):
+        rnn(**({"wx": WX, "r": R} | change))
