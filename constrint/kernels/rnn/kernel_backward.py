@@ -18,17 +18,38 @@ def gate_matrix(
     r_head,
     num_heads,
     columns,
+    first_slot: tl.constexpr,
+    num_slots: tl.constexpr,
     head_dim: tl.constexpr,
     tile_out: tl.constexpr,
-    num_slots: tl.constexpr,
     is_gru: tl.constexpr,
 ):
     """All slots' weights below each other, (num_slots * tile_out, tile_out): dh = sum over slots of dg @ r."""
-    joint = tl.arange(0, num_slots * tile_out)
+    joint = first_slot * tile_out + tl.arange(0, num_slots * tile_out)
     out = joint % tile_out
     offset, exists = slot_offsets(joint // tile_out, num_heads, head_dim, is_gru)
     inside = (exists & (out < head_dim))[:, None] & (columns < head_dim)[None, :]
     return tl.load(r_head + (offset + out * head_dim)[:, None] + columns[None, :], mask=inside, other=0.0)
+
+
+@triton.jit
+def four_dots(
+    h0, h1, h2, h3, w0, w1, w2, w3, still,
+    num_slots: tl.constexpr, is_gru: tl.constexpr, precision: tl.constexpr,
+):  # fmt: skip
+    """Gradient of h through R.
+
+    Each slot has a sum of its own, started from zeros that the compiler cannot see (`still`): it would chain the dots
+    into one sum otherwise, and matrix instructions that depend on each other are what a step waits for.
+    """
+    total = tl.dot(h0, w0, still, input_precision=precision)
+    if num_slots > 1:
+        first = tl.dot(h1, w1, still, input_precision=precision)
+        last = tl.dot(h3, w3, still, input_precision=precision)
+        if not is_gru:
+            total += tl.dot(h2, w2, still, input_precision=precision)
+        total += first + last
+    return total
 
 
 @triton.jit
@@ -112,6 +133,7 @@ def backward_kernel(
     slices: tl.constexpr,
     num_stages: tl.constexpr,
     has_clip: tl.constexpr,
+    shift_free: tl.constexpr,
     fast: tl.constexpr,
     has_asm: tl.constexpr,
     precision: tl.constexpr,
@@ -155,7 +177,12 @@ def backward_kernel(
                 r_head, depth_main, depth_rest, slices, first, num_heads, head_dim, tile_out, num_gates
             )  # fmt: skip
     else:
-        w_main = gate_matrix(r_head, num_heads, columns, head_dim, tile_out, num_slots, is_gru)
+        w_main = gate_matrix(r_head, num_heads, columns, 0, 1, head_dim, tile_out, is_gru)
+        w1, w2, w3 = w_main, w_main, w_main
+        if num_slots == 4:
+            w1 = gate_matrix(r_head, num_heads, columns, 1, 1, head_dim, tile_out, is_gru)
+            w2 = gate_matrix(r_head, num_heads, columns, 2, 1, head_dim, tile_out, is_gru)
+            w3 = gate_matrix(r_head, num_heads, columns, 3, 1, head_dim, tile_out, is_gru)
         w_rest = w_main
 
     d0, d1, d2, d3 = zero, zero, zero, zero
@@ -175,9 +202,9 @@ def backward_kernel(
     else:
         # As idle_dot, with the operand made like the one in the loop.
         idle = tl.where(slot_rows[:, None] < 0, 1.0, zero).to(dtype)
-        if num_slots > 1:
-            idle = join_slots(idle, idle, idle, idle, tile_batch, tile_out)
-        d0 += tl.dot(idle, w_main, input_precision=precision)
+        w1, w2, w3 = tl.where(time > 0, w1, 0.0), tl.where(time > 0, w2, 0.0), tl.where(time > 0, w3, 0.0)
+        still = four_dots(idle, idle, idle, idle, w_main, w1, w2, w3, zero, num_slots, is_gru, precision)
+        d0 += still
 
     # Offsets of the last step; each iteration moves one step back.
     at = (row64 * time + steps - 1)[:, None] * gate_stride + inner
@@ -213,6 +240,11 @@ def backward_kernel(
                 saved, x_ptrs, state_ptrs, grad0, grad1, grad2, grad3, gate_offsets, grad_offsets,
                 i0, i1, i2, i3, mask, t, gate_stride, state_stride, num_gates, num_states, initial is not None,
             )  # fmt: skip
+            # Zeros in the dots' layout: what is loaded takes that layout at once. Otherwise Triton evaluates parts of
+            # the cell in two layouts, and gives up swizzling the shared memory that the loads pass through.
+            p0, p1, p2, p3 = p0 + still, p1 + still, p2 + still, p3 + still
+            q0, q1, q2, q3 = q0 + still, q1 + still, q2 + still, q3 + still
+            c1, c2, c3 = c1 + still, c2 + still, c3 + still
         if reset is not None:
             is_reset = (tl.load(reset + row64 * time + t, mask=row_mask, other=0) != 0)[:, None]
             z0, z1 = tl.where(is_reset, 0.0, q0), tl.where(is_reset, 0.0, q1)
@@ -220,7 +252,7 @@ def backward_kernel(
         else:
             z0, z1, z2, z3 = q0, q1, q2, q3
         h0, h1, h2, h3, e0, e1, e2, e3 = cell(
-            d0 + g0, d1 + g1, d2 + g2, d3 + g3, p0, p1, p2, p3, z0, z1, z2, z3, d0, c1, c2, c3, fast
+            d0 + g0, d1 + g1, d2 + g2, d3 + g3, p0, p1, p2, p3, z0, z1, z2, z3, d0, c1, c2, c3, fast, shift_free
         )  # fmt: skip
         if reset is not None:
             e0, e1 = tl.where(is_reset, 0.0, e0), tl.where(is_reset, 0.0, e1)
@@ -235,10 +267,12 @@ def backward_kernel(
             )
             e0, e1 = tl.where(is_on, e0, d0), tl.where(is_on, e1, d1)
             e2, e3 = tl.where(is_on, e2, d2), tl.where(is_on, e3, d3)
+        h0 = h0.to(dtype)
         if num_slots == 1:
-            grads = h0.to(dtype)
+            grads = h0
         else:
-            grads = join_slots(h0.to(dtype), h1.to(dtype), h2.to(dtype), h3.to(dtype), tile_batch, tile_out)
+            h1, h2, h3 = h1.to(dtype), h2.to(dtype), h3.to(dtype)
+            grads = join_slots(h0, h1, h2, h3, tile_batch, tile_out)
         if exchange:
             tl.store(grad_ptrs, grads, mask=grad_mask)
             arrive(arrived + group)
@@ -258,7 +292,7 @@ def backward_kernel(
             )  # fmt: skip
             rec_offsets -= num_slots * gate_stride
         else:
-            through = tl.dot(grads, w_main, input_precision=precision)
+            through = four_dots(h0, h1, h2, h3, w_main, w1, w2, w3, still, num_slots, is_gru, precision)
             tl.store(grad_ptrs, grads, mask=grad_mask)
             grad_offsets -= gate_stride
             state_ptrs -= gate_stride

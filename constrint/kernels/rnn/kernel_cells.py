@@ -52,7 +52,8 @@ def lstm_forward(p0, p1, p2, p3, s0, s1, s2, s3, fast: tl.constexpr, dtype: tl.c
 
 @triton.jit
 def lstm_backward(
-    d0, d1, d2, d3, p0, p1, p2, p3, q0, q1, q2, q3, s0, s1, s2, s3, fast: tl.constexpr
+    d0, d1, d2, d3, p0, p1, p2, p3, q0, q1, q2, q3, s0, s1, s2, s3,
+    fast: tl.constexpr, shift_free: tl.constexpr,
 ):  # fmt: skip
     """Gradients of an LSTM step; q1 and s1 are c before and after it."""
     i, f, z, o = sigmoid(p0, fast), sigmoid(p1, fast), tanh(p2, fast), sigmoid(p3, fast)
@@ -79,7 +80,8 @@ def gru_forward(p0, p1, p2, p3, s0, s1, s2, s3, fast: tl.constexpr, dtype: tl.co
 
 @triton.jit
 def gru_backward(
-    d0, d1, d2, d3, p0, p1, p2, p3, q0, q1, q2, q3, s0, s1, s2, s3, fast: tl.constexpr
+    d0, d1, d2, d3, p0, p1, p2, p3, q0, q1, q2, q3, s0, s1, s2, s3,
+    fast: tl.constexpr, shift_free: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a GRU step; q0 is h before it."""
     r, z = sigmoid(p0, fast), sigmoid(p1, fast)
@@ -107,20 +109,29 @@ def slstm_forward(p0, p1, p2, p3, s0, s1, s2, s3, fast: tl.constexpr, dtype: tl.
 
 @triton.jit
 def slstm_backward(
-    d0, d1, d2, d3, p0, p1, p2, p3, q0, q1, q2, q3, s0, s1, s2, s3, fast: tl.constexpr
+    d0, d1, d2, d3, p0, p1, p2, p3, q0, q1, q2, q3, s0, s1, s2, s3,
+    fast: tl.constexpr, shift_free: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of an sLSTM step, through the stabiliser too (it matters where m, c or n get gradients of their own)."""
+    """Gradients of an sLSTM step, through the stabiliser too (it matters where m, c or n get gradients of their own).
+
+    Where only h has gradients, the loss does not change if c, n and m are rescaled together, so what reaches m cancels:
+    dm - dc c - dn n = 0. In 16 bits the rounding of c and n would be left over, and add up over time; `shift_free` puts
+    the zero in. n below 1 by no more than such a rounding counts as 1.
+    """
     kept = log_sigmoid(p1) + q3
     is_empty = q2 == 0.0
     i = tl.exp(p0 - s3)
     f = tl.where(is_empty, 0.0, tl.exp(kept - s3))
     z, o = tanh(p2, fast), sigmoid(p3, fast)
     n = f * q2 + i
+    least: tl.constexpr = 0.984375 if shift_free else 1.0
     share = 1.0 / tl.maximum(n, 1.0)
     ratio = s1 * share
     dc = d1 + d0 * o * share
-    dn = tl.where(n < 1.0, 0.0, d2 - d0 * o * ratio * share)
+    dn = tl.where(n < least, 0.0, d2 - d0 * o * ratio * share)
     dm = d3 - dc * s1 - dn * n
+    if shift_free:
+        dm = tl.where(n < least, dm, 0.0)
     from_input = is_empty | (p0 >= kept)
     di = (dc * z + dn) * i + tl.where(from_input, dm, 0.0)
     dlf = (dc * q1 + dn * q2) * f + tl.where(from_input, 0.0, dm)
@@ -144,7 +155,8 @@ def elman_forward(p0, p1, p2, p3, s0, s1, s2, s3, fast: tl.constexpr, dtype: tl.
 
 @triton.jit
 def elman_backward(
-    d0, d1, d2, d3, p0, p1, p2, p3, q0, q1, q2, q3, s0, s1, s2, s3, fast: tl.constexpr
+    d0, d1, d2, d3, p0, p1, p2, p3, q0, q1, q2, q3, s0, s1, s2, s3,
+    fast: tl.constexpr, shift_free: tl.constexpr,
 ):  # fmt: skip
     """Gradients of an Elman step with tanh."""
     h = tanh(p0, fast)
@@ -159,7 +171,8 @@ def elman_relu_forward(p0, p1, p2, p3, s0, s1, s2, s3, fast: tl.constexpr, dtype
 
 @triton.jit
 def elman_relu_backward(
-    d0, d1, d2, d3, p0, p1, p2, p3, q0, q1, q2, q3, s0, s1, s2, s3, fast: tl.constexpr
+    d0, d1, d2, d3, p0, p1, p2, p3, q0, q1, q2, q3, s0, s1, s2, s3,
+    fast: tl.constexpr, shift_free: tl.constexpr,
 ):  # fmt: skip
     """Gradients of an Elman step with a rectifier."""
     return tl.where(p0 > 0.0, d0, 0.0), p1, p2, p3, d0 * 0.0, d1, d2, d3
