@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Installing compiles these, where there is a C++ compiler.
+CORE := hatch_build.py $(wildcard constrint/core/src/*)
 
 .PHONY: demo test lint types check fast clean
 
@@ -26,13 +28,13 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 10) else "constrint needs Python 3.10 or later, $(PYTHON) is %d.%d; try: make PYTHON=python3.12 demo" % v[:2])'
 	@$(PYTHON) -m venv $(VENV) || { echo "could not create $(VENV): install the venv module of $(PYTHON) (on Debian: apt install python3-venv)" >&2; rm -rf $(VENV); exit 1; }
 
-$(VENV)/.core: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.core: pyproject.toml $(CORE) | $(VENV)/bin/python
 	@echo "installing constrint and its core dependencies into $(VENV) ..." >&2
 	@$(PIP) install -q -e .
 	@touch $@
 
 # Everything the checks need, pinned by constraints-dev.txt (torch stays at the version the kernels are tested with).
-$(VENV)/.dev: pyproject.toml constraints-dev.txt requirements-dev.txt | $(VENV)/bin/python
+$(VENV)/.dev: pyproject.toml $(CORE) constraints-dev.txt requirements-dev.txt | $(VENV)/bin/python
 	@echo "installing the development tools into $(VENV) ..." >&2
 	@$(PIP) install -q -c constraints-dev.txt -e . -r requirements-dev.txt
 	@touch $@ $(VENV)/.core

@@ -15,8 +15,9 @@ PACKAGE = ROOT / "constrint"
 ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "errors": (set(), set()),
     "hwmodels": (set(), {"numpy", "yaml", "msgspec"}),
-    "model": (set(), {"numpy", "msgspec"}),
-    "solve": ({"model"}, {"numpy", "ortools", "constraint"}),
+    "core": (set(), set()),
+    "model": ({"core"}, {"numpy", "msgspec"}),
+    "solve": ({"model", "core"}, {"numpy", "ortools", "constraint"}),
     "select": ({"model", "solve", "hwmodels"}, {"numpy"}),
     "tune": ({"select", "hwmodels"}, {"numpy", "msgspec", "platformdirs", "triton"}),
     "kernels.registry": ({"select"}, set()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import zipfile
@@ -49,3 +50,19 @@ def test_wheel_has_every_file_of_the_package(wheel_names: list[str]) -> None:
 def test_wheel_names_the_licence_and_the_command(wheel_names: list[str]) -> None:
     assert any(name.endswith("licenses/LICENSE") for name in wheel_names)
     assert any(name.endswith("entry_points.txt") for name in wheel_names)
+
+
+def test_wheel_without_a_compiler_is_pure_python(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "CC": "/bin/false", "CXX": "/bin/false"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the compiled core was not built" in done.stdout + done.stderr
+    (wheel,) = tmp_path.glob("*-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert not [n for n in archive.namelist() if n.endswith((".so", ".pyd"))]

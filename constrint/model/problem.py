@@ -41,12 +41,20 @@ class Problem:
         'tile_m * 8 <= 300'
     """
 
+    #: What the compiled core has read of this problem already, if anything.
+    core: object | None = None
+
     def __init__(self, name: str = "") -> None:
         self.name = name
         self._variables: dict[str, Domain] = {}
         self._constraints: list[Constraint] = []
         self._constants: dict[str, int] = {}
         self.objective: Objective | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The variables in declared order."""
+        return tuple(self._variables)
 
     @property
     def variables(self) -> Mapping[str, Domain]:
@@ -106,6 +114,7 @@ class Problem:
         if name in self._constants:
             raise UsageError(f"{name!r} is already the name of a constant; rename one of them.")
         self._variables[name] = domain
+        self.core = None
         return var
 
     def constant(self, name: str, value: object) -> Const:
@@ -138,6 +147,7 @@ class Problem:
         self._check_names(constraint)
         stored = constraint.labelled(because or constraint.because, name or constraint.name)
         self._constraints.append(stored)
+        self.core = None
         return stored
 
     def minimise(self, expr: object) -> None:

@@ -7,18 +7,26 @@ A restriction is a Python expression (`constrint.model.pyexpr` says which); it i
 from __future__ import annotations
 
 import json
+import keyword
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
+from constrint.core import compiled
 from constrint.errors import ParseError, UsageError
+from constrint.model.constraint import Constraint
 from constrint.model.domain import Domain
+from constrint.model.encode import encode
+from constrint.model.expr import RESERVED, Var
 from constrint.model.problem import Problem
 from constrint.model.pyexpr import Trials, read_restriction
 
 MAX_BYTES: Final = 16_000_000
 MAX_PARAMS: Final = 1_000
 MAX_RESTRICTIONS: Final = 10_000
+# Parameters of these names are refused, or mean something else in an expression: the Python reader says what.
+_NOT_FOR_CORE: Final = RESERVED | frozenset(keyword.kwlist)
 
 
 def problem_from_space(
@@ -45,6 +53,14 @@ def problem_from_space(
     ):
         if found > limit:
             raise UsageError(f"{where}{found:,} {what}; at most {limit:,} are read.")
+    if compiled is not None:
+        problem = _read_by_core(compiled, params, restrictions, name, where)
+        if problem is not None:
+            return problem
+    return _read_by_python(params, restrictions, name, where)
+
+
+def _read_by_python(params: Mapping[str, Sequence[int]], restrictions: Sequence[str], name: str, where: str) -> Problem:
     problem = Problem(name)
     for param, values in params.items():
         _check_list(values, f"{where}params: {param!r}", "integers")
@@ -58,6 +74,79 @@ def problem_from_space(
         if not isinstance(text, str):
             raise UsageError(f"{place} must be the text of a Python expression, got {_shown(text)}.")
         problem.add(read_restriction(text, problem.variables, place, trials))
+    return problem
+
+
+def _read_by_core(
+    core: ModuleType, params: Mapping[str, Sequence[int]], restrictions: Sequence[str], name: str, where: str
+) -> Problem | None:
+    """Lets the compiled core read what it can; None where it declines, which includes every mistake."""
+    found = core.read(params, restrictions, _NOT_FOR_CORE)
+    if found is None:
+        return None
+    model, others = found
+    problem = SpaceProblem(name, params, restrictions, where)
+    if others:
+        places = {param: place for place, param in enumerate(params)}
+        trials = Trials()
+        for number in others:
+            text = restrictions[number]
+            rule = read_restriction(text, problem.variables, f"{where}restrictions[{number}]", trials)
+            problem.rules_read[number] = rule
+            if not core.require(model, encode(rule, places)):
+                return None
+    problem.core = model
+    return problem
+
+
+class SpaceProblem(Problem):
+    """A problem that the compiled core has read; domains and constraints become objects when they are asked for."""
+
+    _variables: dict[str, Domain]
+    _constraints: list[Constraint]
+
+    def __init__(self, name: str, params: Mapping[str, Sequence[int]], restrictions: Sequence[str], where: str) -> None:
+        self.name, self.objective = name, None
+        self._constants = {}
+        self._params = {param: tuple(values) for param, values in params.items()}
+        self._texts, self._where = tuple(restrictions), where
+        self.rules_read: dict[int, Constraint] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters in declared order."""
+        return tuple(self._params)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_variables":
+            self._variables = {param: Domain.from_values(values) for param, values in self._params.items()}
+            return self._variables
+        if name == "_constraints":
+            trials = Trials()
+            self._constraints = [
+                self.rules_read[number]
+                if number in self.rules_read
+                else read_restriction(text, self._variables, f"{self._where}restrictions[{number}]", trials)
+                for number, text in enumerate(self._texts)
+            ]
+            return self._constraints
+        raise AttributeError(name)
+
+    def declare(self, name: str, domain: Domain) -> Var:
+        """Declares a further variable."""
+        var = super().declare(name, domain)
+        self._params = {n: tuple(d) for n, d in self._variables.items()}
+        return var
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The core's model stays behind: whoever unpickles the problem encodes it anew.
+        plain = self.copy()
+        return _restored, (plain.__dict__,)
+
+
+def _restored(state: dict[str, Any]) -> Problem:
+    problem = Problem()
+    problem.__dict__.update(state)
     return problem
 
 

@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 
 from constrint.model import Problem
+from constrint.solve.compiled import enumerate_factors
 from constrint.solve.decompose import Bag, components, tree
+from constrint.solve.factors import ListedFactors
 from constrint.solve.layout import Layout, LazyAxis, axis_of_free
 from constrint.solve.limits import Budget, Limits
 from constrint.solve.parts import FreePart, Node, Part, TreePart
@@ -24,21 +26,26 @@ def enumerate_space(problem: Problem, limits: Limits | None = None, backend: str
     Args:
         problem: The problem; its objective plays no role here.
         limits: How much work is allowed.
-        backend: Who searches: "native", "brute", "cpsat" or "python-constraint".
+        backend: Who searches: "native" (the compiled core where it takes the problem, else numpy), "numpy", "brute",
+            "cpsat" or "python-constraint".
 
     Raises:
         LimitReachedError: When a limit ended the search before all solutions were known.
     """
-    if backend != "native":
+    if backend not in ("native", "numpy"):
         from constrint.solve.backends.listing import space_of
 
         return space_of(problem, backend, limits or Limits())
     budget = Budget(limits or Limits())
+    factors = enumerate_factors(problem, budget) if backend == "native" else None
+    if factors is not None:
+        budget.stats.seconds = budget.elapsed_seconds()
+        return SearchSpace(problem, factors, budget.stats)
     prepared = prepare(problem, budget)
     layout = _layout(problem, prepared, budget)
     parts = _parts(prepared, layout, budget) if prepared.feasible else None
     budget.stats.seconds = budget.elapsed_seconds()
-    return SearchSpace(problem, layout, parts, budget.stats)
+    return SearchSpace(problem, ListedFactors(layout, None if parts is None else tuple(parts)), budget.stats)
 
 
 def count(problem: Problem, limits: Limits | None = None, backend: str = "native") -> int:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from constrint.model import Comparison, Problem
 from constrint.model.columns import Column, test
 from constrint.model.intervals import Interval
+from constrint.solve.compiled import CompiledWalk, walk_in_order
 from constrint.solve.decompose import components
 from constrint.solve.layout import Layout, LazyAxis, axis_of_free
 from constrint.solve.limits import Budget, Limits
@@ -29,13 +30,30 @@ _FIRST_CELLS: Final = 1 << 12
 _MOST_CELLS: Final = 1 << 15
 
 
-def solutions_in_order(problem: Problem, limits: Limits | None = None) -> Iterator[dict[str, int]]:
+def solutions_in_order(
+    problem: Problem, limits: Limits | None = None, backend: str = "native"
+) -> Iterator[dict[str, int]]:
     """Yields solutions in the declared order of variables and of their values, the first one first.
+
+    Args:
+        problem: The problem; its objective plays no role here.
+        limits: How much work is allowed.
+        backend: "native" (the compiled core where it takes the problem, else numpy) or "numpy".
 
     Raises:
         LimitReachedError: When a limit ended the search before the next solution was known.
     """
     budget = Budget(limits or Limits())
+    compiled = walk_in_order(problem, budget) if backend == "native" else None
+    if compiled is False:
+        return
+    if isinstance(compiled, CompiledWalk):
+        walks = [_Walk(names, compiled.rows(i, budget)) for i, names in enumerate(compiled.components)]
+        walks += [_Walk([n], zip(range(len(compiled.values[n])))) for n in compiled.free]
+        open_names = {n for walk in walks for n in walk.names}
+        for positions in _merged(walks, [n for n in problem.names if n in open_names]):
+            yield {n: values[positions.get(n, 0)] for n, values in compiled.values.items()}
+        return
     prepared = prepare(problem, budget)
     if not prepared.feasible:
         return

@@ -30,10 +30,10 @@ def solve(problem: Problem, limits: Limits | None = None, backend: str = "native
     """Finds the best solution by the objective; without one, the first in declared order.
 
     Where the tables of the factored space would be too large, a depth-first search looks for any solution,
-    and an objective is met by halving its range. Another back-end than "native" gives any solution where there
-    is no objective.
+    and an objective is met by halving its range. A back-end of another library gives any solution where there is
+    no objective; "numpy" is the native engine without its compiled core.
     """
-    if backend != "native":
+    if backend not in ("native", "numpy"):
         from constrint.solve.backends import get_backend
 
         return get_backend(backend).solve(problem, limits or Limits())
@@ -42,7 +42,8 @@ def solve(problem: Problem, limits: Limits | None = None, backend: str = "native
     if problem.objective is None:
         try:
             first = next(
-                solutions_in_order(problem, replace(wanted, max_cells=min(wanted.max_cells, _WALK_CELLS))), None
+                solutions_in_order(problem, replace(wanted, max_cells=min(wanted.max_cells, _WALK_CELLS)), backend),
+                None,
             )
         except CancelledError as error:
             return Solution(Status.LIMIT_REACHED, problem, message=str(error), stats=budget.stats)
@@ -53,7 +54,7 @@ def solve(problem: Problem, limits: Limits | None = None, backend: str = "native
             status = Status.INFEASIBLE if first is None else Status.FEASIBLE
             return Solution(status, problem, first or {}, stats=budget.stats)
     try:
-        space = enumerate_space(problem, replace(wanted, max_rows=min(wanted.max_rows, _TABLE_ROWS)))
+        space = enumerate_space(problem, replace(wanted, max_rows=min(wanted.max_rows, _TABLE_ROWS)), backend)
         budget.stats = space.stats
         return _from_space(problem, space)
     except LimitReachedError:

@@ -20,7 +20,7 @@ from constrint.errors import UnknownNameError, UsageError
 from constrint.model import Domain, Expr, Problem
 from constrint.model.intmath import as_int
 from constrint.solve.best import Cost, Ranked
-from constrint.solve.expand import multiply_out
+from constrint.solve.factors import Factors, ListedFactors
 from constrint.solve.keys import check_listing, total_type
 from constrint.solve.layout import Layout
 from constrint.solve.limits import SearchStats
@@ -36,28 +36,33 @@ class SearchSpace:
     def __init__(
         self,
         problem: Problem,
-        layout: Layout,
-        parts: Sequence[Part] | None,
+        factors: Factors,
         stats: SearchStats,
         given: Mapping[str, int] | None = None,
         excluded: Sequence[Mapping[str, int]] = (),
     ) -> None:
         self.problem = problem
         self.stats = stats
-        self._layout = layout
-        # None: no solution at all. An empty tuple: exactly one, with every variable fixed.
-        self._parts = None if parts is None else tuple(parts)
+        self._factors = factors
         self._given = dict(given or {})
-        self.size: int = 0 if self._parts is None else math.prod(p.count for p in self._parts)
+        self.size: int = factors.total
         self._excluded = tuple(dict(e) for e in excluded)
         # Indices that the excluded solutions would have, in ascending order.
         self._gaps = sorted(self._index(e) for e in self._excluded)
         self.size -= len(self._gaps)
 
     @property
+    def _layout(self) -> Layout:
+        return self._factors.layout
+
+    @property
+    def _parts(self) -> tuple[Part, ...] | None:
+        return self._factors.parts
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Variables in declared order."""
-        return self._layout.names
+        return self._factors.names
 
     @property
     def product_size(self) -> int:
@@ -113,20 +118,8 @@ class SearchSpace:
         Raises:
             LimitReachedError: When there are more than `keys.MAX_FLAT_ROWS` solutions.
         """
-        check_listing(self.size)
-        if self._parts is None:
-            return {n: np.zeros(0, dtype=np.int8) for n in self.names}
-        columns: Rows = {}
-        total = self.size + len(self._gaps)
-        outer, inner = 1, total
-        for part in self._parts:
-            inner //= max(part.count, 1)
-            values = {n: self._layout.narrow_values(n) for n in part.names}
-            for name, column in part.expand(values).items():
-                columns[name] = multiply_out(column, outer, inner)
-            outer *= part.count
-        listed = self._layout.completed(columns, total)
-        return {n: np.delete(c, self._gaps) for n, c in listed.items()} if self._gaps else listed
+        columns = self._factors.columns()
+        return {n: np.delete(c, self._gaps) for n, c in columns.items()} if self._gaps else columns
 
     def contains(self, assignment: Mapping[str, int]) -> bool:
         """Says whether a full assignment is one of the solutions."""
@@ -174,7 +167,7 @@ class SearchSpace:
             values = {n: self._checked(solution)[n] for n in self.names} if self.contains(solution) else None
             if values is not None and values not in gone:
                 gone.append(values)
-        return SearchSpace(self.problem, self._layout, self._parts, self.stats, self._given, gone)
+        return SearchSpace(self.problem, self._factors, self.stats, self._given, gone)
 
     def best(
         self, k: int, cost: Expr | Cost, *, names: Sequence[str] | None = None, maximise: bool = False
@@ -251,10 +244,12 @@ class SearchSpace:
                 return self._nothing()
             parts.append(kept)
         gone = [e for e in self._excluded if all(e[n] == v for n, v in values.items())]
-        return SearchSpace(self.problem, self._layout, parts, self.stats, {**self._given, **values}, gone)
+        return SearchSpace(
+            self.problem, ListedFactors(self._layout, tuple(parts)), self.stats, {**self._given, **values}, gone
+        )
 
     def _nothing(self) -> SearchSpace:
-        return SearchSpace(self.problem, self._layout, None, self.stats)
+        return SearchSpace(self.problem, ListedFactors(self._layout, None), self.stats)
 
     def _solved_again(self, values: Mapping[str, int]) -> SearchSpace:
         """Fixes derived variables: these have no axis, so the problem is solved anew."""
@@ -267,7 +262,7 @@ class SearchSpace:
             narrowed = narrowed.with_domain(name, Domain.from_values([value]))
         space = enumerate_space(narrowed)
         gone = [e for e in self._excluded if all(e[n] == v for n, v in values.items())]
-        return SearchSpace(self.problem, space._layout, space._parts, space.stats, {**self._given, **values}, gone)
+        return SearchSpace(self.problem, space._factors, space.stats, {**self._given, **values}, gone)
 
     def first(self) -> dict[str, int]:
         """The solution that comes first by the declared order of variables and of their values.
@@ -289,7 +284,7 @@ class SearchSpace:
     def _after(self, solution: Mapping[str, int]) -> dict[str, int]:
         """The solution that comes next by the declared order, excluded ones counted."""
         assert self._parts is not None
-        whole = SearchSpace(self.problem, self._layout, self._parts, self.stats, self._given)
+        whole = SearchSpace(self.problem, self._factors, self.stats, self._given)
         names = [n for n in self.names if n in self._layout.axes]
         for i in reversed(range(len(names))):
             name = names[i]

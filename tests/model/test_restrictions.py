@@ -28,7 +28,7 @@ from constrint.model import (
 )
 from constrint.model.pyexpr import Trials, read_restriction
 from constrint.model.restrictions import load_space, problem_from_space
-from constrint.solve import count
+from constrint.solve import count, enumerate_space
 
 SPACES = Path(__file__).parents[1] / "data" / "spaces"
 FILES = sorted(path for path in SPACES.glob("*.json") if path.stem != "counts")
@@ -41,9 +41,15 @@ def read(text: str) -> Problem:
 
 
 def solutions(text: str) -> set[tuple[int, ...]]:
-    (rule,) = read(text).constraints
+    """Where the constraint object holds; the solver, which may have read the text with its compiled core, agrees."""
+    problem = read(text)
+    columns = enumerate_space(problem).columns()
+    listed = set(zip(*(c.tolist() for c in columns.values()), strict=True))
+    (rule,) = problem.constraints
     rows = itertools.product(*PARAMS.values())
-    return {row for row in rows if rule.holds(dict(zip(PARAMS, row, strict=True)))}
+    found = {row for row in rows if rule.holds(dict(zip(PARAMS, row, strict=True)))}
+    assert listed == found
+    return found
 
 
 def python_says(text: str, row: tuple[int, ...]) -> bool | None:

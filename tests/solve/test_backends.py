@@ -30,7 +30,9 @@ def listed(problem, backend):
 def test_native_equals_brute_force_on_two_thousand_problems(random_problem, start):
     for number in range(start, start + 50):
         problem = random_problem(number)
-        assert listed(problem, "native") == listed(problem, "brute"), str(problem)
+        expected = listed(problem, "brute")
+        assert listed(problem, "native") == expected, str(problem)
+        assert listed(problem, "numpy") == expected, str(problem)
 
 
 @pytest.fixture(scope="module", params=[0, cpsat_model.MAX_LISTED], ids=["cpsat translates", "cpsat lists"])
@@ -81,7 +83,7 @@ def test_backends_agree_on_the_best(encodings, strategies, data):
         return found.status, found.value
 
     expected = answer("brute")
-    for backend in ("native", *OTHERS):
+    for backend in ("native", "numpy", *OTHERS):
         assert answer(backend) == expected, backend
 
 

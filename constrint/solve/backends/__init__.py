@@ -35,7 +35,7 @@ class Backend(Protocol):
         """Finds the best solution by the problem's objective; any solution without one."""
 
 
-_NAMES: Final = ("native", "brute", "cpsat", "python-constraint")
+_NAMES: Final = ("native", "numpy", "brute", "cpsat", "python-constraint")
 
 
 def list_backends() -> tuple[str, ...]:
@@ -49,10 +49,10 @@ def get_backend(name: str) -> Backend:
     Raises:
         UnknownNameError: When there is none; names the nearest.
     """
-    if name == "native":
+    if name in ("native", "numpy"):
         from constrint.solve.backends.native import NativeBackend
 
-        return NativeBackend()
+        return NativeBackend(name)
     if name == "brute":
         from constrint.solve.backends.brute import BruteBackend
 

@@ -59,6 +59,7 @@ def best_of(problem: Problem, rows: Iterable[dict[str, int]], budget: Budget) ->
 def space_of(problem: Problem, backend: str, limits: Limits) -> SearchSpace:
     """Lets a back-end list all solutions and keeps them as one table."""
     from constrint.solve.backends import get_backend
+    from constrint.solve.factors import ListedFactors
     from constrint.solve.layout import Layout
     from constrint.solve.parts import Node, Part, TreePart
     from constrint.solve.space import SearchSpace
@@ -89,7 +90,8 @@ def space_of(problem: Problem, backend: str, limits: Limits) -> SearchSpace:
     elif not columns and _holds_without_variables(problem):
         parts = []
     budget.stats.seconds = budget.elapsed_seconds()
-    return SearchSpace(problem, Layout(tuple(problem.variables), axes, {}, {}), parts, budget.stats)
+    factors = ListedFactors(Layout(problem.names, axes, {}, {}), None if parts is None else tuple(parts))
+    return SearchSpace(problem, factors, budget.stats)
 
 
 def _holds_without_variables(problem: Problem) -> bool:

@@ -9,18 +9,19 @@ from constrint.solve.solution import Solution
 
 
 class NativeBackend:
-    """Factored tables on numpy; see `constrint.solve.enumerate`."""
+    """Factored tables, on the compiled core ("native") or on numpy alone; see `constrint.solve.enumerate`."""
 
-    name = "native"
+    def __init__(self, name: str = "native") -> None:
+        self.name = name
 
     def solutions(self, problem: Problem, limits: Limits) -> Columns:
         """Lists every solution."""
         from constrint.solve.enumerate import enumerate_space
 
-        return enumerate_space(problem, limits).columns()
+        return enumerate_space(problem, limits, self.name).columns()
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Finds the best solution, or the first one by declared order."""
         from constrint.solve.optimise import solve
 
-        return solve(problem, limits)
+        return solve(problem, limits, self.name)

@@ -1,0 +1,225 @@
+// Lists a factored space as columns of values, each in the smallest signed type: trees are joined some thousands of
+// rows at a time, so that what lies in between stays in the cache.
+#include <algorithm>
+#include <cstring>
+
+#include "space.hpp"
+
+namespace constrint {
+
+namespace {
+
+constexpr int64_t kPieceRows = 1 << 13;
+
+// Calls f with a value of the type that has so many bytes.
+template <typename F>
+void with_type(int bytes, F f) {
+  switch (bytes) {
+    case 1: f(int8_t{}); break;
+    case 2: f(int16_t{}); break;
+    case 4: f(int32_t{}); break;
+    default: f(int64_t{}); break;
+  }
+}
+
+// Repeats what the first `bytes` bytes hold until `total` bytes are filled.
+void replicate(char* out, size_t bytes, size_t total) {
+  for (size_t done = bytes; done < total;) {
+    size_t more = std::min(done, total - done);
+    std::memcpy(out + done, out, more);
+    done += more;
+  }
+}
+
+// The rows of every table below some rows of the root, one index per solution.
+class Join {
+ public:
+  explicit Join(const Part& part) : nodes_(part.nodes), rows_(part.nodes.size()) { visit(0); }
+
+  void run(uint32_t first, uint32_t last) {
+    rows_[0].resize(last - first);
+    for (uint32_t i = 0; i < last - first; ++i) rows_[0][i] = first + i;
+    for (size_t o = 1; o < order_.size(); ++o) extend(o);
+  }
+  const std::vector<uint32_t>& rows(size_t node) const { return rows_[node]; }
+
+ private:
+  void visit(int node) {
+    order_.push_back(node);
+    for (int child : nodes_[node].children) visit(child);
+  }
+
+  void extend(size_t o) {
+    int child = order_[o];
+    const TreeNode& node = nodes_[child];
+    const TreeNode& parent = nodes_[node.parent];
+    size_t c = static_cast<size_t>(std::find(parent.children.begin(), parent.children.end(), child) -
+                                   parent.children.begin());
+    const std::vector<uint32_t>& link = parent.links[c];
+    const std::vector<uint32_t>& above = rows_[node.parent];
+    size_t before = above.size();
+    std::vector<uint32_t>& mine = rows_[child];
+    if (node.totals.size() == node.table.num_rows) {
+      // Every group is one row: nothing is repeated.
+      mine.resize(before);
+      for (size_t t = 0; t < before; ++t) mine[t] = link[above[t]];
+      return;
+    }
+    lengths_.resize(before);
+    size_t total = 0;
+    for (size_t t = 0; t < before; ++t) {
+      uint32_t g = link[above[t]];
+      lengths_[t] = node.starts[g + 1] - node.starts[g];
+      total += lengths_[t];
+    }
+    mine.resize(total);
+    uint32_t* out = mine.data();
+    for (size_t t = 0; t < before; ++t) {
+      uint32_t start = node.starts[link[above[t]]];
+      for (uint32_t k = 0; k < lengths_[t]; ++k) *out++ = start + k;
+    }
+    for (size_t p = 0; p < o; ++p) {
+      std::vector<uint32_t>& rows = rows_[order_[p]];
+      std::vector<uint32_t> repeated(total);
+      uint32_t* to = repeated.data();
+      for (size_t t = 0; t < before; ++t) {
+        uint32_t row = rows[t], length = lengths_[t];
+        for (uint32_t k = 0; k < length; ++k) *to++ = row;
+      }
+      rows = std::move(repeated);
+    }
+  }
+
+  const std::vector<TreeNode>& nodes_;
+  std::vector<int> order_;
+  std::vector<std::vector<uint32_t>> rows_;
+  std::vector<uint32_t> lengths_;
+};
+
+template <typename T>
+void repeat_each(T* out, const std::vector<T>& values, int64_t inner) {
+  for (T value : values) out = std::fill_n(out, inner, value);
+}
+
+struct Column {
+  int variable;
+  size_t node;
+  // The values of every row of the node's table.
+  std::vector<char> values;
+};
+
+std::vector<Column> columns_of(const Space& space, const Part& part) {
+  std::vector<Column> columns;
+  Set seen;
+  for (size_t i = 0; i < part.nodes.size(); ++i) {
+    const Table& table = part.nodes[i].table;
+    for (size_t c = 0; c < table.variables.size(); ++c) {
+      int v = table.variables[c];
+      if (seen[v]) continue;
+      seen.set(v);
+      const Axis& axis = space.axes[v];
+      Column column{v, i, std::vector<char>(table.num_rows * value_bytes(axis))};
+      with_type(value_bytes(axis), [&](auto type) {
+        using T = decltype(type);
+        std::vector<T> values(axis.values.begin(), axis.values.end());
+        T* out = reinterpret_cast<T*>(column.values.data());
+        for (size_t r = 0; r < table.num_rows; ++r) out[r] = values[table.columns[c][r]];
+      });
+      columns.push_back(std::move(column));
+    }
+  }
+  return columns;
+}
+
+// Writes `count` values of one column, each `inner` times, from row `done` on; `at` maps rows where it is given.
+void write(const Column& column, int bytes, const uint32_t* at, int64_t count, int64_t done, int64_t inner, char* out) {
+  with_type(bytes, [&](auto type) {
+    using T = decltype(type);
+    const T* values = reinterpret_cast<const T*>(column.values.data());
+    T* to = reinterpret_cast<T*>(out) + done * inner;
+    if (inner == 1) {
+      if (at) {
+        for (int64_t t = 0; t < count; ++t) to[t] = values[at[t]];
+      } else {
+        std::memcpy(to, values + done, static_cast<size_t>(count) * sizeof(T));
+      }
+      return;
+    }
+    for (int64_t t = 0; t < count; ++t) to = std::fill_n(to, inner, values[at ? at[t] : done + t]);
+  });
+}
+
+void list_tree(const Space& space, const Part& part, int64_t inner, const std::vector<char*>& out) {
+  std::vector<Column> columns = columns_of(space, part);
+  const Table& root = part.nodes[0].table;
+  if (part.nodes.size() == 1) {
+    for (const Column& column : columns) {
+      write(column, value_bytes(space.axes[column.variable]), nullptr, part.count, 0, inner, out[column.variable]);
+    }
+    return;
+  }
+  Join join(part);
+  int64_t step = std::max<int64_t>(1, kPieceRows * static_cast<int64_t>(root.num_rows) / part.count);
+  int64_t done = 0;
+  for (int64_t start = 0; start < static_cast<int64_t>(root.num_rows); start += step) {
+    int64_t end = std::min<int64_t>(start + step, static_cast<int64_t>(root.num_rows));
+    join.run(static_cast<uint32_t>(start), static_cast<uint32_t>(end));
+    int64_t count = static_cast<int64_t>(join.rows(0).size());
+    for (const Column& column : columns) {
+      const uint32_t* at = join.rows(column.node).data();
+      write(column, value_bytes(space.axes[column.variable]), at, count, done, inner, out[column.variable]);
+    }
+    done += count;
+  }
+}
+
+}  // namespace
+
+int value_bytes(const Axis& axis) {
+  Interval range = axis.bounds();
+  for (int bytes : {1, 2, 4}) {
+    int64_t limit = int64_t{1} << (8 * bytes - 1);
+    if (range.lower >= -limit && range.upper < limit) return bytes;
+  }
+  return 8;
+}
+
+void list_columns(const Space& space, int64_t rows, const std::vector<char*>& columns) {
+  int64_t outer = 1, inner = rows;
+  for (const Part& part : space.parts) {
+    inner /= part.count;
+    std::vector<int> variables;
+    if (part.free >= 0) {
+      variables = {part.free};
+      const Axis& axis = space.axes[part.free];
+      with_type(value_bytes(axis), [&](auto type) {
+        using T = decltype(type);
+        T* out = reinterpret_cast<T*>(columns[part.free]);
+        repeat_each(out, std::vector<T>(axis.values.begin(), axis.values.end()), inner);
+      });
+    } else {
+      Set mine;
+      for (const TreeNode& node : part.nodes) {
+        for (int v : node.table.variables) {
+          if (!mine[v]) variables.push_back(v);
+          mine.set(v);
+        }
+      }
+      list_tree(space, part, inner, columns);
+    }
+    for (int v : variables) {
+      size_t bytes = static_cast<size_t>(part.count * inner) * value_bytes(space.axes[v]);
+      replicate(columns[v], bytes, bytes * static_cast<size_t>(outer));
+    }
+    outer *= part.count;
+  }
+  for (size_t v = 0; v < space.axes.size(); ++v) {
+    if (!space.fixed[v]) continue;
+    with_type(value_bytes(space.axes[v]), [&](auto type) {
+      using T = decltype(type);
+      std::fill_n(reinterpret_cast<T*>(columns[v]), rows, static_cast<T>(space.axes[v].values[0]));
+    });
+  }
+}
+
+}  // namespace constrint

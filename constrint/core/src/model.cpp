@@ -1,0 +1,315 @@
+#include "model.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace constrint {
+
+namespace {
+
+using Wide = __int128;
+
+Interval checked(Wide lower, Wide upper, bool undefined) {
+  if (lower < -Wide{kMaxMagnitude} || upper > Wide{kMaxMagnitude}) throw Unsupported{};
+  return {static_cast<int64_t>(lower), static_cast<int64_t>(upper), undefined};
+}
+
+int64_t floor_quotient(int64_t a, int64_t b) {
+  int64_t q = a / b;
+  return (a % b != 0 && ((a < 0) != (b < 0))) ? q - 1 : q;
+}
+
+Interval product(const Interval& a, const Interval& b, bool undefined) {
+  if (a.lower >= 0 && b.lower >= 0) return checked(Wide{a.lower} * b.lower, Wide{a.upper} * b.upper, undefined);
+  Wide corners[4] = {Wide{a.lower} * b.lower, Wide{a.lower} * b.upper, Wide{a.upper} * b.lower,
+                     Wide{a.upper} * b.upper};
+  auto [low, high] = std::minmax_element(corners, corners + 4);
+  return checked(*low, *high, undefined);
+}
+
+// A divisor of 0 has no value; lanes compute with 1 in its place.
+Interval without_zero(Interval b, bool* undefined) {
+  if (b.lower <= 0 && b.upper >= 0) {
+    *undefined = true;
+    b.lower = std::min<int64_t>(b.lower, 1);
+    b.upper = std::max<int64_t>(b.upper, 1);
+  }
+  return b;
+}
+
+Interval quotient(Op op, const Interval& a, Interval b, bool undefined) {
+  bool never = b.lower == 0 && b.upper == 0;
+  bool points = a.point() && b.point() && !never;
+  b = without_zero(b, &undefined);
+  Wide low = 0, high = 0;
+  bool first = true;
+  for (int64_t d : {b.lower, b.upper, int64_t{-1}, int64_t{1}}) {
+    if (d == 0 || d < b.lower || d > b.upper) continue;
+    for (int64_t n : {a.lower, a.upper}) {
+      // Both fit 62 bits, so neither sign can overflow.
+      int64_t q = op == Op::kCeilDiv ? -floor_quotient(-n, d) : floor_quotient(n, d);
+      low = first ? q : std::min<Wide>(low, q);
+      high = first ? q : std::max<Wide>(high, q);
+      first = false;
+    }
+  }
+  Interval found = checked(low, high, undefined || (op == Op::kDiv && !points));
+  found.never = never;
+  if (op == Op::kDiv && points && a.lower % b.lower != 0) found.undefined = found.never = true;
+  return found;
+}
+
+Interval remainder(const Interval& a, Interval b, bool undefined) {
+  if (b.lower == 0 && b.upper == 0) return {a.lower, a.upper, true, true};
+  if (a.point() && b.point()) {
+    int64_t rest = a.lower % b.lower;
+    if (rest != 0 && ((rest < 0) != (b.lower < 0))) rest += b.lower;
+    return {rest, rest, undefined};
+  }
+  b = without_zero(b, &undefined);
+  if (b.lower > 0 && a.lower >= 0 && a.upper < b.lower) return {a.lower, a.upper, undefined};
+  Wide low = b.lower < 0 ? Wide{b.lower} + 1 : 0;
+  Wide high = b.upper > 0 ? Wide{b.upper} - 1 : 0;
+  if (a.lower >= 0 && b.lower > 0) high = std::min<Wide>(high, a.upper);
+  return checked(low, high, undefined);
+}
+
+Interval power(const Interval& a, Interval b, bool undefined) {
+  bool never = b.upper < 0, points = a.point() && b.point() && !never;
+  if (b.lower < 0) {
+    undefined = true;
+    b.lower = 0;
+    b.upper = std::max<int64_t>(b.upper, 0);
+  }
+  Wide base = std::max(a.upper < 0 ? -Wide{a.upper} : Wide{a.upper}, a.lower < 0 ? -Wide{a.lower} : Wide{a.lower});
+  Wide most = 1;
+  if (base > 1) {
+    for (int64_t i = 0; i < b.upper; ++i) {
+      most *= base;
+      if (most > Wide{kMaxMagnitude}) throw Unsupported{};
+    }
+  }
+  Interval found = checked(a.lower < 0 ? -most : 0, most, undefined);
+  found.never = never;
+  if (points) {
+    int64_t value = a.lower < 0 && b.lower % 2 != 0 ? -static_cast<int64_t>(most) : static_cast<int64_t>(most);
+    if (base == 0) value = b.lower == 0 ? 1 : 0;
+    found.lower = found.upper = value;
+  }
+  return found;
+}
+
+Wide magnitude(const Interval& a) {
+  return std::max(a.lower < 0 ? -Wide{a.lower} : Wide{a.lower}, a.upper < 0 ? -Wide{a.upper} : Wide{a.upper});
+}
+
+Interval truth(bool surely, bool possibly) { return {surely ? 1 : 0, possibly ? 1 : 0, false}; }
+
+Interval compared(Op op, const Interval& a, const Interval& b) {
+  if (a.never || b.never) return truth(false, false);
+  bool undefined = a.undefined || b.undefined;
+  bool surely = false, possibly = true;
+  if (op == Op::kLe) {
+    surely = a.upper <= b.lower;
+    possibly = a.lower <= b.upper;
+  } else if (op == Op::kLt) {
+    surely = a.upper < b.lower;
+    possibly = a.lower < b.upper;
+  } else {
+    bool apart = a.upper < b.lower || b.upper < a.lower;
+    bool same = a.lower == a.upper && b.lower == b.upper && a.lower == b.lower;
+    surely = op == Op::kEq ? same : apart;
+    possibly = op == Op::kEq ? !apart : !same;
+  }
+  return truth(surely && !undefined, possibly);
+}
+
+Interval member(const Interval& a, const std::vector<int64_t>& sorted) {
+  if (a.never) return truth(false, false);
+  auto at = std::lower_bound(sorted.begin(), sorted.end(), a.lower);
+  bool possibly = at != sorted.end() && *at <= a.upper;
+  return truth(possibly && a.lower == a.upper && !a.undefined, possibly);
+}
+
+}  // namespace
+
+Interval interval_of(const std::vector<int64_t>& values) {
+  auto [low, high] = std::minmax_element(values.begin(), values.end());
+  return {*low, *high, false};
+}
+
+int Model::variable(int index) { return node(Op::kVar, {}, index); }
+
+int Model::constant(int64_t value) { return node(Op::kConst, {}, value); }
+
+int Model::list(std::vector<int64_t> values) {
+  for (size_t i = 0; i < lists.size(); ++i) {
+    if (lists[i] == values) return static_cast<int>(i);
+  }
+  lists.push_back(std::move(values));
+  return static_cast<int>(lists.size()) - 1;
+}
+
+int Model::node(Op op, std::vector<int> args, int64_t value) {
+  uint64_t hash = static_cast<uint64_t>(op) * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(value);
+  for (int a : args) hash = (hash ^ static_cast<uint64_t>(a)) * 0x100000001B3u + 0x7F4A7C15u;
+  auto range = known_.equal_range(hash);
+  for (auto it = range.first; it != range.second; ++it) {
+    const Node& other = nodes[it->second];
+    if (other.op == op && other.value == value && other.args == args) return it->second;
+  }
+  Node made{op, value, std::move(args), {}, 1};
+  if (op == Op::kVar) made.variables.set(static_cast<size_t>(value));
+  for (int a : made.args) {
+    made.variables |= nodes[a].variables;
+    made.depth = std::max(made.depth, nodes[a].depth + 1);
+  }
+  if (made.depth > kMaxDepth) throw Unsupported{};
+  nodes.push_back(std::move(made));
+  known_.emplace(hash, static_cast<int>(nodes.size()) - 1);
+  return static_cast<int>(nodes.size()) - 1;
+}
+
+void Model::require(int condition) {
+  if (nodes[condition].op == Op::kAnd) {
+    std::vector<int> parts = nodes[condition].args;
+    for (int part : parts) require(part);
+    return;
+  }
+  roots.push_back(condition);
+}
+
+Interval Model::bounds_of(const Node& n, const std::vector<Interval>& known,
+                          const std::vector<Interval>& variables) const {
+  Interval found = plain_bounds_of(n, known, variables);
+  if (is_condition(n.op)) return found;
+  for (int a : n.args) found.never |= known[a].never;
+  return found;
+}
+
+// Equality of a product with a number: what is known of its factors must divide the number.
+Interval Model::equality(const Node& n, const std::vector<Interval>& known) const {
+  Interval found = compared(n.op, known[n.args[0]], known[n.args[1]]);
+  if (n.op != Op::kEq || found.upper == 0) return found;
+  for (int side = 0; side < 2; ++side) {
+    const Node& product = nodes[n.args[side]];
+    const Interval& number = known[n.args[1 - side]];
+    if (product.op != Op::kMul || !number.point() || number.lower == 0) continue;
+    int64_t rest = number.lower;
+    for (int factor : product.args) {
+      const Interval& f = known[factor];
+      if (!f.point()) continue;
+      if (f.lower == 0 || rest % f.lower != 0) return truth(false, false);
+      rest /= f.lower;
+    }
+  }
+  return found;
+}
+
+Interval Model::plain_bounds_of(const Node& n, const std::vector<Interval>& known,
+                                const std::vector<Interval>& variables) const {
+  bool undefined = false;
+  for (int a : n.args) undefined |= !is_condition(n.op) && known[a].undefined;
+  auto arg = [&](size_t i) -> const Interval& { return known[n.args[i]]; };
+  switch (n.op) {
+    case Op::kVar: return variables[n.value];
+    case Op::kConst: return {n.value, n.value, false};
+    case Op::kAdd: {
+      Wide low = 0, high = 0;
+      for (int a : n.args) low += known[a].lower, high += known[a].upper;
+      return checked(low, high, undefined);
+    }
+    case Op::kMul: {
+      Interval result = arg(0);
+      for (size_t i = 1; i < n.args.size(); ++i) result = product(result, arg(i), undefined);
+      return result;
+    }
+    case Op::kNeg: return {-arg(0).upper, -arg(0).lower, undefined};
+    case Op::kAbs: {
+      const Interval& a = arg(0);
+      int64_t low = a.lower > 0 ? a.lower : a.upper < 0 ? -a.upper : 0;
+      return {low, std::max(-a.lower, a.upper), undefined};
+    }
+    case Op::kFloorDiv:
+    case Op::kCeilDiv:
+    case Op::kDiv: return quotient(n.op, arg(0), arg(1), undefined);
+    case Op::kMod: return remainder(arg(0), arg(1), undefined);
+    case Op::kPow: return power(arg(0), arg(1), undefined);
+    case Op::kMin:
+    case Op::kMax: {
+      Interval result = arg(0);
+      for (size_t i = 1; i < n.args.size(); ++i) {
+        bool least = n.op == Op::kMin;
+        result.lower = least ? std::min(result.lower, arg(i).lower) : std::max(result.lower, arg(i).lower);
+        result.upper = least ? std::min(result.upper, arg(i).upper) : std::max(result.upper, arg(i).upper);
+      }
+      result.undefined = undefined;
+      return result;
+    }
+    case Op::kGcd: {
+      Wide most = 0;
+      bool points = true;
+      int64_t divisor = 0;
+      for (int a : n.args) {
+        most = std::max(most, magnitude(known[a]));
+        points &= known[a].point();
+        divisor = std::gcd(divisor, known[a].lower);
+      }
+      if (points) return {divisor, divisor, false};
+      return checked(0, most, undefined);
+    }
+    case Op::kLcm: {
+      Wide most = 1;
+      for (int a : n.args) most = checked(0, most * std::max<Wide>(magnitude(known[a]), 1), undefined).upper;
+      bool points = true;
+      int64_t multiple = 1;
+      for (int a : n.args) {
+        points &= known[a].point();
+        multiple = multiple == 0 || known[a].lower == 0 ? 0 : std::lcm(multiple, known[a].lower);
+      }
+      if (points) return {multiple, multiple, false};
+      return checked(0, most, undefined);
+    }
+    case Op::kEq:
+    case Op::kNe:
+    case Op::kLe:
+    case Op::kLt: return equality(n, known);
+    case Op::kDivides: {
+      if (arg(0).never || arg(1).never) return truth(false, false);
+      Interval rest = remainder(arg(1), arg(0), arg(0).undefined || arg(1).undefined);
+      bool never = arg(0).lower == 0 && arg(0).upper == 0;
+      bool zero = rest.lower == 0 && rest.upper == 0;
+      return truth(zero && !rest.undefined, !never && rest.lower <= 0 && rest.upper >= 0);
+    }
+    case Op::kInList: return member(arg(0), lists[n.value]);
+    case Op::kInRange: {
+      const std::vector<int64_t>& range = lists[n.value];
+      const Interval& a = arg(0);
+      bool inside = a.lower >= range[0] && a.upper <= range[1] && !a.undefined;
+      bool hits = range[2] == 1 || (a.lower - range[0]) % range[2] == 0;
+      bool one = a.lower == a.upper;
+      bool possibly = !a.never && a.lower <= range[1] && a.upper >= range[0] && (!one || hits);
+      return truth(inside && hits && (one || range[2] == 1), possibly);
+    }
+    case Op::kAnd:
+    case Op::kOr: {
+      bool every = n.op == Op::kAnd;
+      Interval result = truth(every, every);
+      for (int a : n.args) {
+        result.lower = every ? std::min(result.lower, known[a].lower) : std::max(result.lower, known[a].lower);
+        result.upper = every ? std::min(result.upper, known[a].upper) : std::max(result.upper, known[a].upper);
+      }
+      return result;
+    }
+    case Op::kNot: return truth(arg(0).upper == 0, arg(0).lower == 0);
+  }
+  throw Unsupported{};
+}
+
+std::vector<Interval> Model::bounds(const std::vector<Interval>& variables) const {
+  std::vector<Interval> known(nodes.size());
+  for (size_t i = 0; i < nodes.size(); ++i) known[i] = bounds_of(nodes[i], known, variables);
+  return known;
+}
+
+}  // namespace constrint

@@ -1,0 +1,86 @@
+// A problem as the compiled core sees it: listed domains and hash-consed nodes of exact integer expressions and
+// conditions, with proven bounds. What does not fit 62 bits is refused (Unsupported): Python integers take over.
+#pragma once
+
+#include <bitset>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace constrint {
+
+// Variables beyond this number, or values beyond this magnitude, are left to the Python path.
+constexpr int kMaxVariables = 256;
+constexpr int64_t kMaxMagnitude = int64_t{1} << 62;
+constexpr size_t kMaxDomain = 4096;
+constexpr int kMaxDepth = 200;
+
+using Set = std::bitset<kMaxVariables>;
+
+struct Unsupported {};
+
+inline int first_of(const Set& set) {
+  for (int v = 0; v < kMaxVariables; ++v) {
+    if (set[v]) return v;
+  }
+  return -1;
+}
+
+// The order is part of the encoding: constrint/core/encode.py names the same numbers.
+enum class Op : uint8_t {
+  kVar, kConst, kAdd, kMul, kNeg, kAbs, kFloorDiv, kCeilDiv, kDiv, kMod, kPow, kMin, kMax, kGcd, kLcm,
+  kEq, kNe, kLe, kLt, kDivides, kInList, kInRange, kAnd, kOr, kNot,
+};
+
+inline bool is_condition(Op op) { return op >= Op::kEq; }
+
+struct Node {
+  Op op;
+  // kVar: the variable; kConst: the number; kInList: the list; kInRange: the list of lower, upper, step.
+  int64_t value = 0;
+  std::vector<int> args;
+  Set variables;
+  int depth = 1;
+};
+
+struct Interval {
+  int64_t lower = 0, upper = 0;
+  // True where some assignment may give no value (a division by zero, an inexact quotient).
+  bool undefined = false;
+  // True where no assignment gives a value.
+  bool never = false;
+  bool point() const { return lower == upper && !undefined; }
+};
+
+class Model {
+ public:
+  std::vector<std::string> names;
+  std::vector<std::vector<int64_t>> domains;
+  std::vector<Node> nodes;
+  std::vector<std::vector<int64_t>> lists;
+  // Conditions that must hold; conjunctions are split up.
+  std::vector<int> roots;
+
+  int variable(int index);
+  int constant(int64_t value);
+  int node(Op op, std::vector<int> args, int64_t value = 0);
+  int list(std::vector<int64_t> values);
+  void require(int condition);
+
+  // Bounds of every node, given the bounds of the variables; conditions lie in 0..1.
+  std::vector<Interval> bounds(const std::vector<Interval>& variables) const;
+  Interval bounds_of(const Node& node, const std::vector<Interval>& known,
+                     const std::vector<Interval>& variables) const;
+
+ private:
+  Interval plain_bounds_of(const Node& node, const std::vector<Interval>& known,
+                           const std::vector<Interval>& variables) const;
+  Interval equality(const Node& node, const std::vector<Interval>& known) const;
+  std::unordered_multimap<uint64_t, int> known_;
+};
+
+Interval interval_of(const std::vector<int64_t>& values);
+
+}  // namespace constrint

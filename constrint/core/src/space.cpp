@@ -1,0 +1,278 @@
+#include "space.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace constrint {
+
+namespace {
+
+// A component with at most this many combinations is kept as one table.
+constexpr double kOneTable = 4096;
+// Keys up to this bound index an array; wider ones are sorted.
+constexpr uint64_t kDense = uint64_t{1} << 22;
+
+// The values of a few variables in one row as one number.
+class Keys {
+ public:
+  Keys(const std::vector<int>& shared, const std::vector<Axis>& axes) : shared_(shared) {
+    for (int v : shared) {
+      uint64_t size = axes[v].values.size();
+      if (bound_ > (uint64_t{1} << 62) / size) throw Unsupported{};
+      sizes_.push_back(size);
+      bound_ *= size;
+    }
+  }
+  uint64_t bound() const { return bound_; }
+
+  std::vector<uint64_t> of(const Table& table) const {
+    std::vector<uint64_t> keys(table.num_rows, 0);
+    for (size_t i = 0; i < shared_.size(); ++i) {
+      size_t c = static_cast<size_t>(std::find(table.variables.begin(), table.variables.end(), shared_[i]) -
+                                     table.variables.begin());
+      const std::vector<uint16_t>& column = table.columns[c];
+      for (size_t r = 0; r < keys.size(); ++r) keys[r] = keys[r] * sizes_[i] + column[r];
+    }
+    return keys;
+  }
+
+ private:
+  const std::vector<int>& shared_;
+  std::vector<uint64_t> sizes_;
+  uint64_t bound_ = 1;
+};
+
+constexpr uint32_t kNone = UINT32_MAX;
+
+// Finds the group of a key.
+class Groups {
+ public:
+  Groups(std::vector<uint64_t> sorted, uint64_t bound) : keys_(std::move(sorted)) {
+    if (bound > kDense) return;
+    dense_.assign(bound, kNone);
+    for (size_t i = 0; i < keys_.size(); ++i) dense_[keys_[i]] = static_cast<uint32_t>(i);
+  }
+  uint32_t find(uint64_t key) const {
+    if (!dense_.empty()) return dense_[key];
+    auto at = std::lower_bound(keys_.begin(), keys_.end(), key);
+    return at != keys_.end() && *at == key ? static_cast<uint32_t>(at - keys_.begin()) : kNone;
+  }
+
+ private:
+  std::vector<uint64_t> keys_;
+  std::vector<uint32_t> dense_;
+};
+
+void reorder(TreeNode& node, const std::vector<uint32_t>& order) {
+  for (std::vector<uint16_t>& column : node.table.columns) {
+    std::vector<uint16_t> sorted(order.size());
+    for (size_t i = 0; i < order.size(); ++i) sorted[i] = column[order[i]];
+    column = std::move(sorted);
+  }
+  for (std::vector<uint32_t>& link : node.links) {
+    std::vector<uint32_t> sorted(order.size());
+    for (size_t i = 0; i < order.size(); ++i) sorted[i] = link[order[i]];
+    link = std::move(sorted);
+  }
+  node.table.num_rows = order.size();
+}
+
+int64_t times(int64_t a, int64_t b) {
+  __int128 product = static_cast<__int128>(a) * b;
+  if (product > kMaxMagnitude) throw Unsupported{};
+  return static_cast<int64_t>(product);
+}
+
+// Links a node to its children, drops rows without a solution below, groups the rest and counts.
+class Counter {
+ public:
+  Counter(std::vector<TreeNode>& nodes, const std::vector<Axis>& axes) : nodes_(nodes), axes_(axes), groups_(nodes.size()) {}
+
+  void count(size_t i) {
+    TreeNode& node = nodes_[i];
+    node.links.resize(node.children.size());
+    for (size_t c = 0; c < node.children.size(); ++c) link(node, c);
+    std::vector<int64_t> weights(node.table.num_rows, 1);
+    for (size_t c = 0; c < node.children.size(); ++c) {
+      const std::vector<int64_t>& totals = nodes_[node.children[c]].totals;
+      for (size_t r = 0; r < weights.size(); ++r) weights[r] = times(weights[r], totals[node.links[c][r]]);
+    }
+    group(i, weights);
+  }
+
+ private:
+  void link(TreeNode& node, size_t c) {
+    int child = node.children[c];
+    Keys keys(nodes_[child].shared, axes_);
+    std::vector<uint64_t> wanted = keys.of(node.table);
+    std::vector<uint32_t>& at = node.links[c];
+    at.resize(wanted.size());
+    bool all = true;
+    for (size_t r = 0; r < wanted.size(); ++r) {
+      at[r] = groups_[child]->find(wanted[r]);
+      all &= at[r] != kNone;
+    }
+    if (all) return;
+    std::vector<uint32_t> kept;
+    for (size_t r = 0; r < at.size(); ++r) {
+      if (at[r] != kNone) kept.push_back(static_cast<uint32_t>(r));
+    }
+    // Links that are still empty belong to later children.
+    std::vector<std::vector<uint32_t>> links = std::move(node.links);
+    node.links.assign(links.begin(), links.begin() + static_cast<long>(c) + 1);
+    reorder(node, kept);
+    node.links.resize(links.size());
+  }
+
+  void group(size_t i, std::vector<int64_t>& weights) {
+    TreeNode& node = nodes_[i];
+    size_t rows = node.table.num_rows;
+    node.starts.clear();
+    node.totals.clear();
+    std::vector<uint64_t> distinct;
+    if (node.shared.empty()) {
+      int64_t total = 0;
+      for (int64_t w : weights) {
+        total += w;
+        if (total > kMaxMagnitude) throw Unsupported{};
+      }
+      if (rows) node.starts.push_back(0), node.totals.push_back(total);
+    } else {
+      Keys keys(node.shared, axes_);
+      std::vector<uint64_t> of = keys.of(node.table);
+      if (!std::is_sorted(of.begin(), of.end())) {
+        std::vector<uint32_t> order(rows);
+        std::iota(order.begin(), order.end(), 0u);
+        std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return of[a] < of[b]; });
+        reorder(node, order);
+        std::vector<uint64_t> sorted(rows);
+        std::vector<int64_t> moved(rows);
+        for (size_t r = 0; r < rows; ++r) sorted[r] = of[order[r]], moved[r] = weights[order[r]];
+        of = std::move(sorted);
+        weights = std::move(moved);
+      }
+      for (size_t r = 0; r < rows; ++r) {
+        if (r == 0 || of[r] != of[r - 1]) {
+          node.starts.push_back(static_cast<uint32_t>(r));
+          node.totals.push_back(0);
+          distinct.push_back(of[r]);
+        }
+        node.totals.back() += weights[r];
+        if (node.totals.back() > kMaxMagnitude) throw Unsupported{};
+      }
+      groups_[i] = std::make_unique<Groups>(std::move(distinct), keys.bound());
+    }
+    node.starts.push_back(static_cast<uint32_t>(rows));
+  }
+
+  std::vector<TreeNode>& nodes_;
+  const std::vector<Axis>& axes_;
+  std::vector<std::unique_ptr<Groups>> groups_;
+};
+
+// Hangs the tables on the largest one, so that its rows need neither sorting nor a lookup.
+std::vector<TreeNode> linked(const std::vector<Bag>& bags, std::vector<Table>& tables) {
+  size_t root = 0;
+  for (size_t i = 1; i < tables.size(); ++i) {
+    if (tables[i].num_rows > tables[root].num_rows) root = i;
+  }
+  struct Waiting {
+    int bag, above, place;
+  };
+  std::vector<Waiting> waiting = {{static_cast<int>(root), -1, -1}};
+  std::vector<TreeNode> nodes;
+  for (size_t w = 0; w < waiting.size(); ++w) {
+    auto [bag, above, place] = waiting[w];
+    TreeNode node;
+    node.parent = place;
+    if (above >= 0) {
+      Set common = bags[bag].variables & bags[above].variables;
+      for (int v : tables[bag].variables) {
+        if (common[v]) node.shared.push_back(v);
+      }
+    }
+    if (place >= 0) nodes[place].children.push_back(static_cast<int>(nodes.size()));
+    std::vector<int> beside = bags[bag].children;
+    if (bags[bag].parent >= 0) beside.push_back(bags[bag].parent);
+    for (int other : beside) {
+      if (other != above) waiting.push_back({other, bag, static_cast<int>(nodes.size())});
+    }
+    node.table = std::move(tables[bag]);
+    nodes.push_back(std::move(node));
+  }
+  return nodes;
+}
+
+bool tree_part(const Model& model, const Prepared& prepared, const std::vector<int>& variables, Budget& budget,
+               Part& part) {
+  Set mine;
+  for (int v : variables) mine.set(v);
+  std::vector<int> checks;
+  std::vector<Set> scopes;
+  for (size_t i = 0; i < prepared.checks.size(); ++i) {
+    if ((prepared.scopes[i] & mine).none()) continue;
+    checks.push_back(prepared.checks[i]);
+    scopes.push_back(prepared.scopes[i]);
+  }
+  double product = 1;
+  std::vector<double> sizes(kMaxVariables, 0);
+  for (int v : variables) {
+    product *= static_cast<double>(prepared.axes[v].values.size());
+    sizes[v] = std::log(static_cast<double>(prepared.axes[v].values.size()));
+  }
+  std::vector<Bag> bags = product <= kOneTable ? std::vector<Bag>{{mine, -1, {}}} : tree(variables, scopes, sizes);
+  std::vector<Table> tables;
+  for (const Bag& bag : bags) {
+    std::vector<int> members, inside;
+    for (int v : variables) {
+      if (bag.variables[v]) members.push_back(v);
+    }
+    for (size_t i = 0; i < checks.size(); ++i) {
+      if ((scopes[i] & ~bag.variables).none()) inside.push_back(checks[i]);
+    }
+    tables.push_back(build_table(model, members, inside, prepared.axes, prepared.bounds, budget));
+    if (tables.back().num_rows == 0) return false;
+  }
+  part.nodes = linked(bags, tables);
+  Counter counter(part.nodes, prepared.axes);
+  for (size_t i = part.nodes.size(); i-- > 0;) counter.count(i);
+  part.count = part.nodes[0].totals.empty() ? 0 : part.nodes[0].totals[0];
+  return part.count > 0;
+}
+
+}  // namespace
+
+Space enumerate(const Model& model, Budget& budget) {
+  Prepared prepared = prepare(model, budget);
+  Space space;
+  space.feasible = prepared.feasible;
+  if (space.feasible) {
+    for (const std::vector<int>& group : components(model, prepared)) {
+      Part part;
+      if (!tree_part(model, prepared, group, budget, part)) {
+        space.feasible = false;
+        space.parts.clear();
+        break;
+      }
+      space.parts.push_back(std::move(part));
+    }
+  }
+  if (space.feasible) {
+    Set linked;
+    for (const Set& scope : prepared.scopes) linked |= scope;
+    for (size_t v = 0; v < model.domains.size(); ++v) {
+      if (prepared.fixed[v] || linked[v]) continue;
+      Part part;
+      part.free = static_cast<int>(v);
+      part.count = static_cast<int64_t>(prepared.axes[v].values.size());
+      space.parts.push_back(std::move(part));
+    }
+    std::stable_sort(space.parts.begin(), space.parts.end(), [](const Part& a, const Part& b) { return a.count < b.count; });
+  }
+  space.axes = std::move(prepared.axes);
+  space.fixed = prepared.fixed;
+  return space;
+}
+
+}  // namespace constrint

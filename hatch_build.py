@@ -1,0 +1,79 @@
+"""Builds the compiled core when constrint is installed or packed; without a C++ compiler it is left out.
+
+The extension uses the stable interface of CPython 3.10, so one wheel serves every later version. It is compiled in
+place, so that an editable install finds it too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from packaging.tags import sys_tags
+
+FOLDER = Path("constrint/core")
+
+
+class CoreBuildHook(BuildHookInterface):
+    """Compiles `constrint.core._core`."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compiles the core and makes the wheel one of this platform; a pure one where that fails."""
+        if self.target_name != "wheel":
+            return
+        root = Path(self.root)
+        try:
+            built = compile_core(root)
+        except (OSError, ImportError) as error:
+            self.app.display_warning(f"the compiled core was not built ({error}); constrint works without it, slower")
+            return
+        build_data["pure_python"] = False
+        build_data["tag"] = f"cp310-abi3-{next(sys_tags()).platform}"
+        build_data["artifacts"].append(str(built.relative_to(root)))
+
+
+def compile_core(root: Path) -> Path:
+    """Compiles the sources and puts the extension beside its package."""
+    from setuptools import Distribution, Extension
+    from setuptools.command.build_ext import build_ext
+
+    windows = os.name == "nt"
+    flags = ["/O2", "/std:c++17"] if windows else ["-O3", "-g0", "-std=c++17", "-fwrapv", "-fvisibility=hidden"]
+    extension = Extension(
+        "constrint.core._core",
+        sources=[str(FOLDER / "src" / "unity.cpp")],
+        extra_compile_args=flags,
+        extra_link_args=[] if sys.platform != "linux" else ["-Wl,--strip-all"],
+        language="c++",
+        py_limited_api=True,
+        optional=True,
+    )
+    before = Path.cwd()
+    os.chdir(root)
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            command = build_ext(Distribution({"name": "constrint", "ext_modules": [extension]}))
+            command.build_temp, command.build_lib, command.force = scratch, scratch, True
+            command.ensure_finalized()
+            command.run()
+            made = Path(command.get_ext_fullpath("constrint.core._core"))
+            if not made.exists():
+                raise FileNotFoundError("the C++ compiler failed or there is none")
+            target = root / FOLDER / made.name
+            # A process may have the old one open: replace the file instead of writing into it.
+            new = target.with_name(f"{target.name}.new")
+            new.write_bytes(made.read_bytes())
+            new.replace(target)
+    finally:
+        os.chdir(before)
+    for other in (root / FOLDER).glob(f"_core*{sysconfig.get_config_var('SHLIB_SUFFIX') or '.so'}"):
+        if other != target:
+            other.unlink()
+    return target

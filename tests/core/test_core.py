@@ -1,0 +1,199 @@
+"""The compiled core answers exactly as the numpy path, declines what it cannot hold, and may be absent."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import random
+from collections.abc import Iterator
+from itertools import islice, pairwise
+from pathlib import Path
+
+import pytest
+
+from constrint.core import compiled
+from constrint.errors import CancelledError, LimitReachedError, ParseError
+from constrint.model import Problem, divides, parse, render, restrictions
+from constrint.model.restrictions import SpaceProblem, load_space, problem_from_space
+from constrint.solve import Limits, enumerate_space, minimal_conflict, solutions_in_order, solve
+from constrint.solve import compiled as engine
+
+SPACES = sorted(p for p in (Path(__file__).parents[1] / "data" / "spaces").glob("*.json") if p.stem != "counts")
+LARGEST = 400_000
+
+pytestmark = pytest.mark.skipif(compiled is None, reason="the compiled core was not built (no C++ compiler)")
+
+
+@pytest.fixture
+def absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the core had not been built."""
+    monkeypatch.setattr(engine, "core", None)
+    monkeypatch.setattr(restrictions, "compiled", None)
+
+
+def linked_problem(number: int) -> Problem:
+    """Five to nine variables in long chains: several tables, linked and counted."""
+    rng = random.Random(number)
+    problem = Problem()
+    many = [
+        problem.int_var(f"v{i}", values=rng.sample(range(-4 if rng.random() < 0.3 else 1, 40), rng.randint(5, 12)))
+        for i in range(rng.randint(5, 9))
+    ]
+    for a, b in pairwise(many):
+        if rng.random() < 0.2:
+            continue
+        c = rng.choice(many)
+        problem.add(
+            rng.choice(
+                [
+                    divides(a, b),
+                    a * b <= rng.randint(50, 400),
+                    (a + b) % rng.randint(2, 4) == 0,
+                    a * c + b >= rng.randint(20, 200),
+                    b // a != rng.randint(0, 2),
+                    a <= b,
+                ]
+            )
+        )
+    return problem
+
+
+def rows(space: object, names: tuple[str, ...]) -> list[tuple[int, ...]]:
+    columns = space.columns()  # type: ignore[attr-defined]
+    return list(zip(*(columns[n].tolist() for n in names), strict=True))
+
+
+@pytest.mark.parametrize("start", range(0, 120, 20))
+def test_linked_tables_equal_those_of_numpy(start: int) -> None:
+    for number in range(start, start + 20):
+        problem = linked_problem(number)
+        found, expected = enumerate_space(problem), enumerate_space(problem, backend="numpy")
+        assert found.size == expected.size, str(problem)
+        if found.size > LARGEST:
+            continue
+        listed = rows(found, problem.names)
+        assert sorted(listed) == sorted(rows(expected, problem.names)), str(problem)
+        picked = range(0, found.size, max(1, found.size // 7))
+        taken = found.take(picked)
+        for at, i in enumerate(picked):
+            assert listed[i] == tuple(int(taken[n][at]) for n in problem.names)
+            assert found.index(found[i]) == i
+        in_order = islice(solutions_in_order(problem), 5)
+        assert list(in_order) == list(islice(solutions_in_order(problem, backend="numpy"), 5)), str(problem)
+
+
+@pytest.mark.parametrize("path", SPACES, ids=lambda p: p.stem)
+def test_published_spaces_without_the_core(path: Path, absent: None) -> None:
+    problem = load_space(path)
+    assert not isinstance(problem, SpaceProblem)
+    assert enumerate_space(problem).size == json.loads(path.read_text())["expected"]
+
+
+@pytest.mark.parametrize("path", SPACES, ids=lambda p: p.stem)
+def test_what_the_core_read_is_the_problem_that_python_reads(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_core = load_space(path)
+    assert isinstance(by_core, SpaceProblem)
+    assert by_core.core is not None
+    monkeypatch.setattr(restrictions, "compiled", None)
+    by_python = load_space(path)
+    assert by_core.names == by_python.names
+    assert by_core == by_python
+    assert parse(render(by_core)) == parse(render(by_python))
+
+
+def test_a_problem_that_the_core_read_is_like_any_other() -> None:
+    problem = problem_from_space({"a": [1, 2, 3, 4], "b": (2, 4)}, ["a < b", "a % 2 == 0"], "pair")
+    assert enumerate_space(problem).size == 1
+    for twin in (copy.copy(problem), copy.deepcopy(problem), pickle.loads(pickle.dumps(problem)), problem.copy()):
+        assert twin == problem
+        assert enumerate_space(twin).size == 1
+    c = problem.int_var("c", values=[5, 6])
+    problem.add(c * problem.int_var("d", lower=1, upper=3) == 15)
+    assert problem.names == ("a", "b", "c", "d")
+    assert list(enumerate_space(problem)) == [{"a": 2, "b": 4, "c": 5, "d": 3}]
+    assert solve(problem).assignment == {"a": 2, "b": 4, "c": 5, "d": 3}
+
+
+def declined() -> Iterator[Problem]:
+    """Problems beyond the core: many values, wide numbers, no variable at all."""
+    many = Problem("many values")
+    x = many.int_var("x", lower=1, upper=5000)
+    many.add(x % 1000 == 7)
+    yield many
+    wide = Problem("wide numbers")
+    y = wide.int_var("y", values=[1, 2, 3, 2**40])
+    wide.add(y * y * y <= 2**119)
+    yield wide
+    far = Problem("a wide domain")
+    z = far.int_var("z", values=[2**70, 5])
+    far.add(z >= 6)
+    yield far
+    yield Problem("nothing")
+
+
+@pytest.mark.parametrize("problem", list(declined()), ids=lambda p: p.name)
+def test_what_the_core_declines_is_solved_all_the_same(problem: Problem) -> None:
+    space = enumerate_space(problem)
+    assert list(space) == list(enumerate_space(problem, backend="numpy"))
+    assert problem.core is None or engine.enumerate_factors(problem, engine.Budget(Limits())) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a +", "a ** b > 1", "a / 3 == 1", "a.b > 1", "lambda: 1", "a if b else 1", "unknown > 1", "a == 1_000", "a in b"],
+)
+def test_a_mistake_is_pythons_to_explain(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer() -> tuple[str, object]:
+        try:
+            return "", problem_from_space({"a": [1, 2, 3], "b": [1, 2]}, ["a > 0", text])
+        except ParseError as error:
+            return str(error), None
+
+    with_core = answer()
+    monkeypatch.setattr(restrictions, "compiled", None)
+    assert answer() == with_core
+
+
+def large_problem() -> Problem:
+    params = {n: list(range(1, 200)) for n in "abcd"}
+    return problem_from_space(params, ["a * b + c * d >= 40", "a * d != b * c"])
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        (Limits(max_cells=10_000), "max_cells=10000"),
+        (Limits(max_rows=10_000), "max_rows=10000"),
+        (Limits(max_bytes=10_000), "max_bytes=10000"),
+        (Limits(max_seconds=0.05), "max_seconds"),
+    ],
+    ids=["cells", "rows", "bytes", "seconds"],
+)
+def test_limits_hold_inside_the_core(limits: Limits, message: str) -> None:
+    with pytest.raises(LimitReachedError, match=message):
+        enumerate_space(large_problem(), limits)
+
+
+def test_a_search_in_the_core_reports_and_can_be_cancelled() -> None:
+    seen: list[int] = []
+    limits = Limits(progress=lambda stats: seen.append(stats.cells), cancel=lambda: len(seen) > 5)
+    with pytest.raises(CancelledError):
+        enumerate_space(large_problem(), limits)
+    assert seen == sorted(seen)
+    assert seen[-1] > 0
+
+
+def test_an_error_in_a_progress_callback_comes_through() -> None:
+    def fail(stats: object) -> None:
+        raise RuntimeError("no room on the screen")
+
+    with pytest.raises(RuntimeError, match="no room"):
+        enumerate_space(large_problem(), Limits(progress=fail))
+
+
+def test_conflicts_are_found_through_the_core() -> None:
+    problem = problem_from_space({"a": [1, 2, 3], "b": [4, 5]}, ["a > b", "a + b > 0"])
+    assert not enumerate_space(problem)
+    assert not solve(problem)
+    assert "a > b" in str(minimal_conflict(problem))
