@@ -13,11 +13,13 @@ from typing import Final
 # An extension that was built from other sources (an old editable install) is not used: install again.
 INTERFACE: Final = 1
 
-compiled: ModuleType | None
-try:
-    from constrint.core import _core as compiled
-except ImportError:
-    compiled = None
-else:
-    if compiled.INTERFACE != INTERFACE:
-        compiled = None
+
+def _loaded() -> ModuleType | None:
+    try:
+        from constrint.core import _core
+    except ImportError:
+        return None
+    return _core if _core.INTERFACE == INTERFACE else None
+
+
+compiled: Final = _loaded()
