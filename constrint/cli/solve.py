@@ -166,7 +166,7 @@ SHORT = {
     "group_m": "gm",
     "persistent": "p",
     "matrix_instr_nonkdim": "mi",
-    "xcd_remap": "xcd",
+    "xcd_chunk": "xcd",
     "waves_per_eu": "eu",
     "kpack": "kp",
 }

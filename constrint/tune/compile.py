@@ -6,6 +6,8 @@ complains about none of them; whether a kernel can be launched is for the caller
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import subprocess
 import tempfile
@@ -92,16 +94,24 @@ def compile_triton(gpu: GpuModel, source: TritonSource) -> CompiledKernel:
             if is_amd and kind.startswith("*"):
                 attributes[(i,)].append(["tt.pointer_range", 32])
     ast = ASTSource(fn=source.function, signature=types, constexprs=dict(source.constants), attrs=attributes)
-    with warnings.catch_warnings():
+    # When ptxas fails Triton prints the whole kernel.
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.filterwarnings("ignore", message="TRITON_DEFAULT_FP_FUSION")
         try:
             kernel = triton.compile(ast, target=target, options=dict(source.options))
         except Exception as error:
-            lines = str(error.__cause__ or error).strip().splitlines()
-            reason = lines[-1] if lines else type(error).__name__
+            reason = _reason(error)
             raise UnsupportedError(f"triton {triton.__version__} refuses the kernel for {name}: {reason}") from error
     found = _amd_resources(kernel.asm["amdgcn"]) if is_amd else _nvidia_resources(kernel.asm)
     return CompiledKernel(gpu.arch.target if is_amd else name, triton.__version__, kernel.metadata.shared, *found)
+
+
+def _reason(error: BaseException) -> str:
+    """Last line of the first cause that says something; the outer ones quote source lines and carets."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line for line in str(error).splitlines() if line.strip(" ^")]
+    return lines[-1].strip() if lines else type(error).__name__
 
 
 def _nvidia_resources(asm: Mapping[str, Any]) -> tuple[int, int, int, str]:

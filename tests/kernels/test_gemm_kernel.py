@@ -1,7 +1,7 @@
-"""The Triton GEMM in Triton's interpreter on the CPU: right on ragged sizes, in every grid form and block order.
+"""Both Triton GEMM kernels in Triton's interpreter on the CPU: every grid form, block order, layout and epilogue.
 
-The interpreter needs a process of its own (TRITON_INTERPRET=1). It is silently wrong for bf16, so fp16 and fp32 are
-used; the same code was checked in bf16 on an H200 (`benchmarks/results/h200/gemm_space_bf16.csv`, column `outcome`).
+The interpreter needs a process of its own (TRITON_INTERPRET=1). It is silently wrong for bf16, so fp16, fp32 and int8
+are used; `benchmarks/bench_gemm.py` checks the same code in bf16 on a GPU.
 """
 
 from __future__ import annotations
@@ -17,62 +17,103 @@ import pytest
 
 SCRIPT = """
 import json, sys
-import torch, triton, triton.language as tl
-from constrint.kernels.gemm.kernel_triton import gemm_kernel
+import torch
+from constrint.kernels.gemm.launch import Epilogue, Machine, launch
+
+def order(t, layout):
+    return t if layout == "r" else t.transpose(1, 2).contiguous().transpose(1, 2)
 
 def run(case):
-    m, n, k, split = case["m"], case["n"], case["k"], case["split_k"]
-    dtype = getattr(torch, case["dtype"])
+    batch, m, n, k = case["batch"], case["m"], case["n"], case["k"]
+    kind = getattr(torch, case["dtype"])
     generator = torch.Generator().manual_seed(case["seed"])
-    a = torch.randn((m, k), generator=generator).to(dtype)
-    b = torch.randn((k, n), generator=generator).to(dtype)
-    out = torch.full((split, m, n), float("nan"), dtype=torch.float32)
-    tiles = triton.cdiv(m, case["tile_m"]) * triton.cdiv(n, case["tile_n"])
-    blocks = case["blocks"] if case["persistent"] else tiles * split
-    gemm_kernel[(blocks,)](
-        a, b, out, m, n, k, *a.stride(), *b.stride(), *out.stride(), blocks,
-        tile_m=case["tile_m"], tile_n=case["tile_n"], tile_k=case["tile_k"], group_m=case["group_m"], split_k=split,
-        persistent=bool(case["persistent"]), num_xcds=case["num_xcds"], xcd_remap=bool(case["xcd_remap"]),
-        even_k=k % (case["tile_k"] * split) == 0, input_precision="ieee", acc_dtype=tl.float32,
-    )
-    expected = a.double() @ b.double()
-    # Sums of k products in fp32: the error grows at most with k rounding steps.
-    bound = k * 2.0**-23 * (a.double().abs() @ b.double().abs())
-    return bool(((out.double().sum(0) - expected).abs() <= bound).all())
+    if kind == torch.int8:
+        a, b = (torch.randint(-128, 128, s, generator=generator, dtype=kind) for s in ((batch, m, k), (batch, k, n)))
+    else:
+        a, b = (torch.randn(s, generator=generator).to(kind) for s in ((batch, m, k), (batch, k, n)))
+    a, b = order(a, case["layout"][0]), order(b, case["layout"][1])
+    out_kind = getattr(torch, case["out_dtype"])
+    out = torch.full((batch, m, n), float("nan") if out_kind.is_floating_point else -7, dtype=out_kind)
+    bias = torch.randn(n, generator=generator).to(out_kind) if case["bias"] else None
+    source = torch.randn((batch, m, n), generator=generator).to(out_kind) if case["beta"] else None
+    epilogue = Epilogue(bias, source, case["alpha"], case["beta"], case["activation"])
+    launch(a, b, out, case, Machine(4, case["num_xcds"]), epilogue)
+    z = case["alpha"] * (a.double() @ b.double())
+    # Sums of k products in fp32 (int32: exact) grow by at most k rounding steps; the output rounds once.
+    bound = 0.0 if kind == torch.int8 else k * 2.0**-23 * case["alpha"] * (a.double().abs() @ b.double().abs())
+    z = z + (bias.double() if bias is not None else 0) + (case["beta"] * source.double() if source is not None else 0)
+    if case["activation"]:
+        z = getattr(torch.nn.functional, case["activation"])(z)
+    roundoff = {torch.float16: 2.0**-11, torch.float32: 2.0**-22, torch.int32: 0.0}[out_kind]
+    least = 2.0**-24 if out_kind.is_floating_point else 0.0
+    return bool(((out.double() - z).abs() <= 1.2 * bound + roundoff * z.abs() + least).all())
 
 print(json.dumps([run(case) for case in json.loads(sys.stdin.read())]))
 """
 
 BASE = {
+    "batch": 1,
     "m": 70,
-    "n": 45,
+    "n": 48,
     "k": 90,
     "dtype": "float16",
+    "out_dtype": "float16",
+    "layout": "rr",
+    "alpha": 1.0,
+    "beta": 0.0,
+    "bias": False,
+    "activation": None,
     "tile_m": 32,
     "tile_n": 16,
     "tile_k": 16,
+    "num_warps": 4,
+    "num_stages": 2,
     "group_m": 2,
     "split_k": 1,
     "persistent": 0,
-    "blocks": 4,
     "num_xcds": 8,
-    "xcd_remap": 0,
+    "xcd_chunk": 0,
+    "descriptor": 0,
+    "epilogue_subtile": 1,
     "seed": 1,
 }
-CASES = {
+BOTH = {
     "ragged": {},
     "whole tiles": {"m": 64, "n": 32, "k": 64},
-    "fp32": {"dtype": "float32", "seed": 2},
-    "split": {"split_k": 4, "seed": 3},
-    "split, ragged depth": {"split_k": 4, "k": 75, "seed": 4},
-    "persistent": {"persistent": 1, "seed": 5},
-    "group of one": {"group_m": 1, "seed": 6},
-    "group beyond the grid": {"group_m": 16, "seed": 7},
-    "xcd order": {"xcd_remap": 1, "seed": 8},
-    "xcd order, fewer tiles than xcds": {"xcd_remap": 1, "m": 20, "n": 45, "seed": 9},
-    "xcd order, persistent, 3 xcds": {"xcd_remap": 1, "persistent": 1, "num_xcds": 3, "blocks": 5, "seed": 10},
-    "one row": {"m": 1, "n": 17, "k": 16, "seed": 11},
+    "fp32": {"dtype": "float32", "out_dtype": "float32", "tile_n": 32},
+    "fp32 out": {"out_dtype": "float32"},
+    "int8": {"dtype": "int8", "out_dtype": "int32", "tile_k": 32},
+    "int8 scaled": {"dtype": "int8", "tile_k": 32, "alpha": 2.0**-9, "bias": True},
+    "A by columns": {"layout": "cr"},
+    "B by columns": {"layout": "rc"},
+    "both by columns": {"layout": "cc"},
+    "odd rows": {"n": 45, "k": 75},
+    "split": {"split_k": 4},
+    "split, ragged depth, empty last slice": {"split_k": 4, "k": 75},
+    "persistent": {"persistent": 1},
+    "group of one": {"group_m": 1},
+    "group beyond the grid": {"group_m": 16},
+    "one row": {"m": 1, "n": 17, "k": 16},
+    "batched": {"batch": 3, "layout": "rc"},
+    "batched split": {"batch": 3, "split_k": 2, "layout": "cr"},
+    "bias and relu": {"bias": True, "activation": "relu"},
+    "everything, gelu": {"bias": True, "alpha": 0.5, "beta": 2.0, "activation": "gelu"},
+    "everything, silu, batched": {"batch": 2, "bias": True, "alpha": 0.5, "beta": -1.0, "activation": "silu"},
+    "split, everything": {"split_k": 2, "bias": True, "alpha": 0.5, "beta": 2.0, "activation": "gelu"},
 }
+CASES = {f"pointers: {name}": change for name, change in BOTH.items()}
+CASES |= {f"descriptors: {name}": change | {"descriptor": 1} for name, change in BOTH.items()}
+CASES |= {
+    "xcd chunks": {"xcd_chunk": 1},
+    "xcd chunks of two, persistent, 3 xcds": {"xcd_chunk": 2, "persistent": 1, "num_xcds": 3},
+    "xcd runs": {"xcd_chunk": 512},
+    "xcd runs, fewer tiles than xcds": {"xcd_chunk": 512, "m": 20},
+    "two halves": {"descriptor": 1, "persistent": 1, "tile_n": 32, "epilogue_subtile": 2},
+    "two halves, everything": {"descriptor": 1, "persistent": 1, "tile_n": 32, "epilogue_subtile": 2, "batch": 2}
+    | {"bias": True, "beta": 1.0, "activation": "relu"},
+}
+for number, changes in enumerate(CASES.values()):
+    changes["seed"] = number
 
 
 @pytest.fixture(scope="module")

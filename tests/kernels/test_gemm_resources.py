@@ -146,11 +146,11 @@ def test_configs_the_compiler_refuses_are_not_in_the_space() -> None:
         chosen = config(row)
         if gpu.vendor == "amd":
             sizes = [int(row["matrix_instr_nonkdim"])] if int(row["matrix_instr_nonkdim"]) else [16, 32]
-            knobs = {"waves_per_eu": int(row["waves_per_eu"]), "kpack": int(row["kpack"]), "xcd_remap": 0}
+            knobs = {"waves_per_eu": int(row["waves_per_eu"]), "kpack": int(row["kpack"]), "xcd_chunk": 0}
         else:
             sizes, knobs = [0], {}
         for size in sizes:
-            full = chosen | knobs | {"group_m": 8, "matrix_instr_nonkdim": size}
+            full = chosen | knobs | {"group_m": 8, "matrix_instr_nonkdim": size, "descriptor": 0, "epilogue_subtile": 1}
             full = {name: value for name, value in full.items() if name in problem.variables}
             in_domains = all(full[name] in domain for name, domain in problem.variables.items())
             assert not in_domains or not all(c.holds(full) for c in problem.constraints), row
@@ -228,7 +228,9 @@ def test_register_weights_are_what_the_fit_gives() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    fitted = {key: re.findall(r"=(\d+)", line) for key, line in re.findall(r'"(\w+)": RegisterModel\((.*)\)', done.stdout)}
+    fitted = {
+        key: re.findall(r"=(\d+)", line) for key, line in re.findall(r'"(\w+)": RegisterModel\((.*)\)', done.stdout)
+    }
     assert fitted.keys() == REGISTER_MODELS.keys()
     for key, numbers in fitted.items():
         # Linear algebra libraries may round a hundredth of a register differently.

@@ -32,7 +32,9 @@ CONFIG = {
     "matrix_instr_nonkdim": 16,
     "waves_per_eu": 0,
     "kpack": 1,
-    "xcd_remap": 1,
+    "xcd_chunk": 512,
+    "descriptor": 0,
+    "epilogue_subtile": 1,
 }
 
 

@@ -2,57 +2,116 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.resources import is_aligned, unit
+from constrint.kernels.gemm.descriptor import needs_k_major, promotion_interval
+from constrint.kernels.gemm.units import is_aligned, unit
 from constrint.select.spec import Config, Workload
 from constrint.tune.compile import CompiledKernel, TritonSource, compile_triton, require_triton
 
 #: Triton's names of operand and result types; partial sums of a split-K grid have 32 bits.
 ELEMENT_TYPES = {"fp16": "fp16", "bf16": "bf16", "tf32": "fp32", "int8": "i8", "fp8": "fp8e4nv"}
 OUTPUT_TYPES = {"fp16": "fp16", "bf16": "bf16", "tf32": "fp32", "int8": "i32", "fp8": "bf16"}
-SIZES = ("m", "n", "k", "stride_am", "stride_ak", "stride_bk", "stride_bn", "stride_cs", "stride_cm", "stride_cn")
 #: Parameters that the AMD back-end takes as options.
 AMD_OPTIONS = ("matrix_instr_nonkdim", "waves_per_eu", "kpack")
+CONSTANTS = ("tile_m", "tile_n", "tile_k", "group_m", "split_k")
+POINTERS = ("a_ptr", "b_ptr", "c_ptr", "workspace_ptr", "counters_ptr")
 
 
 def compile_config(gpu: GpuModel, workload: Workload, config: Config) -> CompiledKernel:
-    """Compile the kernel as it would be launched for this workload: row-major, contiguous operands.
+    """Compile the kernel as it would be launched for this workload: row-major, contiguous operands, no epilogue.
 
     Raises:
         UsageError: When triton is not installed.
         UnsupportedError: When the GPU lacks the dtype, or the compiler refuses.
     """
     require_triton()
+    build = _descriptor_source if config.get("descriptor") else _pointer_source
+    return compile_triton(gpu, build(gpu, workload, config))
+
+
+def _constants(gpu: GpuModel, workload: Workload, config: Config) -> dict[str, Any]:
+    """Compile-time arguments of both kernels."""
     import triton.language as tl
 
+    dtype = workload.dtype
+    constants: dict[str, Any] = {name: config[name] for name in CONSTANTS} | {
+        "persistent": bool(config["persistent"]),
+        "batched": False,
+        "has_alpha": False,
+        "activation": None,
+        "input_precision": "tf32" if dtype == "tf32" else "ieee",
+        "max_imprecise": promotion_interval(gpu, dtype, config["tile_k"]),
+        "acc_dtype": tl.int32 if dtype == "int8" else tl.float32,
+        "bias_ptr": None,
+        "source_ptr": None,
+    }
+    if config["split_k"] == 1:
+        constants |= {"workspace_ptr": None, "counters_ptr": None}
+    return constants
+
+
+def _pointer_source(gpu: GpuModel, workload: Workload, config: Config) -> TritonSource:
     from constrint.kernels.gemm.kernel_triton import gemm_kernel
 
-    dtype = workload.dtype
-    found = unit(gpu, dtype)
-    element = ELEMENT_TYPES[dtype]
-    if dtype == "fp8" and gpu.arch.target == "gfx942":
-        element = "fp8e4b8"  # CDNA3 has its own encoding of 8-bit floats
-    is_split = config["split_k"] > 1
-    output = ("i32" if dtype == "int8" else "fp32") if is_split else OUTPUT_TYPES[dtype]
     m, n, k = (workload.sizes[name] for name in ("m", "n", "k"))
-    constants = {name: config[name] for name in ("tile_m", "tile_n", "tile_k", "group_m", "split_k")} | {
-        "persistent": bool(config["persistent"]),
+    constants = _constants(gpu, workload, config) | {
         "num_xcds": gpu.device.num_xcds,
-        "xcd_remap": bool(config.get("xcd_remap", 0)),
+        "xcd_chunk": config.get("xcd_chunk", 0),
         "even_k": k % (config["tile_k"] * config["split_k"]) == 0,
-        "input_precision": "tf32" if dtype == "tf32" else "ieee",
-        "acc_dtype": tl.int32 if dtype == "int8" else tl.float32,
+        "wide_offsets": False,
         "stride_ak": 1,
         "stride_bn": 1,
         "stride_cn": 1,
     }
-    types = {"a_ptr": f"*{element}", "b_ptr": f"*{element}", "c_ptr": f"*{output}", "num_blocks": "i32"}
-    types |= {name: "i32" for name in SIZES if name not in constants}
-    values = {"m": m, "n": n, "k": k, "stride_am": k, "stride_bk": n, "stride_cm": n, "stride_cs": m * n}
-    aligned = {name for name, value in values.items() if is_aligned(value)}
+    element = _element_type(gpu, workload.dtype)
+    types = {"a_ptr": f"*{element}", "b_ptr": f"*{element}"} | _output_types(workload.dtype)
+    values = {"m": m, "n": n, "k": k, "stride_am": k, "stride_bk": n, "stride_cm": n}
+    values |= {"stride_ab": m * k, "stride_bb": k * n, "stride_cb": m * n}
     options = {name: config[name] for name in ("num_warps", "num_stages")}
-    if found.kind == "mfma":
+    if unit(gpu, workload.dtype).kind == "mfma":
         options |= {name: config[name] for name in AMD_OPTIONS if name in config}
-    return compile_triton(
-        gpu, TritonSource(gemm_kernel, types, constants, frozenset(aligned | {"a_ptr", "b_ptr", "c_ptr"}), options)
-    )
+    return _source(gemm_kernel, types, constants, values, options)
+
+
+def _descriptor_source(gpu: GpuModel, workload: Workload, config: Config) -> TritonSource:
+    from constrint.kernels.gemm.kernel_descriptor import gemm_descriptor_kernel
+
+    m, n, k = (workload.sizes[name] for name in ("m", "n", "k"))
+    constants = _constants(gpu, workload, config) | {
+        "epilogue_subtile": config["epilogue_subtile"],
+        "a_is_transposed": False,
+        "b_is_transposed": needs_k_major(workload.dtype),
+    }
+    element, output = _element_type(gpu, workload.dtype), OUTPUT_TYPES[workload.dtype]
+    columns = config["tile_n"] // config["epilogue_subtile"]
+    tile_b = (config["tile_k"], config["tile_n"])[:: -1 if needs_k_major(workload.dtype) else 1]
+    types = {
+        "a_desc": f"tensordesc<{element}[{config['tile_m']},{config['tile_k']}]>",
+        "b_desc": f"tensordesc<{element}[{tile_b[0]},{tile_b[1]}]>",
+        "c_desc": f"tensordesc<{output}[{config['tile_m']},{columns}]>",
+    }
+    values = {"m": m, "n": n, "k": k, "stride_cm": n, "stride_cb": m * n}
+    options = {name: config[name] for name in ("num_warps", "num_stages")}
+    return _source(gemm_descriptor_kernel, types | _output_types(workload.dtype), constants, values, options)
+
+
+def _element_type(gpu: GpuModel, dtype: str) -> str:
+    # CDNA3 has its own encoding of 8-bit floats.
+    return "fp8e4b8" if dtype == "fp8" and gpu.arch.target == "gfx942" else ELEMENT_TYPES[dtype]
+
+
+def _output_types(dtype: str) -> dict[str, str]:
+    partial = "i32" if dtype == "int8" else "fp32"
+    return {"c_ptr": f"*{OUTPUT_TYPES[dtype]}", "workspace_ptr": f"*{partial}", "counters_ptr": "*i32"}
+
+
+def _source(
+    kernel: Any, types: dict[str, str], constants: dict[str, Any], values: dict[str, int], options: dict[str, Any]
+) -> TritonSource:
+    """Everything else is a 32-bit size; the compiler is told which ones are multiples of 16."""
+    scalars = {"alpha": "fp32", "beta": "fp32"}
+    types = {name: types.get(name, scalars.get(name, "i32")) for name in kernel.arg_names if name not in constants}
+    aligned = {name for name, value in values.items() if is_aligned(value)} | set(POINTERS)
+    return TritonSource(kernel, types, constants, frozenset(aligned & types.keys()), options)

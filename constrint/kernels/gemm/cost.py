@@ -11,9 +11,10 @@ from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import resources
 from constrint.kernels.gemm.cache import WHOLE_RUN
+from constrint.kernels.gemm.cost_descriptor import descriptor_cost
 from constrint.kernels.gemm.traffic import Tiles, operand_traffic
 from constrint.model import Var
-from constrint.select.cost import LAUNCH_S, CostColumns, TileWork, estimate
+from constrint.select.cost import LAUNCH_S, PARTS, CostColumns, TileWork, estimate
 from constrint.select.spec import Columns, Workload
 
 #: Share of the peak that mma.sync reaches where wgmma or tcgen05 is needed for all of it. Hopper: 0.63 (third-party
@@ -48,6 +49,8 @@ def matrix_peak_flop_per_s(gpu: GpuModel, dtype: str) -> float:
 
 def gemm_cost(gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
     """Predicted time of every configuration; a lower bound where the block order is left open."""
+    if "descriptor" in columns and np.any(columns["descriptor"]):
+        return _cost_of_both(gpu, workload, columns, blocks_per_sm)
     c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
     m, n, k = (workload.sizes[s] for s in ("m", "n", "k"))
     element, output = resources.ELEMENT_BYTES[workload.dtype], resources.OUTPUT_BYTES[workload.dtype]
@@ -88,6 +91,22 @@ def gemm_cost(gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm
         l2_bytes_per_s=_cache_rate(gpu, loaded, l2_miss, dram),
     )
     return estimate(gpu, matrix_peak_flop_per_s(gpu, workload.dtype), work)
+
+
+def _cost_of_both(gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
+    """The two kernels' own costs, row by row."""
+    is_tma = np.asarray(columns["descriptor"]) > 0
+    if is_tma.all():
+        return descriptor_cost(gpu, workload, columns, blocks_per_sm)
+    seconds = np.empty(len(is_tma))
+    parts = {name: np.empty(len(is_tma)) for name in PARTS}
+    for rows, price in ((is_tma, descriptor_cost), (~is_tma, gemm_cost)):
+        here = {name: np.asarray(column)[rows] for name, column in columns.items()}
+        found = price(gpu, workload, here, np.asarray(blocks_per_sm)[rows])
+        seconds[rows] = found.seconds
+        for name, column in parts.items():
+            column[rows] = found.parts_s[name]
+    return CostColumns(seconds, parts)
 
 
 def _traffic(

@@ -1,7 +1,7 @@
 """The tiled GEMM in Triton with pointer loads: one kernel for plain, split-K and persistent grids.
 
-Its parameters are the ones of `spec.py`; the resources that spec predicts are those of this kernel. It needs
-triton; nothing imports it until a kernel is compiled.
+Its parameters are the ones of `spec.py`; the resources that spec predicts are those of this kernel. It takes any
+strides. It needs triton; nothing imports it until a kernel is compiled.
 """
 
 from __future__ import annotations
@@ -9,41 +9,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-
-@triton.jit
-def tile_coordinates(
-    block,
-    num_tiles_m,
-    num_tiles_n,
-    group_m: tl.constexpr,
-    num_xcds: tl.constexpr,
-    xcd_remap: tl.constexpr,
-):
-    """Map a linear block index to (tile row, tile column).
-
-    With `xcd_remap`, blocks that the hardware deals to one XCD (round robin) work on neighbouring tiles; `group_m`
-    rows of tiles are then walked column by column, so that concurrent blocks share operands in the L2.
-    """
-    num_tiles = num_tiles_m * num_tiles_n
-    if xcd_remap:
-        per_xcd = num_tiles // num_xcds
-        extra = num_tiles % num_xcds
-        xcd = block % num_xcds
-        # The first `extra` XCDs get one tile more than the others.
-        block = xcd * per_xcd + tl.minimum(xcd, extra) + block // num_xcds
-    tiles_per_group = group_m * num_tiles_n
-    group = block // tiles_per_group
-    first = group * group_m
-    rows = tl.minimum(num_tiles_m - first, group_m)
-    within = block % tiles_per_group
-    return first + within % rows, within // rows
+from constrint.kernels.gemm.kernel_epilogue import finish, hand_over, take_over, tile_coordinates
 
 
 @triton.jit
-def gemm_tile(
+def multiply_tile(
     a_ptr,
     b_ptr,
-    c_ptr,
     m,
     n,
     k,
@@ -51,29 +23,35 @@ def gemm_tile(
     stride_ak,
     stride_bk,
     stride_bn,
-    stride_cs,
-    stride_cm,
-    stride_cn,
-    tile_row,
-    tile_column,
+    rows,
+    columns,
     split,
     tile_m: tl.constexpr,
     tile_n: tl.constexpr,
     tile_k: tl.constexpr,
     split_k: tl.constexpr,
     even_k: tl.constexpr,
+    wide_offsets: tl.constexpr,
     input_precision: tl.constexpr,
+    max_imprecise: tl.constexpr,
     acc_dtype: tl.constexpr,
 ):
-    """Compute one output tile, or one K-slice of it, and store it."""
-    rows = tile_row * tile_m + tl.arange(0, tile_m)
-    columns = tile_column * tile_n + tl.arange(0, tile_n)
+    """Multiply one tile's rows of A and columns of B, over all of K or one split's slices of it."""
     # Rows beyond the edge read valid memory again; only their store is masked.
     rows_a = (rows % m).to(tl.int64)
     columns_b = (columns % n).to(tl.int64)
     depth = tl.arange(0, tile_k)
-    a_ptrs = a_ptr + rows_a[:, None] * stride_am + (split * tile_k + depth)[None, :] * stride_ak
-    b_ptrs = b_ptr + (split * tile_k + depth)[:, None] * stride_bk + columns_b[None, :] * stride_bn
+    start = split * tile_k + depth
+    if wide_offsets:
+        start = start.to(tl.int64)
+    a_ptrs = a_ptr + rows_a[:, None] * stride_am + start[None, :] * stride_ak
+    b_ptrs = b_ptr + start[:, None] * stride_bk + columns_b[None, :] * stride_bn
+    step_a = tile_k * split_k * stride_ak
+    step_b = tile_k * split_k * stride_bk
+    if wide_offsets:
+        step_a = tl.full((), tile_k * split_k, tl.int64) * stride_ak
+        step_b = tl.full((), tile_k * split_k, tl.int64) * stride_bk
+    zero: tl.constexpr = 0 if a_ptr.dtype.element_ty.is_int() else 0.0
     accumulator = tl.zeros((tile_m, tile_n), dtype=acc_dtype)
     for step in range(tl.cdiv(k - split * tile_k, tile_k * split_k)):
         if even_k:
@@ -81,23 +59,30 @@ def gemm_tile(
             b = tl.load(b_ptrs)
         else:
             left = k - (step * split_k + split) * tile_k
-            a = tl.load(a_ptrs, mask=depth[None, :] < left, other=0)
-            b = tl.load(b_ptrs, mask=depth[:, None] < left, other=0)
-        accumulator = tl.dot(a, b, accumulator, input_precision=input_precision, out_dtype=acc_dtype)
-        a_ptrs += tile_k * split_k * stride_ak
-        b_ptrs += tile_k * split_k * stride_bk
-    c_ptrs = (
-        c_ptr + split.to(tl.int64) * stride_cs + rows.to(tl.int64)[:, None] * stride_cm + columns[None, :] * stride_cn
-    )
-    inside = (rows[:, None] < m) & (columns[None, :] < n)
-    tl.store(c_ptrs, accumulator.to(c_ptr.dtype.element_ty), mask=inside)
+            a = tl.load(a_ptrs, mask=depth[None, :] < left, other=zero)
+            b = tl.load(b_ptrs, mask=depth[:, None] < left, other=zero)
+        accumulator = tl.dot(
+            a,
+            b,
+            accumulator,
+            input_precision=input_precision,
+            max_num_imprecise_acc=max_imprecise,
+            out_dtype=acc_dtype,
+        )
+        a_ptrs += step_a
+        b_ptrs += step_b
+    return accumulator
 
 
 @triton.jit
-def gemm_kernel(
-    a_ptr,  # (M, K)
-    b_ptr,  # (K, N)
-    c_ptr,  # (M, N); with split_k > 1 partial sums (split_k, M, N)
+def compute_tile(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    bias_ptr,
+    source_ptr,
+    workspace_ptr,
+    counters_ptr,
     m,
     n,
     k,
@@ -105,10 +90,82 @@ def gemm_kernel(
     stride_ak,
     stride_bk,
     stride_bn,
-    stride_cs,
     stride_cm,
     stride_cn,
+    stride_sm,
+    stride_sn,
+    alpha,
+    beta,
+    tile,
+    split,
+    batch,
+    tile_m: tl.constexpr,
+    tile_n: tl.constexpr,
+    tile_k: tl.constexpr,
+    group_m: tl.constexpr,
+    split_k: tl.constexpr,
+    num_xcds: tl.constexpr,
+    xcd_chunk: tl.constexpr,
+    even_k: tl.constexpr,
+    wide_offsets: tl.constexpr,
+    has_alpha: tl.constexpr,
+    activation: tl.constexpr,
+    input_precision: tl.constexpr,
+    max_imprecise: tl.constexpr,
+    acc_dtype: tl.constexpr,
+):
+    """Compute one output tile, or one K-slice of it, and store it; the last slice to arrive finishes the tile."""
+    num_tiles_m = tl.cdiv(m, tile_m)
+    num_tiles_n = tl.cdiv(n, tile_n)
+    tile_row, tile_column = tile_coordinates(tile, num_tiles_m, num_tiles_n, group_m, num_xcds, xcd_chunk)
+    rows = tile_row * tile_m + tl.arange(0, tile_m)
+    columns = tile_column * tile_n + tl.arange(0, tile_n)
+    acc = multiply_tile(
+        a_ptr, b_ptr, m, n, k, stride_am, stride_ak, stride_bk, stride_bn, rows, columns, split, tile_m, tile_n,
+        tile_k, split_k, even_k, wide_offsets, input_precision, max_imprecise, acc_dtype,
+    )  # fmt: skip
+    is_mine = True
+    if split_k > 1:
+        slot = tile + batch * (num_tiles_m * num_tiles_n)
+        is_mine = hand_over(acc, slot, split, workspace_ptr, counters_ptr, tile_m, tile_n, split_k)
+    if is_mine:
+        if split_k > 1:
+            acc = take_over(slot, workspace_ptr, counters_ptr, tile_m, tile_n, split_k)
+        out = finish(
+            acc, rows, columns, m, n, bias_ptr, source_ptr, stride_sm, stride_sn, alpha, beta, has_alpha, activation,
+            c_ptr.dtype.element_ty,
+        )  # fmt: skip
+        offsets = rows.to(tl.int64)[:, None] * stride_cm + columns[None, :] * stride_cn
+        tl.store(c_ptr + offsets, out, mask=(rows[:, None] < m) & (columns[None, :] < n))
+
+
+@triton.jit(do_not_specialize=["num_blocks"])
+def gemm_kernel(
+    a_ptr,  # (batch, M, K)
+    b_ptr,  # (batch, K, N)
+    c_ptr,  # (batch, M, N)
+    bias_ptr,  # (N,) or None
+    source_ptr,  # (batch, M, N), added beta times, or None
+    workspace_ptr,  # (batch * tiles, split_k, tile_m, tile_n) where split_k > 1
+    counters_ptr,  # (batch * tiles,)
+    m,
+    n,
+    k,
+    stride_ab,
+    stride_am,
+    stride_ak,
+    stride_bb,
+    stride_bk,
+    stride_bn,
+    stride_cb,
+    stride_cm,
+    stride_cn,
+    stride_sb,
+    stride_sm,
+    stride_sn,
     num_blocks,
+    alpha,
+    beta,
     tile_m: tl.constexpr,
     tile_n: tl.constexpr,
     tile_k: tl.constexpr,
@@ -116,28 +173,41 @@ def gemm_kernel(
     split_k: tl.constexpr,
     persistent: tl.constexpr,
     num_xcds: tl.constexpr,
-    xcd_remap: tl.constexpr,
+    xcd_chunk: tl.constexpr,
+    batched: tl.constexpr,
     even_k: tl.constexpr,
+    wide_offsets: tl.constexpr,
+    has_alpha: tl.constexpr,
+    activation: tl.constexpr,
     input_precision: tl.constexpr,
+    max_imprecise: tl.constexpr,
     acc_dtype: tl.constexpr,
 ):
-    """C = A @ B on a grid of (tiles * split_k) blocks, or of `num_blocks` persistent ones."""
+    """C = activation(alpha * A @ B + bias + beta * source); grid (tiles * split_k or `num_blocks`, batch)."""
     num_tiles_m = tl.cdiv(m, tile_m)
     num_tiles_n = tl.cdiv(n, tile_n)
     num_tiles = num_tiles_m * num_tiles_n
     block = tl.program_id(0)
+    batch = 0
+    if batched:
+        batch = tl.program_id(1)
+        a_ptr += batch.to(tl.int64) * stride_ab
+        b_ptr += batch.to(tl.int64) * stride_bb
+        c_ptr += batch.to(tl.int64) * stride_cb
+        if source_ptr is not None:
+            source_ptr += batch.to(tl.int64) * stride_sb
     if persistent:
         for tile in tl.range(block, num_tiles, num_blocks, flatten=False):
-            row, column = tile_coordinates(tile, num_tiles_m, num_tiles_n, group_m, num_xcds, xcd_remap)
-            gemm_tile(
-                a_ptr, b_ptr, c_ptr, m, n, k,
-                stride_am, stride_ak, stride_bk, stride_bn, stride_cs, stride_cm, stride_cn,
-                row, column, block * 0, tile_m, tile_n, tile_k, 1, even_k, input_precision, acc_dtype,
+            compute_tile(
+                a_ptr, b_ptr, c_ptr, bias_ptr, source_ptr, workspace_ptr, counters_ptr, m, n, k, stride_am, stride_ak,
+                stride_bk, stride_bn, stride_cm, stride_cn, stride_sm, stride_sn, alpha, beta, tile, block * 0, batch,
+                tile_m, tile_n, tile_k, group_m, 1, num_xcds, xcd_chunk, even_k, wide_offsets, has_alpha, activation,
+                input_precision, max_imprecise, acc_dtype,
             )  # fmt: skip
     else:
-        split = block // num_tiles
-        row, column = tile_coordinates(block % num_tiles, num_tiles_m, num_tiles_n, group_m, num_xcds, xcd_remap)
-        gemm_tile(
-            a_ptr, b_ptr, c_ptr, m, n, k, stride_am, stride_ak, stride_bk, stride_bn, stride_cs, stride_cm, stride_cn,
-            row, column, split, tile_m, tile_n, tile_k, split_k, even_k, input_precision, acc_dtype,
+        compute_tile(
+            a_ptr, b_ptr, c_ptr, bias_ptr, source_ptr, workspace_ptr, counters_ptr, m, n, k, stride_am, stride_ak,
+            stride_bk, stride_bn, stride_cm, stride_cn, stride_sm, stride_sn, alpha, beta, block % num_tiles,
+            block // num_tiles, batch, tile_m, tile_n, tile_k, group_m, split_k, num_xcds, xcd_chunk, even_k,
+            wide_offsets, has_alpha, activation, input_precision, max_imprecise, acc_dtype,
         )  # fmt: skip

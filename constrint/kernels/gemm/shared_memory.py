@@ -44,7 +44,7 @@ def pointer_smem_bytes(gpu: GpuModel, dtype: str, found: Unit, v: Vars, aligned:
         return is_pipelined * behind * (a + b) + (1 - is_pipelined) * maximum(a, b)
     if gpu.vendor == "amd":
         return _mfma(v["num_stages"], a, b, copies_a, copies_b)
-    staging = _store_staging(gpu, dtype, found, v, is_vectorised=aligned.c)
+    staging = store_staging(gpu, dtype, found, v, is_vectorised=aligned.c)
     return maximum(_nvidia(dtype, found, v, (a, b), (copies_a, copies_b)), staging)
 
 
@@ -159,7 +159,7 @@ def _pad_b(dtype: str, v: Vars) -> Expr:
     return pad * maximum(fits, fits_halved)
 
 
-def _store_staging(gpu: GpuModel, dtype: str, found: Unit, v: Vars, *, is_vectorised: bool) -> Expr:
+def store_staging(gpu: GpuModel, dtype: str, found: Unit, v: Vars, *, is_vectorised: bool) -> Expr:
     """Bytes in which the accumulator is re-ordered so that the store to C is coalesced (NVIDIA).
 
     The conversion is done in passes over the rows and columns that one thread holds both before and after it, less

@@ -14,13 +14,16 @@ from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import resources
 from constrint.kernels.gemm.cost import gemm_cost, matrix_peak_flop_per_s
-from constrint.model import Problem, Var, any_of, ceildiv, divides, implies
+from constrint.kernels.gemm.descriptor import descriptor_registers, descriptor_smem_bytes, has_descriptors
+from constrint.model import Expr, Problem, Var, any_of, ceildiv, divides, implies
 from constrint.select.cost import CostColumns, cost_assumptions
 from constrint.select.limits import BlockUse, add_block_limits, register_capacity
 from constrint.select.spec import Columns, Param, Workload
 
 #: Sizes and strides are 32-bit integers in the kernel.
 MAX_SIZE = 2**31 - 1
+#: Neighbouring tiles that an XCD takes at a time; with the last value, that of most grids, each XCD has one run.
+XCD_CHUNKS = (64, 0, 32, 512)
 #: Blocks along the first grid dimension, on both vendors.
 MAX_GRID_BLOCKS = 2**31 - 1
 
@@ -32,7 +35,7 @@ class GemmSpec:
     summary = "C[M,N] = A[M,K] @ B[K,N], row-major, Triton"
     size_names = ("m", "n", "k")
     dtypes = tuple(resources.ELEMENT_BYTES)
-    order_params = ("group_m", "xcd_remap")
+    order_params = ("group_m", "xcd_chunk")
     free_params = ("matrix_instr_nonkdim", "waves_per_eu", "kpack")
 
     def default_workload(self, gpu: GpuModel) -> Workload:
@@ -80,7 +83,16 @@ class GemmSpec:
             Param("persistent", (0, 1), "1: one block per slot walks many tiles", "a switch"),
             Param("group_m", (8, 4, 16, 1, 2, 32), "rows of tiles walked together", "powers of two up to 32"),
         )
-        return common + (self._amd_params(gpu, workload) if gpu.vendor == "amd" else ())
+        if gpu.vendor == "amd":
+            return common + self._amd_params(gpu, workload)
+        return common + (self._descriptor_params(gpu) if has_descriptors(gpu) else ())
+
+    def _descriptor_params(self, gpu: GpuModel) -> tuple[Param, ...]:
+        tma = f"{gpu.arch.target} has a TMA unit"
+        return (
+            Param("descriptor", (1, 0), "1: tiles come and go through the TMA unit; 0: through pointers", tma),
+            Param("epilogue_subtile", (1, 2), "parts in which an output tile is staged", "a switch"),
+        )
 
     def _stages(self, gpu: GpuModel) -> tuple[int, ...]:
         return (2, 1, 3, 4) if gpu.vendor == "amd" else (3, 4, 2, 5, 6, 1)
@@ -103,7 +115,8 @@ class GemmSpec:
             packs = (1, 2) if gpu.arch.target != "gfx950" else (1,)
             knobs.append(Param("kpack", packs, "k-slices per LDS read", "Triton takes 1 or 2, on gfx950 only 1"))
         if gpu.device.num_xcds > 1:
-            knobs.append(Param("xcd_remap", (1, 0), "1: each XCD gets a contiguous run of tiles", "a switch"))
+            chunk = "neighbouring tiles that an XCD takes at a time; 0: none"
+            knobs.append(Param("xcd_chunk", XCD_CHUNKS, chunk, "a few sizes between none and all"))
         return tuple(knobs)
 
     def problem(self, gpu: GpuModel, workload: Workload) -> Problem:
@@ -113,6 +126,8 @@ class GemmSpec:
         for param in self.params(gpu, workload):
             v[param.name] = problem.int_var(param.name, values=list(param.values), because=param.because)
         self._add_instruction_rules(problem, gpu, workload, v)
+        if "descriptor" in v:
+            self._add_descriptor_rules(problem, v)
         use = self.use(gpu, workload, problem)
         add_block_limits(problem, gpu, use)
         if "waves_per_eu" in v:
@@ -128,11 +143,13 @@ class GemmSpec:
     def use(self, gpu: GpuModel, workload: Workload, problem: Problem) -> BlockUse:
         """Warps, registers and shared memory of one block."""
         v = {name: Var(name) for name in problem.variables if name not in self.free_params}
-        return BlockUse(
-            warps=v["num_warps"],
-            registers_per_thread=resources.registers_per_thread(gpu, workload.dtype, v),
-            smem_bytes=resources.smem_bytes(gpu, workload.dtype, v, resources.aligned_operands(workload)),
-        )
+        registers = resources.registers_per_thread(gpu, workload.dtype, v)
+        smem = resources.smem_bytes(gpu, workload.dtype, v, resources.aligned_operands(workload))
+        if "descriptor" in v:
+            is_tma = v["descriptor"]
+            registers = is_tma * descriptor_registers(gpu, workload.dtype, v) + (1 - is_tma) * registers
+            smem = is_tma * descriptor_smem_bytes(gpu, workload.dtype, v) + (1 - is_tma) * smem
+        return BlockUse(warps=v["num_warps"], registers_per_thread=registers, smem_bytes=smem)
 
     def _add_instruction_rules(self, problem: Problem, gpu: GpuModel, workload: Workload, v: dict[str, Var]) -> None:
         found = resources.unit(gpu, workload.dtype)
@@ -195,15 +212,43 @@ class GemmSpec:
             name="group_in_grid",
             because="a group of more rows than the grid has repeats a smaller one",
         )
-        if "xcd_remap" in v:
-            add(
-                implies(v["xcd_remap"] == 1, rows * columns > gpu.device.num_xcds),
-                name="remap_many_tiles",
-                because="with fewer tiles than XCDs every XCD has one tile in any order",
-            )
+        if "xcd_chunk" in v:
+            self._add_chunk_rules(problem, gpu, rows * columns, v["xcd_chunk"])
+
+    def _add_chunk_rules(self, problem: Problem, gpu: GpuModel, tiles: Expr, chunk: Var) -> None:
+        problem.add(
+            implies(chunk >= 1, tiles > gpu.device.num_xcds),
+            name="chunk_many_tiles",
+            because="with fewer tiles than XCDs every XCD has one tile in any order",
+        )
+        problem.add(
+            any_of(chunk == max(XCD_CHUNKS), chunk * gpu.device.num_xcds <= tiles),
+            name="chunk_in_grid",
+            because="chunks that the grid has no whole cycle of are one run per XCD",
+        )
+
+    def _add_descriptor_rules(self, problem: Problem, v: dict[str, Var]) -> None:
+        two, is_tma = v["epilogue_subtile"] == 2, v["descriptor"] == 1
+        problem.add(
+            implies(is_tma, v["num_stages"] >= 2), name="descriptor_stages", because="TMA loads run ahead of their use"
+        )
+        problem.add(implies(two, is_tma), name="subtile_descriptor", because="only the TMA unit stores a tile in parts")
+        problem.add(
+            implies(two, v["persistent"] == 1),
+            name="subtile_persistent",
+            because="elsewhere the output is staged in the pipeline's memory, whatever its size",
+        )
+        problem.add(
+            implies(two, 16 * v["num_warps"] <= v["tile_m"]),
+            name="subtile_warps",
+            because="halves of the columns fall to each warp alone only if all warps share out the rows",
+        )
+        problem.add(
+            implies(two, v["tile_n"] >= 32), name="subtile_columns", because="a matrix instruction takes n = 8 or more"
+        )
 
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
-        """Predicted time per row; without `group_m` and `xcd_remap`, the least over their values."""
+        """Predicted time per row; without `group_m` and `xcd_chunk`, the least over their values."""
         return gemm_cost(gpu, workload, columns, blocks_per_sm)
 
     def roofline_s(self, gpu: GpuModel, workload: Workload) -> float:

@@ -1,0 +1,192 @@
+"""Predicted time of the descriptor (TMA) GEMM kernel.
+
+A block's step takes what its matrix instructions take, or what its loads' latency leaves exposed; steps, epilogues
+and waves add up to the grid's time, beside which DRAM works. The constants are fitted to kernels measured on one H200
+(`benchmarks/fit_descriptor_cost.py`); on other GPUs they are scaled by clock, SMs and bandwidth alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.errors import UnsupportedError
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.descriptor import ROW_ALIGNMENT_BYTES, needs_k_major
+from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES, PARTIAL_BYTES, unit
+from constrint.select.cost import ASSUMED_CLOCK_HZ, PARTS, CostColumns
+from constrint.select.spec import Columns, Workload
+
+
+@dataclass(frozen=True)
+class DescriptorConstants:
+    """What no vendor publishes; fitted, except where a line says otherwise.
+
+    Args:
+        launch_s: Start of the kernel, its first loads and its drain.
+        latency_s: From a TMA load's issue to its arrival, under load.
+        wave_s: To replace finished blocks by new ones and fill their pipelines.
+        epilogue_bytes_per_clk: Output that an SM stores per clock at the end of a block.
+        persistent_epilogue: How much slower that is beside the next tile's loads.
+        subtile_epilogue: How much slower again in two halves.
+        tile_s: To move on to the next tile of a persistent block.
+        hand_over_s: Atomic and re-read of a split-K tile.
+        hand_over_bytes_per_clk: Partial sums that an SM stores or reads per clock.
+        matrix_share: Share of the data sheet's peak that wgmma and tcgen05 reach.
+        fallback_share: The same for mma.sync.
+        narrow_columns: Tile columns at which operand reads cost wgmma as much as half its arithmetic.
+        dram_share: Share of the data sheet's bandwidth.
+        pack_s: To start the copy of misaligned operands.
+        pack_share: Share of the data sheet's bandwidth that the copy reaches.
+    """
+
+    launch_s: float = 5.34e-6
+    latency_s: float = 0.938e-6
+    wave_s: float = 1.94e-6
+    epilogue_bytes_per_clk: float = 166.5
+    persistent_epilogue: float = 2.68
+    subtile_epilogue: float = 1.53
+    tile_s: float = 0.293e-6
+    hand_over_s: float = 1.61e-6
+    hand_over_bytes_per_clk: float = 36.5
+    matrix_share: float = 0.841
+    fallback_share: float = 0.389
+    narrow_columns: float = 103.4
+    dram_share: float = 0.683
+    pack_s: float = 9.76e-6
+    pack_share: float = 1.0
+
+
+MEASURED = DescriptorConstants()
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Bytes of the operands that have to be copied before the TMA unit can load them."""
+
+    num_bytes: int = 0
+
+    @staticmethod
+    def of(workload: Workload) -> Packing:
+        """What row-major operands of this workload need."""
+        m, n, k = (workload.sizes[s] for s in ("m", "n", "k"))
+        element = ELEMENT_BYTES[workload.dtype]
+        is_a_packed = k * element % ROW_ALIGNMENT_BYTES != 0
+        is_b_packed = n * element % ROW_ALIGNMENT_BYTES != 0 or needs_k_major(workload.dtype)
+        return Packing(element * (m * k * is_a_packed + k * n * is_b_packed))
+
+
+def descriptor_cost(
+    gpu: GpuModel,
+    workload: Workload,
+    columns: Columns,
+    blocks_per_sm: NDArray[Any],
+    *,
+    batch: int = 1,
+    packing: Packing | None = None,
+    constants: DescriptorConstants = MEASURED,
+) -> CostColumns:
+    """Predicted time of every configuration of the descriptor kernel; the order of tiles makes no difference here.
+
+    Args:
+        gpu: The hardware model.
+        workload: Sizes of one product, and the dtype.
+        columns: Parameters, per configuration.
+        blocks_per_sm: Blocks that reside on one SM.
+        batch: Products in one launch.
+        packing: What is copied first; what row-major operands need if None.
+        constants: The fitted figures.
+    """
+    dtype = workload.dtype
+    peak = gpu.peak_flop_per_s(dtype)
+    if peak is None:
+        raise UnsupportedError(
+            f"the peak rate of {gpu.name} for {workload.dtype} is unconfirmed: no time can be modelled."
+        )
+    work = _Work(gpu, workload, columns, blocks_per_sm, batch, constants, peak)
+    sm_s = work.sm_s()
+    m, n, k = (workload.sizes[s] for s in ("m", "n", "k"))
+    moved = batch * ((m * k + k * n) * ELEMENT_BYTES[workload.dtype] + m * n * OUTPUT_BYTES[workload.dtype])
+    bandwidth = gpu.memory.dram.bandwidth_bytes_per_s
+    dram_s = moved / (bandwidth * constants.dram_share)
+    packed = (packing or Packing.of(workload)).num_bytes * batch
+    pack_s = constants.pack_s + 2 * packed / (bandwidth * constants.pack_share) if packed else 0.0
+    seconds = constants.launch_s + _overlap(sm_s, dram_s) + work.hand_over_s() + pack_s
+    parts: dict[str, Any] = dict.fromkeys(PARTS, 0.0)
+    parts |= {"matrix units": work.matrix_s(), "latency": work.latency_s(), "DRAM": dram_s}
+    parts["wave quantisation"] = np.maximum(sm_s - np.maximum(parts["matrix units"], parts["latency"]), 0.0)
+    return CostColumns(seconds, parts)
+
+
+def _overlap(first: Any, second: Any, third: Any = 0.0) -> Any:
+    """Time of resources that work at once: a p-norm, p = 3 (chosen, not fitted)."""
+    return np.cbrt(first * first * first + second * second * second + third * third * third)
+
+
+class _Work:
+    """Clocks of one block and seconds of the grid, per configuration."""
+
+    def __init__(
+        self,
+        gpu: GpuModel,
+        workload: Workload,
+        columns: Columns,
+        blocks_per_sm: NDArray[Any],
+        batch: int,
+        constants: DescriptorConstants,
+        peak: float,
+    ) -> None:
+        c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
+        m, n, k = (workload.sizes[s] for s in ("m", "n", "k"))
+        self.constants, self.clock, self.num_sms = (
+            constants,
+            gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ,
+            gpu.device.sm_count,
+        )
+        self.area, self.splits = c["tile_m"] * c["tile_n"], c["split_k"]
+        self.tiles = np.ceil(m / c["tile_m"]) * np.ceil(n / c["tile_n"]) * batch
+        self.blocks = self.tiles * self.splits
+        self.steps = np.ceil(np.ceil(k / c["tile_k"]) / self.splits)
+        self.is_persistent = c["persistent"] > 0
+        self.resident = np.where(self.is_persistent, 1.0, np.maximum(blocks_per_sm, 1.0))
+        most_warps = 8 if unit(gpu, workload.dtype).kind == "tcgen05" else 16
+        is_direct = (c["tile_m"] >= 64) & (c["num_warps"] >= 4) & (c["num_warps"] <= most_warps)
+        narrow = 2 * c["tile_n"] / (c["tile_n"] + constants.narrow_columns)
+        share = constants.matrix_share * np.where(is_direct, np.minimum(1.0, narrow), constants.fallback_share)
+        self.matrix = 2 * self.area * c["tile_k"] / (peak / self.num_sms / self.clock * share)
+        self.latency = constants.latency_s * self.clock / np.maximum(1.0, c["num_stages"] - 1)
+        stored = self.area * np.where(self.splits > 1, PARTIAL_BYTES, OUTPUT_BYTES[workload.dtype])
+        self.epilogue = stored / constants.epilogue_bytes_per_clk
+        self.subtile = np.where(c["epilogue_subtile"] > 1, constants.subtile_epilogue, 1.0)
+
+    def sm_s(self) -> Any:
+        """Seconds of the busiest SM: whole waves and the rest, or the tiles of a persistent block."""
+        slots = self.num_sms * self.resident
+        full = np.floor(self.blocks / slots)
+        rest = np.ceil((self.blocks - full * slots) / self.num_sms)
+        tail = np.where(rest > 0, self._wave(np.maximum(rest, 1.0)), 0.0)
+        waves = full * (self._wave(self.resident) + self.constants.wave_s * self.clock) + tail
+        between = self.constants.tile_s * self.clock + self.epilogue * self.constants.persistent_epilogue * self.subtile
+        walked = np.ceil(self.tiles / self.num_sms) * (self.steps * _overlap(self.matrix, self.latency) + between)
+        return np.where(self.is_persistent, walked, waves) / self.clock
+
+    def _wave(self, resident: Any) -> Any:
+        return self.steps * _overlap(resident * self.matrix, self.latency) + self.epilogue
+
+    def hand_over_s(self) -> Any:
+        """Seconds for partial sums to go out and come back, where K is split."""
+        rate = self.constants.hand_over_bytes_per_clk * self.clock
+        partial = self.area * PARTIAL_BYTES
+        moved_s = 2 * self.blocks * partial / (rate * self.num_sms) + self.splits * partial / rate
+        return np.where(self.splits > 1, self.constants.hand_over_s + moved_s, 0.0)
+
+    def matrix_s(self) -> Any:
+        """Seconds of the matrix units if nothing else mattered."""
+        return self.blocks * self.steps * self.matrix / self.num_sms / self.clock
+
+    def latency_s(self) -> Any:
+        """Seconds of exposed load latency if nothing else mattered."""
+        return self.blocks / (self.num_sms * self.resident) * self.steps * self.latency / self.clock

@@ -1,0 +1,94 @@
+"""What a block of the descriptor (TMA) kernel takes, and which GPUs and operands that kernel is for.
+
+No torch, no triton. The shared-memory rules are read off Triton 3.6 and 3.9 and checked against compiled kernels
+(`tests/data/triton_gemm_descriptor.csv`, by `benchmarks/compile_gemm_descriptor.py`).
+"""
+
+from __future__ import annotations
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.shared_memory import store_staging
+from constrint.kernels.gemm.units import (
+    ELEMENT_BYTES,
+    OUTPUT_BYTES,
+    PARTIAL_BYTES,
+    Vars,
+    async_share,
+    is_upcast,
+    threads,
+    unit,
+)
+from constrint.model import Expr, ceildiv, const, maximum, minimum
+
+#: fp8 on Hopper adds up in fewer than 24 bits unless sums are moved to fp32 registers this often (elements of K);
+#: libraries use the same interval.
+FP8_PROMOTION_INTERVAL = 128
+#: Buffers that the TMA unit fills start at multiples of this many bytes.
+BUFFER_ALIGNMENT_BYTES = 1024
+#: The TMA unit reads rows that start at multiples of this many bytes.
+ROW_ALIGNMENT_BYTES = 16
+BARRIER_BYTES = 8
+#: Registers beside the accumulators, and per accumulator in hundredths, by how the matrix unit gets its operands: read
+#: from shared memory (wgmma, tcgen05) or through registers (mma.sync). Fitted by eye to the compiled table.
+DIRECT_REGISTERS = (27, 105)
+FALLBACK_REGISTERS = (34, 150)
+
+
+def has_descriptors(gpu: GpuModel) -> bool:
+    """Whether the GPU has a TMA unit that Triton's tensor descriptors use: compute capability 9.0 and later."""
+    return gpu.vendor == "nvidia" and float(gpu.arch.compute_capability or 0) >= 9.0
+
+
+def needs_k_major(dtype: str) -> bool:
+    """Whether both operands must be contiguous along K: only 16-bit ones can be transposed on the way to the units."""
+    return ELEMENT_BYTES[dtype] != 2
+
+
+def promotion_interval(gpu: GpuModel, dtype: str, tile_k: int) -> int | None:
+    """Elements of K after which sums move to fp32 registers; None where the unit itself adds in fp32."""
+    is_narrow = dtype == "fp8" and gpu.arch.target.startswith("sm_90")
+    return min(FP8_PROMOTION_INTERVAL, tile_k) if is_narrow else None
+
+
+def descriptor_smem_bytes(gpu: GpuModel, dtype: str, v: Vars) -> Expr:
+    """Shared memory of one block: operand pipeline, barriers, and the output tile on its way to the TMA unit.
+
+    The output shares the pipeline's memory, except where the next tile's loads are already in flight (a persistent
+    grid) and, as Triton has it, where it is 32 bits wide.
+    """
+    found = unit(gpu, dtype)
+    element, output = ELEMENT_BYTES[dtype], OUTPUT_BYTES[dtype]
+    use = async_share(found, v) if found.fallback is not None else const(0)
+    # mma.sync keeps the stage being computed in registers; wgmma and tcgen05 read it from shared memory.
+    buffers = v["num_stages"] - (1 - use)
+    pipeline: Expr = const(0)
+    for tile in ("tile_m", "tile_n"):
+        operand = buffers * v[tile] * v["tile_k"] * element
+        pipeline = pipeline + BUFFER_ALIGNMENT_BYTES * ceildiv(operand, BUFFER_ALIGNMENT_BYTES)
+    held = pipeline + _barrier_bytes(found.kind, buffers, use, is_twofold=is_upcast(found, dtype))
+    stored = v["tile_m"] * v["tile_n"] * output // v["epilogue_subtile"]
+    splits = minimum(1, v["split_k"] - 1)
+    apart: Expr = v["persistent"] if output != PARTIAL_BYTES else 1 - splits
+    staging = splits * store_staging(gpu, dtype, found, v, is_vectorised=True)
+    return apart * (held + stored) + (1 - apart) * maximum(maximum(held, stored), staging)
+
+
+def _barrier_bytes(kind: str, buffers: Expr, use: Expr, *, is_twofold: bool) -> Expr:
+    """One barrier per buffer; two sets, the first padded, where A and B are waited for apart (fp8 through mma.sync)."""
+    one = BARRIER_BYTES * buffers
+    padded = 16 * ceildiv(one, 16)
+    fallback = one + padded if is_twofold else one
+    direct = 16 * ceildiv(one + 16, 16) if kind == "tcgen05" else one
+    return use * direct + (1 - use) * fallback
+
+
+def descriptor_registers(gpu: GpuModel, dtype: str, v: Vars) -> Expr:
+    """Estimated registers per thread: few beside the accumulators, since loads need no addresses."""
+    found = unit(gpu, dtype)
+    use = async_share(found, v) if found.fallback is not None else const(0)
+    # Promoted sums are held twice.
+    copies = 2 if promotion_interval(gpu, dtype, FP8_PROMOTION_INTERVAL) else 1
+    sums = ceildiv(v["tile_m"] * v["tile_n"], threads(gpu, v))
+    direct = DIRECT_REGISTERS[0] + copies * sums * DIRECT_REGISTERS[1] // 100
+    fallback = FALLBACK_REGISTERS[0] + sums * FALLBACK_REGISTERS[1] // 100
+    return use * direct + (1 - use) * fallback
