@@ -20,11 +20,19 @@ class BlockUse:
         warps: Warps (waves) per block.
         registers_per_thread: 32-bit registers per thread; on CDNA2 and later the total of the unified file.
         smem_bytes: Shared memory (LDS), static and dynamic together.
+        registers_bound: Registers that the compiler may need at most, where `registers_per_thread` is an estimate that
+            can fall short; it decides what spills.
     """
 
     warps: Expr
     registers_per_thread: Expr
     smem_bytes: Expr
+    registers_bound: Expr | None = None
+
+    @property
+    def registers_needed(self) -> Expr:
+        """Registers that a thread must be able to have: the bound if there is one."""
+        return self.registers_per_thread if self.registers_bound is None else self.registers_bound
 
 
 def add_block_limits(problem: Problem, gpu: GpuModel, use: BlockUse) -> None:
@@ -42,7 +50,7 @@ def add_block_limits(problem: Problem, gpu: GpuModel, use: BlockUse) -> None:
         because=f"a block of {gpu.name} has at most {sm.max_smem_bytes_per_block:,} bytes of {smem_name}",
     )
     problem.add(
-        use.registers_per_thread <= sm.max_registers_per_thread,
+        use.registers_needed <= sm.max_registers_per_thread,
         name="registers",
         because=f"a thread of {gpu.name} has at most {sm.max_registers_per_thread} registers; beyond it spills",
     )
@@ -60,9 +68,9 @@ def register_capacity(gpu: GpuModel, use: BlockUse) -> tuple[Expr, int, str]:
     warps_per_partition = ceildiv(use.warps, sm.num_partitions)
     if isinstance(sm, NvidiaSm):
         unit = sm.register_alloc_granularity_registers_per_warp
-        per_warp = unit * ceildiv(use.registers_per_thread * sm.warp_size, unit)
+        per_warp = unit * ceildiv(use.registers_needed * sm.warp_size, unit)
         return warps_per_partition * per_warp, sm.registers_per_partition, "registers per SM sub-partition"
     assert isinstance(sm, AmdCu)
     granularity = sm.vgpr_alloc_granularity(sm.warp_size)
-    per_lane = granularity * ceildiv(use.registers_per_thread, granularity)
+    per_lane = granularity * ceildiv(use.registers_needed, granularity)
     return warps_per_partition * per_lane, sm.vgprs_per_lane(sm.warp_size), "vector registers per SIMD lane"

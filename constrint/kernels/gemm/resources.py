@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.register_weights import REGISTER_MODELS
-from constrint.kernels.gemm.registers import FRAGMENT_BYTES
+from constrint.kernels.gemm.registers import kinds_of, model_key, weighted
 from constrint.kernels.gemm.shared_memory import pointer_smem_bytes
 from constrint.kernels.gemm.units import (
     ALIGNED_ELEMENTS,
@@ -25,7 +25,7 @@ from constrint.kernels.gemm.units import (
     threads,
     unit,
 )
-from constrint.model import Expr, ceildiv, minimum
+from constrint.model import Expr, maximum
 
 __all__ = [
     "ALIGNED_ELEMENTS",
@@ -38,6 +38,7 @@ __all__ = [
     "aligned_operands",
     "async_share",
     "is_aligned",
+    "registers_bound",
     "registers_per_thread",
     "smem_bytes",
     "threads",
@@ -53,33 +54,24 @@ def smem_bytes(gpu: GpuModel, dtype: str, v: Vars, aligned: Aligned = ALL_ALIGNE
     return pointer_smem_bytes(gpu, dtype, unit(gpu, dtype), v, aligned)
 
 
-def registers_per_thread(gpu: GpuModel, dtype: str, v: Vars) -> Expr:
+def registers_per_thread(gpu: GpuModel, dtype: str, v: Vars, aligned: Aligned = ALL_ALIGNED) -> Expr:
     """Estimated 32-bit registers per thread (on CDNA the total of the unified file)."""
-    found = unit(gpu, dtype)
-    key = found.kind if gpu.vendor == "nvidia" else gpu.arch.target
-    if found.fallback is None:
-        return _registers(gpu, dtype, key, v)
-    use = async_share(found, v)
-    return use * _registers(gpu, dtype, key, v) + (1 - use) * _registers(gpu, dtype, found.fallback, v)
+    return _by_kind(gpu, dtype, v, aligned, is_bound=False)
 
 
-def _registers(gpu: GpuModel, dtype: str, key: str, v: Vars) -> Expr:
-    model = REGISTER_MODELS[key]
-    element = ELEMENT_BYTES[dtype]
-    num_threads = threads(gpu, v)
-    accumulators = ceildiv(v["tile_m"] * v["tile_n"], num_threads)
-    if key == "fma":
-        operands = v["tile_k"] * (16 + accumulators)
-        return (model.base + model.accumulators * accumulators + model.fragment * operands) // 100
-    words_a, words_b = (ceildiv(v[t] * v["tile_k"] * element, 4 * num_threads) for t in ("tile_m", "tile_n"))
-    depth = minimum(v["tile_k"], FRAGMENT_BYTES // element)
-    fragment = ceildiv(minimum(v["tile_m"], v["tile_n"]) * depth * element, 4 * gpu.sm.warp_size)
-    hundredths = (
-        model.base
-        + model.accumulators * accumulators
-        + model.words_a * words_a
-        + model.words_b * words_b
-        + model.fragment * fragment
-        + model.persistent * v["persistent"]
-    )
-    return hundredths // 100
+def registers_bound(gpu: GpuModel, dtype: str, v: Vars, aligned: Aligned = ALL_ALIGNED) -> Expr:
+    """Registers that the compiler may want at most: what exceeds the limit by this figure may spill."""
+    bound = _by_kind(gpu, dtype, v, aligned, is_bound=True)
+    return maximum(bound, registers_per_thread(gpu, dtype, v, aligned))
+
+
+def _by_kind(gpu: GpuModel, dtype: str, v: Vars, aligned: Aligned, *, is_bound: bool) -> Expr:
+    """A weighted sum of terms for the instruction that each configuration uses."""
+    figures = []
+    for kind in kinds_of(gpu, dtype, aligned):
+        model = REGISTER_MODELS[model_key(gpu, kind.instruction, REGISTER_MODELS)]
+        figures.append(weighted(model.bound if is_bound else model.estimate, kind, v))
+    if len(figures) == 1:
+        return figures[0]
+    use = async_share(unit(gpu, dtype), v)
+    return use * figures[0] + (1 - use) * figures[1]
