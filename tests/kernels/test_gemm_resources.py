@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
-import re
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +13,6 @@ import pytest
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel, load_all, load_gpu
 from constrint.kernels.gemm import resources
-from constrint.kernels.gemm.register_weights import REGISTER_MODELS
 from constrint.kernels.gemm.spec import SPEC
 from constrint.model import Var
 from constrint.select import Workload
@@ -156,24 +151,6 @@ def test_configs_the_compiler_refuses_are_not_in_the_space() -> None:
             assert not in_domains or not all(c.holds(full) for c in problem.constraints), row
 
 
-def test_spilling_kernels_are_mostly_excluded_and_clean_ones_mostly_kept() -> None:
-    """Registers are estimates: the limit must separate most, and the table says how many it does not."""
-    wrong = {"kept though it spills": 0, "excluded though it does not": 0}
-    total = 0
-    for row in ROWS:
-        if row["target"] == "sm_75" or not uses_unit(row) or int(row["waves_per_eu"]) > 1:
-            continue
-        gpu = load_gpu(GPUS[row["target"]])
-        estimate = resources.registers_per_thread(gpu, row["dtype"], VARIABLES).value(config(row))
-        fits, spills = estimate <= gpu.sm.max_registers_per_thread, int(row["spill_bytes"]) > 0
-        wrong["kept though it spills"] += fits and spills
-        wrong["excluded though it does not"] += not fits and not spills
-        total += 1
-    assert total > 700
-    assert wrong["kept though it spills"] <= 0.06 * total, wrong
-    assert wrong["excluded though it does not"] <= 0.06 * total, wrong
-
-
 def test_every_gpu_and_dtype_either_has_a_unit_or_says_why_not() -> None:
     found = 0
     for gpu in load_all():
@@ -215,23 +192,3 @@ def test_rules_carry_over_to_another_kernel(target: str, exact: float, register_
     assert np.mean([predicted == actual for predicted, actual in pairs]) >= exact
     clean = [row for row in rows if row["spills"] == "0"]
     assert median_register_error(clean, gpu) <= register_error
-
-
-def test_register_weights_are_what_the_fit_gives() -> None:
-    root = DATA.parents[2]
-    done = subprocess.run(
-        [sys.executable, str(root / "benchmarks" / "fit_gemm_registers.py"), str(DATA)],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(root)},
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    fitted = {
-        key: re.findall(r"=(\d+)", line) for key, line in re.findall(r'"(\w+)": RegisterModel\((.*)\)', done.stdout)
-    }
-    assert fitted.keys() == REGISTER_MODELS.keys()
-    for key, numbers in fitted.items():
-        # Linear algebra libraries may round a hundredth of a register differently.
-        assert np.abs(np.array(numbers, dtype=int) - np.array(REGISTER_MODELS[key])).max() <= 1, key
