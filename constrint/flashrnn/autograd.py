@@ -9,9 +9,8 @@ from torch import Tensor
 
 from constrint.kernels.rnn.op import rnn_backward, rnn_forward
 
-#: Arguments of the two operators; autograd wants one result for each.
-NUM_FORWARD_ARGUMENTS = 10
-NUM_BACKWARD_ARGUMENTS = 13
+#: Arguments of the forward operator; autograd wants one result for each.
+NUM_ARGUMENTS = 11
 
 DOUBLE_BACKWARD = (
     "a recurrence cannot be differentiated twice by its fused back-ends (create_graph=True, torch.autograd.grad of a "
@@ -19,21 +18,22 @@ DOUBLE_BACKWARD = (
 )
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    wx, r, b, initial, lengths, reset, cell, backend, _, clip = inputs
-    states, _, gates = output
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    wx, r, b, initial, lengths, reset, cell, backend, _, hidden_only, clip = inputs
+    states, hidden, _, _, gates = output
     ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(gates)
+    ctx.mark_non_differentiable(gates, states if hidden_only else hidden)
     ctx.save_for_backward(wx, r, b, initial, lengths, reset, states, gates)
     ctx.cell, ctx.backend, ctx.clip = cell, backend, clip
 
 
-def _backward(ctx: Any, grad_states: Tensor | None, grad_last: Tensor | None, _: Tensor | None) -> tuple[Any, ...]:
+def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     wx, r, b, initial, lengths, reset, states, gates = ctx.saved_tensors
-    if grad_states is None and grad_last is None:
-        return (None,) * NUM_FORWARD_ARGUMENTS
+    upstream = grads[:4]
+    if all(grad is None for grad in upstream):
+        return (None,) * NUM_ARGUMENTS
     d_wx, d_r, d_b, d_initial = rnn_backward(
-        grad_states, grad_last, wx, r, b, initial, lengths, reset, states, gates, ctx.cell, ctx.backend, ctx.clip
+        *upstream, wx, r, b, initial, lengths, reset, states, gates, ctx.cell, ctx.backend, ctx.clip
     )
     needs = ctx.needs_input_grad
     wanted = (
@@ -42,7 +42,7 @@ def _backward(ctx: Any, grad_states: Tensor | None, grad_last: Tensor | None, _:
         d_b if b is not None and needs[2] else None,
         d_initial if initial is not None and needs[3] else None,
     )
-    return wanted + (None,) * (NUM_FORWARD_ARGUMENTS - len(wanted))
+    return wanted + (None,) * (NUM_ARGUMENTS - len(wanted))
 
 
 def _refuse(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:

@@ -27,6 +27,7 @@ def rnn(
     backend: str = AUTO,
     gradient_recurrent_clip: float | None = None,
     recompute: bool = False,
+    hidden_only: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Run a recurrent cell over time.
 
@@ -46,6 +47,8 @@ def rnn(
         backend: `auto`, `triton`, `alternating` or `reference`; `plan` says which one `auto` is and why.
         gradient_recurrent_clip: Limit of the gradient's elements that reach h_{t-1} through `r`; None for none.
         recompute: Recompute the pre-activations in the backward pass instead of storing them.
+
+        hidden_only: Return h (B, T, N, D) instead of all states: gradients of the others then cost nothing.
 
     Returns:
         All states (S, B, T, N, D), `states[0]` being h, and the last states (S, B, 1, N, D). Passing the detached last
@@ -76,8 +79,13 @@ def rnn(
     else:
         trains = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (wx, r, b, states))
         save_gates = trains and not recompute
-        every, last, _ = rnn_forward(wx, r, b, states, steps, reset, cell, backend, save_gates, clip)
-    return every, last.unsqueeze(2)
+        every, hidden, last_h, last_rest, _ = rnn_forward(
+            wx, r, b, states, steps, reset, cell, backend, save_gates, hidden_only and trains, clip
+        )
+        last = torch.cat([last_h[None], last_rest])
+        if hidden_only and trains:
+            return hidden, last.unsqueeze(2)
+    return every[0] if hidden_only else every, last.unsqueeze(2)
 
 
 def _autocast(wx: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:

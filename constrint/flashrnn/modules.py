@@ -122,7 +122,7 @@ class _Recurrent(RecurrentParameters):
         found = []
         copies = self.num_directions // len(parts)
         for part in parts:
-            every, last = rnn(
+            hidden, last = rnn(
                 part.wx,
                 part.r,
                 part.b,
@@ -132,8 +132,9 @@ class _Recurrent(RecurrentParameters):
                 reset=part.reset,
                 backend=self.backend,
                 gradient_recurrent_clip=self.gradient_recurrent_clip,
+                hidden_only=True,
             )
-            for h, ends in zip(every[0].chunk(copies, 2), last.squeeze(2).chunk(copies, 2), strict=True):
+            for h, ends in zip(hidden.chunk(copies, 2), last.squeeze(2).chunk(copies, 2), strict=True):
                 found.append((h.flatten(2), ends.flatten(2).unbind(0)))
         return found
 

@@ -223,11 +223,23 @@ def test_results_are_the_same_every_time() -> None:
 def test_operators_pass_opcheck(optional: str) -> None:
     case = make_case("gru", (2, 3, 2, 4), torch.float32, 11, optional)
     t = {n: x.requires_grad_() for n, x in case.tensors.items()}
-    call = (t["wx"], t["r"], t.get("b"), t.get("states"), case.lengths, case.reset, "gru", "alternating", True, 0.0)
+    call = (
+        t["wx"],
+        t["r"],
+        t.get("b"),
+        t.get("states"),
+        case.lengths,
+        case.reset,
+        "gru",
+        "alternating",
+        True,
+        False,
+        0.0,
+    )
     torch.library.opcheck(op.rnn_forward, call)
-    states, last, gates = (x.detach() for x in op.rnn_forward(*call))
+    states, _, last, rest, gates = (x.detach() for x in op.rnn_forward(*call))
     saved = (*(None if x is None else x.detach() for x in call[:4]), *call[4:6], states, gates)
-    for gradients in ((states, last), (states, None), (None, last)):
+    for gradients in ((states, None, last, rest), (None, states[0], None, None), (None, None, last, None)):
         torch.library.opcheck(
             op.rnn_backward,
             (*gradients, *saved, "gru", "alternating", 0.0),
@@ -335,3 +347,18 @@ def test_bad_input_names_argument_expected_and_got(name: str) -> None:
 def test_other_types_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=f"{next(iter(change))} must be a "):
         rnn(**({"wx": WX, "r": R} | change))
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_hidden_only_gives_the_same_h_and_gradients(cell: str) -> None:
+    case = make_case(cell, (3, 5, 2, 16), torch.float64, 18, "bsl")
+    found = []
+    for hidden_only in (False, True):
+        t = {n: x.detach().requires_grad_() for n, x in case.tensors.items()}
+        result, last = rnn(**t, cell=cell, lengths=case.lengths, hidden_only=hidden_only)
+        h = result if hidden_only else result[0]
+        total = (case.upstream[0][0] * h).sum() + (case.upstream[1] * last).sum()
+        found.append([h, last, *torch.autograd.grad(total, list(t.values()))])
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+    with torch.no_grad():
+        assert torch.equal(rnn(**case.tensors, cell=cell, lengths=case.lengths, hidden_only=True)[0], found[0][0])

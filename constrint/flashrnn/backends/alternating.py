@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from constrint.flashrnn.backends.loop import loop_backward, loop_forward
-from constrint.kernels.rnn.op import RnnGradients, RnnInputs, RnnSaved
+from constrint.kernels.rnn.op import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
 
 
 class AlternatingBackend:
@@ -21,10 +19,9 @@ class AlternatingBackend:
         self,
         inputs: RnnInputs,
         saved: RnnSaved,
-        grad_states: Tensor | None,
-        grad_last: Tensor | None,
+        upstream: RnnUpstream,
         *,
         clip: float,
     ) -> RnnGradients:
         """See `RnnBackend.backward`."""
-        return loop_backward(inputs, saved, grad_states, grad_last, clip=clip)
+        return loop_backward(inputs, saved, upstream, clip=clip)

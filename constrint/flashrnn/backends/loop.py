@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from constrint.flashrnn.backends.pointwise import BACKWARD_STEPS
-from constrint.kernels.rnn.op import RnnGradients, RnnInputs, RnnSaved, zero_states
+from constrint.kernels.rnn.op import RnnGradients, RnnInputs, RnnSaved, RnnUpstream, zero_states
 from constrint.kernels.rnn.reference import STEPS, accumulation_dtype, pre_activations, slstm_step
 
 
@@ -57,9 +57,7 @@ def _step_inputs(cell: str, x: Tensor, recurrent: Tensor, inner: Tensor | None) 
     return [x[:, :, 0], x[:, :, 1], x[:, :, 2], candidate if inner is None else candidate + inner]
 
 
-def loop_backward(
-    inputs: RnnInputs, saved: RnnSaved, grad_states: Tensor | None, grad_last: Tensor | None, *, clip: float
-) -> RnnGradients:
+def loop_backward(inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, *, clip: float) -> RnnGradients:
     """Gradients backwards over time; see `RnnBackend.backward`."""
     wx, cell = inputs.wx, inputs.cell
     batch, time, gates, heads, dim = wx.shape
@@ -69,16 +67,14 @@ def loop_backward(
     p_all = _working(recompute_gates(inputs, before) if saved.gates is None else saved.gates, dtype)
     q_all, s_all = _by_time(before, dtype), _by_time(saved.states, dtype)
     x_candidate = _by_time(wx[:, :, 2][None], dtype)[0] if cell == "gru" else None
-    d_all = None if grad_states is None else _by_time(grad_states, dtype)
+    d_all = [None if grad is None else _by_time(grad[None], dtype)[0] for grad in upstream.states]
     d_p = torch.empty_like(p_all)  # gradients on the recurrent side (T, N, B, G, D)
     d_candidate = None if x_candidate is None else torch.empty_like(x_candidate)
     masks = _Masks(inputs)
-    if grad_last is None:
-        carry = tuple(q_all.new_zeros(heads, batch, dim) for _ in range(len(saved.states)))
-    else:
-        carry = tuple(grad_last.to(dtype).transpose(1, 2).unbind(0))
+    nothing = q_all.new_zeros(heads, batch, dim)
+    carry = tuple(nothing if grad is None else grad.to(dtype).transpose(0, 1) for grad in upstream.last)
     for t in reversed(range(time)):
-        d = carry if d_all is None else tuple(c + g for c, g in zip(carry, d_all[:, t], strict=True))
+        d = tuple(c if every is None else c + every[t] for c, every in zip(carry, d_all, strict=True))
         p = list(p_all[t].unbind(2))
         if x_candidate is not None:
             p[2:] = [x_candidate[t], p[2]]

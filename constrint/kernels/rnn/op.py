@@ -55,6 +55,19 @@ class RnnSaved:
 
 
 @dataclass(frozen=True)
+class RnnUpstream:
+    """Gradients of the results, one for each state; None is zero.
+
+    Args:
+        states: (B, T, N, D) each; what stands past a sequence's end does not count.
+        last: (B, N, D) each; they belong to a sequence's last step, or to the initial states where its length is 0.
+    """
+
+    states: tuple[Tensor | None, ...]
+    last: tuple[Tensor | None, ...]
+
+
+@dataclass(frozen=True)
 class RnnGradients:
     """Gradients of the inputs of the same names; None where there was no such input."""
 
@@ -76,16 +89,11 @@ class RnnBackend(Protocol):
         self,
         inputs: RnnInputs,
         saved: RnnSaved,
-        grad_states: Tensor | None,
-        grad_last: Tensor | None,
+        upstream: RnnUpstream,
         *,
         clip: float,
     ) -> RnnGradients:
-        """Gradients from those of all states (S, B, T, N, D) and of the last ones (S, B, N, D); None is zero.
-
-        `grad_last` belongs to each sequence's last step, or to the initial states where its length is 0. `clip` > 0
-        clamps what reaches h_{t-1} through r.
-        """
+        """Gradients of the inputs; `clip` > 0 clamps what reaches h_{t-1} through r."""
 
 
 _BACKENDS: dict[str, RnnBackend] = {}
@@ -124,7 +132,7 @@ def get_backend(name: str, inputs: RnnInputs) -> RnnBackend:
     "constrint::rnn_forward",
     mutates_args=(),
     schema="(Tensor wx, Tensor r, Tensor? b, Tensor? initial, Tensor? lengths, Tensor? reset, "
-    "str cell, str backend, bool save_gates, float clip) -> (Tensor, Tensor, Tensor)",
+    "str cell, str backend, bool save_gates, bool hidden_only, float clip) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 def rnn_forward(
     wx: Tensor,
@@ -136,16 +144,31 @@ def rnn_forward(
     cell: str,
     backend: str,
     save_gates: bool,
+    hidden_only: bool,
     clip: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """All states, last states, and pre-activations (empty unless saved). `clip` only matters to the gradient."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """All states, a copy of h if `hidden_only`, the last h, the other last states, and the saved pre-activations.
+
+    What is not asked for is empty. Results are apart so that autograd tells which of them have gradients: with
+    `hidden_only` all states are not differentiable, and the others cost the backward pass nothing. `clip` only matters
+    to the gradient.
+    """
     inputs = _prepare(RnnInputs(cell, wx, r, b, initial, lengths, reset))
-    states, last, gates = _fake_forward(wx, r, b, initial, lengths, reset, cell, backend, save_gates, clip)
+    states, hidden, last_h, last_rest, gates = _fake_forward(
+        wx, r, b, initial, lengths, reset, cell, backend, save_gates, hidden_only, clip
+    )
     if wx.shape[0] == 0 or wx.shape[1] == 0:
-        last.copy_(torch.zeros_like(last) if initial is None else initial)
-        return states, last, gates
+        last = zero_states(inputs)
+        return states, hidden, last_h.copy_(last[0]), last_rest.copy_(last[1:]), gates
     saved = get_backend(backend, inputs).forward(inputs, save_gates=save_gates)
-    return saved.states, last_states(inputs, saved.states), gates if saved.gates is None else saved.gates
+    last = last_states(inputs, saved.states)
+    return (
+        saved.states,
+        saved.states[0].clone() if hidden_only else hidden,
+        last_h.copy_(last[0]),
+        last_rest.copy_(last[1:]),
+        gates if saved.gates is None else saved.gates,
+    )
 
 
 @rnn_forward.register_fake
@@ -159,28 +182,32 @@ def _fake_forward(
     cell: str,
     backend: str,
     save_gates: bool,
+    hidden_only: bool,
     clip: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     batch, time, gates, heads, dim = wx.shape
     num_states = CELLS[cell].num_states
-    saved = (batch, time, gates, heads, dim) if save_gates else (0,)
     return (
         wx.new_empty((num_states, batch, time, heads, dim)),
-        wx.new_empty((num_states, batch, heads, dim)),
-        wx.new_empty(saved),
+        wx.new_empty((batch, time, heads, dim) if hidden_only else (0,)),
+        wx.new_empty((batch, heads, dim)),
+        wx.new_empty((num_states - 1, batch, heads, dim)),
+        wx.new_empty((batch, time, gates, heads, dim) if save_gates else (0,)),
     )
 
 
 @torch.library.custom_op(
     "constrint::rnn_backward",
     mutates_args=(),
-    schema="(Tensor? grad_states, Tensor? grad_last, Tensor wx, Tensor r, Tensor? b, Tensor? initial, "
-    "Tensor? lengths, Tensor? reset, Tensor states, Tensor gates, str cell, str backend, float clip) "
-    "-> (Tensor, Tensor, Tensor, Tensor)",
+    schema="(Tensor? grad_states, Tensor? grad_hidden, Tensor? grad_last_h, Tensor? grad_last_rest, Tensor wx, "
+    "Tensor r, Tensor? b, Tensor? initial, Tensor? lengths, Tensor? reset, Tensor states, Tensor gates, str cell, str backend, "
+    "float clip) -> (Tensor, Tensor, Tensor, Tensor)",
 )
 def rnn_backward(
     grad_states: Tensor | None,
-    grad_last: Tensor | None,
+    grad_hidden: Tensor | None,
+    grad_last_h: Tensor | None,
+    grad_last_rest: Tensor | None,
     wx: Tensor,
     r: Tensor,
     b: Tensor | None,
@@ -195,10 +222,14 @@ def rnn_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of wx, r, b and initial; empty tensors stand for the absent ones."""
     inputs = _prepare(RnnInputs(cell, wx, r, b, initial, lengths, reset))
-    if wx.shape[0] == 0 or wx.shape[1] == 0 or (grad_states is None and grad_last is None):
-        return _no_steps(inputs, grad_last)
+    number = CELLS[cell].num_states
+    every = (grad_hidden, *(None,) * (number - 1)) if grad_states is None else grad_states.unbind(0)
+    rest = (None,) * (number - 1) if grad_last_rest is None else grad_last_rest.unbind(0)
+    upstream = RnnUpstream(every, (grad_last_h, *rest))
+    if wx.shape[0] == 0 or wx.shape[1] == 0:
+        return _no_steps(inputs, upstream)
     saved = RnnSaved(states, gates if gates.numel() else None)
-    found = get_backend(backend, inputs).backward(inputs, saved, grad_states, grad_last, clip=clip)
+    found = get_backend(backend, inputs).backward(inputs, saved, upstream, clip=clip)
     return (
         found.wx,
         found.r,
@@ -210,7 +241,9 @@ def rnn_backward(
 @rnn_backward.register_fake
 def _fake_backward(
     grad_states: Tensor | None,
-    grad_last: Tensor | None,
+    grad_hidden: Tensor | None,
+    grad_last_h: Tensor | None,
+    grad_last_rest: Tensor | None,
     wx: Tensor,
     r: Tensor,
     b: Tensor | None,
@@ -260,13 +293,16 @@ def last_states(inputs: RnnInputs, states: Tensor) -> Tensor:
     return torch.where(none, 0.0 if inputs.initial is None else inputs.initial, last).to(states.dtype)
 
 
-def _no_steps(inputs: RnnInputs, grad_last: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _no_steps(inputs: RnnInputs, upstream: RnnUpstream) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients when no step ran: only the initial states can have one."""
     wx, initial = inputs.wx, inputs.initial
     if initial is None:
         grad_initial = wx.new_empty(0)
     else:
-        grad_initial = torch.zeros_like(initial) if grad_last is None else grad_last.to(initial.dtype, copy=True)
+        grad_initial = torch.zeros_like(initial)
+        for found, given in zip(grad_initial, upstream.last, strict=True):
+            if given is not None:
+                found.copy_(given)
     return (
         wx.new_zeros(wx.shape),
         torch.zeros_like(inputs.r),
