@@ -22,6 +22,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "tune": ({"select", "hwmodels"}, {"numpy", "msgspec", "platformdirs", "triton"}),
     "kernels.registry": ({"select"}, set()),
     "kernels.spec": ({"model", "select", "hwmodels"}, {"numpy"}),
+    "kernels.choose": ({"kernels", "solve", "select", "model", "hwmodels"}, {"numpy"}),
     "kernels.code": ({"kernels", "tune", "select", "hwmodels"}, {"numpy", "torch", "triton", "cuda"}),
     "flashrnn": ({"kernels", "tune"}, {"torch"}),
     "cli": (
@@ -32,7 +33,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
 #: Packages that may only be imported inside a function, except by the code of kernels and layers.
 HEAVY = {"torch", "triton", "cuda", "ortools", "constraint", "rich"}
 #: Modules of an operation folder that hold device code.
-KERNEL_CODE = ("kernel_", "op", "reference", "build")
+KERNEL_CODE = ("kernel_", "op", "reference", "build", "launch", "dispatch", "pack")
 
 
 def part_of(path: Path) -> str:
@@ -41,6 +42,8 @@ def part_of(path: Path) -> str:
         return names[0]
     if len(names) == 2:
         return "kernels.registry"
+    if names[-1] == "choose":
+        return "kernels.choose"
     return "kernels.code" if names[-1].startswith(KERNEL_CODE) else "kernels.spec"
 
 

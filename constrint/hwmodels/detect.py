@@ -45,6 +45,13 @@ def ask_torch() -> tuple[list[DetectedDevice], str]:
         return [], f"failed ({str(error).partition(chr(10))[0]})"
 
 
+def describe_torch_device(index: int) -> DetectedDevice:
+    """What PyTorch reports of one of its devices, and which model it is."""
+    import torch
+
+    return identify(_from_torch(torch, index))
+
+
 def _from_torch(torch: Any, index: int) -> DetectedDevice:
     properties = torch.cuda.get_device_properties(index)
     gfx = getattr(properties, "gcnArchName", "").partition(":")[0]

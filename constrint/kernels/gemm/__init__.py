@@ -1,1 +1,18 @@
-"""Tiled matrix multiplication, C = A @ B."""
+"""Tiled matrix multiplication, C = A @ B; `matmul` is imported when it is asked for, since it needs torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from constrint.kernels.gemm.op import matmul
+
+__all__ = ["matmul"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "matmul":
+        from constrint.kernels.gemm.op import matmul
+
+        return matmul
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from constrint.kernels.gemm.descriptor import FP8_PROMOTION_INTERVAL
 from constrint.kernels.gemm.pack import pack
 
 #: Blocks along the second grid dimension, on both vendors.
@@ -21,9 +22,6 @@ MAX_GRID_BATCH = 65535
 MAX_TILE_STRIDE = (2**31 - 1) // (2 * 256 * 32)
 #: Counters handed out to launches inside a captured graph, which keep theirs for good.
 CAPTURED_COUNTERS = 1 << 18
-#: fp8 on Hopper adds up in fewer than 24 bits unless it is made to move sums to fp32 registers this often (elements of
-#: K); libraries use the same interval.
-FP8_PROMOTION_INTERVAL = 128
 
 
 @dataclass(frozen=True)
@@ -96,6 +94,11 @@ def can_describe(t: Tensor) -> bool:
     return all(stride > 0 and stride * t.element_size() % 16 == 0 for stride in outer)
 
 
+def is_k_major(t: Tensor, axis: int) -> bool:
+    """Whether an operand is contiguous along K, which is this axis of it."""
+    return t.stride(axis) == 1
+
+
 def launch(
     a: Tensor,
     b: Tensor,
@@ -118,9 +121,12 @@ def launch(
         only_compile: Compile the kernel into Triton's cache and launch nothing.
     """
     if config.get("descriptor"):
-        which = ("" if can_describe(a) else "a") + ("" if can_describe(b) else "b")
+        # wgmma and its successors transpose 16-bit operands alone.
+        k_major = a.element_size() != 2
+        which = "" if can_describe(a) and (not k_major or is_k_major(a, 2)) else "a"
+        which += "" if can_describe(b) and (not k_major or is_k_major(b, 1)) else "b"
         if which:
-            a, b = pack(a, b, which)
+            a, b = pack(a, b, which, k_major=k_major)
     for start in range(0, a.shape[0], MAX_GRID_BATCH):
         part = slice(start, start + MAX_GRID_BATCH)
         _launch(a[part], b[part], out[part], config, machine, epilogue, only_compile)
@@ -190,7 +196,7 @@ def common_arguments(a: Tensor, config: Mapping[str, int], machine: Machine, ep:
         "has_alpha": ep.alpha != 1.0,
         "activation": ep.activation,
         "input_precision": input_precision(a.dtype),
-        "max_imprecise": FP8_PROMOTION_INTERVAL if is_hopper_fp8 else None,
+        "max_imprecise": min(FP8_PROMOTION_INTERVAL, config["tile_k"]) if is_hopper_fp8 else None,
         "acc_dtype": tl.int32 if a.dtype == torch.int8 else tl.float32,
     }
 

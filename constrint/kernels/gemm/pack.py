@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-#: Rows and columns that one block copies; measured on an H200 to be near the copy bandwidth for 2-byte elements.
-TILE_ROWS = 8
-TILE_COLUMNS = 512
+#: Rows and columns that one block copies; square, since one side may have to be transposed.
+TILE_ROWS = 64
+TILE_COLUMNS = 64
 
 
 @dataclass(frozen=True)
@@ -22,17 +22,19 @@ class _Copy:
     num_blocks: int
 
 
-def pack(a: Tensor, b: Tensor, which: str) -> tuple[Tensor, Tensor]:
-    """Copies of the operands named in `which` ("a", "b" or "ab") with aligned rows, in the same order of axes.
+def pack(a: Tensor, b: Tensor, which: str, *, k_major: bool = False) -> tuple[Tensor, Tensor]:
+    """Copies of the operands named in `which` ("a", "b" or "ab") with aligned rows.
 
     Args:
         a: (batch, M, K), any strides.
         b: (batch, K, N), any strides.
         which: What to copy; the other one comes back as it is.
+        k_major: Make the copies contiguous along K instead of in the order of axes that they have.
     """
     from constrint.kernels.gemm.kernel_pack import pack_kernel
 
-    copies = {name: _prepare(t) for name, t in (("a", a), ("b", b)) if name in which}
+    is_turned = {"a": _is_transposed(a) and not k_major, "b": k_major or _is_transposed(b)}
+    copies = {name: _prepare(t, is_turned[name]) for name, t in (("a", a), ("b", b)) if name in which}
     first = copies.get("a", copies.get("b"))
     second = copies.get("b", first)
     if first is None or second is None:
@@ -54,21 +56,16 @@ def pack(a: Tensor, b: Tensor, which: str) -> tuple[Tensor, Tensor]:
             tile_rows=TILE_ROWS,
             tile_columns=TILE_COLUMNS,
         )
-    return _like(a, copies.get("a")), _like(b, copies.get("b"))
-
-
-def _like(t: Tensor, copy: _Copy | None) -> Tensor:
-    if copy is None:
-        return t
-    return copy.target if copy.source.shape == t.shape and not _is_transposed(t) else copy.target.transpose(1, 2)
+    packed = {name: copy.target.transpose(1, 2) if is_turned[name] else copy.target for name, copy in copies.items()}
+    return packed.get("a", a), packed.get("b", b)
 
 
 def _is_transposed(t: Tensor) -> bool:
     return abs(t.stride(1)) < abs(t.stride(2))
 
 
-def _prepare(t: Tensor) -> _Copy:
-    source = t.transpose(1, 2) if _is_transposed(t) else t
+def _prepare(t: Tensor, is_turned: bool) -> _Copy:
+    source = t.transpose(1, 2) if is_turned else t
     batch, rows, columns = source.shape
     per_line = 16 // t.element_size()
     padded = -(-columns // per_line) * per_line

@@ -15,17 +15,14 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import resources
 from constrint.kernels.gemm.cost import gemm_cost, matrix_peak_flop_per_s
 from constrint.kernels.gemm.descriptor import descriptor_registers, descriptor_smem_bytes, has_descriptors
-from constrint.model import Expr, Problem, Var, any_of, ceildiv, divides, implies
+from constrint.kernels.gemm.grid_rules import EXPRESSIONS, XCD_CHUNKS, grid_rules
+from constrint.model import Problem, Var, divides, implies
 from constrint.select.cost import CostColumns, cost_assumptions
 from constrint.select.limits import BlockUse, add_block_limits, register_capacity
 from constrint.select.spec import Columns, Param, Workload
 
 #: Sizes and strides are 32-bit integers in the kernel.
 MAX_SIZE = 2**31 - 1
-#: Neighbouring tiles that an XCD takes at a time; with the last value, that of most grids, each XCD has one run.
-XCD_CHUNKS = (64, 0, 32, 512)
-#: Blocks along the first grid dimension, on both vendors.
-MAX_GRID_BLOCKS = 2**31 - 1
 
 
 class GemmSpec:
@@ -133,23 +130,27 @@ class GemmSpec:
         if "waves_per_eu" in v:
             _, available, what = register_capacity(gpu, use)
             problem.add(
-                v["waves_per_eu"] * use.registers_per_thread <= available,
+                v["waves_per_eu"] * use.registers_needed <= available,
                 name="waves_per_eu",
                 because=f"the compiler spills to leave room for the promised waves: {available} {what}",
             )
-        self._add_grid_rules(problem, gpu, workload, v)
+        for rule in grid_rules(gpu, workload.sizes, v, EXPRESSIONS):
+            problem.add(rule.condition, name=rule.name, because=rule.because)
         return problem
 
     def use(self, gpu: GpuModel, workload: Workload, problem: Problem) -> BlockUse:
         """Warps, registers and shared memory of one block."""
         v = {name: Var(name) for name in problem.variables if name not in self.free_params}
-        registers = resources.registers_per_thread(gpu, workload.dtype, v)
-        smem = resources.smem_bytes(gpu, workload.dtype, v, resources.aligned_operands(workload))
+        aligned = resources.aligned_operands(workload)
+        registers = resources.registers_per_thread(gpu, workload.dtype, v, aligned)
+        bound = resources.registers_bound(gpu, workload.dtype, v, aligned)
+        smem = resources.smem_bytes(gpu, workload.dtype, v, aligned)
         if "descriptor" in v:
-            is_tma = v["descriptor"]
-            registers = is_tma * descriptor_registers(gpu, workload.dtype, v) + (1 - is_tma) * registers
+            is_tma, of_tma = v["descriptor"], descriptor_registers(gpu, workload.dtype, v)
+            registers = is_tma * of_tma + (1 - is_tma) * registers
+            bound = is_tma * of_tma + (1 - is_tma) * bound
             smem = is_tma * descriptor_smem_bytes(gpu, workload.dtype, v) + (1 - is_tma) * smem
-        return BlockUse(warps=v["num_warps"], registers_per_thread=registers, smem_bytes=smem)
+        return BlockUse(warps=v["num_warps"], registers_per_thread=registers, smem_bytes=smem, registers_bound=bound)
 
     def _add_instruction_rules(self, problem: Problem, gpu: GpuModel, workload: Workload, v: dict[str, Var]) -> None:
         found = resources.unit(gpu, workload.dtype)
@@ -171,61 +172,6 @@ class GemmSpec:
         if found.fallback is not None:
             # The fallback, mma.sync m16n8, sets the smallest share of a warp.
             problem.add(16 * 8 * v["num_warps"] <= v["tile_m"] * v["tile_n"], name="warps_busy", because=whole)
-
-    def _add_grid_rules(self, problem: Problem, gpu: GpuModel, workload: Workload, v: dict[str, Var]) -> None:
-        m, n, k = (workload.sizes[s] for s in self.size_names)
-        rows, columns = ceildiv(m, v["tile_m"]), ceildiv(n, v["tile_n"])
-        iterations = ceildiv(k, v["tile_k"] * v["split_k"])
-        padding = "a larger tile would compute nothing but padding"
-        for size, name, smallest in ((m, "tile_m", 16), (n, "tile_n", 16), (k, "tile_k", 32)):
-            limit = max(smallest, 1 << (size - 1).bit_length())
-            if limit < 256:
-                problem.add(v[name] <= limit, name=f"{name}_in_size", because=padding)
-        add = problem.add
-        add(
-            v["split_k"] <= ceildiv(k, v["tile_k"]),
-            name="split_k_in_k",
-            because="every split of K gets at least one tile of K",
-        )
-        add(
-            v["num_stages"] <= iterations + 1,
-            name="stages_filled",
-            because="the main loop is at least as long as the pipeline ahead of it",
-        )
-        add(
-            rows * columns * v["split_k"] <= MAX_GRID_BLOCKS,
-            name="grid",
-            because=f"a grid has at most {MAX_GRID_BLOCKS} blocks",
-        )
-        add(
-            implies(v["persistent"] == 1, v["split_k"] == 1),
-            name="persistent_whole_k",
-            because="the persistent loop walks whole tiles",
-        )
-        add(
-            implies(v["persistent"] == 1, rows * columns > gpu.device.sm_count),
-            name="persistent_many_tiles",
-            because="a persistent block needs more than one tile to walk",
-        )
-        add(
-            any_of(v["group_m"] == 1, v["group_m"] < 2 * rows),
-            name="group_in_grid",
-            because="a group of more rows than the grid has repeats a smaller one",
-        )
-        if "xcd_chunk" in v:
-            self._add_chunk_rules(problem, gpu, rows * columns, v["xcd_chunk"])
-
-    def _add_chunk_rules(self, problem: Problem, gpu: GpuModel, tiles: Expr, chunk: Var) -> None:
-        problem.add(
-            implies(chunk >= 1, tiles > gpu.device.num_xcds),
-            name="chunk_many_tiles",
-            because="with fewer tiles than XCDs every XCD has one tile in any order",
-        )
-        problem.add(
-            any_of(chunk == max(XCD_CHUNKS), chunk * gpu.device.num_xcds <= tiles),
-            name="chunk_in_grid",
-            because="chunks that the grid has no whole cycle of are one run per XCD",
-        )
 
     def _add_descriptor_rules(self, problem: Problem, v: dict[str, Var]) -> None:
         two, is_tma = v["epilogue_subtile"] == 2, v["descriptor"] == 1

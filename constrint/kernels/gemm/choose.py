@@ -1,0 +1,284 @@
+"""The model's first choice for one product, in less than a millisecond: the GEMM's space boiled down to a table.
+
+For each GPU, dtype and alignment a table is made once: every valid configuration is priced for a grid of shapes, and
+those that are among the best for any of them stay. A new shape then prices a few hundred rows; a repeated one is
+looked up. No torch, no triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.errors import InfeasibleError
+from constrint.hwmodels import GpuModel, load_gpu, occupancy
+from constrint.kernels.gemm.cost import gemm_cost
+from constrint.kernels.gemm.cost_descriptor import Packing, descriptor_cost
+from constrint.kernels.gemm.descriptor import needs_k_major
+from constrint.kernels.gemm.grid_rules import COLUMNS, grid_rules
+from constrint.kernels.gemm.spec import SPEC
+from constrint.kernels.gemm.units import ALIGNED_ELEMENTS, ELEMENT_BYTES, OUTPUT_BYTES
+from constrint.select.spec import Config, Workload
+from constrint.solve import enumerate_space
+
+#: Shapes for which the best configurations are kept. Between them the best one changes little by little.
+TABLE_M = (16, 64, 128, 512, 1024, 2048, 4096, 16384)
+TABLE_N = (256, 1024, 4096, 12288)
+TABLE_K = (256, 1024, 8192)
+SMALL_SHAPES = (
+    (16, 16, 32),
+    (64, 64, 64),
+    (256, 256, 64),
+    (16, 4096, 64),
+    (2048, 16, 64),
+    (4096, 4096, 64),
+    (16, 16, 8192),
+)
+#: Best configurations kept per shape and kernel.
+KEPT = 6
+#: Relative difference of predicted times below which the preferred configuration wins.
+TIE = 2e-3
+#: Shared memory that an added bias takes beside a tile: one row in 32 bits, aligned.
+BIAS_ALIGNMENT_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class Request:
+    """One product to choose for.
+
+    Args:
+        batch: Products in one launch.
+        m, n, k: Their sizes.
+        dtype: Operand type, as in `GemmSpec.dtypes`.
+        is_a_aligned, is_b_aligned: Whether rows in memory are multiples of 16 elements.
+        packed_bytes: Bytes of the operands that have to be copied before descriptors can load them.
+        has_descriptors: Whether descriptors can load the operands at all, copied or not.
+        is_b_k_major: Whether B is contiguous along K.
+        output_bytes: Bytes of one element of the result.
+        has_bias, has_source: Whether the epilogue reads a row, a matrix.
+        is_three_pass: Whether fp32 operands are multiplied in three tf32 passes.
+    """
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    dtype: str
+    is_a_aligned: bool
+    is_b_aligned: bool
+    packed_bytes: int
+    has_descriptors: bool = True
+    is_b_k_major: bool = False
+    output_bytes: int = 2
+    has_bias: bool = False
+    has_source: bool = False
+    is_three_pass: bool = False
+
+    @staticmethod
+    def of(workload: Workload) -> Request:
+        """Row-major, contiguous operands and no epilogue, as `GemmSpec` and the command line mean it."""
+        m, n, k = (workload.sizes[s] for s in ("m", "n", "k"))
+        return Request(
+            batch=1,
+            m=m,
+            n=n,
+            k=k,
+            dtype=workload.dtype,
+            is_a_aligned=k % ALIGNED_ELEMENTS == 0,
+            is_b_aligned=n % ALIGNED_ELEMENTS == 0,
+            packed_bytes=Packing.of(workload).num_bytes,
+            output_bytes=OUTPUT_BYTES[workload.dtype],
+        )
+
+
+@lru_cache(maxsize=65536)
+def choose(gpu_name: str, request: Request) -> Config:
+    """The configuration with the least predicted time.
+
+    Args:
+        gpu_name: A GPU that `load_gpu` knows.
+        request: The product.
+
+    Raises:
+        UnsupportedError: When the GPU has no unit for the dtype.
+        InfeasibleError: When no configuration of the table is valid.
+    """
+    gpu = load_gpu(gpu_name)
+    table = _table(gpu.name, request.dtype, request.is_a_aligned, request.is_b_aligned)
+    rows, seconds = _price(gpu, table, request)
+    if not len(rows):
+        raise InfeasibleError(f"no config of 'gemm' on {gpu.name} is valid for {request}.")
+    near = rows[seconds <= (1 + TIE) * seconds.min()]
+    config = {name: int(column[near.min()]) for name, column in table.columns.items()}
+    return _ordered(gpu, request, config, int(table.blocks_per_sm[near.min()]))
+
+
+def best(gpu_name: str, request: Request, top: int) -> list[Config]:
+    """The `top` configurations of the table by predicted time, first choice first."""
+    gpu = load_gpu(gpu_name)
+    table = _table(gpu.name, request.dtype, request.is_a_aligned, request.is_b_aligned)
+    rows, seconds = _price(gpu, table, request)
+    chosen = [choose(gpu_name, request)]
+    for row in rows[np.argsort(seconds, kind="stable")[: top + 1]]:
+        config = {name: int(column[row]) for name, column in table.columns.items()}
+        ordered = _ordered(gpu, request, config, int(table.blocks_per_sm[row]))
+        if ordered not in chosen:
+            chosen.append(ordered)
+    return chosen[:top]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Configurations in order of preference, as columns, with what their blocks take."""
+
+    columns: Mapping[str, NDArray[np.int64]]
+    blocks_per_sm: NDArray[np.int64]
+    smem_bytes: NDArray[np.int64]
+
+    def take(self, rows: NDArray[Any]) -> Table:
+        """These rows alone."""
+        columns = {name: column[rows] for name, column in self.columns.items()}
+        return Table(columns, self.blocks_per_sm[rows], self.smem_bytes[rows])
+
+
+@lru_cache(maxsize=256)
+def _table(gpu_name: str, dtype: str, is_a_aligned: bool, is_b_aligned: bool) -> Table:
+    gpu = load_gpu(gpu_name)
+    whole = _whole_space(gpu, dtype, is_a_aligned, is_b_aligned)
+    kept: set[int] = set()
+    kernels = whole.columns.get("descriptor", np.zeros_like(whole.smem_bytes))
+    for kernel in np.unique(kernels):
+        rows_of = np.flatnonzero(kernels == kernel)
+        part = whole.take(rows_of)
+        for m, n, k in (*product(TABLE_M, TABLE_N, TABLE_K), *SMALL_SHAPES):
+            request = Request.of(_workload(dtype, m, n, k, is_a_aligned, is_b_aligned))
+            rows, seconds = _price(gpu, part, request)
+            first = np.argsort(seconds, kind="stable")[:KEPT]
+            kept.update(rows_of[rows[first]].tolist())
+    return whole.take(np.array(sorted(kept), dtype=np.int64))
+
+
+def _workload(dtype: str, m: int, n: int, k: int, is_a_aligned: bool, is_b_aligned: bool) -> Workload:
+    # One less, not one more: the shapes stand for what is valid up to them.
+    sizes = {"m": m, "n": n if is_b_aligned else n - 1, "k": k if is_a_aligned else k - 1}
+    return Workload(SPEC.name, sizes, dtype)
+
+
+def _whole_space(gpu: GpuModel, dtype: str, is_a_aligned: bool, is_b_aligned: bool) -> Table:
+    """Every configuration that is valid for large sizes; the order of tiles and the compiler's knobs stay open."""
+    large = 1 << 16
+    workload = _workload(dtype, large, large, large, is_a_aligned, is_b_aligned)
+    problem = SPEC.problem(gpu, workload)
+    late = {*SPEC.order_params, *SPEC.free_params}
+    params = [p for p in SPEC.params(gpu, workload) if p.name not in late]
+    columns, _ = enumerate_space(problem).project([p.name for p in params])
+    order = np.lexsort([_places(p.values, columns[p.name]) for p in reversed(params)])
+    columns = {name: column[order] for name, column in columns.items()}
+    use = SPEC.use(gpu, workload, problem)
+    smem = use.smem_bytes.columns(columns)
+    fits = occupancy(
+        gpu,
+        threads_per_block=columns["num_warps"] * gpu.sm.warp_size,
+        registers_per_thread=use.registers_per_thread.columns(columns),
+        smem_bytes_per_block=smem,
+    )
+    return Table(columns, np.asarray(fits.blocks_per_sm), smem)
+
+
+def _places(values: tuple[int, ...], column: NDArray[Any]) -> NDArray[Any]:
+    """Place of every entry in the order of preference."""
+    by_value = np.argsort(values)
+    return by_value[np.searchsorted(np.asarray(values)[by_value], column)]
+
+
+def _price(gpu: GpuModel, table: Table, request: Request) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Valid rows of a table and their predicted seconds."""
+    sizes = {"m": request.m, "n": request.n, "k": request.k}
+    columns = table.columns
+    valid = np.ones(len(table.smem_bytes), dtype=bool)
+    for rule in grid_rules(gpu, sizes, columns, COLUMNS):
+        valid &= rule.condition
+    valid &= _fits_epilogue(gpu, table, request)
+    is_tma = columns["descriptor"] > 0 if "descriptor" in columns else np.zeros_like(valid)
+    if not request.has_descriptors:
+        valid &= ~is_tma
+    found = np.flatnonzero(valid)
+    rows = np.concatenate([found[is_tma[found]], found[~is_tma[found]]])
+    seconds = []
+    workload = Workload(SPEC.name, sizes, request.dtype)
+    for of_tma in (True, False):
+        here = rows[is_tma[rows] == of_tma]
+        if not len(here):
+            continue
+        part = {name: column[here] for name, column in columns.items()}
+        if of_tma:
+            packing = Packing(request.packed_bytes)
+            priced = descriptor_cost(
+                gpu, workload, part, table.blocks_per_sm[here], batch=request.batch, packing=packing
+            )
+        else:
+            priced = gemm_cost(gpu, _stacked(workload, request.batch), part, table.blocks_per_sm[here])
+        seconds.append(priced.seconds)
+    return rows, np.concatenate(seconds) if seconds else np.empty(0)
+
+
+def _stacked(workload: Workload, batch: int) -> Workload:
+    """A batch as one product with as many rows: what it costs but for tiles that would straddle two products."""
+    return Workload(workload.kernel, {**workload.sizes, "m": workload.sizes["m"] * batch}, workload.dtype)
+
+
+def _fits_epilogue(gpu: GpuModel, table: Table, request: Request) -> Any:
+    """Whether shared memory is left for what the epilogue adds; the table knows the plain product only."""
+    c, limit = table.columns, gpu.sm.max_smem_bytes_per_block
+    area = c["tile_m"] * c["tile_n"]
+    extra = np.zeros_like(table.smem_bytes)
+    if request.output_bytes > OUTPUT_BYTES[request.dtype]:
+        extra = extra + area * request.output_bytes
+    if request.has_bias:
+        extra = extra + 4 * c["tile_n"] + BIAS_ALIGNMENT_BYTES
+    if request.is_b_k_major and needs_k_major(request.dtype):
+        # Row-major B passes through one buffer on its way to wgmma, K-major B needs one per stage.
+        extra = extra + c["tile_n"] * c["tile_k"] * ELEMENT_BYTES[request.dtype] * (c["num_stages"] - 1)
+    if request.is_three_pass:
+        # Both parts of B's slice lie beside it.
+        extra = extra + 2 * c["tile_n"] * c["tile_k"] * ELEMENT_BYTES[request.dtype]
+    fits = table.smem_bytes + extra <= limit
+    if request.has_source:
+        # The matrix is read in the accumulator's place, through as much shared memory again.
+        fits = fits & (4 * area + extra <= limit) & (c["persistent"] == 0)
+    if request.has_source or request.is_three_pass:
+        # As many registers again as the accumulator's, or parts of the operands in them.
+        fits = fits & (area <= 64 * gpu.sm.warp_size * c["num_warps"])
+    return fits
+
+
+def _ordered(gpu: GpuModel, request: Request, config: dict[str, int], blocks_per_sm: int) -> Config:
+    """Add the order of tiles with the least predicted time, and the preferred values of the compiler's knobs."""
+    workload = Workload(SPEC.name, {"m": request.m, "n": request.n, "k": request.k}, request.dtype)
+    late = {p.name: p.values for p in _params(gpu.name, request.dtype) if p.name not in config}
+    names = [name for name in SPEC.order_params if name in late]
+    values = np.array(list(product(*(late[name] for name in names))), dtype=np.int64).T
+    columns = {name: np.full(values.shape[1], value) for name, value in config.items()}
+    columns |= dict(zip(names, values, strict=True))
+    valid = np.ones(values.shape[1], dtype=bool)
+    for rule in grid_rules(gpu, workload.sizes, columns, COLUMNS):
+        valid &= rule.condition
+    columns = {name: column[valid] for name, column in columns.items()}
+    row = 0
+    if not config.get("descriptor"):
+        seconds = gemm_cost(gpu, workload, columns, np.full(int(valid.sum()), blocks_per_sm)).seconds
+        row = int(np.flatnonzero(seconds <= (1 + TIE) * seconds.min())[0])
+    free = {name: choices[0] for name, choices in late.items() if name not in names}
+    return {name: int(column[row]) for name, column in columns.items()} | free
+
+
+@lru_cache(maxsize=256)
+def _params(gpu_name: str, dtype: str) -> Any:
+    gpu = load_gpu(gpu_name)
+    return SPEC.params(gpu, Workload(SPEC.name, {"m": 4096, "n": 4096, "k": 4096}, dtype))

@@ -1,0 +1,132 @@
+"""From a product on a GPU to a launch: the model of the device, the configuration, and what to do without either."""
+
+from __future__ import annotations
+
+import warnings
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from constrint.errors import InfeasibleError, UnsupportedError
+from constrint.hwmodels import GpuModel, load_gpu
+from constrint.hwmodels.detect import describe_torch_device
+from constrint.kernels.gemm.choose import Request, choose
+from constrint.kernels.gemm.descriptor import needs_k_major
+from constrint.kernels.gemm.launch import Epilogue, Machine, can_describe, input_precision, is_k_major, launch
+from constrint.kernels.gemm.reference import gemm_reference
+from constrint.kernels.gemm.units import ALIGNED_ELEMENTS
+from constrint.select.spec import Config
+
+#: Names of dtypes in the space; fp32 operands go through the tf32 units.
+DTYPE_NAMES = {
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.float32: "tf32",
+    torch.float8_e4m3fn: "fp8",
+    torch.float8_e4m3fnuz: "fp8",
+    torch.int8: "int8",
+}
+#: For a GPU without a model: at most 32 KiB of shared memory and few registers, so that it runs anywhere.
+CONSERVATIVE: Config = {
+    "tile_m": 64,
+    "tile_n": 64,
+    "tile_k": 32,
+    "num_warps": 4,
+    "num_stages": 2,
+    "split_k": 1,
+    "persistent": 0,
+    "group_m": 8,
+}
+
+
+def run_on_gpu(
+    a: Tensor,  # (batch, M, K)
+    b: Tensor,  # (batch, K, N)
+    bias: Tensor | None,  # (N,)
+    c: Tensor | None,  # (batch, M, N)
+    alpha: float,
+    beta: float,
+    activation: str | None,
+    out_dtype: torch.dtype,
+) -> Tensor:
+    """Choose a configuration and launch it; products without a kernel run as plain PyTorch on the device."""
+    (batch, m, k), n = a.shape, b.shape[2]
+    if not batch * m * n or not k or a.dtype not in DTYPE_NAMES or out_dtype == torch.float64:
+        return gemm_reference(a, b, bias, c, alpha=alpha, beta=beta, activation=activation, out_dtype=out_dtype)
+    gpu, machine = _machine(a.device.index)
+    source = c if beta != 0.0 else None
+    config = _config(gpu, a, b, bias, source, out_dtype)
+    if config is None:
+        return gemm_reference(a, b, bias, c, alpha=alpha, beta=beta, activation=activation, out_dtype=out_dtype)
+    out = torch.empty((batch, m, n), dtype=out_dtype, device=a.device)
+    launch(a, b, out, config, machine, Epilogue(bias, source, alpha, beta, activation))
+    return out
+
+
+def _config(
+    gpu: GpuModel | None, a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, out_dtype: torch.dtype
+) -> Config | None:
+    """The first choice; None where the GPU has no matrix instruction for the dtype."""
+    if gpu is None:
+        return CONSERVATIVE
+    try:
+        return choose(gpu.name, request_of(a, b, bias, source, out_dtype))
+    except InfeasibleError:
+        return CONSERVATIVE
+    except UnsupportedError as error:
+        _warn_once(f"{error} matmul runs as plain PyTorch there.")
+        return None
+
+
+def request_of(a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, out_dtype: torch.dtype) -> Request:
+    """What the model has to know about these operands."""
+    dtype = DTYPE_NAMES[a.dtype]
+    k_major = needs_k_major(dtype)
+    is_a_ready = can_describe(a) and (not k_major or is_k_major(a, 2))
+    is_b_ready = can_describe(b) and (not k_major or is_k_major(b, 1))
+    packed = sum(t[0].numel() * t.element_size() for t, ready in ((a, is_a_ready), (b, is_b_ready)) if not ready)
+    return Request(
+        batch=a.shape[0],
+        m=a.shape[1],
+        n=b.shape[2],
+        k=a.shape[2],
+        dtype=dtype,
+        is_a_aligned=_is_aligned(a),
+        is_b_aligned=_is_aligned(b),
+        packed_bytes=packed,
+        # A copy of an expanded operand would be larger than what it is copied from.
+        has_descriptors=0 not in (*a.stride(), *b.stride()),
+        is_b_k_major=is_k_major(b, 1),
+        output_bytes=out_dtype.itemsize,
+        has_bias=bias is not None,
+        has_source=source is not None,
+        is_three_pass=input_precision(a.dtype) == "tf32x3",
+    )
+
+
+def _is_aligned(t: Tensor) -> bool:
+    """Whether the compiler knows the rows to start at multiples of 16 elements."""
+    row = t.stride(1) if t.stride(2) == 1 else t.stride(2)
+    return row % ALIGNED_ELEMENTS == 0 and t.data_ptr() % 16 == 0 and 1 in t.stride()[1:]
+
+
+@lru_cache(maxsize=64)
+def _machine(index: int) -> tuple[GpuModel | None, Machine]:
+    """The model of a device, if there is one, and the figures that a launch needs."""
+    found = describe_torch_device(index)
+    sm_count = found.sm_count or 1
+    is_hopper = found.target == "sm_90"
+    if found.model is None:
+        _warn_once(
+            f"constrint has no hardware model of {found.name} ({found.target}): matmul uses a conservative "
+            "configuration there. Add a model (see CONTRIBUTING.md) for a chosen one."
+        )
+        return None, Machine(sm_count, 1, is_hopper)
+    gpu = load_gpu(found.model)
+    return gpu, Machine(sm_count, gpu.device.num_xcds, is_hopper)
+
+
+@lru_cache(maxsize=256)
+def _warn_once(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=4)

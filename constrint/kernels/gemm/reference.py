@@ -1,0 +1,72 @@
+"""The GEMM in plain PyTorch: what the kernels must compute, on any device, up to double precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+#: Activations by name; each takes and returns a tensor.
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+    "silu": functional.silu,
+}
+
+
+def gemm_reference(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    activation: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """activation(alpha * a @ b + bias + beta * c), accumulated in 32 bits or more and rounded once.
+
+    Args:
+        a: (..., M, K).
+        b: (..., K, N).
+        bias: (N,), or None.
+        c: Broadcastable to (..., M, N); not read where beta is 0.
+        alpha: Factor of the product.
+        beta: Factor of c.
+        activation: A key of ACTIVATIONS, or None.
+        out_dtype: Type of the result; None: fp8 gives bf16, int8 gives int32, anything else its own type.
+
+    Returns:
+        (..., M, N). fp64 operands are multiplied in fp64, integers exactly (modulo 2^32), all others in fp32.
+    """
+    kind = out_dtype or default_out_dtype(a.dtype)
+    if not a.is_floating_point() and not kind.is_floating_point:
+        return _wrapped_product(a, b).to(kind)
+    wide = torch.float64 if torch.float64 in (a.dtype, kind) else torch.float32
+    z = _wrapped_product(a, b).to(wide) if not a.is_floating_point() else a.to(wide) @ b.to(wide)
+    if alpha != 1.0:
+        z = alpha * z
+    if bias is not None:
+        z = z + bias.to(wide)
+    if c is not None and beta != 0.0:
+        z = z + beta * c.to(wide)
+    if activation is not None:
+        z = ACTIVATIONS[activation](z)
+    return z.to(kind)
+
+
+def default_out_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Type of the result where none is asked for: fp8 gives bf16, int8 gives int32, anything else itself."""
+    if dtype == torch.int8:
+        return torch.int32
+    return torch.bfloat16 if dtype.is_floating_point and dtype.itemsize == 1 else dtype
+
+
+def _wrapped_product(a: Tensor, b: Tensor) -> Tensor:
+    """Product of integers, exact modulo 2^32. CUDA has no integer matmul in torch; doubles hold the sums exactly."""
+    if a.device.type == "cpu":
+        return a.to(torch.int32) @ b.to(torch.int32)
+    return (a.double() @ b.double()).to(torch.int64).to(torch.int32)
