@@ -37,13 +37,15 @@ def pointer_smem_bytes(gpu: GpuModel, dtype: str, found: Unit, v: Vars, aligned:
     copies_a = _is_copied(gpu, element, a, v, is_aligned=aligned.a)
     copies_b = _is_copied(gpu, element, b, v, is_aligned=aligned.b)
     if gpu.arch.target == "gfx950":
-        return _gfx950(dtype, v, (copies_a, copies_b))
+        return maximum(_gfx950(dtype, v, (copies_a, copies_b)), _amd_staging(dtype, v, is_vectorised=aligned.c))
     if found.kind == "wmma":
         behind = maximum(1, v["num_stages"] - 1)
         is_pipelined = minimum(1, v["num_stages"] - 1)
         return is_pipelined * behind * (a + b) + (1 - is_pipelined) * maximum(a, b)
     if gpu.vendor == "amd":
-        return _mfma(v["num_stages"], a, b, copies_a, copies_b)
+        return maximum(
+            _mfma(v["num_stages"], a, b, copies_a, copies_b), _amd_staging(dtype, v, is_vectorised=aligned.c)
+        )
     staging = store_staging(gpu, dtype, found, v, is_vectorised=aligned.c)
     return maximum(_nvidia(dtype, found, v, (a, b), (copies_a, copies_b)), staging)
 
@@ -74,7 +76,7 @@ def _nvidia(dtype: str, found: Unit, v: Vars, operands: tuple[Expr, Expr], copie
     pipeline = _buffers(copies_a, behind) * a + _buffers(copies_b_mma, behind, single_b) * b
     if is_upcast(found, dtype):
         # Without a pipeline both are converted on the way, one after the other.
-        has_pipeline = minimum(1, stages - 1)
+        has_pipeline = minimum(1, stages - 1) * maximum(copies_a, copies_b)
         pipeline = has_pipeline * pipeline + (1 - has_pipeline) * maximum(a, b)
     if found.fallback is None:
         return pipeline
@@ -159,17 +161,35 @@ def _pad_b(dtype: str, v: Vars) -> Expr:
     return pad * maximum(fits, fits_halved)
 
 
+def _amd_staging(dtype: str, v: Vars, *, is_vectorised: bool) -> Expr:
+    """Bytes in which a finished split-K tile is re-ordered for the store to C: an upper bound.
+
+    The sums come back from the workspace in another layout than the one in which they are stored, if rows of C are not
+    known to be aligned or its elements are 32-bit integers. The passes are read off compiled kernels.
+    """
+    splits, tile_bytes = minimum(1, v["split_k"] - 1), v["tile_m"] * v["tile_n"] * OUTPUT_BYTES[dtype]
+    if is_vectorised:
+        return splits * minimum(tile_bytes, 16384) if dtype == "int8" else const(0)
+    few_warps = 1 - minimum(1, v["num_warps"] // 4)
+    many_elements = minimum(1, v["tile_m"] * v["tile_n"] // (2048 * v["num_warps"]))
+    return splits * (tile_bytes // (1 + few_warps * many_elements))
+
+
 def store_staging(gpu: GpuModel, dtype: str, found: Unit, v: Vars, *, is_vectorised: bool) -> Expr:
-    """Bytes in which the accumulator is re-ordered so that the store to C is coalesced (NVIDIA).
+    """Bytes in which the accumulator is re-ordered for coalesced stores (NVIDIA): to C, or whole to the workspace."""
+    splits = minimum(1, v["split_k"] - 1)
+    to_c = _reordered(gpu, found, v, OUTPUT_BYTES[dtype], is_vectorised=is_vectorised)
+    return (1 - splits) * to_c + splits * _reordered(gpu, found, v, PARTIAL_BYTES, is_vectorised=True)
+
+
+def _reordered(gpu: GpuModel, found: Unit, v: Vars, output: int, *, is_vectorised: bool) -> Expr:
+    """Bytes of one pass from the matrix instruction's layout to that of the store, `output` bytes an element.
 
     The conversion is done in passes over the rows and columns that one thread holds both before and after it, less
     those it needs for accesses of 16 bytes; `wgmma` with 16-bit results uses stmatrix and needs none for that.
     """
-    splits = minimum(1, v["split_k"] - 1)
-    wide = OUTPUT_BYTES[dtype] == PARTIAL_BYTES
-    output = const(PARTIAL_BYTES) if wide else OUTPUT_BYTES[dtype] * (1 - splits) + PARTIAL_BYTES * splits
     num_threads = threads(gpu, v)
-    widest = 16 // output if is_vectorised else const(1)
+    widest = 16 // output if is_vectorised else 1
     vector = maximum(1, minimum(widest, v["tile_m"] * v["tile_n"] // num_threads))
     stored = num_threads * vector
     rows_stored = maximum(1, stored // v["tile_n"])
@@ -180,12 +200,13 @@ def store_staging(gpu: GpuModel, dtype: str, found: Unit, v: Vars, *, is_vectori
     columns_computed = 8 * maximum(1, v["num_warps"] // warp_rows)
     common_columns = maximum(1, v["tile_n"] // maximum(columns_computed, stored))
     # Both sides hold pairs of columns, if the store is vectorised at all.
-    needed = 16 // output // (2 if is_vectorised else 1)
-    if found.kind == "wgmma" and not wide and is_vectorised:
-        stmatrix = use * (1 - splits)
-        needed = stmatrix + (1 - stmatrix) * needed
+    needed: Expr | int = 16 // output // (2 if is_vectorised else 1)
+    if found.kind == "wgmma" and output < PARTIAL_BYTES and is_vectorised:
+        needed = use + (1 - use) * needed
     passes = maximum(1, common_rows * common_columns // needed)
     if found.kind == "tcgen05":
-        # The accumulator comes from tensor memory a row per lane: whole vectors are common.
-        passes = use * vector * maximum(1, v["tile_m"] // num_threads) + (1 - use) * passes
+        # The accumulator comes from tensor memory a row per lane: whole vectors are common, if a row is long enough.
+        is_long = minimum(1, v["tile_n"] // (8 * v["num_warps"]))
+        whole = 1 + is_long * (minimum(vector, 4 if output == PARTIAL_BYTES else 2) - 1)
+        passes = use * whole * maximum(1, v["tile_m"] // num_threads) + (1 - use) * passes
     return ceildiv(v["tile_m"] * v["tile_n"] * output, passes)
