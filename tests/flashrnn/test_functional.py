@@ -86,6 +86,10 @@ def check(case: Case, dtype: torch.dtype, **options: Any) -> None:
     steps add up like independent ones, hence sqrt(T).
     """
     time, dim = case.tensors["wx"].shape[1], case.tensors["wx"].shape[4]
+    if case.cell == "slstm" and dtype in (torch.bfloat16, torch.float16):
+        # Gradients of c, n or m alone jump where the maximum in m changes sides, which a rounding can do; h's do not.
+        for upstream in case.upstream:
+            upstream[1:] = 0
     results, gradients = case.run(dtype, **options)
     exact_results, exact_gradients = case.run(torch.float64, backend="reference")
     fine = ROUNDOFF[torch.float64 if dtype == torch.float64 else torch.float32]

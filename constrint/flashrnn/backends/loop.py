@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from constrint.flashrnn.backends.pointwise import BACKWARD_STEPS
+from constrint.flashrnn.backends.pointwise import BACKWARD_STEPS, BackwardStep, slstm_backward
 from constrint.kernels.rnn.op import RnnGradients, RnnInputs, RnnSaved, RnnUpstream, zero_states
 from constrint.kernels.rnn.reference import STEPS, accumulation_dtype, pre_activations, slstm_step
 
@@ -70,6 +70,7 @@ def loop_backward(inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, *, 
     d_all = [None if grad is None else _by_time(grad[None], dtype)[0] for grad in upstream.states]
     d_p = torch.empty_like(p_all)  # gradients on the recurrent side (T, N, B, G, D)
     d_candidate = None if x_candidate is None else torch.empty_like(x_candidate)
+    step = _backward_step(inputs)
     masks = _Masks(inputs)
     nothing = q_all.new_zeros(heads, batch, dim)
     carry = tuple(nothing if grad is None else grad.to(dtype).transpose(0, 1) for grad in upstream.last)
@@ -78,7 +79,7 @@ def loop_backward(inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, *, 
         p = list(p_all[t].unbind(2))
         if x_candidate is not None:
             p[2:] = [x_candidate[t], p[2]]
-        g, new = BACKWARD_STEPS[cell](d, p, q_all[:, t].unbind(0), s_all[:, t].unbind(0))
+        g, new = step(d, p, q_all[:, t].unbind(0), s_all[:, t].unbind(0))
         g = masks.shown(t, g)
         if d_candidate is not None:
             d_candidate[t] = g[2]
@@ -88,6 +89,15 @@ def loop_backward(inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, *, 
         through = through.clamp_(-clip, clip) if clip > 0 else through
         carry = masks.kept(t, masks.reset(t, (new[0] + through, *new[1:])), carry)
     return _gradients(inputs, before, d_p, d_candidate, carry)
+
+
+def _backward_step(inputs: RnnInputs) -> BackwardStep:
+    if inputs.cell != "slstm":
+        return BACKWARD_STEPS[inputs.cell]
+    is_rounded = inputs.wx.dtype != accumulation_dtype(inputs.wx.dtype)
+    # Stored pre-activations are off by half a unit in the last place: for |p| up to 8 exp(p - m) by this much.
+    least = 1 - 4 * torch.finfo(inputs.wx.dtype).eps if is_rounded else 1.0
+    return partial(slstm_backward, least=least)
 
 
 def _gradients(

@@ -40,8 +40,16 @@ def gru_backward(d: Tensors, p: Tensors, q: Tensors, s: Tensors) -> Gradients:
     return (dn * p[3] * _slope(r), d[0] * (q[0] - n) * _slope(z), dn, dn * r), (d[0] * z,)
 
 
-def slstm_backward(d: Tensors, p: Tensors, q: Tensors, s: Tensors) -> Gradients:
-    """Through the stabiliser m too: it matters where c, n or m get gradients of their own."""
+def slstm_backward(d: Tensors, p: Tensors, q: Tensors, s: Tensors, *, least: float = 1.0) -> Gradients:
+    """Through the stabiliser m too: it matters where c, n or m get gradients of their own.
+
+    Args:
+        d: Gradients of the states after the step.
+        p: Pre-activations.
+        q: States before the step.
+        s: States after the step.
+        least: n below this was clamped to 1; less than 1 by what rounding the stored values can do.
+    """
     kept = logsigmoid(p[1]) + q[3]
     empty = q[2] == 0
     i, z, o = torch.exp(p[0] - s[3]), torch.tanh(p[2]), torch.sigmoid(p[3])
@@ -50,8 +58,9 @@ def slstm_backward(d: Tensors, p: Tensors, q: Tensors, s: Tensors) -> Gradients:
     ratio = s[1] / s[2]
     share = d[0] * o / s[2]
     dc = d[1] + share
-    dn = torch.where(n < 1, 0.0, d[2] - share * ratio)
-    dm = d[3] - dc * s[1] - dn * n
+    dn = torch.where(n < least, 0.0, d[2] - share * ratio)
+    # With the stored c and n, not recomputed ones, what rescaling all states leaves unchanged cancels in every step.
+    dm = d[3] - dc * s[1] - dn * s[2]
     from_input = empty | (p[0] >= kept)
     di = (dc * z + dn) * i + torch.where(from_input, dm, 0.0)
     d_kept = (dc * q[1] + dn * q[2]) * f + torch.where(from_input, 0.0, dm)
@@ -72,7 +81,9 @@ def elman_relu_backward(d: Tensors, p: Tensors, q: Tensors, s: Tensors) -> Gradi
     return (torch.where(p[0] > 0, d[0], 0.0),), (torch.zeros_like(d[0]),)
 
 
-BACKWARD_STEPS: dict[str, Callable[[Tensors, Tensors, Tensors, Tensors], Gradients]] = {
+BackwardStep = Callable[[Tensors, Tensors, Tensors, Tensors], Gradients]
+
+BACKWARD_STEPS: dict[str, BackwardStep] = {
     "lstm": lstm_backward,
     "gru": gru_backward,
     "slstm": slstm_backward,

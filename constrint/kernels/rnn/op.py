@@ -200,8 +200,8 @@ def _fake_forward(
     "constrint::rnn_backward",
     mutates_args=(),
     schema="(Tensor? grad_states, Tensor? grad_hidden, Tensor? grad_last_h, Tensor? grad_last_rest, Tensor wx, "
-    "Tensor r, Tensor? b, Tensor? initial, Tensor? lengths, Tensor? reset, Tensor states, Tensor gates, str cell, str backend, "
-    "float clip) -> (Tensor, Tensor, Tensor, Tensor)",
+    "Tensor r, Tensor? b, Tensor? initial, Tensor? lengths, Tensor? reset, Tensor states, Tensor gates, str cell, "
+    "str backend, float clip) -> (Tensor, Tensor, Tensor, Tensor)",
 )
 def rnn_backward(
     grad_states: Tensor | None,

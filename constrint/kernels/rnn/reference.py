@@ -48,14 +48,17 @@ def slstm_step(p: Sequence[Tensor], states: States, stored: torch.dtype | None =
     i' = exp(i - m');  f' = exp(log sigmoid(f) + m - m');
     c' = f' c + i' tanh(z);  n' = max(f' n + i', 1);  h' = sigmoid(o) c' / n'.
 
-    `stored` rounds m to the dtype it is stored in before it is used. It is only a common scale of c and n, but a
-    backward pass that reads it has to see the one they were computed with.
+    `stored` rounds m to the dtype it is stored in before it is used, downwards. It is only a common scale of c and n,
+    but a backward pass that reads it has to see the one they were computed with, and rounded up it would let n fall
+    below 1.
     """
     _, c, n, m = states
     kept = logsigmoid(p[1]) + m
     empty = n == 0
     new_m = torch.where(empty, p[0], torch.maximum(p[0], kept))
-    new_m = new_m if stored is None else new_m.to(stored).to(new_m.dtype)
+    if stored is not None and stored != new_m.dtype:
+        # Slightly more than half a unit in the last place: the nearest representable value is not above m.
+        new_m = (new_m - 0.505 * torch.finfo(stored).eps * new_m.abs()).to(stored).to(new_m.dtype)
     i = torch.exp(p[0] - new_m)
     # An empty state has nothing to keep; the inner `where` keeps exp() and its gradient finite there.
     f = torch.where(empty, 0.0, torch.exp(torch.where(empty, 0.0, kept - new_m)))
