@@ -15,13 +15,15 @@ import os
 import random
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.spec import SPEC
+from constrint.model import Domain, Problem
 from constrint.select import Workload
 from constrint.solve import enumerate_space
 
@@ -38,22 +40,22 @@ TARGETS = {
 SHAPES = ((4096, 4096, 4096), (16384, 3072, 768), (16, 8192, 8192), (333, 777, 1555), (1024, 1024, 1000))
 #: Rules that say what a block takes; everything else decides what is a GEMM at all.
 LIMITS = ("smem", "registers", "register_file")
-#: Beyond the limit means up to this much of it.
-RIM = 1.35
+#: Beyond the limit means up to this much of it: shared memory, and registers (the compiler takes minutes for more).
+RIM, REGISTER_RIM = 1.35, 1.2
 RESULTS = ("smem_bytes", "registers", "agprs", "spill_bytes", "instruction", "error")
 
 
-def draw_valid(gpu: GpuModel, rng: random.Random) -> dict[str, Any]:
+def draw_valid(gpu: GpuModel, rng: random.Random, fixed: Mapping[str, int]) -> dict[str, Any]:
     """A random valid config of a random dtype and shape."""
-    workload, problem = _workload(gpu, rng)
+    workload, problem = _workload(gpu, rng, fixed)
     config = enumerate_space(problem).sample(1, rng.randrange(2**31))[0]
     return {"kind": "valid", "workload": workload, "config": config}
 
 
-def draw_beyond(gpu: GpuModel, rng: random.Random) -> dict[str, Any]:
+def draw_beyond(gpu: GpuModel, rng: random.Random, fixed: Mapping[str, int]) -> dict[str, Any]:
     """A random config that only the limits of a block exclude, by no more than RIM."""
     while True:
-        workload, problem = _workload(gpu, rng)
+        workload, problem = _workload(gpu, rng, fixed)
         whole = enumerate_space(problem.without(*LIMITS))
         limits = [c for c in problem.constraints if c.name in LIMITS]
         for config in whole.sample(200, rng.randrange(2**31)):
@@ -61,13 +63,13 @@ def draw_beyond(gpu: GpuModel, rng: random.Random) -> dict[str, Any]:
             use = SPEC.use(gpu, workload, problem)
             near = (
                 use.smem_bytes.value(config) <= RIM * gpu.sm.max_smem_bytes_per_block
-                and use.registers_per_thread.value(config) <= RIM * gpu.sm.max_registers_per_thread
+                and use.registers_needed.value(config) <= REGISTER_RIM * gpu.sm.max_registers_per_thread
             )
             if broken and near:
                 return {"kind": "+".join(broken), "workload": workload, "config": config}
 
 
-def _workload(gpu: GpuModel, rng: random.Random) -> tuple[Workload, Any]:
+def _workload(gpu: GpuModel, rng: random.Random, fixed: Mapping[str, int]) -> tuple[Workload, Problem]:
     while True:
         shape = rng.choice(SHAPES)
         workload = Workload("gemm", dict(zip("mnk", shape, strict=True)), rng.choice(SPEC.dtypes))
@@ -75,16 +77,21 @@ def _workload(gpu: GpuModel, rng: random.Random) -> tuple[Workload, Any]:
             SPEC.check_workload(gpu, workload)
         except (UnsupportedError, InfeasibleError):
             continue
-        return workload, SPEC.problem(gpu, workload)
+        problem = SPEC.problem(gpu, workload)
+        for name in fixed.keys() & problem.variables.keys():
+            problem = problem.with_domain(name, Domain.from_values([fixed[name]]))
+        return workload, problem
 
 
-def sample(target: str, per_target: int, beyond: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Distinct draws: `per_target` valid ones, then `beyond` from the rim."""
+def sample(
+    target: str, per_target: int, beyond: int, seed: int, fixed: Mapping[str, int] = MappingProxyType({})
+) -> Iterator[dict[str, Any]]:
+    """Distinct draws: `per_target` valid ones, then `beyond` from the rim; `fixed` parameters are not drawn."""
     gpu, rng = load_gpu(TARGETS[target]), random.Random(f"{target} {seed}")
     seen: set[str] = set()
     for draw, wanted in ((draw_valid, per_target), (draw_beyond, beyond)):
         while wanted:
-            row = draw(gpu, rng)
+            row = draw(gpu, rng, fixed)
             key = f"{row['workload']} {row['config']}"
             if key not in seen:
                 seen.add(key)
@@ -117,9 +124,11 @@ def main() -> None:
     parser.add_argument("--beyond", type=int, default=20, help="configs beyond a limit per target")
     parser.add_argument("--targets", nargs="*", default=list(TARGETS))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--fix", nargs="*", default=[], metavar="NAME=VALUE", help="parameters that are not drawn")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    rows = [row for target in args.targets for row in sample(target, args.per_target, args.beyond, args.seed)]
+    fixed = {name: int(value) for name, _, value in (text.partition("=") for text in args.fix)}
+    rows = [row for target in args.targets for row in sample(target, args.per_target, args.beyond, args.seed, fixed)]
     names = list(dict.fromkeys(name for row in rows for name in row["config"]))
     with tempfile.TemporaryDirectory() as cache, args.out.open("w", newline="") as file:
         os.environ["TRITON_CACHE_DIR"] = cache

@@ -35,6 +35,10 @@ def verify(
     m: Size = None,
     n: Size = None,
     k: Size = None,
+    batch: Size = None,
+    time: Size = None,
+    heads: Size = None,
+    head_dim: Size = None,
     dtype: Dtype = None,
     top: Annotated[int, typer.Option("--top", min=1, help="How many of the best configurations to compile.")] = 10,
     set_: Set = None,
@@ -46,7 +50,8 @@ def verify(
     from constrint.kernels.registry import load_compiler
     from constrint.select import rank
 
-    (request,) = requests(gpu, kernel, {"m": m, "n": n, "k": k}, dtype, set_, where)
+    sizes = {"m": m, "n": n, "k": k, "batch": batch, "time": time, "heads": heads, "head_dim": head_dim}
+    (request,) = requests(gpu, kernel, sizes, dtype, set_, where)
     compile_config = load_compiler(request.spec.name)
     ranking = rank(request.spec, request.gpu, request.workload, top=top, problem=request.problem)
     verdicts = []
@@ -91,6 +96,8 @@ def _judge(gpu: GpuModel, candidate: Candidate, compiled: CompiledKernel) -> Ver
 
 
 def _document(verdict: Verdict) -> dict[str, Any]:
+    from constrint.kernels.gemm.triton_versions import is_verified
+
     use, compiled = verdict.candidate.resources, verdict.compiled
     return {
         "config": dict(verdict.candidate.config),
@@ -104,6 +111,7 @@ def _document(verdict: Verdict) -> dict[str, Any]:
         else {
             "target": compiled.target,
             "triton_version": compiled.triton_version,
+            "is_verified_version": is_verified(compiled.triton_version),
             "smem_bytes_per_block": compiled.smem_bytes,
             "registers_per_thread": compiled.registers_per_thread,
             "spill_bytes_per_thread": compiled.spill_bytes,
@@ -116,6 +124,7 @@ def _document(verdict: Verdict) -> dict[str, Any]:
 
 def _print(gpu: GpuModel, workload: str, verdicts: list[Verdict]) -> None:
     from constrint.cli.output import print_table, say, wrap
+    from constrint.kernels.gemm.triton_versions import caution
 
     versions = {v.compiled.triton_version for v in verdicts if v.compiled}
     say(f"{workload} on {gpu.name} ({gpu.arch.target}): modelled / compiled by triton {', '.join(sorted(versions))}")
@@ -137,6 +146,9 @@ def _print(gpu: GpuModel, workload: str, verdicts: list[Verdict]) -> None:
         ["#", "tile mxnxk", "w", "st", smem, "regs", "blk", "compiled to"], rows, left=("tile mxnxk", "compiled to")
     )
     found = [v for v in verdicts if v.compiled]
+    for text in filter(None, map(caution, sorted(versions))):
+        say()
+        say(wrap(text))
     if found:
         exact = sum(v.candidate.resources.smem_bytes == v.compiled.smem_bytes for v in found if v.compiled)
         errors = sorted(

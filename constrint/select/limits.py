@@ -22,12 +22,15 @@ class BlockUse:
         smem_bytes: Shared memory (LDS), static and dynamic together.
         registers_bound: Registers that the compiler may need at most, where `registers_per_thread` is an estimate that
             can fall short; it decides what spills.
+        smem_bytes_exact: Shared memory with the kernel's free parameters, where they change it; `smem_bytes` is then
+            the most over their values.
     """
 
     warps: Expr
     registers_per_thread: Expr
     smem_bytes: Expr
     registers_bound: Expr | None = None
+    smem_bytes_exact: Expr | None = None
 
     @property
     def registers_needed(self) -> Expr:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -91,7 +91,8 @@ def rank(
     late = {*spec.order_params, *spec.free_params}
     order_names = _order_names(spec, problem)
     core, num_variants = space.project([p.name for p in params if p.name not in late])
-    core_use = _Use(spec, gpu, workload, problem).of(core)
+    use = _Use(spec, gpu, workload, problem)
+    core_use = use.of(core)
     bound = spec.cost(gpu, workload, core, core_use.blocks_per_sm).seconds
     order = [p for p in params if p.name in order_names]
     free = [p for p in params if p.name in late - order_names]
@@ -106,7 +107,7 @@ def rank(
     candidates = [
         Candidate(
             config=as_config(configs, row),
-            resources=core_use.row(int(rows[row])),
+            resources=use.exact(core_use.row(int(rows[row])), as_config(configs, row)),
             cost=_cost_of(best.cost, row, roofline_s),
             num_variants=int(num_variants[rows[row]]),
         )
@@ -195,6 +196,11 @@ class _Use:
         smem = self.use.smem_bytes.columns(columns)
         fits = occupancy(self.gpu, threads_per_block=threads, registers_per_thread=registers, smem_bytes_per_block=smem)
         return _Used(threads, registers, smem, fits)
+
+    def exact(self, resources: ResourceUse, config: Mapping[str, int]) -> ResourceUse:
+        """The same with the shared memory of the whole configuration, free parameters included."""
+        smem = self.use.smem_bytes_exact
+        return resources if smem is None else replace(resources, smem_bytes=smem.value(config))
 
 
 @dataclass(frozen=True)

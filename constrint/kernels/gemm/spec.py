@@ -150,7 +150,12 @@ class GemmSpec:
             registers = is_tma * of_tma + (1 - is_tma) * registers
             bound = is_tma * of_tma + (1 - is_tma) * bound
             smem = is_tma * descriptor_smem_bytes(gpu, workload.dtype, v) + (1 - is_tma) * smem
-        return BlockUse(warps=v["num_warps"], registers_per_thread=registers, smem_bytes=smem, registers_bound=bound)
+        exact = None
+        if gpu.arch.target == "gfx950":
+            # The instruction's rows decide how LDS is padded.
+            rows = {"matrix_instr_nonkdim": Var("matrix_instr_nonkdim")}
+            exact = resources.smem_bytes(gpu, workload.dtype, v | rows, aligned)
+        return BlockUse(v["num_warps"], registers, smem, registers_bound=bound, smem_bytes_exact=exact)
 
     def _add_instruction_rules(self, problem: Problem, gpu: GpuModel, workload: Workload, v: dict[str, Var]) -> None:
         found = resources.unit(gpu, workload.dtype)
