@@ -24,7 +24,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "kernels.spec": ({"model", "select", "hwmodels"}, {"numpy"}),
     "kernels.choose": ({"kernels", "solve", "select", "model", "hwmodels"}, {"numpy"}),
     "kernels.code": ({"kernels", "tune", "select", "hwmodels"}, {"numpy", "torch", "triton", "cuda"}),
-    "flashrnn": ({"kernels", "tune"}, {"torch"}),
+    "flashrnn": ({"kernels", "tune", "hwmodels"}, {"torch"}),
     "cli": (
         {"hwmodels", "model", "solve", "select", "tune", "kernels", "flashrnn", "cli"},
         {"typer", "rich", "msgspec", "numpy"},

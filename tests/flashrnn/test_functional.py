@@ -39,7 +39,15 @@ class Case:
         return [states.detach(), last.detach()], list(torch.autograd.grad(total, list(tensors.values())))
 
 
-def make_case(cell: str, sizes: tuple[int, int, int, int], dtype: torch.dtype, seed: int, optional: str = "") -> Case:
+def make_case(
+    cell: str,
+    sizes: tuple[int, int, int, int],
+    dtype: torch.dtype,
+    seed: int,
+    optional: str = "",
+    *,
+    device: str = "cpu",
+) -> Case:
     """Random operands; `optional` names what there is: b, s (initial states), l (lengths), r (reset)."""
     batch, time, heads, dim = sizes
     kind, generator = CELLS[cell], torch.Generator().manual_seed(seed)
@@ -61,7 +69,13 @@ def make_case(cell: str, sizes: tuple[int, int, int, int], dtype: torch.dtype, s
     lengths = torch.randint(0, time + 1, (batch,), generator=generator) if "l" in optional else None
     reset = torch.rand(batch, time, generator=generator) < 0.1 if "r" in optional else None
     upstream = draw(kind.num_states, batch, time, heads, dim), draw(kind.num_states, batch, 1, heads, dim)
-    return Case(cell, {n: x.to(dtype) for n, x in tensors.items()}, lengths, reset, upstream)
+    return Case(
+        cell,
+        {n: x.to(device=device, dtype=dtype) for n, x in tensors.items()},
+        lengths,
+        None if reset is None else reset.to(device),
+        tuple(x.to(device) for x in upstream),
+    )
 
 
 def assert_within(found: Tensor, exact: Tensor, bound: float, what: str) -> None:
@@ -78,12 +92,13 @@ def comparable(cell: str, states: Tensor) -> Tensor:
     return torch.stack([h, c * m.exp(), n * m.exp()])
 
 
-def check(case: Case, dtype: torch.dtype, **options: Any) -> None:
+def check(case: Case, dtype: torch.dtype, *, rounded_operands: bool = False, **options: Any) -> None:
     """A back-end's results and gradients against the reference on the same rounded operands in fp64.
 
     A result is rounded once to `dtype`; its sums of D products in fp32 add D roundings of fp32, and the recurrence
     carries earlier ones on. A gradient reads rounded results at every step: FACTORS roundings a step, which over T
-    steps add up like independent ones, hence sqrt(T).
+    steps add up like independent ones, hence sqrt(T). With `rounded_operands` h is rounded to `dtype` before every
+    product, as matrix units want it, and tanh has about as many bits: FACTORS roundings of a state.
     """
     time, dim = case.tensors["wx"].shape[1], case.tensors["wx"].shape[4]
     if case.cell == "slstm" and dtype in (torch.bfloat16, torch.float16):
@@ -93,10 +108,11 @@ def check(case: Case, dtype: torch.dtype, **options: Any) -> None:
     results, gradients = case.run(dtype, **options)
     exact_results, exact_gradients = case.run(torch.float64, backend="reference")
     fine = ROUNDOFF[torch.float64 if dtype == torch.float64 else torch.float32]
+    roundings = FACTORS if rounded_operands else 2
     for name, found, exact in zip(("states", "last"), results, exact_results, strict=True):
         assert found.dtype == dtype
         found, exact = comparable(case.cell, found), comparable(case.cell, exact)
-        assert_within(found, exact, 2 * ROUNDOFF[dtype] + fine * dim * time**0.5, name)
+        assert_within(found, exact, roundings * ROUNDOFF[dtype] + fine * dim * time**0.5, name)
     bound = FACTORS * ROUNDOFF[dtype] * time**0.5 + fine * dim * time**0.5
     for name, found, exact in zip(case.tensors, gradients, exact_gradients, strict=True):
         assert found.dtype == dtype

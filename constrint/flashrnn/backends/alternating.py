@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from constrint.flashrnn.backends.loop import loop_backward, loop_forward
 from constrint.kernels.rnn.op import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
 
@@ -13,6 +15,10 @@ class AlternatingBackend:
 
     def forward(self, inputs: RnnInputs, *, save_gates: bool) -> RnnSaved:
         """See `RnnBackend.forward`."""
+        if _has_kernels(inputs):
+            from constrint.flashrnn.backends.graphs import graph_forward
+
+            return graph_forward(inputs, save_gates=save_gates)
         return loop_forward(inputs, save_gates=save_gates)
 
     def backward(
@@ -24,4 +30,13 @@ class AlternatingBackend:
         clip: float,
     ) -> RnnGradients:
         """See `RnnBackend.backward`."""
+        if _has_kernels(inputs):
+            from constrint.flashrnn.backends.graphs import graph_backward
+
+            return graph_backward(inputs, saved, upstream, clip=clip)
         return loop_backward(inputs, saved, upstream, clip=clip)
+
+
+def _has_kernels(inputs: RnnInputs) -> bool:
+    """Whether the pointwise steps can be kernels: on a GPU, with Triton, in at most 32 bits."""
+    return inputs.wx.is_cuda and inputs.wx.element_size() <= 4 and find_spec("triton") is not None

@@ -1,0 +1,355 @@
+"""The `alternating` recurrence on a GPU: a matrix product and a fused pointwise kernel per step, in a CUDA graph.
+
+A graph holds the K steps of a chunk, on buffers of its own; sequences are copied through it chunk by chunk, so one
+graph serves every sequence length. Graphs are kept per layer shape, batch size and stream.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from constrint.flashrnn.backends.loop import previous_states, recompute_gates
+from constrint.kernels.rnn.cells import CELLS, Cell
+from constrint.kernels.rnn.op import RnnGradients, RnnInputs, RnnSaved, RnnUpstream, zero_states
+
+#: Steps per graph at most: enough that copying a chunk costs little beside running it.
+MAX_STEPS = 128
+#: Bytes of a chunk's largest buffer at most.
+MAX_BUFFER_BYTES = 32 << 20
+#: Units per program of the pointwise kernels.
+TILE = 128
+#: Graphs kept, with their buffers; the least recently used one goes first.
+MAX_GRAPHS = 16
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a graph depends on."""
+
+    cell: str
+    device: torch.device
+    stream: int
+    dtype: torch.dtype
+    batch: int
+    heads: int
+    head_dim: int
+    num_steps: int
+    flags: tuple[int, ...]
+
+    @property
+    def kind(self) -> Cell:
+        """The cell's gates and states."""
+        return CELLS[self.cell]
+
+
+def _key(inputs: RnnInputs, *flags: int) -> Key:
+    wx = inputs.wx
+    batch, time, gates, heads, dim = wx.shape
+    stream = torch.cuda.current_stream(wx.device).cuda_stream if wx.is_cuda else 0
+    per_step = batch * gates * heads * dim * wx.element_size()
+    steps = min(MAX_STEPS, 1 << (time - 1).bit_length(), max(8, MAX_BUFFER_BYTES // per_step))
+    return Key(inputs.cell, wx.device, stream, wx.dtype, batch, heads, dim, steps, flags)
+
+
+@lru_cache(maxsize=1)
+def _has_wide_products() -> bool:
+    """Whether 16-bit products can be given in fp32 (torch 2.8 on CUDA); else they are rounded once per step."""
+    return torch.version.hip is None and hasattr(torch.ops.aten.bmm, "dtype_out")
+
+
+class Chunk(ABC):
+    """The buffers of K steps, and the graph that runs them."""
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.graph: Any = None
+        kind, wide = key.kind, key.dtype if not _has_wide_products() else torch.float32
+        batch, heads, dim, gates = key.batch, key.heads, key.head_dim, kind.num_gates
+        self.product_dtype = wide if key.device.type == "cuda" else torch.float32
+        self.carry = self.new(kind.num_states, heads, batch, dim, dtype=torch.float32)
+        self.remaining = self.new(batch, dtype=torch.int32)
+        self.reset = self.new(key.num_steps + 1, batch, dtype=torch.int8)
+        self.gates = self.new(key.num_steps, batch, gates, heads, dim)
+        self.grid = (-(-batch * heads * dim // TILE),)
+        is_nvidia = key.device.type == "cuda" and torch.version.hip is None
+        self.constants: dict[str, Any] = {
+            "head_dim": dim,
+            "num_gates": gates,
+            "num_states": kind.num_states,
+            "fast": is_nvidia and key.dtype.itemsize == 2,
+            "tile": TILE,
+        }
+
+    def new(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """A buffer of zeros."""
+        return torch.zeros(shape, dtype=dtype or self.key.dtype, device=self.key.device)
+
+    @abstractmethod
+    def enqueue(self, steps: int) -> None:
+        """Enqueue the first (or, backwards, the last) `steps` steps."""
+
+    def capture(self) -> None:
+        """Compile the kernels and capture all steps; runs before the buffers hold anything."""
+        make_stream: Callable[[], torch.cuda.Stream] = torch.cuda.Stream
+        here, side = torch.cuda.current_stream(), make_stream()
+        side.wait_stream(here)
+        with torch.cuda.stream(side):
+            self.enqueue(1)
+            graph = torch.cuda.CUDAGraph()
+            # Gradients run in autograd's thread; what other threads do meanwhile is their own affair.
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                self.enqueue(self.key.num_steps)
+            finally:
+                graph.capture_end()
+        here.wait_stream(side)
+        self.graph = graph
+
+    def run(self) -> None:
+        """Run all steps."""
+        if self.graph is None:
+            self.enqueue(self.key.num_steps)
+        else:
+            self.graph.replay()
+
+    def set_masks(self, inputs: RnnInputs, resets: Tensor | None, start: int) -> None:
+        """Steps left in each row, and where rows start anew."""
+        if inputs.lengths is None:
+            self.remaining.fill_(inputs.wx.shape[1] - start)
+        else:
+            torch.sub(inputs.lengths, start, out=self.remaining)
+        if resets is None:
+            self.reset.zero_()
+        else:
+            self.reset.copy_(resets[start : start + len(self.reset)])
+
+
+class ForwardChunk(Chunk):
+    """K steps forwards; flags: whether there is a bias, whether pre-activations are saved."""
+
+    def __init__(self, key: Key) -> None:
+        super().__init__(key)
+        batch, heads, dim, gates = key.batch, key.heads, key.head_dim, key.kind.num_gates
+        self.wx = self.new(key.num_steps, batch, gates, heads, dim)
+        self.bias = self.new(gates, heads, dim, dtype=torch.float32)
+        self.weights = self.new(heads, dim, gates * dim)
+        self.operand = self.new(heads, batch, dim)
+        self.product = self.new(heads, batch, gates * dim, dtype=self.product_dtype)
+        self.states = self.new(key.kind.num_states, key.num_steps, batch, heads, dim)
+
+    def enqueue(self, steps: int) -> None:
+        """See `Chunk.enqueue`."""
+        from constrint.kernels.rnn import kernel_cells
+        from constrint.kernels.rnn.kernel_pointwise import pointwise_forward_kernel
+
+        cell = getattr(kernel_cells, f"{self.key.cell}_forward")
+        has_bias, save_gates = self.key.flags
+        sizes = (self.key.batch, self.key.heads, self.key.num_steps)
+        for step in range(steps):
+            _multiply(self.operand, self.weights, self.product)
+            pointwise_forward_kernel[self.grid](
+                self.wx,
+                self.product,
+                self.bias,
+                self.carry,
+                self.operand,
+                self.states,
+                self.gates,
+                self.remaining,
+                self.reset,
+                step,
+                *sizes,
+                cell=cell,
+                has_bias=bool(has_bias),
+                save_gates=bool(save_gates),
+                **self.constants,
+            )
+
+
+class BackwardChunk(Chunk):
+    """K steps backwards; flags: which states have upstream gradients (bits), whether to clip, and `shift_free`."""
+
+    def __init__(self, key: Key) -> None:
+        super().__init__(key)
+        kind, steps = key.kind, key.num_steps
+        batch, heads, dim, gates = key.batch, key.heads, key.head_dim, kind.num_gates
+        self.limit = self.new(1, dtype=torch.float32)
+        self.upstream = self.new(kind.num_states, steps, batch, heads, dim)
+        self.through = self.new(heads, batch, dim, dtype=self.product_dtype)
+        self.wx = self.new(steps, batch, heads, dim)
+        self.states = self.new(kind.num_states, steps + 1, batch, heads, dim)
+        self.slots = self.new(steps, batch, 4 if gates == 3 else gates, heads, dim)
+        self.weights = self.new(heads, gates * dim, dim)
+        self.operand = self.new(heads, batch, gates * dim)
+
+    def enqueue(self, steps: int) -> None:
+        """See `Chunk.enqueue`."""
+        from constrint.kernels.rnn import kernel_cells
+        from constrint.kernels.rnn.kernel_pointwise import pointwise_backward_kernel
+
+        cell = getattr(kernel_cells, f"{self.key.cell}_backward")
+        upstream_mask, has_clip, shift_free = self.key.flags
+        sizes = (self.key.batch, self.key.heads, self.key.num_steps)
+        for step in range(self.key.num_steps - 1, self.key.num_steps - 1 - steps, -1):
+            pointwise_backward_kernel[self.grid](
+                self.upstream,
+                self.through,
+                self.carry,
+                self.wx,
+                self.gates,
+                self.states,
+                self.slots,
+                self.operand,
+                self.remaining,
+                self.reset,
+                self.limit,
+                step,
+                *sizes,
+                cell=cell,
+                upstream_mask=upstream_mask,
+                has_clip=bool(has_clip),
+                shift_free=bool(shift_free),
+                **self.constants,
+            )
+            _multiply(self.operand, self.weights, self.through)
+
+
+def _multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
+    """out (N, B, J) = left (N, B, I) @ right (N, I, J), summed in fp32 and written in the dtype of `out`."""
+    heads = len(left)
+    if left.dtype == out.dtype:
+        torch.mm(left[0], right[0], out=out[0]) if heads == 1 else torch.bmm(left, right, out=out)
+    elif not left.is_cuda:
+        torch.bmm(left.to(out.dtype), right.to(out.dtype), out=out)
+    elif heads == 1:
+        torch.ops.aten.mm.dtype_out(left[0], right[0], out.dtype, out=out[0])
+    else:
+        torch.ops.aten.bmm.dtype_out(left, right, out.dtype, out=out)
+
+
+AnyChunk = TypeVar("AnyChunk", ForwardChunk, BackwardChunk)
+_CHUNKS: OrderedDict[Key, Chunk] = OrderedDict()
+_LOCK = threading.Lock()
+
+
+def _chunk(make: Callable[[Key], AnyChunk], key: Key) -> AnyChunk:
+    """The kept chunk of that key, or a new one; without a graph on the CPU (the interpreter) and inside a capture."""
+    if key.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+        return make(key)
+    with _LOCK:
+        found: Any = _CHUNKS.pop(key, None)
+        if found is None:
+            found = make(key)
+            found.capture()
+        _CHUNKS[key] = found
+        while len(_CHUNKS) > MAX_GRAPHS:
+            _CHUNKS.popitem(last=False)
+    chunk: AnyChunk = found
+    return chunk
+
+
+def _resets(inputs: RnnInputs, num_steps: int) -> Tensor | None:
+    """Resets step by step, (T + K + 1, B), none beyond T."""
+    if inputs.reset is None:
+        return None
+    return pad(inputs.reset.t().to(torch.int8), (0, 0, 0, num_steps + 1))
+
+
+def graph_forward(inputs: RnnInputs, *, save_gates: bool) -> RnnSaved:
+    """Run over time; see `RnnBackend.forward`."""
+    wx = inputs.wx
+    batch, time, gates, heads, dim = wx.shape
+    key = _key(inputs, int(inputs.b is not None), int(save_gates))
+    chunk = _chunk(ForwardChunk, key)
+    chunk.weights.view(heads, dim, gates, dim).copy_(inputs.r.permute(1, 3, 0, 2))
+    if inputs.b is not None:
+        chunk.bias.copy_(inputs.b)
+    chunk.carry.copy_(_fresh(inputs, zero_states(inputs)).transpose(1, 2))
+    chunk.operand.copy_(chunk.carry[0])
+    resets = _resets(inputs, key.num_steps)
+    states = wx.new_empty((key.kind.num_states, batch, time, heads, dim))
+    saved = wx.new_empty((batch, time, gates, heads, dim)) if save_gates else None
+    for start in range(0, time, key.num_steps):
+        end = min(time, start + key.num_steps)
+        chunk.wx[: end - start].copy_(wx[:, start:end].transpose(0, 1))
+        chunk.set_masks(inputs, resets, start)
+        chunk.run()
+        states[:, :, start:end].copy_(chunk.states[:, : end - start].transpose(1, 2))
+        if saved is not None:
+            saved[:, start:end].copy_(chunk.gates[: end - start].transpose(0, 1))
+    return RnnSaved(states, saved)
+
+
+def _fresh(inputs: RnnInputs, values: Tensor) -> Tensor:
+    """Values (S, B, N, D) that pass between the initial states and the first step: none where that is reset."""
+    if inputs.reset is None:
+        return values
+    anew = inputs.reset[:, 0]
+    if inputs.lengths is not None:
+        anew = anew & (inputs.lengths > 0)
+    return torch.where(anew[None, :, None, None], 0.0, values)
+
+
+def graph_backward(inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, *, clip: float) -> RnnGradients:
+    """Gradients backwards over time; see `RnnBackend.backward`."""
+    wx, is_gru = inputs.wx, inputs.cell == "gru"
+    batch, time, gates, heads, dim = wx.shape
+    mask = sum(1 << s for s, grad in enumerate(upstream.states) if grad is not None)
+    only_h = mask in (0, 1) and all(grad is None for grad in upstream.last[1:])
+    key = _key(inputs, mask, int(clip > 0), int(only_h and wx.element_size() == 2))
+    chunk = _chunk(BackwardChunk, key)
+    chunk.weights.view(heads, gates, dim, dim).copy_(inputs.r.transpose(0, 1))
+    chunk.limit.fill_(clip)
+    chunk.through.zero_()
+    for carry, grad in zip(chunk.carry, upstream.last, strict=True):
+        carry.zero_() if grad is None else carry.copy_(grad.transpose(0, 1))
+    before = previous_states(inputs, saved.states)
+    found = recompute_gates(inputs, before).to(wx.dtype) if saved.gates is None else saved.gates
+    resets = _resets(inputs, key.num_steps)
+    slots = wx.new_empty((batch, time, chunk.slots.shape[2], heads, dim))
+    for start in reversed(range(0, time, key.num_steps)):
+        end = min(time, start + key.num_steps)
+        number = end - start
+        for kept, grad in zip(chunk.upstream, upstream.states, strict=True):
+            if grad is not None:
+                kept[:number].copy_(grad[:, start:end].transpose(0, 1))
+        if is_gru:
+            chunk.wx[:number].copy_(wx[:, start:end, 2].transpose(0, 1))
+        chunk.gates[:number].copy_(found[:, start:end].transpose(0, 1))
+        chunk.states[:, 0].copy_(before[:, :, start])
+        chunk.states[:, 1 : number + 1].copy_(saved.states[:, :, start:end].transpose(1, 2))
+        chunk.set_masks(inputs, resets, start)
+        chunk.run()
+        slots[:, start:end].copy_(chunk.slots[:number].transpose(0, 1))
+    return _gradients(inputs, chunk, before[0], slots)
+
+
+def _gradients(inputs: RnnInputs, chunk: BackwardChunk, before: Tensor, slots: Tensor) -> RnnGradients:
+    """The gradients of everything that went in, from those of the slots (B, T, slots, N, D) and the last carry."""
+    is_gru = inputs.cell == "gru"
+    heads, dim = slots.shape[3:]
+    recurrent = (0, 1, 3) if is_gru else tuple(range(slots.shape[2]))
+    flat, states = slots.flatten(0, 1), before.reshape(-1, heads, dim).transpose(0, 1)  # (N, B * T, D)
+    r = torch.stack([torch.bmm(flat[:, slot].permute(1, 2, 0), states) for slot in recurrent])
+    initial = None
+    if inputs.initial is not None:
+        carry, through = chunk.carry.clone(), chunk.through.float()
+        has_clip = chunk.key.flags[1]
+        carry[0] += torch.clamp(through, -chunk.limit, chunk.limit) if has_clip else through
+        initial = _fresh(inputs, carry.transpose(1, 2)).contiguous()
+    return RnnGradients(
+        wx=slots[:, :, :3].contiguous() if is_gru else slots,
+        r=r.to(inputs.r.dtype),
+        b=None if inputs.b is None else slots.sum((0, 1), dtype=torch.float32)[list(recurrent)].to(inputs.b.dtype),
+        initial=initial,
+    )
