@@ -1,29 +1,110 @@
-"""Fit the constants of the cost model to measured configurations, and say how well they carry to unseen shapes.
+"""Fit the constants of the pointer kernel's cost model to measured configurations; say how they carry to new shapes.
 
-    python benchmarks/fit_cost_model.py benchmarks/results/h200/gemm_space_bf16.csv --gpu h200
+    python benchmarks/fit_cost_model.py benchmarks/results/h200/gemm_space_bf16.csv --gpu h200 --column median_us
+    python benchmarks/fit_cost_model.py benchmarks/results/h200/gemm_choices_bf16.csv --gpu h200 --rounds 0
 
-Prints the fitted constants (they stand in `constrint/select/cost.py`, rounded; the exponent OVERLAP is chosen, not
-fitted), and, leaving one shape out at a time, best/first and best/first-8 on the shape left out. Needs scipy.
+Fits to the rows of the pointer kernel (`descriptor` 0, or a table without that column), all shapes at once, and prints
+the constants; they stand in `constrint/select/cost.py` and `constrint/kernels/gemm/cost.py`, rounded, as the first
+table gave them (the exponent of `overlap` is chosen). Then best/first and best/first-8 over the rows of both kernels,
+before and after, so that with --rounds 0 a table judges constants that were not fitted to it; and, leaving one shape
+out at a time, over the pointer kernel's rows of the shape left out. Needs scipy.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 
-from constrint.hwmodels import load_gpu
+from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.gemm import cost as gemm_cost
 from constrint.kernels.registry import load_kernel
-from constrint.select import Workload
+from constrint.model import Problem
+from constrint.select import KernelSpec, Workload
 from constrint.select import cost as cost_model
 from constrint.select.rank import predict
 
 KEYS = ("tile_m", "tile_n", "tile_k", "num_warps", "num_stages", "split_k", "persistent", "group_m")
-CONSTANTS = ("LAUNCH_S", "DRAM_LATENCY_S", "ITERATION_CLK", "CLK_PER_LOAD", "L2_PORT_BYTES_PER_CLK", "BLOCK_START_S")
+BOTH_KEYS = (*KEYS, "descriptor", "epilogue_subtile")
+CONSTANTS = (
+    "LAUNCH_S",
+    "DRAM_LATENCY_S",
+    "ITERATION_CLK",
+    "CLK_PER_LOAD",
+    "L2_PORT_BYTES_PER_CLK",
+    "BLOCK_START_S",
+    "SPLIT_FINISH_S",
+)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Measured rows of one shape."""
+
+    workload: Workload
+    problem: Problem
+    columns: dict[str, np.ndarray]
+    measured_us: np.ndarray
+
+    def rows(self, chosen: np.ndarray) -> Shape:
+        """Some of the rows."""
+        columns = {name: column[chosen] for name, column in self.columns.items()}
+        return Shape(self.workload, self.problem, columns, self.measured_us[chosen])
+
+
+class Fitter:
+    """A kernel's cost model on one GPU, with the constants that are fitted."""
+
+    def __init__(self, gpu: GpuModel, spec: KernelSpec) -> None:
+        self.gpu, self.spec = gpu, spec
+
+    def load(self, path: Path, column: str) -> list[Shape]:
+        """Rows that ran, per shape."""
+        with path.open() as file:
+            dtype = next(word for word in file.readline().split(", ") if word in ("bf16", "fp16"))
+            rows = [r for r in csv.DictReader(file) if r["outcome"] == "ok" and float(r[column]) > 0]
+        shapes = []
+        for sizes in dict.fromkeys((r["m"], r["n"], r["k"]) for r in rows):
+            here = [r for r in rows if (r["m"], r["n"], r["k"]) == sizes]
+            workload = Workload("gemm", dict(zip("mnk", map(int, sizes), strict=True)), dtype)
+            columns = {key: np.array([int(r.get(key) or 0) for r in here]) for key in BOTH_KEYS}
+            measured = np.array([float(r[column]) for r in here])
+            shapes.append(Shape(workload, self.spec.problem(self.gpu, workload), columns, measured))
+        return shapes
+
+    def predicted_us(self, shape: Shape) -> np.ndarray:
+        """What the model says with the constants installed."""
+        return predict(self.spec, self.gpu, shape.workload, shape.problem, shape.columns).seconds * 1e6
+
+    def loss(self, values: np.ndarray, shapes: list[Shape]) -> float:
+        """Mean absolute log error per shape, fast configurations counting most."""
+        if np.any(values <= 0):
+            return 1e9
+        install(values)
+        total = 0.0
+        for shape in shapes:
+            weight = (shape.measured_us.min() / shape.measured_us) ** 2
+            error = np.abs(np.log(self.predicted_us(shape) / shape.measured_us))
+            total += float(np.sum(weight * error) / np.sum(weight))
+        return total / len(shapes)
+
+    def fit(self, shapes: list[Shape], start: np.ndarray, rounds: int) -> np.ndarray:
+        """Nelder-Mead in log space."""
+        found = minimize(
+            lambda x: self.loss(np.exp(x), shapes), np.log(start), method="Nelder-Mead", options={"maxfev": rounds}
+        )
+        return np.asarray(np.exp(found.x))
+
+    def choice(self, shape: Shape) -> tuple[float, float]:
+        """best/first and best/first-8 with the installed constants."""
+        order = np.argsort(self.predicted_us(shape), kind="stable")
+        best = shape.measured_us.min()
+        return best / shape.measured_us[order[0]], best / shape.measured_us[order[:8]].min()
 
 
 def current() -> np.ndarray:
@@ -36,66 +117,26 @@ def current() -> np.ndarray:
             cost_model.CLK_PER_LOAD,
             cost_model.L2_PORT_BYTES_PER_CLK,
             cost_model.BLOCK_START_S,
+            gemm_cost.SPLIT_FINISH_S,
         ]
     )
 
 
 def install(values: np.ndarray) -> None:
     """Put constants into the model."""
-    cost_model.LAUNCH_S = float(values[0])
-    cost_model.DRAM_LATENCY_S["nvidia"] = float(values[1])
-    cost_model.ITERATION_CLK = float(values[2])
-    cost_model.CLK_PER_LOAD = float(values[3])
-    cost_model.L2_PORT_BYTES_PER_CLK = float(values[4])
-    cost_model.BLOCK_START_S = float(values[5])
+    modules: list[Any] = [cost_model, None, *[cost_model] * 4, gemm_cost]
+    for module, name, value in zip(modules, CONSTANTS, values, strict=True):
+        if module is None:
+            cost_model.DRAM_LATENCY_S["nvidia"] = float(value)
+        else:
+            setattr(module, name, float(value))
 
 
-def load(path: Path, gpu: Any, spec: Any) -> list[tuple[Any, ...]]:
-    """Per shape: workload, problem, columns, measured microseconds."""
-    with path.open() as file:
-        dtype = file.readline().split(", ")[4]
-        rows = [r for r in csv.DictReader(file) if r["outcome"] == "ok"]
-    tables = []
-    for shape in dict.fromkeys((r["m"], r["n"], r["k"]) for r in rows):
-        here = [r for r in rows if (r["m"], r["n"], r["k"]) == shape]
-        workload = Workload("gemm", dict(zip("mnk", map(int, shape), strict=True)), dtype)
-        columns = {key: np.array([int(r[key]) for r in here]) for key in KEYS}
-        measured = np.array([float(r["median_us"]) for r in here])
-        tables.append((workload, spec.problem(gpu, workload), columns, measured))
-    return tables
-
-
-def loss(values: np.ndarray, tables: list[tuple[Any, ...]], gpu: Any, spec: Any) -> float:
-    """Mean absolute log error per shape, fast configurations counting most."""
-    if np.any(values <= 0):
-        return 1e9
-    install(values)
-    total = 0.0
-    for workload, problem, columns, measured in tables:
-        predicted = predict(spec, gpu, workload, problem, columns).seconds * 1e6
-        weight = (measured.min() / measured) ** 2
-        total += float(np.sum(weight * np.abs(np.log(predicted / measured))) / np.sum(weight))
-    return total / len(tables)
-
-
-def fit(tables: list[tuple[Any, ...]], gpu: Any, spec: Any, start: np.ndarray, rounds: int) -> np.ndarray:
-    """Nelder-Mead in log space."""
-    found = minimize(
-        lambda x: loss(np.exp(x), tables, gpu, spec), np.log(start), method="Nelder-Mead", options={"maxfev": rounds}
-    )
-    return np.exp(found.x)
-
-
-def choice(table: tuple[Any, ...], gpu: Any, spec: Any) -> tuple[float, float]:
-    """best/first and best/first-8 with the installed constants."""
-    workload, problem, columns, measured = table
-    order = np.argsort(predict(spec, gpu, workload, problem, columns).seconds, kind="stable")
-    return measured.min() / measured[order[0]], measured.min() / measured[order[:8]].min()
-
-
-def geomean(values: list[float]) -> float:
-    """Geometric mean."""
-    return float(np.exp(np.mean(np.log(values))))
+def summary(shares: list[tuple[float, float]]) -> str:
+    """Geometric means and the worst shape."""
+    first, eight = np.array(shares).T
+    means = np.exp(np.mean(np.log([first, eight]), axis=1))
+    return f"best/first {means[0]:.3f} (worst {first.min():.3f}), best/first-8 {means[1]:.3f}"
 
 
 def main() -> None:
@@ -103,27 +144,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
     parser.add_argument("--gpu", required=True)
-    parser.add_argument("--rounds", type=int, default=400)
-    parser.add_argument("--loo-rounds", type=int, default=0, help="0: skip leave-one-shape-out")
+    parser.add_argument("--column", default="cold_us", help="measured times to fit to")
+    parser.add_argument("--rounds", type=int, default=500)
+    parser.add_argument("--leave-one-out", action="store_true")
     args = parser.parse_args()
-    gpu, spec = load_gpu(args.gpu), load_kernel("gemm")
-    tables = load(args.results, gpu, spec)
+    fitter = Fitter(load_gpu(args.gpu), load_kernel("gemm"))
+    shapes = fitter.load(args.results, args.column)
+    pointer = [s.rows(s.columns["descriptor"] == 0) for s in shapes if np.sum(s.columns["descriptor"] == 0) >= 8]
     start = current()
-    best = fit(tables, gpu, spec, start, args.rounds)
-    print(f"loss {loss(start, tables, gpu, spec):.3f} -> {loss(best, tables, gpu, spec):.3f}")
+    print(f"as it stands: {summary([fitter.choice(shape) for shape in shapes])}")
+    print(f"pointer kernel: {summary([fitter.choice(shape) for shape in pointer])}")
+    if not args.rounds:
+        return
+    best = fitter.fit(pointer, start, args.rounds)
+    before, after = fitter.loss(start, pointer), fitter.loss(best, pointer)
+    print(f"pointer kernel, {len(pointer)} shapes: loss {before:.3f} -> {after:.3f}")
     for name, value in zip(CONSTANTS, best, strict=True):
         print(f"  {name} = {value:.4g}")
-    first, eight = zip(*(choice(t, gpu, spec) for t in tables), strict=True)
-    print(f"fitted on all: best/first {geomean(first):.3f}, best/first-8 {geomean(eight):.3f}")
-    for table, share in zip(tables, first, strict=True):
-        print(f"  {table[0]}: {share:.3f}")
-    if args.loo_rounds:
+    print(f"pointer kernel, fitted on all: {summary([fitter.choice(shape) for shape in pointer])}")
+    print(f"both kernels, fitted on all: {summary([fitter.choice(shape) for shape in shapes])}")
+    for shape in shapes:
+        print(f"  {shape.workload}: {fitter.choice(shape)[0]:.3f}")
+    if args.leave_one_out:
         left = []
-        for i, table in enumerate(tables):
-            install(fit(tables[:i] + tables[i + 1 :], gpu, spec, best, args.loo_rounds))
-            left.append(choice(table, gpu, spec))
-        first, eight = zip(*left, strict=True)
-        print(f"left out: best/first {geomean(first):.3f} (worst {min(first):.3f}), best/first-8 {geomean(eight):.3f}")
+        for i, shape in enumerate(pointer):
+            install(fitter.fit(pointer[:i] + pointer[i + 1 :], best, args.rounds // 2))
+            left.append(fitter.choice(shape))
+        print(f"pointer kernel, shape left out: {summary(left)}")
 
 
 if __name__ == "__main__":
