@@ -72,7 +72,7 @@ class Fitter:
         for sizes in dict.fromkeys((r["m"], r["n"], r["k"]) for r in rows):
             here = [r for r in rows if (r["m"], r["n"], r["k"]) == sizes]
             workload = Workload("gemm", dict(zip("mnk", map(int, sizes), strict=True)), dtype)
-            columns = {key: np.array([int(r.get(key) or 0) for r in here]) for key in BOTH_KEYS}
+            columns = {key: np.array([int(r.get(key) or key == "epilogue_subtile") for r in here]) for key in BOTH_KEYS}
             measured = np.array([float(r[column]) for r in here])
             shapes.append(Shape(workload, self.spec.problem(self.gpu, workload), columns, measured))
         return shapes
