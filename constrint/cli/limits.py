@@ -23,6 +23,7 @@ def limits(gpu: Gpu, json: Json = False) -> None:
         "one block": _block_rows(model),
         f"one {'CU' if model.vendor == 'amd' else 'SM'}": _sm_rows(model),
         "the device": _device_rows(model),
+        "largest head of an LSTM in the Triton kernels (the back-end 'alternating' takes any)": _head_rows(model),
         "peak rates, dense, 32-bit accumulation": _rate_rows(model),
     }
     if json:
@@ -136,6 +137,17 @@ def _device_rows(gpu: GpuModel) -> list[Row]:
 
 def _giga(value: float | None) -> float | None:
     return None if value is None else value / 1e9
+
+
+def _head_rows(gpu: GpuModel) -> list[Row]:
+    from constrint.kernels.rnn.spec import largest_head_dim
+
+    rows: list[Row] = []
+    for dtype in ("bf16", "fp16", "fp32"):
+        for direction in ("forward", "backward"):
+            largest = largest_head_dim(gpu, "lstm", dtype, direction)
+            rows.append((f"max_lstm_head_dim_{dtype}_{direction}", "", largest, f"head_dim, {dtype}, {direction}"))
+    return rows
 
 
 def _rate_rows(gpu: GpuModel) -> list[Row]:

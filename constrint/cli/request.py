@@ -28,9 +28,9 @@ Gpu = Annotated[str, typer.Option("--gpu", help="GPU name (see `constrint gpus`)
 AnyGpu = Annotated[
     str | None, typer.Option("--gpu", help="GPU name (see `constrint gpus`) or a path to a model's YAML file.")
 ]
-Kernel = Annotated[str | None, typer.Option("--kernel", help="Kernel; all of them if none is named.")]
+Kernel = Annotated[str | None, typer.Option("--kernel", help="Kernel (gemm, lstm, lstm-backward, ...); gemm if none is named.")]
 Size = Annotated[int | None, typer.Option(help="Size of the workload.")]
-Dtype = Annotated[str | None, typer.Option("--dtype", help="Operand type: fp16, bf16, fp8, tf32 or int8.")]
+Dtype = Annotated[str | None, typer.Option("--dtype", help="Operand type: fp16, bf16, fp8, tf32, int8; fp32 for recurrent kernels.")]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE[,VALUE]", help="Fix a parameter; may be repeated.")
 ]
@@ -47,7 +47,9 @@ SpaceFile = Annotated[
 Dialect = Annotated[
     str | None, typer.Option("--dialect", help="How the text is read: standard, or constrint (`%` splits terms).")
 ]
-Backend = Annotated[str, typer.Option("--backend", help="Solver: native, brute, cpsat or python-constraint.")]
+Backend = Annotated[str, typer.Option("--backend", help="Solver: native, numpy, brute, cpsat or python-constraint.")]
+#: Sizes of any kernel's workload.
+SIZES = ("m", "n", "k", "batch", "time", "heads", "head_dim")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md describes it).")]
 
 
@@ -106,6 +108,10 @@ class Choice:
     m: Size = None
     n: Size = None
     k: Size = None
+    batch: Size = None
+    time: Size = None
+    heads: Size = None
+    head_dim: Size = None
     dtype: Dtype = None
     problem: ProblemFile = None
     space: SpaceFile = None
@@ -133,7 +139,7 @@ class Choice:
         return found[0]
 
     def _sizes(self) -> dict[str, int | None]:
-        return {"m": self.m, "n": self.n, "k": self.k}
+        return {name: getattr(self, name) for name in SIZES}
 
     def _check(self) -> None:
         given = {"--gpu": self.gpu, "--problem": self.problem, "--space": self.space}
@@ -145,7 +151,9 @@ class Choice:
             )
         if len(named) > 1:
             raise UsageError(f"{' and '.join(named)} exclude each other; give one of them.")
-        kernel_only = {"--kernel": self.kernel, "--dtype": self.dtype} | {f"--{n}": v for n, v in self._sizes().items()}
+        kernel_only = {"--kernel": self.kernel, "--dtype": self.dtype} | {
+            f"--{n.replace('_', '-')}": v for n, v in self._sizes().items()
+        }
         extra = [option for option, value in kernel_only.items() if value is not None]
         if extra and self.gpu is None:
             raise UsageError(f"{named[0]} takes no {', '.join(extra)}; these belong to a kernel on a --gpu.")
@@ -227,9 +235,9 @@ def requests(
 ) -> list[Request]:
     """One request per kernel asked for."""
     from constrint.hwmodels import load_gpu
-    from constrint.kernels.registry import list_kernels, load_kernel
+    from constrint.kernels.registry import DEFAULT_KERNEL, load_kernel
 
-    specs = [load_kernel(name) for name in ((kernel,) if kernel else list_kernels())]
+    specs = [load_kernel(kernel or DEFAULT_KERNEL)]
     gpu = load_gpu(gpu_name)
     found = []
     for spec in specs:

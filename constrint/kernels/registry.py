@@ -13,8 +13,15 @@ if TYPE_CHECKING:
     from constrint.select.spec import Config, KernelSpec, Workload
     from constrint.tune import CompiledKernel
 
+#: Where a kernel's spec is (a module, and the name in its SPECS where it has several), and what compiles it.
 _SPECS = {"gemm": "constrint.kernels.gemm.spec"}
 _COMPILERS = {"gemm": "constrint.kernels.gemm.build"}
+for _cell in ("lstm", "gru", "slstm", "elman"):
+    for _name in (_cell, f"{_cell}-backward"):
+        _SPECS[_name] = "constrint.kernels.rnn.spec"
+        _COMPILERS[_name] = "constrint.kernels.rnn.build"
+#: What is meant where no kernel is named.
+DEFAULT_KERNEL = "gemm"
 
 
 def list_kernels() -> tuple[str, ...]:
@@ -31,7 +38,9 @@ def load_kernel(name: str) -> KernelSpec:
     module = _SPECS.get(name.lower())
     if module is None:
         raise UnknownNameError("kernel", name, _SPECS)
-    return cast("KernelSpec", import_module(module).SPEC)
+    found = import_module(module)
+    several = getattr(found, "SPECS", None)
+    return cast("KernelSpec", several[name.lower()] if several else found.SPEC)
 
 
 def load_compiler(name: str) -> Callable[[GpuModel, Workload, Config], CompiledKernel]:

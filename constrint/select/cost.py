@@ -122,8 +122,8 @@ class CostColumns:
 
 
 def largest(parts_s: Mapping[str, float]) -> str:
-    """Name of the largest part; of equal ones the first of PARTS."""
-    return max(PARTS, key=lambda name: parts_s[name])
+    """Name of the largest part; of equal ones the first."""
+    return max(parts_s, key=lambda name: parts_s[name])
 
 
 def cost_assumptions(gpu: GpuModel) -> list[str]:

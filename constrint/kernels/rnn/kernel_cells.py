@@ -21,9 +21,7 @@ import triton.language as tl
 def tanh(x, fast: tl.constexpr):
     """tanh; `fast` is NVIDIA's tanh.approx (relative error 2^-11), else exact to fp32 rounding of 2 sigmoid(2x) - 1."""
     if fast:
-        return tl.inline_asm_elementwise(
-            "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
+        return tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
     else:
         return 2.0 / (1.0 + tl.exp(-2.0 * x)) - 1.0
 
@@ -95,11 +93,15 @@ def slstm_forward(p0, p1, p2, p3, s0, s1, s2, s3, fast: tl.constexpr, dtype: tl.
     """Exponential input gate with stabiliser m and normaliser n; a state with n = 0 is empty.
 
     m is rounded to the stored type before it is used: it is only a common scale of c and n, and the backward pass has
-    to see the one that they were computed with.
+    to see the one that they were computed with. It is rounded down, so that n stays at least 1 where it is in exact
+    arithmetic.
     """
     kept = log_sigmoid(p1) + s3
     is_empty = s2 == 0.0
-    m = tl.where(is_empty, p0, tl.maximum(p0, kept)).to(dtype).to(tl.float32)
+    m = tl.where(is_empty, p0, tl.maximum(p0, kept))
+    if dtype != tl.float32:
+        unit: tl.constexpr = 0.00394531 if dtype == tl.bfloat16 else 0.00049316
+        m = (m - unit * tl.abs(m)).to(dtype).to(tl.float32)
     i = tl.exp(p0 - m)
     f = tl.where(is_empty, 0.0, tl.exp(kept - m))
     c = f * s1 + i * tanh(p2, fast)
@@ -115,8 +117,8 @@ def slstm_backward(
     """Gradients of an sLSTM step, through the stabiliser too (it matters where m, c or n get gradients of their own).
 
     Where only h has gradients, the loss does not change if c, n and m are rescaled together, so what reaches m cancels:
-    dm - dc c - dn n = 0. In 16 bits the rounding of c and n would be left over, and add up over time; `shift_free` puts
-    the zero in. n below 1 by no more than such a rounding counts as 1.
+    dm - dc c - dn n = 0; `shift_free` says so, and puts the zero in. n below 1 by no more than a 16-bit rounding then
+    counts as 1.
     """
     kept = log_sigmoid(p1) + q3
     is_empty = q2 == 0.0
@@ -125,11 +127,12 @@ def slstm_backward(
     z, o = tanh(p2, fast), sigmoid(p3, fast)
     n = f * q2 + i
     least: tl.constexpr = 0.984375 if shift_free else 1.0
-    share = 1.0 / tl.maximum(n, 1.0)
+    # The stored n, like the c beside it: what cancels in dm then cancels in every step.
+    share = 1.0 / tl.maximum(s2, 1.0)  # padding has zeros
     ratio = s1 * share
     dc = d1 + d0 * o * share
     dn = tl.where(n < least, 0.0, d2 - d0 * o * ratio * share)
-    dm = d3 - dc * s1 - dn * n
+    dm = d3 - dc * s1 - dn * s2
     if shift_free:
         dm = tl.where(n < least, dm, 0.0)
     from_input = is_empty | (p0 >= kept)

@@ -1,25 +1,32 @@
 """Launches the recurrent kernels: `forward` and `backward` over whole sequences, with tiles from the solver.
 
-Strides, dtypes and optional inputs are settled here; what a configuration means is in `spec.py`. Needs torch and triton.
+Strides, dtypes and optional inputs are settled here; what a configuration means is in `spec.py`. It needs torch and
+triton.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
 import triton
 from torch import Tensor
 
-from constrint.kernels.rnn import kernel_cells
+from constrint.errors import ConstrintError
+from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.rnn.build import constants_of, options_of, precision_of
 from constrint.kernels.rnn.cells import CELLS, Cell
-from constrint.kernels.rnn.resources import depth_parts
 from constrint.kernels.rnn.kernel_backward import backward_kernel
 from constrint.kernels.rnn.kernel_forward import forward_kernel
+from constrint.kernels.rnn.resources import Layer
+from constrint.kernels.rnn.spec import best_config
+from constrint.select.spec import Config
 
-Config = Mapping[str, int]
+#: Steps that a configuration is chosen for: the choice does not depend on them from a few dozen on.
+PLANNED_TIME = 1024
+PLANNED_BATCHES = (16, 64, 256)
 
 
 @dataclass(frozen=True)
@@ -31,72 +38,88 @@ class Shape:
     num_gates: int
     num_heads: int
     head_dim: int
+    device: torch.device
 
 
 def _shape(wx: Tensor) -> Shape:
     batch, time, gates, heads, dim = wx.shape
-    return Shape(batch, time, gates, heads, dim)
+    return Shape(batch, time, gates, heads, dim, wx.device)
 
 
-def _is_interpreted() -> bool:
-    return not hasattr(forward_kernel, "warmup") or type(forward_kernel).__name__ == "InterpretedFunction"
-
-
-def _is_amd() -> bool:
-    return torch.version.hip is not None
-
-
-def _precision(dtype: torch.dtype, config: Config) -> str:
-    """How fp32 operands are multiplied; 16-bit ones have one way."""
-    if dtype != torch.float32:
-        return "ieee"
-    if config.get("tf32", 0):
-        return "tf32"
-    # Three tf32 products are as good as fp32, and fp32 on the plain units took ten times as long on an H200.
-    return "ieee" if _is_amd() or _is_interpreted() else "tf32x3"
+def _on_nvidia() -> bool:
+    """Whether kernels are compiled for NVIDIA (not for AMD, and not interpreted)."""
+    return torch.version.hip is None and type(forward_kernel).__name__ != "InterpretedFunction"
 
 
 def _constants(cell: Cell, shape: Shape, dtype: torch.dtype, config: Config, direction: str) -> dict[str, Any]:
     """Compile-time arguments of either kernel."""
-    row_split = config["row_split"]
-    exchange = bool(row_split > 1 or config.get("exchange", 0))
-    tile_out = triton.next_power_of_2(triton.cdiv(shape.head_dim, row_split))
-    slices = config.get("slices", 1) if exchange else 1
-    depth = shape.head_dim * (1 if direction == "forward" else shape.num_gates)
-    main, rest = depth_parts(depth, slices) if exchange else (tile_out, 0)
-    on_nvidia = not _is_amd() and not _is_interpreted()
-    return {
-        "cell": getattr(kernel_cells, f"{cell.name}_{direction}"),
-        "num_gates": shape.num_gates,
-        "num_states": cell.num_states,
-        "head_dim": shape.head_dim,
-        "tile_batch": config["tile_batch"],
-        "tile_out": max(tile_out, 8 if exchange else 16),
-        "row_split": row_split,
-        "exchange": exchange,
-        "depth_main": main,
-        "depth_rest": rest,
-        "slices": slices,
-        "num_stages": config["num_stages"],
-        "fast": on_nvidia and dtype != torch.float32,
-        "has_asm": on_nvidia,
-        "precision": _precision(dtype, config),
-    }
+    layer = Layer(cell, direction, shape.head_dim, dtype.itemsize)
+    name = "bf16" if dtype.itemsize == 2 else "tf32" if config.get("tf32", 0) else "fp32"
+    precision = precision_of(name, on_nvidia=_on_nvidia())
+    return constants_of(layer, config, precision=precision, on_nvidia=_on_nvidia())
 
 
-def _launch(kernel: Any, arguments: tuple[Any, ...], shape: Shape, config: Config, constants: dict[str, Any], *, device: torch.device) -> None:
+def _launch(kernel: Any, arguments: tuple[Any, ...], shape: Shape, config: Config, constants: dict[str, Any]) -> None:
     """Enqueue the grid, in several launches where programs that wait for each other would not all be resident."""
     groups = shape.num_heads * triton.cdiv(shape.batch, config["tile_batch"])
     split = constants["row_split"]
-    options: dict[str, Any] = {"num_warps": config["num_warps"]}
     at_once = groups
     if split > 1:
-        sms = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else split
+        sms = torch.cuda.get_device_properties(shape.device).multi_processor_count
         at_once = max(1, sms // split)
-        options["launch_cooperative_grid"] = True
+    options = options_of(config, constants)
     for first in range(0, groups, at_once):
         number = min(at_once, groups - first)
         kernel[(number * split,)](*arguments[:-2], first, *arguments[-2:], **constants, **options)
+
+
+@lru_cache(maxsize=16)
+def device_model(device: torch.device) -> GpuModel:
+    """The hardware model of a torch device.
+
+    Raises:
+        UnknownNameError: When there is none; carries the nearest names.
+    """
+    return load_gpu(torch.cuda.get_device_name(device))
+
+
+def precision_name(dtype: torch.dtype) -> str:
+    """The spec's name of a dtype: fp32 products are tf32 ones where torch's own may be."""
+    if dtype == torch.float32:
+        return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "fp32"
+    return {torch.bfloat16: "bf16", torch.float16: "fp16"}[dtype]
+
+
+def planned_batch(batch: int) -> int:
+    """The batch size that a configuration is chosen for: few of them, so that few kernels are compiled."""
+    return next((size for size in PLANNED_BATCHES if batch <= size), PLANNED_BATCHES[-1])
+
+
+def choose(cell: str, shape: Shape, dtype: torch.dtype, direction: str) -> Config:
+    """The configuration with the least predicted time; the same for every time and for many batch sizes.
+
+    Raises:
+        ConstrintError: When the kernels cannot take the layer on this device; says why.
+    """
+    name = precision_name(dtype)
+    sizes = (planned_batch(shape.batch), PLANNED_TIME, shape.num_heads, shape.head_dim)
+    found = dict(best_config(device_model(shape.device), cell, sizes, name, direction))
+    return found | {"tf32": int(name == "tf32")}
+
+
+def supports(cell: str, dtype: torch.dtype, head_dim: int, device: torch.device) -> str | None:
+    """Why these kernels cannot run a layer on a device; None if they can."""
+    if device.type != "cuda":
+        return f"the Triton kernels need a GPU, the tensors are on {device.type}"
+    if dtype not in (torch.bfloat16, torch.float16, torch.float32):
+        return f"the Triton kernels take bfloat16, float16 and float32, not {str(dtype).removeprefix('torch.')}"
+    shape = Shape(16, PLANNED_TIME, CELLS[cell].num_gates, 1, head_dim, device)
+    try:
+        for direction in ("forward", "backward"):
+            choose(cell, shape, dtype, direction)
+    except ConstrintError as error:
+        return str(error)
+    return None
 
 
 def _optional(tensor: Tensor | None, dtype: torch.dtype | None = None) -> Tensor | None:
@@ -121,7 +144,7 @@ def _counters(shape: Shape, config: Config, device: torch.device, *, exchange: b
 
 def _time_contiguous(wx: Tensor) -> Tensor:
     """wx with (G, N, D) contiguous; strides of B and T are free."""
-    _, _, gates, heads, dim = wx.shape
+    _, _, _, heads, dim = wx.shape
     return wx if wx.stride()[2:] == (heads * dim, dim, 1) else wx.contiguous()
 
 
@@ -134,7 +157,7 @@ def forward(
     *,
     lengths: Tensor | None = None,  # (B,)
     reset: Tensor | None = None,  # (B, T)
-    config: Config,
+    config: Config | None = None,
     save_gates: bool = True,
 ) -> tuple[Tensor, Tensor | None]:
     """Run a recurrent layer over a batch of sequences.
@@ -143,6 +166,7 @@ def forward(
         States (S, B, T, N, D) in the dtype of `wx`, zero past a sequence's end; and what `backward` reads, or None.
     """
     kind, shape = CELLS[cell], _shape(wx)
+    config = config or choose(cell, shape, wx.dtype, "forward")
     wx = _time_contiguous(wx)
     constants = _constants(kind, shape, wx.dtype, config, "forward")
     make = torch.empty if lengths is None else torch.zeros
@@ -167,7 +191,7 @@ def forward(
         wx.stride(0),
         wx.stride(1),
     )
-    _launch(forward_kernel, arguments, shape, config, constants | {"save_gates": save_gates}, device=wx.device)
+    _launch(forward_kernel, arguments, shape, config, constants | {"save_gates": save_gates})
     return states, saved
 
 
@@ -185,10 +209,11 @@ def backward(
     lengths: Tensor | None = None,
     reset: Tensor | None = None,
     clip: float | None = None,
-    config: Config,
+    config: Config | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
     """Gradients of wx, r, b and the initial states."""
     kind, shape = CELLS[cell], _shape(wx)
+    config = config or choose(cell, shape, wx.dtype, "backward")
     wx, states = _time_contiguous(wx), states.contiguous()
     weights = r.to(wx.dtype).contiguous()
     initial = _optional(initial, torch.float32)
@@ -228,7 +253,7 @@ def backward(
     )
     only_h = all(g is None for g in [*grads[1:], *last[1:]])
     constants |= {"has_clip": bool(clip), "shift_free": only_h and wx.dtype != torch.float32}
-    _launch(backward_kernel, arguments, shape, config, constants, device=wx.device)
+    _launch(backward_kernel, arguments, shape, config, constants)
     is_gru = kind.num_gates == 3
     grad_wx = grad_slots[:, :, :3].contiguous() if is_gru else grad_slots
     recurrent = (0, 1, 3) if is_gru else tuple(range(slots))
@@ -299,6 +324,10 @@ def weight_gradient(
 ) -> Tensor:
     """Gradient of r, (G, N, D, D): one GEMM per gate over all steps, batched over heads."""
     batch, time, slots, heads, dim = grad_slots.shape
+    if grad_slots.dtype == torch.float32:
+        # cuBLAS does not split so long a sum in fp32; a product for each sequence fills the device.
+        parts = [torch.einsum("btnd,btne->bnde", grad_slots[:, :, slot], before).sum(0) for slot in recurrent]
+        return torch.stack(parts)
     states = before.reshape(batch * time, heads, dim).transpose(0, 1)  # (N, B*T, D)
     flat = grad_slots.reshape(batch * time, slots, heads, dim)
     return torch.stack([torch.bmm(flat[:, slot].permute(1, 2, 0), states) for slot in recurrent])

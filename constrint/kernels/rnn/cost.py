@@ -1,0 +1,167 @@
+"""Predicted time of the recurrent kernels: the latency of one step, times the steps, times the rounds of programs.
+
+A step is a chain: wait for what was loaded, matrix instructions, special functions, the way of the new state through
+shared memory (or, for a split head, through the L2 with a barrier), stores. The parts add up, because nothing
+of the next step can start before this one's state is there. Weights of the parts are fitted on one H200
+(`benchmarks/bench_rnn.py fit`, over `benchmarks/results/h200/rnn_space.csv`); other GPUs are modelled with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.rnn.resources import USUAL_SLICES, Layer
+from constrint.select.cost import ASSUMED_CLOCK_HZ, LAUNCH_S, PARTS, CostColumns
+from constrint.select.spec import Columns, Workload
+
+Column = NDArray[np.float64]
+
+#: Clocks of a matrix instruction that waits for the one before it, and that another one waits for at most.
+MMA_LATENCY_CLK, MMA_ISSUE_CLK = 33.0, 8.0
+#: Bytes per clock of shared memory.
+SMEM_BYTES_PER_CLK = 128.0
+#: Seconds from a load's issue to its data, behind the stores of the step before; measured with 1 to 4 stages.
+LOAD_LATENCY_S = {"nvidia": 1.25e-6, "amd": 1.6e-6}
+#: Seconds that a step whose loads are not pipelined waits beyond that.
+UNPIPELINED_S = 0.7e-6
+#: One counter, release and acquire, measured on the H200: 8 and 132 blocks.
+BARRIER_S = {"nvidia": (0.60e-6, 2.5e-9), "amd": (1.2e-6, 5.0e-9)}
+#: Bytes per second that all programs together read of what the others wrote.
+EXCHANGE_BYTES_PER_S = {"nvidia": 5.5e12, "amd": 4.0e12}
+
+#: Parts of a step, and the fitted weight of each part's clocks by (direction, whether a head is split).
+FEATURES = ("fixed", "chain", "issue", "special", "pointwise", "smem", "store", "gathered", "reduced")
+WEIGHTS: Mapping[tuple[str, bool], tuple[float, ...]] = {
+    ("forward", False): (461, 0.347, 1.17, 0.694, 0, 0, 3.93, 0, 0),
+    ("forward", True): (1.92e03, 0.46, 1.35, 2.46, 0, 0, 2.71, 0, 25),
+    ("backward", False): (540, 0, 1.36, 1.59, 0, 0, 8.1, 0, 0),
+    ("backward", True): (2.2e03, 0.68, 1.43, 3.62, 0, 0, 16.7, 0.279, 25.8),
+}
+
+
+def step_features(gpu: GpuModel, layer: Layer, columns: Columns) -> dict[str, Column]:
+    """Clocks of every part of a step before weighting, per row."""
+    c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
+    rows, out, warps = np.maximum(c["tile_batch"], 8.0), c["tile_out"], c["num_warps"]
+    split, sliced = c["row_split"] > 1, c["split_depth"] > 0
+    forward = layer.direction == "forward"
+    element, slots, dots = float(layer.element_bytes), float(layer.num_slots), float(layer.num_dots)
+    depth = float(sum(layer.exchanged_depth(USUAL_SLICES)))
+    passes = np.ceil(rows / 16.0) * layer.num_products * element / 2.0
+    slices = np.where(sliced, warps, 1.0)
+    width = np.where(split, layer.exchanged_slots * out, dots * out)
+    instructions = np.where(split, depth, float(layer.padded_dim)) / 16.0 * np.ceil(width / 8.0) * passes / warps
+    across = np.maximum(1.0, np.ceil(width / 8.0) / np.where(sliced, 1.0, warps))
+    chain = np.where(split, depth / slices, float(layer.padded_dim)) / 16.0 * passes
+    chained = np.where(across < 4.0, chain * 4.0 / np.maximum(across, 1.0) / 4.0, 0.0)
+    tile = rows * out
+    specials = layer.cell.forward_specials if forward else layer.cell.backward_specials
+    rate = float(gpu.sm.special_functions_per_clk or 16)
+    state = rows * (float(layer.padded_dim) if forward else dots * layer.padded_dim) * element
+    exchanged = rows * depth * element
+    stores = layer.cell.num_states + np.where(c["recompute"] > 0, 0.0, dots) if forward else slots + 0.0 * rows
+    return {
+        "fixed": np.ones_like(rows),
+        "chain": chained * MMA_LATENCY_CLK,
+        "issue": instructions * np.ceil(warps / gpu.sm.num_partitions) * MMA_ISSUE_CLK,
+        "special": tile * specials / rate,
+        "pointwise": tile * (slots + layer.cell.num_states + layer.num_loads) / SMEM_BYTES_PER_CLK,
+        "smem": np.where(split, 0.0, state * (1.0 + warps) + layer.num_loads * tile * element) / SMEM_BYTES_PER_CLK,
+        "store": stores * tile * element * 2.0 / SMEM_BYTES_PER_CLK,
+        "gathered": np.where(split, exchanged * (1.0 + np.where(sliced, 1.0, warps)) / SMEM_BYTES_PER_CLK, 0.0),
+        "reduced": np.where(split & sliced, warps**2 * tile * layer.exchanged_slots / SMEM_BYTES_PER_CLK, 0.0),
+    }
+
+
+def waits_s(gpu: GpuModel, layer: Layer, columns: Columns) -> tuple[Column, Column]:
+    """Seconds per step of the barrier with what follows it through the L2, and of loads that are not there in time."""
+    split = np.asarray(columns["row_split"], dtype=np.float64)
+    rows = np.maximum(np.asarray(columns["tile_batch"], dtype=np.float64), 8.0)
+    base, per_program = BARRIER_S[gpu.vendor]
+    moved = split * rows * float(sum(layer.exchanged_depth(USUAL_SLICES))) * layer.element_bytes
+    barrier = base + per_program * split + moved / EXCHANGE_BYTES_PER_S[gpu.vendor]
+    stages = np.asarray(columns["num_stages"], dtype=np.float64)
+    latency = LOAD_LATENCY_S[gpu.vendor]
+    late = np.where(stages > 1, latency / np.maximum(stages - 1.0, 1.0), latency + UNPIPELINED_S)
+    return np.where(split > 1, barrier, 0.0), np.where(split > 1, 0.0, late)
+
+
+def rnn_cost(
+    gpu: GpuModel, layer: Layer, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]
+) -> CostColumns:
+    """Predicted time of every configuration."""
+    clock = gpu.device.max_clock_hz or gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
+    split = np.asarray(columns["row_split"], dtype=np.float64)
+    alone, together = WEIGHTS[layer.direction, False], WEIGHTS[layer.direction, True]
+    features = step_features(gpu, layer, columns)
+    clks = {n: np.where(split > 1, together[i], alone[i]) * features[n] for i, n in enumerate(FEATURES)}
+    barrier_s, late_s = waits_s(gpu, layer, columns)
+    batch, time, heads, _ = (float(workload.sizes[name]) for name in ("batch", "time", "heads", "head_dim"))
+    rows = np.asarray(columns["tile_batch"], dtype=np.float64)
+    groups = heads * np.ceil(batch / rows)
+    # Programs that wait for each other take an SM each; others share one, at the cost of its throughput.
+    resident = np.where(split > 1, 1.0, np.maximum(1.0, np.asarray(blocks_per_sm, dtype=np.float64)))
+    at_once = np.maximum(1.0, np.floor(gpu.device.sm_count * resident / split))
+    rounds = np.ceil(groups / at_once)
+    sharing = np.clip(np.ceil(groups * split / gpu.device.sm_count), 1.0, resident)
+    busy_s = sum(clks[name] for name in ("issue", "special", "pointwise", "smem", "store")) / clock
+    chain_s = sum(clks.values()) / clock + (sharing - 1.0) * busy_s
+    # Loads in flight overlap with the chain; those that are not stand before it.
+    is_pipelined = np.asarray(columns["num_stages"]) > 1
+    step_s = np.where(is_pipelined, np.maximum(chain_s, late_s), chain_s + late_s) + barrier_s
+    loop_s = rounds * time * step_s
+    dram_s = _bytes(layer, workload, columns) / gpu.memory.dram.bandwidth_bytes_per_s
+    after_s = _after_s(gpu, layer, workload, columns)
+    scale = rounds * time / clock
+    parts: dict[str, Any] = dict.fromkeys(PARTS, 0.0) | {
+        "matrix units": scale * (clks["chain"] + clks["issue"]),
+        "shared memory": scale * (clks["smem"] + clks["store"] + clks["gathered"] + clks["reduced"]),
+        "latency": scale * clks["fixed"] + rounds * time * late_s,
+        "special functions": scale * (clks["special"] + clks["pointwise"]),
+        "barrier": rounds * time * barrier_s,
+        "DRAM": dram_s + after_s,
+    }
+    return CostColumns(LAUNCH_S + np.maximum(loop_s, dram_s) + after_s, parts)
+
+
+def _bytes(layer: Layer, workload: Workload, columns: Columns) -> Column:
+    """Bytes that the loop moves through device memory."""
+    batch, time, heads, dim = (float(workload.sizes[name]) for name in ("batch", "time", "heads", "head_dim"))
+    rows = batch * time * heads * dim * layer.element_bytes
+    stored = np.where(np.asarray(columns["recompute"]) > 0, 0.0, float(layer.num_dots))
+    if layer.direction == "forward":
+        return np.asarray(rows * (layer.num_loads + layer.cell.num_states + stored), dtype=np.float64)
+    return np.asarray(rows * (layer.num_loads + layer.num_slots) + 0.0 * stored, dtype=np.float64)
+
+
+def _after_s(gpu: GpuModel, layer: Layer, workload: Workload, columns: Columns) -> Column:
+    """Seconds of what follows or precedes the backward loop: weight gradients, sums, gates computed again."""
+    recompute = np.asarray(columns["recompute"], dtype=np.float64)
+    if layer.direction == "forward":
+        return 0.0 * recompute
+    batch, time, heads, dim = (float(workload.sizes[name]) for name in ("batch", "time", "heads", "head_dim"))
+    rows = batch * time * heads * dim * layer.element_bytes
+    moved = rows * (2.0 * layer.num_slots + 4.0) + recompute * rows * 5.0 * layer.num_dots
+    return moved / (0.5 * gpu.memory.dram.bandwidth_bytes_per_s) + 10.0 * LAUNCH_S
+
+
+def roofline_s(gpu: GpuModel, layer: Layer, workload: Workload) -> float:
+    """Compulsory bytes over the bandwidth; operations are far below that for every cell."""
+    columns = {"recompute": np.ones(1)}
+    return float(_bytes(layer, workload, columns)[0]) / gpu.memory.dram.bandwidth_bytes_per_s
+
+
+def rnn_assumptions(gpu: GpuModel) -> tuple[str, ...]:
+    """What the model assumes about this GPU for want of a source or of a measurement."""
+    lines = [f"{LOAD_LATENCY_S[gpu.vendor] * 1e6:.2f} us load latency, {LAUNCH_S * 1e6:.1f} us launch"]
+    lines.append(f"a barrier between programs takes {BARRIER_S[gpu.vendor][0] * 1e6:.2f} us and more")
+    if gpu.arch.target != "sm_90a":
+        lines.append("weights of a step's parts as fitted on an H200")
+    if gpu.device.boost_clock_hz is None:
+        lines.append(f"clock unconfirmed: {ASSUMED_CLOCK_HZ / 1e9:.1f} GHz assumed")
+    return tuple(lines)
