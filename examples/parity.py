@@ -3,9 +3,9 @@
     python examples/parity.py                # LSTM, trained to length 40, tested at 256
     python examples/parity.py --cell slstm --device cuda
 
-The input is a sequence of bits, the target after each bit whether the number of ones so far is odd. It takes a state that
-is kept exactly for as long as the sequence runs: models without a recurrence through time do not learn it beyond the
-lengths they were trained on. Training uses batches of mixed lengths and stops when a whole batch of new sequences is right.
+The input is a sequence of bits, the target after each bit whether the number of ones so far is odd: a state that has to
+be kept exactly for as long as the sequence runs. Training uses batches of mixed lengths, judges every step, and stops
+when the loss on new sequences has been small for a while. Accuracy counts the answer after the last bit.
 """
 
 from __future__ import annotations

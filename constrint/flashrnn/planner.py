@@ -105,7 +105,7 @@ class RnnPlan:
         lines += _lines(self.chosen, "  ")
         for other in self.others:
             lines.append(f"  not {other.backend}: {other.refusal or _times(other)}")
-        return "\n".join(lines)
+        return "\n".join(line.replace("\n", "\n    ") for line in lines)
 
 
 def _times(offer: Offer) -> str:

@@ -5,7 +5,9 @@ The kernels take head dimensions that are multiples of 16; others are padded wit
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,7 +35,7 @@ class TritonBackend:
 
         dim = inputs.wx.shape[-1]
         x = _pad_inputs(inputs)
-        with torch.cuda.device(x.wx.device):
+        with _on(x.wx.device):
             states, gates = launch.forward(
                 x.cell, x.wx, x.r, x.b, x.initial, lengths=x.lengths, reset=x.reset, save_gates=save_gates
             )
@@ -46,7 +48,7 @@ class TritonBackend:
         dim = inputs.wx.shape[-1]
         x, kept = _pad_inputs(inputs), _pad_saved(inputs.cell, saved)
         more = padded_head_dim(dim) - dim
-        with torch.cuda.device(x.wx.device):
+        with _on(x.wx.device):
             wx, r, b, initial = launch.backward(
                 x.cell,
                 tuple(_pad(grad, more) for grad in upstream.states),
@@ -67,6 +69,11 @@ class TritonBackend:
             b=None if b is None else _crop(b, dim),
             initial=None if inputs.initial is None else _crop(initial, dim),
         )
+
+
+def _on(device: torch.device) -> AbstractContextManager[Any]:
+    """Makes the device the current one, on which Triton launches; the CPU (the interpreter) needs nothing."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def _pad(x: Tensor | None, more: int, value: float = 0.0) -> Tensor | None:

@@ -1,0 +1,93 @@
+"""The plan of a recurrent layer: which back-end, with which configuration, and why - for GPUs that are not here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from constrint.errors import UsageError
+from constrint.flashrnn import plan
+from constrint.flashrnn.functional import rnn
+from constrint.flashrnn.planner import choose_backend
+from constrint.hwmodels import load_gpu
+from constrint.kernels.registry import load_kernel
+from constrint.kernels.rnn.op import RnnInputs
+from constrint.kernels.rnn.spec import workload_of
+
+
+@pytest.mark.parametrize("gpu", ["h200", "a100", "b200", "mi300x", "mi355x"])
+def test_a_small_head_is_fused_with_a_valid_configuration(gpu: str) -> None:
+    found = plan("lstm", batch=16, time=1024, heads=12, head_dim=64, gpu=gpu)
+    assert found.backend == "triton"
+    assert found.target == load_gpu(gpu).name
+    for direction in ("forward", "backward"):
+        workload = workload_of("lstm", (16, 1024, 12, 64), "bf16", direction)
+        problem = load_kernel(workload.kernel).problem(load_gpu(gpu), workload)
+        assert all(c.holds(found.chosen.configs[direction]) for c in problem.constraints)
+        assert found.chosen.seconds[direction] > 0
+    assert found.chosen.total_s < min(offer.total_s for offer in found.others if not offer.refusal)
+
+
+def test_what_is_printed_says_backend_configuration_reason_and_time() -> None:
+    text = str(plan("gru", batch=16, time=1024, heads=12, head_dim=50, gpu="h200", dtype=torch.float16))
+    assert text.startswith("gru batch=16 time=1024 heads=12 head_dim=50 fp16 on H200-SXM: triton\n  why: the least")
+    assert "time: modelled forward " in text
+    assert "forward: tile_batch=" in text
+    assert "backward: tile_batch=" in text
+    assert "note: heads are padded from 50 to 64 units" in text
+    assert "not alternating: modelled forward " in text
+
+
+def test_what_the_fused_kernels_cannot_take_goes_to_the_next_with_the_reason() -> None:
+    wide = plan("lstm", batch=16, time=1024, head_dim=4096, gpu="h200")
+    assert wide.backend == "alternating"
+    assert "no config of 'lstm' fits H200-SXM" in str(wide)
+    double = plan("lstm", batch=16, time=1024, head_dim=64, gpu="h200", dtype="fp64")
+    assert double.backend == "alternating"
+    assert "not triton: unknown dtype 'fp64'" in str(double)
+    old = plan("lstm", batch=16, time=1024, head_dim=64, gpu="t4", dtype="bf16")
+    assert old.backend == "alternating"
+
+
+def test_inference_plans_one_direction() -> None:
+    found = plan("lstm", batch=16, time=64, heads=2, head_dim=64, gpu="h200", training=False)
+    assert list(found.chosen.seconds) == ["forward"]
+
+
+def test_the_cpu_alternates_in_any_dtype() -> None:
+    found = plan("slstm", batch=2, time=3, head_dim=5, device="cpu", dtype="fp64")
+    assert (found.backend, found.target) == ("alternating", "cpu")
+    assert "need a GPU, the device is cpu" in str(found)
+    wx, r = torch.zeros(2, 3, 4, 1, 5, dtype=torch.float64), torch.zeros(4, 1, 5, 5, dtype=torch.float64)
+    assert choose_backend(RnnInputs("slstm", wx, r, None, None, None, None)) == "alternating"
+    assert torch.equal(rnn(wx, r, cell="slstm")[0], rnn(wx, r, cell="slstm", backend="alternating")[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cell": "lstn"}, "unknown cell 'lstn'"),
+        ({"dtype": "bf15"}, "unknown dtype 'bf15'"),
+        ({"gpu": "h201"}, "unknown GPU 'h201'"),
+        ({"batch": 0}, "batch must be at least 1, got 0"),
+        ({"device": "cpu"}, "give gpu or device, not both"),
+    ],
+)
+def test_bad_requests_are_named(change: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        plan(**({"batch": 1, "time": 1, "head_dim": 16, "gpu": "h200"} | change))
+
+
+def test_a_plan_for_a_named_gpu_loads_neither_torch_nor_triton() -> None:
+    script = (
+        "import json, sys; import constrint.flashrnn as f; first = 'torch' in sys.modules; "
+        "f.plan(batch=16, time=64, head_dim=64, gpu='h200'); "
+        "print(json.dumps([first, *(m in sys.modules for m in ('torch', 'triton'))]))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [False, False, False]
