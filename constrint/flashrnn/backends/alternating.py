@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from importlib.util import find_spec
+
+import torch
 
 from constrint.flashrnn.backends.loop import loop_backward, loop_forward
 from constrint.kernels.rnn.op import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
@@ -18,7 +21,8 @@ class AlternatingBackend:
         if _has_kernels(inputs):
             from constrint.flashrnn.backends.graphs import graph_forward
 
-            return graph_forward(inputs, save_gates=save_gates)
+            with torch.cuda.device(inputs.wx.device):
+                return graph_forward(inputs, save_gates=save_gates)
         return loop_forward(inputs, save_gates=save_gates)
 
     def backward(
@@ -33,10 +37,16 @@ class AlternatingBackend:
         if _has_kernels(inputs):
             from constrint.flashrnn.backends.graphs import graph_backward
 
-            return graph_backward(inputs, saved, upstream, clip=clip)
+            with torch.cuda.device(inputs.wx.device):
+                return graph_backward(inputs, saved, upstream, clip=clip)
         return loop_backward(inputs, saved, upstream, clip=clip)
 
 
 def _has_kernels(inputs: RnnInputs) -> bool:
     """Whether the pointwise steps can be kernels: on a GPU, with Triton, in at most 32 bits."""
-    return inputs.wx.is_cuda and inputs.wx.element_size() <= 4 and find_spec("triton") is not None
+    return inputs.wx.is_cuda and inputs.wx.element_size() <= 4 and _has_triton()
+
+
+@lru_cache(maxsize=1)
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
