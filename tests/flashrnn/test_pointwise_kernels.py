@@ -108,3 +108,35 @@ def errors() -> dict[str, dict[str, float]]:
 def test_kernels_equal_the_loop(name: str, errors: dict[str, dict[str, float]]) -> None:
     bound = BOUNDS[CASES[name]["dtype"]]
     assert {what: error for what, error in errors[name].items() if not error <= bound} == {}
+
+
+@pytest.mark.parametrize("gpu", ["a100", "h200", "b200", "mi250x", "mi300x", "mi355x"])
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_kernels_compile_for_every_architecture_without_spills(gpu: str, direction: str) -> None:
+    """A program holds its units in registers: no memory is touched but operands and results."""
+    pytest.importorskip("triton", reason="needs the extra [torch]: triton")
+    from constrint.hwmodels import load_gpu
+    from constrint.kernels.rnn import kernel_cells, kernel_pointwise
+    from constrint.tune.compile import TritonSource, compile_triton
+
+    model = load_gpu(gpu)
+    function = getattr(kernel_pointwise, f"pointwise_{direction}_kernel")
+    constants = {
+        "head_dim": 768,
+        "num_gates": 4,
+        "num_states": 4,
+        "fast": model.vendor == "nvidia",
+        "tile": 128,
+        "cell": getattr(kernel_cells, f"slstm_{direction}"),
+    }
+    constants |= (
+        {"has_bias": True, "save_gates": True}
+        if direction == "forward"
+        else {"upstream_mask": 1, "has_clip": True, "shift_free": True}
+    )
+    given = {"carry": "*fp32", "recurrent": "*fp32", "through": "*fp32", "bias": "*fp32", "clip": "*fp32"}
+    given |= {"remaining": "*i32", "reset": "*i8"} | dict.fromkeys(("step", "batch", "num_heads", "num_steps"), "i32")
+    types = {name: given.get(name, "*bf16") for name in function.arg_names if name not in constants}
+    found = compile_triton(model, TritonSource(function, types, constants, frozenset(), {"num_warps": 4}))
+    assert (found.smem_bytes, found.spill_bytes) == (0, 0)
+    assert found.registers_per_thread <= 128
