@@ -103,7 +103,9 @@ class _Recurrent(RecurrentParameters):
             results = self._directions(layer, rows, states, reset)
             for direction, (h, last) in enumerate(results):
                 if self.proj_size:
-                    h, last = self._project_out(layer, direction, h, last, rows, states)
+                    weight = self._weight("weight_hr", layer, direction)
+                    start = None if states is None else states[0][layer * self.num_directions + direction]
+                    h, last = _project_out(weight, h, last, rows.lengths, start)
                 hidden.append(h)
                 ends.append(last)
             rows = rows.follow(hidden[0], hidden[1] if self.bidirectional else None)
@@ -171,22 +173,19 @@ class _Recurrent(RecurrentParameters):
         wx = torch.cat([part.wx[:, :1] + first[:, None], part.wx[:, 1:]], 1)
         return replace(part, wx=wx), h.new_zeros(h.shape[0], self.hidden_size)
 
-    def _project_out(
-        self,
-        layer: int,
-        direction: int,
-        h: Tensor,
-        last: tuple[Tensor, ...],
-        rows: Rows,
-        states: tuple[Tensor, ...] | None,
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Project all h and the last one; where no step ran the last one is the initial one."""
-        weight = self._weight("weight_hr", layer, direction)
-        end = last[0] @ weight.t()
-        if states is not None and rows.lengths is not None:
-            initial = states[0][layer * self.num_directions + direction].to(end.dtype)
-            end = torch.where((rows.lengths == 0)[:, None], initial, end)
-        return h @ weight.t(), (end, *last[1:])
+
+def _project_out(
+    weight: Tensor,  # (P, H)
+    h: Tensor,  # (B, T, H)
+    last: tuple[Tensor, ...],  # (B, H) each
+    lengths: Tensor | None,
+    initial: Tensor | None,  # (B, P)
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Project all h and the last one; where no step ran the last one is the initial one."""
+    end = last[0] @ weight.t()
+    if initial is not None and lengths is not None:
+        end = torch.where((lengths == 0)[:, None], initial.to(end.dtype), end)
+    return h @ weight.t(), (end, *last[1:])
 
 
 def _merge(parts: list[_Direction]) -> _Direction:
