@@ -4,8 +4,8 @@
     python benchmarks/bench_rnn.py --out results/ --quick    # the table of cases alone, for a first look
 
 Correctness comes first: every cell and dtype on ragged sizes against the reference in fp64. Times are medians by device
-events; inputs are projected ones (cuDNN projects its inputs itself: `torch.nn` is given inputs of the layer's width). The
-floor is the larger of bytes over the copy bandwidth and operations over the matrix rate, both measured in the same run.
+events; inputs are projected ones (cuDNN projects its inputs itself: `torch.nn` is given inputs of the layer's width).
+The floor is the larger of bytes over the copy bandwidth and operations over the matrix rate, both measured in the run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CUDNN_CASES = [("lstm", 1, 64), ("lstm", 1, 256), ("lstm", 1, 768), ("gru", 1, 2
 CHECK_CELLS = ("lstm", "gru", "slstm", "elman")
 CHECK_SIZES = ((5, 13, 3, 64), (33, 29, 1, 128), (2, 40, 1, 384), (17, 7, 2, 48))
 BATCHES, TIMES = (1, 8, 16, 64, 256), (256, 1024, 4096)
-#: Rounding of operands and states, 2^-9 (bf16), 2^-11 (fp16), 2^-22 (fp32 from three tf32), times 16 for sums and steps.
+#: Rounding of operands and states, 2^-9 (bf16), 2^-11 (fp16), 2^-22 (three tf32 products), times 16 for sums and steps.
 BOUNDS = {"bf16": 16 * 2.0**-9, "fp16": 16 * 2.0**-11, "fp32": 16 * 2.0**-22}
 
 

@@ -36,8 +36,8 @@ BATCHES = (16, 64)
 TIME = 1024
 KEYS = ("tile_batch", "tile_out", "row_split", "num_warps", "num_stages", "split_depth", "recompute")
 FIELDS = ("cell", "heads", "head_dim", "dtype", "batch", "direction", *KEYS)
-#: Relative error of outputs and gradients that a correct kernel stays below, by the rounding of its operands: 2^-9 (bf16),
-#: 2^-11 (fp16, tf32), and 2^-22 of three tf32 products, times 16 for the steps and sums of the check's 13 steps.
+#: Relative error of outputs and gradients that a correct kernel stays below, by the rounding of its operands: 2^-9
+#: (bf16), 2^-11 (fp16, tf32), and 2^-21 of three tf32 products, times 16 for the sums of the check's 13 steps.
 BOUNDS = {"bf16": 16 * 2.0**-9, "fp16": 16 * 2.0**-11, "tf32": 16 * 2.0**-11, "fp32": 16 * 2.0**-21}
 TORCH_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "tf32": "float32", "fp32": "float32"}
 
@@ -104,7 +104,7 @@ def relative_error(actual: Any, expected: Any) -> float:
 
 
 def check(row: dict[str, Any]) -> tuple[str, float]:
-    """Compile a configuration and compare it with the reference on ragged sizes: (outcome, largest error over bound)."""
+    """Compile a configuration and compare it with the reference: (outcome, largest error over bound)."""
     import torch
 
     from constrint.kernels.rnn import launch

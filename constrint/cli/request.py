@@ -28,9 +28,11 @@ Gpu = Annotated[str, typer.Option("--gpu", help="GPU name (see `constrint gpus`)
 AnyGpu = Annotated[
     str | None, typer.Option("--gpu", help="GPU name (see `constrint gpus`) or a path to a model's YAML file.")
 ]
-Kernel = Annotated[str | None, typer.Option("--kernel", help="Kernel (gemm, lstm, lstm-backward, ...); gemm if none is named.")]
+Kernel = Annotated[str | None, typer.Option("--kernel", help="gemm (if none is named), lstm, lstm-backward, gru, ...")]
 Size = Annotated[int | None, typer.Option(help="Size of the workload.")]
-Dtype = Annotated[str | None, typer.Option("--dtype", help="Operand type: fp16, bf16, fp8, tf32, int8; fp32 for recurrent kernels.")]
+Dtype = Annotated[
+    str | None, typer.Option("--dtype", help="Operand type: fp16, bf16, tf32, fp8, int8; recurrent kernels: fp32 too.")
+]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE[,VALUE]", help="Fix a parameter; may be repeated.")
 ]

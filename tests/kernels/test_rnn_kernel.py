@@ -1,8 +1,8 @@
 """The recurrent Triton kernels in Triton's interpreter: every cell, with one program per head and with the exchange.
 
 The interpreter needs a process of its own, runs programs one after the other (so a group of several would wait for
-ever: the exchange is run with one program) and is silently wrong for bf16. On an H200 the same code was checked in bf16,
-fp16 and fp32 with several programs (`benchmarks/results/h200/rnn_space.csv`, column `outcome`).
+ever: the exchange is run with one program) and is silently wrong for bf16. On an H200 the same code was checked in
+bf16, fp16 and fp32 with several programs (`benchmarks/results/h200/rnn_space.csv`, column `outcome`).
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def compile_config(gpu: GpuModel, workload: Workload, config: Config) -> Compile
     element = f"*{ELEMENT_TYPES[workload.dtype]}"
     precision = precision_of(workload.dtype, on_nvidia=on_nvidia)
     constants = constants_of(layer, config, precision=precision, on_nvidia=on_nvidia)
-    types = {name: "i32" for name in INTEGERS} | {name: element for name in ("wx", "r", "states", "saved")}
+    types = dict.fromkeys(INTEGERS, "i32") | dict.fromkeys(("wx", "r", "states", "saved"), element)
     missing = ["initial", "rows", "lengths", "reset"]
     if layer.direction == "forward":
         from constrint.kernels.rnn.kernel_forward import forward_kernel as kernel

@@ -128,7 +128,8 @@ def smem_bytes(layer: Layer, v: Vars) -> Expr:
     main, rest = layer.exchanged_depth(USUAL_SLICES)
     split = v["split_depth"]
     partial = split * v["num_warps"] * rows * layer.exchanged_slots * v["tile_out"] * 4
-    width = layer.exchanged_slots * v["tile_out"]
+    # Three products of tf32 keep each weight as two.
+    width = layer.exchanged_slots * v["tile_out"] * (2 if layer.num_products > 1 else 1)
     # Either both parts of what is gathered, or both parts of the weights, are there at once.
     together = maximum(main * width + (main + rest) * rows, (main + rest) * width + main * rows) * element + partial
     use = is_exchanged(v)
@@ -141,7 +142,6 @@ def weight_words(layer: Layer, v: Vars, num_threads: Expr) -> Expr:
     depth = sum(layer.exchanged_depth(USUAL_SLICES))
     together = ceildiv(depth * layer.exchanged_slots * v["tile_out"] * layer.element_bytes, 4 * num_threads)
     use = is_exchanged(v)
-    # Three products of tf32 keep each weight as two.
     return (use * together + (1 - use) * alone) * (2 if layer.num_products > 1 else 1)
 
 
@@ -174,7 +174,7 @@ REGISTER_MODELS = {
     ("nvidia", "forward"): RegisterModel(4500, 130, 160, 150),
     ("nvidia", "backward"): RegisterModel(5000, 125, 60, 80),
     ("amd", "forward"): RegisterModel(3800, 104, 86, 118, 163, 120, 400),
-    ("amd", "backward"): RegisterModel(5100, 78, 110, 114, 96, 120, 400),
+    ("amd", "backward"): RegisterModel(5100, 78, 110, 114, 96, 120, 1250),
 }
 
 

@@ -1,0 +1,158 @@
+"""The recurrent kernels compiled for six targets without a GPU, and how often they are compiled on one."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from constrint.hwmodels import load_gpu
+from constrint.kernels.registry import load_compiler
+from constrint.kernels.rnn.spec import SPECS, best_config, workload_of
+
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="needs the extra [torch]: triton is not installed"
+)
+
+
+def has_gpu() -> bool:
+    if importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+@needs_triton
+@pytest.mark.slow
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize(
+    ("name", "instruction"),
+    [
+        ("a100-sxm4-80gb", "mma.sync m16n8k16"),
+        ("h200", "mma.sync m16n8k16"),
+        ("b200", "mma.sync m16n8k16"),
+        ("mi210", "v_mfma_f32_16x16x16"),
+        ("mi300x", "v_mfma_f32_16x16x16"),
+        ("mi355x", "v_mfma_f32_16x16x32"),
+    ],
+)
+def test_first_choice_compiles_within_what_was_predicted(name: str, instruction: str, direction: str) -> None:
+    gpu = load_gpu(name)
+    sizes = (16, 1024, 12, 64)
+    workload, config = workload_of("lstm", sizes, "bf16", direction), best_config(gpu, "lstm", sizes, "bf16", direction)
+    spec = SPECS[workload.kernel]
+    compiled = load_compiler(workload.kernel)(gpu, workload, config)
+    use = spec.use(gpu, workload, spec.problem(gpu, workload))
+    assert compiled.instruction.startswith(instruction)
+    assert compiled.smem_bytes <= use.smem_bytes.value(config) <= gpu.sm.max_smem_bytes_per_block
+    assert compiled.spill_bytes == 0
+    assert compiled.registers_per_thread <= gpu.sm.max_registers_per_thread
+
+
+@needs_triton
+@pytest.mark.slow
+@pytest.mark.parametrize(("direction", "dim"), [("forward", 768), ("backward", 512)])
+def test_a_split_head_compiles_with_its_barrier(direction: str, dim: int) -> None:
+    gpu, sizes = load_gpu("h200"), (16, 1024, 1, dim)
+    config = best_config(gpu, "lstm", sizes, "bf16", direction)
+    assert config["row_split"] > 1
+    compiled = load_compiler("lstm")(gpu, workload_of("lstm", sizes, "bf16", direction), config)
+    assert compiled.smem_bytes <= gpu.sm.max_smem_bytes_per_block
+    assert compiled.spill_bytes <= 32
+
+
+@needs_triton
+def test_sizes_of_the_batch_and_of_time_are_no_part_of_a_kernel() -> None:
+    """Triton compiles again for a size of 1, and for one that is a multiple of 16, unless it is told not to."""
+    from constrint.kernels.rnn.kernel_backward import backward_kernel
+    from constrint.kernels.rnn.kernel_forward import forward_kernel
+
+    for kernel in (forward_kernel, backward_kernel):
+        free = {p.name for p in kernel.params if p.do_not_specialize}
+        assert {"batch", "time", "num_heads", "first_group"} <= free
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not has_gpu(), reason="needs a GPU on this machine")
+def test_batch_sizes_1_to_64_compile_each_kernel_once_per_plan() -> None:
+    import torch
+
+    from constrint.kernels.rnn import launch
+    from constrint.kernels.rnn.kernel_backward import backward_kernel
+    from constrint.kernels.rnn.kernel_forward import forward_kernel
+
+    def compiled() -> list[int]:
+        return [len(k.device_caches[torch.cuda.current_device()][0]) for k in (forward_kernel, backward_kernel)]
+
+    def run(batch: int, time: int) -> None:
+        wx = torch.randn((batch, time, 4, 3, 48), device="cuda", dtype=torch.bfloat16)
+        r = torch.randn((4, 3, 48, 48), device="cuda", dtype=torch.bfloat16) / 7
+        states, saved = launch.forward("lstm", wx, r, None, None)
+        launch.backward("lstm", (states[0], None), None, wx, r, None, None, states, saved)
+
+    before = compiled()
+    for batch in range(1, 65):
+        run(batch, 1 + batch % 5)
+    plans = len({launch.planned_batch(batch) for batch in range(1, 65)})
+    assert all(after - start <= plans for start, after in zip(before, compiled(), strict=True))
+
+
+def run_command(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    from constrint.cli.app import main
+
+    monkeypatch.setattr(sys, "argv", ["constrint", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
+
+
+SIZES = ("--heads", "12", "--head-dim", "64", "--batch", "16", "--time", "1024", "--dtype", "bf16")
+
+
+@pytest.mark.parametrize("kernel", ["lstm", "gru-backward", "slstm", "elman-backward"])
+def test_solve_ranks_recurrent_kernels_for_a_named_gpu(
+    kernel: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not run_command(
+        "solve", "--gpu", "mi300x", "--kernel", kernel, *SIZES, "--top", "3", "--json", monkeypatch=monkeypatch
+    )
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert result["sizes"] == {"batch": 16, "time": 1024, "heads": 12, "head_dim": 64}
+    assert result["figures"] == "modelled"
+    assert len(result["candidates"]) == 3
+    assert result["candidates"][0]["config"]["row_split"] >= 1
+
+
+def test_other_commands_take_recurrent_kernels(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = ("--gpu", "h200", "--kernel", "lstm", *SIZES)
+    assert not run_command("count", *chosen, monkeypatch=monkeypatch)
+    assert not run_command("sample", *chosen, "--count", "2", "--seed", "1", monkeypatch=monkeypatch)
+    assert not run_command("explain", *chosen, monkeypatch=monkeypatch)
+    assert "every column of a head belongs to one program" in capsys.readouterr().out
+    config = "tile_batch=8 tile_out=64 row_split=1 num_warps=16 num_stages=3 split_depth=0 recompute=0"
+    assert not run_command("why-not", *chosen, *config.split(), monkeypatch=monkeypatch)
+    assert "fits if num_warps in {" in capsys.readouterr().out
+
+
+def test_limits_says_how_large_a_head_may_be(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not run_command("limits", "--gpu", "h200", monkeypatch=monkeypatch)
+    assert "head_dim, bf16, backward  1,024" in capsys.readouterr().out
+
+
+@needs_triton
+@pytest.mark.slow
+def test_verify_compiles_the_first_choices(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not run_command(
+        "verify", "--gpu", "h200", "--kernel", "gru", "--top", "1", "--json", monkeypatch=monkeypatch
+    )
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert result["compiled"]["smem_bytes_per_block"] <= result["modelled"]["smem_bytes_per_block"]
+    assert result["compiled"]["blocks_per_sm"] >= 1

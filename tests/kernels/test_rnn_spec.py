@@ -1,0 +1,194 @@
+"""The recurrent kernels' parameter spaces on every modelled GPU: valid, ranked, explained when nothing fits."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError, UsageError
+from constrint.hwmodels import list_gpus, load_gpu, occupancy
+from constrint.kernels.registry import list_kernels, load_kernel
+from constrint.kernels.rnn import resources
+from constrint.kernels.rnn.resources import depth_parts
+from constrint.kernels.rnn.spec import SPECS, best_config, largest_head_dim, predict_s, workload_of
+from constrint.model import Domain, Var
+from constrint.select import Workload, rank
+from constrint.solve import brute_force, enumerate_space
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "triton_rnn_resources.csv"
+KEYS = ("tile_batch", "tile_out", "row_split", "num_warps", "num_stages", "split_depth", "recompute")
+BOTH = ("forward", "backward")
+
+
+def lstm(heads: int, dim: int, direction: str = "forward", dtype: str = "bf16", batch: int = 16) -> Workload:
+    return workload_of("lstm", (batch, 1024, heads, dim), dtype, direction)
+
+
+def test_registry_knows_every_cell_in_both_directions() -> None:
+    names = {cell + suffix for cell in ("lstm", "gru", "slstm", "elman") for suffix in ("", "-backward")}
+    assert names <= set(list_kernels())
+    for name in names:
+        assert load_kernel(name.upper()).name == name
+
+
+@pytest.mark.parametrize("name", list_gpus())
+def test_every_candidate_satisfies_every_rule_and_fits_the_gpu(name: str) -> None:
+    gpu = load_gpu(name)
+    for direction in BOTH:
+        spec = SPECS["lstm" if direction == "forward" else "lstm-backward"]
+        if gpu.arch.target in ("sm_70", "sm_75"):
+            # Triton has no matrix instruction there; the message says what runs instead.
+            with pytest.raises(UnsupportedError, match="alternating"):
+                rank(spec, gpu, top=8)
+            continue
+        ranking = rank(spec, gpu, top=8)
+        seconds = [c.cost.seconds for c in ranking.candidates]
+        assert all(later >= 0.9985 * earlier for earlier, later in pairwise(seconds))
+        for candidate in ranking.candidates:
+            config = dict(candidate.config)
+            assert not [c.name for c in ranking.problem.constraints if not c.holds(config)]
+            use = candidate.resources
+            fits = occupancy(
+                gpu,
+                threads_per_block=use.threads,
+                registers_per_thread=use.registers_per_thread,
+                smem_bytes_per_block=use.smem_bytes,
+            )
+            assert fits.blocks_per_sm == use.blocks_per_sm >= 1
+            assert config["row_split"] <= gpu.device.sm_count
+            assert 0 < candidate.cost.roofline_share <= 1
+
+
+@pytest.mark.parametrize("direction", BOTH)
+@pytest.mark.parametrize("name", ["h200", "mi300x"])
+def test_space_is_the_one_that_brute_force_finds(name: str, direction: str) -> None:
+    gpu, workload = load_gpu(name), lstm(2, 128, direction)
+    problem = SPECS[workload.kernel].problem(gpu, workload)
+    for parameter, values in {"num_stages": [1, 3], "num_warps": [2, 8], "tile_batch": [16, 32]}.items():
+        problem = problem.with_domain(parameter, Domain.from_values(values))
+    expected = {tuple(row.items()) for row in brute_force(problem)}
+    assert {tuple(row.items()) for row in enumerate_space(problem)} == expected
+
+
+def test_a_head_that_fits_one_program_is_not_split_and_a_large_one_is() -> None:
+    gpu = load_gpu("h200")
+    for direction in BOTH:
+        assert best_config(gpu, "lstm", (16, 1024, 12, 64), "bf16", direction)["row_split"] == 1
+        split = best_config(gpu, "lstm", (16, 1024, 1, 768), "bf16", direction)
+        assert split["row_split"] * split["tile_out"] >= 768
+        assert 1 < split["row_split"] <= gpu.device.sm_count
+
+
+def test_choice_is_remembered_and_its_time_can_be_asked_for() -> None:
+    gpu = load_gpu("h200")
+    first = best_config(gpu, "gru", (16, 1024, 12, 64), "bf16", "forward")
+    assert best_config(gpu, "gru", (16, 1024, 12, 64), "bf16", "forward") is first
+    workload = workload_of("gru", (16, 1024, 12, 64), "bf16")
+    ranked = rank(SPECS["gru"], gpu, workload, top=1).candidates[0]
+    assert dict(ranked.config) == dict(first)
+    assert predict_s(gpu, workload, first) == pytest.approx(ranked.cost.seconds, rel=1e-9)
+
+
+def test_more_steps_and_more_sequences_never_take_less_time() -> None:
+    for name in ("h200", "mi300x"):
+        gpu = load_gpu(name)
+        for direction in BOTH:
+            times = [lstm(12, 64, direction, batch=b) for b in (8, 64, 256, 4096)]
+            seconds = [rank(SPECS[w.kernel], gpu, w, top=1).candidates[0].cost.seconds for w in times]
+            assert seconds == sorted(seconds)
+            short, long = (workload_of("lstm", (16, t, 12, 64), "bf16", direction) for t in (256, 4096))
+            ratio = [rank(SPECS[w.kernel], gpu, w, top=1).candidates[0].cost.seconds for w in (short, long)]
+            assert 8 < ratio[1] / ratio[0] < 17
+
+
+def test_largest_head_dims() -> None:
+    assert largest_head_dim(load_gpu("h200"), "lstm", "bf16", "forward") == 1024
+    assert largest_head_dim(load_gpu("h200"), "lstm", "bf16", "backward") == 1024
+    assert (largest_head_dim(load_gpu("mi300x"), "lstm", "bf16", "forward") or 0) >= 256
+    assert largest_head_dim(load_gpu("t4"), "lstm", "fp16", "forward") is None
+
+
+@pytest.mark.parametrize(
+    ("workload", "error", "text"),
+    [
+        (lstm(12, 100), UsageError, "head_dim must be a multiple of 16 up to 4096, got 100. Pad each head to 112"),
+        (lstm(12, 0), UsageError, "head_dim must be between 1 and"),
+        (lstm(0, 64), UsageError, "heads must be between 1 and"),
+        (lstm(12, 64, batch=-1), UsageError, "got -1"),
+        (lstm(12, 64, dtype="int8"), UnknownNameError, "unknown dtype 'int8'"),
+        (lstm(12, 64, batch=10**7), InfeasibleError, "does not fit H200-SXM.*Split the batch"),
+    ],
+)
+def test_bad_workloads_are_refused_with_the_reason(workload: Workload, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        rank(SPECS["lstm"], load_gpu("h200"), workload)
+
+
+def test_a_head_that_no_split_makes_fit_names_the_limit() -> None:
+    with pytest.raises(InfeasibleError, match=r"(?s)no config of 'lstm'.*These \d constraints cannot hold together"):
+        rank(SPECS["lstm"], load_gpu("h200"), lstm(1, 4096))
+
+
+@pytest.mark.parametrize(
+    ("depth", "slices", "parts"),
+    [(64, 1, (64, 0)), (768, 1, (512, 256)), (768, 8, (512, 256)), (96, 1, (64, 32)), (112, 1, (128, 0)),
+     (3072, 8, (2048, 1024)), (48, 8, (128, 0)), (16, 1, (16, 0)), (1040, 1, (1024, 16))],
+)  # fmt: skip
+def test_depth_is_covered_by_powers_of_two(depth: int, slices: int, parts: tuple[int, int]) -> None:
+    assert depth_parts(depth, slices) == parts
+    assert sum(parts) >= depth
+
+
+def compiled() -> list[dict[str, Any]]:
+    with DATA.open() as file:
+        assert file.readline().startswith("# compiled, not measured: triton 3.9.0")
+        rows: list[dict[str, Any]] = [row for row in csv.DictReader(file) if not row["error"]]
+    for row in rows:
+        row["config"] = {key: int(row[key]) for key in KEYS}
+        workload = workload_of(row["cell"], (64, 256, 4, int(row["head_dim"])), row["dtype"], row["direction"])
+        row["gpu"], row["layer"] = load_gpu(row["gpu"]), SPECS[workload.kernel].layer(workload)
+        row["problem"] = SPECS[workload.kernel].problem(row["gpu"], workload)
+    return rows
+
+
+ROWS = compiled()
+VARIABLES = {key: Var(key) for key in KEYS}
+
+
+def test_table_covers_six_targets_and_all_of_it_reaches_matrix_instructions() -> None:
+    counts: dict[str, int] = defaultdict(int)
+    for row in ROWS:
+        counts[row["target"]] += 1
+    assert set(counts) == {"sm_80", "sm_90a", "sm_100a", "gfx90a", "gfx942", "gfx950"}
+    assert min(counts.values()) >= 25
+
+
+def test_shared_memory_is_never_underpredicted() -> None:
+    ratios = defaultdict(list)
+    for row in ROWS:
+        predicted = resources.smem_bytes(row["layer"], VARIABLES).value(row["config"])
+        assert predicted >= int(row["smem_bytes"]), row
+        ratios[row["gpu"].vendor].append(predicted / max(1, int(row["smem_bytes"])))
+    # AMD's back-end often brings weights one after the other through the same LDS; a bound is what a launch needs.
+    assert np.median(ratios["nvidia"]) <= 1.25
+    assert np.median(ratios["amd"]) <= 2.5
+
+
+def test_spilling_kernels_are_mostly_excluded_and_clean_ones_mostly_kept() -> None:
+    """Spilling a few registers costs little; what is kept must not spill more than a tenth of what a thread has."""
+    kept, heavy, lost = 0, 0, 0
+    for row in ROWS:
+        if not all(c.holds(row["config"]) for c in row["problem"].constraints):
+            lost += row["spill_bytes"] == "0"
+            continue
+        kept += 1
+        heavy += int(row["spill_bytes"]) > 4 * 0.1 * row["gpu"].sm.max_registers_per_thread
+    assert kept >= 100
+    assert heavy <= 0.04 * kept, (heavy, kept)
+    assert lost <= 0.3 * len(ROWS), (lost, len(ROWS))
