@@ -15,6 +15,9 @@ from constrint.kernels.gemm.units import ELEMENT_BYTES, Aligned, Vars, is_upcast
 from constrint.model import Expr, Var, ceildiv, const, maximum, minimum
 from constrint.model.expr import add
 
+#: AMD: registers that a promise of several waves per SIMD must leave, in percent of the bound: the compiler squeezes
+#: kernels that would fit by the bound alone, and spills.
+PROMISE_PERCENT = 150
 #: Bytes along K that one step of the matrix instruction takes of an operand.
 STEP_BYTES = 32
 
@@ -99,8 +102,10 @@ def register_terms(kind: Kind, v: Vars) -> dict[str, Expr]:
 def _load_terms(kind: Kind, v: Vars) -> dict[str, Expr]:
     """Pointers, and words on their way from global to shared memory."""
     element, num_threads = ELEMENT_BYTES[kind.dtype], v["num_warps"] * kind.warp_size
-    unpipelined = 1 - minimum(1, v["num_stages"] - 1)
-    terms: dict[str, Expr] = {}
+    pipelined = minimum(1, v["num_stages"] - 1)
+    unpipelined = 1 - pipelined
+    # On AMD loads wait in registers for their turn in LDS.
+    terms: dict[str, Expr] = {"pipelined": pipelined} if kind.instruction in ("mfma", "wmma") else {}
     for name, tile, is_aligned in (("a", v["tile_m"], kind.aligned.a), ("b", v["tile_n"], kind.aligned.b)):
         operand = tile * v["tile_k"] * element
         words = ceildiv(operand, 4 * num_threads)

@@ -37,14 +37,14 @@ def pointer_smem_bytes(gpu: GpuModel, dtype: str, found: Unit, v: Vars, aligned:
     copies_a = _is_copied(gpu, element, a, v, is_aligned=aligned.a)
     copies_b = _is_copied(gpu, element, b, v, is_aligned=aligned.b)
     if gpu.arch.target == "gfx950":
-        return maximum(_gfx950(dtype, v, (copies_a, copies_b)), _amd_staging(dtype, v, is_vectorised=aligned.c))
+        return maximum(_gfx950(dtype, v, (copies_a, copies_b)), _amd_staging(gpu, dtype, v, is_vectorised=aligned.c))
     if found.kind == "wmma":
         behind = maximum(1, v["num_stages"] - 1)
         is_pipelined = minimum(1, v["num_stages"] - 1)
         return is_pipelined * behind * (a + b) + (1 - is_pipelined) * maximum(a, b)
     if gpu.vendor == "amd":
         return maximum(
-            _mfma(v["num_stages"], a, b, copies_a, copies_b), _amd_staging(dtype, v, is_vectorised=aligned.c)
+            _mfma(v["num_stages"], a, b, copies_a, copies_b), _amd_staging(gpu, dtype, v, is_vectorised=aligned.c)
         )
     staging = store_staging(gpu, dtype, found, v, is_vectorised=aligned.c)
     return maximum(_nvidia(dtype, found, v, (a, b), (copies_a, copies_b)), staging)
@@ -161,18 +161,16 @@ def _pad_b(dtype: str, v: Vars) -> Expr:
     return pad * maximum(fits, fits_halved)
 
 
-def _amd_staging(dtype: str, v: Vars, *, is_vectorised: bool) -> Expr:
+def _amd_staging(gpu: GpuModel, dtype: str, v: Vars, *, is_vectorised: bool) -> Expr:
     """Bytes in which a finished split-K tile is re-ordered for the store to C: an upper bound.
 
     The sums come back from the workspace in another layout than the one in which they are stored, if rows of C are not
-    known to be aligned or its elements are 32-bit integers. The passes are read off compiled kernels.
+    known to be aligned, and at times if operands have 8 bits. A pass moves 64 bytes per thread.
     """
-    splits, tile_bytes = minimum(1, v["split_k"] - 1), v["tile_m"] * v["tile_n"] * OUTPUT_BYTES[dtype]
-    if is_vectorised:
-        return splits * minimum(tile_bytes, 16384) if dtype == "int8" else const(0)
-    few_warps = 1 - minimum(1, v["num_warps"] // 4)
-    many_elements = minimum(1, v["tile_m"] * v["tile_n"] // (2048 * v["num_warps"]))
-    return splits * (tile_bytes // (1 + few_warps * many_elements))
+    if is_vectorised and ELEMENT_BYTES[dtype] > 1:
+        return const(0)
+    tile_bytes = v["tile_m"] * v["tile_n"] * OUTPUT_BYTES[dtype]
+    return minimum(1, v["split_k"] - 1) * minimum(tile_bytes, 64 * threads(gpu, v))
 
 
 def store_staging(gpu: GpuModel, dtype: str, found: Unit, v: Vars, *, is_vectorised: bool) -> Expr:

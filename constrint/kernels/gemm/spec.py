@@ -16,7 +16,8 @@ from constrint.kernels.gemm import resources
 from constrint.kernels.gemm.cost import gemm_cost, matrix_peak_flop_per_s
 from constrint.kernels.gemm.descriptor import descriptor_registers, descriptor_smem_bytes, has_descriptors
 from constrint.kernels.gemm.grid_rules import EXPRESSIONS, XCD_CHUNKS, grid_rules
-from constrint.model import Problem, Var, divides, implies
+from constrint.kernels.gemm.registers import PROMISE_PERCENT
+from constrint.model import Problem, Var, any_of, divides, implies
 from constrint.select.cost import CostColumns, cost_assumptions
 from constrint.select.limits import BlockUse, add_block_limits, register_capacity
 from constrint.select.spec import Columns, Param, Workload
@@ -130,9 +131,12 @@ class GemmSpec:
         if "waves_per_eu" in v:
             _, available, what = register_capacity(gpu, use)
             problem.add(
-                v["waves_per_eu"] * use.registers_needed <= available,
+                any_of(
+                    v["waves_per_eu"] <= 1,
+                    v["waves_per_eu"] * use.registers_needed * PROMISE_PERCENT <= 100 * available,
+                ),
                 name="waves_per_eu",
-                because=f"the compiler spills to leave room for the promised waves: {available} {what}",
+                because=f"the compiler spills to leave room for promised waves, long before the last of {available} {what}",
             )
         for rule in grid_rules(gpu, workload.sizes, v, EXPRESSIONS):
             problem.add(rule.condition, name=rule.name, because=rule.because)
