@@ -102,7 +102,7 @@ def compile_row(row: dict[str, Any]) -> dict[str, Any]:
     from constrint.select import Workload
 
     workload = Workload("gemm", {"m": 4096, "n": 4096, "k": 4096}, row["dtype"])
-    config = {key: row[key] for key in (*CONFIG_KEYS, *KNOB_KEYS)} | {"group_m": 8, "xcd_remap": 0}
+    config = {key: row[key] for key in (*CONFIG_KEYS, *KNOB_KEYS)} | {"group_m": 8, "xcd_chunk": 0}
     compiled = compile_config(load_gpu(GPUS[row["target"]]), workload, config)
     return {
         "smem_bytes": compiled.smem_bytes,

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linprog, nnls
 
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.registers import kinds_of, register_terms
@@ -111,6 +110,8 @@ def read(paths: list[Path]) -> tuple[str, list[Kernel]]:
                 gpu, sizes = load_gpu(GPUS[row["target"]]), {name: int(row.get(name) or 4096) for name in "mnk"}
                 found = unit(gpu, row["dtype"])
                 is_refused = "ptxas" in (row["error"] or "")  # out of registers for one instruction
+                if int(row.get("descriptor") or 0):
+                    continue  # another kernel
                 if (row["error"] and not is_refused) or not (row["instruction"] or is_refused or found.kind == "fma"):
                     continue
                 if int(row.get("waves_per_eu") or 0) > 1:
@@ -155,6 +156,8 @@ def matrix(kernels: list[Kernel], names: list[str]) -> np.ndarray:
 
 def fit_estimate(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Least mean relative error with weights >= 0: re-weighted least squares."""
+    from scipy.optimize import nnls
+
     scaled, ones = x / y[:, None], np.ones(len(y))
     weights, _ = nnls(scaled, ones)
     for _ in range(40):
@@ -165,6 +168,8 @@ def fit_estimate(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def fit_bound(x: np.ndarray, kernels: list[Kernel]) -> np.ndarray:
     """The linear programme: spilling kernels beyond MARGIN * limit, others below their limit but above their count."""
+    from scipy.optimize import linprog
+
     limit = np.array([kernel.limit for kernel in kernels], dtype=float)
     count = np.array([kernel.registers for kernel in kernels], dtype=float)
     spills = np.array([kernel.spills for kernel in kernels])

@@ -136,7 +136,7 @@ class GemmSpec:
                     v["waves_per_eu"] * use.registers_needed * PROMISE_PERCENT <= 100 * available,
                 ),
                 name="waves_per_eu",
-                because=f"the compiler spills to leave room for promised waves, long before the last of {available} {what}",
+                because=f"the compiler spills to keep a promise of waves, long before the last of {available} {what}",
             )
         for rule in grid_rules(gpu, workload.sizes, v, EXPRESSIONS):
             problem.add(rule.condition, name=rule.name, because=rule.because)
