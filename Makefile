@@ -31,6 +31,7 @@ $(VENV)/bin/python:
 $(VENV)/.core: pyproject.toml $(CORE) | $(VENV)/bin/python
 	@echo "installing constrint and its core dependencies into $(VENV) ..." >&2
 	@$(PIP) install -q -e .
+	@$(BIN)/python -c 'from constrint.core import compiled; compiled or print("note: no C++ compiler, so the solver runs on numpy alone, slower")' >&2
 	@touch $@
 
 # Everything the checks need, pinned by constraints-dev.txt (torch stays at the version the kernels are tested with).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -45,6 +46,12 @@ def test_wheel_has_every_file_of_the_package(wheel_names: list[str]) -> None:
     }
     assert wanted <= set(wheel_names)
     assert sum(name.endswith(".yaml") and "/data/" in name for name in wheel_names) >= 26
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler: the wheel is pure Python")
+def test_wheel_has_the_compiled_core(wheel_names: list[str]) -> None:
+    assert [n for n in wheel_names if n.startswith("constrint/core/_core") and n.endswith((".so", ".pyd"))]
+    assert not [n for n in wheel_names if n.endswith((".cpp", ".hpp"))]
 
 
 def test_wheel_names_the_licence_and_the_command(wheel_names: list[str]) -> None:

@@ -6,6 +6,7 @@ import copy
 import json
 import pickle
 import random
+import shutil
 from collections.abc import Iterator
 from itertools import islice, pairwise
 from pathlib import Path
@@ -22,7 +23,15 @@ from constrint.solve import compiled as engine
 SPACES = sorted(p for p in (Path(__file__).parents[1] / "data" / "spaces").glob("*.json") if p.stem != "counts")
 LARGEST = 400_000
 
-pytestmark = pytest.mark.skipif(compiled is None, reason="the compiled core was not built (no C++ compiler)")
+COMPILER = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+
+pytestmark = pytest.mark.skipif(
+    compiled is None and COMPILER is None, reason="the compiled core was not built (no C++ compiler)"
+)
+
+
+def test_the_core_is_there_where_a_compiler_is() -> None:
+    assert compiled is not None, f"{COMPILER} is there, but installing did not build constrint.core._core"
 
 
 @pytest.fixture

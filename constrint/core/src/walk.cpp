@@ -6,7 +6,7 @@ namespace constrint {
 
 namespace {
 
-constexpr int kAny = -1, kNone = -2;
+constexpr int kAny = -1, kNowhere = -2;
 
 }  // namespace
 
@@ -107,7 +107,7 @@ int Walker::forced(size_t level) const {
     int64_t value = 0;
     if (!solved(equality, variables_[level], &value)) continue;
     auto at = places_[variables_[level]].find(value);
-    return at == places_[variables_[level]].end() ? kNone : at->second;
+    return at == places_[variables_[level]].end() ? kNowhere : at->second;
   }
   return kAny;
 }

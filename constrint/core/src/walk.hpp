@@ -32,7 +32,7 @@ class Walker {
   bool assign(size_t level, int position);
   void enter(size_t level);
   void release(size_t level);
-  // The only position that some equality leaves the level's variable: kAny where none does, kNone where nothing fits.
+  // The only position that some equality leaves the level's variable: kAny where none does, kNowhere where nothing fits.
   int forced(size_t level) const;
   bool solved(int equality, int variable, int64_t* value) const;
 
