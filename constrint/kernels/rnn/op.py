@@ -154,20 +154,19 @@ def rnn_forward(
     to the gradient.
     """
     inputs = _prepare(RnnInputs(cell, wx, r, b, initial, lengths, reset))
-    states, hidden, last_h, last_rest, gates = _fake_forward(
-        wx, r, b, initial, lengths, reset, cell, backend, save_gates, hidden_only, clip
-    )
     if wx.shape[0] == 0 or wx.shape[1] == 0:
+        sizes = (wx, r, b, initial, lengths, reset, cell, backend, save_gates, hidden_only, clip)
+        states, hidden, last_h, last_rest, gates = _fake_forward(*sizes)
         last = zero_states(inputs)
         return states, hidden, last_h.copy_(last[0]), last_rest.copy_(last[1:]), gates
     saved = get_backend(backend, inputs).forward(inputs, save_gates=save_gates)
     last = last_states(inputs, saved.states)
     return (
         saved.states,
-        saved.states[0].clone() if hidden_only else hidden,
-        last_h.copy_(last[0]),
-        last_rest.copy_(last[1:]),
-        gates if saved.gates is None else saved.gates,
+        saved.states[0].clone() if hidden_only else wx.new_empty(0),
+        last[0].clone(),
+        last[1:].clone(),
+        wx.new_empty(0) if saved.gates is None else saved.gates,
     )
 
 
@@ -284,9 +283,9 @@ def _prepare(inputs: RnnInputs) -> RnnInputs:
 
 
 def last_states(inputs: RnnInputs, states: Tensor) -> Tensor:
-    """States (S, B, N, D) at each sequence's last step; the initial ones (or zeros) for length 0."""
+    """States (S, B, N, D) at each sequence's last step, a view perhaps; the initial ones (or zeros) for length 0."""
     if inputs.lengths is None:
-        return states[:, :, -1].clone()
+        return states[:, :, -1]
     rows = torch.arange(states.shape[1], device=states.device)
     last = states[:, rows, (inputs.lengths.long() - 1).clamp(min=0)]
     none = (inputs.lengths == 0)[None, :, None, None]
