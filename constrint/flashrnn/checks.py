@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from constrint.errors import UnknownNameError, UsageError
+from constrint.errors import UnknownNameError, UnsupportedError, UsageError
 from constrint.kernels.rnn.cells import CELLS, Cell
 from constrint.kernels.rnn.op import AUTO, list_backends
 
@@ -32,6 +32,19 @@ def check_backend(backend: str) -> None:
     known = (AUTO, REFERENCE, *list_backends())
     if backend not in known:
         raise UnknownNameError("backend", backend, known)
+
+
+def check_fused(backend: str, wx: Tensor) -> None:
+    """Refuse the fused back-end where its kernels cannot run."""
+    if backend != "triton":
+        return
+    if wx.device.type != "cuda":
+        seen = f"a GPU, wx is on {wx.device}"
+    elif wx.dtype == torch.float64:
+        seen = "float32, bfloat16 or float16, wx is float64"
+    else:
+        return
+    raise UnsupportedError(f"backend 'triton' needs {seen}. Use 'auto', or 'alternating', which runs anywhere.")
 
 
 def check_tensor(name: str, value: object) -> Tensor:

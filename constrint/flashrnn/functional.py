@@ -62,6 +62,7 @@ def rnn(
     wx = checks.check_wx(wx, found)
     r = checks.check_tensor("r", r)
     wx, r = _autocast(wx, r)
+    checks.check_fused(backend, wx)
     batch, time, gates, heads, dim = wx.shape
     checks.check_shape("r", r, (gates, heads, dim, dim), "(G, N, D, D)")
     checks.check_like("r", r, wx, dtype=True)
