@@ -12,7 +12,7 @@ Walk = object
 Poll = Callable[[int], object] | None
 # Per variable the values that are left (int64), and whether there is only one.
 Axes = list[tuple[bytearray, bool]]
-# Variables, their columns of positions (uint16), rows, the parent's place, the variables shared with it.
+# Variables, their columns of positions (uint8 up to 256 values, else uint16), rows, the parent's place, the variables shared with it.
 Table = tuple[list[int], list[bytearray], int, int, list[int]]
 # ("limit", "cells" | "rows" | "bytes", how many, variables of the table)
 Limit = tuple[str, str, int, list[int]]

@@ -30,7 +30,6 @@ _KINDS: Final[dict[int, np.dtype[Any]]] = {
     4: np.dtype(np.int32),
     8: np.dtype(np.int64),
 }
-_PLACES: Final = np.dtype(np.uint16)
 
 
 def core_model(problem: Problem, budget: Budget) -> object | None:
@@ -144,7 +143,7 @@ class CompiledFactors:
         rows: dict[str, NDArray[Any]] = {}
         for v, column in zip(variables, columns, strict=True):
             name = self.names[v]
-            rows[name] = np.frombuffer(column, _PLACES).astype(position_type(sizes[name]), copy=False)
+            rows[name] = np.frombuffer(column, position_type(sizes[name]))
         place = next(i for i, other in enumerate(tables) if other is table)
         children = [i for i, other in enumerate(tables) if other[3] == place]
         return Node(rows, num_rows, parent, children, tuple(self.names[v] for v in shared))

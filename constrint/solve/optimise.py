@@ -72,15 +72,19 @@ def _from_space(problem: Problem, space: SearchSpace) -> Solution:
     if objective is None:
         return Solution(Status.FEASIBLE, problem, space.first(), stats=space.stats)
     names = [n for n in problem.variables if n in objective.expr.variables]
-    columns, counts = space.project(names)
+    columns, places = space.covering(names)
+    num_rows = len(next(iter(places.values())))
     result = evaluate(objective.expr, {n: column_of(c) for n, c in columns.items()})
-    values = np.broadcast_to(np.asarray(result.values), (len(counts),))
-    rows = np.arange(len(counts))
+    values = np.broadcast_to(np.asarray(result.values), (num_rows,))
+    rows = np.arange(num_rows)
     if result.defined is not None:
-        rows = np.flatnonzero(np.broadcast_to(result.defined, (len(counts),)))
+        rows = np.flatnonzero(np.broadcast_to(result.defined, (num_rows,)))
         if len(rows) == 0:
             raise UndefinedValueError(f"{objective} has no value in any solution; change the objective.")
-    at = int(rows[np.argmax(values[rows]) if objective.maximise else np.argmin(values[rows])])
+    extreme = (np.max if objective.maximise else np.min)(values[rows])
+    equal = rows[np.flatnonzero(values[rows] == extreme)]
+    # Of equally good ones the first in the order of preference.
+    at = int(equal[np.lexsort([place[equal] for place in reversed(places.values())])[0]])
     best = space.extend({n: int(columns[n][at]) for n in names}).first()
     return Solution(Status.FEASIBLE, problem, best, objective.expr.value(best), stats=space.stats)
 

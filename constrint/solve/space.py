@@ -24,7 +24,7 @@ from constrint.solve.factors import Factors, ListedFactors
 from constrint.solve.keys import check_listing, total_type
 from constrint.solve.layout import Layout
 from constrint.solve.limits import SearchStats
-from constrint.solve.parts import Part, Rows
+from constrint.solve.parts import Part, Rows, TreePart
 from constrint.solve.project import aggregate
 
 _BATCH: Final = 4096
@@ -341,6 +341,22 @@ class SearchSpace:
         if any(n in self._layout.derived for n in needed):
             return _merged({n: known[n] for n in names}, counts)
         return {n: known[n] for n in names}, counts
+
+    def covering(self, names: Sequence[str]) -> tuple[dict[str, NDArray[Any]], Rows]:
+        """Every combination of some variables that extends to a solution, each at least once.
+
+        Cheaper than `project` where one table holds all these variables: its rows are taken as they are.
+
+        Returns:
+            Columns of values, and of positions in the order of preference.
+        """
+        for part in () if self._gaps else self._parts or ():
+            if isinstance(part, TreePart) and all(n in part.nodes[0].rows for n in names):
+                rows = {n: part.nodes[0].rows[n] for n in names}
+                return {n: self._layout.narrow_values(n)[at] for n, at in rows.items()}, rows
+        columns, counts = self.project(names)
+        # Projections come in the order of preference already.
+        return columns, {"": np.arange(len(counts))}
 
     def _less_excluded(self, rows: Rows, counts: NDArray[Any]) -> tuple[Rows, NDArray[Any]]:
         counts = counts.copy()

@@ -328,12 +328,22 @@ PyObject* axes_of(const std::vector<Axis>& axes, const Set& fixed) {
   return list.release();
 }
 
-PyObject* tables_of(const Part& part) {
+// Positions in the smallest unsigned type that holds every place on the axis.
+PyObject* positions_of(const std::vector<uint16_t>& column, const Axis& axis) {
+  if (axis.values.size() > 256) return bytes_of(column);
+  PyObject* made = PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(column.size()));
+  if (!made) throw PythonError{};
+  char* out = PyByteArray_AsString(made);
+  for (size_t i = 0; i < column.size(); ++i) out[i] = static_cast<char>(column[i]);
+  return made;
+}
+
+PyObject* tables_of(const Part& part, const std::vector<Axis>& axes) {
   Ref list(PyList_New(0));
   for (const TreeNode& node : part.nodes) {
     Ref variables(numbers(node.table.variables)), shared(numbers(node.shared)), columns(PyList_New(0));
-    for (const std::vector<uint16_t>& column : node.table.columns) {
-      Ref bytes(bytes_of(column));
+    for (size_t c = 0; c < node.table.columns.size(); ++c) {
+      Ref bytes(positions_of(node.table.columns[c], axes[node.table.variables[c]]));
       if (PyList_Append(columns.get(), bytes.get())) throw PythonError{};
     }
     Ref entry(Py_BuildValue("(OOniO)", variables.get(), columns.get(), static_cast<Py_ssize_t>(node.table.num_rows),
@@ -350,7 +360,7 @@ PyObject* factors(PyObject*, PyObject* args) {
     const Space& space = held<Space>(object);
     Ref axes(axes_of(space.axes, space.fixed)), parts(PyList_New(0));
     for (const Part& part : space.parts) {
-      Ref entry(part.free >= 0 ? PyLong_FromLong(part.free) : tables_of(part));
+      Ref entry(part.free >= 0 ? PyLong_FromLong(part.free) : tables_of(part, space.axes));
       if (PyList_Append(parts.get(), entry.get())) throw PythonError{};
     }
     return PyTuple_Pack(2, axes.get(), parts.get());
@@ -418,7 +428,7 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_core", nullptr, -1, methods, 
 PyMODINIT_FUNC PyInit__core() {
   PyObject* module = PyModule_Create(&constrint::definition);
   // What constrint/core/__init__.py expects; raised with every change of a signature or of the encoding.
-  if (module && PyModule_AddIntConstant(module, "INTERFACE", 1)) {
+  if (module && PyModule_AddIntConstant(module, "INTERFACE", 2)) {
     Py_DECREF(module);
     return nullptr;
   }
