@@ -24,9 +24,11 @@ DTYPES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp64": 8}
 TORCH_NAMES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float64": "fp64"}
 #: Head dimensions of the fused kernels are padded to multiples of this.
 MULTIPLE = 16
-#: Time of one of the two kernels of an alternating step beside reading the weights: fitted on one H200 (bf16, B=16,
-#: T=1024, LSTM of 64 to 2048 units per head: within 15 % forwards and 30 % backwards); assumed for other GPUs.
-NODE_S = {"forward": 2.4e-6, "backward": 4.2e-6}
+#: Time of one of the two kernels of an alternating step, and bytes of device memory that a gate of a unit moves in a
+#: step, copies included: fitted on one H200 (LSTM in bf16, T=1024, B 16 to 256, 64 to 2048 units per head: within
+#: 30 %); for other GPUs the time is assumed.
+NODE_S = {"forward": 2.15e-6, "backward": 3.8e-6}
+GATE_BYTES = {"forward": 45.0, "backward": 90.0}
 #: `auto` asks for this many steps: the best configuration does not depend on how many there are.
 PLANNED_TIME = 1024
 
@@ -237,7 +239,13 @@ def _offer_alternating(layer: Layer, gpu: GpuModel, directions: tuple[str, ...])
     level = "l2" if bandwidths.get("l2") and weights <= (gpu.memory.l2.size_bytes or 0) else "dram"
     flop = 2.0 * layer.batch * weights / DTYPES[layer.dtype]
     product_s = max(weights / (bandwidths[level] or 1e12), flop / peaks.peak_flop_per_s)
-    seconds = {direction: layer.time * (2 * NODE_S[direction] + product_s) for direction in directions}
+    gates = layer.batch * layer.kind.num_gates * layer.heads * layer.head_dim
+    wide = DTYPES[layer.dtype] / 2  # GATE_BYTES is for 16 bits
+    seconds = {
+        direction: layer.time
+        * (2 * NODE_S[direction] + product_s + gates * wide * GATE_BYTES[direction] / (bandwidths["dram"] or 1e12))
+        for direction in directions
+    }
     if "backward" in directions:
         # The weight gradient is one product over all steps.
         seconds["backward"] += layer.time * flop / peaks.peak_flop_per_s

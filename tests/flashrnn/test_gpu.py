@@ -113,31 +113,25 @@ def test_can_be_captured_in_a_cuda_graph(backend: str) -> None:
     module = SLSTM(32, 64, num_heads=2, batch_first=True, backend=backend).cuda()
     x = torch.randn(4, 50, 32, device="cuda")
 
-    def step() -> torch.Tensor:
+    def step() -> list[torch.Tensor]:
         loss = module(x)[0].square().sum()
-        loss.backward()
-        return loss
+        return [loss.detach(), *torch.autograd.grad(loss, list(module.parameters()))]
 
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(2):
-            module.zero_grad()
             step()
     torch.cuda.current_stream().wait_stream(side)
-    module.zero_grad()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        loss = step()
-    fresh = torch.randn_like(x)
-    x.copy_(fresh)
+        captured = step()
+    x.copy_(torch.randn_like(x))
     graph.replay()
-    captured = [loss.clone(), *(p.grad.clone() for p in module.parameters())]
-    module.zero_grad()
-    eager = [step(), *(p.grad for p in module.parameters())]
-    torch.testing.assert_close(captured, eager, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(captured, step(), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's inductor imports what torch deprecates
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_compiles_as_one_graph(backend: str) -> None:
     module = LSTM(32, 64, batch_first=True, backend=backend).cuda()
