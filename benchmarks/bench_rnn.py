@@ -111,6 +111,7 @@ class Layer:
         """`torch.nn`'s layer of the same width (one head); it projects its inputs itself."""
         kinds = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU, "elman": torch.nn.RNN}
         layer = kinds[self.cell.name](self.dim, self.dim, batch_first=True, device="cuda", dtype=TORCH[self.dtype])
+        layer.flatten_parameters()
         x = self.draw(self.batch, self.time, self.dim).requires_grad_(True)
         grad = self.draw(self.batch, self.time, self.dim)
 
@@ -221,11 +222,15 @@ class Table:
 
 def chosen(layer: Layer) -> str:
     """The solver's configurations in short: rows, row split, warps, stages, depth split, of both directions."""
+    from constrint.errors import ConstrintError
     from constrint.kernels.rnn import launch
 
     shape = launch.Shape(layer.batch, layer.time, layer.cell.num_gates, layer.heads, layer.dim, layer.wx.device)
     keys = ("tile_batch", "row_split", "num_warps", "num_stages", "split_depth")
-    found = [launch.choose(layer.cell.name, shape, layer.wx.dtype, d) for d in ("forward", "backward")]
+    try:
+        found = [launch.choose(layer.cell.name, shape, layer.wx.dtype, d) for d in ("forward", "backward")]
+    except ConstrintError:
+        return "none fits"
     return " | ".join("/".join(str(c[k]) for k in keys) for c in found)
 
 

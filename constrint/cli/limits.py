@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from constrint.hwmodels import GpuModel
 
 SCHEMA = "constrint.limits/1"
+#: Head dimensions that are looked at, the largest first.
+HEAD_DIMS = (4096, 3072, 2560, 2048, 1536, 1280, 1024, 768, 640, 512, 384, 256, 192, 128, 96, 64, 48, 32, 16)
 Row = tuple[str, str, Any, str]
 
 
@@ -23,7 +25,7 @@ def limits(gpu: Gpu, json: Json = False) -> None:
         "one block": _block_rows(model),
         f"one {'CU' if model.vendor == 'amd' else 'SM'}": _sm_rows(model),
         "the device": _device_rows(model),
-        "largest head of an LSTM in the Triton kernels (the back-end 'alternating' takes any)": _head_rows(model),
+        "largest LSTM head in the fused kernels ('alternating' takes any)": _head_rows(model),
         "peak rates, dense, 32-bit accumulation": _rate_rows(model),
     }
     if json:
@@ -140,14 +142,30 @@ def _giga(value: float | None) -> float | None:
 
 
 def _head_rows(gpu: GpuModel) -> list[Row]:
-    from constrint.kernels.rnn.spec import largest_head_dim
-
     rows: list[Row] = []
     for dtype in ("bf16", "fp16", "fp32"):
         for direction in ("forward", "backward"):
-            largest = largest_head_dim(gpu, "lstm", dtype, direction)
-            rows.append((f"max_lstm_head_dim_{dtype}_{direction}", "", largest, f"head_dim, {dtype}, {direction}"))
+            key = f"max_lstm_head_dim_{dtype}_{direction}"
+            rows.append((key, "", _largest_head_dim(gpu, dtype, direction), f"head_dim, {dtype}, {direction}"))
     return rows
+
+
+def _largest_head_dim(gpu: GpuModel, dtype: str, direction: str) -> int | None:
+    """The largest usual head dimension of an LSTM that some configuration of the kernels takes."""
+    from constrint.errors import ConstrintError
+    from constrint.kernels.rnn.spec import SPECS, workload_of
+    from constrint.solve import enumerate_space
+
+    for dim in HEAD_DIMS:
+        workload = workload_of("lstm", (16, 1024, 1, dim), dtype, direction)
+        spec = SPECS[workload.kernel]
+        try:
+            spec.check_workload(gpu, workload)
+        except ConstrintError:
+            continue
+        if enumerate_space(spec.problem(gpu, workload)).size:
+            return dim
+    return None
 
 
 def _rate_rows(gpu: GpuModel) -> list[Row]:

@@ -22,7 +22,7 @@ def gemm(m: int, n: int, k: int, dtype: str = "bf16") -> Workload:
 
 
 def test_registry_knows_the_kernel_and_the_nearest_name() -> None:
-    assert list_kernels() == ("gemm",)
+    assert "gemm" in list_kernels()
     assert load_kernel("GEMM") is SPEC
     with pytest.raises(UnknownNameError, match=r"unknown kernel 'gem'. Nearest: gemm"):
         load_kernel("gem")

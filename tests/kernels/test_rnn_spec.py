@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import csv
+import os
+import re
+import subprocess
+import sys
 from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
@@ -15,10 +19,12 @@ from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError
 from constrint.hwmodels import list_gpus, load_gpu, occupancy
 from constrint.kernels.registry import list_kernels, load_kernel
 from constrint.kernels.rnn import resources
+from constrint.kernels.rnn.cost import WEIGHTS
 from constrint.kernels.rnn.resources import depth_parts
-from constrint.kernels.rnn.spec import SPECS, best_config, largest_head_dim, predict_s, workload_of
+from constrint.kernels.rnn.spec import SPECS, best_config, predict_s, recompute_pays, workload_of
 from constrint.model import Domain, Var
 from constrint.select import Workload, rank
+from constrint.select.rank import predict
 from constrint.solve import brute_force, enumerate_space
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "triton_rnn_resources.csv"
@@ -107,13 +113,6 @@ def test_more_steps_and_more_sequences_never_take_less_time() -> None:
             assert 8 < ratio[1] / ratio[0] < 17
 
 
-def test_largest_head_dims() -> None:
-    assert largest_head_dim(load_gpu("h200"), "lstm", "bf16", "forward") == 1024
-    assert largest_head_dim(load_gpu("h200"), "lstm", "bf16", "backward") == 1024
-    assert (largest_head_dim(load_gpu("mi300x"), "lstm", "bf16", "forward") or 0) >= 256
-    assert largest_head_dim(load_gpu("t4"), "lstm", "fp16", "forward") is None
-
-
 @pytest.mark.parametrize(
     ("workload", "error", "text"),
     [
@@ -192,3 +191,57 @@ def test_spilling_kernels_are_mostly_excluded_and_clean_ones_mostly_kept() -> No
     assert kept >= 100
     assert heavy <= 0.04 * kept, (heavy, kept)
     assert lost <= 0.3 * len(ROWS), (lost, len(ROWS))
+
+
+MEASURED = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "h200" / "rnn_space.csv"
+
+
+def test_first_choices_are_near_the_best_that_was_measured() -> None:
+    """Over the configurations of 28 layers, measured on an H200 in both directions."""
+    gpu = load_gpu("h200")
+    groups: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
+    with MEASURED.open() as file:
+        assert file.readline().startswith("# measured: ")
+        for row in csv.DictReader(file):
+            if row["outcome"] == "ok":
+                key = ("cell", "heads", "head_dim", "dtype", "batch", "direction")
+                groups[tuple(row[k] for k in key)].append(row)
+    shares = []
+    for (cell, heads, dim, dtype, batch, direction), rows in groups.items():
+        workload = workload_of(cell, (int(batch), 1024, int(heads), int(dim)), dtype, direction)
+        spec = SPECS[workload.kernel]
+        columns = {key: np.array([int(row[key]) for row in rows]) for key in KEYS}
+        seconds = predict(spec, gpu, workload, spec.problem(gpu, workload), columns).seconds
+        measured = np.array([float(row["whole_ms"]) for row in rows])
+        shares.append(measured.min() / measured[int(np.argmin(seconds))])
+    assert len(shares) >= 50
+    assert np.exp(np.mean(np.log(shares))) >= 0.95
+    assert min(shares) >= 0.75
+
+
+def test_weights_of_the_cost_model_are_what_the_fit_gives() -> None:
+    root = MEASURED.parents[3]
+    done = subprocess.run(
+        [sys.executable, "bench_rnn_space.py", "fit", str(MEASURED), "--gpu", "h200"],
+        cwd=root / "benchmarks",
+        env=os.environ | {"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = re.findall(r'\("(\w+)", (\w+)\): \((.*)\),', done.stdout)
+    assert {(side, split == "True") for side, split, _ in lines} == set(WEIGHTS)
+    for side, split, numbers in lines:
+        fitted = [float(number) for number in numbers.split(",")]
+        assert fitted == pytest.approx(list(WEIGHTS[side, split == "True"]), rel=0.02, abs=0.02)
+
+
+def test_storing_gates_or_computing_them_again_is_decided_for_both_directions() -> None:
+    gpu, sizes = load_gpu("h200"), (16, 1024, 12, 64)
+    assert not recompute_pays(gpu, "lstm", sizes, "bf16")
+    for direction in BOTH:
+        for again in (False, True):
+            config = best_config(gpu, "lstm", sizes, "bf16", direction, recompute=again)
+            assert config["recompute"] == int(again)

@@ -21,7 +21,7 @@ from constrint.kernels.rnn.cells import CELLS, Cell
 from constrint.kernels.rnn.kernel_backward import backward_kernel
 from constrint.kernels.rnn.kernel_forward import forward_kernel
 from constrint.kernels.rnn.resources import Layer
-from constrint.kernels.rnn.spec import best_config
+from constrint.kernels.rnn.spec import best_config, recompute_pays
 from constrint.select.spec import Config
 
 #: Steps that a configuration is chosen for: the choice does not depend on them from a few dozen on.
@@ -95,7 +95,7 @@ def planned_batch(batch: int) -> int:
     return next((size for size in PLANNED_BATCHES if batch <= size), PLANNED_BATCHES[-1])
 
 
-def choose(cell: str, shape: Shape, dtype: torch.dtype, direction: str) -> Config:
+def choose(cell: str, shape: Shape, dtype: torch.dtype, direction: str, *, recompute: bool | None = None) -> Config:
     """The configuration with the least predicted time; the same for every time and for many batch sizes.
 
     Raises:
@@ -103,8 +103,14 @@ def choose(cell: str, shape: Shape, dtype: torch.dtype, direction: str) -> Confi
     """
     name = precision_name(dtype)
     sizes = (planned_batch(shape.batch), PLANNED_TIME, shape.num_heads, shape.head_dim)
-    found = dict(best_config(device_model(shape.device), cell, sizes, name, direction))
+    found = dict(best_config(device_model(shape.device), cell, sizes, name, direction, recompute=recompute))
     return found | {"tf32": int(name == "tf32")}
+
+
+def saves_gates(cell: str, shape: Shape, dtype: torch.dtype) -> bool:
+    """Whether training is predicted to be faster if the forward pass stores gates for the backward one."""
+    sizes = (planned_batch(shape.batch), PLANNED_TIME, shape.num_heads, shape.head_dim)
+    return not recompute_pays(device_model(shape.device), cell, sizes, precision_name(dtype))
 
 
 def supports(cell: str, dtype: torch.dtype, head_dim: int, device: torch.device) -> str | None:
@@ -166,7 +172,7 @@ def forward(
         States (S, B, T, N, D) in the dtype of `wx`, zero past a sequence's end; and what `backward` reads, or None.
     """
     kind, shape = CELLS[cell], _shape(wx)
-    config = config or choose(cell, shape, wx.dtype, "forward")
+    config = config or choose(cell, shape, wx.dtype, "forward", recompute=not save_gates)
     wx = _time_contiguous(wx)
     constants = _constants(kind, shape, wx.dtype, config, "forward")
     make = torch.empty if lengths is None else torch.zeros
@@ -213,7 +219,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
     """Gradients of wx, r, b and the initial states."""
     kind, shape = CELLS[cell], _shape(wx)
-    config = config or choose(cell, shape, wx.dtype, "backward")
+    config = config or choose(cell, shape, wx.dtype, "backward", recompute=gates is None)
     wx, states = _time_contiguous(wx), states.contiguous()
     weights = r.to(wx.dtype).contiguous()
     initial = _optional(initial, torch.float32)

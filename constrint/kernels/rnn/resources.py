@@ -99,7 +99,7 @@ def matrix_unit(gpu: GpuModel, dtype: str) -> str:
     # So few rows fit mma.sync alone on NVIDIA, also where there is wgmma or tcgen05.
     if kinds and gpu.vendor == "nvidia" and float(gpu.arch.compute_capability or 0) >= 8.0:
         return "mma"
-    for kind in ("mfma", "wmma"):
+    for kind in ("mfma", "wmma") if gpu.vendor == "amd" else ():
         if kind in kinds:
             return kind
     raise UnsupportedError(

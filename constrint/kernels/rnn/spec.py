@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.errors import ConstrintError, InfeasibleError, UnknownNameError, UnsupportedError, UsageError
+from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn import resources
 from constrint.kernels.rnn.cells import CELLS, Cell
@@ -20,13 +20,12 @@ from constrint.kernels.rnn.resources import Layer
 from constrint.model import Problem, Var, ceildiv, implies, maximum
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse, add_block_limits
-from constrint.select.spec import Columns, Config, Param, Workload
+from constrint.select.spec import Candidate, Columns, Config, Param, Workload
 
 #: Sizes and strides are 32-bit integers in the kernels.
 MAX_SIZE = 2**31 - 1
 #: A head is one tile of columns or is split over programs; beyond this no GPU has enough of them.
 MAX_HEAD_DIM = 4096
-USUAL_HEAD_DIMS = (4096, 3072, 2560, 2048, 1536, 1280, 1024, 768, 640, 512, 384, 256, 192, 128, 96, 64, 48, 32, 16)
 SUFFIX = {"forward": "", "backward": "-backward"}
 
 
@@ -219,38 +218,65 @@ def predict_s(gpu: GpuModel, workload: Workload, config: Config) -> float:
     return float(predict(spec, gpu, workload, spec.problem(gpu, workload), columns).seconds[0])
 
 
-#: First choices by (name of the GPU's model, cell, sizes, dtype, direction), with the model they hold for.
-_BEST: dict[tuple[object, ...], tuple[GpuModel, Config]] = {}
+#: First choices by (name of the GPU's model, and what was asked), with the model they hold for.
+_BEST: dict[tuple[object, ...], tuple[GpuModel, Candidate]] = {}
 
 
-def best_config(gpu: GpuModel, cell: str, sizes: tuple[int, int, int, int], dtype: str, direction: str) -> Config:
+def best_config(
+    gpu: GpuModel,
+    cell: str,
+    sizes: tuple[int, int, int, int],
+    dtype: str,
+    direction: str,
+    *,
+    recompute: bool | None = None,
+) -> Config:
     """The configuration with the least predicted time for (batch, time, heads, head_dim).
+
+    Args:
+        gpu: The hardware model.
+        cell: A cell's name.
+        sizes: Batch, time, heads, head dimension.
+        dtype: One of the spec's dtypes.
+        direction: "forward" or "backward".
+        recompute: Whether gates are computed again instead of stored; None leaves it to this direction alone.
 
     Raises:
         InfeasibleError: When none fits; carries the conflict.
         UsageError: When the layer is not one the kernels take.
     """
+    return _best(gpu, cell, sizes, dtype, direction, recompute=recompute).config
+
+
+def recompute_pays(gpu: GpuModel, cell: str, sizes: tuple[int, int, int, int], dtype: str) -> bool:
+    """Whether both directions together are predicted to be faster if gates are computed again, not stored."""
+    seconds = [
+        sum(_best(gpu, cell, sizes, dtype, d, recompute=again).cost.seconds for d in SUFFIX) for again in (False, True)
+    ]
+    return seconds[1] < seconds[0]
+
+
+def _best(
+    gpu: GpuModel,
+    cell: str,
+    sizes: tuple[int, int, int, int],
+    dtype: str,
+    direction: str,
+    *,
+    recompute: bool | None,
+) -> Candidate:
     from constrint.select.rank import rank
 
-    key = (gpu.name, cell, sizes, dtype, direction)
-    model, config = _BEST.get(key, (None, {}))
-    if model is not gpu:
-        workload = workload_of(cell, sizes, dtype, direction)
-        config = dict(rank(SPECS[workload.kernel], gpu, workload, top=1).candidates[0].config)
-        _BEST[key] = (gpu, config)
-    return config
-
-
-def largest_head_dim(gpu: GpuModel, cell: str, dtype: str, direction: str) -> int | None:
-    """The largest usual head dimension that some configuration takes on a GPU; None if there is none."""
-    from constrint.solve import enumerate_space
-
-    for dim in USUAL_HEAD_DIMS:
-        workload = workload_of(cell, (16, 1024, 1, dim), dtype, direction)
-        try:
-            SPECS[workload.kernel].check_workload(gpu, workload)
-        except ConstrintError:
-            continue
-        if enumerate_space(SPECS[workload.kernel].problem(gpu, workload)).size:
-            return dim
-    return None
+    key = (gpu.name, cell, sizes, dtype, direction, recompute)
+    model, found = _BEST.get(key, (None, None))
+    if model is gpu and found is not None:
+        return found
+    workload = workload_of(cell, sizes, dtype, direction)
+    spec = SPECS[workload.kernel]
+    spec.check_workload(gpu, workload)
+    problem = spec.problem(gpu, workload)
+    if recompute is not None:
+        problem.add(Var("recompute") == int(recompute), because="the other direction was launched so")
+    found = rank(spec, gpu, workload, top=1, problem=problem).candidates[0]
+    _BEST[key] = (gpu, found)
+    return found
