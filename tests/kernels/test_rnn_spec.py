@@ -171,12 +171,12 @@ def test_table_covers_six_targets_and_all_of_it_reaches_matrix_instructions() ->
 def test_shared_memory_is_never_underpredicted() -> None:
     ratios = defaultdict(list)
     for row in ROWS:
-        predicted = resources.smem_bytes(row["layer"], VARIABLES).value(row["config"])
+        predicted = resources.smem_bytes(row["gpu"], row["layer"], VARIABLES).value(row["config"])
         assert predicted >= int(row["smem_bytes"]), row
         ratios[row["gpu"].vendor].append(predicted / max(1, int(row["smem_bytes"])))
     # AMD's back-end often brings weights one after the other through the same LDS; a bound is what a launch needs.
     assert np.median(ratios["nvidia"]) <= 1.25
-    assert np.median(ratios["amd"]) <= 2.5
+    assert np.median(ratios["amd"]) <= 1.2
 
 
 def test_spilling_kernels_are_mostly_excluded_and_clean_ones_mostly_kept() -> None:

@@ -21,6 +21,8 @@ Vars = Mapping[str, Expr]
 ELEMENT_BYTES: Mapping[str, int] = {"bf16": 2, "fp16": 2, "fp32": 4, "tf32": 4}
 #: Matrix instructions take at least this depth of 16-bit operands; a tile of weights is never shallower.
 MIN_DEPTH = 16
+#: Partial sums of a dot are fp32.
+PARTIAL_BYTES = 4
 #: Slices of a dot's depth for which a split tile's size is stated; other numbers of warps pad no further.
 USUAL_SLICES = 8
 
@@ -113,27 +115,34 @@ def is_exchanged(v: Vars) -> Expr:
     return minimum(1, v["row_split"] - 1)
 
 
-def smem_bytes(layer: Layer, v: Vars) -> Expr:
+def smem_bytes(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
     """Upper bound of the shared memory (LDS) of one program.
 
     Weights pass through shared memory once, before the loop, on their way into registers; the loop's buffers reuse
     that space.
     """
-    rows, element = v["tile_batch"], layer.element_bytes
-    tile = rows * v["tile_out"] * element
-    weights = layer.num_dots * layer.padded_dim**2 * element
+    tile = v["tile_batch"] * v["tile_out"] * layer.element_bytes
+    weights = layer.num_dots * layer.padded_dim**2 * layer.element_bytes
     # Two operands of the first dots stay beside the weights; later the loads in flight and the dots' operands.
     in_loop = (layer.num_loads * (v["num_stages"] - 1) + 2 * layer.num_slots) * tile
     alone = maximum(weights + 2 * tile, in_loop)
-    main, rest = layer.exchanged_depth(USUAL_SLICES)
-    split = v["split_depth"]
-    partial = split * v["num_warps"] * rows * layer.exchanged_slots * v["tile_out"] * 4
-    # Three products of tf32 keep each weight as two.
-    width = layer.exchanged_slots * v["tile_out"] * (2 if layer.num_products > 1 else 1)
-    # Either both parts of what is gathered, or both parts of the weights, are there at once.
-    together = maximum(main * width + (main + rest) * rows, (main + rest) * width + main * rows) * element + partial
     use = is_exchanged(v)
-    return use * together + (1 - use) * alone
+    return use * _exchange_smem(gpu, layer, v) + (1 - use) * alone
+
+
+def _exchange_smem(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
+    """The same where a head is split: weights, what is gathered, and the sums over slices of the depth."""
+    rows, element = v["tile_batch"], layer.element_bytes
+    main, rest = layer.exchanged_depth(USUAL_SLICES)
+    width = layer.exchanged_slots * v["tile_out"]
+    partial = v["split_depth"] * v["num_warps"] * rows * width * PARTIAL_BYTES
+    if gpu.vendor == "amd":
+        # One after the other through the same LDS.
+        return maximum(maximum(main * width, main * rows) * element, partial)
+    # Three products of tf32 keep each weight as two.
+    width = width * (2 if layer.num_products > 1 else 1)
+    # Either both parts of what is gathered, or both parts of the weights, are there at once.
+    return maximum(main * width + (main + rest) * rows, (main + rest) * width + main * rows) * element + partial
 
 
 def weight_words(layer: Layer, v: Vars, num_threads: Expr) -> Expr:

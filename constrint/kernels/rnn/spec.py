@@ -184,7 +184,7 @@ class RnnSpec:
         return BlockUse(
             warps=v["num_warps"],
             registers_per_thread=resources.registers_per_thread(gpu, layer, v),
-            smem_bytes=resources.smem_bytes(layer, v),
+            smem_bytes=resources.smem_bytes(gpu, layer, v),
             registers_bound=resources.registers_bound(gpu, layer, v),
         )
 
