@@ -11,6 +11,7 @@ import constrint.flashrnn.autograd  # registers the gradient
 import constrint.flashrnn.backends.register  # noqa: F401  registers the back-ends
 from constrint.errors import UnknownNameError
 from constrint.flashrnn import checks
+from constrint.flashrnn.planner import saves_gates
 from constrint.kernels.rnn.op import AUTO, rnn_forward
 from constrint.kernels.rnn.reference import accumulation_dtype, rnn_reference
 
@@ -26,7 +27,7 @@ def rnn(
     reset: Tensor | None = None,  # (B, T)
     backend: str = AUTO,
     gradient_recurrent_clip: float | None = None,
-    recompute: bool = False,
+    recompute: bool | None = None,
     hidden_only: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Run a recurrent cell over time.
@@ -46,7 +47,8 @@ def rnn(
         reset: Where true, the state that enters the step is zero, so that documents can stand one after another.
         backend: `auto`, `triton`, `alternating` or `reference`; `plan` says which one `auto` is and why.
         gradient_recurrent_clip: Limit of the gradient's elements that reach h_{t-1} through `r`; None for none.
-        recompute: Recompute the pre-activations in the backward pass instead of storing them.
+        recompute: Recompute the pre-activations in the backward pass instead of storing them; None lets the plan say
+            (and stores them under torch.compile).
 
         hidden_only: Return h (B, T, N, D) instead of all states: gradients of the others then cost nothing.
 
@@ -79,7 +81,7 @@ def rnn(
         every, last = rnn_reference(cell, wx, r, b, states, lengths=steps, reset=reset, clip=clip)
     else:
         trains = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (wx, r, b, states))
-        save_gates = trains and not recompute
+        save_gates = trains and _saves_gates(cell, wx, backend, recompute)
         every, hidden, last_h, last_rest, _ = rnn_forward(
             wx, r, b, states, steps, reset, cell, backend, save_gates, hidden_only and trains, clip
         )
@@ -87,6 +89,12 @@ def rnn(
         if hidden_only and trains:
             return hidden, last.unsqueeze(2)
     return every[0] if hidden_only else every, last.unsqueeze(2)
+
+
+def _saves_gates(cell: str, wx: Tensor, backend: str, recompute: bool | None) -> bool:
+    if recompute is None:
+        return torch.compiler.is_compiling() or saves_gates(cell, wx, backend)
+    return not recompute
 
 
 def _autocast(wx: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:

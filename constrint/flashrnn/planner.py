@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING, Any
 from constrint.errors import ConstrintError, UnknownNameError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu, roofline
 from constrint.kernels.rnn.cells import CELLS, Cell
+from constrint.kernels.rnn.planned import PLANNED_TIME, planned_batch
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from constrint.kernels.rnn.op import RnnInputs
 
 DTYPES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp64": 8}
@@ -29,8 +32,6 @@ MULTIPLE = 16
 #: 30 %); for other GPUs the time is assumed.
 NODE_S = {"forward": 2.15e-6, "backward": 3.8e-6}
 GATE_BYTES = {"forward": 45.0, "backward": 90.0}
-#: `auto` asks for this many steps: the best configuration does not depend on how many there are.
-PLANNED_TIME = 1024
 
 
 @dataclass(frozen=True)
@@ -212,14 +213,17 @@ def _plan_for(layer: Layer, name: str, directions: tuple[str, ...]) -> RnnPlan:
 
 
 def _offer_triton(layer: Layer, gpu: GpuModel, directions: tuple[str, ...]) -> Offer:
-    from constrint.kernels.rnn.spec import best_config, predict_s, workload_of
+    from constrint.kernels.rnn.spec import best_config, predict_s, recompute_pays, workload_of
 
     dim = -(-layer.head_dim // MULTIPLE) * MULTIPLE
     sizes = (layer.batch, layer.time, layer.heads, dim)
+    planned = (planned_batch(layer.batch), PLANNED_TIME, layer.heads, dim)
     configs, seconds = {}, {}
     try:
+        trains = "backward" in directions
+        again = recompute_pays(gpu, layer.cell, planned, layer.dtype) if trains else True
         for direction in directions:
-            config = best_config(gpu, layer.cell, sizes, layer.dtype, direction)
+            config = best_config(gpu, layer.cell, planned, layer.dtype, direction, recompute=again)
             configs[direction] = config
             seconds[direction] = predict_s(gpu, workload_of(layer.cell, sizes, layer.dtype, direction), config)
     except ConstrintError as error:
@@ -262,17 +266,35 @@ OFFERS: dict[str, Callable[[Layer, GpuModel, tuple[str, ...]], Offer]] = {
 
 
 def choose_backend(inputs: RnnInputs) -> str:
-    """What `auto` is for an operator's inputs; cached, and the same for many batch sizes."""
+    """What `auto` is for an operator's inputs."""
     wx = inputs.wx
-    if wx.device.type != "cuda":
+    if not _can_fuse(wx):
         return "alternating"
-    from constrint.kernels.rnn.launch import planned_batch, precision_name
+    return _plan_of(inputs.cell, wx).backend
 
+
+def saves_gates(cell: str, wx: Tensor, backend: str) -> bool:
+    """Whether training stores pre-activations: yes, unless the fused kernels are predicted to recompute them faster."""
+    if backend not in ("auto", "triton") or not _can_fuse(wx):
+        return True
+    chosen = _plan_of(cell, wx).chosen
+    return chosen.backend != "triton" or not chosen.configs["forward"]["recompute"]
+
+
+def _can_fuse(wx: Tensor) -> bool:
+    return wx.device.type == "cuda" and find_spec("triton") is not None
+
+
+def _plan_of(cell: str, wx: Tensor) -> RnnPlan:
+    """The plan for an operator's input; cached, the same for all T and for every B up to the next power of two."""
+    from constrint.kernels.rnn.launch import precision_name
+
+    batch, _, _, heads, dim = wx.shape
     dtype = "fp64" if wx.element_size() == 8 else precision_name(wx.dtype)
-    layer = Layer(inputs.cell, planned_batch(wx.shape[0]), PLANNED_TIME, wx.shape[3], wx.shape[4], dtype)
-    return _backend_on(layer, wx.device)
+    rounded = 1 << max(batch - 1, 0).bit_length()
+    return _plan_here(Layer(cell, rounded, PLANNED_TIME, heads, dim, dtype), wx.device)
 
 
 @lru_cache(maxsize=1024)
-def _backend_on(layer: Layer, device: Any) -> str:
-    return plan_on(layer, device, ("forward", "backward")).backend
+def _plan_here(layer: Layer, device: Any) -> RnnPlan:
+    return plan_on(layer, device, ("forward", "backward"))

@@ -20,13 +20,10 @@ from constrint.kernels.rnn.build import constants_of, options_of, precision_of
 from constrint.kernels.rnn.cells import CELLS, Cell
 from constrint.kernels.rnn.kernel_backward import backward_kernel
 from constrint.kernels.rnn.kernel_forward import forward_kernel
+from constrint.kernels.rnn.planned import PLANNED_TIME, planned_batch
 from constrint.kernels.rnn.resources import Layer
 from constrint.kernels.rnn.spec import best_config, recompute_pays
 from constrint.select.spec import Config
-
-#: Steps that a configuration is chosen for: the choice does not depend on them from a few dozen on.
-PLANNED_TIME = 1024
-PLANNED_BATCHES = (16, 64, 256)
 
 
 @dataclass(frozen=True)
@@ -88,11 +85,6 @@ def precision_name(dtype: torch.dtype) -> str:
     if dtype == torch.float32:
         return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "fp32"
     return {torch.bfloat16: "bf16", torch.float16: "fp16"}[dtype]
-
-
-def planned_batch(batch: int) -> int:
-    """The batch size that a configuration is chosen for: few of them, so that few kernels are compiled."""
-    return next((size for size in PLANNED_BATCHES if batch <= size), PLANNED_BATCHES[-1])
 
 
 def choose(cell: str, shape: Shape, dtype: torch.dtype, direction: str, *, recompute: bool | None = None) -> Config:
