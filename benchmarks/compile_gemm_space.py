@@ -24,7 +24,7 @@ from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.spec import SPEC
 from constrint.model import Domain, Problem
-from constrint.select import Workload
+from constrint.select import Workload, rank
 from constrint.solve import enumerate_space
 
 #: Target and a GPU of it.
@@ -69,6 +69,23 @@ def draw_beyond(gpu: GpuModel, rng: random.Random, fixed: Mapping[str, int]) -> 
                 return {"kind": "+".join(broken), "workload": workload, "config": config}
 
 
+def ranked(target: str, top: int, fixed: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """The configs that would be ranked first if registers were no limit: where a wrong exclusion hurts most."""
+    gpu = load_gpu(TARGETS[target])
+    for dtype in (d for d in SPEC.dtypes if d != "fp16" and gpu.matrix_shapes(d)):
+        for shape in SHAPES[:2]:
+            workload = Workload("gemm", dict(zip("mnk", shape, strict=True)), dtype)
+            problem = _fixed(SPEC.problem(gpu, workload), fixed).without("registers", "register_file")
+            for candidate in rank(SPEC, gpu, workload, top=top, problem=problem).candidates:
+                yield {"target": target, "kind": "ranked", "workload": workload, "config": dict(candidate.config)}
+
+
+def _fixed(problem: Problem, fixed: Mapping[str, int]) -> Problem:
+    for name in fixed.keys() & problem.variables.keys():
+        problem = problem.with_domain(name, Domain.from_values([fixed[name]]))
+    return problem
+
+
 def _workload(gpu: GpuModel, rng: random.Random, fixed: Mapping[str, int]) -> tuple[Workload, Problem]:
     while True:
         shape = rng.choice(SHAPES)
@@ -77,10 +94,7 @@ def _workload(gpu: GpuModel, rng: random.Random, fixed: Mapping[str, int]) -> tu
             SPEC.check_workload(gpu, workload)
         except (UnsupportedError, InfeasibleError):
             continue
-        problem = SPEC.problem(gpu, workload)
-        for name in fixed.keys() & problem.variables.keys():
-            problem = problem.with_domain(name, Domain.from_values([fixed[name]]))
-        return workload, problem
+        return workload, _fixed(SPEC.problem(gpu, workload), fixed)
 
 
 def sample(
@@ -122,6 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--per-target", type=int, default=60, help="valid configs per target")
     parser.add_argument("--beyond", type=int, default=20, help="configs beyond a limit per target")
+    parser.add_argument("--ranked", type=int, default=0, help="first choices per target, dtype and shape")
     parser.add_argument("--targets", nargs="*", default=list(TARGETS))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--fix", nargs="*", default=[], metavar="NAME=VALUE", help="parameters that are not drawn")
@@ -129,6 +144,7 @@ def main() -> None:
     args = parser.parse_args()
     fixed = {name: int(value) for name, _, value in (text.partition("=") for text in args.fix)}
     rows = [row for target in args.targets for row in sample(target, args.per_target, args.beyond, args.seed, fixed)]
+    rows += [row for target in args.targets for row in ranked(target, args.ranked, fixed)] if args.ranked else []
     names = list(dict.fromkeys(name for row in rows for name in row["config"]))
     with tempfile.TemporaryDirectory() as cache, args.out.open("w", newline="") as file:
         os.environ["TRITON_CACHE_DIR"] = cache

@@ -3,7 +3,7 @@
 Both are sums of the terms of `constrint/kernels/gemm/registers.py` with weights >= 0. The estimate has the least mean
 relative error over kernels that neither spill nor sit at the register limit (their count says what was allowed, not
 what was needed). The bound is a linear programme: every kernel that spills lies beyond its limit, by MARGIN, and as
-few of the others as possible do.
+few of the others as possible do, first choices of the model counting most.
 
     python benchmarks/fit_gemm_registers.py tests/data/triton_gemm_resources.csv tests/data/triton_gemm_space.csv \\
         > constrint/kernels/gemm/register_weights.py
@@ -46,9 +46,11 @@ GPUS = {
 }
 PARAMS = ("tile_m", "tile_n", "tile_k", "num_warps", "num_stages", "split_k", "persistent")
 #: A kernel that spills has to lie this far beyond its limit.
-MARGIN = 1.2
+MARGIN = 1.15
+#: Weight of a kernel that the model would rank first, against one drawn at random.
+RANKED_WEIGHT = 6.0
 #: Weight of a spilling kernel that the bound calls clean, in clean kernels lost.
-FALSE_FIT_COST = 30.0
+FALSE_FIT_COST = 300.0
 #: A spill of so few bytes below the register limit is the compiler's choice, for occupancy.
 VOLUNTARY_SPILL_BYTES = 64
 #: Fewer kernels than this have no weights of their own target.
@@ -82,6 +84,7 @@ class Kernel:
     limit: int
     spills: bool
     is_capped: bool
+    weight: float = 1.0
 
 
 def limit_of(gpu: GpuModel, row: Mapping[str, Any]) -> int:
@@ -128,7 +131,10 @@ def read(paths: list[Path]) -> tuple[str, list[Kernel]]:
                 terms = {name: term.value(config) for name, term in expressions[own].items()}
                 registers, limit = int(row["registers"] or 255), limit_of(gpu, row)
                 spills = is_refused or is_spilling(int(row["spill_bytes"] or 0), registers, limit)
-                kernels.append(Kernel(row["target"], kind, terms, registers, limit, spills, registers >= limit - 3))
+                weight = RANKED_WEIGHT if row.get("kind") == "ranked" else 1.0
+                kernels.append(
+                    Kernel(row["target"], kind, terms, registers, limit, spills, registers >= limit - 3, weight)
+                )
     return version, kernels
 
 
@@ -182,9 +188,11 @@ def fit_bound(x: np.ndarray, kernels: list[Kernel]) -> np.ndarray:
         np.hstack([-x[clean] / count[clean, None], no_clean, -shortfall, no_spills]),
         np.hstack([-x[spills] / limit[spills, None], no_spills.T, no_spills.T, -missed]),
     ]
-    right = np.concatenate([np.ones(num_clean), -np.ones(num_clean), -MARGIN * np.ones(num_spills)])
+    # A little below the limit: weights are rounded, and sums of them up.
+    right = np.concatenate([0.98 * np.ones(num_clean), -np.ones(num_clean), -MARGIN * np.ones(num_spills)])
     size = (x[clean] / count[clean, None]).mean(axis=0)
-    costs = [0.05 * size, np.ones(num_clean), 0.5 * np.ones(num_clean), FALSE_FIT_COST * np.ones(num_spills)]
+    weight = np.array([kernel.weight for kernel in kernels])[clean]
+    costs = [0.05 * size, weight, 0.5 * np.ones(num_clean), FALSE_FIT_COST * np.ones(num_spills)]
     found = linprog(np.concatenate(costs), A_ub=np.vstack(rows), b_ub=right, bounds=(0, None), method="highs")
     return np.asarray(found.x[:num_terms])
 
