@@ -20,6 +20,7 @@ from constrint.hwmodels import list_gpus, load_gpu, occupancy
 from constrint.kernels.registry import list_kernels, load_kernel
 from constrint.kernels.rnn import resources
 from constrint.kernels.rnn.cost import WEIGHTS
+from constrint.kernels.rnn.planned import planned_batch
 from constrint.kernels.rnn.resources import depth_parts
 from constrint.kernels.rnn.spec import SPECS, best_config, predict_s, recompute_pays, workload_of
 from constrint.model import Domain, Var
@@ -99,6 +100,11 @@ def test_choice_is_remembered_and_its_time_can_be_asked_for() -> None:
     ranked = rank(SPECS["gru"], gpu, workload, top=1).candidates[0]
     assert dict(ranked.config) == dict(first)
     assert predict_s(gpu, workload, first) == pytest.approx(ranked.cost.seconds, rel=1e-9)
+
+
+def test_batch_sizes_share_few_plans() -> None:
+    assert [planned_batch(b) for b in (1, 16, 17, 64, 65, 256, 100_000)] == [16, 16, 64, 64, 256, 256, 256]
+    assert len({planned_batch(b) for b in range(1, 65)}) == 2
 
 
 def test_more_steps_and_more_sequences_never_take_less_time() -> None:
