@@ -28,8 +28,8 @@ TORCH_NAMES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float6
 #: Head dimensions of the fused kernels are padded to multiples of this.
 MULTIPLE = 16
 #: Time of one of the two kernels of an alternating step, and bytes of device memory that a gate of a unit moves in a
-#: step, copies included: fitted on one H200 (LSTM in bf16, T=1024, B 16 to 256, 64 to 2048 units per head: within
-#: 30 %); for other GPUs the time is assumed.
+#: step, copies included: fitted on one H200 (`benchmarks/results/h200/rnn.csv`: LSTM in bf16, B 16 to 256, 64 to 2048
+#: units per head, within 30 %); for other GPUs the time is assumed.
 NODE_S = {"forward": 2.15e-6, "backward": 3.8e-6}
 GATE_BYTES = {"forward": 45.0, "backward": 90.0}
 

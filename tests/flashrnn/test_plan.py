@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from constrint.errors import UsageError
-from constrint.flashrnn import plan
+from constrint.flashrnn import RnnPlan, plan
 from constrint.flashrnn.functional import rnn
 from constrint.flashrnn.planner import choose_backend
 from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_kernel
 from constrint.kernels.rnn.op import RnnInputs
 from constrint.kernels.rnn.spec import workload_of
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("gpu", ["h200", "a100", "b200", "mi300x", "mi355x"])
@@ -65,6 +69,49 @@ def test_the_cpu_alternates_in_any_dtype() -> None:
     wx, r = torch.zeros(2, 3, 4, 1, 5, dtype=torch.float64), torch.zeros(4, 1, 5, 5, dtype=torch.float64)
     assert choose_backend(RnnInputs("slstm", wx, r, None, None, None, None)) == "alternating"
     assert torch.equal(rnn(wx, r, cell="slstm")[0], rnn(wx, r, cell="slstm", backend="alternating")[0])
+
+
+def measured() -> dict[tuple[str, int, int, int, int], dict[str, dict[str, float]]]:
+    """Milliseconds by (cell, batch, time, heads, head_dim), back-end and direction, bf16 on an H200."""
+    found: dict[tuple[str, int, int, int, int], dict[str, dict[str, float]]] = {}
+    with (ROOT / "benchmarks/results/h200/rnn.csv").open() as file:
+        for row in csv.DictReader(file):
+            if row["implementation"] in ("triton", "alternating") and row["dtype"] == "bf16" and row["both_ms"]:
+                key = (row["cell"], *(int(row[name]) for name in ("batch", "time", "heads", "head_dim")))
+                forward, both = float(row["forward_ms"]), float(row["both_ms"])
+                found.setdefault(key, {})[row["implementation"]] = {"forward": forward, "backward": both - forward}
+    return found
+
+
+def planned(key: tuple[str, int, int, int, int]) -> RnnPlan:
+    cell, batch, time, heads, head_dim = key
+    return plan(cell, batch=batch, time=time, heads=heads, head_dim=head_dim, gpu="h200")
+
+
+def test_the_alternating_time_is_near_what_was_measured() -> None:
+    compared = 0
+    for key, times in measured().items():
+        if "alternating" not in times or key[0] != "lstm" or key[1] < 16:
+            continue
+        found = planned(key)
+        (offer,) = (o for o in (found.chosen, *found.others) if o.backend == "alternating")
+        for direction, milliseconds in times["alternating"].items():
+            compared += 1
+            assert 1 / 1.3 <= offer.seconds[direction] * 1e3 / milliseconds <= 1.3, (key, direction)
+    assert compared >= 20
+
+
+def test_the_plan_takes_what_was_measured_to_be_clearly_faster() -> None:
+    compared = 0
+    for key, times in measured().items():
+        if len(times) < 2:
+            continue
+        total = {backend: sum(directions.values()) for backend, directions in times.items()}
+        best = min(total, key=lambda backend: total[backend])
+        if max(total.values()) > 1.3 * total[best]:
+            compared += 1
+            assert planned(key).backend == best, (key, total)
+    assert compared >= 10
 
 
 @pytest.mark.parametrize(
