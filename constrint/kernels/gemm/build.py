@@ -19,16 +19,23 @@ CONSTANTS = ("tile_m", "tile_n", "tile_k", "group_m", "split_k")
 POINTERS = ("a_ptr", "b_ptr", "c_ptr", "workspace_ptr", "counters_ptr")
 
 
-def compile_config(gpu: GpuModel, workload: Workload, config: Config) -> CompiledKernel:
-    """Compile the kernel as it would be launched for this workload: row-major, contiguous operands, no epilogue.
+def compile_config(gpu: GpuModel, workload: Workload, config: Config, layout: str = "rr") -> CompiledKernel:
+    """Compile the kernel as it would be launched for this workload: aligned operands, no epilogue.
+
+    Args:
+        gpu: The GPU; none has to be present.
+        workload: Sizes and dtype.
+        config: A point of the space.
+        layout: For A and for B, r (contiguous rows) or c (contiguous columns); the pointer kernel is compiled for "rr".
 
     Raises:
         UsageError: When triton is not installed.
         UnsupportedError: When the GPU lacks the dtype, or the compiler refuses.
     """
     require_triton()
-    build = _descriptor_source if config.get("descriptor") else _pointer_source
-    return compile_triton(gpu, build(gpu, workload, config))
+    if config.get("descriptor"):
+        return compile_triton(gpu, _descriptor_source(gpu, workload, config, layout))
+    return compile_triton(gpu, _pointer_source(gpu, workload, config))
 
 
 def _constants(gpu: GpuModel, workload: Workload, config: Config) -> dict[str, Any]:
@@ -75,20 +82,23 @@ def _pointer_source(gpu: GpuModel, workload: Workload, config: Config) -> Triton
     return _source(gemm_kernel, types, constants, values, options)
 
 
-def _descriptor_source(gpu: GpuModel, workload: Workload, config: Config) -> TritonSource:
+def _descriptor_source(gpu: GpuModel, workload: Workload, config: Config, layout: str) -> TritonSource:
     from constrint.kernels.gemm.kernel_descriptor import gemm_descriptor_kernel
 
     m, n, k = (workload.sizes[name] for name in ("m", "n", "k"))
+    k_major = needs_k_major(workload.dtype)
+    is_turned = (layout[0] == "c" and not k_major, layout[1] == "c" or k_major)
     constants = _constants(gpu, workload, config) | {
         "epilogue_subtile": config["epilogue_subtile"],
-        "a_is_transposed": False,
-        "b_is_transposed": needs_k_major(workload.dtype),
+        "a_is_transposed": is_turned[0],
+        "b_is_transposed": is_turned[1],
     }
     element, output = _element_type(gpu, workload.dtype), OUTPUT_TYPES[workload.dtype]
     columns = config["tile_n"] // config["epilogue_subtile"]
-    tile_b = (config["tile_k"], config["tile_n"])[:: -1 if needs_k_major(workload.dtype) else 1]
+    tile_a = (config["tile_m"], config["tile_k"])[:: -1 if is_turned[0] else 1]
+    tile_b = (config["tile_k"], config["tile_n"])[:: -1 if is_turned[1] else 1]
     types = {
-        "a_desc": f"tensordesc<{element}[{config['tile_m']},{config['tile_k']}]>",
+        "a_desc": f"tensordesc<{element}[{tile_a[0]},{tile_a[1]}]>",
         "b_desc": f"tensordesc<{element}[{tile_b[0]},{tile_b[1]}]>",
         "c_desc": f"tensordesc<{output}[{config['tile_m']},{columns}]>",
     }

@@ -27,21 +27,18 @@ from constrint.kernels.gemm.units import ALIGNED_ELEMENTS, ELEMENT_BYTES, OUTPUT
 from constrint.select.spec import Config, Workload
 from constrint.solve import enumerate_space
 
-#: Shapes for which the best configurations are kept. Between them the best one changes little by little.
-TABLE_M = (16, 64, 128, 512, 1024, 2048, 4096, 16384)
-TABLE_N = (256, 1024, 4096, 12288)
-TABLE_K = (256, 1024, 8192)
-SMALL_SHAPES = (
-    (16, 16, 32),
-    (64, 64, 64),
-    (256, 256, 64),
-    (16, 4096, 64),
-    (2048, 16, 64),
-    (4096, 4096, 64),
-    (16, 16, 8192),
+#: Shapes for which the best configurations are kept, first the better part of the space for a few, then the best of
+#: those for many. Between them the best one changes little by little.
+COARSE_SHAPES = (
+    *product((16, 128, 1024, 8192), (16, 256, 2048, 16384), (512, 4096)),
+    *((16, 16, 32), (256, 256, 64), (16, 4096, 64), (2048, 16, 64), (4096, 4096, 64), (16, 16, 8192)),
 )
-#: Best configurations kept per shape and kernel.
-KEPT = 6
+FINE_SHAPES = (
+    *product((16, 64, 128, 512, 1024, 2048, 4096, 16384), (16, 256, 1024, 3072, 4096, 12288), (256, 768, 2048, 8192)),
+    *COARSE_SHAPES,
+)
+COARSE_KEPT = 60
+FINE_KEPT = 4
 #: Relative difference of predicted times below which the preferred configuration wins.
 TIE = 2e-3
 #: Shared memory that an added bias takes beside a tile: one row in 32 bits, aligned.
@@ -59,7 +56,7 @@ class Request:
         is_a_aligned, is_b_aligned: Whether rows in memory are multiples of 16 elements.
         packed_bytes: Bytes of the operands that have to be copied before descriptors can load them.
         has_descriptors: Whether descriptors can load the operands at all, copied or not.
-        is_b_k_major: Whether B is contiguous along K.
+        is_a_k_major, is_b_k_major: Whether A, whether B is contiguous along K.
         output_bytes: Bytes of one element of the result.
         has_bias, has_source: Whether the epilogue reads a row, a matrix.
         is_three_pass: Whether fp32 operands are multiplied in three tf32 passes.
@@ -74,6 +71,7 @@ class Request:
     is_b_aligned: bool
     packed_bytes: int
     has_descriptors: bool = True
+    is_a_k_major: bool = True
     is_b_k_major: bool = False
     output_bytes: int = 2
     has_bias: bool = False
@@ -150,18 +148,25 @@ class Table:
 @lru_cache(maxsize=256)
 def _table(gpu_name: str, dtype: str, is_a_aligned: bool, is_b_aligned: bool) -> Table:
     gpu = load_gpu(gpu_name)
-    whole = _whole_space(gpu, dtype, is_a_aligned, is_b_aligned)
-    kept: set[int] = set()
-    kernels = whole.columns.get("descriptor", np.zeros_like(whole.smem_bytes))
+    table = _whole_space(gpu, dtype, is_a_aligned, is_b_aligned)
+    for shapes, kept in ((COARSE_SHAPES, COARSE_KEPT), (FINE_SHAPES, FINE_KEPT)):
+        workloads = [_workload(dtype, m, n, k, is_a_aligned, is_b_aligned) for m, n, k in shapes]
+        table = _among_best(gpu, table, workloads, kept)
+    return table
+
+
+def _among_best(gpu: GpuModel, table: Table, workloads: list[Workload], kept: int) -> Table:
+    """The rows that are among the `kept` best of their kernel for any of the workloads."""
+    found: set[int] = set()
+    kernels = table.columns.get("descriptor", np.zeros_like(table.smem_bytes))
     for kernel in np.unique(kernels):
         rows_of = np.flatnonzero(kernels == kernel)
-        part = whole.take(rows_of)
-        for m, n, k in (*product(TABLE_M, TABLE_N, TABLE_K), *SMALL_SHAPES):
-            request = Request.of(_workload(dtype, m, n, k, is_a_aligned, is_b_aligned))
-            rows, seconds = _price(gpu, part, request)
-            first = np.argsort(seconds, kind="stable")[:KEPT]
-            kept.update(rows_of[rows[first]].tolist())
-    return whole.take(np.array(sorted(kept), dtype=np.int64))
+        part = table.take(rows_of)
+        for workload in workloads:
+            rows, seconds = _price(gpu, part, Request.of(workload))
+            first = np.argsort(seconds, kind="stable")[:kept]
+            found.update(rows_of[rows[first]].tolist())
+    return table.take(np.array(sorted(found), dtype=np.int64))
 
 
 def _workload(dtype: str, m: int, n: int, k: int, is_a_aligned: bool, is_b_aligned: bool) -> Workload:
@@ -220,7 +225,14 @@ def _price(gpu: GpuModel, table: Table, request: Request) -> tuple[NDArray[np.in
         if of_tma:
             packing = Packing(request.packed_bytes)
             priced = descriptor_cost(
-                gpu, workload, part, table.blocks_per_sm[here], batch=request.batch, packing=packing
+                gpu,
+                workload,
+                part,
+                table.blocks_per_sm[here],
+                batch=request.batch,
+                packing=packing,
+                is_a_k_major=request.is_a_k_major,
+                is_b_k_major=request.is_b_k_major,
             )
         else:
             priced = gemm_cost(gpu, _stacked(workload, request.batch), part, table.blocks_per_sm[here])
@@ -270,7 +282,8 @@ def _ordered(gpu: GpuModel, request: Request, config: dict[str, int], blocks_per
     for rule in grid_rules(gpu, workload.sizes, columns, COLUMNS):
         valid &= rule.condition
     columns = {name: column[valid] for name, column in columns.items()}
-    row = 0
+    # Where nothing else tells: the largest group of up to eight rows.
+    row = int(np.argmax(np.where(columns["group_m"] <= 8, columns["group_m"], 0)))
     if not config.get("descriptor"):
         seconds = gemm_cost(gpu, workload, columns, np.full(int(valid.sum()), blocks_per_sm)).seconds
         row = int(np.flatnonzero(seconds <= (1 + TIE) * seconds.min())[0])

@@ -29,6 +29,9 @@ class DescriptorConstants:
         launch_s: Start of the kernel, its first loads and its drain.
         latency_s: From a TMA load's issue to its arrival, under load.
         wave_s: To replace finished blocks by new ones and fill their pipelines.
+        load_bytes_per_clk: Operand bytes that the TMA unit brings to one SM per clock.
+        line_bytes: A shorter row of an operand tile takes as long as one of this length: a line of the L2, not fitted.
+        warpgroup_clk: Clocks per step for every warpgroup beyond the first to meet the others.
         epilogue_bytes_per_clk: Output that an SM stores per clock at the end of a block.
         persistent_epilogue: How much slower that is beside the next tile's loads.
         subtile_epilogue: How much slower again in two halves.
@@ -36,27 +39,30 @@ class DescriptorConstants:
         hand_over_s: Atomic and re-read of a split-K tile.
         hand_over_bytes_per_clk: Partial sums that an SM stores or reads per clock.
         matrix_share: Share of the data sheet's peak that wgmma and tcgen05 reach.
-        fallback_share: The same for mma.sync.
-        narrow_columns: Tile columns at which operand reads cost wgmma as much as half its arithmetic.
+        fallback_share: What mma.sync reaches of that.
+        narrow_columns: Tile columns at which operand reads cost wgmma as much as its arithmetic.
         dram_share: Share of the data sheet's bandwidth.
         pack_s: To start the copy of misaligned operands.
         pack_share: Share of the data sheet's bandwidth that the copy reaches.
     """
 
-    launch_s: float = 5.34e-6
-    latency_s: float = 0.938e-6
-    wave_s: float = 1.94e-6
-    epilogue_bytes_per_clk: float = 166.5
-    persistent_epilogue: float = 2.68
-    subtile_epilogue: float = 1.53
-    tile_s: float = 0.293e-6
-    hand_over_s: float = 1.61e-6
-    hand_over_bytes_per_clk: float = 36.5
-    matrix_share: float = 0.841
-    fallback_share: float = 0.389
-    narrow_columns: float = 103.4
-    dram_share: float = 0.683
-    pack_s: float = 9.76e-6
+    launch_s: float = 5.58e-6
+    latency_s: float = 0.798e-6
+    wave_s: float = 2.04e-6
+    load_bytes_per_clk: float = 83.5
+    line_bytes: float = 128.0
+    warpgroup_clk: float = 90.4
+    epilogue_bytes_per_clk: float = 234.0
+    persistent_epilogue: float = 5.87
+    subtile_epilogue: float = 1.52
+    tile_s: float = 0.229e-6
+    hand_over_s: float = 1.22e-6
+    hand_over_bytes_per_clk: float = 29.7
+    matrix_share: float = 0.965
+    fallback_share: float = 0.331
+    narrow_columns: float = 97.0
+    dram_share: float = 0.699
+    pack_s: float = 9.51e-6
     pack_share: float = 1.0
 
 
@@ -87,6 +93,8 @@ def descriptor_cost(
     *,
     batch: int = 1,
     packing: Packing | None = None,
+    is_a_k_major: bool = True,
+    is_b_k_major: bool = False,
     constants: DescriptorConstants = MEASURED,
 ) -> CostColumns:
     """Predicted time of every configuration of the descriptor kernel; the order of tiles makes no difference here.
@@ -98,6 +106,7 @@ def descriptor_cost(
         blocks_per_sm: Blocks that reside on one SM.
         batch: Products in one launch.
         packing: What is copied first; what row-major operands need if None.
+        is_a_k_major, is_b_k_major: Whether A, whether B is contiguous along K.
         constants: The fitted figures.
     """
     dtype = workload.dtype
@@ -106,7 +115,8 @@ def descriptor_cost(
         raise UnsupportedError(
             f"the peak rate of {gpu.name} for {workload.dtype} is unconfirmed: no time can be modelled."
         )
-    work = _Work(gpu, workload, columns, blocks_per_sm, batch, constants, peak)
+    k_major = (is_a_k_major or needs_k_major(dtype), is_b_k_major or needs_k_major(dtype))
+    work = _Work(gpu, workload, columns, blocks_per_sm, batch, constants, peak, k_major)
     sm_s = work.sm_s()
     m, n, k = (workload.sizes[s] for s in ("m", "n", "k"))
     moved = batch * ((m * k + k * n) * ELEMENT_BYTES[workload.dtype] + m * n * OUTPUT_BYTES[workload.dtype])
@@ -116,14 +126,16 @@ def descriptor_cost(
     pack_s = constants.pack_s + 2 * packed / (bandwidth * constants.pack_share) if packed else 0.0
     seconds = constants.launch_s + _overlap(sm_s, dram_s) + work.hand_over_s() + pack_s
     parts: dict[str, Any] = dict.fromkeys(PARTS, 0.0)
-    parts |= {"matrix units": work.matrix_s(), "latency": work.latency_s(), "DRAM": dram_s}
-    parts["wave quantisation"] = np.maximum(sm_s - np.maximum(parts["matrix units"], parts["latency"]), 0.0)
+    shared = {"matrix units": work.shared_s(work.matrix), "L2 port": work.shared_s(work.load)}
+    parts |= shared | {"latency": work.shared_s(work.latency / work.resident), "DRAM": dram_s}
+    busiest = np.maximum(np.maximum(*shared.values()), parts["latency"])
+    parts["wave quantisation"] = np.maximum(sm_s - busiest, 0.0)
     return CostColumns(seconds, parts)
 
 
-def _overlap(first: Any, second: Any, third: Any = 0.0) -> Any:
+def _overlap(*times: Any) -> Any:
     """Time of resources that work at once: a p-norm, p = 3 (chosen, not fitted)."""
-    return np.cbrt(first * first * first + second * second * second + third * third * third)
+    return np.cbrt(sum(time * time * time for time in times))
 
 
 class _Work:
@@ -138,6 +150,7 @@ class _Work:
         batch: int,
         constants: DescriptorConstants,
         peak: float,
+        k_major: tuple[bool, bool],
     ) -> None:
         c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
         m, n, k = (workload.sizes[s] for s in ("m", "n", "k"))
@@ -157,6 +170,13 @@ class _Work:
         narrow = 2 * c["tile_n"] / (c["tile_n"] + constants.narrow_columns)
         share = constants.matrix_share * np.where(is_direct, np.minimum(1.0, narrow), constants.fallback_share)
         self.matrix = 2 * self.area * c["tile_k"] / (peak / self.num_sms / self.clock * share)
+        self.matrix += constants.warpgroup_clk * np.maximum(0.0, c["num_warps"] / 4 - 1)
+        element = ELEMENT_BYTES[workload.dtype]
+        rows_a, rows_b = np.minimum(c["tile_m"], m), np.minimum(c["tile_n"], n)
+        line_a = (c["tile_k"] if k_major[0] else rows_a) * element
+        line_b = (c["tile_k"] if k_major[1] else rows_b) * element
+        short_a, short_b = (np.maximum(1.0, constants.line_bytes / line) for line in (line_a, line_b))
+        self.load = c["tile_k"] * element * (rows_a * short_a + rows_b * short_b) / constants.load_bytes_per_clk
         self.latency = constants.latency_s * self.clock / np.maximum(1.0, c["num_stages"] - 1)
         stored = self.area * np.where(self.splits > 1, PARTIAL_BYTES, OUTPUT_BYTES[workload.dtype])
         self.epilogue = stored / constants.epilogue_bytes_per_clk
@@ -170,11 +190,13 @@ class _Work:
         tail = np.where(rest > 0, self._wave(np.maximum(rest, 1.0)), 0.0)
         waves = full * (self._wave(self.resident) + self.constants.wave_s * self.clock) + tail
         between = self.constants.tile_s * self.clock + self.epilogue * self.constants.persistent_epilogue * self.subtile
-        walked = np.ceil(self.tiles / self.num_sms) * (self.steps * _overlap(self.matrix, self.latency) + between)
+        walked = np.ceil(self.tiles / self.num_sms) * (
+            self.steps * _overlap(self.matrix, self.load, self.latency) + between
+        )
         return np.where(self.is_persistent, walked, waves) / self.clock
 
     def _wave(self, resident: Any) -> Any:
-        return self.steps * _overlap(resident * self.matrix, self.latency) + self.epilogue
+        return self.steps * _overlap(resident * self.matrix, resident * self.load, self.latency) + self.epilogue
 
     def hand_over_s(self) -> Any:
         """Seconds for partial sums to go out and come back, where K is split."""
@@ -183,10 +205,6 @@ class _Work:
         moved_s = 2 * self.blocks * partial / (rate * self.num_sms) + self.splits * partial / rate
         return np.where(self.splits > 1, self.constants.hand_over_s + moved_s, 0.0)
 
-    def matrix_s(self) -> Any:
-        """Seconds of the matrix units if nothing else mattered."""
-        return self.blocks * self.steps * self.matrix / self.num_sms / self.clock
-
-    def latency_s(self) -> Any:
-        """Seconds of exposed load latency if nothing else mattered."""
-        return self.blocks / (self.num_sms * self.resident) * self.steps * self.latency / self.clock
+    def shared_s(self, clocks: Any) -> Any:
+        """Seconds if every step took these clocks of an SM, nothing else mattered and all SMs had the same to do."""
+        return self.blocks * self.steps * clocks / self.num_sms / self.clock

@@ -97,6 +97,7 @@ def request_of(a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None,
         packed_bytes=packed,
         # A copy of an expanded operand would be larger than what it is copied from.
         has_descriptors=0 not in (*a.stride(), *b.stride()),
+        is_a_k_major=is_k_major(a, 2),
         is_b_k_major=is_k_major(b, 1),
         output_bytes=out_dtype.itemsize,
         has_bias=bias is not None,

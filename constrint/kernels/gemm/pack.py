@@ -11,6 +11,8 @@ from torch import Tensor
 #: Rows and columns that one block copies; square, since one side may have to be transposed.
 TILE_ROWS = 64
 TILE_COLUMNS = 64
+#: Copied rows start at multiples of this many bytes: a whole line of the L2, of which the TMA unit then loads no half.
+ROW_BYTES = 128
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class _Copy:
 
 
 def pack(a: Tensor, b: Tensor, which: str, *, k_major: bool = False) -> tuple[Tensor, Tensor]:
-    """Copies of the operands named in `which` ("a", "b" or "ab") with aligned rows.
+    """Copies of the operands named in `which` ("a", "b" or "ab") with rows that start at whole lines.
 
     Args:
         a: (batch, M, K), any strides.
@@ -67,7 +69,7 @@ def _is_transposed(t: Tensor) -> bool:
 def _prepare(t: Tensor, is_turned: bool) -> _Copy:
     source = t.transpose(1, 2) if is_turned else t
     batch, rows, columns = source.shape
-    per_line = 16 // t.element_size()
+    per_line = ROW_BYTES // t.element_size()
     padded = -(-columns // per_line) * per_line
     target = torch.empty((batch, rows, padded), dtype=t.dtype, device=t.device)[:, :, :columns]
     return _Copy(source, target, -(-rows // TILE_ROWS) * -(-columns // TILE_COLUMNS))
