@@ -13,7 +13,7 @@ from constrint.kernels.gemm import resources
 from constrint.kernels.gemm.cost_descriptor import MEASURED, descriptor_cost
 from constrint.kernels.gemm.traffic import Tiles, operand_traffic
 from constrint.model import Var
-from constrint.select.cost import PARTS, CostColumns, TileWork, estimate
+from constrint.select.cost import LAUNCH_S, PARTS, CostColumns, TileWork, cost_assumptions, estimate
 from constrint.select.spec import Columns, Workload
 
 #: Share of the peak that mma.sync reaches where wgmma or tcgen05 is needed for all of it. Hopper: 0.63 (third-party
@@ -147,6 +147,19 @@ def _traffic(
         ),
     )
     return traffic.l2_miss_bytes, traffic.dram_bytes
+
+
+def gemm_assumptions(gpu: GpuModel) -> list[str]:
+    """What the cost model assumes about this GPU for want of a source, a sentence each."""
+    lines = cost_assumptions(gpu)
+    if gpu.vendor == "amd":
+        added = f"{L2_MISS_S * 1e6:.1f} and {LAST_LEVEL_MISS_S * 1e6:.1f} us more per miss of L2 and last level"
+        lines[0] = f"{L2_LATENCY_S * 1e6:.1f} us load latency, {added}, {LAUNCH_S * 1e6:.1f} us launch"
+    if gpu.arch.target == "gfx950":
+        rates = (CDNA4_L2_BYTES_PER_S / 1e12, CDNA4_LAST_LEVEL_BYTES_PER_S / 1e12)
+        lines = [line for line in lines if not line.startswith("L2 bandwidth")]
+        lines.append("L2 and last-level bandwidth unconfirmed: {} and {} TB/s assumed".format(*rates))
+    return lines
 
 
 def _latency_s(gpu: GpuModel, loaded: Any, l2_miss: Any, dram: Any) -> Any:

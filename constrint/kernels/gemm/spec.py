@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import resources
-from constrint.kernels.gemm.cost import gemm_cost, matrix_peak_flop_per_s
+from constrint.kernels.gemm.cost import gemm_assumptions, gemm_cost, matrix_peak_flop_per_s
 from constrint.kernels.gemm.descriptor import descriptor_registers, descriptor_smem_bytes, has_descriptors
 from constrint.kernels.gemm.grid_rules import EXPRESSIONS, XCD_CHUNKS, grid_rules
 from constrint.kernels.gemm.registers import PROMISE_PERCENT
 from constrint.model import Problem, Var, any_of, divides, implies
-from constrint.select.cost import CostColumns, cost_assumptions
+from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse, add_block_limits, register_capacity
 from constrint.select.spec import Columns, Param, Workload
 
@@ -215,7 +215,7 @@ class GemmSpec:
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """What no source states for this GPU and had to be assumed."""
-        lines = cost_assumptions(gpu)
+        lines = gemm_assumptions(gpu)
         if resources.unit(gpu, workload.dtype).kind == "fma":
             lines.append(f"Triton has no tensor-core code for {gpu.arch.target}: plain FMA in fp32")
         return tuple(lines)
