@@ -165,6 +165,8 @@ SHORT = {
     "split_k": "sk",
     "group_m": "gm",
     "persistent": "p",
+    "descriptor": "d",
+    "epilogue_subtile": "es",
     "matrix_instr_nonkdim": "mi",
     "xcd_chunk": "xcd",
     "waves_per_eu": "eu",

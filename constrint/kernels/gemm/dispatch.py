@@ -15,6 +15,7 @@ from constrint.kernels.gemm.choose import Request, choose
 from constrint.kernels.gemm.descriptor import needs_k_major
 from constrint.kernels.gemm.launch import Epilogue, Machine, can_describe, input_precision, is_k_major, launch
 from constrint.kernels.gemm.reference import gemm_reference
+from constrint.kernels.gemm.triton_versions import caution
 from constrint.kernels.gemm.units import ALIGNED_ELEMENTS
 from constrint.select.spec import Config
 
@@ -27,10 +28,10 @@ DTYPE_NAMES = {
     torch.float8_e4m3fnuz: "fp8",
     torch.int8: "int8",
 }
-#: For a GPU without a model: at most 32 KiB of shared memory and few registers, so that it runs anywhere.
+#: For a GPU without a model: at most 24 KiB of shared memory and few registers, even where tl.dot becomes plain FMA.
 CONSERVATIVE: Config = {
     "tile_m": 64,
-    "tile_n": 64,
+    "tile_n": 32,
     "tile_k": 32,
     "num_warps": 4,
     "num_stages": 2,
@@ -60,7 +61,15 @@ def run_on_gpu(
     if config is None:
         return gemm_reference(a, b, bias, c, alpha=alpha, beta=beta, activation=activation, out_dtype=out_dtype)
     out = torch.empty((batch, m, n), dtype=out_dtype, device=a.device)
-    launch(a, b, out, config, machine, Epilogue(bias, source, alpha, beta, activation))
+    epilogue = Epilogue(bias, source, alpha, beta, activation)
+    from triton.runtime.errors import OutOfResources
+
+    try:
+        launch(a, b, out, config, machine, epilogue)
+    except OutOfResources as error:
+        # The rules hold for the versions of Triton they are checked with; another one may take more.
+        _warn_once(f"matmul: {dict(config)} does not fit after all ({error}); a conservative configuration is used.")
+        launch(a, b, out, CONSERVATIVE, machine, epilogue)
     return out
 
 
@@ -115,6 +124,11 @@ def _is_aligned(t: Tensor) -> bool:
 @lru_cache(maxsize=64)
 def _machine(index: int) -> tuple[GpuModel | None, Machine]:
     """The model of a device, if there is one, and the figures that a launch needs."""
+    import triton
+
+    other_version = caution(triton.__version__)
+    if other_version:
+        _warn_once(other_version)
     found = describe_torch_device(index)
     sm_count = found.sm_count or 1
     is_hopper = found.target == "sm_90"

@@ -1,0 +1,136 @@
+"""Fit the constants of the descriptor GEMM's cost to measured configurations; say how they carry to unseen shapes.
+
+    python benchmarks/fit_descriptor_cost.py benchmarks/results/h200/gemm_choices_bf16.csv --gpu h200 --rounds 3000
+
+Prints the fitted constants (they stand, rounded, in `constrint/kernels/gemm/cost_descriptor.py`; the length of a line
+is not fitted) and best/first and best/first-8 per shape; with --loo-rounds also for each shape left out of the fit.
+Configurations that differ in the order of tiles alone count once, by the order that `choose` takes. Needs scipy.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from bench_gemm_space import KEYS, load_table
+from scipy.optimize import minimize
+
+from constrint.hwmodels import load_gpu, occupancy
+from constrint.kernels.gemm.cost_descriptor import MEASURED, DescriptorConstants, descriptor_cost
+from constrint.kernels.gemm.spec import SPEC
+from constrint.select import Workload
+
+FITTED = tuple(f.name for f in fields(DescriptorConstants) if f.name != "line_bytes")
+#: Fast configurations count most: a row weighs (best / its time) to this power.
+POWER = 5
+
+
+class Shape(NamedTuple):
+    """One shape's workload, columns, blocks per SM and measured seconds."""
+
+    workload: Workload
+    columns: dict[str, Any]
+    blocks_per_sm: Any
+    seconds: Any
+
+
+def read(path: Path, gpu: Any) -> list[Shape]:
+    """The descriptor kernel's rows of a table, one per configuration."""
+    dtype, tables = load_table(path)
+    shapes = []
+    for (m, n, k), rows in tables.items():
+        kept: dict[tuple[int, ...], dict[str, str]] = {}
+        for row in rows:
+            if row["descriptor"] == "1":
+                key = tuple(int(row[name]) for name in KEYS if name != "group_m")
+                if key not in kept or int(row["group_m"]) == 8:
+                    kept[key] = row
+        workload = Workload("gemm", {"m": m, "n": n, "k": k}, dtype)
+        columns = {name: np.array([int(row[name]) for row in kept.values()]) for name in KEYS}
+        use = SPEC.use(gpu, workload, SPEC.problem(gpu, workload))
+        fits = occupancy(
+            gpu,
+            threads_per_block=columns["num_warps"] * gpu.sm.warp_size,
+            registers_per_thread=use.registers_per_thread.columns(columns),
+            smem_bytes_per_block=use.smem_bytes.columns(columns),
+        )
+        seconds = np.array([1e-6 * float(row["cold_us"]) for row in kept.values()])
+        shapes.append(Shape(workload, columns, np.asarray(fits.blocks_per_sm), seconds))
+    return shapes
+
+
+def constants_of(logs: Any) -> DescriptorConstants:
+    """Constants from the logarithms that are searched over."""
+    return replace(MEASURED, **dict(zip(FITTED, np.exp(logs).tolist(), strict=True)))
+
+
+def predicted(shape: Shape, gpu: Any, constants: DescriptorConstants) -> Any:
+    """Seconds of every row."""
+    return descriptor_cost(gpu, shape.workload, shape.columns, shape.blocks_per_sm, constants=constants).seconds
+
+
+def loss(logs: Any, shapes: list[Shape], gpu: Any) -> float:
+    """Mean absolute log error about each shape's own mean, and a quarter of that mean."""
+    constants = constants_of(logs)
+    total = 0.0
+    for shape in shapes:
+        weight = (shape.seconds.min() / shape.seconds) ** POWER
+        error = np.log(predicted(shape, gpu, constants) / shape.seconds)
+        mean = float(np.sum(weight * error) / np.sum(weight))
+        total += float(np.sum(weight * np.abs(error - mean)) / np.sum(weight)) + 0.25 * abs(mean)
+    return total / len(shapes)
+
+
+def fit(shapes: list[Shape], gpu: Any, start: Any, rounds: int) -> Any:
+    """Nelder-Mead in log space."""
+    options = {"maxfev": rounds, "adaptive": True, "xatol": 1e-3, "fatol": 1e-5}
+    return minimize(loss, start, args=(shapes, gpu), method="Nelder-Mead", options=options).x if rounds else start
+
+
+def choice(shape: Shape, gpu: Any, logs: Any) -> tuple[float, float]:
+    """best/first and best/first-8."""
+    order = np.argsort(predicted(shape, gpu, constants_of(logs)), kind="stable")
+    best = shape.seconds.min()
+    return float(best / shape.seconds[order[0]]), float(best / shape.seconds[order[:8]].min())
+
+
+def summary(pairs: list[tuple[float, float]]) -> str:
+    """Geometric means and the worst."""
+    first, eight = (float(np.exp(np.mean(np.log(column)))) for column in zip(*pairs, strict=True))
+    return f"best/first {first:.3f} (worst {min(p[0] for p in pairs):.3f}), best/first-8 {eight:.3f}"
+
+
+def main() -> None:
+    """Fit on all shapes, then leave one out at a time."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--gpu", required=True)
+    parser.add_argument("--rounds", type=int, default=0, help="0: only score the constants as they stand")
+    parser.add_argument("--loo-rounds", type=int, default=0, help="0: skip leave-one-shape-out")
+    args = parser.parse_args()
+    gpu = load_gpu(args.gpu)
+    shapes = read(args.results, gpu)
+    start = np.log([getattr(MEASURED, name) for name in FITTED])
+    print(f"as they stand: {summary([choice(s, gpu, start) for s in shapes])}")
+    found = fit(shapes, gpu, start, args.rounds)
+    if args.rounds:
+        print(f"loss {loss(start, shapes, gpu):.4f} -> {loss(found, shapes, gpu):.4f}")
+        for name in FITTED:
+            print(f"  {name} = {getattr(constants_of(found), name):.4g}")
+    pairs = [choice(shape, gpu, found) for shape in shapes]
+    for shape, (first, eight) in zip(shapes, pairs, strict=True):
+        print(f"  {shape.workload}: {first:.3f} {eight:.3f}")
+    print(summary(pairs))
+    if args.loo_rounds:
+        left = []
+        for i, shape in enumerate(shapes):
+            without = fit(shapes[:i] + shapes[i + 1 :], gpu, found, args.loo_rounds)
+            left.append(choice(shape, gpu, without))
+        print(f"left out: {summary(left)}")
+
+
+if __name__ == "__main__":
+    main()
