@@ -30,15 +30,19 @@ from constrint.solve import enumerate_space
 #: Shapes for which the best configurations are kept, first the better part of the space for a few, then the best of
 #: those for many. Between them the best one changes little by little.
 COARSE_SHAPES = (
-    *product((16, 128, 1024, 8192), (16, 256, 2048, 16384), (512, 4096)),
+    *product((16, 144, 1024, 8192), (16, 256, 2048, 16384), (512, 4096)),
     *((16, 16, 32), (256, 256, 64), (16, 4096, 64), (2048, 16, 64), (4096, 4096, 64), (16, 16, 8192)),
 )
 FINE_SHAPES = (
-    *product((16, 64, 128, 512, 1024, 2048, 4096, 16384), (16, 256, 1024, 3072, 4096, 12288), (256, 768, 2048, 8192)),
+    *product(
+        (16, 48, 64, 128, 144, 272, 512, 1024, 2048, 4096, 16384),
+        (16, 256, 1024, 3072, 4096, 12288),
+        (256, 768, 2048, 8192),
+    ),
     *COARSE_SHAPES,
 )
-COARSE_KEPT = 60
-FINE_KEPT = 4
+COARSE_KEPT = 150
+FINE_KEPT = 5
 #: Relative difference of predicted times below which the preferred configuration wins.
 TIE = 2e-3
 #: Shared memory that an added bias takes beside a tile: one row in 32 bits, aligned.
