@@ -7,6 +7,8 @@ register figures are fitted. Both are checked against compiled kernels (`tests/d
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.register_weights import REGISTER_MODELS
 from constrint.kernels.gemm.registers import kinds_of, model_key, weighted
@@ -25,7 +27,7 @@ from constrint.kernels.gemm.units import (
     threads,
     unit,
 )
-from constrint.model import Expr, maximum
+from constrint.model import Expr, Var, maximum
 
 __all__ = [
     "ALIGNED_ELEMENTS",
@@ -48,10 +50,19 @@ __all__ = [
 #: Row-major matrices whose rows are multiples of 16 elements.
 ALL_ALIGNED = Aligned()
 
+#: Expressions for plain variables, by everything that decides them: building one takes as long as solving.
+_SMEM: dict[tuple[Hashable, ...], Expr] = {}
+
 
 def smem_bytes(gpu: GpuModel, dtype: str, v: Vars, aligned: Aligned = ALL_ALIGNED) -> Expr:
     """Shared memory (LDS) of one block in bytes: the operand pipeline, or the store's staging if that is larger."""
-    return pointer_smem_bytes(gpu, dtype, unit(gpu, dtype), v, aligned)
+    found = unit(gpu, dtype)
+    if not all(isinstance(variable, Var) and variable.name == name for name, variable in v.items()):
+        return pointer_smem_bytes(gpu, dtype, found, v, aligned)
+    key = (gpu.arch.target, gpu.sm.warp_size, dtype, found, aligned, tuple(v))
+    if key not in _SMEM:
+        _SMEM[key] = pointer_smem_bytes(gpu, dtype, found, v, aligned)
+    return _SMEM[key]
 
 
 def registers_per_thread(gpu: GpuModel, dtype: str, v: Vars, aligned: Aligned = ALL_ALIGNED) -> Expr:
