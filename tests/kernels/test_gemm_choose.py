@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import time
 from dataclasses import replace
 from statistics import median
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.choose import Request, best, choose
@@ -24,32 +23,36 @@ def request_of(m: int, n: int, k: int, dtype: str = "bf16") -> Request:
     return Request.of(Workload("gemm", {"m": m, "n": n, "k": k}, dtype))
 
 
-@pytest.mark.parametrize("gpu_name", GPUS)
-@settings(deadline=None, max_examples=12)
-@given(st.integers(1, 20000), st.integers(1, 20000), st.integers(1, 20000))
-def test_choice_is_valid_and_near_the_best_of_the_whole_space(gpu_name: str, m: int, n: int, k: int) -> None:
-    gpu, workload = load_gpu(gpu_name), Workload("gemm", {"m": m, "n": n, "k": k}, "bf16")
+def share_of_best(gpu_name: str, workload: Workload) -> float:
+    """Predicted time of the whole space's best over that of the choice, which has to satisfy every rule."""
+    gpu = load_gpu(gpu_name)
     problem = SPEC.problem(gpu, workload)
     config = choose(gpu_name, Request.of(workload))
     assert set(config) == set(problem.variables)
     assert [c.name for c in problem.constraints if not c.holds(config)] == []
     columns = {name: np.array([value]) for name, value in config.items()}
     seconds = predict(SPEC, gpu, workload, problem, columns).seconds[0]
-    assert seconds <= 1.25 * rank(SPEC, gpu, workload, top=1).candidates[0].cost.seconds
+    return float(rank(SPEC, gpu, workload, top=1).candidates[0].cost.seconds / seconds)
+
+
+@pytest.mark.parametrize("gpu_name", GPUS)
+def test_choice_is_valid_and_near_the_best_of_the_whole_space(gpu_name: str) -> None:
+    """Shapes as odd as they come: log-uniform sizes from 1 to 20,000."""
+    rng = random.Random(7)
+    shares = []
+    for _ in range(40):
+        m, n, k = (int(20000 ** rng.random()) for _ in range(3))
+        shares.append(share_of_best(gpu_name, Workload("gemm", {"m": m, "n": n, "k": k}, "bf16")))
+    assert float(np.exp(np.mean(np.log(shares)))) >= 0.98
+    assert min(shares) >= 0.85
 
 
 def test_choice_is_the_best_of_the_whole_space_for_everyday_shapes() -> None:
-    gpu = load_gpu("h200")
-    ratios = []
-    for m in (1, 16, 100, 512, 2048, 16384):
-        for n, k in ((1024, 1024), (4096, 11008), (3072, 768), (777, 1555)):
-            workload = Workload("gemm", {"m": m, "n": n, "k": k}, "bf16")
-            config = choose("H200-SXM", Request.of(workload))
-            columns = {name: np.array([value]) for name, value in config.items()}
-            seconds = predict(SPEC, gpu, workload, SPEC.problem(gpu, workload), columns).seconds[0]
-            ratios.append(rank(SPEC, gpu, workload, top=1).candidates[0].cost.seconds / seconds)
-    assert float(np.exp(np.mean(np.log(ratios)))) >= 0.995
-    assert min(ratios) >= 0.97
+    shapes = [(m, n, k) for m in (1, 16, 100, 512, 2048, 16384) for n, k in ((1024, 1024), (4096, 11008), (3072, 768))]
+    shapes += [(m, 777, 1555) for m in (1, 16, 100, 512, 2048, 16384)]
+    shares = [share_of_best("H200-SXM", Workload("gemm", {"m": m, "n": n, "k": k}, "bf16")) for m, n, k in shapes]
+    assert float(np.exp(np.mean(np.log(shares)))) >= 0.995
+    assert min(shares) >= 0.97
 
 
 def test_a_new_shape_takes_about_a_millisecond_and_a_repeated_one_nothing() -> None:
