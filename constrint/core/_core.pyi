@@ -12,7 +12,8 @@ Walk = object
 Poll = Callable[[int], object] | None
 # Per variable the values that are left (int64), and whether there is only one.
 Axes = list[tuple[bytearray, bool]]
-# Variables, their columns of positions (uint8 up to 256 values, else uint16), rows, the parent's place, the variables shared with it.
+# Variables, their columns of positions (uint8 up to 256 values, else uint16), rows, the parent's place, the variables
+# shared with it.
 Table = tuple[list[int], list[bytearray], int, int, list[int]]
 # ("limit", "cells" | "rows" | "bytes", how many, variables of the table)
 Limit = tuple[str, str, int, list[int]]
@@ -39,8 +40,11 @@ def columns(space: Space, rows: int) -> list[tuple[int, bytearray]] | None:
 def factors(space: Space) -> tuple[Axes, list[int | list[Table]]] | None:
     """The axes, and the parts: a free variable or the tables of a tree, parents before children."""
 
+def best(model: Model, space: Space, code: list[int], maximise: bool) -> list[tuple[int, int]] | None:
+    """Values of an encoded expression's open variables in its best solution; the first of equally good ones."""
+
 def walk(
-    model: Model, max_cells: int, poll: Poll
+    model: Model, max_cells: int, poll: Poll, chosen: Sequence[tuple[int, int]]
 ) -> tuple[str, Walk, list[list[int]], Axes] | tuple[str] | Limit | None:
     """("walk", walk, variables of each component, axes), ("infeasible",) or a limit."""
 

@@ -34,6 +34,13 @@ def encode(constraint: Constraint, places: Mapping[str, int]) -> list[int]:
     return code
 
 
+def encode_expression(expr: Expr, places: Mapping[str, int]) -> list[int]:
+    """Encodes an expression in the same way."""
+    code: list[int] = []
+    _expression(expr, places, code)
+    return code
+
+
 def _condition(item: Constraint, places: Mapping[str, int], code: list[int]) -> None:
     if isinstance(item, Comparison):
         op, left, right = item.op, item.left, item.right

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from constrint.core import compiled as core
 from constrint.model import Problem
-from constrint.model.encode import encode
+from constrint.model.encode import encode, encode_expression
+from constrint.solve.factors import Factors
 from constrint.solve.keys import check_listing
 from constrint.solve.layout import Layout
 from constrint.solve.limits import Budget
@@ -119,6 +120,11 @@ class CompiledFactors:
         listed: list[tuple[int, bytearray]] = self._core.columns(self._space, self.total)
         return {n: np.frombuffer(data, _KINDS[size]) for n, (size, data) in zip(self.names, listed, strict=True)}
 
+    def best(self, model: object, code: list[int], maximise: bool) -> list[tuple[int, int]] | None:
+        """Values of an expression's variables in its best solution; None where the core declines."""
+        found: list[tuple[int, int]] | None = self._core.best(model, self._space, code, maximise)
+        return found
+
     def _listed(self) -> tuple[Layout, tuple[Part, ...] | None]:
         if self._layout is None:
             self._layout, self._parts = self._fetched()
@@ -190,13 +196,36 @@ class CompiledWalk:
             yield tuple(answer[2])
 
 
-def walk_in_order(problem: Problem, budget: Budget) -> CompiledWalk | bool | None:
-    """Starts a walk; False where there is no solution, None where the core declines."""
+def best_assignment(problem: Problem, factors: Factors, budget: Budget) -> dict[str, int] | None:
+    """The best solution by the objective, the first of equally good ones; None where the core declines."""
+    if not isinstance(factors, CompiledFactors) or problem.objective is None or problem.core is None:
+        return None
+    code = encode_expression(problem.objective.expr, {name: place for place, name in enumerate(problem.names)})
+    chosen = factors.best(problem.core, code, problem.objective.maximise)
+    walk = None if chosen is None else walk_in_order(problem, budget, chosen)
+    if not isinstance(walk, CompiledWalk):
+        return None
+    positions: dict[str, int] = {}
+    for component, names in enumerate(walk.components):
+        positions.update(zip(names, next(walk.rows(component, budget)), strict=True))
+    return {name: values[positions.get(name, 0)] for name, values in walk.values.items()}
+
+
+def walk_in_order(
+    problem: Problem, budget: Budget, chosen: Sequence[tuple[int, int]] = ()
+) -> CompiledWalk | bool | None:
+    """Starts a walk; False where there is no solution, None where the core declines.
+
+    Args:
+        problem: The problem.
+        budget: How much work is allowed.
+        chosen: Places of variables with the only value that they may take.
+    """
     model = core_model(problem, budget)
     if core is None or model is None:
         return None
     budget.check_work()
-    answer: Any = core.walk(model, budget.limits.max_cells, _poll(budget))
+    answer: Any = core.walk(model, budget.limits.max_cells, _poll(budget), list(chosen))
     if answer is None:
         return None
     if answer[0] == "limit":

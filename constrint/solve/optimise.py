@@ -10,6 +10,7 @@ import numpy as np
 from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError
 from constrint.model import Comparison, Const, Expr, Problem
 from constrint.model.columns import column_of, evaluate
+from constrint.solve.compiled import best_assignment
 from constrint.solve.enumerate import enumerate_space
 from constrint.solve.lexical import solutions_in_order
 from constrint.solve.limits import Budget, Limits, Status
@@ -71,6 +72,9 @@ def _from_space(problem: Problem, space: SearchSpace) -> Solution:
     objective = problem.objective
     if objective is None:
         return Solution(Status.FEASIBLE, problem, space.first(), stats=space.stats)
+    quick = best_assignment(problem, space.factors, Budget(Limits(max_cells=_WALK_CELLS)))
+    if quick is not None:
+        return Solution(Status.FEASIBLE, problem, quick, objective.expr.value(quick), stats=space.stats)
     names = [n for n in problem.variables if n in objective.expr.variables]
     columns, places = space.covering(names)
     num_rows = len(next(iter(places.values())))

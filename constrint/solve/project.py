@@ -106,3 +106,11 @@ def _gather(
         if len(talking) > 1:
             columns, counts = aggregate(columns, sizes, counts)
     return columns, counts
+
+
+def merged(columns: dict[str, NDArray[Any]], counts: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
+    """Adds up the counts of equal rows of values."""
+    levels = {n: np.unique(c, return_inverse=True) for n, c in columns.items()}
+    positions: Rows = {n: inverse.reshape(-1) for n, (_, inverse) in levels.items()}
+    kept, counts = aggregate(positions, {n: max(1, len(u)) for n, (u, _) in levels.items()}, counts)
+    return {n: levels[n][0][at] for n, at in kept.items()}, counts

@@ -25,7 +25,7 @@ from constrint.solve.keys import check_listing, total_type
 from constrint.solve.layout import Layout
 from constrint.solve.limits import SearchStats
 from constrint.solve.parts import Part, Rows, TreePart
-from constrint.solve.project import aggregate
+from constrint.solve.project import merged
 
 _BATCH: Final = 4096
 
@@ -50,6 +50,11 @@ class SearchSpace:
         # Indices that the excluded solutions would have, in ascending order.
         self._gaps = sorted(self._index(e) for e in self._excluded)
         self.size -= len(self._gaps)
+
+    @property
+    def factors(self) -> Factors:
+        """What the space is made of."""
+        return self._factors
 
     @property
     def _layout(self) -> Layout:
@@ -339,7 +344,7 @@ class SearchSpace:
             rows, counts = self._less_excluded(rows, counts)
         known = self._layout.assignments(rows, len(counts), needed)
         if any(n in self._layout.derived for n in needed):
-            return _merged({n: known[n] for n in names}, counts)
+            return merged({n: known[n] for n in names}, counts)
         return {n: known[n] for n in names}, counts
 
     def covering(self, names: Sequence[str]) -> tuple[dict[str, NDArray[Any]], Rows]:
@@ -351,7 +356,7 @@ class SearchSpace:
             Columns of values, and of positions in the order of preference.
         """
         for part in () if self._gaps else self._parts or ():
-            if isinstance(part, TreePart) and all(n in part.nodes[0].rows for n in names):
+            if names and isinstance(part, TreePart) and all(n in part.nodes[0].rows for n in names):
                 rows = {n: part.nodes[0].rows[n] for n in names}
                 return {n: self._layout.narrow_values(n)[at] for n, at in rows.items()}, rows
         columns, counts = self.project(names)
@@ -392,14 +397,6 @@ class SearchSpace:
             rows.update({n: np.tile(c, others) for n, c in more.items()})
             counts = np.repeat(counts, size) * np.tile(weights.astype(kind), others)
         return rows, counts
-
-
-def _merged(columns: dict[str, NDArray[Any]], counts: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
-    """Adds up the counts of equal rows of values."""
-    levels = {n: np.unique(c, return_inverse=True) for n, c in columns.items()}
-    positions: Rows = {n: inverse.reshape(-1) for n, (_, inverse) in levels.items()}
-    merged, counts = aggregate(positions, {n: max(1, len(u)) for n, (u, _) in levels.items()}, counts)
-    return {n: levels[n][0][at] for n, at in merged.items()}, counts
 
 
 def _dicts(columns: dict[str, NDArray[Any]], num_rows: int) -> list[dict[str, int]]:

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from constrint.core import compiled
-from constrint.errors import CancelledError, LimitReachedError, ParseError
-from constrint.model import Problem, divides, parse, render, restrictions
+from constrint.errors import CancelledError, LimitReachedError, ParseError, UndefinedValueError
+from constrint.model import Problem, Var, divides, parse, render, restrictions
 from constrint.model.restrictions import SpaceProblem, load_space, problem_from_space
 from constrint.solve import Limits, enumerate_space, minimal_conflict, solutions_in_order, solve
 from constrint.solve import compiled as engine
@@ -90,6 +90,25 @@ def test_linked_tables_equal_those_of_numpy(start: int) -> None:
             assert found.index(found[i]) == i
         in_order = islice(solutions_in_order(problem), 5)
         assert list(in_order) == list(islice(solutions_in_order(problem, backend="numpy"), 5)), str(problem)
+
+
+@pytest.mark.parametrize("start", range(0, 60, 20))
+def test_the_best_equals_that_of_numpy(start: int) -> None:
+    for number in range(start, start + 20):
+        problem = linked_problem(number)
+        rng = random.Random(number)
+        a, b, c = (Var(n) for n in rng.sample(problem.names, 3))
+        expr = rng.choice([a * b, a + b - c, a // c, a % b + c, a**2 - b * c, a / b])
+        problem.minimise(expr) if rng.random() < 0.5 else problem.maximise(expr)
+        try:
+            expected = solve(problem, backend="numpy")
+        except UndefinedValueError:
+            with pytest.raises(UndefinedValueError):
+                solve(problem)
+            continue
+        found = solve(problem)
+        assert (found.status, found.value, found.assignment) == (expected.status, expected.value, expected.assignment)
+        assert enumerate_space(problem).size == enumerate_space(problem, backend="numpy").size
 
 
 @pytest.mark.parametrize("path", SPACES, ids=lambda p: p.stem)

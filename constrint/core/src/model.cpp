@@ -170,6 +170,13 @@ int Model::node(Op op, std::vector<int> args, int64_t value) {
   return static_cast<int>(nodes.size()) - 1;
 }
 
+void Model::shrink(size_t num_nodes) {
+  nodes.resize(num_nodes);
+  for (auto it = known_.begin(); it != known_.end();) {
+    it = static_cast<size_t>(it->second) >= num_nodes ? known_.erase(it) : std::next(it);
+  }
+}
+
 void Model::require(int condition) {
   if (nodes[condition].op == Op::kAnd) {
     std::vector<int> parts = nodes[condition].args;

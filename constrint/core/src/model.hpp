@@ -37,7 +37,7 @@ enum class Op : uint8_t {
 inline bool is_condition(Op op) { return op >= Op::kEq; }
 
 struct Node {
-  Op op;
+  Op op = Op::kConst;
   // kVar: the variable; kConst: the number; kInList: the list; kInRange: the list of lower, upper, step.
   int64_t value = 0;
   std::vector<int> args;
@@ -68,6 +68,8 @@ class Model {
   int node(Op op, std::vector<int> args, int64_t value = 0);
   int list(std::vector<int64_t> values);
   void require(int condition);
+  // Forgets the nodes that were added last.
+  void shrink(size_t num_nodes);
 
   // Bounds of every node, given the bounds of the variables; conditions lie in 0..1.
   std::vector<Interval> bounds(const std::vector<Interval>& variables) const;

@@ -153,8 +153,8 @@ void add_domain(Model& model, std::string_view name, PyObject* values) {
   model.domains.push_back(std::move(distinct));
 }
 
-// One condition in postfix order, each operation as its number, its operand count and a value or list.
-void require_code(Model& model, PyObject* code) {
+// A condition or an expression in postfix order, each operation as its number, its operand count and a value or list.
+int decoded(Model& model, PyObject* code) {
   std::vector<int64_t> words = integers(code);
   std::vector<int> stack;
   for (size_t at = 0; at + 2 < words.size();) {
@@ -174,8 +174,14 @@ void require_code(Model& model, PyObject* code) {
     stack.resize(stack.size() - count);
     stack.push_back(model.node(op, std::move(args), value));
   }
-  if (stack.size() != 1 || !is_condition(model.nodes[stack[0]].op)) throw Unsupported{};
-  model.require(stack[0]);
+  if (stack.size() != 1) throw Unsupported{};
+  return stack[0];
+}
+
+void require_code(Model& model, PyObject* code) {
+  int condition = decoded(model, code);
+  if (!is_condition(model.nodes[condition].op)) throw Unsupported{};
+  model.require(condition);
 }
 
 PyObject* read(PyObject*, PyObject* args) {
@@ -367,15 +373,49 @@ PyObject* factors(PyObject*, PyObject* args) {
   });
 }
 
+// Pairs of a variable and its value.
+std::vector<Choice> choices_of(PyObject* pairs) {
+  std::vector<Choice> choices;
+  for (Py_ssize_t i = 0; i < length(pairs); ++i) {
+    std::vector<int64_t> pair = integers(item(pairs, i));
+    if (pair.size() != 2) throw Unsupported{};
+    choices.push_back({static_cast<int>(pair[0]), pair[1]});
+  }
+  return choices;
+}
+
+PyObject* best(PyObject*, PyObject* args) {
+  PyObject *model, *space, *code;
+  int maximise;
+  if (!PyArg_ParseTuple(args, "OOOp", &model, &space, &code, &maximise)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    Model& held_model = held<Model>(model);
+    // The expression is not part of the problem: what it needs is gone again afterwards.
+    struct Restored {
+      Model& model;
+      size_t num_nodes;
+      ~Restored() { model.shrink(num_nodes); }
+    } restored{held_model, held_model.nodes.size()};
+    int expression = decoded(held_model, code);
+    if (is_condition(held_model.nodes[expression].op)) throw Unsupported{};
+    Ref list(PyList_New(0));
+    for (const Choice& choice : best_choice(held_model, held<Space>(space), expression, maximise)) {
+      Ref pair(Py_BuildValue("(iL)", choice.variable, static_cast<long long>(choice.value)));
+      if (PyList_Append(list.get(), pair.get())) throw PythonError{};
+    }
+    return list.release();
+  });
+}
+
 PyObject* walk(PyObject*, PyObject* args) {
-  PyObject *object, *poll;
+  PyObject *object, *poll, *chosen;
   long long cells;
-  if (!PyArg_ParseTuple(args, "OLO", &object, &cells, &poll)) return nullptr;
+  if (!PyArg_ParseTuple(args, "OLOO", &object, &cells, &poll, &chosen)) return nullptr;
   return guarded([&]() -> PyObject* {
     const Model& model = held<Model>(object);
     Allowance allowance(cells, 0, 0, poll);
     try {
-      Prepared prepared = prepare(model, allowance.budget);
+      Prepared prepared = prepare(model, allowance.budget, choices_of(chosen));
       if (!prepared.feasible) return Py_BuildValue("(s)", "infeasible");
       Py_INCREF(object);
       std::unique_ptr<Walk> made(new Walk{object, std::move(prepared), {}});
@@ -415,6 +455,7 @@ PyObject* walk_next(PyObject*, PyObject* args) {
 PyMethodDef methods[] = {
     {"read", read, METH_VARARGS, nullptr},          {"build", build, METH_VARARGS, nullptr},
     {"require", require, METH_VARARGS, nullptr},    {"enumerate", enumerate_model, METH_VARARGS, nullptr},
+    {"best", best, METH_VARARGS, nullptr},
     {"columns", columns, METH_VARARGS, nullptr},    {"factors", factors, METH_VARARGS, nullptr},
     {"walk", walk, METH_VARARGS, nullptr},          {"walk_next", walk_next, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
@@ -428,7 +469,7 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_core", nullptr, -1, methods, 
 PyMODINIT_FUNC PyInit__core() {
   PyObject* module = PyModule_Create(&constrint::definition);
   // What constrint/core/__init__.py expects; raised with every change of a signature or of the encoding.
-  if (module && PyModule_AddIntConstant(module, "INTERFACE", 2)) {
+  if (module && PyModule_AddIntConstant(module, "INTERFACE", 3)) {
     Py_DECREF(module);
     return nullptr;
   }

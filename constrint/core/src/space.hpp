@@ -21,7 +21,13 @@ struct Prepared {
   Set fixed;
 };
 
-Prepared prepare(const Model& model, Budget& budget);
+// One variable with the only value that it may take.
+struct Choice {
+  int variable;
+  int64_t value;
+};
+
+Prepared prepare(const Model& model, Budget& budget, const std::vector<Choice>& chosen = {});
 
 // Open variables that conditions link, directly or not; groups and members in declared order.
 std::vector<std::vector<int>> components(const Model& model, const Prepared& prepared);
@@ -65,6 +71,10 @@ struct Space {
 };
 
 Space enumerate(const Model& model, Budget& budget);
+
+// The values of an expression's open variables in the solution where it is largest or smallest; of equally good ones
+// the first by the declared order. Unsupported where no table holds them all, or the expression has no value.
+std::vector<Choice> best_choice(const Model& model, const Space& space, int expression, bool maximise);
 
 // Bytes that hold every value of an axis as a signed integer: 1, 2, 4 or 8.
 int value_bytes(const Axis& axis);

@@ -1,6 +1,7 @@
 // All sources as one translation unit: compiles twice as fast as one by one.
 #include "module.cpp"
 
+#include "best.cpp"
 #include "columns.cpp"
 #include "decompose.cpp"
 #include "lanes.cpp"
