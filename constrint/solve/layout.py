@@ -152,3 +152,11 @@ def smallest(values: NDArray[Any]) -> NDArray[Any]:
     if values.dtype == object or len(values) == 0:
         return values
     return values.astype(dtype_for(int(values.min()), int(values.max())), copy=False)
+
+
+def dicts_of(columns: dict[str, NDArray[Any]], num_rows: int) -> list[dict[str, int]]:
+    """Rows of columns as dictionaries."""
+    if not columns:
+        return [{} for _ in range(num_rows)]
+    names = tuple(columns)
+    return [dict(zip(names, row, strict=True)) for row in zip(*(c.tolist() for c in columns.values()), strict=True)]

@@ -22,7 +22,7 @@ from constrint.model.intmath import as_int
 from constrint.solve.best import Cost, Ranked
 from constrint.solve.factors import Factors, ListedFactors
 from constrint.solve.keys import check_listing, total_type
-from constrint.solve.layout import Layout
+from constrint.solve.layout import Layout, dicts_of
 from constrint.solve.limits import SearchStats
 from constrint.solve.parts import Part, Rows, TreePart
 from constrint.solve.project import merged
@@ -108,12 +108,12 @@ class SearchSpace:
 
     def __getitem__(self, index: int) -> dict[str, int]:
         number = as_int(index, "an index")
-        return _dicts(self.take(np.array([number + self.size if number < 0 else number], dtype=object)), 1)[0]
+        return dicts_of(self.take(np.array([number + self.size if number < 0 else number], dtype=object)), 1)[0]
 
     def __iter__(self) -> Iterator[dict[str, int]]:
         for start in range(0, self.size, _BATCH):
             stop = min(start + _BATCH, self.size)
-            yield from _dicts(self.take(range(start, stop)), stop - start)
+            yield from dicts_of(self.take(range(start, stop)), stop - start)
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Lists every solution, one integer column per variable in the smallest signed dtype that fits.
@@ -201,7 +201,7 @@ class SearchSpace:
         if as_int(n, "the sample's size") < 0:
             raise UsageError(f"the sample's size must not be negative, got {n}.")
         indices = self.sample_indices(n, seed)
-        return _dicts(self.take(indices), len(indices))
+        return dicts_of(self.take(indices), len(indices))
 
     def sample_indices(self, n: int, seed: int | None = None) -> list[int]:
         """Indices of `n` distinct solutions, drawn uniformly."""
@@ -281,7 +281,7 @@ class SearchSpace:
         for part in self._parts:
             names = [n for n in self.names if n in part.names]
             rows.update({n: np.array([at]) for n, at in part.first(names).items()})
-        found = _dicts(self._layout.assignments(rows, 1), 1)[0]
+        found = dicts_of(self._layout.assignments(rows, 1), 1)[0]
         while found in self._excluded:
             found = self._after(found)
         return found
@@ -397,10 +397,3 @@ class SearchSpace:
             rows.update({n: np.tile(c, others) for n, c in more.items()})
             counts = np.repeat(counts, size) * np.tile(weights.astype(kind), others)
         return rows, counts
-
-
-def _dicts(columns: dict[str, NDArray[Any]], num_rows: int) -> list[dict[str, int]]:
-    if not columns:
-        return [{} for _ in range(num_rows)]
-    names = tuple(columns)
-    return [dict(zip(names, row, strict=True)) for row in zip(*(c.tolist() for c in columns.values()), strict=True)]
