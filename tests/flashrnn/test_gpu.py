@@ -6,6 +6,7 @@ Run with several processes, since most of the time goes into compiling: `pytest 
 from __future__ import annotations
 
 import importlib.util
+import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -175,3 +176,20 @@ def test_lengths_on_the_gpu() -> None:
     assert not states[:, 1, 2:].any()
     with pytest.raises(ValueError, match=r"lengths must be within 0..T = 0..6, got 7"):
         rnn(**case.tensors, lengths=torch.tensor([6, 2, 7], device="cuda"))
+
+
+@pytest.mark.parametrize("seed", range(28))
+def test_right_on_random_ragged_shapes(seed: int) -> None:
+    """B 1..33, T 1..130, N 1..12, D 16..1024; the fused kernels where they take the head, else one GEMM per step."""
+    draw = random.Random(seed)
+    cell = draw.choice(["lstm", "gru", "slstm", "elman"])
+    dtype = draw.choice([torch.float32, torch.bfloat16, torch.float16])
+    head_dim = 16 * draw.choice([draw.randint(1, 16), draw.randint(1, 64)])
+    heads = draw.randint(1, 12 if head_dim <= 128 else 2)
+    size = (draw.randint(1, 33), draw.randint(1, 130), heads, head_dim)
+    optional = "".join(letter for letter in "bslr" if draw.random() < 0.5)
+    named = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[dtype]
+    backend = plan(cell, batch=size[0], time=size[1], heads=heads, head_dim=head_dim, dtype=named).backend
+    print(cell, named, size, optional, backend)
+    case = cases.make_case(cell, size, dtype, seed, optional, device="cuda")
+    cases.check(case, dtype, backend=backend, rounded_operands=True)
