@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.rnn.cells import Cell
 from constrint.kernels.rnn.resources import ELEMENT_BYTES, Layer, depth_parts, padded_columns
 from constrint.kernels.rnn.spec import SPECS
 from constrint.select.spec import Config, Workload
@@ -14,6 +14,9 @@ from constrint.tune.compile import CompiledKernel, TritonSource, compile_triton,
 #: Triton's names of input and state types.
 ELEMENT_TYPES = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "tf32": "fp32"}
 INTEGERS = ("batch", "time", "num_heads", "first_group", "wx_stride_b", "wx_stride_t")
+#: Types of arguments that a call may lack. Those of the flags are wide: Triton makes the layout of a dot for the
+#: narrowest load that its operand comes from, and a weight in two layouts takes shared memory twice.
+OPTIONAL = {"initial": "*fp32", "rows": "*i32", "lengths": "*i32", "reset": "*i32", "grad_last": "*fp32"}
 #: Strides over time and batch are multiples of D, and D is one of 16.
 ALIGNED = frozenset({"wx_stride_b", "wx_stride_t"})
 
@@ -65,8 +68,14 @@ def precision_of(dtype: str, *, on_nvidia: bool) -> str:
     return "tf32x3" if dtype == "fp32" else "tf32"
 
 
-def compile_config(gpu: GpuModel, workload: Workload, config: Config) -> CompiledKernel:
-    """Compile a kernel as a layer with bias and without initial states, lengths and resets launches it.
+def compile_config(gpu: GpuModel, workload: Workload, config: Config, inputs: Collection[str] = ()) -> CompiledKernel:
+    """Compile a kernel as a layer with bias launches it.
+
+    Args:
+        gpu: The GPU compiled for.
+        workload: Sizes and dtype.
+        config: A point of the kernel's space.
+        inputs: Which of the optional arguments `OPTIONAL` it is given besides.
 
     Raises:
         UsageError: When triton is not installed.
@@ -74,37 +83,40 @@ def compile_config(gpu: GpuModel, workload: Workload, config: Config) -> Compile
     """
     require_triton()
     spec = SPECS[workload.kernel]
-    layer, cell = spec.layer(workload), spec.cell
+    layer = spec.layer(workload)
     on_nvidia = gpu.vendor == "nvidia"
     element = f"*{ELEMENT_TYPES[workload.dtype]}"
     precision = precision_of(workload.dtype, on_nvidia=on_nvidia)
     constants = constants_of(layer, config, precision=precision, on_nvidia=on_nvidia)
     types = dict.fromkeys(INTEGERS, "i32") | dict.fromkeys(("wx", "r", "states", "saved"), element)
     missing = ["initial", "rows", "lengths", "reset"]
+    optional = OPTIONAL | dict.fromkeys(("grad1", "grad2", "grad3"), element)
     if layer.direction == "forward":
         from constrint.kernels.rnn.kernel_forward import forward_kernel as kernel
 
         types |= {"bias": element}
+        if constants["exchange"] and "initial" in inputs:
+            types["start"] = element
+        else:
+            missing.append("start")
         constants |= {"save_gates": not config["recompute"]}
     else:
         from constrint.kernels.rnn.kernel_backward import backward_kernel as kernel
 
         types |= {"grad0": element, "grad_slots": element, "grad_initial": "*fp32", "clip": "fp32"}
         missing += ["grad1", "grad2", "grad3", "grad_last"]
-        constants |= {"has_clip": False, "shift_free": _is_shift_free(cell, layer)}
+        shift_free = "grad1" not in inputs and layer.element_bytes == ELEMENT_BYTES["bf16"]
+        constants |= {"has_clip": False, "shift_free": shift_free}
     if constants["exchange"]:
         types["arrived"] = "*i32"
     else:
         missing.append("arrived")
-    constants |= dict.fromkeys(missing)
+    types |= {name: optional[name] for name in missing if name in inputs}
+    constants |= {name: None for name in missing if name not in inputs}
     aligned = ALIGNED | {name for name, kind in types.items() if kind.startswith("*")}
     return compile_triton(
         gpu, TritonSource(kernel, types, constants, frozenset(aligned), options_of(config, constants))
     )
-
-
-def _is_shift_free(cell: Cell, layer: Layer) -> bool:
-    return layer.element_bytes == ELEMENT_BYTES["bf16"]
 
 
 def options_of(config: Config, constants: dict[str, Any]) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def backward_kernel(
     grad_initial,  # (S, B, N, D) fp32, written
     rows,  # (B,) or None
     lengths,  # (B,) int32 or None
-    reset,  # (B, T) int8 or None
+    reset,  # (B, T) int32 or None: Triton makes a dot's layout for the narrowest load that its operand comes from
     arrived,  # (groups,) int32 zeros, if row_split > 1
     clip,
     batch,

@@ -101,7 +101,8 @@ def forward_kernel(
     saved,  # (B, T, G, N, D) pre-activations, written if save_gates
     rows,  # (B,) batch rows, the longest first, or None
     lengths,  # (B,) int32 or None
-    reset,  # (B, T) int8 or None
+    reset,  # (B, T) int32 or None: Triton makes a dot's layout for the narrowest load that its operand comes from
+    start,  # (B, N, D) initial h in the dtype of the states, if row_split > 1: as fp32 it would take more shared memory
     arrived,  # (groups,) int32 zeros, if row_split > 1
     batch,
     time,
@@ -213,7 +214,7 @@ def forward_kernel(
                 joint += idle_dot(slot_rows, w_rest, depth_rest, slices, tile_batch, dtype, precision)
         else:
             joint = exchanged_dot(
-                initial, row64 * gate_stride + head * head_dim, row_mask, w_main, w_rest,
+                start, row64 * gate_stride + head * head_dim, row_mask, w_main, w_rest,
                 depth_main, depth_rest, slices, 0, head_dim, 1, dtype, precision,
             )  # fmt: skip
         a0, a1, a2, a3 = add_slots(joint, b0, b1, b2, b3, tile_batch, tile_out, num_slots)

@@ -6,6 +6,7 @@ triton.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor
+from triton.runtime.errors import OutOfResources
 
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
@@ -22,7 +24,7 @@ from constrint.kernels.rnn.kernel_backward import backward_kernel
 from constrint.kernels.rnn.kernel_forward import forward_kernel
 from constrint.kernels.rnn.planned import PLANNED_TIME, planned_batch
 from constrint.kernels.rnn.resources import Layer
-from constrint.kernels.rnn.spec import best_config, recompute_pays
+from constrint.kernels.rnn.spec import Refusal, best_config, recompute_pays, refuse
 from constrint.select.spec import Config
 
 
@@ -70,6 +72,67 @@ def _launch(kernel: Any, arguments: tuple[Any, ...], shape: Shape, config: Confi
         kernel[(number * split,)](*arguments[:-2], first, *arguments[-2:], **constants, **options)
 
 
+@dataclass(frozen=True)
+class Call:
+    """A kernel and its arguments, but for those that the configuration decides: those stand between two groups.
+
+    Args:
+        kernel: The jitted function.
+        cell, direction, shape, dtype: What is computed.
+        recompute: Whether gates are computed again.
+        before, after: Arguments on either side of those that the configuration decides.
+        constants: Compile-time arguments that the configuration does not decide.
+        start: Initial h, (B, N, D), of a forward pass.
+    """
+
+    kernel: Any
+    cell: str
+    direction: str
+    shape: Shape
+    dtype: torch.dtype
+    recompute: bool
+    before: tuple[Any, ...]
+    after: tuple[Any, ...]
+    constants: dict[str, Any]
+    start: Tensor | None = None
+
+
+def _run(call: Call, config: Config | None) -> None:
+    """Launch with a configuration; with None the first choice, and if it does not fit after all, the next ones."""
+    if config is not None:
+        return _run_config(call, config)
+    chosen = choose(call.cell, call.shape, call.dtype, call.direction, recompute=call.recompute)
+    while True:
+        try:
+            return _run_config(call, chosen)
+        except OutOfResources as error:
+            # Nothing ran: Triton looks at the limits before it enqueues the first grid.
+            chosen = _next_choice(call, chosen, error)
+
+
+def _run_config(call: Call, config: Config) -> None:
+    constants = _constants(CELLS[call.cell], call.shape, call.dtype, config, call.direction) | call.constants
+    between = [_counters(call.shape, config, call.shape.device, exchange=constants["exchange"])]
+    if call.direction == "forward":
+        between.insert(0, _optional(call.start, call.dtype) if constants["exchange"] else None)
+    _launch(call.kernel, (*call.before, *between, *call.after), call.shape, config, constants)
+
+
+def _next_choice(call: Call, config: Config, error: OutOfResources) -> Config:
+    """Remember that a choice does not fit, say so, and choose again."""
+    gpu, name, sizes = _asked(call.shape, call.dtype)
+    refusal = Refusal(dict(config), str(error.name), int(error.required), int(error.limit))
+    found = refuse(gpu, call.cell, sizes, name, call.direction, refusal=refusal, recompute=call.recompute)
+    warnings.warn(
+        f"{call.cell} {call.direction}, {name}, head_dim {call.shape.head_dim}: {dict(config)} does not fit {gpu.name} "
+        f"after all: it takes {error.required} of {error.name}, the limit is {error.limit}. From now on "
+        f"{dict(found)} is used. Please report this with the version of Triton ({triton.__version__}).",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+    return _named(found, name)
+
+
 @lru_cache(maxsize=16)
 def device_model(device: torch.device) -> GpuModel:
     """The hardware model of a torch device.
@@ -93,16 +156,25 @@ def choose(cell: str, shape: Shape, dtype: torch.dtype, direction: str, *, recom
     Raises:
         ConstrintError: When the kernels cannot take the layer on this device; says why.
     """
-    name = precision_name(dtype)
+    gpu, name, sizes = _asked(shape, dtype)
+    return _named(best_config(gpu, cell, sizes, name, direction, recompute=recompute), name)
+
+
+def _asked(shape: Shape, dtype: torch.dtype) -> tuple[GpuModel, str, tuple[int, int, int, int]]:
+    """GPU, name of the dtype and planned sizes: what the spec is asked for."""
     sizes = (planned_batch(shape.batch), PLANNED_TIME, shape.num_heads, shape.head_dim)
-    found = dict(best_config(device_model(shape.device), cell, sizes, name, direction, recompute=recompute))
-    return found | {"tf32": int(name == "tf32")}
+    return device_model(shape.device), precision_name(dtype), sizes
+
+
+def _named(config: Config, name: str) -> Config:
+    """A configuration of the spec with how its products are computed."""
+    return dict(config) | {"tf32": int(name == "tf32")}
 
 
 def saves_gates(cell: str, shape: Shape, dtype: torch.dtype) -> bool:
     """Whether training is predicted to be faster if the forward pass stores gates for the backward one."""
-    sizes = (planned_batch(shape.batch), PLANNED_TIME, shape.num_heads, shape.head_dim)
-    return not recompute_pays(device_model(shape.device), cell, sizes, precision_name(dtype))
+    gpu, name, sizes = _asked(shape, dtype)
+    return not recompute_pays(gpu, cell, sizes, name)
 
 
 def supports(cell: str, dtype: torch.dtype, head_dim: int, device: torch.device) -> str | None:
@@ -124,6 +196,12 @@ def _optional(tensor: Tensor | None, dtype: torch.dtype | None = None) -> Tensor
     if tensor is None:
         return None
     return tensor.to(dtype or tensor.dtype).contiguous()
+
+
+def _bias(bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """A bias no narrower than the inputs: the narrowest load decides the layout of a dot (see `kernel_forward.py`)."""
+    narrow = bias is not None and bias.dtype.itemsize < dtype.itemsize
+    return _optional(bias, dtype if narrow else None)
 
 
 def _row_order(lengths: Tensor | None) -> Tensor | None:
@@ -164,32 +242,29 @@ def forward(
         States (S, B, T, N, D) in the dtype of `wx`, zero past a sequence's end; and what `backward` reads, or None.
     """
     kind, shape = CELLS[cell], _shape(wx)
-    config = config or choose(cell, shape, wx.dtype, "forward", recompute=not save_gates)
     wx = _time_contiguous(wx)
-    constants = _constants(kind, shape, wx.dtype, config, "forward")
     make = torch.empty if lengths is None else torch.zeros
     sizes = (kind.num_states, shape.batch, shape.time, shape.num_heads, shape.head_dim)
     states = make(sizes, dtype=wx.dtype, device=wx.device)
     saved = make(wx.shape, dtype=wx.dtype, device=wx.device) if save_gates else None
     lengths = _optional(lengths, torch.int32)
-    arguments = (
+    before = (
         wx,
         r.to(wx.dtype).contiguous(),
-        _optional(b),
+        _bias(b, wx.dtype),
         _optional(initial, torch.float32),
         states,
         states if saved is None else saved,
         _row_order(lengths),
         lengths,
-        _optional(reset, torch.int8),
-        _counters(shape, config, wx.device, exchange=constants["exchange"]),
-        shape.batch,
-        shape.time,
-        shape.num_heads,
-        wx.stride(0),
-        wx.stride(1),
+        _optional(reset, torch.int32),
     )
-    _launch(forward_kernel, arguments, shape, config, constants | {"save_gates": save_gates})
+    after = (shape.batch, shape.time, shape.num_heads, wx.stride(0), wx.stride(1))
+    constants = {"save_gates": save_gates}
+    start = None if initial is None else initial[0]
+    _run(
+        Call(forward_kernel, cell, "forward", shape, wx.dtype, not save_gates, before, after, constants, start), config
+    )
     return states, saved
 
 
@@ -211,14 +286,13 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
     """Gradients of wx, r, b and the initial states."""
     kind, shape = CELLS[cell], _shape(wx)
-    config = config or choose(cell, shape, wx.dtype, "backward", recompute=gates is None)
+    recompute = gates is None
     wx, states = _time_contiguous(wx), states.contiguous()
     weights = r.to(wx.dtype).contiguous()
     initial = _optional(initial, torch.float32)
     before = _states_before(states[0], initial, reset)
     if gates is None:
         gates = _recompute(kind, wx, weights, b, before)
-    constants = _constants(kind, shape, wx.dtype, config, "backward")
     make = torch.empty if lengths is None else torch.zeros
     slots = 4 if kind.num_gates == 3 else kind.num_gates
     sizes = (shape.batch, shape.time, slots, shape.num_heads, shape.head_dim)
@@ -228,7 +302,7 @@ def backward(
     grads = [None if g is None else g.contiguous() for g in _by_state(grad_states)]
     last = _by_state(grad_last)
     lengths = _optional(lengths, torch.int32)
-    arguments = (
+    leading = (
         *grads,
         _last_gradient(last, initial_sizes, wx.device),
         wx,
@@ -240,18 +314,12 @@ def backward(
         grad_initial,
         _row_order(lengths),
         lengths,
-        _optional(reset, torch.int8),
-        _counters(shape, config, wx.device, exchange=constants["exchange"]),
-        float(clip or 0.0),
-        shape.batch,
-        shape.time,
-        shape.num_heads,
-        wx.stride(0),
-        wx.stride(1),
+        _optional(reset, torch.int32),
     )
+    after = (float(clip or 0.0), shape.batch, shape.time, shape.num_heads, wx.stride(0), wx.stride(1))
     only_h = all(g is None for g in [*grads[1:], *last[1:]])
-    constants |= {"has_clip": bool(clip), "shift_free": only_h and wx.dtype != torch.float32}
-    _launch(backward_kernel, arguments, shape, config, constants)
+    constants = {"has_clip": bool(clip), "shift_free": only_h and wx.dtype != torch.float32}
+    _run(Call(backward_kernel, cell, "backward", shape, wx.dtype, recompute, leading, after, constants), config)
     is_gru = kind.num_gates == 3
     grad_wx = grad_slots[:, :, :3].contiguous() if is_gru else grad_slots
     recurrent = (0, 1, 3) if is_gru else tuple(range(slots))

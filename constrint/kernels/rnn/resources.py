@@ -122,7 +122,9 @@ def smem_bytes(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
     that space.
     """
     tile = v["tile_batch"] * v["tile_out"] * layer.element_bytes
-    weights = layer.num_dots * layer.padded_dim**2 * layer.element_bytes
+    # Three products of tf32 bring each weight twice (rounded, and what is left), one weight after the other.
+    matrices = max(layer.num_dots, 2 if layer.num_products > 1 and gpu.vendor == "nvidia" else 1)
+    weights = matrices * layer.padded_dim**2 * layer.element_bytes
     # Two operands of the first dots stay beside the weights; later the loads in flight and the dots' operands.
     in_loop = (layer.num_loads * (v["num_stages"] - 1) + 2 * layer.num_slots) * tile
     alone = maximum(weights + 2 * tile, in_loop)
@@ -142,7 +144,9 @@ def _exchange_smem(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
     # Three products of tf32 keep each weight as two.
     width = width * (2 if layer.num_products > 1 else 1)
     # Either both parts of what is gathered, or both parts of the weights, are there at once.
-    return maximum(main * width + (main + rest) * rows, (main + rest) * width + main * rows) * element + partial
+    operands = maximum(main * width + (main + rest) * rows, (main + rest) * width + main * rows) * element
+    # A tile of what is loaded for the cell may change its layout meanwhile.
+    return operands + partial + rows * v["tile_out"] * PARTIAL_BYTES
 
 
 def weight_words(layer: Layer, v: Vars, num_threads: Expr) -> Expr:

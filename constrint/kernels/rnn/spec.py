@@ -6,6 +6,7 @@ code. The two directions are problems of their own: they share no parameter.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from constrint.kernels.rnn import resources
 from constrint.kernels.rnn.cells import CELLS, Cell
 from constrint.kernels.rnn.cost import rnn_assumptions, rnn_cost, roofline_s
 from constrint.kernels.rnn.resources import Layer
-from constrint.model import Problem, Var, ceildiv, implies, maximum
+from constrint.model import Comparison, Problem, Var, ceildiv, implies, maximum
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse, add_block_limits
 from constrint.select.spec import Candidate, Columns, Config, Param, Workload
@@ -218,6 +219,31 @@ def predict_s(gpu: GpuModel, workload: Workload, config: Config) -> float:
     return float(predict(spec, gpu, workload, spec.problem(gpu, workload), columns).seconds[0])
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """A configuration that a device refused, although every rule holds.
+
+    Args:
+        config: The configuration.
+        what: Triton's name of what there is too little of.
+        required: How much of it the compiled kernel takes.
+        limit: How much there is.
+    """
+
+    config: Config
+    what: str
+    required: int
+    limit: int
+
+    def rule(self, use: BlockUse) -> Comparison:
+        """What a next choice keeps: shared memory that still fits if as much too small was predicted for it."""
+        if self.what == "shared memory" and 0 < self.limit < self.required:
+            return use.smem_bytes <= use.smem_bytes.value(self.config) * self.limit // self.required
+        return Var("num_warps") != self.config["num_warps"]
+
+
+#: What devices refused, by the same keys as `_BEST`.
+_REFUSED: dict[tuple[object, ...], tuple[Refusal, ...]] = {}
 #: First choices by (name of the GPU's model, and what was asked), with the model they hold for.
 _BEST: dict[tuple[object, ...], tuple[GpuModel, Candidate]] = {}
 
@@ -246,6 +272,29 @@ def best_config(
         UsageError: When the layer is not one the kernels take.
     """
     return _best(gpu, cell, sizes, dtype, direction, recompute=recompute).config
+
+
+def refuse(
+    gpu: GpuModel,
+    cell: str,
+    sizes: tuple[int, int, int, int],
+    dtype: str,
+    direction: str,
+    *,
+    refusal: Refusal,
+    recompute: bool | None = None,
+) -> Config:
+    """Remember that a device refused a choice, and choose again; later calls of `best_config` follow.
+
+    Raises:
+        InfeasibleError: When nothing else fits; carries the conflict.
+    """
+    key = (gpu.name, cell, sizes, dtype, direction, recompute)
+    known = _REFUSED.get(key, ())
+    if refusal not in known:
+        _REFUSED[key] = (*known, refusal)
+        _BEST.pop(key, None)
+    return best_config(gpu, cell, sizes, dtype, direction, recompute=recompute)
 
 
 def recompute_pays(gpu: GpuModel, cell: str, sizes: tuple[int, int, int, int], dtype: str) -> bool:
@@ -277,6 +326,12 @@ def _best(
     problem = spec.problem(gpu, workload)
     if recompute is not None:
         problem.add(Var("recompute") == int(recompute), because="the other direction was launched so")
+    for refusal in _REFUSED.get(key, ()):
+        problem.add(
+            refusal.rule(spec.use(gpu, workload, problem)),
+            because=f"the device refused {dict(refusal.config)}: {refusal.required} of {refusal.what} required, "
+            f"the limit is {refusal.limit}",
+        )
     found = rank(spec, gpu, workload, top=1, problem=problem).candidates[0]
     _BEST[key] = (gpu, found)
     return found
