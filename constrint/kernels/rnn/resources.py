@@ -23,7 +23,7 @@ ELEMENT_BYTES: Mapping[str, int] = {"bf16": 2, "fp16": 2, "fp32": 4, "tf32": 4}
 MIN_DEPTH = 16
 #: Partial sums of a dot are fp32.
 PARTIAL_BYTES = 4
-#: Slices of a dot's depth for which a split tile's size is stated; other numbers of warps pad no further.
+#: Slices of a dot's depth for which a split tile's size is stated; fewer pad no further.
 USUAL_SLICES = 8
 
 
@@ -135,18 +135,26 @@ def smem_bytes(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
 def _exchange_smem(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
     """The same where a head is split: weights, what is gathered, and the sums over slices of the depth."""
     rows, element = v["tile_batch"], layer.element_bytes
-    main, rest = layer.exchanged_depth(USUAL_SLICES)
+    usual, more = layer.exchanged_depth(USUAL_SLICES), layer.exchanged_depth(2 * USUAL_SLICES)
+    # Twice as many slices as usual may pad further.
+    has_more = v["split_depth"] * (v["num_warps"] // (2 * USUAL_SLICES))
     width = layer.exchanged_slots * v["tile_out"]
     partial = v["split_depth"] * v["num_warps"] * rows * width * PARTIAL_BYTES
     if gpu.vendor == "amd":
         # One after the other through the same LDS.
+        main = maximum(const(usual[0]), has_more * more[0])
         return maximum(maximum(main * width, main * rows) * element, partial)
     # Three products of tf32 keep each weight as two.
     width = width * (2 if layer.num_products > 1 else 1)
-    # Either both parts of what is gathered, or both parts of the weights, are there at once.
-    operands = maximum(main * width + (main + rest) * rows, (main + rest) * width + main * rows) * element
+    operands = maximum(_both_operands(usual, width, rows), has_more * _both_operands(more, width, rows))
     # A tile of what is loaded for the cell may change its layout meanwhile.
-    return operands + partial + rows * v["tile_out"] * PARTIAL_BYTES
+    return operands * element + partial + rows * v["tile_out"] * PARTIAL_BYTES
+
+
+def _both_operands(depth: tuple[int, int], width: Expr, rows: Expr) -> Expr:
+    """Elements of a dot in two parts: both parts of what is gathered, or both of the weights, are there at once."""
+    main, rest = depth
+    return maximum(main * width + (main + rest) * rows, (main + rest) * width + main * rows)
 
 
 def weight_words(layer: Layer, v: Vars, num_threads: Expr) -> Expr:
