@@ -34,6 +34,9 @@ def enumerate(
 ) -> tuple[str, Space, list[int], int, int, int, int] | tuple[str, int] | Limit | None:
     """("space", space, solutions of each part, cells, rows, tables, bytes), ("infeasible", cells) or a limit."""
 
+def evaluate(code: list[int], columns: list[bytes], rows: int) -> bytearray | None:
+    """An encoded expression over int64 columns, its variables; None also where some row has no value."""
+
 def columns(space: Space, rows: int) -> list[tuple[int, bytearray]] | None:
     """Per variable the bytes of a value and the values of all solutions in index order."""
 

@@ -15,13 +15,17 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from constrint.core import compiled
 from constrint.errors import IntegerOverflowError, UndefinedValueError, UnknownNameError, UsageError
 from constrint.model import constraint as c
 from constrint.model import intmath
+from constrint.model.encode import encode_expression
 from constrint.model.expr import Const, Expr, Operation, Var
 from constrint.model.intervals import BINARY_BOUNDS, UNARY_BOUNDS, Interval
 
 BoolArray = NDArray[np.bool_]
+# Encoding a shorter expression takes as long as evaluating it with numpy.
+_WORTH_ENCODING: Final = 30
 Mask = BoolArray | None
 Verdict = BoolArray | bool
 MAX, MIN = intmath.INT64_MAX, intmath.INT64_MIN
@@ -349,8 +353,28 @@ def _taken(columns: Mapping[str, ArrayLike], names: frozenset[str]) -> tuple[dic
         raise UsageError(f"the columns must have one length, got {listed}.") from None
 
 
+def _by_core(expr: Expr, columns: Mapping[str, ArrayLike]) -> NDArray[np.int64] | None:
+    """Evaluates a long expression over plain columns in the compiled core; None where that declines."""
+    if compiled is None or not expr.variables <= columns.keys():
+        return None
+    names = sorted(expr.variables)
+    arrays = [np.asarray(columns[name]) for name in names]
+    shape = arrays[0].shape if arrays else ()
+    if any(a.dtype.kind != "i" or a.shape != shape for a in arrays) or len(shape) != 1 or not shape[0]:
+        return None
+    if any(np.shape(c) != shape for c in columns.values()):
+        return None
+    code = encode_expression(expr, {name: place for place, name in enumerate(names)})
+    data = compiled.evaluate(code, [a.astype(np.int64, copy=False).tobytes() for a in arrays], shape[0])
+    return None if data is None else np.frombuffer(data, np.int64)
+
+
 def expression_column(expr: Expr, columns: Mapping[str, ArrayLike]) -> NDArray[np.int64]:
     """Implements `Expr.columns`."""
+    if expr.size >= _WORTH_ENCODING:
+        found = _by_core(expr, columns)
+        if found is not None:
+            return found
     taken, shape = _taken(columns, expr.variables)
     if 0 in shape:
         return np.zeros(shape, dtype=np.int64)

@@ -1,7 +1,7 @@
 """Constraints as numbers in postfix order, the form in which the compiled core takes them.
 
 Every operation is three numbers: its place in `OPERATIONS`, how many operands it takes off the stack, and a value
-(a variable's place, a number, or how many listed numbers follow).
+(a variable's place, a number, how many listed numbers follow, or which operation stands here again).
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from constrint.model.expr import Const, Expr, Operation, Var
 # The order is that of `Op` in the core's model.hpp.
 OPERATIONS: Final = (
     *("var", "const", "add", "mul", "neg", "abs", "floordiv", "ceildiv", "div", "mod", "pow", "min", "max", "gcd"),
-    *("lcm", "==", "!=", "<=", "<", "divides", "in list", "in range", "and", "or", "not"),
+    *("lcm", "==", "!=", "<=", "<", "divides", "in list", "in range", "and", "or", "not", "again"),
 )
 _CODE: Final = {name: place for place, name in enumerate(OPERATIONS)}
 _VAR, _CONST, _LIST, _RANGE = _CODE["var"], _CODE["const"], _CODE["in list"], _CODE["in range"]
+_AGAIN: Final = _CODE["again"]
 _AND, _OR, _NOT, _DIVIDES = _CODE["and"], _CODE["or"], _CODE["not"], _CODE["divides"]
 
 
@@ -29,60 +30,81 @@ def encode(constraint: Constraint, places: Mapping[str, int]) -> list[int]:
         constraint: Any constraint; numbers of any size (the core declines those that it cannot hold).
         places: The place of every variable in the list of domains.
     """
-    code: list[int] = []
-    _condition(constraint, places, code)
-    return code
+    encoder = _Encoder(places)
+    encoder.condition(constraint)
+    return encoder.code
 
 
 def encode_expression(expr: Expr, places: Mapping[str, int]) -> list[int]:
     """Encodes an expression in the same way."""
-    code: list[int] = []
-    _expression(expr, places, code)
-    return code
+    encoder = _Encoder(places)
+    encoder.expression(expr)
+    return encoder.code
 
 
-def _condition(item: Constraint, places: Mapping[str, int], code: list[int]) -> None:
-    if isinstance(item, Comparison):
-        op, left, right = item.op, item.left, item.right
-        if op in (">=", ">"):
-            op, left, right = "<=" if op == ">=" else "<", right, left
-        _expression(left, places, code)
-        _expression(right, places, code)
-        code += (_CODE[op], 2, 0)
-    elif isinstance(item, Divides):
-        _expression(item.divisor, places, code)
-        _expression(item.number, places, code)
-        code += (_DIVIDES, 2, 0)
-    elif isinstance(item, IsIn):
-        _expression(item.expr, places, code)
-        domain = item.domain
-        if domain.listed is not None:
-            code += (_LIST, 1, len(domain.listed), *sorted(domain.listed))
+class _Encoder:
+    """Writes operations one after the other; one that stands in several places is written once."""
+
+    def __init__(self, places: Mapping[str, int]) -> None:
+        self.places = places
+        self.code: list[int] = []
+        self._count = 0
+        self._written: dict[int, int] = {}
+
+    def _add(self, operation: int, operands: int, value: int) -> None:
+        self.code += (operation, operands, value)
+        self._count += 1
+
+    def condition(self, item: Constraint) -> None:
+        """Writes a condition after its operands."""
+        if isinstance(item, Comparison):
+            op, left, right = item.op, item.left, item.right
+            if op in (">=", ">"):
+                op, left, right = "<=" if op == ">=" else "<", right, left
+            self.expression(left)
+            self.expression(right)
+            self._add(_CODE[op], 2, 0)
+        elif isinstance(item, Divides):
+            self.expression(item.divisor)
+            self.expression(item.number)
+            self._add(_DIVIDES, 2, 0)
+        elif isinstance(item, IsIn):
+            self.expression(item.expr)
+            domain = item.domain
+            if domain.listed is not None:
+                self._add(_LIST, 1, len(domain.listed))
+                self.code += sorted(domain.listed)
+            else:
+                self._add(_RANGE, 1, 3)
+                self.code += (domain.lower, domain.upper, domain.step)
+        elif isinstance(item, (AllOf, AnyOf)):
+            for part in item.parts:
+                self.condition(part)
+            self._add(_AND if isinstance(item, AllOf) else _OR, len(item.parts), 0)
+        elif isinstance(item, Not):
+            self.condition(item.part)
+            self._add(_NOT, 1, 0)
         else:
-            code += (_RANGE, 1, 3, domain.lower, domain.upper, domain.step)
-    elif isinstance(item, (AllOf, AnyOf)):
-        for part in item.parts:
-            _condition(part, places, code)
-        code += (_AND if isinstance(item, AllOf) else _OR, len(item.parts), 0)
-    elif isinstance(item, Not):
-        _condition(item.part, places, code)
-        code += (_NOT, 1, 0)
-    else:
-        assert isinstance(item, Implies)
-        _condition(item.condition, places, code)
-        code += (_NOT, 1, 0)
-        _condition(item.consequence, places, code)
-        code += (_OR, 2, 0)
+            assert isinstance(item, Implies)
+            self.condition(item.condition)
+            self._add(_NOT, 1, 0)
+            self.condition(item.consequence)
+            self._add(_OR, 2, 0)
 
-
-def _expression(expr: Expr, places: Mapping[str, int], code: list[int]) -> None:
-    if isinstance(expr, Operation):
-        args = expr.args
-        for arg in args:
-            _expression(arg, places, code)
-        code += (_CODE[expr.op], len(args), 0)
-    elif isinstance(expr, Var):
-        code += (_VAR, 0, places[expr.name])
-    else:
-        assert isinstance(expr, Const)
-        code += (_CONST, 0, expr.number)
+    def expression(self, expr: Expr) -> None:
+        """Writes an expression after its operands."""
+        if isinstance(expr, Operation):
+            known = self._written.get(id(expr))
+            if known is not None:
+                self._add(_AGAIN, 0, known)
+                return
+            args = expr.args
+            for arg in args:
+                self.expression(arg)
+            self._written[id(expr)] = self._count
+            self._add(_CODE[expr.op], len(args), 0)
+        elif isinstance(expr, Var):
+            self._add(_VAR, 0, self.places[expr.name])
+        else:
+            assert isinstance(expr, Const)
+            self._add(_CONST, 0, expr.number)

@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from itertools import islice, pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from constrint.core import compiled
-from constrint.errors import CancelledError, LimitReachedError, ParseError, UndefinedValueError
-from constrint.model import Problem, Var, divides, parse, render, restrictions
+from constrint.errors import CancelledError, IntegerOverflowError, LimitReachedError, ParseError, UndefinedValueError
+from constrint.model import Problem, Var, divides, maximum, minimum, parse, render, restrictions
+from constrint.model import columns as columns_module
 from constrint.model.restrictions import SpaceProblem, load_space, problem_from_space
 from constrint.solve import Limits, enumerate_space, minimal_conflict, solutions_in_order, solve
 from constrint.solve import compiled as engine
@@ -225,3 +227,21 @@ def test_conflicts_are_found_through_the_core() -> None:
     assert not enumerate_space(problem)
     assert not solve(problem)
     assert "a > b" in str(minimal_conflict(problem))
+
+
+def test_long_expressions_over_columns_equal_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    columns = {n: rng.integers(-50, 400, 3000) for n in "abc"}
+    a, b, c = (Var(n) for n in "abc")
+    shared = (a * 7 + b) // 5 - c % 11
+    expr = shared * shared + minimum(shared, a, 40) * maximum(b, c) - (shared + 3) * (a - 2 * b + c) + shared // 3
+    assert expr.size >= 30
+    found = expr.columns(columns)
+    rows = [expr.value({n: int(column[i]) for n, column in columns.items()}) for i in range(0, 3000, 97)]
+    assert found[::97].tolist() == rows
+    with pytest.raises(UndefinedValueError):
+        (expr + 1 // (a - int(columns["a"][7]))).columns(columns)
+    with pytest.raises(IntegerOverflowError):
+        (expr * 10**18).columns(columns)
+    monkeypatch.setattr(columns_module, "compiled", None)
+    assert np.array_equal(expr.columns(columns), found)

@@ -199,7 +199,8 @@ void Lanes<T>::compute(int node, int lanes) {
   };
   switch (n.op) {
     case Op::kVar:
-    case Op::kConst: break;
+    case Op::kConst:
+    case Op::kAgain: break;
     case Op::kAdd: fast([](T* o, const T* a, const T* b, int m) { add_lanes(o, a, b, m); }); break;
     case Op::kMul: fast([](T* o, const T* a, const T* b, int m) { mul_lanes(o, a, b, m); }); break;
     case Op::kNeg:

@@ -309,6 +309,7 @@ Interval Model::plain_bounds_of(const Node& n, const std::vector<Interval>& know
       return result;
     }
     case Op::kNot: return truth(arg(0).upper == 0, arg(0).lower == 0);
+    case Op::kAgain: break;
   }
   throw Unsupported{};
 }

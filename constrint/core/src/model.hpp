@@ -28,10 +28,12 @@ inline int first_of(const Set& set) {
   return -1;
 }
 
-// The order is part of the encoding: constrint/core/encode.py names the same numbers.
+// The order is part of the encoding: constrint/model/encode.py names the same numbers.
 enum class Op : uint8_t {
   kVar, kConst, kAdd, kMul, kNeg, kAbs, kFloorDiv, kCeilDiv, kDiv, kMod, kPow, kMin, kMax, kGcd, kLcm,
   kEq, kNe, kLe, kLt, kDivides, kInList, kInRange, kAnd, kOr, kNot,
+  // In an encoding only: an operation that was written before.
+  kAgain,
 };
 
 inline bool is_condition(Op op) { return op >= Op::kEq; }

@@ -156,13 +156,13 @@ void add_domain(Model& model, std::string_view name, PyObject* values) {
 // A condition or an expression in postfix order, each operation as its number, its operand count and a value or list.
 int decoded(Model& model, PyObject* code) {
   std::vector<int64_t> words = integers(code);
-  std::vector<int> stack;
+  std::vector<int> stack, written;
   for (size_t at = 0; at + 2 < words.size();) {
     Op op = static_cast<Op>(words[at]);
     size_t count = static_cast<size_t>(words[at + 1]);
     int64_t value = words[at + 2];
     at += 3;
-    if (words[at - 3] < 0 || op > Op::kNot || count > stack.size()) throw Unsupported{};
+    if (words[at - 3] < 0 || op > Op::kAgain || count > stack.size()) throw Unsupported{};
     if (op == Op::kInList || op == Op::kInRange) {
       size_t size = static_cast<size_t>(value);
       if (at + size > words.size()) throw Unsupported{};
@@ -170,9 +170,16 @@ int decoded(Model& model, PyObject* code) {
       at += size;
     }
     if (op == Op::kVar && (value < 0 || value >= static_cast<int64_t>(model.domains.size()))) throw Unsupported{};
+    if (op == Op::kAgain) {
+      if (value < 0 || value >= static_cast<int64_t>(written.size())) throw Unsupported{};
+      written.push_back(written[static_cast<size_t>(value)]);
+      stack.push_back(written.back());
+      continue;
+    }
     std::vector<int> args(stack.end() - static_cast<long>(count), stack.end());
     stack.resize(stack.size() - count);
     stack.push_back(model.node(op, std::move(args), value));
+    written.push_back(stack.back());
   }
   if (stack.size() != 1) throw Unsupported{};
   return stack[0];
@@ -407,6 +414,28 @@ PyObject* best(PyObject*, PyObject* args) {
   });
 }
 
+PyObject* evaluate_columns(PyObject*, PyObject* args) {
+  PyObject *code, *columns;
+  long long rows;
+  if (!PyArg_ParseTuple(args, "OOL", &code, &columns, &rows)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    if (!PyList_Check(columns) || rows < 1) throw Unsupported{};
+    Model model;
+    std::vector<const int64_t*> data;
+    for (Py_ssize_t i = 0; i < PyList_Size(columns); ++i) {
+      PyObject* bytes = PyList_GetItem(columns, i);
+      if (!PyBytes_Check(bytes) || PyBytes_Size(bytes) != rows * 8) throw Unsupported{};
+      data.push_back(reinterpret_cast<const int64_t*>(PyBytes_AsString(bytes)));
+      model.domains.emplace_back();
+    }
+    int expression = decoded(model, code);
+    if (is_condition(model.nodes[expression].op)) throw Unsupported{};
+    Ref out(PyByteArray_FromStringAndSize(nullptr, rows * 8));
+    evaluate(model, expression, data, rows, reinterpret_cast<int64_t*>(PyByteArray_AsString(out.get())));
+    return out.release();
+  });
+}
+
 PyObject* walk(PyObject*, PyObject* args) {
   PyObject *object, *poll, *chosen;
   long long cells;
@@ -456,6 +485,7 @@ PyMethodDef methods[] = {
     {"read", read, METH_VARARGS, nullptr},          {"build", build, METH_VARARGS, nullptr},
     {"require", require, METH_VARARGS, nullptr},    {"enumerate", enumerate_model, METH_VARARGS, nullptr},
     {"best", best, METH_VARARGS, nullptr},
+    {"evaluate", evaluate_columns, METH_VARARGS, nullptr},
     {"columns", columns, METH_VARARGS, nullptr},    {"factors", factors, METH_VARARGS, nullptr},
     {"walk", walk, METH_VARARGS, nullptr},          {"walk_next", walk_next, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
@@ -469,7 +499,7 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_core", nullptr, -1, methods, 
 PyMODINIT_FUNC PyInit__core() {
   PyObject* module = PyModule_Create(&constrint::definition);
   // What constrint/core/__init__.py expects; raised with every change of a signature or of the encoding.
-  if (module && PyModule_AddIntConstant(module, "INTERFACE", 3)) {
+  if (module && PyModule_AddIntConstant(module, "INTERFACE", 4)) {
     Py_DECREF(module);
     return nullptr;
   }

@@ -76,6 +76,8 @@ Space enumerate(const Model& model, Budget& budget);
 // the first by the declared order. Unsupported where no table holds them all, or the expression has no value.
 std::vector<Choice> best_choice(const Model& model, const Space& space, int expression, bool maximise);
 
+void evaluate(const Model& model, int expression, const std::vector<const int64_t*>& columns, int64_t rows, int64_t* out);
+
 // Bytes that hold every value of an axis as a signed integer: 1, 2, 4 or 8.
 int value_bytes(const Axis& axis);
 

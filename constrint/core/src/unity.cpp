@@ -4,6 +4,7 @@
 #include "best.cpp"
 #include "columns.cpp"
 #include "decompose.cpp"
+#include "evaluate.cpp"
 #include "lanes.cpp"
 #include "model.cpp"
 #include "prepare.cpp"
