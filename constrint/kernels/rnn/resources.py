@@ -23,6 +23,8 @@ ELEMENT_BYTES: Mapping[str, int] = {"bf16": 2, "fp16": 2, "fp32": 4, "tf32": 4}
 MIN_DEPTH = 16
 #: Partial sums of a dot are fp32.
 PARTIAL_BYTES = 4
+#: A reset flag is as wide as the copies into shared memory are at least.
+FLAG_BYTES = 4
 #: Slices of a dot's depth for which a split tile's size is stated; fewer pad no further.
 USUAL_SLICES = 8
 
@@ -125,8 +127,11 @@ def smem_bytes(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
     # Three products of tf32 bring each weight twice (rounded, and what is left), one weight after the other.
     matrices = max(layer.num_dots, 2 if layer.num_products > 1 and gpu.vendor == "nvidia" else 1)
     weights = matrices * layer.padded_dim**2 * layer.element_bytes
-    # Two operands of the first dots stay beside the weights; later the loads in flight and the dots' operands.
-    in_loop = (layer.num_loads * (v["num_stages"] - 1) + 2 * layer.num_slots) * tile
+    # Two operands of the first dots stay beside the weights; later the loads in flight and the dots' operands
+    # (an fp32 tile on its way into another layout among them), and the flags of resets.
+    operands = max(2 * layer.num_slots, 3)
+    in_loop = (layer.num_loads * (v["num_stages"] - 1) + operands) * tile
+    in_loop += v["tile_batch"] * (v["num_stages"] - 1) * FLAG_BYTES
     alone = maximum(weights + 2 * tile, in_loop)
     use = is_exchanged(v)
     return use * _exchange_smem(gpu, layer, v) + (1 - use) * alone
