@@ -83,6 +83,8 @@ def test_optional_inputs_take_no_more_shared_memory_than_predicted(
         ("mi210", "elman", 272, "fp32", "forward", (16, 64, 5, 16, 1, 1, 0), 131_072),
         # Flags of resets are copied ahead (Triton 3.9).
         ("h200", "elman", 80, "bf16", "backward", (64, 128, 1, 16, 4, 0, 0), 148_224),
+        # Gradients of every state (Triton 3.9).
+        ("b200", "slstm", 32, "fp16", "backward", (16, 32, 1, 2, 3, 0, 0), 32_896),
     ],
 )
 def test_configurations_that_were_once_underpredicted(

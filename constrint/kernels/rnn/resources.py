@@ -130,7 +130,9 @@ def smem_bytes(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
     # Two operands of the first dots stay beside the weights; later the loads in flight and the dots' operands
     # (an fp32 tile on its way into another layout among them), and the flags of resets.
     operands = max(2 * layer.num_slots, 3)
-    in_loop = (layer.num_loads * (v["num_stages"] - 1) + operands) * tile
+    # Gradients of the other states need not be given, but may be.
+    loads = layer.num_loads + (layer.cell.num_states - 1 if layer.direction == "backward" else 0)
+    in_loop = (loads * (v["num_stages"] - 1) + operands) * tile
     in_loop += v["tile_batch"] * (v["num_stages"] - 1) * FLAG_BYTES
     alone = maximum(weights + 2 * tile, in_loop)
     use = is_exchanged(v)
