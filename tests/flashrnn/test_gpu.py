@@ -193,3 +193,19 @@ def test_right_on_random_ragged_shapes(seed: int) -> None:
     print(cell, named, size, optional, backend)
     case = cases.make_case(cell, size, dtype, seed, optional, device="cuda")
     cases.check(case, dtype, backend=backend, rounded_operands=True)
+
+
+@pytest.mark.parametrize(
+    ("cell", "dtype", "size", "optional"),
+    [
+        ("elman", torch.float16, (33, 122, 1, 240), "lr"),
+        ("elman", torch.bfloat16, (9, 50, 1, 400), "s"),
+        ("elman", torch.float32, (5, 40, 2, 112), "bslr"),
+    ],
+    ids=["resets beside 16 bits", "split head with initial states", "fp32 in one program"],
+)
+def test_what_once_took_more_shared_memory_than_predicted(
+    cell: str, dtype: torch.dtype, size: tuple[int, int, int, int], optional: str
+) -> None:
+    case = cases.make_case(cell, size, dtype, 9, optional, device="cuda")
+    cases.check(case, dtype, backend="triton", rounded_operands=True)
