@@ -6,7 +6,7 @@ Every operation is three numbers: its place in `OPERATIONS`, how many operands i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from constrint.model.constraint import AllOf, AnyOf, Comparison, Constraint, Divides, Implies, IsIn, Not
@@ -32,6 +32,13 @@ def encode(constraint: Constraint, places: Mapping[str, int]) -> list[int]:
     """
     encoder = _Encoder(places)
     encoder.condition(constraint)
+    return encoder.code
+
+
+def encode_all(constraints: Sequence[Constraint], places: Mapping[str, int]) -> list[int]:
+    """Encodes constraints that must all hold, as one condition: what they share is written once."""
+    encoder = _Encoder(places)
+    encoder.all_of(constraints)
     return encoder.code
 
 
@@ -77,10 +84,12 @@ class _Encoder:
             else:
                 self._add(_RANGE, 1, 3)
                 self.code += (domain.lower, domain.upper, domain.step)
-        elif isinstance(item, (AllOf, AnyOf)):
+        elif isinstance(item, AllOf):
+            self.all_of(item.parts)
+        elif isinstance(item, AnyOf):
             for part in item.parts:
                 self.condition(part)
-            self._add(_AND if isinstance(item, AllOf) else _OR, len(item.parts), 0)
+            self._add(_OR, len(item.parts), 0)
         elif isinstance(item, Not):
             self.condition(item.part)
             self._add(_NOT, 1, 0)
@@ -90,6 +99,12 @@ class _Encoder:
             self._add(_NOT, 1, 0)
             self.condition(item.consequence)
             self._add(_OR, 2, 0)
+
+    def all_of(self, parts: Sequence[Constraint]) -> None:
+        """Writes conditions and their conjunction."""
+        for part in parts:
+            self.condition(part)
+        self._add(_AND, len(parts), 0)
 
     def expression(self, expr: Expr) -> None:
         """Writes an expression after its operands."""

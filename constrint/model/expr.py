@@ -53,12 +53,14 @@ def check_name(name: object, what: str) -> str:
 class Expr:
     """An integer expression; `+ - * // % **` build larger ones, comparisons build constraints."""
 
-    __slots__ = ("__weakref__", "_variables", "depth", "size")
+    __slots__ = ("__weakref__", "_variables", "depth", "named", "size")
     # numpy integers on the left must leave the operator to us.
     __array_ufunc__ = None
 
     depth: int
     size: int
+    #: Whether a named number stands somewhere in the expression.
+    named: bool
     _variables: frozenset[str] | None
 
     @property
@@ -201,7 +203,7 @@ class Var(Expr):
             return found
         check_name(name, "a variable's name")
         self = super().__new__(cls)
-        self.name, self.depth, self.size, self._variables = name, 1, 1, frozenset((name,))
+        self.name, self.depth, self.size, self.named, self._variables = name, 1, 1, False, frozenset((name,))
         return cls._known.setdefault(name, self)
 
     def __reduce__(self) -> tuple[type[Var], tuple[str]]:
@@ -230,7 +232,7 @@ class Const(Expr):
     def __init__(self, number: object, name: str = "") -> None:
         self.number = intmath.as_int(number, "a constant")
         self.name = check_name(name, "a constant's name") if name else ""
-        self.depth, self.size, self._variables = 1, 1, frozenset()
+        self.depth, self.size, self.named, self._variables = 1, 1, bool(self.name), frozenset()
 
     def key(self) -> tuple[Any, ...]:
         """Returns ("const", number, name)."""
@@ -250,6 +252,7 @@ class Operation(Expr):
         self.op, self._args, self._variables = op, args, None
         self.depth = 1 + max(a.depth for a in args)
         self.size = 1 + sum(a.size for a in args)
+        self.named = any(a.named for a in args)
         check_shape(self.depth, self.size)
 
     @property

@@ -232,18 +232,13 @@ def named_constants(item: Constraint | Expr) -> dict[str, int]:
     """Named numbers that occur in a constraint or an expression."""
     found: dict[str, int] = {}
     stack: list[Constraint | Expr] = [item]
-    # Expressions share parts: each is looked at once.
-    seen: set[int] = set()
     while stack:
         node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
         if isinstance(node, Const):
             if node.name and found.setdefault(node.name, node.number) != node.number:
                 raise UsageError(f"the constant {node.name!r} has two values in: {item}. Rename one of them.")
         elif isinstance(node, Constraint):
             stack.extend(node.operands())
-        else:
+        elif node.named:
             stack.extend(node.args)
     return found

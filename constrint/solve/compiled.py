@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from constrint.core import compiled as core
 from constrint.model import Problem
-from constrint.model.encode import encode, encode_expression
+from constrint.model.encode import encode_all, encode_expression
 from constrint.solve.factors import Factors
 from constrint.solve.keys import check_listing
 from constrint.solve.layout import Layout
@@ -43,7 +43,7 @@ def core_model(problem: Problem, budget: Budget) -> object | None:
             return None
         places = {name: place for place, name in enumerate(problem.names)}
         # Kept until the problem changes: a problem is often asked several questions.
-        problem.core = core.build([list(d) for d in domains], [encode(c, places) for c in problem.constraints])
+        problem.core = core.build([list(d) for d in domains], [encode_all(problem.constraints, places)])
     return problem.core
 
 
