@@ -201,6 +201,10 @@ class Problem:
         twin._variables[name] = domain
         return twin
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What the core holds cannot be copied or pickled: the copy is encoded anew when it is asked something.
+        return {name: value for name, value in self.__dict__.items() if name != "core"}
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Problem):
             return NotImplemented

@@ -138,17 +138,6 @@ class SpaceProblem(Problem):
         self._params = {n: tuple(d) for n, d in self._variables.items()}
         return var
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # The core's model stays behind: whoever unpickles the problem encodes it anew.
-        plain = self.copy()
-        return _restored, (plain.__dict__,)
-
-
-def _restored(state: dict[str, Any]) -> Problem:
-    problem = Problem()
-    problem.__dict__.update(state)
-    return problem
-
 
 def load_space(path: str | Path) -> Problem:
     """Reads a space from a JSON file; keys other than `name`, `params` and `restrictions` are ignored.

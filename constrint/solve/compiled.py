@@ -6,7 +6,7 @@ Every function answers None where the core is absent or declines the problem; th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from constrint.core import compiled as core
 from constrint.model import Problem
 from constrint.model.encode import encode_all, encode_expression
-from constrint.solve.factors import Factors
+from constrint.solve.factors import Factors, ListedFactors
 from constrint.solve.keys import check_listing
 from constrint.solve.layout import Layout
 from constrint.solve.limits import Budget
@@ -102,6 +102,10 @@ class CompiledFactors:
         self._layout: Layout | None = None
         self._parts: tuple[Part, ...] | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The core's space cannot be copied or pickled; its tables can.
+        return ListedFactors, (self.layout, self.parts)
+
     @property
     def layout(self) -> Layout:
         """How positions become assignments."""
@@ -139,18 +143,17 @@ class CompiledFactors:
         made: list[Part] = [
             FreePart(self.names[part], sizes[self.names[part]])
             if isinstance(part, int)
-            else TreePart([self._node(table, part, sizes) for table in part], sizes)
+            else TreePart([self._node(place, part, sizes) for place in range(len(part))], sizes)
             for part in parts
         ]
         return Layout(self.names, {**axes}, fixed), tuple(made)
 
-    def _node(self, table: Any, tables: Sequence[Any], sizes: dict[str, int]) -> Node:
-        variables, columns, num_rows, parent, shared = table
+    def _node(self, place: int, tables: Sequence[Any], sizes: dict[str, int]) -> Node:
+        variables, columns, num_rows, parent, shared = tables[place]
         rows: dict[str, NDArray[Any]] = {}
         for v, column in zip(variables, columns, strict=True):
             name = self.names[v]
             rows[name] = np.frombuffer(column, position_type(sizes[name]))
-        place = next(i for i, other in enumerate(tables) if other is table)
         children = [i for i, other in enumerate(tables) if other[3] == place]
         return Node(rows, num_rows, parent, children, tuple(self.names[v] for v in shared))
 
@@ -182,6 +185,10 @@ class CompiledWalk:
             if not one and v not in linked:
                 self.free.append(name)
 
+    def assignment(self, positions: Mapping[str, int]) -> dict[str, int]:
+        """Values at positions; variables without one are fixed."""
+        return {name: values[positions.get(name, 0)] for name, values in self.values.items()}
+
     def rows(self, component: int, budget: Budget) -> Iterator[tuple[int, ...]]:
         """Yields positions of one component's solutions, in order."""
         while True:
@@ -208,7 +215,7 @@ def best_assignment(problem: Problem, factors: Factors, budget: Budget) -> dict[
     positions: dict[str, int] = {}
     for component, names in enumerate(walk.components):
         positions.update(zip(names, next(walk.rows(component, budget)), strict=True))
-    return {name: values[positions.get(name, 0)] for name, values in walk.values.items()}
+    return walk.assignment(positions)
 
 
 def walk_in_order(

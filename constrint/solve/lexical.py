@@ -52,7 +52,7 @@ def solutions_in_order(
         walks += [_Walk([n], zip(range(len(compiled.values[n])))) for n in compiled.free]
         open_names = {n for walk in walks for n in walk.names}
         for positions in _merged(walks, [n for n in problem.names if n in open_names]):
-            yield {n: values[positions.get(n, 0)] for n, values in compiled.values.items()}
+            yield compiled.assignment(positions)
         return
     prepared = prepare(problem, budget)
     if not prepared.feasible:

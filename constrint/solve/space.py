@@ -43,7 +43,7 @@ class SearchSpace:
     ) -> None:
         self.problem = problem
         self.stats = stats
-        self._factors = factors
+        self.factors = factors
         self._given = dict(given or {})
         self.size: int = factors.total
         self._excluded = tuple(dict(e) for e in excluded)
@@ -52,22 +52,17 @@ class SearchSpace:
         self.size -= len(self._gaps)
 
     @property
-    def factors(self) -> Factors:
-        """What the space is made of."""
-        return self._factors
-
-    @property
     def _layout(self) -> Layout:
-        return self._factors.layout
+        return self.factors.layout
 
     @property
     def _parts(self) -> tuple[Part, ...] | None:
-        return self._factors.parts
+        return self.factors.parts
 
     @property
     def names(self) -> tuple[str, ...]:
         """Variables in declared order."""
-        return self._factors.names
+        return self.factors.names
 
     @property
     def product_size(self) -> int:
@@ -123,7 +118,7 @@ class SearchSpace:
         Raises:
             LimitReachedError: When there are more than `keys.MAX_FLAT_ROWS` solutions.
         """
-        columns = self._factors.columns()
+        columns = self.factors.columns()
         return {n: np.delete(c, self._gaps) for n, c in columns.items()} if self._gaps else columns
 
     def contains(self, assignment: Mapping[str, int]) -> bool:
@@ -172,7 +167,7 @@ class SearchSpace:
             values = {n: self._checked(solution)[n] for n in self.names} if self.contains(solution) else None
             if values is not None and values not in gone:
                 gone.append(values)
-        return SearchSpace(self.problem, self._factors, self.stats, self._given, gone)
+        return SearchSpace(self.problem, self.factors, self.stats, self._given, gone)
 
     def best(
         self, k: int, cost: Expr | Cost, *, names: Sequence[str] | None = None, maximise: bool = False
@@ -267,7 +262,7 @@ class SearchSpace:
             narrowed = narrowed.with_domain(name, Domain.from_values([value]))
         space = enumerate_space(narrowed)
         gone = [e for e in self._excluded if all(e[n] == v for n, v in values.items())]
-        return SearchSpace(self.problem, space._factors, space.stats, {**self._given, **values}, gone)
+        return SearchSpace(self.problem, space.factors, space.stats, {**self._given, **values}, gone)
 
     def first(self) -> dict[str, int]:
         """The solution that comes first by the declared order of variables and of their values.
@@ -289,7 +284,7 @@ class SearchSpace:
     def _after(self, solution: Mapping[str, int]) -> dict[str, int]:
         """The solution that comes next by the declared order, excluded ones counted."""
         assert self._parts is not None
-        whole = SearchSpace(self.problem, self._factors, self.stats, self._given)
+        whole = SearchSpace(self.problem, self.factors, self.stats, self._given)
         names = [n for n in self.names if n in self._layout.axes]
         for i in reversed(range(len(names))):
             name = names[i]

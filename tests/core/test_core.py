@@ -145,6 +145,19 @@ def test_a_problem_that_the_core_read_is_like_any_other() -> None:
     assert solve(problem).assignment == {"a": 2, "b": 4, "c": 5, "d": 3}
 
 
+def test_a_solved_problem_and_its_space_can_be_copied_and_pickled() -> None:
+    problem = linked_problem(3)
+    space = enumerate_space(problem)
+    assert problem.core is not None
+    for twin in (copy.copy(problem), copy.deepcopy(problem), pickle.loads(pickle.dumps(problem))):
+        assert twin == problem
+        assert twin.core is None
+        assert enumerate_space(twin).size == space.size
+    for other in (copy.deepcopy(space), pickle.loads(pickle.dumps(space))):
+        assert rows(other, problem.names) == rows(space, problem.names)
+        assert other[space.size // 2] == space[space.size // 2]
+
+
 def declined() -> Iterator[Problem]:
     """Problems beyond the core: many values, wide numbers, no variable at all."""
     many = Problem("many values")
