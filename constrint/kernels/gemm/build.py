@@ -15,7 +15,7 @@ ELEMENT_TYPES = {"fp16": "fp16", "bf16": "bf16", "tf32": "fp32", "int8": "i8", "
 OUTPUT_TYPES = {"fp16": "fp16", "bf16": "bf16", "tf32": "fp32", "int8": "i32", "fp8": "bf16"}
 #: Parameters that the AMD back-end takes as options.
 AMD_OPTIONS = ("matrix_instr_nonkdim", "waves_per_eu", "kpack")
-CONSTANTS = ("tile_m", "tile_n", "tile_k", "group_m", "split_k")
+CONSTANTS = ("tile_m", "tile_n", "tile_k", "split_k")
 POINTERS = ("a_ptr", "b_ptr", "c_ptr", "workspace_ptr", "counters_ptr")
 
 

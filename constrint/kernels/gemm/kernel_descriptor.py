@@ -113,7 +113,7 @@ def store_tile(
             tl.store(c_ptr + offsets, out, mask=(rows[:, None] < m) & (columns[None, :] < n))
 
 
-@triton.jit(do_not_specialize=["num_blocks"])
+@triton.jit(do_not_specialize=["num_blocks", "group_m"])
 def gemm_descriptor_kernel(
     a_desc,  # (M, K) in tiles (tile_m, tile_k), or (K, M) in (tile_k, tile_m) where A is transposed; batch in front
     b_desc,  # (K, N) in tiles (tile_k, tile_n), or (N, K) in (tile_n, tile_k)
@@ -132,12 +132,12 @@ def gemm_descriptor_kernel(
     stride_sm,
     stride_sn,
     num_blocks,
+    group_m,
     alpha,
     beta,
     tile_m: tl.constexpr,
     tile_n: tl.constexpr,
     tile_k: tl.constexpr,
-    group_m: tl.constexpr,
     split_k: tl.constexpr,
     persistent: tl.constexpr,
     epilogue_subtile: tl.constexpr,

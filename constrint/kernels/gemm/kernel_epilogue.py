@@ -33,7 +33,7 @@ def tile_coordinates(
     block,
     num_tiles_m,
     num_tiles_n,
-    group_m: tl.constexpr,
+    group_m,
     num_xcds: tl.constexpr,
     xcd_chunk: tl.constexpr,
 ):

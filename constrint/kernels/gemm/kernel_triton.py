@@ -102,7 +102,7 @@ def compute_tile(
     tile_m: tl.constexpr,
     tile_n: tl.constexpr,
     tile_k: tl.constexpr,
-    group_m: tl.constexpr,
+    group_m,
     split_k: tl.constexpr,
     num_xcds: tl.constexpr,
     xcd_chunk: tl.constexpr,
@@ -139,7 +139,7 @@ def compute_tile(
         tl.store(c_ptr + offsets, out, mask=(rows[:, None] < m) & (columns[None, :] < n))
 
 
-@triton.jit(do_not_specialize=["num_blocks"])
+@triton.jit(do_not_specialize=["num_blocks", "group_m"])
 def gemm_kernel(
     a_ptr,  # (batch, M, K)
     b_ptr,  # (batch, K, N)
@@ -164,12 +164,12 @@ def gemm_kernel(
     stride_sm,
     stride_sn,
     num_blocks,
+    group_m,
     alpha,
     beta,
     tile_m: tl.constexpr,
     tile_n: tl.constexpr,
     tile_k: tl.constexpr,
-    group_m: tl.constexpr,
     split_k: tl.constexpr,
     persistent: tl.constexpr,
     num_xcds: tl.constexpr,
