@@ -94,6 +94,7 @@ def as_document(ranking: Ranking) -> dict[str, Any]:
 
 def print_ranking(ranking: Ranking) -> None:
     """Print what was asked, how many configurations there are, and the best of them."""
+    from constrint.cli.config_columns import ConfigColumns
     from constrint.cli.output import print_table, say, wrap
 
     gpu, workload = ranking.gpu, ranking.workload
@@ -104,19 +105,13 @@ def print_ranking(ranking: Ranking) -> None:
         f"ranked in {ranking.seconds * 1e3:.0f} ms"
     )
     say()
-    shared = _same_everywhere(ranking)
-    varying = [name for name in ranking.candidates[0].config if name not in shared]
-    title, tiles = _tile_column(varying)
-    others = [name for name in varying if name not in tiles]
-    headers = ["#", *([title] if title else []), *(SHORT.get(o, o) for o in others)]
+    columns = ConfigColumns.of([candidate.config for candidate in ranking.candidates])
+    headers = ["#", *columns.titles]
     headers += ["LDS" if is_amd else "smem", "regs", "blk", "limit", "us", "roof", "bound"]
     rows = []
     for place, candidate in enumerate(ranking.candidates, 1):
         use, cost = candidate.resources, candidate.cost
-        row: list[object] = [place]
-        if title:
-            row.append("x".join(str(candidate.config[t]) for t in tiles))
-        row += [candidate.config[o] for o in others]
+        row: list[object] = [place, *columns.cells(candidate.config)]
         row += [
             use.smem_bytes,
             use.registers_per_thread,
@@ -127,16 +122,16 @@ def print_ranking(ranking: Ranking) -> None:
             SHORT_PARTS.get(cost.bound_by, cost.bound_by),
         ]
         rows.append(row)
-    print_table(headers, rows, left=("limit", "bound", *([title] if title else [])), whole=("limit", "bound", title))
+    text = ("limit", "bound", columns.title)
+    print_table(headers, rows, left=text, whole=text)
     say()
     say(wrap("best: " + " ".join(f"{name}={value}" for name, value in ranking.candidates[0].config.items())))
-    if shared:
-        say(wrap("the same in all rows: " + " ".join(f"{name}={value}" for name, value in shared.items())))
+    if columns.same:
+        say(wrap(columns.same_text()))
     equal = max(c.num_variants for c in ranking.candidates)
     if equal > 1:
         say(wrap(f"each row stands for up to {equal} configs that the model cannot tell apart"))
-    legend = {SHORT[o]: o for o in others if o in SHORT}
-    legend |= {headers[-7]: "bytes a block", "regs": "registers a thread, estimated"}
+    legend = columns.legend | {headers[-7]: "bytes a block", "regs": "registers a thread, estimated"}
     legend |= {"blk": f"blocks {'a CU' if is_amd else 'an SM'}", "limit": "what limits them"}
     legend |= {"roof": "share of the roofline", "bound": "what binds"}
     bounds = dict.fromkeys(c.cost.bound_by for c in ranking.candidates)
@@ -159,39 +154,8 @@ SHORT_PARTS = {
     "wave quantisation": "waves",
     "last-level cache": "LLC",
 }
-SHORT = {
-    "num_warps": "w",
-    "num_stages": "st",
-    "split_k": "sk",
-    "group_m": "gm",
-    "persistent": "p",
-    "descriptor": "d",
-    "epilogue_subtile": "es",
-    "matrix_instr_nonkdim": "mi",
-    "xcd_chunk": "xcd",
-    "waves_per_eu": "eu",
-    "kpack": "kp",
-}
 
 
 def _short_limit(limited_by: str) -> str:
     """`registers` -> `regs`: the table has to fit 80 columns."""
     return limited_by.replace("registers", "regs").replace("shared memory", "smem")
-
-
-def _same_everywhere(ranking: Ranking) -> dict[str, int]:
-    """Parameters with one value in all candidates (none if there is a single candidate)."""
-    first = ranking.candidates[0].config
-    if len(ranking.candidates) == 1:
-        return {}
-    return {
-        name: value
-        for name, value in first.items()
-        if not name.startswith("tile_") and all(c.config[name] == value for c in ranking.candidates)
-    }
-
-
-def _tile_column(names: list[str]) -> tuple[str, list[str]]:
-    """Tile sizes share one column, `tile mxnxk`."""
-    tiles = [name for name in names if name.startswith("tile_")]
-    return ("tile " + "x".join(t.removeprefix("tile_") for t in tiles), tiles) if tiles else ("", [])

@@ -123,28 +123,36 @@ def _document(verdict: Verdict) -> dict[str, Any]:
 
 
 def _print(gpu: GpuModel, workload: str, verdicts: list[Verdict]) -> None:
+    from constrint.cli.config_columns import ConfigColumns
     from constrint.cli.output import print_table, say, wrap
     from constrint.kernels.gemm.triton_versions import caution
 
     versions = {v.compiled.triton_version for v in verdicts if v.compiled}
     say(f"{workload} on {gpu.name} ({gpu.arch.target}): modelled / compiled by triton {', '.join(sorted(versions))}")
     say()
+    columns = ConfigColumns.of([verdict.candidate.config for verdict in verdicts])
+    smem = "LDS" if gpu.vendor == "amd" else "smem"
     rows = []
     for place, verdict in enumerate(verdicts, 1):
-        config, use, compiled = verdict.candidate.config, verdict.candidate.resources, verdict.compiled
-        tile = "x".join(str(value) for name, value in config.items() if name.startswith("tile_"))
-        row: list[object] = [place, tile, config["num_warps"], config["num_stages"]]
+        use, compiled = verdict.candidate.resources, verdict.compiled
+        # What the model calls valid does not spill: 0 bytes.
+        predicted = (use.smem_bytes, use.registers_per_thread, 0, use.blocks_per_sm)
+        row: list[object] = [place, *columns.cells(verdict.candidate.config)]
         if compiled is None:
-            rows.append([*row, use.smem_bytes, use.registers_per_thread, use.blocks_per_sm, verdict.problem])
+            rows.append([*row, *predicted, verdict.problem])
             continue
-        row.append(f"{use.smem_bytes}/{compiled.smem_bytes}")
-        row.append(f"{use.registers_per_thread}/{compiled.registers_per_thread}")
-        row.append(f"{use.blocks_per_sm}/{verdict.blocks_per_sm}")
+        actual = (compiled.smem_bytes, compiled.registers_per_thread, compiled.spill_bytes, verdict.blocks_per_sm)
+        row += [f"{one}/{other}" for one, other in zip(predicted, actual, strict=True)]
         rows.append([*row, verdict.problem or compiled.instruction])
-    smem = "LDS" if gpu.vendor == "amd" else "smem"
     print_table(
-        ["#", "tile mxnxk", "w", "st", smem, "regs", "blk", "compiled to"], rows, left=("tile mxnxk", "compiled to")
+        ["#", *columns.titles, smem, "regs", "spill", "blk", "compiled to"], rows, left=(columns.title, "compiled to")
     )
+    say()
+    if columns.same:
+        say(wrap(columns.same_text()))
+    legend = columns.legend | {smem: "bytes a block", "regs": "registers a thread", "spill": "bytes a thread"}
+    legend |= {"blk": f"blocks {'a CU' if gpu.vendor == 'amd' else 'an SM'}"}
+    say(wrap("columns: " + ", ".join(f"{short} = {long}" for short, long in legend.items())))
     found = [v for v in verdicts if v.compiled]
     for text in filter(None, map(caution, sorted(versions))):
         say()

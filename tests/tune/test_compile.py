@@ -113,6 +113,10 @@ def test_verify_prints_predicted_beside_compiled(
     assert not run_verify(*arguments, monkeypatch=monkeypatch)
     printed = capsys.readouterr().out
     assert "LDS exact for 2 of 2" in printed
+    header = next(line for line in printed.splitlines() if line.startswith("#")).split()
+    spill = header.index("spill") - header.index("compiled")
+    first = printed.splitlines()[printed.splitlines().index("") + 2].split()
+    assert first[spill - 1] == "0/0", "bytes spilled: predicted/compiled"
     assert "v_mfma_f32_16x16x16_bf16" in printed
 
 
