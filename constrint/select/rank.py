@@ -220,7 +220,8 @@ def _best_rows(
     top: int,
 ) -> _Best:
     """The `top` core rows, each with its best order; rows whose bound exceeds the k-th best are never expanded."""
-    by_bound = np.argsort(bound, kind="stable")
+    # In which order ties come makes no difference: all of them are expanded, and put in order then.
+    by_bound = np.argsort(bound)
     kept: dict[str, NDArray[Any]] | None = None
     cost: CostColumns | None = None
     worst = np.inf
