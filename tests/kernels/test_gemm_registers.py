@@ -146,7 +146,7 @@ def test_weights_name_terms_that_exist_and_every_kind_has_weights() -> None:
         for dtype in ("fp16", "bf16", "fp8", "tf32", "int8"):
             if not gpu.matrix_shapes(dtype) or (gpu_name == "t4" and dtype != "fp16"):
                 continue
-            for aligned in (Aligned(), Aligned(a=False, b=False, c=False)):
+            for aligned in (Aligned(), Aligned(2, 2, 2)):
                 for kind in kinds_of(gpu, dtype, aligned):
                     assert model_key(gpu, kind.instruction, REGISTER_MODELS) in REGISTER_MODELS
                     existing |= register_terms(kind, VARIABLES).keys()
@@ -160,7 +160,7 @@ def test_more_accumulators_warps_apart_never_need_fewer_registers() -> None:
         for figure in (resources.registers_per_thread, resources.registers_bound):
             aligned, ragged = (
                 figure(gpu, "bf16", VARIABLES),
-                figure(gpu, "bf16", VARIABLES, Aligned(False, False, False)),
+                figure(gpu, "bf16", VARIABLES, Aligned(2, 2, 2)),
             )
             base = {"tile_k": 32, "num_warps": 4, "num_stages": 3, "split_k": 1, "persistent": 0}
             sizes = [(64, 64), (128, 64), (128, 128), (256, 128)]

@@ -6,7 +6,7 @@ from typing import Any
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.descriptor import needs_k_major, promotion_interval
-from constrint.kernels.gemm.units import is_aligned, unit
+from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES, WIDEST_BYTES, hint, is_aligned, unit, width_bytes
 from constrint.select.spec import Config, Workload
 from constrint.tune.compile import CompiledKernel, TritonSource, compile_triton, require_triton
 
@@ -26,7 +26,7 @@ def compile_config(gpu: GpuModel, workload: Workload, config: Config, layout: st
         gpu: The GPU; none has to be present.
         workload: Sizes and dtype.
         config: A point of the space.
-        layout: For A and for B, r (contiguous rows) or c (contiguous columns); the pointer kernel is compiled for "rr".
+        layout: For A and for B, r (contiguous rows) or c (contiguous columns).
 
     Raises:
         UsageError: When triton is not installed.
@@ -35,7 +35,7 @@ def compile_config(gpu: GpuModel, workload: Workload, config: Config, layout: st
     require_triton()
     if config.get("descriptor"):
         return compile_triton(gpu, _descriptor_source(gpu, workload, config, layout))
-    return compile_triton(gpu, _pointer_source(gpu, workload, config))
+    return compile_triton(gpu, _pointer_source(gpu, workload, config, layout))
 
 
 def _constants(gpu: GpuModel, workload: Workload, config: Config) -> dict[str, Any]:
@@ -59,22 +59,33 @@ def _constants(gpu: GpuModel, workload: Workload, config: Config) -> dict[str, A
     return constants
 
 
-def _pointer_source(gpu: GpuModel, workload: Workload, config: Config) -> TritonSource:
+def _pointer_source(gpu: GpuModel, workload: Workload, config: Config, layout: str) -> TritonSource:
     from constrint.kernels.gemm.kernel_triton import gemm_kernel
 
     m, n, k = (workload.sizes[name] for name in ("m", "n", "k"))
+    is_turned = (layout[0] == "c", layout[1] == "c")
+    # Lengths of the rows in memory.
+    of_a, of_b = m if is_turned[0] else k, k if is_turned[1] else n
+    element, output = ELEMENT_BYTES[workload.dtype], OUTPUT_BYTES[workload.dtype]
+    hint_a, hint_b = hint(of_a, element), hint(of_b, element)
     constants = _constants(gpu, workload, config) | {
         "num_xcds": gpu.device.num_xcds,
         "xcd_chunk": config.get("xcd_chunk", 0),
         "even_k": k % (config["tile_k"] * config["split_k"]) == 0,
         "wide_offsets": False,
-        "stride_ak": 1,
-        "stride_bn": 1,
+        "a_is_transposed": is_turned[0] and hint_a > 1,
+        "b_is_transposed": is_turned[1] and hint_b > 1,
+        "hint_a": hint_a,
+        "hint_b": hint_b,
+        "hint_c": hint(n, output) if width_bytes(n, output) == WIDEST_BYTES else 1,
+        "stride_am" if is_turned[0] else "stride_ak": 1,
+        "stride_bk" if is_turned[1] else "stride_bn": 1,
         "stride_cn": 1,
     }
-    element = _element_type(gpu, workload.dtype)
-    types = {"a_ptr": f"*{element}", "b_ptr": f"*{element}"} | _output_types(workload.dtype)
-    values = {"m": m, "n": n, "k": k, "stride_am": k, "stride_bk": n, "stride_cm": n}
+    kind = _element_type(gpu, workload.dtype)
+    types = {"a_ptr": f"*{kind}", "b_ptr": f"*{kind}"} | _output_types(workload.dtype)
+    values = {"m": m, "n": n, "k": k, "stride_cm": n}
+    values |= {"stride_ak" if is_turned[0] else "stride_am": of_a, "stride_bn" if is_turned[1] else "stride_bk": of_b}
     values |= {"stride_ab": m * k, "stride_bb": k * n, "stride_cb": m * n}
     options = {name: config[name] for name in ("num_warps", "num_stages")}
     if unit(gpu, workload.dtype).kind == "mfma":

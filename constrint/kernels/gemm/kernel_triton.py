@@ -1,7 +1,8 @@
 """The tiled GEMM in Triton with pointer loads: one kernel for plain, split-K and persistent grids.
 
 Its parameters are the ones of `spec.py`; the resources that spec predicts are those of this kernel. It takes any
-strides. It needs triton; nothing imports it until a kernel is compiled.
+strides; where Triton does not see that rows start at multiples of some elements, hints tell it (`alignment.py`). It
+needs triton; nothing imports it until a kernel is compiled.
 """
 
 from __future__ import annotations
@@ -10,6 +11,12 @@ import triton
 import triton.language as tl
 
 from constrint.kernels.gemm.kernel_epilogue import finish, hand_over, take_over, tile_coordinates
+
+
+@triton.jit
+def known_multiple(x, of: tl.constexpr):
+    """x, which is a multiple of `of`, told to the compiler."""
+    return x // of * of
 
 
 @triton.jit
@@ -32,11 +39,26 @@ def multiply_tile(
     split_k: tl.constexpr,
     even_k: tl.constexpr,
     wide_offsets: tl.constexpr,
+    a_is_transposed: tl.constexpr,
+    b_is_transposed: tl.constexpr,
+    hint_a: tl.constexpr,
+    hint_b: tl.constexpr,
     input_precision: tl.constexpr,
     max_imprecise: tl.constexpr,
     acc_dtype: tl.constexpr,
 ):
     """Multiply one tile's rows of A and columns of B, over all of K or one split's slices of it."""
+    k_of_a, k_of_b = k, k
+    if hint_a > 1:
+        if a_is_transposed:
+            m, stride_ak = known_multiple(m, hint_a), known_multiple(stride_ak, hint_a)
+        else:
+            k_of_a, stride_am = known_multiple(k, hint_a), known_multiple(stride_am, hint_a)
+    if hint_b > 1:
+        if b_is_transposed:
+            k_of_b, stride_bn = known_multiple(k, hint_b), known_multiple(stride_bn, hint_b)
+        else:
+            n, stride_bk = known_multiple(n, hint_b), known_multiple(stride_bk, hint_b)
     # Rows beyond the edge read valid memory again; only their store is masked.
     rows_a = (rows % m).to(tl.int64)
     columns_b = (columns % n).to(tl.int64)
@@ -58,9 +80,9 @@ def multiply_tile(
             a = tl.load(a_ptrs)
             b = tl.load(b_ptrs)
         else:
-            left = k - (step * split_k + split) * tile_k
-            a = tl.load(a_ptrs, mask=depth[None, :] < left, other=zero)
-            b = tl.load(b_ptrs, mask=depth[:, None] < left, other=zero)
+            done = (step * split_k + split) * tile_k
+            a = tl.load(a_ptrs, mask=depth[None, :] < k_of_a - done, other=zero)
+            b = tl.load(b_ptrs, mask=depth[:, None] < k_of_b - done, other=zero)
         accumulator = tl.dot(
             a,
             b,
@@ -108,6 +130,11 @@ def compute_tile(
     xcd_chunk: tl.constexpr,
     even_k: tl.constexpr,
     wide_offsets: tl.constexpr,
+    a_is_transposed: tl.constexpr,
+    b_is_transposed: tl.constexpr,
+    hint_a: tl.constexpr,
+    hint_b: tl.constexpr,
+    hint_c: tl.constexpr,
     has_alpha: tl.constexpr,
     activation: tl.constexpr,
     input_precision: tl.constexpr,
@@ -122,7 +149,8 @@ def compute_tile(
     columns = tile_column * tile_n + tl.arange(0, tile_n)
     acc = multiply_tile(
         a_ptr, b_ptr, m, n, k, stride_am, stride_ak, stride_bk, stride_bn, rows, columns, split, tile_m, tile_n,
-        tile_k, split_k, even_k, wide_offsets, input_precision, max_imprecise, acc_dtype,
+        tile_k, split_k, even_k, wide_offsets, a_is_transposed, b_is_transposed, hint_a, hint_b, input_precision,
+        max_imprecise, acc_dtype,
     )  # fmt: skip
     is_mine = True
     if split_k > 1:
@@ -135,6 +163,8 @@ def compute_tile(
             acc, rows, columns, m, n, bias_ptr, source_ptr, stride_sm, stride_sn, alpha, beta, has_alpha, activation,
             c_ptr.dtype.element_ty,
         )  # fmt: skip
+        if hint_c > 1:
+            n, stride_cm = known_multiple(n, hint_c), known_multiple(stride_cm, hint_c)
         offsets = rows.to(tl.int64)[:, None] * stride_cm + columns[None, :] * stride_cn
         tl.store(c_ptr + offsets, out, mask=(rows[:, None] < m) & (columns[None, :] < n))
 
@@ -177,6 +207,11 @@ def gemm_kernel(
     batched: tl.constexpr,
     even_k: tl.constexpr,
     wide_offsets: tl.constexpr,
+    a_is_transposed: tl.constexpr,
+    b_is_transposed: tl.constexpr,
+    hint_a: tl.constexpr,
+    hint_b: tl.constexpr,
+    hint_c: tl.constexpr,
     has_alpha: tl.constexpr,
     activation: tl.constexpr,
     input_precision: tl.constexpr,
@@ -191,6 +226,12 @@ def gemm_kernel(
     batch = 0
     if batched:
         batch = tl.program_id(1)
+        if hint_a > 1:
+            stride_ab = known_multiple(stride_ab, hint_a)
+        if hint_b > 1:
+            stride_bb = known_multiple(stride_bb, hint_b)
+        if hint_c > 1:
+            stride_cb = known_multiple(stride_cb, hint_c)
         a_ptr += batch.to(tl.int64) * stride_ab
         b_ptr += batch.to(tl.int64) * stride_bb
         c_ptr += batch.to(tl.int64) * stride_cb
@@ -201,13 +242,15 @@ def gemm_kernel(
             compute_tile(
                 a_ptr, b_ptr, c_ptr, bias_ptr, source_ptr, workspace_ptr, counters_ptr, m, n, k, stride_am, stride_ak,
                 stride_bk, stride_bn, stride_cm, stride_cn, stride_sm, stride_sn, alpha, beta, tile, block * 0, batch,
-                tile_m, tile_n, tile_k, group_m, 1, num_xcds, xcd_chunk, even_k, wide_offsets, has_alpha, activation,
-                input_precision, max_imprecise, acc_dtype,
+                tile_m, tile_n, tile_k, group_m, 1, num_xcds, xcd_chunk, even_k, wide_offsets, a_is_transposed,
+                b_is_transposed, hint_a, hint_b, hint_c, has_alpha, activation, input_precision, max_imprecise,
+                acc_dtype,
             )  # fmt: skip
     else:
         compute_tile(
             a_ptr, b_ptr, c_ptr, bias_ptr, source_ptr, workspace_ptr, counters_ptr, m, n, k, stride_am, stride_ak,
             stride_bk, stride_bn, stride_cm, stride_cn, stride_sm, stride_sn, alpha, beta, block % num_tiles,
             block // num_tiles, batch, tile_m, tile_n, tile_k, group_m, split_k, num_xcds, xcd_chunk, even_k,
-            wide_offsets, has_alpha, activation, input_precision, max_imprecise, acc_dtype,
+            wide_offsets, a_is_transposed, b_is_transposed, hint_a, hint_b, hint_c, has_alpha, activation,
+            input_precision, max_imprecise, acc_dtype,
         )  # fmt: skip

@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from constrint.kernels.gemm.alignment import rows_of
 from constrint.kernels.gemm.descriptor import FP8_PROMOTION_INTERVAL
 from constrint.kernels.gemm.pack import pack
+from constrint.kernels.gemm.units import WIDEST_BYTES
 
 #: Blocks along the second grid dimension, on both vendors.
 MAX_GRID_BATCH = 65535
@@ -172,7 +174,7 @@ def _launch(
     if config.get("descriptor"):
         kernel, special = _descriptor_call(a, b, out, config)
     else:
-        kernel, special = _pointer_call(a, b, config, machine)
+        kernel, special = _pointer_call(a, b, out, config, machine)
     with torch.cuda.device(a.device) if a.is_cuda else nullcontext():
         if only_compile:
             kernel.warmup(**shared, **special, grid=(blocks, batch))
@@ -214,11 +216,14 @@ def input_precision(dtype: torch.dtype) -> str:
     return "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
-def _pointer_call(a: Tensor, b: Tensor, config: Mapping[str, int], machine: Machine) -> tuple[Any, dict[str, Any]]:
+def _pointer_call(
+    a: Tensor, b: Tensor, out: Tensor, config: Mapping[str, int], machine: Machine
+) -> tuple[Any, dict[str, Any]]:
     from constrint.kernels.gemm.kernel_triton import gemm_kernel
 
     strides = dict(zip(("stride_ab", "stride_am", "stride_ak"), a.stride(), strict=True))
     strides |= dict(zip(("stride_bb", "stride_bk", "stride_bn"), b.stride(), strict=True))
+    rows_a, rows_b, rows_c = rows_of(a), rows_of(b), rows_of(out)
     special: dict[str, Any] = {
         "a_ptr": a,
         "b_ptr": b,
@@ -226,6 +231,12 @@ def _pointer_call(a: Tensor, b: Tensor, config: Mapping[str, int], machine: Mach
         "num_xcds": machine.num_xcds,
         "xcd_chunk": config.get("xcd_chunk", 0),
         "even_k": a.shape[2] % (config["tile_k"] * config["split_k"]) == 0,
+        "hint_a": rows_a.hint,
+        "hint_b": rows_b.hint,
+        # Narrower stores gain nothing over those of single elements, which need less shared memory.
+        "hint_c": rows_c.hint if rows_c.width_bytes == WIDEST_BYTES else 1,
+        "a_is_transposed": rows_a.is_transposed and rows_a.hint > 1,
+        "b_is_transposed": rows_b.is_transposed and rows_b.hint > 1,
         "wide_offsets": max(map(abs, strides.values())) > MAX_TILE_STRIDE,
     }
     return gemm_kernel, special | strides

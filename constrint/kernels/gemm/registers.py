@@ -11,7 +11,16 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.units import ELEMENT_BYTES, Aligned, Vars, is_upcast, mma_warp_rows, unit
+from constrint.kernels.gemm.units import (
+    ELEMENT_BYTES,
+    MIN_COPY_BYTES,
+    WIDEST_BYTES,
+    Aligned,
+    Vars,
+    is_upcast,
+    mma_warp_rows,
+    unit,
+)
 from constrint.model import Expr, Var, ceildiv, const, maximum, minimum
 from constrint.model.expr import add
 
@@ -36,7 +45,7 @@ class Kind(NamedTuple):
         instruction: "fma", "mma", "wgmma", "tcgen05", "mfma" or "wmma"; "mma" where a unit falls back to it.
         dtype: Element type of A and B.
         warp_size: Threads per warp.
-        aligned: Whether loads can be 16 bytes wide.
+        aligned: How wide loads and stores can be.
         is_widened: Whether fp8 is multiplied as fp16.
     """
 
@@ -94,7 +103,7 @@ def register_terms(kind: Kind, v: Vars) -> dict[str, Expr]:
         "split": splits,
         "split_accumulators": splits * accumulators,
     }
-    if not kind.aligned.c:
+    if kind.aligned.c < WIDEST_BYTES:
         terms["ragged_accumulators"] = accumulators
     return terms | _load_terms(kind, v) | _fragment_terms(kind, v)
 
@@ -106,14 +115,14 @@ def _load_terms(kind: Kind, v: Vars) -> dict[str, Expr]:
     unpipelined = 1 - pipelined
     # On AMD loads wait in registers for their turn in LDS.
     terms: dict[str, Expr] = {"pipelined": pipelined} if kind.instruction in ("mfma", "wmma") else {}
-    for name, tile, is_aligned in (("a", v["tile_m"], kind.aligned.a), ("b", v["tile_n"], kind.aligned.b)):
+    for name, tile, width in (("a", v["tile_m"], kind.aligned.a), ("b", v["tile_n"], kind.aligned.b)):
         operand = tile * v["tile_k"] * element
         words = ceildiv(operand, 4 * num_threads)
         terms[f"words_{name}"] = words
         terms[f"unpipelined_{name}"] = unpipelined * words
-        # One pointer per load: of 16 bytes, or of a single element where nothing is known about alignment.
-        if is_aligned:
-            terms[f"loads_{name}"] = ceildiv(operand, 16 * num_threads)
+        # One pointer per load: as wide as rows are aligned, or of a single element.
+        if width > element and width >= MIN_COPY_BYTES:
+            terms[f"loads_{name}"] = ceildiv(operand, width * num_threads)
         else:
             terms[f"elements_{name}"] = ceildiv(operand, element * num_threads)
             terms[f"ragged_{name}"] = const(1)

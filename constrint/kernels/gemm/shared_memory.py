@@ -9,8 +9,10 @@ from __future__ import annotations
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.units import (
     ELEMENT_BYTES,
+    MIN_COPY_BYTES,
     OUTPUT_BYTES,
     PARTIAL_BYTES,
+    WIDEST_BYTES,
     Aligned,
     Unit,
     Vars,
@@ -21,8 +23,6 @@ from constrint.kernels.gemm.units import (
 )
 from constrint.model import Expr, ceildiv, const, maximum, minimum
 
-#: An asynchronous copy moves at least four bytes per thread; a smaller operand tile is not pipelined.
-MIN_COPY_BYTES = 4
 #: gfx950 pads LDS once per copy of a whole wave: 64 lanes of 16 bytes.
 PAD_INTERVAL_BYTES = 1024
 
@@ -34,25 +34,29 @@ def pointer_smem_bytes(gpu: GpuModel, dtype: str, found: Unit, v: Vars, aligned:
     if found.kind == "fma":
         # Operands pass through shared memory one after the other, widened to fp32.
         return maximum(maximum(a, b) * (4 // element), v["tile_m"] * v["tile_n"] * OUTPUT_BYTES[dtype])
-    copies_a = _is_copied(gpu, element, a, v, is_aligned=aligned.a)
-    copies_b = _is_copied(gpu, element, b, v, is_aligned=aligned.b)
+    copies_a = _is_copied(gpu, element, a, v, width=aligned.a)
+    copies_b = _is_copied(gpu, element, b, v, width=aligned.b)
     if gpu.arch.target == "gfx950":
-        return maximum(_gfx950(dtype, v, (copies_a, copies_b)), _amd_staging(gpu, dtype, v, is_vectorised=aligned.c))
+        return maximum(
+            _gfx950(dtype, v, (copies_a, copies_b)),
+            _amd_staging(gpu, dtype, v, is_vectorised=aligned.c == WIDEST_BYTES),
+        )
     if found.kind == "wmma":
         behind = maximum(1, v["num_stages"] - 1)
         is_pipelined = minimum(1, v["num_stages"] - 1)
         return is_pipelined * behind * (a + b) + (1 - is_pipelined) * maximum(a, b)
     if gpu.vendor == "amd":
         return maximum(
-            _mfma(v["num_stages"], a, b, copies_a, copies_b), _amd_staging(gpu, dtype, v, is_vectorised=aligned.c)
+            _mfma(v["num_stages"], a, b, copies_a, copies_b),
+            _amd_staging(gpu, dtype, v, is_vectorised=aligned.c == WIDEST_BYTES),
         )
-    staging = store_staging(gpu, dtype, found, v, is_vectorised=aligned.c)
+    staging = store_staging(gpu, dtype, found, v, is_vectorised=aligned.c == WIDEST_BYTES)
     return maximum(_nvidia(dtype, found, v, (a, b), (copies_a, copies_b)), staging)
 
 
-def _is_copied(gpu: GpuModel, element: int, operand: Expr, v: Vars, *, is_aligned: bool) -> Expr:
+def _is_copied(gpu: GpuModel, element: int, operand: Expr, v: Vars, *, width: int) -> Expr:
     """1 where an operand's loads can run ahead: at least four bytes per thread, known to be contiguous."""
-    if element >= MIN_COPY_BYTES or not is_aligned:
+    if element >= MIN_COPY_BYTES or width < MIN_COPY_BYTES:
         return const(int(element >= MIN_COPY_BYTES))
     return minimum(1, operand // (MIN_COPY_BYTES * threads(gpu, v)))
 

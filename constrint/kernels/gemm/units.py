@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import gcd
 from typing import NamedTuple
 
 from constrint.errors import UnsupportedError
@@ -17,29 +18,44 @@ ELEMENT_BYTES: Mapping[str, int] = {"fp16": 2, "bf16": 2, "fp8": 1, "tf32": 4, "
 OUTPUT_BYTES: Mapping[str, int] = {"fp16": 2, "bf16": 2, "fp8": 2, "tf32": 4, "int8": 4}
 #: Partial sums of a split-K grid are stored in 32 bits.
 PARTIAL_BYTES = 4
-#: Triton knows that a size or stride is a multiple of 16, or nothing; only then are loads 16 bytes wide.
+#: Triton finds out that a size or stride is a multiple of 16, or nothing.
 ALIGNED_ELEMENTS = 16
+#: Bytes of the widest load or store of one thread.
+WIDEST_BYTES = 16
+#: An asynchronous copy moves at least four bytes per thread; narrower loads are not pipelined.
+MIN_COPY_BYTES = 4
 
 Vars = Mapping[str, Expr]
 
 
 class Aligned(NamedTuple):
-    """Whether the rows of each matrix in memory are known to start at multiples of 16 elements."""
+    """Bytes of the widest aligned access that all rows of each matrix in memory allow: a power of two up to 16."""
 
-    a: bool = True
-    b: bool = True
-    c: bool = True
+    a: int = WIDEST_BYTES
+    b: int = WIDEST_BYTES
+    c: int = WIDEST_BYTES
 
 
 def is_aligned(size: int) -> bool:
-    """Whether the compiler may rely on this size or stride for wide loads."""
+    """Whether the compiler finds out by itself that this size or stride allows the widest loads."""
     return size % ALIGNED_ELEMENTS == 0
 
 
+def width_bytes(length: int, element: int) -> int:
+    """The widest aligned access of contiguous rows of so many elements of so many bytes."""
+    return gcd(WIDEST_BYTES, length * element)
+
+
+def hint(length: int, element: int) -> int:
+    """Elements that the compiler has to be told contiguous rows to be multiples of; 1: nothing."""
+    return 1 if is_aligned(length) else width_bytes(length, element) // element
+
+
 def aligned_operands(workload: Workload) -> Aligned:
-    """What the compiler knows about row-major A (M, K), B (K, N) and C (M, N)."""
-    of_n = is_aligned(workload.sizes["n"])
-    return Aligned(is_aligned(workload.sizes["k"]), of_n, of_n)
+    """Row-major, contiguous A (M, K), B (K, N) and C (M, N)."""
+    n, k = workload.sizes["n"], workload.sizes["k"]
+    element, output = ELEMENT_BYTES[workload.dtype], OUTPUT_BYTES[workload.dtype]
+    return Aligned(width_bytes(k, element), width_bytes(n, element), width_bytes(n, output))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,43 @@
+"""How wide loads of an operand's rows can be, from its strides; what of that the pointer kernel has to be told.
+
+Triton finds out by itself that a size or stride is a multiple of 16, or nothing. Needs torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+from torch import Tensor
+
+from constrint.kernels.gemm.units import ALIGNED_ELEMENTS, WIDEST_BYTES
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows in memory of a (batch, M, K), (batch, K, N) or (batch, M, N) tensor.
+
+    Args:
+        width_bytes: The widest aligned access that all rows allow, a power of two up to 16.
+        is_transposed: Whether they run along the second axis.
+        hint: Elements that the compiler has to be told their starts and lengths to be multiples of; 1: nothing.
+    """
+
+    width_bytes: int
+    is_transposed: bool
+    hint: int
+
+
+def rows_of(t: Tensor) -> Rows:
+    """How the rows of a tensor of three axes lie in memory."""
+    element = t.element_size()
+    is_transposed = t.stride(2) != 1
+    along, across = (1, 2) if is_transposed else (2, 1)
+    if t.stride(along) != 1 or t.data_ptr() % WIDEST_BYTES:
+        return Rows(element, is_transposed, 1)
+    # The length decides, too: loads wrap around at the last row and column, and are masked at the end of K.
+    figures = [t.shape[along]]
+    figures += [t.stride(axis) for axis in (0, across) if t.shape[axis] > 1]
+    width = gcd(WIDEST_BYTES, *(figure * element for figure in figures))
+    is_seen = all(figure % ALIGNED_ELEMENTS == 0 for figure in (*figures, t.stride(across)))
+    return Rows(width, is_transposed, 1 if is_seen else width // element)
