@@ -112,6 +112,26 @@ CASES |= {
     "two halves, everything": {"descriptor": 1, "persistent": 1, "tile_n": 32, "epilogue_subtile": 2, "batch": 2}
     | {"bias": True, "beta": 1.0, "activation": "relu"},
 }
+PARTS = {
+    "a third apart": {"tile_n": 48},
+    "a fifth apart": {"tile_n": 80},
+    "ragged rest": {"n": 40},
+    "no rest in the grid": {"n": 30},
+    "whole tiles": {"m": 64, "n": 96, "k": 64},
+    "fp32": {"dtype": "float32", "out_dtype": "float32"},
+    "int8": {"dtype": "int8", "out_dtype": "int32"},
+    "A by columns": {"layout": "cr"},
+    "B by columns": {"layout": "rc"},
+    "odd rows": {"n": 101, "k": 75},
+    "split": {"split_k": 4},
+    "split in fifths": {"split_k": 2, "tile_n": 80, "m": 33},
+    "batched": {"batch": 3, "layout": "rc"},
+    "batched split": {"batch": 3, "split_k": 2, "layout": "cc"},
+    "split, everything": {"split_k": 2, "bias": True, "alpha": 0.5, "beta": 2.0, "activation": "gelu"},
+    "everything, silu, batched": {"batch": 2, "bias": True, "alpha": 0.5, "beta": -1.0, "activation": "silu"},
+}
+# Tiles of 48 columns are computed as 32 and 16, those of 80 as 64 and 16.
+CASES |= {f"two parts: {name}": {"descriptor": 1, "n": 120, "tile_n": 48} | change for name, change in PARTS.items()}
 for number, changes in enumerate(CASES.values()):
     changes["seed"] = number
 

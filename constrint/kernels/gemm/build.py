@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.descriptor import needs_k_major, promotion_interval
+from constrint.kernels.gemm.descriptor import needs_k_major, promotion_interval, rest_columns
 from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES, WIDEST_BYTES, hint, is_aligned, unit, width_bytes
 from constrint.select.spec import Config, Workload
 from constrint.tune.compile import CompiledKernel, TritonSource, compile_triton, require_triton
@@ -98,21 +98,27 @@ def _descriptor_source(gpu: GpuModel, workload: Workload, config: Config, layout
 
     m, n, k = (workload.sizes[name] for name in ("m", "n", "k"))
     k_major = needs_k_major(workload.dtype)
+    rest = rest_columns(config["tile_n"])
     is_turned = (layout[0] == "c" and not k_major, layout[1] == "c" or k_major)
     constants = _constants(gpu, workload, config) | {
         "epilogue_subtile": config["epilogue_subtile"],
         "a_is_transposed": is_turned[0],
         "b_is_transposed": is_turned[1],
+        "rest_n": rest,
     }
     element, output = _element_type(gpu, workload.dtype), OUTPUT_TYPES[workload.dtype]
-    columns = config["tile_n"] // config["epilogue_subtile"]
+    widest = config["tile_n"] - rest
     tile_a = (config["tile_m"], config["tile_k"])[:: -1 if is_turned[0] else 1]
-    tile_b = (config["tile_k"], config["tile_n"])[:: -1 if is_turned[1] else 1]
     types = {
         "a_desc": f"tensordesc<{element}[{tile_a[0]},{tile_a[1]}]>",
-        "b_desc": f"tensordesc<{element}[{tile_b[0]},{tile_b[1]}]>",
-        "c_desc": f"tensordesc<{output}[{config['tile_m']},{columns}]>",
+        "c_desc": f"tensordesc<{output}[{config['tile_m']},{widest // config['epilogue_subtile']}]>",
+        "c_rest_desc": f"tensordesc<{output}[{config['tile_m']},{rest}]>",
     }
+    for name, columns in (("b_desc", widest), ("b_rest_desc", rest)):
+        tile_b = (config["tile_k"], columns)[:: -1 if is_turned[1] else 1]
+        types[name] = f"tensordesc<{element}[{tile_b[0]},{tile_b[1]}]>"
+    if not rest:
+        constants |= {"b_rest_desc": None, "c_rest_desc": None}
     values = {"m": m, "n": n, "k": k, "stride_cm": n, "stride_cb": m * n}
     options = {name: config[name] for name in ("num_warps", "num_stages")}
     return _source(gemm_descriptor_kernel, types | _output_types(workload.dtype), constants, values, options)

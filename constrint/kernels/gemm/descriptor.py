@@ -6,6 +6,8 @@ No torch, no triton. The shared-memory rules are read off Triton 3.6 and 3.9 and
 
 from __future__ import annotations
 
+from typing import Any
+
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.shared_memory import store_staging
 from constrint.kernels.gemm.units import (
@@ -42,6 +44,16 @@ def has_descriptors(gpu: GpuModel) -> bool:
 def needs_k_major(dtype: str) -> bool:
     """Whether both operands must be contiguous along K: only 16-bit ones can be transposed on the way to the units."""
     return ELEMENT_BYTES[dtype] != 2
+
+
+def rest_columns(tile_n: Any) -> Any:
+    """Columns of a tile beyond the widest power of two in it (of a number, an expression or a column of numbers).
+
+    Triton's blocks are powers of two, so a tile of 192 columns is computed as 128 and 64 that share A's slices. Widths
+    are a power of two times 1, 3 or 5.
+    """
+    is_threefold, is_fivefold = ((factor - tile_n % factor) // factor for factor in (3, 5))
+    return is_threefold * (tile_n // 3) + is_fivefold * (tile_n // 5)
 
 
 def promotion_interval(gpu: GpuModel, dtype: str, tile_k: int) -> int | None:

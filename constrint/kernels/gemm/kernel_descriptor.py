@@ -13,44 +13,39 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from constrint.kernels.gemm.kernel_epilogue import finish, hand_over, take_over, tile_coordinates
+from constrint.kernels.gemm.kernel_epilogue import finish, hand_over, sum_partials, take_over, tile_coordinates
 
 
 @triton.jit
-def load_operands(
-    a_desc,
-    b_desc,
-    row,
-    column,
-    depth,
-    batch,
-    tile_m: tl.constexpr,
-    tile_n: tl.constexpr,
-    tile_k: tl.constexpr,
-    batched: tl.constexpr,
-    a_is_transposed: tl.constexpr,
-    b_is_transposed: tl.constexpr,
-):
-    """Load one slice of A as (tile_m, tile_k) and of B as (tile_k, tile_n), whatever their layout in memory."""
+def load_a(a_desc, row, depth, batch, tile_m: tl.constexpr, tile_k: tl.constexpr, batched, is_transposed: tl.constexpr):
+    """Load one slice of A as (tile_m, tile_k), whatever its layout in memory."""
     if batched:
-        if a_is_transposed:
-            a = a_desc.load([batch, depth, row]).reshape(tile_k, tile_m).T
+        if is_transposed:
+            return a_desc.load([batch, depth, row]).reshape(tile_k, tile_m).T
         else:
-            a = a_desc.load([batch, row, depth]).reshape(tile_m, tile_k)
-        if b_is_transposed:
-            b = b_desc.load([batch, column, depth]).reshape(tile_n, tile_k).T
-        else:
-            b = b_desc.load([batch, depth, column]).reshape(tile_k, tile_n)
+            return a_desc.load([batch, row, depth]).reshape(tile_m, tile_k)
     else:
-        if a_is_transposed:
-            a = a_desc.load([depth, row]).T
+        if is_transposed:
+            return a_desc.load([depth, row]).T
         else:
-            a = a_desc.load([row, depth])
-        if b_is_transposed:
-            b = b_desc.load([column, depth]).T
+            return a_desc.load([row, depth])
+
+
+@triton.jit
+def load_b(
+    b_desc, column, depth, batch, width: tl.constexpr, tile_k: tl.constexpr, batched, is_transposed: tl.constexpr
+):
+    """Load one slice of B as (tile_k, width), whatever its layout in memory."""
+    if batched:
+        if is_transposed:
+            return b_desc.load([batch, column, depth]).reshape(width, tile_k).T
         else:
-            b = b_desc.load([depth, column])
-    return a, b
+            return b_desc.load([batch, depth, column]).reshape(tile_k, width)
+    else:
+        if is_transposed:
+            return b_desc.load([column, depth]).T
+        else:
+            return b_desc.load([depth, column])
 
 
 @triton.jit
@@ -116,12 +111,14 @@ def store_tile(
 @triton.jit(do_not_specialize=["num_blocks", "group_m"])
 def gemm_descriptor_kernel(
     a_desc,  # (M, K) in tiles (tile_m, tile_k), or (K, M) in (tile_k, tile_m) where A is transposed; batch in front
-    b_desc,  # (K, N) in tiles (tile_k, tile_n), or (N, K) in (tile_n, tile_k)
-    c_desc,  # (M, N) in tiles (tile_m, tile_n / epilogue_subtile), or None
+    b_desc,  # (K, N) in tiles (tile_k, main_n), or (N, K) in (main_n, tile_k), main_n = tile_n - rest_n
+    b_rest_desc,  # the same in tiles of rest_n columns; None where rest_n = 0
+    c_desc,  # (M, N) in tiles (tile_m, main_n / epilogue_subtile), or None
+    c_rest_desc,  # (M, N) in tiles (tile_m, rest_n), or None
     c_ptr,  # (batch, M, N)
     bias_ptr,  # (N,) or None
     source_ptr,  # (batch, M, N), added beta times, or None
-    workspace_ptr,  # (batch * tiles, split_k, tile_m, tile_n) where split_k > 1
+    workspace_ptr,  # (batch * tiles, split_k, tile_m * tile_n) where split_k > 1
     counters_ptr,  # (batch * tiles,)
     m,
     n,
@@ -137,6 +134,7 @@ def gemm_descriptor_kernel(
     beta,
     tile_m: tl.constexpr,
     tile_n: tl.constexpr,
+    rest_n: tl.constexpr,
     tile_k: tl.constexpr,
     split_k: tl.constexpr,
     persistent: tl.constexpr,
@@ -151,6 +149,7 @@ def gemm_descriptor_kernel(
     acc_dtype: tl.constexpr,
 ):
     """C = activation(alpha * A @ B + bias + beta * source); grid (tiles * split_k or `num_blocks`, batch)."""
+    main_n: tl.constexpr = tile_n - rest_n
     num_tiles_m = tl.cdiv(m, tile_m)
     num_tiles_n = tl.cdiv(n, tile_n)
     num_tiles = num_tiles_m * num_tiles_n
@@ -160,6 +159,9 @@ def gemm_descriptor_kernel(
     batch = tl.program_id(1)
     out_dtype: tl.constexpr = c_ptr.dtype.element_ty
     if persistent:
+        # Not for tiles in two parts: Triton waits for either part's sums before the epilogue, and a second wait there
+        # makes ptxas serialise every wgmma (found in the SASS).
+        tl.static_assert(rest_n == 0)
         # Walked in step with `tile`, so that the epilogue does not wait for the next tile's prologue when the two
         # loops are flattened into one.
         stored = block - num_blocks
@@ -169,18 +171,9 @@ def gemm_descriptor_kernel(
             column = tile_column * tile_n
             acc = tl.zeros((tile_m, tile_n), dtype=acc_dtype)
             for step in range(num_steps):
-                a, b = load_operands(
-                    a_desc, b_desc, row, column, step * tile_k, batch, tile_m, tile_n, tile_k, batched,
-                    a_is_transposed, b_is_transposed,
-                )  # fmt: skip
-                acc = tl.dot(
-                    a,
-                    b,
-                    acc,
-                    input_precision=input_precision,
-                    max_num_imprecise_acc=max_imprecise,
-                    out_dtype=acc_dtype,
-                )
+                a = load_a(a_desc, row, step * tile_k, batch, tile_m, tile_k, batched, a_is_transposed)
+                b = load_b(b_desc, column, step * tile_k, batch, tile_n, tile_k, batched, b_is_transposed)
+                acc = tl.dot(a, b, acc, input_precision, max_num_imprecise_acc=max_imprecise, out_dtype=acc_dtype)
             stored += num_blocks
             tile_row, tile_column = tile_coordinates(stored, num_tiles_m, num_tiles_n, group_m, 1, 0)
             store_tile(
@@ -202,24 +195,35 @@ def gemm_descriptor_kernel(
             # Without a zero-trip path ptxas can keep several wgmma in flight; with it, it serialised those of 8 warps
             # on B by columns (found in the SASS; 1.2 times slower on an H200, 2026-11-21).
             tl.assume(last > first)
-        acc = tl.zeros((tile_m, tile_n), dtype=acc_dtype)
+        # Columns beyond the widest power of two have sums of their own, `rest`; both dots of a step share A's slice.
+        acc = tl.zeros((tile_m, main_n), dtype=acc_dtype)
+        rest = None
+        if rest_n > 0:
+            rest = tl.zeros((tile_m, rest_n), dtype=acc_dtype)
         for step in range(first, last):
-            a, b = load_operands(
-                a_desc, b_desc, row, column, step * tile_k, batch, tile_m, tile_n, tile_k, batched,
-                a_is_transposed, b_is_transposed,
-            )  # fmt: skip
-            acc = tl.dot(
-                a, b, acc, input_precision=input_precision, max_num_imprecise_acc=max_imprecise, out_dtype=acc_dtype
-            )
+            a = load_a(a_desc, row, step * tile_k, batch, tile_m, tile_k, batched, a_is_transposed)
+            b = load_b(b_desc, column, step * tile_k, batch, main_n, tile_k, batched, b_is_transposed)
+            acc = tl.dot(a, b, acc, input_precision, max_num_imprecise_acc=max_imprecise, out_dtype=acc_dtype)
+            if rest_n > 0:
+                b = load_b(b_rest_desc, column + main_n, step * tile_k, batch, rest_n, tile_k, batched, b_is_transposed)
+                rest = tl.dot(a, b, rest, input_precision, max_num_imprecise_acc=max_imprecise, out_dtype=acc_dtype)
         is_mine = True
         if split_k > 1:
             slot = tile + batch * num_tiles
-            is_mine = hand_over(acc, slot, split, workspace_ptr, counters_ptr, tile_m, tile_n, split_k)
+            is_mine = hand_over(acc, slot, split, workspace_ptr, counters_ptr, tile_m, main_n, split_k, rest, rest_n)
         if is_mine:
             if split_k > 1:
-                acc = take_over(slot, workspace_ptr, counters_ptr, tile_m, tile_n, split_k)
+                acc = take_over(slot, workspace_ptr, counters_ptr, tile_m, main_n, split_k, rest_n)
+                if rest_n > 0:
+                    rest = sum_partials(slot, workspace_ptr + tile_m * main_n, tile_m, rest_n, split_k, tile_m * tile_n)
             store_tile(
                 acc, c_desc, c_ptr, bias_ptr, source_ptr, m, n, stride_cb, stride_cm, stride_sb, stride_sm, stride_sn,
-                alpha, beta, row, column, batch, tile_m, tile_n, epilogue_subtile, batched, has_alpha, activation,
+                alpha, beta, row, column, batch, tile_m, main_n, epilogue_subtile, batched, has_alpha, activation,
                 out_dtype,
             )  # fmt: skip
+            if rest_n > 0:
+                store_tile(
+                    rest, c_rest_desc, c_ptr, bias_ptr, source_ptr, m, n, stride_cb, stride_cm, stride_sb, stride_sm,
+                    stride_sn, alpha, beta, row, column + main_n, batch, tile_m, rest_n, 1, batched, has_alpha,
+                    activation, out_dtype,
+                )  # fmt: skip

@@ -97,24 +97,53 @@ def finish(
 
 
 @triton.jit
+def store_partial(acc, slot, tile_m: tl.constexpr, tile_n: tl.constexpr):
+    """Store a partial sum of (tile_m, tile_n), row by row."""
+    offsets = tl.arange(0, tile_m)[:, None] * tile_n + tl.arange(0, tile_n)[None, :]
+    tl.store(slot + offsets, acc)
+
+
+@triton.jit
 def hand_over(
     acc,  # (tile_m, tile_n) in 32 bits
     tile,
     split,
-    workspace_ptr,  # (tiles, split_k, tile_m, tile_n)
+    workspace_ptr,  # (tiles, split_k, tile_m * (tile_n + rest_n))
     counters_ptr,  # (tiles,) of int32, all zero before and after
     tile_m: tl.constexpr,
     tile_n: tl.constexpr,
     split_k: tl.constexpr,
+    rest=None,  # (tile_m, rest_n), stored behind `acc`, or None
+    rest_n: tl.constexpr = 0,
 ):
     """Store a partial sum and say whether this block came last, and so has to finish the tile."""
-    offsets = tl.arange(0, tile_m)[:, None] * tile_n + tl.arange(0, tile_n)[None, :]
-    slot = workspace_ptr + (tile.to(tl.int64) * split_k + split) * (tile_m * tile_n)
-    tl.store(slot + offsets, acc)
+    slot = workspace_ptr + (tile.to(tl.int64) * split_k + split) * (tile_m * (tile_n + rest_n))
+    store_partial(acc, slot, tile_m, tile_n)
+    if rest_n > 0:
+        store_partial(rest, slot + tile_m * tile_n, tile_m, rest_n)
     # All threads' stores come before the one thread's release.
     tl.debug_barrier()
     arrived = tl.atomic_add(counters_ptr + tile, 1, sem="acq_rel", scope="gpu")
     return arrived == split_k - 1
+
+
+@triton.jit
+def sum_partials(
+    tile,
+    workspace_ptr,
+    tile_m: tl.constexpr,
+    tile_n: tl.constexpr,
+    split_k: tl.constexpr,
+    stride: tl.constexpr,  # elements from one split's partial sum to the next one's
+):
+    """Sum a tile's partial sums, always in the same order."""
+    offsets = tl.arange(0, tile_m)[:, None] * tile_n + tl.arange(0, tile_n)[None, :]
+    first = workspace_ptr + tile.to(tl.int64) * (split_k * stride) + offsets
+    # From the L2: other SMs wrote them.
+    acc = tl.load(first, cache_modifier=".cg")
+    for split in range(1, split_k):
+        acc += tl.load(first + split * stride, cache_modifier=".cg")
+    return acc
 
 
 @triton.jit
@@ -125,13 +154,9 @@ def take_over(
     tile_m: tl.constexpr,
     tile_n: tl.constexpr,
     split_k: tl.constexpr,
+    rest_n: tl.constexpr = 0,
 ):
-    """Sum a tile's partial sums, always in the same order, and reset its counter for the next launch."""
-    offsets = tl.arange(0, tile_m)[:, None] * tile_n + tl.arange(0, tile_n)[None, :]
-    first = workspace_ptr + tile.to(tl.int64) * (split_k * tile_m * tile_n) + offsets
-    # From the L2: other SMs wrote them.
-    acc = tl.load(first, cache_modifier=".cg")
-    for split in range(1, split_k):
-        acc += tl.load(first + split * (tile_m * tile_n), cache_modifier=".cg")
+    """Sum a tile's partial sums, those of the first tile_n columns, and reset its counter for the next launch."""
+    acc = sum_partials(tile, workspace_ptr, tile_m, tile_n, split_k, tile_m * (tile_n + rest_n))
     tl.store(counters_ptr + tile, 0)
     return acc

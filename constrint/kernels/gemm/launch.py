@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from constrint.kernels.gemm.alignment import rows_of
-from constrint.kernels.gemm.descriptor import FP8_PROMOTION_INTERVAL
+from constrint.kernels.gemm.descriptor import FP8_PROMOTION_INTERVAL, rest_columns
 from constrint.kernels.gemm.pack import pack
 from constrint.kernels.gemm.units import WIDEST_BYTES
 
@@ -247,13 +247,21 @@ def _descriptor_call(a: Tensor, b: Tensor, out: Tensor, config: Mapping[str, int
 
     is_batched = a.shape[0] > 1
     a_desc, a_is_transposed = _describe(a, config["tile_m"], config["tile_k"], is_batched)
-    b_desc, b_is_transposed = _describe(b, config["tile_k"], config["tile_n"], is_batched)
-    columns = config["tile_n"] // config["epilogue_subtile"]
-    c_desc = _describe(out, config["tile_m"], columns, is_batched)[0] if can_describe(out) else None
+    rest = rest_columns(config["tile_n"])
+    widest = config["tile_n"] - rest
+    b_desc, b_is_transposed = _describe(b, config["tile_k"], widest, is_batched)
+    b_rest_desc = _describe(b, config["tile_k"], rest, is_batched)[0] if rest else None
+    c_desc, c_rest_desc = None, None
+    if can_describe(out):
+        c_desc, _ = _describe(out, config["tile_m"], widest // config["epilogue_subtile"], is_batched)
+        c_rest_desc = _describe(out, config["tile_m"], rest, is_batched)[0] if rest else None
     return gemm_descriptor_kernel, {
         "a_desc": a_desc,
         "b_desc": b_desc,
+        "b_rest_desc": b_rest_desc,
         "c_desc": c_desc,
+        "c_rest_desc": c_rest_desc,
+        "rest_n": rest,
         "epilogue_subtile": config["epilogue_subtile"],
         "a_is_transposed": a_is_transposed,
         "b_is_transposed": b_is_transposed,
