@@ -43,6 +43,10 @@ class Timer:
         """Capture `repeats` calls; the first one outside, so that nothing is compiled in the capture."""
         call()
         torch.cuda.synchronize()
+        # A captured launch keeps its split-K counters for good, and without any left it zeroes new ones in the graph;
+        # the graphs before this one are gone.
+        captured = launching._COUNTERS._captured
+        captured.update({device: (pool, 0) for device, (pool, _) in captured.items()})
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             for _ in range(repeats):
