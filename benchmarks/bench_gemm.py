@@ -1,20 +1,26 @@
 """`matmul` against cuBLAS through torch and against the floor, on the GPU of this machine.
 
     python benchmarks/bench_gemm.py table --out gemm.csv        # every shape: cuBLAS, the first choice, the best of 8
+    python benchmarks/bench_gemm.py dtypes                      # fp8, int8, tf32 and fp32
     python benchmarks/bench_gemm.py launches                    # every shape x 200 random valid configurations
     python benchmarks/bench_gemm.py inductor --limit 100        # torch.compile(mode="max-autotune"), Triton's template
 
 The floor is the larger of operations over the highest rate and bytes over the highest bandwidth that this run measured
-on the device (cuBLAS on large products, a device-to-device copy). Ratios are cuBLAS's time over ours.
+on the device (cuBLAS on large products, a device-to-device copy). Ratios are cuBLAS's time over ours. Whoever is
+compared is timed in turn, in several rounds; a figure is the median of the rounds.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
+import itertools
+import pickle
 import random
 import statistics
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -44,6 +50,19 @@ SHAPES = list(dict.fromkeys(SQUARE + PREFILL + DECODE + SKINNY + TALL + RAGGED +
 EVERYWHERE = (("bf16", "rr"), ("fp16", "rc"))
 EVERY_THIRD = (("bf16", "rc"), ("fp16", "cr"), ("bf16", "cc"))
 TUNED = 8
+#: Of the comparison with torch.compile.
+ROUNDS = 7
+#: What 8-bit and 32-bit operands are timed on.
+DTYPE_SHAPES = (
+    (1024, 1024, 1024),
+    (2048, 2048, 2048),
+    (4096, 4096, 4096),
+    (8192, 8192, 8192),
+    (32, 4096, 4096),
+    (128, 4096, 11008),
+    (16384, 3072, 768),
+    (4096, 14336, 4096),
+)
 COLUMNS = (
     "m",
     "n",
@@ -57,6 +76,9 @@ COLUMNS = (
     "cublas_warm_us",
     "first_warm_us",
     "tuned_warm_us",
+    "cublas_spread_us",
+    "first_spread_us",
+    "tuned_spread_us",
     "choose_ms",
     "outcome",
     "first_config",
@@ -103,6 +125,7 @@ def request_for(shape: tuple[int, int, int], dtype: str, layout: str) -> Any:
 def run_table(args: argparse.Namespace) -> None:
     """Time every case; print and write one table."""
     import gemm_timing as timing
+    from gemm_compile import compile_all
 
     from constrint.hwmodels.detect import describe_torch_device
     from constrint.kernels.gemm.choose import best, choose
@@ -110,10 +133,10 @@ def run_table(args: argparse.Namespace) -> None:
     gpu_name = describe_torch_device(0).model
     if gpu_name is None:
         sys.exit("this GPU has no hardware model")
-    machine, timer = timing.this_machine(), timing.Timer()
+    bench = Bench()
     choose(gpu_name, request_for((128, 128, 128), "bf16", "rr"))
     plan, jobs = [], {}
-    for shape, dtype, layout in cases():
+    for shape, dtype, layout in cases()[:: args.every]:
         request = request_for(shape, dtype, layout)
         started = time.perf_counter()
         choose(gpu_name, request)
@@ -122,13 +145,13 @@ def run_table(args: argparse.Namespace) -> None:
         plan.append((shape, dtype, layout, choose_ms, configs))
         for config in configs:
             key = timing.compile_key(*shape, dtype, layout, config)
-            jobs.setdefault(key, (shape, dtype, layout, config, machine))
+            jobs.setdefault(key, (shape, dtype, layout, config, bench.machine))
     started = time.time()
-    failed = [o for o in timing.compile_all(list(jobs.values())) if o != "ok"]
+    failed = [o for o in compile_all(list(jobs.values())) if o != "ok"]
     print(
         f"compiled {len(jobs)} kernels in {time.time() - started:.0f} s, {len(failed)} failed {failed[:5]}", flush=True
     )
-    peaks = measured_peaks(timer)
+    peaks = measured_peaks(bench.timer)
     print(
         f"measured peaks: {peaks[0] / 1e12:.0f} TFLOP/s (cuBLAS, bf16), {peaks[1] / 1e12:.2f} TB/s (copy)", flush=True
     )
@@ -138,15 +161,16 @@ def run_table(args: argparse.Namespace) -> None:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
         for shape, dtype, layout, choose_ms, configs in plan:
-            row = time_case(timer, machine, (shape, dtype, layout), configs, peaks)
+            row = time_case(bench, (shape, dtype, layout), configs, peaks)
             rows.append(row | {"choose_ms": f"{choose_ms:.3f}"})
             writer.writerow(rows[-1])
             file.flush()
+    print(f"timed {len(rows)} cases, {time.time() - started:.0f} s in all", flush=True)
     print_table(rows)
 
 
-def time_case(timer: Any, machine: Any, which: Any, configs: list[Any], peaks: tuple[float, float]) -> dict[str, Any]:
-    """cuBLAS before and after, the first choice through `matmul`, and every configuration of the best 8."""
+def time_case(bench: Bench, which: Any, configs: list[Any], peaks: tuple[float, float]) -> dict[str, Any]:
+    """cuBLAS, the first choice through `matmul`, and every configuration of the best 8, in turn."""
     import gemm_timing as timing
 
     from constrint.kernels.gemm import matmul
@@ -165,30 +189,49 @@ def time_case(timer: Any, machine: Any, which: Any, configs: list[Any], peaks: t
         return matmul(a, b)
 
     try:
-        case.out[0].copy_(ours())
-        row["outcome"] = timing.is_right(case, lambda: case.out[0].copy_(ours()))
-        before = timer.cold_us(library)[0]
-        first = timer.cold_us(ours)[0]
-        tuned = []
-        for config in configs:
-            call = timing.caller(case, config, machine)
-            outcome = timing.is_right(case, call)
-            if outcome != "ok":
-                row["outcome"] = f"{outcome} {dict(config)}"
-                continue
-            tuned.append((timer.cold_us(call)[0], config, call))
-        after = timer.cold_us(library)[0]
-        first = min(first, timer.cold_us(ours)[0])
-        row |= {"cublas_cold_us": f"{min(before, after):.2f}", "first_cold_us": f"{first:.2f}"}
-        cold, config, call = min(tuned, key=lambda entry: entry[0])
-        row |= {"tuned_cold_us": f"{min(cold, first):.2f}", "tuned_config": " ".join(map(str, config.values()))}
+        calls = [timing.caller(case, config, bench.machine) for config in configs]
+        wrong = bench.check(case, [lambda: case.out[0].copy_(ours()), *calls])
+        row["outcome"] = "ok" if not any(wrong) else f"wrong elements: {wrong}"
+        timer = bench.timer
+        (_, _), (_, _), *cold = timer.cold_in_turn([library, ours, *calls], 21)
+        best = min(range(len(calls)), key=lambda i: cold[i][0])
+        # Once more, so that the figure that picked the best is not the one it is judged by.
+        measured = timer.cold_in_turn([library, ours, calls[best]], 45)
+        warm = timer.warm_in_turn([library, ours, calls[best]], measured[0][0])
+        for who, (time_us, spread), warm_us in zip(("cublas", "first", "tuned"), measured, warm, strict=True):
+            row |= {f"{who}_cold_us": f"{time_us:.2f}", f"{who}_spread_us": f"{spread:.2f}"}
+            row[f"{who}_warm_us"] = f"{warm_us:.2f}"
+        if best == 0 or float(row["tuned_cold_us"]) > float(row["first_cold_us"]):
+            row |= {"tuned_cold_us": row["first_cold_us"], "tuned_warm_us": row["first_warm_us"]}
+        row["tuned_config"] = " ".join(map(str, configs[best].values()))
         row["first_config"] = " ".join(map(str, configs[0].values()))
-        row["cublas_warm_us"] = f"{timer.warm_us(library, before):.2f}"
-        row["first_warm_us"] = f"{timer.warm_us(ours, first):.2f}"
-        row["tuned_warm_us"] = f"{timer.warm_us(call, cold):.2f}"
     except Exception as error:  # noqa: BLE001 - a failure is a row of the table
         row["outcome"] = f"{type(error).__name__} {str(error).splitlines()[-1][:80] if str(error) else ''}"
     return row
+
+
+class Bench:
+    """What every case shares: the timer, the machine, and how results are checked."""
+
+    def __init__(self) -> None:
+        import gemm_timing as timing
+        import torch
+        from gemm_replay import Recorder
+
+        self.recorder, self.timer, self.machine = Recorder(), timing.Timer(), timing.this_machine()
+        self.wrong = torch.zeros((256, 4), dtype=torch.int32, device="cuda")
+
+    def check(self, case: Any, calls: list[Any]) -> list[int]:
+        """Wrong elements after each call on a poisoned output."""
+        from gemm_replay import Check
+
+        check = Check(self.recorder, case.out, case.expected, case.bound, self.wrong)
+        for number, call in enumerate(calls):
+            call()
+            check(number)
+        counts: list[int] = self.wrong[: len(calls), 0].tolist()
+        self.wrong.zero_()
+        return counts
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
@@ -196,7 +239,8 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     print(
         "M x N x K            type    floor  cuBLAS   first   best8  ratio first/best8 | warm cuBLAS   first  ratio  ms"
     )
-    ratios: dict[str, list[float]] = {"first": [], "tuned": [], "first warm": [], "first/best8": []}
+    names = ("first", "tuned", "first warm", "tuned warm", "first/best8")
+    ratios: dict[str, list[float]] = {name: [] for name in names}
     for row in rows:
         name = f"{row['m']}x{row['n']}x{row['k']}".ljust(20) + f"{row['dtype']} {row['layout']}"
         if row["outcome"] != "ok" or "tuned_warm_us" not in row:
@@ -206,6 +250,7 @@ def print_table(rows: list[dict[str, Any]]) -> None:
         ratios["first"].append(t["cublas_cold_us"] / t["first_cold_us"])
         ratios["tuned"].append(t["cublas_cold_us"] / t["tuned_cold_us"])
         ratios["first warm"].append(t["cublas_warm_us"] / t["first_warm_us"])
+        ratios["tuned warm"].append(t["cublas_warm_us"] / t["tuned_warm_us"])
         ratios["first/best8"].append(t["tuned_cold_us"] / t["first_cold_us"])
         cold = [t[f"{who}_cold_us"] for who in ("cublas", "first", "tuned")]
         figures = "".join(f"{value:8.1f}" for value in (t["floor_us"], *cold))
@@ -214,57 +259,198 @@ def print_table(rows: list[dict[str, Any]]) -> None:
         print(f"{name} {figures} {both} | {warm} {float(row['choose_ms']):6.2f}")
     for name, found in ratios.items():
         if found:
+            under = ", ".join(f"{sum(r < limit for r in found)} under {limit}" for limit in (0.85, 0.9, 0.95))
             print(
-                f"{name}: geometric mean {statistics.geometric_mean(found):.3f}, worst {min(found):.3f} of {len(found)}"
+                f"{name}: geometric mean {statistics.geometric_mean(found):.3f}, worst {min(found):.3f} of "
+                f"{len(found)}; {under}"
+            )
+    for who in ("cublas", "first"):
+        spreads = [float(r[f"{who}_spread_us"]) / float(r[f"{who}_cold_us"]) for r in rows if r["outcome"] == "ok"]
+        if spreads:
+            print(
+                f"spread of {who}, cold (80th less 20th percentile, of the median): median "
+                f"{statistics.median(spreads):.3f}, largest {max(spreads):.3f}"
             )
 
 
-def run_launches(args: argparse.Namespace) -> None:
-    """Launch random valid configurations of the whole space for every shape and check the results."""
-    import gemm_timing as timing
+def draw_launches(args: argparse.Namespace) -> list[tuple[tuple[int, int, int], dict[str, int]]]:
+    """For every shape random points of its space, all different, grouped by shape.
+
+    Shapes with aligned rows draw from one pool, so that they share compiled kernels, and from their own space what the
+    pool lacks; others from their own space. The order of tiles is drawn again for each.
+    """
     import numpy as np
 
     from constrint.hwmodels import load_gpu
-    from constrint.hwmodels.detect import describe_torch_device
     from constrint.kernels.gemm.grid_rules import COLUMNS as OVER_COLUMNS
     from constrint.kernels.gemm.grid_rules import grid_rules
     from constrint.kernels.gemm.spec import SPEC
     from constrint.select import Workload
     from constrint.solve import enumerate_space
 
-    gpu = load_gpu(describe_torch_device(0).model or "")
-    rng, machine, started = random.Random(args.seed), timing.this_machine(), time.time()
+    gpu, rng = load_gpu(args.gpu), random.Random(args.seed)
     large = Workload("gemm", {"m": 65536, "n": 65536, "k": 65536}, "bf16")
     pool = [dict(row) for row in enumerate_space(SPEC.problem(gpu, large)).sample(args.pool, seed=args.seed)]
-    columns = {name: np.array([config[name] for config in pool]) for name in pool[0]}
-    plan: list[tuple[Any, Any]] = []
+    columns = {name: np.array([config[name] for config in pool]) for name in pool[0] if name != "group_m"}
+    plan: list[tuple[tuple[int, int, int], dict[str, int]]] = []
     for m, n, k in SHAPES:
-        valid = np.ones(len(pool), dtype=bool)
-        for rule in grid_rules(gpu, {"m": m, "n": n, "k": k}, columns, OVER_COLUMNS):
-            valid &= rule.condition
-        # Partial sums beyond a gigabyte only make the check slow.
-        valid &= m * n * columns["split_k"] < 2**28
-        rows = np.flatnonzero(valid).tolist()
-        plan += [((m, n, k), pool[row]) for row in rng.sample(rows, min(args.per_shape, len(rows)))]
+        problem = SPEC.problem(gpu, Workload("gemm", {"m": m, "n": n, "k": k}, "bf16"))
+        candidates: list[dict[str, int]] = []
+        if n % 16 == 0 and k % 16 == 0:
+            valid = np.ones(len(pool), dtype=bool)
+            for rule in grid_rules(gpu, {"m": m, "n": n, "k": k}, columns, OVER_COLUMNS):
+                valid &= rule.condition
+            shared = [pool[row] for row in np.flatnonzero(valid)]
+            for config in rng.sample(shared, min(3 * args.per_shape, len(shared))):
+                rows = -(-m // config["tile_m"])
+                orders = [group for group in (1, 2, 4, 8, 16, 32) if group == 1 or group < 2 * rows]
+                candidates.append(config | {"group_m": rng.choice(orders)})
+        own = enumerate_space(problem).sample(2 * args.per_shape, seed=rng.randrange(2**31))
+        candidates += [dict(row) for row in own]
+        drawn: dict[tuple[int, ...], dict[str, int]] = {}
+        for config in candidates:
+            # Partial sums beyond a gigabyte only make the check slow.
+            if len(drawn) < args.per_shape and m * n * config["split_k"] < 2**28:
+                drawn[tuple(config.values())] = config
+        plan += [((m, n, k), config) for config in drawn.values()]
+    return plan
+
+
+def run_launches(args: argparse.Namespace) -> None:
+    """Launch random valid configurations of the whole space for every shape and check the results."""
+    import gemm_timing as timing
+    import torch
+    from gemm_compile import compile_all
+
+    started, machine = time.time(), timing.this_machine()
+    plan = draw_launches(args)
     jobs = {timing.compile_key(*shape, "bf16", "rr", c): (shape, "bf16", "rr", c, machine) for shape, c in plan}
-    outcomes = timing.compile_all(list(jobs.values()))
-    counts = {f"compile {o}": outcomes.count(o) for o in set(outcomes) - {"ok"}}
-    print(f"compiled {len(jobs)} kernels in {time.time() - started:.0f} s", flush=True)
-    case, now, launched = None, None, 0
-    for shape, config in plan:
-        if time.time() - started > args.limit:
-            break
-        if shape != now:
-            now, case = shape, timing.make_case(*shape, "bf16")
-        try:
-            outcome = timing.is_right(case, timing.caller(case, config, machine))
-        except Exception as error:  # noqa: BLE001 - counted
-            outcome = type(error).__name__
-        launched += 1
+    outcomes = compile_all(list(jobs.values()))
+    failed = {f"not compiled: {o}": outcomes.count(o) for o in set(outcomes) - {"ok"}}
+    device = f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}"
+    print(f"{device}: compiled {len(jobs)} kernels in {time.time() - started:.0f} s {failed or ''}", flush=True)
+    folder = Path(tempfile.mkdtemp())
+    (folder / "plan").write_bytes(pickle.dumps(plan))
+    (folder / "outcomes").touch()
+
+    def lost(number: int, how: str) -> None:
+        with (folder / "outcomes").open("a") as file:
+            file.write(f"{number},{how}\n")
+
+    timing.run_guarded(
+        lambda first, progress: [sys.executable, __file__, "launch-rows", str(folder), str(first), str(progress)],
+        started + args.limit,
+        lost,
+    )
+    found = dict(line.split(",", 1) for line in (folder / "outcomes").read_text().splitlines())
+    counts: dict[str, int] = {}
+    for number, outcome in found.items():
         counts[outcome] = counts.get(outcome, 0) + 1
         if outcome != "ok":
-            print(shape, config, outcome, flush=True)
-    print(f"{launched} of {len(plan)} launches over {len(SHAPES)} shapes in {time.time() - started:.0f} s: {counts}")
+            print(*plan[int(number)], outcome)
+    least = min(sum(shape == other for other, _ in plan) for shape in SHAPES)
+    print(
+        f"{len(found)} of {len(plan)} launches over {len(SHAPES)} shapes, at least {least} each, in "
+        f"{time.time() - started:.0f} s: {counts}"
+    )
+
+
+def launch_rows(folder: Path, first: int, progress: Path) -> None:
+    """Launch and check the plan from row `first` on; the row at work stands in `progress`."""
+    import gemm_timing as timing
+
+    plan, bench = pickle.loads((folder / "plan").read_bytes()), Bench()
+    number = first
+    with (folder / "outcomes").open("a") as file:
+        for shape, group in itertools.groupby(plan[first:], key=lambda row: row[0]):
+            case = timing.make_case(*shape, "bf16")
+            for _, config in group:
+                progress.write_text(str(number))
+                try:
+                    (wrong,) = bench.check(case, [timing.caller(case, config, bench.machine)])
+                    outcome = "ok" if not wrong else f"{wrong} wrong elements"
+                except Exception as error:  # noqa: BLE001 - recorded as the row's outcome
+                    outcome = type(error).__name__
+                file.write(f"{number},{outcome}\n")
+                file.flush()
+                number += 1
+    progress.write_text("done")
+
+
+def run_dtypes(args: argparse.Namespace) -> None:
+    """8-bit and 32-bit operands: the first choice beside torch's library calls, B by columns."""
+    import gemm_timing as timing
+    import torch
+    from gemm_compile import compile_all
+
+    from constrint.hwmodels.detect import describe_torch_device
+    from constrint.kernels.gemm import matmul
+    from constrint.kernels.gemm.choose import choose
+
+    gpu_name = describe_torch_device(0).model or ""
+    timer, machine = timing.Timer(), timing.this_machine()
+    one = torch.ones((), device="cuda")
+
+    def scaled(a: Any, b: Any, fast: bool) -> Any:
+        return torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16, use_fast_accum=fast)
+
+    libraries = {
+        "fp8": {"_scaled_mm": lambda a, b: scaled(a, b, False), "_scaled_mm fast": lambda a, b: scaled(a, b, True)},
+        "int8": {"_int_mm": lambda a, b: torch._int_mm(a, b)},
+        "tf32": {"matmul": lambda a, b: a @ b},
+        "fp32": {"matmul": lambda a, b: a @ b},
+    }
+    jobs = []
+    for dtype in libraries:
+        torch.set_float32_matmul_precision("highest" if dtype == "fp32" else "high")
+        for shape in DTYPE_SHAPES:
+            jobs.append((shape, dtype, "rc", choose(gpu_name, request_for(shape, dtype, "rc")), machine))
+    print(f"{timing.description()}; compiled: {set(compile_all(jobs))}", flush=True)
+    bandwidth = measured_peaks(timer)[1]
+    print(
+        "dtype M x N x K            library                 floor  library    ours  ratio | warm library    ours  ratio"
+    )
+    for dtype, calls in libraries.items():
+        torch.set_float32_matmul_precision("highest" if dtype == "fp32" else "high")
+        rows, ratios = [], []
+        for m, n, k in DTYPE_SHAPES:
+            case = timing.make_case(m, n, k, dtype, "rc")
+            a, b = case.a[0], case.b[0]
+            outcome = timing.is_right(case, lambda case=case, a=a, b=b: case.out[0].copy_(matmul(a, b)))
+            if outcome != "ok":
+                print(dtype, m, n, k, outcome, flush=True)
+            known = {}
+            for name, call in calls.items():
+                with contextlib.suppress(RuntimeError, ValueError):
+                    call(a, b)
+                    known[name] = lambda call=call, a=a, b=b: call(a, b)
+            everyone = [*known.values(), lambda a=a, b=b: matmul(a, b)]
+            cold = [t for t, _ in timer.cold_in_turn(everyone)]
+            warm = timer.warm_in_turn(everyone, cold[-1])
+            num_bytes = a.element_size() * (m * k + k * n) + case.out.element_size() * m * n
+            rows += [
+                (f"{m}x{n}x{k}", name, 2e-6 * m * n * k, num_bytes, cold[i], cold[-1], warm[i], warm[-1])
+                for i, name in enumerate([*known, "none"][: max(1, len(known))])
+            ]
+            del case, a, b, everyone, known
+        # What the library reaches at best on any of them is the rate of the floor.
+        peak = max(row[2] / min(row[4:]) for row in rows)
+        for shape, name, mflop, num_bytes, theirs, ours, theirs_warm, ours_warm in rows:
+            floor = max(mflop / peak, 1e6 * num_bytes / bandwidth)
+            ratios.append((theirs / ours, theirs_warm / ours_warm, name))
+            print(
+                f"{dtype.ljust(5)} {shape.ljust(20)} {name.ljust(20)} {floor:8.1f} {theirs:8.1f} {ours:7.1f} "
+                f"{theirs / ours:6.2f} | {theirs_warm:12.1f} {ours_warm:7.1f} {theirs_warm / ours_warm:6.2f}"
+            )
+        for name in dict.fromkeys(r[2] for r in ratios):
+            of_one = [r for r in ratios if r[2] == name]
+            for i, state in enumerate(("cold", "warm")):
+                found = [r[i] for r in of_one]
+                print(
+                    f"{dtype} against {name}, {state}: geometric mean {statistics.geometric_mean(found):.3f}, worst "
+                    f"{min(found):.3f}, {sum(r < 0.85 for r in found)} of {len(found)} under 0.85"
+                )
+        print(f"{dtype}: highest rate seen {peak / 1e6:.0f} TFLOP/s", flush=True)
 
 
 def run_inductor(args: argparse.Namespace) -> None:
@@ -278,7 +464,8 @@ def run_inductor(args: argparse.Namespace) -> None:
     inductor.max_autotune_gemm_backends = "TRITON"
     inductor.max_autotune = True
     timer, started = timing.Timer(), time.time()
-    print("M x N x K             template us  ours us  ratio  compile s  choose and compile s")
+    ratios = []
+    print("M x N x K             template us (spread)  ours us (spread)  ratio  compile s  choose and compile s")
     for m, n, k in ((4096, 4096, 4096), (2048, 2048, 2048), (16, 4096, 4096), (1024, 3072, 768), (16384, 3072, 768),
                     (64, 8192, 8192), (1024, 1024, 1024), (512, 512, 512), (4096, 4096, 512), (128, 4096, 11008),
                     (333, 777, 1555), (8192, 8192, 8192)):  # fmt: skip
@@ -294,25 +481,44 @@ def run_inductor(args: argparse.Namespace) -> None:
         compiled(a, b)
         torch.cuda.synchronize()
         theirs_s = time.time() - begun
-        theirs = timer.cold_us(lambda c=compiled, a=a, b=b: c(a, b))[0]
-        ours = timer.cold_us(lambda a=a, b=b: matmul(a, b))[0]
-        name = f"{m}x{n}x{k}".ljust(20)
-        print(f"{name} {theirs:12.1f} {ours:8.1f} {theirs / ours:6.2f} {theirs_s:10.1f} {ours_s:10.2f}", flush=True)
+        calls = [lambda c=compiled, a=a, b=b: c(a, b), lambda a=a, b=b: matmul(a, b)]
+        # Captured anew in every round: where a kernel's code and operands lie makes a difference, too.
+        rounds = [timer.cold_in_turn(calls) for _ in range(ROUNDS)]
+        theirs, ours = (statistics.median(r[who][0] for r in rounds) for who in range(2))
+        apart = [max(r[who][0] for r in rounds) - min(r[who][0] for r in rounds) for who in range(2)]
+        ratios.append(theirs / ours)
+        print(
+            f"{m}x{n}x{k}".ljust(20) + f"{theirs:14.2f} ({apart[0]:.2f}) {ours:12.2f} ({apart[1]:.2f}) "
+            f"{theirs / ours:9.3f} {theirs_s:10.1f} {ours_s:10.2f}",
+            flush=True,
+        )
+    print(
+        f"geometric mean {statistics.geometric_mean(ratios):.3f}, worst {min(ratios):.3f} of {len(ratios)}; cold L2, "
+        f"medians of {ROUNDS} rounds of 31 replays in turn; spread: largest less smallest round; {timing.description()}"
+    )
 
 
 def main() -> None:
-    """Dispatch to table, launches or inductor."""
+    """Dispatch to table, dtypes, launches, launch-rows (its child) or inductor."""
+    if sys.argv[1:2] == ["launch-rows"]:
+        folder, first, progress = sys.argv[2:]
+        launch_rows(Path(folder), int(first), Path(progress))
+        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     table = commands.add_parser("table")
     table.add_argument("--out", type=Path, required=True)
+    table.add_argument("--every", type=int, default=1, help="only every so many cases")
     table.set_defaults(call=run_table)
     launches = commands.add_parser("launches")
-    launches.add_argument("--pool", type=int, default=900, help="random configurations that shapes draw from")
+    launches.add_argument("--gpu", default="h200", help="the model of the GPU at hand")
+    launches.add_argument("--pool", type=int, default=1500, help="random configurations that shapes draw from")
     launches.add_argument("--per-shape", type=int, default=200)
     launches.add_argument("--seed", type=int, default=3)
     launches.add_argument("--limit", type=float, default=300.0)
     launches.set_defaults(call=run_launches)
+    dtypes = commands.add_parser("dtypes")
+    dtypes.set_defaults(call=run_dtypes)
     inductor = commands.add_parser("inductor")
     inductor.add_argument("--limit", type=float, default=100.0)
     inductor.set_defaults(call=run_inductor)

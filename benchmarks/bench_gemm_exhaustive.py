@@ -59,6 +59,8 @@ START_S = 90.0
 
 def write_plan(args: argparse.Namespace) -> None:
     """Enumerate the space of every shape."""
+    from gemm_timing import compile_key
+
     from constrint.hwmodels import load_gpu
     from constrint.kernels.gemm.choose import Request, best
     from constrint.kernels.gemm.spec import SPEC
@@ -84,7 +86,8 @@ def write_plan(args: argparse.Namespace) -> None:
         columns = dict(zip(KERNEL_KEYS, configs.T, strict=True)) | {"group_m": np.ones(len(configs), dtype=np.int64)}
         seconds = predict(SPEC, gpu, workload, problem, columns).seconds
         items = np.empty(len(configs), dtype=np.int64)
-        for row, key in enumerate(_kernel_keys((m, n, k), configs)):
+        for row, values in enumerate(configs.tolist()):
+            key = compile_key(m, n, k, plans.DTYPE, "rr", dict(zip(KERNEL_KEYS, values, strict=True)))
             if key not in numbers:
                 numbers[key] = len(jobs)
                 jobs.append((s, row))
@@ -98,22 +101,23 @@ def write_plan(args: argparse.Namespace) -> None:
         load_s = 5e-3 * len(configs) + 1.5 * float(seconds.sum())
         shapes.append(Shape((m, n, k), configs, valid, items, np.array(choices), load_s))
         print(f"{shapes[-1].name}: {valid.sum()} configurations, {len(configs)} kernels, {len(jobs)} so far")
-    # Likely ones lead; then shape by shape, so that a run that is cut short has whole shapes.
+    # Likely ones lead; then shape by shape, so that a run that is cut short has whole shapes. Kernels that differ in
+    # warps and stages alone stay together.
     rng = random.Random(args.seed)
-    order = sorted(range(len(jobs)), key=lambda i: (i not in urgent, jobs[i][0], rng.random()))
+    drawn: dict[tuple[Any, ...], float] = {}
+    alike = [name in ("num_warps", "num_stages") for name in KERNEL_KEYS]
+
+    def place_of(i: int) -> tuple[Any, ...]:
+        s, row = jobs[i]
+        key = (s, *shapes[s].configs[row][~np.array(alike)].tolist())
+        return (i not in urgent, s, drawn.setdefault(key, rng.random()))
+
+    order = sorted(range(len(jobs)), key=place_of)
     renumbered = np.empty(len(jobs), dtype=np.int64)
     renumbered[order] = np.arange(len(jobs))
     shapes = [Shape(s.sizes, s.configs, s.valid, renumbered[s.items], s.choices, s.load_s) for s in shapes]
     Plan(shapes, np.array(jobs)[order]).save(args.out)
     print(f"{len(jobs)} kernels, {args.out.stat().st_size / 1e6:.1f} MB")
-
-
-def _kernel_keys(sizes: tuple[int, int, int], configs: Any) -> list[tuple[Any, ...]]:
-    """Two rows with the same key share a compiled kernel."""
-    known = tuple("one" if size == 1 else min(16, size & -size) for size in sizes)
-    depth = configs[:, KERNEL_KEYS.index("tile_k")] * configs[:, KERNEL_KEYS.index("split_k")]
-    is_whole = (sizes[2] % depth == 0) | (configs[:, KERNEL_KEYS.index("descriptor")] == 1)
-    return [(*known, whole, *config) for whole, config in zip(is_whole.tolist(), configs.tolist(), strict=True)]
 
 
 def run(args: argparse.Namespace) -> None:

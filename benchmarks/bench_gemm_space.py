@@ -144,6 +144,7 @@ def time_rows(plan_path: Path, out: Path, first: int, until: float, progress: Pa
 def run_plan(args: argparse.Namespace) -> None:
     """Compile in parallel, then time in child processes that may hang or crash."""
     import gemm_timing as timing
+    from gemm_compile import compile_all
 
     plan = json.loads(args.plan.read_text())
     started = time.time()
@@ -153,7 +154,7 @@ def run_plan(args: argparse.Namespace) -> None:
         config = dict(zip(KEYS, values, strict=True))
         key = timing.compile_key(m, n, k, plan["dtype"], "rr", config)
         jobs.setdefault(key, ((m, n, k), plan["dtype"], "rr", config, machine))
-    outcomes = timing.compile_all(list(jobs.values()))
+    outcomes = compile_all(list(jobs.values()))
     counts = {o: outcomes.count(o) for o in set(outcomes)}
     print(f"compiled {len(jobs)} kernels in {time.time() - started:.0f} s: {counts}", file=sys.stderr, flush=True)
     with args.out.open("w", newline="") as file:

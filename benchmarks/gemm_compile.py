@@ -30,6 +30,7 @@ Job = tuple[tuple[int, int, int], str, str, Mapping[str, int], launching.Machine
 PENDING, COMPILED, FAILED = 0, 1, 2
 #: After this long a kernel counts as failed.
 PATIENCE_S = 60
+LONGEST_RUN = 16
 
 
 class Compilation:
@@ -59,21 +60,23 @@ class Compilation:
         # Forked from a process that has imported torch and triton, and nothing else.
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(["gemm_compile", "triton", "constrint.kernels.gemm.kernel_descriptor"])
+        self.groups = _groups(jobs)
         self.next = self.context.Value("q", 0)
         self.processes = [self._start(worker) for worker in range(self.workers)]
 
     def _start(self, worker: int) -> Any:
-        arguments = (self.folder, worker, self.next, self.num, self.workers, self.capability)
+        arguments = (self.folder, worker, self.next, self.groups, self.workers, self.capability)
         process = self.context.Process(target=_work, args=arguments, daemon=True)
         process.start()
         return process
 
     def is_done(self) -> bool:
-        """Whether every job was tried; replaces processes that died."""
+        """Whether every job was tried; replaces processes that died, less what was left of their group."""
         for worker, process in enumerate(self.processes):
             job = int(self.current[worker])
             if not process.is_alive() and job >= 0:
-                self.state[job], self.current[worker] = FAILED, -1
+                end = int(self.groups[np.searchsorted(self.groups, job, side="right")])
+                self.state[job:end], self.current[worker] = FAILED, -1
                 self.processes[worker] = self._start(worker)
         return not any(process.is_alive() for process in self.processes)
 
@@ -123,35 +126,74 @@ class _NoLaunch:
         return lambda *args, **kwargs: None
 
 
-def _work(folder: Path, worker: int, following: Any, num: int, workers: int, capability: int) -> None:
+def _groups(jobs: list[Job]) -> Any:
+    """Where runs of jobs begin that differ in warps and stages alone, and the end; a process takes a run at a time."""
+    starts, last = [0], None
+    for number, (shape, dtype, layout, config, _) in enumerate(jobs):
+        rest = {name: value for name, value in config.items() if name not in ("num_warps", "num_stages", "group_m")}
+        key = (shape, dtype, layout, rest)
+        if number and (key != last or number - starts[-1] == LONGEST_RUN):
+            starts.append(number)
+        last = key
+    return np.array([*starts, len(jobs)])
+
+
+def _work(folder: Path, worker: int, following: Any, groups: Any, workers: int, capability: int) -> None:
     from triton.runtime.driver import driver
 
     from constrint.kernels.gemm import kernel_pack
 
     driver.set_active(_NoGpu(capability))  # type: ignore[arg-type]
-    kernel_pack.pack_kernel = _NoLaunch()
+    kernel_pack.pack_kernel = _NoLaunch()  # type: ignore[assignment]
+    _translate_once()
     signal.signal(signal.SIGALRM, _expired)
     os.nice(10)
     jobs = pickle.loads((folder / "jobs").read_bytes())
-    state = np.memmap(folder / "state", np.uint8, "r+", shape=(num,))
+    state = np.memmap(folder / "state", np.uint8, "r+", shape=(len(jobs),))
     current = np.memmap(folder / "working", np.int64, "r+", shape=(workers,))
     while True:
         with following.get_lock():
-            job = following.value
+            group = following.value
             following.value += 1
-        if job >= num:
+        if group >= len(groups) - 1:
             return
-        current[worker] = job
-        try:
-            signal.alarm(PATIENCE_S)
-            _compile(jobs[job])
-            state[job] = COMPILED
-        except Exception as error:  # noqa: BLE001 - recorded as the job's outcome
-            with (folder / "errors").open("a") as file:
-                file.write(f"{job} {type(error).__name__}\n")
-            state[job] = FAILED
-        signal.alarm(0)
-        current[worker] = -1
+        for job in range(groups[group], groups[group + 1]):
+            current[worker] = job
+            try:
+                signal.alarm(PATIENCE_S)
+                _compile(jobs[job])
+                state[job] = COMPILED
+            except Exception as error:  # noqa: BLE001 - recorded as the job's outcome
+                with (folder / "errors").open("a") as file:
+                    file.write(f"{job} {type(error).__name__}\n")
+                state[job] = FAILED
+            signal.alarm(0)
+            current[worker] = -1
+
+
+def _translate_once() -> None:
+    """Keep what Python code was last translated to: kernels that differ in warps and stages alone share it."""
+    from triton._C.libtriton import ir
+    from triton.compiler import ASTSource
+
+    translate = ASTSource.make_ir
+    last: dict[str, str] = {}
+
+    def make_ir(source: Any, target: Any, options: Any, codegen_fns: Any, module_map: Any, context: Any) -> Any:
+        key = source.hash()
+        if key not in last:
+            module = translate(source, target, options, codegen_fns, module_map, context)
+            last.clear()
+            last[key] = str(module)
+            return module
+        with tempfile.NamedTemporaryFile("w", suffix=".ttir") as file:
+            file.write(last[key])
+            file.flush()
+            module = ir.parse_mlir_module(file.name, context)
+        module.context = context
+        return module
+
+    ASTSource.make_ir = make_ir  # type: ignore[method-assign]
 
 
 def _expired(*_: Any) -> None:

@@ -15,8 +15,6 @@ from gemm_compile import PENDING
 from gemm_exhaustive import ORDERS, Plan, Results, Shape
 from gemm_replay import Check, Launch, Recorder, replay
 
-from constrint.kernels.gemm import kernel_descriptor, kernel_pack, kernel_triton
-
 #: Other orders of tiles are tried where the first took at most this many times the best so far.
 ORDERS_WITHIN = 2.0
 #: Configurations within this share of the best so far get three launches, and others up to `GLANCE` two.
@@ -101,9 +99,7 @@ class _Bench:
                         if outcome == plans.RIGHT:
                             again += [(i, row, other, launches)] * (2 if microseconds < REPEAT_WITHIN * best else 1)
         self._measure(again)
-        self.recorder.unload(
-            kernel_triton.gemm_kernel, kernel_descriptor.gemm_descriptor_kernel, kernel_pack.pack_kernel
-        )
+        self.recorder.unload()
 
     def _record(self, i: int, row: int, order: int) -> tuple[int, list[Launch]]:
         case, config = self.cases[i], self.plan.shapes[i].config(row, order)
@@ -160,7 +156,8 @@ class _Bench:
         results.figures[1] = statistics.median(library)
         for place, measured in times.items():
             results.again_us[place] = statistics.median(measured)
-        self._unload()
+        torch.cuda.synchronize()
+        self.recorder.unload()
 
     @staticmethod
     def _proper(shape: Shape, quick: Any, chosen: list[Any]) -> list[tuple[int, int]]:
@@ -189,12 +186,6 @@ class _Bench:
         except Exception as error:  # noqa: BLE001 - recorded as the row's outcome
             print(f"{self.plan.shapes[i].name}: {type(error).__name__} {str(error)[-200:]}", flush=True)
             results.outcome[row, order] = plans.REFUSED
-
-    def _unload(self) -> None:
-        torch.cuda.synchronize()
-        self.recorder.unload(
-            kernel_triton.gemm_kernel, kernel_descriptor.gemm_descriptor_kernel, kernel_pack.pack_kernel
-        )
 
 
 def _rows_of(shape: Shape) -> dict[int, list[int]]:

@@ -31,7 +31,8 @@ class Recorder:
 
         self.launches: list[Launch] | None = None
         self.modules: list[int] = []
-        wrap, build = driver.wrap_handle_tensordesc, driver.compile_module_from_src
+        self.functions: dict[int, Any] = {}
+        wrap, build, start = driver.wrap_handle_tensordesc, driver.compile_module_from_src, driver.CudaLauncher.__init__
 
         def kept(launcher: Any) -> Any:
             def launch(*args: Any) -> None:
@@ -52,6 +53,12 @@ class Recorder:
             return modules[src]
 
         driver.compile_module_from_src = built
+
+        def started(launcher: Any, src: Any, metadata: Any) -> None:
+            self.functions[id(src.fn)] = src.fn
+            start(launcher, src, metadata)
+
+        driver.CudaLauncher.__init__ = started
         triton.knobs.runtime.kernel_load_end_hook.add(self._loaded)
 
     def _loaded(self, module: Any, *_: Any) -> None:
@@ -66,13 +73,13 @@ class Recorder:
         finally:
             self.launches = None
 
-    def unload(self, *kernels: Any) -> None:
-        """Unload every module that was loaded, once nothing runs, and forget what these functions compiled to."""
+    def unload(self) -> None:
+        """Unload every module that was loaded, once nothing runs, and forget what functions were compiled to."""
         for module in self.modules:
             _libcuda().cuModuleUnload(ctypes.c_void_p(module))
         self.modules.clear()
-        for kernel in kernels:
-            for of_device in kernel.device_caches.values():
+        for function in self.functions.values():
+            for of_device in function.device_caches.values():
                 of_device[0].clear()
                 of_device[1].clear()
 

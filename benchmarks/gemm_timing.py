@@ -7,8 +7,6 @@ products back to back on the same operands.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import platform
 import statistics
 import subprocess
@@ -16,19 +14,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from gemm_compile import DTYPES, OUTPUTS
 
 from constrint.kernels.gemm import launch as launching
 
 Call = Callable[[], Any]
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "tf32": torch.float32, "fp8": torch.float8_e4m3fn}
-DTYPES["int8"] = torch.int8
 FLUSH_BYTES = 256 * 2**20
+#: Memory that torch may hold before what graphs have left is given back.
+CACHE_BYTES = 50 * 2**30
 #: Unit roundoff of the output types.
 ROUNDOFF = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 2.0**-24}
 
@@ -38,19 +36,27 @@ class Timer:
 
     def __init__(self) -> None:
         self.flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
+        self.stream = torch.cuda.Stream()
 
     def graph(self, call: Call, repeats: int) -> Any:
-        """Capture `repeats` calls; the first one outside, so that nothing is compiled in the capture."""
+        """Capture `repeats` calls; the first one outside, so that nothing is compiled in the capture.
+
+        Without `torch.cuda.graph`, which empties torch's cache each time.
+        """
         call()
         torch.cuda.synchronize()
+        if torch.cuda.memory_reserved() > CACHE_BYTES:
+            torch.cuda.empty_cache()
         # A captured launch keeps its split-K counters for good, and without any left it zeroes new ones in the graph;
         # the graphs before this one are gone.
         captured = launching._COUNTERS._captured
         captured.update({device: (pool, 0) for device, (pool, _) in captured.items()})
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.stream(self.stream):
+            graph.capture_begin()
             for _ in range(repeats):
                 call()
+            graph.capture_end()
         return graph
 
     def cold_us(self, call: Call, repeats: int = 31) -> tuple[float, float]:
@@ -63,6 +69,28 @@ class Timer:
         repeats = max(7, min(repeats, int(3000 / self.replay(graph, 1)[0])))
         times = sorted(self.replay(graph, repeats))
         return statistics.median(times), times[int(0.8 * repeats)] - times[int(0.2 * repeats)]
+
+    def cold_in_turn(self, calls: list[Call], repeats: int = 31) -> list[tuple[float, float]]:
+        """As `cold_us`, for several calls that take turns, each beginning a turn as often: drift favours none."""
+        graphs = [self.graph(call, 1) for call in calls]
+        slowest = max(self.replay(graph, 2)[1] for graph in graphs)
+        repeats = max(7, min(repeats, int(3000 / slowest)))
+        times: list[list[float]] = [[] for _ in graphs]
+        pairs = []
+        for turn in range(repeats):
+            for which in range(len(graphs)):
+                place = (turn + which) % len(graphs)
+                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                self.flush.zero_()
+                start.record()
+                graphs[place].replay()
+                end.record()
+                pairs.append((place, start, end))
+        torch.cuda.synchronize()
+        for place, start, end in pairs:
+            times[place].append(1e3 * start.elapsed_time(end))
+        ordered = [sorted(of_one) for of_one in times]
+        return [(statistics.median(t), t[int(0.8 * repeats)] - t[int(0.2 * repeats)]) for t in ordered]
 
     def replay(self, graph: Any, repeats: int) -> list[float]:
         """Microseconds of each replay after the L2 was overwritten."""
@@ -77,16 +105,21 @@ class Timer:
 
     def warm_us(self, call: Call, about_us: float) -> float:
         """Time per call, back to back, best of three runs of about a millisecond."""
+        return self.warm_in_turn([call], about_us)[0]
+
+    def warm_in_turn(self, calls: list[Call], about_us: float) -> list[float]:
+        """As `warm_us`, for several calls that take turns."""
         repeats = max(2, min(50, int(1000 / max(about_us, 1.0))))
-        graph = self.graph(call, repeats)
-        best = float("inf")
+        graphs = [self.graph(call, repeats) for call in calls]
+        best = [float("inf")] * len(calls)
         for _ in range(3):
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            graph.replay()
-            end.record()
-            torch.cuda.synchronize()
-            best = min(best, 1e3 * start.elapsed_time(end) / repeats)
+            for which, graph in enumerate(graphs):
+                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                start.record()
+                graph.replay()
+                end.record()
+                torch.cuda.synchronize()
+                best[which] = min(best[which], 1e3 * start.elapsed_time(end) / repeats)
         return best
 
 
@@ -113,7 +146,7 @@ def make_case(m: int, n: int, k: int, dtype: str, layout: str = "rr", seed: int 
     exact_a, exact_b = a.to(wide), b.to(wide)
     expected = exact_a @ exact_b
     sums = exact_a.abs() @ exact_b.abs()
-    kind = {"fp8": torch.bfloat16, "int8": torch.int32}.get(dtype, a.dtype)
+    kind = OUTPUTS.get(dtype, a.dtype)
     step = {"tf32": 2.0**-10, "fp8": 2.0**-13}.get(dtype, k * 2.0**-24)
     bound = (2 * step * sums + 2 * ROUNDOFF.get(kind, 0.0) * expected.abs()).to(torch.float32)
     out = torch.empty((1, m, n), dtype=kind, device="cuda")
@@ -148,35 +181,15 @@ def caller(case: Case, config: Mapping[str, int], machine: Any) -> Call:
     return call
 
 
-def _compile(job: tuple[tuple[int, int, int], str, str, Mapping[str, int], Any]) -> str:
-    (m, n, k), dtype, layout, config, machine = job
-    element = DTYPES[dtype]
-    a = torch.empty((m, k) if layout[0] == "r" else (k, m), dtype=element, device="cuda")
-    b = torch.empty((k, n) if layout[1] == "r" else (n, k), dtype=element, device="cuda")
-    a, b = (a if layout[0] == "r" else a.T), (b if layout[1] == "r" else b.T)
-    kind = {"fp8": torch.bfloat16, "int8": torch.int32}.get(dtype, element)
-    out = torch.empty((1, m, n), dtype=kind, device="cuda")
-    try:
-        launching.launch(a[None], b[None], out, config, machine, launching.Epilogue(), only_compile=True)
-    except Exception as error:  # noqa: BLE001 - recorded as the row's outcome
-        return type(error).__name__
-    return "ok"
-
-
-def compile_all(jobs: list[Any], workers: int | None = None) -> list[str]:
-    """Compile into Triton's cache with one process per core; outcomes in the jobs' order."""
-    os.environ.setdefault("TRITON_CACHE_DIR", "/tmp/triton-cache")
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers or min(16, os.cpu_count() or 1), mp_context=context) as pool:
-        return list(pool.map(_compile, jobs, chunksize=2))
-
-
 def compile_key(m: int, n: int, k: int, dtype: str, layout: str, config: Mapping[str, int]) -> tuple[Any, ...]:
-    """Two launches with the same key share a compiled kernel."""
-    sizes: tuple[Any, ...] = tuple(1 if size == 1 else size % 16 == 0 for size in (m, n, k))
+    """Launches with the same key share a compiled kernel; the order of tiles needs none of its own."""
+    sizes: list[Any] = ["one" if size == 1 else min(16, size & -size) for size in (m, n, k)]
+    if layout[0] == "r" and m > 1:
+        # No row is as long as M, which is only a limit then.
+        sizes[0] = m % 16 == 0
     if not config.get("descriptor"):
-        sizes += (k % (config["tile_k"] * config["split_k"]) == 0,)
-    return (dtype, layout, tuple(sorted((name, v) for name, v in config.items())), *sizes)
+        sizes.append(k % (config["tile_k"] * config["split_k"]) == 0)
+    return (dtype, layout, tuple(sorted((name, v) for name, v in config.items() if name != "group_m")), *sizes)
 
 
 def outcome_of(
