@@ -24,7 +24,8 @@ import torch
 from constrint.hwmodels import load_all
 from constrint.hwmodels.device import DetectedDevice
 from constrint.kernels.gemm import dispatch, resources
-from constrint.kernels.gemm.launch import Machine, can_describe
+from constrint.kernels.gemm.launch import Machine
+from constrint.kernels.gemm.pack import can_describe
 from constrint.model import Var
 
 SCRIPT = """

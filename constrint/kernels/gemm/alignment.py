@@ -41,3 +41,13 @@ def rows_of(t: Tensor) -> Rows:
     width = gcd(WIDEST_BYTES, *(figure * element for figure in figures))
     is_seen = all(figure % ALIGNED_ELEMENTS == 0 for figure in (*figures, t.stride(across)))
     return Rows(width, is_transposed, 1 if is_seen else width // element)
+
+
+def settled(t: Tensor) -> Tensor:
+    """The same tensor; where it is a single row or column, the stride across, which nothing uses, is an aligned one."""
+    for across, along in ((1, 2), (2, 1)):
+        if t.shape[across] == 1 and t.stride(along) == 1 and t.stride(across) % ALIGNED_ELEMENTS:
+            strides = list(t.stride())
+            strides[across] = -(-t.shape[along] // ALIGNED_ELEMENTS) * ALIGNED_ELEMENTS
+            return t.as_strided(t.shape, strides)
+    return t

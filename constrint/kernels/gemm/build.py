@@ -105,6 +105,7 @@ def _descriptor_source(gpu: GpuModel, workload: Workload, config: Config, layout
         "a_is_transposed": is_turned[0],
         "b_is_transposed": is_turned[1],
         "rest_n": rest,
+        "follows_copy": False,
     }
     element, output = _element_type(gpu, workload.dtype), OUTPUT_TYPES[workload.dtype]
     widest = config["tile_n"] - rest

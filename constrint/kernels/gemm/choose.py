@@ -1,6 +1,6 @@
 """The model's first choice for one product, in less than a millisecond: the GEMM's space boiled down to a table.
 
-For each GPU, dtype and alignment a table is made once: every valid configuration is priced for a grid of shapes, and
+For each GPU, dtype and width of loads a table is made once: every valid configuration is priced for a grid of shapes, and
 those that are among the best for any of them stay. A new shape then prices a few hundred rows; a repeated one is
 looked up. No torch, no triton.
 """
@@ -23,7 +23,15 @@ from constrint.kernels.gemm.cost_descriptor import Packing, descriptor_cost
 from constrint.kernels.gemm.descriptor import needs_k_major
 from constrint.kernels.gemm.grid_rules import COLUMNS, grid_rules
 from constrint.kernels.gemm.spec import SPEC
-from constrint.kernels.gemm.units import ALIGNED_ELEMENTS, ELEMENT_BYTES, OUTPUT_BYTES
+from constrint.kernels.gemm.units import (
+    ELEMENT_BYTES,
+    OUTPUT_BYTES,
+    WIDEST_BYTES,
+    Aligned,
+    Operands,
+    aligned_operands,
+    width_bytes,
+)
 from constrint.select.spec import Config, Workload
 from constrint.solve import enumerate_space
 
@@ -58,10 +66,11 @@ class Request:
         batch: Products in one launch.
         m, n, k: Their sizes.
         dtype: Operand type, as in `GemmSpec.dtypes`.
-        is_a_aligned, is_b_aligned: Whether rows in memory are multiples of 16 elements.
+        width_a, width_b: Bytes of the widest accesses that rows in memory allow, up to 16.
         packed_bytes: Bytes of the operands that have to be copied before descriptors can load them.
         has_descriptors: Whether descriptors can load the operands at all, copied or not.
         is_a_k_major, is_b_k_major: Whether A, whether B is contiguous along K.
+        is_a_turned, is_b_turned: Whether the copy that descriptors load runs along K, whatever the operand does.
         output_bytes: Bytes of one element of the result.
         has_bias, has_source: Whether the epilogue reads a row, a matrix.
         is_three_pass: Whether fp32 operands are multiplied in three tf32 passes.
@@ -72,12 +81,14 @@ class Request:
     n: int
     k: int
     dtype: str
-    is_a_aligned: bool
-    is_b_aligned: bool
+    width_a: int
+    width_b: int
     packed_bytes: int
     has_descriptors: bool = True
     is_a_k_major: bool = True
     is_b_k_major: bool = False
+    is_a_turned: bool = False
+    is_b_turned: bool = False
     output_bytes: int = 2
     has_bias: bool = False
     has_source: bool = False
@@ -87,14 +98,15 @@ class Request:
     def of(workload: Workload) -> Request:
         """Row-major, contiguous operands and no epilogue, as `GemmSpec` and the command line mean it."""
         m, n, k = (workload.sizes[s] for s in ("m", "n", "k"))
+        widths = aligned_operands(workload)
         return Request(
             batch=1,
             m=m,
             n=n,
             k=k,
             dtype=workload.dtype,
-            is_a_aligned=k % ALIGNED_ELEMENTS == 0,
-            is_b_aligned=n % ALIGNED_ELEMENTS == 0,
+            width_a=widths.a,
+            width_b=widths.b,
             packed_bytes=Packing.of(workload).num_bytes,
             output_bytes=OUTPUT_BYTES[workload.dtype],
         )
@@ -113,7 +125,7 @@ def choose(gpu_name: str, request: Request) -> Config:
         InfeasibleError: When no configuration of the table is valid.
     """
     gpu = load_gpu(gpu_name)
-    table = _table(gpu.name, request.dtype, request.is_a_aligned, request.is_b_aligned)
+    table = _table(gpu.name, request.dtype, request.width_a, request.width_b)
     rows, seconds = _price(gpu, table, request)
     if not len(rows):
         raise InfeasibleError(f"no config of 'gemm' on {gpu.name} is valid for {request}.")
@@ -125,7 +137,7 @@ def choose(gpu_name: str, request: Request) -> Config:
 def best(gpu_name: str, request: Request, top: int) -> list[Config]:
     """The `top` configurations of the table by predicted time, first choice first."""
     gpu = load_gpu(gpu_name)
-    table = _table(gpu.name, request.dtype, request.is_a_aligned, request.is_b_aligned)
+    table = _table(gpu.name, request.dtype, request.width_a, request.width_b)
     rows, seconds = _price(gpu, table, request)
     chosen = [choose(gpu_name, request)]
     for row in rows[np.argsort(seconds, kind="stable")[: top + 1]]:
@@ -151,11 +163,11 @@ class Table:
 
 
 @lru_cache(maxsize=256)
-def _table(gpu_name: str, dtype: str, is_a_aligned: bool, is_b_aligned: bool) -> Table:
+def _table(gpu_name: str, dtype: str, width_a: int, width_b: int) -> Table:
     gpu = load_gpu(gpu_name)
-    table = _whole_space(gpu, dtype, is_a_aligned, is_b_aligned)
+    table = _whole_space(gpu, dtype, width_a, width_b)
     for shapes, kept in ((COARSE_SHAPES, COARSE_KEPT), (FINE_SHAPES, FINE_KEPT)):
-        workloads = [_workload(dtype, m, n, k, is_a_aligned, is_b_aligned) for m, n, k in shapes]
+        workloads = [_workload(dtype, m, n, k, width_a, width_b) for m, n, k in shapes]
         table = _among_best(gpu, table, workloads, kept)
     return table
 
@@ -174,16 +186,18 @@ def _among_best(gpu: GpuModel, table: Table, workloads: list[Workload], kept: in
     return table.take(np.array(sorted(found), dtype=np.int64))
 
 
-def _workload(dtype: str, m: int, n: int, k: int, is_a_aligned: bool, is_b_aligned: bool) -> Workload:
-    # One less, not one more: the shapes stand for what is valid up to them.
-    sizes = {"m": m, "n": n if is_b_aligned else n - 1, "k": k if is_a_aligned else k - 1}
-    return Workload(SPEC.name, sizes, dtype)
+def _workload(dtype: str, m: int, n: int, k: int, width_a: int, width_b: int) -> Workload:
+    """A product of nearly these sizes, whose row-major operands have rows of these widths."""
+    element = ELEMENT_BYTES[dtype]
+    # A little less, not more: the shapes stand for what is valid up to them.
+    less = {width: width // element if width < WIDEST_BYTES else 0 for width in (width_a, width_b)}
+    return Workload(SPEC.name, {"m": m, "n": n - less[width_b], "k": k - less[width_a]}, dtype)
 
 
-def _whole_space(gpu: GpuModel, dtype: str, is_a_aligned: bool, is_b_aligned: bool) -> Table:
+def _whole_space(gpu: GpuModel, dtype: str, width_a: int, width_b: int) -> Table:
     """Every configuration that is valid for large sizes; the order of tiles and the compiler's knobs stay open."""
     large = 1 << 16
-    workload = _workload(dtype, large, large, large, is_a_aligned, is_b_aligned)
+    workload = _workload(dtype, large, large, large, width_a, width_b)
     problem = SPEC.problem(gpu, workload)
     late = {*SPEC.order_params, *SPEC.free_params}
     params = [p for p in SPEC.params(gpu, workload) if p.name not in late]
@@ -236,13 +250,19 @@ def _price(gpu: GpuModel, table: Table, request: Request) -> tuple[NDArray[np.in
                 table.blocks_per_sm[here],
                 batch=request.batch,
                 packing=packing,
-                is_a_k_major=request.is_a_k_major,
-                is_b_k_major=request.is_b_k_major,
+                is_a_k_major=request.is_a_k_major or request.is_a_turned,
+                is_b_k_major=request.is_b_k_major or request.is_b_turned,
             )
         else:
-            priced = gemm_cost(gpu, _stacked(workload, request.batch), part, table.blocks_per_sm[here])
+            stacked = _stacked(workload, request.batch)
+            priced = gemm_cost(gpu, stacked, part, table.blocks_per_sm[here], _operands(request))
         seconds.append(priced.seconds)
     return rows, np.concatenate(seconds) if seconds else np.empty(0)
+
+
+def _operands(request: Request) -> Operands:
+    widths = Aligned(request.width_a, request.width_b, width_bytes(request.n, request.output_bytes))
+    return Operands(widths, request.is_a_k_major, request.is_b_k_major)
 
 
 def _stacked(workload: Workload, batch: int) -> Workload:
@@ -290,7 +310,8 @@ def _ordered(gpu: GpuModel, request: Request, config: dict[str, int], blocks_per
     # Where nothing else tells: the largest group of up to eight rows.
     row = int(np.argmax(np.where(columns["group_m"] <= 8, columns["group_m"], 0)))
     if not config.get("descriptor"):
-        seconds = gemm_cost(gpu, workload, columns, np.full(int(valid.sum()), blocks_per_sm)).seconds
+        blocks = np.full(int(valid.sum()), blocks_per_sm)
+        seconds = gemm_cost(gpu, workload, columns, blocks, _operands(request)).seconds
         row = int(np.flatnonzero(seconds <= (1 + TIE) * seconds.min())[0])
     free = {name: choices[0] for name, choices in late.items() if name not in names}
     return {name: int(column[row]) for name, column in columns.items()} | free

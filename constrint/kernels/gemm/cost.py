@@ -49,8 +49,22 @@ def matrix_peak_flop_per_s(gpu: GpuModel, dtype: str) -> float:
     return peak
 
 
-def gemm_cost(gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
-    """Predicted time of every configuration; a lower bound where the block order is left open."""
+def gemm_cost(
+    gpu: GpuModel,
+    workload: Workload,
+    columns: Columns,
+    blocks_per_sm: NDArray[Any],
+    operands: resources.Operands | None = None,
+) -> CostColumns:
+    """Predicted time of every configuration; a lower bound where the block order is left open.
+
+    Args:
+        gpu: The hardware model.
+        workload: Sizes and dtype.
+        columns: Parameters, per configuration.
+        blocks_per_sm: Blocks that reside on one SM.
+        operands: How they lie in memory; row-major and contiguous if None.
+    """
     if "descriptor" in columns and np.any(columns["descriptor"]):
         return _cost_of_both(gpu, workload, columns, blocks_per_sm)
     c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
@@ -69,7 +83,10 @@ def gemm_cost(gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm
     l2_miss, dram = _traffic(gpu, c, rows, cols, k * element, resident)
     direct = _is_direct(gpu, workload.dtype, c)
     efficiency, smem = _instruction(gpu, workload.dtype, c, a_bytes, b_bytes, direct)
-    is_aligned = resources.is_aligned(n) and resources.is_aligned(k)
+    operands = operands or resources.Operands(resources.aligned_operands(workload))
+    widths = operands.widths
+    run_a = (c["tile_k"] if operands.is_a_k_major else np.minimum(c["tile_m"], m)) * element
+    run_b = (c["tile_k"] if operands.is_b_k_major else np.minimum(c["tile_n"], n)) * element
     loaded = num_blocks * iterations * (a_bytes + b_bytes)
     work = TileWork(
         num_blocks=num_blocks,
@@ -79,11 +96,11 @@ def gemm_cost(gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm
         flop=2.0 * c["tile_m"] * c["tile_n"] * c["tile_k"],
         matrix_efficiency=efficiency,
         smem_bytes=smem,
-        load_bytes=_requested(a_bytes, c["tile_k"] * element) + _requested(b_bytes, c["tile_n"] * element),
-        load_instructions=(a_bytes + b_bytes) / (16 if is_aligned else element),
+        load_bytes=_requested(a_bytes, run_a) + _requested(b_bytes, run_b),
+        load_instructions=a_bytes / widths.a + b_bytes / widths.b,
         store_bytes=c["tile_m"] * c["tile_n"] * np.where(splits > 1, resources.PARTIAL_BYTES, output),
         is_async=direct,
-        stages_in_flight=_stages_in_flight(gpu, c["num_stages"], direct, is_aligned),
+        stages_in_flight=_stages_in_flight(gpu, c["num_stages"], direct, min(widths.a, widths.b)),
         l2_bytes=loaded + stored,
         last_level_bytes=l2_miss + stored,
         dram_bytes=dram + stored,
@@ -197,14 +214,13 @@ def _is_direct(gpu: GpuModel, dtype: str, c: dict[str, Any]) -> Any:
     return resources.async_share(found, variables).columns(whole) > 0
 
 
-def _stages_in_flight(gpu: GpuModel, stages: Any, direct: Any, is_aligned: bool) -> Any:
-    """How many iterations ahead of their use loads are issued.
+def _stages_in_flight(gpu: GpuModel, stages: Any, direct: Any, width: int) -> Any:
+    """How many iterations ahead of their use loads are issued, the narrower operand's being this wide.
 
     An asynchronous matrix instruction still reads its stage while the next one is loaded, so one stage less is in
-    flight. NVIDIA's asynchronous copies need at least 4-byte alignment, which sizes that are no multiple of 16
-    elements do not promise to the compiler: such loads are not pipelined at all.
+    flight. NVIDIA's asynchronous copies move at least four bytes: narrower loads are not pipelined at all.
     """
-    if gpu.vendor == "nvidia" and not is_aligned:
+    if gpu.vendor == "nvidia" and width < resources.MIN_COPY_BYTES:
         return np.zeros_like(stages)
     return np.maximum(0.0, np.where(direct, stages - 2, stages - 1))
 

@@ -11,12 +11,12 @@ from torch import Tensor
 from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.hwmodels.detect import describe_torch_device
+from constrint.kernels.gemm.alignment import rows_of, settled
 from constrint.kernels.gemm.choose import Request, choose
-from constrint.kernels.gemm.descriptor import needs_k_major
-from constrint.kernels.gemm.launch import Epilogue, Machine, can_describe, input_precision, is_k_major, launch
+from constrint.kernels.gemm.launch import Epilogue, Machine, input_precision, is_k_major, launch
+from constrint.kernels.gemm.pack import copies_needed
 from constrint.kernels.gemm.reference import gemm_reference
 from constrint.kernels.gemm.triton_versions import caution
-from constrint.kernels.gemm.units import ALIGNED_ELEMENTS
 from constrint.select.spec import Config
 
 #: Names of dtypes in the space; fp32 operands go through the tf32 units.
@@ -55,6 +55,7 @@ def run_on_gpu(
     (batch, m, k), n = a.shape, b.shape[2]
     if not batch * m * n or not k or a.dtype not in DTYPE_NAMES or out_dtype == torch.float64:
         return gemm_reference(a, b, bias, c, alpha=alpha, beta=beta, activation=activation, out_dtype=out_dtype)
+    a, b = settled(a), settled(b)
     gpu, machine = _machine(a.device.index)
     source = c if beta != 0.0 else None
     config = _config(gpu, a, b, bias, source, out_dtype)
@@ -91,34 +92,27 @@ def _config(
 def request_of(a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, out_dtype: torch.dtype) -> Request:
     """What the model has to know about these operands."""
     dtype = DTYPE_NAMES[a.dtype]
-    k_major = needs_k_major(dtype)
-    is_a_ready = can_describe(a) and (not k_major or is_k_major(a, 2))
-    is_b_ready = can_describe(b) and (not k_major or is_k_major(b, 1))
-    packed = sum(t[0].numel() * t.element_size() for t, ready in ((a, is_a_ready), (b, is_b_ready)) if not ready)
+    copies = copies_needed(a, b)
     return Request(
         batch=a.shape[0],
         m=a.shape[1],
         n=b.shape[2],
         k=a.shape[2],
         dtype=dtype,
-        is_a_aligned=_is_aligned(a),
-        is_b_aligned=_is_aligned(b),
-        packed_bytes=packed,
+        width_a=rows_of(a).width_bytes,
+        width_b=rows_of(b).width_bytes,
+        packed_bytes=sum(t[0].numel() * t.element_size() for name, t in (("a", a), ("b", b)) if name in copies),
         # A copy of an expanded operand would be larger than what it is copied from.
         has_descriptors=0 not in (*a.stride(), *b.stride()),
         is_a_k_major=is_k_major(a, 2),
         is_b_k_major=is_k_major(b, 1),
+        is_a_turned=copies.get("a", False),
+        is_b_turned=copies.get("b", False),
         output_bytes=out_dtype.itemsize,
         has_bias=bias is not None,
         has_source=source is not None,
         is_three_pass=input_precision(a.dtype) == "tf32x3",
     )
-
-
-def _is_aligned(t: Tensor) -> bool:
-    """Whether the compiler knows the rows to start at multiples of 16 elements."""
-    row = t.stride(1) if t.stride(2) == 1 else t.stride(2)
-    return row % ALIGNED_ELEMENTS == 0 and t.data_ptr() % 16 == 0 and 1 in t.stride()[1:]
 
 
 @lru_cache(maxsize=64)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait
 
 from constrint.kernels.gemm.kernel_epilogue import finish, hand_over, sum_partials, take_over, tile_coordinates
 
@@ -142,6 +143,7 @@ def gemm_descriptor_kernel(
     batched: tl.constexpr,
     a_is_transposed: tl.constexpr,
     b_is_transposed: tl.constexpr,
+    follows_copy: tl.constexpr,
     has_alpha: tl.constexpr,
     activation: tl.constexpr,
     input_precision: tl.constexpr,
@@ -149,6 +151,9 @@ def gemm_descriptor_kernel(
     acc_dtype: tl.constexpr,
 ):
     """C = activation(alpha * A @ B + bias + beta * source); grid (tiles * split_k or `num_blocks`, batch)."""
+    if follows_copy:
+        # Launched before the copies of the operands are complete.
+        gdc_wait()
     main_n: tl.constexpr = tile_n - rest_n
     num_tiles_m = tl.cdiv(m, tile_m)
     num_tiles_n = tl.cdiv(n, tile_n)

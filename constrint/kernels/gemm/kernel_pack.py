@@ -1,4 +1,4 @@
-"""Copy operands whose rows start at odd addresses into rows that start at multiples of 16 bytes, for the TMA unit.
+"""Copy operands that the TMA unit cannot load, or only slowly, into rows that start at whole lines of the L2.
 
 Needs triton; nothing imports it until a kernel is compiled.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents
 
 
 @triton.jit
@@ -25,20 +26,22 @@ def copy_tile(
     tile_rows: tl.constexpr,
     tile_columns: tl.constexpr,
 ):
-    """Copy one tile of a (batch, rows, columns) tensor."""
+    """Copy one tile of a (batch, rows, columns) tensor; the target's rows are written up to their padded ends."""
     blocks_wide = tl.cdiv(columns, tile_columns)
-    row = (block // blocks_wide) * tile_rows + tl.arange(0, tile_rows).to(tl.int64)
+    # Rows beyond the last one copy that again.
+    row = tl.minimum((block // blocks_wide) * tile_rows + tl.arange(0, tile_rows), rows - 1).to(tl.int64)
     column = (block % blocks_wide) * tile_columns + tl.arange(0, tile_columns).to(tl.int64)
-    inside = (row[:, None] < rows) & (column[None, :] < columns)
     source = source_ptr + batch.to(tl.int64) * stride_source_b
     target = target_ptr + batch.to(tl.int64) * stride_target_b
-    values = tl.load(source + row[:, None] * stride_source_r + column[None, :] * stride_source_c, mask=inside)
-    tl.store(target + row[:, None] * stride_target_r + column[None, :], values, mask=inside)
+    offsets = row[:, None] * stride_source_r + column[None, :] * stride_source_c
+    values = tl.load(source + offsets, mask=column[None, :] < columns)
+    # The padded length is a multiple of 16 elements, unlike `columns`: with it stores are 16 bytes wide.
+    tl.store(target + row[:, None] * stride_target_r + column[None, :], values, mask=column[None, :] < stride_target_r)
 
 
 @triton.jit
 def pack_kernel(
-    a_ptr,  # (batch, rows, columns), columns being the faster axis of A in memory
+    a_ptr,  # (batch, rows, columns), columns being the faster axis of the copy of A in memory
     packed_a_ptr,
     b_ptr,
     packed_b_ptr,
@@ -59,8 +62,11 @@ def pack_kernel(
     stride_pbr,
     tile_rows: tl.constexpr,
     tile_columns: tl.constexpr,
+    overlaps: tl.constexpr,
 ):
-    """Copy A, or B, or both; grid (blocks of A and of B, batch)."""
+    """Copy A, or B, or both; grid (blocks of A and of B, batch). With `overlaps` the next kernel may start early."""
+    if overlaps:
+        gdc_launch_dependents()
     block = tl.program_id(0)
     batch = tl.program_id(1)
     if block < blocks_a:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from constrint.kernels.gemm.alignment import rows_of
 from constrint.kernels.gemm.descriptor import FP8_PROMOTION_INTERVAL, rest_columns
-from constrint.kernels.gemm.pack import pack
+from constrint.kernels.gemm.pack import can_describe, copies_needed, pack
 from constrint.kernels.gemm.units import WIDEST_BYTES
 
 #: Blocks along the second grid dimension, on both vendors.
@@ -87,15 +87,6 @@ class _Counters:
 _COUNTERS = _Counters()
 
 
-def can_describe(t: Tensor) -> bool:
-    """Whether the TMA unit can load from it: one unit stride, all others and the start multiples of 16 bytes."""
-    if 1 not in t.stride()[-2:] or t.data_ptr() % 16:
-        return False
-    outer = [t.stride(-2) if t.stride(-1) == 1 else t.stride(-1)]
-    outer += [stride for stride, size in zip(t.stride()[:-2], t.shape[:-2], strict=True) if size > 1]
-    return all(stride > 0 and stride * t.element_size() % 16 == 0 for stride in outer)
-
-
 def is_k_major(t: Tensor, axis: int) -> bool:
     """Whether an operand is contiguous along K, which is this axis of it."""
     return t.stride(axis) == 1
@@ -122,13 +113,6 @@ def launch(
         epilogue: What is done with the sums.
         only_compile: Compile the kernel into Triton's cache and launch nothing.
     """
-    if config.get("descriptor"):
-        # wgmma and its successors transpose 16-bit operands alone.
-        k_major = a.element_size() != 2
-        which = "" if can_describe(a) and (not k_major or is_k_major(a, 2)) else "a"
-        which += "" if can_describe(b) and (not k_major or is_k_major(b, 1)) else "b"
-        if which:
-            a, b = pack(a, b, which, k_major=k_major)
     for start in range(0, a.shape[0], MAX_GRID_BATCH):
         part = slice(start, start + MAX_GRID_BATCH)
         _launch(a[part], b[part], out[part], config, machine, epilogue, only_compile)
@@ -172,7 +156,12 @@ def _launch(
         shared["workspace_ptr"] = torch.empty(sums, dtype=kind, device=a.device)
         shared["counters_ptr"] = _COUNTERS.take(a.device, batch * tiles)
     if config.get("descriptor"):
+        copies = copies_needed(a, b)
+        # The product's launch overlaps that of the copies; Triton's interpreter knows nothing of this.
+        overlaps = bool(copies) and (a.is_cuda or only_compile)
+        a, b = pack(a, b, copies, overlaps=overlaps)
         kernel, special = _descriptor_call(a, b, out, config)
+        special |= {"follows_copy": True, "launch_pdl": True} if overlaps else {"follows_copy": False}
     else:
         kernel, special = _pointer_call(a, b, out, config, machine)
     with torch.cuda.device(a.device) if a.is_cuda else nullcontext():

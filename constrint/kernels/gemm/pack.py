@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ TILE_ROWS = 64
 TILE_COLUMNS = 64
 #: Copied rows start at multiples of this many bytes: a whole line of the L2, of which the TMA unit then loads no half.
 ROW_BYTES = 128
+#: Rows along M or N shorter than this are copied along K: the TMA unit takes as long for each as for a whole line.
+SHORT_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -24,21 +27,54 @@ class _Copy:
     num_blocks: int
 
 
-def pack(a: Tensor, b: Tensor, which: str, *, k_major: bool = False) -> tuple[Tensor, Tensor]:
-    """Copies of the operands named in `which` ("a", "b" or "ab") with rows that start at whole lines.
+def can_describe(t: Tensor) -> bool:
+    """Whether the TMA unit can load from it: one unit stride, all others and the start multiples of 16 bytes."""
+    if 1 not in t.stride()[-2:] or t.data_ptr() % 16:
+        return False
+    outer = [t.stride(-2) if t.stride(-1) == 1 else t.stride(-1)]
+    outer += [stride for stride, size in zip(t.stride()[:-2], t.shape[:-2], strict=True) if size > 1]
+    return all(stride > 0 and stride * t.element_size() % 16 == 0 for stride in outer)
+
+
+def copies_needed(a: Tensor, b: Tensor) -> dict[str, bool]:
+    """Which of (batch, M, K) A and (batch, K, N) B are copied before descriptors load them, and which of these along K.
+
+    What is not copied along K keeps its order of axes.
+    """
+    return {
+        name: along_k
+        for name, t, depth in (("a", a, 2), ("b", b, 1))
+        for is_copied, along_k in [_copy_needed(t, depth)]
+        if is_copied
+    }
+
+
+def _copy_needed(t: Tensor, depth: int) -> tuple[bool, bool]:
+    is_k_major = t.stride(depth) == 1
+    # wgmma and its successors transpose 16-bit operands alone.
+    needs_k_major = t.element_size() != 2
+    is_short = not is_k_major and t.shape[3 - depth] * t.element_size() < SHORT_BYTES
+    along_k = is_k_major or needs_k_major or is_short
+    return not can_describe(t) or along_k != is_k_major, along_k
+
+
+def pack(a: Tensor, b: Tensor, copies: Mapping[str, bool], *, overlaps: bool = False) -> tuple[Tensor, Tensor]:
+    """Copies of the operands named in `copies` with rows that start at whole lines; the others as they are.
 
     Args:
         a: (batch, M, K), any strides.
         b: (batch, K, N), any strides.
-        which: What to copy; the other one comes back as it is.
-        k_major: Make the copies contiguous along K instead of in the order of axes that they have.
+        copies: What to copy, "a", "b" or both, and whether along K; else in the order of axes that they have.
+        overlaps: Let the next kernel start before all is copied; it has to wait for that itself.
     """
     from constrint.kernels.gemm.kernel_pack import pack_kernel
 
-    is_turned = {"a": _is_transposed(a) and not k_major, "b": k_major or _is_transposed(b)}
-    copies = {name: _prepare(t, is_turned[name]) for name, t in (("a", a), ("b", b)) if name in which}
-    first = copies.get("a", copies.get("b"))
-    second = copies.get("b", first)
+    # Contiguous along K means rows of A as they are, and those of B transposed.
+    is_turned = {"a": _is_transposed(a), "b": _is_transposed(b)}
+    is_turned |= {name: name == "b" for name, along_k in copies.items() if along_k}
+    prepared = {name: _prepare(t, is_turned[name]) for name, t in (("a", a), ("b", b)) if name in copies}
+    first = prepared.get("a", prepared.get("b"))
+    second = prepared.get("b", first)
     if first is None or second is None:
         return a, b
     num_blocks = first.num_blocks + (second.num_blocks if second is not first else 0)
@@ -57,8 +93,9 @@ def pack(a: Tensor, b: Tensor, which: str, *, k_major: bool = False) -> tuple[Te
             *second.target.stride()[:2],
             tile_rows=TILE_ROWS,
             tile_columns=TILE_COLUMNS,
+            overlaps=overlaps,
         )
-    packed = {name: copy.target.transpose(1, 2) if is_turned[name] else copy.target for name, copy in copies.items()}
+    packed = {name: copy.target.transpose(1, 2) if is_turned[name] else copy.target for name, copy in prepared.items()}
     return packed.get("a", a), packed.get("b", b)
 
 

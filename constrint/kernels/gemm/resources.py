@@ -14,32 +14,32 @@ from constrint.kernels.gemm.register_weights import REGISTER_MODELS
 from constrint.kernels.gemm.registers import kinds_of, model_key, weighted
 from constrint.kernels.gemm.shared_memory import pointer_smem_bytes
 from constrint.kernels.gemm.units import (
-    ALIGNED_ELEMENTS,
     ELEMENT_BYTES,
+    MIN_COPY_BYTES,
     OUTPUT_BYTES,
     PARTIAL_BYTES,
     Aligned,
+    Operands,
     Unit,
     Vars,
     aligned_operands,
     async_share,
-    is_aligned,
     threads,
     unit,
 )
 from constrint.model import Expr, Var, maximum
 
 __all__ = [
-    "ALIGNED_ELEMENTS",
     "ELEMENT_BYTES",
+    "MIN_COPY_BYTES",
     "OUTPUT_BYTES",
     "PARTIAL_BYTES",
     "Aligned",
+    "Operands",
     "Unit",
     "Vars",
     "aligned_operands",
     "async_share",
-    "is_aligned",
     "registers_bound",
     "registers_per_thread",
     "smem_bytes",
@@ -47,7 +47,7 @@ __all__ = [
     "unit",
 ]
 
-#: Row-major matrices whose rows are multiples of 16 elements.
+#: Matrices whose rows allow the widest accesses.
 ALL_ALIGNED = Aligned()
 
 #: Expressions for plain variables, by everything that decides them: building one takes as long as solving.

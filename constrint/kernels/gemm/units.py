@@ -36,6 +36,19 @@ class Aligned(NamedTuple):
     c: int = WIDEST_BYTES
 
 
+class Operands(NamedTuple):
+    """How A, B and C lie in memory.
+
+    Args:
+        widths: The widest accesses that their rows allow.
+        is_a_k_major, is_b_k_major: Whether A, whether B is contiguous along K.
+    """
+
+    widths: Aligned = Aligned()
+    is_a_k_major: bool = True
+    is_b_k_major: bool = False
+
+
 def is_aligned(size: int) -> bool:
     """Whether the compiler finds out by itself that this size or stride allows the widest loads."""
     return size % ALIGNED_ELEMENTS == 0
