@@ -220,15 +220,17 @@ class Bench:
 
         self.recorder, self.timer, self.machine = Recorder(), timing.Timer(), timing.this_machine()
         self.wrong = torch.zeros((256, 4), dtype=torch.int32, device="cuda")
+        self.checked: tuple[Any, Any] = (None, None)
 
     def check(self, case: Any, calls: list[Any]) -> list[int]:
         """Wrong elements after each call on a poisoned output."""
         from gemm_replay import Check
 
-        check = Check(self.recorder, case.out, case.expected, case.bound, self.wrong)
+        if self.checked[0] is not case:
+            self.checked = case, Check(self.recorder, case.out, case.expected, case.bound, self.wrong)
         for number, call in enumerate(calls):
             call()
-            check(number)
+            self.checked[1](number)
         counts: list[int] = self.wrong[: len(calls), 0].tolist()
         self.wrong.zero_()
         return counts
@@ -450,7 +452,7 @@ def run_dtypes(args: argparse.Namespace) -> None:
                     f"{dtype} against {name}, {state}: geometric mean {statistics.geometric_mean(found):.3f}, worst "
                     f"{min(found):.3f}, {sum(r < 0.85 for r in found)} of {len(found)} under 0.85"
                 )
-        print(f"{dtype}: highest rate seen {peak / 1e6:.0f} TFLOP/s", flush=True)
+        print(f"{dtype}: highest rate seen {peak:.0f} TFLOP/s", flush=True)
 
 
 def run_inductor(args: argparse.Namespace) -> None:
