@@ -22,6 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -331,35 +332,51 @@ def run_launches(args: argparse.Namespace) -> None:
     failed = {f"not compiled: {o}": outcomes.count(o) for o in set(outcomes) - {"ok"}}
     device = f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}"
     print(f"{device}: compiled {len(jobs)} kernels in {time.time() - started:.0f} s {failed or ''}", flush=True)
+    found: dict[str, list[Any]] = {}
+    with ThreadPoolExecutor() as pool:
+        # The longest shapes first, dealt out to the GPUs.
+        dealt = sorted(SHAPES, key=lambda shape: -shape[0] * shape[1] * shape[2])
+        num_gpus = torch.cuda.device_count()
+        parts = [[row for row in plan if row[0] in dealt[gpu::num_gpus]] for gpu in range(num_gpus)]
+        until = started + args.limit
+        for outcomes in pool.map(_launch_guarded, range(num_gpus), parts, [until] * num_gpus):
+            for row, outcome in outcomes:
+                found.setdefault(outcome, []).append(row)
+    for outcome in found.keys() - {"ok"}:
+        for row in found[outcome]:
+            print(*row, outcome)
+    least = min(sum(shape == other for other, _ in plan) for shape in SHAPES)
+    print(
+        f"{sum(map(len, found.values()))} of {len(plan)} launches over {len(SHAPES)} shapes, at least {least} each, in "
+        f"{time.time() - started:.0f} s: { {outcome: len(rows) for outcome, rows in found.items()} }"
+    )
+
+
+def _launch_guarded(gpu: int, rows: list[Any], until: float) -> list[tuple[Any, str]]:
+    """Rows and their outcomes, launched on one GPU by processes that may hang or crash."""
+    import gemm_timing as timing
+
     folder = Path(tempfile.mkdtemp())
-    (folder / "plan").write_bytes(pickle.dumps(plan))
+    (folder / "plan").write_bytes(pickle.dumps(rows))
     (folder / "outcomes").touch()
+
+    def command(first: int, progress: Path) -> list[str]:
+        child = [sys.executable, __file__, "launch-rows", str(folder), str(first), str(progress)]
+        return ["env", f"CUDA_VISIBLE_DEVICES={gpu}", *child]
 
     def lost(number: int, how: str) -> None:
         with (folder / "outcomes").open("a") as file:
             file.write(f"{number},{how}\n")
 
-    timing.run_guarded(
-        lambda first, progress: [sys.executable, __file__, "launch-rows", str(folder), str(first), str(progress)],
-        started + args.limit,
-        lost,
-    )
-    found = dict(line.split(",", 1) for line in (folder / "outcomes").read_text().splitlines())
-    counts: dict[str, int] = {}
-    for number, outcome in found.items():
-        counts[outcome] = counts.get(outcome, 0) + 1
-        if outcome != "ok":
-            print(*plan[int(number)], outcome)
-    least = min(sum(shape == other for other, _ in plan) for shape in SHAPES)
-    print(
-        f"{len(found)} of {len(plan)} launches over {len(SHAPES)} shapes, at least {least} each, in "
-        f"{time.time() - started:.0f} s: {counts}"
-    )
+    timing.run_guarded(command, until, lost)
+    lines = (line.split(",", 1) for line in (folder / "outcomes").read_text().splitlines())
+    return [(rows[int(number)], outcome) for number, outcome in lines]
 
 
 def launch_rows(folder: Path, first: int, progress: Path) -> None:
     """Launch and check the plan from row `first` on; the row at work stands in `progress`."""
     import gemm_timing as timing
+    import torch
 
     plan, bench = pickle.loads((folder / "plan").read_bytes()), Bench()
     number = first
@@ -373,6 +390,7 @@ def launch_rows(folder: Path, first: int, progress: Path) -> None:
                     outcome = "ok" if not wrong else f"{wrong} wrong elements"
                 except Exception as error:  # noqa: BLE001 - recorded as the row's outcome
                     outcome = type(error).__name__
+                    torch.cuda.synchronize()  # ends this process where the device is lost to it
                 file.write(f"{number},{outcome}\n")
                 file.flush()
                 number += 1

@@ -185,6 +185,7 @@ class _Bench:
                 results.cold_us[row, order], results.warm_us[row, order] = cold, self.timer.warm_us(call, cold)
         except Exception as error:  # noqa: BLE001 - recorded as the row's outcome
             print(f"{self.plan.shapes[i].name}: {type(error).__name__} {str(error)[-200:]}", flush=True)
+            torch.cuda.synchronize()  # ends this process where the device is lost to it
             results.outcome[row, order] = plans.REFUSED
 
 
