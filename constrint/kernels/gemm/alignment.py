@@ -10,7 +10,7 @@ from math import gcd
 
 from torch import Tensor
 
-from constrint.kernels.gemm.units import ALIGNED_ELEMENTS, WIDEST_BYTES
+from constrint.kernels.gemm.units import ALIGNED_ELEMENTS, LINE_BYTES, WIDEST_BYTES
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,13 @@ class Rows:
 
     Args:
         width_bytes: The widest aligned access that all rows allow, a power of two up to 16.
+        step_bytes: Bytes, up to a line of the L2, that their starts are multiples of.
         is_transposed: Whether they run along the second axis.
         hint: Elements that the compiler has to be told their starts and lengths to be multiples of; 1: nothing.
     """
 
     width_bytes: int
+    step_bytes: int
     is_transposed: bool
     hint: int
 
@@ -34,13 +36,14 @@ def rows_of(t: Tensor) -> Rows:
     is_transposed = t.stride(2) != 1
     along, across = (1, 2) if is_transposed else (2, 1)
     if t.stride(along) != 1 or t.data_ptr() % WIDEST_BYTES:
-        return Rows(element, is_transposed, 1)
+        return Rows(element, element, is_transposed, 1)
     # The length decides, too: loads wrap around at the last row and column, and are masked at the end of K.
-    figures = [t.shape[along]]
-    figures += [t.stride(axis) for axis in (0, across) if t.shape[axis] > 1]
+    strides = [t.stride(axis) for axis in (0, across) if t.shape[axis] > 1]
+    figures = [t.shape[along], *strides]
     width = gcd(WIDEST_BYTES, *(figure * element for figure in figures))
+    step = gcd(LINE_BYTES, t.data_ptr(), *(stride * element for stride in strides))
     is_seen = all(figure % ALIGNED_ELEMENTS == 0 for figure in (*figures, t.stride(across)))
-    return Rows(width, is_transposed, 1 if is_seen else width // element)
+    return Rows(width, step, is_transposed, 1 if is_seen else width // element)
 
 
 def settled(t: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """The model's first choice for one product, in less than a millisecond: the GEMM's space boiled down to a table.
 
-For each GPU, dtype and width of loads a table is made once: every valid configuration is priced for a grid of shapes, and
-those that are among the best for any of them stay. A new shape then prices a few hundred rows; a repeated one is
+For each GPU, dtype and width of loads a table is made once: every valid configuration is priced for a grid of shapes,
+and those that are among the best for any of them stay. A new shape then prices a few hundred rows; a repeated one is
 looked up. No torch, no triton.
 """
 
@@ -19,17 +19,18 @@ from numpy.typing import NDArray
 from constrint.errors import InfeasibleError
 from constrint.hwmodels import GpuModel, load_gpu, occupancy
 from constrint.kernels.gemm.cost import gemm_cost
-from constrint.kernels.gemm.cost_descriptor import Packing, descriptor_cost
+from constrint.kernels.gemm.cost_descriptor import Packing, descriptor_cost, row_major_steps
 from constrint.kernels.gemm.descriptor import needs_k_major
 from constrint.kernels.gemm.grid_rules import COLUMNS, grid_rules
 from constrint.kernels.gemm.spec import SPEC
 from constrint.kernels.gemm.units import (
     ELEMENT_BYTES,
+    LINE_BYTES,
     OUTPUT_BYTES,
     WIDEST_BYTES,
     Aligned,
     Operands,
-    aligned_operands,
+    row_major,
     width_bytes,
 )
 from constrint.select.spec import Config, Workload
@@ -67,10 +68,12 @@ class Request:
         m, n, k: Their sizes.
         dtype: Operand type, as in `GemmSpec.dtypes`.
         width_a, width_b: Bytes of the widest accesses that rows in memory allow, up to 16.
+        step_a, step_b: Bytes, up to a line of 128, that the starts of rows are multiples of.
         packed_bytes: Bytes of the operands that have to be copied before descriptors can load them.
         has_descriptors: Whether descriptors can load the operands at all, copied or not.
         is_a_k_major, is_b_k_major: Whether A, whether B is contiguous along K.
-        is_a_turned, is_b_turned: Whether the copy that descriptors load runs along K, whatever the operand does.
+        is_a_copied, is_b_copied: Whether descriptors load a copy.
+        is_a_turned, is_b_turned: Whether that copy runs along K, whatever the operand does.
         output_bytes: Bytes of one element of the result.
         has_bias, has_source: Whether the epilogue reads a row, a matrix.
         is_three_pass: Whether fp32 operands are multiplied in three tf32 passes.
@@ -84,9 +87,13 @@ class Request:
     width_a: int
     width_b: int
     packed_bytes: int
+    step_a: int = LINE_BYTES
+    step_b: int = LINE_BYTES
     has_descriptors: bool = True
     is_a_k_major: bool = True
     is_b_k_major: bool = False
+    is_a_copied: bool = False
+    is_b_copied: bool = False
     is_a_turned: bool = False
     is_b_turned: bool = False
     output_bytes: int = 2
@@ -98,16 +105,20 @@ class Request:
     def of(workload: Workload) -> Request:
         """Row-major, contiguous operands and no epilogue, as `GemmSpec` and the command line mean it."""
         m, n, k = (workload.sizes[s] for s in ("m", "n", "k"))
-        widths = aligned_operands(workload)
+        operands = row_major(workload)
         return Request(
             batch=1,
             m=m,
             n=n,
             k=k,
             dtype=workload.dtype,
-            width_a=widths.a,
-            width_b=widths.b,
+            width_a=operands.widths.a,
+            width_b=operands.widths.b,
             packed_bytes=Packing.of(workload).num_bytes,
+            step_a=operands.steps[0],
+            step_b=operands.steps[1],
+            is_a_copied=row_major_steps(workload)[0] != operands.steps[0],
+            is_b_copied=row_major_steps(workload)[1] != operands.steps[1],
             output_bytes=OUTPUT_BYTES[workload.dtype],
         )
 
@@ -252,6 +263,10 @@ def _price(gpu: GpuModel, table: Table, request: Request) -> tuple[NDArray[np.in
                 packing=packing,
                 is_a_k_major=request.is_a_k_major or request.is_a_turned,
                 is_b_k_major=request.is_b_k_major or request.is_b_turned,
+                steps=(
+                    LINE_BYTES if request.is_a_copied else request.step_a,
+                    LINE_BYTES if request.is_b_copied else request.step_b,
+                ),
             )
         else:
             stacked = _stacked(workload, request.batch)
@@ -262,7 +277,8 @@ def _price(gpu: GpuModel, table: Table, request: Request) -> tuple[NDArray[np.in
 
 def _operands(request: Request) -> Operands:
     widths = Aligned(request.width_a, request.width_b, width_bytes(request.n, request.output_bytes))
-    return Operands(widths, request.is_a_k_major, request.is_b_k_major)
+    steps = request.step_a, request.step_b
+    return Operands(widths, request.is_a_k_major, request.is_b_k_major, steps)
 
 
 def _stacked(workload: Workload, batch: int) -> Workload:

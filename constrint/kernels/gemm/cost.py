@@ -36,6 +36,10 @@ CDNA4_LAST_LEVEL_BYTES_PER_S = 5.75e12
 SPLIT_FINISH_S = 8.0e-6
 #: A shorter contiguous run takes as long to load as this many bytes (half a 128-byte line).
 REQUEST_BYTES = 64
+#: How much longer loads of rows take that start within lines, or within sectors, of the L2. Measured on one H200
+#: (1000^3 with padded and unpadded rows); assumed to be nothing on AMD.
+SPLIT_LINES = 1.15
+SPLIT_SECTORS = 1.5
 
 
 def matrix_peak_flop_per_s(gpu: GpuModel, dtype: str) -> float:
@@ -83,7 +87,7 @@ def gemm_cost(
     l2_miss, dram = _traffic(gpu, c, rows, cols, k * element, resident)
     direct = _is_direct(gpu, workload.dtype, c)
     efficiency, smem = _instruction(gpu, workload.dtype, c, a_bytes, b_bytes, direct)
-    operands = operands or resources.Operands(resources.aligned_operands(workload))
+    operands = operands or resources.row_major(workload)
     widths = operands.widths
     run_a = (c["tile_k"] if operands.is_a_k_major else np.minimum(c["tile_m"], m)) * element
     run_b = (c["tile_k"] if operands.is_b_k_major else np.minimum(c["tile_n"], n)) * element
@@ -96,7 +100,10 @@ def gemm_cost(
         flop=2.0 * c["tile_m"] * c["tile_n"] * c["tile_k"],
         matrix_efficiency=efficiency,
         smem_bytes=smem,
-        load_bytes=_requested(a_bytes, run_a) + _requested(b_bytes, run_b),
+        load_bytes=sum(
+            _requested(num_bytes, run) * _straddling(gpu, step)
+            for num_bytes, run, step in zip((a_bytes, b_bytes), (run_a, run_b), operands.steps, strict=True)
+        ),
         load_instructions=a_bytes / widths.a + b_bytes / widths.b,
         store_bytes=c["tile_m"] * c["tile_n"] * np.where(splits > 1, resources.PARTIAL_BYTES, output),
         is_async=direct,
@@ -202,6 +209,13 @@ def _cache_rate(gpu: GpuModel, loaded: Any, l2_miss: Any, dram: Any) -> Any:
 def _requested(operand_bytes: Any, run_bytes: Any) -> Any:
     """Bytes that loads occupy on the way from the L2, when each row of the operand tile is one contiguous run."""
     return operand_bytes * np.maximum(1.0, REQUEST_BYTES / run_bytes)
+
+
+def _straddling(gpu: GpuModel, step_bytes: int) -> float:
+    """How much longer loads take of rows whose starts are multiples of no more than so many bytes."""
+    if gpu.vendor != "nvidia" or step_bytes >= resources.LINE_BYTES:
+        return 1.0
+    return SPLIT_LINES if step_bytes >= resources.SECTOR_BYTES else SPLIT_SECTORS
 
 
 def _is_direct(gpu: GpuModel, dtype: str, c: dict[str, Any]) -> Any:

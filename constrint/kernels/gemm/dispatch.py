@@ -92,20 +92,24 @@ def _config(
 def request_of(a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, out_dtype: torch.dtype) -> Request:
     """What the model has to know about these operands."""
     dtype = DTYPE_NAMES[a.dtype]
-    copies = copies_needed(a, b)
+    copies, rows_a, rows_b = copies_needed(a, b), rows_of(a), rows_of(b)
     return Request(
         batch=a.shape[0],
         m=a.shape[1],
         n=b.shape[2],
         k=a.shape[2],
         dtype=dtype,
-        width_a=rows_of(a).width_bytes,
-        width_b=rows_of(b).width_bytes,
+        width_a=rows_a.width_bytes,
+        width_b=rows_b.width_bytes,
+        step_a=rows_a.step_bytes,
+        step_b=rows_b.step_bytes,
         packed_bytes=sum(t[0].numel() * t.element_size() for name, t in (("a", a), ("b", b)) if name in copies),
         # A copy of an expanded operand would be larger than what it is copied from.
         has_descriptors=0 not in (*a.stride(), *b.stride()),
         is_a_k_major=is_k_major(a, 2),
         is_b_k_major=is_k_major(b, 1),
+        is_a_copied="a" in copies,
+        is_b_copied="b" in copies,
         is_a_turned=copies.get("a", False),
         is_b_turned=copies.get("b", False),
         output_bytes=out_dtype.itemsize,

@@ -15,15 +15,18 @@ from constrint.kernels.gemm.registers import kinds_of, model_key, weighted
 from constrint.kernels.gemm.shared_memory import pointer_smem_bytes
 from constrint.kernels.gemm.units import (
     ELEMENT_BYTES,
+    LINE_BYTES,
     MIN_COPY_BYTES,
     OUTPUT_BYTES,
     PARTIAL_BYTES,
+    SECTOR_BYTES,
     Aligned,
     Operands,
     Unit,
     Vars,
     aligned_operands,
     async_share,
+    row_major,
     threads,
     unit,
 )
@@ -31,9 +34,11 @@ from constrint.model import Expr, Var, maximum
 
 __all__ = [
     "ELEMENT_BYTES",
+    "LINE_BYTES",
     "MIN_COPY_BYTES",
     "OUTPUT_BYTES",
     "PARTIAL_BYTES",
+    "SECTOR_BYTES",
     "Aligned",
     "Operands",
     "Unit",
@@ -42,6 +47,7 @@ __all__ = [
     "async_share",
     "registers_bound",
     "registers_per_thread",
+    "row_major",
     "smem_bytes",
     "threads",
     "unit",

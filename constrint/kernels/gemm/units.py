@@ -22,6 +22,9 @@ PARTIAL_BYTES = 4
 ALIGNED_ELEMENTS = 16
 #: Bytes of the widest load or store of one thread.
 WIDEST_BYTES = 16
+#: Bytes of a line of the L2, and those of it that move together.
+LINE_BYTES = 128
+SECTOR_BYTES = 32
 #: An asynchronous copy moves at least four bytes per thread; narrower loads are not pipelined.
 MIN_COPY_BYTES = 4
 
@@ -42,11 +45,13 @@ class Operands(NamedTuple):
     Args:
         widths: The widest accesses that their rows allow.
         is_a_k_major, is_b_k_major: Whether A, whether B is contiguous along K.
+        steps: Bytes, up to a line of 128, that the starts of all rows of A, of B are multiples of.
     """
 
     widths: Aligned = Aligned()
     is_a_k_major: bool = True
     is_b_k_major: bool = False
+    steps: tuple[int, int] = (LINE_BYTES, LINE_BYTES)
 
 
 def is_aligned(size: int) -> bool:
@@ -69,6 +74,13 @@ def aligned_operands(workload: Workload) -> Aligned:
     n, k = workload.sizes["n"], workload.sizes["k"]
     element, output = ELEMENT_BYTES[workload.dtype], OUTPUT_BYTES[workload.dtype]
     return Aligned(width_bytes(k, element), width_bytes(n, element), width_bytes(n, output))
+
+
+def row_major(workload: Workload) -> Operands:
+    """How row-major, contiguous operands lie in memory."""
+    element = ELEMENT_BYTES[workload.dtype]
+    steps = gcd(LINE_BYTES, element * workload.sizes["k"]), gcd(LINE_BYTES, element * workload.sizes["n"])
+    return Operands(aligned_operands(workload), steps=steps)
 
 
 @dataclass(frozen=True)
