@@ -16,19 +16,23 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from constrint.kernels.gemm.descriptor import TWO_PART_COLUMNS, rest_columns
+
 GPUS = {"sm_90": "h200", "sm_100": "b200", "sm_120": "rtx-5090"}
 DTYPES = ("bf16", "fp8", "tf32", "int8")
 KEYS = ("tile_m", "tile_n", "tile_k", "num_warps", "num_stages", "split_k", "persistent", "epilogue_subtile")
 RESULTS = ("smem_bytes", "registers", "spill_bytes", "instruction", "error")
+#: Warps with which wgmma and tcgen05 work.
+DIRECT_WARPS = {"sm_90": (4, 8, 16), "sm_100": (4, 8)}
 ELEMENT_BYTES = {"bf16": 2, "fp8": 1, "tf32": 4, "int8": 1}
 
 
-def draw(rng: random.Random, dtype: str) -> dict[str, int]:
+def draw(rng: random.Random, target: str, dtype: str) -> dict[str, int]:
     """One configuration whose operand pipeline is not far beyond the largest shared memory."""
     while True:
         row = {
             "tile_m": rng.choice([16, 32, 64, 64, 128, 128, 256]),
-            "tile_n": rng.choice([16, 32, 64, 128, 128, 256]),
+            "tile_n": rng.choice([16, 32, 64, 128, 128, 256, *TWO_PART_COLUMNS]),
             "tile_k": rng.choice([32, 64, 64, 128, 256]),
             "num_warps": rng.choice([2, 4, 4, 8, 8, 16]),
             "num_stages": rng.choice([2, 3, 3, 4, 5, 6]),
@@ -36,6 +40,10 @@ def draw(rng: random.Random, dtype: str) -> dict[str, int]:
             "persistent": rng.choice([0, 1, 1]),
             "epilogue_subtile": 1,
         }
+        if rest_columns(row["tile_n"]):
+            if target not in DIRECT_WARPS or row["tile_m"] < 64 or row["num_warps"] not in DIRECT_WARPS[target]:
+                continue
+            row["persistent"] = 0
         if not row["persistent"]:
             row["split_k"] = rng.choice([1, 1, 4])
         elif 16 * row["num_warps"] <= row["tile_m"] and row["tile_n"] >= 32:
@@ -73,7 +81,7 @@ def main() -> None:
             for dtype in DTYPES:
                 workload = Workload("gemm", {"m": 4096, "n": 4096, "k": 4096}, dtype)
                 for _ in range(args.per_pair):
-                    row = draw(rng, dtype)
+                    row = draw(rng, target, dtype)
                     config = row | {"group_m": 8, "descriptor": 1}
                     result: list[Any] = ["", "", "", ""]
                     try:

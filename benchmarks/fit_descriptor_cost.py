@@ -1,9 +1,10 @@
 """Fit the constants of the descriptor GEMM's cost to measured configurations; say how they carry to unseen shapes.
 
-    python benchmarks/fit_descriptor_cost.py benchmarks/results/h200/gemm_choices_bf16.csv --gpu h200 --rounds 3000
+    cd benchmarks/results/h200
+    python ../../fit_descriptor_cost.py gemm_choices_bf16.csv gemm_parts_bf16.csv --gpu h200 --rounds 3000
 
-Prints the fitted constants (they stand, rounded, in `constrint/kernels/gemm/cost_descriptor.py`; the length of a line
-is not fitted) and best/first and best/first-8 per shape; with --loo-rounds also for each shape left out of the fit.
+Prints the fitted constants (they stand, rounded, in `constrint/kernels/gemm/cost_descriptor.py`) and best/first and
+best/first-8 per shape; with --loo-rounds also for each shape left out of the fit.
 Configurations that differ in the order of tiles alone count once, by the order that `choose` takes. Needs scipy.
 """
 
@@ -23,9 +24,13 @@ from constrint.kernels.gemm.cost_descriptor import MEASURED, DescriptorConstants
 from constrint.kernels.gemm.spec import SPEC
 from constrint.select import Workload
 
-FITTED = tuple(f.name for f in fields(DescriptorConstants) if f.name != "line_bytes")
+#: Known or measured on their own.
+NOT_FITTED = ("line_bytes", "pack_s", "pack_share", "split_sectors", "split_lines")
+FITTED = tuple(f.name for f in fields(DescriptorConstants) if f.name not in NOT_FITTED)
 #: Fast configurations count most: a row weighs (best / its time) to this power.
 POWER = 5
+#: Relative difference of predicted times that decides a choice, for the time lost by choosing.
+DECISIVE = 0.01
 
 
 class Shape(NamedTuple):
@@ -73,12 +78,15 @@ def predicted(shape: Shape, gpu: Any, constants: DescriptorConstants) -> Any:
 
 
 def loss(logs: Any, shapes: list[Shape], gpu: Any) -> float:
-    """Mean absolute log error about each shape's own mean, and a quarter of that mean."""
+    """Mean absolute log error about each shape's own mean, a quarter of that mean, and what choosing loses."""
     constants = constants_of(logs)
     total = 0.0
     for shape in shapes:
         weight = (shape.seconds.min() / shape.seconds) ** POWER
-        error = np.log(predicted(shape, gpu, constants) / shape.seconds)
+        seconds = predicted(shape, gpu, constants)
+        error = np.log(seconds / shape.seconds)
+        chosen = np.exp((1 - seconds / seconds.min()) / DECISIVE)
+        total += float(np.sum(chosen * (shape.seconds / shape.seconds.min() - 1)) / np.sum(chosen))
         mean = float(np.sum(weight * error) / np.sum(weight))
         total += float(np.sum(weight * np.abs(error - mean)) / np.sum(weight)) + 0.25 * abs(mean)
     return total / len(shapes)
@@ -106,13 +114,13 @@ def summary(pairs: list[tuple[float, float]]) -> str:
 def main() -> None:
     """Fit on all shapes, then leave one out at a time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path)
+    parser.add_argument("results", type=Path, nargs="+")
     parser.add_argument("--gpu", required=True)
     parser.add_argument("--rounds", type=int, default=0, help="0: only score the constants as they stand")
     parser.add_argument("--loo-rounds", type=int, default=0, help="0: skip leave-one-shape-out")
     args = parser.parse_args()
     gpu = load_gpu(args.gpu)
-    shapes = read(args.results, gpu)
+    shapes = [shape for path in args.results for shape in read(path, gpu)]
     start = np.log([getattr(MEASURED, name) for name in FITTED])
     print(f"as they stand: {summary([choice(s, gpu, start) for s in shapes])}")
     found = fit(shapes, gpu, start, args.rounds)
@@ -126,9 +134,9 @@ def main() -> None:
     print(summary(pairs))
     if args.loo_rounds:
         left = []
-        for i, shape in enumerate(shapes):
-            without = fit(shapes[:i] + shapes[i + 1 :], gpu, found, args.loo_rounds)
-            left.append(choice(shape, gpu, without))
+        for name in dict.fromkeys(str(shape.workload) for shape in shapes):
+            without = fit([s for s in shapes if str(s.workload) != name], gpu, found, args.loo_rounds)
+            left += [choice(shape, gpu, without) for shape in shapes if str(shape.workload) == name]
         print(f"left out: {summary(left)}")
 
 

@@ -113,8 +113,7 @@ CASES |= {
     | {"bias": True, "beta": 1.0, "activation": "relu"},
 }
 PARTS = {
-    "a third apart": {"tile_n": 48},
-    "a fifth apart": {"tile_n": 80},
+    "ragged": {},
     "ragged rest": {"n": 40},
     "no rest in the grid": {"n": 30},
     "whole tiles": {"m": 64, "n": 96, "k": 64},
@@ -124,13 +123,13 @@ PARTS = {
     "B by columns": {"layout": "rc"},
     "odd rows": {"n": 101, "k": 75},
     "split": {"split_k": 4},
-    "split in fifths": {"split_k": 2, "tile_n": 80, "m": 33},
+    "wide split": {"split_k": 2, "tile_n": 96, "m": 33},
     "batched": {"batch": 3, "layout": "rc"},
     "batched split": {"batch": 3, "split_k": 2, "layout": "cc"},
     "split, everything": {"split_k": 2, "bias": True, "alpha": 0.5, "beta": 2.0, "activation": "gelu"},
     "everything, silu, batched": {"batch": 2, "bias": True, "alpha": 0.5, "beta": -1.0, "activation": "silu"},
 }
-# Tiles of 48 columns are computed as 32 and 16, those of 80 as 64 and 16.
+# Tiles of 48 columns are computed as 32 and 16.
 CASES |= {f"two parts: {name}": {"descriptor": 1, "n": 120, "tile_n": 48} | change for name, change in PARTS.items()}
 for number, changes in enumerate(CASES.values()):
     changes["seed"] = number

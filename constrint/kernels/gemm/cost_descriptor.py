@@ -15,8 +15,16 @@ from numpy.typing import NDArray
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.descriptor import ROW_ALIGNMENT_BYTES, needs_k_major
-from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES, PARTIAL_BYTES, unit
+from constrint.kernels.gemm.descriptor import ROW_ALIGNMENT_BYTES, needs_k_major, rest_columns
+from constrint.kernels.gemm.units import (
+    ELEMENT_BYTES,
+    LINE_BYTES,
+    OUTPUT_BYTES,
+    PARTIAL_BYTES,
+    SECTOR_BYTES,
+    row_major,
+    unit,
+)
 from constrint.select.cost import ASSUMED_CLOCK_HZ, PARTS, CostColumns
 from constrint.select.spec import Columns, Workload
 
@@ -32,38 +40,47 @@ class DescriptorConstants:
         load_bytes_per_clk: Operand bytes that the TMA unit brings to one SM per clock.
         line_bytes: A shorter row of an operand tile takes as long as one of this length: a line of the L2, not fitted.
         warpgroup_clk: Clocks per step for every warpgroup beyond the first to meet the others.
-        epilogue_bytes_per_clk: Output that an SM stores per clock at the end of a block.
-        persistent_epilogue: How much slower that is beside the next tile's loads.
-        subtile_epilogue: How much slower again in two halves.
-        tile_s: To move on to the next tile of a persistent block.
+        epilogue_bytes_per_clk: Output that a persistent block stores per clock between two tiles.
+        subtile_epilogue: How much slower that is in two halves.
         hand_over_s: Atomic and re-read of a split-K tile.
         hand_over_bytes_per_clk: Partial sums that an SM stores or reads per clock.
-        matrix_share: Share of the data sheet's peak that wgmma and tcgen05 reach.
-        fallback_share: What mma.sync reaches of that.
-        narrow_columns: Tile columns at which operand reads cost wgmma as much as its arithmetic.
+        matrix_share: Share of the data sheet's peak that wgmma and tcgen05 would reach on tiles of endless rows.
+        fallback_share: What mma.sync reaches of that, on any tile.
+        read_columns: Tile columns whose arithmetic takes wgmma as long as to read A's slice, which it does beside it.
         dram_share: Share of the data sheet's bandwidth.
+        short_rows: How it falls with rows of a tile shorter than 256 bytes: the exponent of their length.
         pack_s: To start the copy of misaligned operands.
         pack_share: Share of the data sheet's bandwidth that the copy reaches.
+        split_sectors: How much longer loads of rows take that start at odd multiples of 16 bytes. Measured, like the
+            next one and the two before, not fitted (1000^3 with padded and unpadded rows).
+        split_lines: The same for rows that start within lines of the L2, but not within sectors.
     """
 
-    launch_s: float = 5.58e-6
-    latency_s: float = 0.798e-6
-    wave_s: float = 2.04e-6
-    load_bytes_per_clk: float = 83.5
+    launch_s: float = 5.7e-6
+    latency_s: float = 0.692e-6
+    wave_s: float = 2.32e-6
+    load_bytes_per_clk: float = 107.0
     line_bytes: float = 128.0
-    warpgroup_clk: float = 90.4
-    epilogue_bytes_per_clk: float = 234.0
-    persistent_epilogue: float = 5.87
-    subtile_epilogue: float = 1.52
-    tile_s: float = 0.229e-6
-    hand_over_s: float = 1.22e-6
-    hand_over_bytes_per_clk: float = 29.7
-    matrix_share: float = 0.965
-    fallback_share: float = 0.331
-    narrow_columns: float = 97.0
-    dram_share: float = 0.699
-    pack_s: float = 9.51e-6
-    pack_share: float = 1.0
+    warpgroup_clk: float = 88.9
+    epilogue_bytes_per_clk: float = 57.0
+    subtile_epilogue: float = 1.47
+    hand_over_s: float = 2.52e-6
+    hand_over_bytes_per_clk: float = 35.8
+    matrix_share: float = 1.11
+    fallback_share: float = 0.249
+    read_columns: float = 26.5
+    dram_share: float = 0.77
+    short_rows: float = 0.116
+    pack_s: float = 2.1e-6
+    pack_share: float = 0.8
+    split_sectors: float = 2.2
+    split_lines: float = 1.35
+
+    def straddling(self, step_bytes: int) -> float:
+        """How much longer loads of rows take whose starts are multiples of no more than so many bytes."""
+        if step_bytes >= self.line_bytes:
+            return 1.0
+        return self.split_lines if step_bytes >= SECTOR_BYTES else self.split_sectors
 
 
 MEASURED = DescriptorConstants()
@@ -85,6 +102,13 @@ class Packing:
         return Packing(element * (m * k * is_a_packed + k * n * is_b_packed))
 
 
+def row_major_steps(workload: Workload) -> tuple[int, int]:
+    """What rows of row-major A and B start at multiples of, up to a line: as they are, or as they are copied."""
+    a_step, b_step = row_major(workload).steps
+    is_b_copied = needs_k_major(workload.dtype) or b_step % ROW_ALIGNMENT_BYTES
+    return LINE_BYTES if a_step % ROW_ALIGNMENT_BYTES else a_step, LINE_BYTES if is_b_copied else b_step
+
+
 def descriptor_cost(
     gpu: GpuModel,
     workload: Workload,
@@ -95,6 +119,7 @@ def descriptor_cost(
     packing: Packing | None = None,
     is_a_k_major: bool = True,
     is_b_k_major: bool = False,
+    steps: tuple[int, int] | None = None,
     constants: DescriptorConstants = MEASURED,
 ) -> CostColumns:
     """Predicted time of every configuration of the descriptor kernel; the order of tiles makes no difference here.
@@ -107,6 +132,8 @@ def descriptor_cost(
         batch: Products in one launch.
         packing: What is copied first; what row-major operands need if None.
         is_a_k_major, is_b_k_major: Whether A, whether B is contiguous along K.
+        steps: Bytes, up to a line of 128, that all rows of A, of B start at multiples of; as copied, or as they are in
+            row-major operands, if None.
         constants: The fitted figures.
     """
     dtype = workload.dtype
@@ -116,12 +143,12 @@ def descriptor_cost(
             f"the peak rate of {gpu.name} for {workload.dtype} is unconfirmed: no time can be modelled."
         )
     k_major = (is_a_k_major or needs_k_major(dtype), is_b_k_major or needs_k_major(dtype))
-    work = _Work(gpu, workload, columns, blocks_per_sm, batch, constants, peak, k_major)
+    a_step, b_step = steps or row_major_steps(workload)
+    straddling = (constants.straddling(a_step), constants.straddling(b_step))
+    work = _Work(gpu, workload, columns, blocks_per_sm, batch, constants, peak, k_major, straddling)
     sm_s = work.sm_s()
-    m, n, k = (workload.sizes[s] for s in ("m", "n", "k"))
-    moved = batch * ((m * k + k * n) * ELEMENT_BYTES[workload.dtype] + m * n * OUTPUT_BYTES[workload.dtype])
     bandwidth = gpu.memory.dram.bandwidth_bytes_per_s
-    dram_s = moved / (bandwidth * constants.dram_share)
+    dram_s = work.moved_bytes / (bandwidth * constants.dram_share)
     packed = (packing or Packing.of(workload)).num_bytes * batch
     pack_s = constants.pack_s + 2 * packed / (bandwidth * constants.pack_share) if packed else 0.0
     seconds = constants.launch_s + _overlap(sm_s, dram_s) + work.hand_over_s() + pack_s
@@ -151,6 +178,7 @@ class _Work:
         constants: DescriptorConstants,
         peak: float,
         k_major: tuple[bool, bool],
+        straddling: tuple[float, float],
     ) -> None:
         c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
         m, n, k = (workload.sizes[s] for s in ("m", "n", "k"))
@@ -167,20 +195,32 @@ class _Work:
         self.resident = np.where(self.is_persistent, 1.0, np.maximum(blocks_per_sm, 1.0))
         most_warps = 8 if unit(gpu, workload.dtype).kind == "tcgen05" else 16
         is_direct = (c["tile_m"] >= 64) & (c["num_warps"] >= 4) & (c["num_warps"] <= most_warps)
-        narrow = 2 * c["tile_n"] / (c["tile_n"] + constants.narrow_columns)
-        share = constants.matrix_share * np.where(is_direct, np.minimum(1.0, narrow), constants.fallback_share)
-        self.matrix = 2 * self.area * c["tile_k"] / (peak / self.num_sms / self.clock * share)
+        rest = rest_columns(c["tile_n"])
+        parts = (c["tile_n"] - rest, rest)
+        # Every part of a tile reads A's slice again.
+        busy = sum(np.where(part > 0, part + constants.read_columns, 0.0) for part in parts)
+        clk = 2 * c["tile_m"] * c["tile_k"] / (peak / self.num_sms / self.clock * constants.matrix_share)
+        self.matrix = clk * np.where(is_direct, busy, c["tile_n"] / constants.fallback_share)
         self.matrix += constants.warpgroup_clk * np.maximum(0.0, c["num_warps"] / 4 - 1)
         element = ELEMENT_BYTES[workload.dtype]
-        rows_a, rows_b = np.minimum(c["tile_m"], m), np.minimum(c["tile_n"], n)
-        line_a = (c["tile_k"] if k_major[0] else rows_a) * element
-        line_b = (c["tile_k"] if k_major[1] else rows_b) * element
-        short_a, short_b = (np.maximum(1.0, constants.line_bytes / line) for line in (line_a, line_b))
-        self.load = c["tile_k"] * element * (rows_a * short_a + rows_b * short_b) / constants.load_bytes_per_clk
-        self.latency = constants.latency_s * self.clock / np.maximum(1.0, c["num_stages"] - 1)
-        stored = self.area * np.where(self.splits > 1, PARTIAL_BYTES, OUTPUT_BYTES[workload.dtype])
-        self.epilogue = stored / constants.epilogue_bytes_per_clk
-        self.subtile = np.where(c["epilogue_subtile"] > 1, constants.subtile_epilogue, 1.0)
+        loaded: Any = 0.0
+        of_b = ((part, n, k_major[1], straddling[1]) for part in parts)
+        for width, size, is_k_major, longer in ((c["tile_m"], m, k_major[0], straddling[0]), *of_b):
+            rows = np.minimum(width, size)
+            line = (c["tile_k"] if is_k_major else np.maximum(rows, 1.0)) * element
+            loaded = loaded + longer * rows * np.maximum(1.0, constants.line_bytes / line)
+        self.moved_bytes: Any = batch * m * n * OUTPUT_BYTES[workload.dtype]
+        for width, size, is_k_major in ((c["tile_m"], m, k_major[0]), (parts[0], n, k_major[1])):
+            line = (c["tile_k"] if is_k_major else np.minimum(width, size)) * element
+            slow = np.maximum(1.0, 2 * constants.line_bytes / line) ** constants.short_rows
+            self.moved_bytes = self.moved_bytes + batch * size * k * element * slow
+        self.load = c["tile_k"] * element * loaded / constants.load_bytes_per_clk
+        # A stage's round trip, in which its bytes take their turn, is covered by the stages ahead of it.
+        self.latency = (constants.latency_s * self.clock + self.load) / np.maximum(1.0, c["num_stages"] - 1)
+        # Fewer warps than the SM has partitions leave some idle, unless other blocks use them.
+        self.alone = np.maximum(1.0, 4 / c["num_warps"])
+        self.between = self.area * OUTPUT_BYTES[workload.dtype] / constants.epilogue_bytes_per_clk
+        self.between *= np.where(c["epilogue_subtile"] > 1, constants.subtile_epilogue, 1.0)
 
     def sm_s(self) -> Any:
         """Seconds of the busiest SM: whole waves and the rest, or the tiles of a persistent block."""
@@ -189,14 +229,14 @@ class _Work:
         rest = np.ceil((self.blocks - full * slots) / self.num_sms)
         tail = np.where(rest > 0, self._wave(np.maximum(rest, 1.0)), 0.0)
         waves = full * (self._wave(self.resident) + self.constants.wave_s * self.clock) + tail
-        between = self.constants.tile_s * self.clock + self.epilogue * self.constants.persistent_epilogue * self.subtile
         walked = np.ceil(self.tiles / self.num_sms) * (
-            self.steps * _overlap(self.matrix, self.load, self.latency) + between
+            self.steps * _overlap(self.alone * self.matrix, self.load, self.latency) + self.between
         )
         return np.where(self.is_persistent, walked, waves) / self.clock
 
     def _wave(self, resident: Any) -> Any:
-        return self.steps * _overlap(resident * self.matrix, resident * self.load, self.latency) + self.epilogue
+        matrix = np.maximum(resident, self.alone) * self.matrix
+        return self.steps * _overlap(matrix, resident * self.load, self.latency)
 
     def hand_over_s(self) -> Any:
         """Seconds for partial sums to go out and come back, where K is split."""

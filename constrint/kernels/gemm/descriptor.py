@@ -30,6 +30,8 @@ BUFFER_ALIGNMENT_BYTES = 1024
 #: The TMA unit reads rows that start at multiples of this many bytes.
 ROW_ALIGNMENT_BYTES = 16
 BARRIER_BYTES = 8
+#: Widths of output tiles that Triton's blocks, powers of two, make up in two parts.
+TWO_PART_COLUMNS = (192, 384, 96)
 #: Registers beside the accumulators, and per accumulator in hundredths, by how the matrix unit gets its operands: read
 #: from shared memory (wgmma, tcgen05) or through registers (mma.sync). Fitted by eye to the compiled table.
 DIRECT_REGISTERS = (27, 105)
@@ -47,13 +49,13 @@ def needs_k_major(dtype: str) -> bool:
 
 
 def rest_columns(tile_n: Any) -> Any:
-    """Columns of a tile beyond the widest power of two in it (of a number, an expression or a column of numbers).
+    """Columns of a tile beyond the widest power of two in it, of a number, an expression or a column of numbers.
 
     Triton's blocks are powers of two, so a tile of 192 columns is computed as 128 and 64 that share A's slices. Widths
-    are a power of two times 1, 3 or 5.
+    are a power of two or three times one.
     """
-    is_threefold, is_fivefold = ((factor - tile_n % factor) // factor for factor in (3, 5))
-    return is_threefold * (tile_n // 3) + is_fivefold * (tile_n // 5)
+    is_threefold = (3 - tile_n % 3) // 3
+    return is_threefold * (tile_n // 3)
 
 
 def promotion_interval(gpu: GpuModel, dtype: str, tile_k: int) -> int | None:
@@ -73,25 +75,31 @@ def descriptor_smem_bytes(gpu: GpuModel, dtype: str, v: Vars) -> Expr:
     use = async_share(found, v) if found.fallback is not None else const(0)
     # mma.sync keeps the stage being computed in registers; wgmma and tcgen05 read it from shared memory.
     buffers = v["num_stages"] - (1 - use)
+    rest = rest_columns(v["tile_n"])
+    widest = v["tile_n"] - rest
     pipeline: Expr = const(0)
-    for tile in ("tile_m", "tile_n"):
-        operand = buffers * v[tile] * v["tile_k"] * element
+    for width in (v["tile_m"], widest, rest):
+        operand = buffers * width * v["tile_k"] * element
         pipeline = pipeline + BUFFER_ALIGNMENT_BYTES * ceildiv(operand, BUFFER_ALIGNMENT_BYTES)
-    held = pipeline + _barrier_bytes(found.kind, buffers, use, is_twofold=is_upcast(found, dtype))
-    stored = v["tile_m"] * v["tile_n"] * output // v["epilogue_subtile"]
+    held = pipeline + _barrier_bytes(found.kind, buffers, use, minimum(1, rest), is_upcast=is_upcast(found, dtype))
+    # Of two parts each has a buffer of its own where they are 32 bits wide, else both share the larger one.
+    stored = v["tile_m"] * (v["tile_n"] if output == PARTIAL_BYTES else widest) * output // v["epilogue_subtile"]
     splits = minimum(1, v["split_k"] - 1)
     apart: Expr = v["persistent"] if output != PARTIAL_BYTES else 1 - splits
-    staging = splits * store_staging(gpu, dtype, found, v, is_vectorised=True)
+    staging = splits * store_staging(gpu, dtype, found, {**v, "tile_n": widest}, is_vectorised=True)
     return apart * (held + stored) + (1 - apart) * maximum(maximum(held, stored), staging)
 
 
-def _barrier_bytes(kind: str, buffers: Expr, use: Expr, *, is_twofold: bool) -> Expr:
-    """One barrier per buffer; two sets, the first padded, where A and B are waited for apart (fp8 through mma.sync)."""
+def _barrier_bytes(kind: str, buffers: Expr, use: Expr, has_rest: Expr, *, is_upcast: bool) -> Expr:
+    """One barrier per buffer; two sets, the first padded, where operands are waited for apart.
+
+    They are for the rest of a tile's columns, and for B where mma.sync multiplies fp8 as fp16.
+    """
     one = BARRIER_BYTES * buffers
-    padded = 16 * ceildiv(one, 16)
-    fallback = one + padded if is_twofold else one
     direct = 16 * ceildiv(one + 16, 16) if kind == "tcgen05" else one
-    return use * direct + (1 - use) * fallback
+    padded = 16 * ceildiv(one, 16)
+    first = direct if kind == "tcgen05" else padded
+    return use * (direct + has_rest * first) + (1 - use) * (one + padded * int(is_upcast))
 
 
 def descriptor_registers(gpu: GpuModel, dtype: str, v: Vars) -> Expr:

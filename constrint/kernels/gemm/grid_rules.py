@@ -18,7 +18,7 @@ MAX_GRID_BLOCKS = 2**31 - 1
 #: Neighbouring tiles that an XCD takes at a time; with the last value, that of most grids, each XCD has one run.
 XCD_CHUNKS = (64, 0, 32, 512)
 #: Largest value of a tile parameter.
-MAX_TILE = 256
+MAX_TILE = {"tile_m": 256, "tile_n": 384, "tile_k": 256}
 
 
 class Algebra(NamedTuple):
@@ -47,7 +47,7 @@ def grid_rules(gpu: GpuModel, sizes: Mapping[str, int], v: Mapping[str, Any], al
     padding = "a larger tile would compute nothing but padding"
     for size, name, smallest in ((m, "tile_m", 16), (n, "tile_n", 16), (k, "tile_k", 32)):
         limit = max(smallest, 1 << (size - 1).bit_length())
-        if limit < MAX_TILE:
+        if limit < MAX_TILE[name]:
             yield Rule(v[name] <= limit, f"{name}_in_size", padding)
     steps = algebra.ceildiv(k, v["tile_k"])
     yield Rule(v["split_k"] <= steps, "split_k_in_k", "every split of K gets at least one tile of K")

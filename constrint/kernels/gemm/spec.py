@@ -14,10 +14,16 @@ from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import resources
 from constrint.kernels.gemm.cost import gemm_assumptions, gemm_cost, matrix_peak_flop_per_s
-from constrint.kernels.gemm.descriptor import descriptor_registers, descriptor_smem_bytes, has_descriptors
+from constrint.kernels.gemm.descriptor import (
+    TWO_PART_COLUMNS,
+    descriptor_registers,
+    descriptor_smem_bytes,
+    has_descriptors,
+    rest_columns,
+)
 from constrint.kernels.gemm.grid_rules import EXPRESSIONS, XCD_CHUNKS, grid_rules
 from constrint.kernels.gemm.registers import PROMISE_PERCENT
-from constrint.model import Problem, Var, any_of, divides, implies
+from constrint.model import Expr, Problem, Var, any_of, divides, implies
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse, add_block_limits, register_capacity
 from constrint.select.spec import Columns, Param, Workload
@@ -73,7 +79,7 @@ class GemmSpec:
         power = "powers of two, as Triton's block shapes must be"
         common = (
             Param("tile_m", tiles, "rows of C per block", power),
-            Param("tile_n", tiles, "columns of C per block", power),
+            self._columns_param(gpu, workload, tiles, power),
             Param("tile_k", (64, 32, 128, 16, 256), "depth of one main-loop iteration", power),
             Param("num_warps", (4, 8, 2, 16, 1), "warps (waves) per block", "Triton takes powers of two"),
             Param("num_stages", self._stages(gpu), "depth of the load pipeline", "deeper ones do not fit anywhere"),
@@ -84,6 +90,12 @@ class GemmSpec:
         if gpu.vendor == "amd":
             return common + self._amd_params(gpu, workload)
         return common + (self._descriptor_params(gpu) if has_descriptors(gpu) else ())
+
+    def _columns_param(self, gpu: GpuModel, workload: Workload, tiles: tuple[int, ...], power: str) -> Param:
+        found = resources.unit(gpu, workload.dtype)
+        if has_descriptors(gpu) and found.fallback is not None:
+            tiles, power = tiles + TWO_PART_COLUMNS, f"{power}, or two of them side by side"
+        return Param("tile_n", tiles, "columns of C per block", power)
 
     def _descriptor_params(self, gpu: GpuModel) -> tuple[Param, ...]:
         tma = f"{gpu.arch.target} has a TMA unit"
@@ -125,7 +137,7 @@ class GemmSpec:
             v[param.name] = problem.int_var(param.name, values=list(param.values), because=param.because)
         self._add_instruction_rules(problem, gpu, workload, v)
         if "descriptor" in v:
-            self._add_descriptor_rules(problem, v)
+            self._add_descriptor_rules(problem, gpu, workload, v)
         use = self.use(gpu, workload, problem)
         add_block_limits(problem, gpu, use)
         if "waves_per_eu" in v:
@@ -182,7 +194,7 @@ class GemmSpec:
             # The fallback, mma.sync m16n8, sets the smallest share of a warp.
             problem.add(16 * 8 * v["num_warps"] <= v["tile_m"] * v["tile_n"], name="warps_busy", because=whole)
 
-    def _add_descriptor_rules(self, problem: Problem, v: dict[str, Var]) -> None:
+    def _add_descriptor_rules(self, problem: Problem, gpu: GpuModel, workload: Workload, v: dict[str, Var]) -> None:
         two, is_tma = v["epilogue_subtile"] == 2, v["descriptor"] == 1
         problem.add(
             implies(is_tma, v["num_stages"] >= 2), name="descriptor_stages", because="TMA loads run ahead of their use"
@@ -200,6 +212,33 @@ class GemmSpec:
         )
         problem.add(
             implies(two, v["tile_n"] >= 32), name="subtile_columns", because="a matrix instruction takes n = 8 or more"
+        )
+        found = resources.unit(gpu, workload.dtype)
+        if found.fallback is not None:
+            self._add_two_part_rules(problem, resources.async_share(found, v), v)
+
+    def _add_two_part_rules(self, problem: Problem, is_direct: Expr, v: dict[str, Var]) -> None:
+        has_rest = rest_columns(v["tile_n"]) >= 1
+        problem.add(
+            implies(has_rest, v["descriptor"] == 1),
+            name="parts_descriptor",
+            because="the pointer kernel's tiles are single blocks of Triton, powers of two",
+        )
+        problem.add(
+            implies(has_rest, is_direct == 1),
+            name="parts_direct",
+            because="both parts read one slice of A, which only wgmma and tcgen05 do from shared memory",
+        )
+        problem.add(
+            implies(has_rest, v["persistent"] == 0),
+            name="parts_not_persistent",
+            because="one loop over tiles and slices that ends in two epilogues makes ptxas serialise wgmma",
+        )
+        sums = v["tile_m"] * v["tile_n"]
+        problem.add(
+            implies(has_rest, any_of(v["split_k"] == 1, sums <= 128 * 32 * v["num_warps"])),
+            name="parts_split",
+            because="a block that adds up others' sums spills with more than 128 of its own per thread",
         )
 
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
