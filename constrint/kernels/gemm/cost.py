@@ -31,9 +31,12 @@ LAST_LEVEL_MISS_S = 0.5e-6
 #: the sum weighted by their hit rates. No vendor states either: HipKittens' table is 5.75 TB/s times (3 * L2 + LLC).
 CDNA4_L2_BYTES_PER_S = 17.25e12
 CDNA4_LAST_LEVEL_BYTES_PER_S = 5.75e12
-#: Seconds to hand a split tile over: its stores, an atomic, and the last block's first read. Fitted to
-#: `benchmarks/results/h200/gemm_choices_bf16.csv` (8 to 11 us fit alike).
-SPLIT_FINISH_S = 8.0e-6
+#: Seconds to hand a split tile over - its stores, an atomic - and for the last block to read each partial sum. By eye
+#: from 29 configurations of 100x300x5000 and of 8 to 24 rows measured on one H200.
+SPLIT_FINISH_S = 1.7e-6
+SPLIT_READ_S = 0.2e-6
+#: Share of the DRAM's bandwidth that the pointer kernel reaches where the descriptor kernel competes. Fitted with it.
+DRAM_SHARE = 0.7
 #: A shorter contiguous run takes as long to load as this many bytes (half a 128-byte line).
 REQUEST_BYTES = 64
 #: How much longer loads of rows take that start within lines, or within sectors, of the L2. Measured on one H200
@@ -129,7 +132,7 @@ def _beside_descriptors(found: CostColumns, dram_s: Any) -> CostColumns:
     faster here than there; measured, they take the same.
     """
     busy = found.seconds - MEASURED.launch_s
-    waited = dram_s / MEASURED.dram_share
+    waited = dram_s / DRAM_SHARE
     seconds = MEASURED.launch_s + np.cbrt(np.maximum(busy, 0.0) ** 3 + waited**3)
     return CostColumns(np.maximum(found.seconds, seconds), found.parts_s)
 
@@ -258,4 +261,4 @@ def _instruction(
 def _reduction_s(gpu: GpuModel, elements: int, splits: Any) -> Any:
     """Seconds in which the last block of each split tile learns that it is, and reads all partial sums."""
     read_s = elements * resources.PARTIAL_BYTES * splits / gpu.memory.dram.bandwidth_bytes_per_s
-    return np.where(splits > 1, SPLIT_FINISH_S + read_s, 0.0)
+    return np.where(splits > 1, SPLIT_FINISH_S + SPLIT_READ_S * splits + read_s, 0.0)

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from constrint.kernels.gemm.units import LINE_BYTES, SECTOR_BYTES
+
 #: Rows and columns that one block copies; square, since one side may have to be transposed.
 TILE_ROWS = 64
 TILE_COLUMNS = 64
-#: Copied rows start at multiples of this many bytes: a whole line of the L2, of which the TMA unit then loads no half.
-ROW_BYTES = 128
-#: Rows along M or N shorter than this are copied along K: the TMA unit takes as long for each as for a whole line.
-SHORT_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,10 @@ def _copy_needed(t: Tensor, depth: int) -> tuple[bool, bool]:
     is_k_major = t.stride(depth) == 1
     # wgmma and its successors transpose 16-bit operands alone.
     needs_k_major = t.element_size() != 2
-    is_short = not is_k_major and t.shape[3 - depth] * t.element_size() < SHORT_BYTES
+    # The TMA unit takes as long for a short row as for a line, and longer where rows straddle lines: on an H200 copying
+    # 8, 24 or 48 elements of 16 bits along K first was faster, copying 16 or 32 was not.
+    length = t.shape[3 - depth] * t.element_size()
+    is_short = not is_k_major and length < LINE_BYTES and length not in (SECTOR_BYTES, 2 * SECTOR_BYTES)
     along_k = is_k_major or needs_k_major or is_short
     return not can_describe(t) or along_k != is_k_major, along_k
 
@@ -106,7 +107,8 @@ def _is_transposed(t: Tensor) -> bool:
 def _prepare(t: Tensor, is_turned: bool) -> _Copy:
     source = t.transpose(1, 2) if is_turned else t
     batch, rows, columns = source.shape
-    per_line = ROW_BYTES // t.element_size()
+    # Rows start at whole lines of the L2, of which the TMA unit then loads no half.
+    per_line = LINE_BYTES // t.element_size()
     padded = -(-columns // per_line) * per_line
     target = torch.empty((batch, rows, padded), dtype=t.dtype, device=t.device)[:, :, :columns]
     return _Copy(source, target, -(-rows // TILE_ROWS) * -(-columns // TILE_COLUMNS))
