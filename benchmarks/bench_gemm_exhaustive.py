@@ -76,7 +76,9 @@ def write_plan(args: argparse.Namespace) -> None:
     for s, (m, n, k) in enumerate(args.shapes):
         workload = Workload("gemm", {"m": m, "n": n, "k": k}, plans.DTYPE)
         problem = SPEC.problem(gpu, workload)
-        space, _ = enumerate_space(problem).project([*KERNEL_KEYS, "group_m"])
+        known = [name for name in (*KERNEL_KEYS, "group_m") if name in problem.variables]
+        space, _ = enumerate_space(problem).project(known)
+        space |= {name: np.zeros_like(space["group_m"]) for name in KERNEL_KEYS if name not in known}
         points = np.stack([space[name] for name in KERNEL_KEYS], 1).astype(np.int64)
         configs, rows = np.unique(points, axis=0, return_inverse=True)
         valid = np.zeros((len(configs), len(ORDERS)), dtype=bool)
@@ -95,7 +97,7 @@ def write_plan(args: argparse.Namespace) -> None:
         place = {tuple(config): row for row, config in enumerate(configs.tolist())}
         choices = []
         for config in best(gpu.name, Request.of(workload), CHOICES):
-            row = place[tuple(config[name] for name in KERNEL_KEYS)]
+            row = place[tuple(config.get(name, 0) for name in KERNEL_KEYS)]
             choices.append((row, ORDERS.index(config["group_m"])))
         urgent |= set(items[np.argsort(seconds, kind="stable")[:COMPILED_FIRST]].tolist())
         load_s = 5e-3 * len(configs) + 1.5 * float(seconds.sum())
@@ -296,7 +298,7 @@ def score(args: argparse.Namespace) -> None:
         workload = Workload("gemm", {"m": m, "n": n, "k": k}, plans.DTYPE)
         here = _Measured(rows)
         chosen = [
-            tuple(config[name] for name in (*KERNEL_KEYS, "group_m"))
+            tuple(config.get(name, 0) for name in (*KERNEL_KEYS, "group_m"))
             for config in best(gpu.name, Request.of(workload), 8)
         ]
         known = [here.time_us(config) for config in chosen if config in rows]

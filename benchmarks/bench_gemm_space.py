@@ -60,6 +60,7 @@ KEYS = (
     "group_m",
     "descriptor",
     "epilogue_subtile",
+    "producer",
 )
 TIMES = ("cold_us", "spread_us", "warm_us", "cublas_cold_us", "cublas_warm_us")
 #: Other tile orders are tried for this many of the best predictions.
@@ -82,18 +83,18 @@ def write_plan(args: argparse.Namespace) -> None:
     for m, n, k in SHAPES:
         workload = Workload("gemm", {"m": m, "n": n, "k": k}, args.dtype)
         table = _few_pointers(best(gpu.name, Request.of(workload), 100_000))
-        chosen = {tuple(config[key] for key in KEYS): None for config in table}
+        chosen = {tuple(config.get(key, 0) for key in KEYS): None for config in table}
         problem = SPEC.problem(gpu, workload)
         for config in table[:REORDERED]:
             for group in (1, 4, 16):
                 other = {**config, "group_m": group}
                 if all(c.holds(other) for c in problem.constraints):
-                    chosen.setdefault(tuple(other[key] for key in KEYS))
+                    chosen.setdefault(tuple(other.get(key, 0) for key in KEYS))
         drawn = [dict(row) for row in enumerate_space(problem).sample(100 * args.sample, seed=rng.randrange(2**31))]
         seconds = _predicted_s(SPEC, gpu, workload, problem, [table[0], *drawn])
         near = [row for row, s in zip(drawn, seconds[1:], strict=True) if s <= args.worst * seconds[0]]
         for row in near[: args.sample]:
-            chosen.setdefault(tuple(row[key] for key in KEYS))
+            chosen.setdefault(tuple(row.get(key, 0) for key in KEYS))
         rows += [[m, n, k, *config] for config in chosen]
     args.out.write_text(json.dumps({"gpu": gpu.name, "dtype": args.dtype, "rows": rows}))
     print(f"{len(rows)} configurations for {len(SHAPES)} shapes", file=sys.stderr)
@@ -111,7 +112,7 @@ def _predicted_s(spec: Any, gpu: Any, workload: Any, problem: Any, configs: list
 
     from constrint.select.rank import predict
 
-    columns = {name: np.array([config[name] for config in configs]) for name in KEYS}
+    columns = {name: np.array([config.get(name, 0) for config in configs]) for name in KEYS}
     return predict(spec, gpu, workload, problem, columns).seconds
 
 
@@ -189,6 +190,7 @@ def load_table(path: Path) -> tuple[str, dict[tuple[int, int, int], list[dict[st
     with gzip.open(path, "rt") if is_whole else path.open() as file:
         dtype = file.readline().split(", ")[4]
         for row in csv.DictReader(file):
+            row.setdefault("producer", "0")
             if row["outcome"] == "ok":
                 if is_whole:
                     row["cold_us"] = row["again_us"] or row["cold_us"] or row["quick_us"]

@@ -30,7 +30,7 @@ from constrint.select import cost as cost_model
 from constrint.select.rank import predict
 
 KEYS = ("tile_m", "tile_n", "tile_k", "num_warps", "num_stages", "split_k", "persistent", "group_m")
-BOTH_KEYS = (*KEYS, "descriptor", "epilogue_subtile")
+BOTH_KEYS = (*KEYS, "descriptor", "epilogue_subtile", "producer")
 CONSTANTS = (
     "LAUNCH_S",
     "DRAM_LATENCY_S",

@@ -23,6 +23,7 @@ KERNEL_KEYS = (
     "persistent",
     "descriptor",
     "epilogue_subtile",
+    "producer",
 )
 #: Values of `group_m`, the one that `choose` takes for most grids first, where it is valid.
 ORDERS = (8, 4, 2, 1, 16, 32)
