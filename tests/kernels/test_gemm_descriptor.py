@@ -15,11 +15,13 @@ import pytest
 
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.descriptor import (
+    TWO_PART_COLUMNS,
     descriptor_registers,
     descriptor_smem_bytes,
     has_descriptors,
     needs_k_major,
     promotion_interval,
+    rest_columns,
 )
 from constrint.kernels.gemm.spec import SPEC
 from constrint.kernels.gemm.units import OUTPUT_BYTES
@@ -50,7 +52,8 @@ def predicted_smem(row: dict[str, str]) -> int:
 @pytest.mark.parametrize("version", TABLES)
 def test_every_drawn_config_compiles(version: str) -> None:
     assert [row for row in rows_of(version) if row["error"]] == []
-    assert len(rows_of(version)) >= {"3.9.0": 150, "3.6.0": 50}[version]
+    assert len(rows_of(version)) >= {"3.9.0": 280, "3.6.0": 90}[version]
+    assert sum(rest_columns(int(row["tile_n"])) > 0 for row in rows_of(version)) >= 8
 
 
 @pytest.mark.parametrize("version", TABLES)
@@ -102,6 +105,41 @@ def test_rules_on_operands_and_sums() -> None:
     assert promotion_interval(blackwell, "fp8", 256) is None
 
 
+def test_a_tile_in_two_parts_is_the_widest_power_of_two_and_the_rest() -> None:
+    for width in (8, 16, 32, 64, 128, 256, *TWO_PART_COLUMNS):
+        widest = 1 << (width.bit_length() - 1)
+        assert rest_columns(width) == width - widest
+        assert rest_columns(Var("tile_n")).value({"tile_n": width}) == width - widest
+
+
+@pytest.mark.parametrize("name", ["h200", "b200"])
+def test_tiles_in_two_parts_are_only_where_the_kernel_takes_them(name: str) -> None:
+    gpu = load_gpu(name)
+    problem = SPEC.problem(gpu, Workload("gemm", {"m": 4096, "n": 4096, "k": 4096}, "bf16"))
+    config = {"tile_m": 128, "tile_n": 192, "tile_k": 64, "num_warps": 8, "num_stages": 3, "split_k": 1}
+    config |= {name: 0 for name in problem.variables if name not in config}
+    config |= {"descriptor": 1, "epilogue_subtile": 1, "group_m": 8}
+
+    def broken(**change: int) -> list[str]:
+        return [c.name for c in problem.constraints if not c.holds(config | change)]
+
+    assert broken() == []
+    assert broken(tile_n=96, num_warps=4) == []
+    assert "parts_descriptor" in broken(descriptor=0)
+    assert "parts_not_persistent" in broken(persistent=1)
+    assert "parts_direct" in broken(tile_m=32)
+    assert "parts_direct" in broken(num_warps=2)
+    assert "parts_split" in broken(tile_n=384, split_k=4)
+    assert broken(split_k=4) == []
+    assert "tile_n" not in broken(tile_n=128)
+
+
+def test_without_a_unit_that_reads_shared_memory_tiles_are_powers_of_two() -> None:
+    workload = Workload("gemm", {"m": 4096, "n": 4096, "k": 4096}, "bf16")
+    for name in ("rtx-5090", "a100", "mi300x"):
+        assert all(rest_columns(width) == 0 for width in SPEC.problem(load_gpu(name), workload).variables["tile_n"])
+
+
 def sass(cubin: bytes) -> list[str]:
     import triton.backends.nvidia as backend
 
@@ -117,7 +155,11 @@ def sass(cubin: bytes) -> list[str]:
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs the extra [torch]: triton not installed")
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["rr", "rc", "cr", "cc"])
-@pytest.mark.parametrize("grid", [{}, {"persistent": 1, "epilogue_subtile": 2}], ids=["plain", "persistent"])
+@pytest.mark.parametrize(
+    "grid",
+    [{}, {"persistent": 1, "epilogue_subtile": 2}, {"tile_n": 192}, {"tile_n": 384, "num_stages": 3}],
+    ids=["plain", "persistent", "192 columns", "384 columns"],
+)
 def test_matrix_instructions_stay_in_flight_together(layout: str, grid: dict[str, int], monkeypatch: Any) -> None:
     """When ptxas serialises wgmma, each one is committed and waited for: seen once, 1.2 times slower on an H200."""
     import triton
@@ -136,8 +178,63 @@ def test_matrix_instructions_stay_in_flight_together(layout: str, grid: dict[str
     config |= {"persistent": 0, "group_m": 8, "descriptor": 1, "epilogue_subtile": 1} | grid
     workload = Workload("gemm", {"m": 4096, "n": 4096, "k": 4096}, "bf16")
     compiled = compile_config(load_gpu("h200"), workload, config, layout)
-    assert compiled.instruction == "wgmma.mma_async m64n256k16"
+    rest = rest_columns(config["tile_n"])
+    assert compiled.instruction == f"wgmma.mma_async m64n{config['tile_n'] - rest}k16"
     assert compiled.spill_bytes == 0
     matrix = [line for line in sass(kept[-1].asm["cubin"]) if "HGMMA" in line]
-    assert len(matrix) == 4
-    assert sum("gsb0" in line for line in matrix) == 1
+    parts = 2 if rest else 1
+    assert len(matrix) == 4 * parts
+    assert sum("gsb0" in line for line in matrix) == parts
+
+
+def is_hopper() -> bool:
+    if importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available()) and torch.cuda.get_device_capability() == (9, 0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not is_hopper(), reason="needs a Hopper GPU")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "float32", "int8"])
+@pytest.mark.parametrize("layout", ["rr", "rc", "cr"])
+@pytest.mark.parametrize(
+    "tile",
+    [(128, 192, 8, 1), (128, 192, 4, 1), (128, 192, 8, 4), (64, 384, 8, 1), (64, 96, 4, 1), (64, 96, 4, 4)],
+    ids=str,
+)
+def test_tiles_in_two_parts_multiply(
+    tile: tuple[int, int, int, int], layout: str, dtype: str, monkeypatch: Any
+) -> None:
+    """Ragged sizes, and a rest that lies beyond the last column; every element of a poisoned output is written."""
+    import torch
+
+    from constrint.kernels.gemm.launch import Epilogue, Machine, launch
+
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")  # one tf32 pass
+    kind = getattr(torch, dtype)
+    tile_m, tile_n, num_warps, split_k = tile
+    config = {"tile_m": tile_m, "tile_n": tile_n, "num_warps": num_warps, "split_k": split_k}
+    # A 32-bit output has shared memory of its own.
+    config |= {"num_stages": 2 if kind in (torch.float32, torch.int8) else 3}
+    config |= {"tile_k": 128 // kind.itemsize, "persistent": 0, "group_m": 4, "descriptor": 1, "epilogue_subtile": 1}
+    m, k = 300, 1000
+    for n in (432, tile_n + 24, 2 * tile_n):
+        generator = torch.Generator(device="cuda").manual_seed(n)
+        a, b = (torch.randn(s, device="cuda", generator=generator) * 8 for s in ((2, m, k), (2, k, n)))
+        a, b = a.clamp(-100, 100).to(kind), b.clamp(-100, 100).to(kind)
+        if layout[0] == "c":
+            a = a.transpose(1, 2).contiguous().transpose(1, 2)
+        if layout[1] == "c":
+            b = b.transpose(1, 2).contiguous().transpose(1, 2)
+        out_kind = {torch.int8: torch.int32, torch.float8_e4m3fn: torch.bfloat16}.get(kind, kind)
+        out = torch.full((2, m, n), float("nan") if out_kind.is_floating_point else -(2**31), device="cuda").to(
+            out_kind
+        )
+        launch(a, b, out, config, Machine(132, 1, True), Epilogue())
+        exact, sums = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+        # tf32 has 11 bits, and fp8 sums keep 14 between promotions.
+        step = {torch.float32: 2.0**-9, torch.float8_e4m3fn: 2.0**-13, torch.int8: 0.0}.get(kind, k * 2.0**-24)
+        roundoff = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: k * 2.0**-24}.get(out_kind, 0.0)
+        assert bool(((out.double() - exact).abs() <= step * sums + roundoff * exact.abs()).all())

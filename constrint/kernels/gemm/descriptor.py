@@ -84,6 +84,10 @@ def descriptor_smem_bytes(gpu: GpuModel, dtype: str, v: Vars) -> Expr:
     held = pipeline + _barrier_bytes(found.kind, buffers, use, minimum(1, rest), is_upcast=is_upcast(found, dtype))
     # Of two parts each has a buffer of its own where they are 32 bits wide, else both share the larger one.
     stored = v["tile_m"] * (v["tile_n"] if output == PARTIAL_BYTES else widest) * output // v["epilogue_subtile"]
+    if found.kind == "tcgen05":
+        # Halves of sums of 64 rows are re-ordered through as much again.
+        is_low = use * (1 - minimum(1, v["tile_m"] // 128)) * (v["epilogue_subtile"] - 1)
+        stored = stored + is_low * stored // 2
     splits = minimum(1, v["split_k"] - 1)
     apart: Expr = v["persistent"] if output != PARTIAL_BYTES else 1 - splits
     staging = splits * store_staging(gpu, dtype, found, {**v, "tile_n": widest}, is_vectorised=True)
