@@ -74,7 +74,15 @@ CASES: dict[str, dict[str, Any]] = {
     "h200, int8 transposes B": {"gpu": "h200", "sizes": [1, 64, 48, 64], "dtype": "int8"},
     "h200, split depth": {"gpu": "h200", "sizes": [1, 16, 32, 4096]},
     "h200, bias": {"gpu": "h200", "sizes": [2, 33, 48, 64], "bias": True, "activation": "relu"},
+    "h200, rows of 8 bytes": {"gpu": "h200", "sizes": [1, 100, 60, 500]},
+    "h200, rows of 8 bytes, batch by columns": {"gpu": "h200", "sizes": [2, 36, 60, 100], "layout": "cc"},
+    "h200, few rows by columns": {"gpu": "h200", "sizes": [1, 8, 64, 512], "layout": "cr"},
+    "h200, 24 rows by columns": {"gpu": "h200", "sizes": [1, 24, 48, 256], "layout": "cc"},
+    "h200, few columns by rows": {"gpu": "h200", "sizes": [2, 64, 8, 256]},
+    "h200, one row by columns": {"gpu": "h200", "sizes": [1, 1, 64, 500], "layout": "cr"},
+    "h200, one column": {"gpu": "h200", "sizes": [1, 64, 1, 500]},
     "mi300x": {"gpu": "mi300x", "sizes": [1, 96, 80, 128]},
+    "mi300x, rows of 8 bytes": {"gpu": "mi300x", "sizes": [2, 36, 60, 100], "layout": "rc"},
     "mi300x, ragged": {"gpu": "mi300x", "sizes": [2, 33, 77, 155], "layout": "cr"},
     "no model": {"gpu": None, "sizes": [1, 70, 77, 155]},
 }
@@ -151,6 +159,18 @@ def test_requests_say_what_has_to_be_copied() -> None:
     assert dispatch.request_of(wide, turned, None, None, torch.int32).packed_bytes == 0
     assert dispatch.request_of(wide, wide, None, None, torch.int32).packed_bytes == 64 * 64
     assert not dispatch.request_of(even[:1].expand(2, 64, 64), even, None, None, torch.float16).has_descriptors
+
+
+def test_requests_say_how_rows_lie() -> None:
+    even, odd = torch.empty(1, 64, 64, dtype=torch.float16), torch.empty(1, 64, 1000, dtype=torch.float16)
+    request = dispatch.request_of(even, odd, None, None, torch.float16)
+    assert (request.width_a, request.width_b) == (16, 16)
+    assert (request.step_b, request.is_b_copied) == (16, False)
+    narrow = dispatch.request_of(even, odd[:, :, :300], None, None, torch.float16)
+    assert (narrow.width_b, narrow.step_b, narrow.is_b_copied) == (8, 16, False)
+    short = dispatch.request_of(torch.empty(1, 64, 24, dtype=torch.float16).mT, even, None, None, torch.float16)
+    assert (short.is_a_k_major, short.is_a_copied, short.is_a_turned) == (False, True, True)
+    assert short.packed_bytes == 2 * 64 * 24
 
 
 def test_what_the_tma_unit_can_load() -> None:

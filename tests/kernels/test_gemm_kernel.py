@@ -131,6 +131,16 @@ PARTS = {
 }
 # Tiles of 48 columns are computed as 32 and 16.
 CASES |= {f"two parts: {name}": {"descriptor": 1, "n": 120, "tile_n": 48} | change for name, change in PARTS.items()}
+CASES |= {
+    f"rows of {2 * of} bytes, {layout}, {batch} of them": {
+        "m": 8 * of + of,
+        "n": 5 * of,
+        "k": 11 * of,
+        "layout": layout,
+    }
+    | {"batch": batch, "split_k": 1 + batch % 2}
+    for of, layout, batch in ((2, "rr", 1), (4, "rc", 2), (4, "cr", 3), (8, "cc", 2), (8, "rr", 3), (8, "cr", 1))
+}
 for number, changes in enumerate(CASES.values()):
     changes["seed"] = number
 
