@@ -60,14 +60,27 @@ def test_space_is_the_one_that_brute_force_finds(name: str) -> None:
     gpu = load_gpu(name)
     workload = gemm(300, 77, 1000, "fp16")
     problem = SPEC.problem(gpu, workload)
-    small = {"group_m": [1, 4], "split_k": [1, 2], "tile_m": [16, 64, 256], "tile_n": [16, 128], "tile_k": [16, 128]}
+    small = {
+        "group_m": [1, 4],
+        "split_k": [1, 2],
+        "tile_m": [16, 64, 256],
+        "tile_n": [16, 96, 128],
+        "tile_k": [16, 128],
+    }
     for parameter, values in (small | {"waves_per_eu": [0, 2], "num_stages": [1, 3], "num_warps": [1, 4, 16]}).items():
         if parameter in problem.variables:
-            problem = problem.with_domain(parameter, Domain.from_values(values))
+            offered = [value for value in values if value in problem.variables[parameter]]
+            problem = problem.with_domain(parameter, Domain.from_values(offered))
     space = enumerate_space(problem)
     expected = {tuple(row.items()) for row in brute_force(problem)}
     assert space.size == len(expected)
     assert {tuple(row.items()) for row in space} == expected
+
+
+def test_no_tile_is_wider_than_the_power_of_two_that_holds_the_size() -> None:
+    for n, widest in ((16, 16), (17, 32), (90, 128), (100, 128), (130, 256), (200, 256), (257, 384), (5000, 384)):
+        columns, _ = enumerate_space(SPEC.problem(load_gpu("h200"), gemm(4096, n, 4096))).project(["tile_n"])
+        assert columns["tile_n"].max() == widest
 
 
 @pytest.mark.parametrize(("name", "workload"), [("h200", gemm(512, 512, 512)), ("mi300x", gemm(16, 4096, 4096))])
