@@ -302,6 +302,9 @@ def _fits_epilogue(gpu: GpuModel, table: Table, request: Request) -> Any:
     if request.is_three_pass:
         # Both parts of B's slice lie beside it.
         extra = extra + 2 * c["tile_n"] * c["tile_k"] * ELEMENT_BYTES[request.dtype]
+    if gpu.arch.target == "gfx950" and (not request.is_a_k_major or request.is_b_k_major):
+        # Padded otherwise than row-major operands, by a sixteenth at most.
+        extra = extra + table.smem_bytes // 16
     fits = table.smem_bytes + extra <= limit
     if request.has_source:
         # The matrix is read in the accumulator's place, through as much shared memory again.
