@@ -80,6 +80,11 @@ class Compilation:
                 self.processes[worker] = self._start(worker)
         return not any(process.is_alive() for process in self.processes)
 
+    def stop(self) -> None:
+        """End the processes."""
+        for process in self.processes:
+            process.terminate()
+
     def outcomes(self) -> list[str]:
         """Per job: "ok", the error's name, or "crashed"."""
         errors = {}

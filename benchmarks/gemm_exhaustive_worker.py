@@ -11,7 +11,7 @@ import gemm_exhaustive as plans
 import gemm_timing as timing
 import numpy as np
 import torch
-from gemm_compile import PENDING
+from gemm_compile import COMPILED, PENDING
 from gemm_exhaustive import ORDERS, Plan, Results, Shape
 from gemm_replay import Check, Launch, Recorder, replay
 
@@ -24,6 +24,11 @@ GLANCE = 3.0
 PROPER, ALL_ORDERS, FINAL = 250, 12, 20
 MODEL_FIRST = 8
 ROUNDS = 3
+#: Kernels that are looked at together, and how many are looked at one by one after something hung or crashed.
+BATCH, CAREFULLY = 8, 64
+
+#: Shape, row, order, launches.
+Entry = tuple[int, int, int, list[Launch]]
 
 
 def work(plan_path: Path, folder: Path, gpu: int, own: list[int], until: float, num_jobs: int) -> None:
@@ -36,16 +41,17 @@ def work(plan_path: Path, folder: Path, gpu: int, own: list[int], until: float, 
     needed = np.zeros(num_jobs, dtype=bool)
     for i in own:
         needed[plan.shapes[i].items] = True
+    careful = CAREFULLY if np.any(done[needed]) else 0
     done[~needed] = 1
     while not done.all() and time.time() < until:
-        beat[:] = time.time(), 1, -1
-        ready = np.flatnonzero((done == 0) & (state != PENDING))[:64]
+        ready = np.flatnonzero((done == 0) & (state != PENDING))[: 1 if careful else BATCH]
+        beat[:] = time.time(), 1, ready[0] if careful and len(ready) else -1
         if not len(ready):
             time.sleep(0.005)
-        for item in ready.tolist():
-            beat[:] = time.time(), 1, item
-            bench.first_part(item, is_compiled=state[item] == 1)
-            done[item] = 1
+            continue
+        careful = max(0, careful - 1)
+        bench.first_part([(item, state[item] == COMPILED) for item in ready.tolist()])
+        done[ready] = 1
     print(f"GPU {gpu}: second part", flush=True)
     for i in own:
         bench.second_part(i)
@@ -73,32 +79,41 @@ class _Bench:
             figures = self.results[i].figures
             figures[1:] = np.fmin(figures[1:], (cold, self.timer.warm_us(lambda a=a, b=b: a @ b, cold)))
         self.recorder.modules.clear()
+        self.underway: list[Entry] = []
+        #: Where the order of tiles stands among a kernel's arguments.
+        self.places: dict[tuple[int, int, int, bool], int] = {}
         self.events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(256)]
 
-    def first_part(self, item: int, *, is_compiled: bool) -> None:
-        """Check and glance at every row of one kernel."""
-        todo: list[tuple[int, int, int, list[Launch]]] = []
-        for i in self.own:
-            for row in self.rows[i].get(item, ()):
-                order = int(np.argmax(self.plan.shapes[i].valid[row]))
-                outcome, launches = self._record(i, row, order) if is_compiled else (plans.NOT_COMPILED, [])
-                self.results[i].outcome[row, order] = outcome
-                if outcome == plans.RIGHT:
-                    todo.append((i, row, order, launches))
-        again: list[tuple[int, int, int, list[Launch]]] = []
-        for entry, microseconds in zip(todo, self._measure(todo), strict=True):
-            i, row, order, launches = entry
-            best = self.results[i].figures[0]
+    def first_part(self, kernels: list[tuple[int, bool]]) -> None:
+        """Check and glance at every row of some kernels, of which it is known whether they compiled."""
+        glanced: list[Entry] = []
+        for item, is_compiled in kernels:
+            for i in self.own:
+                for row in self.rows[i].get(item, ()):
+                    order = int(np.argmax(self.plan.shapes[i].valid[row]))
+                    outcome, launches = self._record(i, row, order) if is_compiled else (plans.NOT_COMPILED, [])
+                    self.results[i].outcome[row, order] = outcome
+                    if outcome == plans.RIGHT:
+                        glanced.append((i, row, order, launches))
+                        self._enqueue(glanced[-1])
+        self._collect()
+        for i, row, order, launches in glanced:
+            results = self.results[i]
+            microseconds, best = results.quick_us[row, order], results.figures[0]
+            if results.outcome[row, order] != plans.RIGHT:
+                continue
+            times = 2 if microseconds < REPEAT_WITHIN * best else 1
             if microseconds < GLANCE * best or microseconds < 200:
-                again += [entry] * (2 if microseconds < REPEAT_WITHIN * best else 1)
+                for _ in range(times):
+                    self._enqueue((i, row, order, launches))
             if microseconds < ORDERS_WITHIN * best:
                 for other in np.flatnonzero(self.plan.shapes[i].valid[row]).tolist():
                     if other != order:
-                        outcome, launches = self._record(i, row, other)
-                        self.results[i].outcome[row, other] = outcome
-                        if outcome == plans.RIGHT:
-                            again += [(i, row, other, launches)] * (2 if microseconds < REPEAT_WITHIN * best else 1)
-        self._measure(again)
+                        results.outcome[row, other] = plans.RIGHT
+                        entry = (i, row, other, self._reordered(i, row, launches, (order, other)))
+                        for _ in range(times):
+                            self._enqueue(entry)
+        self._collect()
         self.recorder.unload()
 
     def _record(self, i: int, row: int, order: int) -> tuple[int, list[Launch]]:
@@ -109,30 +124,49 @@ class _Bench:
             print(f"{self.plan.shapes[i].name} {config}: {type(error).__name__} {str(error)[-100:]}", flush=True)
             return plans.REFUSED, []
 
-    def _measure(self, entries: list[tuple[int, int, int, list[Launch]]]) -> list[float]:
-        """Launch each once with a cold L2 and check it; keep the least time of every row."""
-        found = []
-        for start in range(0, len(entries), len(self.events)):
-            part = entries[start : start + len(self.events)]
-            for number, (entry, (begin, end)) in enumerate(zip(part, self.events, strict=False)):
-                self.timer.flush.zero_()
-                begin.record()
-                replay(entry[3])
-                end.record()
-                self.checks[entry[0]](number)
-            wrong = self.wrong[:, 0].cpu().numpy()  # waits for all of it
-            self.wrong.zero_()
-            for number, ((i, row, order, _), (begin, end)) in enumerate(zip(part, self.events, strict=False)):
-                found.append(1e3 * begin.elapsed_time(end))
-                results = self.results[i]
-                if wrong[number]:
-                    results.outcome[row, order] = plans.WRONG
-                    config = self.plan.shapes[i].config(row, order)
-                    print(f"{self.plan.shapes[i].name} {config}: {wrong[number]} wrong", flush=True)
-                    continue
-                results.quick_us[row, order] = np.fmin(results.quick_us[row, order], found[-1])
-                results.figures[0] = min(results.figures[0], found[-1])
-        return found
+    def _reordered(self, i: int, row: int, launches: list[Launch], orders: tuple[int, int]) -> list[Launch]:
+        """The same launches in another order of tiles, which is an argument of the last one."""
+        was, wanted = (ORDERS[order] for order in orders)
+        *before, (launcher, args) = launches
+        config = self.plan.shapes[i].config(row, orders[0])
+        kind = (len(args), config["descriptor"], config["producer"], config["split_k"] > 1)
+        if kind not in self.places:
+            other = self.recorder.record(timing.caller(self.cases[i], config | {"group_m": 1 + was}, self.machine))
+            for place, (a, b) in enumerate(zip(args, other[-1][1], strict=True)):
+                if type(a) is int and type(b) is int and b == a + 1 == was + 1:
+                    self.places[kind] = place
+        changed = list(args)
+        changed[self.places[kind]] = wanted
+        return [*before, (launcher, changed)]
+
+    def _enqueue(self, entry: Entry) -> None:
+        """Launch once with a cold L2, check, and poison the output again."""
+        if len(self.underway) == len(self.events):
+            self._collect()
+        begin, end = self.events[len(self.underway)]
+        self.timer.flush.zero_()
+        begin.record()
+        replay(entry[3])
+        end.record()
+        self.checks[entry[0]](len(self.underway))
+        self.underway.append(entry)
+
+    def _collect(self) -> None:
+        """Wait for what is under way; keep the least time of every row, and whether any of its results were wrong."""
+        wrong = self.wrong[:, 0].cpu().numpy()
+        self.wrong.zero_()
+        for number, (i, row, order, _) in enumerate(self.underway):
+            results = self.results[i]
+            if wrong[number]:
+                results.outcome[row, order] = plans.WRONG
+                config = self.plan.shapes[i].config(row, order)
+                print(f"{self.plan.shapes[i].name} {config}: {wrong[number]} wrong", flush=True)
+                continue
+            begin, end = self.events[number]
+            microseconds = 1e3 * begin.elapsed_time(end)
+            results.quick_us[row, order] = np.fmin(results.quick_us[row, order], microseconds)
+            results.figures[0] = min(results.figures[0], microseconds)
+        self.underway.clear()
 
     def second_part(self, i: int) -> None:
         """Time the best of one shape and the model's choices properly."""
@@ -179,7 +213,9 @@ class _Bench:
             if results.outcome[row, order] == plans.NOT_RUN:
                 outcome, launches = self._record(i, row, order)
                 results.outcome[row, order] = outcome
-                self._measure([(i, row, order, launches)] if launches else [])
+                if launches:
+                    self._enqueue((i, row, order, launches))
+                    self._collect()
             if results.outcome[row, order] == plans.RIGHT:
                 cold, _ = self.timer.cold_us(call, 15)
                 results.cold_us[row, order], results.warm_us[row, order] = cold, self.timer.warm_us(call, cold)
