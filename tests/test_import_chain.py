@@ -33,7 +33,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
 #: Packages that may only be imported inside a function, except by the code of kernels and layers.
 HEAVY = {"torch", "triton", "cuda", "ortools", "constraint", "rich"}
 #: Modules of an operation folder that hold device code.
-KERNEL_CODE = ("kernel_", "op", "reference", "build", "launch", "dispatch", "pack")
+KERNEL_CODE = ("kernel_", "op", "reference", "build", "launch", "dispatch", "pack", "alignment")
 
 
 def part_of(path: Path) -> str:
