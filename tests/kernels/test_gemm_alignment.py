@@ -14,7 +14,7 @@ if importlib.util.find_spec("torch") is None or importlib.util.find_spec("triton
 import torch
 
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm import resources
+from constrint.kernels.gemm import matmul, resources
 from constrint.kernels.gemm.alignment import Rows, rows_of, settled
 from constrint.kernels.gemm.build import compile_config
 from constrint.kernels.gemm.pack import copies_needed
@@ -112,3 +112,45 @@ def test_misaligned_rows_are_pipelined_in_as_much_shared_memory_as_predicted(
     assert found.smem_bytes == predicted
     stage = (config["tile_m"] + config["tile_n"]) * config["tile_k"] * 2
     assert found.smem_bytes >= stage * (config["num_stages"] - 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("layout", ["rr", "rc", "cr", "cc"])
+@pytest.mark.parametrize(
+    "sizes", [(100, 300, 500), (8, 512, 1024), (24, 64, 256), (1, 98, 500), (77, 1, 126), (33, 77, 155)]
+)
+def test_products_on_a_gpu_are_right_however_operands_lie(sizes: tuple[int, int, int], layout: str) -> None:
+    m, n, k = sizes
+    for batch, start in itertools.product((1, 3), (0, 4)):
+        operands = []
+        for rows, columns, order in ((m, k, layout[0]), (k, n, layout[1])):
+            shape = (batch, rows, columns + start) if order == "r" else (batch, columns, rows + start)
+            stored = torch.randn(shape, device="cuda").bfloat16()[:, :, start:]
+            operands.append(stored if order == "r" else stored.transpose(1, 2))
+        a, b = operands
+        exact, sums = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+        error = (matmul(a, b).double() - exact).abs()
+        assert bool((error <= k * 2.0**-23 * sums + 1.01 * 2.0**-8 * exact.abs()).all())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_product_that_overlaps_its_copies_waits_for_them() -> None:
+    """In a graph, with operands that change between the products."""
+    several = torch.randn(20, 333, 1555, device="cuda").bfloat16()
+    a, b = torch.empty_like(several[0]), torch.randn(1555, 777, device="cuda").bfloat16()
+    out = torch.empty(20, 333, 777, device="cuda", dtype=torch.bfloat16)
+    matmul(a, b)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for i in range(20):
+            a.copy_(several[i])
+            out[i].copy_(matmul(a, b))
+    for _ in range(10):
+        several.normal_()
+        out.fill_(float("nan"))
+        graph.replay()
+        exact, sums = several.double() @ b.double(), several.double().abs() @ b.double().abs()
+        assert bool(((out.double() - exact).abs() <= 1555 * 2.0**-23 * sums + 1.01 * 2.0**-8 * exact.abs()).all())
