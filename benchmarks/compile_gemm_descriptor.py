@@ -46,7 +46,9 @@ def draw(rng: random.Random, target: str, dtype: str) -> dict[str, int]:
             row["persistent"] = 0
         if not row["persistent"]:
             row["split_k"] = rng.choice([1, 1, 4])
-        elif 16 * row["num_warps"] <= row["tile_m"] and row["tile_n"] >= 32:
+        is_wide = dtype in ("tf32", "int8")
+        may_halve = row["persistent"] or (is_wide and row["split_k"] == 1 and not rest_columns(row["tile_n"]))
+        if may_halve and 16 * row["num_warps"] <= row["tile_m"] and row["tile_n"] >= 32:
             row["epilogue_subtile"] = rng.choice([1, 2])
         operands = row["num_stages"] * (row["tile_m"] + row["tile_n"]) * row["tile_k"] * ELEMENT_BYTES[dtype]
         sums = row["tile_m"] * row["tile_n"] // (32 * row["num_warps"])

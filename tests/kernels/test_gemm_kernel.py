@@ -112,6 +112,10 @@ CASES |= {
     "two halves, everything": {"descriptor": 1, "persistent": 1, "tile_n": 32, "epilogue_subtile": 2, "batch": 2}
     | {"bias": True, "beta": 1.0, "activation": "relu"},
 }
+CASES |= {
+    "two halves of 32 bits, not persistent": {"descriptor": 1, "tile_n": 32, "epilogue_subtile": 2}
+    | {"dtype": "float32", "out_dtype": "float32", "layout": "rc", "bias": True},
+}
 PARTS = {
     "ragged": {},
     "ragged rest": {"n": 40},

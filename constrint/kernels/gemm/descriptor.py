@@ -82,14 +82,20 @@ def descriptor_smem_bytes(gpu: GpuModel, dtype: str, v: Vars) -> Expr:
         operand = buffers * width * v["tile_k"] * element
         pipeline = pipeline + BUFFER_ALIGNMENT_BYTES * ceildiv(operand, BUFFER_ALIGNMENT_BYTES)
     held = pipeline + _barrier_bytes(found.kind, buffers, use, minimum(1, rest), is_upcast=is_upcast(found, dtype))
-    # Of two parts each has a buffer of its own where they are 32 bits wide, else both share the larger one.
-    stored = v["tile_m"] * (v["tile_n"] if output == PARTIAL_BYTES else widest) * output // v["epilogue_subtile"]
+    splits = minimum(1, v["split_k"] - 1)
+    if output == PARTIAL_BYTES:
+        # Only where a block stores its one tile in halves do both of them share the pipeline's memory.
+        halves = (1 - v["persistent"]) * (v["epilogue_subtile"] - 1)
+        whole = v["tile_m"] * v["tile_n"] * output
+        apart: Expr = (1 - splits) * (1 - halves)
+        stored = halves * whole + (1 - halves) * (whole // v["epilogue_subtile"])
+    else:
+        # Of two parts the smaller one uses the other one's memory.
+        apart, stored = v["persistent"], v["tile_m"] * widest * output // v["epilogue_subtile"]
     if found.kind == "tcgen05":
         # Halves of sums of 64 rows are re-ordered through as much again.
         is_low = use * (1 - minimum(1, v["tile_m"] // 128)) * (v["epilogue_subtile"] - 1)
-        stored = stored + is_low * stored // 2
-    splits = minimum(1, v["split_k"] - 1)
-    apart: Expr = v["persistent"] if output != PARTIAL_BYTES else 1 - splits
+        stored = stored + v["persistent"] * is_low * stored // 2
     staging = splits * store_staging(gpu, dtype, found, {**v, "tile_n": widest}, is_vectorised=True)
     return apart * (held + stored) + (1 - apart) * maximum(maximum(held, stored), staging)
 
