@@ -1,7 +1,8 @@
 """Time every valid configuration of the modelled GEMM space, and score the model's choices with that.
 
     python benchmarks/bench_gemm_exhaustive.py plan --gpu h200 --out plan.npz       # no GPU
-    python benchmarks/bench_gemm_exhaustive.py run plan.npz --out results.csv.gz    # torch, triton, one GPU or more
+    python benchmarks/bench_gemm_exhaustive.py run plan.npz --out raw.npz           # torch, triton, one GPU or more
+    python benchmarks/bench_gemm_exhaustive.py table plan.npz raw.npz --out results.csv.gz
     python benchmarks/bench_gemm_exhaustive.py score results.csv.gz --gpu h200      # no GPU
 
 `run` compiles on all cores and times as kernels become ready; a shape stays on one GPU, beside its cuBLAS time.
@@ -40,16 +41,15 @@ SHAPES = [
     (4096, 4096, 4096),
     (16, 4096, 4096),
     (64, 8192, 8192),
-    (256, 8192, 8192),
     (16384, 3072, 768),
     (640, 2560, 1280),
     (4096, 4096, 512),
     (1024, 3072, 768),
+    (32768, 1024, 512),
     (1, 4096, 4096),
-    (128, 4096, 11008),
 ]
-COLUMNS = ("m", "n", "k", *KERNEL_KEYS, "group_m", "outcome", "quick_us", "cold_us", "warm_us", "again_us")
-COLUMNS += ("cublas_cold_us", "cublas_warm_us")
+TIMES = ("quick_us", "cold_us", "warm_us", "again_us")
+COLUMNS = ("m", "n", "k", *KERNEL_KEYS, "group_m", "outcome", *TIMES, "cublas_cold_us", "cublas_warm_us")
 #: Of the model's choices this many are timed properly; compiled first are the best predictions of every shape.
 CHOICES = 40
 COMPILED_FIRST = 300
@@ -167,8 +167,7 @@ def run(args: argparse.Namespace) -> None:
     for worker in workers:
         worker.stop()
     compilation.stop()
-    _say(started, "merging")
-    _merge(args, plan)
+    _collect(args, plan)
     _say(started, "done")
 
 
@@ -227,39 +226,41 @@ class _Worker:
             self.process.wait()
 
 
-def _merge(args: argparse.Namespace, plan: Plan) -> None:
-    import torch
-    import triton
+def _collect(args: argparse.Namespace, plan: Plan) -> None:
+    """Put the results of all shapes into one file."""
+    import gemm_timing as timing
 
-    with gzip.open(args.out, "wt", newline="", compresslevel=9) as file:
-        device = torch.cuda.get_device_properties(0).name
-        file.write(
-            f"# measured on {device}, torch {torch.__version__}, triton {triton.__version__}, python "
-            f"{sys.version.split()[0]}, {plans.DTYPE}, row-major; cold: L2 overwritten before; us\n"
+    arrays: dict[str, Any] = {"device": np.array(timing.description())}
+    for i, shape in enumerate(plan.shapes):
+        results = Results(args.work, i, shape)
+        arrays |= {f"{name}{i}": getattr(results, name) for name in (*TIMES, "outcome", "figures")}
+        ran = (results.outcome != plans.NOT_RUN) & shape.valid
+        codes, counts = np.unique(results.outcome[ran], return_counts=True)
+        outcomes = {plans.OUTCOMES[code]: int(count) for code, count in zip(codes, counts, strict=True)}
+        print(
+            f"{shape.name.ljust(18)} {int((results.outcome != plans.NOT_RUN).any(1).sum())} of {len(shape.configs)} "
+            f"kernels, {int(ran.sum())} of {int(shape.valid.sum())} configurations, {outcomes}, "
+            f"{int((~np.isnan(results.cold_us)).sum())} timed properly, cuBLAS {results.figures[1:].round(2)}",
+            flush=True,
         )
+    np.savez_compressed(args.out, **arrays)
+
+
+def write_table(args: argparse.Namespace) -> None:
+    """The results as a table, a row per configuration that ran."""
+    plan = Plan.load(args.plan)
+    with np.load(args.raw) as raw, gzip.open(args.out, "wt", newline="", compresslevel=9) as file:
+        device = raw["device"].item()
+        file.write(f"# measured on {device}, {plans.DTYPE}, row-major; cold: L2 overwritten before; us\n")
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         for i, shape in enumerate(plan.shapes):
-            results = Results(args.work, i, shape)
-            ran = (results.outcome != plans.NOT_RUN) & shape.valid
-            cublas = [f"{t:.2f}" for t in results.figures[1:]]
-            for row, order in np.argwhere(ran).tolist():
-                times = (results.quick_us, results.cold_us, results.warm_us, results.again_us)
+            outcome, times = raw[f"outcome{i}"], [raw[f"{name}{i}"] for name in TIMES]
+            cublas = [f"{t:.2f}" for t in raw[f"figures{i}"][1:]]
+            for row, order in np.argwhere((outcome != plans.NOT_RUN) & shape.valid).tolist():
                 shown = ["" if np.isnan(t[row, order]) else f"{t[row, order]:.4g}" for t in times]
-                outcome = plans.OUTCOMES[results.outcome[row, order]]
                 config = [*shape.configs[row].tolist(), ORDERS[order]]
-                writer.writerow([*shape.sizes, *config, outcome, *shown, *cublas])
-            kernels = int((results.outcome != plans.NOT_RUN).any(1).sum())
-            bad = {
-                plans.OUTCOMES[o]: int(c)
-                for o, c in zip(*np.unique(results.outcome[ran], return_counts=True), strict=True)
-            }
-            print(
-                f"{shape.name.ljust(18)} {kernels} of {len(shape.configs)} kernels, {int(ran.sum())} of "
-                f"{int(shape.valid.sum())} configurations, {bad}, {int((~np.isnan(results.cold_us)).sum())} timed "
-                f"properly, cuBLAS {cublas}",
-                flush=True,
-            )
+                writer.writerow([*shape.sizes, *config, plans.OUTCOMES[outcome[row, order]], *shown, *cublas])
 
 
 def load(path: Path) -> dict[tuple[int, int, int], dict[tuple[int, ...], dict[str, float]]]:
@@ -360,7 +361,7 @@ class _Measured:
 
 
 def main() -> None:
-    """Dispatch to plan, run, worker (a child of run) or score."""
+    """Dispatch to plan, run, worker (a child of run), table or score."""
     if sys.argv[1:2] == ["worker"]:
         from gemm_exhaustive_worker import work
 
@@ -384,6 +385,11 @@ def main() -> None:
     runner.add_argument("--quick-limit", type=float, default=300.0, help="seconds after which the first part ends")
     runner.add_argument("--limit", type=float, default=400.0, help="seconds after which all ends")
     runner.set_defaults(call=run)
+    table = commands.add_parser("table")
+    table.add_argument("plan", type=Path)
+    table.add_argument("raw", type=Path)
+    table.add_argument("--out", type=Path, required=True)
+    table.set_defaults(call=write_table)
     scorer = commands.add_parser("score")
     scorer.add_argument("results", type=Path)
     scorer.add_argument("--gpu", required=True)
