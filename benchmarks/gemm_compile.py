@@ -5,6 +5,7 @@ A process that dies takes its kernel alone with it: the kernel counts as failed 
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import pickle
@@ -150,6 +151,8 @@ def _work(folder: Path, worker: int, following: Any, groups: Any, workers: int, 
 
     driver.set_active(_NoGpu(capability))  # type: ignore[arg-type]
     kernel_pack.pack_kernel = _NoLaunch()  # type: ignore[assignment]
+    # The operands are on the CPU: there is no device to switch to.
+    torch.cuda.device = contextlib.nullcontext  # type: ignore[assignment,misc]
     _translate_once()
     signal.signal(signal.SIGALRM, _expired)
     os.nice(10)
