@@ -26,6 +26,8 @@ from constrint.select import Workload
 
 #: Known or measured on their own.
 NOT_FITTED = ("line_bytes", "pack_s", "pack_share", "split_sectors", "split_lines")
+#: Fitted to rows of that kernel alone.
+NOT_FITTED += ("producer_s", "producer_bytes_per_clk")
 FITTED = tuple(f.name for f in fields(DescriptorConstants) if f.name not in NOT_FITTED)
 #: Fast configurations count most: a row weighs (best / its time) to this power.
 POWER = 5

@@ -15,6 +15,7 @@ SHORT = {
     "persistent": "p",
     "descriptor": "d",
     "epilogue_subtile": "es",
+    "producer": "pw",
     "matrix_instr_nonkdim": "mi",
     "xcd_chunk": "xcd",
     "waves_per_eu": "eu",

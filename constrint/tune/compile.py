@@ -26,7 +26,7 @@ class TritonSource:
     """A `triton.jit` function and how it is called.
 
     Args:
-        function: The jitted function.
+        function: The jitted function, of Triton or of Gluon.
         types: Triton type of every run-time argument, `*bf16` or `i32`.
         constants: Value of every compile-time argument.
         aligned: Run-time arguments that are multiples of 16 (pointers: 16-byte aligned).
@@ -93,7 +93,12 @@ def compile_triton(gpu: GpuModel, source: TritonSource) -> CompiledKernel:
             attributes[(i,)] = [["tt.divisibility", 16]]
             if is_amd and kind.startswith("*"):
                 attributes[(i,)].append(["tt.pointer_range", 32])
-    ast = ASTSource(fn=source.function, signature=types, constexprs=dict(source.constants), attrs=attributes)
+    make_source: Any = ASTSource
+    if source.function.is_gluon():
+        from triton.experimental.gluon._runtime import GluonASTSource
+
+        make_source = GluonASTSource
+    ast = make_source(fn=source.function, signature=types, constexprs=dict(source.constants), attrs=attributes)
     # When ptxas fails Triton prints the whole kernel.
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.filterwarnings("ignore", message="TRITON_DEFAULT_FP_FUSION")

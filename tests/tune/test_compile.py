@@ -35,6 +35,7 @@ CONFIG = {
     "xcd_chunk": 512,
     "descriptor": 0,
     "epilogue_subtile": 1,
+    "producer": 0,
 }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.descriptor import needs_k_major, promotion_interval, rest_columns
+from constrint.kernels.gemm.producer import NUM_WARPS, Shares
 from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES, WIDEST_BYTES, hint, is_aligned, unit, width_bytes
 from constrint.select.spec import Config, Workload
 from constrint.tune.compile import CompiledKernel, TritonSource, compile_triton, require_triton
@@ -33,6 +34,8 @@ def compile_config(gpu: GpuModel, workload: Workload, config: Config, layout: st
         UnsupportedError: When the GPU lacks the dtype, or the compiler refuses.
     """
     require_triton()
+    if config.get("producer"):
+        return compile_triton(gpu, _producer_source(workload, config, layout))
     if config.get("descriptor"):
         return compile_triton(gpu, _descriptor_source(gpu, workload, config, layout))
     return compile_triton(gpu, _pointer_source(gpu, workload, config, layout))
@@ -123,6 +126,30 @@ def _descriptor_source(gpu: GpuModel, workload: Workload, config: Config, layout
     values = {"m": m, "n": n, "k": k, "stride_cm": n, "stride_cb": m * n}
     options = {name: config[name] for name in ("num_warps", "num_stages")}
     return _source(gemm_descriptor_kernel, types | _output_types(workload.dtype), constants, values, options)
+
+
+def _producer_source(workload: Workload, config: Config, layout: str) -> TritonSource:
+    from constrint.kernels.gemm.kernel_hopper import block_layout, gemm_hopper_kernel
+
+    dtype, k_major = workload.dtype, needs_k_major(workload.dtype)
+    is_turned = {"is_a_transposed": layout[0] == "c" and not k_major, "is_b_transposed": layout[1] == "c" or k_major}
+    shares = Shares.of(config, dtype)
+    types = {}
+    for name, block in shares.blocks(config["tile_k"], dtype, **is_turned).items():
+        kind, size = ELEMENT_TYPES[dtype], ELEMENT_BYTES[dtype]
+        if name == "c_desc":
+            kind, size = OUTPUT_TYPES[dtype], OUTPUT_BYTES[dtype]
+        types[name] = f"tensordesc<{kind}{list(block)},{block_layout(8 * size)!r}>"
+    constants = shares.constants(config, dtype) | {
+        "bias_ptr": None,
+        "a_is_transposed": is_turned["is_a_transposed"],
+        "b_is_transposed": is_turned["is_b_transposed"],
+        "has_alpha": False,
+        "activation": None,
+    }
+    if not shares.rest:
+        constants["b_rest_desc"] = None
+    return _source(gemm_hopper_kernel, types, constants, {}, {"num_warps": NUM_WARPS})
 
 
 def _element_type(gpu: GpuModel, dtype: str) -> str:

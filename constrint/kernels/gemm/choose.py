@@ -22,6 +22,7 @@ from constrint.kernels.gemm.cost import gemm_cost
 from constrint.kernels.gemm.cost_descriptor import Packing, descriptor_cost, row_major_steps
 from constrint.kernels.gemm.descriptor import needs_k_major
 from constrint.kernels.gemm.grid_rules import COLUMNS, grid_rules
+from constrint.kernels.gemm.producer import can_store
 from constrint.kernels.gemm.spec import SPEC
 from constrint.kernels.gemm.units import (
     ELEMENT_BYTES,
@@ -78,6 +79,7 @@ class Request:
         output_bytes: Bytes of one element of the result.
         has_bias, has_source: Whether the epilogue reads a row, a matrix.
         is_three_pass: Whether fp32 operands are multiplied in three tf32 passes.
+        allows_producer: Whether the compiler is one that the kernel with a producer warp is checked with.
     """
 
     batch: int
@@ -101,6 +103,7 @@ class Request:
     has_bias: bool = False
     has_source: bool = False
     is_three_pass: bool = False
+    allows_producer: bool = True
 
     @staticmethod
     def of(workload: Workload) -> Request:
@@ -187,7 +190,8 @@ def _table(gpu_name: str, dtype: str, width_a: int, width_b: int) -> Table:
 def _among_best(gpu: GpuModel, table: Table, workloads: list[Workload], kept: int) -> Table:
     """The rows that are among the `kept` best of their kernel for any of the workloads."""
     found: set[int] = set()
-    kernels = table.columns.get("descriptor", np.zeros_like(table.smem_bytes))
+    none = np.zeros_like(table.smem_bytes)
+    kernels = table.columns.get("descriptor", none) + table.columns.get("producer", none)
     for kernel in np.unique(kernels):
         rows_of = np.flatnonzero(kernels == kernel)
         part = table.take(rows_of)
@@ -220,7 +224,7 @@ def _whole_space(gpu: GpuModel, dtype: str, width_a: int, width_b: int) -> Table
     smem = use.smem_bytes.columns(columns)
     fits = occupancy(
         gpu,
-        threads_per_block=columns["num_warps"] * gpu.sm.warp_size,
+        threads_per_block=use.warps.columns(columns) * gpu.sm.warp_size,
         registers_per_thread=use.registers_per_thread.columns(columns),
         smem_bytes_per_block=smem,
     )
@@ -244,6 +248,8 @@ def _price(gpu: GpuModel, table: Table, request: Request) -> tuple[NDArray[np.in
     is_tma = columns["descriptor"] > 0 if "descriptor" in columns else np.zeros_like(valid)
     if not request.has_descriptors:
         valid &= ~is_tma
+    if "producer" in columns and not _has_producer(request):
+        valid &= columns["producer"] == 0
     found = np.flatnonzero(valid)
     rows = np.concatenate([found[is_tma[found]], found[~is_tma[found]]])
     seconds = []
@@ -276,6 +282,12 @@ def _price(gpu: GpuModel, table: Table, request: Request) -> tuple[NDArray[np.in
     return rows, np.concatenate(seconds) if seconds else np.empty(0)
 
 
+def _has_producer(request: Request) -> bool:
+    """Whether the kernel with a producer warp computes this product."""
+    is_plain = request.batch == 1 and not request.has_source and not request.is_three_pass
+    return is_plain and request.allows_producer and can_store(request.n, request.output_bytes, request.dtype)
+
+
 def _operands(request: Request) -> Operands:
     widths = Aligned(request.width_a, request.width_b, width_bytes(request.n, request.output_bytes))
     steps = request.step_a, request.step_b
@@ -297,8 +309,10 @@ def _fits_epilogue(gpu: GpuModel, table: Table, request: Request) -> Any:
     if request.has_bias:
         extra = extra + 4 * c["tile_n"] + BIAS_ALIGNMENT_BYTES
     if request.is_b_k_major and needs_k_major(request.dtype):
-        # Row-major B passes through one buffer on its way to wgmma, K-major B needs one per stage.
-        extra = extra + c["tile_n"] * c["tile_k"] * ELEMENT_BYTES[request.dtype] * (c["num_stages"] - 1)
+        # Row-major B passes through one buffer on its way to wgmma, K-major B needs one per stage; descriptors' does.
+        by_pointers = c.get("descriptor", np.zeros_like(extra)) == 0
+        slices = c["tile_n"] * c["tile_k"] * ELEMENT_BYTES[request.dtype] * (c["num_stages"] - 1)
+        extra = extra + np.where(by_pointers, slices, 0)
     if request.is_three_pass:
         # Both parts of B's slice lie beside it.
         extra = extra + 2 * c["tile_n"] * c["tile_k"] * ELEMENT_BYTES[request.dtype]

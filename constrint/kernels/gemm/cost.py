@@ -11,6 +11,7 @@ from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import resources
 from constrint.kernels.gemm.cost_descriptor import MEASURED, descriptor_cost
+from constrint.kernels.gemm.descriptor import promotion_interval
 from constrint.kernels.gemm.traffic import Tiles, operand_traffic
 from constrint.model import Var
 from constrint.select.cost import LAUNCH_S, PARTS, CostColumns, TileWork, cost_assumptions, estimate
@@ -90,6 +91,8 @@ def gemm_cost(
     l2_miss, dram = _traffic(gpu, c, rows, cols, k * element, resident)
     direct = _is_direct(gpu, workload.dtype, c)
     efficiency, smem = _instruction(gpu, workload.dtype, c, a_bytes, b_bytes, direct)
+    if promotion_interval(gpu, workload.dtype, 1) is not None:
+        efficiency = efficiency * np.where(direct, MEASURED.promoted_share, 1.0)
     operands = operands or resources.row_major(workload)
     widths = operands.widths
     run_a = (c["tile_k"] if operands.is_a_k_major else np.minimum(c["tile_m"], m)) * element

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.descriptor import ROW_ALIGNMENT_BYTES, needs_k_major, rest_columns
+from constrint.kernels.gemm.descriptor import ROW_ALIGNMENT_BYTES, needs_k_major, promotion_interval, rest_columns
+from constrint.kernels.gemm.producer import sums_in_turns
 from constrint.kernels.gemm.units import (
     ELEMENT_BYTES,
     LINE_BYTES,
@@ -54,9 +55,14 @@ class DescriptorConstants:
         split_sectors: How much longer loads of rows take that start at odd multiples of 16 bytes. Measured, like the
             next one and the two before, not fitted (1000^3 with padded and unpadded rows).
         split_lines: The same for rows that start within lines of the L2, but not within sectors.
+        promoted_share: What wgmma reaches of its rate where one group of warps waits for each step's sums to add them
+            up. Set by a few kernels of fp8 on the same H200.
+        producer_s: To start a producer warp and its consumers. Fitted, like the next one, to measurements of its own
+            (the same H200, 28 shapes, two dtypes).
+        producer_bytes_per_clk: Output stored per clock between two tiles that the consumers share.
     """
 
-    launch_s: float = 5.7e-6
+    launch_s: float = 5.84e-6
     latency_s: float = 0.692e-6
     wave_s: float = 2.32e-6
     load_bytes_per_clk: float = 107.0
@@ -64,17 +70,20 @@ class DescriptorConstants:
     warpgroup_clk: float = 88.9
     epilogue_bytes_per_clk: float = 57.0
     subtile_epilogue: float = 1.47
-    hand_over_s: float = 2.52e-6
-    hand_over_bytes_per_clk: float = 35.8
+    hand_over_s: float = 1.1e-6
+    hand_over_bytes_per_clk: float = 29.7
     matrix_share: float = 1.11
     fallback_share: float = 0.249
     read_columns: float = 26.5
-    dram_share: float = 0.77
-    short_rows: float = 0.116
+    dram_share: float = 0.79
+    short_rows: float = 0.126
     pack_s: float = 2.1e-6
     pack_share: float = 0.8
     split_sectors: float = 2.2
     split_lines: float = 1.35
+    promoted_share: float = 0.6
+    producer_s: float = 0.65e-6
+    producer_bytes_per_clk: float = 34.8
 
     def straddling(self, step_bytes: int) -> float:
         """How much longer loads of rows take whose starts are multiples of no more than so many bytes."""
@@ -151,7 +160,8 @@ def descriptor_cost(
     dram_s = work.moved_bytes / (bandwidth * constants.dram_share)
     packed = (packing or Packing.of(workload)).num_bytes * batch
     pack_s = constants.pack_s + 2 * packed / (bandwidth * constants.pack_share) if packed else 0.0
-    seconds = constants.launch_s + _overlap(sm_s, dram_s) + work.hand_over_s() + pack_s
+    launch_s = constants.launch_s + work.has_producer * constants.producer_s
+    seconds = launch_s + _overlap(sm_s, dram_s) + work.hand_over_s() + pack_s
     parts: dict[str, Any] = dict.fromkeys(PARTS, 0.0)
     shared = {"matrix units": work.shared_s(work.matrix), "L2 port": work.shared_s(work.load)}
     parts |= shared | {"latency": work.shared_s(work.latency / work.resident), "DRAM": dram_s}
@@ -181,7 +191,7 @@ class _Work:
         straddling: tuple[float, float],
     ) -> None:
         c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
-        m, n, k = (workload.sizes[s] for s in ("m", "n", "k"))
+        m, n, k, dtype = *(workload.sizes[s] for s in ("m", "n", "k")), workload.dtype
         self.constants, self.clock, self.num_sms = (
             constants,
             gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ,
@@ -201,7 +211,12 @@ class _Work:
         busy = sum(np.where(part > 0, part + constants.read_columns, 0.0) for part in parts)
         clk = 2 * c["tile_m"] * c["tile_k"] / (peak / self.num_sms / self.clock * constants.matrix_share)
         self.matrix = clk * np.where(is_direct, busy, c["tile_n"] / constants.fallback_share)
-        self.matrix += constants.warpgroup_clk * np.maximum(0.0, c["num_warps"] / 4 - 1)
+        self.has_producer = c.get("producer", np.zeros_like(self.area)) > 0
+        if promotion_interval(gpu, dtype, 1) is not None:
+            self.matrix /= np.where(self.has_producer, 1.0, constants.promoted_share)
+        # A producer's consumers do not meet.
+        meeting = np.where(self.has_producer, 0.0, np.maximum(0.0, c["num_warps"] / 4 - 1))
+        self.matrix += constants.warpgroup_clk * meeting
         element = ELEMENT_BYTES[workload.dtype]
         loaded: Any = 0.0
         of_b = ((part, n, k_major[1], straddling[1]) for part in parts)
@@ -219,8 +234,11 @@ class _Work:
         self.latency = (constants.latency_s * self.clock + self.load) / np.maximum(1.0, c["num_stages"] - 1)
         # Fewer warps than the SM has partitions leave some idle, unless other blocks use them.
         self.alone = np.maximum(1.0, 4 / c["num_warps"])
-        self.between = self.area * OUTPUT_BYTES[workload.dtype] / constants.epilogue_bytes_per_clk
-        self.between *= np.where(c["epilogue_subtile"] > 1, constants.subtile_epilogue, 1.0)
+        subtile = np.where(c["epilogue_subtile"] > 1, constants.subtile_epilogue, 1.0)
+        rate = np.where(self.has_producer, constants.producer_bytes_per_clk, constants.epilogue_bytes_per_clk / subtile)
+        # Where consumers take turns, one stores while the other multiplies.
+        is_hidden = self.has_producer & (self.area <= sums_in_turns(dtype))
+        self.between = np.where(is_hidden, 0.0, self.area * OUTPUT_BYTES[dtype] / rate)
 
     def sm_s(self) -> Any:
         """Seconds of the busiest SM: whole waves and the rest, or the tiles of a persistent block."""

@@ -16,7 +16,7 @@ from constrint.kernels.gemm.choose import Request, choose
 from constrint.kernels.gemm.launch import Epilogue, Machine, input_precision, is_k_major, launch
 from constrint.kernels.gemm.pack import copies_needed
 from constrint.kernels.gemm.reference import gemm_reference
-from constrint.kernels.gemm.triton_versions import caution
+from constrint.kernels.gemm.triton_versions import caution, is_verified
 from constrint.select.spec import Config
 
 #: Names of dtypes in the space; fp32 operands go through the tf32 units.
@@ -116,7 +116,16 @@ def request_of(a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None,
         has_bias=bias is not None,
         has_source=source is not None,
         is_three_pass=input_precision(a.dtype) == "tf32x3",
+        allows_producer=_allows_producer(),
     )
+
+
+@lru_cache(maxsize=1)
+def _allows_producer() -> bool:
+    """Whether Triton is of a verified version: Gluon's interface moves between versions."""
+    import triton
+
+    return is_verified(triton.__version__)
 
 
 @lru_cache(maxsize=64)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from constrint.kernels.gemm.alignment import rows_of
 from constrint.kernels.gemm.descriptor import FP8_PROMOTION_INTERVAL, rest_columns
+from constrint.kernels.gemm.launch_hopper import launch_with_producer
 from constrint.kernels.gemm.pack import can_describe, copies_needed, pack
 from constrint.kernels.gemm.units import WIDEST_BYTES
 
@@ -113,6 +114,9 @@ def launch(
         epilogue: What is done with the sums.
         only_compile: Compile the kernel into Triton's cache and launch nothing.
     """
+    if config.get("producer"):
+        launch_with_producer(a, b, out, config, machine, epilogue, only_compile=only_compile)
+        return
     for start in range(0, a.shape[0], MAX_GRID_BATCH):
         part = slice(start, start + MAX_GRID_BATCH)
         _launch(a[part], b[part], out[part], config, machine, epilogue, only_compile)

@@ -22,8 +22,15 @@ from constrint.kernels.gemm.descriptor import (
     rest_columns,
 )
 from constrint.kernels.gemm.grid_rules import EXPRESSIONS, XCD_CHUNKS, grid_rules
+from constrint.kernels.gemm.producer import (
+    PRODUCER_WARPS,
+    REGISTERS,
+    has_producer,
+    producer_rules,
+    producer_smem_bytes,
+)
 from constrint.kernels.gemm.registers import PROMISE_PERCENT
-from constrint.model import Expr, Problem, Var, any_of, divides, implies
+from constrint.model import Expr, Problem, Var, any_of, const, divides, implies
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse, add_block_limits, register_capacity
 from constrint.select.spec import Columns, Param, Workload
@@ -89,7 +96,7 @@ class GemmSpec:
         )
         if gpu.vendor == "amd":
             return common + self._amd_params(gpu, workload)
-        return common + (self._descriptor_params(gpu) if has_descriptors(gpu) else ())
+        return common + (self._descriptor_params(gpu, workload) if has_descriptors(gpu) else ())
 
     def _columns_param(self, gpu: GpuModel, workload: Workload, tiles: tuple[int, ...], power: str) -> Param:
         found = resources.unit(gpu, workload.dtype)
@@ -97,12 +104,15 @@ class GemmSpec:
             tiles, power = tiles + TWO_PART_COLUMNS, f"{power}, or two of them side by side"
         return Param("tile_n", tiles, "columns of C per block", power)
 
-    def _descriptor_params(self, gpu: GpuModel) -> tuple[Param, ...]:
+    def _descriptor_params(self, gpu: GpuModel, workload: Workload) -> tuple[Param, ...]:
         tma = f"{gpu.arch.target} has a TMA unit"
-        return (
+        params: tuple[Param, ...] = (
             Param("descriptor", (1, 0), "1: tiles come and go through the TMA unit; 0: through pointers", tma),
             Param("epilogue_subtile", (1, 2), "parts in which an output tile is staged", "a switch"),
         )
+        if has_producer(gpu, workload.dtype):
+            params += (Param("producer", (0, 1), "1: one more warp loads for all the others", "a switch"),)
+        return params
 
     def _stages(self, gpu: GpuModel) -> tuple[int, ...]:
         return (2, 1, 3, 4) if gpu.vendor == "amd" else (3, 4, 2, 5, 6, 1)
@@ -166,12 +176,19 @@ class GemmSpec:
             registers = is_tma * of_tma + (1 - is_tma) * registers
             bound = is_tma * of_tma + (1 - is_tma) * bound
             smem = is_tma * descriptor_smem_bytes(gpu, workload.dtype, v) + (1 - is_tma) * smem
+        warps: Expr = v["num_warps"]
+        if "producer" in v:
+            alone = 1 - v["producer"]
+            registers = v["producer"] * REGISTERS + alone * registers
+            bound = v["producer"] * REGISTERS + alone * bound
+            smem = v["producer"] * producer_smem_bytes(workload.dtype, v) + alone * smem
+            warps = warps + v["producer"] * PRODUCER_WARPS
         exact = None
         if gpu.arch.target == "gfx950":
             # The instruction's rows decide how LDS is padded.
             rows = {"matrix_instr_nonkdim": Var("matrix_instr_nonkdim")}
             exact = resources.smem_bytes(gpu, workload.dtype, v | rows, aligned)
-        return BlockUse(v["num_warps"], registers, smem, registers_bound=bound, smem_bytes_exact=exact)
+        return BlockUse(warps, registers, smem, registers_bound=bound, smem_bytes_exact=exact)
 
     def _add_instruction_rules(self, problem: Problem, gpu: GpuModel, workload: Workload, v: dict[str, Var]) -> None:
         found = resources.unit(gpu, workload.dtype)
@@ -200,11 +217,20 @@ class GemmSpec:
             implies(is_tma, v["num_stages"] >= 2), name="descriptor_stages", because="TMA loads run ahead of their use"
         )
         problem.add(implies(two, is_tma), name="subtile_descriptor", because="only the TMA unit stores a tile in parts")
-        problem.add(
-            implies(two, v["persistent"] == 1),
-            name="subtile_persistent",
-            because="elsewhere the output is staged in the pipeline's memory, whatever its size",
-        )
+        if resources.OUTPUT_BYTES[workload.dtype] == resources.PARTIAL_BYTES:
+            holds = any_of(v["persistent"] == 1, v["split_k"] == 1)
+            problem.add(implies(two, holds), name="subtile_whole_k", because="a last block finishes its tile at once")
+            problem.add(
+                implies(two, rest_columns(v["tile_n"]) == 0),
+                name="subtile_one_part",
+                because="a tile in two parts is stored in parts as it is",
+            )
+        else:
+            problem.add(
+                implies(two, v["persistent"] == 1),
+                name="subtile_persistent",
+                because="elsewhere an output of 16 bits is staged in the pipeline's memory, whatever its size",
+            )
         problem.add(
             implies(two, 16 * v["num_warps"] <= v["tile_m"]),
             name="subtile_warps",
@@ -216,6 +242,10 @@ class GemmSpec:
         found = resources.unit(gpu, workload.dtype)
         if found.fallback is not None:
             self._add_two_part_rules(problem, resources.async_share(found, v), v)
+        if "producer" in v:
+            for rule in producer_rules(workload.dtype, v, workload.sizes["n"]):
+                holds = implies(v["producer"] == 1, rule.condition)
+                problem.add(holds, name=f"producer_{rule.name}", because=rule.because)
 
     def _add_two_part_rules(self, problem: Problem, is_direct: Expr, v: dict[str, Var]) -> None:
         has_rest = rest_columns(v["tile_n"]) >= 1
@@ -230,9 +260,10 @@ class GemmSpec:
             because="both parts read one slice of A, which only wgmma and tcgen05 do from shared memory",
         )
         problem.add(
-            implies(has_rest, v["persistent"] == 0),
+            implies(has_rest, v["persistent"] == v.get("producer", const(0))),
             name="parts_not_persistent",
-            because="one loop over tiles and slices that ends in two epilogues makes ptxas serialise wgmma",
+            because="one loop over tiles and slices that ends in two epilogues makes ptxas serialise wgmma; "
+            "with a producer there are two loops",
         )
         sums = v["tile_m"] * v["tile_n"]
         problem.add(
