@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,7 @@ def launch_with_producer(
         "activation": ep.activation,
         "num_warps": NUM_WARPS,
     }
-    with torch.cuda.device(a.device):
+    with torch.cuda.device(a.device) if a.is_cuda else nullcontext():
         if only_compile:
             gemm_hopper_kernel.warmup(**arguments, grid=(blocks,))
         else:
