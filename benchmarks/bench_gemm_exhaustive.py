@@ -33,20 +33,21 @@ import gemm_exhaustive as plans
 import numpy as np
 from gemm_exhaustive import KERNEL_KEYS, ORDERS, Plan, Results, Shape
 
+#: In this order most kernels that a shape needs serve those before it, too.
 SHAPES = [
     (512, 512, 512),
     (1024, 1024, 1024),
-    (1536, 1536, 1536),
-    (2048, 2048, 2048),
-    (4096, 4096, 4096),
-    (16, 4096, 4096),
-    (64, 8192, 8192),
-    (16384, 3072, 768),
-    (640, 2560, 1280),
+    (2048, 1024, 256),
     (4096, 4096, 512),
     (1024, 3072, 768),
+    (16384, 3072, 768),
     (32768, 1024, 512),
-    (1, 4096, 4096),
+    (16, 4096, 4096),
+    (640, 2560, 1280),
+    (1536, 1536, 1536),
+    (64, 8192, 8192),
+    (2048, 2048, 2048),
+    (4096, 4096, 4096),
 ]
 TIMES = ("quick_us", "cold_us", "warm_us", "again_us")
 COLUMNS = ("m", "n", "k", *KERNEL_KEYS, "group_m", "outcome", *TIMES, "cublas_cold_us", "cublas_warm_us")
