@@ -26,8 +26,8 @@ from constrint.select import Workload
 
 #: Known or measured on their own.
 NOT_FITTED = ("line_bytes", "pack_s", "pack_share", "split_sectors", "split_lines")
-#: Fitted to rows of that kernel alone.
-NOT_FITTED += ("producer_s", "producer_bytes_per_clk")
+#: For rows of the kernel with a producer and for fp8, which the tables lack.
+NOT_FITTED += ("promoted_share", "producer_s", "producer_read_columns", "producer_share", "producer_bytes_per_clk")
 FITTED = tuple(f.name for f in fields(DescriptorConstants) if f.name not in NOT_FITTED)
 #: Fast configurations count most: a row weighs (best / its time) to this power.
 POWER = 5

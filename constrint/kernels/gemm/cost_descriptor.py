@@ -57,8 +57,10 @@ class DescriptorConstants:
         split_lines: The same for rows that start within lines of the L2, but not within sectors.
         promoted_share: What wgmma reaches of its rate where one group of warps waits for each step's sums to add them
             up. Set by a few kernels of fp8 on the same H200.
-        producer_s: To start a producer warp and its consumers. Fitted, like the next one, to measurements of its own
-            (the same H200, 28 shapes, two dtypes).
+        producer_s: To start a producer warp and its consumers. Fitted, like the next three, to measurements of its
+            own (the same H200, 28 shapes in bf16 and fp16, three in fp8 and tf32).
+        producer_read_columns: `read_columns` beside a producer.
+        producer_share: `matrix_share` beside a producer.
         producer_bytes_per_clk: Output stored per clock between two tiles that the consumers share.
     """
 
@@ -82,8 +84,10 @@ class DescriptorConstants:
     split_sectors: float = 2.2
     split_lines: float = 1.35
     promoted_share: float = 0.6
-    producer_s: float = 0.65e-6
-    producer_bytes_per_clk: float = 34.8
+    producer_s: float = 0.54e-6
+    producer_read_columns: float = 9.0
+    producer_share: float = 0.978
+    producer_bytes_per_clk: float = 42.3
 
     def straddling(self, step_bytes: int) -> float:
         """How much longer loads of rows take whose starts are multiples of no more than so many bytes."""
@@ -207,11 +211,13 @@ class _Work:
         is_direct = (c["tile_m"] >= 64) & (c["num_warps"] >= 4) & (c["num_warps"] <= most_warps)
         rest = rest_columns(c["tile_n"])
         parts = (c["tile_n"] - rest, rest)
-        # Every part of a tile reads A's slice again.
-        busy = sum(np.where(part > 0, part + constants.read_columns, 0.0) for part in parts)
-        clk = 2 * c["tile_m"] * c["tile_k"] / (peak / self.num_sms / self.clock * constants.matrix_share)
-        self.matrix = clk * np.where(is_direct, busy, c["tile_n"] / constants.fallback_share)
         self.has_producer = c.get("producer", np.zeros_like(self.area)) > 0
+        # Every part of a tile reads A's slice again.
+        read = np.where(self.has_producer, constants.producer_read_columns, constants.read_columns)
+        busy = sum(np.where(part > 0, part + read, 0.0) for part in parts)
+        share = np.where(self.has_producer, constants.producer_share, constants.matrix_share)
+        clk = 2 * c["tile_m"] * c["tile_k"] / (peak / self.num_sms / self.clock * share)
+        self.matrix = clk * np.where(is_direct, busy, c["tile_n"] / constants.fallback_share)
         if promotion_interval(gpu, dtype, 1) is not None:
             self.matrix /= np.where(self.has_producer, 1.0, constants.promoted_share)
         # A producer's consumers do not meet.
