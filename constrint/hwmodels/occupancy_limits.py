@@ -58,7 +58,12 @@ class Occupancy:
     @property
     def limited_by(self) -> Any:
         """What limits the blocks, such as `registers` or `warps+registers`; an object array for arrays."""
-        return _DECODED[self.limited_by_mask]
+        return limit_names(self.limited_by_mask)
+
+
+def limit_names(mask: Any) -> Any:
+    """A mask, or an array of them, in words: `limited_by`."""
+    return _DECODED[mask]
 
 
 @dataclass(frozen=True)

@@ -353,7 +353,7 @@ def _taken(columns: Mapping[str, ArrayLike], names: frozenset[str]) -> tuple[dic
         raise UsageError(f"the columns must have one length, got {listed}.") from None
 
 
-def _by_core(expr: Expr, columns: Mapping[str, ArrayLike]) -> NDArray[np.int64] | None:
+def _by_core(expr: Operation, columns: Mapping[str, ArrayLike]) -> NDArray[np.int64] | None:
     """Evaluates a long expression over plain columns in the compiled core; None where that declines."""
     if compiled is None or not expr.variables <= columns.keys():
         return None
@@ -364,14 +364,15 @@ def _by_core(expr: Expr, columns: Mapping[str, ArrayLike]) -> NDArray[np.int64] 
         return None
     if any(np.shape(c) != shape for c in columns.values()):
         return None
-    code = encode_expression(expr, {name: place for place, name in enumerate(names)})
-    data = compiled.evaluate(code, [a.astype(np.int64, copy=False).tobytes() for a in arrays], shape[0])
+    if expr.code is None:
+        expr.code = encode_expression(expr, {name: place for place, name in enumerate(names)})
+    data = compiled.evaluate(expr.code, [a.astype(np.int64, copy=False).tobytes() for a in arrays], shape[0])
     return None if data is None else np.frombuffer(data, np.int64)
 
 
 def expression_column(expr: Expr, columns: Mapping[str, ArrayLike]) -> NDArray[np.int64]:
     """Implements `Expr.columns`."""
-    if expr.size >= _WORTH_ENCODING:
+    if isinstance(expr, Operation) and expr.size >= _WORTH_ENCODING:
         found = _by_core(expr, columns)
         if found is not None:
             return found

@@ -246,10 +246,13 @@ class Const(Expr):
 class Operation(Expr):
     """An operation on expressions; `op` is a key of `intmath.FUNCTIONS`."""
 
-    __slots__ = ("_args", "op")
+    __slots__ = ("_args", "code", "op")
+
+    #: The compiled core's form over the variables in sorted order, once it was asked for.
+    code: list[int] | None
 
     def __init__(self, op: str, args: tuple[Expr, ...]) -> None:
-        self.op, self._args, self._variables = op, args, None
+        self.op, self._args, self._variables, self.code = op, args, None, None
         self.depth = 1 + max(a.depth for a in args)
         self.size = 1 + sum(a.size for a in args)
         self.named = any(a.named for a in args)

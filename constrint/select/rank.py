@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from constrint.errors import InfeasibleError
 from constrint.hwmodels import GpuModel, Occupancy, occupancy
+from constrint.hwmodels.occupancy_limits import limit_names
 from constrint.model import Problem
 from constrint.select.cost import CostColumns, largest
 from constrint.select.spec import (
@@ -180,7 +181,7 @@ class _Used:
             registers_per_thread=int(self.registers[row]),
             smem_bytes=int(self.smem[row]),
             blocks_per_sm=int(self.blocks_per_sm[row]),
-            limited_by=str(np.asarray(self.occupancy.limited_by)[row]),
+            limited_by=str(limit_names(self.occupancy.limited_by_mask[row])),
         )
 
 

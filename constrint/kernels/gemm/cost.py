@@ -147,7 +147,8 @@ def _cost_of_both(gpu: GpuModel, workload: Workload, columns: Columns, blocks_pe
         return descriptor_cost(gpu, workload, columns, blocks_per_sm)
     seconds = np.empty(len(is_tma))
     parts = {name: np.empty(len(is_tma)) for name in PARTS}
-    for rows, price in ((is_tma, descriptor_cost), (~is_tma, gemm_cost)):
+    for mask, price in ((is_tma, descriptor_cost), (~is_tma, gemm_cost)):
+        rows = np.flatnonzero(mask)
         here = {name: np.asarray(column)[rows] for name, column in columns.items()}
         found = price(gpu, workload, here, np.asarray(blocks_per_sm)[rows])
         seconds[rows] = found.seconds

@@ -76,8 +76,8 @@ class ProducerRule(NamedTuple):
     because: str
 
 
-def producer_rules(dtype: str, v: Vars, n: int) -> Iterator[ProducerRule]:
-    """Every rule of the kernel beyond the descriptor kernel's, for products with n columns."""
+def producer_rules(dtype: str, v: Vars, output_alignment: int) -> Iterator[ProducerRule]:
+    """Every rule of the kernel beyond the descriptor kernel's, for rows of C that start at multiples of these bytes."""
     yield ProducerRule(v["descriptor"] == 1, "descriptor", "the producer loads through the TMA unit")
     yield ProducerRule(v["persistent"] == 1, "persistent", "the producer runs on from tile to tile")
     whole = "tiles leave in blocks of 128-byte rows anyway"
@@ -94,7 +94,7 @@ def producer_rules(dtype: str, v: Vars, n: int) -> Iterator[ProducerRule]:
     most = MAX_PROMOTED_SUMS if promotes(dtype) else MAX_SUMS
     fits = f"{most // 128} sums a thread leave registers for all else"
     yield ProducerRule(v["tile_m"] * v["tile_n"] <= 2 * most, "sums", fits)
-    if not can_store(n, OUTPUT_BYTES[dtype], dtype):
+    if output_alignment % ROW_ALIGNMENT_BYTES:
         short = f"the TMA unit stores rows that start at multiples of {ROW_ALIGNMENT_BYTES} bytes"
         yield ProducerRule(v["producer"] == 0, "output", short)
 

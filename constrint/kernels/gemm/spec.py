@@ -5,7 +5,8 @@ It stands beside `kernel_triton.py` so that a reviewer can check the constraints
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,17 @@ from constrint.select.spec import Columns, Param, Workload
 
 #: Sizes and strides are 32-bit integers in the kernel.
 MAX_SIZE = 2**31 - 1
+#: Statements that are kept: a dozen of dtypes and alignments on a few GPUs.
+MAX_STATED = 64
+
+
+class _Stated(NamedTuple):
+    """The space of a GPU, a dtype and alignments before any rule on sizes; the GPU is kept alive with it."""
+
+    gpu: GpuModel
+    problem: Problem
+    variables: dict[str, Var]
+    use: BlockUse
 
 
 class GemmSpec:
@@ -48,6 +60,9 @@ class GemmSpec:
     dtypes = tuple(resources.ELEMENT_BYTES)
     order_params = ("group_m", "xcd_chunk")
     free_params = ("matrix_instr_nonkdim", "waves_per_eu", "kpack")
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str, resources.Aligned], _Stated] = {}
 
     def default_workload(self, gpu: GpuModel) -> Workload:
         """4096 x 4096 x 4096 in bf16, or in fp16 on a GPU without bf16."""
@@ -82,11 +97,14 @@ class GemmSpec:
 
     def params(self, gpu: GpuModel, workload: Workload) -> tuple[Param, ...]:
         """Tile sizes, warps, stages, block order, split-K, persistence; on AMD also the compiler's knobs."""
+        return self._params(gpu, workload.dtype)
+
+    def _params(self, gpu: GpuModel, dtype: str) -> tuple[Param, ...]:
         tiles = (128, 64, 256, 32, 16)
         power = "powers of two, as Triton's block shapes must be"
         common = (
             Param("tile_m", tiles, "rows of C per block", power),
-            self._columns_param(gpu, workload, tiles, power),
+            self._columns_param(gpu, dtype, tiles, power),
             Param("tile_k", (64, 32, 128, 16, 256), "depth of one main-loop iteration", power),
             Param("num_warps", (4, 8, 2, 16, 1), "warps (waves) per block", "Triton takes powers of two"),
             Param("num_stages", self._stages(gpu), "depth of the load pipeline", "deeper ones do not fit anywhere"),
@@ -95,30 +113,30 @@ class GemmSpec:
             Param("group_m", (8, 4, 16, 1, 2, 32), "rows of tiles walked together", "powers of two up to 32"),
         )
         if gpu.vendor == "amd":
-            return common + self._amd_params(gpu, workload)
-        return common + (self._descriptor_params(gpu, workload) if has_descriptors(gpu) else ())
+            return common + self._amd_params(gpu, dtype)
+        return common + (self._descriptor_params(gpu, dtype) if has_descriptors(gpu) else ())
 
-    def _columns_param(self, gpu: GpuModel, workload: Workload, tiles: tuple[int, ...], power: str) -> Param:
-        found = resources.unit(gpu, workload.dtype)
+    def _columns_param(self, gpu: GpuModel, dtype: str, tiles: tuple[int, ...], power: str) -> Param:
+        found = resources.unit(gpu, dtype)
         if has_descriptors(gpu) and found.fallback is not None:
             tiles, power = tiles + TWO_PART_COLUMNS, f"{power}, or two of them side by side"
         return Param("tile_n", tiles, "columns of C per block", power)
 
-    def _descriptor_params(self, gpu: GpuModel, workload: Workload) -> tuple[Param, ...]:
+    def _descriptor_params(self, gpu: GpuModel, dtype: str) -> tuple[Param, ...]:
         tma = f"{gpu.arch.target} has a TMA unit"
         params: tuple[Param, ...] = (
             Param("descriptor", (1, 0), "1: tiles come and go through the TMA unit; 0: through pointers", tma),
             Param("epilogue_subtile", (1, 2), "parts in which an output tile is staged", "a switch"),
         )
-        if has_producer(gpu, workload.dtype):
+        if has_producer(gpu, dtype):
             params += (Param("producer", (0, 1), "1: one more warp loads for all the others", "a switch"),)
         return params
 
     def _stages(self, gpu: GpuModel) -> tuple[int, ...]:
         return (2, 1, 3, 4) if gpu.vendor == "amd" else (3, 4, 2, 5, 6, 1)
 
-    def _amd_params(self, gpu: GpuModel, workload: Workload) -> tuple[Param, ...]:
-        found = resources.unit(gpu, workload.dtype)
+    def _amd_params(self, gpu: GpuModel, dtype: str) -> tuple[Param, ...]:
+        found = resources.unit(gpu, dtype)
         sizes = tuple(m for m, _, _ in found.shapes)
         most = getattr(gpu.sm, "max_waves_per_simd", 8)
         knobs = [
@@ -141,14 +159,35 @@ class GemmSpec:
 
     def problem(self, gpu: GpuModel, workload: Workload) -> Problem:
         """State the space; every limit comes from the GPU model, every rule carries its reason."""
+        stated = self._stated(gpu, workload)
+        problem = stated.problem.copy()
+        for rule in grid_rules(gpu, workload.sizes, stated.variables, EXPRESSIONS):
+            problem.add(rule.condition, name=rule.name, because=rule.because)
+        return problem
+
+    def use(self, gpu: GpuModel, workload: Workload, problem: Problem) -> BlockUse:
+        """Warps, registers and shared memory of one block."""
+        return self._stated(gpu, workload).use
+
+    def _stated(self, gpu: GpuModel, workload: Workload) -> _Stated:
+        """What holds for all sizes with these alignments, stated once: stating takes as long as solving."""
+        aligned = resources.aligned_operands(workload)
+        key = (id(gpu), workload.dtype, aligned)
+        if key not in self._known:
+            if len(self._known) >= MAX_STATED:
+                self._known.clear()
+            self._known[key] = self._state(gpu, workload.dtype, aligned)
+        return self._known[key]
+
+    def _state(self, gpu: GpuModel, dtype: str, aligned: resources.Aligned) -> _Stated:
         problem = Problem(self.name)
         v: dict[str, Var] = {}
-        for param in self.params(gpu, workload):
+        for param in self._params(gpu, dtype):
             v[param.name] = problem.int_var(param.name, values=list(param.values), because=param.because)
-        self._add_instruction_rules(problem, gpu, workload, v)
+        self._add_instruction_rules(problem, gpu, dtype, v)
         if "descriptor" in v:
-            self._add_descriptor_rules(problem, gpu, workload, v)
-        use = self.use(gpu, workload, problem)
+            self._add_descriptor_rules(problem, gpu, dtype, aligned, v)
+        use = self._use(gpu, dtype, aligned, {name: v[name] for name in v if name not in self.free_params})
         add_block_limits(problem, gpu, use)
         if "waves_per_eu" in v:
             _, available, what = register_capacity(gpu, use)
@@ -160,38 +199,33 @@ class GemmSpec:
                 name="waves_per_eu",
                 because=f"the compiler spills to keep a promise of waves, long before the last of {available} {what}",
             )
-        for rule in grid_rules(gpu, workload.sizes, v, EXPRESSIONS):
-            problem.add(rule.condition, name=rule.name, because=rule.because)
-        return problem
+        return _Stated(gpu, problem, v, use)
 
-    def use(self, gpu: GpuModel, workload: Workload, problem: Problem) -> BlockUse:
-        """Warps, registers and shared memory of one block."""
-        v = {name: Var(name) for name in problem.variables if name not in self.free_params}
-        aligned = resources.aligned_operands(workload)
-        registers = resources.registers_per_thread(gpu, workload.dtype, v, aligned)
-        bound = resources.registers_bound(gpu, workload.dtype, v, aligned)
-        smem = resources.smem_bytes(gpu, workload.dtype, v, aligned)
+    def _use(self, gpu: GpuModel, dtype: str, aligned: resources.Aligned, v: Mapping[str, Expr]) -> BlockUse:
+        registers = resources.registers_per_thread(gpu, dtype, v, aligned)
+        bound = resources.registers_bound(gpu, dtype, v, aligned)
+        smem = resources.smem_bytes(gpu, dtype, v, aligned)
         if "descriptor" in v:
-            is_tma, of_tma = v["descriptor"], descriptor_registers(gpu, workload.dtype, v)
+            is_tma, of_tma = v["descriptor"], descriptor_registers(gpu, dtype, v)
             registers = is_tma * of_tma + (1 - is_tma) * registers
             bound = is_tma * of_tma + (1 - is_tma) * bound
-            smem = is_tma * descriptor_smem_bytes(gpu, workload.dtype, v) + (1 - is_tma) * smem
+            smem = is_tma * descriptor_smem_bytes(gpu, dtype, v) + (1 - is_tma) * smem
         warps: Expr = v["num_warps"]
         if "producer" in v:
             alone = 1 - v["producer"]
             registers = v["producer"] * REGISTERS + alone * registers
             bound = v["producer"] * REGISTERS + alone * bound
-            smem = v["producer"] * producer_smem_bytes(workload.dtype, v) + alone * smem
+            smem = v["producer"] * producer_smem_bytes(dtype, v) + alone * smem
             warps = warps + v["producer"] * PRODUCER_WARPS
         exact = None
         if gpu.arch.target == "gfx950":
             # The instruction's rows decide how LDS is padded.
             rows = {"matrix_instr_nonkdim": Var("matrix_instr_nonkdim")}
-            exact = resources.smem_bytes(gpu, workload.dtype, v | rows, aligned)
+            exact = resources.smem_bytes(gpu, dtype, {**v, **rows}, aligned)
         return BlockUse(warps, registers, smem, registers_bound=bound, smem_bytes_exact=exact)
 
-    def _add_instruction_rules(self, problem: Problem, gpu: GpuModel, workload: Workload, v: dict[str, Var]) -> None:
-        found = resources.unit(gpu, workload.dtype)
+    def _add_instruction_rules(self, problem: Problem, gpu: GpuModel, dtype: str, v: dict[str, Var]) -> None:
+        found = resources.unit(gpu, dtype)
         whole = "each warp owns at least one whole matrix instruction; more warps would repeat work"
         for m, n, k in found.shapes:
             rule = [
@@ -211,13 +245,15 @@ class GemmSpec:
             # The fallback, mma.sync m16n8, sets the smallest share of a warp.
             problem.add(16 * 8 * v["num_warps"] <= v["tile_m"] * v["tile_n"], name="warps_busy", because=whole)
 
-    def _add_descriptor_rules(self, problem: Problem, gpu: GpuModel, workload: Workload, v: dict[str, Var]) -> None:
+    def _add_descriptor_rules(
+        self, problem: Problem, gpu: GpuModel, dtype: str, aligned: resources.Aligned, v: dict[str, Var]
+    ) -> None:
         two, is_tma = v["epilogue_subtile"] == 2, v["descriptor"] == 1
         problem.add(
             implies(is_tma, v["num_stages"] >= 2), name="descriptor_stages", because="TMA loads run ahead of their use"
         )
         problem.add(implies(two, is_tma), name="subtile_descriptor", because="only the TMA unit stores a tile in parts")
-        if resources.OUTPUT_BYTES[workload.dtype] == resources.PARTIAL_BYTES:
+        if resources.OUTPUT_BYTES[dtype] == resources.PARTIAL_BYTES:
             holds = any_of(v["persistent"] == 1, v["split_k"] == 1)
             problem.add(implies(two, holds), name="subtile_whole_k", because="a last block finishes its tile at once")
             problem.add(
@@ -239,11 +275,11 @@ class GemmSpec:
         problem.add(
             implies(two, v["tile_n"] >= 32), name="subtile_columns", because="a matrix instruction takes n = 8 or more"
         )
-        found = resources.unit(gpu, workload.dtype)
+        found = resources.unit(gpu, dtype)
         if found.fallback is not None:
             self._add_two_part_rules(problem, resources.async_share(found, v), v)
         if "producer" in v:
-            for rule in producer_rules(workload.dtype, v, workload.sizes["n"]):
+            for rule in producer_rules(dtype, v, aligned.c):
                 holds = implies(v["producer"] == 1, rule.condition)
                 problem.add(holds, name=f"producer_{rule.name}", because=rule.because)
 
