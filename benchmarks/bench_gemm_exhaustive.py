@@ -2,7 +2,8 @@
 
     python benchmarks/bench_gemm_exhaustive.py plan --gpu h200 --out plan.npz       # no GPU
     python benchmarks/bench_gemm_exhaustive.py run plan.npz --out raw.npz           # torch, triton, one GPU or more
-    python benchmarks/bench_gemm_exhaustive.py table plan.npz raw.npz --out results.csv.gz
+    python benchmarks/bench_gemm_exhaustive.py plan --gpu h200 --after plan.npz raw.npz --out more.npz    # what lacks
+    python benchmarks/bench_gemm_exhaustive.py table plan.npz raw.npz [more.npz more-raw.npz] --out results.csv.gz
     python benchmarks/bench_gemm_exhaustive.py score results.csv.gz --gpu h200      # no GPU
 
 `run` compiles on all cores and times as kernels become ready; a shape stays on one GPU, beside its cuBLAS time.
@@ -70,6 +71,7 @@ def write_plan(args: argparse.Namespace) -> None:
     from constrint.solve import enumerate_space
 
     gpu = load_gpu(args.gpu)
+    was = _left_over(*args.after) if args.after else {}
     numbers: dict[tuple[Any, ...], int] = {}
     jobs: list[tuple[int, int]] = []
     urgent: set[int] = set()
@@ -86,6 +88,16 @@ def write_plan(args: argparse.Namespace) -> None:
         valid[rows, np.searchsorted(np.sort(ORDERS), space["group_m"])] = True
         # In the order of ORDERS again.
         valid = valid[:, np.searchsorted(np.sort(ORDERS), ORDERS)]
+        favourites = [
+            (tuple(config.get(name, 0) for name in KERNEL_KEYS), ORDERS.index(config["group_m"]))
+            for config in best(gpu.name, Request.of(workload), CHOICES)
+        ]
+        if args.after:
+            lacking, finalists = was[m, n, k]
+            favourites = list(dict.fromkeys([*favourites[:8], *finalists]))
+            kept = lacking | {config for config, _ in favourites}
+            chosen = np.array([tuple(config) in kept for config in configs.tolist()])
+            configs, valid = configs[chosen], valid[chosen]
         columns = dict(zip(KERNEL_KEYS, configs.T, strict=True)) | {"group_m": np.ones(len(configs), dtype=np.int64)}
         seconds = predict(SPEC, gpu, workload, problem, columns).seconds
         items = np.empty(len(configs), dtype=np.int64)
@@ -96,10 +108,7 @@ def write_plan(args: argparse.Namespace) -> None:
                 jobs.append((s, row))
             items[row] = numbers[key]
         place = {tuple(config): row for row, config in enumerate(configs.tolist())}
-        choices = []
-        for config in best(gpu.name, Request.of(workload), CHOICES):
-            row = place[tuple(config.get(name, 0) for name in KERNEL_KEYS)]
-            choices.append((row, ORDERS.index(config["group_m"])))
+        choices = [(place[config], order) for config, order in favourites]
         urgent |= set(items[np.argsort(seconds, kind="stable")[:COMPILED_FIRST]].tolist())
         load_s = 5e-3 * len(configs) + 1.5 * float(seconds.sum())
         shapes.append(Shape((m, n, k), configs, valid, items, np.array(choices), load_s))
@@ -121,6 +130,19 @@ def write_plan(args: argparse.Namespace) -> None:
     shapes = [Shape(s.sizes, s.configs, s.valid, renumbered[s.items], s.choices, s.load_s) for s in shapes]
     Plan(shapes, np.array(jobs)[order]).save(args.out)
     print(f"{len(jobs)} kernels, {args.out.stat().st_size / 1e6:.1f} MB")
+
+
+def _left_over(plan_path: Path, raw_path: Path) -> dict[tuple[int, int, int], tuple[set[Any], list[Any]]]:
+    """By shape: configurations whose kernel did not run yet, and those (with their order) that were timed in rounds."""
+    found = {}
+    with np.load(raw_path) as raw:
+        for i, shape in enumerate(Plan.load(plan_path).shapes):
+            lacking = (raw[f"outcome{i}"] == plans.NOT_RUN).all(1)
+            timed = np.argwhere(~np.isnan(raw[f"again_us{i}"])).tolist()
+            configs = [tuple(config) for config in shape.configs.tolist()]
+            finalists = [(configs[row], order) for row, order in timed]
+            found[shape.sizes] = {configs[row] for row in np.flatnonzero(lacking)}, finalists
+    return found
 
 
 def run(args: argparse.Namespace) -> None:
@@ -248,20 +270,27 @@ def _collect(args: argparse.Namespace, plan: Plan) -> None:
 
 
 def write_table(args: argparse.Namespace) -> None:
-    """The results as a table, a row per configuration that ran."""
-    plan = Plan.load(args.plan)
-    with np.load(args.raw) as raw, gzip.open(args.out, "wt", newline="", compresslevel=9) as file:
-        device = raw["device"].item()
+    """The results of one run or more as a table, a row per configuration that ran; of two rows the later one stays."""
+    shapes: dict[tuple[int, int, int], dict[tuple[int, ...], list[str]]] = {}
+    cublas: dict[tuple[int, int, int], list[str]] = {}
+    for plan_path, raw_path in zip(args.files[::2], args.files[1::2], strict=True):
+        with np.load(raw_path) as raw:
+            device = raw["device"].item()
+            for i, shape in enumerate(Plan.load(plan_path).shapes):
+                here = shapes.setdefault(shape.sizes, {})
+                outcome, times = raw[f"outcome{i}"], [raw[f"{name}{i}"] for name in TIMES]
+                cublas[shape.sizes] = [f"{t:.2f}" for t in raw[f"figures{i}"][1:]]
+                for row, order in np.argwhere((outcome != plans.NOT_RUN) & shape.valid).tolist():
+                    shown = ["" if np.isnan(t[row, order]) else f"{t[row, order]:.4g}" for t in times]
+                    config = (*shape.configs[row].tolist(), ORDERS[order])
+                    here[config] = [plans.OUTCOMES[outcome[row, order]], *shown]
+    with gzip.open(args.out, "wt", newline="", compresslevel=9) as file:
         file.write(f"# measured on {device}, {plans.DTYPE}, row-major; cold: L2 overwritten before; us\n")
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
-        for i, shape in enumerate(plan.shapes):
-            outcome, times = raw[f"outcome{i}"], [raw[f"{name}{i}"] for name in TIMES]
-            cublas = [f"{t:.2f}" for t in raw[f"figures{i}"][1:]]
-            for row, order in np.argwhere((outcome != plans.NOT_RUN) & shape.valid).tolist():
-                shown = ["" if np.isnan(t[row, order]) else f"{t[row, order]:.4g}" for t in times]
-                config = [*shape.configs[row].tolist(), ORDERS[order]]
-                writer.writerow([*shape.sizes, *config, plans.OUTCOMES[outcome[row, order]], *shown, *cublas])
+        for sizes, rows in shapes.items():
+            for config in sorted(rows):
+                writer.writerow([*sizes, *config, *rows[config], *cublas[sizes]])
 
 
 def load(path: Path) -> dict[tuple[int, int, int], dict[tuple[int, ...], dict[str, float]]]:
@@ -375,6 +404,7 @@ def main() -> None:
     plan_parser.add_argument("--gpu", required=True)
     plan_parser.add_argument("--seed", type=int, default=1)
     plan_parser.add_argument("--out", type=Path, required=True)
+    plan_parser.add_argument("--after", type=Path, nargs=2, help="a plan and what its run gave: plan the rest")
     plan_parser.add_argument(
         "--shapes", type=lambda text: [tuple(map(int, s.split("x"))) for s in text.split(",")], default=SHAPES
     )
@@ -387,8 +417,7 @@ def main() -> None:
     runner.add_argument("--limit", type=float, default=400.0, help="seconds after which all ends")
     runner.set_defaults(call=run)
     table = commands.add_parser("table")
-    table.add_argument("plan", type=Path)
-    table.add_argument("raw", type=Path)
+    table.add_argument("files", type=Path, nargs="+", help="a plan and what its run gave, once or more")
     table.add_argument("--out", type=Path, required=True)
     table.set_defaults(call=write_table)
     scorer = commands.add_parser("score")

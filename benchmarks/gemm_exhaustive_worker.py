@@ -22,6 +22,8 @@ REPEAT_WITHIN = 1.3
 GLANCE = 3.0
 #: Of every shape: rows timed properly, of these the kernels that are timed in all orders, and the finalists.
 PROPER, ALL_ORDERS, FINAL = 250, 12, 20
+#: Rows slower than the quickest by more than this are not timed properly.
+PROPER_WITHIN = 1.25
 MODEL_FIRST = 8
 ROUNDS = 3
 #: Kernels that are looked at together, and how many are looked at one by one after something hung or crashed.
@@ -197,7 +199,8 @@ class _Bench:
     def _proper(shape: Shape, quick: Any, chosen: list[Any]) -> list[tuple[int, int]]:
         """The quickest rows, every order of the quickest kernels, and the choices of the model."""
         flat = np.argsort(np.where(np.isnan(quick), np.inf, quick), axis=None)[:PROPER]
-        places = [tuple(map(int, np.unravel_index(f, quick.shape))) for f in flat if not np.isnan(quick.flat[f])]
+        near = PROPER_WITHIN * np.nanmin(quick)
+        places = [tuple(map(int, np.unravel_index(f, quick.shape))) for f in flat if quick.flat[f] <= near]
         kernels = list(dict.fromkeys(row for row, _ in places))[:ALL_ORDERS]
         kernels += [row for row, _ in chosen[:MODEL_FIRST]]
         orders = [(row, order) for row in kernels for order in range(len(ORDERS)) if shape.valid[row, order]]
