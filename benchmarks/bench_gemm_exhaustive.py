@@ -93,10 +93,11 @@ def write_plan(args: argparse.Namespace) -> None:
             for config in best(gpu.name, Request.of(workload), CHOICES)
         ]
         if args.after:
-            lacking, finalists = was[m, n, k]
-            favourites = list(dict.fromkeys([*favourites[:8], *finalists]))
-            kept = lacking | {config for config, _ in favourites}
-            chosen = np.array([tuple(config) in kept for config in configs.tolist()])
+            ran, finalists = was[m, n, k]
+            points_now = set(map(tuple, configs.tolist()))
+            favourites = list(dict.fromkeys([*favourites[:8], *(f for f in finalists if f[0] in points_now)]))
+            kept = {config for config, _ in favourites}
+            chosen = np.array([config in kept or config not in ran for config in map(tuple, configs.tolist())])
             configs, valid = configs[chosen], valid[chosen]
         columns = dict(zip(KERNEL_KEYS, configs.T, strict=True)) | {"group_m": np.ones(len(configs), dtype=np.int64)}
         seconds = predict(SPEC, gpu, workload, problem, columns).seconds
@@ -133,15 +134,15 @@ def write_plan(args: argparse.Namespace) -> None:
 
 
 def _left_over(plan_path: Path, raw_path: Path) -> dict[tuple[int, int, int], tuple[set[Any], list[Any]]]:
-    """By shape: configurations whose kernel did not run yet, and those (with their order) that were timed in rounds."""
+    """By shape: configurations whose kernel has run, and those (with their order) that were timed in rounds."""
     found = {}
     with np.load(raw_path) as raw:
         for i, shape in enumerate(Plan.load(plan_path).shapes):
-            lacking = (raw[f"outcome{i}"] == plans.NOT_RUN).all(1)
+            has_run = (raw[f"outcome{i}"] != plans.NOT_RUN).any(1)
             timed = np.argwhere(~np.isnan(raw[f"again_us{i}"])).tolist()
             configs = [tuple(config) for config in shape.configs.tolist()]
             finalists = [(configs[row], order) for row, order in timed]
-            found[shape.sizes] = {configs[row] for row in np.flatnonzero(lacking)}, finalists
+            found[shape.sizes] = {configs[row] for row in np.flatnonzero(has_run)}, finalists
     return found
 
 
