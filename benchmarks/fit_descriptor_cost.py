@@ -1,10 +1,11 @@
 """Fit the constants of the descriptor GEMM's cost to measured configurations; say how they carry to unseen shapes.
 
     cd benchmarks/results/h200
-    python ../../fit_descriptor_cost.py gemm_choices_bf16.csv gemm_parts_bf16.csv --gpu h200 --rounds 3000
+    python ../../fit_descriptor_cost.py gemm_parts_bf16.csv --unsplit gemm_choices_bf16.csv --gpu h200 --rounds 3000
 
 Prints the fitted constants (they stand, rounded, in `constrint/kernels/gemm/cost_descriptor.py`) and best/first and
-best/first-8 per shape; with --loo-rounds also for each shape left out of the fit.
+best/first-8 per shape; with --loo-rounds also for each shape left out of the fit. Fitted to these two tables, less the
+last twelve shapes of the first; they and `gemm_exhaustive_bf16.csv.gz` were measured afterwards.
 Configurations that differ in the order of tiles alone count once, by the order that `choose` takes. Needs scipy.
 """
 
@@ -69,6 +70,13 @@ def read(path: Path, gpu: Any) -> list[Shape]:
     return shapes
 
 
+def unsplit(shape: Shape) -> Shape:
+    """The rows whose K is whole."""
+    kept = shape.columns["split_k"] == 1
+    columns = {name: column[kept] for name, column in shape.columns.items()}
+    return Shape(shape.workload, columns, shape.blocks_per_sm[kept], shape.seconds[kept])
+
+
 def constants_of(logs: Any) -> DescriptorConstants:
     """Constants from the logarithms that are searched over."""
     return replace(MEASURED, **dict(zip(FITTED, np.exp(logs).tolist(), strict=True)))
@@ -117,12 +125,20 @@ def main() -> None:
     """Fit on all shapes, then leave one out at a time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument(
+        "--unsplit",
+        type=Path,
+        nargs="*",
+        default=[],
+        help="without split-K: a memset was timed with each of those rows",
+    )
     parser.add_argument("--gpu", required=True)
     parser.add_argument("--rounds", type=int, default=0, help="0: only score the constants as they stand")
     parser.add_argument("--loo-rounds", type=int, default=0, help="0: skip leave-one-shape-out")
     args = parser.parse_args()
     gpu = load_gpu(args.gpu)
     shapes = [shape for path in args.results for shape in read(path, gpu)]
+    shapes += [unsplit(shape) for path in args.unsplit for shape in read(path, gpu)]
     start = np.log([getattr(MEASURED, name) for name in FITTED])
     print(f"as they stand: {summary([choice(s, gpu, start) for s in shapes])}")
     found = fit(shapes, gpu, start, args.rounds)
