@@ -217,6 +217,8 @@ def _whole_space(gpu: GpuModel, dtype: str, width_a: int, width_b: int) -> Table
     problem = SPEC.problem(gpu, workload)
     late = {*SPEC.order_params, *SPEC.free_params}
     params = [p for p in SPEC.params(gpu, workload) if p.name not in late]
+    # Of what takes as long, K in one piece first: it needs no memory for partial sums.
+    params.sort(key=lambda p: p.name != "split_k")
     columns, _ = enumerate_space(problem).project([p.name for p in params])
     order = np.lexsort([_places(p.values, columns[p.name]) for p in reversed(params)])
     columns = {name: column[order] for name, column in columns.items()}
