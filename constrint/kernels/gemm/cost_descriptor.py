@@ -55,8 +55,8 @@ class DescriptorConstants:
         split_sectors: How much longer loads of rows take that start at odd multiples of 16 bytes. Measured, like the
             next one and the two before, not fitted (1000^3 with padded and unpadded rows).
         split_lines: The same for rows that start within lines of the L2, but not within sectors.
-        promoted_share: What wgmma reaches of its rate where one group of warps waits for each step's sums to add them
-            up. Set by a few kernels of fp8 on the same H200.
+        promoted_share: What wgmma reaches of its rate where a block alone on its SM waits for each step's sums to add
+            them up. Set by a few kernels of fp8 on the same H200.
         producer_s: To start a producer warp and its consumers. Fitted, like the next three, to measurements of its
             own (the same H200, 28 shapes in bf16 and fp16, three in fp8 and tf32).
         producer_read_columns: `read_columns` beside a producer.
@@ -219,7 +219,9 @@ class _Work:
         clk = 2 * c["tile_m"] * c["tile_k"] / (peak / self.num_sms / self.clock * share)
         self.matrix = clk * np.where(is_direct, busy, c["tile_n"] / constants.fallback_share)
         if promotion_interval(gpu, dtype, 1) is not None:
-            self.matrix /= np.where(self.has_producer, 1.0, constants.promoted_share)
+            # Another block multiplies meanwhile.
+            waited = constants.promoted_share ** (1 / np.minimum(self.resident, 2.0))
+            self.matrix /= np.where(self.has_producer, 1.0, waited)
         # A producer's consumers do not meet.
         meeting = np.where(self.has_producer, 0.0, np.maximum(0.0, c["num_warps"] / 4 - 1))
         self.matrix += constants.warpgroup_clk * meeting
