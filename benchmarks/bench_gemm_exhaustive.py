@@ -366,7 +366,7 @@ def score(args: argparse.Namespace) -> None:
     for name, column in (("first", 0), ("first 8", 1)):
         shares = [r[column] for r in ratios]
         print(
-            f"best/{name}: geometric mean {statistics.geometric_mean(shares):.3f}, worst {min(shares):.3f} "
+            f"best/{name}: geometric mean {statistics.geometric_mean(shares):.4f}, worst {min(shares):.3f} "
             f"of {len(shares)} shapes"
         )
 
