@@ -362,7 +362,7 @@ def _launch_guarded(gpu: int, rows: list[Any], until: float) -> list[tuple[Any, 
 
     def command(first: int, progress: Path) -> list[str]:
         child = [sys.executable, __file__, "launch-rows", str(folder), str(first), str(progress)]
-        return ["env", f"CUDA_VISIBLE_DEVICES={gpu}", *child]
+        return ["env", f"CUDA_VISIBLE_DEVICES={timing.visible_device(gpu)}", *child]
 
     def lost(number: int, how: str) -> None:
         with (folder / "outcomes").open("a") as file:

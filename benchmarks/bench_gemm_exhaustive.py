@@ -211,10 +211,12 @@ class _Worker:
         self._start()
 
     def _start(self) -> None:
+        from gemm_timing import visible_device
+
         self.beat[:] = (time.time() + START_S, 0, -1)
         command = [sys.executable, __file__, "worker", str(self.args.plan), str(self.args.work), str(self.gpu)]
         command += [",".join(map(str, self.own)), str(self.started + self.args.quick_limit), str(self.num_jobs)]
-        environment = os.environ | {"CUDA_VISIBLE_DEVICES": str(self.gpu)}
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": visible_device(self.gpu)}
         self.process = subprocess.Popen(command, env=environment)
 
     def poll(self) -> bool:

@@ -7,6 +7,7 @@ products back to back on the same operands.
 
 from __future__ import annotations
 
+import os
 import platform
 import statistics
 import subprocess
@@ -246,6 +247,12 @@ def run_guarded(
         lost(row, "hung" if hung else f"crashed {child.returncode}")
         print(f"row {row} {'hung' if hung else 'crashed'}", file=sys.stderr, flush=True)
         first = row + 1
+
+
+def visible_device(number: int) -> str:
+    """What CUDA_VISIBLE_DEVICES has to be for a child to see only one of the devices that this process sees."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible.split(",")[number] if visible else str(number)
 
 
 def description() -> str:
