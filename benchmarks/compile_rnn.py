@@ -1,92 +1,208 @@
 """Compile a sample of recurrent kernels for named GPUs, without a GPU, and write what they take.
 
-    python benchmarks/compile_rnn.py --out tests/data/triton_rnn_resources.csv
+    python benchmarks/compile_rnn.py --random 60 --ranked 40 --seed 1 --out tests/data/triton_rnn_resources_3.9.0.csv
 
-The sample is drawn from the space with looser register and shared-memory rules, so that it holds configurations on both
-sides of the limits, but few that spill so much that they compile for minutes.
-
-    python benchmarks/compile_rnn.py --first-choices 60 --gpus h200,a100-sxm4-80gb,b200,l4 \\
-        --out tests/data/triton_rnn_choices_3.9.0.csv
-
-compiles first choices of random layers instead, head_dim any multiple of 16, with all the optional inputs.
+Layers are drawn at random: cell, direction, dtype, head_dim any multiple of 16. `--random` takes configurations of
+their spaces with looser register and shared-memory rules, so that there are some on both sides of the limits;
+`--ranked` takes one of those that the model ranks first. Both compile a share with all optional inputs. `--first` takes
+the first choice, with and without them. `--measured` takes, from a table of `bench_rnn_space.py`, the fastest
+configurations of every layer.
+Rows are appended to a file that is there already; those of one seed come again.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import multiprocessing
 import random
 import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple
 
-from constrint.errors import ConstrintError, InfeasibleError
-from constrint.hwmodels import load_gpu
-from constrint.kernels.rnn.build import compile_config
+from constrint.errors import ConstrintError
+from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.rnn.spec import SPECS, best_config, workload_of
-from constrint.model import Domain
+from constrint.model import Problem
+from constrint.select import rank
+from constrint.select.spec import Workload
 from constrint.solve import enumerate_space
 
-GPUS = ("mi300x", "h200", "mi355x", "a100-sxm4-80gb", "mi210", "b200")
-LAYERS = (
-    ("lstm", 64, "bf16"), ("lstm", 128, "bf16"), ("gru", 64, "bf16"), ("elman", 128, "bf16"), ("slstm", 32, "bf16"),
-    ("lstm", 768, "bf16"), ("gru", 512, "bf16"), ("lstm", 256, "fp16"), ("lstm", 64, "fp32"), ("elman", 256, "bf16"),
-)  # fmt: skip
+GPUS = ("a100-sxm4-80gb", "h200", "b200", "mi210", "mi300x", "mi355x")
 RULES = ("registers", "register_file", "smem")
-#: Tenths of a limit that a configuration may take.
-SLACK = 12
 KEYS = ("tile_batch", "tile_out", "row_split", "num_warps", "num_stages", "split_depth", "recompute")
+FIELDS = ("kind", "gpu", "target", "cell", "direction", "batch", "heads", "head_dim", "dtype", *KEYS, "inputs")
+FOUND = ("smem_bytes", "registers", "spill_bytes", "instruction", "error")
+#: Tenths of a limit that a configuration may take.
+SLACK = 13
+#: Of the configurations ranked first, one of so many.
+TOP = 4
+#: Seconds after which a kernel, one that spills without end, is given up.
+PATIENCE_S = 45
+#: Of the configurations of a layer that were measured: the fastest, and others.
+FASTEST, SLOWER = 4, 2
+#: Share of kernels with all the optional inputs.
+WITH_INPUTS = 0.3
 
 
-def waves_at_most(gpu: Any) -> int:
-    """Warps of one partition that leave each thread the most registers."""
-    return 2 if gpu.vendor == "nvidia" else 1
+class Job(NamedTuple):
+    """What to compile."""
 
+    kind: str
+    gpu: str
+    cell: str
+    direction: str
+    sizes: tuple[int, int, int, int]
+    dtype: str
+    config: dict[str, int]
+    has_inputs: bool
 
-def sample(gpu: Any, cell: str, dim: int, dtype: str, direction: str, count: int, seed: int) -> tuple[Any, list[Any]]:
-    """A workload and random configurations of it, the limits left out."""
-    workload = workload_of(cell, (64, 256, 4, dim), dtype, direction)
-    spec = SPECS[workload.kernel]
-    spec.check_workload(gpu, workload)
-    problem = spec.problem(gpu, workload).without(*RULES)
-    use = spec.use(gpu, workload, problem)
-    problem.add(10 * use.registers_per_thread <= SLACK * gpu.sm.max_registers_per_thread)
-    problem.add(10 * use.smem_bytes <= SLACK * gpu.sm.max_smem_bytes_per_block)
-    waves = use.warps // gpu.sm.num_partitions
-    problem.add(10 * waves * use.registers_per_thread <= SLACK * gpu.sm.max_registers_per_thread * waves_at_most(gpu))
-    # Larger tiles only repeat what smaller ones do, and compile for minutes when they spill.
-    problem = problem.with_domain("tile_batch", Domain.from_values([8, 16] if gpu.vendor == "nvidia" else [16, 32]))
-    space = enumerate_space(problem)
-    return workload, list(space.sample(min(count, space.size), seed=seed))
+    @property
+    def workload(self) -> Workload:
+        """Sizes and dtype."""
+        return workload_of(self.cell, self.sizes, self.dtype, self.direction)
+
+    def cells(self) -> list[Any]:
+        """The row's first cells."""
+        batch, _, heads, dim = self.sizes
+        row = [self.kind, self.gpu, load_gpu(self.gpu).arch.target, self.cell, self.direction, batch, heads, dim]
+        return [*row, self.dtype, *(self.config[key] for key in KEYS), int(self.has_inputs)]
 
 
 def draw_layer(rng: random.Random) -> tuple[str, tuple[int, int, int, int], str, str]:
     """Cell, sizes, dtype and direction of a layer that a user may have."""
-    dim = rng.choice((48, 64, 80, 112, 128, 144, 176, 208, 240, 256, 272, 336, 400, 512, 624))
-    sizes = (rng.choice((16, 64, 256)), 1024, rng.choice((1, 2, 4, 12)), dim)
-    cell, dtype = rng.choice(("elman", "gru", "lstm", "slstm")), rng.choice(("fp16", "bf16", "fp32"))
+    usual, any_dim = (16, 32, 64, 96, 128, 192, 256, 384, 512), range(16, 640, 16)
+    dim = rng.choice(usual if rng.random() < 0.6 else any_dim)
+    heads = rng.choice((1, 2, 4, 12))
+    cell, dtype = rng.choice(("elman", "gru", "lstm", "slstm")), rng.choice(("fp16", "bf16", "bf16", "fp32"))
+    sizes = (rng.choice((8, 16, 16, 64, 256)), 1024, heads, dim)
     return cell, sizes, dtype, rng.choice(("forward", "backward"))
 
 
-def compile_first_choices(file: TextIO, names: list[str], count: int, seed: int) -> None:
-    """Compile the first choices of random layers with every optional input; one row each."""
-    rng, layers = random.Random(seed), [("h200", ("elman", (64, 1024, 1, 240), "fp16", "forward"))]
-    layers += [(rng.choice(names), draw_layer(rng)) for _ in range(count)]
-    writer = csv.writer(file)
-    fields = ("gpu", "target", "cell", "direction", "batch", "heads", "head_dim", "dtype", *KEYS)
-    writer.writerow([*fields, "inputs", "smem_bytes", "registers", "spill_bytes"])
-    for name, (cell, sizes, dtype, direction) in layers:
-        gpu, workload = load_gpu(name), workload_of(cell, sizes, dtype, direction)
-        grads = ("grad_last", "grad1", "grad2", "grad3")[: SPECS[workload.kernel].cell.num_states]
-        inputs = ("initial", "rows", "lengths", "reset", *(grads if direction == "backward" else ()))
-        try:
-            config = best_config(gpu, cell, sizes, dtype, direction)
-        except InfeasibleError:
-            continue
-        c = compile_config(gpu, workload, config, inputs)
-        row = [name, gpu.arch.target, cell, direction, sizes[0], sizes[2], sizes[3], dtype, *(config[k] for k in KEYS)]
-        writer.writerow([*row, " ".join(inputs), c.smem_bytes, c.registers_per_thread, c.spill_bytes])
-        file.flush()
+def loosened(gpu: GpuModel, workload: Workload) -> Problem:
+    """The space with the limits of registers and shared memory moved outwards."""
+    spec = SPECS[workload.kernel]
+    problem = spec.problem(gpu, workload).without(*RULES)
+    use = spec.use(gpu, workload, problem)
+    most = gpu.sm.max_registers_per_thread
+    problem.add(10 * use.registers_per_thread <= SLACK * most)
+    problem.add(10 * use.smem_bytes <= SLACK * gpu.sm.max_smem_bytes_per_block)
+    lanes = most * (2 if gpu.vendor == "nvidia" else 1)
+    problem.add(10 * (use.warps // gpu.sm.num_partitions) * use.registers_per_thread <= SLACK * lanes)
+    return problem
+
+
+def draw(kind: str, name: str, rng: random.Random, whole_share: float) -> Job | None:
+    """One configuration of a random layer; None if there is none."""
+    gpu, (cell, sizes, dtype, direction) = load_gpu(name), draw_layer(rng)
+    workload = workload_of(cell, sizes, dtype, direction)
+    spec = SPECS[workload.kernel]
+    has_inputs = rng.random() < WITH_INPUTS
+    try:
+        spec.check_workload(gpu, workload)
+        if kind != "random":
+            config = dict(rng.choice(rank(spec, gpu, workload, top=1 if kind == "first" else TOP).candidates).config)
+        else:
+            space = enumerate_space(loosened(gpu, workload))
+            if not space.size:
+                return None
+            few = list(space.sample(min(24, space.size), seed=rng.randrange(2**31)))
+            whole = [c for c in few if c["row_split"] == 1]
+            config = dict(rng.choice(whole if whole and rng.random() < whole_share else few))
+    except ConstrintError:
+        return None
+    return Job(kind, name, cell, direction, sizes, dtype, {key: int(config[key]) for key in KEYS}, has_inputs)
+
+
+def fastest(path: Path, name: str) -> Iterator[Job]:
+    """Of every layer that was measured: the first choice, the fastest configurations and some of the others."""
+    layers: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
+    with path.open() as file:
+        for row in csv.DictReader(line for line in file if not line.startswith("#")):
+            if row["outcome"] == "ok":
+                layers[tuple(row[key] for key in ("cell", "direction", "batch", "heads", "head_dim", "dtype"))].append(
+                    row
+                )
+    rng, seen = random.Random(1), set()
+    for (cell, direction, batch, heads, dim, dtype), rows in layers.items():
+        rows.sort(key=lambda row: float(row["whole_ms"]))
+        sizes = (int(batch), 1024, int(heads), int(dim))
+        first = dict(best_config(load_gpu(name), cell, sizes, dtype, direction))
+        some = rows[:FASTEST] + rng.sample(rows[FASTEST:], min(SLOWER, len(rows[FASTEST:])))
+        measured = [{key: int(row[key]) for key in KEYS} for row in some]
+        for config in [first] * (first not in measured) + measured:
+            kernel = (cell, direction, dim, dtype, *config.values())
+            if kernel in seen:
+                continue  # sizes of the batch and of heads are no part of it
+            seen.add(kernel)
+            kind = "measured" if config in measured else "first"
+            yield Job(kind, name, cell, direction, sizes, dtype, config, False)
+
+
+def jobs(args: argparse.Namespace) -> Iterator[Job]:
+    """All that is to be compiled, GPUs in turn, so that an interrupted run has some of each."""
+    names = args.gpus.split(",")
+    if args.measured is not None:
+        yield from fastest(args.measured, names[0])
+    rng = {name: random.Random(f"{args.seed} {name}") for name in names}
+    seen = set()
+    for kind, count in (("first", args.first), ("ranked", args.ranked), ("random", args.random)):
+        for name in names * count:
+            job = draw(kind, name, rng[name], args.whole)
+            if job is None or (args.whole == 1 and job.config["row_split"] > 1):
+                continue
+            for each in (job._replace(has_inputs=h) for h in (False, True)) if kind == "first" else (job,):
+                if str(each.cells()) not in seen:
+                    seen.add(str(each.cells()))
+                    yield each
+
+
+def compile_job(job: Job) -> list[Any]:
+    """What the kernel takes, or why there is none."""
+    from constrint.kernels.rnn.build import OPTIONAL, compile_config
+
+    spec = SPECS[job.workload.kernel]
+    grads = ("grad1", "grad2", "grad3")[: spec.cell.num_states - 1] if job.direction == "backward" else ()
+    inputs = (*OPTIONAL, *grads) if job.has_inputs else ()
+    try:
+        found = compile_config(load_gpu(job.gpu), job.workload, job.config, inputs)
+    except ConstrintError as error:
+        return ["", "", "", "", str(error).split(": ")[-1][:80]]
+    return [found.smem_bytes, found.registers_per_thread, found.spill_bytes, found.instruction, ""]
+
+
+def _serve(pipe: Connection) -> None:
+    while True:
+        pipe.send(compile_job(pipe.recv()))
+
+
+class Compiler:
+    """Compiles in a process of its own, which is ended when a kernel takes too long."""
+
+    def __init__(self) -> None:
+        self._start()
+
+    def _start(self) -> None:
+        self.pipe, other = multiprocessing.Pipe()
+        self.process = multiprocessing.get_context("spawn").Process(target=_serve, args=(other,), daemon=True)
+        self.process.start()
+        other.close()
+
+    def compile(self, job: Job) -> list[Any]:
+        """The row's last cells."""
+        self.pipe.send(job)
+        error = f"takes more than {PATIENCE_S} s to compile"
+        if self.pipe.poll(PATIENCE_S):
+            try:
+                return list(self.pipe.recv())
+            except EOFError:
+                error = "the compiler crashed"
+        self.process.kill()
+        self._start()
+        return ["", "", "", "", error]
 
 
 def main() -> None:
@@ -94,38 +210,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--gpus", default=",".join(GPUS))
-    parser.add_argument("--count", type=int, default=3, help="configurations per layer and direction")
+    parser.add_argument("--random", type=int, default=0, metavar="N", help="random configurations per GPU")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="first choices of N layers per GPU")
+    parser.add_argument("--ranked", type=int, default=0, metavar="N", help="configurations ranked first, per GPU")
+    parser.add_argument("--measured", type=Path, metavar="TABLE", help="measured configurations, for the first GPU")
+    parser.add_argument("--whole", type=float, default=0.5, metavar="SHARE", help="of these with a head in one program")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--first-choices", type=int, metavar="N", help="compile these of N random layers instead")
     args = parser.parse_args()
     import triton
 
-    rng = random.Random(args.seed)
-    if args.first_choices:
-        with args.out.open("w", newline="") as file:
+    is_new = not args.out.exists()
+    compiler = Compiler()
+    with args.out.open("a", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        if is_new:
             file.write(f"# compiled, not measured: triton {triton.__version__}, benchmarks/compile_rnn.py\n")
-            compile_first_choices(file, args.gpus.split(","), args.first_choices, args.seed)
-        return
-    with args.out.open("w", newline="") as file:
-        file.write(f"# compiled, not measured: triton {triton.__version__}, benchmarks/compile_rnn.py\n")
-        writer = csv.writer(file)
-        fields = ("gpu", "target", "cell", "direction", "head_dim", "dtype", *KEYS)
-        writer.writerow([*fields, "smem_bytes", "registers", "spill_bytes", "instruction", "error"])
-        for name in args.gpus.split(","):
-            gpu = load_gpu(name)
-            for cell, dim, dtype in LAYERS:
-                for direction in ("forward", "backward"):
-                    workload, configs = sample(gpu, cell, dim, dtype, direction, args.count, rng.randrange(2**31))
-                    for config in configs:
-                        row = [name, gpu.arch.target, cell, direction, dim, dtype, *(config[k] for k in KEYS)]
-                        try:
-                            c = compile_config(gpu, workload, config)
-                            row += [c.smem_bytes, c.registers_per_thread, c.spill_bytes, c.instruction, ""]
-                        except ConstrintError as error:
-                            row += ["", "", "", "", str(error).split(": ")[-1][:80]]
-                        writer.writerow(row)
-                        file.flush()
-            print(f"{name} done", file=sys.stderr)
+            writer.writerow([*FIELDS, *FOUND])
+        for done, job in enumerate(jobs(args), 1):
+            writer.writerow([*job.cells(), *compiler.compile(job)])
+            file.flush()
+            if done % 50 == 0:
+                print(f"{done} compiled", file=sys.stderr)
 
 
 if __name__ == "__main__":

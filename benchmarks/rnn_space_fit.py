@@ -78,7 +78,7 @@ def rounds_of(gpu: Any, row: dict[str, Any]) -> float:
 
 
 def score(args: argparse.Namespace) -> None:
-    """Print, per layer and direction, how the model's order compares with the measured one."""
+    """Print, per layer and direction, how the model orders the valid configurations, beside the measured times."""
     from bench_rnn_space import read_rows
 
     from constrint.hwmodels import load_gpu
@@ -90,18 +90,22 @@ def score(args: argparse.Namespace) -> None:
     for row in read_rows(args.results):
         groups[tuple(row[k] for k in ("cell", "heads", "head_dim", "dtype", "batch", "direction"))].append(row)
     shares, ratios = [], []
-    print("cell heads x dim dtype batch direction     configs  best ms  first ms  best/first  predicted/measured")
+    print(
+        "cell heads x dim dtype batch direction     configs  valid  best ms  first ms  best/first  predicted/measured"
+    )
     for (cell, heads, dim, dtype, batch, direction), rows in groups.items():
         workload = workload_of(cell, (batch, TIME, heads, dim), dtype, direction)
         spec = SPECS[workload.kernel]
         columns = {key: np.array([r[key] for r in rows]) for key in KEYS}
-        predicted = predict(spec, gpu, workload, spec.problem(gpu, workload), columns).seconds * 1e3
+        problem = spec.problem(gpu, workload)
+        predicted = predict(spec, gpu, workload, problem, columns).seconds * 1e3
         measured = np.array([float(r["whole_ms"]) for r in rows])
-        first = measured[int(np.argmin(predicted))]
+        is_valid = np.array([all(c.holds({key: r[key] for key in KEYS}) for c in problem.constraints) for r in rows])
+        first = measured[int(np.argmin(np.where(is_valid, predicted, np.inf)))]
         shares.append(measured.min() / first)
         ratios.append(float(np.median(predicted / measured)))
         print(
-            f"{cell:6s} {heads:2d}x{dim:<4d} {dtype:5s} {batch:3d} {direction:9s} {len(rows):10d} "
+            f"{cell:6s} {heads:2d}x{dim:<4d} {dtype:5s} {batch:3d} {direction:9s} {len(rows):10d} {is_valid.sum():6d} "
             f"{measured.min():8.2f} {first:9.2f} {shares[-1]:11.2f} {ratios[-1]:14.2f}"
         )
     print(

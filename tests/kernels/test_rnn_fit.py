@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +15,6 @@ from constrint.kernels.rnn import spec as rnn_spec
 from constrint.kernels.rnn.spec import SPECS, Refusal, best_config, refuse, workload_of
 
 KEYS = ("tile_batch", "tile_out", "row_split", "num_warps", "num_stages", "split_depth", "recompute")
-DATA = sorted((Path(__file__).resolve().parents[1] / "data").glob("triton_rnn_choices_*.csv"))
 needs_triton = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("torch", "triton")),
     reason="needs the extra [torch]: torch or triton is not installed",
@@ -30,25 +27,6 @@ def predicted_smem(
     workload = workload_of(cell, sizes, dtype, direction)
     spec = SPECS[workload.kernel]
     return spec.use(gpu, workload, spec.problem(gpu, workload)).smem_bytes.value(config)
-
-
-@pytest.mark.parametrize("path", DATA, ids=lambda path: path.stem)
-def test_shared_memory_of_first_choices_with_all_inputs_is_never_underpredicted(path: Path) -> None:
-    with path.open() as file:
-        version = file.readline()
-        rows = list(csv.DictReader(file))
-    assert version.startswith("# compiled, not measured: triton 3.")
-    assert len(rows) >= 50
-    for row in rows:
-        gpu, config = load_gpu(row["gpu"]), {key: int(row[key]) for key in KEYS}
-        sizes = (int(row["batch"]), 1024, int(row["heads"]), int(row["head_dim"]))
-        predicted = predicted_smem(gpu, row["cell"], sizes, row["dtype"], row["direction"], config)
-        assert int(row["smem_bytes"]) <= predicted, row
-        assert int(row["smem_bytes"]) <= gpu.sm.max_smem_bytes_per_block, row
-
-
-def test_two_versions_of_triton_were_asked() -> None:
-    assert [path.stem.rsplit("_", 1)[1] for path in DATA] == ["3.6.0", "3.9.0"]
 
 
 @needs_triton

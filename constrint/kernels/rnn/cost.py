@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.rnn.resources import USUAL_SLICES, Layer
+from constrint.kernels.rnn.resources import MIN_DEPTH, USUAL_SLICES, Layer, is_dealt_to_rows
 from constrint.select.cost import ASSUMED_CLOCK_HZ, LAUNCH_S, PARTS, CostColumns
 from constrint.select.spec import Columns, Workload
 
@@ -55,8 +55,13 @@ def step_features(gpu: GpuModel, layer: Layer, columns: Columns) -> dict[str, Co
     passes = np.ceil(rows / 16.0) * layer.num_products * element / 2.0
     slices = np.where(sliced, warps, 1.0)
     width = np.where(split, layer.exchanged_slots * out, dots * out)
-    instructions = np.where(split, depth, float(layer.padded_dim)) / 16.0 * np.ceil(width / 8.0) * passes / warps
-    across = np.maximum(1.0, np.ceil(width / 8.0) / np.where(sliced, 1.0, warps))
+    dealt, again = warps, np.ones_like(warps)
+    if is_dealt_to_rows(gpu, layer):
+        dealt = np.where(split, warps, np.minimum(warps, np.maximum(1.0, rows // MIN_DEPTH)))
+        # What several warps repeat takes the time of their partitions.
+        again = np.where(split, 1.0, np.ceil(warps / gpu.sm.num_partitions) * gpu.sm.num_partitions / dealt)
+    instructions = np.where(split, depth, float(layer.padded_dim)) / 16.0 * np.ceil(width / 8.0) * passes / dealt
+    across = np.maximum(1.0, np.ceil(width / 8.0) / np.where(sliced, 1.0, dealt))
     chain = np.where(split, depth / slices, float(layer.padded_dim)) / 16.0 * passes
     chained = np.where(across < 4.0, chain * 4.0 / np.maximum(across, 1.0) / 4.0, 0.0)
     tile = rows * out
@@ -69,8 +74,8 @@ def step_features(gpu: GpuModel, layer: Layer, columns: Columns) -> dict[str, Co
         "fixed": np.ones_like(rows),
         "chain": chained * MMA_LATENCY_CLK,
         "issue": instructions * np.ceil(warps / gpu.sm.num_partitions) * MMA_ISSUE_CLK,
-        "special": tile * specials / rate,
-        "pointwise": tile * (slots + layer.cell.num_states + layer.num_loads) / SMEM_BYTES_PER_CLK,
+        "special": tile * again * specials / rate,
+        "pointwise": tile * again * (slots + layer.cell.num_states + layer.num_loads) / SMEM_BYTES_PER_CLK,
         "smem": np.where(split, 0.0, state * (1.0 + warps) + layer.num_loads * tile * element) / SMEM_BYTES_PER_CLK,
         "store": stores * tile * element * 2.0 / SMEM_BYTES_PER_CLK,
         "gathered": np.where(split, exchanged * (1.0 + np.where(sliced, 1.0, warps)) / SMEM_BYTES_PER_CLK, 0.0),

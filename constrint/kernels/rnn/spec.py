@@ -17,8 +17,11 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn import resources
 from constrint.kernels.rnn.cells import CELLS, Cell
 from constrint.kernels.rnn.cost import rnn_assumptions, rnn_cost, roofline_s
+from constrint.kernels.rnn.register_weights import REGISTER_MODELS
+from constrint.kernels.rnn.registers import most_registers, registers_of
 from constrint.kernels.rnn.resources import Layer
-from constrint.model import Comparison, Problem, Var, ceildiv, implies, maximum
+from constrint.kernels.rnn.shared_memory import smem_bytes
+from constrint.model import Comparison, Problem, Var, ceildiv, implies, maximum, minimum
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse, add_block_limits
 from constrint.select.spec import Candidate, Columns, Config, Param, Workload
@@ -182,11 +185,12 @@ class RnnSpec:
         """Warps, registers and shared memory of one program."""
         v = {name: Var(name) for name in problem.variables}
         layer = self.layer(workload)
+        estimate = registers_of(gpu, layer, v, REGISTER_MODELS, "estimate")
         return BlockUse(
             warps=v["num_warps"],
-            registers_per_thread=resources.registers_per_thread(gpu, layer, v),
-            smem_bytes=resources.smem_bytes(gpu, layer, v),
-            registers_bound=resources.registers_bound(gpu, layer, v),
+            registers_per_thread=minimum(estimate, most_registers(gpu, v)),
+            smem_bytes=smem_bytes(gpu, layer, v),
+            registers_bound=registers_of(gpu, layer, v, REGISTER_MODELS, "bound"),
         )
 
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:

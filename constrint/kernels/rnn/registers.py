@@ -1,0 +1,168 @@
+"""Registers of the recurrent Triton kernels: what they are made of, as integer expressions; the weights are fitted.
+
+Two figures: an estimate, for occupancy, of a layer without optional inputs, and a bound, for what spills. Their weights
+per vendor, direction, and whether a head is split, stand in `register_weights.py`, written by
+`benchmarks/fit_rnn_registers.py`, which takes the terms from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from constrint.hwmodels import GpuModel, NvidiaSm
+from constrint.kernels.rnn.resources import Layer, Vars, is_dealt_to_rows, is_exchanged
+from constrint.kernels.rnn.shared_memory import at_least, by_slices, has_two_layouts
+from constrint.model import Expr, ceildiv, const, maximum, minimum
+from constrint.model.expr import add
+
+#: Rows and columns that a matrix instruction yields at least: sixteen rows are computed where fewer are asked for.
+MIN_ROWS, HALF_ROWS = 16, 8
+#: Threads of a warp on CDNA; RDNA has half as many.
+CDNA_LANES = 64
+
+
+class RegisterModel(NamedTuple):
+    """Weights of the terms in hundredths of a register: of the estimate and of the bound."""
+
+    estimate: Mapping[str, int]
+    bound: Mapping[str, int]
+
+
+def model_key(gpu: GpuModel, layer: Layer, is_split: bool) -> str:
+    """Name of the weights."""
+    return f"{gpu.vendor} {layer.direction} {'split' if is_split else 'whole'}"
+
+
+def registers_of(gpu: GpuModel, layer: Layer, v: Vars, models: Mapping[str, RegisterModel], figure: str) -> Expr:
+    """One of the two figures, whichever way a head is dealt."""
+    use = is_exchanged(v)
+    whole, split = (
+        weighted(getattr(models[model_key(gpu, layer, is_split)], figure), register_terms(gpu, layer, v, is_split))
+        for is_split in (False, True)
+    )
+    return use * split + (1 - use) * whole
+
+
+def most_registers(gpu: GpuModel, v: Vars) -> Expr:
+    """Registers that a compiler may give a thread: the instruction set's limit, or what the block's warps leave."""
+    sm = gpu.sm
+    most = sm.max_registers_per_thread
+    if isinstance(sm, NvidiaSm):
+        return minimum(most, sm.registers_per_partition * sm.num_partitions // sm.warp_size // v["num_warps"])
+    granularity = sm.vgpr_alloc_granularity(sm.warp_size)
+    return minimum(
+        most, sm.vgprs_per_lane(sm.warp_size) // ceildiv(v["num_warps"], sm.num_partitions) // granularity * granularity
+    )
+
+
+def weighted(weights: Mapping[str, int], terms: Mapping[str, Expr]) -> Expr:
+    """The sum of weighted terms in whole registers, rounded up."""
+    return ceildiv(add(*(weight * terms[name] for name, weight in weights.items() if name in terms)), 100)
+
+
+def register_terms(gpu: GpuModel, layer: Layer, v: Vars, is_split: bool) -> dict[str, Expr]:
+    """What a thread holds, in 32-bit registers or counts; terms that are zero for this layer are left out."""
+    terms = _split_terms(gpu, layer, v) if is_split else _whole_terms(gpu, layer, v)
+    states, own = layer.cell.num_states, terms["own"]
+    terms |= {
+        "base": const(1),
+        "warps": v["num_warps"],
+        "columns": layer.exchanged_slots * v["tile_out"] // 8,
+        "loads": const(layer.num_loads),
+        "slots": const(layer.num_slots),
+        "states": const(states),
+        "own_slots": layer.num_slots * own,
+        "own_states": states * own,
+        "own_loads": layer.num_loads * own,
+    }
+    if gpu.vendor == "nvidia":
+        terms["half_rows"] = 1 - at_least(v["tile_batch"], MIN_ROWS)
+    elif gpu.sm.warp_size < CDNA_LANES:
+        # RDNA has operands twice, once in each half of a warp.
+        terms |= {"rdna": const(1), "rdna_own": terms["own"], "rdna_weights": terms["weights"]}
+    if layer.head_dim & (layer.head_dim - 1):
+        terms["padded"] = const(1)
+    if layer.element_bytes == 4:
+        terms |= {"wide": const(1), "wide_loads": terms["own_loads"]}
+    if layer.cell.name in ("gru", "lstm"):
+        terms[layer.cell.name] = const(1)
+    if layer.direction == "forward":
+        terms["saved"] = 1 - v["recompute"]
+        terms["saved_own"] = (1 - v["recompute"]) * layer.num_slots * own
+    if layer.num_products > 1 and gpu.vendor == "nvidia":
+        # Three products of tf32: each operand as two.
+        terms |= {f"tripled_{name}": terms[name] for name in ("weights", "gathered") if name in terms}
+    return terms
+
+
+def with_inputs(terms: Mapping[str, Expr]) -> dict[str, Expr]:
+    """Terms with those of the optional inputs: addresses, lengths, flags, first states and gradients."""
+    return {
+        **terms,
+        "inputs": const(1),
+        "inputs_own": terms["own"],
+        "inputs_states": terms["own_states"],
+    }
+
+
+def _whole_terms(gpu: GpuModel, layer: Layer, v: Vars) -> dict[str, Expr]:
+    """A head in one program: its weights, and tiles that are loaded steps ahead."""
+    lanes, warps, rows = gpu.sm.warp_size, v["num_warps"], v["tile_batch"]
+    dim, element = layer.padded_dim, layer.element_bytes
+    matrices = layer.num_dots * dim * dim * element
+    threads = warps * lanes
+    # Warps are dealt to columns and share the weights, or to rows and each have all of them.
+    if is_dealt_to_rows(gpu, layer):
+        own: Expr = maximum(MIN_ROWS, rows // warps) * dim // lanes
+        weights: Expr = const(ceildiv_int(matrices, 4 * lanes))
+    elif gpu.vendor == "amd":
+        own, weights = maximum(1, rows * dim // threads), ceildiv(const(matrices), 4 * threads)
+    else:
+        by_rows = minimum(1, rows // dim)
+        own = (1 - by_rows) * maximum(1, maximum(rows, HALF_ROWS) * dim // threads)
+        own += by_rows * maximum(HALF_ROWS, rows // warps) * dim // lanes
+        weights = (1 - by_rows) * ceildiv(const(matrices), 4 * threads) + by_rows * ceildiv_int(matrices, 4 * lanes)
+    again = {"again": has_two_layouts(gpu, layer, v) * weights} if is_dealt_to_rows(gpu, layer) else {}
+    ahead = (v["num_stages"] - 1) * layer.num_loads
+    loaded = ceildiv(rows * dim, threads)
+    return {
+        **again,
+        "own": own,
+        "weights": weights,
+        "operand": ceildiv(dim * maximum(rows, MIN_ROWS) * element, 4 * lanes),
+        "pipelined": minimum(1, v["num_stages"] - 1),
+        "ahead_loads": ahead,
+        "ahead": ahead * loaded,
+        "ahead_words": ahead * ceildiv(loaded * element, 4),
+    }
+
+
+def _split_terms(gpu: GpuModel, layer: Layer, v: Vars) -> dict[str, Expr]:
+    """A head dealt to several programs: what they exchange passes through registers, and sums over slices."""
+    lanes, sliced, rows = gpu.sm.warp_size, v["split_depth"], v["tile_batch"]
+    element, threads = layer.element_bytes, v["num_warps"] * gpu.sm.warp_size
+    flat, width, full = 1 - sliced, layer.exchanged_slots * v["tile_out"], maximum(rows, MIN_ROWS)
+    main, depth = by_slices(layer, v, lambda parts: parts[0]), by_slices(layer, v, sum)
+    each = ceildiv(rows * v["tile_out"], lanes)
+    return {
+        "own": ceildiv(maximum(rows, HALF_ROWS) * v["tile_out"], threads),
+        "weights": ceildiv(depth * width * element, 4 * threads),
+        "gathered": ceildiv(depth * rows * element, 4 * threads),
+        "gathered_loads": ceildiv(depth * rows * element, 16 * threads),
+        "gathered_full": ceildiv(depth * full * element, 4 * threads),
+        "flat_operand": flat * ceildiv(depth * full * element, 4 * lanes),
+        "flat_main": flat * ceildiv(main * rows * element, 4 * lanes),
+        "flat_sums": flat * ceildiv(full * width, threads),
+        "sliced": sliced,
+        "sliced_sums": sliced * ceildiv(full * width, lanes),
+        "sliced_slots": sliced * layer.num_slots * each,
+        "sliced_states": sliced * layer.cell.num_states * each,
+        "sliced_loads": sliced * layer.num_loads * each,
+        "rest": minimum(1, by_slices(layer, v, lambda parts: parts[1])),
+    }
+
+
+def ceildiv_int(value: int, divisor: int) -> int:
+    """Division of integers, rounded up."""
+    return -(-value // divisor)

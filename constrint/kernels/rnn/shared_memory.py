@@ -1,0 +1,145 @@
+"""Shared memory (LDS) of one program of the recurrent Triton kernels, as an integer expression.
+
+Read off what Triton 3.6 and 3.9 allocate for `kernel_forward.py` and `kernel_backward.py`, and checked against tables
+of compiled kernels (`tests/data/triton_rnn_resources_*.csv`, written by `benchmarks/compile_rnn.py`): never too
+little with any optional input and either version, and mostly exact without the inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.rnn.resources import Layer, Vars, depth_parts, is_exchanged
+from constrint.model import Expr, const, maximum, minimum
+from constrint.model.expr import add
+
+#: Partial sums of a dot are fp32.
+PARTIAL_BYTES = 4
+#: A reset flag is as wide as the copies into shared memory are at least.
+FLAG_BYTES = 4
+#: Most warps, and with them slices of a dot's depth.
+MAX_SLICES = 16
+#: Rows from which on NVIDIA's instructions that read shared memory themselves are used, and the warps they need.
+DIRECT_ROWS, DIRECT_WARPS = 64, 4
+#: Barriers that tcgen05 signals its end through.
+BARRIER_BYTES = 16
+
+
+def smem_bytes(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
+    """Upper bound of the shared memory (LDS) of one program."""
+    is_amd, use = gpu.vendor == "amd", is_exchanged(v)
+    alone = _alone_amd(gpu, layer, v) if is_amd else _alone_nvidia(gpu, layer, v)
+    together = _together_amd(layer, v) if is_amd else _together_nvidia(gpu, layer, v)
+    return use * together + (1 - use) * alone
+
+
+def at_least(value: Expr, threshold: int) -> Expr:
+    """1 from a power of two on, for powers of two."""
+    return minimum(1, value // threshold)
+
+
+def _alone_nvidia(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
+    """Weights pass through once on their way into registers; the loop's buffers take their place."""
+    is_forward, is_tripled = layer.direction == "forward", layer.num_products > 1
+    single = layer.padded_dim**2 * layer.element_bytes
+    tile = v["tile_batch"] * layer.padded_dim * layer.element_bytes
+    ahead = v["num_stages"] - 1
+    # Three products of tf32 bring each weight twice (rounded, and what is left), one weight after the other.
+    weights = const(2 * single) if is_tripled else layer.num_dots * single + (0 if is_forward else 1) * tile
+    # Gradients of the other states need not be given, but may be; resets are flags of rows.
+    loads = layer.num_loads + (0 if is_forward else layer.cell.num_states - 1)
+    moved = _stored_tiles(layer, v)
+    in_loop = loads * ahead * tile + maximum(2 if is_tripled else 1, moved) * tile
+    in_loop += v["tile_batch"] * ahead * FLAG_BYTES
+    if not _is_direct(gpu):
+        return maximum(weights, in_loop)
+    direct = at_least(v["tile_batch"], DIRECT_ROWS) * at_least(v["num_warps"], DIRECT_WARPS)
+    # Weights stay in shared memory, where the instruction reads them.
+    return maximum(weights, in_loop) + direct * (minimum(weights, in_loop) + BARRIER_BYTES)
+
+
+def _alone_amd(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
+    """Loads of later steps wait in registers; tiles change their layout on the way to the instruction and back."""
+    rows, element = v["tile_batch"], layer.element_bytes
+    single = layer.padded_dim**2 * element
+    in_fp32 = rows * layer.padded_dim * PARTIAL_BYTES
+    moved = maximum(in_fp32, _stored_tiles(layer, v) * rows * layer.padded_dim * element)
+    if layer.num_slots == 1:
+        return maximum(single, moved)
+    initial = in_fp32 if element == PARTIAL_BYTES else const(0)
+    return maximum(single * (1 + (layer.num_dots - 1) * has_two_layouts(gpu, layer, v)) + initial, moved)
+
+
+def has_two_layouts(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
+    """AMD: 1 where all weights of a whole head wait in LDS to be read in a second layout.
+
+    Dots before the loop have their warps side by side, those in it one below the other, unless 32 rows and warps of 32
+    columns leave no choice. gfx950 transposes 16-bit elements as it reads them.
+    """
+    if gpu.arch.target == "gfx950" and layer.element_bytes == 2:
+        return const(0)
+    rows, beyond = v["tile_batch"], minimum(1, 32 * v["num_warps"] // (layer.padded_dim + 1))
+    return at_least(v["num_warps"], 2) * (1 - (at_least(rows, 32) - at_least(rows, 64)) * beyond)
+
+
+def _stored_tiles(layer: Layer, v: Vars) -> Expr:
+    """Tiles that change their layout together before they are stored."""
+    if layer.direction == "backward":
+        return const(layer.num_slots)
+    return maximum(layer.cell.num_states, (1 - v["recompute"]) * layer.num_slots)
+
+
+def _together_amd(layer: Layer, v: Vars) -> Expr:
+    """Weights, what is gathered, and the sums over slices, one after the other through the same LDS."""
+    rows, width = v["tile_batch"], layer.exchanged_slots * v["tile_out"]
+    main = by_slices(layer, v, lambda parts: parts[0])
+    return maximum(main * maximum(width, rows) * layer.element_bytes, _sums(rows, width, v))
+
+
+def _together_nvidia(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
+    """The same, where what is gathered stands beside weights."""
+    rows, width, element = v["tile_batch"], layer.exchanged_slots * v["tile_out"], layer.element_bytes
+    main = by_slices(layer, v, lambda parts: parts[0])
+    sums = _sums(rows, width, v)
+    if layer.num_products > 1:
+        # Each weight as two; what is gathered comes after them.
+        return maximum(main * maximum(2 * width, rows) * element, sums)
+    both = by_slices(layer, v, sum)
+    sliced = maximum(both * width + main * rows, both * rows)
+    if layer.direction == "forward":
+        flat = main * (width + rows)
+    else:
+        # An fp32 tile of a gradient or a state from outside may change its layout meanwhile.
+        flat = main * width + both * rows + rows * v["tile_out"] * (PARTIAL_BYTES // element)
+    if _is_direct(gpu):
+        # Weights of both parts stay in shared memory, where the instruction reads them.
+        flat += at_least(rows, DIRECT_ROWS) * (both - main) * (width + rows)
+    operands = v["split_depth"] * sliced + (1 - v["split_depth"]) * flat
+    barriers = BARRIER_BYTES * at_least(rows, DIRECT_ROWS) if _is_direct(gpu) else const(0)
+    return maximum(operands * element, sums) + barriers
+
+
+def _is_direct(gpu: GpuModel) -> bool:
+    """Whether there are instructions that read operands from shared memory: wgmma, tcgen05."""
+    return gpu.arch.target in ("sm_90a", "sm_100a", "sm_103a")
+
+
+def _sums(rows: Expr, width: Expr, v: Vars) -> Expr:
+    """Partial sums of every slice (Triton 3.6), or one sum on its way to other threads."""
+    return maximum(1, v["split_depth"] * v["num_warps"]) * rows * width * PARTIAL_BYTES
+
+
+def by_slices(layer: Layer, v: Vars, part: Callable[[tuple[int, int]], int]) -> Expr:
+    """A figure of the parts of a dot's depth, by the number of slices: as many as warps, or one."""
+    slices = 1 + v["split_depth"] * (v["num_warps"] - 1)
+    depth = layer.head_dim * (1 if layer.direction == "forward" else layer.num_dots)
+    before = part(depth_parts(depth, 1))
+    terms: list[Expr] = [const(before)]
+    number = 2
+    while number <= MAX_SLICES:
+        here = part(depth_parts(depth, number))
+        if here != before:
+            terms.append((here - before) * at_least(slices, number))
+        before, number = here, 2 * number
+    return add(*terms)
