@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,6 +56,7 @@ def verify(
     sizes = {"m": m, "n": n, "k": k, "batch": batch, "time": time, "heads": heads, "head_dim": head_dim}
     (request,) = requests(gpu, kernel, sizes, dtype, set_, where)
     compile_config = load_compiler(request.spec.name)
+    atexit.register(_mute)
     ranking = rank(request.spec, request.gpu, request.workload, top=top, problem=request.problem)
     verdicts = []
     for done, candidate in enumerate(ranking.candidates, 1):
@@ -74,6 +78,13 @@ def verify(
         _print(request.gpu, str(request.workload), verdicts)
     if any(v.compiled is None or not v.blocks_per_sm for v in verdicts):
         raise typer.Exit(1)
+
+
+def _mute() -> None:
+    """Say nothing more: Triton 3.9's bindings list pages of objects that a Gluon kernel leaves behind at the end."""
+    sys.stderr.flush()
+    with suppress(OSError), open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
 
 
 def _judge(gpu: GpuModel, candidate: Candidate, compiled: CompiledKernel) -> Verdict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import importlib.util
 import json
+import subprocess
 import sys
 from typing import Any
 
@@ -119,6 +120,18 @@ def test_verify_prints_predicted_beside_compiled(
     first = printed.splitlines()[printed.splitlines().index("") + 2].split()
     assert first[spill - 1] == "0/0", "bytes spilled: predicted/compiled"
     assert "v_mfma_f32_16x16x16_bf16" in printed
+
+
+@needs_triton
+@pytest.mark.slow
+def test_verify_says_nothing_on_stderr() -> None:
+    """Not even after a kernel in Gluon, whose bindings complain at exit."""
+    program = "import sys; from constrint.cli.app import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "verify", "--gpu", "h200", "--top", "1", "--set", "producer=1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "wgmma" in done.stdout
 
 
 def test_first_choices_are_the_ones_that_solve_ranks() -> None:
