@@ -1,13 +1,14 @@
-"""Fit the GEMM's register estimate and bound to compiled kernels, per instruction kind and target. Needs scipy.
+"""Fit the GEMM's register estimate and bound to compiled kernels, per instruction, size of elements and target. Needs scipy.
 
-Both are sums of the terms of `constrint/kernels/gemm/registers.py` with weights >= 0. The estimate has the least mean
-relative error over kernels that neither spill nor sit at the register limit (their count says what was allowed, not
-what was needed). The bound is a linear programme: every kernel that spills lies beyond its limit, by MARGIN, and as
-few of the others as possible do, first choices of the model counting most.
+Both are the larger of two sums of the terms of `constrint/kernels/gemm/registers.py` with weights >= 0. The estimate
+has the least mean relative error over kernels that neither spill nor sit at the register limit (their count says what
+was allowed, not what was needed); a target's weights are drawn towards those of all targets with the same instruction.
+The bound is a linear programme: every kernel that spills lies beyond its limit, by MARGIN, and as few of the others
+as possible do, first choices of the model counting most.
 
-    python benchmarks/fit_gemm_registers.py tests/data/triton_gemm_resources.csv tests/data/triton_gemm_space.csv \\
+    python benchmarks/fit_gemm_registers.py tests/data/triton_gemm_space.csv tests/data/triton_gemm_space_3_6.csv \\
         > constrint/kernels/gemm/register_weights.py
-    python benchmarks/fit_gemm_registers.py --validate TABLES   # fitted on one random half, checked on the other
+    python benchmarks/fit_gemm_registers.py --validate TABLES   # fitted on two random thirds, checked on the others
 """
 
 from __future__ import annotations
@@ -22,55 +23,37 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from compile_gemm_space import GPUS
 
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.registers import kinds_of, register_terms
+from constrint.kernels.gemm.registers import END, Kind, family_key, kinds_of, register_terms
 from constrint.kernels.gemm.units import aligned_operands, async_share, unit
-from constrint.model import Var
+from constrint.model import Expr, Var
 from constrint.select import Workload
 
-GPUS = {
-    "sm_75": "t4",
-    "sm_80": "a100",
-    "sm_86": "rtx-3090",
-    "sm_89": "rtx-4090",
-    "sm_90": "h200",
-    "sm_100": "b200",
-    "sm_120": "rtx-5090",
-    "gfx908": "mi100",
-    "gfx90a": "mi210",
-    "gfx942": "mi300x",
-    "gfx950": "mi355x",
-    "gfx1100": "rx-7900-xtx",
-    "gfx1201": "rx-9070-xt",
-}
 PARAMS = ("tile_m", "tile_n", "tile_k", "num_warps", "num_stages", "split_k", "persistent")
 #: A kernel that spills has to lie this far beyond its limit.
-MARGIN = 1.25
+MARGIN = 1.2
+#: Weight of the bound's mean size, in clean kernels lost: only as large as it has to be.
+SIZE_COST = 0.02
 #: Weight of a kernel that the model would rank first, against one drawn at random.
 RANKED_WEIGHT = 6.0
 #: Weight of a spilling kernel that the bound calls clean, in clean kernels lost.
 FALSE_FIT_COST = 300.0
+#: The bound is above the estimate by what this share of kernels does not exceed it by, at most so many percent.
+COVERED, MOST_MARGIN = 0.95, 50
+#: Kernels count there that take at least one in so many of the registers there are.
+LARGE = 3
+#: Parts of a group, each left out once to find the margin.
+FOLDS = 4
 #: A spill of so few bytes below the register limit is the compiler's choice, for occupancy.
 VOLUNTARY_SPILL_BYTES = 64
 #: Fewer kernels than this have no weights of their own target.
-LEAST_KERNELS = 60
-
-HEADER = '''"""Weights of the register estimate and bound, written by `benchmarks/fit_gemm_registers.py`.
-
-Do not edit: compile a new sample and fit again. Compiled by Triton {version}; the comments give kernels, median and
-90th percentile of the estimate's relative error, clean kernels that the bound excludes, spilling ones that it does not.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Mapping
-
-from constrint.kernels.gemm.registers import RegisterModel
-
-# fmt: off
-REGISTER_MODELS: Mapping[str, RegisterModel] = {{
-'''
+LEAST_KERNELS = 40
+#: Fewer than this have no weights at all.
+LEAST_POOLED = 8
+#: How strongly weights of few kernels are drawn to those of all targets: relative error per relative change of a term.
+PULL = 3.0
 
 
 @dataclass(frozen=True)
@@ -78,13 +61,23 @@ class Kernel:
     """One compiled kernel: the terms of its registers, how many it got, how many it could have, whether it spilled."""
 
     target: str
-    kind: str
+    key: str
     terms: Mapping[str, int]
     registers: int
     limit: int
     spills: bool
-    is_capped: bool
+    is_latest: bool = True
     weight: float = 1.0
+
+    @property
+    def own_key(self) -> str:
+        """Name of the weights for its target alone."""
+        return f"{self.target} {self.key.partition(' ')[2]}"
+
+    @property
+    def is_free(self) -> bool:
+        """Whether its count says what it needs, by the version of Triton that the estimate is for."""
+        return self.is_latest and not self.spills and self.registers < self.limit - 3
 
 
 def limit_of(gpu: GpuModel, row: Mapping[str, Any]) -> int:
@@ -103,56 +96,80 @@ def is_spilling(spill_bytes: int, registers: int, limit: int) -> bool:
     return spill_bytes > VOLUNTARY_SPILL_BYTES or (spill_bytes > 0 and registers >= limit - 3)
 
 
-def read(paths: list[Path]) -> tuple[str, list[Kernel]]:
-    """Triton's version and every kernel that used a matrix instruction."""
-    kernels, expressions, version = [], {}, ""
+def is_refused(row: Mapping[str, str]) -> bool:
+    """Whether the assembler had no registers for a single instruction."""
+    return "ptxas" in row["error"]
+
+
+def is_used(gpu: GpuModel, row: Mapping[str, str]) -> bool:
+    """Whether the row's registers say anything: compiled, with the matrix unit, and not squeezed to keep a promise."""
+    if row["error"] and not is_refused(row):
+        return False
+    reaches = row["instruction"] or is_refused(row) or unit(gpu, row["dtype"]).kind == "fma"
+    return bool(reaches) and int(row.get("waves_per_eu") or 0) <= 1 and not int(row.get("producer") or 0)
+
+
+def kind_of(gpu: GpuModel, row: Mapping[str, str]) -> Kind:
+    """The kind of a row's kernel."""
+    sizes = {name: int(row.get(name) or 4096) for name in "mnk"}
+    aligned = aligned_operands(Workload("gemm", sizes, row["dtype"]))
+    own, *others = kinds_of(gpu, row["dtype"], aligned, has_descriptors=bool(int(row.get("descriptor") or 0)))
+    config = {name: int(row[name]) for name in PARAMS}
+    use = async_share(unit(gpu, row["dtype"]), {name: Var(name) for name in PARAMS}).value(config)
+    return own if use else others[0]
+
+
+def read(paths: list[Path]) -> tuple[list[str], list[Kernel]]:
+    """The versions of Triton and every kernel whose registers say anything; estimates are for the first table's version."""
+    kernels, versions = [], []
+    expressions: dict[Kind, dict[str, Expr]] = {}
     for path in paths:
         with path.open() as file:
-            version = file.readline().split("triton ")[1].split(",")[0]
+            versions.append(file.readline().split("triton ")[1].split(",")[0])
             for row in csv.DictReader(file):
-                gpu, sizes = load_gpu(GPUS[row["target"]]), {name: int(row.get(name) or 4096) for name in "mnk"}
-                found = unit(gpu, row["dtype"])
-                is_refused = "ptxas" in (row["error"] or "")  # out of registers for one instruction
-                if int(row.get("descriptor") or 0):
-                    continue  # another kernel
-                if (row["error"] and not is_refused) or not (row["instruction"] or is_refused or found.kind == "fma"):
+                row.setdefault("descriptor", str(int("descriptor" in path.name)))
+                gpu = load_gpu(GPUS[row["target"]])
+                if not is_used(gpu, row):
                     continue
-                if int(row.get("waves_per_eu") or 0) > 1:
-                    continue  # squeezed to keep a promise: a rule of its own in spec.py
-                config = {name: int(row[name]) for name in PARAMS}
-                variables = {name: Var(name) for name in PARAMS}
-                kind = found.kind
-                if found.fallback is not None and not async_share(found, variables).value(config):
-                    kind = found.fallback
-                aligned = aligned_operands(Workload("gemm", sizes, row["dtype"]))
-                own = next(k for k in kinds_of(gpu, row["dtype"], aligned) if k.instruction == kind)
-                if own not in expressions:
-                    expressions[own] = register_terms(own, variables)
-                terms = {name: term.value(config) for name, term in expressions[own].items()}
+                kind, config = kind_of(gpu, row), {name: int(row[name]) for name in PARAMS}
+                if kind not in expressions:
+                    expressions[kind] = register_terms(kind, {name: Var(name) for name in PARAMS})
+                terms = {name: term.value(config) for name, term in expressions[kind].items()}
                 registers, limit = int(row["registers"] or 255), limit_of(gpu, row)
-                spills = is_refused or is_spilling(int(row["spill_bytes"] or 0), registers, limit)
+                spills = is_refused(row) or is_spilling(int(row["spill_bytes"] or 0), registers, limit)
                 weight = RANKED_WEIGHT if row.get("kind") == "ranked" else 1.0
                 kernels.append(
-                    Kernel(row["target"], kind, terms, registers, limit, spills, registers >= limit - 3, weight)
+                    Kernel(
+                        row["target"],
+                        family_key(gpu, kind),
+                        terms,
+                        registers,
+                        limit,
+                        spills,
+                        versions[-1] == versions[0],
+                        weight,
+                    )
                 )
-    return version, kernels
+    return versions, kernels
 
 
 def groups_of(kernels: list[Kernel]) -> dict[str, list[Kernel]]:
-    """Kernels per name of weights: each AMD target; on NVIDIA each kind, and each of its targets with enough."""
+    """Kernels per name of weights: each kind, and each of its targets with enough of them."""
     groups: dict[str, list[Kernel]] = defaultdict(list)
     for kernel in kernels:
-        if kernel.target.startswith("gfx"):
-            groups[kernel.target].append(kernel)
-            continue
-        groups[kernel.kind].append(kernel)
-        groups[f"{kernel.kind} {kernel.target}"].append(kernel)
-    pooled = {kernel.kind for kernel in kernels}
+        groups[kernel.key].append(kernel)
+        groups[kernel.own_key].append(kernel)
+    pooled = {kernel.key for kernel in kernels}
     return {
         name: members
-        for name, members in sorted(groups.items())
-        if name in pooled or name.startswith("gfx") or len(members) >= LEAST_KERNELS
+        for name, members in sorted(groups.items(), key=lambda group: (group[0] not in pooled, group[0]))
+        if sum(kernel.is_free for kernel in members) >= (LEAST_POOLED if name in pooled else LEAST_KERNELS)
     }
+
+
+def names_of(kernels: list[Kernel]) -> list[str]:
+    """Terms that any of the kernels has."""
+    return sorted({name for kernel in kernels for name, term in kernel.terms.items() if term})
 
 
 def matrix(kernels: list[Kernel], names: list[str]) -> np.ndarray:
@@ -160,96 +177,244 @@ def matrix(kernels: list[Kernel], names: list[str]) -> np.ndarray:
     return np.array([[float(kernel.terms.get(name, 0)) for name in names] for kernel in kernels])
 
 
-def fit_estimate(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Least mean relative error with weights >= 0: re-weighted least squares."""
-    from scipy.optimize import nnls
-
-    scaled, ones = x / y[:, None], np.ones(len(y))
-    weights, _ = nnls(scaled, ones)
-    for _ in range(40):
-        row = 1 / np.sqrt(np.maximum(np.abs(scaled @ weights - ones), 0.01))
-        weights, _ = nnls(scaled * row[:, None], ones * row)
-    return weights
+Margins = tuple[int, int]
 
 
-def fit_bound(x: np.ndarray, kernels: list[Kernel]) -> np.ndarray:
-    """The linear programme: spilling kernels beyond MARGIN * limit, others below their limit but above their count."""
+def larger(x: np.ndarray, weights: np.ndarray, ends: np.ndarray, margins: Margins = (100, 100)) -> np.ndarray:
+    """The larger of the sums over the loop's terms and over the end's, each so many percent of itself."""
+    return np.maximum(x[:, ~ends] @ weights[~ends] * margins[0], x[:, ends] @ weights[ends] * margins[1]) / 100
+
+
+def fit_estimate(x: np.ndarray, y: np.ndarray, ends: np.ndarray, prior: np.ndarray | None) -> np.ndarray:
+    """Least mean relative error with weights >= 0, near the prior where kernels are few."""
+    from scipy.optimize import minimize, nnls
+
+    scaled = x / y[:, None]
+    scale = np.sqrt((scaled**2).mean(axis=0)) + 1e-9
+    start = prior
+    if start is None:
+        start = np.zeros(x.shape[1])
+        start[~ends], _ = nnls(scaled[:, ~ends], np.ones(len(y)))
+        if ends.any():
+            start[ends], _ = nnls(scaled[:, ends], 0.9 * np.ones(len(y)))
+    centre = start if prior is not None else np.zeros_like(start)
+    pull = PULL * 100 / len(y) if prior is not None else 0.002
+
+    def loss(z: np.ndarray, sharpness: float) -> tuple[float, np.ndarray]:
+        weights = z / scale
+        loop, end = scaled[:, ~ends] @ weights[~ends], scaled[:, ends] @ weights[ends]
+        top = np.maximum(loop, end)
+        of_loop, of_end = np.exp(sharpness * (loop - top)), np.exp(sharpness * (end - top))
+        total = of_loop + of_end
+        error = top + np.log(total) / sharpness - 1
+        size = np.sqrt(error**2 + 1e-4)
+        slope = error / size / len(y)
+        gradient = np.zeros_like(z)
+        gradient[~ends] = scaled[:, ~ends].T @ (slope * of_loop / total)
+        gradient[ends] = scaled[:, ends].T @ (slope * of_end / total)
+        away = z - centre * scale
+        return float(size.mean() + pull * (away**2).sum()), gradient / scale + 2 * pull * away
+
+    z = start * scale
+    for sharpness in (20.0, 60.0, 200.0):
+        bounds = [(0, None)] * len(z)
+        z = minimize(loss, z, args=(sharpness,), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 300}).x
+    return np.asarray(z / scale)
+
+
+def fit_bound(
+    x: np.ndarray, kernels: list[Kernel], ends: np.ndarray, estimate: np.ndarray, margins: Margins
+) -> np.ndarray:
+    """The linear programme: spilling kernels beyond MARGIN * limit where the estimate's margin leaves them below it,
+    the others below their limit.
+
+    Which of the two sums has to be beyond it is what the estimate says is larger.
+    """
     from scipy.optimize import linprog
+    from scipy.sparse import bmat, csr_matrix, identity
 
     limit = np.array([kernel.limit for kernel in kernels], dtype=float)
-    count = np.array([kernel.registers for kernel in kernels], dtype=float)
     spills = np.array([kernel.spills for kernel in kernels])
+    kept = spills & (larger(x, estimate, ends, margins) <= MARGIN * limit)
+    if not kept.any():
+        return np.zeros(x.shape[1])
     clean = ~spills
-    num_clean, num_spills, num_terms = int(clean.sum()), int(spills.sum()), x.shape[1]
-    excess, shortfall, missed = np.eye(num_clean), np.eye(num_clean), np.eye(num_spills)
-    no_clean, no_spills = np.zeros((num_clean, num_clean)), np.zeros((num_clean, num_spills))
+    is_end = x[:, ends] @ estimate[ends] > x[:, ~ends] @ estimate[~ends]
+    meant = np.where(ends[None, :] == is_end[:, None], x, 0.0)
+    shares = x / limit[:, None]
+    excess, missed = identity(int(clean.sum())), identity(int(kept.sum()))
     rows = [
-        np.hstack([x[clean] / limit[clean, None], -excess, no_clean, no_spills]),
-        np.hstack([-x[clean] / count[clean, None], no_clean, -shortfall, no_spills]),
-        np.hstack([-x[spills] / limit[spills, None], no_spills.T, no_spills.T, -missed]),
+        [csr_matrix(shares[clean] * ~ends), -excess, None],
+        [csr_matrix(shares[clean] * ends), -excess, None],
+        [csr_matrix(-meant[kept] / limit[kept, None]), None, -missed],
     ]
     # A little below the limit: weights are rounded, and sums of them up.
-    right = np.concatenate([0.98 * np.ones(num_clean), -np.ones(num_clean), -MARGIN * np.ones(num_spills)])
-    size = (x[clean] / count[clean, None]).mean(axis=0)
+    right = [0.98] * (2 * int(clean.sum())) + [-MARGIN] * int(kept.sum())
     weight = np.array([kernel.weight for kernel in kernels])[clean]
-    costs = [0.05 * size, weight, 0.5 * np.ones(num_clean), FALSE_FIT_COST * np.ones(num_spills)]
-    found = linprog(np.concatenate(costs), A_ub=np.vstack(rows), b_ub=right, bounds=(0, None), method="highs")
-    return np.asarray(found.x[:num_terms])
+    costs = np.concatenate(
+        [SIZE_COST * shares.mean(axis=0) * len(x), weight, FALSE_FIT_COST * np.ones(int(kept.sum()))]
+    )
+    found = linprog(costs, A_ub=bmat(rows, format="csr"), b_ub=right, bounds=(0, None), method="highs")
+    return np.asarray(found.x[: x.shape[1]])
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Weights by term name."""
+    """Weights in hundredths by term name."""
 
     names: list[str]
     estimate: np.ndarray
     bound: np.ndarray
+    margins: Margins
+
+    def of(self, kernels: list[Kernel]) -> tuple[np.ndarray, np.ndarray]:
+        """Estimate and bound of kernels."""
+        x, ends = matrix(kernels, self.names), ends_of(self.names)
+        bound = np.maximum(larger(x, self.estimate, ends, self.margins), larger(x, self.bound, ends))
+        return np.ceil(larger(x, self.estimate, ends) / 100), np.ceil(bound / 100)
+
+    def is_end(self, kernels: list[Kernel]) -> np.ndarray:
+        """Whether the estimate is that of the end."""
+        x, ends = matrix(kernels, self.names), ends_of(self.names)
+        return np.asarray(x[:, ends] @ self.estimate[ends] > x[:, ~ends] @ self.estimate[~ends])
 
 
-def fit(kernels: list[Kernel]) -> Fit:
-    """Both fits of one group."""
-    names = list(dict.fromkeys(name for kernel in kernels for name in kernel.terms))
-    free = [kernel for kernel in kernels if not kernel.spills and not kernel.is_capped]
-    estimate = fit_estimate(matrix(free, names), np.array([float(kernel.registers) for kernel in free]))
-    return Fit(names, np.round(100 * estimate), np.round(100 * fit_bound(matrix(kernels, names), kernels)))
+def ends_of(names: list[str]) -> np.ndarray:
+    """Which terms belong to the end of a kernel."""
+    return np.array([name.startswith(END) for name in names])
 
 
-def check(found: Fit, kernels: list[Kernel]) -> tuple[list[float], int, int, int, int]:
-    """Relative errors of the estimate; spilling kernels and those called clean; clean ones and those excluded."""
-    x = matrix(kernels, found.names)
-    estimates, bounds = np.ceil(x @ found.estimate / 100), np.ceil(x @ found.bound / 100)
-    errors, spilling, missed, clean, lost = [], 0, 0, 0, 0
-    for kernel, estimate, bound in zip(kernels, estimates, bounds, strict=True):
-        fits = max(estimate, bound) <= kernel.limit
-        spilling += kernel.spills
-        missed += kernel.spills and fits
-        clean += not kernel.spills
-        lost += not kernel.spills and not fits
-        if not kernel.spills and not kernel.is_capped:
-            errors.append(abs(estimate / kernel.registers - 1))
-    return errors, spilling, missed, clean, lost
+def fit(kernels: list[Kernel], prior: Fit | None = None) -> Fit:
+    """Both fits of one group; a margin is what nearly all kernels exceed an estimate by that was made without them."""
+    fold = np.random.default_rng(len(kernels)).permutation(len(kernels)) % FOLDS
+    ratios: tuple[list[float], list[float]] = ([], [])
+    for number in range(FOLDS):
+        left_out = [kernel for kernel, of in zip(kernels, fold, strict=True) if of == number and kernel.is_free]
+        rest = [kernel for kernel, of in zip(kernels, fold, strict=True) if of != number and kernel.is_free]
+        if not left_out or len(rest) < LEAST_POOLED:
+            continue
+        found = fit_once(rest, prior, (100, 100))
+        for kernel, is_end, estimate in zip(left_out, found.is_end(left_out), found.of(left_out)[0], strict=True):
+            # What small kernels exceed their estimate by says little about large ones.
+            if LARGE * kernel.registers >= kernel.limit:
+                ratios[int(is_end)].append(kernel.registers / estimate)
+    whole = fit_once(kernels, prior, (100, 100))
+    return fit_once(kernels, prior, (margin_of(ratios[0], whole, kernels, 0), margin_of(ratios[1], whole, kernels, 1)))
 
 
-def validate(groups: dict[str, list[Kernel]], halves: int = 4) -> None:
-    """Print what fits made on random halves say about the other halves."""
-    rng = np.random.default_rng(1)
-    for name, kernels in groups.items():
-        errors: list[float] = []
-        counts = np.zeros(4, dtype=int)
-        for _ in range(halves):
-            order = rng.permutation(len(kernels))
-            middle = len(kernels) // 2
-            for here, there in ((order[:middle], order[middle:]), (order[middle:], order[:middle])):
-                found = fit([kernels[i] for i in here])
-                more, *others = check(found, [kernels[i] for i in there])
-                errors += more
-                counts += np.array(others)
-        spilling, missed, clean, lost = counts // halves
-        print(
-            f"{name:16} {len(kernels):5} kernels, left-out half: "
-            f"error {np.median(errors):6.1%} {np.quantile(errors, 0.9):6.1%}, "
-            f"{missed} of {spilling} spilling called clean, {lost} of {clean} clean excluded"
+def margin_of(ratios: list[float], found: Fit, kernels: list[Kernel], is_end: int) -> int:
+    """Percent of the estimate that few kernels exceed, short of what would exclude a clean first choice."""
+    first = [kernel for kernel in kernels if kernel.weight > 1 and not kernel.spills]
+    most = float(100 + MOST_MARGIN)
+    if first:
+        of_part = ends_of(found.names) == bool(is_end)
+        sums = np.maximum(1, matrix(first, found.names)[:, of_part] @ found.estimate[of_part] / 100)
+        most = min(most, 100 * float(np.min([kernel.limit for kernel in first] / sums)))
+    if len(ratios) < LEAST_POOLED:
+        return max(100, int(most))
+    return int(np.clip(round(100 * np.quantile(ratios, COVERED)), 100, max(100, most)))
+
+
+def fit_once(kernels: list[Kernel], prior: Fit | None, margins: Margins) -> Fit:
+    """Both fits with given margins."""
+    names = names_of(kernels)
+    ends = ends_of(names)
+    free = [kernel for kernel in kernels if kernel.is_free]
+    known = None
+    if prior is not None:
+        by_name = dict(zip(prior.names, prior.estimate / 100, strict=True))
+        known = np.array([by_name.get(name, 0.0) for name in names])
+    y = np.array([float(kernel.registers) for kernel in free])
+    estimate = fit_estimate(matrix(free, names), y, ends, known)
+    bound = fit_bound(matrix(kernels, names), kernels, ends, estimate, margins)
+    return Fit(names, np.round(100 * estimate), np.round(100 * bound), margins)
+
+
+def fit_all(groups: Mapping[str, list[Kernel]]) -> dict[str, Fit]:
+    """Fits of all groups, those of single targets near those of all."""
+    fits: dict[str, Fit] = {}
+    for name, members in groups.items():
+        fits[name] = fit(members, fits.get(members[0].key))
+    return fits
+
+
+def fit_for(fits: Mapping[str, Fit], kernel: Kernel) -> Fit:
+    """The fit that a kernel is judged by."""
+    return fits.get(kernel.own_key, fits[kernel.key])
+
+
+@dataclass
+class Score:
+    """How the fits do on kernels: the estimate's relative errors; spilling kernels, those called clean; the others."""
+
+    errors: list[float]
+    spilling: int = 0
+    kept: int = 0
+    clean: int = 0
+    excluded: int = 0
+
+    def __str__(self) -> str:
+        """One line."""
+        median, most = np.quantile(self.errors, (0.5, 0.9)) if self.errors else (0.0, 0.0)
+        return (
+            f"{len(self.errors)} counts, error {median:.1%}, {most:.1%}; "
+            f"{self.excluded} of {self.clean} clean excluded, {self.kept} of {self.spilling} spilling kept"
         )
+
+
+def score(fits: Mapping[str, Fit], kernels: list[Kernel]) -> Score:
+    """Judge kernels by the fits."""
+    result = Score([])
+    by_fit: dict[int, tuple[Fit, list[Kernel]]] = {}
+    for kernel in kernels:
+        if kernel.key not in fits:
+            continue
+        found = fit_for(fits, kernel)
+        by_fit.setdefault(id(found), (found, []))[1].append(kernel)
+    for found, members in by_fit.values():
+        for kernel, estimate, bound in zip(members, *found.of(members), strict=True):
+            fits_in = bound <= kernel.limit
+            result.spilling += kernel.spills
+            result.kept += kernel.spills and fits_in
+            result.clean += not kernel.spills
+            result.excluded += not kernel.spills and not fits_in
+            if kernel.is_free:
+                result.errors.append(abs(estimate / kernel.registers - 1))
+    return result
+
+
+def validate(kernels: list[Kernel], folds: int = 4) -> None:
+    """Print what fits made without a fold of the kernels say about that fold, per target."""
+    fold = np.random.default_rng(1).permutation(len(kernels)) % folds
+    total: dict[str, Score] = defaultdict(lambda: Score([]))
+    for number in range(folds):
+        fits = fit_all(groups_of([kernel for kernel, of in zip(kernels, fold, strict=True) if of != number]))
+        left_out = [kernel for kernel, of in zip(kernels, fold, strict=True) if of == number]
+        for target in sorted({kernel.target for kernel in kernels}):
+            found = score(fits, [kernel for kernel in left_out if kernel.target == target])
+            so_far = total[target]
+            so_far.errors += found.errors
+            for name in ("spilling", "kept", "clean", "excluded"):
+                setattr(so_far, name, getattr(so_far, name) + getattr(found, name))
+    for target, found in total.items():
+        print(f"{target:8} left out: {found}")
+
+
+HEADER = '''"""Weights of the register estimate and bound, written by `benchmarks/fit_gemm_registers.py`.
+
+Do not edit: compile a new sample and fit again. Compiled by Triton {versions}; the comments give the median and
+the 90th percentile of the estimate's relative error, clean kernels that the bound excludes, spilling ones it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from constrint.kernels.gemm.registers import RegisterModel
+
+# fmt: off
+REGISTER_MODELS: Mapping[str, RegisterModel] = {{
+'''
 
 
 def render(what: str, weights: np.ndarray, names: list[str]) -> str:
@@ -264,22 +429,19 @@ def main() -> None:
     parser.add_argument("tables", type=Path, nargs="+")
     parser.add_argument("--validate", action="store_true")
     args = parser.parse_args()
-    version, kernels = read(args.tables)
-    groups = groups_of(kernels)
+    versions, kernels = read(args.tables)
     if args.validate:
-        validate(groups)
+        validate(kernels)
         return
-    print(HEADER.format(version=version), end="")
+    groups = groups_of(kernels)
+    fits = fit_all(groups)
+    print(HEADER.format(versions=" and ".join(dict.fromkeys(versions))), end="")
     for name, members in groups.items():
-        found = fit(members)
-        errors, spilling, missed, clean, lost = check(found, members)
-        print(
-            f"    # {len(members)} kernels, error {np.median(errors):.1%}, {np.quantile(errors, 0.9):.1%}; "
-            f"{lost} of {clean} clean excluded, {missed} of {spilling} spilling kept"
-        )
+        print(f"    # {score({members[0].key: fits[name]}, members)}")
         print(f'    "{name}": RegisterModel(')
-        print(render("estimate", found.estimate, found.names))
-        print(render("bound", found.bound, found.names))
+        print(render("estimate", fits[name].estimate, fits[name].names))
+        print(render("bound", fits[name].bound, fits[name].names))
+        print(f"        margins={fits[name].margins},")
         print("    ),")
     print("}\n# fmt: on")
 

@@ -17,7 +17,6 @@ from constrint.kernels.gemm.units import (
     Vars,
     async_share,
     is_upcast,
-    threads,
     unit,
 )
 from constrint.model import Expr, ceildiv, const, maximum, minimum
@@ -32,10 +31,6 @@ ROW_ALIGNMENT_BYTES = 16
 BARRIER_BYTES = 8
 #: Widths of output tiles that Triton's blocks, powers of two, make up in two parts.
 TWO_PART_COLUMNS = (192, 384, 96)
-#: Registers beside the accumulators, and per accumulator in hundredths, by how the matrix unit gets its operands: read
-#: from shared memory (wgmma, tcgen05) or through registers (mma.sync). Fitted by eye to the compiled table.
-DIRECT_REGISTERS = (27, 105)
-FALLBACK_REGISTERS = (34, 150)
 
 
 def has_descriptors(gpu: GpuModel) -> bool:
@@ -110,15 +105,3 @@ def _barrier_bytes(kind: str, buffers: Expr, use: Expr, has_rest: Expr, *, is_up
     padded = 16 * ceildiv(one, 16)
     first = direct if kind == "tcgen05" else padded
     return use * (direct + has_rest * first) + (1 - use) * (one + padded * int(is_upcast))
-
-
-def descriptor_registers(gpu: GpuModel, dtype: str, v: Vars) -> Expr:
-    """Estimated registers per thread: few beside the accumulators, since loads need no addresses."""
-    found = unit(gpu, dtype)
-    use = async_share(found, v) if found.fallback is not None else const(0)
-    # Promoted sums are held twice.
-    copies = 2 if promotion_interval(gpu, dtype, FP8_PROMOTION_INTERVAL) else 1
-    sums = ceildiv(v["tile_m"] * v["tile_n"], threads(gpu, v))
-    direct = DIRECT_REGISTERS[0] + copies * sums * DIRECT_REGISTERS[1] // 100
-    fallback = FALLBACK_REGISTERS[0] + sums * FALLBACK_REGISTERS[1] // 100
-    return use * direct + (1 - use) * fallback

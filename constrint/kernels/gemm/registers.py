@@ -1,7 +1,8 @@
-"""Registers of the pointer-load GEMM: what they are made of, as integer expressions; the weights are fitted.
+"""Registers of the GEMM kernels: what they are made of, as integer expressions; the weights are fitted.
 
-Two figures: an estimate, for occupancy, and a bound, for what spills. Their weights per instruction and target stand in
-`register_weights.py`, written by `benchmarks/fit_gemm_registers.py`, which takes the terms from here.
+A kernel takes the larger of what its loop over K and its end hold at a time, each a sum of terms. Two figures: an
+estimate, for occupancy, and a bound, for what spills. Their weights per target, instruction and size of the elements
+stand in `register_weights.py`, written by `benchmarks/fit_gemm_registers.py`, which takes the terms from here.
 """
 
 from __future__ import annotations
@@ -29,13 +30,24 @@ from constrint.model.expr import add
 PROMISE_PERCENT = 150
 #: Bytes along K that one step of the matrix instruction takes of an operand.
 STEP_BYTES = 32
+#: AMD: words of partial sums that a thread loads ahead at the end of a split tile.
+MOST_PARTIAL_WORDS = 128
+#: Terms whose names start with this belong to the end of the kernel, the others to its loop.
+END = "end_"
 
 
 class RegisterModel(NamedTuple):
-    """Weights of the terms in hundredths of a register: of the estimate and of the bound."""
+    """Weights of the terms in hundredths of a register: of the estimate and of the bound.
+
+    Args:
+        estimate: Weights of the estimate.
+        bound: Weights of the bound.
+        margins: Percent of the estimate's loop and of its end that the bound is at least.
+    """
 
     estimate: Mapping[str, int]
     bound: Mapping[str, int]
+    margins: tuple[int, int]
 
 
 class Kind(NamedTuple):
@@ -47,6 +59,7 @@ class Kind(NamedTuple):
         warp_size: Threads per warp.
         aligned: How wide loads and stores can be.
         is_widened: Whether fp8 is multiplied as fp16.
+        has_descriptors: Whether tiles come and go through tensor descriptors instead of pointers.
     """
 
     instruction: str
@@ -54,40 +67,68 @@ class Kind(NamedTuple):
     warp_size: int
     aligned: Aligned
     is_widened: bool
+    has_descriptors: bool
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether the matrix unit reads operands from shared memory instead of registers."""
+        return self.instruction in ("wgmma", "tcgen05")
+
+    @property
+    def is_amd(self) -> bool:
+        """Whether loads wait in registers for their turn in LDS."""
+        return self.instruction in ("mfma", "wmma")
 
 
-def kinds_of(gpu: GpuModel, dtype: str, aligned: Aligned) -> tuple[Kind, ...]:
+def kinds_of(gpu: GpuModel, dtype: str, aligned: Aligned, *, has_descriptors: bool = False) -> tuple[Kind, ...]:
     """The kinds that configurations for a dtype may be of: the unit's own, and the one it falls back to."""
     found = unit(gpu, dtype)
-    own = Kind(found.kind, dtype, gpu.sm.warp_size, aligned, False)
+    own = Kind(found.kind, dtype, gpu.sm.warp_size, aligned, False, has_descriptors)
     if found.fallback is None:
         return (own,)
     return own, own._replace(instruction=found.fallback, is_widened=is_upcast(found, dtype))
 
 
-def model_key(gpu: GpuModel, instruction: str, known: Mapping[str, object]) -> str:
-    """Name of the weights for an instruction on a GPU: of its target if there are such, else of the instruction."""
-    if gpu.vendor == "amd":
-        return gpu.arch.target
-    own = f"{instruction} {gpu.arch.target.rstrip('a')}"
-    return own if own in known else instruction
+def family_key(gpu: GpuModel, kind: Kind) -> str:
+    """Name of the weights for a kind on any target of a family."""
+    target = gpu.arch.target
+    if kind.instruction == "fma":
+        return "fma"
+    family = ("sm_8x" if target < "sm_9" and len(target) == 5 else "sm_9x") if gpu.vendor == "nvidia" else target[:4]
+    elements = "16" if ELEMENT_BYTES[kind.dtype] == 2 else kind.dtype
+    marks = ("descriptor " if kind.has_descriptors else "") + ("widened " if kind.is_widened else "")
+    return f"{family} {kind.instruction} {marks}{elements}"
 
 
-def weighted(weights: Mapping[str, int], kind: Kind, v: Vars) -> Expr:
-    """The sum of weighted terms in whole registers, rounded up."""
+def model_key(gpu: GpuModel, kind: Kind, known: Mapping[str, object]) -> str:
+    """Name of the weights for a kind on a GPU: of its target if there are such, else of the target's family."""
+    of_family = family_key(gpu, kind)
+    own = f"{gpu.arch.target.rstrip('a') if gpu.vendor == 'nvidia' else gpu.arch.target} {of_family.partition(' ')[2]}"
+    return own if own in known else of_family
+
+
+def weighted(weights: Mapping[str, int], kind: Kind, v: Vars, percents: tuple[int, int] = (100, 100)) -> Expr:
+    """The larger of the two sums of weighted terms, each so many percent of itself, in whole registers, rounded up."""
     if all(isinstance(variable, Var) and variable.name == name for name, variable in v.items()):
-        return _weighted_of_names(tuple(weights.items()), kind, tuple(v))
-    return _weighted(tuple(weights.items()), kind, v)
+        return _weighted_of_names(tuple(weights.items()), kind, tuple(v), percents)
+    return _weighted(tuple(weights.items()), kind, v, percents)
 
 
 @lru_cache(maxsize=1024)
-def _weighted_of_names(weights: tuple[tuple[str, int], ...], kind: Kind, names: tuple[str, ...]) -> Expr:
-    return _weighted(weights, kind, {name: Var(name) for name in names})
+def _weighted_of_names(
+    weights: tuple[tuple[str, int], ...], kind: Kind, names: tuple[str, ...], percents: tuple[int, int]
+) -> Expr:
+    return _weighted(weights, kind, {name: Var(name) for name in names}, percents)
 
 
-def _weighted(weights: tuple[tuple[str, int], ...], kind: Kind, v: Vars) -> Expr:
+def _weighted(weights: tuple[tuple[str, int], ...], kind: Kind, v: Vars, percents: tuple[int, int]) -> Expr:
     terms = register_terms(kind, v)
-    return ceildiv(add(*(weight * terms[name] for name, weight in weights if name in terms)), 100)
+    parts: tuple[list[Expr], list[Expr]] = ([], [])
+    for name, weight in weights:
+        if name in terms:
+            parts[name.startswith(END)].append(weight * terms[name])
+    loop, end = (percent * add(const(0), *part) for percent, part in zip(percents, parts, strict=True))
+    return ceildiv(maximum(loop, end), 10_000)
 
 
 def register_terms(kind: Kind, v: Vars) -> dict[str, Expr]:
@@ -95,62 +136,75 @@ def register_terms(kind: Kind, v: Vars) -> dict[str, Expr]:
     accumulators = ceildiv(v["tile_m"] * v["tile_n"], v["num_warps"] * kind.warp_size)
     if kind.instruction == "fma":
         return {"base": const(1), "accumulators": accumulators, "operands": v["tile_k"] * (16 + accumulators)}
+    terms: dict[str, Expr] = {
+        "base": const(1),
+        "accumulators": accumulators,
+        "persistent": v["persistent"],
+        "persistent_accumulators": v["persistent"] * accumulators,
+        "pipelined": minimum(1, v["num_stages"] - 1),
+    }
+    if not kind.has_descriptors:
+        terms |= _load_terms(kind, v)
+    return terms | _fragment_terms(kind, v) | _end_terms(kind, v, accumulators)
+
+
+def _end_terms(kind: Kind, v: Vars, accumulators: Expr) -> dict[str, Expr]:
+    """The sums on their way to C or the workspace, and on their way back."""
     splits = minimum(1, v["split_k"] - 1)
     terms: dict[str, Expr] = {
         "base": const(1),
         "accumulators": accumulators,
         "persistent": v["persistent"],
+        "persistent_accumulators": v["persistent"] * accumulators,
         "split": splits,
         "split_accumulators": splits * accumulators,
     }
-    if kind.aligned.c < WIDEST_BYTES:
-        terms["ragged_accumulators"] = accumulators
-    return terms | _load_terms(kind, v) | _fragment_terms(kind, v)
+    if kind.aligned.c < WIDEST_BYTES and not kind.has_descriptors:
+        terms |= {"ragged": const(1), "ragged_accumulators": accumulators}
+    if kind.is_amd:
+        terms["partials"] = splits * minimum(MOST_PARTIAL_WORDS, accumulators * v["split_k"])
+    return {END + name: term for name, term in terms.items()}
 
 
 def _load_terms(kind: Kind, v: Vars) -> dict[str, Expr]:
     """Pointers, and words on their way from global to shared memory."""
     element, num_threads = ELEMENT_BYTES[kind.dtype], v["num_warps"] * kind.warp_size
     pipelined = minimum(1, v["num_stages"] - 1)
-    unpipelined = 1 - pipelined
-    # On AMD loads wait in registers for their turn in LDS.
-    terms: dict[str, Expr] = {"pipelined": pipelined} if kind.instruction in ("mfma", "wmma") else {}
+    terms: dict[str, Expr] = {}
     for name, tile, width in (("a", v["tile_m"], kind.aligned.a), ("b", v["tile_n"], kind.aligned.b)):
         operand = tile * v["tile_k"] * element
         words = ceildiv(operand, 4 * num_threads)
-        terms[f"words_{name}"] = words
-        terms[f"unpipelined_{name}"] = unpipelined * words
-        # One pointer per load: as wide as rows are aligned, or of a single element.
-        if width > element and width >= MIN_COPY_BYTES:
-            terms[f"loads_{name}"] = ceildiv(operand, width * num_threads)
-        else:
-            terms[f"elements_{name}"] = ceildiv(operand, element * num_threads)
+        terms[f"unpipelined_{name}"] = (1 - pipelined) * words
+        if kind.is_amd:
+            terms[f"pipelined_{name}"] = pipelined * words
+        # One pointer per load, as wide as rows are aligned; narrow ones cannot be copied past the registers.
+        loads = ceildiv(operand, width * num_threads)
+        what = "loads" if width >= MIN_COPY_BYTES else "narrow"
+        terms[f"{what}_{name}"] = loads
+        terms[f"persistent_{what}_{name}"] = v["persistent"] * loads
+        if width < WIDEST_BYTES:
             terms[f"ragged_{name}"] = const(1)
-    if element == 1:
-        terms["bytes_b"] = terms["words_b"]
-        terms["is_bytes"] = const(1)
     return terms
 
 
 def _fragment_terms(kind: Kind, v: Vars) -> dict[str, Expr]:
     """Operands of one warp in registers: for one step of the instruction, and for all of tile_k."""
     element = ELEMENT_BYTES[kind.dtype]
-    is_direct = kind.instruction in ("wgmma", "tcgen05")
-    rows = minimum(v["num_warps"], v["tile_m"] // 16) if is_direct else mma_warp_rows(v)
+    if kind.is_direct and (element == 2 or kind.has_descriptors):
+        return {}
+    rows = minimum(v["num_warps"], v["tile_m"] // 16) if kind.is_direct else mma_warp_rows(v)
     columns = maximum(1, v["num_warps"] // rows)
     own = {"a": maximum(16, v["tile_m"] // rows), "b": maximum(8, v["tile_n"] // columns)}
     lanes = 4 * kind.warp_size
     step = minimum(v["tile_k"], STEP_BYTES // element)
+    pipelined = minimum(1, v["num_stages"] - 1)
     terms: dict[str, Expr] = {}
     for name, share in own.items():
         terms[f"step_{name}"] = ceildiv(share * step * element, lanes)
         terms[f"whole_{name}"] = ceildiv(share * v["tile_k"] * element, lanes)
-    # Row-major B of 8- and 32-bit elements is gathered element by element; 8-bit A may be, too.
-    if element == 1:
-        terms |= {"byte_step_b": terms["step_b"], "byte_whole_b": terms["whole_b"], "byte_whole_a": terms["whole_a"]}
-    elif element == 4:
-        terms |= {"wide_step_a": terms["step_a"], "wide_step_b": terms["step_b"], "wide_whole_b": terms["whole_b"]}
-    if kind.is_widened:
-        terms["widened_step"] = terms["step_a"] + terms["step_b"]
-        terms["widened_whole"] = terms["whole_a"] + terms["whole_b"]
+        terms[f"persistent_whole_{name}"] = v["persistent"] * terms[f"whole_{name}"]
+        # Of 8- and 32-bit elements, row-major B in shared memory is gathered element by element; 8-bit A may be, too.
+        if element != 2 and not kind.has_descriptors:
+            terms[f"gathered_step_{name}"] = pipelined * terms[f"step_{name}"]
+            terms[f"gathered_whole_{name}"] = pipelined * terms[f"whole_{name}"]
     return terms

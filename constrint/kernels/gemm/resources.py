@@ -1,8 +1,8 @@
 """What one block of the Triton GEMM takes - shared memory and registers - as integer expressions.
 
 The shared-memory rules (`shared_memory.py`) state how Triton 3.9 lays out the buffers of `kernel_triton.py`; the
-register figures are fitted. Both are checked against compiled kernels (`tests/data/triton_gemm_resources.csv` and
-`triton_gemm_space.csv`); they may move with Triton's version.
+register figures are fitted. Both are checked against compiled kernels (`tests/data/triton_gemm_space.csv`); they may
+move with Triton's version.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Hashable
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.register_weights import REGISTER_MODELS
-from constrint.kernels.gemm.registers import kinds_of, model_key, weighted
+from constrint.kernels.gemm.registers import Kind, kinds_of, model_key, weighted
 from constrint.kernels.gemm.shared_memory import pointer_smem_bytes
 from constrint.kernels.gemm.units import (
     ELEMENT_BYTES,
@@ -71,23 +71,29 @@ def smem_bytes(gpu: GpuModel, dtype: str, v: Vars, aligned: Aligned = ALL_ALIGNE
     return _SMEM[key]
 
 
-def registers_per_thread(gpu: GpuModel, dtype: str, v: Vars, aligned: Aligned = ALL_ALIGNED) -> Expr:
+def registers_per_thread(
+    gpu: GpuModel, dtype: str, v: Vars, aligned: Aligned = ALL_ALIGNED, *, has_descriptors: bool = False
+) -> Expr:
     """Estimated 32-bit registers per thread (on CDNA the total of the unified file)."""
-    return _by_kind(gpu, dtype, v, aligned, is_bound=False)
+    return _by_kind(gpu, dtype, v, kinds_of(gpu, dtype, aligned, has_descriptors=has_descriptors), is_bound=False)
 
 
-def registers_bound(gpu: GpuModel, dtype: str, v: Vars, aligned: Aligned = ALL_ALIGNED) -> Expr:
+def registers_bound(
+    gpu: GpuModel, dtype: str, v: Vars, aligned: Aligned = ALL_ALIGNED, *, has_descriptors: bool = False
+) -> Expr:
     """Registers that the compiler may want at most: what exceeds the limit by this figure may spill."""
-    bound = _by_kind(gpu, dtype, v, aligned, is_bound=True)
-    return maximum(bound, registers_per_thread(gpu, dtype, v, aligned))
+    return _by_kind(gpu, dtype, v, kinds_of(gpu, dtype, aligned, has_descriptors=has_descriptors), is_bound=True)
 
 
-def _by_kind(gpu: GpuModel, dtype: str, v: Vars, aligned: Aligned, *, is_bound: bool) -> Expr:
-    """A weighted sum of terms for the instruction that each configuration uses."""
+def _by_kind(gpu: GpuModel, dtype: str, v: Vars, kinds: tuple[Kind, ...], *, is_bound: bool) -> Expr:
+    """The figure for the instruction that each configuration uses."""
     figures = []
-    for kind in kinds_of(gpu, dtype, aligned):
-        model = REGISTER_MODELS[model_key(gpu, kind.instruction, REGISTER_MODELS)]
-        figures.append(weighted(model.bound if is_bound else model.estimate, kind, v))
+    for kind in kinds:
+        model = REGISTER_MODELS[model_key(gpu, kind, REGISTER_MODELS)]
+        if is_bound:
+            figures.append(maximum(weighted(model.bound, kind, v), weighted(model.estimate, kind, v, model.margins)))
+        else:
+            figures.append(weighted(model.estimate, kind, v))
     if len(figures) == 1:
         return figures[0]
     use = async_share(unit(gpu, dtype), v)

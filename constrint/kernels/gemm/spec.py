@@ -17,7 +17,6 @@ from constrint.kernels.gemm import resources
 from constrint.kernels.gemm.cost import gemm_assumptions, gemm_cost, matrix_peak_flop_per_s
 from constrint.kernels.gemm.descriptor import (
     TWO_PART_COLUMNS,
-    descriptor_registers,
     descriptor_smem_bytes,
     has_descriptors,
     rest_columns,
@@ -206,9 +205,11 @@ class GemmSpec:
         bound = resources.registers_bound(gpu, dtype, v, aligned)
         smem = resources.smem_bytes(gpu, dtype, v, aligned)
         if "descriptor" in v:
-            is_tma, of_tma = v["descriptor"], descriptor_registers(gpu, dtype, v)
+            is_tma = v["descriptor"]
+            of_tma = resources.registers_per_thread(gpu, dtype, v, aligned, has_descriptors=True)
+            bound_of_tma = resources.registers_bound(gpu, dtype, v, aligned, has_descriptors=True)
             registers = is_tma * of_tma + (1 - is_tma) * registers
-            bound = is_tma * of_tma + (1 - is_tma) * bound
+            bound = is_tma * bound_of_tma + (1 - is_tma) * bound
             smem = is_tma * descriptor_smem_bytes(gpu, dtype, v) + (1 - is_tma) * smem
         warps: Expr = v["num_warps"]
         if "producer" in v:
