@@ -27,16 +27,18 @@ import numpy as np
 from constrint.hwmodels import load_gpu
 from constrint.kernels.rnn import registers
 from constrint.kernels.rnn.spec import SPECS, workload_of
-from constrint.model import Expr, Var, const
+from constrint.model import Constraint, Expr, Var, const
 
 KEYS = ("tile_batch", "tile_out", "row_split", "num_warps", "num_stages", "split_depth", "recompute")
-#: A kernel that spills has to lie this far beyond its limit.
-MARGIN = 1.1
+#: A kernel that spills has to lie this far beyond its limit. On AMD near ones were not measured to be worth keeping.
+MARGIN = {"nvidia": 1.1, "amd": 1.2}
 #: Weight of a kernel by how it came into the table, against one drawn at random.
-KIND_WEIGHT = {"random": 1.0, "ranked": 6.0, "first": 6.0, "measured": 40.0}
+KIND_WEIGHT = {"random": 1.0, "ranked": 6.0, "first": 6.0, "measured": 100.0}
 #: Weight of a spilling kernel that the bound calls clean, in clean kernels lost; and of one that spills a little,
 #: times its weight by kind.
 FALSE_FIT_COST, LIGHT_FIT_COST = 300.0, 3.0
+#: Weight of what is added to the estimate for the bound, against a multiple of it.
+ADDED_COST = {"nvidia": 1.0, "amd": 30.0}
 #: A spill of so few bytes a thread (16 registers) is light: it was measured to cost little.
 LIGHT_SPILL_BYTES = 64
 
@@ -85,6 +87,19 @@ def expressions(
     return registers.model_key(gpu, layer, is_split), registers.with_inputs(terms)
 
 
+@cache
+def warp_rules(name: str, cell: str, direction: str, dim: int) -> tuple[Constraint, ...]:
+    """Rules of the space that are no limits of the GPU."""
+    workload = workload_of(cell, (64, 16, 1, dim), "fp16", direction)
+    problem = SPECS[workload.kernel].problem(load_gpu(name), workload)
+    return tuple(rule for rule in problem.constraints if rule.name.startswith("warps"))
+
+
+def is_in_space(name: str, cell: str, direction: str, dim: int, config: Mapping[str, int]) -> bool:
+    """Whether a configuration is one of today's space, but for limits; tables may be older."""
+    return all(rule.holds(config) for rule in warp_rules(name, cell, direction, dim))
+
+
 def read(paths: list[Path]) -> list[Kernel]:
     """Every kernel of the tables; what the compiler gave up counts as spilling."""
     kernels = []
@@ -95,6 +110,8 @@ def read(paths: list[Path]) -> list[Kernel]:
                 if row["error"] and "takes more" not in row["error"]:
                     continue
                 config, gpu = {key: int(row[key]) for key in KEYS}, load_gpu(row["gpu"])
+                if not is_in_space(row["gpu"], row["cell"], row["direction"], int(row["head_dim"]), config):
+                    continue
                 layer = (row["gpu"], row["cell"], row["direction"], int(row["head_dim"]), row["dtype"])
                 key, terms = expressions(*layer, config["row_split"] > 1)
                 has_inputs = bool(int(row["inputs"]))
@@ -133,9 +150,14 @@ def fit_estimate(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return weights
 
 
-def fit_bound(x: np.ndarray, kernels: list[Kernel]) -> np.ndarray:
-    """The linear programme: spilling kernels beyond MARGIN * limit, others below their limit but above their count."""
+def fit_bound(x: np.ndarray, kernels: list[Kernel], estimate: np.ndarray) -> np.ndarray:
+    """The linear programme: spilling kernels beyond MARGIN * limit, others below their limit but above their count.
+
+    The bound is a multiple of the estimate and what has to be added to some of its terms.
+    """
     from scipy.optimize import linprog
+
+    x, vendor = np.hstack([x, (x @ estimate)[:, None]]), kernels[0].key.split()[0]
 
     limit = np.array([kernel.limit for kernel in kernels], dtype=float)
     count = np.array([kernel.registers for kernel in kernels], dtype=float)
@@ -150,13 +172,14 @@ def fit_bound(x: np.ndarray, kernels: list[Kernel]) -> np.ndarray:
         np.hstack([-x[spills] / limit[spills, None], no_spills.T, no_spills.T, -missed]),
     ]
     # A little below the limit: weights are rounded, and sums of them up.
-    right = np.concatenate([0.98 * np.ones(num_clean), -np.ones(num_clean), -MARGIN * np.ones(num_spills)])
+    right = np.concatenate([0.98 * np.ones(num_clean), -np.ones(num_clean), -MARGIN[vendor] * np.ones(num_spills)])
     size = (x[clean] / count[clean, None]).mean(axis=0)
     weight, is_light = (np.array([getattr(kernel, name) for kernel in kernels]) for name in ("weight", "is_light"))
     missing = np.where(is_light, LIGHT_FIT_COST * weight, FALSE_FIT_COST)[spills]
+    size[:-1] *= ADDED_COST[vendor]
     costs = [0.05 * size, weight[clean], 0.5 * np.ones(num_clean), missing]
     found = linprog(np.concatenate(costs), A_ub=np.vstack(rows), b_ub=right, bounds=(0, None), method="highs")
-    return np.asarray(found.x[:num_terms])
+    return np.asarray(found.x[: num_terms - 1] + found.x[num_terms - 1] * estimate)
 
 
 @dataclass(frozen=True)
@@ -173,7 +196,7 @@ def fit(kernels: list[Kernel]) -> Fit:
     names = list(dict.fromkeys(name for kernel in kernels for name in kernel.terms))
     free = [kernel for kernel in kernels if not kernel.spills and not kernel.is_capped]
     estimate = fit_estimate(matrix(free, names), np.array([float(kernel.registers) for kernel in free]))
-    return Fit(names, np.round(100 * estimate), np.round(100 * fit_bound(matrix(kernels, names), kernels)))
+    return Fit(names, np.round(100 * estimate), np.round(100 * fit_bound(matrix(kernels, names), kernels, estimate)))
 
 
 @dataclass

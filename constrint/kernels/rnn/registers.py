@@ -79,8 +79,10 @@ def register_terms(gpu: GpuModel, layer: Layer, v: Vars, is_split: bool) -> dict
     if gpu.vendor == "nvidia":
         terms["half_rows"] = 1 - at_least(v["tile_batch"], MIN_ROWS)
     elif gpu.sm.warp_size < CDNA_LANES:
-        # RDNA has operands twice, once in each half of a warp.
         terms |= {"rdna": const(1), "rdna_own": terms["own"], "rdna_weights": terms["weights"]}
+        if gpu.arch.target.startswith("gfx11"):
+            # Operands are there twice, once in each half of a warp.
+            terms |= {f"doubled_{name}": terms[name] for name in ("weights", "gathered", "operand") if name in terms}
     if layer.head_dim & (layer.head_dim - 1):
         terms["padded"] = const(1)
     if layer.element_bytes == 4:
@@ -92,7 +94,7 @@ def register_terms(gpu: GpuModel, layer: Layer, v: Vars, is_split: bool) -> dict
         terms["saved_own"] = (1 - v["recompute"]) * layer.num_slots * own
     if layer.num_products > 1 and gpu.vendor == "nvidia":
         # Three products of tf32: each operand as two.
-        terms |= {f"tripled_{name}": terms[name] for name in ("weights", "gathered") if name in terms}
+        terms |= {f"tripled_{name}": terms[name] for name in ("weights", "gathered", "flat_operand") if name in terms}
     return terms
 
 
@@ -123,7 +125,12 @@ def _whole_terms(gpu: GpuModel, layer: Layer, v: Vars) -> dict[str, Expr]:
         own = (1 - by_rows) * maximum(1, maximum(rows, HALF_ROWS) * dim // threads)
         own += by_rows * maximum(HALF_ROWS, rows // warps) * dim // lanes
         weights = (1 - by_rows) * ceildiv(const(matrices), 4 * threads) + by_rows * ceildiv_int(matrices, 4 * lanes)
-    again = {"again": has_two_layouts(gpu, layer, v) * weights} if is_dealt_to_rows(gpu, layer) else {}
+    pipelined = minimum(1, v["num_stages"] - 1)
+    again: dict[str, Expr] = {}
+    if is_dealt_to_rows(gpu, layer):
+        # Weights that wait in LDS are read again, and held for both the loop and what is peeled off it.
+        second = has_two_layouts(gpu, layer, v) * weights
+        again = {"again": second, "again_pipelined": second * pipelined}
     ahead = (v["num_stages"] - 1) * layer.num_loads
     loaded = ceildiv(rows * dim, threads)
     return {
@@ -131,7 +138,7 @@ def _whole_terms(gpu: GpuModel, layer: Layer, v: Vars) -> dict[str, Expr]:
         "own": own,
         "weights": weights,
         "operand": ceildiv(dim * maximum(rows, MIN_ROWS) * element, 4 * lanes),
-        "pipelined": minimum(1, v["num_stages"] - 1),
+        "pipelined": pipelined,
         "ahead_loads": ahead,
         "ahead": ahead * loaded,
         "ahead_words": ahead * ceildiv(loaded * element, 4),

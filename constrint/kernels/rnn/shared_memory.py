@@ -22,6 +22,8 @@ FLAG_BYTES = 4
 MAX_SLICES = 16
 #: Rows from which on NVIDIA's instructions that read shared memory themselves are used, and the warps they need.
 DIRECT_ROWS, DIRECT_WARPS = 64, 4
+#: CDNA: tiles of weights up to this many rows and columns change their layout between lanes.
+SMALL_DIM = 32
 #: Barriers that tcgen05 signals its end through.
 BARRIER_BYTES = 16
 
@@ -75,9 +77,11 @@ def has_two_layouts(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
     """AMD: 1 where all weights of a whole head wait in LDS to be read in a second layout.
 
     Dots before the loop have their warps side by side, those in it one below the other, unless 32 rows and warps of 32
-    columns leave no choice. gfx950 transposes 16-bit elements as it reads them.
+    columns leave no choice. gfx950 transposes 16-bit elements as it reads them; on CDNA small tiles that are loaded
+    along their depth never come to LDS.
     """
-    if gpu.arch.target == "gfx950" and layer.element_bytes == 2:
+    is_small = layer.direction == "forward" and layer.padded_dim <= SMALL_DIM and gpu.arch.target.startswith("gfx9")
+    if layer.element_bytes == 2 and (gpu.arch.target == "gfx950" or is_small):
         return const(0)
     rows, beyond = v["tile_batch"], minimum(1, 32 * v["num_warps"] // (layer.padded_dim + 1))
     return at_least(v["num_warps"], 2) * (1 - (at_least(rows, 32) - at_least(rows, 64)) * beyond)

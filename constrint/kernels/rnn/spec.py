@@ -21,7 +21,7 @@ from constrint.kernels.rnn.register_weights import REGISTER_MODELS
 from constrint.kernels.rnn.registers import most_registers, registers_of
 from constrint.kernels.rnn.resources import Layer
 from constrint.kernels.rnn.shared_memory import smem_bytes
-from constrint.model import Comparison, Problem, Var, ceildiv, implies, maximum, minimum
+from constrint.model import Comparison, Problem, Var, all_of, ceildiv, implies, maximum, minimum
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse, add_block_limits
 from constrint.select.spec import Candidate, Columns, Config, Param, Workload
@@ -174,6 +174,15 @@ class RnnSpec:
             name="warps_busy_exchange",
             because=whole,
         )
+        if gpu.vendor == "amd":
+            problem.add(
+                implies(
+                    all_of(v["tile_batch"] == 32, v["split_depth"] == 0),
+                    32 * v["num_warps"] <= maximum(32, layer.exchanged_slots * v["tile_out"]),
+                ),
+                name="warps_side_by_side",
+                because="instructions for 32 rows are 32 columns wide; more warps would each do all of the work",
+            )
         depth = layer.head_dim * (1 if self.direction == "forward" else layer.num_dots)
         problem.add(
             implies(v["split_depth"] == 1, 16 * v["num_warps"] <= depth),
