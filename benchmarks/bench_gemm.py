@@ -345,9 +345,10 @@ def run_launches(args: argparse.Namespace) -> None:
     for outcome in found.keys() - {"ok"}:
         for row in found[outcome]:
             print(*row, outcome)
-    least = min(sum(shape == other for other, _ in plan) for shape in SHAPES)
+    launched = [row for rows in found.values() for row in rows]
+    least = min(sum(shape == other for other, _ in launched) for shape in SHAPES)
     print(
-        f"{sum(map(len, found.values()))} of {len(plan)} launches over {len(SHAPES)} shapes, at least {least} each, in "
+        f"{len(launched)} of {len(plan)} launches over {len(SHAPES)} shapes, at least {least} each, in "
         f"{time.time() - started:.0f} s: { {outcome: len(rows) for outcome, rows in found.items()} }"
     )
 
