@@ -1,14 +1,15 @@
-"""How long a user waits: `constrint solve --gpu mi300x` as a process, `import constrint`, and a warm library query.
+"""How long a user waits: `constrint solve --gpu mi300x` as a process, `import constrint`, a warm query, and a choice.
 
     python benchmarks/bench_solve_latency.py [--out benchmarks/results/solve_latency.csv]
 
-Wall-clock medians and spread (20th to 80th percentile) in milliseconds; targets: 600, 150 and 20 ms on 2 cores.
+Wall-clock medians and spread (20th to 80th percentile) in milliseconds; targets: 600, 150, 20 and 1 ms on 2 cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import os
 import platform
 import shutil
@@ -20,6 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 RUNS = 15
+#: Rows of products, none asked for twice.
+SIZES = itertools.count(512, 16)
 
 
 def timed(call: Callable[[], object], runs: int) -> list[float]:
@@ -39,13 +42,24 @@ def process(*arguments: str) -> Callable[[], object]:
 
 
 def query(gpu_name: str) -> Callable[[], object]:
-    """A call of the library that states, solves and ranks the default GEMM, nothing of it remembered."""
+    """A call of the library that states, solves and ranks a GEMM of a new size; only what holds for all is kept."""
     from constrint.hwmodels import load_gpu
     from constrint.kernels.registry import load_kernel
-    from constrint.select import rank
+    from constrint.select import Workload, rank
 
     gpu, spec = load_gpu(gpu_name), load_kernel("gemm")
-    return lambda: rank(spec, gpu)
+    return lambda: rank(spec, gpu, Workload("gemm", {"m": next(SIZES), "n": 4096, "k": 4096}, "bf16"))
+
+
+def choice(gpu_name: str) -> Callable[[], object]:
+    """What `matmul` asks before the first product of a new shape: the model's first choice."""
+    from constrint.kernels.gemm.choose import Request, choose
+    from constrint.select import Workload
+
+    def call() -> object:
+        return choose(gpu_name, Request.of(Workload("gemm", {"m": next(SIZES), "n": 4096, "k": 4096}, "bf16")))
+
+    return call
 
 
 def main() -> None:
@@ -61,14 +75,16 @@ def main() -> None:
         ("process: python -c pass", process(sys.executable, "-c", "pass"), RUNS, float("nan")),
         ("library, warm: gemm on mi300x", query("mi300x"), 5 * RUNS, 20.0),
         ("library, warm: gemm on h200", query("h200"), 5 * RUNS, 20.0),
+        ("library, warm: first choice on mi300x", choice("mi300x"), 20 * RUNS, 1.0),
+        ("library, warm: first choice on h200", choice("h200"), 20 * RUNS, 1.0),
     ]
     rows = []
     print(f"{'case':42s} {'median ms':>10s} {'p20':>8s} {'p80':>8s} {'target':>8s}")
     for name, call, runs, target in cases:
         times = sorted(timed(call, runs))
         row = [statistics.median(times), times[len(times) // 5], times[-len(times) // 5], target]
-        rows.append([name, *(f"{value:.1f}" for value in row)])
-        print(f"{name:42s} " + " ".join(f"{value:{w}.1f}" for value, w in zip(row, (10, 8, 8, 8), strict=True)))
+        rows.append([name, *(f"{value:.2f}" for value in row)])
+        print(f"{name:42s} " + " ".join(f"{value:{w}.2f}" for value, w in zip(row, (10, 8, 8, 8), strict=True)))
     if args.out:
         with args.out.open("w", newline="") as file:
             file.write(f"# {platform.platform()}, python {platform.python_version()}, {os.cpu_count()} cores\n")
