@@ -63,6 +63,13 @@ def test_optional_inputs_take_no_more_shared_memory_than_predicted(
         ("h200", "elman", 80, "bf16", "backward", (64, 128, 1, 16, 4, 0, 0), 148_224),
         # Gradients of every state (Triton 3.9).
         ("b200", "slstm", 32, "fp16", "backward", (16, 32, 1, 2, 3, 0, 0), 32_896),
+        # Weights that tcgen05 reads from shared memory, as two each.
+        ("b200", "elman", 96, "fp32", "forward", (64, 64, 2, 4, 1, 0, 0), 53_248),
+        # Flags of resets with one warp.
+        ("a100-sxm4-80gb", "gru", 32, "fp16", "backward", (8, 32, 1, 1, 3, 0, 0), 8_320),
+        # An initial state beside both parts of the weights.
+        ("b200", "elman", 160, "bf16", "forward", (16, 32, 5, 4, 1, 1, 0), 18_432),
+        ("a100-sxm4-80gb", "slstm", 544, "bf16", "forward", (16, 16, 34, 4, 1, 1, 0), 92_160),
     ],
 )
 def test_configurations_that_were_once_underpredicted(

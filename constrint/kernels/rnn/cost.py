@@ -38,9 +38,9 @@ EXCHANGE_BYTES_PER_S = {"nvidia": 5.5e12, "amd": 4.0e12}
 FEATURES = ("fixed", "chain", "issue", "special", "pointwise", "smem", "store", "gathered", "reduced")
 WEIGHTS: Mapping[tuple[str, bool], tuple[float, ...]] = {
     ("forward", False): (461, 0.347, 1.17, 0.694, 0, 0, 3.93, 0, 0),
-    ("forward", True): (1.92e03, 0.46, 1.35, 2.46, 0, 0, 2.71, 0, 25),
+    ("forward", True): (1.92e03, 0.459, 1.35, 2.49, 0, 0, 2.63, 0, 25),
     ("backward", False): (540, 0, 1.36, 1.59, 0, 0, 8.1, 0, 0),
-    ("backward", True): (2.2e03, 0.68, 1.43, 3.62, 0, 0, 16.7, 0.279, 25.8),
+    ("backward", True): (2.2e03, 0.638, 1.56, 3.71, 0, 0, 16.3, 0.327, 25.5),
 }
 
 

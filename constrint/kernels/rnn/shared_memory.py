@@ -18,6 +18,8 @@ from constrint.model.expr import add
 PARTIAL_BYTES = 4
 #: A reset flag is as wide as the copies into shared memory are at least.
 FLAG_BYTES = 4
+#: What may lie between buffers of flags.
+FLAG_PADDING_BYTES = 32
 #: Most warps, and with them slices of a dot's depth.
 MAX_SLICES = 16
 #: Rows from which on NVIDIA's instructions that read shared memory themselves are used, and the warps they need.
@@ -53,7 +55,7 @@ def _alone_nvidia(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
     loads = layer.num_loads + (0 if is_forward else layer.cell.num_states - 1)
     moved = _stored_tiles(layer, v)
     in_loop = loads * ahead * tile + maximum(2 if is_tripled else 1, moved) * tile
-    in_loop += v["tile_batch"] * ahead * FLAG_BYTES
+    in_loop += (v["tile_batch"] * FLAG_BYTES + FLAG_PADDING_BYTES) * ahead
     if not _is_direct(gpu):
         return maximum(weights, in_loop)
     direct = at_least(v["tile_batch"], DIRECT_ROWS) * at_least(v["num_warps"], DIRECT_WARPS)
@@ -106,22 +108,22 @@ def _together_nvidia(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
     rows, width, element = v["tile_batch"], layer.exchanged_slots * v["tile_out"], layer.element_bytes
     main = by_slices(layer, v, lambda parts: parts[0])
     sums = _sums(rows, width, v)
+    both, direct = by_slices(layer, v, sum), at_least(rows, DIRECT_ROWS) if _is_direct(gpu) else const(0)
     if layer.num_products > 1:
-        # Each weight as two; what is gathered comes after them.
-        return maximum(main * maximum(2 * width, rows) * element, sums)
-    both = by_slices(layer, v, sum)
-    sliced = maximum(both * width + main * rows, both * rows)
+        # Each weight as two; what is gathered comes after them, unless the instruction reads it from there.
+        operands = maximum(main * maximum(2 * width, rows), direct * both * (2 * width + rows))
+        return maximum(operands * element, sums)
     if layer.direction == "forward":
-        flat = main * (width + rows)
+        # An initial state is gathered beside both parts of the weights.
+        sliced, flat = both * (width + rows), main * (width + rows)
     else:
+        sliced = maximum(both * width + main * rows, both * rows)
         # An fp32 tile of a gradient or a state from outside may change its layout meanwhile.
         flat = main * width + both * rows + rows * v["tile_out"] * (PARTIAL_BYTES // element)
-    if _is_direct(gpu):
-        # Weights of both parts stay in shared memory, where the instruction reads them.
-        flat += at_least(rows, DIRECT_ROWS) * (both - main) * (width + rows)
+    # Weights of both parts stay in shared memory, where the instruction reads them.
+    flat += direct * (both - main) * (width + rows)
     operands = v["split_depth"] * sliced + (1 - v["split_depth"]) * flat
-    barriers = BARRIER_BYTES * at_least(rows, DIRECT_ROWS) if _is_direct(gpu) else const(0)
-    return maximum(operands * element, sums) + barriers
+    return maximum(operands * element, sums) + BARRIER_BYTES * direct
 
 
 def _is_direct(gpu: GpuModel) -> bool:
