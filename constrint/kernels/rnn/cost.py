@@ -23,6 +23,8 @@ Column = NDArray[np.float64]
 
 #: Clocks of a matrix instruction that waits for the one before it, and that another one waits for at most.
 MMA_LATENCY_CLK, MMA_ISSUE_CLK = 33.0, 8.0
+#: A partition's only warp issues for a split head as slowly as so many would together: nothing else hides its waits.
+LONE_WARP = 1.5
 #: Bytes per clock of shared memory.
 SMEM_BYTES_PER_CLK = 128.0
 #: Seconds from a load's issue to its data, behind the stores of the step before; measured with 1 to 4 stages.
@@ -38,9 +40,9 @@ EXCHANGE_BYTES_PER_S = {"nvidia": 5.5e12, "amd": 4.0e12}
 FEATURES = ("fixed", "chain", "issue", "special", "pointwise", "smem", "store", "gathered", "reduced")
 WEIGHTS: Mapping[tuple[str, bool], tuple[float, ...]] = {
     ("forward", False): (461, 0.347, 1.17, 0.694, 0, 0, 3.93, 0, 0),
-    ("forward", True): (1.92e03, 0.459, 1.35, 2.49, 0, 0, 2.63, 0, 25),
+    ("forward", True): (1.81e03, 0.517, 1.19, 2.9, 0, 0, 2.74, 0, 25.3),
     ("backward", False): (540, 0, 1.36, 1.59, 0, 0, 8.1, 0, 0),
-    ("backward", True): (2.2e03, 0.638, 1.56, 3.71, 0, 0, 16.3, 0.327, 25.5),
+    ("backward", True): (2.1e03, 0.522, 1.55, 3.93, 0, 0, 15.2, 0.446, 25.9),
 }
 
 
@@ -64,6 +66,7 @@ def step_features(gpu: GpuModel, layer: Layer, columns: Columns) -> dict[str, Co
     across = np.maximum(1.0, np.ceil(width / 8.0) / np.where(sliced, 1.0, dealt))
     chain = np.where(split, depth / slices, float(layer.padded_dim)) / 16.0 * passes
     chained = np.where(across < 4.0, chain * 4.0 / np.maximum(across, 1.0) / 4.0, 0.0)
+    at_once = np.maximum(np.ceil(warps / gpu.sm.num_partitions), np.where(split, LONE_WARP, 1.0))
     tile = rows * out
     specials = layer.cell.forward_specials if forward else layer.cell.backward_specials
     rate = float(gpu.sm.special_functions_per_clk or 16)
@@ -73,7 +76,7 @@ def step_features(gpu: GpuModel, layer: Layer, columns: Columns) -> dict[str, Co
     return {
         "fixed": np.ones_like(rows),
         "chain": chained * MMA_LATENCY_CLK,
-        "issue": instructions * np.ceil(warps / gpu.sm.num_partitions) * MMA_ISSUE_CLK,
+        "issue": instructions * at_once * MMA_ISSUE_CLK,
         "special": tile * again * specials / rate,
         "pointwise": tile * again * (slots + layer.cell.num_states + layer.num_loads) / SMEM_BYTES_PER_CLK,
         "smem": np.where(split, 0.0, state * (1.0 + warps) + layer.num_loads * tile * element) / SMEM_BYTES_PER_CLK,
