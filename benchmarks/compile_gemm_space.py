@@ -9,7 +9,7 @@ the shared-memory rule excludes must really be over. `fit_gemm_registers.py` fit
     smem    only shared memory excludes it, by no more than SMEM_RIM
     ranked  among the model's first choices if registers were no limit
 
-    python benchmarks/compile_gemm_space.py --valid 60 --free 200 --smem 20 --ranked 2 --out tests/data/triton_gemm_space.csv
+    python benchmarks/compile_gemm_space.py --valid 60 --free 600 --ranked 2 --out tests/data/triton_gemm_space.csv
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from typing import Any
 from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.spec import SPEC
-from constrint.kernels.gemm.units import ELEMENT_BYTES, threads
-from constrint.model import Domain, Problem, Var
+from constrint.kernels.gemm.units import ELEMENT_BYTES
+from constrint.model import Domain, Problem
 from constrint.select import Workload, rank
 from constrint.solve import SearchSpace, enumerate_space
 
@@ -124,7 +124,7 @@ def draw_free(target: str, rng: random.Random, fix: Mapping[str, int]) -> Row:
     while True:
         row = _draw(target, rng, both, REGISTER_LIMITS)
         config, element = row["config"], ELEMENT_BYTES[row["workload"].dtype]
-        num_threads = threads(gpu, {"num_warps": Var("num_warps")}).value(config)
+        num_threads = config["num_warps"] * gpu.sm.warp_size
         sums = config["tile_m"] * config["tile_n"] // num_threads
         words = (config["tile_m"] + config["tile_n"]) * config["tile_k"] * element // (4 * num_threads)
         file = 65536 if gpu.vendor == "nvidia" else 131072
@@ -139,13 +139,13 @@ def draw_smem(target: str, rng: random.Random, fix: Mapping[str, int]) -> Row:
     most = gpu.sm.max_smem_bytes_per_block
     for _ in range(MOST_TRIES):
         row = _draw(target, rng, fix, LIMITS)
-        sizes = tuple(row["workload"].sizes.values())
-        problem = problem_of(target, row["workload"].dtype, sizes, ())
+        problem = problem_of(target, row["workload"].dtype, tuple(row["workload"].sizes.values()), ())
         assert problem is not None
-        broken = {c.name for c in problem.constraints if not c.holds(row["config"])}
         stated = SPEC.use(gpu, row["workload"], problem).smem_bytes.value(row["config"])
-        if broken == {"smem"} and stated <= SMEM_RIM * most:
-            return row | {"kind": "smem"}
+        if most < stated <= SMEM_RIM * most:
+            broken = {c.name for c in problem.constraints if not c.holds(row["config"])}
+            if broken == {"smem"}:
+                return row | {"kind": "smem"}
     raise InfeasibleError(f"{target}: shared memory alone excludes hardly any config.")
 
 

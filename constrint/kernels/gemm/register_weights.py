@@ -12,694 +12,750 @@ from constrint.kernels.gemm.registers import RegisterModel
 
 # fmt: off
 REGISTER_MODELS: Mapping[str, RegisterModel] = {
-    # 20 counts, error 5.6%, 19.4%; 8 of 22 clean excluded, 0 of 45 spilling kept
+    # 9 counts, error 3.3%, 26.2%; 4 of 11 clean excluded, 0 of 28 spilling kept
     "fma": RegisterModel(
-        estimate={"accumulators": 267, "base": 2094, "operands": 13},
+        estimate={"accumulators": 372, "base": 1681, "operands": 13},
         bound={},
-        margins=(142, 150),
+        margins=(156, 156),
+        ragged_margins=(156, 156),
     ),
-    # 74 counts, error 7.6%, 27.0%; 16 of 75 clean excluded, 0 of 9 spilling kept
+    # 64 counts, error 3.1%, 24.8%; 13 of 66 clean excluded, 0 of 17 spilling kept
     "gfx1 wmma 16": RegisterModel(
-        estimate={"accumulators": 11, "base": 3267, "end_accumulators": 139, "end_base": 3716,
-            "end_persistent_accumulators": 45, "persistent": 84, "persistent_whole_a": 44, "pipelined": 587,
-            "pipelined_a": 67, "pipelined_b": 148, "step_a": 182, "step_b": 92, "unpipelined_a": 59, "unpipelined_b":
-            141, "whole_a": 102},
+        estimate={"accumulators": 85, "base": 1701, "end_accumulators": 60, "end_base": 2508, "end_partials": 76,
+            "end_persistent": 4825, "end_persistent_accumulators": 11, "end_split": 2865, "end_split_accumulators": 75,
+            "loads_a": 316, "narrow_a": 271, "persistent_whole_a": 78, "persistent_whole_b": 127, "pipelined": 724,
+            "pipelined_a": 79, "pipelined_b": 107, "ragged_a": 21, "ragged_b": 21, "step_b": 60, "unpipelined_a": 66,
+            "unpipelined_b": 132, "whole_a": 95},
         bound={},
-        margins=(150, 146),
+        margins=(145, 150),
+        ragged_margins=(156, 156),
     ),
-    # 22 counts, error 2.1%, 17.7%; 5 of 23 clean excluded, 0 of 5 spilling kept
+    # 12 counts, error 0.6%, 1.5%; 4 of 13 clean excluded, 0 of 6 spilling kept
     "gfx1 wmma fp8": RegisterModel(
-        estimate={"base": 1889, "end_accumulators": 148, "end_base": 2074, "gathered_step_a": 169, "gathered_step_b":
-            19, "gathered_whole_b": 132, "loads_a": 13, "persistent": 512, "persistent_whole_a": 115,
-            "persistent_whole_b": 227, "pipelined": 2163, "step_a": 144, "step_b": 3, "whole_b": 100},
-        bound={},
-        margins=(150, 150),
+        estimate={"accumulators": 74, "base": 2296, "end_accumulators": 43, "end_base": 1661, "end_partials": 118,
+            "end_persistent": 1081, "end_ragged": 457, "end_ragged_accumulators": 19, "end_split": 477,
+            "end_split_accumulators": 11, "gathered_step_b": 6, "loads_a": 313, "loads_b": 90, "narrow_b": 325,
+            "persistent": 1756, "persistent_loads_a": 73, "persistent_loads_b": 493, "pipelined": 147, "pipelined_b":
+            10, "step_b": 319},
+        bound={"unpipelined_a": 480},
+        margins=(156, 156),
+        ragged_margins=(156, 156),
     ),
-    # 51 counts, error 6.9%, 21.7%; 2 of 52 clean excluded, 0 of 4 spilling kept
+    # 34 counts, error 1.6%, 12.3%; 9 of 35 clean excluded, 0 of 7 spilling kept
     "gfx1 wmma int8": RegisterModel(
-        estimate={"base": 4590, "end_accumulators": 109, "end_base": 4543, "end_persistent_accumulators": 8,
-            "end_split": 960, "gathered_step_a": 58, "persistent": 1526, "pipelined": 280, "pipelined_a": 90,
-            "pipelined_b": 10, "unpipelined_a": 52, "unpipelined_b": 450, "whole_a": 188},
+        estimate={"accumulators": 110, "base": 2579, "end_accumulators": 21, "end_base": 1495, "end_partials": 102,
+            "end_split": 2242, "end_split_accumulators": 30, "loads_a": 33, "narrow_a": 80, "narrow_b": 63,
+            "persistent_whole_b": 115, "pipelined": 163, "pipelined_b": 95, "ragged_a": 779, "step_a": 103, "step_b":
+            26, "unpipelined_a": 186, "unpipelined_b": 116, "whole_a": 70},
         bound={},
-        margins=(144, 125),
+        margins=(156, 156),
+        ragged_margins=(156, 156),
     ),
-    # 690 counts, error 11.4%, 39.0%; 136 of 847 clean excluded, 0 of 67 spilling kept
+    # 908 counts, error 9.7%, 39.1%; 176 of 1062 clean excluded, 0 of 79 spilling kept
     "gfx9 mfma 16": RegisterModel(
-        estimate={"accumulators": 95, "base": 1863, "end_accumulators": 119, "end_base": 1899, "end_partials": 26,
-            "end_persistent": 1214, "end_persistent_accumulators": 13, "end_ragged": 840, "end_split": 1098, "loads_a":
-            181, "loads_b": 240, "narrow_a": 170, "narrow_b": 120, "persistent": 510, "persistent_narrow_b": 17,
-            "persistent_whole_a": 7, "persistent_whole_b": 46, "pipelined": 1085, "pipelined_a": 82, "pipelined_b": 84,
-            "unpipelined_a": 50, "unpipelined_b": 88, "whole_a": 44, "whole_b": 3},
-        bound={"accumulators": 70, "base": 9331, "end_accumulators": 240, "end_partials": 180, "end_ragged": 5760,
-            "loads_b": 325, "narrow_a": 117, "narrow_b": 223, "pipelined_b": 128, "ragged_a": 1562, "unpipelined_a":
-            202, "unpipelined_b": 120, "whole_a": 233},
-        margins=(100, 110),
+        estimate={"accumulators": 92, "base": 2018, "end_accumulators": 146, "end_base": 680, "end_partials": 93,
+            "end_persistent": 2618, "end_ragged_accumulators": 5, "end_split": 2538, "end_split_accumulators": 31,
+            "loads_a": 171, "loads_b": 86, "narrow_a": 194, "narrow_b": 118, "persistent": 370,
+            "persistent_accumulators": 14, "persistent_loads_a": 22, "persistent_loads_b": 133, "persistent_narrow_a":
+            175, "pipelined": 799, "pipelined_a": 75, "pipelined_b": 100, "unpipelined_a": 32, "unpipelined_b": 128,
+            "whole_a": 68},
+        bound={"accumulators": 74, "end_accumulators": 240, "end_partials": 333, "end_split": 9728, "narrow_b": 537,
+            "pipelined": 1187, "ragged_a": 554, "step_a": 1180, "unpipelined_b": 185},
+        margins=(97, 101),
+        ragged_margins=(179, 211),
     ),
-    # 179 counts, error 10.6%, 30.4%; 68 of 215 clean excluded, 0 of 21 spilling kept
+    # 236 counts, error 9.6%, 33.3%; 55 of 266 clean excluded, 0 of 26 spilling kept
     "gfx9 mfma fp8": RegisterModel(
-        estimate={"accumulators": 109, "base": 1311, "end_base": 2998, "end_partials": 26, "end_persistent": 1036,
-            "end_persistent_accumulators": 135, "end_split": 1237, "loads_b": 326, "narrow_a": 163, "narrow_b": 84,
-            "persistent": 1003, "persistent_loads_b": 344, "pipelined": 732, "pipelined_a": 73, "pipelined_b": 74,
-            "ragged_a": 131, "ragged_b": 1446, "unpipelined_a": 67, "unpipelined_b": 97, "whole_a": 83},
-        bound={"base": 12813, "end_partials": 120, "end_persistent_accumulators": 240, "persistent_accumulators": 117,
-            "persistent_loads_b": 94, "pipelined_a": 1930, "ragged_b": 5251, "step_a": 309, "unpipelined_a": 1602,
-            "unpipelined_b": 1129},
-        margins=(101, 100),
+        estimate={"accumulators": 116, "base": 1171, "end_accumulators": 18, "end_base": 2725, "end_partials": 101,
+            "end_ragged": 245, "end_ragged_accumulators": 27, "end_split": 678, "end_split_accumulators": 5,
+            "gathered_step_b": 23, "loads_a": 34, "loads_b": 242, "narrow_a": 155, "narrow_b": 100, "persistent": 500,
+            "persistent_loads_a": 15, "persistent_narrow_a": 40, "pipelined": 1259, "pipelined_a": 83, "pipelined_b":
+            27, "ragged_a": 796, "unpipelined_a": 164, "unpipelined_b": 90, "whole_a": 73},
+        bound={"accumulators": 152, "end_partials": 392, "end_split": 10035, "end_split_accumulators": 157,
+            "persistent_accumulators": 44, "pipelined_a": 235, "unpipelined_a": 754, "unpipelined_b": 2012, "whole_a":
+            117},
+        margins=(107, 300),
+        ragged_margins=(156, 300),
     ),
-    # 396 counts, error 8.6%, 32.7%; 34 of 474 clean excluded, 0 of 33 spilling kept
+    # 443 counts, error 11.3%, 37.9%; 46 of 518 clean excluded, 0 of 46 spilling kept
     "gfx9 mfma int8": RegisterModel(
-        estimate={"accumulators": 95, "base": 1569, "end_base": 2693, "end_partials": 7, "end_persistent": 1913,
-            "end_split": 507, "end_split_accumulators": 168, "gathered_step_a": 64, "loads_a": 335, "narrow_a": 235,
-            "narrow_b": 72, "persistent": 554, "persistent_accumulators": 13, "persistent_loads_a": 115,
-            "persistent_loads_b": 98, "pipelined": 80, "pipelined_a": 66, "pipelined_b": 158, "ragged_a": 360, "step_a":
-            16, "unpipelined_a": 37, "unpipelined_b": 74, "whole_a": 19, "whole_b": 86},
-        bound={"accumulators": 139, "end_split": 15360, "gathered_step_a": 811, "narrow_a": 446,
-            "persistent_accumulators": 51, "unpipelined_b": 205},
-        margins=(106, 150),
+        estimate={"accumulators": 56, "base": 1701, "end_accumulators": 156, "end_base": 980, "end_partials": 12,
+            "end_persistent": 7, "end_persistent_accumulators": 3, "end_split": 1629, "end_split_accumulators": 44,
+            "gathered_step_b": 76, "loads_a": 187, "loads_b": 147, "narrow_a": 215, "narrow_b": 144,
+            "persistent_accumulators": 41, "persistent_loads_a": 134, "persistent_narrow_b": 186, "persistent_whole_b":
+            5, "pipelined": 748, "pipelined_a": 59, "pipelined_b": 90, "step_b": 74, "unpipelined_a": 76,
+            "unpipelined_b": 118, "whole_a": 97},
+        bound={"end_partials": 213, "end_persistent_accumulators": 240, "narrow_a": 311, "narrow_b": 325},
+        margins=(131, 116),
+        ragged_margins=(136, 198),
     ),
-    # 125 counts, error 5.4%, 26.5%; 10 of 142 clean excluded, 0 of 7 spilling kept
+    # 106 counts, error 7.8%, 30.8%; 17 of 122 clean excluded, 0 of 8 spilling kept
     "gfx9 mfma tf32": RegisterModel(
-        estimate={"accumulators": 86, "base": 1793, "end_accumulators": 53, "end_base": 1983, "end_partials": 46,
-            "end_persistent": 3050, "end_persistent_accumulators": 87, "end_ragged_accumulators": 134, "end_split":
-            1322, "end_split_accumulators": 8, "gathered_whole_b": 66, "loads_a": 198, "loads_b": 8, "persistent": 231,
-            "persistent_accumulators": 10, "persistent_loads_a": 251, "persistent_loads_b": 84, "persistent_whole_a": 1,
-            "persistent_whole_b": 23, "pipelined_a": 62, "pipelined_b": 147, "unpipelined_a": 3, "unpipelined_b": 107,
-            "whole_a": 103, "whole_b": 56},
-        bound={"accumulators": 204, "end_partials": 120, "unpipelined_a": 145},
-        margins=(148, 150),
+        estimate={"accumulators": 109, "base": 1259, "end_accumulators": 21, "end_base": 2916, "end_partials": 41,
+            "end_persistent": 340, "end_persistent_accumulators": 15, "end_split": 2356, "end_split_accumulators": 14,
+            "gathered_whole_b": 42, "loads_a": 39, "loads_b": 243, "persistent_whole_b": 6, "pipelined": 781,
+            "pipelined_a": 101, "pipelined_b": 112, "ragged_a": 65, "ragged_b": 65, "unpipelined_a": 48,
+            "unpipelined_b": 98, "whole_a": 95, "whole_b": 11},
+        bound={},
+        margins=(193, 204),
+        ragged_margins=(156, 156),
     ),
-    # 417 counts, error 6.9%, 20.4%; 44 of 507 clean excluded, 0 of 91 spilling kept
+    # 420 counts, error 7.1%, 20.4%; 68 of 514 clean excluded, 0 of 91 spilling kept
     "sm_8x mma 16": RegisterModel(
-        estimate={"accumulators": 110, "base": 1805, "end_accumulators": 66, "end_base": 1283, "end_persistent": 8,
-            "end_ragged": 76, "end_ragged_accumulators": 15, "end_split": 1945, "end_split_accumulators": 128,
-            "loads_a": 345, "loads_b": 256, "narrow_a": 270, "narrow_b": 171, "persistent": 852,
-            "persistent_accumulators": 7, "persistent_loads_a": 84, "persistent_loads_b": 126, "persistent_narrow_a":
-            26, "persistent_narrow_b": 212, "pipelined": 527, "ragged_a": 210, "ragged_b": 215, "step_a": 133, "step_b":
-            147, "unpipelined_a": 39, "whole_a": 7},
-        bound={"accumulators": 109, "loads_b": 322, "narrow_b": 161, "persistent_accumulators": 69,
-            "persistent_loads_a": 305, "persistent_loads_b": 130, "pipelined": 3057, "ragged_a": 2661, "step_a": 207,
-            "step_b": 213},
-        margins=(108, 117),
+        estimate={"accumulators": 119, "base": 1776, "end_accumulators": 56, "end_base": 1381,
+            "end_ragged_accumulators": 58, "end_split": 2021, "end_split_accumulators": 93, "loads_a": 338, "loads_b":
+            259, "narrow_a": 258, "narrow_b": 173, "persistent": 726, "persistent_loads_a": 96, "persistent_loads_b":
+            159, "persistent_narrow_a": 3, "persistent_narrow_b": 223, "pipelined": 537, "ragged_a": 202, "ragged_b":
+            204, "step_a": 163, "step_b": 124, "unpipelined_a": 37, "whole_a": 5},
+        bound={"accumulators": 84, "persistent_accumulators": 44, "step_a": 358, "step_b": 530},
+        margins=(103, 156),
+        ragged_margins=(138, 156),
     ),
-    # 21 counts, error 2.2%, 14.0%; 7 of 22 clean excluded, 0 of 8 spilling kept
-    "sm_8x mma fp8": RegisterModel(
-        estimate={"accumulators": 142, "base": 2659, "end_accumulators": 1, "end_base": 25, "end_persistent": 38,
-            "end_persistent_accumulators": 1, "end_ragged": 9, "end_ragged_accumulators": 4, "end_split": 10,
-            "end_split_accumulators": 1, "gathered_step_a": 263, "gathered_step_b": 157, "gathered_whole_b": 165,
-            "loads_b": 801, "narrow_a": 57, "narrow_b": 888, "persistent_loads_a": 495, "pipelined": 19, "ragged_a":
-            1759, "ragged_b": 888},
-        bound={},
-        margins=(140, 150),
-    ),
-    # 146 counts, error 7.7%, 27.5%; 61 of 194 clean excluded, 0 of 74 spilling kept
+    # 165 counts, error 8.6%, 25.9%; 58 of 215 clean excluded, 0 of 84 spilling kept
     "sm_8x mma int8": RegisterModel(
-        estimate={"accumulators": 57, "base": 206, "end_accumulators": 89, "end_base": 1677, "end_persistent": 4884,
-            "end_persistent_accumulators": 51, "end_ragged": 3756, "end_split": 1599, "end_split_accumulators": 139,
-            "gathered_step_a": 201, "gathered_step_b": 504, "gathered_whole_b": 73, "loads_a": 238, "loads_b": 418,
-            "narrow_a": 121, "narrow_b": 254, "persistent": 1487, "pipelined": 593, "step_a": 294, "step_b": 214,
-            "unpipelined_b": 23, "whole_b": 44},
-        bound={},
-        margins=(140, 137),
+        estimate={"accumulators": 53, "base": 546, "end_accumulators": 92, "end_base": 1507, "end_persistent": 5054,
+            "end_persistent_accumulators": 48, "end_ragged": 3259, "end_ragged_accumulators": 75, "end_split": 1492,
+            "end_split_accumulators": 162, "gathered_step_a": 273, "gathered_step_b": 406, "gathered_whole_b": 115,
+            "loads_a": 218, "loads_b": 297, "narrow_a": 136, "narrow_b": 150, "persistent": 1257, "persistent_loads_b":
+            18, "persistent_narrow_b": 55, "pipelined": 538, "step_a": 228, "step_b": 283, "unpipelined_a": 99,
+            "unpipelined_b": 34, "whole_b": 31},
+        bound={"narrow_b": 478},
+        margins=(116, 156),
+        ragged_margins=(146, 156),
     ),
-    # 172 counts, error 6.1%, 20.3%; 13 of 215 clean excluded, 0 of 35 spilling kept
+    # 192 counts, error 6.2%, 20.8%; 26 of 238 clean excluded, 0 of 38 spilling kept
     "sm_8x mma tf32": RegisterModel(
-        estimate={"accumulators": 120, "base": 801, "end_accumulators": 153, "end_base": 3412, "end_ragged": 766,
-            "end_ragged_accumulators": 17, "end_split_accumulators": 97, "gathered_step_a": 115, "gathered_step_b": 213,
-            "gathered_whole_b": 2, "loads_a": 326, "loads_b": 187, "persistent": 1842, "persistent_loads_b": 166,
-            "pipelined": 2051, "ragged_a": 138, "ragged_b": 349, "unpipelined_a": 175},
-        bound={"end_split": 5730, "end_split_accumulators": 301, "gathered_whole_b": 96, "persistent_accumulators": 234,
-            "persistent_whole_b": 85, "ragged_a": 9229},
-        margins=(100, 110),
+        estimate={"accumulators": 119, "base": 745, "end_accumulators": 142, "end_base": 3740, "end_persistent": 520,
+            "end_ragged": 214, "end_ragged_accumulators": 54, "end_split": 8, "end_split_accumulators": 103,
+            "gathered_step_a": 143, "gathered_step_b": 209, "gathered_whole_b": 4, "loads_a": 331, "loads_b": 185,
+            "persistent": 876, "persistent_accumulators": 13, "persistent_loads_a": 4, "persistent_loads_b": 118,
+            "persistent_whole_b": 18, "pipelined": 1857, "ragged_a": 234, "ragged_b": 275, "unpipelined_a": 178,
+            "unpipelined_b": 1},
+        bound={"end_split": 5730, "end_split_accumulators": 301, "gathered_whole_b": 98, "persistent": 2295,
+            "persistent_accumulators": 279, "persistent_loads_b": 57, "persistent_whole_b": 40},
+        margins=(99, 116),
+        ragged_margins=(138, 156),
     ),
-    # 261 counts, error 7.5%, 21.1%; 32 of 304 clean excluded, 0 of 64 spilling kept
+    # 267 counts, error 7.5%, 22.2%; 38 of 310 clean excluded, 0 of 62 spilling kept
     "sm_9x mma 16": RegisterModel(
-        estimate={"accumulators": 114, "base": 2543, "end_accumulators": 138, "end_base": 2399,
-            "end_persistent_accumulators": 18, "end_ragged_accumulators": 60, "end_split": 864,
-            "end_split_accumulators": 29, "loads_a": 257, "loads_b": 184, "narrow_a": 239, "narrow_b": 123,
-            "persistent_loads_a": 26, "persistent_loads_b": 363, "ragged_a": 185, "ragged_b": 214, "step_b": 91,
-            "unpipelined_a": 56, "whole_a": 17, "whole_b": 8},
-        bound={"loads_b": 376, "whole_b": 51},
-        margins=(139, 120),
+        estimate={"accumulators": 111, "base": 2498, "end_accumulators": 135, "end_base": 2507,
+            "end_persistent_accumulators": 20, "end_ragged_accumulators": 60, "end_split": 801,
+            "end_split_accumulators": 32, "loads_a": 239, "loads_b": 228, "narrow_a": 253, "narrow_b": 133,
+            "persistent_loads_a": 66, "persistent_loads_b": 360, "ragged_a": 200, "ragged_b": 186, "step_b": 85,
+            "unpipelined_a": 56, "whole_a": 15, "whole_b": 4},
+        bound={"end_split_accumulators": 239, "loads_a": 781, "ragged_a": 5610},
+        margins=(135, 123),
+        ragged_margins=(162, 156),
     ),
-    # 219 counts, error 5.6%, 15.2%; 36 of 271 clean excluded, 0 of 16 spilling kept
+    # 256 counts, error 6.0%, 14.9%; 38 of 308 clean excluded, 0 of 16 spilling kept
     "sm_9x mma descriptor 16": RegisterModel(
-        estimate={"accumulators": 102, "base": 1008, "end_accumulators": 44, "end_base": 908, "end_persistent": 10,
-            "end_persistent_accumulators": 6, "end_split": 1697, "end_split_accumulators": 82, "persistent_whole_a": 1,
-            "persistent_whole_b": 4, "pipelined": 1018, "step_b": 65, "whole_a": 104, "whole_b": 3},
-        bound={"base": 6144, "persistent": 414, "step_b": 738, "whole_a": 52},
-        margins=(119, 150),
+        estimate={"accumulators": 105, "base": 1065, "end_split": 3, "persistent_whole_a": 3, "persistent_whole_b": 2,
+            "pipelined": 1067, "step_b": 47, "whole_a": 101, "whole_b": 4},
+        bound={"persistent": 2422, "step_b": 805, "whole_b": 38},
+        margins=(123, 156),
+        ragged_margins=(156, 156),
     ),
-    # 26 counts, error 2.5%, 6.0%; 3 of 26 clean excluded, 0 of 0 spilling kept
+    # 26 counts, error 2.5%, 6.0%; 4 of 26 clean excluded, 0 of 0 spilling kept
     "sm_9x mma descriptor fp8": RegisterModel(
-        estimate={"accumulators": 49, "base": 32, "end_accumulators": 85, "end_base": 2605, "end_persistent": 419,
-            "end_split_accumulators": 71, "persistent": 69, "persistent_whole_a": 42, "pipelined": 159, "step_a": 109,
+        estimate={"accumulators": 49, "base": 70, "end_accumulators": 85, "end_base": 2605, "end_persistent": 419,
+            "end_split_accumulators": 71, "persistent": 70, "persistent_whole_a": 42, "pipelined": 120, "step_a": 109,
             "step_b": 445, "whole_a": 25},
         bound={},
-        margins=(150, 150),
+        margins=(156, 156),
+        ragged_margins=(156, 156),
     ),
-    # 151 counts, error 7.5%, 20.6%; 0 of 171 clean excluded, 0 of 1 spilling kept
+    # 170 counts, error 7.5%, 20.0%; 2 of 190 clean excluded, 0 of 1 spilling kept
     "sm_9x mma descriptor int8": RegisterModel(
-        estimate={"accumulators": 108, "base": 1180, "end_accumulators": 56, "end_base": 774,
-            "end_persistent_accumulators": 88, "end_split": 2442, "end_split_accumulators": 60, "persistent": 271,
-            "persistent_accumulators": 4, "persistent_whole_b": 15, "pipelined": 1182, "whole_a": 2, "whole_b": 20},
+        estimate={"accumulators": 106, "base": 1166, "end_accumulators": 33, "end_base": 923, "end_persistent": 11,
+            "end_split": 2174, "end_split_accumulators": 82, "persistent": 169, "persistent_accumulators": 17,
+            "persistent_whole_b": 5, "pipelined": 1161, "whole_a": 11, "whole_b": 20},
         bound={},
-        margins=(123, 127),
+        margins=(125, 136),
+        ragged_margins=(156, 156),
     ),
-    # 166 counts, error 6.0%, 20.7%; 5 of 211 clean excluded, 0 of 2 spilling kept
+    # 188 counts, error 5.5%, 19.3%; 25 of 233 clean excluded, 0 of 2 spilling kept
     "sm_9x mma descriptor tf32": RegisterModel(
-        estimate={"accumulators": 149, "base": 1056, "end_base": 2729, "end_persistent": 1001, "end_split": 285,
-            "end_split_accumulators": 133, "persistent": 641, "pipelined": 1056, "step_b": 5, "whole_b": 3},
+        estimate={"accumulators": 150, "base": 1041, "end_base": 2709, "end_persistent": 999, "end_split": 240,
+            "end_split_accumulators": 136, "persistent": 642, "pipelined": 1043, "step_b": 10, "whole_b": 3},
         bound={"step_b": 478},
-        margins=(112, 125),
+        margins=(121, 130),
+        ragged_margins=(156, 156),
     ),
-    # 117 counts, error 6.0%, 14.1%; 11 of 145 clean excluded, 0 of 10 spilling kept
+    # 130 counts, error 6.0%, 15.7%; 12 of 158 clean excluded, 0 of 10 spilling kept
     "sm_9x mma descriptor widened fp8": RegisterModel(
-        estimate={"accumulators": 87, "base": 1215, "end_accumulators": 46, "end_base": 1067,
-            "end_persistent_accumulators": 1, "end_split": 2136, "end_split_accumulators": 105,
-            "persistent_accumulators": 14, "pipelined": 1212, "step_b": 128, "whole_a": 100, "whole_b": 24},
+        estimate={"accumulators": 89, "base": 1254, "end_accumulators": 49, "end_base": 1087, "end_persistent": 1,
+            "end_persistent_accumulators": 2, "end_split": 2132, "end_split_accumulators": 101,
+            "persistent_accumulators": 13, "pipelined": 1212, "step_b": 118, "whole_a": 100, "whole_b": 23},
         bound={"persistent_accumulators": 181, "persistent_whole_a": 93, "persistent_whole_b": 24},
-        margins=(114, 150),
+        margins=(118, 156),
+        ragged_margins=(156, 156),
     ),
-    # 24 counts, error 1.4%, 4.1%; 6 of 24 clean excluded, 0 of 7 spilling kept
+    # 9 counts, error 0.0%, 1.0%; 2 of 9 clean excluded, 0 of 1 spilling kept
     "sm_9x mma fp8": RegisterModel(
-        estimate={"accumulators": 93, "base": 2, "end_accumulators": 102, "end_base": 3088, "end_persistent": 1,
-            "end_ragged": 38, "gathered_step_a": 14, "gathered_step_b": 171, "gathered_whole_a": 76, "loads_b": 521,
-            "narrow_a": 203, "narrow_b": 1798, "persistent": 58, "persistent_accumulators": 12, "persistent_loads_a":
-            123, "persistent_loads_b": 97, "persistent_whole_a": 19, "persistent_whole_b": 39, "ragged_a": 1158,
-            "ragged_b": 1173, "step_a": 12, "step_b": 158, "unpipelined_a": 96, "unpipelined_b": 86, "whole_a": 74},
+        estimate={"accumulators": 73, "end_base": 3, "end_ragged": 51, "end_ragged_accumulators": 1, "gathered_step_a":
+            98, "gathered_step_b": 159, "gathered_whole_a": 51, "gathered_whole_b": 15, "loads_b": 552, "narrow_a": 194,
+            "narrow_b": 1527, "ragged_a": 850, "ragged_b": 1565, "step_a": 94, "step_b": 142, "unpipelined_a": 303,
+            "unpipelined_b": 38, "whole_a": 51, "whole_b": 15},
         bound={},
-        margins=(150, 150),
+        margins=(156, 156),
+        ragged_margins=(156, 156),
     ),
-    # 111 counts, error 6.2%, 23.0%; 27 of 141 clean excluded, 0 of 34 spilling kept
+    # 108 counts, error 5.8%, 23.5%; 34 of 137 clean excluded, 0 of 30 spilling kept
     "sm_9x mma int8": RegisterModel(
-        estimate={"base": 1121, "end_accumulators": 149, "end_base": 2811, "end_ragged": 1000,
-            "end_ragged_accumulators": 306, "end_split": 210, "end_split_accumulators": 49, "gathered_step_a": 130,
-            "gathered_step_b": 292, "gathered_whole_b": 47, "loads_a": 41, "loads_b": 185, "narrow_a": 91, "narrow_b":
-            51, "persistent_loads_a": 239, "persistent_whole_b": 190, "ragged_a": 187, "ragged_b": 756, "step_a": 241,
-            "unpipelined_a": 52, "unpipelined_b": 28, "whole_a": 5, "whole_b": 130},
-        bound={"end_ragged": 6619, "end_ragged_accumulators": 574, "end_split_accumulators": 175, "gathered_step_b":
-            218, "loads_a": 754, "narrow_a": 109, "narrow_b": 115, "persistent_narrow_a": 138, "ragged_a": 10600,
-            "unpipelined_a": 73},
-        margins=(133, 150),
+        estimate={"accumulators": 36, "base": 1546, "end_accumulators": 89, "end_base": 620, "end_ragged": 3006,
+            "end_ragged_accumulators": 136, "end_split": 831, "end_split_accumulators": 160, "gathered_step_a": 82,
+            "gathered_step_b": 98, "gathered_whole_b": 185, "loads_a": 118, "narrow_a": 43, "narrow_b": 120,
+            "persistent_loads_a": 193, "persistent_whole_b": 108, "ragged_a": 232, "ragged_b": 916, "step_a": 203,
+            "step_b": 91, "unpipelined_a": 1, "unpipelined_b": 132, "whole_b": 51},
+        bound={"narrow_a": 44, "persistent_narrow_a": 44, "unpipelined_a": 781},
+        margins=(136, 156),
+        ragged_margins=(157, 158),
     ),
-    # 144 counts, error 6.5%, 24.2%; 22 of 169 clean excluded, 0 of 37 spilling kept
+    # 130 counts, error 5.1%, 22.7%; 23 of 156 clean excluded, 0 of 34 spilling kept
     "sm_9x mma tf32": RegisterModel(
-        estimate={"accumulators": 104, "base": 2741, "end_accumulators": 175, "end_base": 46, "end_persistent": 338,
-            "end_persistent_accumulators": 75, "end_ragged": 1706, "end_ragged_accumulators": 66, "end_split": 3156,
-            "end_split_accumulators": 14, "gathered_step_b": 82, "gathered_whole_a": 1, "gathered_whole_b": 25,
-            "loads_a": 304, "loads_b": 96, "persistent_accumulators": 32, "persistent_loads_b": 253, "pipelined": 72,
-            "step_a": 9, "unpipelined_a": 57},
-        bound={"gathered_whole_a": 56, "loads_b": 335, "ragged_a": 2040},
-        margins=(137, 122),
+        estimate={"accumulators": 98, "base": 2504, "end_accumulators": 172, "end_base": 1461, "end_persistent": 616,
+            "end_persistent_accumulators": 171, "end_ragged": 1391, "end_ragged_accumulators": 53, "end_split": 1567,
+            "end_split_accumulators": 35, "gathered_whole_a": 3, "gathered_whole_b": 8, "loads_a": 321, "loads_b": 146,
+            "persistent_loads_a": 29, "persistent_loads_b": 207, "pipelined": 377, "step_b": 107, "unpipelined_a": 42},
+        bound={"gathered_whole_a": 57, "loads_b": 323, "ragged_a": 2601, "unpipelined_a": 229},
+        margins=(137, 115),
+        ragged_margins=(156, 156),
     ),
-    # 118 counts, error 5.9%, 21.9%; 22 of 133 clean excluded, 0 of 21 spilling kept
+    # 131 counts, error 6.2%, 21.9%; 25 of 147 clean excluded, 0 of 25 spilling kept
     "sm_9x mma widened fp8": RegisterModel(
-        estimate={"base": 1306, "end_accumulators": 199, "end_base": 3091, "end_ragged": 1129, "end_split": 127,
-            "loads_a": 220, "loads_b": 231, "narrow_a": 330, "narrow_b": 85, "persistent": 211,
-            "persistent_accumulators": 80, "ragged_a": 857, "ragged_b": 81, "step_a": 361, "step_b": 282,
-            "unpipelined_a": 9, "unpipelined_b": 60, "whole_a": 26, "whole_b": 75},
+        estimate={"accumulators": 81, "base": 2197, "end_accumulators": 12, "end_base": 180, "end_persistent": 3851,
+            "end_persistent_accumulators": 121, "end_ragged": 3860, "end_ragged_accumulators": 105, "gathered_step_b":
+            78, "loads_a": 212, "loads_b": 173, "narrow_a": 234, "narrow_b": 43, "persistent": 5,
+            "persistent_accumulators": 22, "persistent_loads_b": 307, "persistent_narrow_a": 109, "persistent_narrow_b":
+            55, "ragged_a": 833, "ragged_b": 109, "step_a": 190, "step_b": 67, "unpipelined_a": 15, "unpipelined_b": 72,
+            "whole_a": 21, "whole_b": 80},
         bound={},
-        margins=(150, 110),
+        margins=(137, 156),
+        ragged_margins=(156, 156),
     ),
-    # 33 counts, error 2.6%, 17.3%; 11 of 41 clean excluded, 0 of 4 spilling kept
+    # 35 counts, error 2.5%, 15.6%; 12 of 43 clean excluded, 0 of 4 spilling kept
     "sm_9x tcgen05 16": RegisterModel(
-        estimate={"base": 937, "end_accumulators": 112, "end_base": 1413, "end_persistent": 1177,
-            "end_persistent_accumulators": 48, "end_ragged": 2275, "end_split": 459, "end_split_accumulators": 58,
-            "loads_a": 493, "loads_b": 305, "persistent_loads_a": 558, "pipelined": 1063, "ragged_a": 1, "ragged_b": 79,
-            "unpipelined_a": 10},
+        estimate={"base": 1236, "end_accumulators": 114, "end_base": 1167, "end_persistent_accumulators": 66,
+            "end_ragged": 2276, "end_split": 705, "end_split_accumulators": 56, "loads_a": 464, "loads_b": 316,
+            "persistent": 807, "persistent_loads_a": 352, "pipelined": 781, "ragged_a": 99, "ragged_b": 99},
         bound={"end_ragged": 24140, "end_ragged_accumulators": 7, "end_split_accumulators": 195},
-        margins=(150, 133),
+        margins=(156, 156),
+        ragged_margins=(156, 243),
     ),
-    # 48 counts, error 5.5%, 20.4%; 0 of 53 clean excluded, 0 of 3 spilling kept
+    # 52 counts, error 6.2%, 20.0%; 8 of 57 clean excluded, 0 of 3 spilling kept
     "sm_9x tcgen05 descriptor 16": RegisterModel(
-        estimate={"accumulators": 80, "base": 550, "end_accumulators": 80, "end_base": 1098, "end_persistent": 1327,
-            "end_persistent_accumulators": 20, "end_split": 300, "end_split_accumulators": 86, "persistent": 1326,
-            "persistent_accumulators": 20, "pipelined": 549},
+        estimate={"accumulators": 80, "base": 540, "end_accumulators": 80, "end_base": 1077, "end_persistent": 1348,
+            "end_persistent_accumulators": 20, "end_split": 344, "end_split_accumulators": 85, "persistent": 1345,
+            "persistent_accumulators": 20, "pipelined": 540},
         bound={},
-        margins=(150, 108),
+        margins=(156, 124),
+        ragged_margins=(156, 156),
     ),
-    # 32 counts, error 6.2%, 24.2%; 1 of 37 clean excluded, 0 of 1 spilling kept
+    # 35 counts, error 5.6%, 25.0%; 1 of 40 clean excluded, 0 of 1 spilling kept
     "sm_9x tcgen05 descriptor fp8": RegisterModel(
-        estimate={"accumulators": 78, "base": 539, "end_accumulators": 26, "end_base": 833, "end_persistent": 1199,
-            "end_persistent_accumulators": 35, "end_split": 1429, "end_split_accumulators": 90, "persistent": 283,
-            "pipelined": 539},
+        estimate={"accumulators": 78, "base": 536, "end_accumulators": 26, "end_base": 780, "end_persistent": 1264,
+            "end_persistent_accumulators": 34, "end_split": 1515, "end_split_accumulators": 87, "persistent": 254,
+            "pipelined": 536},
         bound={},
-        margins=(121, 150),
+        margins=(121, 156),
+        ragged_margins=(156, 156),
     ),
-    # 31 counts, error 3.6%, 14.3%; 0 of 32 clean excluded, 0 of 0 spilling kept
+    # 33 counts, error 3.6%, 13.7%; 4 of 34 clean excluded, 0 of 0 spilling kept
     "sm_9x tcgen05 descriptor int8": RegisterModel(
-        estimate={"base": 692, "end_accumulators": 99, "end_base": 722, "end_persistent": 73,
-            "end_persistent_accumulators": 30, "end_split": 1517, "end_split_accumulators": 59, "persistent": 1495,
-            "pipelined": 611},
+        estimate={"base": 619, "end_accumulators": 100, "end_base": 711, "end_persistent": 84,
+            "end_persistent_accumulators": 29, "end_split": 1540, "end_split_accumulators": 58, "persistent": 1575,
+            "pipelined": 604},
         bound={},
-        margins=(150, 104),
+        margins=(156, 123),
+        ragged_margins=(156, 156),
     ),
-    # 28 counts, error 1.4%, 26.7%; 5 of 30 clean excluded, 0 of 0 spilling kept
+    # 32 counts, error 2.9%, 32.4%; 4 of 34 clean excluded, 0 of 0 spilling kept
     "sm_9x tcgen05 descriptor tf32": RegisterModel(
-        estimate={"accumulators": 98, "base": 465, "end_accumulators": 25, "end_base": 731, "end_persistent": 2975,
-            "end_persistent_accumulators": 5, "end_split": 1478, "end_split_accumulators": 133, "persistent": 162,
-            "persistent_accumulators": 18, "pipelined": 456},
+        estimate={"accumulators": 98, "base": 462, "end_base": 824, "end_persistent": 3424, "end_split": 1279,
+            "end_split_accumulators": 159, "persistent": 159, "persistent_accumulators": 18, "pipelined": 461},
         bound={},
-        margins=(150, 150),
+        margins=(156, 120),
+        ragged_margins=(156, 156),
     ),
-    # 17 counts, error 1.3%, 3.3%; 2 of 19 clean excluded, 0 of 2 spilling kept
+    # 19 counts, error 0.8%, 2.9%; 11 of 21 clean excluded, 0 of 3 spilling kept
     "sm_9x tcgen05 fp8": RegisterModel(
-        estimate={"accumulators": 90, "end_accumulators": 59, "end_base": 712, "end_persistent_accumulators": 2,
-            "end_ragged": 1765, "end_split": 1191, "end_split_accumulators": 107, "gathered_step_a": 105,
-            "gathered_whole_a": 14, "loads_a": 266, "loads_b": 19, "narrow_a": 269, "narrow_b": 777, "persistent": 67,
-            "persistent_accumulators": 4, "persistent_loads_a": 17, "persistent_loads_b": 67, "persistent_whole_a": 4,
-            "persistent_whole_b": 8, "ragged_b": 38, "step_a": 128, "unpipelined_a": 9, "unpipelined_b": 144, "whole_a":
-            6},
+        estimate={"accumulators": 90, "end_accumulators": 54, "end_base": 795, "end_persistent": 43,
+            "end_persistent_accumulators": 8, "end_ragged": 1765, "end_split": 1108, "end_split_accumulators": 111,
+            "gathered_step_a": 104, "gathered_whole_a": 15, "loads_a": 265, "loads_b": 20, "narrow_a": 269, "narrow_b":
+            780, "persistent": 2, "persistent_loads_a": 1, "persistent_loads_b": 146, "persistent_whole_b": 31,
+            "ragged_b": 32, "step_a": 129, "unpipelined_a": 9, "unpipelined_b": 144, "whole_a": 5},
         bound={},
-        margins=(150, 150),
+        margins=(300, 300),
+        ragged_margins=(300, 300),
     ),
-    # 20 counts, error 2.5%, 31.7%; 0 of 21 clean excluded, 0 of 10 spilling kept
+    # 22 counts, error 1.8%, 29.2%; 6 of 23 clean excluded, 0 of 11 spilling kept
     "sm_9x tcgen05 int8": RegisterModel(
-        estimate={"base": 7, "end_accumulators": 118, "end_persistent": 1970, "end_persistent_accumulators": 61,
-            "end_split_accumulators": 136, "gathered_step_a": 257, "gathered_step_b": 191, "gathered_whole_a": 2,
-            "loads_a": 266, "narrow_a": 67, "narrow_b": 2325, "persistent_loads_b": 485, "persistent_whole_b": 30,
-            "pipelined": 23, "ragged_a": 312, "ragged_b": 258, "step_a": 270, "unpipelined_a": 148, "whole_a": 12},
+        estimate={"base": 44, "end_accumulators": 194, "end_persistent": 740, "end_persistent_accumulators": 24,
+            "end_split_accumulators": 60, "gathered_step_a": 268, "gathered_step_b": 185, "loads_a": 252, "narrow_a":
+            63, "narrow_b": 2349, "persistent_loads_b": 491, "persistent_whole_b": 31, "pipelined": 3, "ragged_a": 326,
+            "ragged_b": 233, "step_a": 260, "unpipelined_a": 149, "whole_a": 17},
         bound={},
-        margins=(150, 150),
+        margins=(276, 276),
+        ragged_margins=(276, 276),
     ),
-    # 16 counts, error 1.6%, 7.9%; 5 of 17 clean excluded, 0 of 5 spilling kept
+    # 18 counts, error 2.4%, 19.9%; 14 of 19 clean excluded, 0 of 5 spilling kept
     "sm_9x tcgen05 tf32": RegisterModel(
-        estimate={"end_accumulators": 19, "end_base": 4307, "end_persistent": 1817, "end_persistent_accumulators": 40,
-            "end_split": 6818, "end_split_accumulators": 9, "gathered_whole_a": 86, "gathered_whole_b": 32, "loads_a":
-            252, "loads_b": 176, "persistent": 48, "persistent_accumulators": 14, "persistent_loads_a": 447,
-            "persistent_loads_b": 575, "persistent_whole_a": 4, "persistent_whole_b": 33, "ragged_a": 2685, "ragged_b":
-            2742, "unpipelined_b": 27, "whole_b": 14},
-        bound={"end_split_accumulators": 239, "unpipelined_a": 120},
-        margins=(150, 150),
+        estimate={"accumulators": 19, "end_accumulators": 92, "end_persistent": 2928, "end_persistent_accumulators": 66,
+            "end_ragged_accumulators": 100, "end_split_accumulators": 108, "gathered_whole_a": 235, "gathered_whole_b":
+            4, "loads_a": 173, "loads_b": 473, "persistent_loads_a": 55, "persistent_loads_b": 599,
+            "persistent_whole_b": 40, "ragged_a": 230, "ragged_b": 232, "step_a": 120},
+        bound={},
+        margins=(300, 300),
+        ragged_margins=(300, 300),
     ),
-    # 46 counts, error 3.0%, 13.9%; 10 of 57 clean excluded, 0 of 4 spilling kept
+    # 58 counts, error 3.1%, 14.8%; 11 of 70 clean excluded, 0 of 4 spilling kept
     "sm_9x wgmma 16": RegisterModel(
-        estimate={"accumulators": 107, "base": 1945, "end_accumulators": 125, "end_base": 2595, "end_ragged": 374,
-            "end_ragged_accumulators": 46, "end_split": 32, "end_split_accumulators": 43, "loads_a": 332, "loads_b":
-            168, "narrow_a": 489, "persistent": 811, "persistent_loads_a": 292, "ragged_a": 415, "ragged_b": 22,
-            "unpipelined_a": 153, "unpipelined_b": 84},
+        estimate={"accumulators": 74, "base": 1594, "end_accumulators": 125, "end_base": 2610, "end_ragged": 311,
+            "end_ragged_accumulators": 45, "end_split": 48, "end_split_accumulators": 44, "loads_a": 320, "loads_b":
+            330, "narrow_a": 8, "narrow_b": 692, "persistent": 741, "persistent_loads_a": 326, "persistent_narrow_a":
+            98, "persistent_narrow_b": 786, "pipelined": 346, "ragged_a": 545, "ragged_b": 573, "unpipelined_a": 3,
+            "unpipelined_b": 16},
         bound={},
-        margins=(148, 115),
+        margins=(125, 131),
+        ragged_margins=(156, 156),
     ),
-    # 74 counts, error 2.8%, 11.1%; 2 of 98 clean excluded, 0 of 6 spilling kept
+    # 88 counts, error 3.1%, 10.0%; 2 of 112 clean excluded, 0 of 6 spilling kept
     "sm_9x wgmma descriptor 16": RegisterModel(
-        estimate={"accumulators": 100, "base": 1311, "end_accumulators": 49, "end_base": 967, "end_persistent": 713,
-            "end_persistent_accumulators": 67, "end_split": 1725, "end_split_accumulators": 65, "persistent": 19,
-            "pipelined": 1290},
+        estimate={"accumulators": 100, "base": 1301, "end_accumulators": 49, "end_base": 1005, "end_persistent": 672,
+            "end_persistent_accumulators": 67, "end_split": 1707, "end_split_accumulators": 62, "persistent": 23,
+            "pipelined": 1300},
         bound={},
-        margins=(109, 116),
+        margins=(112, 120),
+        ragged_margins=(156, 156),
     ),
-    # 47 counts, error 3.3%, 13.3%; 10 of 70 clean excluded, 0 of 16 spilling kept
+    # 54 counts, error 3.3%, 16.0%; 3 of 77 clean excluded, 0 of 16 spilling kept
     "sm_9x wgmma descriptor fp8": RegisterModel(
-        estimate={"accumulators": 160, "base": 876, "end_accumulators": 127, "end_base": 2373, "end_persistent": 102,
-            "end_persistent_accumulators": 9, "end_split_accumulators": 41, "pipelined": 875},
-        bound={},
-        margins=(150, 115),
+        estimate={"accumulators": 160, "base": 876, "end_accumulators": 128, "end_base": 2363, "end_persistent": 100,
+            "end_persistent_accumulators": 8, "end_split_accumulators": 38, "pipelined": 875},
+        bound={"accumulators": 238, "base": 120, "end_split_accumulators": 239},
+        margins=(128, 122),
+        ragged_margins=(156, 156),
     ),
-    # 32 counts, error 1.5%, 14.6%; 2 of 63 clean excluded, 0 of 0 spilling kept
+    # 35 counts, error 2.0%, 13.6%; 2 of 66 clean excluded, 0 of 0 spilling kept
     "sm_9x wgmma descriptor int8": RegisterModel(
-        estimate={"accumulators": 100, "base": 1300, "end_accumulators": 49, "end_base": 1105, "end_persistent": 1516,
-            "end_persistent_accumulators": 58, "end_split": 1899, "end_split_accumulators": 76, "persistent": 24,
-            "persistent_accumulators": 7, "pipelined": 1300},
+        estimate={"accumulators": 100, "base": 1289, "end_accumulators": 48, "end_base": 1060, "end_persistent": 1562,
+            "end_persistent_accumulators": 59, "end_split": 1943, "end_split_accumulators": 78, "persistent": 23,
+            "persistent_accumulators": 7, "pipelined": 1312},
         bound={},
-        margins=(150, 118),
+        margins=(156, 125),
+        ragged_margins=(156, 156),
     ),
-    # 42 counts, error 2.9%, 11.8%; 0 of 62 clean excluded, 0 of 2 spilling kept
+    # 49 counts, error 3.1%, 11.7%; 0 of 69 clean excluded, 0 of 2 spilling kept
     "sm_9x wgmma descriptor tf32": RegisterModel(
-        estimate={"accumulators": 100, "base": 1303, "end_accumulators": 39, "end_base": 964, "end_persistent": 3,
-            "end_split": 1854, "end_split_accumulators": 82, "persistent_accumulators": 1, "pipelined": 1305},
+        estimate={"accumulators": 100, "base": 1307, "end_accumulators": 54, "end_base": 1002, "end_persistent": 226,
+            "end_persistent_accumulators": 59, "end_split": 1787, "end_split_accumulators": 66, "persistent": 8,
+            "pipelined": 1303},
         bound={"end_split_accumulators": 240},
-        margins=(150, 130),
+        margins=(156, 135),
+        ragged_margins=(156, 156),
     ),
-    # 31 counts, error 1.6%, 7.6%; 5 of 33 clean excluded, 0 of 5 spilling kept
+    # 34 counts, error 1.4%, 8.9%; 18 of 36 clean excluded, 0 of 6 spilling kept
     "sm_9x wgmma fp8": RegisterModel(
-        estimate={"base": 1004, "end_accumulators": 188, "end_base": 1345, "end_persistent": 1417,
-            "end_persistent_accumulators": 42, "end_ragged": 356, "end_ragged_accumulators": 180, "end_split": 291,
-            "end_split_accumulators": 49, "gathered_step_b": 196, "gathered_whole_a": 11, "gathered_whole_b": 8,
-            "loads_a": 280, "narrow_a": 74, "narrow_b": 630, "persistent_loads_a": 426, "persistent_narrow_a": 87,
-            "persistent_narrow_b": 175, "pipelined": 1034, "ragged_b": 202, "step_b": 188, "unpipelined_a": 319,
-            "unpipelined_b": 551, "whole_a": 20, "whole_b": 16},
+        estimate={"base": 999, "end_accumulators": 180, "end_base": 1904, "end_persistent": 1067,
+            "end_persistent_accumulators": 47, "end_ragged": 541, "end_ragged_accumulators": 134,
+            "end_split_accumulators": 53, "gathered_step_b": 139, "gathered_whole_a": 36, "gathered_whole_b": 3,
+            "loads_a": 277, "narrow_a": 68, "narrow_b": 667, "persistent_loads_a": 433, "persistent_narrow_a": 62,
+            "persistent_narrow_b": 182, "pipelined": 1214, "step_b": 264, "unpipelined_a": 320, "unpipelined_b": 450,
+            "whole_a": 3, "whole_b": 7},
         bound={},
-        margins=(131, 150),
+        margins=(242, 242),
+        ragged_margins=(242, 242),
     ),
-    # 14 counts, error 0.0%, 3.5%; 12 of 24 clean excluded, 0 of 10 spilling kept
+    # 18 counts, error 1.2%, 11.3%; 21 of 28 clean excluded, 0 of 11 spilling kept
     "sm_9x wgmma int8": RegisterModel(
-        estimate={"accumulators": 42, "base": 272, "end_accumulators": 65, "end_base": 1032, "end_persistent": 28,
-            "end_ragged": 4, "end_split": 1247, "end_split_accumulators": 149, "gathered_step_a": 233,
-            "gathered_step_b": 71, "gathered_whole_a": 9, "loads_a": 54, "loads_b": 218, "narrow_a": 46, "narrow_b":
-            417, "persistent": 1095, "persistent_accumulators": 9, "persistent_loads_a": 548, "persistent_loads_b": 274,
-            "persistent_whole_a": 137, "persistent_whole_b": 9, "pipelined": 272, "ragged_a": 1806, "ragged_b": 392,
-            "step_a": 241, "step_b": 71, "whole_a": 9},
-        bound={"end_split_accumulators": 478},
-        margins=(150, 150),
+        estimate={"accumulators": 22, "base": 612, "end_accumulators": 59, "end_base": 1180, "end_persistent": 272,
+            "end_persistent_accumulators": 1, "end_ragged": 68, "end_ragged_accumulators": 24, "end_split": 1189,
+            "end_split_accumulators": 152, "gathered_step_a": 157, "gathered_step_b": 63, "gathered_whole_b": 37,
+            "loads_a": 161, "narrow_a": 152, "narrow_b": 1112, "persistent": 398, "persistent_accumulators": 3,
+            "persistent_loads_a": 13, "persistent_loads_b": 184, "persistent_whole_a": 6, "persistent_whole_b": 3,
+            "pipelined": 591, "ragged_a": 538, "ragged_b": 158, "step_a": 145, "step_b": 65, "whole_b": 32},
+        bound={},
+        margins=(253, 253),
+        ragged_margins=(253, 253),
     ),
-    # 16 counts, error 1.6%, 14.5%; 11 of 31 clean excluded, 0 of 5 spilling kept
+    # 18 counts, error 1.9%, 13.8%; 20 of 33 clean excluded, 0 of 5 spilling kept
     "sm_9x wgmma tf32": RegisterModel(
-        estimate={"accumulators": 92, "end_accumulators": 5, "end_base": 96, "end_persistent": 4,
-            "end_persistent_accumulators": 1, "end_split": 4, "gathered_step_b": 89, "gathered_whole_b": 28, "loads_a":
-            149, "loads_b": 1157, "persistent": 209, "persistent_accumulators": 26, "persistent_loads_a": 105,
-            "persistent_loads_b": 209, "persistent_whole_a": 16, "persistent_whole_b": 13, "pipelined": 524, "ragged_b":
-            545, "step_a": 259, "unpipelined_a": 59},
-        bound={"loads_a": 478},
-        margins=(150, 150),
-    ),
-    # 47 counts, error 9.3%, 21.1%; 5 of 48 clean excluded, 0 of 8 spilling kept
-    "gfx1100 wmma 16": RegisterModel(
-        estimate={"accumulators": 11, "base": 3341, "end_accumulators": 139, "end_base": 3709,
-            "end_persistent_accumulators": 48, "persistent": 276, "persistent_accumulators": 2, "persistent_loads_b":
-            116, "persistent_whole_a": 48, "persistent_whole_b": 6, "pipelined": 658, "pipelined_a": 65, "pipelined_b":
-            143, "step_a": 189, "step_b": 95, "unpipelined_a": 121, "unpipelined_b": 169, "whole_a": 105, "whole_b": 2},
+        estimate={"accumulators": 94, "base": 122, "end_accumulators": 67, "end_base": 1306, "end_persistent": 4,
+            "end_persistent_accumulators": 21, "end_split": 1566, "end_split_accumulators": 104, "gathered_step_b": 78,
+            "gathered_whole_b": 28, "loads_a": 161, "loads_b": 1200, "persistent": 162, "persistent_accumulators": 20,
+            "persistent_loads_a": 81, "persistent_loads_b": 162, "persistent_whole_a": 9, "persistent_whole_b": 10,
+            "pipelined": 237, "step_a": 272, "unpipelined_a": 71},
         bound={},
-        margins=(140, 115),
+        margins=(257, 257),
+        ragged_margins=(257, 257),
     ),
-    # 308 counts, error 9.8%, 29.3%; 39 of 366 clean excluded, 0 of 22 spilling kept
+    # 47 counts, error 9.1%, 51.5%; 5 of 49 clean excluded, 0 of 1 spilling kept
+    "gfx908 mfma 16": RegisterModel(
+        estimate={"accumulators": 85, "base": 1886, "end_accumulators": 142, "end_base": 619, "end_partials": 90,
+            "end_persistent": 2617, "end_split": 2399, "end_split_accumulators": 24, "loads_a": 177, "loads_b": 58,
+            "narrow_a": 141, "narrow_b": 102, "persistent": 351, "persistent_accumulators": 1, "persistent_loads_a": 51,
+            "persistent_loads_b": 101, "pipelined": 685, "pipelined_a": 53, "pipelined_b": 87, "ragged_a": 42,
+            "ragged_b": 42, "unpipelined_a": 28, "unpipelined_b": 118, "whole_a": 57},
+        bound={},
+        margins=(156, 156),
+        ragged_margins=(156, 156),
+    ),
+    # 351 counts, error 8.2%, 35.1%; 88 of 409 clean excluded, 0 of 35 spilling kept
     "gfx90a mfma 16": RegisterModel(
-        estimate={"accumulators": 92, "base": 1794, "end_accumulators": 119, "end_base": 1949, "end_partials": 28,
-            "end_persistent": 1292, "end_persistent_accumulators": 13, "end_ragged": 588, "end_split": 1199, "loads_a":
-            170, "loads_b": 282, "narrow_a": 136, "narrow_b": 99, "persistent": 462, "persistent_accumulators": 3,
-            "persistent_narrow_a": 5, "persistent_narrow_b": 24, "persistent_whole_a": 15, "persistent_whole_b": 32,
-            "pipelined": 1046, "pipelined_a": 84, "pipelined_b": 121, "unpipelined_a": 51, "unpipelined_b": 76,
-            "whole_a": 41, "whole_b": 11},
-        bound={"accumulators": 157, "end_partials": 206, "end_ragged": 3291, "end_split_accumulators": 137, "narrow_a":
-            37, "narrow_b": 299, "ragged_a": 5793, "unpipelined_a": 38, "whole_a": 314},
-        margins=(145, 150),
+        estimate={"accumulators": 84, "base": 1996, "end_accumulators": 147, "end_base": 662, "end_partials": 93,
+            "end_persistent": 2722, "end_ragged_accumulators": 4, "end_split": 2493, "end_split_accumulators": 34,
+            "loads_a": 174, "loads_b": 105, "narrow_a": 193, "narrow_b": 95, "persistent": 146,
+            "persistent_accumulators": 23, "persistent_loads_a": 24, "persistent_loads_b": 94, "persistent_narrow_a":
+            178, "pipelined": 815, "pipelined_a": 88, "pipelined_b": 137, "unpipelined_a": 35, "unpipelined_b": 128,
+            "whole_a": 69, "whole_b": 3},
+        bound={"end_partials": 320, "end_split": 10752, "end_split_accumulators": 224, "narrow_b": 400, "pipelined":
+            1365, "ragged_a": 5646, "step_a": 361, "whole_a": 251},
+        margins=(147, 209),
+        ragged_margins=(182, 209),
     ),
-    # 177 counts, error 6.7%, 29.1%; 4 of 208 clean excluded, 0 of 11 spilling kept
+    # 160 counts, error 7.8%, 30.0%; 23 of 193 clean excluded, 0 of 22 spilling kept
     "gfx90a mfma int8": RegisterModel(
-        estimate={"accumulators": 92, "base": 1617, "end_accumulators": 2, "end_base": 2680, "end_partials": 8,
-            "end_persistent": 1840, "end_split": 449, "end_split_accumulators": 174, "gathered_step_a": 39,
-            "gathered_step_b": 7, "gathered_whole_b": 1, "loads_a": 380, "loads_b": 9, "narrow_a": 241, "narrow_b": 50,
-            "persistent": 559, "persistent_accumulators": 12, "persistent_loads_a": 146, "persistent_loads_b": 104,
-            "pipelined": 85, "pipelined_a": 85, "pipelined_b": 163, "ragged_a": 403, "step_a": 5, "step_b": 4,
-            "unpipelined_a": 32, "unpipelined_b": 73, "whole_a": 17, "whole_b": 85},
-        bound={"end_partials": 120},
-        margins=(150, 150),
+        estimate={"accumulators": 54, "base": 1628, "end_accumulators": 156, "end_base": 972, "end_partials": 11,
+            "end_persistent": 7, "end_persistent_accumulators": 3, "end_split": 1600, "end_split_accumulators": 45,
+            "gathered_step_b": 69, "gathered_whole_b": 12, "loads_a": 202, "loads_b": 175, "narrow_a": 209, "narrow_b":
+            151, "persistent": 140, "persistent_accumulators": 43, "persistent_loads_a": 145, "persistent_narrow_b":
+            200, "pipelined": 627, "pipelined_a": 55, "pipelined_b": 121, "step_b": 69, "unpipelined_a": 80,
+            "unpipelined_b": 116, "whole_a": 87, "whole_b": 5},
+        bound={"end_partials": 213},
+        margins=(140, 156),
+        ragged_margins=(134, 201),
     ),
-    # 191 counts, error 7.6%, 26.1%; 19 of 235 clean excluded, 0 of 15 spilling kept
+    # 228 counts, error 6.6%, 26.8%; 29 of 271 clean excluded, 0 of 22 spilling kept
     "gfx942 mfma 16": RegisterModel(
-        estimate={"accumulators": 94, "base": 1860, "end_accumulators": 120, "end_base": 1916, "end_partials": 29,
-            "end_persistent": 1207, "end_persistent_accumulators": 13, "end_ragged": 706, "end_split": 1144,
-            "end_split_accumulators": 2, "loads_a": 187, "loads_b": 257, "narrow_a": 168, "narrow_b": 148, "persistent":
-            620, "persistent_loads_b": 37, "persistent_whole_a": 5, "persistent_whole_b": 74, "pipelined": 1051,
-            "pipelined_a": 86, "pipelined_b": 102, "unpipelined_a": 53, "unpipelined_b": 77, "whole_a": 68, "whole_b":
-            16},
-        bound={"base": 11954, "end_partials": 114, "end_persistent_accumulators": 240, "end_split_accumulators": 183,
-            "unpipelined_b": 131, "whole_a": 147},
-        margins=(136, 150),
+        estimate={"accumulators": 93, "base": 2069, "end_accumulators": 145, "end_base": 671, "end_partials": 92,
+            "end_persistent": 2759, "end_ragged_accumulators": 10, "end_split": 2530, "end_split_accumulators": 35,
+            "loads_a": 203, "loads_b": 145, "narrow_a": 157, "narrow_b": 118, "persistent": 55,
+            "persistent_accumulators": 9, "persistent_loads_a": 67, "persistent_loads_b": 197, "persistent_whole_a": 7,
+            "persistent_whole_b": 9, "pipelined": 842, "pipelined_a": 83, "pipelined_b": 117, "step_b": 19,
+            "unpipelined_a": 23, "unpipelined_b": 133, "whole_a": 76, "whole_b": 6},
+        bound={"end_partials": 207, "end_ragged": 12544},
+        margins=(127, 133),
+        ragged_margins=(150, 211),
     ),
-    # 105 counts, error 9.3%, 25.3%; 26 of 120 clean excluded, 0 of 9 spilling kept
+    # 111 counts, error 7.4%, 28.9%; 14 of 128 clean excluded, 0 of 10 spilling kept
     "gfx942 mfma fp8": RegisterModel(
-        estimate={"accumulators": 107, "base": 1429, "end_base": 3001, "end_partials": 27, "end_persistent": 1061,
-            "end_persistent_accumulators": 136, "end_split": 1240, "gathered_whole_a": 5, "gathered_whole_b": 12,
-            "loads_a": 31, "loads_b": 325, "narrow_a": 148, "narrow_b": 76, "persistent": 916,
-            "persistent_accumulators": 4, "persistent_loads_b": 274, "pipelined": 886, "pipelined_a": 90, "pipelined_b":
-            85, "ragged_a": 1, "ragged_b": 1740, "unpipelined_a": 60, "unpipelined_b": 92, "whole_a": 91, "whole_b": 7},
-        bound={"end_partials": 120, "persistent_accumulators": 120, "pipelined": 7737, "pipelined_a": 939, "step_a":
-            1934, "unpipelined_a": 1351, "unpipelined_b": 555},
-        margins=(144, 150),
+        estimate={"accumulators": 114, "base": 1202, "end_accumulators": 19, "end_base": 2745, "end_partials": 101,
+            "end_ragged": 230, "end_ragged_accumulators": 27, "end_split": 754, "end_split_accumulators": 8,
+            "gathered_step_b": 21, "gathered_whole_a": 2, "gathered_whole_b": 11, "loads_a": 64, "loads_b": 253,
+            "narrow_a": 144, "narrow_b": 91, "persistent": 156, "persistent_accumulators": 24, "persistent_loads_b": 45,
+            "persistent_narrow_a": 20, "persistent_whole_a": 1, "persistent_whole_b": 28, "pipelined": 1274,
+            "pipelined_a": 98, "pipelined_b": 48, "ragged_a": 740, "step_b": 11, "unpipelined_a": 163, "unpipelined_b":
+            107, "whole_a": 74, "whole_b": 10},
+        bound={"accumulators": 93, "end_partials": 363, "end_split": 11330, "end_split_accumulators": 152,
+            "pipelined_a": 235, "step_a": 704, "unpipelined_a": 608, "unpipelined_b": 331},
+        margins=(116, 300),
+        ragged_margins=(156, 156),
     ),
-    # 115 counts, error 6.1%, 20.7%; 3 of 135 clean excluded, 0 of 8 spilling kept
+    # 121 counts, error 9.8%, 25.8%; 9 of 142 clean excluded, 0 of 10 spilling kept
     "gfx942 mfma int8": RegisterModel(
-        estimate={"accumulators": 96, "base": 1610, "end_base": 2712, "end_partials": 6, "end_persistent": 1912,
-            "end_split": 559, "end_split_accumulators": 162, "gathered_step_a": 69, "gathered_whole_a": 7, "loads_a":
-            350, "loads_b": 14, "narrow_a": 220, "narrow_b": 67, "persistent": 608, "persistent_accumulators": 10,
-            "persistent_loads_a": 225, "persistent_loads_b": 22, "persistent_whole_a": 7, "pipelined": 101,
-            "pipelined_a": 69, "pipelined_b": 154, "ragged_a": 357, "step_a": 22, "unpipelined_a": 39, "unpipelined_b":
-            93, "whole_a": 31, "whole_b": 92},
-        bound={"end_partials": 120, "persistent_accumulators": 240},
-        margins=(123, 150),
+        estimate={"accumulators": 57, "base": 1827, "end_accumulators": 158, "end_base": 1031, "end_partials": 11,
+            "end_persistent": 7, "end_persistent_accumulators": 3, "end_split": 1692, "end_split_accumulators": 46,
+            "gathered_step_b": 71, "gathered_whole_a": 7, "gathered_whole_b": 14, "loads_a": 170, "loads_b": 188,
+            "narrow_a": 210, "narrow_b": 124, "persistent": 135, "persistent_accumulators": 41, "persistent_loads_b":
+            89, "persistent_whole_b": 7, "pipelined": 770, "pipelined_a": 71, "pipelined_b": 105, "step_b": 89,
+            "unpipelined_a": 71, "unpipelined_b": 123, "whole_a": 104, "whole_b": 13},
+        bound={"end_persistent_accumulators": 240, "narrow_a": 352, "narrow_b": 304},
+        margins=(138, 120),
+        ragged_margins=(139, 156),
     ),
-    # 125 counts, error 5.4%, 26.5%; 7 of 142 clean excluded, 0 of 7 spilling kept
+    # 106 counts, error 7.8%, 30.8%; 10 of 122 clean excluded, 0 of 8 spilling kept
     "gfx942 mfma tf32": RegisterModel(
-        estimate={"accumulators": 86, "base": 1792, "end_accumulators": 53, "end_base": 1987, "end_partials": 46,
-            "end_persistent": 3050, "end_persistent_accumulators": 87, "end_ragged_accumulators": 134, "end_split":
-            1329, "end_split_accumulators": 8, "gathered_whole_b": 66, "loads_a": 198, "loads_b": 8, "persistent": 232,
-            "persistent_accumulators": 10, "persistent_loads_a": 251, "persistent_loads_b": 84, "persistent_whole_a": 1,
-            "persistent_whole_b": 23, "pipelined_a": 62, "pipelined_b": 147, "unpipelined_a": 3, "unpipelined_b": 107,
-            "whole_a": 103, "whole_b": 56},
-        bound={"accumulators": 204, "end_partials": 120, "unpipelined_a": 145},
-        margins=(130, 150),
+        estimate={"accumulators": 109, "base": 1260, "end_accumulators": 21, "end_base": 2915, "end_partials": 41,
+            "end_persistent": 341, "end_persistent_accumulators": 15, "end_split": 2353, "end_split_accumulators": 14,
+            "gathered_whole_b": 42, "loads_a": 39, "loads_b": 243, "persistent_whole_b": 6, "pipelined": 780,
+            "pipelined_a": 101, "pipelined_b": 112, "ragged_a": 66, "ragged_b": 66, "unpipelined_a": 48,
+            "unpipelined_b": 98, "whole_a": 95, "whole_b": 11},
+        bound={"end_partials": 213},
+        margins=(156, 156),
+        ragged_margins=(156, 156),
     ),
-    # 157 counts, error 12.7%, 35.3%; 17 of 211 clean excluded, 0 of 30 spilling kept
+    # 282 counts, error 6.2%, 44.8%; 40 of 333 clean excluded, 0 of 21 spilling kept
     "gfx950 mfma 16": RegisterModel(
-        estimate={"accumulators": 93, "base": 1878, "end_accumulators": 116, "end_base": 1855, "end_partials": 22,
-            "end_persistent": 1161, "end_persistent_accumulators": 7, "end_ragged": 757, "end_split": 1004, "loads_a":
-            145, "loads_b": 159, "narrow_a": 198, "narrow_b": 139, "persistent": 379, "persistent_accumulators": 3,
-            "persistent_narrow_a": 75, "persistent_narrow_b": 92, "persistent_whole_a": 4, "persistent_whole_b": 17,
-            "pipelined": 1038, "pipelined_a": 56, "pipelined_b": 53, "ragged_a": 125, "ragged_b": 125, "step_a": 20,
-            "unpipelined_a": 61, "unpipelined_b": 94, "whole_a": 47},
-        bound={"accumulators": 240, "end_accumulators": 240, "end_partials": 112, "narrow_a": 420, "narrow_b": 255},
-        margins=(100, 117),
+        estimate={"accumulators": 95, "base": 2068, "end_accumulators": 142, "end_base": 680, "end_partials": 96,
+            "end_persistent": 2603, "end_persistent_accumulators": 3, "end_ragged": 178, "end_split": 2540,
+            "end_split_accumulators": 25, "loads_a": 165, "loads_b": 72, "narrow_a": 211, "narrow_b": 164, "persistent":
+            162, "persistent_accumulators": 2, "persistent_loads_a": 43, "persistent_loads_b": 152,
+            "persistent_narrow_a": 97, "pipelined": 761, "pipelined_a": 36, "pipelined_b": 67, "ragged_a": 71,
+            "ragged_b": 71, "step_a": 11, "step_b": 2, "unpipelined_a": 29, "unpipelined_b": 129, "whole_a": 62},
+        bound={"accumulators": 85, "end_accumulators": 240, "end_partials": 358, "end_split": 8704, "pipelined_a": 45,
+            "step_a": 1216},
+        margins=(98, 101),
+        ragged_margins=(149, 156),
     ),
-    # 74 counts, error 10.2%, 27.0%; 18 of 95 clean excluded, 0 of 12 spilling kept
+    # 125 counts, error 8.6%, 33.9%; 27 of 138 clean excluded, 0 of 16 spilling kept
     "gfx950 mfma fp8": RegisterModel(
-        estimate={"accumulators": 110, "base": 1230, "end_base": 2987, "end_partials": 26, "end_persistent": 1056,
-            "end_persistent_accumulators": 128, "end_split": 1164, "loads_b": 264, "narrow_a": 173, "narrow_b": 86,
-            "persistent": 965, "persistent_loads_b": 237, "pipelined": 645, "pipelined_a": 74, "pipelined_b": 58,
-            "ragged_a": 133, "ragged_b": 1359, "unpipelined_a": 52, "unpipelined_b": 127, "whole_a": 80},
-        bound={"base": 15360, "end_persistent": 3755, "end_persistent_accumulators": 181, "unpipelined_b": 1920},
-        margins=(105, 104),
+        estimate={"accumulators": 114, "base": 1127, "end_accumulators": 17, "end_base": 2701, "end_partials": 101,
+            "end_ragged": 255, "end_ragged_accumulators": 25, "end_split": 641, "end_split_accumulators": 4,
+            "gathered_step_b": 5, "loads_a": 37, "loads_b": 239, "narrow_a": 162, "narrow_b": 100, "persistent": 578,
+            "persistent_loads_a": 11, "persistent_narrow_a": 23, "persistent_whole_a": 8, "pipelined": 1231,
+            "pipelined_a": 64, "pipelined_b": 23, "ragged_a": 799, "ragged_b": 154, "unpipelined_a": 161,
+            "unpipelined_b": 79, "whole_a": 70},
+        bound={"accumulators": 152, "end_partials": 429, "end_split": 8321, "end_split_accumulators": 163,
+            "persistent_accumulators": 44, "unpipelined_a": 416, "unpipelined_b": 2064, "whole_a": 176},
+        margins=(111, 300),
+        ragged_margins=(156, 211),
     ),
-    # 92 counts, error 8.5%, 28.9%; 5 of 119 clean excluded, 0 of 12 spilling kept
+    # 140 counts, error 12.7%, 33.4%; 11 of 160 clean excluded, 0 of 12 spilling kept
     "gfx950 mfma int8": RegisterModel(
-        estimate={"accumulators": 97, "base": 1496, "end_base": 2696, "end_partials": 6, "end_persistent": 1906,
-            "end_ragged": 42, "end_ragged_accumulators": 4, "end_split": 454, "end_split_accumulators": 168,
-            "gathered_step_a": 74, "loads_a": 285, "narrow_a": 252, "narrow_b": 94, "persistent": 388,
-            "persistent_accumulators": 19, "persistent_loads_a": 57, "persistent_loads_b": 28, "persistent_narrow_a":
-            189, "persistent_narrow_b": 189, "pipelined": 39, "pipelined_a": 39, "pipelined_b": 124, "ragged_a": 481,
-            "ragged_b": 121, "step_a": 19, "unpipelined_a": 44, "unpipelined_b": 76, "whole_a": 13, "whole_b": 71},
-        bound={"end_partials": 120, "gathered_step_b": 704, "gathered_whole_a": 76, "gathered_whole_b": 228, "narrow_a":
-            404, "narrow_b": 36, "persistent_accumulators": 114},
-        margins=(114, 150),
+        estimate={"accumulators": 56, "base": 1665, "end_accumulators": 153, "end_base": 1053, "end_partials": 19,
+            "end_persistent": 5, "end_persistent_accumulators": 3, "end_ragged": 261, "end_ragged_accumulators": 9,
+            "end_split": 1766, "end_split_accumulators": 41, "gathered_step_b": 40, "loads_a": 177, "loads_b": 95,
+            "narrow_a": 230, "narrow_b": 158, "persistent": 80, "persistent_accumulators": 43, "persistent_loads_a":
+            223, "persistent_loads_b": 31, "persistent_narrow_b": 91, "pipelined": 718, "pipelined_a": 38,
+            "pipelined_b": 64, "ragged_a": 49, "ragged_b": 6, "step_b": 51, "unpipelined_a": 83, "unpipelined_b": 119,
+            "whole_a": 86},
+        bound={"end_partials": 175},
+        margins=(146, 118),
+        ragged_margins=(130, 211),
     ),
-    # 115 counts, error 7.5%, 21.9%; 14 of 135 clean excluded, 0 of 31 spilling kept
+    # 131 counts, error 7.5%, 21.0%; 18 of 151 clean excluded, 0 of 32 spilling kept
     "sm_100 mma 16": RegisterModel(
-        estimate={"accumulators": 115, "base": 2550, "end_accumulators": 138, "end_base": 2382,
-            "end_persistent_accumulators": 18, "end_ragged_accumulators": 60, "end_split": 833,
-            "end_split_accumulators": 28, "loads_a": 253, "loads_b": 180, "narrow_a": 240, "narrow_b": 123,
-            "persistent_loads_a": 36, "persistent_loads_b": 381, "persistent_whole_b": 1, "ragged_a": 185, "ragged_b":
-            214, "step_a": 4, "step_b": 93, "unpipelined_a": 53, "whole_a": 16, "whole_b": 7},
-        bound={"end_split_accumulators": 239, "loads_b": 478},
-        margins=(129, 115),
+        estimate={"accumulators": 112, "base": 2527, "end_accumulators": 135, "end_base": 2508,
+            "end_persistent_accumulators": 20, "end_ragged_accumulators": 55, "end_split": 794,
+            "end_split_accumulators": 31, "loads_a": 233, "loads_b": 223, "narrow_a": 297, "narrow_b": 133,
+            "persistent_loads_a": 66, "persistent_loads_b": 361, "persistent_whole_b": 2, "ragged_a": 202, "ragged_b":
+            188, "step_a": 3, "step_b": 86, "unpipelined_a": 59, "whole_a": 14, "whole_b": 4},
+        bound={"end_split_accumulators": 239},
+        margins=(134, 117),
+        ragged_margins=(154, 156),
     ),
-    # 115 counts, error 4.7%, 14.0%; 8 of 141 clean excluded, 0 of 7 spilling kept
+    # 137 counts, error 5.4%, 13.8%; 9 of 163 clean excluded, 0 of 7 spilling kept
     "sm_100 mma descriptor 16": RegisterModel(
-        estimate={"accumulators": 101, "base": 994, "end_accumulators": 44, "end_base": 893, "end_persistent": 10,
-            "end_persistent_accumulators": 6, "end_split": 1673, "end_split_accumulators": 82, "persistent_whole_b": 3,
-            "pipelined": 1004, "step_b": 67, "whole_a": 104, "whole_b": 3},
+        estimate={"accumulators": 105, "base": 1036, "end_split": 3, "persistent_whole_a": 2, "persistent_whole_b": 2,
+            "pipelined": 1038, "step_b": 53, "whole_a": 101, "whole_b": 4},
         bound={},
-        margins=(126, 150),
+        margins=(132, 156),
+        ragged_margins=(156, 156),
     ),
-    # 66 counts, error 8.8%, 22.6%; 0 of 73 clean excluded, 0 of 1 spilling kept
+    # 77 counts, error 8.3%, 18.8%; 0 of 84 clean excluded, 0 of 1 spilling kept
     "sm_100 mma descriptor int8": RegisterModel(
-        estimate={"accumulators": 108, "base": 1155, "end_accumulators": 55, "end_base": 753,
-            "end_persistent_accumulators": 85, "end_split": 2411, "end_split_accumulators": 59, "persistent": 240,
-            "persistent_accumulators": 2, "persistent_whole_b": 14, "pipelined": 1157, "whole_a": 2, "whole_b": 20},
+        estimate={"accumulators": 104, "base": 1149, "end_accumulators": 32, "end_base": 898, "end_persistent": 11,
+            "end_split": 2126, "end_split_accumulators": 80, "persistent": 139, "persistent_accumulators": 14,
+            "persistent_whole_b": 3, "pipelined": 1144, "whole_a": 11, "whole_b": 19},
         bound={"persistent_whole_b": 120},
-        margins=(120, 107),
+        margins=(119, 115),
+        ragged_margins=(156, 156),
     ),
-    # 76 counts, error 5.7%, 20.2%; 10 of 97 clean excluded, 0 of 1 spilling kept
+    # 88 counts, error 6.1%, 16.7%; 12 of 109 clean excluded, 0 of 1 spilling kept
     "sm_100 mma descriptor tf32": RegisterModel(
-        estimate={"accumulators": 149, "base": 1042, "end_base": 2668, "end_persistent": 849, "end_split": 220,
-            "end_split_accumulators": 133, "persistent": 602, "pipelined": 1042, "step_b": 3, "whole_b": 3},
+        estimate={"accumulators": 150, "base": 1033, "end_base": 2652, "end_persistent": 836, "end_split": 179,
+            "end_split_accumulators": 136, "persistent": 596, "pipelined": 1035, "step_b": 6, "whole_b": 3},
         bound={"step_b": 117, "whole_b": 45},
-        margins=(111, 150),
+        margins=(115, 156),
+        ragged_margins=(156, 156),
     ),
-    # 63 counts, error 5.6%, 15.3%; 5 of 76 clean excluded, 0 of 6 spilling kept
+    # 69 counts, error 6.5%, 17.7%; 6 of 82 clean excluded, 0 of 6 spilling kept
     "sm_100 mma descriptor widened fp8": RegisterModel(
-        estimate={"accumulators": 86, "base": 1211, "end_accumulators": 46, "end_base": 1039,
-            "end_persistent_accumulators": 1, "end_split": 2077, "end_split_accumulators": 104,
-            "persistent_accumulators": 13, "pipelined": 1208, "step_a": 2, "step_b": 125, "whole_a": 100, "whole_b":
-            24},
-        bound={"persistent_accumulators": 189, "persistent_whole_a": 101},
-        margins=(116, 150),
+        estimate={"accumulators": 88, "base": 1250, "end_accumulators": 48, "end_base": 1052, "end_persistent": 1,
+            "end_persistent_accumulators": 2, "end_split": 2060, "end_split_accumulators": 100,
+            "persistent_accumulators": 13, "persistent_whole_b": 1, "pipelined": 1208, "step_a": 1, "step_b": 115,
+            "whole_a": 100, "whole_b": 22},
+        bound={},
+        margins=(124, 156),
+        ragged_margins=(156, 156),
     ),
-    # 52 counts, error 10.8%, 24.2%; 17 of 69 clean excluded, 0 of 10 spilling kept
+    # 55 counts, error 8.8%, 27.2%; 19 of 72 clean excluded, 0 of 11 spilling kept
     "sm_100 mma int8": RegisterModel(
-        estimate={"accumulators": 1, "base": 1090, "end_accumulators": 147, "end_base": 2779, "end_ragged": 1014,
-            "end_ragged_accumulators": 322, "end_split": 165, "end_split_accumulators": 49, "gathered_step_a": 123,
-            "gathered_step_b": 291, "gathered_whole_b": 47, "loads_a": 30, "loads_b": 188, "narrow_a": 106, "narrow_b":
-            59, "persistent_loads_a": 252, "persistent_loads_b": 49, "persistent_whole_b": 186, "ragged_a": 288,
-            "ragged_b": 769, "step_a": 236, "unpipelined_a": 50, "unpipelined_b": 33, "whole_a": 4, "whole_b": 130},
-        bound={"loads_a": 704, "ragged_a": 12544},
-        margins=(143, 150),
+        estimate={"accumulators": 36, "base": 1481, "end_accumulators": 89, "end_base": 620, "end_ragged": 3007,
+            "end_ragged_accumulators": 136, "end_split": 832, "end_split_accumulators": 160, "gathered_step_a": 71,
+            "gathered_step_b": 93, "gathered_whole_b": 184, "loads_a": 100, "narrow_a": 92, "narrow_b": 119,
+            "persistent_loads_a": 215, "persistent_loads_b": 49, "persistent_whole_b": 102, "ragged_a": 354, "ragged_b":
+            966, "step_a": 194, "step_b": 89, "unpipelined_a": 5, "unpipelined_b": 135, "whole_b": 51},
+        bound={},
+        margins=(144, 156),
+        ragged_margins=(156, 156),
     ),
-    # 62 counts, error 6.2%, 23.2%; 8 of 77 clean excluded, 0 of 18 spilling kept
+    # 69 counts, error 4.5%, 22.9%; 11 of 84 clean excluded, 0 of 19 spilling kept
     "sm_100 mma tf32": RegisterModel(
-        estimate={"accumulators": 104, "base": 2745, "end_accumulators": 174, "end_base": 30, "end_persistent": 338,
-            "end_persistent_accumulators": 75, "end_ragged": 1556, "end_ragged_accumulators": 61, "end_split": 3134,
-            "end_split_accumulators": 13, "gathered_step_b": 77, "gathered_whole_a": 1, "gathered_whole_b": 24,
-            "loads_a": 309, "loads_b": 101, "persistent_accumulators": 24, "persistent_loads_a": 3,
-            "persistent_loads_b": 308, "persistent_whole_b": 4, "pipelined": 67, "step_a": 7, "step_b": 1,
-            "unpipelined_a": 55, "unpipelined_b": 6, "whole_a": 1, "whole_b": 1},
+        estimate={"accumulators": 96, "base": 2491, "end_accumulators": 171, "end_base": 1446, "end_persistent": 612,
+            "end_persistent_accumulators": 169, "end_ragged": 1353, "end_ragged_accumulators": 58, "end_split": 1548,
+            "end_split_accumulators": 34, "gathered_whole_a": 4, "gathered_whole_b": 7, "loads_a": 330, "loads_b": 147,
+            "persistent_loads_a": 38, "persistent_loads_b": 271, "persistent_whole_b": 5, "pipelined": 351, "step_b":
+            102, "unpipelined_a": 41, "unpipelined_b": 1, "whole_a": 1},
         bound={},
-        margins=(136, 150),
+        margins=(135, 156),
+        ragged_margins=(156, 156),
     ),
-    # 70 counts, error 5.5%, 21.5%; 12 of 78 clean excluded, 0 of 11 spilling kept
+    # 75 counts, error 5.4%, 24.2%; 18 of 84 clean excluded, 0 of 13 spilling kept
     "sm_100 mma widened fp8": RegisterModel(
-        estimate={"accumulators": 1, "base": 1266, "end_accumulators": 198, "end_base": 3071, "end_ragged": 1142,
-            "end_ragged_accumulators": 6, "end_split": 107, "loads_a": 231, "loads_b": 239, "narrow_a": 339, "narrow_b":
-            80, "persistent": 227, "persistent_accumulators": 87, "ragged_a": 841, "ragged_b": 121, "step_a": 360,
-            "step_b": 281, "unpipelined_a": 12, "unpipelined_b": 66, "whole_a": 24, "whole_b": 72},
+        estimate={"accumulators": 84, "base": 2128, "end_accumulators": 12, "end_base": 182, "end_persistent": 3875,
+            "end_persistent_accumulators": 122, "end_ragged": 3860, "end_ragged_accumulators": 105, "gathered_step_b":
+            68, "loads_a": 210, "loads_b": 175, "narrow_a": 232, "narrow_b": 39, "persistent_accumulators": 33,
+            "persistent_loads_b": 296, "persistent_narrow_a": 114, "persistent_narrow_b": 57, "ragged_a": 825,
+            "ragged_b": 160, "step_a": 190, "step_b": 63, "unpipelined_a": 16, "unpipelined_b": 83, "whole_a": 19,
+            "whole_b": 77},
         bound={},
-        margins=(150, 102),
+        margins=(156, 156),
+        ragged_margins=(156, 156),
     ),
-    # 48 counts, error 5.5%, 20.4%; 7 of 53 clean excluded, 0 of 3 spilling kept
+    # 52 counts, error 6.2%, 20.0%; 1 of 57 clean excluded, 0 of 3 spilling kept
     "sm_100 tcgen05 descriptor 16": RegisterModel(
-        estimate={"accumulators": 80, "base": 550, "end_accumulators": 80, "end_base": 1098, "end_persistent": 1327,
-            "end_persistent_accumulators": 20, "end_split": 299, "end_split_accumulators": 86, "persistent": 1326,
-            "persistent_accumulators": 20, "pipelined": 549},
+        estimate={"accumulators": 80, "base": 541, "end_accumulators": 80, "end_base": 1078, "end_persistent": 1347,
+            "end_persistent_accumulators": 20, "end_split": 344, "end_split_accumulators": 85, "persistent": 1344,
+            "persistent_accumulators": 20, "pipelined": 541},
         bound={},
-        margins=(150, 119),
+        margins=(156, 112),
+        ragged_margins=(156, 156),
     ),
-    # 338 counts, error 6.4%, 20.5%; 31 of 420 clean excluded, 0 of 76 spilling kept
+    # 388 counts, error 7.0%, 20.1%; 54 of 475 clean excluded, 0 of 84 spilling kept
     "sm_80 mma 16": RegisterModel(
-        estimate={"accumulators": 113, "base": 1816, "end_accumulators": 67, "end_base": 1281, "end_persistent": 8,
-            "end_ragged": 71, "end_ragged_accumulators": 14, "end_split": 1942, "end_split_accumulators": 129,
-            "loads_a": 344, "loads_b": 253, "narrow_a": 256, "narrow_b": 169, "persistent": 759,
-            "persistent_accumulators": 4, "persistent_loads_a": 78, "persistent_loads_b": 192, "persistent_narrow_a":
-            34, "persistent_narrow_b": 229, "pipelined": 518, "ragged_a": 194, "ragged_b": 199, "step_a": 144, "step_b":
-            148, "unpipelined_a": 38, "whole_a": 6},
-        bound={"accumulators": 109, "loads_b": 324, "narrow_b": 162, "persistent_accumulators": 50,
-            "persistent_loads_b": 284, "pipelined": 3018, "ragged_a": 2595, "step_a": 210, "step_b": 213},
-        margins=(106, 113),
+        estimate={"accumulators": 120, "base": 1793, "end_accumulators": 56, "end_base": 1381,
+            "end_ragged_accumulators": 58, "end_split": 2021, "end_split_accumulators": 93, "loads_a": 335, "loads_b":
+            254, "narrow_a": 249, "narrow_b": 168, "persistent": 638, "persistent_loads_a": 84, "persistent_loads_b":
+            218, "persistent_narrow_a": 9, "persistent_narrow_b": 236, "pipelined": 525, "ragged_a": 205, "ragged_b":
+            207, "step_a": 166, "step_b": 127, "unpipelined_a": 37, "whole_a": 5, "whole_b": 1},
+        bound={"accumulators": 84, "persistent_accumulators": 44, "step_a": 358, "step_b": 530},
+        margins=(102, 156),
+        ragged_margins=(135, 156),
     ),
-    # 138 counts, error 7.2%, 27.8%; 56 of 181 clean excluded, 0 of 68 spilling kept
+    # 157 counts, error 8.7%, 25.9%; 57 of 202 clean excluded, 0 of 78 spilling kept
     "sm_80 mma int8": RegisterModel(
-        estimate={"accumulators": 58, "base": 201, "end_accumulators": 91, "end_base": 1716, "end_persistent": 4853,
-            "end_persistent_accumulators": 49, "end_ragged": 3937, "end_ragged_accumulators": 1, "end_split": 1651,
-            "end_split_accumulators": 144, "gathered_step_a": 200, "gathered_step_b": 508, "gathered_whole_b": 74,
-            "loads_a": 237, "loads_b": 418, "narrow_a": 126, "narrow_b": 252, "persistent": 1478, "persistent_loads_a":
-            1, "pipelined": 592, "step_a": 292, "step_b": 219, "unpipelined_b": 23, "whole_b": 44},
-        bound={},
-        margins=(139, 138),
+        estimate={"accumulators": 54, "base": 538, "end_accumulators": 93, "end_base": 1516, "end_persistent": 5046,
+            "end_persistent_accumulators": 47, "end_ragged": 3400, "end_ragged_accumulators": 71, "end_split": 1504,
+            "end_split_accumulators": 165, "gathered_step_a": 271, "gathered_step_b": 409, "gathered_whole_b": 116,
+            "loads_a": 218, "loads_b": 298, "narrow_a": 139, "narrow_b": 150, "persistent": 1251, "persistent_loads_b":
+            16, "persistent_narrow_b": 49, "pipelined": 537, "step_a": 226, "step_b": 288, "unpipelined_a": 99,
+            "unpipelined_b": 34, "whole_b": 30},
+        bound={"narrow_b": 478},
+        margins=(116, 156),
+        ragged_margins=(149, 156),
     ),
-    # 157 counts, error 5.9%, 20.2%; 7 of 200 clean excluded, 0 of 35 spilling kept
+    # 177 counts, error 6.2%, 20.4%; 23 of 223 clean excluded, 0 of 38 spilling kept
     "sm_80 mma tf32": RegisterModel(
-        estimate={"accumulators": 119, "base": 813, "end_accumulators": 155, "end_base": 3429, "end_ragged": 797,
-            "end_ragged_accumulators": 15, "end_split": 2, "end_split_accumulators": 97, "gathered_step_a": 115,
-            "gathered_step_b": 213, "gathered_whole_b": 2, "loads_a": 322, "loads_b": 187, "persistent": 1890,
-            "persistent_loads_b": 173, "pipelined": 2064, "ragged_a": 164, "ragged_b": 375, "unpipelined_a": 176,
-            "unpipelined_b": 1},
-        bound={"end_split": 5730, "end_split_accumulators": 301, "gathered_whole_b": 96, "persistent_accumulators": 234,
-            "persistent_whole_b": 85, "ragged_a": 9229},
-        margins=(100, 109),
+        estimate={"accumulators": 118, "base": 754, "end_accumulators": 143, "end_base": 3750, "end_persistent": 519,
+            "end_ragged": 217, "end_ragged_accumulators": 53, "end_split": 19, "end_split_accumulators": 104,
+            "gathered_step_a": 143, "gathered_step_b": 209, "gathered_whole_b": 4, "loads_a": 329, "loads_b": 184,
+            "persistent": 873, "persistent_accumulators": 13, "persistent_loads_a": 3, "persistent_loads_b": 121,
+            "persistent_whole_b": 20, "pipelined": 1863, "ragged_a": 246, "ragged_b": 287, "unpipelined_a": 178,
+            "unpipelined_b": 2},
+        bound={"end_split": 5730, "end_split_accumulators": 301, "gathered_whole_b": 98, "persistent": 2295,
+            "persistent_accumulators": 279, "persistent_loads_b": 57, "persistent_whole_b": 40},
+        margins=(99, 115),
+        ragged_margins=(146, 156),
     ),
-    # 43 counts, error 5.6%, 14.8%; 8 of 49 clean excluded, 0 of 4 spilling kept
-    "sm_89 mma 16": RegisterModel(
-        estimate={"accumulators": 106, "base": 1741, "end_accumulators": 66, "end_base": 1281, "end_persistent": 8,
-            "end_ragged": 79, "end_ragged_accumulators": 23, "end_split": 1939, "end_split_accumulators": 128,
-            "loads_a": 345, "loads_b": 264, "narrow_a": 278, "narrow_b": 173, "persistent": 771,
-            "persistent_accumulators": 4, "persistent_loads_a": 109, "persistent_loads_b": 57, "persistent_narrow_a":
-            34, "persistent_narrow_b": 214, "persistent_whole_a": 9, "pipelined": 475, "ragged_a": 178, "ragged_b": 183,
-            "step_a": 124, "step_b": 126, "unpipelined_a": 33, "whole_a": 9, "whole_b": 1},
-        bound={"persistent_loads_a": 1912},
-        margins=(117, 150),
-    ),
-    # 116 counts, error 7.6%, 22.8%; 15 of 139 clean excluded, 0 of 23 spilling kept
+    # 128 counts, error 7.5%, 22.1%; 18 of 151 clean excluded, 0 of 26 spilling kept
     "sm_90 mma 16": RegisterModel(
-        estimate={"accumulators": 113, "base": 2513, "end_accumulators": 138, "end_base": 2412,
-            "end_persistent_accumulators": 18, "end_ragged_accumulators": 65, "end_split": 887,
-            "end_split_accumulators": 30, "loads_a": 260, "loads_b": 189, "narrow_a": 238, "narrow_b": 120,
-            "persistent_loads_a": 7, "persistent_loads_b": 334, "ragged_a": 206, "ragged_b": 235, "step_b": 89,
-            "unpipelined_a": 62, "whole_a": 17, "whole_b": 8},
-        bound={},
-        margins=(144, 150),
+        estimate={"accumulators": 111, "base": 2463, "end_accumulators": 135, "end_base": 2507,
+            "end_persistent_accumulators": 20, "end_ragged_accumulators": 72, "end_split": 803,
+            "end_split_accumulators": 33, "loads_a": 253, "loads_b": 232, "narrow_a": 247, "narrow_b": 128,
+            "persistent_accumulators": 1, "persistent_loads_a": 76, "persistent_loads_b": 326, "ragged_a": 214,
+            "ragged_b": 200, "step_b": 84, "unpipelined_a": 50, "whole_a": 16, "whole_b": 4},
+        bound={"loads_a": 956},
+        margins=(136, 156),
+        ragged_margins=(156, 156),
     ),
-    # 72 counts, error 4.9%, 17.0%; 13 of 97 clean excluded, 0 of 9 spilling kept
+    # 87 counts, error 4.4%, 14.7%; 15 of 112 clean excluded, 0 of 9 spilling kept
     "sm_90 mma descriptor 16": RegisterModel(
-        estimate={"accumulators": 101, "base": 1094, "end_accumulators": 44, "end_base": 908, "end_persistent": 10,
-            "end_persistent_accumulators": 6, "end_split": 1697, "end_split_accumulators": 82, "persistent": 127,
-            "persistent_whole_a": 1, "persistent_whole_b": 4, "pipelined": 1104, "step_b": 66, "whole_a": 104,
-            "whole_b": 3},
+        estimate={"accumulators": 104, "base": 1168, "end_split": 3, "persistent": 65, "persistent_whole_a": 1,
+            "persistent_whole_b": 3, "pipelined": 1170, "step_a": 2, "step_b": 46, "whole_a": 101, "whole_b": 4},
         bound={"persistent": 2422, "step_b": 805, "whole_b": 38},
-        margins=(114, 150),
+        margins=(118, 156),
+        ragged_margins=(156, 156),
     ),
-    # 57 counts, error 6.8%, 18.0%; 0 of 70 clean excluded, 0 of 0 spilling kept
+    # 65 counts, error 6.5%, 16.7%; 3 of 78 clean excluded, 0 of 0 spilling kept
     "sm_90 mma descriptor int8": RegisterModel(
-        estimate={"accumulators": 108, "base": 1179, "end_accumulators": 57, "end_base": 779, "end_persistent": 3,
-            "end_persistent_accumulators": 89, "end_split": 2452, "end_split_accumulators": 62, "persistent": 266,
-            "persistent_accumulators": 9, "persistent_whole_a": 3, "persistent_whole_b": 18, "pipelined": 1181,
-            "whole_a": 2, "whole_b": 20},
+        estimate={"accumulators": 106, "base": 1166, "end_accumulators": 35, "end_base": 937, "end_persistent": 11,
+            "end_split": 2207, "end_split_accumulators": 85, "persistent": 204, "persistent_accumulators": 21,
+            "persistent_whole_a": 2, "persistent_whole_b": 8, "pipelined": 1161, "step_b": 1, "whole_a": 11, "whole_b":
+            21},
         bound={},
-        margins=(115, 119),
+        margins=(122, 156),
+        ragged_margins=(156, 156),
     ),
-    # 63 counts, error 5.6%, 21.9%; 8 of 87 clean excluded, 0 of 1 spilling kept
+    # 73 counts, error 5.6%, 21.0%; 9 of 97 clean excluded, 0 of 1 spilling kept
     "sm_90 mma descriptor tf32": RegisterModel(
-        estimate={"accumulators": 149, "base": 1081, "end_base": 2764, "end_persistent": 1007, "end_split": 323,
-            "end_split_accumulators": 133, "persistent": 693, "persistent_accumulators": 1, "pipelined": 1081, "step_b":
-            9, "whole_b": 3},
-        bound={"step_b": 478},
-        margins=(115, 150),
+        estimate={"accumulators": 150, "base": 1050, "end_base": 2740, "end_persistent": 992, "end_split": 311,
+            "end_split_accumulators": 135, "persistent": 706, "persistent_accumulators": 1, "pipelined": 1052, "step_b":
+            14, "whole_b": 2},
+        bound={},
+        margins=(117, 156),
+        ragged_margins=(156, 156),
     ),
-    # 54 counts, error 6.0%, 11.8%; 4 of 69 clean excluded, 0 of 4 spilling kept
+    # 61 counts, error 6.4%, 12.1%; 6 of 76 clean excluded, 0 of 4 spilling kept
     "sm_90 mma descriptor widened fp8": RegisterModel(
-        estimate={"accumulators": 88, "base": 1233, "end_accumulators": 47, "end_base": 1091,
-            "end_persistent_accumulators": 1, "end_split": 2181, "end_split_accumulators": 106,
-            "persistent_accumulators": 15, "pipelined": 1230, "step_b": 129, "whole_a": 100, "whole_b": 24},
+        estimate={"accumulators": 89, "base": 1277, "end_accumulators": 50, "end_base": 1117, "end_persistent": 1,
+            "end_persistent_accumulators": 2, "end_split": 2186, "end_split_accumulators": 102,
+            "persistent_accumulators": 13, "pipelined": 1235, "step_b": 118, "whole_a": 101, "whole_b": 24},
         bound={},
-        margins=(110, 150),
+        margins=(116, 156),
+        ragged_margins=(156, 156),
     ),
-    # 44 counts, error 5.4%, 16.4%; 10 of 56 clean excluded, 0 of 18 spilling kept
+    # 51 counts, error 5.3%, 16.9%; 15 of 63 clean excluded, 0 of 18 spilling kept
     "sm_90 mma int8": RegisterModel(
-        estimate={"base": 1133, "end_accumulators": 149, "end_base": 2819, "end_ragged": 681, "end_ragged_accumulators":
-            284, "end_split": 221, "end_split_accumulators": 48, "gathered_step_a": 134, "gathered_step_b": 301,
-            "gathered_whole_a": 1, "gathered_whole_b": 51, "loads_a": 46, "loads_b": 185, "narrow_a": 87, "narrow_b":
-            50, "persistent_loads_a": 214, "persistent_whole_b": 186, "pipelined": 11, "ragged_a": 95, "ragged_b": 765,
-            "step_a": 245, "unpipelined_a": 58, "unpipelined_b": 24, "whole_a": 7, "whole_b": 132},
-        bound={"end_ragged": 24990, "end_split_accumulators": 175, "narrow_b": 239, "unpipelined_a": 717},
-        margins=(133, 150),
+        estimate={"accumulators": 35, "base": 1576, "end_accumulators": 89, "end_base": 620, "end_ragged": 3011,
+            "end_ragged_accumulators": 136, "end_split": 831, "end_split_accumulators": 160, "gathered_step_a": 87,
+            "gathered_step_b": 98, "gathered_whole_a": 2, "gathered_whole_b": 188, "loads_a": 119, "narrow_a": 29,
+            "narrow_b": 113, "persistent": 199, "persistent_loads_a": 222, "persistent_whole_b": 111, "pipelined": 15,
+            "ragged_a": 150, "ragged_b": 903, "step_a": 210, "step_b": 90, "unpipelined_a": 18, "unpipelined_b": 131,
+            "whole_a": 3, "whole_b": 52},
+        bound={"unpipelined_a": 956},
+        margins=(129, 156),
+        ragged_margins=(156, 157),
     ),
-    # 57 counts, error 4.8%, 22.4%; 10 of 67 clean excluded, 0 of 15 spilling kept
+    # 60 counts, error 5.3%, 23.5%; 12 of 71 clean excluded, 0 of 15 spilling kept
     "sm_90 mma tf32": RegisterModel(
-        estimate={"accumulators": 106, "base": 2749, "end_accumulators": 177, "end_base": 50, "end_persistent": 338,
-            "end_persistent_accumulators": 75, "end_ragged": 1801, "end_ragged_accumulators": 64, "end_split": 3170,
-            "end_split_accumulators": 19, "gathered_step_a": 1, "gathered_step_b": 89, "gathered_whole_b": 25,
-            "loads_a": 293, "loads_b": 94, "persistent_accumulators": 48, "persistent_loads_b": 242, "pipelined": 89,
-            "step_a": 10, "step_b": 6, "unpipelined_a": 47},
-        bound={"gathered_whole_a": 188, "ragged_a": 6525},
-        margins=(145, 150),
+        estimate={"accumulators": 100, "base": 2514, "end_accumulators": 173, "end_base": 1471, "end_persistent": 657,
+            "end_persistent_accumulators": 192, "end_ragged": 1458, "end_ragged_accumulators": 49, "end_split": 1589,
+            "end_split_accumulators": 36, "gathered_step_a": 3, "gathered_step_b": 7, "gathered_whole_a": 2,
+            "gathered_whole_b": 9, "loads_a": 306, "loads_b": 145, "persistent_accumulators": 4, "persistent_loads_a":
+            12, "persistent_loads_b": 199, "pipelined": 411, "step_a": 1, "step_b": 115, "unpipelined_a": 31},
+        bound={"gathered_whole_a": 188, "ragged_a": 6525, "unpipelined_a": 239},
+        margins=(124, 156),
+        ragged_margins=(156, 156),
     ),
-    # 48 counts, error 6.4%, 19.9%; 7 of 55 clean excluded, 0 of 10 spilling kept
+    # 56 counts, error 5.4%, 19.2%; 11 of 63 clean excluded, 0 of 12 spilling kept
     "sm_90 mma widened fp8": RegisterModel(
-        estimate={"base": 1369, "end_accumulators": 199, "end_base": 3098, "end_ragged": 1103, "end_split": 136,
-            "gathered_step_a": 8, "gathered_step_b": 10, "gathered_whole_b": 1, "loads_a": 211, "loads_b": 223,
-            "narrow_a": 323, "narrow_b": 95, "persistent_accumulators": 76, "pipelined": 83, "ragged_a": 835,
-            "ragged_b": 5, "step_a": 368, "step_b": 286, "unpipelined_a": 9, "unpipelined_b": 58, "whole_a": 26,
-            "whole_b": 76},
+        estimate={"accumulators": 81, "base": 2257, "end_accumulators": 12, "end_base": 180, "end_persistent": 3855,
+            "end_persistent_accumulators": 121, "end_ragged": 3861, "end_ragged_accumulators": 105, "gathered_step_a":
+            4, "gathered_step_b": 90, "gathered_whole_b": 1, "loads_a": 202, "loads_b": 170, "narrow_a": 223,
+            "narrow_b": 40, "persistent_accumulators": 17, "persistent_loads_b": 357, "persistent_narrow_a": 109,
+            "persistent_narrow_b": 55, "pipelined": 74, "ragged_a": 844, "ragged_b": 107, "step_a": 192, "step_b": 72,
+            "unpipelined_a": 16, "unpipelined_b": 68, "whole_a": 21, "whole_b": 81},
         bound={},
-        margins=(128, 150),
+        margins=(126, 156),
+        ragged_margins=(156, 156),
     ),
-    # 46 counts, error 3.0%, 13.9%; 8 of 57 clean excluded, 0 of 4 spilling kept
+    # 58 counts, error 3.1%, 14.8%; 12 of 70 clean excluded, 0 of 4 spilling kept
     "sm_90 wgmma 16": RegisterModel(
-        estimate={"accumulators": 107, "base": 1944, "end_accumulators": 125, "end_base": 2596, "end_ragged": 374,
-            "end_ragged_accumulators": 46, "end_split": 33, "end_split_accumulators": 43, "loads_a": 331, "loads_b":
-            167, "narrow_a": 489, "persistent": 811, "persistent_loads_a": 292, "ragged_a": 415, "ragged_b": 22,
-            "unpipelined_a": 153, "unpipelined_b": 84},
-        bound={"end_split": 120, "end_split_accumulators": 238},
-        margins=(127, 111),
+        estimate={"accumulators": 74, "base": 1594, "end_accumulators": 125, "end_base": 2610, "end_ragged": 312,
+            "end_ragged_accumulators": 45, "end_split": 47, "end_split_accumulators": 44, "loads_a": 320, "loads_b":
+            330, "narrow_a": 8, "narrow_b": 692, "persistent": 741, "persistent_loads_a": 326, "persistent_narrow_a":
+            98, "persistent_narrow_b": 788, "pipelined": 346, "ragged_a": 545, "ragged_b": 573, "unpipelined_a": 3,
+            "unpipelined_b": 16},
+        bound={"end_split_accumulators": 239},
+        margins=(134, 117),
+        ragged_margins=(156, 156),
     ),
-    # 74 counts, error 2.8%, 11.1%; 2 of 98 clean excluded, 0 of 6 spilling kept
+    # 88 counts, error 3.1%, 10.0%; 2 of 112 clean excluded, 0 of 6 spilling kept
     "sm_90 wgmma descriptor 16": RegisterModel(
-        estimate={"accumulators": 100, "base": 1311, "end_accumulators": 49, "end_base": 967, "end_persistent": 712,
-            "end_persistent_accumulators": 67, "end_split": 1725, "end_split_accumulators": 65, "persistent": 19,
-            "pipelined": 1290},
+        estimate={"accumulators": 100, "base": 1301, "end_accumulators": 49, "end_base": 1005, "end_persistent": 672,
+            "end_persistent_accumulators": 67, "end_split": 1706, "end_split_accumulators": 62, "persistent": 23,
+            "pipelined": 1300},
         bound={},
-        margins=(106, 116),
+        margins=(109, 119),
+        ragged_margins=(156, 156),
     ),
-    # 47 counts, error 3.3%, 13.3%; 3 of 70 clean excluded, 0 of 16 spilling kept
+    # 54 counts, error 3.3%, 16.0%; 4 of 77 clean excluded, 0 of 16 spilling kept
     "sm_90 wgmma descriptor fp8": RegisterModel(
-        estimate={"accumulators": 160, "base": 876, "end_accumulators": 127, "end_base": 2374, "end_persistent": 102,
-            "end_persistent_accumulators": 9, "end_split_accumulators": 41, "pipelined": 875},
-        bound={"accumulators": 238, "base": 120, "end_split": 120, "end_split_accumulators": 238},
-        margins=(125, 115),
+        estimate={"accumulators": 160, "base": 876, "end_accumulators": 128, "end_base": 2365, "end_persistent": 100,
+            "end_persistent_accumulators": 8, "end_split_accumulators": 38, "pipelined": 875},
+        bound={"accumulators": 239, "end_split_accumulators": 239},
+        margins=(130, 125),
+        ragged_margins=(156, 156),
     ),
-    # 42 counts, error 2.9%, 11.8%; 0 of 62 clean excluded, 0 of 2 spilling kept
+    # 49 counts, error 3.1%, 11.7%; 0 of 69 clean excluded, 0 of 2 spilling kept
     "sm_90 wgmma descriptor tf32": RegisterModel(
-        estimate={"accumulators": 100, "base": 1303, "end_accumulators": 39, "end_base": 964, "end_persistent": 3,
-            "end_split": 1854, "end_split_accumulators": 82, "persistent_accumulators": 1, "pipelined": 1305},
+        estimate={"accumulators": 100, "base": 1306, "end_accumulators": 54, "end_base": 1004, "end_persistent": 225,
+            "end_persistent_accumulators": 59, "end_split": 1790, "end_split_accumulators": 66, "persistent": 10,
+            "pipelined": 1302},
         bound={"end_split_accumulators": 240},
-        margins=(150, 127),
+        margins=(156, 131),
+        ragged_margins=(156, 156),
     ),
 }
 # fmt: on

@@ -32,6 +32,8 @@ PROMISE_PERCENT = 150
 STEP_BYTES = 32
 #: AMD: words of partial sums that a thread loads ahead at the end of a split tile.
 MOST_PARTIAL_WORDS = 128
+#: AMD: registers that are free at that time beside twice the accumulators.
+PARTIAL_ADDRESSES = 24
 #: Terms whose names start with this belong to the end of the kernel, the others to its loop.
 END = "end_"
 
@@ -43,11 +45,17 @@ class RegisterModel(NamedTuple):
         estimate: Weights of the estimate.
         bound: Weights of the bound.
         margins: Percent of the estimate's loop and of its end that the bound is at least.
+        ragged_margins: The same where some rows do not allow the widest loads or stores.
     """
 
     estimate: Mapping[str, int]
     bound: Mapping[str, int]
     margins: tuple[int, int]
+    ragged_margins: tuple[int, int]
+
+    def margins_of(self, kind: Kind) -> tuple[int, int]:
+        """Those for kernels of a kind."""
+        return self.ragged_margins if kind.is_ragged else self.margins
 
 
 class Kind(NamedTuple):
@@ -73,6 +81,11 @@ class Kind(NamedTuple):
     def is_direct(self) -> bool:
         """Whether the matrix unit reads operands from shared memory instead of registers."""
         return self.instruction in ("wgmma", "tcgen05")
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether some rows do not allow the widest loads or stores."""
+        return not self.has_descriptors and min(self.aligned) < WIDEST_BYTES
 
     @property
     def is_amd(self) -> bool:
@@ -101,10 +114,15 @@ def family_key(gpu: GpuModel, kind: Kind) -> str:
 
 
 def model_key(gpu: GpuModel, kind: Kind, known: Mapping[str, object]) -> str:
-    """Name of the weights for a kind on a GPU: of its target if there are such, else of the target's family."""
+    """Name of the weights for a kind on a GPU: of its target if there are such, else of the target's family.
+
+    What has neither is 8-bit floats on a few targets: they take what 8-bit integers do.
+    """
     of_family = family_key(gpu, kind)
     own = f"{gpu.arch.target.rstrip('a') if gpu.vendor == 'nvidia' else gpu.arch.target} {of_family.partition(' ')[2]}"
-    return own if own in known else of_family
+    if own in known:
+        return own
+    return of_family if of_family in known else model_key(gpu, kind._replace(dtype="int8", is_widened=False), known)
 
 
 def weighted(weights: Mapping[str, int], kind: Kind, v: Vars, percents: tuple[int, int] = (100, 100)) -> Expr:
@@ -162,7 +180,8 @@ def _end_terms(kind: Kind, v: Vars, accumulators: Expr) -> dict[str, Expr]:
     if kind.aligned.c < WIDEST_BYTES and not kind.has_descriptors:
         terms |= {"ragged": const(1), "ragged_accumulators": accumulators}
     if kind.is_amd:
-        terms["partials"] = splits * minimum(MOST_PARTIAL_WORDS, accumulators * v["split_k"])
+        ahead = minimum(MOST_PARTIAL_WORDS, accumulators * v["split_k"])
+        terms["partials"] = splits * maximum(0, ahead - 2 * accumulators - PARTIAL_ADDRESSES)
     return {END + name: term for name, term in terms.items()}
 
 

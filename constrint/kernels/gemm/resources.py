@@ -91,7 +91,8 @@ def _by_kind(gpu: GpuModel, dtype: str, v: Vars, kinds: tuple[Kind, ...], *, is_
     for kind in kinds:
         model = REGISTER_MODELS[model_key(gpu, kind, REGISTER_MODELS)]
         if is_bound:
-            figures.append(maximum(weighted(model.bound, kind, v), weighted(model.estimate, kind, v, model.margins)))
+            with_margin = weighted(model.estimate, kind, v, model.margins_of(kind))
+            figures.append(maximum(weighted(model.bound, kind, v), with_margin))
         else:
             figures.append(weighted(model.estimate, kind, v))
     if len(figures) == 1:

@@ -33,7 +33,8 @@ def pointer_smem_bytes(gpu: GpuModel, dtype: str, found: Unit, v: Vars, aligned:
     a, b = v["tile_m"] * v["tile_k"] * element, v["tile_n"] * v["tile_k"] * element
     if found.kind == "fma":
         # Operands pass through shared memory one after the other, widened to fp32.
-        return maximum(maximum(a, b) * (4 // element), v["tile_m"] * v["tile_n"] * OUTPUT_BYTES[dtype])
+        output = OUTPUT_BYTES[dtype] + minimum(1, v["split_k"] - 1) * (PARTIAL_BYTES - OUTPUT_BYTES[dtype])
+        return maximum(maximum(a, b) * (4 // element), v["tile_m"] * v["tile_n"] * output)
     copies_a = _is_copied(gpu, element, a, v, width=aligned.a)
     copies_b = _is_copied(gpu, element, b, v, width=aligned.b)
     if gpu.arch.target == "gfx950":
@@ -44,14 +45,15 @@ def pointer_smem_bytes(gpu: GpuModel, dtype: str, found: Unit, v: Vars, aligned:
     if found.kind == "wmma":
         behind = maximum(1, v["num_stages"] - 1)
         is_pipelined = minimum(1, v["num_stages"] - 1)
-        return is_pipelined * behind * (a + b) + (1 - is_pipelined) * maximum(a, b)
+        pipeline = is_pipelined * behind * (a + b) + (1 - is_pipelined) * maximum(a, b)
+        return maximum(pipeline, _amd_staging(gpu, dtype, v, is_vectorised=aligned.c == WIDEST_BYTES))
     if gpu.vendor == "amd":
         return maximum(
             _mfma(v["num_stages"], a, b, copies_a, copies_b),
             _amd_staging(gpu, dtype, v, is_vectorised=aligned.c == WIDEST_BYTES),
         )
     staging = store_staging(gpu, dtype, found, v, is_vectorised=aligned.c == WIDEST_BYTES)
-    return maximum(_nvidia(dtype, found, v, (a, b), (copies_a, copies_b)), staging)
+    return maximum(_nvidia(dtype, found, v, (a, b), (copies_a, copies_b), aligned), staging)
 
 
 def _is_copied(gpu: GpuModel, element: int, operand: Expr, v: Vars, *, width: int) -> Expr:
@@ -66,7 +68,9 @@ def _buffers(is_copied: Expr, stages: Expr, otherwise: Expr | int = 1) -> Expr:
     return is_copied * stages + (1 - is_copied) * otherwise
 
 
-def _nvidia(dtype: str, found: Unit, v: Vars, operands: tuple[Expr, Expr], copied: tuple[Expr, Expr]) -> Expr:
+def _nvidia(
+    dtype: str, found: Unit, v: Vars, operands: tuple[Expr, Expr], copied: tuple[Expr, Expr], aligned: Aligned
+) -> Expr:
     """The operand pipeline: mma.sync holds the stage it computes in registers, wgmma and tcgen05 read it in place."""
     (a, b), (copies_a, copies_b), stages = operands, copied, v["num_stages"]
     behind = maximum(1, stages - 1)
@@ -75,7 +79,8 @@ def _nvidia(dtype: str, found: Unit, v: Vars, operands: tuple[Expr, Expr], copie
         # One 16-byte row of 8-bit B per thread is not pipelined; where it is fp8 multiplied as fp16, it is widened.
         num_threads = v["num_warps"] * 32
         rows_fit = minimum(1, v["tile_k"] // num_threads) * minimum(1, num_threads // v["tile_k"])
-        copies_b_mma = copies_b * (1 - rows_fit * minimum(1, 16 // v["tile_n"]))
+        if aligned.b == WIDEST_BYTES:
+            copies_b_mma = copies_b * (1 - rows_fit * minimum(1, 16 // v["tile_n"]))
         single_b = 1 + is_upcast(found, dtype)
     pipeline = _buffers(copies_a, behind) * a + _buffers(copies_b_mma, behind, single_b) * b
     if is_upcast(found, dtype):
