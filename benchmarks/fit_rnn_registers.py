@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import textwrap
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from fit_gemm_registers import render
 
 from constrint.hwmodels import load_gpu
 from constrint.kernels.rnn import registers
@@ -273,12 +273,6 @@ def check_in_use(kernels: list[Kernel]) -> None:
         check(Fit(names, *weights), [kernel], targets[f"{kernel.target} {kernel.version}"])
     for target, score in sorted(targets.items()):
         print(f"{target:24} {score.spilling + score.clean:5} kernels: {score}")
-
-
-def render(what: str, weights: np.ndarray, names: list[str]) -> str:
-    """Non-zero weights as a dict display in lines of 120 columns."""
-    shown = ", ".join(f'"{n}": {int(w)}' for n, w in zip(names, weights, strict=True) if w)
-    return textwrap.fill(f"{what}={{{shown}}},", 120, initial_indent=" " * 8, subsequent_indent=" " * 12)
 
 
 def main() -> None:
