@@ -24,6 +24,12 @@ CONSTRINT_KERNEL(mod_lanes, int32_t, floor_mod<int32_t>(a[i], b[i]))
 CONSTRINT_KERNEL(mod_lanes, int64_t, floor_mod<int64_t>(a[i], b[i]))
 CONSTRINT_KERNEL(div_lanes, int32_t, floor_div<int32_t>(a[i], b[i]))
 CONSTRINT_KERNEL(div_lanes, int64_t, floor_div<int64_t>(a[i], b[i]))
+CONSTRINT_KERNEL(ceil_lanes, int32_t, ceil_div<int32_t>(a[i], b[i]))
+CONSTRINT_KERNEL(ceil_lanes, int64_t, ceil_div<int64_t>(a[i], b[i]))
+CONSTRINT_KERNEL(min_lanes, int32_t, std::min(a[i], b[i]))
+CONSTRINT_KERNEL(min_lanes, int64_t, std::min(a[i], b[i]))
+CONSTRINT_KERNEL(max_lanes, int32_t, std::max(a[i], b[i]))
+CONSTRINT_KERNEL(max_lanes, int64_t, std::max(a[i], b[i]))
 #undef CONSTRINT_KERNEL
 
 #define CONSTRINT_TEST(name, type, expression)                                                      \
@@ -112,8 +118,10 @@ void Lanes<T>::divide(const Node& n, int node, int lanes) {
   }
   bool exact = within(bounds_[number], int64_t{1} << 52) && within(range, int64_t{1} << 52);
   bool rest = condition || n.op == Op::kMod;
-  if (exact && n.op != Op::kCeilDiv) {
-    rest ? mod_lanes(out, a, safe, lanes) : div_lanes(out, a, safe, lanes);
+  if (exact && rest) {
+    mod_lanes(out, a, safe, lanes);
+  } else if (exact) {
+    n.op == Op::kCeilDiv ? ceil_lanes(out, a, safe, lanes) : div_lanes(out, a, safe, lanes);
   } else if (rest) {
     each(out, a, safe, lanes, [](T x, T y) { return static_cast<T>(x - wide_floor_div(x, y) * y); });
   } else if (n.op == Op::kCeilDiv) {
@@ -194,6 +202,7 @@ void Lanes<T>::compute(int node, int lanes) {
   auto fast = [&](auto kernel) {
     T* out = values(node);
     const T* first = values(n.args[0]);
+    if (n.args.size() == 1) std::copy_n(first, lanes, out);
     for (size_t k = 1; k < n.args.size(); ++k) kernel(out, k == 1 ? first : out, values(n.args[k]), lanes);
     join_defined(n, node, lanes);
   };
@@ -212,8 +221,8 @@ void Lanes<T>::compute(int node, int lanes) {
       join_defined(n, node, lanes);
       break;
     }
-    case Op::kMin: fold([](T a, T b) { return std::min(a, b); }); break;
-    case Op::kMax: fold([](T a, T b) { return std::max(a, b); }); break;
+    case Op::kMin: fast([](T* o, const T* a, const T* b, int m) { min_lanes(o, a, b, m); }); break;
+    case Op::kMax: fast([](T* o, const T* a, const T* b, int m) { max_lanes(o, a, b, m); }); break;
     case Op::kGcd: {
       fold([](T a, T b) { return static_cast<T>(std::gcd(int64_t{a}, int64_t{b})); });
       T* out = values(node);

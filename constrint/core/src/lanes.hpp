@@ -31,6 +31,13 @@ inline T floor_div(T a, T b) {
 }
 
 template <typename T>
+inline T ceil_div(T a, T b) {
+  T q = static_cast<T>(static_cast<double>(a) / static_cast<double>(b));
+  T r = a - q * b;
+  return (r != 0 && ((r ^ b) >= 0)) ? q + 1 : q;
+}
+
+template <typename T>
 inline T floor_mod(T a, T b) {
   T q = static_cast<T>(static_cast<double>(a) / static_cast<double>(b));
   T r = a - q * b;
