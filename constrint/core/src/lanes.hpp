@@ -9,7 +9,11 @@
 #include "model.hpp"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__)
+#if __GNUC__ >= 12
+#define CONSTRINT_CLONES __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
+#else
 #define CONSTRINT_CLONES __attribute__((target_clones("avx2", "default")))
+#endif
 #else
 #define CONSTRINT_CLONES
 #endif
