@@ -267,3 +267,6 @@ def test_other_products_are_refused() -> None:
         launch(a[:1], a[:1], torch.empty_like(a[:1]), CONFIG, machine, Epilogue(source=a[:1]))
     with pytest.raises(UsageError, match=r"rows of 64 elements of torch\.float32"):
         launch(a[:1], a[:1], torch.empty((1, 64, 64)), CONFIG, machine, Epilogue())
+    whole = torch.zeros((1, 64, 64), dtype=torch.int8)
+    with pytest.raises(UsageError, match=r"not for torch\.int8"):
+        launch(whole, whole, torch.empty((1, 64, 64), dtype=torch.int32), CONFIG, machine, Epilogue())

@@ -109,7 +109,7 @@ class Request:
     def of(workload: Workload) -> Request:
         """Row-major, contiguous operands and no epilogue, as `GemmSpec` and the command line mean it."""
         m, n, k = (workload.sizes[s] for s in ("m", "n", "k"))
-        operands = row_major(workload)
+        operands, loaded = row_major(workload), row_major_steps(workload)
         return Request(
             batch=1,
             m=m,
@@ -121,8 +121,8 @@ class Request:
             packed_bytes=Packing.of(workload).num_bytes,
             step_a=operands.steps[0],
             step_b=operands.steps[1],
-            is_a_copied=row_major_steps(workload)[0] != operands.steps[0],
-            is_b_copied=row_major_steps(workload)[1] != operands.steps[1],
+            is_a_copied=loaded[0] != operands.steps[0],
+            is_b_copied=loaded[1] != operands.steps[1],
             output_bytes=OUTPUT_BYTES[workload.dtype],
         )
 

@@ -15,19 +15,10 @@ from constrint.kernels.gemm.alignment import rows_of, settled
 from constrint.kernels.gemm.choose import Request, choose
 from constrint.kernels.gemm.launch import Epilogue, Machine, input_precision, is_k_major, launch
 from constrint.kernels.gemm.pack import copies_needed
-from constrint.kernels.gemm.reference import gemm_reference
+from constrint.kernels.gemm.reference import DTYPE_NAMES, gemm_reference
 from constrint.kernels.gemm.triton_versions import caution, is_verified
 from constrint.select.spec import Config
 
-#: Names of dtypes in the space; fp32 operands go through the tf32 units.
-DTYPE_NAMES = {
-    torch.float16: "fp16",
-    torch.bfloat16: "bf16",
-    torch.float32: "tf32",
-    torch.float8_e4m3fn: "fp8",
-    torch.float8_e4m3fnuz: "fp8",
-    torch.int8: "int8",
-}
 #: For a GPU without a model: at most 24 KiB of shared memory and few registers, even where tl.dot becomes plain FMA.
 CONSERVATIVE: Config = {
     "tile_m": 64,

@@ -12,12 +12,11 @@ from torch import Tensor
 
 from constrint.errors import UsageError
 from constrint.kernels.gemm.pack import can_describe, copies_needed, pack
-from constrint.kernels.gemm.producer import NUM_WARPS, Shares, can_store
+from constrint.kernels.gemm.producer import DTYPES, NUM_WARPS, Shares, can_store
+from constrint.kernels.gemm.reference import DTYPE_NAMES
 
 if TYPE_CHECKING:
     from constrint.kernels.gemm.launch import Epilogue, Machine
-
-DTYPE_NAMES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "tf32", torch.float8_e4m3fn: "fp8"}
 
 
 def launch_with_producer(
@@ -33,12 +32,14 @@ def launch_with_producer(
     """Enqueue out = epilogue(a @ b) on the current stream, as `launch` does; operands are copied where they must be.
 
     Raises:
-        UsageError: For what the kernel is not for: a batch, a matrix to add, rows of C or a dtype that it cannot store.
+        UsageError: For what the kernel is not for: a batch, a matrix to add, another dtype, rows of C that it cannot store.
     """
-    dtype = DTYPE_NAMES[a.dtype]
+    dtype = DTYPE_NAMES.get(a.dtype, "")
     (_, m, k), n = a.shape, b.shape[2]
     if a.shape[0] > 1 or ep.source is not None:
         raise UsageError("producer = 1 is for one product at a time with no matrix to add.")
+    if dtype not in DTYPES:
+        raise UsageError(f"producer = 1 is for {', '.join(DTYPES)}, not for {a.dtype}.")
     if not can_store(n, out.element_size(), dtype) or not can_describe(out):
         raise UsageError(f"producer = 1 cannot store rows of {n} elements of {out.dtype}.")
     a, b = pack(a, b, copies_needed(a, b))

@@ -15,6 +15,16 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": functional.silu,
 }
 
+#: Names of dtypes in the space; fp32 operands go through the tf32 units.
+DTYPE_NAMES = {
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.float32: "tf32",
+    torch.float8_e4m3fn: "fp8",
+    torch.float8_e4m3fnuz: "fp8",
+    torch.int8: "int8",
+}
+
 
 def gemm_reference(
     a: Tensor,
