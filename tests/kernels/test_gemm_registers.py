@@ -107,9 +107,12 @@ def read(version: str) -> Iterator[Row]:
 
 #: Median error of the estimate over the recorded kernels, by version. Left out of the fit they are 1-3 % farther off:
 #: `benchmarks/fit_gemm_registers.py --validate`.
-MEDIAN_ERROR = {"3.9.0": 0.10, "3.6.0": 0.22}
+MEDIAN_ERROR = {
+    "3.9.0": dict.fromkeys(GPUS, 0.09),
+    "3.6.0": dict.fromkeys(GPUS, 0.22) | {"sm_80": 0.16, "sm_90": 0.09, "sm_100": 0.09},
+}
 #: Kernels that the bound excludes although they do not spill.
-EXCLUDED_SHARE = {"sm_80": 0.20, "sm_90": 0.20, "sm_100": 0.20, "gfx90a": 0.20, "gfx942": 0.20, "gfx950": 0.25}
+EXCLUDED_SHARE = {"sm_80": 0.16, "sm_90": 0.17, "sm_100": 0.15, "gfx90a": 0.19, "gfx942": 0.11, "gfx950": 0.14}
 
 
 @pytest.mark.parametrize("target", GPUS)
@@ -125,7 +128,7 @@ def test_estimates_are_near_in_the_median(version: str, target: str) -> None:
         and row.registers < row.limit - 3
     ]
     assert len(errors) >= 50
-    assert np.median(errors) <= MEDIAN_ERROR[version]
+    assert np.median(errors) <= MEDIAN_ERROR[version][target]
 
 
 @pytest.mark.parametrize("target", GPUS)
