@@ -33,7 +33,8 @@ LAST_LEVEL_MISS_S = 0.5e-6
 CDNA4_L2_BYTES_PER_S = 17.25e12
 CDNA4_LAST_LEVEL_BYTES_PER_S = 5.75e12
 #: Seconds to hand a split tile over - its stores, an atomic - and for the last block to read each partial sum. By eye
-#: from 29 configurations of 100x300x5000 and of 8 to 24 rows measured on one H200.
+#: from 29 configurations of 100x300x5000 and of 8 to 24 rows measured on one H200; of those measurements only the
+#: descriptor kernel's were kept (`benchmarks/results/h200/gemm_few_rows_bf16.csv`).
 SPLIT_FINISH_S = 1.7e-6
 SPLIT_READ_S = 0.2e-6
 #: Share of the DRAM's bandwidth that the pointer kernel reaches where the descriptor kernel competes. Fitted with it.

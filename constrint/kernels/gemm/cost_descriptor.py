@@ -56,9 +56,9 @@ class DescriptorConstants:
             next one and the two before, not fitted (1000^3 with padded and unpadded rows).
         split_lines: The same for rows that start within lines of the L2, but not within sectors.
         promoted_share: What wgmma reaches of its rate where a block alone on its SM waits for each step's sums to add
-            them up. Set by a few kernels of fp8 on the same H200.
+            them up. Set by a few kernels of fp8 on the same H200 (`gemm_candidates_fp8_tf32.csv`).
         producer_s: To start a producer warp and its consumers. Fitted, like the next three, to measurements of its
-            own (the same H200, 28 shapes in bf16 and fp16, three in fp8 and tf32).
+            own (the same H200; `benchmarks/results/h200/gemm_producer_tiles.csv`).
         producer_read_columns: `read_columns` beside a producer.
         producer_share: `matrix_share` beside a producer.
         producer_bytes_per_clk: Output stored per clock between two tiles that the consumers share.
