@@ -23,7 +23,7 @@ def limits(gpu: Gpu, json: Json = False) -> None:
     model = load_gpu(gpu)
     sections = {
         "one block": _block_rows(model),
-        f"one {'CU' if model.vendor == 'amd' else 'SM'}": _sm_rows(model),
+        f"one {model.terms.sm}": _sm_rows(model),
         "the device": _device_rows(model),
         "largest LSTM head in the fused kernels ('alternating' takes any)": _head_rows(model),
         "peak rates, dense, 32-bit accumulation": _rate_rows(model),
@@ -74,42 +74,22 @@ def _block_rows(gpu: GpuModel) -> list[Row]:
 
 
 def _sm_rows(gpu: GpuModel) -> list[Row]:
-    from constrint.hwmodels import NvidiaSm
-
     sm = gpu.sm
-    rows: list[Row] = [
+    return [
         ("num_partitions", "", sm.num_partitions, "sub-partitions (SIMDs)"),
         ("max_warps_per_sm", "warps", sm.max_warps_per_sm, f"resident warps (waves) of {sm.warp_size}"),
         ("max_threads_per_sm", "threads", sm.max_threads_per_sm, "resident threads"),
         ("max_blocks_per_sm", "blocks", sm.max_blocks_per_sm, "resident blocks"),
         ("smem_bytes_per_sm", "bytes", sm.smem_bytes_per_sm, "shared memory (LDS)"),
+        *gpu.maker.limit_rows(gpu),
+        ("special_functions_per_clk", "per clock", sm.special_functions_per_clk, "special functions"),
     ]
-    if isinstance(sm, NvidiaSm):
-        rows.append(("registers_per_partition", "32-bit", sm.registers_per_partition, "registers per sub-partition"))
-        granularity = sm.register_alloc_granularity_registers_per_warp
-        rows.append(
-            ("register_alloc_granularity_registers_per_warp", "32-bit", granularity, "given to a warp in steps of")
-        )
-    else:
-        rows.append(("max_waves_per_simd", "waves", sm.max_waves_per_simd, "resident waves per SIMD"))
-        for size in sm.warp_sizes:
-            rows.append(("vgprs_per_lane", "32-bit", sm.vgprs_per_lane(size), f"VGPRs per SIMD lane, wave{size}"))
-            rows.append(
-                (
-                    "vgpr_alloc_granularity",
-                    "32-bit",
-                    sm.vgpr_alloc_granularity(size),
-                    f"given to a wave{size} in steps of",
-                )
-            )
-    rows.append(("special_functions_per_clk", "per clock", sm.special_functions_per_clk, "special functions"))
-    return rows
 
 
 def _device_rows(gpu: GpuModel) -> list[Row]:
     device, memory = gpu.device, gpu.memory
     rows: list[Row] = [
-        ("sm_count", "", device.sm_count, "CUs" if gpu.vendor == "amd" else "SMs"),
+        ("sm_count", "", device.sm_count, gpu.terms.sms),
         ("num_xcds", "", device.num_xcds, "XCDs, each with an L2 of its own"),
         ("boost_clock_hz", "MHz", device.boost_clock_hz and device.boost_clock_hz / 1e6, "boost clock"),
         ("l2_size_bytes", "bytes", memory.l2.size_bytes, "L2, all of it"),
@@ -174,4 +154,9 @@ def _rate_rows(gpu: GpuModel) -> list[Row]:
         rate = gpu.peak_flop_per_s(dtype)
         if rate is not None:
             rows.append((f"{dtype}_flop_per_s", "TOP/s" if dtype == "int8" else "TFLOP/s", rate / 1e12, dtype))
+    for dtype, rate in (gpu.compute.packed_vector_flop_per_s or {}).items():
+        rows.append((f"packed_vector_{dtype}_flop_per_s", "TFLOP/s", rate / 1e12, f"{dtype}, packed vector units"))
+    for dtype, rate in (gpu.compute.matrix_fp16_accumulate_flop_per_s or {}).items():
+        key = f"matrix_{dtype}_fp16_accumulate_flop_per_s"
+        rows.append((key, "TFLOP/s", rate / 1e12, f"{dtype}, 16-bit accumulation"))
     return rows
