@@ -141,9 +141,10 @@ def _largest_head_dim(gpu: GpuModel, dtype: str, direction: str) -> int | None:
         spec = SPECS[workload.kernel]
         try:
             spec.check_workload(gpu, workload)
+            problem = spec.problem(gpu, workload)
         except ConstrintError:
             continue
-        if enumerate_space(spec.problem(gpu, workload)).size:
+        if enumerate_space(problem).size:
             return dim
     return None
 

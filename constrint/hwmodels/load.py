@@ -16,7 +16,7 @@ from constrint.hwmodels import names
 from constrint.hwmodels.check import findings
 from constrint.hwmodels.parse import read_yaml
 from constrint.hwmodels.schema import GpuModel
-from constrint.hwmodels.vendors import get_vendor, list_vendors
+from constrint.hwmodels.vendors import Vendor, get_vendor, list_vendors
 
 #: Largest m or n of a matrix instruction; bounds how far `[8, 16, ..., 256]` is written out.
 MAX_SIZE = 4096
@@ -100,17 +100,18 @@ def _load_file(path: Path) -> GpuModel:
 
 
 def _struct_of(vendor: str, source: str) -> type[GpuModel]:
+    """The struct that a vendor's files are read as."""
     try:
-        return _struct_with(get_vendor(vendor).sm_type)
+        return _struct_with(get_vendor(vendor))
     except UnknownNameError as error:
         raise HardwareModelError(f"{source}: vendor: {error}") from None
 
 
 @functools.cache
-def _struct_with(sm_type: type[Any]) -> type[GpuModel]:
-    """A GPU's file whose `sm` block is read as this struct."""
+def _struct_with(vendor: Vendor) -> type[GpuModel]:
+    """A GPU's file whose `sm` block is read as the vendor's struct."""
     struct: Any = msgspec.defstruct(
-        "GpuFile", [("sm", sm_type)], bases=(GpuModel,), frozen=True, kw_only=True, forbid_unknown_fields=True
+        "GpuFile", [("sm", vendor.sm_type)], bases=(GpuModel,), frozen=True, kw_only=True, forbid_unknown_fields=True
     )
     return cast("type[GpuModel]", struct)
 

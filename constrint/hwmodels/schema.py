@@ -238,7 +238,7 @@ class GpuModel(Block, frozen=True):
             UnsupportedError: When it has no entry for the GPU's back-end.
         """
         backend = self.maker.triton_backend
-        if backend not in rules:
+        if backend is None or backend not in rules:
             known = ", ".join(rules)
             raise UnsupportedError(f"{self.name}: {what} are known for the Triton back-ends {known}, not {backend}.")
         return rules[backend]

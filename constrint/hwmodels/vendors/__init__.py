@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 from importlib.metadata import entry_points
+from typing import Any
 
 from constrint.errors import UnknownNameError, UsageError
 from constrint.hwmodels.vendors.interface import Vendor
@@ -28,19 +29,14 @@ def register_vendor(vendor: Vendor) -> None:
     Raises:
         UsageError: When another vendor has the name, or its SM struct is not tagged with it or lacks keys.
     """
-    if _registered.setdefault(vendor.name, vendor) is vendor:
-        _check_struct(vendor)
-        return
-    raise UsageError(f"a vendor named {vendor.name!r} is registered already; choose another name.")
-
-
-def _check_struct(vendor: Vendor) -> None:
-    struct = vendor.sm_type
+    struct: Any = vendor.sm_type
     missing = [key for key in struct.required_keys() if key not in struct.__struct_fields__]
-    if missing or struct.__struct_config__.tag != vendor.name:
-        del _registered[vendor.name]
-        what = f"lacks {', '.join(missing)}" if missing else f"needs tag_field='vendor', tag={vendor.name!r}"
-        raise UsageError(f"the SM struct of the vendor {vendor.name!r} {what}.")
+    if missing:
+        raise UsageError(f"the SM struct of the vendor {vendor.name!r} lacks {', '.join(missing)}.")
+    if struct.__struct_config__.tag != vendor.name:
+        raise UsageError(f"the SM struct of the vendor {vendor.name!r} needs tag_field='vendor', tag={vendor.name!r}.")
+    if _registered.setdefault(vendor.name, vendor) is not vendor:
+        raise UsageError(f"a vendor named {vendor.name!r} is registered already; choose another name.")
 
 
 def get_vendor(name: str) -> Vendor:

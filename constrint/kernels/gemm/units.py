@@ -7,8 +7,7 @@ from math import gcd
 from typing import NamedTuple
 
 from constrint.errors import UnsupportedError
-from constrint.hwmodels import DotUnit as Unit
-from constrint.hwmodels import GpuModel
+from constrint.hwmodels import DotUnit, GpuModel
 from constrint.model import Expr, const, maximum, minimum
 from constrint.select.spec import Workload
 
@@ -29,6 +28,8 @@ SECTOR_BYTES = 32
 MIN_COPY_BYTES = 4
 
 Vars = Mapping[str, Expr]
+#: What `tl.dot` reaches, as the GPU's vendor states it.
+Unit = DotUnit
 
 
 class Aligned(NamedTuple):

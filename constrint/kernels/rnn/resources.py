@@ -92,8 +92,8 @@ def matrix_unit(gpu: GpuModel, dtype: str) -> str:
     Raises:
         UnsupportedError: When there is none; the recurrence would run on plain units, slower than one GEMM per step.
     """
-    wanted = gpu.traits.wide_dot_dtype if dtype in ("fp32", "tf32") else dtype
-    unit = gpu.dot_unit(wanted)
+    wide = gpu.traits.wide_dot_dtype
+    unit = gpu.dot_unit(wide if dtype in ("fp32", "tf32") else dtype)
     if unit is not None and unit.kind != "fma":
         # So few rows fit the fallback alone (mma.sync on NVIDIA), also where there is wgmma or tcgen05.
         return unit.fallback or unit.kind

@@ -103,12 +103,12 @@ class Amd(Vendor):
     def device_facts(self, gpu: GpuModel) -> DeviceFacts:
         """RDNA: HIP counts WGPs, rocminfo CUs; threads and LDS are reported of either, in waves of either size."""
         sm = _cu(gpu)
-        count, cus = gpu.device.sm_count, (1,)
-        if sm.smem_bytes_per_wgp is None:
-            counts, memory = {count}, {sm.smem_bytes_per_sm}
-        else:
-            counts, memory, cus = {count, count // 2}, {sm.smem_bytes_per_sm, sm.smem_bytes_per_wgp}, (1, 2)
-        threads = {sm.max_warps_per_sm * size * n for size in sm.warp_sizes for n in cus}
+        counts, memory = {gpu.device.sm_count}, {sm.smem_bytes_per_sm}
+        threads = {sm.max_warps_per_sm * size for size in sm.warp_sizes}
+        if sm.smem_bytes_per_wgp is not None:
+            counts.add(gpu.device.sm_count // 2)
+            threads |= {2 * n for n in threads}
+            memory.add(sm.smem_bytes_per_wgp)
         return DeviceFacts(frozenset(counts), frozenset(threads), frozenset(memory))
 
     def triton_target(self, gpu: GpuModel) -> tuple[str, int | str, int]:
