@@ -35,6 +35,9 @@ L2_PORT_BYTES_PER_CLK = 38.7
 #: exponents fit the measurements best, a finite one still orders configurations that share their bottleneck.
 OVERLAP_LOG2 = 3
 
+#: Bytes of the widest load of one thread, on both vendors' parts.
+WIDEST_LOAD_BYTES = 16
+
 #: What stands in where a model's clock or shared-memory banks are unconfirmed; `cost_assumptions` says so.
 ASSUMED_CLOCK_HZ = 1.0e9
 ASSUMED_BANKS = 32
@@ -242,3 +245,23 @@ def _device_parts(gpu: GpuModel, work: TileWork) -> dict[str, Column]:
         "last-level cache": np.asarray(work.last_level_bytes, dtype=np.float64) / (last_level_rate or np.inf),
         "DRAM": np.asarray(work.dram_bytes, dtype=np.float64) / memory.dram.bandwidth_bytes_per_s,
     }
+
+
+def streaming_cost(gpu: GpuModel, moved_bytes: float, threads_per_sm: Any) -> CostColumns:
+    """Predict the time of kernels that do little but stream bytes through DRAM.
+
+    The bandwidth is reached where the loads in flight cover the memory's latency (Little's law); every resident
+    thread is taken to have one load of the widest kind in flight.
+
+    Args:
+        gpu: The hardware model.
+        moved_bytes: Bytes to and from DRAM.
+        threads_per_sm: Threads that reside on one SM, per configuration.
+    """
+    bandwidth = gpu.memory.dram.bandwidth_bytes_per_s
+    in_flight = gpu.device.sm_count * np.asarray(threads_per_sm, dtype=np.float64) * WIDEST_LOAD_BYTES
+    latency_s = gpu.figure("dram_latency_s")
+    share = np.minimum(1.0, np.maximum(in_flight, 1.0) / (bandwidth * latency_s))
+    dram_s = np.full_like(share, moved_bytes / bandwidth)
+    parts: dict[str, Any] = dict.fromkeys(PARTS, 0.0) | {"DRAM": dram_s, "latency": dram_s / share - dram_s}
+    return CostColumns(LAUNCH_S + dram_s / share, parts)
