@@ -124,21 +124,22 @@ def _giga(value: float | None) -> float | None:
 def _head_rows(gpu: GpuModel) -> list[Row]:
     rows: list[Row] = []
     for dtype in ("bf16", "fp16", "fp32"):
-        for direction in ("forward", "backward"):
+        for direction, operation in (("forward", "lstm"), ("backward", "lstm-backward")):
             key = f"max_lstm_head_dim_{dtype}_{direction}"
-            rows.append((key, "", _largest_head_dim(gpu, dtype, direction), f"head_dim, {dtype}, {direction}"))
+            rows.append((key, "", _largest_head_dim(gpu, operation, dtype), f"head_dim, {dtype}, {direction}"))
     return rows
 
 
-def _largest_head_dim(gpu: GpuModel, dtype: str, direction: str) -> int | None:
-    """The largest usual head dimension of an LSTM that some configuration of the kernels takes."""
+def _largest_head_dim(gpu: GpuModel, operation: str, dtype: str) -> int | None:
+    """The largest usual head dimension of an LSTM that some configuration of the fused kernel takes."""
     from constrint.errors import ConstrintError
-    from constrint.kernels.rnn.spec import SPECS, workload_of
+    from constrint.kernels.registry import load_spec
+    from constrint.select import Workload
     from constrint.solve import enumerate_space
 
+    spec = load_spec(f"{operation}.triton")
     for dim in HEAD_DIMS:
-        workload = workload_of("lstm", (16, 1024, 1, dim), dtype, direction)
-        spec = SPECS[workload.kernel]
+        workload = Workload(operation, {"batch": 16, "time": 1024, "heads": 1, "head_dim": dim}, dtype)
         try:
             spec.check_workload(gpu, workload)
             problem = spec.problem(gpu, workload)

@@ -23,9 +23,9 @@ from constrint.hwmodels import (
     load_all,
     load_gpu,
 )
-from constrint.hwmodels.vendors.amd import VgprFile
 from constrint.hwmodels.names import DATA, INDEX, build_index, fold, index
 from constrint.hwmodels.parse import read_yaml
+from constrint.hwmodels.vendors.amd import VgprFile
 
 MODELS = load_all()
 by_name = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)

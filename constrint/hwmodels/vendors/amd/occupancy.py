@@ -92,7 +92,9 @@ def _total_vgprs(sm: AmdCu, kernel: KernelUse) -> Any:
 def _has_too_many(sm: AmdCu, kernel: KernelUse, vgprs: Any) -> Any:
     """Whether no wave can have these registers; where acc is 0, an arch count above its cap is the total."""
     acc_too_many = kernel.accumulator_registers_per_thread > (sm.max_acc_vgprs_per_thread or 0)
-    arch_too_many = (kernel.accumulator_registers_per_thread > 0) & (kernel.registers_per_thread > sm.max_arch_vgprs_per_thread)
+    arch_too_many = (kernel.accumulator_registers_per_thread > 0) & (
+        kernel.registers_per_thread > sm.max_arch_vgprs_per_thread
+    )
     return (vgprs > sm.max_registers_per_thread) | acc_too_many | arch_too_many
 
 

@@ -92,7 +92,9 @@ class Nvidia(Vendor):
         ]
         if sm.tensor_memory_bytes_per_sm is not None:
             rows.append(
-                LimitRow("tensor_memory_bytes_per_sm", "bytes", sm.tensor_memory_bytes_per_sm, "tensor memory (tcgen05)")
+                LimitRow(
+                    "tensor_memory_bytes_per_sm", "bytes", sm.tensor_memory_bytes_per_sm, "tensor memory (tcgen05)"
+                )
             )
         return rows
 
