@@ -27,7 +27,7 @@ def one(name: str, backend: str) -> None:
 
     import constrint.model.columns
     import constrint.solve
-    import constrint.solve.lexical  # noqa: F401
+    import constrint.solve.engine.walk  # noqa: F401
     from constrint.solve import Limits, solutions_in_order, solve
 
     case = next(c for c in rnn_problem.cases() if str(c) == name)

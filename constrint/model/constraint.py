@@ -103,7 +103,7 @@ class Constraint:
         return hash(self.key())
 
     def __str__(self) -> str:
-        from constrint.model.render import render_constraint
+        from constrint.model.text.render import render_constraint
 
         return render_constraint(self)
 

@@ -112,7 +112,7 @@ class Expr:
         )
 
     def __str__(self) -> str:
-        from constrint.model.render import render_expr
+        from constrint.model.text.render import render_expr
 
         return render_expr(self)
 

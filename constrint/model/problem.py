@@ -219,7 +219,7 @@ class Problem:
     __hash__ = None  # type: ignore[assignment]
 
     def __str__(self) -> str:
-        from constrint.model.render import render
+        from constrint.model.text.render import render
 
         return render(self)
 

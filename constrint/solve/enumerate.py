@@ -6,15 +6,15 @@ import math
 from collections.abc import Sequence
 
 from constrint.model import Problem
-from constrint.solve.compiled import enumerate_factors
-from constrint.solve.decompose import Bag, components, tree
-from constrint.solve.factors import ListedFactors
-from constrint.solve.layout import Layout, LazyAxis, axis_of_free
-from constrint.solve.limits import Budget, Limits
-from constrint.solve.parts import FreePart, Node, Part, TreePart
-from constrint.solve.prepare import Prepared, fixed_columns, prepare
-from constrint.solve.space import SearchSpace
-from constrint.solve.tables import Axis, Check, Table, build_table
+from constrint.solve.budget import Budget, Limits
+from constrint.solve.engine.compiled import enumerate_factors
+from constrint.solve.engine.decompose import Bag, components, tree
+from constrint.solve.engine.prepare import Prepared, fixed_columns, prepare
+from constrint.solve.engine.tables import Axis, Check, Table, build_table
+from constrint.solve.space.axes import Layout, LazyAxis, axis_of_free
+from constrint.solve.space.factors import ListedFactors
+from constrint.solve.space.parts import FreePart, Node, Part, TreePart
+from constrint.solve.space.space import SearchSpace
 
 # A component with at most this many combinations is kept as one table.
 ONE_TABLE = 1 << 12
@@ -33,7 +33,7 @@ def enumerate_space(problem: Problem, limits: Limits | None = None, backend: str
         LimitReachedError: When a limit ended the search before all solutions were known.
     """
     if backend not in ("native", "numpy"):
-        from constrint.solve.backends.listing import space_of
+        from constrint.solve.backends.listed import space_of
 
         return space_of(problem, backend, limits or Limits())
     budget = Budget(limits or Limits())

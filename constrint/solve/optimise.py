@@ -10,16 +10,16 @@ import numpy as np
 from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError
 from constrint.model import Comparison, Const, Expr, Problem
 from constrint.model.columns import column_of, evaluate
-from constrint.solve.compiled import best_assignment
+from constrint.solve.budget import Budget, Limits, Status
+from constrint.solve.engine.compiled import best_assignment
+from constrint.solve.engine.depth_first import search_one
+from constrint.solve.engine.prepare import flatten
+from constrint.solve.engine.walk import solutions_in_order
 from constrint.solve.enumerate import enumerate_space
-from constrint.solve.lexical import solutions_in_order
-from constrint.solve.limits import Budget, Limits, Status
-from constrint.solve.narrow import Domains
-from constrint.solve.prepare import flatten
-from constrint.solve.propagate import propagate
-from constrint.solve.search import search_one
+from constrint.solve.propagation.domains import Domains
+from constrint.solve.propagation.propagate import propagate
 from constrint.solve.solution import Solution
-from constrint.solve.space import SearchSpace
+from constrint.solve.space.space import SearchSpace
 
 # A walk in declared order may look at this many combinations before tables are tried.
 _WALK_CELLS: Final = 1 << 22

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from constrint.errors import InfeasibleError, LimitReachedError
 from constrint.model import Problem
-from constrint.solve.limits import SearchStats, Status
+from constrint.solve.budget import SearchStats, Status
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Solution:
             return self.assignment
         if self.status is Status.LIMIT_REACHED:
             raise LimitReachedError(self.message)
-        from constrint.solve.explain import minimal_conflict
+        from constrint.solve.explain.conflict import minimal_conflict
 
         conflict = minimal_conflict(self.problem)
         name = f" of {self.problem.name!r}" if self.problem.name else ""

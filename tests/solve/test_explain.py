@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from constrint.errors import UsageError
 from constrint.model import Problem, all_of, const, divides, parse
 from constrint.solve import brute_force, count, minimal_conflict, pruning, relaxations, solve
-from constrint.solve.explain import widened
+from constrint.solve.explain.conflict import widened
 
 
 def gemm():

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from constrint.errors import UnknownNameError
 from constrint.model import Problem
-from constrint.solve.limits import Limits
+from constrint.solve.budget import Limits
 from constrint.solve.solution import Solution
 
 Columns = dict[str, NDArray[Any]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from constrint.model import Problem
 from constrint.solve.backends import Columns
-from constrint.solve.limits import Limits
+from constrint.solve.budget import Limits
 from constrint.solve.solution import Solution
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.solve.keys import combine, group, ranges
+from constrint.solve.space.row_keys import combine, group, ranges
 
 if TYPE_CHECKING:
-    from constrint.solve.parts import Rows, TreePart
+    from constrint.solve.space.parts import Rows, TreePart
 
 
 @dataclass(slots=True)

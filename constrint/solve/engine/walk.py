@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from constrint.model import Comparison, Problem
 from constrint.model.columns import Column, test
 from constrint.model.intervals import Interval
-from constrint.solve.compiled import CompiledWalk, walk_in_order
-from constrint.solve.decompose import components
-from constrint.solve.layout import Layout, LazyAxis, axis_of_free
-from constrint.solve.limits import Budget, Limits
-from constrint.solve.possible import possible
-from constrint.solve.prepare import Prepared, fixed_columns, prepare
-from constrint.solve.tables import Axis, Check
+from constrint.solve.budget import Budget, Limits
+from constrint.solve.engine.compiled import CompiledWalk, walk_in_order
+from constrint.solve.engine.decompose import components
+from constrint.solve.engine.prepare import Prepared, fixed_columns, prepare
+from constrint.solve.engine.row_bounds import possible
+from constrint.solve.engine.tables import Axis, Check
+from constrint.solve.space.axes import Layout, LazyAxis, axis_of_free
 
 # Rows times values looked at in one step: few at first, more with every dead end.
 _FIRST_CELLS: Final = 1 << 12

@@ -15,7 +15,7 @@ from constrint.errors import ConstrintError, ParseError
 from constrint.model import constraint as c
 from constrint.model import expr as e
 from constrint.model.domain import Domain
-from constrint.model.lexer import Source, Token
+from constrint.model.text.lexer import Source, Token
 
 MAX_NESTING: Final = 120
 Value = e.Expr | c.Constraint

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.solve.keys import Keys, check_listing, combine, find, group, total_type
-from constrint.solve.tables import Table
+from constrint.solve.engine.tables import Table
+from constrint.solve.space.row_keys import Keys, check_listing, combine, find, group, total_type
 
 if TYPE_CHECKING:
-    from constrint.solve.ranks import Lookup
+    from constrint.solve.space.membership import Lookup
 
 Rows = dict[str, NDArray[Any]]
 
@@ -146,7 +146,7 @@ class TreePart:
     def lookup(self, i: int) -> Lookup:
         """The rows of table i by key; built when it is first asked for."""
         if i not in self._lookups:
-            from constrint.solve.ranks import Lookup
+            from constrint.solve.space.membership import Lookup
 
             node = self.nodes[i]
             self._lookups[i] = Lookup(node, tuple(node.rows), [self.sizes[n] for n in node.rows])
@@ -244,19 +244,19 @@ class TreePart:
 
     def expand(self, values: Mapping[str, NDArray[Any]]) -> Rows:
         """Joins the tables top-down; the rows come out in index order."""
-        from constrint.solve.expand import expand_tree
+        from constrint.solve.space.listing import expand_tree
 
         return expand_tree(self, values)
 
     def ranks(self, rows: Rows) -> NDArray[Any]:
         """Finds each row's place in every table."""
-        from constrint.solve.ranks import rank_rows
+        from constrint.solve.space.membership import rank_rows
 
         return rank_rows(self, rows)
 
     def moves(self, rows: Rows) -> tuple[NDArray[np.bool_], dict[str, NDArray[np.bool_]]]:
         """Looks changed rows up in every table."""
-        from constrint.solve.ranks import moves
+        from constrint.solve.space.membership import moves
 
         return moves(self, rows)
 
@@ -291,6 +291,6 @@ class TreePart:
 
     def project(self, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
         """Sums counts bottom-up, carrying only the kept variables and what tables share."""
-        from constrint.solve.project import project_tree
+        from constrint.solve.space.projection import project_tree
 
         return project_tree(self, keep)

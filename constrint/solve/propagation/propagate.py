@@ -24,8 +24,8 @@ from constrint.model import (
     Operation,
     Var,
 )
-from constrint.model.factor import FACTOR_LIMIT, divisors
-from constrint.solve.narrow import Contradiction, Domains, narrow
+from constrint.model.divisors import FACTOR_LIMIT, divisors
+from constrint.solve.propagation.domains import Contradiction, Domains, narrow
 
 # Bounds of cyclic constraints on huge ranges can creep one step at a time; narrowing less is still sound.
 MAX_ROUNDS: Final = 60

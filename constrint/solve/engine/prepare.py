@@ -12,10 +12,10 @@ from constrint.errors import LimitReachedError
 from constrint.model import AllOf, Comparison, Constraint, Domain, Expr, Operation, Problem, Var
 from constrint.model.columns import Column, test
 from constrint.model.expr import add, neg
-from constrint.solve.limits import Budget
-from constrint.solve.propagate import propagate
-from constrint.solve.substitute import substitute
-from constrint.solve.tables import Axis, Check, axis_from_domain, axis_of
+from constrint.solve.budget import Budget
+from constrint.solve.engine.tables import Axis, Check, axis_from_domain, axis_of
+from constrint.solve.propagation.propagate import propagate
+from constrint.solve.propagation.substitute import substitute
 
 # Domains up to this size are filtered by evaluating constraints on them; larger ones are propagated first.
 SMALL: Final = 4096

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from constrint.errors import UnknownNameError, UsageError
 from constrint.model import Domain, Expr, Problem
 from constrint.model.intmath import as_int
-from constrint.solve.best import Cost, Ranked
-from constrint.solve.factors import Factors, ListedFactors
-from constrint.solve.keys import check_listing, total_type
-from constrint.solve.layout import Layout, dicts_of
-from constrint.solve.limits import SearchStats
-from constrint.solve.parts import Part, Rows, TreePart
-from constrint.solve.project import merged
+from constrint.solve.budget import SearchStats
+from constrint.solve.space.axes import Layout, dicts_of
+from constrint.solve.space.best import Cost, Ranked
+from constrint.solve.space.factors import Factors, ListedFactors
+from constrint.solve.space.parts import Part, Rows, TreePart
+from constrint.solve.space.projection import merged
+from constrint.solve.space.row_keys import check_listing, total_type
 
 _BATCH: Final = 4096
 
@@ -181,7 +181,7 @@ class SearchSpace:
                 over these, so naming them keeps large spaces factored.
             maximise: Ranks the largest cost first instead.
         """
-        from constrint.solve.best import best_solutions
+        from constrint.solve.space.best import best_solutions
 
         return best_solutions(self, as_int(k, "the number of solutions"), cost, names, maximise)
 
@@ -299,7 +299,7 @@ class SearchSpace:
 
     def neighbours(self, assignment: Mapping[str, int]) -> list[dict[str, int]]:
         """Solutions that differ from `assignment` in exactly one variable, in declared order."""
-        from constrint.solve.neighbours import neighbours_of
+        from constrint.solve.space.neighbours import neighbours_of
 
         values = self._checked(assignment)
         return [n for n in neighbours_of(self, [values]) if n not in self._excluded]
@@ -315,7 +315,7 @@ class SearchSpace:
         Returns:
             For each neighbour the row of `assignments` that it belongs to, and the neighbours as columns.
         """
-        from constrint.solve.neighbours import neighbour_columns
+        from constrint.solve.space.neighbours import neighbour_columns
 
         return neighbour_columns(self, assignments)
 

@@ -10,10 +10,10 @@ import math
 from typing import Final
 
 from constrint.model import Domain, Problem
+from constrint.solve.budget import Budget
+from constrint.solve.engine.prepare import flatten
 from constrint.solve.enumerate import enumerate_space
-from constrint.solve.limits import Budget
-from constrint.solve.prepare import flatten
-from constrint.solve.propagate import propagate
+from constrint.solve.propagation.propagate import propagate
 
 # With this many combinations left a node is enumerated instead of split.
 ENUMERABLE: Final = 1 << 16

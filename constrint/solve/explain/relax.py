@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from constrint.model import Comparison, Const, Constraint, Domain, Expr, Problem
-from constrint.solve.explain import (
+from constrint.solve.explain.conflict import (
     QUESTION,
     Conflict,
     ConflictMember,

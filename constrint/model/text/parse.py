@@ -22,9 +22,9 @@ from constrint.errors import ConstrintError, ParseError, UsageError
 from constrint.model import expr as e
 from constrint.model.constraint import Constraint
 from constrint.model.domain import Domain
-from constrint.model.grammar import Grammar
-from constrint.model.lexer import Source, Token, tokens
 from constrint.model.problem import Problem
+from constrint.model.text.grammar import Grammar
+from constrint.model.text.lexer import Source, Token, tokens
 
 DIALECTS: Final = ("standard", "constrint")
 _MARK: Final = re.compile(r"^[ \t]*#[ \t]*dialect:[ \t]*([A-Za-z0-9_-]+)[ \t]*\r?$", re.MULTILINE)

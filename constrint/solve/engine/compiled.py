@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from constrint.core import compiled as core
 from constrint.model import Problem
 from constrint.model.encode import encode_all, encode_expression
-from constrint.solve.factors import Factors, ListedFactors
-from constrint.solve.keys import check_listing
-from constrint.solve.layout import Layout
-from constrint.solve.limits import Budget
-from constrint.solve.parts import FreePart, Node, Part, TreePart
-from constrint.solve.tables import Axis, axis_of, position_type
+from constrint.solve.budget import Budget
+from constrint.solve.engine.tables import Axis, axis_of, position_type
+from constrint.solve.space.axes import Layout
+from constrint.solve.space.factors import Factors, ListedFactors
+from constrint.solve.space.parts import FreePart, Node, Part, TreePart
+from constrint.solve.space.row_keys import check_listing
 
 # The core's own limit on the values of one variable.
 MAX_VALUES: Final = 4096

@@ -22,8 +22,8 @@ from constrint.errors import ConstrintError, ParseError
 from constrint.model import constraint as c
 from constrint.model import expr as e
 from constrint.model.domain import Domain
-from constrint.model.pyfloat import first_difference
-from constrint.model.quotient import EXACT_FLOAT, Arithmetic, InexactError, Number, Quotient
+from constrint.model.python.float_trial import first_difference
+from constrint.model.python.quotient import EXACT_FLOAT, Arithmetic, InexactError, Number, Quotient
 
 MAX_CHARACTERS: Final = 20_000
 MAX_NESTING: Final = 80

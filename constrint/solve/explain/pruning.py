@@ -12,9 +12,9 @@ import numpy as np
 from constrint.errors import LimitReachedError
 from constrint.model import Constraint, Problem
 from constrint.model.columns import Column, test
+from constrint.solve.budget import Limits
+from constrint.solve.engine.tables import Axis, axis_from_domain
 from constrint.solve.enumerate import count
-from constrint.solve.limits import Limits
-from constrint.solve.tables import Axis, axis_from_domain
 
 _PIECE_CELLS: Final = 1 << 20
 _MAX_CELLS: Final = 1 << 32

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from constrint.model import Constraint, Domain
 from constrint.model.columns import Column, test
-from constrint.solve.limits import Budget
+from constrint.solve.budget import Budget
 
 Positions = NDArray[Any]
 # A grid may grow to this many cells before the rows that survived so far are listed.

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from constrint.model import Domain, Expr
 from constrint.model.columns import column_of, evaluate
-from constrint.solve.limits import Budget
-from constrint.solve.parts import Rows
-from constrint.solve.tables import Axis, axis_from_domain
+from constrint.solve.budget import Budget
+from constrint.solve.engine.tables import Axis, axis_from_domain
+from constrint.solve.space.parts import Rows
 
 
 @dataclass(frozen=True, slots=True)

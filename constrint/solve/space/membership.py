@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.solve.keys import Keys, combine, find, group
+from constrint.solve.space.row_keys import Keys, combine, find, group
 
 if TYPE_CHECKING:
-    from constrint.solve.parts import Node, Rows, TreePart
+    from constrint.solve.space.parts import Node, Rows, TreePart
 
 _EXACT: Final = 1 << 62
 # Tables of moves with more cells are not kept.

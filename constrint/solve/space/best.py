@@ -14,7 +14,7 @@ from constrint.model import Expr
 from constrint.model.columns import column_of, evaluate
 
 if TYPE_CHECKING:
-    from constrint.solve.space import SearchSpace
+    from constrint.solve.space.space import SearchSpace
 
 Cost = Callable[[dict[str, NDArray[Any]]], Any]
 

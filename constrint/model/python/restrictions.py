@@ -1,6 +1,7 @@
 """Problems from tunable parameters with restrictions, as Kernel Tuner and the T1 format state them.
 
-A restriction is a Python expression (`constrint.model.pyexpr` says which); it is read with `ast`, never evaluated.
+A restriction is a Python expression (`constrint.model.python.expression` says which); it is read with `ast` and
+never evaluated.
 `load_space` reads the JSON form: {"name": ..., "params": {name: [values]}, "restrictions": [...]}.
 """
 
@@ -20,7 +21,7 @@ from constrint.model.domain import Domain
 from constrint.model.encode import encode
 from constrint.model.expr import RESERVED, Var
 from constrint.model.problem import Problem
-from constrint.model.pyexpr import Trials, read_restriction
+from constrint.model.python.expression import Trials, read_restriction
 
 MAX_BYTES: Final = 16_000_000
 MAX_PARAMS: Final = 1_000

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from constrint.errors import LimitReachedError, UsageError
 from constrint.model import Comparison, Constraint, Domain, Expr, Problem
 from constrint.model.problem import named_constants
-from constrint.solve.limits import Limits, Status
+from constrint.solve.budget import Limits, Status
 from constrint.solve.optimise import solve
 
 _SHOWN_VALUES = 12

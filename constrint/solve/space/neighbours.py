@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from constrint.errors import UsageError
 
 if TYPE_CHECKING:
-    from constrint.solve.space import SearchSpace
+    from constrint.solve.space.space import SearchSpace
 
 
 def neighbours_of(space: SearchSpace, assignments: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.solve.keys import check_listing, ranges
+from constrint.solve.space.row_keys import check_listing, ranges
 
 if TYPE_CHECKING:
-    from constrint.solve.parts import Rows, TreePart
+    from constrint.solve.space.parts import Rows, TreePart
 
 _PIECE_ROWS: Final = 1 << 14
 

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.solve.expand import multiply_out
-from constrint.solve.keys import check_listing
-from constrint.solve.layout import Layout
-from constrint.solve.parts import Part, Rows
+from constrint.solve.space.axes import Layout
+from constrint.solve.space.listing import multiply_out
+from constrint.solve.space.parts import Part, Rows
+from constrint.solve.space.row_keys import check_listing
 
 
 class Factors(Protocol):

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from constrint.errors import UndefinedValueError
 from constrint.model import Problem
 from constrint.solve.backends import Columns
-from constrint.solve.layout import LazyAxis
-from constrint.solve.limits import Budget, Limits, Status
+from constrint.solve.budget import Budget, Limits, Status
 from constrint.solve.solution import Solution
+from constrint.solve.space.axes import LazyAxis
 
 if TYPE_CHECKING:
-    from constrint.solve.space import SearchSpace
+    from constrint.solve.space.space import SearchSpace
 
 
 def columns_of(problem: Problem, rows: Iterable[Mapping[str, int]]) -> Columns:
@@ -59,11 +59,11 @@ def best_of(problem: Problem, rows: Iterable[dict[str, int]], budget: Budget) ->
 def space_of(problem: Problem, backend: str, limits: Limits) -> SearchSpace:
     """Lets a back-end list all solutions and keeps them as one table."""
     from constrint.solve.backends import get_backend
-    from constrint.solve.factors import ListedFactors
-    from constrint.solve.layout import Layout
-    from constrint.solve.parts import Node, Part, TreePart
-    from constrint.solve.space import SearchSpace
-    from constrint.solve.tables import Axis, axis_of, position_type
+    from constrint.solve.engine.tables import Axis, axis_of, position_type
+    from constrint.solve.space.axes import Layout
+    from constrint.solve.space.factors import ListedFactors
+    from constrint.solve.space.parts import Node, Part, TreePart
+    from constrint.solve.space.space import SearchSpace
 
     budget = Budget(limits)
     columns = get_backend(backend).solutions(problem, limits)
