@@ -183,6 +183,8 @@ def cpsat(space: Space) -> Callable[[], Result]:
 
 def _load_constrint() -> None:
     """Imports what the measured part uses, so that the clock sees work only."""
+    import constrint.model.python.restrictions
+    import constrint.solve  # noqa: F401
 
 
 def constrint_columns(space: Space) -> Callable[[], Result]:

@@ -1,5 +1,6 @@
 """Integer problems as data: expressions, constraints with reasons, the text language. No solver."""
 
+from constrint.model import columns as columns
 from constrint.model.constraint import (
     AllOf,
     AnyOf,

@@ -371,7 +371,7 @@ def _by_core(expr: Operation, columns: Mapping[str, ArrayLike]) -> NDArray[np.in
 
 
 def expression_column(expr: Expr, columns: Mapping[str, ArrayLike]) -> NDArray[np.int64]:
-    """Implements `Expr.columns`."""
+    """Values of an expression in every row; see `Expr.columns`."""
     if isinstance(expr, Operation) and expr.size >= _WORTH_ENCODING:
         found = _by_core(expr, columns)
         if found is not None:
@@ -391,8 +391,12 @@ def expression_column(expr: Expr, columns: Mapping[str, ArrayLike]) -> NDArray[n
 
 
 def constraint_column(constraint: c.Constraint, columns: Mapping[str, ArrayLike]) -> BoolArray:
-    """Implements `Constraint.holds_columns`."""
+    """Whether a constraint holds, in every row; see `Constraint.holds_columns`."""
     taken, shape = _taken(columns, constraint.variables)
     if 0 in shape:
         return np.zeros(shape, dtype=bool)
     return np.array(np.broadcast_to(np.asarray(test(constraint, taken), dtype=bool), shape))
+
+
+Expr.evaluator = expression_column
+c.Constraint.evaluator = constraint_column

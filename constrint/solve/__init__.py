@@ -1,6 +1,7 @@
 """Finds, counts and explains the solutions of a `constrint.model.Problem`, natively on numpy."""
 
-from constrint.solve.backends import Backend, get_backend, list_backends
+from constrint.solve.backends.backend import Backend
+from constrint.solve.backends.registry import get_backend, list_backends
 from constrint.solve.budget import Limits, SearchStats, Status
 from constrint.solve.engine.walk import solutions_in_order
 from constrint.solve.enumerate import brute_force, count, enumerate_space

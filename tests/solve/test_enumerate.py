@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from constrint.errors import LimitReachedError, UnknownNameError, UsageError
 from constrint.model import Problem, parse
 from constrint.solve import Limits, brute_force, count, enumerate_space
-from constrint.solve import enumerate as enumeration
+from constrint.solve.engine import factored as enumeration
 from constrint.solve.engine import prepare as preparation
 from constrint.solve.engine import tables
 

@@ -127,3 +127,8 @@ def render(problem: Problem) -> str:
     if problem.objective is not None:
         lines.append(str(problem.objective))
     return "\n".join(lines) + "\n"
+
+
+Expr.writer = render_expr
+c.Constraint.writer = render_constraint
+Problem.writer = render

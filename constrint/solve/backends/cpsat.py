@@ -10,7 +10,7 @@ from typing import Any
 
 from constrint.errors import ConstrintError, LimitReachedError, UndefinedValueError, UnsupportedError
 from constrint.model import Problem
-from constrint.solve.backends import Columns
+from constrint.solve.backends.backend import Columns
 from constrint.solve.backends.cpsat_model import ModelBuilder
 from constrint.solve.backends.listed import columns_of
 from constrint.solve.budget import Budget, Limits, Status

@@ -28,6 +28,7 @@ from constrint.model import (
     Operation,
     Var,
 )
+from constrint.model.constraint import OPERATORS
 from constrint.model.intervals import BINARY_BOUNDS, UNARY_BOUNDS, Interval
 from constrint.model.intmath import FUNCTIONS
 
@@ -178,10 +179,6 @@ class ModelBuilder:
         for _ in range(exponent):
             result = self._product(Term(a.linear, a.bounds), Term(result.linear, result.bounds), what)
         return Term(result.linear, bounds, (*a.defined, *b.defined))
-
-    def _sign(self, a: Term, positive: bool) -> Any:
-        """A literal that holds exactly where a > 0 (or a < 0)."""
-        return self._decided(a.linear if positive else -a.linear, ">=", 1)
 
     def _division(self, op: str, a: Term, b: Term, what: str) -> Term:
         """Quotient and remainder together: a = q * b + r, with r between 0 and b."""
@@ -363,6 +360,4 @@ def _is_number(linear: Any) -> bool:
 
 
 def _related(left: Any, op: str, right: Any) -> Any:
-    from constrint.model.constraint import OPERATORS
-
     return OPERATORS[op](left, right)

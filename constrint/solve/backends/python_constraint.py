@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from constrint.errors import LimitReachedError
 from constrint.model import Constraint, Problem
-from constrint.solve.backends import Columns
+from constrint.solve.backends.backend import Columns
 from constrint.solve.backends.listed import best_of, columns_of
 from constrint.solve.budget import Budget, Limits, Status
 from constrint.solve.engine.prepare import flatten

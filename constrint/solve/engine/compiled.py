@@ -17,11 +17,11 @@ from constrint.core import compiled as core
 from constrint.model import Problem
 from constrint.model.encode import encode_all, encode_expression
 from constrint.solve.budget import Budget
-from constrint.solve.engine.tables import Axis, axis_of, position_type
-from constrint.solve.space.axes import Layout
+from constrint.solve.space.axes import Axis, Layout, axis_of, position_type
 from constrint.solve.space.factors import Factors, ListedFactors
-from constrint.solve.space.parts import FreePart, Node, Part, TreePart
+from constrint.solve.space.parts import FreePart, Part, TreePart
 from constrint.solve.space.row_keys import check_listing
+from constrint.solve.space.tree import Node, Tree
 
 # The core's own limit on the values of one variable.
 MAX_VALUES: Final = 4096
@@ -143,7 +143,7 @@ class CompiledFactors:
         made: list[Part] = [
             FreePart(self.names[part], sizes[self.names[part]])
             if isinstance(part, int)
-            else TreePart([self._node(place, part, sizes) for place in range(len(part))], sizes)
+            else TreePart(Tree([self._node(place, part, sizes) for place in range(len(part))], sizes))
             for part in parts
         ]
         return Layout(self.names, {**axes}, fixed), tuple(made)

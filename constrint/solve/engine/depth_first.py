@@ -11,8 +11,8 @@ from typing import Final
 
 from constrint.model import Domain, Problem
 from constrint.solve.budget import Budget
+from constrint.solve.engine.factored import factored_space
 from constrint.solve.engine.prepare import flatten
-from constrint.solve.enumerate import enumerate_space
 from constrint.solve.propagation.propagate import propagate
 
 # With this many combinations left a node is enumerated instead of split.
@@ -54,7 +54,7 @@ def _finish(problem: Problem, domains: dict[str, Domain], budget: Budget) -> dic
     narrowed = problem
     for name, domain in domains.items():
         narrowed = narrowed.with_domain(name, domain)
-    space = enumerate_space(narrowed, budget.rest(max_rows=4 * ENUMERABLE))
+    space = factored_space(narrowed, budget.rest(max_rows=4 * ENUMERABLE))
     return space.first() if space else None
 
 

@@ -9,13 +9,14 @@ from typing import Final
 import numpy as np
 
 from constrint.errors import LimitReachedError
-from constrint.model import AllOf, Comparison, Constraint, Domain, Expr, Operation, Problem, Var
+from constrint.model import AllOf, Comparison, Constraint, Domain, Expr, Operation, Problem, Var, is_in
 from constrint.model.columns import Column, test
 from constrint.model.expr import add, neg
 from constrint.solve.budget import Budget
-from constrint.solve.engine.tables import Axis, Check, axis_from_domain, axis_of
+from constrint.solve.engine.tables import Check
 from constrint.solve.propagation.propagate import propagate
 from constrint.solve.propagation.substitute import substitute
+from constrint.solve.space.axes import Axis, axis_from_domain
 
 # Domains up to this size are filtered by evaluating constraints on them; larger ones are propagated first.
 SMALL: Final = 4096
@@ -162,16 +163,10 @@ def _derive(
         found.append((name, expr))
         rest = [substitute(c, name, expr) for c in constraints if c is not used]
         # The value must lie in the variable's own domain; an undefined value lies nowhere.
-        constraints = [*rest, _member(expr, domains[name])]
+        constraints = [*rest, is_in(expr, domains[name])]
     for name, expr in reversed(found):
         state.derived[name] = expr
     return constraints
-
-
-def _member(expr: Expr, domain: Domain) -> Constraint:
-    from constrint.model import is_in
-
-    return is_in(expr, domain)
 
 
 def _definition(names: list[str], constraints: list[Constraint]) -> tuple[str, Expr, Constraint] | None:
@@ -202,8 +197,3 @@ def _isolated(name: str, equality: Comparison) -> Expr | None:
     if isinstance(term, Operation) and term.op == "neg" and isinstance(term.args[0], Var):
         return total
     return None
-
-
-def axis_values(domain: Domain) -> Axis:
-    """Lists a domain that is known to be small."""
-    return axis_of(np.array(domain.listed)) if domain.listed is not None else axis_from_domain(domain)

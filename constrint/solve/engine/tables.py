@@ -9,71 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.model import Constraint, Domain
+from constrint.model import Constraint
 from constrint.model.columns import Column, test
 from constrint.solve.budget import Budget
+from constrint.solve.space.axes import Axis, position_type
+from constrint.solve.space.row_keys import Rows
 
-Positions = NDArray[Any]
 # A grid may grow to this many cells before the rows that survived so far are listed.
 GRID_CELLS: Final = 1 << 13
 # A grid larger than this is evaluated in pieces: their columns stay in the cache, and in memory that is used again.
 CHUNK_CELLS: Final = 31 << 10
-
-
-@dataclass(slots=True)
-class Axis:
-    """The values of one variable as an array, in preference order, with their bounds."""
-
-    values: NDArray[Any]
-    bounds: tuple[int, int]
-    narrow: NDArray[Any] = field(init=False)
-
-    def __post_init__(self) -> None:
-        # Arithmetic on 32 bits is twice as fast; it widens by itself where the bounds demand it.
-        fits = self.values.dtype != object and self.bounds[0] > -(2**31) and self.bounds[1] < 2**31
-        self.narrow = self.values.astype(np.int32) if fits else self.values
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def keep(self, mask: NDArray[np.bool_]) -> Axis:
-        """Returns the axis with only the marked values."""
-        return axis_of(self.values[mask])
-
-    def column(self, shape: tuple[int, ...]) -> Column:
-        """The values, reshaped to lie along one axis of a grid."""
-        return Column(self.narrow.reshape(shape), self.bounds)
-
-
-def position_type(size: int) -> Any:
-    """The smallest dtype for positions on an axis of `size` values."""
-    return np.uint8 if size <= 1 << 8 else np.uint16 if size <= 1 << 16 else np.int32
-
-
-def axis_of(values: NDArray[Any]) -> Axis:
-    """Wraps an array of values."""
-    if len(values) == 0:
-        return Axis(values, (0, 0))
-    return Axis(values, (int(values.min()), int(values.max())))
-
-
-def axis_from_domain(domain: Domain) -> Axis:
-    """Lists the values of a domain; the caller has checked that there are not too many."""
-    fits = domain.lower >= -(2**63) and domain.upper < 2**63 - domain.step
-    kind = np.int64 if fits else object
-    if domain.listed is not None:
-        return Axis(np.array(domain.listed, dtype=kind), (domain.lower, domain.upper))
-    if fits:
-        values = np.arange(domain.lower, domain.upper + 1, domain.step, dtype=np.int64)
-    else:
-        values = np.array(list(domain), dtype=object)
-    return Axis(values, (domain.lower, domain.upper))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +33,6 @@ class Check:
 
     constraint: Constraint
     scope: frozenset[str]
-
-
-Table = dict[str, Positions]
 
 
 def order_variables(
@@ -121,7 +69,7 @@ class _Builder:
 
     def __init__(self, axes: Mapping[str, Axis], fixed: Mapping[str, Column], budget: Budget) -> None:
         self.axes, self.fixed, self.budget = axes, fixed, budget
-        self.rows: Table = {}
+        self.rows: Rows = {}
         self.num_rows = 1
         self.waiting: list[str] = []
         self.masks: list[NDArray[np.bool_]] = []
@@ -153,7 +101,7 @@ class _Builder:
         self.masks += self._evaluate(checks, self.rows, self.num_rows, self.gathered)
 
     def _evaluate(
-        self, checks: Sequence[Check], rows: Table, num_rows: int, gathered: dict[str, Column]
+        self, checks: Sequence[Check], rows: Rows, num_rows: int, gathered: dict[str, Column]
     ) -> list[NDArray[np.bool_]]:
         """Evaluates checks on the grid; axes have length 1 where a variable is absent."""
         masks = []
@@ -188,29 +136,29 @@ class _Builder:
             full = mask if full is None else full & mask
         return np.flatnonzero(np.broadcast_to(full if full is not None else True, shape))
 
-    def _decoded(self, flat: NDArray[np.intp] | None, rows: Table, num_rows: int) -> Table:
+    def _decoded(self, flat: NDArray[np.intp] | None, rows: Rows, num_rows: int) -> Rows:
         """Positions of every variable at the given cells of the grid."""
         if flat is None:
             cells = num_rows
             for name in self.waiting:
                 cells *= len(self.axes[name])
             flat = np.arange(cells)
-        found: Table = {}
+        decoded: Rows = {}
         rest: NDArray[Any] = flat if len(flat) == 0 or flat[-1] >= 1 << 31 else flat.astype(np.int32)
         if num_rows > 1 or rows:
             above = rest // num_rows
             row = rest - above * num_rows
             rest = above
             row = row.astype(np.intp, copy=False)
-            found = {name: column[row] for name, column in rows.items()}
+            decoded = {name: column[row] for name, column in rows.items()}
         for name in self.waiting[:-1]:
             size = len(self.axes[name])
             above = rest // size
-            found[name] = (rest - above * size).astype(position_type(size))
+            decoded[name] = (rest - above * size).astype(position_type(size))
             rest = above
         for name in self.waiting[-1:]:
-            found[name] = rest.astype(position_type(len(self.axes[name])))
-        return found
+            decoded[name] = rest.astype(position_type(len(self.axes[name])))
+        return decoded
 
     def list_rows(self) -> None:
         """Turns the grid into listed rows."""
@@ -221,7 +169,7 @@ class _Builder:
         self.budget.check_rows(num_rows, (*self.rows, *self.waiting))
         self._take(self._decoded(flat, self.rows, self.num_rows), num_rows)
 
-    def _take(self, rows: Table, num_rows: int) -> None:
+    def _take(self, rows: Rows, num_rows: int) -> None:
         self.rows, self.num_rows = rows, num_rows
         self.waiting, self.masks, self.gathered = [], [], {}
         self.budget.check_bytes(sum(c.nbytes for c in rows.values()), "a table")
@@ -230,17 +178,17 @@ class _Builder:
         """Lists the rows of a grid that is too large to evaluate at once, some rows at a time."""
         width = self.cells() // max(self.num_rows, 1)
         step = max(1, CHUNK_CELLS // width)
-        pieces: list[Table] = []
-        found = 0
+        pieces: list[Rows] = []
+        num_listed = 0
         for start in range(0, self.num_rows, step):
             self.budget.check_work()
             part = {name: column[start : start + step] for name, column in self.rows.items()}
             num = min(step, self.num_rows - start)
             flat = self._selected(self._evaluate(checks, part, num, {}), num)
-            found += num * width if flat is None else len(flat)
-            self.budget.check_rows(found, (*self.rows, *self.waiting))
+            num_listed += num * width if flat is None else len(flat)
+            self.budget.check_rows(num_listed, (*self.rows, *self.waiting))
             pieces.append(self._decoded(flat, part, num))
-        self._take({n: np.concatenate([p[n] for p in pieces]) for n in pieces[0]} if pieces else {}, found)
+        self._take({n: np.concatenate([p[n] for p in pieces]) for n in pieces[0]} if pieces else {}, num_listed)
 
 
 def build_table(
@@ -249,7 +197,7 @@ def build_table(
     axes: Mapping[str, Axis],
     fixed: Mapping[str, Column],
     budget: Budget,
-) -> tuple[Table, int]:
+) -> tuple[Rows, int]:
     """Lists every combination of `names` that passes the checks (whose scopes lie within `names`).
 
     Returns:

@@ -22,8 +22,8 @@ from constrint.solve.engine.compiled import CompiledWalk, walk_in_order
 from constrint.solve.engine.decompose import components
 from constrint.solve.engine.prepare import Prepared, fixed_columns, prepare
 from constrint.solve.engine.row_bounds import possible
-from constrint.solve.engine.tables import Axis, Check
-from constrint.solve.space.axes import Layout, LazyAxis, axis_of_free
+from constrint.solve.engine.tables import Check
+from constrint.solve.space.axes import Axis, Layout, LazyAxis, axis_of_free
 
 # Rows times values looked at in one step: few at first, more with every dead end.
 _FIRST_CELLS: Final = 1 << 12

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from constrint.errors import LimitReachedError, UsageError
 from constrint.model import Comparison, Constraint, Domain, Expr, Problem
 from constrint.model.problem import named_constants
+from constrint.solve.backends.native import NativeBackend
 from constrint.solve.budget import Limits, Status
-from constrint.solve.optimise import solve
 
 _SHOWN_VALUES = 12
 # A rule longer than this is shown as a function of its variables.
@@ -120,7 +120,7 @@ class _Rules:
 
     def status(self) -> Status:
         """Decides whether these rules can hold together."""
-        return solve(self.asked(), QUESTION).status
+        return NativeBackend().solve(self.asked(), QUESTION).status
 
     def without(self, constraint: Constraint) -> _Rules:
         """The same rules less one constraint."""
@@ -163,7 +163,7 @@ def minimal_conflict(problem: Problem) -> Conflict:
     """
     whole = problem.copy()
     whole.objective = None
-    answer = solve(whole)
+    answer = NativeBackend().solve(whole, Limits())
     if answer.status is Status.FEASIBLE:
         raise UsageError(f"problem {problem.name!r} has a solution ({answer.assignment}); there is no conflict.")
     if answer.status is Status.LIMIT_REACHED:

@@ -13,8 +13,8 @@ from constrint.errors import LimitReachedError
 from constrint.model import Constraint, Problem
 from constrint.model.columns import Column, test
 from constrint.solve.budget import Limits
-from constrint.solve.engine.tables import Axis, axis_from_domain
 from constrint.solve.enumerate import count
+from constrint.solve.space.axes import Axis, axis_from_domain
 
 _PIECE_CELLS: Final = 1 << 20
 _MAX_CELLS: Final = 1 << 32

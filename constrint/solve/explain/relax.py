@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from constrint.model import Comparison, Const, Constraint, Domain, Expr, Problem
+from constrint.model import Comparison, Const, Constraint, Domain, Expr, Problem, Var
 from constrint.solve.explain.conflict import (
     QUESTION,
     Conflict,
@@ -82,7 +82,7 @@ def _domain(problem: Problem, member: ConflictMember) -> Relaxation | None:
         (widened(domain).lower, domain.upper, -1),
     ):
         part = open_problem.with_domain(name, Domain.from_range(low, high))
-        answer = _answer(part, sign * _variable(name))
+        answer = _answer(part, sign * Var(name))
         if answer and (nearest is None or _distance(domain, answer[name]) < _distance(domain, nearest)):
             nearest = answer[name]
     if nearest is None:
@@ -102,12 +102,6 @@ def _domain(problem: Problem, member: ConflictMember) -> Relaxation | None:
     return Relaxation(
         member, f"allow {name} = {nearest}", changed, answer.assignment, f"{name} {relation} {nearest}", cost
     )
-
-
-def _variable(name: str) -> Expr:
-    from constrint.model import Var
-
-    return Var(name)
 
 
 def _distance(domain: Domain, value: int) -> int:

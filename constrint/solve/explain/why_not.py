@@ -12,8 +12,8 @@ from constrint.errors import UndefinedValueError, UnknownNameError, UsageError
 from constrint.model import Comparison, Constraint, Divides, Domain, Expr, IsIn, Problem
 from constrint.model.columns import Column, test
 from constrint.model.intmath import as_int
-from constrint.solve.engine.tables import axis_from_domain
 from constrint.solve.explain.conflict import rule_text
+from constrint.solve.space.axes import axis_from_domain
 
 # Of larger domains no alternatives are tried.
 _MAX_VALUES: Final = 1 << 16

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from constrint.solve.space.axes import Layout
 from constrint.solve.space.listing import multiply_out
-from constrint.solve.space.parts import Part, Rows
-from constrint.solve.space.row_keys import check_listing
+from constrint.solve.space.parts import Part
+from constrint.solve.space.row_keys import Rows, check_listing
 
 
 class Factors(Protocol):

@@ -7,33 +7,31 @@ the cache, and in memory that is used again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.solve.space.row_keys import check_listing, ranges
-
-if TYPE_CHECKING:
-    from constrint.solve.space.parts import Rows, TreePart
+from constrint.solve.space.row_keys import Rows, check_listing, ranges
+from constrint.solve.space.tree import Tree
 
 _PIECE_ROWS: Final = 1 << 14
 
 
-def expand_tree(part: TreePart, values: Mapping[str, NDArray[Any]]) -> Rows:
-    """Implements `TreePart.expand`."""
-    check_listing(part.count)
-    root = part.nodes[0]
-    listed: list[Rows] = [{name: _looked_up(values[name], at) for name, at in node.rows.items()} for node in part.nodes]
+def list_rows(tree: Tree, values: Mapping[str, NDArray[Any]]) -> Rows:
+    """Values of all solutions in index order, given the values on each variable's axis."""
+    check_listing(tree.count)
+    root = tree.nodes[0]
+    listed: list[Rows] = [{name: _looked_up(values[name], at) for name, at in node.rows.items()} for node in tree.nodes]
     if not root.children:
         return listed[0]
-    if part.count <= 2 * _PIECE_ROWS:
-        return _joined(part, listed, slice(None))
-    columns = {name: np.empty(part.count, dtype=values[name].dtype) for name in part.names}
-    step = max(1, _PIECE_ROWS * root.num_rows // part.count)
+    if tree.count <= 2 * _PIECE_ROWS:
+        return _joined(tree, listed, slice(None))
+    columns = {name: np.empty(tree.count, dtype=values[name].dtype) for name in tree.names}
+    step = max(1, _PIECE_ROWS * root.num_rows // tree.count)
     done = 0
     for start in range(0, root.num_rows, step):
-        piece = _joined(part, listed, slice(start, start + step))
+        piece = _joined(tree, listed, slice(start, start + step))
         end = done
         for name, column in piece.items():
             end = done + len(column)
@@ -55,16 +53,16 @@ def _looked_up(values: NDArray[Any], positions: NDArray[Any]) -> NDArray[Any]:
     return taken
 
 
-def _joined(part: TreePart, listed: list[Rows], rows_of_root: slice) -> Rows:
+def _joined(tree: Tree, listed: list[Rows], rows_of_root: slice) -> Rows:
     """Lists the solutions below some rows of the root."""
-    root = part.nodes[0]
+    root = tree.nodes[0]
     columns = {name: column[rows_of_root] for name, column in listed[0].items()}
     # The group in each table that is still to be joined; its rows follow the columns.
     waiting = {child: link[rows_of_root] for child, link in root.links.items()}
     stack = list(reversed(root.children))
     while stack:
         child = stack.pop()
-        node = part.nodes[child]
+        node = tree.nodes[child]
         groups = waiting.pop(child)
         if len(node.starts) == node.num_rows:
             # Every group is one row: nothing is repeated.

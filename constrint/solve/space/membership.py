@@ -1,26 +1,27 @@
-"""Membership in a tree of tables: finds rows of positions by their keys, many at a time."""
+"""Membership in a tree of tables: whether rows of positions are solutions, and which; many rows at a time.
+
+Every table is searched by row keys, which are sorted once, when they are first needed.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.solve.space.row_keys import Keys, combine, find, group
-
-if TYPE_CHECKING:
-    from constrint.solve.space.parts import Node, Rows, TreePart
+from constrint.solve.space.row_keys import Keys, Rows, combine, find, group
+from constrint.solve.space.tree import Node, Tree
 
 _EXACT: Final = 1 << 62
 # Tables of moves with more cells are not kept.
 _MAX_MOVES: Final = 1 << 24
 
 
-class Lookup:
+class _Lookup:
     """The rows of one table by key."""
 
     def __init__(self, node: Node, names: Sequence[str], sizes: Sequence[int]) -> None:
@@ -55,6 +56,16 @@ class Lookup:
             self._moves[name] = _Moves.of(self, name) if self.bound < _EXACT else None
         return self._moves[name]
 
+    def moved(self, rows: Rows, name: str, size: int) -> NDArray[np.bool_]:
+        """For every row of positions: with which positions of one variable the table has it."""
+        num_rows = len(rows[name])
+        table = self.moves_of(name)
+        if table is not None:
+            return table.find(rows, num_rows)
+        wide = {n: np.repeat(rows[n], size) for n in self.names}
+        wide[name] = np.tile(np.arange(size), num_rows)
+        return (self.find(wide) >= 0).reshape(num_rows, size)
+
 
 @dataclass(slots=True)
 class _Moves:
@@ -67,7 +78,7 @@ class _Moves:
     allowed: NDArray[np.bool_]
 
     @staticmethod
-    def of(lookup: Lookup, name: str) -> _Moves | None:
+    def of(lookup: _Lookup, name: str) -> _Moves | None:
         at = lookup.names.index(name)
         names = [n for n in lookup.names if n != name]
         sizes = [s for i, s in enumerate(lookup.sizes) if i != at]
@@ -94,64 +105,63 @@ class _Moves:
         return result
 
 
-def moves(part: TreePart, rows: Rows) -> tuple[NDArray[np.bool_], dict[str, NDArray[np.bool_]]]:
-    """Decides what becomes of rows when one variable moves.
+class Membership:
+    """Finds rows of positions in the tables of one tree."""
 
-    Returns:
-        Whether each row is a solution as it is, and for every variable a table (row, position): whether the row
-        is a solution with that position of the variable.
-    """
-    num_rows = len(next(iter(rows.values())))
-    wrong = np.zeros(num_rows, dtype=np.int64)
-    fits: list[NDArray[np.bool_]] = []
-    for i in range(len(part.nodes)):
-        fits.append(part.lookup(i).find(rows) >= 0)
-        wrong += ~fits[i]
-    allowed: dict[str, NDArray[np.bool_]] = {}
-    for i, node in enumerate(part.nodes):
-        for name in node.rows:
-            inside = _moved(part.lookup(i), rows, name, part.sizes[name])
-            allowed[name] = allowed[name] & inside if name in allowed else inside
-    for name in allowed:
-        # Tables without the variable must fit already.
-        others = wrong - sum((~fits[i]).astype(np.int64) for i, n in enumerate(part.nodes) if name in n.rows)
-        allowed[name] &= (others == 0)[:, None]
-    return wrong == 0, allowed
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._lookups: dict[int, _Lookup] = {}
 
+    def _lookup(self, i: int) -> _Lookup:
+        """The rows of table i by key; built when it is first asked for."""
+        if i not in self._lookups:
+            node = self._tree.nodes[i]
+            self._lookups[i] = _Lookup(node, tuple(node.rows), [self._tree.sizes[n] for n in node.rows])
+        return self._lookups[i]
 
-def _moved(lookup: Lookup, rows: Rows, name: str, size: int) -> NDArray[np.bool_]:
-    num_rows = len(rows[name])
-    table = lookup.moves_of(name)
-    if table is not None:
-        return table.find(rows, num_rows)
-    wide = {n: np.repeat(rows[n], size) for n in lookup.names}
-    wide[name] = np.tile(np.arange(size), num_rows)
-    return (lookup.find(wide) >= 0).reshape(num_rows, size)
+    def moves(self, rows: Rows) -> tuple[NDArray[np.bool_], dict[str, NDArray[np.bool_]]]:
+        """Decides what becomes of rows when one variable moves.
 
+        Returns:
+            Whether each row is a solution as it is, and for every variable a table (row, position): whether the row
+            is a solution with that position of the variable.
+        """
+        nodes, sizes = self._tree.nodes, self._tree.sizes
+        fits = [self._lookup(i).find(rows) >= 0 for i in range(len(nodes))]
+        wrong: Any = sum((~fit).astype(np.int64) for fit in fits)
+        allowed: dict[str, NDArray[np.bool_]] = {}
+        for i, node in enumerate(nodes):
+            for name in node.rows:
+                inside = self._lookup(i).moved(rows, name, sizes[name])
+                allowed[name] = allowed[name] & inside if name in allowed else inside
+        for name in allowed:
+            # Tables without the variable must fit already.
+            others = wrong - sum((~fits[i]).astype(np.int64) for i, n in enumerate(nodes) if name in n.rows)
+            allowed[name] &= (others == 0)[:, None]
+        return wrong == 0, allowed
 
-def rank_rows(part: TreePart, rows: Rows) -> NDArray[Any]:
-    """Implements `TreePart.ranks`."""
-    num_rows = len(next(iter(rows.values())))
-    valid = np.ones(num_rows, dtype=bool)
-    at: list[NDArray[np.intp]] = []
-    for i, node in enumerate(part.nodes):
-        found = part.lookup(i).find(rows)
-        valid &= found >= 0
-        at.append(np.maximum(found, 0))
-        if node.num_rows == 0:
-            return np.full(num_rows, -1, dtype=np.int64)
-    return np.where(valid, _rank(part, 0, at), -1)
+    def ranks(self, rows: Rows) -> NDArray[Any]:
+        """Index of the solution in each row of positions; -1 where it is none."""
+        num_rows = len(next(iter(rows.values())))
+        valid = np.ones(num_rows, dtype=bool)
+        places: list[NDArray[np.intp]] = []
+        for i, node in enumerate(self._tree.nodes):
+            if node.num_rows == 0:
+                return np.full(num_rows, -1, dtype=np.int64)
+            place = self._lookup(i).find(rows)
+            valid &= place >= 0
+            places.append(np.maximum(place, 0))
+        return np.where(valid, self._rank(0, places), -1)
 
-
-def _rank(part: TreePart, i: int, at: list[NDArray[np.intp]]) -> NDArray[Any]:
-    """Index of each solution among those of its group in table i; the inverse of `TreePart.take`."""
-    node = part.nodes[i]
-    row = at[i]
-    within = np.searchsorted(node.starts, row, side="right") - 1
-    before = part.before(i)
-    index: NDArray[Any] = before[row] - before[node.starts[within]]
-    after: Any = 1
-    for child in reversed(node.children):
-        index = index + _rank(part, child, at) * after
-        after = after * part.nodes[child].totals[node.links[child][row]]
-    return index
+    def _rank(self, i: int, places: list[NDArray[np.intp]]) -> NDArray[Any]:
+        """Index of each solution among those of its group in table i; the inverse of `Tree.take`."""
+        tree = self._tree
+        node, row = tree.nodes[i], places[i]
+        within = np.searchsorted(node.starts, row, side="right") - 1
+        before = tree.before(i)
+        index: NDArray[Any] = before[row] - before[node.starts[within]]
+        after: Any = 1
+        for child in reversed(node.children):
+            index = index + self._rank(child, places) * after
+            after = after * tree.nodes[child].totals[node.links[child][row]]
+        return index

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def neighbours_of(space: SearchSpace, assignments: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
     """Neighbours of one assignment after the other, as dictionaries."""
-    layout = space._layout
+    layout = space.layout
     known = [layout.rows_of([a]) for a in assignments]
     if layout.derived or any(rows is None for rows in known) or any(_off(space, a) for a in assignments):
         return [n for a in assignments for n in _one_by_one(space, a)]
@@ -32,7 +32,7 @@ def neighbours_of(space: SearchSpace, assignments: Sequence[Mapping[str, int]]) 
 
 
 def _off(space: SearchSpace, assignment: Mapping[str, int]) -> bool:
-    return any(assignment.get(n) != v for n, v in space._layout.fixed.items())
+    return any(assignment.get(n) != v for n, v in space.layout.fixed.items())
 
 
 def _one_by_one(space: SearchSpace, values: Mapping[str, int]) -> list[dict[str, int]]:
@@ -48,9 +48,9 @@ def _one_by_one(space: SearchSpace, values: Mapping[str, int]) -> list[dict[str,
 
 def _allowed(space: SearchSpace, rows: dict[str, NDArray[Any]]) -> dict[str, NDArray[np.bool_]]:
     """Per variable a table (row, position): whether that one change yields a solution."""
-    if space._parts is None:
+    if space.parts is None:
         return {}
-    answers = [part.moves(rows) for part in space._parts]
+    answers = [part.moves(rows) for part in space.parts]
     wrong: Any = sum((~fits).astype(np.int64) for fits, _ in answers)
     allowed: dict[str, NDArray[np.bool_]] = {}
     for fits, moves in answers:
@@ -63,11 +63,11 @@ def neighbour_columns(
     space: SearchSpace, assignments: Mapping[str, NDArray[Any]]
 ) -> tuple[NDArray[np.intp], dict[str, NDArray[Any]]]:
     """Implements `SearchSpace.neighbour_columns`."""
-    layout = space._layout
+    layout = space.layout
     missing = [n for n in space.names if n not in assignments]
     if missing:
         raise UsageError(f"neighbour_columns needs a column for every variable; missing: {', '.join(missing)}.")
-    if layout.derived or space._gaps:
+    if layout.derived or space.excluded:
         raise UsageError("neighbour_columns works on spaces without derived variables and exclusions.")
     rows = layout.positions_of(assignments)
     if rows is None or any(bool(np.any(assignments[n] != v)) for n, v in layout.fixed.items()):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.solve.space.row_keys import combine, group, ranges
-
-if TYPE_CHECKING:
-    from constrint.solve.space.parts import Rows, TreePart
+from constrint.solve.space.row_keys import Rows, combine, group, ranges
+from constrint.solve.space.tree import Tree
 
 
 @dataclass(slots=True)
@@ -39,31 +37,34 @@ def aggregate(columns: Rows, sizes: dict[str, int], counts: NDArray[Any]) -> tup
     return {n: column[first] for n, column in columns.items()}, counts
 
 
-def project_tree(part: TreePart, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
-    """Implements `TreePart.project`; the rows come in lexicographic order of `keep`."""
+def project_tree(tree: Tree, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
+    """Distinct combinations of some variables, and how many solutions each stands for.
+
+    The rows come in lexicographic order of `keep`.
+    """
     wanted = set(keep)
     messages: dict[int, _Message | None] = {}
-    for i in reversed(range(1, len(part.nodes))):
-        messages[i] = _message(part, i, wanted, messages)
-    columns, counts = _gather(part, 0, wanted, messages)
-    return aggregate({n: columns[n] for n in keep}, part.sizes, counts)
+    for i in reversed(range(1, len(tree.nodes))):
+        messages[i] = _message(tree, i, wanted, messages)
+    columns, counts = _gather(tree, 0, wanted, messages)
+    return aggregate({n: columns[n] for n in keep}, tree.sizes, counts)
 
 
-def _below(part: TreePart, i: int, wanted: set[str]) -> bool:
+def _below(tree: Tree, i: int, wanted: set[str]) -> bool:
     """Says whether the subtree of node i has wanted variables that its parent's table lacks."""
-    node = part.nodes[i]
+    node = tree.nodes[i]
     own = any(n in wanted and n not in node.shared for n in node.rows)
-    return own or any(_below(part, c, wanted) for c in node.children)
+    return own or any(_below(tree, c, wanted) for c in node.children)
 
 
-def _message(part: TreePart, i: int, wanted: set[str], messages: dict[int, _Message | None]) -> _Message | None:
+def _message(tree: Tree, i: int, wanted: set[str], messages: dict[int, _Message | None]) -> _Message | None:
     """What node i tells its parent; None where the group totals say it all."""
-    if not _below(part, i, wanted):
+    if not _below(tree, i, wanted):
         return None
-    node = part.nodes[i]
-    columns, counts = _gather(part, i, wanted, messages)
+    node = tree.nodes[i]
+    columns, counts = _gather(tree, i, wanted, messages)
     # `_gather` keeps the group of every row under the reserved name "".
-    sizes = {**part.sizes, "": max(1, len(node.starts))}
+    sizes = {**tree.sizes, "": max(1, len(node.starts))}
     ordered = {"": columns[""], **{n: c for n, c in columns.items() if n != "" and n not in node.shared}}
     kept, counts = aggregate(ordered, sizes, counts)
     groups = kept.pop("")
@@ -71,27 +72,25 @@ def _message(part: TreePart, i: int, wanted: set[str], messages: dict[int, _Mess
     return _Message(kept, counts, starts[:-1], np.diff(starts))
 
 
-def _gather(
-    part: TreePart, i: int, wanted: set[str], messages: dict[int, _Message | None]
-) -> tuple[Rows, NDArray[Any]]:
+def _gather(tree: Tree, i: int, wanted: set[str], messages: dict[int, _Message | None]) -> tuple[Rows, NDArray[Any]]:
     """Rows of node i reduced to wanted variables (and their group), extended by what the children keep."""
-    node = part.nodes[i]
+    node = tree.nodes[i]
     talking = [c for c in node.children if messages[c] is not None]
     counts: NDArray[Any] = np.ones(node.num_rows, dtype=node.totals.dtype)
     for child in node.children:
         if messages[child] is None:
-            counts = counts * part.nodes[child].totals[node.links[child]]
+            counts = counts * tree.nodes[child].totals[node.links[child]]
     if not talking:
-        counts = part.weights(i).astype(node.totals.dtype)
+        counts = tree.weights(i).astype(node.totals.dtype)
     columns: Rows = {n: column for n, column in node.rows.items() if n in wanted}
     if i:
         lengths = np.diff(np.append(node.starts, node.num_rows))
         columns[""] = np.repeat(np.arange(len(node.starts)), lengths)
     # Groups in talking children are columns too until those children are joined; their names cannot clash.
-    sizes = {**part.sizes, "": max(1, len(node.starts))}
+    sizes = {**tree.sizes, "": max(1, len(node.starts))}
     for child in talking:
         columns[f"#{child}"] = node.links[child]
-        sizes[f"#{child}"] = max(1, len(part.nodes[child].starts))
+        sizes[f"#{child}"] = max(1, len(tree.nodes[child].starts))
     if talking:
         columns, counts = aggregate(columns, sizes, counts)
     for child in talking:

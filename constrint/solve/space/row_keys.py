@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from constrint.errors import LimitReachedError
 
 Keys = NDArray[np.int64]
+#: Columns of positions, one per variable: each row stands for one combination.
+Rows = dict[str, NDArray[Any]]
 _KEY_LIMIT: Final = 1 << 62
 _DENSE: Final = 1 << 16
 MAX_FLAT_ROWS: Final = 1 << 27

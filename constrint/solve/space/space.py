@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -21,42 +21,56 @@ from constrint.model import Domain, Expr, Problem
 from constrint.model.intmath import as_int
 from constrint.solve.budget import SearchStats
 from constrint.solve.space.axes import Layout, dicts_of
-from constrint.solve.space.best import Cost, Ranked
+from constrint.solve.space.best import Cost, Ranked, best_solutions
 from constrint.solve.space.factors import Factors, ListedFactors
-from constrint.solve.space.parts import Part, Rows, TreePart
+from constrint.solve.space.neighbours import neighbour_columns, neighbours_of
+from constrint.solve.space.parts import Part, TreePart
 from constrint.solve.space.projection import merged
-from constrint.solve.space.row_keys import check_listing, total_type
+from constrint.solve.space.row_keys import Rows, check_listing, total_type
 
 _BATCH: Final = 4096
 
 
 class SearchSpace:
-    """All solutions of a problem; see the module's docstring."""
+    """All solutions of a problem; see the module's docstring.
+
+    Attributes:
+        problem: The problem.
+        factors: The solutions in factored form, excluded ones still in them.
+        stats: What finding them cost.
+        excluded: Solutions that were taken out again.
+        size: Number of solutions, without the excluded ones.
+    """
 
     def __init__(
         self,
         problem: Problem,
         factors: Factors,
         stats: SearchStats,
+        search: Callable[[Problem], SearchSpace],
+        *,
         given: Mapping[str, int] | None = None,
         excluded: Sequence[Mapping[str, int]] = (),
     ) -> None:
         self.problem = problem
         self.stats = stats
         self.factors = factors
+        # Finds the space of a changed problem, for the few questions that this one cannot answer.
+        self._search = search
         self._given = dict(given or {})
-        self.size: int = factors.total
-        self._excluded = tuple(dict(e) for e in excluded)
+        self.excluded = tuple(dict(e) for e in excluded)
         # Indices that the excluded solutions would have, in ascending order.
-        self._gaps = sorted(self._index(e) for e in self._excluded)
-        self.size -= len(self._gaps)
+        self._gaps = sorted(self._index(e) for e in self.excluded)
+        self.size: int = factors.total - len(self._gaps)
 
     @property
-    def _layout(self) -> Layout:
+    def layout(self) -> Layout:
+        """How positions become assignments."""
         return self.factors.layout
 
     @property
-    def _parts(self) -> tuple[Part, ...] | None:
+    def parts(self) -> tuple[Part, ...] | None:
+        """The independent parts, excluded solutions still in them; None where there is no solution."""
         return self.factors.parts
 
     @property
@@ -90,13 +104,13 @@ class SearchSpace:
                 raise IndexError(f"index {index} is outside the space of {self.size} solutions")
         for gap in self._gaps:
             array = array + (array >= gap)
-        return self._layout.assignments(self._positions(array), len(array))
+        return self.layout.assignments(self._positions(array), len(array))
 
     def _positions(self, wanted: NDArray[Any]) -> Rows:
         """Positions of the solutions with these indices, excluded ones counted."""
         rest: NDArray[Any] = wanted.astype(total_type(self.size + len(self._gaps)))
         rows: Rows = {}
-        for part in reversed(self._parts or ()):
+        for part in reversed(self.parts or ()):
             rows.update(part.take((rest % part.count).astype(total_type(part.count))))
             rest = rest // part.count
         return rows
@@ -127,7 +141,7 @@ class SearchSpace:
         missing = [n for n in self.names if n not in values]
         if missing:
             raise UsageError(f"contains needs a value for every variable; missing: {', '.join(missing)}.")
-        return self._index(values) >= 0 and values not in self._excluded
+        return self._index(values) >= 0 and values not in self.excluded
 
     __contains__ = contains
 
@@ -144,13 +158,13 @@ class SearchSpace:
 
     def _index(self, values: Mapping[str, int]) -> int:
         """Index with excluded solutions counted; -1 for what is no solution."""
-        if self._parts is None or any(values[n] != v for n, v in self._layout.fixed.items()):
+        if self.parts is None or any(values[n] != v for n, v in self.layout.fixed.items()):
             return -1
-        rows = self._layout.rows_of([values])
-        if rows is None or any(e.value(values) != values[n] for n, e in self._layout.derived.items()):
+        rows = self.layout.rows_of([values])
+        if rows is None or any(e.value(values) != values[n] for n, e in self.layout.derived.items()):
             return -1
         index = 0
-        for part in self._parts:
+        for part in self.parts:
             within = int(part.ranks(rows)[0])
             if within < 0:
                 return -1
@@ -162,12 +176,12 @@ class SearchSpace:
 
         The order of the others stays, so `space.exclude(space.first()).first()` is the next best.
         """
-        gone = [dict(e) for e in self._excluded]
+        gone = [dict(e) for e in self.excluded]
         for solution in solutions:
             values = {n: self._checked(solution)[n] for n in self.names} if self.contains(solution) else None
             if values is not None and values not in gone:
                 gone.append(values)
-        return SearchSpace(self.problem, self.factors, self.stats, self._given, gone)
+        return self._of(self.factors, self._given, gone)
 
     def best(
         self, k: int, cost: Expr | Cost, *, names: Sequence[str] | None = None, maximise: bool = False
@@ -181,8 +195,6 @@ class SearchSpace:
                 over these, so naming them keeps large spaces factored.
             maximise: Ranks the largest cost first instead.
         """
-        from constrint.solve.space.best import best_solutions
-
         return best_solutions(self, as_int(k, "the number of solutions"), cost, names, maximise)
 
     def _checked(self, assignment: Mapping[str, object]) -> dict[str, int]:
@@ -223,46 +235,49 @@ class SearchSpace:
     def extend(self, partial: Mapping[str, int]) -> SearchSpace:
         """Returns all completions of a partial assignment."""
         values = self._checked(partial)
-        if self._parts is None:
+        if self.parts is None:
             return self
         positions: dict[str, int] = {}
         for name, value in values.items():
-            if name in self._layout.fixed:
-                if self._layout.fixed[name] != value:
+            if name in self.layout.fixed:
+                if self.layout.fixed[name] != value:
                     return self._nothing()
-            elif name not in self._layout.derived:
-                at = self._layout.position(name, value)
+            elif name not in self.layout.derived:
+                at = self.layout.position(name, value)
                 if at is None:
                     return self._nothing()
                 positions[name] = at
-        if any(name in self._layout.derived for name in values):
+        if any(name in self.layout.derived for name in values):
             return self._solved_again(values)
         parts: list[Part] = []
-        for part in self._parts:
+        for part in self.parts:
             kept = part.restrict(positions)
             if kept is None:
                 return self._nothing()
             parts.append(kept)
-        gone = [e for e in self._excluded if all(e[n] == v for n, v in values.items())]
-        return SearchSpace(
-            self.problem, ListedFactors(self._layout, tuple(parts)), self.stats, {**self._given, **values}, gone
-        )
+        gone = [e for e in self.excluded if all(e[n] == v for n, v in values.items())]
+        return self._of(ListedFactors(self.layout, tuple(parts)), {**self._given, **values}, gone)
+
+    def _of(
+        self, factors: Factors, given: Mapping[str, int] | None = None, excluded: Sequence[Mapping[str, int]] = ()
+    ) -> SearchSpace:
+        """A space of the same problem with other solutions."""
+        return SearchSpace(self.problem, factors, self.stats, self._search, given=given, excluded=excluded)
 
     def _nothing(self) -> SearchSpace:
-        return SearchSpace(self.problem, ListedFactors(self._layout, None), self.stats)
+        return self._of(ListedFactors(self.layout, None))
 
     def _solved_again(self, values: Mapping[str, int]) -> SearchSpace:
         """Fixes derived variables: these have no axis, so the problem is solved anew."""
-        from constrint.solve.enumerate import enumerate_space
-
         narrowed = self.problem
         for name, value in {**self._given, **values}.items():
             if value not in self.problem.variables[name] or self._given.get(name, value) != value:
                 return self._nothing()
             narrowed = narrowed.with_domain(name, Domain.from_values([value]))
-        space = enumerate_space(narrowed)
-        gone = [e for e in self._excluded if all(e[n] == v for n, v in values.items())]
-        return SearchSpace(self.problem, space.factors, space.stats, {**self._given, **values}, gone)
+        space = self._search(narrowed)
+        gone = [e for e in self.excluded if all(e[n] == v for n, v in values.items())]
+        given = {**self._given, **values}
+        return SearchSpace(self.problem, space.factors, space.stats, self._search, given=given, excluded=gone)
 
     def first(self) -> dict[str, int]:
         """The solution that comes first by the declared order of variables and of their values.
@@ -270,39 +285,37 @@ class SearchSpace:
         Raises:
             IndexError: When there is no solution.
         """
-        if self._parts is None or self.size == 0:
+        if self.parts is None or self.size == 0:
             raise IndexError("the space is empty; it has no first solution")
         rows: Rows = {}
-        for part in self._parts:
+        for part in self.parts:
             names = [n for n in self.names if n in part.names]
             rows.update({n: np.array([at]) for n, at in part.first(names).items()})
-        found = dicts_of(self._layout.assignments(rows, 1), 1)[0]
-        while found in self._excluded:
+        found = dicts_of(self.layout.assignments(rows, 1), 1)[0]
+        while found in self.excluded:
             found = self._after(found)
         return found
 
     def _after(self, solution: Mapping[str, int]) -> dict[str, int]:
         """The solution that comes next by the declared order, excluded ones counted."""
-        assert self._parts is not None
-        whole = SearchSpace(self.problem, self.factors, self.stats, self._given)
-        names = [n for n in self.names if n in self._layout.axes]
+        assert self.parts is not None
+        whole = self._of(self.factors, self._given)
+        names = [n for n in self.names if n in self.layout.axes]
         for i in reversed(range(len(names))):
             name = names[i]
             near = whole.extend({n: solution[n] for n in names[:i]})
-            here = self._layout.position(name, solution[name])
-            (part,) = [p for p in near._parts or () if name in p.names]
+            here = self.layout.position(name, solution[name])
+            (part,) = [p for p in near.parts or () if name in p.names]
             later = [int(p) for p in part.project([name])[0][name] if p > (here or 0)]
             if later:
-                value = self._layout.values(name, np.array(later[:1]))[0]
+                value = self.layout.values(name, np.array(later[:1]))[0]
                 return near.extend({name: int(value)}).first()
         raise IndexError("the space has no further solution")
 
     def neighbours(self, assignment: Mapping[str, int]) -> list[dict[str, int]]:
         """Solutions that differ from `assignment` in exactly one variable, in declared order."""
-        from constrint.solve.space.neighbours import neighbours_of
-
         values = self._checked(assignment)
-        return [n for n in neighbours_of(self, [values]) if n not in self._excluded]
+        return [n for n in neighbours_of(self, [values]) if n not in self.excluded]
 
     def neighbour_columns(
         self, assignments: Mapping[str, NDArray[Any]]
@@ -315,8 +328,6 @@ class SearchSpace:
         Returns:
             For each neighbour the row of `assignments` that it belongs to, and the neighbours as columns.
         """
-        from constrint.solve.space.neighbours import neighbour_columns
-
         return neighbour_columns(self, assignments)
 
     def project(self, names: Sequence[str]) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
@@ -331,14 +342,14 @@ class SearchSpace:
         for name in names:
             if name not in self.problem.variables:
                 raise UnknownNameError("variable", name, self.problem.variables)
-        if self._parts is None:
+        if self.parts is None:
             return {n: np.zeros(0, dtype=np.int64) for n in names}, np.zeros(0, dtype=np.int64)
         needed = self._needed(names)
-        rows, counts = self._project_positions([n for n in self.names if n in needed and n in self._layout.axes])
+        rows, counts = self._project_positions([n for n in self.names if n in needed and n in self.layout.axes])
         if self._gaps:
             rows, counts = self._less_excluded(rows, counts)
-        known = self._layout.assignments(rows, len(counts), needed)
-        if any(n in self._layout.derived for n in needed):
+        known = self.layout.assignments(rows, len(counts), needed)
+        if any(n in self.layout.derived for n in needed):
             return merged({n: known[n] for n in names}, counts)
         return {n: known[n] for n in names}, counts
 
@@ -350,36 +361,36 @@ class SearchSpace:
         Returns:
             Columns of values, and of positions in the order of preference.
         """
-        for part in () if self._gaps else self._parts or ():
-            if names and isinstance(part, TreePart) and all(n in part.nodes[0].rows for n in names):
-                rows = {n: part.nodes[0].rows[n] for n in names}
-                return {n: self._layout.narrow_values(n)[at] for n, at in rows.items()}, rows
+        for part in () if self._gaps else self.parts or ():
+            if names and isinstance(part, TreePart) and all(n in part.root.rows for n in names):
+                rows = {n: part.root.rows[n] for n in names}
+                return {n: self.layout.narrow_values(n)[at] for n, at in rows.items()}, rows
         columns, counts = self.project(names)
         # Projections come in the order of preference already.
         return columns, {"": np.arange(len(counts))}
 
     def _less_excluded(self, rows: Rows, counts: NDArray[Any]) -> tuple[Rows, NDArray[Any]]:
         counts = counts.copy()
-        for solution in self._excluded:
+        for solution in self.excluded:
             same = np.ones(len(counts), dtype=bool)
             for name, column in rows.items():
-                same &= column == self._layout.position(name, solution[name])
+                same &= column == self.layout.position(name, solution[name])
             counts[same] -= 1
         kept = counts > 0
         return {n: c[kept] for n, c in rows.items()}, counts[kept]
 
     def _needed(self, names: Sequence[str]) -> set[str]:
         needed = set(names)
-        for name, expr in reversed(self._layout.derived.items()):
+        for name, expr in reversed(self.layout.derived.items()):
             if name in needed:
                 needed |= expr.variables
         return needed
 
     def _project_positions(self, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
-        kind = total_type(self.size + len(self._gaps))
+        counts_type = total_type(self.size + len(self._gaps))
         rows: Rows = {}
-        counts: NDArray[Any] = np.ones(1, dtype=kind)
-        for part in self._parts or ():
+        counts: NDArray[Any] = np.ones(1, dtype=counts_type)
+        for part in self.parts or ():
             mine = [n for n in keep if n in part.names]
             if not mine:
                 counts = counts * part.count
@@ -390,5 +401,5 @@ class SearchSpace:
             check_listing(size * others)
             rows = {n: np.repeat(c, size) for n, c in rows.items()}
             rows.update({n: np.tile(c, others) for n, c in more.items()})
-            counts = np.repeat(counts, size) * np.tile(weights.astype(kind), others)
+            counts = np.repeat(counts, size) * np.tile(weights.astype(counts_type), others)
         return rows, counts
