@@ -94,6 +94,10 @@ class Expr(Node):
             "all_of, any_of, negate, implies"
         )
 
+    # A class that defines `==` has to say anew how it is hashed.
+    def __hash__(self) -> int:
+        return hash(self.key())
+
     def __add__(self, other: object) -> Expr:
         return add(self, as_expr(other))
 

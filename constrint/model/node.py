@@ -57,9 +57,6 @@ class Node:
             self._variables = frozenset().union(*(p.variables for p in self.operands()))
         return self._variables
 
-    def __hash__(self) -> int:
-        return hash(self.key())
-
     def __str__(self) -> str:
         return type(self).writer(self)
 
