@@ -26,6 +26,8 @@ from constrint.model.intervals import BINARY_BOUNDS, UNARY_BOUNDS, Interval
 BoolArray = NDArray[np.bool_]
 # Encoding a shorter expression takes as long as evaluating it with numpy.
 _WORTH_ENCODING: Final = 30
+# In a shorter expression looking for parts that stand in several places takes longer than evaluating them twice.
+_WORTH_SHARING: Final = 60
 Mask = BoolArray | None
 Verdict = BoolArray | bool
 MAX, MIN = intmath.INT64_MAX, intmath.INT64_MIN
@@ -231,6 +233,8 @@ def evaluate(expr: Expr, columns: Mapping[str, Column], shared: _Shared | None =
     if isinstance(expr, Const):
         return Column(expr.number, (expr.number, expr.number))
     assert isinstance(expr, Operation)
+    if shared is None and expr.size >= _WORTH_SHARING:
+        shared = _Shared(expr)
     if shared is not None:
         return shared.value(expr, columns)
     return _operation(expr, [evaluate(a, columns) for a in expr.args])

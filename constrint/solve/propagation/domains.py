@@ -26,6 +26,8 @@ class Domains:
     def __init__(self, domains: dict[str, Domain]) -> None:
         self.of = domains
         self.changed: set[str] = set()
+        # Bounds of operations under the current domains, with the expression so that its id stays taken.
+        self._bounds: dict[int, tuple[Operation, Interval | None]] = {}
 
     def copy(self) -> Domains:
         """Returns an independent copy."""
@@ -36,6 +38,7 @@ class Domains:
         if domain.size < self.of[name].size:
             self.of[name] = domain
             self.changed.add(name)
+            self._bounds.clear()
 
     def clip(self, name: str, low: Bound, high: Bound) -> None:
         """Removes values below `low` and above `high`."""
@@ -92,6 +95,12 @@ class Domains:
         if isinstance(expr, Const):
             return expr.number, expr.number
         assert isinstance(expr, Operation)
+        known = self._bounds.get(id(expr))
+        if known is None:
+            known = self._bounds[id(expr)] = expr, self._bounds_of_operation(expr)
+        return known[1]
+
+    def _bounds_of_operation(self, expr: Operation) -> Interval | None:
         args = [self.bounds(a) for a in expr.args]
         result = args[0]
         if result is None:
