@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import WeakValueDictionary
 
 from constrint.errors import UnknownNameError, UsageError
-from constrint.model import intmath
+from constrint.model import intmath, operations
 from constrint.model.node import Node, check_shape
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ class Const(Expr):
 
 
 class Operation(Expr):
-    """An operation on expressions; `op` is a key of `intmath.FUNCTIONS`."""
+    """An operation on expressions; `op` is the name of one in `operations.TABLE`."""
 
     __slots__ = ("_args", "code", "op")
 
@@ -243,7 +243,7 @@ class Operation(Expr):
 
     def value(self, assignment: Mapping[str, int]) -> int:
         """Applies the operation to the operands' values."""
-        return intmath.apply(self.op, tuple(a.value(assignment) for a in self._args))
+        return operations.apply(self.op, tuple(a.value(assignment) for a in self._args))
 
 
 def as_expr(value: object) -> Expr:

@@ -16,8 +16,9 @@ from typing import Final, NamedTuple
 from constrint.model import constraint as c
 from constrint.model import expr as e
 from constrint.model.domain import Domain
-from constrint.model.intervals import BINARY_BOUNDS, UNARY_BOUNDS, Interval
+from constrint.model.intervals import Interval
 from constrint.model.intmath import MAX_BITS
+from constrint.model.operations import BINARY, UNARY, fold
 
 EXACT_FLOAT: Final = 2**53  # every integer up to here is a Python float
 MAX_PARTS: Final = 400
@@ -49,6 +50,12 @@ ONE: Final = e.Const(1)
 _MIRRORED: Final = {"==": "==", "!=": "!=", "<=": ">=", "<": ">", ">=": "<=", ">": "<"}
 
 
+def _bounds(op: str, a: Interval, b: Interval) -> Interval:
+    """Bounds of an operation on two operands, within what a number may be at all."""
+    low, high = BINARY[op].bounds(a, b) or (-_ANY, _ANY)
+    return max(low, -_ANY), min(high, _ANY)
+
+
 class Bounds:
     """Bounds of expressions over the domains of their variables."""
 
@@ -63,13 +70,7 @@ class Bounds:
             domain = self.domains[expr.name]
             return domain.lower, domain.upper
         assert isinstance(expr, e.Operation)
-        found = self.of(expr.args[0])
-        if expr.op in UNARY_BOUNDS:
-            return UNARY_BOUNDS[expr.op](found)
-        for arg in expr.args[1:]:
-            found = BINARY_BOUNDS[expr.op](found, self.of(arg)) or (-_ANY, _ANY)
-            found = max(found[0], -_ANY), min(found[1], _ANY)
-        return found
+        return fold(expr.op, [self.of(a) for a in expr.args], lambda op, a: UNARY[op].bounds(a), _bounds)
 
     def size(self, expr: e.Expr) -> int:
         """Largest absolute value."""

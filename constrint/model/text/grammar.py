@@ -15,6 +15,7 @@ from constrint.errors import ConstrintError, ParseError
 from constrint.model import constraint as c
 from constrint.model import expr as e
 from constrint.model.domain import Domain
+from constrint.model.operations import BINARY
 from constrint.model.text.lexer import Source, Token
 
 MAX_NESTING: Final = 120
@@ -23,10 +24,14 @@ Value = e.Expr | c.Constraint
 _IMPLIES, _OR, _AND, _NOT, _TEST, _ADD, _MOD, _MUL, _NEG, _POW = range(1, 11)
 _LOGIC: Final = {"->": _IMPLIES, "or": _OR, "|": _OR, "and": _AND}
 _TESTS: Final = frozenset(("==", "!=", "<=", "<", ">=", ">", "in", "divides", "not"))
-_ARITHMETIC: Final = {"*": "mul", "/": "div", "//": "floordiv", "%": "mod"}
-FUNCTIONS: Final = frozenset(("ceildiv", "min", "max", "gcd", "lcm", "abs", "pow2"))
-_TWO_ARGUMENTS: Final = frozenset(("ceildiv",))
-_ONE_ARGUMENT: Final = frozenset(("abs", "pow2"))
+#: The operations of the level of products, by their signs.
+_ARITHMETIC: Final = {rule.sign: name for name, rule in BINARY.items() if rule.sign and name not in ("add", "pow")}
+#: Functions, and how many arguments each takes; None for any number.
+FUNCTIONS: Final[dict[str, int | None]] = {
+    **{name: None if rule.many else 2 for name, rule in BINARY.items() if not rule.sign},
+    "abs": 1,
+    "pow2": 1,
+}
 
 
 class DialectWarning(UserWarning):
@@ -202,7 +207,7 @@ class Grammar:
             args.append(self.expression())
         self.expect(")", f"after the arguments of {name.value}")
         self.brackets -= 1
-        wanted = 1 if name.value in _ONE_ARGUMENT else 2 if name.value in _TWO_ARGUMENTS else None
+        wanted = FUNCTIONS[name.value]
         if wanted is not None and len(args) != wanted:
             raise self.error(f"{name.value} takes {wanted} argument(s), got {len(args)}", name)
         if name.value == "pow2":

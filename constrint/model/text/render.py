@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Final
 
 from constrint.model import constraint as c
 from constrint.model.domain import Domain
 from constrint.model.expr import NAME_PATTERN, RESERVED, Const, Expr, Operation, Var
+from constrint.model.operations import BINARY
 from constrint.model.problem import Problem
 
 # Binding strength, weakest first; `parse` reads the same order.
 _ADD, _MUL, _NEG, _POW, _ATOM = 1, 2, 3, 4, 5
 _IMPLIES, _OR, _AND, _NOT, _TEST = 1, 2, 3, 4, 5
-_INFIX: Final = {"mul": "*", "floordiv": "//", "div": "/", "mod": "%"}
 
 
 def quoted(text: str) -> str:
@@ -54,12 +53,13 @@ def _expr(expr: Expr) -> tuple[str, int]:
         return f"{_at(args[0], _ATOM)} ^ {_at(args[1], _NEG)}", _POW
     if expr.op == "add":
         return _sum(args), _ADD
-    if expr.op in _INFIX:
+    sign = BINARY[expr.op].sign if expr.op in BINARY else ""
+    if sign:
         first = args[0]
         # A remainder gets brackets: the dialect "constrint" would read x % y * z as x % (y * z).
         bracketed = isinstance(first, Operation) and first.op == "mod" and expr.op != "mod"
         head = f"({_expr(first)[0]})" if bracketed else _at(first, _MUL)
-        return f" {_INFIX[expr.op]} ".join([head, *(_at(a, _NEG) for a in args[1:])]), _MUL
+        return f" {sign} ".join([head, *(_at(a, _NEG) for a in args[1:])]), _MUL
     return f"{expr.op}({', '.join(_expr(a)[0] for a in args)})", _ATOM
 
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from constrint.model import Comparison, Const, Expr, Operation, Var
 from constrint.model.columns import MAX, MIN, Column, evaluate
-from constrint.model.intervals import BINARY_BOUNDS, UNARY_BOUNDS, Interval
+from constrint.model.intervals import Interval
+from constrint.model.operations import BINARY, UNARY, fold
 
 
 class _Unknown(Exception):
@@ -61,15 +62,7 @@ def _range(expr: Expr, assigned: Mapping[str, Column], open_bounds: Mapping[str,
     if all(n in assigned for n in expr.variables):
         found = evaluate(expr, assigned)
         return _Range(found.values, found.values, _small(found.bounds))
-    args = [_range(a, assigned, open_bounds) for a in expr.args]
-    if expr.op in UNARY_BOUNDS:
-        return _unary(expr.op, args[0])
-    result = args[0]
-    for arg in args[1:]:
-        result = _binary(expr.op, result, arg)
-    if len(args) == 1 and expr.op in ("gcd", "lcm"):
-        result = _unary("abs", result)
-    return result
+    return fold(expr.op, [_range(a, assigned, open_bounds) for a in expr.args], _unary, _binary)
 
 
 def _small(bounds: Interval) -> Interval:
@@ -79,7 +72,7 @@ def _small(bounds: Interval) -> Interval:
 
 
 def _unary(op: str, a: _Range) -> _Range:
-    bounds = UNARY_BOUNDS[op](a.bounds)
+    bounds = UNARY[op].bounds(a.bounds)
     if op == "neg":
         return _Range(-a.high, -a.low, bounds)
     if a.bounds[0] >= 0:
@@ -92,7 +85,7 @@ def _wide(value: Any) -> Any:
 
 
 def _binary(op: str, a: _Range, b: _Range) -> _Range:
-    found = BINARY_BOUNDS[op](a.bounds, b.bounds)
+    found = BINARY[op].bounds(a.bounds, b.bounds)
     if found is None:
         raise _Unknown
     bounds = _small(found)

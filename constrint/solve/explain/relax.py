@@ -53,14 +53,17 @@ def relaxations(
 ) -> list[Relaxation]:
     """Finds, for each rule of a minimal conflict, the smallest change of that rule alone that is enough.
 
-    A comparison's bound is moved as little as possible; a domain gets the nearest value that works; a rule that lists
-    values of a variable gets the nearest other value of its domain; any other rule is dropped. The cheapest change comes
-    first. Rules for which no such change is enough (a second conflict remains) are left out, so the list may be empty.
+    The bound of a comparison is moved as little as possible. A domain gets the nearest value that works. A rule that
+    lists values of a variable gets the nearest other value of that variable's domain. Any other rule is dropped. Rules
+    for which no such change is enough, because a second conflict remains, are left out: the list may be empty.
 
     Args:
         problem: A problem without a solution.
         conflict: The rules in conflict, where they are known already.
         among: Which of these rules may be changed, for example only those that a user asked for; all when None.
+
+    Returns:
+        The ways out, the cheapest first.
     """
     members: Sequence[ConflictMember] = (conflict or minimal_conflict(problem)).members
     ways = (_way_out(problem, member) for member in members if among is None or among(member))

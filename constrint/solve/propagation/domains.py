@@ -10,8 +10,9 @@ import math
 from collections.abc import Callable, Iterable
 
 from constrint.model import Const, Domain, Expr, Operation, Var
-from constrint.model.intervals import BINARY_BOUNDS, UNARY_BOUNDS, Interval
+from constrint.model.intervals import Interval, mul_bounds
 from constrint.model.intmath import integer_root
+from constrint.model.operations import BINARY, UNARY, fold
 
 Bound = int | None
 
@@ -97,25 +98,21 @@ class Domains:
         assert isinstance(expr, Operation)
         known = self._bounds.get(id(expr))
         if known is None:
-            known = self._bounds[id(expr)] = expr, self._bounds_of_operation(expr)
+            known = self._bounds[id(expr)] = (
+                expr,
+                fold(expr.op, [self.bounds(a) for a in expr.args], _unary_bounds, _binary_bounds),
+            )
         return known[1]
 
-    def _bounds_of_operation(self, expr: Operation) -> Interval | None:
-        args = [self.bounds(a) for a in expr.args]
-        result = args[0]
-        if result is None:
-            return None
-        if expr.op in UNARY_BOUNDS:
-            return UNARY_BOUNDS[expr.op](result)
-        if len(args) == 1 and expr.op in ("gcd", "lcm"):
-            return UNARY_BOUNDS["abs"](result)
-        for arg in args[1:]:
-            if arg is None or result is None:
-                return None
-            result = BINARY_BOUNDS[expr.op](result, arg)
-            if result is not None and max(abs(result[0]), abs(result[1])).bit_length() > 1 << 16:
-                return None
-        return result
+
+def _unary_bounds(op: str, a: Interval | None) -> Interval | None:
+    return None if a is None else UNARY[op].bounds(a)
+
+
+def _binary_bounds(op: str, a: Interval | None, b: Interval | None) -> Interval | None:
+    result = None if a is None or b is None else BINARY[op].bounds(a, b)
+    too_long = result is not None and max(abs(result[0]), abs(result[1])).bit_length() > 1 << 16
+    return None if too_long else result
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -174,7 +171,7 @@ def _mul(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
         other: Interval | None = (1, 1)
         for j, k in enumerate(known):
             if j != i:
-                other = None if other is None or k is None else BINARY_BOUNDS["mul"](other, k)
+                other = None if other is None or k is None else mul_bounds(other, k)
         if other is None or other[0] <= 0 <= other[1]:
             continue
         narrow(domains, arg, *quotient_bounds(low, high, other))

@@ -25,13 +25,14 @@ from constrint.model import (
     Var,
 )
 from constrint.model.divisors import FACTOR_LIMIT, divisors
+from constrint.model.operations import BINARY
 from constrint.solve.propagation.domains import Contradiction, Domains, narrow
 
 # Bounds of cyclic constraints on huge ranges can creep one step at a time; narrowing less is still sound.
 MAX_ROUNDS: Final = 60
 MAX_DIVISORS: Final = 1 << 16
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<=": ">", ">": "<=", "<": ">=", ">=": "<"}
-_PARTIAL: Final = frozenset(("floordiv", "ceildiv", "div", "mod", "pow"))
+_PARTIAL: Final = frozenset(name for name, rule in BINARY.items() if rule.partial)
 
 
 def propagate(domains: dict[str, Domain], constraints: Sequence[Constraint]) -> dict[str, Domain] | None:
