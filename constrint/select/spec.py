@@ -260,6 +260,13 @@ class KernelSpec(ABC):
             add_block_limits(problem, gpu, use)
         return problem
 
+    def stated_problem(self, gpu: GpuModel, workload: Workload) -> Problem | None:
+        """The part of `problem` that is the same for many workloads, the same object every time; None if none is.
+
+        `problem` gives a copy of it with more rules, of which none reaches the free parameters.
+        """
+        return None
+
     def moved_bytes(self, workload: Workload) -> int:
         """Bytes that have to move to and from memory once: by default one input and one output of all sizes."""
         elements = int(np.prod([workload.sizes[name] for name in self.size_names], dtype=object))
