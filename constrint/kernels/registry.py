@@ -1,49 +1,122 @@
-"""The kernels there are, by name; a spec is imported when it is asked for."""
+"""The kernels there are, by name: built-in ones, those of installed packages, and those of a file.
+
+A spec is imported when it is asked for. Another package registers its kernels as entry points of the group
+`constrint.kernels`, each naming one or several; a program calls `register`; the command line takes `FILE.py:NAME`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
-from typing import TYPE_CHECKING, cast
+import sys
+from importlib import import_module, metadata, util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from constrint.errors import UnknownNameError
+from constrint.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
-    from constrint.hwmodels import GpuModel
-    from constrint.select.spec import Config, KernelSpec, Workload
-    from constrint.tune import CompiledKernel
+    from constrint.select.spec import KernelSpec, Operation
 
-#: Where a kernel's spec is (a module, and the name in its SPECS where it has several), and what compiles it.
-_SPECS = {"gemm": "constrint.kernels.gemm.spec"}
-_COMPILERS = {"gemm": "constrint.kernels.gemm.build"}
-for _cell in ("lstm", "gru", "slstm", "elman"):
-    for _name in (_cell, f"{_cell}-backward"):
-        _SPECS[_name] = "constrint.kernels.rnn.spec"
-        _COMPILERS[_name] = "constrint.kernels.rnn.build"
+ENTRY_POINTS = "constrint.kernels"
 #: What is meant where no kernel is named.
 DEFAULT_KERNEL = "gemm"
+_RNN = ("constrint.kernels.rnn.triton.spec", "constrint.kernels.rnn.alternating.spec")
+#: Modules with the implementations of each built-in operation, preferred ones first; each has `SPECS`.
+_MODULES: dict[str, tuple[str, ...]] = {
+    "gemm": (
+        "constrint.kernels.gemm.descriptor.spec",
+        "constrint.kernels.gemm.producer.spec",
+        "constrint.kernels.gemm.pointer.spec",
+    )
+} | {cell + direction: _RNN for cell in ("lstm", "gru", "slstm", "elman") for direction in ("", "-backward")}
+#: Implementations that were registered by a program or a package, by operation.
+_REGISTERED: dict[str, list[KernelSpec]] = {}
+_asked_packages = False
+
+
+def register(*specs: KernelSpec) -> None:
+    """Make implementations known under their operation's name; one of the same full name is replaced."""
+    for spec in specs:
+        others = [other for other in _REGISTERED.get(spec.operation, []) if other.full_name != spec.full_name]
+        _REGISTERED[spec.operation] = [*others, spec]
 
 
 def list_kernels() -> tuple[str, ...]:
-    """Names of all kernels."""
-    return tuple(_SPECS)
+    """Names of all operations."""
+    _ask_packages()
+    return tuple(dict.fromkeys((*_MODULES, *_REGISTERED)))
 
 
-def load_kernel(name: str) -> KernelSpec:
-    """Load a kernel's spec by name, case-insensitively.
+def load_kernel(name: str) -> Operation:
+    """Load what a user calls a kernel: an operation with all its implementations, or one of them.
+
+    Args:
+        name: `gemm`, `gemm.pointer`, or `FILE.py:NAME` for a spec (or several) in a file; the case does not matter.
 
     Raises:
         UnknownNameError: When there is no such kernel.
+        UsageError: When the file cannot be read or has no such spec.
     """
-    module = _SPECS.get(name.lower())
-    if module is None:
-        raise UnknownNameError("kernel", name, _SPECS)
-    found = import_module(module)
-    several = getattr(found, "SPECS", None)
-    return cast("KernelSpec", several[name.lower()] if several else found.SPEC)
+    from constrint.select.spec import Operation
+
+    path, colon, attribute = name.rpartition(":")
+    if colon and path.endswith(".py"):
+        specs = _specs_of_file(Path(path), attribute)
+        register(*specs)
+        return Operation(specs[0].operation, specs)
+    operation, _, implementation = name.lower().partition(".")
+    specs = _implementations(operation)
+    if not specs:
+        raise UnknownNameError("kernel", name, list_kernels())
+    if not implementation:
+        return Operation(operation, specs)
+    return Operation(name.lower(), (Operation(operation, specs).spec(name.lower()),))
 
 
-def load_compiler(name: str) -> Callable[[GpuModel, Workload, Config], CompiledKernel]:
-    """Load the function that compiles one configuration of a kernel for a named GPU (needs triton when called)."""
-    module = import_module(_COMPILERS[load_kernel(name).name])
-    return cast("Callable[[GpuModel, Workload, Config], CompiledKernel]", module.compile_config)
+def load_spec(full_name: str) -> KernelSpec:
+    """Load one implementation by its full name, `gemm.pointer`; the operation's name will do if there is only one."""
+    operation = load_kernel(full_name)
+    return operation.implementations[0] if len(operation.implementations) == 1 else operation.spec(full_name)
+
+
+def _implementations(operation: str) -> tuple[KernelSpec, ...]:
+    if operation not in _MODULES and operation not in _REGISTERED:
+        _ask_packages()
+    built_in = [spec for module in _MODULES.get(operation, ()) for spec in import_module(module).SPECS]
+    own = [spec for spec in built_in if spec.operation == operation]
+    added = _REGISTERED.get(operation, [])
+    replaced = {spec.full_name for spec in added}
+    return (*(spec for spec in own if spec.full_name not in replaced), *added)
+
+
+def _ask_packages() -> None:
+    """Register what installed packages offer; asked once, and only where a name is not built in."""
+    global _asked_packages
+    if _asked_packages:
+        return
+    _asked_packages = True
+    for entry in metadata.entry_points(group=ENTRY_POINTS):
+        register(*_several(entry.load(), f"entry point {entry.name!r}"))
+
+
+def _specs_of_file(path: Path, attribute: str) -> tuple[KernelSpec, ...]:
+    name = f"constrint_kernel_{path.stem}"
+    known = sys.modules.get(name)
+    if known is None or getattr(known, "__file__", None) != str(path.resolve()):
+        source = util.spec_from_file_location(name, path.resolve())
+        if source is None or source.loader is None or not path.is_file():
+            raise UsageError(f"--kernel {path}:{attribute}: there is no such Python file.")
+        known = sys.modules[name] = util.module_from_spec(source)
+        source.loader.exec_module(known)
+    if not hasattr(known, attribute):
+        raise UsageError(f"--kernel {path}:{attribute}: the file has no {attribute!r}.")
+    return _several(getattr(known, attribute), f"{path}:{attribute}")
+
+
+def _several(value: Any, where: str) -> tuple[KernelSpec, ...]:
+    from constrint.select.spec import KernelSpec
+
+    specs = tuple(value) if isinstance(value, tuple | list) else (value,)
+    for spec in specs:
+        if not isinstance(spec, KernelSpec):
+            raise UsageError(f"{where} is no KernelSpec but {type(spec).__name__}.")
+    return specs

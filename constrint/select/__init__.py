@@ -6,8 +6,19 @@ Hardware limits become constraints (`limits`), a cost model predicts times and s
 
 from constrint.select.cost import CostColumns, TileWork, estimate
 from constrint.select.limits import BlockUse, add_block_limits, register_capacity
-from constrint.select.rank import Ranking, rank
-from constrint.select.spec import Candidate, Config, CostEstimate, KernelSpec, Param, ResourceUse, Workload
+from constrint.select.rank import KernelSpace, Ranking, rank
+from constrint.select.spec import (
+    Candidate,
+    Config,
+    CostEstimate,
+    KernelSpec,
+    Operation,
+    Param,
+    ResourceUse,
+    Rule,
+    Size,
+    Workload,
+)
 
 __all__ = [
     "BlockUse",
@@ -15,10 +26,14 @@ __all__ = [
     "Config",
     "CostColumns",
     "CostEstimate",
+    "KernelSpace",
     "KernelSpec",
+    "Operation",
     "Param",
     "Ranking",
     "ResourceUse",
+    "Rule",
+    "Size",
     "TileWork",
     "Workload",
     "add_block_limits",

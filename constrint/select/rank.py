@@ -1,7 +1,7 @@
-"""Rank the valid configurations of a kernel on a GPU by predicted time.
+"""Rank the valid configurations of an operation's kernels on a GPU by predicted time.
 
-One candidate stands for all configurations with the same tiles, warps and stages: it carries the best order of
-blocks and the preferred values of what the model cannot tell apart. The space stays factored, and the order is
+One candidate stands for all configurations of one kernel with the same tiles, warps and stages: it carries the best
+order of blocks and the preferred values of what the model cannot tell apart. Spaces stay factored, and the order is
 decided only for candidates whose lower bound can still win.
 """
 
@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.errors import InfeasibleError
+from constrint.errors import ConstrintError, InfeasibleError
 from constrint.hwmodels import GpuModel, Occupancy, occupancy
-from constrint.hwmodels.occupancy_limits import limit_names
-from constrint.model import Problem
+from constrint.hwmodels.occupancy.limits import limit_names
+from constrint.model import Problem, Var
 from constrint.select.cost import CostColumns, largest
 from constrint.select.spec import (
     Candidate,
     CostEstimate,
     KernelSpec,
+    Operation,
     Param,
     ResourceUse,
     Workload,
@@ -38,65 +39,172 @@ CHUNK_ROWS = 128
 
 
 @dataclass(frozen=True)
-class Ranking:
-    """The best configurations of one kernel for one workload on one GPU; modelled, not measured.
+class KernelSpace:
+    """What one implementation has to offer for a workload.
 
     Args:
-        num_product: Configurations in the full product of all parameters.
+        kernel: Its full name.
+        num_product: Configurations in the full product of all its parameters.
         num_valid: Configurations that satisfy every constraint.
-        seconds: Wall time of stating, solving and ranking.
-        roofline_s: Time that no implementation can beat.
-        assumptions: What the cost model assumed for want of a source.
+        refusal: Why it cannot take the workload on this GPU; empty if it can.
     """
 
+    kernel: str
+    num_product: int = 0
+    num_valid: int = 0
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The best configurations for one workload on one GPU; modelled, not measured.
+
+    Args:
+        operation: What was asked for, with its implementations.
+        candidates: The best configurations of all implementations, the best one first.
+        spaces: What each implementation has to offer, in the operation's order.
+        seconds: Wall time of stating, solving and ranking.
+        roofline_s: Time that no implementation can beat.
+        assumptions: What the cost models assumed for want of a source.
+    """
+
+    operation: Operation
     gpu: GpuModel
     workload: Workload
-    problem: Problem
     candidates: tuple[Candidate, ...]
-    num_product: int
-    num_valid: int
+    spaces: tuple[KernelSpace, ...]
     seconds: float
     roofline_s: float
     assumptions: tuple[str, ...] = field(default=())
 
+    @property
+    def num_product(self) -> int:
+        """Configurations in the full products of all implementations that can take the workload."""
+        return sum(space.num_product for space in self.spaces)
+
+    @property
+    def num_valid(self) -> int:
+        """Configurations that satisfy every constraint of their implementation."""
+        return sum(space.num_valid for space in self.spaces)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One implementation asked about one workload, with its space: the kernel's own and any further rules."""
+
+    spec: KernelSpec
+    gpu: GpuModel
+    workload: Workload
+    problem: Problem
+
+
+def requests(operation: Operation, gpu: GpuModel, workload: Workload) -> tuple[list[Request], dict[str, str]]:
+    """The spaces of all implementations that can take a workload, and why the others cannot, by full name.
+
+    Raises:
+        UsageError: When no implementation can take the workload: the reason of the last, most general one.
+        InfeasibleError: Likewise, when its data does not fit the GPU.
+    """
+    able: list[Request] = []
+    refusals: dict[str, str] = {}
+    last: ConstrintError | None = None
+    for spec in operation.implementations:
+        try:
+            spec.check_workload(gpu, workload)
+        except ConstrintError as error:
+            refusals[spec.full_name] = str(error)
+            last = error
+        else:
+            able.append(Request(spec, gpu, workload, spec.problem(gpu, workload)))
+    if last is not None and not able:
+        raise last
+    return able, refusals
+
 
 def rank(
-    spec: KernelSpec,
+    kernel: Operation | KernelSpec,
     gpu: GpuModel,
     workload: Workload | None = None,
     *,
     top: int = 10,
-    problem: Problem | None = None,
 ) -> Ranking:
     """Find the `top` valid configurations with the least predicted time.
 
     Args:
-        spec: The kernel.
+        kernel: An operation, all of whose implementations compete, or one implementation.
         gpu: The hardware model.
-        workload: What is asked; the kernel's default workload if None.
+        workload: What is asked; the operation's default workload if None.
         top: How many candidates to return.
-        problem: The space, if the caller added constraints to `spec.problem(gpu, workload)`.
 
     Raises:
         InfeasibleError: When nothing is valid; carries a minimal conflict.
-        UsageError: When the workload is not one the kernel or the GPU can take.
+        UsageError: When the workload is not one that the kernels or the GPU can take.
     """
     started = time.perf_counter()
-    workload = workload or spec.default_workload(gpu)
-    spec.check_workload(gpu, workload)
-    problem = problem or spec.problem(gpu, workload)
+    operation = kernel if isinstance(kernel, Operation) else Operation(kernel.full_name, (kernel,))
+    workload = workload or operation.default_workload(gpu)
+    able, refusals = requests(operation, gpu, workload)
+    return rank_requests(operation, able, refusals, top=top, started=started)
+
+
+def rank_requests(
+    operation: Operation,
+    able: list[Request],
+    refusals: Mapping[str, str],
+    *,
+    top: int = 10,
+    started: float | None = None,
+) -> Ranking:
+    """Rank what `requests` gave, perhaps with further rules in the problems.
+
+    Among equal times the operation's preferred implementation comes first.
+
+    Raises:
+        InfeasibleError: When nothing is valid; carries a minimal conflict.
+    """
+    started = time.perf_counter() if started is None else started
+    first = able[0]
+    parts = {request.spec.full_name: _rank_one(request, top) for request in able}
+    merged = sorted(
+        (candidate for _, candidates in parts.values() for candidate in candidates),
+        key=lambda candidate: float(_steps(candidate.cost.seconds)),
+    )
+    if not merged:
+        raise infeasible(able)
+    refused = {name: KernelSpace(name, refusal=text) for name, text in refusals.items()}
+    offered = {name: space for name, (space, _) in parts.items()} | refused
+    assumed = dict.fromkeys(line for r in able for line in r.spec.assumptions(r.gpu, r.workload))
+    return Ranking(
+        operation=operation,
+        gpu=first.gpu,
+        workload=first.workload,
+        candidates=tuple(merged[:top]),
+        spaces=tuple(offered[spec.full_name] for spec in operation.implementations),
+        seconds=time.perf_counter() - started,
+        roofline_s=min(r.spec.roofline_s(r.gpu, r.workload) for r in able),
+        assumptions=tuple(assumed),
+    )
+
+
+def _rank_one(request: Request, top: int) -> tuple[KernelSpace, list[Candidate]]:
+    """One implementation's space and its best configurations."""
+    spec, gpu, workload, problem = request.spec, request.gpu, request.workload, request.problem
+    params = spec.params(gpu, workload)
+    roofline_s = spec.roofline_s(gpu, workload)
+    if not params:
+        cost = _cost_of(spec.cost(gpu, workload, {}, np.ones(1)), 0, roofline_s)
+        return KernelSpace(spec.full_name, 1, 1), [Candidate(spec.full_name, {}, None, cost, 1)]
     space = enumerate_space(problem)
     if space.size == 0:
-        raise infeasible(spec, gpu, workload, problem)
-    params = spec.params(gpu, workload)
-    late = {*spec.order_params, *spec.free_params}
+        return KernelSpace(spec.full_name, space.product_size, 0), []
+    open_params = {*spec.order_params, *spec.free_params}
     order_names = _order_names(spec, problem)
-    core, num_variants = space.project([p.name for p in params if p.name not in late])
+    core, num_variants = space.project([p.name for p in params if p.name not in open_params])
     use = _Use(spec, gpu, workload, problem)
     core_use = use.of(core)
     bound = spec.cost(gpu, workload, core, core_use.blocks_per_sm).seconds
     order = [p for p in params if p.name in order_names]
-    free = [p for p in params if p.name in late - order_names]
+    free = [p for p in params if p.name in open_params - order_names]
 
     def price(columns: Mapping[str, NDArray[Any]], resident: NDArray[Any]) -> CostColumns:
         return spec.cost(gpu, workload, columns, resident)
@@ -104,9 +212,9 @@ def rank(
     best = _best_rows(price, problem, core, core_use.blocks_per_sm, bound, order, params, top)
     rows = best.columns.pop("_row")
     configs = _complete(problem, best.columns, free, params)
-    roofline_s = spec.roofline_s(gpu, workload)
     candidates = [
         Candidate(
+            kernel=spec.full_name,
             config=as_config(configs, row),
             resources=use.exact(core_use.row(int(rows[row])), as_config(configs, row)),
             cost=_cost_of(best.cost, row, roofline_s),
@@ -114,17 +222,7 @@ def rank(
         )
         for row in range(len(rows))
     ]
-    return Ranking(
-        gpu=gpu,
-        workload=workload,
-        problem=problem,
-        candidates=tuple(candidates),
-        num_product=space.product_size,
-        num_valid=space.size,
-        seconds=time.perf_counter() - started,
-        roofline_s=roofline_s,
-        assumptions=spec.assumptions(gpu, workload),
-    )
+    return KernelSpace(spec.full_name, space.product_size, space.size), candidates
 
 
 def _cost_of(cost: CostColumns, row: int, roofline_s: float) -> CostEstimate:
@@ -147,21 +245,23 @@ def _order_names(spec: KernelSpec, problem: Problem) -> set[str]:
         names |= tied
 
 
-def predict(
-    spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem, columns: Mapping[str, NDArray[Any]]
-) -> CostColumns:
+def predict(spec: KernelSpec, gpu: GpuModel, workload: Workload, columns: Mapping[str, NDArray[Any]]) -> CostColumns:
     """Predicted time of given configurations (columns of parameters), valid or not."""
-    used = _Use(spec, gpu, workload, problem).of(columns)
+    used = _Use(spec, gpu, workload, spec.problem(gpu, workload)).of(columns)
     return spec.cost(gpu, workload, columns, used.blocks_per_sm)
 
 
-def infeasible(spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem) -> InfeasibleError:
-    """Say why no configuration is valid: a minimal conflict with its reasons."""
-    conflict = minimal_conflict(problem)
+def infeasible(able: list[Request]) -> InfeasibleError:
+    """Say why no configuration is valid: a minimal conflict with its reasons for every kernel that was asked."""
+    conflicts = [(request, minimal_conflict(request.problem)) for request in able]
+    request, conflict = conflicts[-1]
+    workload = request.workload
     sizes = " ".join(f"{name}={size}" for name, size in workload.sizes.items())
-    return InfeasibleError(
-        f"no config of {spec.name!r} fits {gpu.name} for {sizes} {workload.dtype}. {conflict}", conflict
-    )
+    asked = f"no config of {workload.operation!r} fits {request.gpu.name} for {sizes} {workload.dtype}."
+    if len(conflicts) == 1:
+        return InfeasibleError(f"{asked} {conflict}", conflict)
+    lines = [f"{r.spec.full_name}: {c}" for r, c in conflicts]
+    return InfeasibleError("\n".join([asked, *lines]), conflict)
 
 
 @dataclass(frozen=True)
@@ -169,13 +269,15 @@ class _Used:
     threads: NDArray[np.int64]
     registers: NDArray[np.int64]
     smem: NDArray[np.int64]
-    occupancy: Occupancy
+    occupancy: Occupancy | None
 
     @property
     def blocks_per_sm(self) -> NDArray[np.int64]:
-        return np.asarray(self.occupancy.blocks_per_sm)
+        return np.ones_like(self.threads) if self.occupancy is None else np.asarray(self.occupancy.blocks_per_sm)
 
-    def row(self, row: int) -> ResourceUse:
+    def row(self, row: int) -> ResourceUse | None:
+        if self.occupancy is None:
+            return None
         return ResourceUse(
             threads=int(self.threads[row]),
             registers_per_thread=int(self.registers[row]),
@@ -189,19 +291,22 @@ class _Use:
     """Evaluates a kernel's resource expressions over columns."""
 
     def __init__(self, spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem) -> None:
-        self.gpu, self.use = gpu, spec.use(gpu, workload, problem)
+        self.gpu, self.use = gpu, spec.use(gpu, workload, {name: Var(name) for name in problem.variables})
 
     def of(self, columns: Mapping[str, NDArray[Any]]) -> _Used:
+        if self.use is None:
+            none = np.zeros(len(next(iter(columns.values()))), dtype=np.int64)
+            return _Used(none, none, none, None)
         threads = self.use.warps.columns(columns) * self.gpu.sm.warp_size
         registers = self.use.registers_per_thread.columns(columns)
         smem = self.use.smem_bytes.columns(columns)
         fits = occupancy(self.gpu, threads_per_block=threads, registers_per_thread=registers, smem_bytes_per_block=smem)
         return _Used(threads, registers, smem, fits)
 
-    def exact(self, resources: ResourceUse, config: Mapping[str, int]) -> ResourceUse:
+    def exact(self, resources: ResourceUse | None, config: Mapping[str, int]) -> ResourceUse | None:
         """The same with the shared memory of the whole configuration, free parameters included."""
-        smem = self.use.smem_bytes_exact
-        return resources if smem is None else replace(resources, smem_bytes=smem.value(config))
+        smem = None if self.use is None else self.use.smem_bytes_exact
+        return resources if smem is None or resources is None else replace(resources, smem_bytes=smem.value(config))
 
 
 @dataclass(frozen=True)

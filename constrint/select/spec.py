@@ -1,24 +1,36 @@
-"""What a kernel tells the selector: its parameters, their constraints, its resources and its cost.
+"""What a kernel tells the selector: sizes, parameters, rules, resources, cost, and how it is launched and checked.
 
-A `KernelSpec` holds knowledge, never results; `rank` does the work.
+An operation (gemm, lstm) is what a user asks for; each of its implementations is a `KernelSpec`. A spec holds
+knowledge, never results: `rank` does the work. The base class has defaults for all but parameters, rules, resources.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel
-from constrint.model import Problem
-from constrint.select.cost import CostColumns
-from constrint.select.limits import BlockUse
+from constrint.model import Expr, Problem, Var
+from constrint.select.cost import CostColumns, streaming_cost
+from constrint.select.limits import BlockUse, add_block_limits
+
+if TYPE_CHECKING:
+    from constrint.tune import CompiledKernel
 
 Columns = Mapping[str, NDArray[Any]]
 Config = Mapping[str, int]
+Vars = Mapping[str, Expr]
+
+#: Sizes and strides are 32-bit integers in the kernels.
+MAX_SIZE = 2**31 - 1
+#: Bytes of one element of each operand type.
+ELEMENT_BYTES: Mapping[str, int] = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
 
 
 @dataclass(frozen=True)
@@ -30,25 +42,54 @@ class Param:
         values: Values in order of preference; ties in predicted time are settled by this order.
         meaning: What the parameter does, in a phrase.
         because: Why exactly these values.
+        title: Title of its column in a table, a few letters; the name if empty.
     """
 
     name: str
     values: tuple[int, ...]
     meaning: str
     because: str
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Size:
+    """One number that a workload consists of, or an option of it; the command line offers it as `--name`.
+
+    Args:
+        name: As in `Workload.sizes` or `Workload.options`.
+        default: Its value where the user gives none.
+        meaning: What is counted, in a phrase: the help of the command line's option.
+        least, most: The smallest and the largest value that makes sense.
+    """
+
+    name: str
+    default: int
+    meaning: str
+    least: int = 1
+    most: int = MAX_SIZE
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What is asked of a kernel: sizes and a dtype (never called a problem)."""
+    """What is asked of an operation: sizes and a dtype (never called a problem).
 
-    kernel: str
+    Args:
+        operation: The operation's name, `gemm`.
+        sizes: A value for each of its sizes.
+        dtype: Type of the operands.
+        options: Values of the operation's options that differ from their defaults.
+    """
+
+    operation: str
     sizes: Mapping[str, int]
     dtype: str
+    options: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Render as `gemm m=4096 n=4096 k=4096 bf16`."""
-        return f"{self.kernel} {' '.join(f'{n}={v}' for n, v in self.sizes.items())} {self.dtype}"
+        numbers = " ".join(f"{n}={v}" for n, v in (*self.sizes.items(), *self.options.items()))
+        return f"{self.operation} {numbers} {self.dtype}"
 
 
 @dataclass(frozen=True)
@@ -74,51 +115,254 @@ class CostEstimate:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A valid configuration with its estimates.
+    """A valid configuration of one implementation with its estimates.
 
     It is the best of `num_variants` valid ones that differ only in the order of blocks and in parameters that
     the model cannot tell apart.
+
+    Args:
+        kernel: The implementation's full name, `gemm.pointer`.
+        config: A value for each of its parameters.
+        resources: What a block takes; None for an implementation that is no single kernel.
+        cost: The predicted time.
+        num_variants: How many configurations it stands for.
     """
 
+    kernel: str
     config: Config
-    resources: ResourceUse
+    resources: ResourceUse | None
     cost: CostEstimate
     num_variants: int
 
 
-class KernelSpec(Protocol):
-    """The knowledge of one kernel; implemented once per kernel in `kernels/<operation>/spec.py`."""
+class Rule(NamedTuple):
+    """A condition (a constraint, or a column of booleans) with its name and its reason."""
 
+    condition: Any
     name: str
+    because: str
+
+
+class Launch(Protocol):
+    """One launch of a device function with all its arguments; with meta tensors it can only be compiled."""
+
+    def run(self) -> None:
+        """Enqueue it on the current stream."""
+
+    def compile(self, gpu: GpuModel) -> CompiledKernel:
+        """Compile the device function with these arguments for a named GPU; no GPU is needed."""
+
+
+class KernelSpec(ABC):
+    """The knowledge of one implementation of an operation.
+
+    Attributes:
+        operation: What it computes, `gemm`; an operation may have several implementations.
+        name: Which implementation it is, `pointer`; "" for the only one.
+        summary: What it computes and how, in a phrase.
+        sizes: The sizes of a workload.
+        options: Further properties of a workload, with defaults (a bias, the order of axes).
+        dtypes: Operand types that it takes.
+        order_params: Parameters that change only the traffic between memory levels.
+        free_params: Parameters that only the compiler knows: the cost model cannot tell their values apart.
+    """
+
+    operation: str
+    name: str = ""
     summary: str
-    size_names: tuple[str, ...]
+    sizes: tuple[Size, ...]
+    options: tuple[Size, ...] = ()
     dtypes: tuple[str, ...]
-    order_params: tuple[str, ...]  # change only the traffic between memory levels
-    free_params: tuple[str, ...]  # known to the compiler only: the cost model cannot tell their values apart
+    order_params: tuple[str, ...] = ()
+    free_params: tuple[str, ...] = ()
 
-    def default_workload(self, gpu: GpuModel) -> Workload:
-        """The workload that stands for the kernel when the user names none."""
+    @property
+    def full_name(self) -> str:
+        """The name that tells it from every other kernel: `gemm.pointer`, or `softmax` where there is one."""
+        return f"{self.operation}.{self.name}" if self.name else self.operation
 
-    def check_workload(self, gpu: GpuModel, workload: Workload) -> None:
-        """Raise UsageError for sizes or a dtype that this GPU or kernel cannot take."""
+    @property
+    def size_names(self) -> tuple[str, ...]:
+        """Names of the sizes, in order."""
+        return tuple(size.name for size in self.sizes)
 
+    # What every kernel states: parameters, rules, resources.
+
+    @abstractmethod
     def params(self, gpu: GpuModel, workload: Workload) -> tuple[Param, ...]:
         """The tunable parameters on this GPU."""
 
-    def problem(self, gpu: GpuModel, workload: Workload) -> Problem:
-        """The parameter space as an integer constraint problem."""
+    @abstractmethod
+    def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
+        """The constraints over the parameters `v` beside those that the hardware's limits make of `use`."""
 
-    def use(self, gpu: GpuModel, workload: Workload, problem: Problem) -> BlockUse:
-        """What one block takes, as expressions over variables that are neither order nor free parameters."""
+    @abstractmethod
+    def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse | None:
+        """What one block takes, as expressions over parameters that are neither order nor free parameters.
+
+        None for an implementation that is no single kernel: nothing of the hardware limits it.
+        """
+
+    # What a kernel is asked for.
+
+    def default_workload(self, gpu: GpuModel) -> Workload:
+        """The workload that stands for the kernel when the user names none: its first dtype that the GPU takes."""
+        sizes = {size.name: size.default for size in self.sizes}
+        for dtype in self.dtypes:
+            workload = Workload(self.operation, sizes, dtype)
+            try:
+                self.check_dtype(gpu, workload)
+            except UnsupportedError:
+                continue
+            return workload
+        return Workload(self.operation, sizes, self.dtypes[0])
+
+    def check_workload(self, gpu: GpuModel, workload: Workload) -> None:
+        """Refuse what this kernel or this GPU cannot take, with the reason.
+
+        Raises:
+            UnknownNameError: For a dtype that the kernel does not have.
+            UsageError: For a size out of range.
+            UnsupportedError: When the GPU has no unit for the dtype.
+            InfeasibleError: When the data does not fit the GPU's memory.
+        """
+        if workload.dtype not in self.dtypes:
+            raise UnknownNameError("dtype", workload.dtype, self.dtypes)
+        given = {**workload.sizes, **workload.options}
+        for size in (*self.sizes, *self.options):
+            value = given.get(size.name, size.default)
+            if not size.least <= value <= size.most:
+                width = " (32-bit sizes)" if size.most == MAX_SIZE else ""
+                raise UsageError(f"{size.name} must be between {size.least} and {size.most}{width}, got {value}.")
+        self.check_dtype(gpu, workload)
+        needed, there = self.moved_bytes(workload), gpu.memory.dram.size_bytes
+        if needed > there:
+            raise InfeasibleError(
+                f"{workload} does not fit {gpu.name}: its data takes {needed / 1e9:,.1f} GB, "
+                f"the device has {there / 1e9:,.1f} GB. Split the work or choose a larger GPU."
+            )
+
+    def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:  # noqa: B027  every GPU takes every dtype
+        """Raise UnsupportedError where the GPU has no unit for the workload's dtype."""
+
+    # The space, as the solver and the selector see it.
+
+    def problem(self, gpu: GpuModel, workload: Workload) -> Problem:
+        """State the space; every limit comes from the GPU model, every rule carries its reason."""
+        problem = Problem(self.full_name)
+        v: dict[str, Var] = {}
+        for param in self.params(gpu, workload):
+            v[param.name] = problem.int_var(param.name, values=list(param.values), because=param.because)
+        for rule in self.rules(gpu, workload, v):
+            problem.add(rule.condition, name=rule.name, because=rule.because)
+        use = self.use(gpu, workload, v)
+        if use is not None:
+            add_block_limits(problem, gpu, use)
+        return problem
+
+    def moved_bytes(self, workload: Workload) -> int:
+        """Bytes that have to move to and from memory once: by default one input and one output of all sizes."""
+        elements = int(np.prod([workload.sizes[name] for name in self.size_names], dtype=object))
+        return 2 * elements * ELEMENT_BYTES[workload.dtype]
 
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
-        """Predicted time of every row; without the order parameters, a lower bound over their values."""
+        """Predicted time of every row; without the order parameters, a lower bound over their values.
+
+        By default that of a kernel that streams `moved_bytes` through DRAM.
+        """
+        threads = np.asarray(blocks_per_sm, dtype=np.float64)
+        use = self.use(gpu, workload, {name: Var(name) for name in columns})
+        if use is not None:
+            threads = threads * use.warps.columns(columns) * gpu.sm.warp_size
+        return streaming_cost(gpu, self.moved_bytes(workload), threads)
 
     def roofline_s(self, gpu: GpuModel, workload: Workload) -> float:
         """The least time any implementation could take on this GPU."""
+        return self.moved_bytes(workload) / gpu.memory.dram.bandwidth_bytes_per_s
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """What the cost model had to assume because no source states it."""
+        return ()
+
+    # How it is launched and checked. These import torch and triton when they are called.
+
+    def inputs(self, gpu: GpuModel, workload: Workload, *, device: Any = "meta", seed: int = 0) -> dict[str, Any]:
+        """Input tensors by name: random on a device, without data on `meta`."""
+        raise UnsupportedError(f"kernel {self.full_name!r} does not say what its inputs are.")
+
+    def outputs(self, gpu: GpuModel, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Empty output tensors by name, on the inputs' device; a checker fills them with poison."""
+        raise UnsupportedError(f"kernel {self.full_name!r} does not say what its outputs are.")
+
+    def launches(
+        self,
+        gpu: GpuModel,
+        workload: Workload,
+        config: Config,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+    ) -> Sequence[Launch]:
+        """The launches that compute the outputs, in order; the last one is the kernel that the resources are of."""
+        raise UnsupportedError(f"kernel {self.full_name!r} does not say how it is launched.")
+
+    def reference(self, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """What the outputs have to be, in higher precision, in plain PyTorch."""
+        raise UnsupportedError(f"kernel {self.full_name!r} has no reference.")
+
+    def compile(self, gpu: GpuModel, workload: Workload, config: Config) -> CompiledKernel:
+        """Compile one configuration for a named GPU, as it would be launched for this workload; no GPU is needed.
+
+        Raises:
+            UsageError: When triton or torch is not installed.
+            UnsupportedError: When the GPU lacks the dtype, or the compiler refuses.
+        """
+        inputs = self.inputs(gpu, workload)
+        outputs = self.outputs(gpu, workload, inputs)
+        return self.launches(gpu, workload, config, inputs, outputs)[-1].compile(gpu)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What a user asks for by name, and the implementations that compute it.
+
+    Args:
+        name: `gemm`; `gemm.pointer` where one implementation was named.
+        implementations: Its kernels, in order of preference among equals.
+    """
+
+    name: str
+    implementations: tuple[KernelSpec, ...]
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """Sizes of a workload: the same for all implementations."""
+        return self.implementations[0].sizes
+
+    @property
+    def options(self) -> tuple[Size, ...]:
+        """Options of a workload: those of any implementation."""
+        every = {option.name: option for spec in self.implementations for option in spec.options}
+        return tuple(every.values())
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Operand types that some implementation takes."""
+        return tuple(dict.fromkeys(dtype for spec in self.implementations for dtype in spec.dtypes))
+
+    def default_workload(self, gpu: GpuModel) -> Workload:
+        """The workload that stands for the operation when the user names none."""
+        return self.implementations[-1].default_workload(gpu)
+
+    def spec(self, full_name: str) -> KernelSpec:
+        """The implementation of that full name.
+
+        Raises:
+            UnknownNameError: When there is no such implementation.
+        """
+        for spec in self.implementations:
+            if spec.full_name == full_name:
+                return spec
+        raise UnknownNameError("kernel", full_name, [spec.full_name for spec in self.implementations])
 
 
 def as_config(columns: Columns, row: int) -> dict[str, int]:

@@ -1,0 +1,117 @@
+"""A launch of a Triton (or Gluon) kernel: the same arguments are run on a device or compiled for a named GPU.
+
+What is compiled for checking is so what is launched. Triton's own rules decide what becomes a compile-time constant
+and what is known to be a multiple of 16; they are stated here again, since Triton applies them only beside a driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from constrint.hwmodels import GpuModel
+from constrint.tune.compile import CompiledKernel, TritonSource, compile_triton
+
+#: Triton tells the compiler that a size, a stride or an address is a multiple of this, or nothing.
+DIVISOR = 16
+#: Triton's names of torch's dtypes, where they are not torch's own.
+TYPE_NAMES = {
+    "float64": "fp64",
+    "float32": "fp32",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "fp8e4nv",
+    "float8_e4m3fnuz": "fp8e4b8",
+    "int64": "i64",
+    "int32": "i32",
+    "int8": "i8",
+    "bool": "i1",
+}
+
+
+@dataclass(frozen=True)
+class TritonLaunch:
+    """One launch of a jitted function.
+
+    Args:
+        function: The `triton.jit` (or `gluon.jit`) function.
+        grid: Blocks along each grid dimension.
+        arguments: Every argument by name: tensors, numbers, tensor descriptors, None.
+        options: Options of Triton's back-end: `num_warps`, `num_stages` and the like.
+    """
+
+    function: Any
+    grid: tuple[int, ...]
+    arguments: Mapping[str, Any]
+    options: Mapping[str, Any]
+
+    def run(self) -> None:
+        """Enqueue the kernel on the current stream of its tensors' device."""
+        with self._on_device():
+            self.function[self.grid](**self.arguments, **self.options)
+
+    def warm_up(self) -> None:
+        """Compile the kernel into Triton's cache on the device of its tensors; launch nothing."""
+        with self._on_device():
+            self.function.warmup(**self.arguments, **self.options, grid=self.grid)
+
+    def compile(self, gpu: GpuModel) -> CompiledKernel:
+        """Compile the kernel for a named GPU; see `compile_triton`."""
+        return compile_triton(gpu, self.source())
+
+    def source(self) -> TritonSource:
+        """The kernel as Triton's compiler takes it: types, constants, and which arguments are multiples of 16."""
+        types: dict[str, str] = {}
+        constants: dict[str, Any] = {}
+        aligned: set[str] = set()
+        for param in self.function.params:
+            value = self.arguments.get(param.name, param.default if param.has_default else None)
+            if param.is_constexpr or value is None or (_is_one(value) and not param.do_not_specialize):
+                constants[param.name] = value
+                continue
+            types[param.name] = _type_of(value)
+            if _is_divisible(value) and not (param.do_not_specialize or param.do_not_specialize_on_alignment):
+                aligned.add(param.name)
+        return TritonSource(self.function, types, constants, frozenset(aligned), self.options)
+
+    def _on_device(self) -> AbstractContextManager[Any]:
+        import torch
+
+        for value in self.arguments.values():
+            tensor = getattr(value, "base", value)
+            if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
+                return torch.cuda.device(tensor.device)
+        return nullcontext()
+
+
+def _is_one(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value == 1
+
+
+def _is_divisible(value: Any) -> bool:
+    if hasattr(value, "data_ptr"):
+        return bool(value.data_ptr() % DIVISOR == 0)
+    return isinstance(value, int) and not isinstance(value, bool) and value % DIVISOR == 0
+
+
+def _type_of(value: Any) -> str:
+    """Triton's name of an argument's type."""
+    if isinstance(value, bool):
+        return "u1"
+    if isinstance(value, int):
+        return "i32" if -(2**31) <= value < 2**31 else "i64"
+    if isinstance(value, float):
+        return "fp32"
+    if hasattr(value, "block_shape"):
+        element, block = _element_name(value.base.dtype), list(value.block_shape)
+        layout = getattr(value, "layout", None)
+        if layout is not None:
+            return f"tensordesc<{element}{block},{layout!r}>"
+        return f"tensordesc<{element}[{','.join(map(str, block))}]>"
+    return f"*{_element_name(value.dtype)}"
+
+
+def _element_name(dtype: Any) -> str:
+    return TYPE_NAMES[str(dtype).removeprefix("torch.")]

@@ -1,0 +1,136 @@
+"""The first choice for a workload: made once, handed on to the launch, made again where a device refuses it.
+
+`choose` ranks a kernel's whole space. An operation that has to choose in microseconds keeps tables beside this
+(`kernels/gemm/first_choice.py`) and gives the same `Choice`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from constrint.errors import ConstrintError
+from constrint.hwmodels import GpuModel
+from constrint.model import Comparison, Var
+from constrint.select.limits import BlockUse
+from constrint.select.rank import Request, rank_requests, requests
+from constrint.select.spec import Config, KernelSpec, Operation, Workload
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A configuration of a kernel that was chosen for a workload.
+
+    Args:
+        gpu: The model it was chosen for; None where there is none of the device.
+        kernel: The implementation's full name.
+        config: Its parameters.
+        seconds: The predicted time; 0 where nothing is predicted.
+        workload: What it was chosen for.
+        fixed: Parameters whose values were given.
+    """
+
+    gpu: GpuModel | None
+    kernel: str
+    config: Config
+    seconds: float = 0.0
+    workload: Workload | None = None
+    fixed: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A configuration that a device refused, although every rule holds.
+
+    Args:
+        config: The configuration.
+        what: The compiler's name of what there is too little of.
+        required: How much of it the compiled kernel takes.
+        limit: How much there is.
+    """
+
+    config: Config
+    what: str
+    required: int
+    limit: int
+
+    def rule(self, use: BlockUse) -> Comparison:
+        """What a next choice keeps: shared memory that still fits if as much too small was predicted for it."""
+        if self.what == "shared memory" and 0 < self.limit < self.required:
+            return use.smem_bytes <= use.smem_bytes.value(self.config) * self.limit // self.required
+        return Var("num_warps") != self.config["num_warps"]
+
+    def __str__(self) -> str:
+        """Render as a reason."""
+        return (
+            f"the device refused {dict(self.config)}: {self.required} of {self.what} required, "
+            f"the limit is {self.limit}"
+        )
+
+
+_Key = tuple[object, ...]
+#: What devices refused, and first choices, by everything that was asked. A model belongs to its entry: one of the same
+#: name from another file must not get the other's choice.
+_REFUSED: dict[_Key, tuple[Refusal, ...]] = {}
+_CHOSEN: dict[_Key, Choice] = {}
+
+
+def choose(
+    kernel: Operation | KernelSpec, gpu: GpuModel, workload: Workload, *, fixed: Mapping[str, int] | None = None
+) -> Choice:
+    """The configuration with the least predicted time; remembered.
+
+    Args:
+        kernel: An operation, or one implementation of it.
+        gpu: The hardware model.
+        workload: What it is for.
+        fixed: Parameters that must have given values.
+
+    Raises:
+        InfeasibleError: When nothing fits; carries the conflict.
+        UsageError: When the workload is not one that the kernel takes.
+    """
+    operation = kernel if isinstance(kernel, Operation) else Operation(kernel.full_name, (kernel,))
+    fixed = fixed or {}
+    key = _key(operation.name, gpu, workload, fixed)
+    known = _CHOSEN.get(key)
+    if known is not None and known.gpu is gpu:
+        return known
+    able, refusals = requests(operation, gpu, workload)
+    for request in able:
+        _restrict(request, fixed, _REFUSED.get(key, ()))
+    best = rank_requests(operation, able, refusals, top=1).candidates[0]
+    _CHOSEN[key] = Choice(gpu, best.kernel, best.config, best.cost.seconds, workload, fixed)
+    return _CHOSEN[key]
+
+
+def refuse(kernel: Operation | KernelSpec, choice: Choice, refusal: Refusal) -> Choice:
+    """Remember that a device refused a choice, and choose again; later calls of `choose` follow.
+
+    Raises:
+        InfeasibleError: When nothing else fits; carries the conflict.
+    """
+    if choice.gpu is None or choice.workload is None:
+        raise ConstrintError(f"{refusal}; without a hardware model there is no other choice.")
+    name = kernel.name if isinstance(kernel, Operation) else kernel.full_name
+    key = _key(name, choice.gpu, choice.workload, choice.fixed)
+    if refusal not in _REFUSED.get(key, ()):
+        _REFUSED[key] = (*_REFUSED.get(key, ()), refusal)
+        _CHOSEN.pop(key, None)
+    return choose(kernel, choice.gpu, choice.workload, fixed=choice.fixed)
+
+
+def _restrict(request: Request, fixed: Mapping[str, int], refused: tuple[Refusal, ...]) -> None:
+    problem = request.problem
+    for name, value in fixed.items():
+        if name in problem.variables:
+            problem.add(Var(name) == value, because=f"{name} = {value} is given")
+    use = request.spec.use(request.gpu, request.workload, {name: Var(name) for name in problem.variables})
+    for refusal in refused:
+        if use is not None and refusal.config.keys() <= problem.variables.keys():
+            problem.add(refusal.rule(use), because=str(refusal))
+
+
+def _key(name: str, gpu: GpuModel, workload: Workload, fixed: Mapping[str, int]) -> _Key:
+    numbers = tuple(workload.sizes.values()), tuple(sorted(workload.options.items()))
+    return name, gpu.name, workload.dtype, *numbers, tuple(sorted(fixed.items()))
