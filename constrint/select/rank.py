@@ -295,7 +295,7 @@ class _Use:
 
     def of(self, columns: Mapping[str, NDArray[Any]]) -> _Used:
         if self.use is None:
-            none = np.zeros(len(next(iter(columns.values()))), dtype=np.int64)
+            none = np.zeros(len(next(iter(columns.values()), (0,))), dtype=np.int64)
             return _Used(none, none, none, None)
         threads = self.use.warps.columns(columns) * self.gpu.sm.warp_size
         registers = self.use.registers_per_thread.columns(columns)
