@@ -1,0 +1,92 @@
+"""How many blocks one SM (CU, WGP) holds at once, and what limits the number.
+
+The rules are the vendors': `vendors/nvidia/occupancy.py` follows cuda_occupancy.h, `vendors/amd/occupancy.py` LLVM.
+"""
+
+from __future__ import annotations
+
+from numpy.typing import ArrayLike
+
+from constrint.errors import UsageError
+from constrint.hwmodels.load import load_gpu
+from constrint.hwmodels.occupancy.inputs import KernelUse, common_shape, whole_number, whole_numbers
+from constrint.hwmodels.occupancy.limits import Occupancy
+from constrint.hwmodels.schema import GpuModel
+from constrint.hwmodels.vendors import list_vendors
+
+
+def occupancy(
+    gpu: GpuModel | str,
+    *,
+    threads_per_block: ArrayLike,
+    registers_per_thread: ArrayLike,
+    smem_bytes_per_block: ArrayLike = 0,
+    accumulator_registers_per_thread: ArrayLike = 0,
+    sgprs_per_wave: ArrayLike | None = None,
+    wave_size: int | None = None,
+    wgp_mode: bool = False,
+    smem_opt_in: bool = True,
+    carveout_percent: ArrayLike = -1,
+    barriers_per_block: ArrayLike = 0,
+    lds_granularity_bytes: int | None = None,
+) -> Occupancy:
+    """Compute the occupancy of one configuration, or of columns of them (arrays broadcast).
+
+    NVIDIA: equal to `cuda_occupancy.h` of CUDA 13.0, so 256 registers per thread are accepted although
+    hardware and PTX allow 255. Static and dynamic shared memory count together: the header's result depends
+    on their sum alone.
+
+    AMD: `waves_per_simd` is LLVM's figure, with LLVM's LDS granule (512 B on RDNA). `blocks_per_sm` uses the
+    granule of the hardware model (1,024 B on RDNA, the larger one where sources disagree) and counts per CU
+    in CU mode, per WGP in WGP mode. `lds_granularity_bytes` replaces both granules.
+
+    Args:
+        gpu: A model, or a name for `load_gpu`.
+        threads_per_block: Threads per block (workgroup), at least 1.
+        registers_per_thread: 32-bit registers per thread; on AMD the architectural VGPRs, or, where no
+            accumulator registers are given, all VGPRs of a unified file.
+        smem_bytes_per_block: Shared memory (LDS), static and dynamic together.
+        accumulator_registers_per_thread: AMD, CDNA: accumulation VGPRs.
+        sgprs_per_wave: AMD: scalar registers, with VCC and the like; None does not limit, nor does RDNA.
+        wave_size: AMD, RDNA: 32 (the default there) or 64.
+        wgp_mode: AMD, RDNA: workgroups spread over a WGP instead of one CU.
+        smem_opt_in: NVIDIA: whether the kernel opts in to more than 48 KiB of shared memory.
+        carveout_percent: NVIDIA: preferred share of shared memory, 0 to 100; -1 is the default, the most.
+        barriers_per_block: NVIDIA: named barriers that a block uses; 0 does not limit.
+        lds_granularity_bytes: AMD: replaces the granule of LDS allocation.
+
+    Raises:
+        UsageError: When an input is no whole number in range, does not broadcast or does not apply.
+    """
+    model = load_gpu(gpu) if isinstance(gpu, str) else gpu
+    if not isinstance(model, GpuModel):
+        raise UsageError(f"gpu: expected a GpuModel or a name, got {type(gpu).__name__}.")
+    columns = {
+        "threads_per_block": whole_numbers("threads_per_block", threads_per_block, least=1),
+        "registers_per_thread": whole_numbers("registers_per_thread", registers_per_thread),
+        "smem_bytes_per_block": whole_numbers("smem_bytes_per_block", smem_bytes_per_block),
+        "accumulator_registers_per_thread": whole_numbers(
+            "accumulator_registers_per_thread", accumulator_registers_per_thread
+        ),
+        "sgprs_per_wave": whole_numbers("sgprs_per_wave", 0 if sgprs_per_wave is None else sgprs_per_wave),
+        "carveout_percent": whole_numbers("carveout_percent", carveout_percent, least=-1, most=100),
+        "barriers_per_block": whole_numbers("barriers_per_block", barriers_per_block),
+    }
+    shape = common_shape(columns)
+    for name, flag in (("wgp_mode", wgp_mode), ("smem_opt_in", smem_opt_in)):
+        if not isinstance(flag, bool):
+            raise UsageError(f"{name}: expected True or False, got {flag!r}.")
+    numbers = {
+        name: None if value is None else whole_number(name, value, least=1)
+        for name, value in (("wave_size", wave_size), ("lds_granularity_bytes", lds_granularity_bytes))
+    }
+    use = KernelUse(**columns, **numbers, wgp_mode=wgp_mode, smem_opt_in=smem_opt_in)
+    for name in use.options():
+        _check_option(model, name)
+    return model.maker.occupancy_limits(model, use).combine(shape)
+
+
+def _check_option(gpu: GpuModel, name: str) -> None:
+    if name not in gpu.maker.occupancy_options:
+        owners = " and ".join(vendor.title for vendor in list_vendors() if name in vendor.occupancy_options)
+        raise UsageError(f"{name} is for {owners} GPUs; {gpu.name} is one of {gpu.maker.title}'s.")

@@ -1,0 +1,282 @@
+"""What a GPU is to constrint: one frozen struct per block of its YAML file, with the same names and units.
+
+The structs are the schema (`data/README.md` explains every key). They hold facts and look them up; nothing
+here computes an occupancy or a time. A `None` is a value that no source confirms, or does not apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from constrint.errors import UnknownNameError, UnsupportedError
+from constrint.hwmodels.vendors import Vendor, get_vendor
+from constrint.hwmodels.vendors.interface import DotUnit, RegisterFile, Terms, Traits
+
+#: Larger than any quantity of a GPU; a bound keeps nonsense in a file from overflowing later arithmetic.
+MAX_VALUE = 2**50
+Positive = Annotated[int, Meta(ge=1, le=MAX_VALUE)]
+NotNegative = Annotated[int, Meta(ge=0, le=MAX_VALUE)]
+Rate = Annotated[float, Meta(gt=0)]
+Fraction = Annotated[float, Meta(gt=0, le=1)]
+Text = Annotated[str, Meta(min_length=1)]
+Sources = Annotated[tuple[Text, ...], Meta(min_length=1)]
+Dtype = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp6", "fp4", "int8", "int4", "b1"]
+DTYPES: tuple[str, ...] = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp6", "fp4", "int8", "int4", "b1")
+
+Rule = TypeVar("Rule")
+
+
+class Block(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A block of the file: unknown keys are refused, missing ones too."""
+
+
+class Arch(Block, frozen=True):
+    """The instruction set that kernels are compiled for."""
+
+    target: Text
+    family: Text
+    sources: Sources
+    compute_capability: Annotated[str, Meta(pattern=r"^\d+\.\d+$")] | None = None
+
+
+class Device(Block, frozen=True):
+    """The device as a whole. An SM is a CU on AMD."""
+
+    sm_count: Positive
+    boost_clock_hz: Positive | None
+    sources: Sources
+    max_clock_hz: Positive | None = None
+    num_xcds: Positive = 1
+    sms_per_xcd: Positive | None = None
+    num_gpcs: Positive | None = None
+    num_shader_engines: Positive | None = None
+    max_cluster_blocks_portable: Positive | None = None
+    max_cluster_blocks_nonportable: Positive | None = None
+
+
+class Sm:
+    """The keys of the `sm` block that every vendor's struct has; a vendor's struct states them all, and its own.
+
+    An SM is a CU on AMD, a warp a wave, a block a workgroup.
+    """
+
+    __slots__ = ()
+    warp_sizes: tuple[int, ...]
+    num_partitions: int
+    max_threads_per_block: int
+    max_threads_per_sm: int
+    max_warps_per_sm: int
+    max_blocks_per_sm: int
+    max_registers_per_thread: int
+    smem_bytes_per_sm: int
+    max_smem_bytes_per_block: int
+    smem_alloc_granularity_bytes: int
+    smem_reserved_bytes_per_block: int
+    smem_banks: int | None
+    smem_bank_width_bytes: int | None
+    special_functions_per_clk: int | None
+    sources: tuple[str, ...]
+
+    @property
+    def warp_size(self) -> int:
+        """Threads per warp unless a kernel asks otherwise: 32 on NVIDIA and RDNA, 64 on CDNA."""
+        return self.warp_sizes[0]
+
+    @staticmethod
+    def required_keys() -> tuple[str, ...]:
+        """The keys above."""
+        return tuple(Sm.__annotations__)
+
+
+class CacheLevel(Block, frozen=True):
+    """A cache: `size_bytes` is per SM for l1 and for the whole device for l2 and last_level.
+
+    `assumed_bandwidth_bytes_per_s` stands in where no source of the vendor states a bandwidth; it comes from others'
+    measurements, and whatever uses it says so.
+    """
+
+    size_bytes: Positive | None
+    line_bytes: Positive | None
+    bandwidth_bytes_per_s: Rate | None
+    sources: Sources
+    size_bytes_per_xcd: Positive | None = None
+    sector_bytes: Positive | None = None
+    assumed_bandwidth_bytes_per_s: Rate | None = None
+
+
+class Dram(Block, frozen=True):
+    """Device memory; `size_bytes` is the capacity on the data sheet, 1 GB being 10^9 bytes."""
+
+    size_bytes: Positive
+    bandwidth_bytes_per_s: Rate
+    kind: Text
+    sources: Sources
+
+
+class Memory(Block, frozen=True):
+    """The levels between an SM and device memory."""
+
+    l1: CacheLevel
+    l2: CacheLevel
+    dram: Dram
+    last_level: CacheLevel | None = None
+
+
+class Compute(Block, frozen=True):
+    """Dense peak rates of the whole device. A dtype that the unit cannot do is absent; null is unknown."""
+
+    matrix_flop_per_s: dict[Dtype, Rate | None]
+    vector_flop_per_s: dict[Dtype, Rate | None]
+    sources: Sources
+    matrix_fp16_accumulate_flop_per_s: dict[Dtype, Rate] | None = None
+    packed_vector_flop_per_s: dict[Dtype, Rate] | None = None
+    sustained_matrix_fraction: Fraction | None = None
+
+
+class MatrixInstruction(Block, frozen=True):
+    """A matrix instruction: D[m, n] += A[m, k] B[k, n], `blocks` of them at once (4x4 and 16x16 MFMA)."""
+
+    name: Text
+    dtype: Dtype
+    kind: Text
+    m: Annotated[tuple[Positive, ...], Meta(min_length=1)]
+    n: Annotated[tuple[Positive, ...], Meta(min_length=1)]
+    k: Positive
+    cycles: Positive | None = None
+    blocks: Positive = 1
+    num_ctas: Positive = 1
+
+
+class MatrixUnits(Block, frozen=True):
+    """Every dense matrix instruction; those for structured sparsity are left out."""
+
+    instructions: tuple[MatrixInstruction, ...]
+    sources: Sources
+
+
+class GpuModel(Block, frozen=True):
+    """One GPU, as its file states it."""
+
+    schema: Literal[1]
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]*$")]
+    vendor: Text
+    aliases: tuple[Text, ...]
+    arch: Arch
+    device: Device
+    sm: Sm
+    memory: Memory
+    compute: Compute
+    matrix: MatrixUnits
+    unconfirmed: tuple[Text, ...]
+    disagreements: tuple[Text, ...]
+    sources: dict[str, Text]
+    notes: tuple[Text, ...] = ()
+
+    @property
+    def maker(self) -> Vendor:
+        """The vendor's object, which answers what differs between vendors."""
+        return get_vendor(self.vendor)
+
+    @property
+    def terms(self) -> Terms:
+        """The vendor's words: an SM or a CU, a warp or a wave."""
+        return self.maker.terms
+
+    @property
+    def traits(self) -> Traits:
+        """What kernels ask for instead of the vendor's name.
+
+        Raises:
+            UnsupportedError: When the vendor states none.
+        """
+        return self.maker.traits(self)
+
+    @property
+    def register_file(self) -> RegisterFile:
+        """The registers of one partition, and the steps in which a warp is given its share."""
+        return self.maker.register_file(self)
+
+    @property
+    def compiler_target(self) -> str:
+        """The target as compilers and devices name it: `sm_90` where `arch.target` is `sm_90a`."""
+        return self.maker.compiler_target(self)
+
+    def figure(self, name: str) -> float:
+        """A number that the vendor states for its GPUs in general, such as `dram_latency_s`.
+
+        Raises:
+            UnsupportedError: When the vendor states no figure of that name.
+        """
+        if not self.has_figure(name):
+            self.maker.refuse(self, f"the figure {name!r}, which a model of time needs")
+        return self.maker.figures()[name].value
+
+    def has_figure(self, name: str) -> bool:
+        """Whether the vendor states a figure of that name."""
+        return name in self.maker.figures()
+
+    def dot_unit(self, dtype: str) -> DotUnit | None:
+        """The unit that Triton's `tl.dot` reaches for a dtype of `matrix_shapes`; None where it reaches none.
+
+        Raises:
+            UnsupportedError: When the vendor does not state which.
+        """
+        return self.maker.dot_unit(self, dtype) if self.matrix_shapes(dtype) else None
+
+    def of_triton_backend(self, rules: Mapping[str, Rule], what: str) -> Rule:
+        """The entry of a table that is keyed by Triton's back-ends.
+
+        Args:
+            rules: What is chosen from, by `Vendor.triton_backend`.
+            what: What the table holds, for the error.
+
+        Raises:
+            UnsupportedError: When it has no entry for the GPU's back-end.
+        """
+        backend = self.maker.triton_backend
+        if backend is None or backend not in rules:
+            known = ", ".join(rules)
+            raise UnsupportedError(f"{self.name}: {what} are known for the Triton back-ends {known}, not {backend}.")
+        return rules[backend]
+
+    @property
+    def matrix_instructions(self) -> tuple[MatrixInstruction, ...]:
+        """Every dense matrix instruction."""
+        return self.matrix.instructions
+
+    def matrix_shapes(self, dtype: str) -> tuple[MatrixInstruction, ...]:
+        """Instructions for operands of `dtype` that compute one tile, issued by a single block."""
+        check_dtype(dtype)
+        return tuple(i for i in self.matrix.instructions if i.dtype == dtype and i.blocks == i.num_ctas == 1)
+
+    def peak_flop_per_s(self, dtype: str) -> float | None:
+        """Dense peak of the device: of the matrix units, or of the vector units where those cannot do it.
+
+        Accumulation is in fp32 (int32, fp64). None when the GPU cannot, or when no source confirms a rate.
+        """
+        if dtype in self.compute.matrix_flop_per_s:
+            return self.matrix_flop_per_s(dtype)
+        return self.vector_flop_per_s(dtype)
+
+    def matrix_flop_per_s(self, dtype: str) -> float | None:
+        """Dense peak of the matrix units; None when they cannot, or when no source confirms a rate."""
+        return _rate(self.compute.matrix_flop_per_s, dtype)
+
+    def vector_flop_per_s(self, dtype: str) -> float | None:
+        """Peak of the plain (not matrix) units for fp64 and fp32; a fused multiply-add counts as two."""
+        return _rate(self.compute.vector_flop_per_s, dtype)
+
+
+def _rate(rates: Mapping[Any, float | None], dtype: str) -> float | None:
+    check_dtype(dtype)
+    return rates.get(dtype)
+
+
+def check_dtype(dtype: str) -> None:
+    """Raise UnknownNameError unless `dtype` is one of DTYPES."""
+    if dtype not in DTYPES:
+        raise UnknownNameError("dtype", str(dtype), DTYPES)

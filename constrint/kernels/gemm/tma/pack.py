@@ -1,0 +1,112 @@
+"""Give operands that the TMA unit cannot load rows that it can: one launch copies both. Needs torch and triton."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from constrint.kernels.gemm.units import LINE_BYTES, SECTOR_BYTES
+from constrint.kernels.launch.triton import TritonLaunch
+
+#: Rows and columns that one block copies; square, since one side may have to be transposed.
+TILE_ROWS = 64
+TILE_COLUMNS = 64
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """One operand with its faster axis last, and the aligned tensor that it goes to."""
+
+    source: Tensor
+    target: Tensor
+    num_blocks: int
+
+
+def can_describe(t: Tensor) -> bool:
+    """Whether the TMA unit can load from it: one unit stride, all others and the start multiples of 16 bytes."""
+    if 1 not in t.stride()[-2:] or t.data_ptr() % 16:
+        return False
+    outer = [t.stride(-2) if t.stride(-1) == 1 else t.stride(-1)]
+    outer += [stride for stride, size in zip(t.stride()[:-2], t.shape[:-2], strict=True) if size > 1]
+    return all(stride > 0 and stride * t.element_size() % 16 == 0 for stride in outer)
+
+
+def copies_needed(a: Tensor, b: Tensor) -> dict[str, bool]:
+    """Which of (batch, M, K) A and (batch, K, N) B are copied before descriptors load them, and which of these along K.
+
+    What is not copied along K keeps its order of axes.
+    """
+    return {
+        name: along_k
+        for name, t, depth in (("a", a, 2), ("b", b, 1))
+        for is_copied, along_k in [_copy_needed(t, depth)]
+        if is_copied
+    }
+
+
+def _copy_needed(t: Tensor, depth: int) -> tuple[bool, bool]:
+    is_k_major = t.stride(depth) == 1
+    # wgmma and its successors transpose 16-bit operands alone.
+    needs_k_major = t.element_size() != 2
+    # The TMA unit takes as long for a short row as for a line, and longer where rows straddle lines: on an H200 copying
+    # 8, 24 or 48 elements of 16 bits along K first was faster, copying 16 or 32 was not.
+    length = t.shape[3 - depth] * t.element_size()
+    is_short = not is_k_major and length < LINE_BYTES and length not in (SECTOR_BYTES, 2 * SECTOR_BYTES)
+    along_k = is_k_major or needs_k_major or is_short
+    return not can_describe(t) or along_k != is_k_major, along_k
+
+
+def pack(
+    a: Tensor, b: Tensor, copies: Mapping[str, bool], *, overlaps: bool = False
+) -> tuple[Tensor, Tensor, list[TritonLaunch]]:
+    """Copies of the operands named in `copies` with rows that start at whole lines; the others as they are.
+
+    Args:
+        a: (batch, M, K), any strides.
+        b: (batch, K, N), any strides.
+        copies: What to copy, "a", "b" or both, and whether along K; else in the order of axes that they have.
+        overlaps: Let the next kernel start before all is copied; it has to wait for that itself.
+
+    Returns:
+        A and B as they are to be loaded, and the launch that fills the copies, if there are any.
+    """
+    from constrint.kernels.gemm.tma.kernel import pack_kernel
+
+    # Contiguous along K means rows of A as they are, and those of B transposed.
+    is_turned = {"a": _is_transposed(a), "b": _is_transposed(b)}
+    is_turned |= {name: name == "b" for name, along_k in copies.items() if along_k}
+    prepared = {name: _prepare(t, is_turned[name]) for name, t in (("a", a), ("b", b)) if name in copies}
+    first = prepared.get("a", prepared.get("b"))
+    second = prepared.get("b", first)
+    if first is None or second is None:
+        return a, b, []
+    num_blocks = first.num_blocks + (second.num_blocks if second is not first else 0)
+    arguments: dict[str, Any] = {"blocks_a": first.num_blocks, "overlaps": overlaps}
+    arguments |= {"tile_rows": TILE_ROWS, "tile_columns": TILE_COLUMNS}
+    for name, copy in (("a", first), ("b", second)):
+        _, rows, columns = copy.source.shape
+        strides = (*copy.source.stride(), *copy.target.stride()[:2])
+        names = (f"stride_{name}b", f"stride_{name}r", f"stride_{name}c", f"stride_p{name}b", f"stride_p{name}r")
+        arguments |= {f"{name}_ptr": copy.source, f"packed_{name}_ptr": copy.target}
+        arguments |= {f"rows_{name}": rows, f"columns_{name}": columns, **dict(zip(names, strides, strict=True))}
+    packed = {name: copy.target.transpose(1, 2) if is_turned[name] else copy.target for name, copy in prepared.items()}
+    launch = TritonLaunch(pack_kernel, (num_blocks, a.shape[0]), arguments, {})
+    return packed.get("a", a), packed.get("b", b), [launch]
+
+
+def _is_transposed(t: Tensor) -> bool:
+    return abs(t.stride(1)) < abs(t.stride(2))
+
+
+def _prepare(t: Tensor, is_turned: bool) -> _Copy:
+    source = t.transpose(1, 2) if is_turned else t
+    batch, rows, columns = source.shape
+    # Rows start at whole lines of the L2, of which the TMA unit then loads no half.
+    per_line = LINE_BYTES // t.element_size()
+    padded = -(-columns // per_line) * per_line
+    target = torch.empty((batch, rows, padded), dtype=t.dtype, device=t.device)[:, :, :columns]
+    return _Copy(source, target, -(-rows // TILE_ROWS) * -(-columns // TILE_COLUMNS))
