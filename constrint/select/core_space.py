@@ -45,7 +45,7 @@ class BlockColumns:
     def of(gpu: GpuModel, use: BlockUse | None, columns: Columns) -> BlockColumns:
         """Evaluate a kernel's resource expressions."""
         if use is None:
-            none = np.zeros(len(next(iter(columns.values()))), dtype=np.int64)
+            none = np.zeros(len(next(iter(columns.values()), (0,))), dtype=np.int64)
             return BlockColumns(None, none, none, none, np.ones_like(none), none)
         threads = use.warps.columns(columns) * gpu.sm.warp_size
         registers, smem = use.registers_per_thread.columns(columns), use.smem_bytes.columns(columns)

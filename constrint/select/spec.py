@@ -235,15 +235,19 @@ class KernelSpec(ABC):
                 width = " (32-bit sizes)" if size.most == MAX_SIZE else ""
                 raise UsageError(f"{size.name} must be between {size.least} and {size.most}{width}, got {value}.")
         self.check_dtype(gpu, workload)
+        self.check_memory(gpu, workload)
+
+    def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:  # noqa: B027  every GPU takes every dtype
+        """Raise UnsupportedError where the GPU has no unit for the workload's dtype."""
+
+    def check_memory(self, gpu: GpuModel, workload: Workload) -> None:
+        """Raise InfeasibleError where the GPU's memory cannot hold the workload's data."""
         needed, there = self.moved_bytes(workload), gpu.memory.dram.size_bytes
         if needed > there:
             raise InfeasibleError(
                 f"{workload} does not fit {gpu.name}: its data takes {needed / 1e9:,.1f} GB, "
                 f"the device has {there / 1e9:,.1f} GB. Split the work or choose a larger GPU."
             )
-
-    def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:  # noqa: B027  every GPU takes every dtype
-        """Raise UnsupportedError where the GPU has no unit for the workload's dtype."""
 
     # The space, as the solver and the selector see it.
 
