@@ -58,6 +58,34 @@ def print_table(
     sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
 
 
+def fitting(
+    headers: Sequence[str], rows: Sequence[Sequence[object]], spare: Sequence[str]
+) -> tuple[list[str], list[list[object]], list[str]]:
+    """Leave out columns until a table fits the terminal; a pipe gets all of them.
+
+    Args:
+        headers: Column titles.
+        rows: Cells.
+        spare: Titles of the columns that may be left out, the first ones first.
+
+    Returns:
+        The titles and cells that are left, and the titles left out.
+    """
+    import shutil
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
+    widths = [
+        max(map(len, ("-" if c is None else str(c) for c in cells))) for cells in zip(headers, *rows, strict=True)
+    ]
+    kept, hidden = list(range(len(headers))), list[str]()
+    for title in spare:
+        if sum(widths[i] + 1 for i in kept) - 1 <= width:
+            break
+        kept.remove(headers.index(title))
+        hidden.append(title)
+    return [headers[i] for i in kept], [[row[i] for i in kept] for row in rows], hidden[::-1]
+
+
 def console() -> Any:
     """A rich console on stdout: as wide as the terminal, or wide enough to wrap nothing in a pipe."""
     from rich.console import Console
