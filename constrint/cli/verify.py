@@ -134,7 +134,7 @@ def _judge(gpu: GpuModel, candidate: Candidate, predicted: ResourceUse, compiled
 
 
 def _document(verdict: Verdict, names_kernel: bool) -> dict[str, Any]:
-    from constrint.kernels.gemm.triton_versions import is_verified
+    from constrint.tune.triton_versions import is_verified
 
     use, compiled = verdict.predicted, verdict.compiled
     return {
@@ -163,7 +163,7 @@ def _document(verdict: Verdict, names_kernel: bool) -> dict[str, Any]:
 
 def _print(question: Question, gpu: GpuModel, verdicts: list[Verdict], columns: ConfigColumns) -> None:
     from constrint.cli.output import print_table, say, wrap
-    from constrint.kernels.gemm.triton_versions import caution
+    from constrint.tune.triton_versions import caution
 
     versions = {v.compiled.triton_version for v in verdicts if v.compiled}
     compiler = f"triton {', '.join(sorted(versions))}"

@@ -189,7 +189,7 @@ def rank_requests(
 def _rank_one(request: Request, top: int) -> tuple[KernelSpace, list[Candidate]]:
     """One implementation's space and its best configurations."""
     spec, gpu, workload, problem = request.spec, request.gpu, request.workload, request.problem
-    params = spec.params(gpu, workload)
+    params = tuple(spec.params(gpu, workload))
     roofline_s = spec.roofline_s(gpu, workload)
     if not params:
         cost = _cost_of(spec.cost(gpu, workload, {}, np.ones(1)), 0, roofline_s)

@@ -46,7 +46,7 @@ class GemmSpec(KernelSpec):
     operation = "gemm"
     sizes = SIZES
     options = OPTIONS
-    dtypes = tuple(ELEMENT_BYTES)
+    dtypes = ("bf16", *(dtype for dtype in ELEMENT_BYTES if dtype != "bf16"))
     order_params = ("group_m", "xcd_chunk")
     free_params = ("matrix_instr_nonkdim", "waves_per_eu", "kpack")
     #: Values of what other kernels of the operation have as parameters and this one has not.
