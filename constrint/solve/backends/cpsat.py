@@ -10,12 +10,12 @@ from typing import Any
 
 from constrint.errors import ConstrintError, LimitReachedError, UndefinedValueError, UnsupportedError
 from constrint.model import Problem
-from constrint.solve.backends import Columns
+from constrint.solve.backends.backend import Columns
 from constrint.solve.backends.cpsat_model import ModelBuilder
-from constrint.solve.backends.listing import columns_of
-from constrint.solve.limits import Budget, Limits, Status
-from constrint.solve.prepare import flatten
-from constrint.solve.propagate import propagate
+from constrint.solve.backends.listed import columns_of
+from constrint.solve.budget import Budget, Limits, Status
+from constrint.solve.engine.prepare import flatten
+from constrint.solve.propagation.propagate import propagate
 from constrint.solve.solution import Solution
 
 
