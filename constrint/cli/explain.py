@@ -72,7 +72,7 @@ def _section(asked: Asked) -> Section:
     space = enumerate_space(asked.problem)
     if space.size:
         return Section(asked, space)
-    reason, conflict = reason_of(asked.problem)
+    reason, conflict = reason_of(asked.problem, is_kernel=asked.request is not None)
     return Section(asked, space, reason, conflict, tuple(ways_out(asked, conflict)))
 
 

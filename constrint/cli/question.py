@@ -54,7 +54,7 @@ class Asked:
         """Says why there is no solution."""
         from constrint.select.rank import reason_of
 
-        text, conflict = reason_of(self.problem)
+        text, conflict = reason_of(self.problem, is_kernel=self.request is not None)
         return InfeasibleError(f"{self.has_none} {text}", conflict)
 
     @property

@@ -134,7 +134,7 @@ def _runs_on(spec: KernelSpec, gpu: GpuModel) -> bool:
 def _plain(spec: KernelSpec, workload: Workload, refusal: str) -> str:
     if workload.dtype not in spec.dtypes:
         return f"it takes {', '.join(spec.dtypes)}"
-    return refusal.rstrip(".")
+    return refusal.removeprefix(f"{spec.full_name}: ").rstrip(".")
 
 
 def check_backend(name: str) -> None:

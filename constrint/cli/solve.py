@@ -156,7 +156,8 @@ def print_ranking(question: Question, ranking: Ranking, requests: list[Request])
     for line in _left_out(question, ranking):
         say(wrap(line))
     say(wrap("columns: " + ", ".join(f"{short} = {long}" for short, long in _legend(ranking, columns, hidden).items())))
-    say(wrap("assumed: " + "; ".join(ranking.assumptions)))
+    if ranking.assumptions:
+        say(wrap("assumed: " + "; ".join(ranking.assumptions)))
     say(
         wrap(
             f"modelled, not measured. To check: constrint verify --gpu {gpu.name.lower()} compiles them "

@@ -267,10 +267,10 @@ def nothing_fits(gpu: GpuModel, workload: Workload) -> str:
     return f"no config of {workload.operation!r} fits {gpu.name} for {numbers} {workload.dtype}."
 
 
-def reason_of(problem: Problem) -> tuple[str, Conflict | None]:
+def reason_of(problem: Problem, *, is_kernel: bool = True) -> tuple[str, Conflict | None]:
     """Why a problem has no solution, as text, and the conflict where it could be narrowed down."""
     try:
-        conflict = minimal_conflict(problem)
+        conflict = minimal_conflict(problem, domains_in_force=is_kernel)
     except LimitReachedError as error:
         return f"Why could not be narrowed down: {error}", None
     return str(conflict), conflict
