@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from constrint.hwmodels import GpuModel, load_gpu
+from constrint.hwmodels import GpuModel, get_vendor, load_gpu
+from constrint.hwmodels.vendors.interface import Figure
 from constrint.kernels.gemm import cost as gemm_cost
 from constrint.kernels.registry import load_kernel
 from constrint.model import Problem
@@ -112,7 +113,7 @@ def current() -> np.ndarray:
     return np.array(
         [
             cost_model.LAUNCH_S,
-            cost_model.DRAM_LATENCY_S["nvidia"],
+            load_gpu("h200").figure("dram_latency_s"),
             cost_model.ITERATION_CLK,
             cost_model.CLK_PER_LOAD,
             cost_model.L2_PORT_BYTES_PER_CLK,
@@ -127,7 +128,8 @@ def install(values: np.ndarray) -> None:
     modules: list[Any] = [cost_model, None, *[cost_model] * 4, gemm_cost]
     for module, name, value in zip(modules, CONSTANTS, values, strict=True):
         if module is None:
-            cost_model.DRAM_LATENCY_S["nvidia"] = float(value)
+            figures: Any = get_vendor("nvidia").figures()
+            figures["dram_latency_s"] = Figure(float(value), "fitted just now")
         else:
             setattr(module, name, float(value))
 

@@ -175,7 +175,7 @@ class _Shared:
 
     def __init__(self, expr: Expr) -> None:
         self._uses: dict[int, int] = {}
-        self._found: dict[int, Column] = {}
+        self._results: dict[int, Column] = {}
         pending = [expr]
         while pending:
             for part in pending.pop().args:
@@ -188,17 +188,17 @@ class _Shared:
     def value(self, expr: Operation, columns: Mapping[str, Column]) -> Column:
         # Nothing is kept longer than needed: memory that is given back and asked for again costs page faults.
         key = id(expr)
-        found = self._found.get(key)
-        if found is None:
-            found = _operation(expr, [evaluate(a, columns, self) for a in expr.args])
+        result = self._results.get(key)
+        if result is None:
+            result = _operation(expr, [evaluate(a, columns, self) for a in expr.args])
             self._uses[key] = self._uses.get(key, 1) - 1
             if self._uses[key]:
-                self._found[key] = found
-            return found
+                self._results[key] = result
+            return result
         self._uses[key] -= 1
         if not self._uses[key]:
-            del self._found[key]
-        return found
+            del self._results[key]
+        return result
 
 
 def evaluate(expr: Expr, columns: Mapping[str, Column], shared: _Shared | None = None) -> Column:
@@ -345,9 +345,9 @@ def _by_core(expr: Operation, columns: Mapping[str, ArrayLike]) -> NDArray[np.in
 def expression_column(expr: Expr, columns: Mapping[str, ArrayLike]) -> NDArray[np.int64]:
     """Values of an expression in every row; see `Expr.columns`."""
     if isinstance(expr, Operation) and expr.size >= _WORTH_ENCODING:
-        found = _by_core(expr, columns)
-        if found is not None:
-            return found
+        by_core = _by_core(expr, columns)
+        if by_core is not None:
+            return by_core
     taken, shape = _taken(columns, expr.variables)
     if 0 in shape:
         return np.zeros(shape, dtype=np.int64)

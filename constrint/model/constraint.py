@@ -71,8 +71,8 @@ class Constraint(Node):
     def labelled(self: C, because: str = "", name: str = "") -> C:
         """Returns the same constraint with a reason and a name."""
         twin = object.__new__(type(self))
-        for kind in type(self).__mro__[:-1]:
-            for slot in kind.__dict__["__slots__"]:
+        for cls in type(self).__mro__[:-1]:
+            for slot in cls.__dict__["__slots__"]:
                 object.__setattr__(twin, slot, getattr(self, slot))
         twin.because, twin.name = because, name
         return twin
@@ -251,11 +251,11 @@ def _checked(parts: Iterable[object], where: str) -> tuple[Constraint, ...]:
     return checked  # type: ignore[return-value]
 
 
-def _joined(kind: type[_Many], parts: tuple[Constraint, ...]) -> Constraint:
+def _joined(junction: type[_Many], parts: tuple[Constraint, ...]) -> Constraint:
     flat: list[Constraint] = []
     for part in parts:
-        flat.extend(part.parts if type(part) is kind else (part,))
-    return flat[0] if len(flat) == 1 else kind(tuple(flat))
+        flat.extend(part.parts if type(part) is junction else (part,))
+    return flat[0] if len(flat) == 1 else junction(tuple(flat))
 
 
 def all_of(*parts: Constraint) -> Constraint:

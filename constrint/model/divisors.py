@@ -39,24 +39,24 @@ def _split(n: int) -> int:
     while True:
         offset += 1
         x = y = 2
-        found = 1
-        while found == 1:
+        factor = 1
+        while factor == 1:
             start_x, start_y, product = x, y, 1
             for _ in range(128):
                 x = (x * x + offset) % n
                 y = (y * y + offset) % n
                 y = (y * y + offset) % n
                 product = product * abs(x - y) % n
-            found = math.gcd(product, n)
-            if found == n:
-                x, y, found = start_x, start_y, 1
-                while found == 1:
+            factor = math.gcd(product, n)
+            if factor == n:
+                x, y, factor = start_x, start_y, 1
+                while factor == 1:
                     x = (x * x + offset) % n
                     y = (y * y + offset) % n
                     y = (y * y + offset) % n
-                    found = math.gcd(abs(x - y), n)
-        if found != n:
-            return found
+                    factor = math.gcd(abs(x - y), n)
+        if factor != n:
+            return factor
 
 
 def prime_factors(n: int) -> dict[int, int]:
@@ -79,7 +79,7 @@ def prime_factors(n: int) -> dict[int, int]:
 
 def divisors(n: int) -> list[int]:
     """Positive divisors of n >= 1 in ascending order."""
-    found = [1]
+    products = [1]
     for prime, exponent in prime_factors(n).items():
-        found = [d * prime**e for d in found for e in range(exponent + 1)]
-    return sorted(found)
+        products = [d * prime**e for d in products for e in range(exponent + 1)]
+    return sorted(products)

@@ -174,9 +174,9 @@ class Var(Expr):
 
     def __new__(cls, name: str) -> Var:
         """Returns the one variable of that name."""
-        found = cls._known.get(name) if isinstance(name, str) else None
-        if found is not None:
-            return found
+        known = cls._known.get(name) if isinstance(name, str) else None
+        if known is not None:
+            return known
         check_name(name, "a variable's name")
         self = super().__new__(cls)
         self.name, self.depth, self.size, self.named, self._variables = name, 1, 1, False, frozenset((name,))

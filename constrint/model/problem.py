@@ -234,15 +234,15 @@ def _check_text(text: Any) -> None:
 
 def named_constants(item: Constraint | Expr) -> dict[str, int]:
     """Named numbers that occur in a constraint or an expression."""
-    found: dict[str, int] = {}
+    constants: dict[str, int] = {}
     stack: list[Constraint | Expr] = [item]
     while stack:
         node = stack.pop()
         if isinstance(node, Const):
-            if node.name and found.setdefault(node.name, node.number) != node.number:
+            if node.name and constants.setdefault(node.name, node.number) != node.number:
                 raise UsageError(f"the constant {node.name!r} has two values in: {item}. Rename one of them.")
         elif isinstance(node, Constraint):
             stack.extend(node.operands())
         elif node.named:
             stack.extend(node.args)
-    return found
+    return constants

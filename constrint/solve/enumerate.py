@@ -19,7 +19,7 @@ from constrint.solve.space.axes import Axis, Layout, axis_of, position_type
 from constrint.solve.space.factors import ListedFactors
 from constrint.solve.space.parts import Part, TreePart
 from constrint.solve.space.space import SearchSpace
-from constrint.solve.space.tree import Node, Tree
+from constrint.solve.space.tree import LinkedTable, Tree
 
 
 def enumerate_space(problem: Problem, limits: Limits | None = None, backend: str = "native") -> SearchSpace:
@@ -71,7 +71,7 @@ def _one_table(problem: Problem, columns: Columns) -> ListedFactors:
         rows[name] = np.argsort(order)[at.reshape(-1)].astype(position_type(max(1, len(values))))
     parts: tuple[Part, ...] | None = None
     if num_rows:
-        tree = Tree([Node(rows, num_rows, -1, [], ())], {n: len(axis) for n, axis in axes.items()})
+        tree = Tree([LinkedTable(rows, num_rows, -1, [], ())], {n: len(axis) for n, axis in axes.items()})
         parts = (TreePart(tree),)
     elif not problem.variables and all(c.holds({}) for c in problem.constraints):
         parts = ()

@@ -329,20 +329,20 @@ class _Reader:
             raise self.place.at(node, f"{reason}; rewrite it with integers")
         self.arithmetic = Arithmetic(self.domains, trusting=True)
         try:
-            found = self._guarded(node, read)
+            constraint = self._guarded(node, read)
         except InexactError as error:
             raise self.place.at(node, f"{error}; rewrite it with integers") from None
         finally:
             self.arithmetic = Arithmetic(self.domains)
-        assert isinstance(found, c.Constraint)
-        if not self.trials.spend(sides, math.prod(self.domains[name].size for name in found.variables)):
+        assert isinstance(constraint, c.Constraint)
+        if not self.trials.spend(sides, math.prod(self.domains[name].size for name in constraint.variables)):
             raise self.place.at(
                 node, f"{reason}, and there are too many values to try; multiply by the divisor, or use //"
             )
-        wrong = self._guarded(node, lambda: first_difference(found, sides, sign, self.domains))
+        wrong = self._guarded(node, lambda: first_difference(constraint, sides, sign, self.domains))
         if wrong is not None:
             shown = ", ".join(f"{name} = {value}" for name, value in wrong.items())
             raise self.place.at(
                 node, f"{reason}: for {shown} Python's rounding changes the answer; multiply by the divisor, or use //"
             )
-        return found
+        return constraint

@@ -46,14 +46,14 @@ def problem_from_space(
         UsageError: For parameters that are no lists of integers.
     """
     where = f"{source}: " if source else ""
-    _check_kind(params, Mapping, f"{where}params", "an object from parameter names to lists of integers")
+    _check_type(params, Mapping, f"{where}params", "an object from parameter names to lists of integers")
     _check_list(restrictions, f"{where}restrictions", "Python expressions")
-    for found, limit, what in (
+    for number, limit, what in (
         (len(params), MAX_PARAMS, "parameters"),
         (len(restrictions), MAX_RESTRICTIONS, "restrictions"),
     ):
-        if found > limit:
-            raise UsageError(f"{where}{found:,} {what}; at most {limit:,} are read.")
+        if number > limit:
+            raise UsageError(f"{where}{number:,} {what}; at most {limit:,} are read.")
     if compiled is not None:
         problem = _read_by_core(compiled, params, restrictions, name, where)
         if problem is not None:
@@ -82,10 +82,10 @@ def _read_by_core(
     core: ModuleType, params: Mapping[str, Sequence[int]], restrictions: Sequence[str], name: str, where: str
 ) -> Problem | None:
     """Lets the compiled core read what it can; None where it declines, which includes every mistake."""
-    found = core.read(params, restrictions, _NOT_FOR_CORE)
-    if found is None:
+    read = core.read(params, restrictions, _NOT_FOR_CORE)
+    if read is None:
         return None
-    model, others = found
+    model, others = read
     problem = SpaceProblem(name, params, restrictions, where)
     if others:
         places = {param: place for place, param in enumerate(params)}
@@ -161,25 +161,25 @@ def load_space(path: str | Path) -> Problem:
         raise ParseError("not JSON of this form: it is nested too deep", source=str(path)) from None
     except ValueError as error:
         raise ParseError(f"not JSON: {error}", source=str(path)) from None
-    _check_kind(data, dict, str(path), 'an object {"name": ..., "params": {...}, "restrictions": [...]}')
+    _check_type(data, dict, str(path), 'an object {"name": ..., "params": {...}, "restrictions": [...]}')
     if "params" not in data:
         raise UsageError(f'{path}: the key "params" is missing; it maps each parameter to its values.')
     name = data.get("name", "")
-    _check_kind(name, str, f"{path}: name", "text")
+    _check_type(name, str, f"{path}: name", "text")
     return problem_from_space(data["params"], data.get("restrictions", []), name, source=str(path))
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    unique: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in unique:
             raise UsageError(f"the key {key!r} is given twice.")
-        found[key] = value
-    return found
+        unique[key] = value
+    return unique
 
 
-def _check_kind(value: Any, kind: type, what: str, wanted: str) -> None:
-    if not isinstance(value, kind):
+def _check_type(value: Any, wanted_type: type, what: str, wanted: str) -> None:
+    if not isinstance(value, wanted_type):
         raise UsageError(f"{what} must be {wanted}, got {_shown(value)}.")
 
 

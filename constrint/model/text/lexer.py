@@ -73,7 +73,7 @@ def tokens(source: Source) -> list[Token]:
     text = source.text
     if len(text) > MAX_TEXT:
         raise LimitReachedError(f"the text has {len(text)} characters; at most {MAX_TEXT} are read.")
-    found: list[Token] = []
+    tokens_read: list[Token] = []
     at, match = 0, _TOKEN.match
     while at < len(text):
         hit = match(text, at)
@@ -88,12 +88,12 @@ def tokens(source: Source) -> list[Token]:
                 value = _decoded(value, source, at)
             elif kind == "number":
                 value = _digits(value, source, at)
-            found.append(Token(kind, value, at))
-            if len(found) > MAX_TOKENS:
+            tokens_read.append(Token(kind, value, at))
+            if len(tokens_read) > MAX_TOKENS:
                 raise source.error(f"the text has more than {MAX_TOKENS} words and signs; split it up", at)
         at = hit.end()
-    found.append(Token("end", "", len(text)))
-    return found
+    tokens_read.append(Token("end", "", len(text)))
+    return tokens_read
 
 
 def _digits(value: str, source: Source, start: int) -> str:

@@ -200,10 +200,10 @@ class _Reader:
 
 def _declared(words: list[Token]) -> dict[str, str]:
     """Names after `var` and `const` at the beginning of a statement."""
-    found: dict[str, str] = {}
+    declared: dict[str, str] = {}
     begins = True
     for token, following in itertools.pairwise(words):
         if begins and token.kind == "word" and token.value in ("var", "const"):
-            found[following.value] = token.value
+            declared[following.value] = token.value
         begins = token.kind == "newline" or (token.kind == "sign" and token.value == ";")
-    return found
+    return declared

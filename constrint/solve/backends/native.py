@@ -120,10 +120,10 @@ def _from_space(problem: Problem, space: SearchSpace) -> Solution:
 def _from_search(problem: Problem, budget: Budget) -> Solution:
     objective = problem.objective
     if objective is None:
-        found = search_one(problem, budget)
-        if found is None:
+        solution = search_one(problem, budget)
+        if solution is None:
             return Solution(Status.INFEASIBLE, problem, stats=budget.stats)
-        return Solution(Status.FEASIBLE, problem, found, stats=budget.stats)
+        return Solution(Status.FEASIBLE, problem, solution, stats=budget.stats)
     best = _halve(problem, -objective.expr if objective.maximise else objective.expr, budget)
     if best is None:
         return Solution(Status.INFEASIBLE, problem, stats=budget.stats)

@@ -60,9 +60,9 @@ class PythonConstraintBackend:
             if constraint.variables:
                 scope = sorted(constraint.variables)
                 library.addConstraint(_tested(constraint, scope, budget), scope)
-        for found in library.getSolutionIter():
+        for solution in library.getSolutionIter():
             budget.check_work()
-            yield {n: found[n] for n in problem.variables}
+            yield {n: solution[n] for n in problem.variables}
 
 
 def _tested(constraint: Constraint, scope: list[str], budget: Budget) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ from constrint.solve.space.axes import Axis, Layout, axis_of, position_type
 from constrint.solve.space.factors import Factors, ListedFactors
 from constrint.solve.space.parts import FreePart, Part, TreePart
 from constrint.solve.space.row_keys import check_listing
-from constrint.solve.space.tree import Node, Tree
+from constrint.solve.space.tree import LinkedTable, Tree
 
 # The core's own limit on the values of one variable.
 MAX_VALUES: Final = 4096
@@ -148,14 +148,14 @@ class CompiledFactors:
         ]
         return Layout(self.names, {**axes}, fixed), tuple(made)
 
-    def _node(self, place: int, tables: Sequence[Any], sizes: dict[str, int]) -> Node:
+    def _node(self, place: int, tables: Sequence[Any], sizes: dict[str, int]) -> LinkedTable:
         variables, columns, num_rows, parent, shared = tables[place]
         rows: dict[str, NDArray[Any]] = {}
         for v, column in zip(variables, columns, strict=True):
             name = self.names[v]
             rows[name] = np.frombuffer(column, position_type(sizes[name]))
         children = [i for i, other in enumerate(tables) if other[3] == place]
-        return Node(rows, num_rows, parent, children, tuple(self.names[v] for v in shared))
+        return LinkedTable(rows, num_rows, parent, children, tuple(self.names[v] for v in shared))
 
 
 def _axes(names: Sequence[str], listed: Sequence[tuple[bytearray, bool]]) -> tuple[dict[str, Axis], dict[str, int]]:

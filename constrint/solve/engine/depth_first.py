@@ -40,9 +40,9 @@ def search_one(problem: Problem, budget: Budget) -> dict[str, int] | None:
             continue
         open_names = [n for n in domains if n in touched and domains[n].size > 1]
         if math.prod(domains[n].size for n in open_names) <= ENUMERABLE:
-            found = _finish(problem, domains, budget)
-            if found is not None:
-                return found
+            solution = _finish(problem, domains, budget)
+            if solution is not None:
+                return solution
             continue
         name = min(open_names, key=lambda n: domains[n].size)
         for piece in reversed(split(domains[name])):

@@ -20,7 +20,7 @@ from constrint.solve.space.factors import Factors, ListedFactors
 from constrint.solve.space.parts import FreePart, Part, TreePart
 from constrint.solve.space.row_keys import Rows
 from constrint.solve.space.space import SearchSpace
-from constrint.solve.space.tree import Node, Tree
+from constrint.solve.space.tree import LinkedTable, Tree
 
 # A component with at most this many combinations is kept as one table.
 ONE_TABLE = 1 << 12
@@ -95,11 +95,11 @@ def _tree_part(names: Sequence[str], checks: Sequence[Check], prepared: Prepared
     return TreePart(tree) if tree.count else None
 
 
-def _linked(bags: Sequence[Bag], tables: Sequence[tuple[Rows, int]]) -> list[Node]:
+def _linked(bags: Sequence[Bag], tables: Sequence[tuple[Rows, int]]) -> list[LinkedTable]:
     """Hangs the tables on the largest one, so that its rows need neither sorting nor a lookup."""
     beside = [[*bag.children, *([bag.parent] if bag.parent >= 0 else [])] for bag in bags]
     root = max(range(len(bags)), key=lambda i: tables[i][1])
-    nodes: list[Node] = []
+    nodes: list[LinkedTable] = []
     waiting = [(root, -1, -1)]
     for at, above, place in waiting:
         rows, num_rows = tables[at]
@@ -107,5 +107,5 @@ def _linked(bags: Sequence[Bag], tables: Sequence[tuple[Rows, int]]) -> list[Nod
         if place >= 0:
             nodes[place].children.append(len(nodes))
         waiting += [(other, at, len(nodes)) for other in beside[at] if other != above]
-        nodes.append(Node(rows, num_rows, place, [], shared))
+        nodes.append(LinkedTable(rows, num_rows, place, [], shared))
     return nodes

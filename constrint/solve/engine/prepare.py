@@ -62,7 +62,7 @@ def prepare(problem: Problem, budget: Budget) -> Prepared:
             state.feasible = False
             return state
         domains = narrowed
-        constraints = _derive(domains, constraints, state, problem)
+        constraints = _derive(domains, constraints, state)
     touched = frozenset().union(*(c.variables for c in constraints)) if constraints else frozenset()
     for name, domain in domains.items():
         if name in state.derived:
@@ -149,22 +149,20 @@ def _apply_alone(
     return False
 
 
-def _derive(
-    domains: dict[str, Domain], constraints: list[Constraint], state: Prepared, problem: Problem
-) -> list[Constraint]:
+def _derive(domains: dict[str, Domain], constraints: list[Constraint], state: Prepared) -> list[Constraint]:
     """Replaces large variables that an equality determines by the expression that determines them."""
-    found: list[tuple[str, Expr]] = []
+    definitions: list[tuple[str, Expr]] = []
     while True:
-        large = [n for n, d in domains.items() if d.size > SMALL and n not in dict(found)]
+        large = [n for n, d in domains.items() if d.size > SMALL and n not in dict(definitions)]
         step = _definition(sorted(large, key=lambda n: -domains[n].size), constraints)
         if step is None:
             break
         name, expr, used = step
-        found.append((name, expr))
+        definitions.append((name, expr))
         rest = [substitute(c, name, expr) for c in constraints if c is not used]
         # The value must lie in the variable's own domain; an undefined value lies nowhere.
         constraints = [*rest, is_in(expr, domains[name])]
-    for name, expr in reversed(found):
+    for name, expr in reversed(definitions):
         state.derived[name] = expr
     return constraints
 

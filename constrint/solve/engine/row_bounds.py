@@ -30,7 +30,7 @@ class _Range(NamedTuple):
     bounds: Interval
 
 
-def possible(rule: Comparison, assigned: Mapping[str, Column], open_bounds: Mapping[str, Interval]) -> Any:
+def may_hold(rule: Comparison, assigned: Mapping[str, Column], open_bounds: Mapping[str, Interval]) -> Any:
     """Marks the rows whose completions may satisfy `rule`; None where nothing can be said."""
     try:
         left = _range(rule.left, assigned, open_bounds)
@@ -60,8 +60,8 @@ def _range(expr: Expr, assigned: Mapping[str, Column], open_bounds: Mapping[str,
         return _Range(low, high, (low, high))
     assert isinstance(expr, Operation)
     if all(n in assigned for n in expr.variables):
-        found = evaluate(expr, assigned)
-        return _Range(found.values, found.values, _small(found.bounds))
+        column = evaluate(expr, assigned)
+        return _Range(column.values, column.values, _small(column.bounds))
     return fold(expr.op, [_range(a, assigned, open_bounds) for a in expr.args], _unary, _binary)
 
 
@@ -85,10 +85,10 @@ def _wide(value: Any) -> Any:
 
 
 def _binary(op: str, a: _Range, b: _Range) -> _Range:
-    found = BINARY[op].bounds(a.bounds, b.bounds)
-    if found is None:
+    known = BINARY[op].bounds(a.bounds, b.bounds)
+    if known is None:
         raise _Unknown
-    bounds = _small(found)
+    bounds = _small(known)
     low_a, low_b = _wide(a.low), _wide(b.low)
     # Where an operand is known exactly its two bounds are one array.
     high_a = low_a if a.high is a.low else _wide(a.high)

@@ -98,11 +98,9 @@ class _Builder:
             self._list_in_pieces(checks)
             return
         self.budget.check_bytes(8 * self.cells(), "a grid")
-        self.masks += self._evaluate(checks, self.rows, self.num_rows, self.gathered)
+        self.masks += self._evaluate(checks, self.rows, self.gathered)
 
-    def _evaluate(
-        self, checks: Sequence[Check], rows: Rows, num_rows: int, gathered: dict[str, Column]
-    ) -> list[NDArray[np.bool_]]:
+    def _evaluate(self, checks: Sequence[Check], rows: Rows, gathered: dict[str, Column]) -> list[NDArray[np.bool_]]:
         """Evaluates checks on the grid; axes have length 1 where a variable is absent."""
         masks = []
         for check in checks:
@@ -184,7 +182,7 @@ class _Builder:
             self.budget.check_work()
             part = {name: column[start : start + step] for name, column in self.rows.items()}
             num = min(step, self.num_rows - start)
-            flat = self._selected(self._evaluate(checks, part, num, {}), num)
+            flat = self._selected(self._evaluate(checks, part, {}), num)
             num_listed += num * width if flat is None else len(flat)
             self.budget.check_rows(num_listed, (*self.rows, *self.waiting))
             pieces.append(self._decoded(flat, part, num))

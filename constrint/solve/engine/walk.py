@@ -21,7 +21,7 @@ from constrint.solve.budget import Budget, Limits
 from constrint.solve.engine.compiled import CompiledWalk, walk_in_order
 from constrint.solve.engine.decompose import components
 from constrint.solve.engine.prepare import Prepared, fixed_columns, prepare
-from constrint.solve.engine.row_bounds import possible
+from constrint.solve.engine.row_bounds import may_hold
 from constrint.solve.engine.tables import Check
 from constrint.solve.space.axes import Axis, Layout, LazyAxis, axis_of_free
 
@@ -64,8 +64,8 @@ def solutions_in_order(
     walks += [_Walk([n], zip(range(layout.size(n)))) for n in prepared.free]
     for positions in _merged(walks, [n for n in problem.variables if n in axes]):
         rows = {n: np.array([at]) for n, at in positions.items()}
-        found = layout.assignments(rows, 1)
-        yield {n: int(column[0]) for n, column in found.items()}
+        solution = layout.assignments(rows, 1)
+        yield {n: int(column[0]) for n, column in solution.items()}
 
 
 @dataclass(slots=True)
@@ -79,10 +79,10 @@ class _Walk:
     def has(self, i: int) -> bool:
         """Says whether there is an i-th solution."""
         while len(self.known) <= i:
-            found = next(self.source, None)
-            if found is None:
+            solution = next(self.source, None)
+            if solution is None:
                 return False
-            self.known.append(found)
+            self.known.append(solution)
         return True
 
 
@@ -102,17 +102,17 @@ def _merged(walks: Sequence[_Walk], order: Sequence[str]) -> Iterator[dict[str, 
         return
 
     def entry(at: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, int]]:
-        found: dict[str, int] = {}
+        positions: dict[str, int] = {}
         for walk, i in zip(walks, at, strict=True):
-            found.update(zip(walk.names, walk.known[i], strict=True))
-        return tuple(found[n] for n in order), at, found
+            positions.update(zip(walk.names, walk.known[i], strict=True))
+        return tuple(positions[n] for n in order), at, positions
 
     start = (0,) * len(walks)
     heap = [entry(start)]
     seen = {start}
     while heap:
-        _, at, found = heapq.heappop(heap)
-        yield found
+        _, at, positions = heapq.heappop(heap)
+        yield positions
         for i, walk in enumerate(walks):
             after = (*at[:i], at[i] + 1, *at[i + 1 :])
             if after not in seen and walk.has(at[i] + 1):
@@ -181,7 +181,7 @@ class _Component:
         for check in self.decided[level]:
             mask = mask & np.asarray(test(check.constraint, columns))
         for rule in self.narrowed[level]:
-            verdict = possible(rule, columns, self.open)
+            verdict = may_hold(rule, columns, self.open)
             if verdict is not None:
                 mask = mask & verdict
         self.budget.stats.cells += len(rows) * len(axis)

@@ -58,9 +58,9 @@ def axis_of(values: NDArray[Any]) -> Axis:
 def axis_from_domain(domain: Domain) -> Axis:
     """Lists the values of a domain; the caller has checked that there are not too many."""
     fits = domain.lower >= -(2**63) and domain.upper < 2**63 - domain.step
-    kind = np.int64 if fits else object
+    dtype = np.int64 if fits else object
     if domain.listed is not None:
-        return Axis(np.array(domain.listed, dtype=kind), (domain.lower, domain.upper))
+        return Axis(np.array(domain.listed, dtype=dtype), (domain.lower, domain.upper))
     if fits:
         values = np.arange(domain.lower, domain.upper + 1, domain.step, dtype=np.int64)
     else:
@@ -79,8 +79,8 @@ class LazyAxis:
     def take(self, positions: NDArray[Any]) -> NDArray[Any]:
         """Values at positions."""
         upper = self.lower + self.step * (self.size - 1)
-        kind = np.int64 if self.lower >= -(2**63) and upper < 2**63 else object
-        result: NDArray[Any] = (positions.astype(object) * self.step + self.lower).astype(kind)
+        dtype = np.int64 if self.lower >= -(2**63) and upper < 2**63 else object
+        result: NDArray[Any] = (positions.astype(object) * self.step + self.lower).astype(dtype)
         return result
 
     def position(self, value: int) -> int | None:
@@ -136,10 +136,10 @@ class Layout:
         """Positions of assignments, one row each; None if some value is not on its axis."""
         rows: Rows = {}
         for name in self.axes:
-            found = [self.position(name, a[name]) for a in assignments]
-            if None in found:
+            positions = [self.position(name, a[name]) for a in assignments]
+            if None in positions:
                 return None
-            rows[name] = np.array(found)
+            rows[name] = np.array(positions)
         return rows
 
     def positions_of(self, columns: Mapping[str, NDArray[Any]]) -> Rows | None:
@@ -148,10 +148,10 @@ class Layout:
         for name, axis in self.axes.items():
             wanted = np.asarray(columns[name])
             if isinstance(axis, LazyAxis):
-                found = [axis.position(v) for v in wanted.tolist()]
-                if None in found:
+                positions = [axis.position(v) for v in wanted.tolist()]
+                if None in positions:
                     return None
-                rows[name] = np.array(found)
+                rows[name] = np.array(positions)
                 continue
             order = np.argsort(axis.values, kind="stable")
             at = np.minimum(np.searchsorted(axis.values[order], wanted), len(axis) - 1)
@@ -193,9 +193,9 @@ def value_column(expr: Expr, known: Mapping[str, NDArray[Any]], num_rows: int) -
 
 def dtype_for(low: int, high: int) -> Any:
     """The smallest signed integer dtype that holds low..high; Python integers beyond 64 bits."""
-    for kind, bits in ((np.int8, 7), (np.int16, 15), (np.int32, 31), (np.int64, 63)):
+    for dtype, bits in ((np.int8, 7), (np.int16, 15), (np.int32, 31), (np.int64, 63)):
         if -(1 << bits) <= low and high < 1 << bits:
-            return kind
+            return dtype
     return object
 
 

@@ -46,17 +46,17 @@ def best_solutions(
         return []
     rows, costs = _costs(columns, len(counts), cost)
     order = np.argsort(-costs if maximise else costs, kind="stable")
-    found: list[Ranked] = []
+    ranked: list[Ranked] = []
     for at in order.tolist():
         partial = {n: int(column[rows[at]]) for n, column in columns.items()}
         below = space.extend(partial)
-        wanted = min(k - len(found), below.size)
-        found += [
+        wanted = min(k - len(ranked), below.size)
+        ranked += [
             Ranked(costs[at].item() if hasattr(costs[at], "item") else costs[at], below[i]) for i in range(wanted)
         ]
-        if len(found) >= k:
+        if len(ranked) >= k:
             break
-    return found
+    return ranked
 
 
 def _costs(columns: dict[str, NDArray[Any]], num_rows: int, cost: Expr | Cost) -> tuple[NDArray[np.intp], NDArray[Any]]:

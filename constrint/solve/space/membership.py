@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.solve.space.row_keys import Keys, Rows, combine, find, group
-from constrint.solve.space.tree import Node, Tree
+from constrint.solve.space.tree import LinkedTable, Tree
 
-_EXACT: Final = 1 << 62
+_LARGEST_KEY: Final = 1 << 62
 # Tables of moves with more cells are not kept.
 _MAX_MOVES: Final = 1 << 24
 
@@ -24,12 +24,12 @@ _MAX_MOVES: Final = 1 << 24
 class _Lookup:
     """The rows of one table by key."""
 
-    def __init__(self, node: Node, names: Sequence[str], sizes: Sequence[int]) -> None:
+    def __init__(self, node: LinkedTable, names: Sequence[str], sizes: Sequence[int]) -> None:
         self.names, self.sizes = names, sizes
         self.columns = [node.rows[n] for n in names]
         self.bound = math.prod(sizes)
         self._moves: dict[str, _Moves | None] = {}
-        if self.bound < _EXACT:
+        if self.bound < _LARGEST_KEY:
             self.order, self.known = self._sorted(combine([self.columns], sizes)[0][0], self.bound)
 
     def _sorted(self, keys: Keys, bound: int) -> tuple[NDArray[np.intp] | None, Keys]:
@@ -39,7 +39,7 @@ class _Lookup:
     def find(self, rows: Rows) -> NDArray[np.intp]:
         """Row of the table for every row of positions; -1 where it has none."""
         wanted = [rows[n] for n in self.names]
-        if self.bound < _EXACT:
+        if self.bound < _LARGEST_KEY:
             order, known, bound = self.order, self.known, self.bound
             keys = combine([wanted], self.sizes)[0][0]
         else:
@@ -53,7 +53,7 @@ class _Lookup:
     def moves_of(self, name: str) -> _Moves | None:
         """Which positions of one variable go with the others; None where that table would be too large."""
         if name not in self._moves:
-            self._moves[name] = _Moves.of(self, name) if self.bound < _EXACT else None
+            self._moves[name] = _Moves.of(self, name) if self.bound < _LARGEST_KEY else None
         return self._moves[name]
 
     def moved(self, rows: Rows, name: str, size: int) -> NDArray[np.bool_]:

@@ -20,15 +20,15 @@ def neighbours_of(space: SearchSpace, assignments: Sequence[Mapping[str, int]]) 
     known = [layout.rows_of([a]) for a in assignments]
     if layout.derived or any(rows is None for rows in known) or any(_off(space, a) for a in assignments):
         return [n for a in assignments for n in _one_by_one(space, a)]
-    found: list[dict[str, int]] = []
+    neighbours: list[dict[str, int]] = []
     for assignment, rows in zip(assignments, known, strict=True):
         allowed = _allowed(space, rows or {})
         for name in space.names:
             if name in allowed:
                 positions = np.flatnonzero(allowed[name][0])
                 values = layout.values(name, positions).tolist()
-                found += [{**assignment, name: v} for v in values if v != assignment[name]]
-    return found
+                neighbours += [{**assignment, name: v} for v in values if v != assignment[name]]
+    return neighbours
 
 
 def _off(space: SearchSpace, assignment: Mapping[str, int]) -> bool:
@@ -37,13 +37,13 @@ def _off(space: SearchSpace, assignment: Mapping[str, int]) -> bool:
 
 def _one_by_one(space: SearchSpace, values: Mapping[str, int]) -> list[dict[str, int]]:
     """For assignments outside the axes, and with derived variables: asks the space for every variable."""
-    found: list[dict[str, int]] = []
+    neighbours: list[dict[str, int]] = []
     for name in space.names:
         near = space.extend({n: v for n, v in values.items() if n != name})
         if near.size:
             listed = near.project([name])[0][name].tolist()
-            found += [{**values, name: v} for v in listed if v != values.get(name)]
-    return found
+            neighbours += [{**values, name: v} for v in listed if v != values.get(name)]
+    return neighbours
 
 
 def _allowed(space: SearchSpace, rows: dict[str, NDArray[Any]]) -> dict[str, NDArray[np.bool_]]:

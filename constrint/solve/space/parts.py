@@ -17,7 +17,7 @@ from constrint.solve.space.listing import list_rows
 from constrint.solve.space.membership import Membership
 from constrint.solve.space.projection import project_tree
 from constrint.solve.space.row_keys import Rows, check_listing, total_type
-from constrint.solve.space.tree import Node, Tree
+from constrint.solve.space.tree import LinkedTable, Tree
 
 
 class Part(Protocol):
@@ -113,7 +113,7 @@ class TreePart:
         self._membership = Membership(tree)
 
     @property
-    def root(self) -> Node:
+    def root(self) -> LinkedTable:
         """The table that the others hang on."""
         return self.tree.nodes[0]
 

@@ -222,11 +222,11 @@ class SearchSpace:
         generator = np.random.default_rng(seed)
         if 3 * n > self.size:
             return [int(i) for i in generator.permutation(self.size)[:n]]
-        found: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        while len(found) < n:
-            more = np.concatenate([found, generator.integers(0, self.size, n + 16)])
-            found = more[np.sort(np.unique(more, return_index=True)[1])]
-        return [int(i) for i in found[:n]]
+        drawn_so_far: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        while len(drawn_so_far) < n:
+            more = np.concatenate([drawn_so_far, generator.integers(0, self.size, n + 16)])
+            drawn_so_far = more[np.sort(np.unique(more, return_index=True)[1])]
+        return [int(i) for i in drawn_so_far[:n]]
 
     def restrict(self, **fixed: int) -> SearchSpace:
         """Returns the solutions in which these variables have these values."""
@@ -291,10 +291,10 @@ class SearchSpace:
         for part in self.parts:
             names = [n for n in self.names if n in part.names]
             rows.update({n: np.array([at]) for n, at in part.first(names).items()})
-        found = dicts_of(self.layout.assignments(rows, 1), 1)[0]
-        while found in self.excluded:
-            found = self._after(found)
-        return found
+        solution = dicts_of(self.layout.assignments(rows, 1), 1)[0]
+        while solution in self.excluded:
+            solution = self._after(solution)
+        return solution
 
     def _after(self, solution: Mapping[str, int]) -> dict[str, int]:
         """The solution that comes next by the declared order, excluded ones counted."""

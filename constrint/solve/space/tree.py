@@ -18,7 +18,7 @@ from constrint.solve.space.row_keys import Keys, Rows, combine, find, group, tot
 
 
 @dataclass(slots=True)
-class Node:
+class LinkedTable:
     """One table of a tree, its rows sorted into groups that agree on what they share with the parent."""
 
     rows: Rows
@@ -49,7 +49,7 @@ class Tree:
         count: Number of solutions.
     """
 
-    def __init__(self, nodes: list[Node], sizes: Mapping[str, int]) -> None:
+    def __init__(self, nodes: list[LinkedTable], sizes: Mapping[str, int]) -> None:
         self.nodes = nodes
         self.names: tuple[str, ...] = tuple(dict.fromkeys(n for node in nodes for n in node.rows))
         self.sizes = {name: sizes[name] for name in self.names}
@@ -102,7 +102,7 @@ class Tree:
             self._before[i] = np.cumsum(weights, dtype=self._total_type) - weights
         return self._before[i]
 
-    def _match(self, below: Node, node: Node) -> NDArray[Any]:
+    def _match(self, below: LinkedTable, node: LinkedTable) -> NDArray[Any]:
         """Group of `below` for every row of `node`; -1 where it has none."""
         sizes = [self.sizes[n] for n in below.shared]
         columns = [node.rows[n] for n in below.shared]
@@ -116,7 +116,7 @@ class Tree:
         at_sorted = find(both[0], both[1][order], bound)
         return np.where(at_sorted >= 0, order[at_sorted], -1) if len(order) else at_sorted
 
-    def _group(self, node: Node) -> None:
+    def _group(self, node: LinkedTable) -> None:
         """Sorts the rows of a node by what they share with the parent."""
         if not node.shared:
             node.starts = np.zeros(1 if node.num_rows else 0, dtype=np.intp)
@@ -161,5 +161,5 @@ class Tree:
                     mask = agrees if mask is None else mask & agrees
             rows = node.rows if mask is None else {n: column[mask] for n, column in node.rows.items()}
             num_rows = node.num_rows if mask is None else int(mask.sum())
-            nodes.append(Node(dict(rows), num_rows, node.parent, list(node.children), node.shared))
+            nodes.append(LinkedTable(dict(rows), num_rows, node.parent, list(node.children), node.shared))
         return Tree(nodes, self.sizes)
