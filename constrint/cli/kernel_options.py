@@ -132,10 +132,10 @@ def asked_operation(arguments: Sequence[str]) -> Operation | None:
 
 def size_mistake(arguments: Sequence[str], option: str, operation: Operation | None) -> str:
     """What to say of an option that the command does not have but that is a size of some kernel; else nothing."""
-    from constrint.kernels.registry import list_kernels, load_kernel
+    from constrint.kernels.registry import list_kernels
 
     name = option.removeprefix("--").replace("-", "_")
-    if not any(name in _sizes_of(load_kernel(kernel)) for kernel in list_kernels()):
+    if not any(_has_size(kernel, name) for kernel in list_kernels()):
         return ""
     if operation is not None:
         has = ", ".join(_sizes_of(operation))
@@ -186,6 +186,16 @@ def _value_of(arguments: Sequence[str], option: str) -> str | None:
 
 def _sizes_of(operation: Operation) -> Mapping[str, Size]:
     return {size.name: size for size in (*operation.sizes, *operation.options)}
+
+
+def _has_size(kernel: str, size: str) -> bool:
+    """Whether a kernel has a size; one whose package cannot be imported has none."""
+    from constrint.kernels.registry import load_kernel
+
+    try:
+        return size in _sizes_of(load_kernel(kernel))
+    except ImportError:
+        return False
 
 
 def _option(name: str, annotation: Any) -> inspect.Parameter:

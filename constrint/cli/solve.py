@@ -127,14 +127,13 @@ def print_ranking(question: Question, ranking: Ranking, requests: list[Request])
     columns = ConfigColumns.of(ranking.candidates, requests)
     same_kernel = question.several and not columns.kernel
     title = question.asked_of(best.kernel).title if same_kernel else question.title
-    say(f"{title} ({gpu.arch.target}, {gpu.device.sm_count} {'CUs' if gpu.vendor == 'amd' else 'SMs'})")
+    say(f"{title} ({gpu.arch.target}, {gpu.device.sm_count} {gpu.terms.sms})")
     say(
         f"{ranking.num_product:,} configs in the full product, {ranking.num_valid:,} valid, "
         f"ranked in {ranking.seconds * 1e3:.0f} ms"
     )
     say()
-    smem = "LDS" if gpu.vendor == "amd" else "smem"
-    headers = ["#", *columns.titles, smem, "regs", "blk", "limit", "us", "roof", "bound"]
+    headers = ["#", *columns.titles, gpu.terms.smem_column, "regs", "blk", "limit", "us", "roof", "bound"]
     rows = [
         [place, *columns.cells(candidate), *_figures(candidate)]
         for place, candidate in enumerate(ranking.candidates, 1)
@@ -188,10 +187,10 @@ def _left_out(question: Question, ranking: Ranking) -> list[str]:
 
 def _legend(ranking: Ranking, columns: ConfigColumns, hidden: list[str]) -> dict[str, str]:
     """What the titles and the short words in the table stand for."""
-    is_amd = ranking.gpu.vendor == "amd"
+    terms = ranking.gpu.terms
     legend = {short: name for short, name in columns.legend.items() if short not in hidden}
-    legend |= {"LDS" if is_amd else "smem": "bytes a block", "regs": "registers a thread, estimated"}
-    legend |= {"blk": f"blocks {'a CU' if is_amd else 'an SM'}", "limit": "what limits them"}
+    legend |= {terms.smem_column: "bytes a block", "regs": "registers a thread, estimated"}
+    legend |= {"blk": f"blocks {terms.a_sm}", "limit": "what limits them"}
     legend |= {"roof": "share of the roofline", "bound": "what binds"}
     bounds = dict.fromkeys(c.cost.bound_by for c in ranking.candidates)
     return legend | {SHORT_PARTS[b]: b for b in bounds if b in SHORT_PARTS}

@@ -171,7 +171,7 @@ def _print(question: Question, gpu: GpuModel, verdicts: list[Verdict], columns: 
     title = question.asked_of(verdicts[0].candidate.kernel).title if same_kernel else question.title
     say(f"{title} ({gpu.arch.target}): modelled / compiled by {compiler}")
     say()
-    smem = "LDS" if gpu.vendor == "amd" else "smem"
+    smem = gpu.terms.smem_column
     rows = []
     for place, verdict in enumerate(verdicts, 1):
         use, compiled = verdict.predicted, verdict.compiled
@@ -190,7 +190,7 @@ def _print(question: Question, gpu: GpuModel, verdicts: list[Verdict], columns: 
     if columns.same:
         say(wrap(columns.same_text()))
     legend = columns.legend | {smem: "bytes a block", "regs": "registers a thread", "spill": "bytes a thread"}
-    legend |= {"blk": f"blocks {'a CU' if gpu.vendor == 'amd' else 'an SM'}"}
+    legend |= {"blk": f"blocks {gpu.terms.a_sm}"}
     say(wrap("columns: " + ", ".join(f"{short} = {long}" for short, long in legend.items())))
     for text in filter(None, map(caution, sorted(versions))):
         say()
