@@ -49,7 +49,8 @@ class GemmSpec(KernelSpec):
     operation = "gemm"
     sizes = SIZES
     options = OPTIONS
-    dtypes = tuple(ELEMENT_BYTES)
+    # bf16 first: what is meant where no dtype is named and the GPU has it.
+    dtypes = ("bf16", *(dtype for dtype in ELEMENT_BYTES if dtype != "bf16"))
     order_params: tuple[str, ...] = ("group_m", "xcd_chunk")
     free_params: tuple[str, ...] = ("matrix_instr_nonkdim", "waves_per_eu", "kpack")
     #: Values of what other kernels of the operation have as parameters and this one has not.
@@ -124,6 +125,10 @@ class GemmSpec(KernelSpec):
         for rule in grid_rules(gpu, product.sizes, stated.variables, EXPRESSIONS, self.fixed):
             problem.add(rule.condition, name=rule.name, because=rule.because)
         return problem
+
+    def stated_problem(self, gpu: GpuModel, workload: Workload) -> Problem:
+        """The space before any rule on sizes."""
+        return self._stated(gpu, Product.of(workload)).problem
 
     def _stated(self, gpu: GpuModel, product: Product) -> _Stated:
         """What holds for all sizes with these alignments, stated once: stating takes as long as solving."""
