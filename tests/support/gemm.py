@@ -25,12 +25,12 @@ def gemm_operation() -> Operation:
     return load_kernel("gemm")
 
 
-def gemm(m: int, n: int, k: int, dtype: str = "bf16", **options: int) -> Workload:
+def gemm(m: int, n: int, k: int, dtype: str = "bf16", /, **options: int) -> Workload:
     """A matrix product as a workload; options as the command line names them."""
     return Workload("gemm", {"m": m, "n": n, "k": k}, dtype, options)
 
 
-def product(m: int, n: int, k: int, dtype: str = "bf16", **options: int) -> Product:
+def product(m: int, n: int, k: int, dtype: str = "bf16", /, **options: int) -> Product:
     """A matrix product as the kernels' rules see it."""
     return Product.of(gemm(m, n, k, dtype, **options))
 

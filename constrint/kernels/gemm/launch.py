@@ -143,9 +143,6 @@ class _Counters:
 _COUNTERS = _Counters()
 
 
-_COUNTERS = _Counters()
-
-
 def grid_arguments(call: Call, config: Mapping[str, int]) -> tuple[tuple[int, int], dict[str, Any]]:
     """The grid, and the arguments that the pointer and the descriptor kernel share."""
     import triton.language as tl

@@ -66,8 +66,8 @@ class Taken(NamedTuple):
 
     @staticmethod
     def of_row(row: Mapping[str, str]) -> Taken:
-        numbers = (int(row[name] or 0) for name in ("smem_bytes", "registers", "spill_bytes"))
-        return Taken(*numbers, row["instruction"], row["error"])
+        smem_bytes, registers, spill_bytes = (int(row[n] or 0) for n in ("smem_bytes", "registers", "spill_bytes"))
+        return Taken(smem_bytes, registers, spill_bytes, row["instruction"], row["error"])
 
     @staticmethod
     def of_kernel(compiled: CompiledKernel) -> Taken:
@@ -113,8 +113,13 @@ class Recorded(NamedTuple):
         return shares_since_39(self.spec, self.dtype, self.config)
 
 
-def recorded(target: str, table: Path = TABLE, version: str = "3.9.0") -> Iterator[Recorded]:
+@cache
+def recorded(target: str, table: Path = TABLE, version: str = "3.9.0") -> list[Recorded]:
     """The rows of a target that are points of today's spaces."""
+    return list(read(target, table, version))
+
+
+def read(target: str, table: Path, version: str) -> Iterator[Recorded]:
     with table.open() as file:
         assert file.readline().startswith(f"# compiled, not measured: triton {version}")
         for row in csv.DictReader(file):
@@ -194,7 +199,7 @@ def seed() -> int:
             text.update(file.read_bytes())
     for file in sorted((ROOT / "constrint" / "kernels" / "resources").glob("data/gemm*.json")):
         text.update(file.read_bytes())
-    return int.from_bytes(text.digest()[:4])
+    return int.from_bytes(text.digest()[:4], "big")
 
 
 def compiled(target: str, drawn: Drawn) -> Taken:
@@ -269,5 +274,3 @@ def test_cdna_main_loop_multiplies_with_mfma_and_loads_16_bytes_at_a_time(
     if gpu_name == "mi355x":
         # CDNA4 copies straight to LDS.
         assert len(re.findall(r"\bbuffer_load_dwordx4 .*\blds\b", body)) == len(loads)
-
-
