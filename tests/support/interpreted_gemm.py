@@ -1,4 +1,4 @@
-"""Products in Triton's interpreter, run by `support.interpreter`: does a kernel, or `matmul`'s dispatch, get them right?
+"""Products in Triton's interpreter, run by `support.interpreter`: are a kernel's, or `matmul`'s, right?
 
 Every function takes a case read from JSON and says whether the result is within the bound.
 """

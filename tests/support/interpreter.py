@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from support.needs import missing_packages
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,11 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
+from support.gemm import POINTER
 from typer.testing import CliRunner
 
 from constrint.cli.app import app
-from constrint.kernels.gemm.triton_versions import VERIFIED, caution, is_verified
 from constrint.tune import CompiledKernel
+from constrint.tune.triton_versions import VERIFIED, caution, is_verified
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,9 +54,7 @@ def compiled_by(version: str) -> CompiledKernel:
 
 @pytest.mark.parametrize("version", ["3.9.0", "3.8.1"])
 def test_verify_cautions_about_a_version_that_is_not_verified(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from constrint.kernels.gemm import build
-
-    monkeypatch.setattr(build, "compile_config", lambda *_: compiled_by(version))
+    monkeypatch.setattr(type(POINTER), "compile", lambda *_: compiled_by(version))
     shown = CliRunner().invoke(app, ["verify", "--gpu", "mi300x", "--top", "1"])
     assert shown.exit_code == 0
     assert ("not with 3.8.1" in shown.output.replace("\n", " ")) is (version == "3.8.1")
