@@ -73,7 +73,7 @@ def rank_question(question: Question, top: int) -> tuple[Ranking, list[Request]]
 
 def as_document(ranking: Ranking) -> dict[str, Any]:
     """The ranking in the form that docs/json.md describes."""
-    options = {"options": dict(ranking.workload.options)} if ranking.operation.options else {}
+    options = {"options": dict(ranking.workload.options)} if ranking.workload.options else {}
     return {
         "kernel": ranking.operation.name,
         "gpu": ranking.gpu.name,
