@@ -110,7 +110,11 @@ def _specs_of_file(path: Path, attribute: str) -> tuple[KernelSpec, ...]:
         if source is None or source.loader is None or not path.is_file():
             raise UsageError(f"--kernel {path}:{attribute}: there is no such Python file.")
         known = sys.modules[name] = util.module_from_spec(source)
-        source.loader.exec_module(known)
+        try:
+            source.loader.exec_module(known)
+        except BaseException:
+            del sys.modules[name]
+            raise
     if not hasattr(known, attribute):
         raise UsageError(f"--kernel {path}:{attribute}: the file has no {attribute!r}.")
     return _several(getattr(known, attribute), f"{path}:{attribute}")
@@ -120,7 +124,14 @@ def _several(value: Any, where: str) -> tuple[KernelSpec, ...]:
     from constrint.select.spec import KernelSpec
 
     specs = tuple(value) if isinstance(value, tuple | list) else (value,)
+    if not specs:
+        raise UsageError(f"{where} is empty; it takes one KernelSpec or several.")
     for spec in specs:
+        if isinstance(spec, type) and issubclass(spec, KernelSpec):
+            raise UsageError(f"{where}: it is a class; write {where.rpartition(':')[2]} = {spec.__name__}().")
         if not isinstance(spec, KernelSpec):
             raise UsageError(f"{where} is no KernelSpec but {type(spec).__name__}.")
+        missing = [name for name in ("operation", "summary", "sizes", "dtypes") if not hasattr(spec, name)]
+        if missing:
+            raise UsageError(f"{where}: it states no {' and no '.join(missing)}.")
     return specs
