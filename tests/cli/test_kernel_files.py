@@ -240,8 +240,21 @@ SPEC = Mine()
         (MINIMAL.replace('"m", 8', '"top", 8'), "has a size 'top', which is an option already"),
         (MINIMAL.replace('"m", 8', '"gpu", 8'), "has a size 'gpu', which is an option already"),
     ],
-    ids=["missing", "syntax", "import", "raises", "no name", "number", "abstract", "class", "rules", "use", "sizes"]
-    + ["option", "common option"],
+    ids=[
+        "missing",
+        "syntax",
+        "import",
+        "raises",
+        "no_name",
+        "number",
+        "abstract",
+        "class",
+        "rules",
+        "use",
+        "sizes",
+        "option",
+        "common_option",
+    ],
 )
 def test_a_wrong_kernel_file_ends_in_one_line(run: Any, tmp_path: Path, content: str | None, message: str) -> None:
     path = tmp_path / "mine.py"
