@@ -7,7 +7,7 @@ A spec is imported when it is asked for. Another package registers its kernels a
 from __future__ import annotations
 
 import sys
-from importlib import import_module, metadata, util
+from importlib import import_module, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +96,8 @@ def _ask_packages() -> None:
     if _asked_packages:
         return
     _asked_packages = True
+    from importlib import metadata  # 30 ms that no built-in kernel has to wait for
+
     for entry in metadata.entry_points(group=ENTRY_POINTS):
         register(*_several(entry.load(), f"entry point {entry.name!r}"))
 
@@ -108,7 +110,11 @@ def _specs_of_file(path: Path, attribute: str) -> tuple[KernelSpec, ...]:
         if source is None or source.loader is None or not path.is_file():
             raise UsageError(f"--kernel {path}:{attribute}: there is no such Python file.")
         known = sys.modules[name] = util.module_from_spec(source)
-        source.loader.exec_module(known)
+        try:
+            source.loader.exec_module(known)
+        except BaseException:
+            del sys.modules[name]
+            raise
     if not hasattr(known, attribute):
         raise UsageError(f"--kernel {path}:{attribute}: the file has no {attribute!r}.")
     return _several(getattr(known, attribute), f"{path}:{attribute}")
@@ -118,7 +124,14 @@ def _several(value: Any, where: str) -> tuple[KernelSpec, ...]:
     from constrint.select.spec import KernelSpec
 
     specs = tuple(value) if isinstance(value, tuple | list) else (value,)
+    if not specs:
+        raise UsageError(f"{where} is empty; it takes one KernelSpec or several.")
     for spec in specs:
+        if isinstance(spec, type) and issubclass(spec, KernelSpec):
+            raise UsageError(f"{where}: it is a class; write {where.rpartition(':')[2]} = {spec.__name__}().")
         if not isinstance(spec, KernelSpec):
             raise UsageError(f"{where} is no KernelSpec but {type(spec).__name__}.")
+        missing = [name for name in ("operation", "summary", "sizes", "dtypes") if not hasattr(spec, name)]
+        if missing:
+            raise UsageError(f"{where}: it states no {' and no '.join(missing)}.")
     return specs
