@@ -208,6 +208,6 @@ def test_decisions_follow_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first_choice.decide("lstm", wx, "alternating", "forward", recompute=True).choice.config == {}
     following = first_choice.refuse(forward.choice, Refusal(forward.choice.config, "threads", 256, 128))
     assert first_choice.decide("lstm", wx, "triton", "forward", recompute=False).choice is following
+    Elsewhere.device = torch.device("cpu")
     with pytest.raises(UnsupportedError, match="backend 'triton': the fused kernels need a GPU, the device is cpu"):
-        Elsewhere.device = torch.device("cpu")
         first_choice.decide("lstm", wx, "triton", "forward", recompute=False)
