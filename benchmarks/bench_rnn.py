@@ -80,16 +80,24 @@ class Layer:
 
     def fused(self) -> tuple[Callable[[], Any], Callable[[], Any]]:
         """The Triton kernels, with the solver's configurations: forward alone, forward and backward."""
-        from constrint.kernels.rnn import launch
+        from constrint.kernels.rnn.interface import RnnInputs, RnnUpstream
+        from constrint.kernels.rnn.triton import launch
 
-        arguments = (self.cell.name, self.wx, self.r, self.b, None)
-        grads = (self.grad, *[None] * (self.cell.num_states - 1))
+        inputs = RnnInputs(self.cell.name, self.wx, self.r, self.b, None, None, None)
+        none = (None,) * self.cell.num_states
+        upstream = RnnUpstream((self.grad, *none[1:]), none)
 
         def both() -> Any:
-            states, saved = launch.forward(*arguments)
-            return launch.backward(self.cell.name, grads, None, *arguments[1:], states, saved)
+            saved = launch.forward(inputs, self.choice("forward", recompute=False), save_gates=True)
+            return launch.backward(inputs, saved, upstream, self.choice("backward", recompute=False), clip=0.0)
 
-        return lambda: launch.forward(*arguments, save_gates=False), both
+        return lambda: launch.forward(inputs, self.choice("forward", recompute=True), save_gates=False), both
+
+    def choice(self, direction: str, *, recompute: bool) -> Any:
+        """What the Triton kernels launch."""
+        from constrint.kernels.rnn.first_choice import decide
+
+        return decide(self.cell.name, self.wx, "triton", direction, recompute=recompute).choice
 
     def backend(self, name: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
         """The public function with a named back-end, through autograd."""
@@ -185,7 +193,8 @@ def check() -> list[str]:
                 states, _ = rnn_reference(cell, *exact)
                 wanted = torch.autograd.grad((states[0] * layer.grad.double()).sum(), exact)
                 forward, both = layer.fused()
-                found = [forward()[0][0], *both()[:3]]
+                grads = both()
+                found = [forward().states[0], grads.wx, grads.r, grads.b]
                 errors = [relative_error(a, e) for a, e in zip(found, [states[0].detach(), *wanted], strict=True)]
                 if not max(errors) <= bound:
                     bad.append(f"{cell} {dtype} {sizes}: {' '.join(f'{e:.1e}' for e in errors)} over {bound:.1e}")
@@ -223,12 +232,10 @@ class Table:
 def chosen(layer: Layer) -> str:
     """The solver's configurations in short: rows, row split, warps, stages, depth split, of both directions."""
     from constrint.errors import ConstrintError
-    from constrint.kernels.rnn import launch
 
-    shape = launch.Shape(layer.batch, layer.time, layer.cell.num_gates, layer.heads, layer.dim, layer.wx.device)
     keys = ("tile_batch", "row_split", "num_warps", "num_stages", "split_depth")
     try:
-        found = [launch.choose(layer.cell.name, shape, layer.wx.dtype, d) for d in ("forward", "backward")]
+        found = [layer.choice(direction, recompute=False).config for direction in ("forward", "backward")]
     except ConstrintError:
         return "none fits"
     return " | ".join("/".join(str(c[k]) for k in keys) for c in found)

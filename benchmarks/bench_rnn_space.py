@@ -46,7 +46,8 @@ def write_plan(args: argparse.Namespace) -> None:
     """Choose configurations: the model's first ones and a random sample of the valid ones, for every layer."""
     from constrint.errors import ConstrintError
     from constrint.hwmodels import load_gpu
-    from constrint.kernels.rnn.spec import SPECS, workload_of
+    from constrint.kernels.registry import load_spec
+    from constrint.kernels.rnn.spec import workload_of
     from constrint.select import rank
     from constrint.solve import enumerate_space
 
@@ -57,7 +58,7 @@ def write_plan(args: argparse.Namespace) -> None:
         for batch in BATCHES if (cell, dtype) == ("lstm", "bf16") else BATCHES[:1]:
             for direction in ("forward", "backward"):
                 workload = workload_of(cell, (batch, TIME, heads, dim), dtype, direction)
-                spec = SPECS[workload.kernel]
+                spec = load_spec(f"{workload.operation}.triton")
                 try:
                     first = [dict(c.config) for c in rank(spec, gpu, workload, top=args.top).candidates]
                 except ConstrintError as error:
@@ -93,9 +94,14 @@ def inputs(row: dict[str, Any], batch: int, time: int, seed: int = 0) -> tuple[A
     return wx, r, b, (draw(batch, time, heads, dim).to(dtype), *[None] * (cell.num_states - 1))
 
 
-def config_of(row: dict[str, Any]) -> dict[str, int]:
-    """The configuration in a row."""
-    return {key: row[key] for key in KEYS} | {"tf32": int(row["dtype"] == "tf32")}
+def choice_of(row: dict[str, Any], direction: str) -> Any:
+    """The configuration in a row, as if it had been chosen."""
+    from constrint.kernels.rnn.spec import workload_of
+    from constrint.select.first_choice import Choice
+
+    sizes = (row["batch"], TIME, row["heads"], row["head_dim"])
+    workload = workload_of(row["cell"], sizes, row["dtype"], direction)
+    return Choice(None, f"{workload.operation}.triton", {key: row[key] for key in KEYS}, workload=workload)
 
 
 def relative_error(actual: Any, expected: Any) -> float:
@@ -107,24 +113,24 @@ def check(row: dict[str, Any]) -> tuple[str, float]:
     """Compile a configuration and compare it with the reference: (outcome, largest error over bound)."""
     import torch
 
-    from constrint.kernels.rnn import launch
+    from constrint.kernels.rnn.interface import RnnInputs, RnnSaved, RnnUpstream
     from constrint.kernels.rnn.reference import rnn_reference
+    from constrint.kernels.rnn.triton import launch
 
     try:
         wx, r, b, grads = inputs(row, 5, 13)
-        config = config_of(row)
+        given, choice = RnnInputs(row["cell"], wx, r, b, None, None, None), choice_of(row, row["direction"])
         exact = [x.double().requires_grad_(True) for x in (wx, r, b)]
         expected = rnn_reference(row["cell"], *exact)[0]
         if row["direction"] == "forward":
-            states, _ = launch.forward(row["cell"], wx, r, b, None, config=config, save_gates=not row["recompute"])
-            errors = [relative_error(states, expected.detach())]
+            saved = launch.forward(given, choice, save_gates=not row["recompute"])
+            errors = [relative_error(saved.states, expected.detach())]
         else:
             wanted = torch.autograd.grad((expected[0] * grads[0].double()).sum(), exact)
             states = expected.detach().to(wx.dtype)
-            found = launch.backward(
-                row["cell"], grads, None, wx, r, b, None, states, None, config=config
-            )  # fmt: skip
-            errors = [relative_error(a, e) for a, e in zip(found, wanted, strict=False)]
+            upstream = RnnUpstream(grads, (None,) * len(grads))
+            found = launch.backward(given, RnnSaved(states, None), upstream, choice, clip=0.0)
+            errors = [relative_error(a, e) for a, e in zip((found.wx, found.r, found.b), wanted, strict=True)]
         torch.cuda.synchronize()
     except Exception as error:  # noqa: BLE001 - recorded as the row's outcome
         return type(error).__name__ + ": " + str(error).splitlines()[0][:60], float("nan")
@@ -151,27 +157,31 @@ def median_ms(call: Any, repeats: int = 9) -> float:
 
 def measure(row: dict[str, Any]) -> tuple[float, float]:
     """(loop, whole call) in ms; in the backward direction the whole call has the weight gradients."""
-    from constrint.kernels.rnn import launch
+    from constrint.kernels.rnn import gradients
+    from constrint.kernels.rnn.interface import RnnInputs, RnnUpstream
+    from constrint.kernels.rnn.triton import launch
 
     wx, r, b, grads = inputs(row, row["batch"], TIME)
-    config, cell = config_of(row), row["cell"]
+    cell, choice = row["cell"], choice_of(row, row["direction"])
+    given = RnnInputs(cell, wx, r, b, None, None, None)
     if row["direction"] == "forward":
-        whole = median_ms(lambda: launch.forward(cell, wx, r, b, None, config=config, save_gates=not row["recompute"]))
+        whole = median_ms(lambda: launch.forward(given, choice, save_gates=not row["recompute"]))
         return whole, whole
-    saved = launch.forward(cell, wx, r, b, None, config=FORWARD.get((cell, row["head_dim"], row["dtype"]), config))
-    arguments = (cell, grads, None, wx, r)
-    whole = median_ms(lambda: launch.backward(*arguments, b, None, *saved, config=config))
-    gradient = launch.weight_gradient
-    launch.weight_gradient = lambda *_: r  # the loop alone
+    forward = FORWARD.get((cell, row["head_dim"], row["dtype"]), row)
+    saved = launch.forward(given, choice_of(forward, "forward"), save_gates=True)
+    upstream, no_bias = RnnUpstream(grads, (None,) * len(grads)), RnnInputs(cell, wx, r, None, None, None, None)
+    whole = median_ms(lambda: launch.backward(given, saved, upstream, choice, clip=0.0))
+    gradient = gradients.weight_gradient
+    gradients.weight_gradient = lambda *_, **__: r  # the loop alone
     try:
-        loop = median_ms(lambda: launch.backward(*arguments, None, None, *saved, config=config))
+        loop = median_ms(lambda: launch.backward(no_bias, saved, upstream, choice, clip=0.0))
     finally:
-        launch.weight_gradient = gradient
+        gradients.weight_gradient = gradient
     return loop, whole
 
 
-#: A forward configuration that worked, to make the backward direction's inputs.
-FORWARD: dict[tuple[str, int, str], dict[str, int]] = {}
+#: A row whose forward configuration worked, to make the backward direction's inputs.
+FORWARD: dict[tuple[str, int, str], dict[str, Any]] = {}
 
 
 def run_plan(args: argparse.Namespace) -> None:
@@ -203,7 +213,7 @@ def run_plan(args: argparse.Namespace) -> None:
                 try:
                     times = measure(row)
                     if row["direction"] == "forward":
-                        FORWARD[row["cell"], row["head_dim"], row["dtype"]] = config_of(row)
+                        FORWARD[row["cell"], row["head_dim"], row["dtype"]] = row
                 except Exception as failure:  # noqa: BLE001 - recorded as the row's outcome
                     outcome = type(failure).__name__ + " at full size"
             writer.writerow([*(row[f] for f in FIELDS), outcome, f"{error:.3f}", *(f"{t:.4f}" for t in times)])

@@ -29,10 +29,12 @@ def nonnegative_least_squares(a: Any, y: Any, sweeps: int = 4000) -> Any:
 def layer_of(row: dict[str, Any]) -> Any:
     """The layer of a row."""
     from constrint.kernels.rnn.cells import CELLS
-    from constrint.kernels.rnn.resources import ELEMENT_BYTES, Layer
+    from constrint.kernels.rnn.spec import workload_of
+    from constrint.kernels.rnn.triton.layer import Layer
 
-    products = 3 if row["dtype"] == "fp32" else 1
-    return Layer(CELLS[row["cell"]], row["direction"], row["head_dim"], ELEMENT_BYTES[row["dtype"]], products)
+    sizes = (row["batch"], TIME, row["heads"], row["head_dim"])
+    workload = workload_of(row["cell"], sizes, row["dtype"], row["direction"])
+    return Layer.of(CELLS[row["cell"]], row["direction"], workload)
 
 
 def columns_of(row: dict[str, Any]) -> dict[str, Any]:
@@ -45,7 +47,7 @@ def fit(args: argparse.Namespace) -> None:
     from bench_rnn_space import read_rows
 
     from constrint.hwmodels import load_gpu
-    from constrint.kernels.rnn import cost
+    from constrint.kernels.rnn.triton import cost
 
     gpu = load_gpu(args.gpu)
     clock = float(gpu.device.max_clock_hz or gpu.device.boost_clock_hz or cost.ASSUMED_CLOCK_HZ)
@@ -55,9 +57,9 @@ def fit(args: argparse.Namespace) -> None:
             layer, columns = layer_of(row), columns_of(row)
             if row["direction"] != side or (row["row_split"] > 1) != split or rounds_of(gpu, row) > 1:
                 continue
-            barrier_s, late_s = cost.waits_s(gpu, layer, columns)
+            barrier_s, loads_s = cost.waits_s(gpu, layer, columns)
             step_s = float(row["loop_ms"]) * 1e-3 / TIME
-            if (late_s[0] > 0 and (row["num_stages"] < 3 or step_s < 1.15 * late_s[0])) or step_s > SLOWEST_S:
+            if (loads_s[0] > 0 and (row["num_stages"] < 3 or step_s < 1.15 * loads_s[0])) or step_s > SLOWEST_S:
                 continue  # waits for its loads, or is so slow that it spills
             features = cost.step_features(gpu, layer, columns)
             design.append([float(features[name][0]) for name in cost.FEATURES])
@@ -82,7 +84,8 @@ def score(args: argparse.Namespace) -> None:
     from bench_rnn_space import read_rows
 
     from constrint.hwmodels import load_gpu
-    from constrint.kernels.rnn.spec import SPECS, workload_of
+    from constrint.kernels.registry import load_spec
+    from constrint.kernels.rnn.spec import workload_of
     from constrint.select.rank import predict
 
     gpu = load_gpu(args.gpu)
@@ -95,10 +98,10 @@ def score(args: argparse.Namespace) -> None:
     )
     for (cell, heads, dim, dtype, batch, direction), rows in groups.items():
         workload = workload_of(cell, (batch, TIME, heads, dim), dtype, direction)
-        spec = SPECS[workload.kernel]
+        spec = load_spec(f"{workload.operation}.triton")
         columns = {key: np.array([r[key] for r in rows]) for key in KEYS}
         problem = spec.problem(gpu, workload)
-        predicted = predict(spec, gpu, workload, problem, columns).seconds * 1e3
+        predicted = predict(spec, gpu, workload, columns).seconds * 1e3
         measured = np.array([float(r["whole_ms"]) for r in rows])
         is_valid = np.array([all(c.holds({key: r[key] for key in KEYS}) for c in problem.constraints) for r in rows])
         first = measured[int(np.argmin(np.where(is_valid, predicted, np.inf)))]

@@ -51,7 +51,10 @@ def test_registry_knows_every_cell_in_both_directions() -> None:
     assert names <= set(list_kernels())
     for name in names:
         assert load_kernel(name.upper()).name == name
-        assert [spec.full_name for spec in load_kernel(name).implementations] == [f"{name}.triton", f"{name}.alternating"]
+        assert [spec.full_name for spec in load_kernel(name).implementations] == [
+            f"{name}.triton",
+            f"{name}.alternating",
+        ]
 
 
 def test_alternating_takes_what_the_fused_kernels_refuse() -> None:
