@@ -1,7 +1,7 @@
 """What a block of the descriptor (TMA) kernel takes, and which GPUs and operands that kernel is for.
 
 No torch, no triton. The shared-memory rules are read off Triton 3.6 and 3.9 and checked against compiled kernels
-(`tests/data/triton_gemm_descriptor.csv`, by `benchmarks/compile_gemm_descriptor.py`).
+(`tests/data/triton_gemm_descriptor.csv`, by `benchmarks/registers.py sample`).
 """
 
 from __future__ import annotations

@@ -17,8 +17,7 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn import resources
 from constrint.kernels.rnn.cells import CELLS, Cell
 from constrint.kernels.rnn.cost import rnn_assumptions, rnn_cost, roofline_s
-from constrint.kernels.rnn.register_weights import REGISTER_MODELS
-from constrint.kernels.rnn.registers import most_registers, registers_of
+from constrint.kernels.rnn.registers import REGISTER_MODELS, most_registers, registers_of
 from constrint.kernels.rnn.resources import Layer
 from constrint.kernels.rnn.shared_memory import smem_bytes
 from constrint.model import Comparison, Problem, Var, all_of, ceildiv, implies, maximum, minimum

@@ -1,0 +1,275 @@
+"""The GEMM's sample of compiled kernels: random configurations from its space and from just beyond its limits.
+
+The tables say whether the space is the true one: what it calls valid must launch without spilling, and what only the
+shared-memory rule excludes must really be over. The register weights are fitted to them. `tests/kernels/
+test_gemm_compiled.py` checks the recorded table and a fresh sample. The draws:
+
+    valid   from the valid space
+    free    from the space without the rules on registers, accumulators within REGISTER_RIM of the limit
+    smem    only shared memory excludes it, by no more than SMEM_RIM
+    ranked  among the model's first choices, so many per dtype and shape, if registers were no limit
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from constrint.errors import InfeasibleError, UnsupportedError
+from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.gemm.registers import Kind, families, kinds_of, register_terms
+from constrint.kernels.gemm.spec import SPEC
+from constrint.kernels.gemm.units import ELEMENT_BYTES, aligned_operands, async_share, unit
+from constrint.kernels.resources.margins import fit_with_margins
+from constrint.kernels.resources.registers import most_registers
+from constrint.kernels.resources.sample import Request, Row, Sample, Wanted, is_spilling
+from constrint.kernels.resources.scores import SampledKernel
+from constrint.model import Domain, Expr, Problem, Var, const
+from constrint.select import Workload, rank
+from constrint.solve import SearchSpace, enumerate_space
+
+#: Target and a GPU of it: those that the rules are claimed for, and others.
+TARGETS = {
+    "sm_80": "a100-sxm4-80gb",
+    "sm_90": "h200",
+    "sm_100": "b200",
+    "gfx90a": "mi210",
+    "gfx942": "mi300x",
+    "gfx950": "mi355x",
+}
+OTHERS = {
+    "sm_75": "t4",
+    "sm_86": "rtx-3090",
+    "sm_89": "rtx-4090",
+    "sm_120": "rtx-5090",
+    "gfx908": "mi100",
+    "gfx1100": "rx-7900-xtx",
+    "gfx1201": "rx-9070-xt",
+}
+#: Square, wide, decode, ragged in every size, in K alone, rows of 8 and of 4 bytes.
+SHAPES = (
+    (4096, 4096, 4096),
+    (16384, 3072, 768),
+    (16, 8192, 8192),
+    (333, 777, 1555),
+    (1024, 1024, 1000),
+    (512, 1028, 2052),
+    (1000, 1030, 1030),
+)
+#: Rules that say what registers a block takes.
+REGISTER_LIMITS = ("registers", "register_file", "waves_per_eu")
+#: Rules that say what a block takes; everything else decides what is a GEMM at all.
+LIMITS = ("smem", *REGISTER_LIMITS)
+#: Beyond the limit means up to this much of it: shared memory, and registers (the compiler takes minutes for more).
+SMEM_RIM, REGISTER_RIM = 1.35, 1.3
+#: Draws after which a kind of row counts as one that does not exist.
+MOST_TRIES = 30000
+#: Weight of a kernel that the model would rank first, against one drawn at random.
+RANKED_WEIGHT = 40.0
+#: Parameters that decide the registers.
+PARAMS = ("tile_m", "tile_n", "tile_k", "num_warps", "num_stages", "split_k", "persistent")
+VARIABLES = {name: Var(name) for name in PARAMS}
+
+Sizes = tuple[int, int, int]
+
+
+@lru_cache(maxsize=512)
+def problem_of(target: str, dtype: str, sizes: Sizes, without: tuple[str, ...]) -> Problem | None:
+    """The GEMM's problem without some rules and with one order of tiles, which decides nothing that is compiled."""
+    gpu, workload = load_gpu(SAMPLE.targets[target]), workload_of(dtype, sizes)
+    try:
+        SPEC.check_workload(gpu, workload)
+    except (UnsupportedError, InfeasibleError):
+        return None
+    problem = SPEC.problem(gpu, workload)
+    problem = problem.without(*({c.name for c in problem.constraints} & set(without)))
+    return fixed(problem, {"group_m": 1})
+
+
+@lru_cache(maxsize=512)
+def space_of(
+    target: str, dtype: str, sizes: Sizes, without: tuple[str, ...], fix: tuple[tuple[str, int], ...]
+) -> SearchSpace | None:
+    """The solutions of `problem_of` with some parameters fixed."""
+    problem = problem_of(target, dtype, sizes, without)
+    return None if problem is None else enumerate_space(fixed(problem, dict(fix)))
+
+
+def workload_of(dtype: str, sizes: Sizes) -> Workload:
+    """A product of these sizes."""
+    return Workload("gemm", dict(zip("mnk", sizes, strict=True)), dtype)
+
+
+def fixed(problem: Problem, values: Mapping[str, int]) -> Problem:
+    """The problem with single values for those of the parameters that it has."""
+    for name in values.keys() & problem.variables.keys():
+        problem = problem.with_domain(name, Domain.from_values([values[name]]))
+    return problem
+
+
+def draw_valid(wanted: Wanted) -> Iterator[Row]:
+    """Random valid configurations of random dtypes and shapes."""
+    while True:
+        yield _draw(wanted.target, wanted.rng, wanted.fix, ())
+
+
+def draw_free(wanted: Wanted) -> Iterator[Row]:
+    """Random configurations whatever registers they take, of either kernel, short of what takes minutes to compile."""
+    gpu = load_gpu(SAMPLE.targets[wanted.target])
+    while True:
+        both = {"waves_per_eu": 0, "descriptor": wanted.rng.choice([0, 1])} | dict(wanted.fix)
+        row = _draw(wanted.target, wanted.rng, both, REGISTER_LIMITS)
+        num_threads = row["num_warps"] * gpu.sm.warp_size
+        sums = row["tile_m"] * row["tile_n"] // num_threads
+        operands = (row["tile_m"] + row["tile_n"]) * row["tile_k"] * ELEMENT_BYTES[row["dtype"]]
+        limit = limit_of(gpu, row["num_warps"])
+        if sums <= limit and sums + operands // (4 * num_threads) / 2 <= REGISTER_RIM * limit:
+            yield row
+
+
+def draw_smem(wanted: Wanted) -> Iterator[Row]:
+    """Random configurations that shared memory alone excludes, by no more than SMEM_RIM."""
+    most = load_gpu(SAMPLE.targets[wanted.target]).sm.max_smem_bytes_per_block
+    for _ in range(wanted.number * MOST_TRIES):
+        row = _draw(wanted.target, wanted.rng, wanted.fix, LIMITS)
+        gpu, spec, workload, config = request_of(row)
+        problem = problem_of(wanted.target, workload.dtype, _sizes(row), ())
+        if problem is None:
+            continue
+        stated = spec.use(gpu, workload, problem).smem_bytes.value(config)
+        broken = {rule.name for rule in problem.constraints if not rule.holds(config)}
+        if most < stated <= SMEM_RIM * most and broken == {"smem"}:
+            yield row
+    raise InfeasibleError(f"{wanted.target}: shared memory alone excludes hardly any config.")
+
+
+def _draw(target: str, rng: random.Random, fix: Mapping[str, int], without: tuple[str, ...]) -> Row:
+    while True:
+        dtype, sizes = rng.choice(SPEC.dtypes), rng.choice(SHAPES)
+        space = space_of(target, dtype, sizes, without, tuple(fix.items()))
+        if space is not None and len(space):
+            return _row(target, dtype, sizes, space.sample(1, rng.randrange(2**31))[0])
+
+
+def _row(target: str, dtype: str, sizes: Sizes, config: Mapping[str, int]) -> dict[str, Any]:
+    return {"target": target, "dtype": dtype, **dict(zip("mnk", sizes, strict=True)), **config}
+
+
+def ranked(wanted: Wanted) -> Iterator[Row]:
+    """The configs that would be ranked first if registers were no limit: where a wrong exclusion hurts most."""
+    gpu = load_gpu(SAMPLE.targets[wanted.target])
+    for dtype in (d for d in SPEC.dtypes if d != "fp16" and gpu.matrix_shapes(d)):
+        for sizes in SHAPES[:2]:
+            problem = problem_of(wanted.target, dtype, sizes, REGISTER_LIMITS)
+            if problem is None:
+                continue
+            candidates = rank(
+                SPEC, gpu, workload_of(dtype, sizes), top=wanted.number, problem=fixed(problem, wanted.fix)
+            ).candidates
+            for candidate in candidates:
+                yield _row(wanted.target, dtype, sizes, candidate.config)
+
+
+def _sizes(row: Row) -> Sizes:
+    return int(row["m"]), int(row["n"]), int(row["k"])
+
+
+@lru_cache(maxsize=512)
+def _parameters(gpu_name: str, dtype: str, sizes: Sizes) -> tuple[str, ...]:
+    return tuple(SPEC.problem(load_gpu(gpu_name), workload_of(dtype, sizes)).variables)
+
+
+def request_of(row: Row) -> Request:
+    """The configuration of a row; parameters that a table does not have are zero."""
+    name, sizes = SAMPLE.targets[row["target"]], _sizes(row)
+    config = {parameter: int(row.get(parameter) or 0) for parameter in _parameters(name, row["dtype"], sizes)}
+    return Request(load_gpu(name), SPEC, workload_of(row["dtype"], sizes), config)
+
+
+def compile_row(row: Row) -> Any:
+    """Compile the configuration of a row."""
+    from constrint.kernels.gemm.build import compile_config
+
+    gpu, _, workload, config = request_of(row)
+    return compile_config(gpu, workload, config)
+
+
+def is_refused(row: Row) -> bool:
+    """Whether the assembler had no registers for a single instruction."""
+    return "ptxas" in row["error"]
+
+
+def is_used(gpu: GpuModel, row: Row) -> bool:
+    """Whether the row's registers say anything: compiled, with the matrix unit, and not squeezed to keep a promise."""
+    if row["error"] and not is_refused(row):
+        return False
+    reaches = row["instruction"] or is_refused(row) or unit(gpu, row["dtype"]).kind == "fma"
+    return bool(reaches) and int(row.get("waves_per_eu") or 0) <= 1 and not int(row.get("producer") or 0)
+
+
+def kind_of(gpu: GpuModel, row: Row) -> Kind:
+    """The kind of a row's kernel."""
+    aligned = aligned_operands(workload_of(row["dtype"], _sizes(row)))
+    own, *others = kinds_of(gpu, row["dtype"], aligned, has_descriptors=bool(int(row.get("descriptor") or 0)))
+    use = async_share(unit(gpu, row["dtype"]), VARIABLES).value({name: int(row[name]) for name in PARAMS})
+    return own if use else others[0]
+
+
+def limit_of(gpu: GpuModel, num_warps: int) -> int:
+    """Registers that the compiler may give a thread of a block.
+
+    gfx908 counts as if its two register files were one, as they are on the later targets that it shares weights with.
+    RDNA's compiler deals a block to both CUs of a pair: it was seen to give each of 16 warps more than one CU has.
+    """
+    most = gpu.sm.max_registers_per_thread
+    if gpu.arch.target.startswith("gfx1"):
+        return most
+    file_of = load_gpu(TARGETS["gfx90a"]) if gpu.arch.target == "gfx908" else gpu
+    return min(most, most_registers(file_of, const(num_warps)).value({}))
+
+
+@lru_cache(maxsize=512)
+def _terms(kind: Kind) -> dict[str, Expr]:
+    return register_terms(kind, VARIABLES)
+
+
+def kernel_of(row: Row, is_latest: bool) -> SampledKernel | None:
+    """A row as numbers."""
+    gpu = load_gpu(SAMPLE.targets[row["target"]])
+    if not is_used(gpu, row):
+        return None
+    kind, config = kind_of(gpu, row), {name: int(row[name]) for name in PARAMS}
+    registers, limit = int(row["registers"] or gpu.sm.max_registers_per_thread), limit_of(gpu, config["num_warps"])
+    return SampledKernel(
+        target=row["target"],
+        families=families(gpu, kind),
+        terms={name: term.value(config) for name, term in _terms(kind).items()},
+        registers=registers,
+        limit=limit,
+        spills=is_refused(row) or is_spilling(int(row["spill_bytes"] or 0), registers, limit),
+        counts=is_latest,
+        is_ragged=kind.is_ragged,
+        # Operands are turned in registers: what that takes hardly follows the sizes, and the other kernel does without.
+        is_erratic=kind.is_direct and not kind.has_descriptors and ELEMENT_BYTES[kind.dtype] != 2,
+        # Few of the kernels with descriptors spill, and those that do not are the best.
+        is_covered=not kind.has_descriptors,
+        weight=RANKED_WEIGHT if row.get("kind") == "ranked" else 1.0,
+    )
+
+
+SAMPLE = Sample(
+    tables=(
+        "triton_gemm_space.csv",
+        "triton_gemm_space_3_6.csv",
+        "triton_gemm_descriptor.csv",
+        "triton36_gemm_descriptor.csv",
+    ),
+    targets=TARGETS | OTHERS,
+    draws={"valid": draw_valid, "free": draw_free, "smem": draw_smem, "ranked": ranked},
+    request=request_of,
+    compile=compile_row,
+    kernel=kernel_of,
+    method=fit_with_margins,
+)
