@@ -15,12 +15,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.registers import Kind, families, kinds_of, register_terms
-from constrint.kernels.gemm.spec import SPEC
+from constrint.kernels.gemm import spec
 from constrint.kernels.gemm.units import ELEMENT_BYTES, aligned_operands, async_share, unit
 from constrint.kernels.resources.margins import fit_with_margins
 from constrint.kernels.resources.registers import most_registers
@@ -28,6 +28,7 @@ from constrint.kernels.resources.sample import Request, Row, Sample, Wanted, is_
 from constrint.kernels.resources.scores import SampledKernel
 from constrint.model import Domain, Expr, Problem, Var, const
 from constrint.select import Workload, rank
+from constrint.select.spec import KernelSpec
 from constrint.solve import SearchSpace, enumerate_space
 
 #: Target and a GPU of it: those that the rules are claimed for, and others.
@@ -71,6 +72,8 @@ RANKED_WEIGHT = 40.0
 #: Parameters that decide the registers.
 PARAMS = ("tile_m", "tile_n", "tile_k", "num_warps", "num_stages", "split_k", "persistent")
 VARIABLES = {name: Var(name) for name in PARAMS}
+
+SPEC = cast(KernelSpec, spec.SPEC)
 
 Sizes = tuple[int, int, int]
 
@@ -134,11 +137,11 @@ def draw_smem(wanted: Wanted) -> Iterator[Row]:
     most = load_gpu(SAMPLE.targets[wanted.target]).sm.max_smem_bytes_per_block
     for _ in range(wanted.number * MOST_TRIES):
         row = _draw(wanted.target, wanted.rng, wanted.fix, LIMITS)
-        gpu, spec, workload, config = request_of(row)
+        gpu, _, workload, config = request_of(row)
         problem = problem_of(wanted.target, workload.dtype, _sizes(row), ())
         if problem is None:
             continue
-        stated = spec.use(gpu, workload, problem).smem_bytes.value(config)
+        stated = SPEC.use(gpu, workload, problem).smem_bytes.value(config)
         broken = {rule.name for rule in problem.constraints if not rule.holds(config)}
         if most < stated <= SMEM_RIM * most and broken == {"smem"}:
             yield row

@@ -49,14 +49,14 @@ def check_rows(sample: Sample, rows: Iterable[Row]) -> dict[str, Check]:
         if key not in uses:
             uses[key] = _use_of(request)
         use = uses[key]
-        if row["smem_bytes"] and kernel is not None:
+        if row["smem_bytes"] and (row["instruction"] or kernel is not None):
             stated = (use.smem_bytes if use.smem_bytes_exact is None else use.smem_bytes_exact).value(request.config)
             check.compiled += 1
             check.exact += stated == int(row["smem_bytes"])
             check.under += stated < int(row["smem_bytes"])
         if kernel is not None:
-            needed = use.registers_per_thread if use.registers_needed is None else use.registers_needed
-            estimate, bound = use.registers_per_thread.value(request.config), needed.value(request.config)
+            estimate = use.registers_per_thread.value(request.config)
+            bound = use.registers_needed.value(request.config)
             check.registers.add(kernel, estimate, bound)
     return checks
 

@@ -57,7 +57,10 @@ def fit_with_margins(kernels: Kernels, prior: Fit | None = None) -> Fit:
     names, estimate = fit_estimate(kernels, prior)
     whole = without_bound(names, estimate)
     plain, ragged = (
-        tuple(margin_of(excesses, whole, kernels, is_end=is_end, is_ragged=is_ragged) for is_end in (False, True))
+        (
+            margin_of(excesses, whole, kernels, is_end=False, is_ragged=is_ragged),
+            margin_of(excesses, whole, kernels, is_end=True, is_ragged=is_ragged),
+        )
         for is_ragged in (False, True)
     )
     fit = replace(whole, margins=(plain, ragged))

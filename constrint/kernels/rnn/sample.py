@@ -102,6 +102,7 @@ def drawn(wanted: Wanted, top: int) -> Iterator[Row]:
         has_inputs = rng.random() < WITH_INPUTS
         try:
             spec.check_workload(gpu, workload)
+            config: Mapping[str, int] | None
             if top:
                 config = rng.choice(rank(spec, gpu, workload, top=top).candidates).config
             else:

@@ -17,10 +17,11 @@ import pytest
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import load_gpu
+from constrint.kernels.resources.check import TITLES, check_rows
 from constrint.kernels.resources.fit import LEAST_KERNELS, fit_all, left_out, scores
 from constrint.kernels.resources.margins import fit_with_margins
 from constrint.kernels.resources.registers import Family, RegisterModel, most_registers, name_of_weights, weighted
-from constrint.kernels.resources.sample import draw, is_spilling
+from constrint.kernels.resources.sample import draw, is_spilling, read_table
 from constrint.kernels.resources.scores import SampledKernel
 from constrint.kernels.resources.weights import DATA, load_models, read_weights
 from constrint.model import Var, const
@@ -146,3 +147,17 @@ def test_draws_yield_rows_that_stand_for_configurations_of_the_space(kernel: str
         gpu, spec, workload, config = sample.request(row)
         assert gpu.arch.target == "gfx942"
         assert set(config) == set(spec.problem(gpu, workload).variables)
+
+
+def test_a_check_counts_what_is_stated_too_low_and_what_spills() -> None:
+    sample = importlib.import_module("constrint.kernels.gemm.sample").SAMPLE
+    _, rows = read_table(ROOT / "tests" / "data" / sample.tables[0])
+    some = [row for row in rows if row["target"] == "sm_90"][::20]
+    check = check_rows(sample, some)["sm_90"]
+    assert check.compiled >= 40
+    assert check.under == check.registers.kept == 0
+    assert check.registers.spilling >= 2
+    assert len(list(check.cells())) == len(TITLES)
+    first = next(row for row in some if row["smem_bytes"])
+    small = {**first, "smem_bytes": str(int(first["smem_bytes"]) + 10**6)}
+    assert check_rows(sample, [small])["sm_90"].under == 1
