@@ -127,7 +127,7 @@ def draw_free(wanted: Wanted) -> Iterator[Row]:
         num_threads = row["num_warps"] * gpu.sm.warp_size
         sums = row["tile_m"] * row["tile_n"] // num_threads
         operands = (row["tile_m"] + row["tile_n"]) * row["tile_k"] * ELEMENT_BYTES[row["dtype"]]
-        limit = limit_of(gpu, row["num_warps"])
+        limit = limit_of(wanted.target, row["num_warps"])
         if sums <= limit and sums + operands // (4 * num_threads) / 2 <= REGISTER_RIM * limit:
             yield row
 
@@ -220,16 +220,17 @@ def kind_of(gpu: GpuModel, row: Row) -> Kind:
     return own if use else others[0]
 
 
-def limit_of(gpu: GpuModel, num_warps: int) -> int:
+@lru_cache(maxsize=512)
+def limit_of(target: str, num_warps: int) -> int:
     """Registers that the compiler may give a thread of a block.
 
     gfx908 counts as if its two register files were one, as they are on the later targets that it shares weights with.
     RDNA's compiler deals a block to both CUs of a pair: it was seen to give each of 16 warps more than one CU has.
     """
-    most = gpu.sm.max_registers_per_thread
-    if gpu.arch.target.startswith("gfx1"):
+    most = load_gpu(SAMPLE.targets[target]).sm.max_registers_per_thread
+    if target.startswith("gfx1"):
         return most
-    file_of = load_gpu(TARGETS["gfx90a"]) if gpu.arch.target == "gfx908" else gpu
+    file_of = load_gpu(SAMPLE.targets["gfx90a" if target == "gfx908" else target])
     return min(most, most_registers(file_of, const(num_warps)).value({}))
 
 
@@ -244,7 +245,7 @@ def kernel_of(row: Row, is_latest: bool) -> SampledKernel | None:
     if not is_used(gpu, row):
         return None
     kind, config = kind_of(gpu, row), {name: int(row[name]) for name in PARAMS}
-    registers, limit = int(row["registers"] or gpu.sm.max_registers_per_thread), limit_of(gpu, config["num_warps"])
+    registers, limit = int(row["registers"] or gpu.sm.max_registers_per_thread), limit_of(row["target"], config["num_warps"])
     return SampledKernel(
         target=row["target"],
         families=families(gpu, kind),
