@@ -1,6 +1,6 @@
-"""The rules of the GEMM's space that depend on the sizes, stated once for expressions and for columns of numbers.
+"""The GEMM's rules that depend on sizes or on the end of a product, stated once for expressions and for columns.
 
-`spec.py` makes constraints of them; `choose.py` tests a table of configurations against a new shape in microseconds.
+`spec.py` makes constraints of them; `first_choice.py` tests a table of configurations against a shape in microseconds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.units import OUTPUT_BYTES
 from constrint.model import any_of, ceildiv, implies
+from constrint.select.spec import Rule
 
 #: Blocks along the first grid dimension, on both vendors.
 MAX_GRID_BLOCKS = 2**31 - 1
@@ -19,6 +22,10 @@ MAX_GRID_BLOCKS = 2**31 - 1
 XCD_CHUNKS = (64, 0, 32, 512)
 #: Largest value of a tile parameter.
 MAX_TILE = {"tile_m": 256, "tile_n": 384, "tile_k": 256}
+#: Shared memory that an added bias takes beside a tile: one row in 32 bits, aligned.
+BIAS_ALIGNMENT_BYTES = 1024
+#: Sums of one thread beside which a matrix can be read, or parts of operands be held.
+MOST_SUMS_BESIDE = 64
 
 
 class Algebra(NamedTuple):
@@ -33,35 +40,42 @@ EXPRESSIONS = Algebra(ceildiv, implies, any_of)
 COLUMNS = Algebra(lambda a, b: -(-a // b), lambda a, b: np.logical_not(a) | b, np.logical_or)
 
 
-class Rule(NamedTuple):
-    """A condition, a constraint or a column of booleans, with its name and its reason."""
+def grid_rules(
+    gpu: GpuModel, sizes: Mapping[str, int], v: Mapping[str, Any], algebra: Algebra, fixed: Mapping[str, int]
+) -> Iterator[Rule]:
+    """Every rule for a product of these sizes over the parameters `v`; those on the order of tiles come last.
 
-    condition: Any
-    name: str
-    because: str
-
-
-def grid_rules(gpu: GpuModel, sizes: Mapping[str, int], v: Mapping[str, Any], algebra: Algebra) -> Iterator[Rule]:
-    """Every rule for a product of these sizes over the parameters `v`; those on the order of tiles come last."""
+    Args:
+        gpu: The hardware model.
+        sizes: M, N and K.
+        v: The parameters of a kernel.
+        algebra: What expressions or columns are combined by.
+        fixed: `split_k` and `persistent` of a kernel that has no such parameters.
+    """
     m, n, k = (sizes[s] for s in ("m", "n", "k"))
     padding = "a larger tile would compute nothing but padding"
     for size, name, smallest in ((m, "tile_m", 16), (n, "tile_n", 16), (k, "tile_k", 32)):
         limit = max(smallest, 1 << (size - 1).bit_length())
         if limit < MAX_TILE[name]:
             yield Rule(v[name] <= limit, f"{name}_in_size", padding)
-    steps = algebra.ceildiv(k, v["tile_k"])
-    yield Rule(v["split_k"] <= steps, "split_k_in_k", "every split of K gets at least one tile of K")
-    iterations = algebra.ceildiv(k, v["tile_k"] * v["split_k"])
+    splits = v.get("split_k", fixed.get("split_k", 1))
+    if "split_k" in v:
+        steps = algebra.ceildiv(k, v["tile_k"])
+        yield Rule(splits <= steps, "split_k_in_k", "every split of K gets at least one tile of K")
+    iterations = algebra.ceildiv(k, v["tile_k"] * splits)
     filled = "the main loop is at least as long as the pipeline ahead of it"
     yield Rule(v["num_stages"] <= iterations + 1, "stages_filled", filled)
     rows, columns = algebra.ceildiv(m, v["tile_m"]), algebra.ceildiv(n, v["tile_n"])
     tiles = rows * columns
-    yield Rule(tiles * v["split_k"] <= MAX_GRID_BLOCKS, "grid", f"a grid has at most {MAX_GRID_BLOCKS} blocks")
-    is_persistent = v["persistent"] == 1
-    whole = "the persistent loop walks whole tiles"
-    yield Rule(algebra.implies(is_persistent, v["split_k"] == 1), "persistent_whole_k", whole)
+    yield Rule(tiles * splits <= MAX_GRID_BLOCKS, "grid", f"a grid has at most {MAX_GRID_BLOCKS} blocks")
     many = "a persistent block needs more than one tile to walk"
-    yield Rule(algebra.implies(is_persistent, tiles > gpu.device.sm_count), "persistent_many_tiles", many)
+    if "persistent" in v:
+        is_persistent = v["persistent"] == 1
+        whole = "the persistent loop walks whole tiles"
+        yield Rule(algebra.implies(is_persistent, splits == 1), "persistent_whole_k", whole)
+        yield Rule(algebra.implies(is_persistent, tiles > gpu.device.sm_count), "persistent_many_tiles", many)
+    elif fixed.get("persistent"):
+        yield Rule(tiles > gpu.device.sm_count, "persistent_many_tiles", many)
     if "group_m" in v:
         group = algebra.any_of(v["group_m"] == 1, v["group_m"] < 2 * rows)
         yield Rule(group, "group_in_grid", "a group of more rows than the grid has repeats a smaller one")
@@ -73,4 +87,46 @@ def _chunk_rules(num_xcds: int, tiles: Any, chunk: Any, algebra: Algebra) -> Ite
     few = "with fewer tiles than XCDs every XCD has one tile in any order"
     yield Rule(algebra.implies(chunk >= 1, tiles > num_xcds), "chunk_many_tiles", few)
     cycle = algebra.any_of(chunk == max(XCD_CHUNKS), chunk * num_xcds <= tiles)
-    yield Rule(cycle, "chunk_in_grid", "chunks that the grid has no whole cycle of are one run per XCD")
+    yield Rule(cycle, "chunk_in_grid", "a grid with no whole cycle of chunks gives every XCD one run, as 512 does")
+
+
+def end_rules(
+    gpu: GpuModel,
+    product: Product,
+    v: Mapping[str, Any],
+    added_smem_bytes: Any,
+    fixed: Mapping[str, int],
+    algebra: Algebra,
+) -> Iterator[Rule]:
+    """Rules that a matrix to add, and fp32 in three passes, impose; shared memory is limited elsewhere.
+
+    Args:
+        gpu: The hardware model.
+        product: What is computed.
+        v: The parameters of a kernel.
+        added_smem_bytes: Shared memory beside that of a plain product.
+        fixed: `persistent` of a kernel that has no such parameter.
+        algebra: What expressions or columns are combined by.
+    """
+    area = v["tile_m"] * v["tile_n"]
+    if product.has_source:
+        limit = gpu.sm.max_smem_bytes_per_block
+        staged = "the matrix to add is read in the accumulator's place, through as much shared memory again"
+        yield Rule(4 * area + added_smem_bytes <= limit, "source_smem", staged)
+        if "persistent" in v:
+            alone = "the next tile's loads leave no room for a matrix to add"
+            yield Rule(v["persistent"] == 0, "source_not_persistent", alone)
+    if product.has_source or product.is_three_pass:
+        most = MOST_SUMS_BESIDE * gpu.sm.warp_size * v["num_warps"]
+        because = "the sums leave registers for a matrix to add, or for both parts of fp32 operands"
+        yield Rule(area <= most, "sums_beside", because)
+
+
+def end_smem_bytes(product: Product, v: Mapping[str, Any]) -> Any:
+    """Shared memory that a wider output and a bias take, of expressions or of columns."""
+    added: Any = 0
+    if product.output_bytes > OUTPUT_BYTES[product.dtype]:
+        added = added + v["tile_m"] * v["tile_n"] * product.output_bytes
+    if product.has_bias:
+        added = added + 4 * v["tile_n"] + BIAS_ALIGNMENT_BYTES
+    return added

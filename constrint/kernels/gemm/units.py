@@ -10,7 +10,6 @@ from typing import NamedTuple
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.model import Expr, const, maximum, minimum
-from constrint.select.spec import Workload
 
 #: Bytes of one element of A and B.
 ELEMENT_BYTES: Mapping[str, int] = {"fp16": 2, "bf16": 2, "fp8": 1, "tf32": 4, "int8": 1}
@@ -28,6 +27,10 @@ SECTOR_BYTES = 32
 #: An asynchronous copy moves at least four bytes per thread; narrower loads are not pipelined.
 MIN_COPY_BYTES = 4
 
+#: fp8 on Hopper adds up in fewer than 24 bits unless sums are moved to fp32 registers this often (elements of K);
+#: libraries use the same interval.
+FP8_PROMOTION_INTERVAL = 128
+
 Vars = Mapping[str, Expr]
 
 
@@ -39,19 +42,8 @@ class Aligned(NamedTuple):
     c: int = WIDEST_BYTES
 
 
-class Operands(NamedTuple):
-    """How A, B and C lie in memory.
-
-    Args:
-        widths: The widest accesses that their rows allow.
-        is_a_k_major, is_b_k_major: Whether A, whether B is contiguous along K.
-        steps: Bytes, up to a line of 128, that the starts of all rows of A, of B are multiples of.
-    """
-
-    widths: Aligned = Aligned()
-    is_a_k_major: bool = True
-    is_b_k_major: bool = False
-    steps: tuple[int, int] = (LINE_BYTES, LINE_BYTES)
+#: Matrices whose rows allow the widest accesses.
+ALL_ALIGNED = Aligned()
 
 
 def is_aligned(size: int) -> bool:
@@ -67,20 +59,6 @@ def width_bytes(length: int, element: int) -> int:
 def hint(length: int, element: int) -> int:
     """Elements that the compiler has to be told contiguous rows to be multiples of; 1: nothing."""
     return 1 if is_aligned(length) else width_bytes(length, element) // element
-
-
-def aligned_operands(workload: Workload) -> Aligned:
-    """Row-major, contiguous A (M, K), B (K, N) and C (M, N)."""
-    n, k = workload.sizes["n"], workload.sizes["k"]
-    element, output = ELEMENT_BYTES[workload.dtype], OUTPUT_BYTES[workload.dtype]
-    return Aligned(width_bytes(k, element), width_bytes(n, element), width_bytes(n, output))
-
-
-def row_major(workload: Workload) -> Operands:
-    """How row-major, contiguous operands lie in memory."""
-    element = ELEMENT_BYTES[workload.dtype]
-    steps = gcd(LINE_BYTES, element * workload.sizes["k"]), gcd(LINE_BYTES, element * workload.sizes["n"])
-    return Operands(aligned_operands(workload), steps=steps)
 
 
 @dataclass(frozen=True)
@@ -143,6 +121,17 @@ def async_share(found: Unit, v: Vars) -> Expr:
         return const(1)
     share = minimum(1, v["tile_m"] // 64) * minimum(1, v["num_warps"] // 4)
     return share * (1 - minimum(1, v["num_warps"] // 16)) if found.kind == "tcgen05" else share
+
+
+def needs_k_major(dtype: str) -> bool:
+    """Whether wgmma and its successors take both operands contiguous along K only: all but 16-bit ones."""
+    return ELEMENT_BYTES[dtype] != 2
+
+
+def promotion_interval(gpu: GpuModel, dtype: str, tile_k: int) -> int | None:
+    """Elements of K after which sums move to fp32 registers; None where the unit itself adds in fp32."""
+    is_narrow = dtype == "fp8" and gpu.arch.target.startswith("sm_90")
+    return min(FP8_PROMOTION_INTERVAL, tile_k) if is_narrow else None
 
 
 def threads(gpu: GpuModel, v: Vars) -> Expr:

@@ -1,4 +1,4 @@
-"""The GEMM's work per block and per grid, fed to the general cost model."""
+"""Predicted time of the pointer kernel: its work per block and per grid, fed to the general cost model."""
 
 from __future__ import annotations
 
@@ -7,15 +7,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm import resources
-from constrint.kernels.gemm.cost_descriptor import MEASURED, descriptor_cost
-from constrint.kernels.gemm.descriptor import promotion_interval
-from constrint.kernels.gemm.traffic import Tiles, operand_traffic
+from constrint.kernels.gemm.measured import MEASURED, Measured
+from constrint.kernels.gemm.pointer.traffic import Tiles, operand_traffic
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
+from constrint.kernels.gemm.tma.operands import has_tma
+from constrint.kernels.gemm.units import (
+    ELEMENT_BYTES,
+    LINE_BYTES,
+    MIN_COPY_BYTES,
+    OUTPUT_BYTES,
+    PARTIAL_BYTES,
+    SECTOR_BYTES,
+    async_share,
+    promotion_interval,
+    unit,
+)
 from constrint.model import Var
-from constrint.select.cost import LAUNCH_S, PARTS, CostColumns, TileWork, cost_assumptions, estimate
-from constrint.select.spec import Columns, Workload
+from constrint.select.cost import LAUNCH_S, CostColumns, TileWork, cost_assumptions, estimate
+from constrint.select.spec import Columns
 
 #: Share of the peak that mma.sync reaches where wgmma or tcgen05 is needed for all of it. Hopper: 0.63 (third-party
 #: microbenchmarks, arXiv 2402.13499); data-centre Blackwell: assumed, its legacy path running at about Hopper's rate.
@@ -32,56 +43,28 @@ LAST_LEVEL_MISS_S = 0.5e-6
 #: the sum weighted by their hit rates. No vendor states either: HipKittens' table is 5.75 TB/s times (3 * L2 + LLC).
 CDNA4_L2_BYTES_PER_S = 17.25e12
 CDNA4_LAST_LEVEL_BYTES_PER_S = 5.75e12
-#: Seconds to hand a split tile over - its stores, an atomic - and for the last block to read each partial sum. By eye
-#: from 29 configurations of 100x300x5000 and of 8 to 24 rows measured on one H200; of those measurements only the
-#: descriptor kernel's were kept (`benchmarks/results/h200/gemm_few_rows_bf16.csv`).
-SPLIT_FINISH_S = 1.7e-6
-SPLIT_READ_S = 0.2e-6
-#: Share of the DRAM's bandwidth that the pointer kernel reaches where the descriptor kernel competes. Fitted with it.
-DRAM_SHARE = 0.7
-#: A shorter contiguous run takes as long to load as this many bytes (half a 128-byte line).
-REQUEST_BYTES = 64
-#: NVIDIA: how much longer a main loop of one stage takes than its loads and its arithmetic, one after the other, since
-#: what is loaded passes through registers. Measured 1.23 to 1.41 on 13 shapes (`gemm_exhaustive_bf16.csv.gz`).
-ONE_STAGE = 1.3
-#: How much longer loads of rows take that start within lines, or within sectors, of the L2. Measured on one H200
-#: (1000^3 with padded and unpadded rows); assumed to be nothing on AMD.
-SPLIT_LINES = 1.15
-SPLIT_SECTORS = 1.5
 
 
-def matrix_peak_flop_per_s(gpu: GpuModel, dtype: str) -> float:
-    """Dense peak of the unit that Triton uses for this dtype."""
-    if resources.unit(gpu, dtype).kind == "fma":
-        peak = gpu.vector_flop_per_s("fp32")
-    else:
-        peak = gpu.peak_flop_per_s(dtype)
-    if peak is None:
-        raise UnsupportedError(f"the peak rate of {gpu.name} for {dtype} is unconfirmed, so no time can be modelled.")
-    return peak
-
-
-def gemm_cost(
+def pointer_cost(
     gpu: GpuModel,
-    workload: Workload,
+    product: Product,
     columns: Columns,
     blocks_per_sm: NDArray[Any],
-    operands: resources.Operands | None = None,
+    constants: Measured = MEASURED,
 ) -> CostColumns:
     """Predicted time of every configuration; a lower bound where the block order is left open.
 
     Args:
         gpu: The hardware model.
-        workload: Sizes and dtype.
+        product: The product; a batch counts as one product with as many rows, which is what it costs but for tiles
+            that would straddle two products.
         columns: Parameters, per configuration.
         blocks_per_sm: Blocks that reside on one SM.
-        operands: How they lie in memory; row-major and contiguous if None.
+        constants: The measured figures.
     """
-    if "descriptor" in columns and np.any(columns["descriptor"]):
-        return _cost_of_both(gpu, workload, columns, blocks_per_sm)
     c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
-    m, n, k = (workload.sizes[s] for s in ("m", "n", "k"))
-    element, output = resources.ELEMENT_BYTES[workload.dtype], resources.OUTPUT_BYTES[workload.dtype]
+    m, n, k, dtype = product.m * product.batch, product.n, product.k, product.dtype
+    element, output = ELEMENT_BYTES[dtype], OUTPUT_BYTES[dtype]
     rows, cols = np.ceil(m / c["tile_m"]), np.ceil(n / c["tile_n"])
     splits = c["split_k"]
     num_blocks = rows * cols * splits
@@ -91,16 +74,15 @@ def gemm_cost(
     iterations = np.ceil(k / (c["tile_k"] * splits))
     a_bytes, b_bytes = (c[t] * c["tile_k"] * element for t in ("tile_m", "tile_n"))
     resident = np.minimum(num_blocks, gpu.device.sm_count * resident_per_sm)
-    stored = m * n * output + np.where(splits > 1, m * n * resources.PARTIAL_BYTES * splits, 0.0)
+    stored = m * n * output + np.where(splits > 1, m * n * PARTIAL_BYTES * splits, 0.0)
     l2_miss, dram = _traffic(gpu, c, rows, cols, k * element, resident)
-    direct = _is_direct(gpu, workload.dtype, c)
-    efficiency, smem = _instruction(gpu, workload.dtype, c, a_bytes, b_bytes, direct)
-    if promotion_interval(gpu, workload.dtype, 1) is not None:
-        efficiency = efficiency * np.where(direct, MEASURED.promoted_share, 1.0)
-    operands = operands or resources.row_major(workload)
-    widths = operands.widths
-    run_a = (c["tile_k"] if operands.is_a_k_major else np.minimum(c["tile_m"], m)) * element
-    run_b = (c["tile_k"] if operands.is_b_k_major else np.minimum(c["tile_n"], n)) * element
+    direct = _is_direct(gpu, dtype, c)
+    efficiency, smem = _instruction(gpu, dtype, c, a_bytes, b_bytes, direct)
+    if promotion_interval(gpu, dtype, 1) is not None:
+        efficiency = efficiency * np.where(direct, constants.promoted_share, 1.0)
+    a, b = product.a, product.b
+    run_a = (c["tile_k"] if a.is_k_major else np.minimum(c["tile_m"], m)) * element
+    run_b = (c["tile_k"] if b.is_k_major else np.minimum(c["tile_n"], n)) * element
     loaded = num_blocks * iterations * (a_bytes + b_bytes)
     work = TileWork(
         num_blocks=num_blocks,
@@ -111,56 +93,39 @@ def gemm_cost(
         matrix_efficiency=efficiency,
         smem_bytes=smem,
         load_bytes=sum(
-            _requested(num_bytes, run) * _straddling(gpu, step)
-            for num_bytes, run, step in zip((a_bytes, b_bytes), (run_a, run_b), operands.steps, strict=True)
+            _requested(constants, num_bytes, run) * _straddling(gpu, constants, operand.step_bytes)
+            for num_bytes, run, operand in ((a_bytes, run_a, a), (b_bytes, run_b, b))
         ),
-        load_instructions=a_bytes / widths.a + b_bytes / widths.b,
-        store_bytes=c["tile_m"] * c["tile_n"] * np.where(splits > 1, resources.PARTIAL_BYTES, output),
+        load_instructions=a_bytes / a.width_bytes + b_bytes / b.width_bytes,
+        store_bytes=c["tile_m"] * c["tile_n"] * np.where(splits > 1, PARTIAL_BYTES, output),
         is_async=direct,
-        stages_in_flight=_stages_in_flight(gpu, c["num_stages"], direct, min(widths.a, widths.b)),
+        stages_in_flight=_stages_in_flight(gpu, c["num_stages"], direct, min(a.width_bytes, b.width_bytes)),
         l2_bytes=loaded + stored,
         last_level_bytes=l2_miss + stored,
         dram_bytes=dram + stored,
         is_persistent=c["persistent"],
-        extra_s=_reduction_s(gpu, m * n, splits),
+        extra_s=_reduction_s(gpu, constants, m * n, splits),
         load_latency_s=_latency_s(gpu, loaded, l2_miss, dram),
         l2_bytes_per_s=_cache_rate(gpu, loaded, l2_miss, dram),
     )
-    found = estimate(gpu, matrix_peak_flop_per_s(gpu, workload.dtype), work)
+    estimated = estimate(gpu, matrix_peak_flop_per_s(gpu, dtype), work)
+    seconds = estimated.seconds
     if gpu.vendor == "nvidia":
-        found = CostColumns(found.seconds * np.where(c["num_stages"] == 1, ONE_STAGE, 1.0), found.parts_s)
-    return (
-        _beside_descriptors(found, dram / gpu.memory.dram.bandwidth_bytes_per_s) if "descriptor" in columns else found
-    )
+        seconds = seconds * np.where(c["num_stages"] == 1, constants.one_stage, 1.0)
+    if has_tma(gpu):
+        seconds = _beside_tma(constants, seconds, dram / gpu.memory.dram.bandwidth_bytes_per_s)
+    return CostColumns(seconds, estimated.parts_s)
 
 
-def _beside_descriptors(found: CostColumns, dram_s: Any) -> CostColumns:
-    """Where the descriptor kernel competes, count DRAM as its cost does: at the reachable share, by the same norm.
+def _beside_tma(constants: Measured, seconds: Any, dram_s: Any) -> Any:
+    """Where kernels that load through the TMA unit compete, count DRAM as their cost does: by the same norm.
 
-    The constants of `estimate` were fitted without such a share, which made products that wait for DRAM look a fifth
-    faster here than there; measured, they take the same.
+    The constants of `estimate` were fitted without a reachable share of the bandwidth, which made products that wait
+    for DRAM look a fifth faster here than there; measured, they take the same.
     """
-    busy = found.seconds - MEASURED.launch_s
-    waited = dram_s / DRAM_SHARE
-    seconds = MEASURED.launch_s + np.cbrt(np.maximum(busy, 0.0) ** 3 + waited**3)
-    return CostColumns(np.maximum(found.seconds, seconds), found.parts_s)
-
-
-def _cost_of_both(gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
-    """The two kernels' own costs, row by row."""
-    is_tma = np.asarray(columns["descriptor"]) > 0
-    if is_tma.all():
-        return descriptor_cost(gpu, workload, columns, blocks_per_sm)
-    seconds = np.empty(len(is_tma))
-    parts = {name: np.empty(len(is_tma)) for name in PARTS}
-    for mask, price in ((is_tma, descriptor_cost), (~is_tma, gemm_cost)):
-        rows = np.flatnonzero(mask)
-        here = {name: np.asarray(column)[rows] for name, column in columns.items()}
-        found = price(gpu, workload, here, np.asarray(blocks_per_sm)[rows])
-        seconds[rows] = found.seconds
-        for name, column in parts.items():
-            column[rows] = found.parts_s[name]
-    return CostColumns(seconds, parts)
+    busy_s = np.maximum(seconds - constants.launch_s, 0.0)
+    waited_s = dram_s / constants.pointer_dram_share
+    return np.maximum(seconds, constants.launch_s + np.cbrt(busy_s**3 + waited_s**3))
 
 
 def _traffic(
@@ -186,7 +151,7 @@ def _traffic(
     return traffic.l2_miss_bytes, traffic.dram_bytes
 
 
-def gemm_assumptions(gpu: GpuModel) -> list[str]:
+def pointer_assumptions(gpu: GpuModel) -> list[str]:
     """What the cost model assumes about this GPU for want of a source, a sentence each."""
     lines = cost_assumptions(gpu)
     if gpu.vendor == "amd":
@@ -219,26 +184,26 @@ def _cache_rate(gpu: GpuModel, loaded: Any, l2_miss: Any, dram: Any) -> Any:
     return np.maximum(caches, gpu.memory.dram.bandwidth_bytes_per_s)
 
 
-def _requested(operand_bytes: Any, run_bytes: Any) -> Any:
+def _requested(constants: Measured, operand_bytes: Any, run_bytes: Any) -> Any:
     """Bytes that loads occupy on the way from the L2, when each row of the operand tile is one contiguous run."""
-    return operand_bytes * np.maximum(1.0, REQUEST_BYTES / run_bytes)
+    return operand_bytes * np.maximum(1.0, constants.request_bytes / run_bytes)
 
 
-def _straddling(gpu: GpuModel, step_bytes: int) -> float:
+def _straddling(gpu: GpuModel, constants: Measured, step_bytes: int) -> float:
     """How much longer loads take of rows whose starts are multiples of no more than so many bytes."""
-    if gpu.vendor != "nvidia" or step_bytes >= resources.LINE_BYTES:
+    if gpu.vendor != "nvidia" or step_bytes >= LINE_BYTES:
         return 1.0
-    return SPLIT_LINES if step_bytes >= resources.SECTOR_BYTES else SPLIT_SECTORS
+    return constants.pointer_split_lines if step_bytes >= SECTOR_BYTES else constants.pointer_split_sectors
 
 
 def _is_direct(gpu: GpuModel, dtype: str, c: dict[str, Any]) -> Any:
     """Where the tile uses wgmma or tcgen05, which read operands from shared memory on their own."""
-    found = resources.unit(gpu, dtype)
-    if found.fallback is None:
+    matrix = unit(gpu, dtype)
+    if matrix.fallback is None:
         return False
     variables = {name: Var(name) for name in ("tile_m", "num_warps")}
     whole = {name: c[name].astype(np.int64) for name in variables}
-    return resources.async_share(found, variables).columns(whole) > 0
+    return async_share(matrix, variables).columns(whole) > 0
 
 
 def _stages_in_flight(gpu: GpuModel, stages: Any, direct: Any, width: int) -> Any:
@@ -247,7 +212,7 @@ def _stages_in_flight(gpu: GpuModel, stages: Any, direct: Any, width: int) -> An
     An asynchronous matrix instruction still reads its stage while the next one is loaded, so one stage less is in
     flight. NVIDIA's asynchronous copies move at least four bytes: narrower loads are not pipelined at all.
     """
-    if gpu.vendor == "nvidia" and width < resources.MIN_COPY_BYTES:
+    if gpu.vendor == "nvidia" and width < MIN_COPY_BYTES:
         return np.zeros_like(stages)
     return np.maximum(0.0, np.where(direct, stages - 2, stages - 1))
 
@@ -256,19 +221,19 @@ def _instruction(
     gpu: GpuModel, dtype: str, c: dict[str, Any], a_bytes: Any, b_bytes: Any, direct: Any
 ) -> tuple[Any, Any]:
     """Reachable share of the peak, and shared-memory bytes per iteration, for the instruction a tile gets."""
-    found = resources.unit(gpu, dtype)
+    matrix = unit(gpu, dtype)
     written = a_bytes + b_bytes
     # Warps in a grid of wm x wn read A wn times and B wm times; the best grid balances the two.
     by_warps = np.maximum(written, 2.0 * np.sqrt(c["num_warps"] * a_bytes * b_bytes))
-    if found.fallback is None:
-        return FMA_EFFICIENCY if found.kind == "fma" else 1.0, written + by_warps
-    rows_per_instruction = 64.0 if found.kind == "wgmma" else 128.0
+    if matrix.fallback is None:
+        return FMA_EFFICIENCY if matrix.kind == "fma" else 1.0, written + by_warps
+    rows_per_instruction = 64.0 if matrix.kind == "wgmma" else 128.0
     from_smem = a_bytes + b_bytes * np.ceil(c["tile_m"] / rows_per_instruction)
-    efficiency = np.where(direct, 1.0, FALLBACK_EFFICIENCY[found.kind])
+    efficiency = np.where(direct, 1.0, FALLBACK_EFFICIENCY[matrix.kind])
     return efficiency, written + np.where(direct, from_smem, by_warps)
 
 
-def _reduction_s(gpu: GpuModel, elements: int, splits: Any) -> Any:
+def _reduction_s(gpu: GpuModel, constants: Measured, elements: int, splits: Any) -> Any:
     """Seconds in which the last block of each split tile learns that it is, and reads all partial sums."""
-    read_s = elements * resources.PARTIAL_BYTES * splits / gpu.memory.dram.bandwidth_bytes_per_s
-    return np.where(splits > 1, SPLIT_FINISH_S + SPLIT_READ_S * splits + read_s, 0.0)
+    read_s = elements * PARTIAL_BYTES * splits / gpu.memory.dram.bandwidth_bytes_per_s
+    return np.where(splits > 1, constants.split_finish_s + constants.split_read_s * splits + read_s, 0.0)

@@ -1,17 +1,18 @@
-"""The Hopper kernel with a producer warp (`kernel_hopper.py`): its tiles, what a block takes, and what it is for.
+"""How the producer kernel deals out a tile: consumers, their rows and sums, and the blocks that descriptors move.
 
-No torch, no triton. The shared-memory rule is exact for Triton 3.6 and 3.9 (`tests/kernels/test_gemm_hopper.py`).
+No torch, no triton.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.descriptor import ROW_ALIGNMENT_BYTES, rest_columns
-from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES, Vars
-from constrint.model import Constraint, Expr, all_of, divides, minimum
+from constrint.kernels.gemm.product import ROW_ALIGNMENT_BYTES
+from constrint.kernels.gemm.tma.operands import rest_columns
+from constrint.kernels.gemm.units import OUTPUT_BYTES, Vars
+from constrint.model import Expr, minimum
 
 DTYPES = ("bf16", "fp16", "tf32", "fp8")
 #: Warps of the two consumers, which `num_warps` counts, and those that come with the producer: a warpgroup, three
@@ -27,8 +28,6 @@ ROW_BYTES = 128
 #: Rows of a consumer, and rows by buffers of the output on its way to the TMA unit.
 MIN_ROWS, MAX_ROWS = 64, 128
 STAGED_ROWS = 128
-#: Columns of a tile: one or two operands of wgmma, of one or more stored blocks each.
-COLUMN_STEP, MAX_COLUMNS = 64, 256
 #: Sums of a consumer: 128 in each of its threads, or 96 where those of a step are in registers beside them.
 MAX_SUMS, MAX_PROMOTED_SUMS = 128 * 128, 128 * 96
 
@@ -52,51 +51,14 @@ def sums_in_turns(dtype: str) -> int:
     return 0 if promotes(dtype) else MAX_SUMS
 
 
-def _turns(dtype: str, v: Vars) -> Expr:
+def most_sums(dtype: str) -> int:
+    """Sums that a consumer may have, so that its threads have registers for all else."""
+    return MAX_PROMOTED_SUMS if promotes(dtype) else MAX_SUMS
+
+
+def turns(dtype: str, v: Vars) -> Expr:
     """1 where consumers take turns, else 0."""
     return minimum(1, sums_in_turns(dtype) // (v["tile_m"] * v["tile_n"]))
-
-
-def producer_smem_bytes(dtype: str, v: Vars) -> Expr:
-    """Shared memory of one block: the ring, the output on its way, barriers, and what partitions are handed."""
-    ring = v["num_stages"] * (v["tile_m"] + v["tile_n"]) * ROW_BYTES
-    staging = 2 * STAGED_ROWS * ROW_BYTES
-    turns, has_rest = _turns(dtype, v), minimum(1, rest_columns(v["tile_n"]))
-    # Two sets of barriers of 8 bytes, each a multiple of 16 where something that is aligned follows.
-    padded = 16 * ((v["num_stages"] + 1) // 2)
-    barriers = padded + turns * padded + (1 - turns) * 8 * v["num_stages"]
-    return ring + staging + barriers + 152 + 32 * turns + 32 * has_rest
-
-
-class ProducerRule(NamedTuple):
-    """What holds where `producer` is 1."""
-
-    condition: Constraint
-    name: str
-    because: str
-
-
-def producer_rules(dtype: str, v: Vars, output_alignment: int) -> Iterator[ProducerRule]:
-    """Every rule of the kernel beyond the descriptor kernel's, for rows of C that start at multiples of these bytes."""
-    yield ProducerRule(v["descriptor"] == 1, "descriptor", "the producer loads through the TMA unit")
-    yield ProducerRule(v["persistent"] == 1, "persistent", "the producer runs on from tile to tile")
-    whole = "tiles leave in blocks of 128-byte rows anyway"
-    yield ProducerRule(v["epilogue_subtile"] == 1, "epilogue", whole)
-    yield ProducerRule(v["num_warps"] == CONSUMER_WARPS, "warps", "two warpgroups multiply, whatever the tile")
-    line = "rows of a slice are 128 bytes, by which the TMA unit swizzles"
-    yield ProducerRule(v["tile_k"] == ROW_BYTES // ELEMENT_BYTES[dtype], "depth", line)
-    columns = all_of(divides(COLUMN_STEP, v["tile_n"]), v["tile_n"] <= MAX_COLUMNS)
-    yield ProducerRule(columns, "columns", "wgmma takes up to 256 columns, and stored blocks are whole")
-    turns = _turns(dtype, v)
-    rows = "a consumer has 64 rows, those of wgmma, or 128"
-    yield ProducerRule(v["tile_m"] >= (2 - turns) * MIN_ROWS, "least_rows", rows)
-    yield ProducerRule(v["tile_m"] <= (2 - turns) * MAX_ROWS, "most_rows", rows)
-    most = MAX_PROMOTED_SUMS if promotes(dtype) else MAX_SUMS
-    fits = f"{most // 128} sums a thread leave registers for all else"
-    yield ProducerRule(v["tile_m"] * v["tile_n"] <= 2 * most, "sums", fits)
-    if output_alignment % ROW_ALIGNMENT_BYTES:
-        short = f"the TMA unit stores rows that start at multiples of {ROW_ALIGNMENT_BYTES} bytes"
-        yield ProducerRule(v["producer"] == 0, "output", short)
 
 
 def can_store(n: int, output_bytes: int, dtype: str) -> bool:
@@ -147,8 +109,8 @@ class Shares(NamedTuple):
     def blocks(self, tile_k: int, dtype: str, *, is_a_transposed: bool, is_b_transposed: bool) -> dict[str, Block]:
         """Rows and columns that each descriptor moves at a time, in the order of memory."""
         columns = ROW_BYTES // OUTPUT_BYTES[dtype]
-        found = {"a_desc": (self.rows, tile_k), "b_desc": (tile_k, self.widest), "c_desc": (self.rows, columns)}
+        blocks = {"a_desc": (self.rows, tile_k), "b_desc": (tile_k, self.widest), "c_desc": (self.rows, columns)}
         if self.rest:
-            found["b_rest_desc"] = (tile_k, self.rest)
+            blocks["b_rest_desc"] = (tile_k, self.rest)
         turned = {"a_desc": is_a_transposed, "b_desc": is_b_transposed, "b_rest_desc": is_b_transposed}
-        return {name: block[::-1] if turned.get(name) else block for name, block in found.items()}
+        return {name: block[::-1] if turned.get(name) else block for name, block in blocks.items()}

@@ -1,4 +1,4 @@
-"""Shared memory (LDS) that Triton 3.9 gives a block of `kernel_triton.py`, as integer expressions.
+"""Shared memory (LDS) that Triton 3.9 gives a block of `kernel.py`, as integer expressions.
 
 The operand pipeline, or the staging of the store to C if that is larger. The rules are read off Triton's layouts and
 checked against compiled kernels (`tests/data/triton_gemm_space.csv`, by `benchmarks/compile_gemm_space.py`).
@@ -6,8 +6,12 @@ checked against compiled kernels (`tests/data/triton_gemm_space.csv`, by `benchm
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.staging import store_staging
 from constrint.kernels.gemm.units import (
+    ALL_ALIGNED,
     ELEMENT_BYTES,
     MIN_COPY_BYTES,
     OUTPUT_BYTES,
@@ -18,10 +22,10 @@ from constrint.kernels.gemm.units import (
     Vars,
     async_share,
     is_upcast,
-    mma_warp_rows,
     threads,
+    unit,
 )
-from constrint.model import Expr, ceildiv, const, maximum, minimum
+from constrint.model import Expr, Var, ceildiv, const, maximum, minimum
 
 #: gfx950 pads LDS once per copy of a whole wave: 64 lanes of 16 bytes.
 PAD_INTERVAL_BYTES = 1024
@@ -182,38 +186,16 @@ def _amd_staging(gpu: GpuModel, dtype: str, v: Vars, *, is_vectorised: bool) -> 
     return minimum(1, v["split_k"] - 1) * minimum(tile_bytes, 64 * threads(gpu, v))
 
 
-def store_staging(gpu: GpuModel, dtype: str, found: Unit, v: Vars, *, is_vectorised: bool) -> Expr:
-    """Bytes in which the accumulator is re-ordered for coalesced stores (NVIDIA): to C, or whole to the workspace."""
-    splits = minimum(1, v["split_k"] - 1)
-    to_c = _reordered(gpu, found, v, OUTPUT_BYTES[dtype], is_vectorised=is_vectorised)
-    return (1 - splits) * to_c + splits * _reordered(gpu, found, v, PARTIAL_BYTES, is_vectorised=True)
+#: Expressions for plain variables, by everything that decides them: building one takes as long as solving.
+_KNOWN: dict[tuple[Hashable, ...], Expr] = {}
 
 
-def _reordered(gpu: GpuModel, found: Unit, v: Vars, output: int, *, is_vectorised: bool) -> Expr:
-    """Bytes of one pass from the matrix instruction's layout to that of the store, `output` bytes an element.
-
-    The conversion is done in passes over the rows and columns that one thread holds both before and after it, less
-    those it needs for accesses of 16 bytes; `wgmma` with 16-bit results uses stmatrix and needs none for that.
-    """
-    num_threads = threads(gpu, v)
-    widest = 16 // output if is_vectorised else 1
-    vector = maximum(1, minimum(widest, v["tile_m"] * v["tile_n"] // num_threads))
-    stored = num_threads * vector
-    rows_stored = maximum(1, stored // v["tile_n"])
-    use = async_share(found, v) if found.fallback is not None else const(0)
-    warp_rows = use * minimum(v["num_warps"], v["tile_m"] // 16) + (1 - use) * mma_warp_rows(v)
-    # One row of mma.sync and wgmma sits in two registers, eight rows apart.
-    common_rows = (1 + minimum(1, 8 // rows_stored)) * maximum(1, v["tile_m"] // maximum(16 * warp_rows, rows_stored))
-    columns_computed = 8 * maximum(1, v["num_warps"] // warp_rows)
-    common_columns = maximum(1, v["tile_n"] // maximum(columns_computed, stored))
-    # Both sides hold pairs of columns, if the store is vectorised at all.
-    needed: Expr | int = 16 // output // (2 if is_vectorised else 1)
-    if found.kind == "wgmma" and output < PARTIAL_BYTES and is_vectorised:
-        needed = use + (1 - use) * needed
-    passes = maximum(1, common_rows * common_columns // needed)
-    if found.kind == "tcgen05":
-        # The accumulator comes from tensor memory a row per lane: whole vectors are common, if a row is long enough.
-        is_long = minimum(1, v["tile_n"] // (8 * v["num_warps"]))
-        whole = 1 + is_long * (minimum(vector, 4 if output == PARTIAL_BYTES else 2) - 1)
-        passes = use * whole * maximum(1, v["tile_m"] // num_threads) + (1 - use) * passes
-    return ceildiv(v["tile_m"] * v["tile_n"] * output, passes)
+def smem_bytes(gpu: GpuModel, dtype: str, v: Vars, aligned: Aligned = ALL_ALIGNED) -> Expr:
+    """Shared memory (LDS) of one block in bytes: the operand pipeline, or the store's staging if that is larger."""
+    matrix = unit(gpu, dtype)
+    if not all(isinstance(variable, Var) and variable.name == name for name, variable in v.items()):
+        return pointer_smem_bytes(gpu, dtype, matrix, v, aligned)
+    key = (gpu.arch.target, gpu.sm.warp_size, dtype, matrix, aligned, tuple(v))
+    if key not in _KNOWN:
+        _KNOWN[key] = pointer_smem_bytes(gpu, dtype, matrix, v, aligned)
+    return _KNOWN[key]

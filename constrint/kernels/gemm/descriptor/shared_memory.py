@@ -1,15 +1,13 @@
-"""What a block of the descriptor (TMA) kernel takes, and which GPUs and operands that kernel is for.
+"""Shared memory that a block of the descriptor kernel takes, as an integer expression.
 
-No torch, no triton. The shared-memory rules are read off Triton 3.6 and 3.9 and checked against compiled kernels
-(`tests/data/triton_gemm_descriptor.csv`, by `benchmarks/compile_gemm_descriptor.py`).
+Read off Triton 3.6 and 3.9 and checked against compiled kernels (`tests/data/triton_gemm_descriptor.csv`).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.shared_memory import store_staging
+from constrint.kernels.gemm.staging import store_staging
+from constrint.kernels.gemm.tma.operands import rest_columns
 from constrint.kernels.gemm.units import (
     ELEMENT_BYTES,
     OUTPUT_BYTES,
@@ -21,42 +19,9 @@ from constrint.kernels.gemm.units import (
 )
 from constrint.model import Expr, ceildiv, const, maximum, minimum
 
-#: fp8 on Hopper adds up in fewer than 24 bits unless sums are moved to fp32 registers this often (elements of K);
-#: libraries use the same interval.
-FP8_PROMOTION_INTERVAL = 128
 #: Buffers that the TMA unit fills start at multiples of this many bytes.
 BUFFER_ALIGNMENT_BYTES = 1024
-#: The TMA unit reads rows that start at multiples of this many bytes.
-ROW_ALIGNMENT_BYTES = 16
 BARRIER_BYTES = 8
-#: Widths of output tiles that Triton's blocks, powers of two, make up in two parts.
-TWO_PART_COLUMNS = (192, 384, 96)
-
-
-def has_descriptors(gpu: GpuModel) -> bool:
-    """Whether the GPU has a TMA unit that Triton's tensor descriptors use: compute capability 9.0 and later."""
-    return gpu.vendor == "nvidia" and float(gpu.arch.compute_capability or 0) >= 9.0
-
-
-def needs_k_major(dtype: str) -> bool:
-    """Whether both operands must be contiguous along K: only 16-bit ones can be transposed on the way to the units."""
-    return ELEMENT_BYTES[dtype] != 2
-
-
-def rest_columns(tile_n: Any) -> Any:
-    """Columns of a tile beyond the widest power of two in it, of a number, an expression or a column of numbers.
-
-    Triton's blocks are powers of two, so a tile of 192 columns is computed as 128 and 64 that share A's slices. Widths
-    are a power of two or three times one.
-    """
-    is_threefold = (3 - tile_n % 3) // 3
-    return is_threefold * (tile_n // 3)
-
-
-def promotion_interval(gpu: GpuModel, dtype: str, tile_k: int) -> int | None:
-    """Elements of K after which sums move to fp32 registers; None where the unit itself adds in fp32."""
-    is_narrow = dtype == "fp8" and gpu.arch.target.startswith("sm_90")
-    return min(FP8_PROMOTION_INTERVAL, tile_k) if is_narrow else None
 
 
 def descriptor_smem_bytes(gpu: GpuModel, dtype: str, v: Vars) -> Expr:

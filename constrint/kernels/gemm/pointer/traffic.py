@@ -2,7 +2,8 @@
 
 Blocks that run at the same time share operand slices. `group_m` rows of tiles are walked column by column, so the
 blocks in flight cover a rectangle of tiles; every XCD has an L2 of its own and is dealt blocks round robin, unless
-the kernel hands it chunks of neighbouring tiles. This is the closed form of what `cache.py` simulates.
+the kernel hands it chunks of neighbouring tiles. This is the closed form of what a cache simulator counts
+(`benchmarks`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,37 @@
+"""Predicted time of the descriptor kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.measured import MEASURED, Measured
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.tma.cost import MainLoop, tma_cost
+from constrint.kernels.gemm.units import OUTPUT_BYTES
+from constrint.select.cost import CostColumns
+from constrint.select.spec import Columns
+
+
+def descriptor_cost(
+    gpu: GpuModel,
+    product: Product,
+    columns: Columns,
+    blocks_per_sm: NDArray[Any],
+    constants: Measured = MEASURED,
+) -> CostColumns:
+    """Predicted time of every configuration; the order of tiles makes no difference here."""
+    subtile = np.where(np.asarray(columns["epilogue_subtile"]) > 1, constants.subtile_epilogue, 1.0)
+    area = np.asarray(columns["tile_m"], dtype=np.float64) * columns["tile_n"]
+    loop = MainLoop(
+        start_s=0.0,
+        matrix_share=constants.matrix_share,
+        read_columns=constants.read_columns,
+        warpgroup_clk=constants.warpgroup_clk,
+        waits_for_sums=True,
+        between_clk=area * OUTPUT_BYTES[product.dtype] / (constants.epilogue_bytes_per_clk / subtile),
+    )
+    return tma_cost(gpu, product, columns, blocks_per_sm, loop, constants)

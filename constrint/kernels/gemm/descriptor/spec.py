@@ -1,0 +1,130 @@
+"""The parameter space of the descriptor (TMA) kernel, for GPUs of compute capability 9.0 and later.
+
+It stands beside `kernel.py` so that a reviewer can check the rules against the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.descriptor.cost import descriptor_cost
+from constrint.kernels.gemm.descriptor.shared_memory import descriptor_smem_bytes
+from constrint.kernels.gemm.grid_rules import end_smem_bytes
+from constrint.kernels.gemm.instruction_rules import instruction_rules
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.resources import registers_bound, registers_per_thread
+from constrint.kernels.gemm.spec import POWER, TILES, GemmSpec
+from constrint.kernels.gemm.tma.cost import tma_assumptions
+from constrint.kernels.gemm.tma.operands import TWO_PART_COLUMNS, rest_columns, tma_refusal
+from constrint.kernels.gemm.units import OUTPUT_BYTES, PARTIAL_BYTES, async_share, unit
+from constrint.model import any_of, implies
+from constrint.select.cost import CostColumns
+from constrint.select.limits import BlockUse
+from constrint.select.spec import Columns, Param, Rule, Vars, Workload
+
+
+class DescriptorSpec(GemmSpec):
+    """Tiles come and go through the TMA unit."""
+
+    name = "descriptor"
+    summary = "C[M,N] = A[M,K] @ B[K,N] through the TMA unit, Triton"
+
+    def refusal(self, gpu: GpuModel, product: Product) -> str:
+        """GPUs without a TMA unit, and operands whose copy would be larger than they are."""
+        return tma_refusal(gpu, product)
+
+    def tile_params(self, gpu: GpuModel, dtype: str) -> tuple[Param, ...]:
+        """Tile sizes, warps, stages, split-K, persistence, block order, parts in which a tile is stored."""
+        columns, power = TILES, POWER
+        if unit(gpu, dtype).fallback is not None:
+            columns, power = TILES + TWO_PART_COLUMNS, f"{POWER}, or two of them side by side"
+        ahead = "TMA loads run ahead of their use; deeper pipelines do not fit anywhere"
+        return (
+            Param("tile_m", TILES, "rows of C per block", POWER),
+            Param("tile_n", columns, "columns of C per block", power),
+            Param("tile_k", (64, 32, 128, 16, 256), "depth of one main-loop iteration", POWER),
+            Param("num_warps", (4, 8, 2, 16, 1), "warps per block", "Triton takes powers of two", "w"),
+            Param("num_stages", (3, 4, 2, 5, 6), "depth of the load pipeline", ahead, "st"),
+            Param("split_k", (1, 2, 4, 8, 16, 32), "blocks that share one tile's K", "powers of two up to 32", "sk"),
+            Param("persistent", (0, 1), "1: one block per SM walks many tiles", "it does, or it does not", "p"),
+            Param("group_m", (8, 4, 16, 1, 2, 32), "rows of tiles walked together", "powers of two up to 32", "gm"),
+            Param("epilogue_subtile", (1, 2), "parts in which an output tile is staged", "whole, or in halves", "es"),
+        )
+
+    def tile_rules(self, gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:
+        """The matrix instruction's rules, those of tiles stored in halves, those of tiles in two parts."""
+        matrix = unit(gpu, product.dtype)
+        yield from instruction_rules(gpu, matrix, v)
+        yield from _half_tile_rules(product.dtype, v)
+        if matrix.fallback is not None:
+            direct = async_share(matrix, v) == 1
+            yield from _two_part_rules(direct, v)
+
+    def block_use(self, gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
+        """Warps, registers and shared memory of one block."""
+        dtype, aligned = product.dtype, product.aligned
+        return BlockUse(
+            v["num_warps"],
+            registers_per_thread(gpu, dtype, v, aligned, has_descriptors=True),
+            descriptor_smem_bytes(gpu, dtype, v),
+            registers_bound=registers_bound(gpu, dtype, v, aligned, has_descriptors=True),
+        )
+
+    def added_smem_bytes(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any) -> Any:
+        """A wider output, a bias, fp32 in three passes."""
+        return end_smem_bytes(product, v)
+
+    def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
+        """Predicted time per row; the order of tiles makes no difference."""
+        return descriptor_cost(gpu, product, columns, blocks_per_sm)
+
+    def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
+        """What no source states for this GPU and had to be assumed."""
+        return tma_assumptions(gpu)
+
+
+def _half_tile_rules(dtype: str, v: Vars) -> Iterator[Rule]:
+    """When an output tile may be stored in two halves."""
+    halves = v["epilogue_subtile"] == 2
+    if OUTPUT_BYTES[dtype] == PARTIAL_BYTES:
+        holds = any_of(v["persistent"] == 1, v["split_k"] == 1)
+        yield Rule(implies(halves, holds), "subtile_whole_k", "a last block finishes its tile at once")
+        one_part = implies(halves, rest_columns(v["tile_n"]) == 0)
+        yield Rule(one_part, "subtile_one_part", "a tile in two parts is stored in parts as it is")
+    else:
+        staged = "elsewhere an output of 16 bits is staged in the pipeline's memory, whatever its size"
+        yield Rule(implies(halves, v["persistent"] == 1), "subtile_persistent", staged)
+    yield Rule(
+        implies(halves, 16 * v["num_warps"] <= v["tile_m"]),
+        "subtile_warps",
+        "halves of the columns fall to each warp alone only if all warps share out the rows",
+    )
+    yield Rule(implies(halves, v["tile_n"] >= 32), "subtile_columns", "a matrix instruction takes n = 8 or more")
+
+
+def _two_part_rules(is_direct: Any, v: Vars) -> Iterator[Rule]:
+    """When a tile may be computed as two blocks of Triton side by side that share A's slices."""
+    has_rest = rest_columns(v["tile_n"]) >= 1
+    yield Rule(
+        implies(has_rest, is_direct),
+        "parts_direct",
+        "both parts read one slice of A, which only wgmma and tcgen05 do from shared memory",
+    )
+    yield Rule(
+        implies(has_rest, v["persistent"] == 0),
+        "parts_not_persistent",
+        "one loop over tiles and slices that ends in two epilogues makes ptxas serialise wgmma",
+    )
+    sums = v["tile_m"] * v["tile_n"]
+    yield Rule(
+        implies(has_rest, any_of(v["split_k"] == 1, sums <= 128 * 32 * v["num_warps"])),
+        "parts_split",
+        "a block that adds up others' sums spills with more than 128 of its own per thread",
+    )
+
+
+SPECS = (DescriptorSpec(),)

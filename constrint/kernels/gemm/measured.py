@@ -1,0 +1,74 @@
+"""What was measured of GEMM kernels on one device, for the cost models; `measured.json` says what each figure is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+FILE = Path(__file__).with_name("measured.json")
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One constant: its value, the kernels whose model has it, what it is, where from, and why others' differ."""
+
+    value: float
+    kernels: str
+    what: str
+    source: str
+    why: str
+
+
+class MeasuredFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole file."""
+
+    device: str
+    note: str
+    constants: dict[str, Entry]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The constants by name; units are suffixes, shares and factors have none."""
+
+    launch_s: float
+    latency_s: float
+    wave_s: float
+    load_bytes_per_clk: float
+    line_bytes: float
+    warpgroup_clk: float
+    epilogue_bytes_per_clk: float
+    subtile_epilogue: float
+    hand_over_s: float
+    hand_over_bytes_per_clk: float
+    matrix_share: float
+    fallback_share: float
+    read_columns: float
+    dram_share: float
+    pointer_dram_share: float
+    short_rows: float
+    pack_s: float
+    pack_share: float
+    tma_split_sectors: float
+    tma_split_lines: float
+    pointer_split_sectors: float
+    pointer_split_lines: float
+    promoted_share: float
+    producer_s: float
+    producer_read_columns: float
+    producer_share: float
+    producer_bytes_per_clk: float
+    split_finish_s: float
+    split_read_s: float
+    request_bytes: float
+    one_stage: float
+
+
+def read_measured(file: Path = FILE) -> Measured:
+    """Read the constants of a file."""
+    read = msgspec.json.decode(file.read_bytes(), type=MeasuredFile)
+    return Measured(**{name: entry.value for name, entry in read.constants.items()})
+
+
+MEASURED = read_measured()

@@ -1,0 +1,135 @@
+"""The parameter space of the pointer kernel, for any modelled GPU.
+
+It stands beside `kernel.py` so that a reviewer can check the rules against the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.grid_rules import XCD_CHUNKS, end_smem_bytes
+from constrint.kernels.gemm.instruction_rules import instruction_rules
+from constrint.kernels.gemm.pointer.cost import pointer_assumptions, pointer_cost
+from constrint.kernels.gemm.pointer.shared_memory import smem_bytes
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.registers import PROMISE_PERCENT
+from constrint.kernels.gemm.resources import registers_bound, registers_per_thread
+from constrint.kernels.gemm.spec import POWER, TILES, GemmSpec
+from constrint.kernels.gemm.units import ELEMENT_BYTES, needs_k_major, unit
+from constrint.model import Var, any_of
+from constrint.select.cost import CostColumns
+from constrint.select.limits import BlockUse, register_capacity
+from constrint.select.spec import Columns, Param, Rule, Vars, Workload
+
+
+class PointerSpec(GemmSpec):
+    """Tiles come through pointers and asynchronous copies."""
+
+    name = "pointer"
+    summary = "C[M,N] = A[M,K] @ B[K,N] through pointers, Triton"
+    prices_order = True
+
+    def tile_params(self, gpu: GpuModel, dtype: str) -> tuple[Param, ...]:
+        """Tile sizes, warps, stages, split-K, persistence, block order; on AMD also the compiler's knobs."""
+        is_amd = gpu.vendor == "amd"
+        stages = (2, 1, 3, 4) if is_amd else (3, 4, 2, 5, 6, 1)
+        common = (
+            Param("tile_m", TILES, "rows of C per block", POWER),
+            Param("tile_n", TILES, "columns of C per block", POWER),
+            Param("tile_k", (64, 32, 128, 16, 256), "depth of one main-loop iteration", POWER),
+            Param("num_warps", (4, 8, 2, 16, 1), "warps (waves) per block", "Triton takes powers of two", "w"),
+            Param("num_stages", stages, "depth of the load pipeline", "deeper ones do not fit anywhere", "st"),
+            Param("split_k", (1, 2, 4, 8, 16, 32), "blocks that share one tile's K", "powers of two up to 32", "sk"),
+            Param("persistent", (0, 1), "1: one block per slot walks many tiles", "it does, or it does not", "p"),
+            Param("group_m", (8, 4, 16, 1, 2, 32), "rows of tiles walked together", "powers of two up to 32", "gm"),
+        )
+        return common + (_compiler_knobs(gpu, dtype) if is_amd else ())
+
+    def tile_rules(self, gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:
+        """The matrix instruction's rules; the compiler's promise of waves comes after the hardware's limits."""
+        yield from instruction_rules(gpu, unit(gpu, product.dtype), v)
+
+    def promise_rules(self, gpu: GpuModel, use: BlockUse, v: Vars) -> Iterator[Rule]:
+        """AMD: what the compiler does not spill to keep a promise of waves."""
+        if "waves_per_eu" not in v:
+            return
+        _, available, what = register_capacity(gpu, use)
+        fits = v["waves_per_eu"] * use.registers_needed * PROMISE_PERCENT <= 100 * available
+        yield Rule(
+            any_of(v["waves_per_eu"] <= 1, fits),
+            "waves_per_eu",
+            f"the compiler spills to keep a promise of waves, long before the last of {available} {what}",
+        )
+
+    def block_use(self, gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
+        """Warps, registers and shared memory of one block."""
+        dtype, aligned = product.dtype, product.aligned
+        exact = None
+        if gpu.arch.target == "gfx950":
+            # The instruction's rows decide how LDS is padded.
+            rows = {"matrix_instr_nonkdim": Var("matrix_instr_nonkdim")}
+            exact = smem_bytes(gpu, dtype, {**v, **rows}, aligned)
+        return BlockUse(
+            v["num_warps"],
+            registers_per_thread(gpu, dtype, v, aligned),
+            smem_bytes(gpu, dtype, v, aligned),
+            registers_bound=registers_bound(gpu, dtype, v, aligned),
+            smem_bytes_exact=exact,
+        )
+
+    def added_smem_bytes(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any) -> Any:
+        """A wider output, a bias, K-major B of 8 or 32 bits, fp32 in three passes, gfx950's other padding."""
+        dtype = product.dtype
+        added = end_smem_bytes(product, v)
+        if product.b.is_k_major and needs_k_major(dtype):
+            # Row-major B passes through one buffer on its way to wgmma, K-major B needs one per stage.
+            added = added + v["tile_n"] * v["tile_k"] * ELEMENT_BYTES[dtype] * (v["num_stages"] - 1)
+        if product.is_three_pass:
+            # Both parts of B's slice lie beside it.
+            added = added + 2 * v["tile_n"] * v["tile_k"] * ELEMENT_BYTES[dtype]
+        if gpu.arch.target == "gfx950" and (not product.a.is_k_major or product.b.is_k_major):
+            # Padded otherwise than row-major operands, by a sixteenth at most.
+            added = added + smem_bytes // 16
+        return added
+
+    def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
+        """Predicted time per row; without `group_m` and `xcd_chunk`, the least over their values."""
+        return pointer_cost(gpu, product, columns, blocks_per_sm)
+
+    def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
+        """What no source states for this GPU and had to be assumed."""
+        lines = pointer_assumptions(gpu)
+        if unit(gpu, workload.dtype).kind == "fma":
+            lines.append(f"Triton has no tensor-core code for {gpu.arch.target}: plain FMA in fp32")
+        return tuple(lines)
+
+
+def _compiler_knobs(gpu: GpuModel, dtype: str) -> tuple[Param, ...]:
+    matrix = unit(gpu, dtype)
+    rows = tuple(m for m, _, _ in matrix.shapes)
+    most = getattr(gpu.sm, "max_waves_per_simd", 8)
+    knobs = [
+        Param("matrix_instr_nonkdim", rows, "rows of the matrix instruction", f"what {gpu.arch.target} has", "mi"),
+        Param(
+            "waves_per_eu",
+            (0, *(w for w in (1, 2, 3, 4, 6, 8) if w <= most)),
+            "waves per SIMD the compiler must leave registers for; 0: it decides",
+            f"a SIMD of {gpu.arch.target} holds at most {most} waves",
+            "eu",
+        ),
+    ]
+    # Packing two k-slices per LDS read exists in Triton for the CDNA generations before gfx950 only.
+    if matrix.kind == "mfma":
+        packs = (1, 2) if gpu.arch.target != "gfx950" else (1,)
+        knobs.append(Param("kpack", packs, "k-slices per LDS read", "Triton takes 1 or 2, on gfx950 only 1", "kp"))
+    if gpu.device.num_xcds > 1:
+        meaning = "neighbouring tiles that an XCD takes at a time; 0: none"
+        knobs.append(Param("xcd_chunk", XCD_CHUNKS, meaning, "a few sizes between none and all", "xcd"))
+    return tuple(knobs)
+
+
+SPECS = (PointerSpec(),)

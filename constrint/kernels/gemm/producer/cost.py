@@ -1,0 +1,41 @@
+"""Predicted time of the producer kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.measured import MEASURED, Measured
+from constrint.kernels.gemm.producer.tile import sums_in_turns
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.tma.cost import MainLoop, tma_cost
+from constrint.kernels.gemm.units import OUTPUT_BYTES
+from constrint.select.cost import CostColumns
+from constrint.select.spec import Columns
+
+
+def producer_cost(
+    gpu: GpuModel,
+    product: Product,
+    columns: Columns,
+    blocks_per_sm: NDArray[Any],
+    constants: Measured = MEASURED,
+) -> CostColumns:
+    """Predicted time of every configuration; the order of tiles makes no difference here."""
+    area = np.asarray(columns["tile_m"], dtype=np.float64) * columns["tile_n"]
+    # Where consumers take turns, one stores while the other multiplies.
+    stored = np.where(area <= sums_in_turns(product.dtype), 0.0, area * OUTPUT_BYTES[product.dtype])
+    loop = MainLoop(
+        start_s=constants.producer_s,
+        matrix_share=constants.producer_share,
+        read_columns=constants.producer_read_columns,
+        warpgroup_clk=0.0,
+        waits_for_sums=False,
+        between_clk=stored / constants.producer_bytes_per_clk,
+    )
+    ones = np.ones_like(area)
+    whole = {**columns, "split_k": ones, "persistent": ones}
+    return tma_cost(gpu, product, whole, blocks_per_sm, loop, constants)

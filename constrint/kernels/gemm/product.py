@@ -1,0 +1,166 @@
+"""One matrix product as the kernels' rules and costs see it: sizes, how the operands lie in memory, what the end does.
+
+No torch: `operands.py` makes it from tensors, `Product.of` from a workload.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import gcd
+
+from constrint.kernels.gemm.units import (
+    ELEMENT_BYTES,
+    LINE_BYTES,
+    OUTPUT_BYTES,
+    WIDEST_BYTES,
+    Aligned,
+    needs_k_major,
+    width_bytes,
+)
+from constrint.select.spec import Size, Workload
+
+#: The TMA unit reads and stores rows that start at multiples of this many bytes.
+ROW_ALIGNMENT_BYTES = 16
+
+SIZES = (
+    Size("m", 4096, "rows of A and C"),
+    Size("n", 4096, "columns of B and C"),
+    Size("k", 4096, "columns of A, rows of B"),
+)
+OPTIONS = (
+    Size("batch", 1, "products in one launch"),
+    Size("transpose_a", 0, "1: A lies in memory by columns (contiguous along M)", 0, 1),
+    Size("transpose_b", 0, "1: B lies in memory by columns (contiguous along K)", 0, 1),
+    Size("bias", 0, "1: a row of N elements is added", 0, 1),
+    Size("source", 0, "1: a matrix of M x N elements is added", 0, 1),
+    Size("wide_output", 0, "1: C has 32 bits an element, whatever A and B have", 0, 1),
+    Size("three_pass", 0, "1: fp32 operands (dtype tf32) are multiplied in three passes", 0, 1),
+)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """How one of A and B lies in memory.
+
+    Args:
+        width_bytes: The widest aligned access that all of its rows in memory allow, a power of two up to 16.
+        step_bytes: Bytes, up to a line of the L2, that the starts of all rows are multiples of.
+        is_k_major: Whether it is contiguous along K.
+        is_copied: Whether the TMA unit loads a copy of it, since it cannot load it as it is.
+        is_copied_k_major: Whether that copy is contiguous along K, whatever the operand is.
+        is_expanded: Whether some of it is repeated in memory (a stride of 0): a copy would be larger than it is.
+    """
+
+    width_bytes: int = WIDEST_BYTES
+    step_bytes: int = LINE_BYTES
+    is_k_major: bool = True
+    is_copied: bool = False
+    is_copied_k_major: bool = False
+    is_expanded: bool = False
+
+    @property
+    def tma_step_bytes(self) -> int:
+        """What the rows start at multiples of that the TMA unit loads: a copy's rows start at whole lines."""
+        return LINE_BYTES if self.is_copied else self.step_bytes
+
+    @property
+    def is_tma_k_major(self) -> bool:
+        """Whether what the TMA unit loads is contiguous along K."""
+        return self.is_k_major or self.is_copied_k_major
+
+
+@dataclass(frozen=True)
+class Product:
+    """C[M, N] = activation(alpha * A[M, K] @ B[K, N] + bias + beta * source), once or in a batch.
+
+    Args:
+        m, n, k: The sizes of one product.
+        dtype: Type of A and B, a key of `ELEMENT_BYTES`.
+        a, b: How they lie in memory.
+        output_bytes: Bytes of one element of C.
+        batch: Products in one launch.
+        has_bias, has_source: Whether the end reads a row, a matrix.
+        is_three_pass: Whether fp32 operands are multiplied in three tf32 passes.
+        allows_gluon: Whether the compiler is one that the kernel in Gluon is checked with.
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+    a: Operand
+    b: Operand
+    output_bytes: int
+    batch: int = 1
+    has_bias: bool = False
+    has_source: bool = False
+    is_three_pass: bool = False
+    allows_gluon: bool = True
+
+    @staticmethod
+    def of(workload: Workload) -> Product:
+        """The product that a workload asks for: contiguous operands, in the order of axes that its options say."""
+        m, n, k = (workload.sizes[size.name] for size in SIZES)
+        chosen = {option.name: workload.options.get(option.name, option.default) for option in OPTIONS}
+        dtype = workload.dtype
+        return Product(
+            m=m,
+            n=n,
+            k=k,
+            dtype=dtype,
+            a=_contiguous(m if chosen["transpose_a"] else k, dtype, is_k_major=not chosen["transpose_a"]),
+            b=_contiguous(k if chosen["transpose_b"] else n, dtype, is_k_major=bool(chosen["transpose_b"])),
+            output_bytes=4 if chosen["wide_output"] else OUTPUT_BYTES[dtype],
+            batch=chosen["batch"],
+            has_bias=bool(chosen["bias"]),
+            has_source=bool(chosen["source"]),
+            is_three_pass=bool(chosen["three_pass"]),
+        )
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Sizes by name."""
+        return {"m": self.m, "n": self.n, "k": self.k}
+
+    @property
+    def aligned(self) -> Aligned:
+        """The widest accesses that the rows of A, B and C allow."""
+        return Aligned(self.a.width_bytes, self.b.width_bytes, width_bytes(self.n, self.output_bytes))
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes of the operands of one product that are copied before the TMA unit loads them."""
+        elements = self.m * self.k * self.a.is_copied + self.k * self.n * self.b.is_copied
+        return ELEMENT_BYTES[self.dtype] * elements
+
+    @property
+    def alone(self) -> Product:
+        """One product of the batch."""
+        return replace(self, batch=1)
+
+    @property
+    def workload(self) -> Workload:
+        """The same as a workload; what only tensors tell (odd strides) is lost."""
+        given = {
+            "batch": self.batch,
+            "transpose_a": int(not self.a.is_k_major),
+            "transpose_b": int(self.b.is_k_major),
+            "bias": int(self.has_bias),
+            "source": int(self.has_source),
+            "wide_output": int(self.output_bytes > OUTPUT_BYTES[self.dtype]),
+            "three_pass": int(self.is_three_pass),
+        }
+        options = {option.name: given[option.name] for option in OPTIONS if given[option.name] != option.default}
+        return Workload("gemm", self.sizes, self.dtype, options)
+
+
+def _contiguous(row_length: int, dtype: str, *, is_k_major: bool) -> Operand:
+    """An operand whose rows in memory follow each other without gaps."""
+    element, needs_turn = ELEMENT_BYTES[dtype], needs_k_major(dtype) and not is_k_major
+    return Operand(
+        width_bytes=width_bytes(row_length, element),
+        step_bytes=gcd(LINE_BYTES, element * row_length),
+        is_k_major=is_k_major,
+        is_copied=row_length * element % ROW_ALIGNMENT_BYTES != 0 or needs_turn,
+        is_copied_k_major=needs_turn,
+    )
