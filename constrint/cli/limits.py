@@ -23,7 +23,7 @@ def limits(gpu: Gpu, json: Json = False) -> None:
     model = load_gpu(gpu)
     sections = {
         "one block": _block_rows(model),
-        f"one {'CU' if model.vendor == 'amd' else 'SM'}": _sm_rows(model),
+        f"one {model.terms.sm}": _sm_rows(model),
         "the device": _device_rows(model),
         "largest LSTM head in the fused kernels ('alternating' takes any)": _head_rows(model),
         "peak rates, dense, 32-bit accumulation": _rate_rows(model),
@@ -74,42 +74,22 @@ def _block_rows(gpu: GpuModel) -> list[Row]:
 
 
 def _sm_rows(gpu: GpuModel) -> list[Row]:
-    from constrint.hwmodels import NvidiaSm
-
     sm = gpu.sm
-    rows: list[Row] = [
+    return [
         ("num_partitions", "", sm.num_partitions, "sub-partitions (SIMDs)"),
         ("max_warps_per_sm", "warps", sm.max_warps_per_sm, f"resident warps (waves) of {sm.warp_size}"),
         ("max_threads_per_sm", "threads", sm.max_threads_per_sm, "resident threads"),
         ("max_blocks_per_sm", "blocks", sm.max_blocks_per_sm, "resident blocks"),
         ("smem_bytes_per_sm", "bytes", sm.smem_bytes_per_sm, "shared memory (LDS)"),
+        *gpu.maker.limit_rows(gpu),
+        ("special_functions_per_clk", "per clock", sm.special_functions_per_clk, "special functions"),
     ]
-    if isinstance(sm, NvidiaSm):
-        rows.append(("registers_per_partition", "32-bit", sm.registers_per_partition, "registers per sub-partition"))
-        granularity = sm.register_alloc_granularity_registers_per_warp
-        rows.append(
-            ("register_alloc_granularity_registers_per_warp", "32-bit", granularity, "given to a warp in steps of")
-        )
-    else:
-        rows.append(("max_waves_per_simd", "waves", sm.max_waves_per_simd, "resident waves per SIMD"))
-        for size in sm.warp_sizes:
-            rows.append(("vgprs_per_lane", "32-bit", sm.vgprs_per_lane(size), f"VGPRs per SIMD lane, wave{size}"))
-            rows.append(
-                (
-                    "vgpr_alloc_granularity",
-                    "32-bit",
-                    sm.vgpr_alloc_granularity(size),
-                    f"given to a wave{size} in steps of",
-                )
-            )
-    rows.append(("special_functions_per_clk", "per clock", sm.special_functions_per_clk, "special functions"))
-    return rows
 
 
 def _device_rows(gpu: GpuModel) -> list[Row]:
     device, memory = gpu.device, gpu.memory
     rows: list[Row] = [
-        ("sm_count", "", device.sm_count, "CUs" if gpu.vendor == "amd" else "SMs"),
+        ("sm_count", "", device.sm_count, gpu.terms.sms),
         ("num_xcds", "", device.num_xcds, "XCDs, each with an L2 of its own"),
         ("boost_clock_hz", "MHz", device.boost_clock_hz and device.boost_clock_hz / 1e6, "boost clock"),
         ("l2_size_bytes", "bytes", memory.l2.size_bytes, "L2, all of it"),
@@ -144,26 +124,28 @@ def _giga(value: float | None) -> float | None:
 def _head_rows(gpu: GpuModel) -> list[Row]:
     rows: list[Row] = []
     for dtype in ("bf16", "fp16", "fp32"):
-        for direction in ("forward", "backward"):
+        for direction, operation in (("forward", "lstm"), ("backward", "lstm-backward")):
             key = f"max_lstm_head_dim_{dtype}_{direction}"
-            rows.append((key, "", _largest_head_dim(gpu, dtype, direction), f"head_dim, {dtype}, {direction}"))
+            rows.append((key, "", _largest_head_dim(gpu, operation, dtype), f"head_dim, {dtype}, {direction}"))
     return rows
 
 
-def _largest_head_dim(gpu: GpuModel, dtype: str, direction: str) -> int | None:
-    """The largest usual head dimension of an LSTM that some configuration of the kernels takes."""
+def _largest_head_dim(gpu: GpuModel, operation: str, dtype: str) -> int | None:
+    """The largest usual head dimension of an LSTM that some configuration of the fused kernel takes."""
     from constrint.errors import ConstrintError
-    from constrint.kernels.rnn.spec import SPECS, workload_of
+    from constrint.kernels.registry import load_spec
+    from constrint.select import Workload
     from constrint.solve import enumerate_space
 
+    spec = load_spec(f"{operation}.triton")
     for dim in HEAD_DIMS:
-        workload = workload_of("lstm", (16, 1024, 1, dim), dtype, direction)
-        spec = SPECS[workload.kernel]
+        workload = Workload(operation, {"batch": 16, "time": 1024, "heads": 1, "head_dim": dim}, dtype)
         try:
             spec.check_workload(gpu, workload)
+            problem = spec.problem(gpu, workload)
         except ConstrintError:
             continue
-        if enumerate_space(spec.problem(gpu, workload)).size:
+        if enumerate_space(problem).size:
             return dim
     return None
 
@@ -174,4 +156,9 @@ def _rate_rows(gpu: GpuModel) -> list[Row]:
         rate = gpu.peak_flop_per_s(dtype)
         if rate is not None:
             rows.append((f"{dtype}_flop_per_s", "TOP/s" if dtype == "int8" else "TFLOP/s", rate / 1e12, dtype))
+    for dtype, rate in (gpu.compute.packed_vector_flop_per_s or {}).items():
+        rows.append((f"packed_vector_{dtype}_flop_per_s", "TFLOP/s", rate / 1e12, f"{dtype}, packed vector units"))
+    for dtype, rate in (gpu.compute.matrix_fp16_accumulate_flop_per_s or {}).items():
+        key = f"matrix_{dtype}_fp16_accumulate_flop_per_s"
+        rows.append((key, "TFLOP/s", rate / 1e12, f"{dtype}, 16-bit accumulation"))
     return rows

@@ -32,7 +32,7 @@ def occupancy(
     from constrint.hwmodels import occupancy as compute
 
     model = load_gpu(gpu)
-    found = compute(
+    result = compute(
         model,
         threads_per_block=threads,
         registers_per_thread=registers,
@@ -46,41 +46,39 @@ def occupancy(
         barriers_per_block=barriers,
     )
     if json:
-        print_json({"schema": SCHEMA, "gpu": model.name, **as_document(found)})
+        print_json({"schema": SCHEMA, "gpu": model.name, **as_document(result)})
         return
-    _print(model, found, "WGP" if wgp else "CU" if model.vendor == "amd" else "SM")
+    _print(model, result, "WGP" if wgp else model.terms.sm)
 
 
-def as_document(found: Occupancy) -> dict[str, Any]:
+def as_document(result: Occupancy) -> dict[str, Any]:
     """The result in the form that docs/json.md describes; a limit that does not limit is null."""
-    limits = {name: getattr(found, f"limit_{name}") for name in _limit_names()}
+    limits = {name: getattr(result, f"limit_{name}") for name in _limit_names()}
     return {
-        "blocks_per_sm": found.blocks_per_sm,
-        "warps_per_sm": found.warps_per_sm,
-        "occupancy": found.occupancy,
-        "limited_by": found.limited_by.split("+"),
+        "blocks_per_sm": result.blocks_per_sm,
+        "warps_per_sm": result.warps_per_sm,
+        "occupancy": result.occupancy,
+        "limited_by": result.limited_by.split("+"),
         "limits": {name: _bounded(limit) for name, limit in limits.items()},
-        "registers_per_block": found.registers_per_block,
-        "smem_bytes_per_block": found.smem_bytes_per_block,
-        "waves_per_simd": found.waves_per_simd,
+        "registers_per_block": result.registers_per_block,
+        "smem_bytes_per_block": result.smem_bytes_per_block,
+        "waves_per_simd": result.waves_per_simd,
     }
 
 
-def _print(model: GpuModel, found: Occupancy, unit: str) -> None:
+def _print(model: GpuModel, result: Occupancy, unit: str) -> None:
     from constrint.cli.output import print_table, say
 
-    blocks = "workgroups" if model.vendor == "amd" else "blocks"
-    warps = "waves" if model.vendor == "amd" else "warps"
-    say(f"{model.name} ({model.arch.target}): {blocks} per {unit}: {found.blocks_per_sm}")
-    say(f"limited by: {found.limited_by.replace('+', ', ')}")
-    say(f"{warps} per {unit}: {found.warps_per_sm} ({found.occupancy:.1%} of what it holds)")
-    if found.waves_per_simd is not None:
-        say(f"waves per SIMD as LLVM counts them: {found.waves_per_simd}")
-    memory = "LDS" if model.vendor == "amd" else "shared memory"
-    say(f"each takes: {found.registers_per_block:,} registers, {found.smem_bytes_per_block:,} B of {memory}")
+    terms = model.terms
+    say(f"{model.name} ({model.arch.target}): {terms.blocks} per {unit}: {result.blocks_per_sm}")
+    say(f"limited by: {result.limited_by.replace('+', ', ')}")
+    say(f"{terms.warps} per {unit}: {result.warps_per_sm} ({result.occupancy:.1%} of what it holds)")
+    if result.waves_per_simd is not None:
+        say(f"waves per SIMD as LLVM counts them: {result.waves_per_simd}")
+    say(f"each takes: {result.registers_per_block:,} registers, {result.smem_bytes_per_block:,} B of {terms.smem}")
     say()
-    rows = [[name, _bounded(getattr(found, f"limit_{name}"))] for name in _limit_names()]
-    print_table(["limit", f"{blocks} per {unit}"], [row for row in rows if row[1] is not None], left=("limit",))
+    rows = [[name, _bounded(getattr(result, f"limit_{name}"))] for name in _limit_names()]
+    print_table(["limit", f"{terms.blocks} per {unit}"], [row for row in rows if row[1] is not None], left=("limit",))
 
 
 def _limit_names() -> tuple[str, ...]:

@@ -5,11 +5,13 @@ no more. Nothing here needs a GPU.
 """
 
 from constrint.hwmodels.detect import detect
-from constrint.hwmodels.device import DetectedDevice
 from constrint.hwmodels.load import list_gpus, load_all, load_gpu
-from constrint.hwmodels.model import (
+from constrint.hwmodels.match import DetectedDevice
+from constrint.hwmodels.occupancy.api import occupancy
+from constrint.hwmodels.occupancy.limits import LIMIT_NAMES, UNLIMITED, Occupancy
+from constrint.hwmodels.roofline import Roofline, roofline, special_functions_per_s, wave_quantisation
+from constrint.hwmodels.schema import (
     DTYPES,
-    AmdCu,
     Arch,
     CacheLevel,
     Compute,
@@ -18,10 +20,12 @@ from constrint.hwmodels.model import (
     GpuModel,
     MatrixInstruction,
     Memory,
-    NvidiaSm,
+    Sm,
 )
-from constrint.hwmodels.occupancy import LIMIT_NAMES, UNLIMITED, Occupancy, occupancy
-from constrint.hwmodels.roofline import Roofline, roofline, special_functions_per_s, wave_quantisation
+from constrint.hwmodels.vendors import Vendor, get_vendor, list_vendors, register_vendor
+from constrint.hwmodels.vendors.amd import AmdCu
+from constrint.hwmodels.vendors.interface import DotUnit, RegisterFile, Terms, Traits
+from constrint.hwmodels.vendors.nvidia import NvidiaSm
 
 __all__ = [
     "DTYPES",
@@ -33,18 +37,27 @@ __all__ = [
     "Compute",
     "DetectedDevice",
     "Device",
+    "DotUnit",
     "Dram",
     "GpuModel",
     "MatrixInstruction",
     "Memory",
     "NvidiaSm",
     "Occupancy",
+    "RegisterFile",
     "Roofline",
+    "Sm",
+    "Terms",
+    "Traits",
+    "Vendor",
     "detect",
+    "get_vendor",
     "list_gpus",
+    "list_vendors",
     "load_all",
     "load_gpu",
     "occupancy",
+    "register_vendor",
     "roofline",
     "special_functions_per_s",
     "wave_quantisation",

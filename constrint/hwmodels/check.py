@@ -8,14 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from constrint.hwmodels.model import DTYPES, AmdCu, GpuModel, NvidiaSm
-
-Finding = tuple[str, str]
-#: Keys that a vendor's files must have, `null` where unknown; on the other vendor they do not apply.
-REQUIRED = {
-    "nvidia": ("arch.compute_capability", "device.num_gpcs"),
-    "amd": ("device.num_xcds", "device.sms_per_xcd", "device.num_shader_engines"),
-}
+from constrint.hwmodels.schema import DTYPES, GpuModel
+from constrint.hwmodels.vendors.interface import Finding
 
 
 def findings(raw: dict[str, Any], model: GpuModel) -> Iterator[Finding]:
@@ -23,10 +17,7 @@ def findings(raw: dict[str, Any], model: GpuModel) -> Iterator[Finding]:
     yield from _sources(raw, model)
     yield from _unknowns(raw, model)
     yield from _numbers(model)
-    if isinstance(model.sm, NvidiaSm):
-        yield from _nvidia(model, model.sm)
-    else:
-        yield from _amd(model, model.sm)
+    yield from model.maker.findings(model)
 
 
 def _sources(raw: dict[str, Any], model: GpuModel) -> Iterator[Finding]:
@@ -55,7 +46,7 @@ def _unknowns(raw: dict[str, Any], model: GpuModel) -> Iterator[Finding]:
     present: dict[str, bool] = {}
     for path, is_null in _walk_keys(raw, ""):
         present[path] = present.get(path, False) or is_null
-    for path in REQUIRED[model.vendor]:
+    for path in model.maker.required_keys:
         if path not in present:
             yield (
                 path,
@@ -107,43 +98,9 @@ def _numbers(model: GpuModel) -> Iterator[Finding]:
     for index, key in enumerate(model.matrix.instructions):
         if key.dtype not in model.compute.matrix_flop_per_s and key.dtype not in ("int4", "b1"):
             yield f"matrix.instructions[{index}]", f"{key.name}: compute.matrix_flop_per_s has no {key.dtype}"
+        if key.kind not in model.maker.matrix_kinds:
+            known = ", ".join(model.maker.matrix_kinds)
+            yield f"matrix.instructions[{index}].kind", f"{key.kind!r} is none of {model.maker.title}'s: {known}"
     for dtype in model.compute.vector_flop_per_s:
         if dtype not in DTYPES[:2]:
             yield f"compute.vector_flop_per_s.{dtype}", "only fp64 and fp32 have a plain rate here"
-
-
-def _nvidia(model: GpuModel, sm: NvidiaSm) -> Iterator[Finding]:
-    carveouts = sm.smem_carveouts_bytes
-    if not carveouts or list(carveouts) != sorted(set(carveouts)) or carveouts[-1] != sm.smem_bytes_per_sm:
-        yield "sm.smem_carveouts_bytes", "must increase and end with smem_bytes_per_sm"
-    if sm.max_smem_bytes_per_block_without_opt_in > sm.max_smem_bytes_per_block:
-        yield "sm.max_smem_bytes_per_block_without_opt_in", "exceeds max_smem_bytes_per_block"
-    if sm.max_registers_per_block > sm.registers_per_partition * sm.num_partitions:
-        yield "sm.max_registers_per_block", "exceeds registers_per_partition times num_partitions"
-    if model.device.num_xcds != 1 or model.memory.last_level is not None:
-        yield "device.num_xcds", "XCDs and a last-level cache are AMD's"
-
-
-def _amd(model: GpuModel, sm: AmdCu) -> Iterator[Finding]:
-    device = model.device
-    if device.sms_per_xcd is not None and device.num_xcds * device.sms_per_xcd != device.sm_count:
-        yield "device.sm_count", "must be num_xcds times sms_per_xcd"
-    l2 = model.memory.l2
-    if l2.size_bytes and l2.size_bytes_per_xcd and l2.size_bytes_per_xcd * device.num_xcds != l2.size_bytes:
-        yield "memory.l2.size_bytes", "must be size_bytes_per_xcd times num_xcds"
-    if sm.max_waves_per_simd * sm.num_partitions != sm.max_warps_per_sm:
-        yield "sm.max_warps_per_sm", "must be max_waves_per_simd times num_partitions"
-    for size, file in ((32, sm.wave32), (64, sm.wave64)):
-        if (size in sm.warp_sizes) != (file is not None):
-            yield f"sm.wave{size}", "must be stated for exactly the sizes in warp_sizes"
-    wgp = (sm.smem_bytes_per_wgp, sm.max_multi_wave_blocks_per_wgp)
-    if (wgp[0] is None) != (wgp[1] is None):
-        yield "sm.smem_bytes_per_wgp", "goes with max_multi_wave_blocks_per_wgp: both or neither"
-    sgprs = (sm.sgprs_per_simd, sm.sgpr_alloc_granularity_sgprs, sm.sgprs_reserved_per_wave)
-    if any(value is None for value in sgprs) and any(value is not None for value in sgprs):
-        yield (
-            "sm.sgprs_per_simd",
-            "goes with sgpr_alloc_granularity_sgprs and sgprs_reserved_per_wave: all or none",
-        )
-    if sm.has_unified_vgpr_file and (sm.arch_vgpr_alignment_vgprs is None or sm.max_acc_vgprs_per_thread is None):
-        yield "sm.arch_vgpr_alignment_vgprs", "a unified file needs it, and max_acc_vgprs_per_thread"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from constrint.errors import NoDeviceError
-from constrint.hwmodels.device import DetectedDevice, identify
+from constrint.hwmodels.match import DetectedDevice, identify
 
 ROCMINFO_TIMEOUT_S = 20.0
 

@@ -7,15 +7,16 @@ import functools
 import os
 import re
 from pathlib import Path
-from typing import Any, NoReturn, get_args, get_type_hints
+from typing import Any, NoReturn, cast, get_args, get_type_hints
 
 import msgspec
 
-from constrint.errors import HardwareModelError, UsageError
+from constrint.errors import HardwareModelError, UnknownNameError, UsageError
 from constrint.hwmodels import names
 from constrint.hwmodels.check import findings
-from constrint.hwmodels.model import AmdCu, GpuModel, NvidiaSm
 from constrint.hwmodels.parse import read_yaml
+from constrint.hwmodels.schema import GpuModel
+from constrint.hwmodels.vendors import Vendor, get_vendor, list_vendors
 
 #: Largest m or n of a matrix instruction; bounds how far `[8, 16, ..., 256]` is written out.
 MAX_SIZE = 4096
@@ -50,14 +51,22 @@ def is_path(text: str) -> bool:
 
 
 def list_gpus() -> tuple[str, ...]:
-    """Canonical names of every GPU that ships with constrint, NVIDIA first, in order of their files."""
+    """Canonical names of every GPU that ships with constrint: by vendor, then in order of their files."""
     files = names.index().files
-    return tuple(sorted(files, key=lambda name: (not files[name].startswith("nvidia"), files[name])))
+    folders = [vendor.name for vendor in list_vendors()]
+    return tuple(sorted(files, key=lambda name: (folders.index(files[name].partition("/")[0]), files[name])))
 
 
 def load_all() -> tuple[GpuModel, ...]:
     """Every GPU that ships with constrint, in the order of `list_gpus`."""
     return tuple(load_gpu(name) for name in list_gpus())
+
+
+def write_index() -> None:
+    """Write `data/index.json` anew from the files that ship with constrint."""
+    paths = sorted(path for vendor in list_vendors() for path in (names.DATA / vendor.name).glob("*.yaml"))
+    built = names.build_index((path.relative_to(names.DATA).as_posix(), load_gpu(path)) for path in paths)
+    names.INDEX.write_bytes(msgspec.json.format(msgspec.json.encode(built), indent=1) + b"\n")
 
 
 @functools.cache
@@ -71,21 +80,40 @@ def _load_file(path: Path) -> GpuModel:
     if not isinstance(raw, dict):
         raise HardwareModelError(f"{source}: a GPU's file is a mapping of keys; this is a {_kind(raw)}.")
     vendor, sm = raw.get("vendor"), raw.get("sm")
+    struct: Any = GpuModel
+    tagged = raw
     if isinstance(sm, dict) and isinstance(vendor, str):
         # The file says the vendor once; the struct of the SM is chosen by it.
         if "vendor" in sm:
             raise HardwareModelError(f"{source}: sm.vendor: unknown key; the vendor is stated at the top.")
         tagged = {**raw, "sm": {**sm, "vendor": vendor}}
-    else:
-        tagged = raw
+        struct = _struct_of(vendor, source)
     _expand_progressions(tagged, source)
     try:
-        model = msgspec.convert(tagged, GpuModel)
+        read = msgspec.convert(tagged, struct)
     except msgspec.ValidationError as error:
-        _explain(str(error), source, tagged)
+        _explain(str(error), source, struct)
+    model = GpuModel(**{key: getattr(read, key) for key in GpuModel.__struct_fields__})
     for path_of_key, rule in findings(raw, model):
         raise HardwareModelError(f"{source}: {path_of_key}: {rule}.")
     return model
+
+
+def _struct_of(vendor: str, source: str) -> type[GpuModel]:
+    """The struct that a vendor's files are read as."""
+    try:
+        return _struct_with(get_vendor(vendor))
+    except UnknownNameError as error:
+        raise HardwareModelError(f"{source}: vendor: {error}") from None
+
+
+@functools.cache
+def _struct_with(vendor: Vendor) -> type[GpuModel]:
+    """A GPU's file whose `sm` block is read as the vendor's struct."""
+    struct: Any = msgspec.defstruct(
+        "GpuFile", [("sm", vendor.sm_type)], bases=(GpuModel,), frozen=True, kw_only=True, forbid_unknown_fields=True
+    )
+    return cast("type[GpuModel]", struct)
 
 
 def _expand_progressions(raw: dict[str, Any], source: str) -> None:
@@ -111,7 +139,7 @@ def _progression(sizes: list[Any], where: str) -> list[int]:
     )
 
 
-def _explain(message: str, source: str, raw: dict[str, Any]) -> NoReturn:
+def _explain(message: str, source: str, struct: type[GpuModel]) -> NoReturn:
     """Turn msgspec's message into one that names the file, the key and the rule."""
     match = _AT.fullmatch(message)
     what = match["what"] if match else message
@@ -121,7 +149,7 @@ def _explain(message: str, source: str, raw: dict[str, Any]) -> NoReturn:
     prefix = f"{path}." if path else ""
     if unknown := _UNKNOWN.fullmatch(what):
         key = unknown[1]
-        known = _fields_at(path, raw)
+        known = _fields_at(path, struct)
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.6) or [k for k in known if k.startswith(key)][:1]
         hint = f" Did you mean {near[0]!r}? Units are part of the key." if near else f" Known: {', '.join(known)}."
         raise HardwareModelError(f"{source}: {prefix}{key}: unknown key.{hint}")
@@ -132,16 +160,13 @@ def _explain(message: str, source: str, raw: dict[str, Any]) -> NoReturn:
     raise HardwareModelError(f"{source}: {where}: {what.replace('`', '')}.")
 
 
-def _fields_at(path: str, raw: dict[str, Any]) -> list[str]:
+def _fields_at(path: str, file: type[GpuModel]) -> list[str]:
     """The keys that the struct at `path` has."""
-    struct: Any = GpuModel
+    struct: Any = file
     for part in re.split(r"[.\[]", path) if path else []:
-        if part == "sm":
-            struct = AmdCu if raw.get("vendor") == "amd" else NvidiaSm
-        elif part.endswith("]"):
+        if part.endswith("]"):
             continue
-        else:
-            struct = _struct_in(get_type_hints(struct).get(part))
+        struct = _struct_in(get_type_hints(struct).get(part))
         if struct is None:
             return []
     return list(struct.__struct_fields__)

@@ -1,7 +1,7 @@
 """GPU names: which file a name stands for, without opening the files.
 
 `data/index.json` maps every spelling to its file. It is derived from the files' `name` and `aliases`:
-`write_index` writes it anew, and a test compares the two.
+`load.write_index` writes it anew, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from constrint.errors import HardwareModelError, UnknownNameError
-from constrint.hwmodels.model import GpuModel
+from constrint.hwmodels.schema import GpuModel
 
 DATA = Path(__file__).parent / "data"
 INDEX = DATA / "index.json"
@@ -92,12 +92,3 @@ def build_index(models: Iterable[tuple[str, GpuModel]]) -> Index:
             if owner != model.name:
                 raise HardwareModelError(f"{path}: aliases: {spelling!r} already stands for {owner}")
     return Index(files, dict(sorted(names.items())))
-
-
-def write_index() -> None:
-    """Write `data/index.json` anew from the files."""
-    from constrint.hwmodels.load import load_gpu
-
-    paths = sorted(path for vendor in ("nvidia", "amd") for path in (DATA / vendor).glob("*.yaml"))
-    built = build_index((path.relative_to(DATA).as_posix(), load_gpu(path)) for path in paths)
-    INDEX.write_bytes(msgspec.json.format(msgspec.json.encode(built), indent=1) + b"\n")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from constrint.errors import UnknownNameError, UnsupportedError, UsageError
 from constrint.hwmodels.load import load_gpu
-from constrint.hwmodels.model import GpuModel
+from constrint.hwmodels.schema import GpuModel
 
 #: Memory levels, nearest to the SM first.
 LEVELS = ("smem", "l1", "l2", "last_level", "dram")

@@ -21,8 +21,6 @@ Column = NDArray[np.float64]
 # The constants below that are called fitted come from `benchmarks/fit_cost_model.py` over configurations measured on
 # one H200 (`benchmarks/results/h200/gemm_space_bf16.csv`): vendors publish none of them.
 
-#: Seconds from a load's issue to its data under load. NVIDIA: fitted. AMD: assumed, MI300-class parts being slower.
-DRAM_LATENCY_S = {"nvidia": 0.52e-6, "amd": 0.8e-6}
 #: Seconds to start a kernel, fill its first pipeline and drain it. Fitted.
 LAUNCH_S = 5.4e-6
 #: Clocks per main-loop iteration in which a block that is alone on its SM feeds nothing: barrier, branch. Fitted.
@@ -131,7 +129,7 @@ def largest(parts_s: Mapping[str, float]) -> str:
 
 def cost_assumptions(gpu: GpuModel) -> list[str]:
     """What the model assumes about this GPU for want of a source, a sentence each."""
-    lines = [f"{DRAM_LATENCY_S[gpu.vendor] * 1e6:.2f} us load latency, {LAUNCH_S * 1e6:.1f} us launch"]
+    lines = [f"{gpu.figure('dram_latency_s') * 1e6:.2f} us load latency, {LAUNCH_S * 1e6:.1f} us launch"]
     if gpu.device.boost_clock_hz is None:
         lines.append(f"clock unconfirmed: {ASSUMED_CLOCK_HZ / 1e9:.1f} GHz assumed")
     if gpu.sm.smem_banks is None or gpu.sm.smem_bank_width_bytes is None:
@@ -198,7 +196,7 @@ def _sm_parts(gpu: GpuModel, work: TileWork, sm_flop_per_s: float, clock: float)
     issue_s = work.load_instructions * CLK_PER_LOAD / clock
     # More than a warp per partition takes longer to meet at a barrier.
     overhead_s = ITERATION_CLK * np.maximum(1.0, np.asarray(work.warps_per_block) / partitions) / clock
-    latency_s = DRAM_LATENCY_S[gpu.vendor] if work.load_latency_s is None else work.load_latency_s
+    latency_s = gpu.figure("dram_latency_s") if work.load_latency_s is None else work.load_latency_s
     depth = np.asarray(work.stages_in_flight, dtype=np.float64)
     start_s = BLOCK_START_S * (1.0 - np.asarray(work.is_persistent, dtype=np.float64))
     edge_s = start_s + latency_s + work.store_bytes / (L2_PORT_BYTES_PER_CLK * clock)
@@ -262,7 +260,7 @@ def streaming_cost(gpu: GpuModel, moved_bytes: float, threads_per_sm: Any) -> Co
     """
     bandwidth = gpu.memory.dram.bandwidth_bytes_per_s
     in_flight = gpu.device.sm_count * np.asarray(threads_per_sm, dtype=np.float64) * WIDEST_LOAD_BYTES
-    latency_s = DRAM_LATENCY_S[gpu.vendor]
+    latency_s = gpu.figure("dram_latency_s")
     share = np.minimum(1.0, np.maximum(in_flight, 1.0) / (bandwidth * latency_s))
     dram_s = np.full_like(share, moved_bytes / bandwidth)
     parts: dict[str, Any] = dict.fromkeys(PARTS, 0.0) | {"DRAM": dram_s, "latency": dram_s / share - dram_s}

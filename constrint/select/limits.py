@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from constrint.hwmodels import AmdCu, GpuModel, NvidiaSm
-from constrint.model import Expr, Problem, ceildiv
+from constrint.hwmodels import GpuModel
+from constrint.model import Expr, Problem, ceildiv, minimum
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,6 @@ class BlockUse:
 def add_block_limits(problem: Problem, gpu: GpuModel, use: BlockUse) -> None:
     """Add the limits of one block: threads, shared memory, registers per thread and per partition."""
     sm = gpu.sm
-    smem_name = "LDS" if gpu.vendor == "amd" else "shared memory"
     problem.add(
         use.warps * sm.warp_size <= sm.max_threads_per_block,
         name="threads",
@@ -50,7 +49,7 @@ def add_block_limits(problem: Problem, gpu: GpuModel, use: BlockUse) -> None:
     problem.add(
         use.smem_bytes <= sm.max_smem_bytes_per_block,
         name="smem",
-        because=f"a block of {gpu.name} has at most {sm.max_smem_bytes_per_block:,} bytes of {smem_name}",
+        because=f"a block of {gpu.name} has at most {sm.max_smem_bytes_per_block:,} bytes of {gpu.terms.smem}",
     )
     problem.add(
         use.registers_needed <= sm.max_registers_per_thread,
@@ -67,13 +66,20 @@ def add_block_limits(problem: Problem, gpu: GpuModel, use: BlockUse) -> None:
 
 def register_capacity(gpu: GpuModel, use: BlockUse) -> tuple[Expr, int, str]:
     """Registers that one block takes of its fullest partition, how many there are, and what is counted."""
-    sm = gpu.sm
-    warps_per_partition = ceildiv(use.warps, sm.num_partitions)
-    if isinstance(sm, NvidiaSm):
-        unit = sm.register_alloc_granularity_registers_per_warp
-        per_warp = unit * ceildiv(use.registers_needed * sm.warp_size, unit)
-        return warps_per_partition * per_warp, sm.registers_per_partition, "registers per SM sub-partition"
-    assert isinstance(sm, AmdCu)
-    granularity = sm.vgpr_alloc_granularity(sm.warp_size)
-    per_lane = granularity * ceildiv(use.registers_needed, granularity)
-    return warps_per_partition * per_lane, sm.vgprs_per_lane(sm.warp_size), "vector registers per SIMD lane"
+    file = gpu.register_file
+    warps_per_partition = ceildiv(use.warps, gpu.sm.num_partitions)
+    registers = use.registers_needed
+    if file.per_thread > 1:
+        registers = registers * file.per_thread
+    per_warp = file.granularity * ceildiv(registers, file.granularity)
+    return warps_per_partition * per_warp, file.capacity, file.counted
+
+
+def most_registers(gpu: GpuModel, warps: Expr) -> Expr:
+    """Registers that a compiler may give a thread: the instruction set's limit, or what the block's warps leave."""
+    sm, file = gpu.sm, gpu.register_file
+    if file.shared_by_block is not None:
+        left = file.shared_by_block // sm.warp_size // warps
+    else:
+        left = file.capacity // ceildiv(warps, sm.num_partitions) // file.granularity * file.granularity
+    return minimum(sm.max_registers_per_thread, left)

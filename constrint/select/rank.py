@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from constrint.errors import ConstrintError, InfeasibleError
 from constrint.hwmodels import GpuModel, Occupancy, occupancy
-from constrint.hwmodels.occupancy_limits import limit_names
+from constrint.hwmodels.occupancy.limits import limit_names
 from constrint.model import Problem, Var
 from constrint.select.cost import CostColumns, largest
 from constrint.select.spec import (

@@ -12,13 +12,16 @@ import re
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from constrint.errors import UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel
+
+#: Registers, accumulation registers, bytes spilled per thread, and the matrix instruction.
+Resources = tuple[int, int, int, str]
 
 
 @dataclass(frozen=True)
@@ -83,16 +86,15 @@ def compile_triton(gpu: GpuModel, source: TritonSource) -> CompiledKernel:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    is_amd = gpu.vendor == "amd"
-    name = gpu.arch.target.rstrip("a")  # sm_90a: Triton picks the variant itself
-    target = GPUTarget("hip", gpu.arch.target, gpu.sm.warp_size) if is_amd else GPUTarget("cuda", int(name[3:]), 32)
+    target = GPUTarget(*gpu.maker.triton_target(gpu))
+    backend, name = gpu.of_triton_backend(BACKENDS, "ways to read a kernel's resources"), gpu.compiler_target
     types = {n: source.types.get(n, "constexpr") for n in source.function.arg_names}
     attributes: dict[tuple[int, ...], list[list[Any]]] = {}
     for i, (argument, kind) in enumerate(types.items()):
         if argument in source.aligned:
             attributes[(i,)] = [["tt.divisibility", 16]]
-            if is_amd and kind.startswith("*"):
-                attributes[(i,)].append(["tt.pointer_range", 32])
+            if kind.startswith("*"):
+                attributes[(i,)] += backend.pointer_attributes
     make_source: Any = ASTSource
     if source.function.is_gluon():
         from triton.experimental.gluon._runtime import GluonASTSource
@@ -107,8 +109,8 @@ def compile_triton(gpu: GpuModel, source: TritonSource) -> CompiledKernel:
         except Exception as error:
             reason = _reason(error)
             raise UnsupportedError(f"triton {triton.__version__} refuses the kernel for {name}: {reason}") from error
-    found = _amd_resources(kernel.asm["amdgcn"]) if is_amd else _nvidia_resources(kernel.asm)
-    return CompiledKernel(gpu.arch.target if is_amd else name, triton.__version__, kernel.metadata.shared, *found)
+    resources = backend.read_resources(kernel.asm)
+    return CompiledKernel(name, triton.__version__, kernel.metadata.shared, *resources)
 
 
 def _reason(error: BaseException) -> str:
@@ -119,7 +121,7 @@ def _reason(error: BaseException) -> str:
     return lines[-1].strip() if lines else type(error).__name__
 
 
-def _nvidia_resources(asm: Mapping[str, Any]) -> tuple[int, int, int, str]:
+def _cuda_resources(asm: Mapping[str, Any]) -> Resources:
     """Registers, none, stack bytes and instruction, read with the cuobjdump that Triton's wheel carries."""
     import triton.backends.nvidia as backend
 
@@ -137,13 +139,33 @@ def _nvidia_resources(asm: Mapping[str, Any]) -> tuple[int, int, int, str]:
     return int(counts[1]), 0, int(counts[2]), f"{used[1]} {used[2]}" if used else ""
 
 
-def _amd_resources(assembly: str) -> tuple[int, int, int, str]:
+def _hip_resources(asm: Mapping[str, Any]) -> Resources:
     """VGPRs, AGPRs, scratch bytes and instruction, from the metadata at the end of the assembly."""
+    assembly = asm["amdgcn"]
 
     def field(name: str) -> int:
-        found = re.search(rf"\.{name}:\s*(\d+)", assembly)
-        return int(found[1]) if found else 0
+        count = re.search(rf"\.{name}:\s*(\d+)", assembly)
+        return int(count[1]) if count else 0
 
     used = re.search(r"\bv_(?:mfma|wmma)_\w+", assembly)
     spilled = field("private_segment_fixed_size")
     return field("vgpr_count"), field("agpr_count"), spilled, used[0] if used else ""
+
+
+class Backend(NamedTuple):
+    """What differs between Triton's back-ends for whoever compiles.
+
+    Args:
+        read_resources: Reads a kernel's resources from what Triton compiled it to.
+        pointer_attributes: What a launch states of aligned pointers beyond their alignment.
+    """
+
+    read_resources: Callable[[Mapping[str, Any]], Resources]
+    pointer_attributes: tuple[list[Any], ...] = ()
+
+
+#: By the name that `Vendor.triton_backend` gives.
+BACKENDS: Mapping[str, Backend] = {
+    "cuda": Backend(_cuda_resources),
+    "hip": Backend(_hip_resources, (["tt.pointer_range", 32],)),
+}

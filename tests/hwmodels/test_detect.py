@@ -12,7 +12,7 @@ import pytest
 from constrint.errors import NoDeviceError
 from constrint.hwmodels import DetectedDevice, detect, load_gpu
 from constrint.hwmodels.detect import ask_rocminfo, parse_rocminfo
-from constrint.hwmodels.device import compare, find_model, identify
+from constrint.hwmodels.match import compare, find_model, identify
 
 H200 = {
     "name": "NVIDIA H200",

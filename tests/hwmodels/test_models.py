@@ -23,9 +23,9 @@ from constrint.hwmodels import (
     load_all,
     load_gpu,
 )
-from constrint.hwmodels.model import VgprFile
 from constrint.hwmodels.names import DATA, INDEX, build_index, fold, index
 from constrint.hwmodels.parse import read_yaml
+from constrint.hwmodels.vendors.amd import VgprFile
 
 MODELS = load_all()
 by_name = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
@@ -39,7 +39,7 @@ def test_all_26_gpus_are_there() -> None:
 
 
 def test_index_and_files_agree() -> None:
-    """If this fails: `python -c "from constrint.hwmodels.names import write_index as w; w()"`."""
+    """If this fails: `python -c "from constrint.hwmodels.load import write_index as w; w()"`."""
     paths = sorted(path for vendor in ("amd", "nvidia") for path in (DATA / vendor).glob("*"))
     built = build_index((path.relative_to(DATA).as_posix(), load_gpu(path)) for path in paths)
     assert built == index()

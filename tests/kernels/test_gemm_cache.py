@@ -177,7 +177,7 @@ def kernel_functions() -> tuple[Callable[..., Any], Callable[..., Any]]:
     """`deal_chunks` and `tile_coordinates` of the kernel, run over numpy arrays in place of scalars."""
     if importlib.util.find_spec("triton") is None:
         pytest.skip("needs the extra [torch]: triton is not installed")
-    from constrint.kernels.gemm import kernel_epilogue
+    from constrint.kernels.gemm.epilogue import kernel as kernel_epilogue
 
     names = {"tl": SimpleNamespace(minimum=np.minimum, where=np.where)}
     deal = FunctionType(kernel_epilogue.deal_chunks.fn.__code__, names)

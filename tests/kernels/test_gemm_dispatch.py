@@ -22,7 +22,7 @@ if importlib.util.find_spec("torch") is None or importlib.util.find_spec("triton
 import torch
 
 from constrint.hwmodels import load_all
-from constrint.hwmodels.device import DetectedDevice
+from constrint.hwmodels.match import DetectedDevice
 from constrint.kernels.gemm import dispatch, resources
 from constrint.kernels.gemm.launch import Machine
 from constrint.kernels.gemm.pack import can_describe

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm.traffic import Tiles, operand_traffic
+from constrint.kernels.gemm.pointer.traffic import Tiles, operand_traffic
 from constrint.select import TileWork, estimate
 from constrint.select.cost import PARTS, overlap
 

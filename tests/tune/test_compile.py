@@ -13,13 +13,15 @@ import pytest
 
 from constrint.errors import UnsupportedError, UsageError
 from constrint.hwmodels import load_gpu
-from constrint.kernels.registry import load_compiler, load_kernel
+from constrint.kernels.registry import load_kernel, load_spec
+from constrint.model import Var
 from constrint.select import Workload, rank
+from constrint.tune.compile import TritonSource, compile_triton
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="needs the extra [torch]: triton is not installed"
 )
-SPEC = load_kernel("gemm")
+KERNEL = load_spec("gemm.pointer")
 WORKLOAD = Workload("gemm", {"m": 1024, "n": 1024, "k": 1024}, "bf16")
 CONFIG = {
     "tile_m": 64,
@@ -34,9 +36,6 @@ CONFIG = {
     "waves_per_eu": 0,
     "kpack": 1,
     "xcd_chunk": 512,
-    "descriptor": 0,
-    "epilogue_subtile": 1,
-    "producer": 0,
 }
 
 
@@ -57,11 +56,13 @@ def test_a_config_compiles_to_the_instruction_and_the_memory_that_the_model_says
     name: str, target: str, instruction: str
 ) -> None:
     gpu = load_gpu(name)
-    problem = SPEC.problem(gpu, WORKLOAD)
-    config = {n: v for n, v in CONFIG.items() if n in problem.variables}
-    compiled = load_compiler("gemm")(gpu, WORKLOAD, config)
+    variables = {param.name: Var(param.name) for param in KERNEL.params(gpu, WORKLOAD)}
+    config = {name: CONFIG[name] for name in variables}
+    compiled = KERNEL.compile(gpu, WORKLOAD, config)
     assert (compiled.target, compiled.instruction, compiled.spill_bytes) == (target, instruction, 0)
-    predicted = SPEC.use(gpu, WORKLOAD, problem).smem_bytes.value(config)
+    use = KERNEL.use(gpu, WORKLOAD, variables)
+    assert use is not None
+    predicted = use.smem_bytes.value(config)
     assert compiled.smem_bytes <= predicted <= 1.07 * compiled.smem_bytes
     assert 20 <= compiled.registers_per_thread <= 255
 
@@ -69,9 +70,9 @@ def test_a_config_compiles_to_the_instruction_and_the_memory_that_the_model_says
 @needs_triton
 def test_a_kernel_that_the_compiler_refuses_says_so() -> None:
     gpu, workload = load_gpu("h200"), Workload("gemm", WORKLOAD.sizes, "fp8")
-    config = CONFIG | {"tile_k": 16}
+    config = {param.name: CONFIG[param.name] for param in KERNEL.params(gpu, workload)} | {"tile_k": 16}
     with pytest.raises(UnsupportedError, match=r"triton .* refuses the kernel for sm_90: .*K >= 32"):
-        load_compiler("gemm")(gpu, workload, config)
+        KERNEL.compile(gpu, workload, config)
 
 
 def test_without_triton_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +85,7 @@ def test_without_triton_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(UsageError, match=r"pip install 'constrint\[torch\]'"):
-        load_compiler("gemm")(load_gpu("h200"), WORKLOAD, CONFIG)
+        compile_triton(load_gpu("h200"), TritonSource(None, {}, {}, frozenset(), {}))
 
 
 def run_verify(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int | str | None:
@@ -137,6 +138,7 @@ def test_verify_says_nothing_on_stderr() -> None:
 def test_first_choices_are_the_ones_that_solve_ranks() -> None:
     """verify compiles what solve prints: the ranking is one and the same call."""
     gpu = load_gpu("mi300x")
-    first = rank(SPEC, gpu, WORKLOAD, top=2).candidates
-    again = rank(SPEC, gpu, WORKLOAD, top=2).candidates
+    operation = load_kernel("gemm")
+    first = rank(operation, gpu, WORKLOAD, top=2).candidates
+    again = rank(operation, gpu, WORKLOAD, top=2).candidates
     assert [c.config for c in first] == [c.config for c in again]

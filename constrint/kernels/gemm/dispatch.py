@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from constrint.errors import InfeasibleError, UnsupportedError
-from constrint.hwmodels import GpuModel, load_gpu
-from constrint.hwmodels.detect import describe_torch_device
-from constrint.kernels.gemm.alignment import rows_of, settled
-from constrint.kernels.gemm.choose import Request, choose
-from constrint.kernels.gemm.launch import Epilogue, Machine, input_precision, is_k_major, launch
-from constrint.kernels.gemm.pack import copies_needed
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm import first_choice
+from constrint.kernels.gemm.launch import Call, Epilogue, Machine, launch, runtime_precision
+from constrint.kernels.gemm.operands import product_of, with_aligned_stride
+from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.reference import DTYPE_NAMES, gemm_reference
-from constrint.kernels.gemm.triton_versions import caution, is_verified
+from constrint.kernels.launch.device import describe, gpu_of, warn_once
+from constrint.kernels.launch.policy import launch_what_fits
+from constrint.select.first_choice import Choice, Refusal
 from constrint.select.spec import Config
+from constrint.tune.triton_versions import caution, is_verified
 
 #: For a GPU without a model: at most 24 KiB of shared memory and few registers, even where tl.dot becomes plain FMA.
 CONSERVATIVE: Config = {
@@ -46,73 +47,50 @@ def run_on_gpu(
     (batch, m, k), n = a.shape, b.shape[2]
     if not batch * m * n or not k or a.dtype not in DTYPE_NAMES or out_dtype == torch.float64:
         return gemm_reference(a, b, bias, c, alpha=alpha, beta=beta, activation=activation, out_dtype=out_dtype)
-    a, b = settled(a), settled(b)
-    gpu, machine = _machine(a.device.index)
+    a, b = with_aligned_stride(a), with_aligned_stride(b)
+    gpu, machine = machine_of(a.device)
     source = c if beta != 0.0 else None
-    config = _config(gpu, a, b, bias, source, out_dtype)
-    if config is None:
+    precision = runtime_precision(a.dtype)
+    product = product_of(
+        a, b, bias, source, out_dtype, is_three_pass=precision == "tf32x3", allows_gluon=allows_gluon()
+    )
+    choice = choose(gpu, product)
+    if choice is None:
         return gemm_reference(a, b, bias, c, alpha=alpha, beta=beta, activation=activation, out_dtype=out_dtype)
     out = torch.empty((batch, m, n), dtype=out_dtype, device=a.device)
-    epilogue = Epilogue(bias, source, alpha, beta, activation)
-    from triton.runtime.errors import OutOfResources
+    call = Call(a, b, out, machine, Epilogue(bias, source, alpha, beta, activation), precision)
 
-    try:
-        launch(a, b, out, config, machine, epilogue)
-    except OutOfResources as error:
-        # The rules hold for the versions of Triton they are checked with; another one may take more.
-        _warn_once(f"matmul: {dict(config)} does not fit after all ({error}); a conservative configuration is used.")
-        launch(a, b, out, CONSERVATIVE, machine, epilogue)
+    def refuse(refused: Choice, refusal: Refusal) -> Choice:
+        try:
+            return first_choice.refuse(product, refused, refusal)
+        except InfeasibleError:
+            if refused.config == CONSERVATIVE:
+                raise
+            return conservative(refused.gpu)
+
+    launch_what_fits(choice, lambda chosen: launch(chosen.kernel, call, chosen.config), refuse)
     return out
 
 
-def _config(
-    gpu: GpuModel | None, a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, out_dtype: torch.dtype
-) -> Config | None:
+def choose(gpu: GpuModel | None, product: Product) -> Choice | None:
     """The first choice; None where the GPU has no matrix instruction for the dtype."""
     if gpu is None:
-        return CONSERVATIVE
+        return conservative(None)
     try:
-        return choose(gpu.name, request_of(a, b, bias, source, out_dtype))
+        return first_choice.choose(gpu, product)
     except InfeasibleError:
-        return CONSERVATIVE
+        return conservative(gpu)
     except UnsupportedError as error:
-        _warn_once(f"{error} matmul runs as plain PyTorch there.")
+        warn_once(f"{error} matmul runs as plain PyTorch there.")
         return None
 
 
-def request_of(a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, out_dtype: torch.dtype) -> Request:
-    """What the model has to know about these operands."""
-    dtype = DTYPE_NAMES[a.dtype]
-    copies, rows_a, rows_b = copies_needed(a, b), rows_of(a), rows_of(b)
-    return Request(
-        batch=a.shape[0],
-        m=a.shape[1],
-        n=b.shape[2],
-        k=a.shape[2],
-        dtype=dtype,
-        width_a=rows_a.width_bytes,
-        width_b=rows_b.width_bytes,
-        step_a=rows_a.step_bytes,
-        step_b=rows_b.step_bytes,
-        packed_bytes=sum(t[0].numel() * t.element_size() for name, t in (("a", a), ("b", b)) if name in copies),
-        # A copy of an expanded operand would be larger than what it is copied from.
-        has_descriptors=0 not in (*a.stride(), *b.stride()),
-        is_a_k_major=is_k_major(a, 2),
-        is_b_k_major=is_k_major(b, 1),
-        is_a_copied="a" in copies,
-        is_b_copied="b" in copies,
-        is_a_turned=copies.get("a", False),
-        is_b_turned=copies.get("b", False),
-        output_bytes=out_dtype.itemsize,
-        has_bias=bias is not None,
-        has_source=source is not None,
-        is_three_pass=input_precision(a.dtype) == "tf32x3",
-        allows_producer=_allows_producer(),
-    )
+def conservative(gpu: GpuModel | None) -> Choice:
+    """What fits anywhere."""
+    return Choice(gpu, "gemm.pointer", CONSERVATIVE)
 
 
-@lru_cache(maxsize=1)
-def _allows_producer() -> bool:
+def allows_gluon() -> bool:
     """Whether Triton is of a verified version: Gluon's interface moves between versions."""
     import triton
 
@@ -120,26 +98,15 @@ def _allows_producer() -> bool:
 
 
 @lru_cache(maxsize=64)
-def _machine(index: int) -> tuple[GpuModel | None, Machine]:
+def machine_of(device: torch.device) -> tuple[GpuModel | None, Machine]:
     """The model of a device, if there is one, and the figures that a launch needs."""
     import triton
 
     other_version = caution(triton.__version__)
     if other_version:
-        _warn_once(other_version)
-    found = describe_torch_device(index)
-    sm_count = found.sm_count or 1
-    is_hopper = found.target == "sm_90"
-    if found.model is None:
-        _warn_once(
-            f"constrint has no hardware model of {found.name} ({found.target}): matmul uses a conservative "
-            "configuration there. Add a model (see CONTRIBUTING.md) for a chosen one."
-        )
-        return None, Machine(sm_count, 1, is_hopper)
-    gpu = load_gpu(found.model)
-    return gpu, Machine(sm_count, gpu.device.num_xcds, is_hopper)
-
-
-@lru_cache(maxsize=256)
-def _warn_once(message: str) -> None:
-    warnings.warn(message, RuntimeWarning, stacklevel=4)
+        warn_once(other_version)
+    gpu = gpu_of(device)
+    if gpu is not None:
+        return gpu, Machine.of(gpu)
+    seen = describe(device)
+    return None, Machine(seen.sm_count or 1, 1, seen.target == "sm_90")

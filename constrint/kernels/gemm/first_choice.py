@@ -139,20 +139,26 @@ def refuse(product: Product, choice: Choice, refusal: Refusal) -> Choice:
 def _tables(gpu: GpuModel, product: Product) -> Iterator[Table]:
     """The tables of the kernels that compute a product, in the operation's order."""
     unit(gpu, product.dtype)
-    for spec in _specs():
+    for spec in gemm_specs():
         if not spec.refusal(gpu, product):
             yield _table(gpu.name, spec.full_name, product.dtype, product.a.width_bytes, product.b.width_bytes)
 
 
 @lru_cache(maxsize=1)
-def _specs() -> tuple[GemmSpec, ...]:
+def gemm_specs() -> tuple[GemmSpec, ...]:
+    """The operation's kernels, preferred ones first."""
     return tuple(spec for spec in load_kernel("gemm").implementations if isinstance(spec, GemmSpec))
+
+
+def gemm_spec(full_name: str) -> GemmSpec:
+    """One of the operation's kernels by its full name."""
+    return next(spec for spec in gemm_specs() if spec.full_name == full_name)
 
 
 @lru_cache(maxsize=512)
 def _table(gpu_name: str, kernel: str, dtype: str, width_a: int, width_b: int) -> Table:
     gpu = load_gpu(gpu_name)
-    spec = next(spec for spec in _specs() if spec.full_name == kernel)
+    spec = gemm_spec(kernel)
     table = _whole_space(gpu, spec, _sample(dtype, (1 << 16, 1 << 16, 1 << 16), width_a, width_b))
     for shapes, kept in ((COARSE_SHAPES, COARSE_KEPT), (FINE_SHAPES, FINE_KEPT)):
         table = _among_best(gpu, table, [_sample(dtype, shape, width_a, width_b) for shape in shapes], kept)
@@ -215,7 +221,7 @@ def _preference(table: Table, row: int) -> tuple[int, ...]:
 @lru_cache(maxsize=1)
 def _shared_places() -> dict[str, tuple[int, ...]]:
     """Values of the parameters that all kernels have, in the order of preference of NVIDIA's kernels."""
-    descriptor = _specs()[0]
+    descriptor = gemm_specs()[0]
     gpu = load_gpu("h200")
     params = {p.name: p.values for p in descriptor.tile_params(gpu, "bf16")}
     return params | {"num_stages": (*params["num_stages"], 1)}
@@ -233,8 +239,8 @@ def _price(gpu: GpuModel, table: Table, product: Product) -> tuple[NDArray[np.in
         valid &= rule.condition
     if not isinstance(added, int):
         valid &= table.smem_bytes + added <= gpu.sm.max_smem_bytes_per_block
-    for rule in _refusal_rules(gpu, spec, product):
-        valid &= rule.holds_columns(columns)
+    for constraint in _refusal_rules(gpu, spec, product):
+        valid &= constraint.holds_columns(columns)
     rows = np.flatnonzero(valid)
     if not len(rows):
         return rows, np.empty(0)

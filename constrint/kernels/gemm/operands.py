@@ -1,15 +1,21 @@
-"""How wide loads of an operand's rows can be, from its strides; what of that the pointer kernel has to be told.
+"""How tensors lie in memory, as the kernels' rules ask for it; random operands and exact results for checking.
 
-Triton finds out by itself that a size or stride is a multiple of 16, or nothing. Needs torch.
+Triton finds out by itself that a size or stride is a multiple of 16, or nothing; what else holds, it is told.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
+from typing import Any
 
+import torch
 from torch import Tensor
 
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.product import Operand, Product
+from constrint.kernels.gemm.reference import DTYPE_NAMES, default_out_dtype, gemm_reference
+from constrint.kernels.gemm.tma.pack import copies_needed
 from constrint.kernels.gemm.units import ALIGNED_ELEMENTS, LINE_BYTES, WIDEST_BYTES
 
 
@@ -46,7 +52,7 @@ def rows_of(t: Tensor) -> Rows:
     return Rows(width, step, is_transposed, 1 if is_seen else width // element)
 
 
-def settled(t: Tensor) -> Tensor:
+def with_aligned_stride(t: Tensor) -> Tensor:
     """The same tensor; where it is a single row or column, the stride across, which nothing uses, is an aligned one."""
     for across, along in ((1, 2), (2, 1)):
         if t.shape[across] == 1 and t.stride(along) == 1 and t.stride(across) % ALIGNED_ELEMENTS:
@@ -54,3 +60,87 @@ def settled(t: Tensor) -> Tensor:
             strides[across] = -(-t.shape[along] // ALIGNED_ELEMENTS) * ALIGNED_ELEMENTS
             return t.as_strided(t.shape, strides)
     return t
+
+
+def product_of(
+    a: Tensor,  # (batch, M, K)
+    b: Tensor,  # (batch, K, N)
+    bias: Tensor | None,
+    source: Tensor | None,
+    out_dtype: torch.dtype,
+    *,
+    is_three_pass: bool,
+    allows_gluon: bool = True,
+) -> Product:
+    """What the model has to know about these operands."""
+    copies = copies_needed(a, b)
+    return Product(
+        m=a.shape[1],
+        n=b.shape[2],
+        k=a.shape[2],
+        dtype=DTYPE_NAMES[a.dtype],
+        a=_operand(a, 2, copies.get("a")),
+        b=_operand(b, 1, copies.get("b")),
+        output_bytes=out_dtype.itemsize,
+        batch=a.shape[0],
+        has_bias=bias is not None,
+        has_source=source is not None,
+        is_three_pass=is_three_pass,
+        allows_gluon=allows_gluon,
+    )
+
+
+def _operand(t: Tensor, depth: int, is_copied_k_major: bool | None) -> Operand:
+    rows = rows_of(t)
+    return Operand(
+        width_bytes=rows.width_bytes,
+        step_bytes=rows.step_bytes,
+        is_k_major=t.stride(depth) == 1,
+        is_copied=is_copied_k_major is not None,
+        is_copied_k_major=bool(is_copied_k_major),
+        is_expanded=0 in t.stride(),
+    )
+
+
+def random_operands(gpu: GpuModel, product: Product, *, device: Any, seed: int) -> dict[str, Tensor]:
+    """A, B, and bias and source where the product has them; without data on `meta`."""
+    generator = None if torch.device(device).type == "meta" else torch.Generator(device).manual_seed(seed)
+    p, dtype = product, _torch_dtype(gpu, product.dtype)
+
+    def matrix(rows: int, columns: int, is_transposed: bool) -> Tensor:
+        sizes = (p.batch, columns, rows) if is_transposed else (p.batch, rows, columns)
+        values = torch.randn(sizes, device=device, generator=generator)
+        values = (values * 8).clamp(-100, 100).to(dtype) if dtype == torch.int8 else values.to(dtype)
+        return values.transpose(1, 2) if is_transposed else values
+
+    operands = {"a": matrix(p.m, p.k, not p.a.is_k_major), "b": matrix(p.k, p.n, p.b.is_k_major)}
+    added = default_out_dtype(dtype) if dtype != torch.int8 else torch.float32
+    if p.has_bias:
+        operands["bias"] = torch.randn(p.n, device=device, generator=generator).to(added)
+    if p.has_source:
+        operands["source"] = torch.randn((p.batch, p.m, p.n), device=device, generator=generator).to(added)
+    return operands
+
+
+def empty_result(product: Product, a: Tensor) -> Tensor:
+    """C (batch, M, N) in the product's type."""
+    dtype = default_out_dtype(a.dtype)
+    if product.output_bytes > dtype.itemsize:
+        dtype = torch.float32
+    return torch.empty((product.batch, product.m, product.n), dtype=dtype, device=a.device)
+
+
+def exact_result(operands: dict[str, Tensor]) -> Tensor:
+    """C in fp64, integers exactly."""
+    wide = {name: t.double() for name, t in operands.items()}
+    beta = 1.0 if "source" in operands else 0.0
+    return gemm_reference(
+        wide["a"], wide["b"], wide.get("bias"), wide.get("source"), beta=beta, out_dtype=torch.float64
+    )
+
+
+def _torch_dtype(gpu: GpuModel, dtype: str) -> torch.dtype:
+    if dtype == "fp8":
+        # CDNA3 has its own encoding of 8-bit floats.
+        return torch.float8_e4m3fnuz if gpu.arch.target == "gfx942" else torch.float8_e4m3fn
+    return next(known for known, name in DTYPE_NAMES.items() if name == dtype)

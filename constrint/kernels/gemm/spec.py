@@ -7,8 +7,8 @@ own; none of them knows another.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,10 @@ from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES, Aligned, u
 from constrint.model import Problem, Var
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse, add_block_limits
-from constrint.select.spec import Columns, KernelSpec, Param, Rule, Vars, Workload
+from constrint.select.spec import Columns, Config, KernelSpec, Launch, Param, Rule, Vars, Workload
+
+if TYPE_CHECKING:
+    from constrint.kernels.gemm.launch import Call
 
 #: Statements that are kept: a dozen of dtypes and alignments on a few GPUs.
 MAX_STATED = 64
@@ -47,8 +50,8 @@ class GemmSpec(KernelSpec):
     sizes = SIZES
     options = OPTIONS
     dtypes = tuple(ELEMENT_BYTES)
-    order_params = ("group_m", "xcd_chunk")
-    free_params = ("matrix_instr_nonkdim", "waves_per_eu", "kpack")
+    order_params: tuple[str, ...] = ("group_m", "xcd_chunk")
+    free_params: tuple[str, ...] = ("matrix_instr_nonkdim", "waves_per_eu", "kpack")
     #: Values of what other kernels of the operation have as parameters and this one has not.
     fixed: ClassVar[Mapping[str, int]] = {}
     #: Whether the predicted time depends on the order of tiles.
@@ -201,27 +204,26 @@ class GemmSpec(KernelSpec):
         self,
         gpu: GpuModel,
         workload: Workload,
-        config: Mapping[str, int],
+        config: Config,
         inputs: Mapping[str, Any],
         outputs: Mapping[str, Any],
-    ) -> list[Any]:
+    ) -> Sequence[Launch]:
         """Copies of operands where the kernel needs them, then the kernel."""
-        from constrint.kernels.gemm.launch import Call, Epilogue, Machine, launches
+        from constrint.kernels.gemm.launch import Call, Epilogue, Machine, modelled_precision
 
         end = Epilogue(inputs.get("bias"), inputs.get("source"), beta=1.0 if "source" in inputs else 0.0)
-        call = Call(inputs["a"], inputs["b"], outputs["c"], Machine.of(gpu), end, self._precision(gpu, workload))
-        return launches(self.name, call, config)
+        precision = modelled_precision(Product.of(workload))
+        return self.call_launches(Call(inputs["a"], inputs["b"], outputs["c"], Machine.of(gpu), end, precision), config)
 
-    def _precision(self, gpu: GpuModel, workload: Workload) -> str:
-        from constrint.kernels.gemm.launch import input_precision
-
-        return input_precision(workload.dtype, Product.of(workload), is_amd=gpu.vendor == "amd")
+    @abstractmethod
+    def call_launches(self, call: Call, config: Config) -> Sequence[Launch]:
+        """The launches of one call; see `launch.py`. Needs torch and triton."""
 
     def reference(self, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """C in fp64 (integers exactly)."""
         from constrint.kernels.gemm.operands import exact_result
 
-        return {"c": exact_result(inputs)}
+        return {"c": exact_result(dict(inputs))}
 
 
 def _kind_of(p: Product) -> tuple[Any, ...]:

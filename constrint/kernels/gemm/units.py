@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import gcd
 from typing import NamedTuple
 
 from constrint.errors import UnsupportedError
-from constrint.hwmodels import GpuModel
+from constrint.hwmodels import DotUnit, GpuModel
 from constrint.model import Expr, const, maximum, minimum
 
 #: Bytes of one element of A and B.
@@ -32,6 +31,8 @@ MIN_COPY_BYTES = 4
 FP8_PROMOTION_INTERVAL = 128
 
 Vars = Mapping[str, Expr]
+#: What `tl.dot` reaches, as the GPU's vendor states it.
+Unit = DotUnit
 
 
 class Aligned(NamedTuple):
@@ -61,55 +62,25 @@ def hint(length: int, element: int) -> int:
     return 1 if is_aligned(length) else width_bytes(length, element) // element
 
 
-@dataclass(frozen=True)
-class Unit:
-    """The arithmetic unit that Triton's `tl.dot` reaches on a GPU for a dtype.
-
-    Args:
-        kind: "fma", "mma", "wgmma", "tcgen05", "mfma" or "wmma".
-        shapes: Instruction shapes (m, n, k) to choose from.
-        fallback: Kind used where the tile or the warps are too few for `kind` (mma on Hopper and later).
-    """
-
-    kind: str
-    shapes: tuple[tuple[int, int, int], ...]
-    fallback: str | None = None
-
-
 def unit(gpu: GpuModel, dtype: str) -> Unit:
     """Find the unit that a Triton kernel uses on this GPU.
 
     Raises:
-        UnsupportedError: When the GPU has no instruction for the dtype.
+        UnsupportedError: When the GPU has no instruction for the dtype, or Triton does not use it.
     """
-    known = gpu.matrix_shapes(dtype)
-    kinds = {instruction.kind for instruction in known}
-    if not known:
+    if not gpu.matrix_shapes(dtype):
         usable = [d for d in ELEMENT_BYTES if gpu.matrix_shapes(d)]
         raise UnsupportedError(
             f"{gpu.name} has no matrix instruction for {dtype} ({gpu.arch.target}). "
             f"It has them for: {', '.join(usable)}."
         )
-    if gpu.vendor == "nvidia" and _capability(gpu) < 80:
-        # Triton 3.9 has no tensor-core code for Volta and Turing: tl.dot becomes plain FMA in fp32.
-        if dtype != "fp16":
-            raise UnsupportedError(f"Triton does not compile a {dtype} GEMM for {gpu.arch.target}. Use fp16.")
-        return Unit("fma", ((1, 1, 1),))
-    if gpu.vendor == "amd":
-        square = sorted({(i.m[0], i.n[0], i.k) for i in known if i.m[0] in (16, 32) and i.m == i.n}, reverse=True)
-        # Of several instructions of one size, the one with the smallest k decides which tiles can use any.
-        shapes = {shape[0]: shape for shape in square}
-        return Unit("mfma" if "mfma" in kinds else "wmma", tuple(shapes[m] for m in sorted(shapes)))
-    k = 32 // ELEMENT_BYTES[dtype]
-    for kind in ("wgmma", "tcgen05"):
-        if kind in kinds:
-            return Unit(kind, ((64, 8, k),), fallback="mma")
-    return Unit("mma", ((16, 8, max(i.k for i in known)),))
-
-
-def _capability(gpu: GpuModel) -> int:
-    major, _, minor = (gpu.arch.compute_capability or "0.0").partition(".")
-    return int(major) * 10 + int(minor)
+    found = gpu.dot_unit(dtype)
+    if found is None:
+        usable = [d for d in ELEMENT_BYTES if gpu.dot_unit(d)]
+        raise UnsupportedError(
+            f"Triton does not compile a {dtype} GEMM for {gpu.arch.target}. Use {' or '.join(usable)}."
+        )
+    return found
 
 
 def async_share(found: Unit, v: Vars) -> Expr:

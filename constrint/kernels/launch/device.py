@@ -12,24 +12,31 @@ from constrint.hwmodels.detect import describe_torch_device
 if TYPE_CHECKING:
     import torch
 
+    from constrint.hwmodels.device import DetectedDevice
+
 
 def gpu_of(device: torch.device) -> GpuModel | None:
     """The model of a GPU of this machine, by its name, else by target, SM count and memory; None if there is none."""
+    seen = describe(device)
+    if seen.model is not None:
+        return load_gpu(seen.model)
+    warn_once(
+        f"constrint has no hardware model of {seen.name} ({seen.target}): matmul uses a conservative configuration "
+        "there, and recurrent layers the back-end 'alternating'. Add a model (see CONTRIBUTING.md) for a chosen one."
+    )
+    return None
+
+
+def describe(device: torch.device) -> DetectedDevice:
+    """What a device reports, and which model it is."""
     import torch
 
-    return _gpu_at(torch.cuda.current_device() if device.index is None else device.index)
+    return _describe_index(torch.cuda.current_device() if device.index is None else device.index)
 
 
 @lru_cache(maxsize=64)
-def _gpu_at(index: int) -> GpuModel | None:
-    device = describe_torch_device(index)
-    if device.model is None:
-        warn_once(
-            f"constrint has no hardware model of {device.name} ({device.target}): a conservative configuration or the "
-            "back-end 'alternating' is used there. Add a model (see CONTRIBUTING.md) for a chosen one."
-        )
-        return None
-    return load_gpu(device.model)
+def _describe_index(index: int) -> DetectedDevice:
+    return describe_torch_device(index)
 
 
 @lru_cache(maxsize=256)

@@ -1,7 +1,7 @@
 """A launch of a Triton (or Gluon) kernel: the same arguments are run on a device or compiled for a named GPU.
 
 What is compiled for checking is so what is launched. Triton's own rules decide what becomes a compile-time constant
-and what is known to be a multiple of 16; they are stated here once more, since Triton applies them only beside a driver.
+and what is known to be a multiple of 16; they are stated here again, since Triton applies them only beside a driver.
 """
 
 from __future__ import annotations

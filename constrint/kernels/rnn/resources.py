@@ -92,14 +92,11 @@ def matrix_unit(gpu: GpuModel, dtype: str) -> str:
     Raises:
         UnsupportedError: When there is none; the recurrence would run on plain units, slower than one GEMM per step.
     """
-    wanted = ("tf32" if gpu.vendor == "nvidia" else "fp32") if dtype in ("fp32", "tf32") else dtype
-    kinds = {instruction.kind for instruction in gpu.matrix_shapes(wanted)}
-    # So few rows fit mma.sync alone on NVIDIA, also where there is wgmma or tcgen05.
-    if kinds and gpu.vendor == "nvidia" and float(gpu.arch.compute_capability or 0) >= 8.0:
-        return "mma"
-    for kind in ("mfma", "wmma") if gpu.vendor == "amd" else ():
-        if kind in kinds:
-            return kind
+    wide = gpu.traits.wide_dot_dtype
+    unit = gpu.dot_unit(wide if dtype in ("fp32", "tf32") else dtype)
+    if unit is not None and unit.kind != "fma":
+        # So few rows fit the fallback alone (mma.sync on NVIDIA), also where there is wgmma or tcgen05.
+        return unit.fallback or unit.kind
     raise UnsupportedError(
         f"Triton has no matrix instruction for {dtype} recurrences on {gpu.name} ({gpu.arch.target}). "
         "Use another dtype, or the back-end 'alternating', which runs anywhere."

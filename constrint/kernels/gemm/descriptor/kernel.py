@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_wait
 
-from constrint.kernels.gemm.kernel_epilogue import finish, hand_over, sum_partials, take_over, tile_coordinates
+from constrint.kernels.gemm.epilogue.kernel import finish, hand_over, sum_partials, take_over, tile_coordinates
 
 
 @triton.jit

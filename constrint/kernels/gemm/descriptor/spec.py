@@ -5,8 +5,8 @@ It stands beside `kernel.py` so that a reviewer can check the rules against the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
@@ -24,7 +24,10 @@ from constrint.kernels.gemm.units import OUTPUT_BYTES, PARTIAL_BYTES, async_shar
 from constrint.model import any_of, implies
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
-from constrint.select.spec import Columns, Param, Rule, Vars, Workload
+from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload
+
+if TYPE_CHECKING:
+    from constrint.kernels.gemm.launch import Call
 
 
 class DescriptorSpec(GemmSpec):
@@ -39,7 +42,8 @@ class DescriptorSpec(GemmSpec):
 
     def tile_params(self, gpu: GpuModel, dtype: str) -> tuple[Param, ...]:
         """Tile sizes, warps, stages, split-K, persistence, block order, parts in which a tile is stored."""
-        columns, power = TILES, POWER
+        columns: tuple[int, ...] = TILES
+        power = POWER
         if unit(gpu, dtype).fallback is not None:
             columns, power = TILES + TWO_PART_COLUMNS, f"{POWER}, or two of them side by side"
         ahead = "TMA loads run ahead of their use; deeper pipelines do not fit anywhere"
@@ -81,6 +85,12 @@ class DescriptorSpec(GemmSpec):
     def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """Predicted time per row; the order of tiles makes no difference."""
         return descriptor_cost(gpu, product, columns, blocks_per_sm)
+
+    def call_launches(self, call: Call, config: Config) -> Sequence[Launch]:
+        """The launches of one call. Needs torch and triton."""
+        from constrint.kernels.gemm.descriptor.launch import descriptor_launches
+
+        return descriptor_launches(call, config)
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """What no source states for this GPU and had to be assumed."""

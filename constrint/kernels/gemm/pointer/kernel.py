@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from constrint.kernels.gemm.kernel_epilogue import finish, hand_over, take_over, tile_coordinates
+from constrint.kernels.gemm.epilogue.kernel import finish, hand_over, take_over, tile_coordinates
 
 
 @triton.jit

@@ -5,8 +5,8 @@ It stands beside `kernel.py` so that a reviewer can check the rules against the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
@@ -23,7 +23,10 @@ from constrint.kernels.gemm.units import ELEMENT_BYTES, needs_k_major, unit
 from constrint.model import Var, any_of
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse, register_capacity
-from constrint.select.spec import Columns, Param, Rule, Vars, Workload
+from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload
+
+if TYPE_CHECKING:
+    from constrint.kernels.gemm.launch import Call
 
 
 class PointerSpec(GemmSpec):
@@ -99,6 +102,12 @@ class PointerSpec(GemmSpec):
     def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """Predicted time per row; without `group_m` and `xcd_chunk`, the least over their values."""
         return pointer_cost(gpu, product, columns, blocks_per_sm)
+
+    def call_launches(self, call: Call, config: Config) -> Sequence[Launch]:
+        """The launches of one call. Needs torch and triton."""
+        from constrint.kernels.gemm.pointer.launch import pointer_launches
+
+        return pointer_launches(call, config)
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """What no source states for this GPU and had to be assumed."""

@@ -21,7 +21,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from constrint.kernels.gemm import kernel_epilogue
+from constrint.kernels.gemm.epilogue import kernel as kernel_epilogue
 
 tile_coordinates = gluon.jit(kernel_epilogue.tile_coordinates.fn)
 finish = gluon.jit(kernel_epilogue.finish.fn)
@@ -287,7 +287,7 @@ def consume(
 
 
 @gluon.jit(do_not_specialize=["m", "n", "k", "group_m", "num_blocks"])
-def gemm_hopper_kernel(
+def gemm_producer_kernel(
     a_desc,  # (M, K) in blocks (tile_m / parts, tile_k), or (K, M) in (tile_k, tile_m / parts) where A is transposed
     b_desc,  # (K, N) in blocks (tile_k, widest_n), or (N, K) in (widest_n, tile_k)
     b_rest_desc,  # likewise with rest_n columns, or None

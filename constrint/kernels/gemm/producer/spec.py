@@ -5,8 +5,8 @@ It stands beside `kernel.py` so that a reviewer can check the rules against the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
 
@@ -35,7 +35,10 @@ from constrint.kernels.gemm.units import ELEMENT_BYTES
 from constrint.model import const
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
-from constrint.select.spec import Columns, Param, Rule, Vars, Workload
+from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload
+
+if TYPE_CHECKING:
+    from constrint.kernels.gemm.launch import Call
 
 
 class ProducerSpec(GemmSpec):
@@ -100,6 +103,12 @@ class ProducerSpec(GemmSpec):
     def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """Predicted time per row; the order of tiles makes no difference."""
         return producer_cost(gpu, product, columns, blocks_per_sm)
+
+    def call_launches(self, call: Call, config: Config) -> Sequence[Launch]:
+        """The launches of one call. Needs torch and triton."""
+        from constrint.kernels.gemm.producer.launch import producer_launches
+
+        return producer_launches(call, config)
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """What no source states for this GPU and had to be assumed."""

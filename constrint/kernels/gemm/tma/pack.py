@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from constrint.kernels.gemm.units import LINE_BYTES, SECTOR_BYTES
+from constrint.kernels.launch.triton import TritonLaunch
 
 #: Rows and columns that one block copies; square, since one side may have to be transposed.
 TILE_ROWS = 64
@@ -59,7 +60,9 @@ def _copy_needed(t: Tensor, depth: int) -> tuple[bool, bool]:
     return not can_describe(t) or along_k != is_k_major, along_k
 
 
-def pack(a: Tensor, b: Tensor, copies: Mapping[str, bool], *, overlaps: bool = False) -> tuple[Tensor, Tensor]:
+def pack(
+    a: Tensor, b: Tensor, copies: Mapping[str, bool], *, overlaps: bool = False
+) -> tuple[Tensor, Tensor, list[TritonLaunch]]:
     """Copies of the operands named in `copies` with rows that start at whole lines; the others as they are.
 
     Args:
@@ -67,8 +70,11 @@ def pack(a: Tensor, b: Tensor, copies: Mapping[str, bool], *, overlaps: bool = F
         b: (batch, K, N), any strides.
         copies: What to copy, "a", "b" or both, and whether along K; else in the order of axes that they have.
         overlaps: Let the next kernel start before all is copied; it has to wait for that itself.
+
+    Returns:
+        A and B as they are to be loaded, and the launch that fills the copies, if there are any.
     """
-    from constrint.kernels.gemm.kernel_pack import pack_kernel
+    from constrint.kernels.gemm.tma.kernel import pack_kernel
 
     # Contiguous along K means rows of A as they are, and those of B transposed.
     is_turned = {"a": _is_transposed(a), "b": _is_transposed(b)}
@@ -77,27 +83,19 @@ def pack(a: Tensor, b: Tensor, copies: Mapping[str, bool], *, overlaps: bool = F
     first = prepared.get("a", prepared.get("b"))
     second = prepared.get("b", first)
     if first is None or second is None:
-        return a, b
+        return a, b, []
     num_blocks = first.num_blocks + (second.num_blocks if second is not first else 0)
-    with torch.cuda.device(a.device) if a.is_cuda else nullcontext():
-        pack_kernel[(num_blocks, a.shape[0])](
-            first.source,
-            first.target,
-            second.source,
-            second.target,
-            first.num_blocks,
-            *first.source.shape[1:],
-            *first.source.stride(),
-            *first.target.stride()[:2],
-            *second.source.shape[1:],
-            *second.source.stride(),
-            *second.target.stride()[:2],
-            tile_rows=TILE_ROWS,
-            tile_columns=TILE_COLUMNS,
-            overlaps=overlaps,
-        )
+    arguments: dict[str, Any] = {"blocks_a": first.num_blocks, "overlaps": overlaps}
+    arguments |= {"tile_rows": TILE_ROWS, "tile_columns": TILE_COLUMNS}
+    for name, copy in (("a", first), ("b", second)):
+        _, rows, columns = copy.source.shape
+        strides = (*copy.source.stride(), *copy.target.stride()[:2])
+        names = (f"stride_{name}b", f"stride_{name}r", f"stride_{name}c", f"stride_p{name}b", f"stride_p{name}r")
+        arguments |= {f"{name}_ptr": copy.source, f"packed_{name}_ptr": copy.target}
+        arguments |= {f"rows_{name}": rows, f"columns_{name}": columns, **dict(zip(names, strides, strict=True))}
     packed = {name: copy.target.transpose(1, 2) if is_turned[name] else copy.target for name, copy in prepared.items()}
-    return packed.get("a", a), packed.get("b", b)
+    launch = TritonLaunch(pack_kernel, (num_blocks, a.shape[0]), arguments, {})
+    return packed.get("a", a), packed.get("b", b), [launch]
 
 
 def _is_transposed(t: Tensor) -> bool:

@@ -7,12 +7,14 @@ here computes an occupancy or a time. A `None` is a value that no source confirm
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from constrint.errors import UnknownNameError, UsageError
+from constrint.errors import UnknownNameError, UnsupportedError
+from constrint.hwmodels.vendors import Vendor, get_vendor
+from constrint.hwmodels.vendors.interface import DotUnit, RegisterFile, Terms, Traits
 
 #: Larger than any quantity of a GPU; a bound keeps nonsense in a file from overflowing later arithmetic.
 MAX_VALUE = 2**50
@@ -24,6 +26,8 @@ Text = Annotated[str, Meta(min_length=1)]
 Sources = Annotated[tuple[Text, ...], Meta(min_length=1)]
 Dtype = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp6", "fp4", "int8", "int4", "b1"]
 DTYPES: tuple[str, ...] = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp6", "fp4", "int8", "int4", "b1")
+
+Rule = TypeVar("Rule")
 
 
 class Block(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -54,107 +58,46 @@ class Device(Block, frozen=True):
     max_cluster_blocks_nonportable: Positive | None = None
 
 
-class NvidiaSm(Block, frozen=True, tag_field="vendor", tag="nvidia"):
-    """A streaming multiprocessor; its registers are split over sub-partitions, and each warp is in one."""
+class Sm:
+    """The keys of the `sm` block that every vendor's struct has; a vendor's struct states them all, and its own.
 
-    warp_sizes: tuple[Positive, ...]
-    num_partitions: Positive
-    max_threads_per_block: Positive
-    max_threads_per_sm: Positive
-    max_warps_per_sm: Positive
-    max_blocks_per_sm: Positive
-    max_registers_per_thread: Positive
-    registers_per_partition: Positive
-    max_registers_per_block: Positive
-    register_alloc_granularity_registers_per_warp: Positive
-    warp_alloc_granularity_warps: Positive
-    smem_bytes_per_sm: Positive
-    max_smem_bytes_per_block: Positive
-    max_smem_bytes_per_block_without_opt_in: Positive
-    smem_alloc_granularity_bytes: Positive
-    smem_reserved_bytes_per_block: NotNegative
-    smem_carveouts_bytes: tuple[NotNegative, ...]
-    smem_banks: Positive | None
-    smem_bank_width_bytes: Positive | None
-    special_functions_per_clk: Positive | None
-    sources: Sources
-    max_barriers_per_sm: Positive | None = None
-    tensor_memory_bytes_per_sm: Positive | None = None
-
-    @property
-    def warp_size(self) -> int:
-        """Threads per warp: 32."""
-        return self.warp_sizes[0]
-
-
-class VgprFile(Block, frozen=True):
-    """Vector registers of one SIMD as waves of one size see them."""
-
-    vgprs_per_lane: Positive
-    alloc_granularity_vgprs: Positive
-
-
-class AmdCu(Block, frozen=True, tag_field="vendor", tag="amd"):
-    """A compute unit; on RDNA two of them form a WGP, whose LDS a workgroup in WGP mode shares.
-
-    `max_blocks_per_sm` counts one-wave workgroups; workgroups of several waves also take one of
-    `max_multi_wave_blocks_per_sm` (or `_per_wgp`) barrier slots.
+    An SM is a CU on AMD, a warp a wave, a block a workgroup.
     """
 
-    warp_sizes: tuple[Positive, ...]
-    num_partitions: Positive
-    max_threads_per_block: Positive
-    max_threads_per_sm: Positive
-    max_warps_per_sm: Positive
-    max_waves_per_simd: Positive
-    max_blocks_per_sm: Positive
-    max_multi_wave_blocks_per_sm: Positive
-    max_registers_per_thread: Positive
-    max_arch_vgprs_per_thread: Positive
-    has_unified_vgpr_file: bool
-    max_sgprs_per_wave: Positive
-    smem_bytes_per_sm: Positive
-    max_smem_bytes_per_block: Positive
-    smem_alloc_granularity_bytes: Positive
-    smem_llvm_granularity_bytes: Positive
-    smem_reserved_bytes_per_block: NotNegative
-    smem_banks: Positive | None
-    smem_bank_width_bytes: Positive | None
-    special_functions_per_clk: Positive | None
-    sources: Sources
-    wave32: VgprFile | None = None
-    wave64: VgprFile | None = None
-    max_acc_vgprs_per_thread: Positive | None = None
-    arch_vgpr_alignment_vgprs: Positive | None = None
-    sgprs_per_simd: Positive | None = None
-    sgpr_alloc_granularity_sgprs: Positive | None = None
-    sgprs_reserved_per_wave: NotNegative | None = None
-    max_multi_wave_blocks_per_wgp: Positive | None = None
-    smem_bytes_per_wgp: Positive | None = None
+    __slots__ = ()
+    warp_sizes: tuple[int, ...]
+    num_partitions: int
+    max_threads_per_block: int
+    max_threads_per_sm: int
+    max_warps_per_sm: int
+    max_blocks_per_sm: int
+    max_registers_per_thread: int
+    smem_bytes_per_sm: int
+    max_smem_bytes_per_block: int
+    smem_alloc_granularity_bytes: int
+    smem_reserved_bytes_per_block: int
+    smem_banks: int | None
+    smem_bank_width_bytes: int | None
+    special_functions_per_clk: int | None
+    sources: tuple[str, ...]
 
     @property
     def warp_size(self) -> int:
-        """Threads per wave unless a kernel asks otherwise: 32 on RDNA, 64 on CDNA."""
+        """Threads per warp unless a kernel asks otherwise: 32 on NVIDIA and RDNA, 64 on CDNA."""
         return self.warp_sizes[0]
 
-    def vgprs_per_lane(self, wave_size: int) -> int:
-        """Vector registers that a SIMD has for each lane of a wave of `wave_size`."""
-        return self._file(wave_size).vgprs_per_lane
-
-    def vgpr_alloc_granularity(self, wave_size: int) -> int:
-        """Vector registers per lane in which a wave of `wave_size` is given its registers."""
-        return self._file(wave_size).alloc_granularity_vgprs
-
-    def _file(self, wave_size: int) -> VgprFile:
-        found = {32: self.wave32, 64: self.wave64}.get(wave_size)
-        if found is None:
-            sizes = " or ".join(str(size) for size in self.warp_sizes)
-            raise UsageError(f"wave_size = {wave_size}: this GPU has waves of {sizes} threads.")
-        return found
+    @staticmethod
+    def required_keys() -> tuple[str, ...]:
+        """The keys above."""
+        return tuple(Sm.__annotations__)
 
 
 class CacheLevel(Block, frozen=True):
-    """A cache: `size_bytes` is per SM for l1 and for the whole device for l2 and last_level."""
+    """A cache: `size_bytes` is per SM for l1 and for the whole device for l2 and last_level.
+
+    `assumed_bandwidth_bytes_per_s` stands in where no source of the vendor states a bandwidth; it comes from others'
+    measurements, and whatever uses it says so.
+    """
 
     size_bytes: Positive | None
     line_bytes: Positive | None
@@ -162,6 +105,7 @@ class CacheLevel(Block, frozen=True):
     sources: Sources
     size_bytes_per_xcd: Positive | None = None
     sector_bytes: Positive | None = None
+    assumed_bandwidth_bytes_per_s: Rate | None = None
 
 
 class Dram(Block, frozen=True):
@@ -198,7 +142,7 @@ class MatrixInstruction(Block, frozen=True):
 
     name: Text
     dtype: Dtype
-    kind: Literal["mma", "wgmma", "tcgen05", "mfma", "wmma"]
+    kind: Text
     m: Annotated[tuple[Positive, ...], Meta(min_length=1)]
     n: Annotated[tuple[Positive, ...], Meta(min_length=1)]
     k: Positive
@@ -219,11 +163,11 @@ class GpuModel(Block, frozen=True):
 
     schema: Literal[1]
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]*$")]
-    vendor: Literal["nvidia", "amd"]
+    vendor: Text
     aliases: tuple[Text, ...]
     arch: Arch
     device: Device
-    sm: NvidiaSm | AmdCu
+    sm: Sm
     memory: Memory
     compute: Compute
     matrix: MatrixUnits
@@ -231,6 +175,73 @@ class GpuModel(Block, frozen=True):
     disagreements: tuple[Text, ...]
     sources: dict[str, Text]
     notes: tuple[Text, ...] = ()
+
+    @property
+    def maker(self) -> Vendor:
+        """The vendor's object, which answers what differs between vendors."""
+        return get_vendor(self.vendor)
+
+    @property
+    def terms(self) -> Terms:
+        """The vendor's words: an SM or a CU, a warp or a wave."""
+        return self.maker.terms
+
+    @property
+    def traits(self) -> Traits:
+        """What kernels ask for instead of the vendor's name.
+
+        Raises:
+            UnsupportedError: When the vendor states none.
+        """
+        return self.maker.traits(self)
+
+    @property
+    def register_file(self) -> RegisterFile:
+        """The registers of one partition, and the steps in which a warp is given its share."""
+        return self.maker.register_file(self)
+
+    @property
+    def compiler_target(self) -> str:
+        """The target as compilers and devices name it: `sm_90` where `arch.target` is `sm_90a`."""
+        return self.maker.compiler_target(self)
+
+    def figure(self, name: str) -> float:
+        """A number that the vendor states for its GPUs in general, such as `dram_latency_s`.
+
+        Raises:
+            UnsupportedError: When the vendor states no figure of that name.
+        """
+        if not self.has_figure(name):
+            self.maker.refuse(self, f"the figure {name!r}, which a model of time needs")
+        return self.maker.figures()[name].value
+
+    def has_figure(self, name: str) -> bool:
+        """Whether the vendor states a figure of that name."""
+        return name in self.maker.figures()
+
+    def dot_unit(self, dtype: str) -> DotUnit | None:
+        """The unit that Triton's `tl.dot` reaches for a dtype of `matrix_shapes`; None where it reaches none.
+
+        Raises:
+            UnsupportedError: When the vendor does not state which.
+        """
+        return self.maker.dot_unit(self, dtype) if self.matrix_shapes(dtype) else None
+
+    def of_triton_backend(self, rules: Mapping[str, Rule], what: str) -> Rule:
+        """The entry of a table that is keyed by Triton's back-ends.
+
+        Args:
+            rules: What is chosen from, by `Vendor.triton_backend`.
+            what: What the table holds, for the error.
+
+        Raises:
+            UnsupportedError: When it has no entry for the GPU's back-end.
+        """
+        backend = self.maker.triton_backend
+        if backend is None or backend not in rules:
+            known = ", ".join(rules)
+            raise UnsupportedError(f"{self.name}: {what} are known for the Triton back-ends {known}, not {backend}.")
+        return rules[backend]
 
     @property
     def matrix_instructions(self) -> tuple[MatrixInstruction, ...]:

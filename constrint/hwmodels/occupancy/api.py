@@ -1,22 +1,18 @@
 """How many blocks one SM (CU, WGP) holds at once, and what limits the number.
 
-The rules are in `occupancy_nvidia.py` (cuda_occupancy.h) and `occupancy_amd.py` (LLVM's waves per SIMD).
+The rules are the vendors': `vendors/nvidia/occupancy.py` follows cuda_occupancy.h, `vendors/amd/occupancy.py` LLVM.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from numpy.typing import ArrayLike
 
 from constrint.errors import UsageError
-from constrint.hwmodels import occupancy_amd, occupancy_nvidia
 from constrint.hwmodels.load import load_gpu
-from constrint.hwmodels.model import AmdCu, GpuModel, NvidiaSm
-from constrint.hwmodels.occupancy_inputs import common_shape, differs, whole_number, whole_numbers
-from constrint.hwmodels.occupancy_limits import LIMIT_NAMES, UNLIMITED, Limits, Occupancy
-
-__all__ = ["LIMIT_NAMES", "UNLIMITED", "Occupancy", "occupancy"]
+from constrint.hwmodels.occupancy.inputs import KernelUse, common_shape, whole_number, whole_numbers
+from constrint.hwmodels.occupancy.limits import Occupancy
+from constrint.hwmodels.schema import GpuModel
+from constrint.hwmodels.vendors import list_vendors
 
 
 def occupancy(
@@ -77,67 +73,20 @@ def occupancy(
         "barriers_per_block": whole_numbers("barriers_per_block", barriers_per_block),
     }
     shape = common_shape(columns)
-    wave = None if wave_size is None else whole_number("wave_size", wave_size, least=1)
-    granularity = None
-    if lds_granularity_bytes is not None:
-        granularity = whole_number("lds_granularity_bytes", lds_granularity_bytes, least=1)
     for name, flag in (("wgp_mode", wgp_mode), ("smem_opt_in", smem_opt_in)):
         if not isinstance(flag, bool):
             raise UsageError(f"{name}: expected True or False, got {flag!r}.")
-    if isinstance(model.sm, AmdCu):
-        _refuse_on_amd(model, columns, smem_opt_in)
-        return _amd(model.sm, columns, occupancy_amd.mode_of(model.sm, wave, wgp_mode, granularity)).combine(shape)
-    _refuse_on_nvidia(model, columns, wave, wgp_mode, granularity)
-    return _nvidia(model.sm, columns, smem_opt_in).combine(shape)
-
-
-def _nvidia(sm: NvidiaSm, columns: dict[str, Any], smem_opt_in: bool) -> Limits:
-    kernel = occupancy_nvidia.Kernel(
-        threads=columns["threads_per_block"],
-        registers=columns["registers_per_thread"],
-        smem_bytes=columns["smem_bytes_per_block"],
-        carveout_percent=columns["carveout_percent"],
-        barriers=columns["barriers_per_block"],
-        has_smem_opt_in=smem_opt_in,
-    )
-    return occupancy_nvidia.limits(sm, kernel)
-
-
-def _amd(sm: AmdCu, columns: dict[str, Any], mode: occupancy_amd.Mode) -> Limits:
-    kernel = occupancy_amd.Kernel(
-        threads=columns["threads_per_block"],
-        arch_vgprs=columns["registers_per_thread"],
-        acc_vgprs=columns["accumulator_registers_per_thread"],
-        sgprs=columns["sgprs_per_wave"],
-        smem_bytes=columns["smem_bytes_per_block"],
-    )
-    return occupancy_amd.limits(sm, mode, kernel)
-
-
-def _refuse_on_nvidia(
-    gpu: GpuModel, columns: dict[str, Any], wave_size: int | None, wgp_mode: bool, granularity: int | None
-) -> None:
-    used = {
-        "accumulator_registers_per_thread": differs(columns["accumulator_registers_per_thread"], 0),
-        "sgprs_per_wave": differs(columns["sgprs_per_wave"], 0),
-        "wgp_mode": wgp_mode,
-        "lds_granularity_bytes": granularity is not None,
+    numbers = {
+        name: None if value is None else whole_number(name, value, least=1)
+        for name, value in (("wave_size", wave_size), ("lds_granularity_bytes", lds_granularity_bytes))
     }
-    for name in (name for name, is_used in used.items() if is_used):
-        raise UsageError(f"{name} is for AMD GPUs; {gpu.name} is one of NVIDIA's.")
-    if wave_size not in (None, *gpu.sm.warp_sizes):
-        raise UsageError(f"wave_size = {wave_size}: a warp of {gpu.name} has {gpu.sm.warp_size} threads.")
+    use = KernelUse(**columns, **numbers, wgp_mode=wgp_mode, smem_opt_in=smem_opt_in)
+    for name in use.options():
+        _check_option(model, name)
+    return model.maker.occupancy_limits(model, use).combine(shape)
 
 
-def _refuse_on_amd(gpu: GpuModel, columns: dict[str, Any], smem_opt_in: bool) -> None:
-    used = {
-        "carveout_percent": differs(columns["carveout_percent"], -1),
-        "barriers_per_block": differs(columns["barriers_per_block"], 0),
-        "smem_opt_in=False": not smem_opt_in,
-    }
-    for name in (name for name, is_used in used.items() if is_used):
-        raise UsageError(f"{name} is for NVIDIA GPUs; {gpu.name} is one of AMD's.")
-    sm = gpu.sm
-    has_none = isinstance(sm, AmdCu) and sm.max_acc_vgprs_per_thread is None
-    if has_none and differs(columns["accumulator_registers_per_thread"], 0):
-        raise UsageError(f"accumulator_registers_per_thread: {gpu.name} has no accumulation registers.")
+def _check_option(gpu: GpuModel, name: str) -> None:
+    if name not in gpu.maker.occupancy_options:
+        owners = " and ".join(vendor.title for vendor in list_vendors() if name in vendor.occupancy_options)
+        raise UsageError(f"{name} is for {owners} GPUs; {gpu.name} is one of {gpu.maker.title}'s.")

@@ -1,9 +1,10 @@
-"""Checking the inputs of `occupancy`: whole numbers in range, as int64, that broadcast together."""
+"""The inputs of `occupancy`: what a kernel takes, checked: whole numbers in range, as int64, that broadcast."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,39 @@ from constrint.errors import UsageError
 
 #: Largest value of an input (that of the header's int); keeps every product within 64 bits.
 MAX_INPUT = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class KernelUse:
+    """What a kernel asks of an SM, by the names of `occupancy`'s arguments, which it explains.
+
+    Columns are int64 scalars or arrays that broadcast; `sgprs_per_wave` is 0 where it is not stated.
+    """
+
+    threads_per_block: Any
+    registers_per_thread: Any
+    smem_bytes_per_block: Any
+    accumulator_registers_per_thread: Any
+    sgprs_per_wave: Any
+    carveout_percent: Any
+    barriers_per_block: Any
+    wave_size: int | None
+    wgp_mode: bool
+    smem_opt_in: bool
+    lds_granularity_bytes: int | None
+
+    def options(self) -> Iterator[str]:
+        """Names of the optional arguments of `occupancy` that are given and that not every vendor's GPUs take."""
+        given = {
+            "carveout_percent": differs(self.carveout_percent, -1),
+            "barriers_per_block": differs(self.barriers_per_block, 0),
+            "smem_opt_in=False": not self.smem_opt_in,
+            "accumulator_registers_per_thread": differs(self.accumulator_registers_per_thread, 0),
+            "sgprs_per_wave": differs(self.sgprs_per_wave, 0),
+            "wgp_mode": self.wgp_mode,
+            "lds_granularity_bytes": self.lds_granularity_bytes is not None,
+        }
+        return (name for name, is_given in given.items() if is_given)
 
 
 def whole_numbers(name: str, value: Any, *, least: int = 0, most: int = MAX_INPUT) -> Any:

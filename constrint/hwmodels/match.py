@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from constrint.hwmodels.load import list_gpus, load_gpu
-from constrint.hwmodels.model import AmdCu, GpuModel, NvidiaSm
 from constrint.hwmodels.names import match_device_name
+from constrint.hwmodels.schema import GpuModel
 
 #: What a device reports differs from the data sheet by what ECC takes, and by GB against GiB.
 MEMORY_TOLERANCE = 0.12
@@ -62,7 +61,7 @@ def find_model(device: DetectedDevice) -> GpuModel | None:
         return _best_variant(device, model)
     if device.target is None or device.sm_count is None:
         return None
-    same = [m for m in _of_target(device.target) if device.sm_count in _sm_counts(m)]
+    same = [m for m in _of_target(device.target) if device.sm_count in m.maker.device_facts(m).sm_counts]
     return same[0] if len(same) == 1 else None
 
 
@@ -80,56 +79,39 @@ def _best_variant(device: DetectedDevice, model: GpuModel) -> GpuModel:
 
 
 def _of_target(target: str) -> Iterable[GpuModel]:
-    return (m for m in map(load_gpu, list_gpus()) if m.arch.target.rstrip("a") == target.rstrip("a"))
+    return (m for m in map(load_gpu, list_gpus()) if _is_target(target, m))
+
+
+def _is_target(target: str, model: GpuModel) -> bool:
+    return target in (model.arch.target, model.compiler_target)
 
 
 def compare(device: DetectedDevice, model: GpuModel) -> list[str]:
     """Where the device disagrees with the model, one sentence each, on what both of them state."""
-    sm = model.sm
-    registers = sm.registers_per_partition * sm.num_partitions if isinstance(sm, NvidiaSm) else None
+    sm, facts = model.sm, model.maker.device_facts(model)
     l2 = {model.memory.l2.size_bytes, model.memory.l2.size_bytes_per_xcd} - {None}
-    facts: list[tuple[str, int | None, set[Any]]] = [
-        ("SMs" if model.vendor == "nvidia" else "CUs", device.sm_count, _sm_counts(model)),
-        ("threads per warp", device.warp_size, set(sm.warp_sizes)),
-        ("threads per SM", device.max_threads_per_sm, _threads_per_sm(model)),
-        ("registers per SM", device.registers_per_sm, {registers}),
-        ("bytes of shared memory per SM", device.smem_bytes_per_sm, _smem_per_sm(model)),
+    stated: list[tuple[str, int | None, Collection[int | None]]] = [
+        (model.terms.sms, device.sm_count, facts.sm_counts),
+        ("threads per warp", device.warp_size, sm.warp_sizes),
+        ("threads per SM", device.max_threads_per_sm, facts.threads_per_sm),
+        ("registers per SM", device.registers_per_sm, facts.registers_per_sm),
+        ("bytes of shared memory per SM", device.smem_bytes_per_sm, facts.smem_bytes_per_sm),
         ("bytes of shared memory per block", device.max_smem_bytes_per_block, {sm.max_smem_bytes_per_block}),
         ("bytes of L2", device.l2_bytes, l2),
         ("Hz maximum clock", device.max_clock_hz, {model.device.max_clock_hz}),
     ]
     found = []
-    if device.target is not None and device.target.rstrip("a") != model.arch.target.rstrip("a"):
+    if device.target is not None and not _is_target(device.target, model):
         found.append(f"the device is {device.target}, the model {model.arch.target}")
-    for what, seen, known in facts:
-        known = known - {None}
+    for what, seen, values in stated:
+        known = sorted(value for value in values if value is not None)
         if seen is not None and known and seen not in known:
-            stated = " or ".join(f"{value:,}" for value in sorted(known))
-            found.append(f"the device reports {seen:,} {what}, the model states {stated}")
+            either = " or ".join(f"{value:,}" for value in known)
+            found.append(f"the device reports {seen:,} {what}, the model states {either}")
     memory = model.memory.dram.size_bytes
     if device.memory_bytes is not None and not _is_near(device.memory_bytes, memory):
         found.append(f"the device reports {device.memory_bytes:,} bytes of memory, the model states {memory:,}")
     return found
-
-
-def _sm_counts(model: GpuModel) -> set[int | None]:
-    """HIP counts WGPs on RDNA, rocminfo CUs."""
-    is_rdna = isinstance(model.sm, AmdCu) and model.sm.smem_bytes_per_wgp is not None
-    return {model.device.sm_count, model.device.sm_count // 2 if is_rdna else None}
-
-
-def _threads_per_sm(model: GpuModel) -> set[int | None]:
-    """RDNA devices report threads per CU or per WGP, in waves of either size."""
-    sm = model.sm
-    if isinstance(sm, AmdCu):
-        cus = (1, 2) if sm.smem_bytes_per_wgp else (1,)
-        return {sm.max_warps_per_sm * size * n for size in sm.warp_sizes for n in cus}
-    return {sm.max_threads_per_sm}
-
-
-def _smem_per_sm(model: GpuModel) -> set[int | None]:
-    sm = model.sm
-    return {sm.smem_bytes_per_sm, sm.smem_bytes_per_wgp if isinstance(sm, AmdCu) else None}
 
 
 def _is_near(seen: int, stated: int) -> bool:

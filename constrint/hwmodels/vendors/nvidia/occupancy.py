@@ -7,42 +7,37 @@ carve-outs, and named barriers last. The header's own text was read, not copied.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.hwmodels.model import NvidiaSm
-from constrint.hwmodels.occupancy_limits import UNLIMITED, Limits
+from constrint.errors import UsageError
+from constrint.hwmodels.occupancy.inputs import KernelUse
+from constrint.hwmodels.occupancy.limits import UNLIMITED, Limits
+from constrint.hwmodels.vendors.nvidia.sm import NvidiaSm
 
 #: The header's own limit; hardware and PTX stop at 255.
 HEADER_MAX_REGISTERS = 256
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """What a kernel asks for; int64 scalars or arrays that broadcast."""
+def limits(name: str, sm: NvidiaSm, kernel: KernelUse) -> Limits:
+    """Blocks per SM that each resource allows.
 
-    threads: Any
-    registers: Any
-    smem_bytes: Any
-    carveout_percent: Any
-    barriers: Any
-    has_smem_opt_in: bool
-
-
-def limits(sm: NvidiaSm, kernel: Kernel) -> Limits:
-    """Blocks per SM that each resource allows."""
-    warps = -(-kernel.threads // sm.warp_size)
-    by_registers, registers_per_block = _registers(sm, kernel.registers, warps)
+    Raises:
+        UsageError: When `wave_size` is not the size of a warp.
+    """
+    if kernel.wave_size not in (None, *sm.warp_sizes):
+        raise UsageError(f"wave_size = {kernel.wave_size}: a warp of {name} has {sm.warp_size} threads.")
+    warps = -(-kernel.threads_per_block // sm.warp_size)
+    by_registers, registers_per_block = _registers(sm, kernel.registers_per_thread, warps)
     by_smem, smem_bytes_per_block = _smem(sm, kernel)
     return Limits(
-        warps=np.where(kernel.threads > sm.max_threads_per_block, 0, sm.max_warps_per_sm // warps),
+        warps=np.where(kernel.threads_per_block > sm.max_threads_per_block, 0, sm.max_warps_per_sm // warps),
         registers=by_registers,
         smem=by_smem,
         blocks=np.int64(sm.max_blocks_per_sm),
-        barriers=_barriers(sm, kernel.barriers),
+        barriers=_barriers(sm, kernel.barriers_per_block),
         warps_per_block=warps,
         registers_per_block=registers_per_block,
         smem_bytes_per_block=smem_bytes_per_block,
@@ -62,12 +57,12 @@ def _registers(sm: NvidiaSm, registers: Any, warps: Any) -> tuple[Any, Any]:
     return np.where(too_many, 0, np.where(per_warp == 0, UNLIMITED, warps_per_sm // warps)), per_block
 
 
-def _smem(sm: NvidiaSm, kernel: Kernel) -> tuple[Any, Any]:
+def _smem(sm: NvidiaSm, kernel: KernelUse) -> tuple[Any, Any]:
     """Blocks in the carve-out: the preferred one, or the smallest that holds a block at all."""
     unit = sm.smem_alloc_granularity_bytes
     reserved = sm.smem_reserved_bytes_per_block
-    used = -(-(kernel.smem_bytes + reserved) // unit) * unit
-    allowed = sm.max_smem_bytes_per_block if kernel.has_smem_opt_in else sm.max_smem_bytes_per_block_without_opt_in
+    used = -(-(kernel.smem_bytes_per_block + reserved) // unit) * unit
+    allowed = sm.max_smem_bytes_per_block if kernel.smem_opt_in else sm.max_smem_bytes_per_block_without_opt_in
     carveouts = _as_array(sm.smem_carveouts_bytes)
     percent = kernel.carveout_percent
     preferred = np.where(percent < 0, sm.smem_bytes_per_sm, percent * sm.smem_bytes_per_sm // 100)

@@ -1,0 +1,146 @@
+"""What AMD answers where vendors differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+from constrint.hwmodels.occupancy.inputs import KernelUse
+from constrint.hwmodels.occupancy.limits import Limits
+from constrint.hwmodels.schema import GpuModel
+from constrint.hwmodels.vendors.amd import occupancy
+from constrint.hwmodels.vendors.amd.sm import AmdCu
+from constrint.hwmodels.vendors.interface import (
+    DeviceFacts,
+    DotUnit,
+    Finding,
+    LimitRow,
+    RegisterFile,
+    Terms,
+    Traits,
+    Vendor,
+)
+
+
+class Amd(Vendor):
+    """AMD's GPUs, CDNA and RDNA."""
+
+    name = "amd"
+    title = "AMD"
+    terms = Terms(
+        sm="CU",
+        sms="CUs",
+        a_sm="a CU",
+        partition="SIMD",
+        block="workgroup",
+        blocks="workgroups",
+        warp="wave",
+        warps="waves",
+        smem="LDS",
+        smem_column="LDS",
+    )
+    sm_type = AmdCu
+    required_keys = ("device.num_xcds", "device.sms_per_xcd", "device.num_shader_engines")
+    matrix_kinds = ("mfma", "wmma")
+    occupancy_options = frozenset(
+        {"accumulator_registers_per_thread", "sgprs_per_wave", "wgp_mode", "lds_granularity_bytes"}
+    )
+    triton_backend = "hip"
+    figures_file = Path(__file__).parent / "figures.yaml"
+
+    def register_file(self, gpu: GpuModel) -> RegisterFile:
+        """The vector registers that a SIMD has for each lane of a wave."""
+        sm = _cu(gpu)
+        return RegisterFile(
+            capacity=sm.vgprs_per_lane(sm.warp_size),
+            granularity=sm.vgpr_alloc_granularity(sm.warp_size),
+            counted="vector registers per SIMD lane",
+            per_thread=1,
+        )
+
+    def occupancy_limits(self, gpu: GpuModel, use: KernelUse) -> Limits:
+        """Workgroups per CU or WGP, and LLVM's waves per SIMD."""
+        sm = _cu(gpu)
+        mode = occupancy.mode_of(gpu.name, sm, use)
+        return occupancy.limits(sm, mode, use)
+
+    def findings(self, gpu: GpuModel) -> Iterator[Finding]:
+        """Dies, waves and register files that agree; keys that go together."""
+        sm, device, l2 = _cu(gpu), gpu.device, gpu.memory.l2
+        if device.sms_per_xcd is not None and device.num_xcds * device.sms_per_xcd != device.sm_count:
+            yield "device.sm_count", "must be num_xcds times sms_per_xcd"
+        if l2.size_bytes and l2.size_bytes_per_xcd and l2.size_bytes_per_xcd * device.num_xcds != l2.size_bytes:
+            yield "memory.l2.size_bytes", "must be size_bytes_per_xcd times num_xcds"
+        if sm.max_waves_per_simd * sm.num_partitions != sm.max_warps_per_sm:
+            yield "sm.max_warps_per_sm", "must be max_waves_per_simd times num_partitions"
+        for size, file in ((32, sm.wave32), (64, sm.wave64)):
+            if (size in sm.warp_sizes) != (file is not None):
+                yield f"sm.wave{size}", "must be stated for exactly the sizes in warp_sizes"
+        if (sm.smem_bytes_per_wgp is None) != (sm.max_multi_wave_blocks_per_wgp is None):
+            yield "sm.smem_bytes_per_wgp", "goes with max_multi_wave_blocks_per_wgp: both or neither"
+        sgprs = (sm.sgprs_per_simd, sm.sgpr_alloc_granularity_sgprs, sm.sgprs_reserved_per_wave)
+        if any(value is None for value in sgprs) and any(value is not None for value in sgprs):
+            yield (
+                "sm.sgprs_per_simd",
+                "goes with sgpr_alloc_granularity_sgprs and sgprs_reserved_per_wave: all or none",
+            )
+        if sm.has_unified_vgpr_file and (sm.arch_vgpr_alignment_vgprs is None or sm.max_acc_vgprs_per_thread is None):
+            yield "sm.arch_vgpr_alignment_vgprs", "a unified file needs it, and max_acc_vgprs_per_thread"
+
+    def limit_rows(self, gpu: GpuModel) -> list[LimitRow]:
+        """Waves, vector registers for either size of a wave, scalar registers."""
+        sm = _cu(gpu)
+        rows = [LimitRow("max_waves_per_simd", "waves", sm.max_waves_per_simd, "resident waves per SIMD")]
+        for size in sm.warp_sizes:
+            granularity = sm.vgpr_alloc_granularity(size)
+            rows += [
+                LimitRow("vgprs_per_lane", "32-bit", sm.vgprs_per_lane(size), f"VGPRs per SIMD lane, wave{size}"),
+                LimitRow("vgpr_alloc_granularity", "32-bit", granularity, f"given to a wave{size} in steps of"),
+            ]
+        return [*rows, LimitRow("max_sgprs_per_wave", "32-bit", sm.max_sgprs_per_wave, "SGPRs that a wave can address")]
+
+    def device_facts(self, gpu: GpuModel) -> DeviceFacts:
+        """RDNA: HIP counts WGPs, rocminfo CUs; threads and LDS are reported of either, in waves of either size."""
+        sm = _cu(gpu)
+        counts, memory = {gpu.device.sm_count}, {sm.smem_bytes_per_sm}
+        threads = {sm.max_warps_per_sm * size for size in sm.warp_sizes}
+        if sm.smem_bytes_per_wgp is not None:
+            counts.add(gpu.device.sm_count // 2)
+            threads |= {2 * n for n in threads}
+            memory.add(sm.smem_bytes_per_wgp)
+        return DeviceFacts(frozenset(counts), frozenset(threads), frozenset(memory))
+
+    def triton_target(self, gpu: GpuModel) -> tuple[str, int | str, int]:
+        """The target and the usual size of a wave."""
+        return "hip", gpu.arch.target, gpu.sm.warp_size
+
+    def traits(self, gpu: GpuModel) -> Traits:
+        """MFMA and WMMA take square tiles of 16 or 32 rows and columns."""
+        return Traits(
+            has_async_copies=False,
+            has_tensor_descriptors=False,
+            has_inline_ptx=False,
+            has_square_dots=True,
+            smallest_dot_rows=16,
+            smallest_dot_columns=16,
+            wide_dot_dtype="fp32",
+            deals_chained_dots_to_rows=True,
+            deals_tall_dots_to_rows=False,
+            least_pipelined_bytes=1,
+            pipeline_stages=(2, 1, 3, 4),
+            compiler_knobs=("matrix_instr_nonkdim", "waves_per_eu", "kpack"),
+            code_family=gpu.arch.target[:4],
+        )
+
+    def dot_unit(self, gpu: GpuModel, dtype: str) -> DotUnit | None:
+        """MFMA or WMMA; of several instructions of one size, the smallest k decides which tiles can use any."""
+        known = gpu.matrix_shapes(dtype)
+        square = sorted({(i.m[0], i.n[0], i.k) for i in known if i.m[0] in (16, 32) and i.m == i.n}, reverse=True)
+        shapes = {shape[0]: shape for shape in square}
+        kind = "mfma" if any(i.kind == "mfma" for i in known) else "wmma"
+        return DotUnit(kind, tuple(shapes[m] for m in sorted(shapes)))
+
+
+def _cu(gpu: GpuModel) -> AmdCu:
+    return cast(AmdCu, gpu.sm)

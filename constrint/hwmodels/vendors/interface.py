@@ -1,0 +1,243 @@
+"""What constrint asks of a GPU vendor, and the plain values that it answers with.
+
+A vendor is one object of a class derived from `Vendor`. What it does not override is refused with an
+UnsupportedError that names the GPU and the vendor; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, NoReturn
+
+import msgspec
+
+from constrint.errors import HardwareModelError, UnsupportedError
+from constrint.hwmodels.parse import read_yaml
+
+if TYPE_CHECKING:
+    from constrint.hwmodels.occupancy.inputs import KernelUse
+    from constrint.hwmodels.occupancy.limits import Limits
+    from constrint.hwmodels.schema import GpuModel, Sm
+
+#: A broken rule of a GPU's file: the key's path, and the rule.
+Finding = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The vendor's own words in printed output.
+
+    Args:
+        sm: The processor that holds blocks, "SM".
+        sms: Its plural.
+        a_sm: The word with its article, "an SM".
+        partition: The part of it that owns a share of the registers, "sub-partition".
+        block: A group of threads that share memory, "block".
+        blocks: Its plural.
+        warp: Threads in lockstep, "warp".
+        warps: Its plural.
+        smem: The memory that a block shares, "shared memory".
+        smem_column: The same as the title of a column, "smem".
+    """
+
+    sm: str
+    sms: str
+    a_sm: str
+    partition: str
+    block: str
+    blocks: str
+    warp: str
+    warps: str
+    smem: str
+    smem_column: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """What kernels ask about a GPU beyond its sizes; they ask for a trait, never for the vendor.
+
+    Args:
+        has_async_copies: Loads of later iterations go into shared memory past the registers, in every loop that
+            Triton pipelines. Elsewhere they wait in registers until their turn.
+        has_tensor_descriptors: The GPU has a unit that moves whole tiles by a descriptor (TMA).
+        has_inline_ptx: Kernels may write PTX instructions out.
+        has_square_dots: Every matrix instruction yields as many columns as rows, and a compiler option chooses between
+            sizes. Otherwise the smallest one is narrow.
+        smallest_dot_rows: Rows of the sequence side that the smallest matrix instruction takes.
+        smallest_dot_columns: Columns of a tile that one warp's smallest matrix instruction takes.
+        wide_dot_dtype: Type of the matrix instructions that multiply operands of 32 bits: "tf32" or "fp32".
+        deals_chained_dots_to_rows: Triton lays the warps of a dot that depends on other dots below each other, so
+            that each warp reads all columns.
+        deals_tall_dots_to_rows: Triton lays warps below each other where a tile has at least as many rows as columns.
+        least_pipelined_bytes: Narrowest load of a thread, in bytes, that can run ahead of its use.
+        pipeline_stages: Depths of a load pipeline worth trying, the usual one first.
+        compiler_knobs: Options of the Triton back-end that a kernel's space may hold as parameters.
+        code_family: GPUs of one family get register counts of one fit, such as "sm_9x".
+    """
+
+    has_async_copies: bool
+    has_tensor_descriptors: bool
+    has_inline_ptx: bool
+    has_square_dots: bool
+    smallest_dot_rows: int
+    smallest_dot_columns: int
+    wide_dot_dtype: str
+    deals_chained_dots_to_rows: bool
+    deals_tall_dots_to_rows: bool
+    least_pipelined_bytes: int
+    pipeline_stages: tuple[int, ...]
+    compiler_knobs: tuple[str, ...] = ()
+    code_family: str
+
+
+@dataclass(frozen=True)
+class RegisterFile:
+    """The registers of one partition of an SM, in the unit in which the vendor gives them out.
+
+    Args:
+        capacity: Registers of one partition: of the whole partition, or of each lane.
+        granularity: A warp is given a multiple of this many.
+        counted: What `capacity` counts, "registers per SM sub-partition".
+        per_thread: What a warp takes of `capacity` for each register of a thread: the warp's threads where the whole
+            partition is counted, 1 where a lane is.
+        shared_by_block: Registers of the SM that the compiler divides evenly among the threads of a block. None where
+            it divides a partition's registers among the warps there, in steps of `granularity`.
+    """
+
+    capacity: int
+    granularity: int
+    counted: str
+    per_thread: int
+    shared_by_block: int | None = None
+
+
+@dataclass(frozen=True)
+class DotUnit:
+    """The arithmetic unit that Triton's `tl.dot` reaches on a GPU for a dtype.
+
+    Args:
+        kind: "fma", "mma", "wgmma", "tcgen05", "mfma" or "wmma"; another vendor's may be named otherwise.
+        shapes: Instruction shapes (m, n, k) to choose from.
+        fallback: Kind used where the tile or the warps are too few for `kind` (mma on Hopper and later).
+    """
+
+    kind: str
+    shapes: tuple[tuple[int, int, int], ...]
+    fallback: str | None = None
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """What libraries may truthfully report of a device of this model; several values where they count differently."""
+
+    sm_counts: frozenset[int]
+    threads_per_sm: frozenset[int]
+    smem_bytes_per_sm: frozenset[int]
+    registers_per_sm: frozenset[int] = field(default_factory=frozenset)
+
+
+class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A number that holds for the vendor's GPUs in general, and where it comes from."""
+
+    value: Annotated[float, msgspec.Meta(gt=0)]
+    source: Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class LimitRow(NamedTuple):
+    """A line of `constrint limits`: key, unit, value, meaning."""
+
+    key: str
+    unit: str
+    value: Any
+    meaning: str
+
+
+@functools.cache
+def read_figures(path: Path) -> Mapping[str, Figure]:
+    """The figures of a YAML file: a mapping of names to `value` and `source`."""
+    try:
+        return msgspec.convert(read_yaml(path), dict[str, Figure])
+    except msgspec.ValidationError as error:
+        raise HardwareModelError(f"{path}: {error}.") from None
+
+
+class Vendor(ABC):
+    """One GPU vendor.
+
+    Attributes:
+        name: What `vendor:` says in the files of its GPUs.
+        title: The name in sentences.
+        terms: The vendor's words.
+        sm_type: Struct of the file's `sm` block, tagged with `name`.
+        required_keys: Keys that every file of the vendor has; `null` where unknown.
+        matrix_kinds: Kinds of its matrix instructions, as the files state them.
+        occupancy_options: The optional arguments of `occupancy` that this vendor's GPUs take, of `KernelUse.options`.
+        triton_backend: Name of Triton's back-end, None where there is none.
+        figures_file: YAML file of the vendor's figures.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    terms: ClassVar[Terms]
+    sm_type: ClassVar[type[Sm]]
+    required_keys: ClassVar[tuple[str, ...]] = ()
+    matrix_kinds: ClassVar[tuple[str, ...]] = ()
+    occupancy_options: ClassVar[frozenset[str]] = frozenset()
+    triton_backend: ClassVar[str | None] = None
+    figures_file: ClassVar[Path | None] = None
+
+    @abstractmethod
+    def register_file(self, gpu: GpuModel) -> RegisterFile:
+        """The registers that blocks compete for."""
+
+    @abstractmethod
+    def occupancy_limits(self, gpu: GpuModel, use: KernelUse) -> Limits:
+        """Blocks of a kernel that each resource of one SM allows."""
+
+    def findings(self, gpu: GpuModel) -> Iterator[Finding]:
+        """Rules of the vendor that a GPU's file breaks."""
+        del gpu
+        return iter(())
+
+    def limit_rows(self, gpu: GpuModel) -> list[LimitRow]:
+        """Limits of one SM that `constrint limits` prints beside those that every vendor has."""
+        del gpu
+        return []
+
+    def figures(self) -> Mapping[str, Figure]:
+        """Numbers for the vendor's GPUs in general, which models of time ask for by name."""
+        return {} if self.figures_file is None else read_figures(self.figures_file)
+
+    def device_facts(self, gpu: GpuModel) -> DeviceFacts:
+        """What a device of this model may report."""
+        sm = gpu.sm
+        return DeviceFacts(
+            sm_counts=frozenset({gpu.device.sm_count}),
+            threads_per_sm=frozenset({sm.max_threads_per_sm}),
+            smem_bytes_per_sm=frozenset({sm.smem_bytes_per_sm}),
+        )
+
+    def compiler_target(self, gpu: GpuModel) -> str:
+        """The target as compilers and devices name it: `sm_90` where the file says `sm_90a`."""
+        return gpu.arch.target
+
+    def triton_target(self, gpu: GpuModel) -> tuple[str, int | str, int]:
+        """Arguments of Triton's GPUTarget: back-end, architecture, threads per warp."""
+        self.refuse(gpu, "a Triton back-end")
+
+    def traits(self, gpu: GpuModel) -> Traits:
+        """What kernels ask about the GPU."""
+        self.refuse(gpu, "the traits that kernels ask for")
+
+    def dot_unit(self, gpu: GpuModel, dtype: str) -> DotUnit | None:
+        """The unit that Triton's dot reaches for a dtype of which there are instructions; None if it reaches none."""
+        del dtype
+        self.refuse(gpu, "which matrix unit Triton's dot reaches")
+
+    def refuse(self, gpu: GpuModel, what: str) -> NoReturn:
+        """Raise the UnsupportedError of something that the vendor does not state."""
+        raise UnsupportedError(f"{gpu.name}: the vendor {self.name!r} does not state {what}.")

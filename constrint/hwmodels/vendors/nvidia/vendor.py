@@ -1,0 +1,156 @@
+"""What NVIDIA answers where vendors differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+from constrint.hwmodels.occupancy.inputs import KernelUse
+from constrint.hwmodels.occupancy.limits import Limits
+from constrint.hwmodels.schema import GpuModel
+from constrint.hwmodels.vendors.interface import (
+    DeviceFacts,
+    DotUnit,
+    Finding,
+    LimitRow,
+    RegisterFile,
+    Terms,
+    Traits,
+    Vendor,
+)
+from constrint.hwmodels.vendors.nvidia import occupancy
+from constrint.hwmodels.vendors.nvidia.sm import NvidiaSm
+
+#: Compute capability from which Triton multiplies on the matrix units, and loads past the registers.
+AMPERE = (8, 0)
+#: Compute capability from which there is a TMA unit.
+HOPPER = (9, 0)
+
+
+class Nvidia(Vendor):
+    """NVIDIA's GPUs."""
+
+    name = "nvidia"
+    title = "NVIDIA"
+    terms = Terms(
+        sm="SM",
+        sms="SMs",
+        a_sm="an SM",
+        partition="sub-partition",
+        block="block",
+        blocks="blocks",
+        warp="warp",
+        warps="warps",
+        smem="shared memory",
+        smem_column="smem",
+    )
+    sm_type = NvidiaSm
+    required_keys = ("arch.compute_capability", "device.num_gpcs")
+    matrix_kinds = ("mma", "wmma", "wgmma", "tcgen05")
+    occupancy_options = frozenset({"carveout_percent", "barriers_per_block", "smem_opt_in=False"})
+    triton_backend = "cuda"
+    figures_file = Path(__file__).parent / "figures.yaml"
+
+    def register_file(self, gpu: GpuModel) -> RegisterFile:
+        """A partition's registers, of which a warp gets a multiple of the granularity."""
+        sm = _sm(gpu)
+        return RegisterFile(
+            capacity=sm.registers_per_partition,
+            granularity=sm.register_alloc_granularity_registers_per_warp,
+            counted="registers per SM sub-partition",
+            per_thread=sm.warp_size,
+            shared_by_block=sm.registers_per_partition * sm.num_partitions,
+        )
+
+    def occupancy_limits(self, gpu: GpuModel, use: KernelUse) -> Limits:
+        """As cuda_occupancy.h computes them."""
+        return occupancy.limits(gpu.name, _sm(gpu), use)
+
+    def findings(self, gpu: GpuModel) -> Iterator[Finding]:
+        """Carve-outs that rise, limits that agree, no keys of AMD's."""
+        sm = _sm(gpu)
+        carveouts = sm.smem_carveouts_bytes
+        if not carveouts or list(carveouts) != sorted(set(carveouts)) or carveouts[-1] != sm.smem_bytes_per_sm:
+            yield "sm.smem_carveouts_bytes", "must increase and end with smem_bytes_per_sm"
+        if sm.max_smem_bytes_per_block_without_opt_in > sm.max_smem_bytes_per_block:
+            yield "sm.max_smem_bytes_per_block_without_opt_in", "exceeds max_smem_bytes_per_block"
+        if sm.max_registers_per_block > sm.registers_per_partition * sm.num_partitions:
+            yield "sm.max_registers_per_block", "exceeds registers_per_partition times num_partitions"
+        if gpu.device.num_xcds != 1 or gpu.memory.last_level is not None:
+            yield "device.num_xcds", "XCDs and a last-level cache are AMD's"
+
+    def limit_rows(self, gpu: GpuModel) -> list[LimitRow]:
+        """Registers, and tensor memory where there is some."""
+        sm = _sm(gpu)
+        granularity = sm.register_alloc_granularity_registers_per_warp
+        rows = [
+            LimitRow("registers_per_partition", "32-bit", sm.registers_per_partition, "registers per sub-partition"),
+            LimitRow(
+                "register_alloc_granularity_registers_per_warp", "32-bit", granularity, "given to a warp in steps of"
+            ),
+        ]
+        if sm.tensor_memory_bytes_per_sm is not None:
+            rows.append(
+                LimitRow(
+                    "tensor_memory_bytes_per_sm", "bytes", sm.tensor_memory_bytes_per_sm, "tensor memory (tcgen05)"
+                )
+            )
+        return rows
+
+    def device_facts(self, gpu: GpuModel) -> DeviceFacts:
+        """With the registers of an SM, which CUDA reports."""
+        sm = _sm(gpu)
+        return DeviceFacts(
+            sm_counts=frozenset({gpu.device.sm_count}),
+            threads_per_sm=frozenset({sm.max_threads_per_sm}),
+            smem_bytes_per_sm=frozenset({sm.smem_bytes_per_sm}),
+            registers_per_sm=frozenset({sm.registers_per_partition * sm.num_partitions}),
+        )
+
+    def compiler_target(self, gpu: GpuModel) -> str:
+        """Without the `a` of instructions that one architecture alone has: compilers choose that variant themselves."""
+        return gpu.arch.target.rstrip("a")
+
+    def triton_target(self, gpu: GpuModel) -> tuple[str, int | str, int]:
+        """The compute capability as one number."""
+        return "cuda", int(self.compiler_target(gpu).removeprefix("sm_")), gpu.sm.warp_size
+
+    def traits(self, gpu: GpuModel) -> Traits:
+        """mma.sync takes tiles down to 8 columns, so 8 rows of the transposed product."""
+        capability = _capability(gpu)
+        return Traits(
+            has_async_copies=capability >= AMPERE,
+            has_tensor_descriptors=capability >= HOPPER,
+            has_inline_ptx=True,
+            has_square_dots=False,
+            smallest_dot_rows=8,
+            smallest_dot_columns=8,
+            wide_dot_dtype="tf32",
+            deals_chained_dots_to_rows=False,
+            deals_tall_dots_to_rows=True,
+            least_pipelined_bytes=4,
+            pipeline_stages=(3, 4, 2, 5, 6, 1),
+            code_family="sm_8x" if capability < HOPPER else "sm_9x",
+        )
+
+    def dot_unit(self, gpu: GpuModel, dtype: str) -> DotUnit | None:
+        """wgmma or tcgen05 where there is one, else mma.sync; plain FMA of fp16 on Volta and Turing."""
+        if _capability(gpu) < AMPERE:
+            # Triton 3.9 has no tensor-core code for Volta and Turing: tl.dot becomes plain FMA in fp32.
+            return DotUnit("fma", ((1, 1, 1),)) if dtype == "fp16" else None
+        known = gpu.matrix_shapes(dtype)
+        for kind in ("wgmma", "tcgen05"):
+            depths = [i.k for i in known if i.kind == kind]
+            if depths:
+                return DotUnit(kind, ((64, 8, min(depths)),), fallback="mma")
+        return DotUnit("mma", ((16, 8, max(i.k for i in known)),))
+
+
+def _sm(gpu: GpuModel) -> NvidiaSm:
+    return cast(NvidiaSm, gpu.sm)
+
+
+def _capability(gpu: GpuModel) -> tuple[int, int]:
+    major, _, minor = (gpu.arch.compute_capability or "0.0").partition(".")
+    return int(major), int(minor)

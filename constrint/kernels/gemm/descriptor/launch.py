@@ -1,0 +1,70 @@
+"""The arguments of the descriptor kernel, for launching it and for compiling it. Needs torch and triton."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from constrint.kernels.gemm.launch import Call, compiler_options, grid_arguments
+from constrint.kernels.gemm.tma.operands import rest_columns
+from constrint.kernels.gemm.tma.pack import can_describe, copies_needed, pack
+from constrint.kernels.launch.triton import TritonLaunch
+
+
+def descriptor_launches(call: Call, config: Mapping[str, int]) -> list[TritonLaunch]:
+    """Copies of the operands that no descriptor can hold, and the kernel; for every part of a large batch."""
+    return [launch for part in call.parts() for launch in _launches(part, config)]
+
+
+def _launches(call: Call, config: Mapping[str, int]) -> list[TritonLaunch]:
+    from constrint.kernels.gemm.descriptor.kernel import gemm_descriptor_kernel
+
+    copies = copies_needed(call.a, call.b)
+    # The product's launch overlaps the copies, except where K is split, which measured slower back to back.
+    # Triton's interpreter, on the CPU, knows nothing of this.
+    overlaps = bool(copies) and config["split_k"] == 1 and call.a.device.type != "cpu"
+    a, b, copying = pack(call.a, call.b, copies, overlaps=overlaps)
+    grid, shared = grid_arguments(call, config)
+    own = _descriptors(replace(call, a=a, b=b), config) | {"follows_copy": overlaps}
+    options: dict[str, Any] = compiler_options(config) | ({"launch_pdl": True} if overlaps else {})
+    return [*copying, TritonLaunch(gemm_descriptor_kernel, grid, shared | own, options)]
+
+
+def _descriptors(call: Call, config: Mapping[str, int]) -> dict[str, Any]:
+    is_batched = call.a.shape[0] > 1
+    a_desc, a_is_transposed = _describe(call.a, config["tile_m"], config["tile_k"], is_batched)
+    rest = rest_columns(config["tile_n"])
+    widest = config["tile_n"] - rest
+    b_desc, b_is_transposed = _describe(call.b, config["tile_k"], widest, is_batched)
+    b_rest_desc = _describe(call.b, config["tile_k"], rest, is_batched)[0] if rest else None
+    c_desc, c_rest_desc = None, None
+    if can_describe(call.out):
+        c_desc, _ = _describe(call.out, config["tile_m"], widest // config["epilogue_subtile"], is_batched)
+        c_rest_desc = _describe(call.out, config["tile_m"], rest, is_batched)[0] if rest else None
+    return {
+        "a_desc": a_desc,
+        "b_desc": b_desc,
+        "b_rest_desc": b_rest_desc,
+        "c_desc": c_desc,
+        "c_rest_desc": c_rest_desc,
+        "rest_n": rest,
+        "epilogue_subtile": config["epilogue_subtile"],
+        "a_is_transposed": a_is_transposed,
+        "b_is_transposed": b_is_transposed,
+    }
+
+
+def _describe(t: Tensor, rows: int, columns: int, is_batched: bool) -> tuple[Any, bool]:
+    """A descriptor of a (batch, rows, columns) tensor in tiles, and whether it holds the transpose."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    is_transposed = t.stride(2) != 1
+    if is_transposed:
+        t, rows, columns = t.transpose(1, 2), columns, rows
+    shape, strides, block = list(t.shape), [t.stride(0), t.stride(1), 1], [1, rows, columns]
+    if not is_batched:
+        shape, strides, block = shape[1:], strides[1:], block[1:]
+    return TensorDescriptor(t, shape, strides, block), is_transposed
