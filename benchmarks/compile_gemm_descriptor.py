@@ -68,10 +68,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as cache, args.out.open("w", newline="") as file:
         os.environ["TRITON_CACHE_DIR"] = cache
         import triton
+        from constrint.kernels.gemm.build import compile_config
 
         from constrint.errors import UnsupportedError
         from constrint.hwmodels import load_gpu
-        from constrint.kernels.gemm.build import compile_config
         from constrint.select import Workload
 
         file.write(

@@ -1,12 +1,12 @@
 """Time configurations of a kernel's modelled space on a GPU, and judge the model's choices by the result.
 
-    python -m benchmarks.space plan --kernel gemm --gpu h200 --out plan.json          # no GPU: the choices and a sample
-    python -m benchmarks.space plan --kernel gemm --gpu h200 --all --list whole --out plan.json      # every configuration
-    python -m benchmarks.space run plan.json --gpu h200 --out results.csv             # every GPU of this machine
-    python -m benchmarks.space score results.csv --gpu h200                           # no GPU
+    python -m benchmarks.space plan --kernel gemm --gpu h200 --out plan.json                    # no GPU
+    python -m benchmarks.space plan --kernel gemm --gpu h200 --all --list whole --out plan.json
+    python -m benchmarks.space run plan.json --gpu h200 --out results.csv          # every GPU of this machine
+    python -m benchmarks.space score results.csv --gpu h200                        # no GPU
 
 A plan holds, per workload, the model's first choices and a random sample of the rest that is predicted within `--worst`
-of the best. `run` compiles on all cores, checks each configuration against the kernel's reference on poisoned outputs,
+of the best, or with `--all` every valid configuration. `run` compiles on all cores, checks each configuration against the kernel's reference on poisoned outputs,
 times it with cold and warm caches, and times the quickest and the first choices once more, in turn with the peer. What
 hangs, crashes or is wrong is a row, too. `--check-only` leaves out the times: a random sample is then a broad check.
 """
@@ -127,7 +127,9 @@ def run_plan(args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         results = run_trials(run, trials, args.work or Path(folder), limit_s=args.limit, say=print)
     write_results(args.out, trials, results)
-    counts = {Outcome(code).name: int(n) for code, n in zip(*np.unique(results["outcome"], return_counts=True), strict=True)}
+    counts = {
+        Outcome(code).name: int(n) for code, n in zip(*np.unique(results["outcome"], return_counts=True), strict=True)
+    }
     print(f"{len(trials)} configurations of {len({str(t.workload) for t in trials})} workloads: {counts}")
 
 
@@ -166,7 +168,10 @@ def score(args: argparse.Namespace) -> None:
         if np.isfinite(measured.times[measured.best_figure]).any():
             shares += _score_one(gpu, measured, args)
     for name, place in (("first", 0), ("first 8", 1)):
-        for judged, what in ((0, f"best/{name}"), (2, "the same with the best picked by one figure and judged by the next")):
+        for judged, what in (
+            (0, f"best/{name}"),
+            (2, "the same with the best picked by one figure and judged by the next"),
+        ):
             column = [share[place + judged] for share in shares]
             print(
                 f"{what}: geometric mean {statistics.geometric_mean(column):.4f}, worst {min(column):.3f} "
@@ -198,8 +203,8 @@ def _score_one(gpu: GpuModel, measured: Measured, args: argparse.Namespace) -> l
     correlation = float(np.corrcoef(ranks)[0, 1]) if near.sum() > 2 else float("nan")
     peer = float(measured.times.get("baseline_cold_us", np.array([np.nan]))[0])
     print(
-        f"{str(measured.workload).ljust(36)} {len(times):7d} {best:9.1f} {peer:8.1f} {of_first:8.1f} {peer / best:10.3f} "
-        f"{best / of_first:11.3f} {best / of_eight:12.3f} {correlation:10.2f} "
+        f"{str(measured.workload).ljust(36)} {len(times):7d} {best:9.1f} {peer:8.1f} {of_first:8.1f} "
+        f"{peer / best:10.3f} {best / of_first:11.3f} {best / of_eight:12.3f} {correlation:10.2f} "
         f"{float(np.median(predicted[near] / times[near])):10.2f}"
     )
     if args.verbose:

@@ -1,6 +1,6 @@
 """Check `matmul` on the GPU of this machine: dtypes, layouts, shapes, epilogues, batches, gradients, graphs, streams.
 
-    python benchmarks/check_gemm.py --gpu-processes 14
+    python -m benchmarks.gemm.check --gpu-processes 14
 
 Every result is compared, element by element, with the product in fp64 under a bound that follows from the dtype and K.
 Prints each failure and the number of checks; the exit code says whether there was a failure.

@@ -106,7 +106,9 @@ def read_space(path: Path, *, only_ok: bool = True) -> list[Measured]:
         raw = {name: column[is_ok] for name, column in raw.items()}
     if "kernel" not in raw:
         raw = _as_new(raw, note)
-    times = {RENAMED.get(name, name): _floats(raw.pop(name), name) for name in list(raw) if name.endswith(("_us", "_ms"))}
+    times = {
+        RENAMED.get(name, name): _floats(raw.pop(name), name) for name in list(raw) if name.endswith(("_us", "_ms"))
+    }
     kernels, dtypes = raw.pop("kernel"), raw.pop("dtype")
     numbers = {name: _integers(column) for name, column in raw.items() if name not in ("outcome", "error_over_bound")}
     operations = np.full(len(kernels), "", dtype=object)
@@ -175,7 +177,9 @@ def _integers(column: NDArray[Any]) -> NDArray[np.int64]:
     return column if column.dtype.kind == "i" else np.where(column == "", "-1", column).astype(np.int64)
 
 
-def first_choices(operation: Operation, gpu: GpuModel, workload: Workload, top: int) -> list[tuple[str, dict[str, int]]]:
+def first_choices(
+    operation: Operation, gpu: GpuModel, workload: Workload, top: int
+) -> list[tuple[str, dict[str, int]]]:
     """What would be run: the first choices for a workload, as (kernel, configuration)."""
     if operation.name == "gemm":
         from constrint.kernels.gemm.first_choice import best

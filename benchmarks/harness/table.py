@@ -1,4 +1,4 @@
-"""Tables of results: CSV with a comment line that says what they were measured on, written row by row; and summaries."""
+"""Tables of results: CSV with a line that says what they were measured on, written row by row; and summaries."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Table:
     Args:
         path: Where it is written; None: nowhere.
         columns: Names of the columns.
-        note: The comment line, without the `#`.
+        note: The comment line, without the `#`; none if empty.
     """
 
-    def __init__(self, path: Path | None, columns: Sequence[str], note: str) -> None:
+    def __init__(self, path: Path | None, columns: Sequence[str], note: str = "") -> None:
         self._file = None if path is None else _open(path, "wt")
         self.rows: list[dict[str, Any]] = []
         self._columns = columns
         if self._file is not None:
-            self._file.write(f"# {note}\n")
+            self._file.write(f"# {note}\n" if note else "")
             self._writer = csv.DictWriter(self._file, columns)
             self._writer.writeheader()
 

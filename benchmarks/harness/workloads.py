@@ -61,7 +61,9 @@ def gemm(shape: Shape, dtype: str = "bf16", layout: str = "rr") -> Workload:
     return Workload("gemm", dict(zip("mnk", shape, strict=True)), "tf32" if dtype == "fp32" else dtype, given)
 
 
-def layer(cell: str, batch: int, time: int, heads: int, head_dim: int, dtype: str, *, backward: bool = False) -> Workload:
+def layer(
+    cell: str, batch: int, time: int, heads: int, head_dim: int, dtype: str, *, backward: bool = False
+) -> Workload:
     """One direction of a recurrent layer."""
     sizes = {"batch": batch, "time": time, "heads": heads, "head_dim": head_dim}
     return Workload(cell + ("-backward" if backward else ""), sizes, dtype)
@@ -73,12 +75,11 @@ def listed(operation: str, name: str, dtype: str | None) -> list[Workload]:
         shapes = {"space": SPACE_SHAPES, "whole": WHOLE_SHAPES, "table": GEMM_SHAPES}[name]
         return [gemm(shape, dtype or "bf16") for shape in shapes]
     cell, _, direction = operation.partition("-")
-    layers = [
+    return [
         layer(cell, batch, 1024, heads, dim, kind, backward=bool(direction))
         for (name_of_cell, heads, dim, kind), batch in product(LAYERS, (16, 64))
         if name_of_cell == cell and (batch == 16 or (cell, kind) == ("lstm", "bf16")) and kind == (dtype or kind)
     ]
-    return layers
 
 
 def of_sizes(operation: str, text: str, dtype: str) -> list[Workload]:

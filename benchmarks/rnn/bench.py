@@ -1,319 +1,280 @@
-"""Recurrent layers on a GPU: the Triton kernels against cuDNN, a plain loop and one GEMM per step, floor beside each.
+"""Recurrent layers on the GPU of this machine: our back-ends beside cuDNN, NX-AI's kernels and a plain loop.
 
-    python benchmarks/bench_rnn.py --out results/            # needs torch, triton and the GPU
-    python benchmarks/bench_rnn.py --out results/ --quick    # the table of cases alone, for a first look
+    python -m benchmarks.rnn.bench --out results/            # needs torch, triton and the GPU
+    python -m benchmarks.rnn.bench --out results/ --quick    # 8 layers, under two minutes
 
-Correctness comes first: every cell and dtype on ragged sizes against the reference in fp64. Times are medians by device
-events; inputs are projected ones (cuDNN projects its inputs itself: `torch.nn` is given inputs of the layer's width).
-The floor is the larger of bytes over the copy bandwidth and operations over the matrix rate, both measured in the run.
+Writes rnn.csv and rnn_environment.json. Each row says how it was timed: `call` is the public call from plain Python
+(gradients through autograd), calls back to back; `graph`, of "triton kernels", is these alone in CUDA graphs, forward
+and backward, without the products that give the gradients of the weights. Inputs are projected ones; `torch.nn` projects its own.
+First, unless quick, every cell and dtype on ragged sizes is checked against the reference in fp64. The floor is the
+larger of bytes over the copy bandwidth and operations over the matrix rate, both measured in the run.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-import multiprocessing
-import os
-import platform
-import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-FIELDS = ("what", "implementation", "cell", "heads", "head_dim", "batch", "time", "dtype", "forward_ms", "both_ms")
+from benchmarks.harness.peers import cudnn_layer, nxai_layer
+from benchmarks.harness.table import Table, attempt, environment
+from benchmarks.harness.workloads import layer as workload_of
+from constrint.flashrnn import rnn
+from constrint.hwmodels import GpuModel
+from constrint.kernels.launch.device import gpu_of
+from constrint.kernels.registry import load_spec
+from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.reference import rnn_reference
+from constrint.select import Workload
+from constrint.select.first_choice import Choice, choose
+from constrint.tune import Trial, compile_many
+from constrint.tune.measure import Call, Timer
+from constrint.tune.worker import call_of
+
+COLUMNS = ("what", "implementation", "cell", "heads", "head_dim", "batch", "time", "dtype", "forward_ms", "both_ms")
+COLUMNS += ("floor_forward_ms", "floor_both_ms", "configs", "how", "forward_spread_ms", "both_spread_ms", "outcome")
 TORCH = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-CASES = [("lstm", 12, 64), ("lstm", 6, 128), ("lstm", 1, 768), ("gru", 12, 64), ("gru", 1, 768), ("slstm", 12, 64),
-         ("elman", 12, 64), ("lstm", 1, 256), ("lstm", 1, 512), ("lstm", 1, 1024), ("slstm", 1, 768)]  # fmt: skip
+#: Cell, heads, head dim.
+CASES = [
+    *(("lstm", 12, 64), ("lstm", 6, 128), ("lstm", 1, 768), ("gru", 12, 64), ("gru", 1, 768), ("slstm", 12, 64)),
+    *(("elman", 12, 64), ("lstm", 1, 256), ("lstm", 1, 512), ("lstm", 1, 1024), ("slstm", 1, 768), ("lstm", 1, 2048)),
+]
+QUICK = 7
 DIMS = [(48, 16), (24, 32), (12, 64), (8, 96), (6, 128), (3, 256), (2, 384), (1, 512), (1, 768), (1, 1024)]
 CUDNN_CASES = [("lstm", 1, 64), ("lstm", 1, 256), ("lstm", 1, 768), ("gru", 1, 256)]
+BATCHES, TIMES = (1, 8, 16, 64, 256), (256, 1024, 4096)
 CHECK_CELLS = ("lstm", "gru", "slstm", "elman")
 CHECK_SIZES = ((5, 13, 3, 64), (33, 29, 1, 128), (2, 40, 1, 384), (17, 7, 2, 48))
-BATCHES, TIMES = (1, 8, 16, 64, 256), (256, 1024, 4096)
 #: Rounding of operands and states, 2^-9 (bf16), 2^-11 (fp16), 2^-22 (three tf32 products), times 16 for sums and steps.
 BOUNDS = {"bf16": 16 * 2.0**-9, "fp16": 16 * 2.0**-11, "fp32": 16 * 2.0**-22}
+ROUNDS = 7
 
 
-def median_ms(call: Callable[[], Any], limit_s: float = 0.4) -> float:
-    """Median by device events: two calls to warm up, then 3 to 15 within about `limit_s`."""
-    call()
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    call()
-    torch.cuda.synchronize()
-    once = time.perf_counter() - began
-    times = []
-    for _ in range(max(3, min(15, int(limit_s / max(once, 1e-6))))):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        call()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end))
-    return statistics.median(times)
+@dataclass(frozen=True)
+class Case:
+    """A layer to time: which table it belongs to, and its sizes."""
+
+    what: str
+    cell: str
+    heads: int
+    dim: int
+    batch: int = 16
+    time: int = 1024
+    dtype: str = "bf16"
+
+    def workload(self, *, backward: bool = False) -> Workload:
+        """One direction."""
+        return workload_of(self.cell, self.batch, self.time, self.heads, self.dim, self.dtype, backward=backward)
 
 
 class Layer:
-    """Random inputs of one recurrence, and every implementation's call on them."""
+    """Random inputs of one recurrence, and every implementation's calls on them: forward, forward and backward."""
 
-    def __init__(self, cell: str, sizes: tuple[int, int, int, int], dtype: str, seed: int = 0) -> None:
-        from constrint.kernels.rnn.cells import CELLS
-
-        self.cell, self.dtype = CELLS[cell], dtype
-        self.batch, self.time, self.heads, self.dim = sizes
+    def __init__(self, case: Case, seed: int = 0) -> None:
+        self.case, self.cell = case, CELLS[case.cell]
         self.generator = torch.Generator(device="cuda").manual_seed(seed)
-        gates = self.cell.num_gates
-        self.wx = self.draw(self.batch, self.time, gates, self.heads, self.dim)
-        self.r = self.draw(gates, self.heads, self.dim, self.dim) / self.dim**0.5
-        self.b = 0.3 * self.draw(gates, self.heads, self.dim)
-        self.grad = self.draw(self.batch, self.time, self.heads, self.dim)
+        gates, heads, dim = self.cell.num_gates, case.heads, case.dim
+        self.wx = self.draw(case.batch, case.time, gates, heads, dim)
+        self.r = self.draw(gates, heads, dim, dim) / dim**0.5
+        self.b = 0.3 * self.draw(gates, heads, dim)
+        self.grad = self.draw(case.batch, case.time, heads, dim)
 
     def draw(self, *sizes: int) -> Any:
         """Normal numbers in the layer's dtype."""
-        return torch.randn(sizes, generator=self.generator, device="cuda").to(TORCH[self.dtype])
+        return torch.randn(sizes, generator=self.generator, device="cuda").to(TORCH[self.case.dtype])
 
-    def fused(self) -> tuple[Callable[[], Any], Callable[[], Any]]:
-        """The Triton kernels, with the solver's configurations: forward alone, forward and backward."""
-        from constrint.kernels.rnn import launch
-
-        arguments = (self.cell.name, self.wx, self.r, self.b, None)
-        grads = (self.grad, *[None] * (self.cell.num_states - 1))
-
-        def both() -> Any:
-            states, saved = launch.forward(*arguments)
-            return launch.backward(self.cell.name, grads, None, *arguments[1:], states, saved)
-
-        return lambda: launch.forward(*arguments, save_gates=False), both
-
-    def backend(self, name: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    def public(self, backend: str) -> tuple[Call, Call]:
         """The public function with a named back-end, through autograd."""
-        from constrint.flashrnn import rnn
-
         inputs = [x.clone().requires_grad_(True) for x in (self.wx, self.r, self.b)]
+        run = partial(rnn, cell=self.cell.name, backend=backend)
 
         def forward() -> Any:
             with torch.no_grad():
-                return rnn(self.wx, self.r, self.b, cell=self.cell.name, backend=name)
+                return run(self.wx, self.r, self.b)
 
-        def both() -> Any:
-            states, _ = rnn(*inputs, cell=self.cell.name, backend=name)
-            return torch.autograd.grad(states[0], inputs, self.grad)
+        return forward, lambda: torch.autograd.grad(run(*inputs)[0][0], inputs, self.grad)
 
-        return forward, both
-
-    def cudnn(self) -> tuple[Callable[[], Any], Callable[[], Any]]:
-        """`torch.nn`'s layer of the same width (one head); it projects its inputs itself."""
-        kinds = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU, "elman": torch.nn.RNN}
-        layer = kinds[self.cell.name](self.dim, self.dim, batch_first=True, device="cuda", dtype=TORCH[self.dtype])
-        layer.flatten_parameters()
-        x = self.draw(self.batch, self.time, self.dim).requires_grad_(True)
-        grad = self.draw(self.batch, self.time, self.dim)
-
-        def forward() -> Any:
-            with torch.no_grad():
-                return layer(x)
-
-        return forward, lambda: torch.autograd.grad(layer(x)[0], [x, *layer.parameters()], grad)
+    def cudnn(self) -> tuple[Call, Call] | None:
+        """`torch.nn`'s layer of the same width."""
+        sizes = (self.case.batch, self.case.time, self.case.dim)
+        return cudnn_layer(self.cell.name, self.case.dim, TORCH[self.case.dtype], self.draw(*sizes), self.draw(*sizes))
 
     def floor_ms(self, bytes_per_s: float, flop_per_s: float) -> tuple[float, float]:
         """Least time of forward and of both directions: each input read once, each output written once."""
-        rows = self.batch * self.time * self.heads * self.dim
+        rows = self.case.batch * self.case.time * self.case.heads * self.case.dim
         gates, states = self.cell.num_gates, self.cell.num_states
         element = self.wx.element_size()
-        flop = 2.0 * rows * gates * self.dim
+        flop = 2.0 * rows * gates * self.case.dim
         forward = max(rows * element * (gates + states) / bytes_per_s, flop / flop_per_s)
         # Backward reads pre-activations (or inputs), states and one gradient, and writes the inputs' gradients.
         backward = max(rows * element * (2 * gates + states + 1) / bytes_per_s, 2.0 * flop / flop_per_s)
         return 1e3 * forward, 1e3 * (forward + backward)
 
 
-def ceilings() -> tuple[float, float]:
+def fused_choices(gpu: GpuModel, case: Case) -> list[Choice]:
+    """The solver's configurations of the fused kernels, forward and backward."""
+    names = (f"{case.cell}.triton", f"{case.cell}-backward.triton")
+    return [choose(load_spec(name), gpu, case.workload(backward="-" in name)) for name in names]
+
+
+def fused_alone(gpu: GpuModel, choices: list[Choice]) -> tuple[Call, Call]:
+    """The kernels alone, on random inputs of their own: forward, forward and backward."""
+    calls = []
+    for choice in choices:
+        spec, workload = load_spec(choice.kernel), choice.workload
+        assert workload is not None
+        inputs = spec.inputs(gpu, workload, device="cuda")
+        outputs = spec.outputs(gpu, workload, inputs)
+        calls.append(call_of(spec.launches(gpu, workload, choice.config, inputs, outputs)))
+    forward, backward = calls
+
+    def both() -> None:
+        forward()
+        backward()
+
+    return forward, both
+
+
+def ceilings(timer: Timer) -> tuple[float, float]:
     """Copy bandwidth (bytes read and written per second) and bf16 matrix rate of this device, measured."""
     source = torch.randn(2**28, device="cuda")
     target = torch.empty_like(source)
-    copied = 2 * source.numel() * 4 / (median_ms(lambda: target.copy_(source)) * 1e-3)
     a, b = (torch.randn(8192, 8192, device="cuda").bfloat16() for _ in range(2))
-    return copied, 2 * 8192**3 / (median_ms(lambda: a @ b) * 1e-3)
-
-
-def relative_error(actual: Any, expected: Any) -> float:
-    """Norm of the difference over the norm."""
-    return float(((actual.double() - expected).norm() / expected.norm()).item())
-
-
-def compile_one(job: tuple[str, int, int, int, str]) -> str:
-    """Compile what one layer needs, into the cache on disk (in a process of its own)."""
-    cell, batch, heads, dim, dtype = job
-    try:
-        for call in Layer(cell, (batch, 2, heads, dim), dtype).fused():
-            call()
-        torch.cuda.synchronize()
-    except Exception as error:  # noqa: BLE001 - the run itself will meet it again, and record it
-        return f"{job}: {type(error).__name__}: {str(error).splitlines()[0][:100]}"
-    return ""
-
-
-def compile_all(quick: bool) -> list[str]:
-    """Compile all kernels of the run in parallel; returns what failed."""
-    jobs = [(c, s[0], s[2], s[3], d) for c in CHECK_CELLS for d in BOUNDS for s in CHECK_SIZES]
-    jobs += [(cell, 16, heads, dim, "bf16") for cell, heads, dim in CASES]
-    jobs += [(cell, 16, heads, dim, dtype) for dtype in ("fp16", "fp32") for cell, heads, dim in CUDNN_CASES]
-    if not quick:
-        jobs += [(cell, 16, heads, dim, "bf16") for heads, dim in DIMS for cell in ("lstm", "gru", "elman")]
-        jobs += [("lstm", batch, heads, dim, "bf16") for heads, dim in ((12, 64), (1, 768)) for batch in BATCHES]
-    workers = max(1, (os.cpu_count() or 2) - 1)
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return [failed for failed in pool.map(compile_one, dict.fromkeys(jobs)) if failed]
+    copied, product = timer.warm([partial(torch.neg, source, out=target), partial(torch.matmul, a, b)], 1e-3)
+    return 8 * source.numel() / copied.median_s, 2 * 8192**3 / product.median_s
 
 
 def check() -> list[str]:
-    """Every cell and dtype against the reference in fp64; returns what is out of bounds."""
-    from constrint.kernels.rnn.reference import rnn_reference
-
+    """Every cell and dtype through the public call against the reference in fp64; returns what is out of bounds."""
     bad = []
     for cell in CHECK_CELLS:
         for dtype, bound in BOUNDS.items():
-            for sizes in CHECK_SIZES:
-                layer = Layer(cell, sizes, dtype, seed=sum(sizes))
+            for batch, time, heads, dim in CHECK_SIZES:
+                case = Case("check", cell, heads, dim, batch, time, dtype)
+                layer = Layer(case, seed=batch + time)
                 exact = [x.double().requires_grad_(True) for x in (layer.wx, layer.r, layer.b)]
                 states, _ = rnn_reference(cell, *exact)
                 wanted = torch.autograd.grad((states[0] * layer.grad.double()).sum(), exact)
-                forward, both = layer.fused()
-                found = [forward()[0][0], *both()[:3]]
-                errors = [relative_error(a, e) for a, e in zip(found, [states[0].detach(), *wanted], strict=True)]
+                forward, both = layer.public("triton")
+                actual = [forward()[0][0], *both()]  # type: ignore[index,misc]
+                pairs = zip(actual, [states[0].detach(), *wanted], strict=True)
+                errors = [float((a.double() - e).norm() / e.norm()) for a, e in pairs]
                 if not max(errors) <= bound:
-                    bad.append(f"{cell} {dtype} {sizes}: {' '.join(f'{e:.1e}' for e in errors)} over {bound:.1e}")
+                    bad.append(f"{case}: {' '.join(f'{e:.1e}' for e in errors)} over {bound:.1e}")
     return bad
 
 
-class Table:
-    """Rows of results, written as they come."""
+class Bench:
+    """The table in the making."""
 
-    def __init__(self, path: Path, ceiling: tuple[float, float]) -> None:
-        self.file = path.open("w", newline="")
-        self.writer = csv.writer(self.file)
-        self.writer.writerow([*FIELDS, "floor_forward_ms", "floor_both_ms", "configs"])
-        self.ceiling = ceiling
+    def __init__(self, gpu: GpuModel, timer: Timer, table: Table, ceiling: tuple[float, float]) -> None:
+        self.gpu, self.timer, self.table, self.ceiling = gpu, timer, table, ceiling
 
-    def add(self, what: str, name: str, layer: Layer, calls: tuple[Callable[[], Any], Callable[[], Any]]) -> None:
-        """Time one implementation; a failure is recorded and printed, not raised."""
-        times: list[Any] = []
-        for call in calls:
-            try:
-                times.append(f"{median_ms(call):.4f}")
-            except Exception as error:  # noqa: BLE001 - one implementation must not end the run
-                times.append(type(error).__name__)
-                print(f"{name}: {str(error).splitlines()[0][:100]}", file=sys.stderr)
-        sizes = (layer.cell.name, layer.heads, layer.dim, layer.batch, layer.time, layer.dtype)
-        floor = [f"{f:.4f}" for f in layer.floor_ms(*self.ceiling)]
-        configs = chosen(layer) if name == "triton" else ""
-        self.writer.writerow([what, name, *sizes, *times, *floor, configs])
-        self.file.flush()
-        cell, heads, dim, batch, steps, dtype = sizes
-        print(f"{what:6s} {name:11s} {cell:5s} {heads:2d}x{dim:<4d} B={batch:<3d} T={steps:<4d} {dtype} "
-              f"{times[0]:>9s} {times[1]:>9s}  floor {floor[0]} {floor[1]}  {configs}", flush=True)  # fmt: skip
+    def run(self, case: Case, peers: bool) -> None:
+        """Every implementation on one layer."""
+        layer = Layer(case)
+        choices: list[Choice] = []
+        outcome = attempt(lambda: choices.extend(fused_choices(self.gpu, case)) or {})
+        if outcome["outcome"] == "ok":
+            self.add(layer, "triton", lambda: layer.public("triton"), choices)
+            self.add(layer, "triton kernels", lambda: fused_alone(self.gpu, choices), choices, how="graph")
+        else:
+            self.table.add(**self._named(layer, "triton", "call"), **outcome)
+        if not peers:
+            return
+        self.add(layer, "alternating", lambda: layer.public("alternating"))
+        cudnn = layer.cudnn() if case.heads == 1 else None
+        if cudnn is not None:
+            self.add(layer, "cudnn", lambda: cudnn)
+        if case.dtype == "bf16":
+            for name, calls in nxai_layer(case.cell, layer.wx, layer.r, layer.b, layer.grad).items():
+                self.add(layer, name, lambda calls=calls: calls)
 
+    def vanilla(self, case: Case) -> None:
+        """The plain loop, which is the reference in the layer's own dtype."""
+        layer = Layer(case)
+        self.add(layer, "vanilla", lambda: layer.public("reference"))
 
-def chosen(layer: Layer) -> str:
-    """The solver's configurations in short: rows, row split, warps, stages, depth split, of both directions."""
-    from constrint.errors import ConstrintError
-    from constrint.kernels.rnn import launch
+    def add(self, layer: Layer, name: str, make: Any, choices: list[Choice] | None = None, how: str = "call") -> None:
+        """Time one implementation, both directions in turn; a failure is a row."""
+        row = self._named(layer, name, how) | attempt(lambda: self._times(make(), how))
+        row["configs"] = " | ".join("/".join(map(str, c.config.values())) for c in choices or ())
+        shown = self.table.add(**row)
+        print(*(shown.get(column, "") for column in COLUMNS if column != "configs"), row["configs"], flush=True)
 
-    shape = launch.Shape(layer.batch, layer.time, layer.cell.num_gates, layer.heads, layer.dim, layer.wx.device)
-    keys = ("tile_batch", "row_split", "num_warps", "num_stages", "split_depth")
-    try:
-        found = [launch.choose(layer.cell.name, shape, layer.wx.dtype, d) for d in ("forward", "backward")]
-    except ConstrintError:
-        return "none fits"
-    return " | ".join("/".join(str(c[k]) for k in keys) for c in found)
+    def _times(self, calls: tuple[Call, Call], how: str) -> dict[str, Any]:
+        if how == "graph":
+            figures = self.timer.cold([self.timer.graph(call) for call in calls], ROUNDS)
+        else:
+            for call in calls:
+                call()
+            figures = self.timer.from_python(list(calls), ROUNDS)
+        forward, both = figures
+        times = {"forward_ms": 1e3 * forward.median_s, "both_ms": 1e3 * both.median_s}
+        return times | {"forward_spread_ms": 1e3 * forward.spread_s, "both_spread_ms": 1e3 * both.spread_s}
 
-
-def vanilla(layer: Layer) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """The plain loop: the reference in the layer's own dtype."""
-    from constrint.kernels.rnn.reference import rnn_reference
-
-    inputs = [x.clone().requires_grad_(True) for x in (layer.wx, layer.r, layer.b)]
-
-    def forward() -> Any:
-        with torch.no_grad():
-            return rnn_reference(layer.cell.name, layer.wx, layer.r, layer.b)
-
-    return forward, lambda: torch.autograd.grad(rnn_reference(layer.cell.name, *inputs)[0][0], inputs, layer.grad)
-
-
-def run_cases(table: Table) -> None:
-    """The table of cases with all implementations."""
-    for cell, heads, dim in CASES:
-        layer = Layer(cell, (16, 1024, heads, dim), "bf16")
-        table.add("case", "triton", layer, layer.fused())
-        table.add("case", "alternating", layer, layer.backend("alternating"))
-        if heads == 1 and cell != "slstm":
-            table.add("case", "cudnn", layer, layer.cudnn())
-    wide = Layer("lstm", (16, 1024, 1, 2048), "bf16")  # beyond what the fused kernels take
-    table.add("case", "alternating", wide, wide.backend("alternating"))
-    table.add("case", "cudnn", wide, wide.cudnn())
-    for cell, heads, dim in CASES[:1]:
-        layer = Layer(cell, (16, 1024, heads, dim), "bf16")
-        table.add("case", "autograd", layer, layer.backend("triton"))
-        table.add("case", "vanilla", layer, vanilla(layer))
-    for dtype in ("fp16", "fp32"):
-        for cell, heads, dim in CUDNN_CASES:
-            layer = Layer(cell, (16, 1024, heads, dim), dtype)
-            table.add("case", "triton", layer, layer.fused())
-            table.add("case", "cudnn", layer, layer.cudnn())
+    def _named(self, layer: Layer, name: str, how: str) -> dict[str, Any]:
+        case, floor = layer.case, layer.floor_ms(*self.ceiling)
+        sizes = {"cell": case.cell, "heads": case.heads, "head_dim": case.dim, "batch": case.batch, "time": case.time}
+        floors = {"floor_forward_ms": floor[0], "floor_both_ms": floor[1]}
+        return {"what": case.what, "implementation": name, "dtype": case.dtype, "how": how, **sizes, **floors}
 
 
-def run_sweeps(table: Table) -> None:
-    """Head dimension, batch and time."""
-    for heads, dim in DIMS:
-        for cell in ("lstm", "gru", "elman"):
-            layer = Layer(cell, (16, 1024, heads, dim), "bf16")
-            table.add("dim", "triton", layer, layer.fused())
-    for heads, dim in ((12, 64), (1, 768)):
-        for batch in BATCHES:
-            for steps in TIMES:
-                layer = Layer("lstm", (batch, steps, heads, dim), "bf16")
-                table.add("sweep", "triton", layer, layer.fused())
-                if steps == 1024:
-                    table.add("sweep", "alternating", layer, layer.backend("alternating"))
-                    if heads == 1:
-                        table.add("sweep", "cudnn", layer, layer.cudnn())
-                del layer
+def cases_of(quick: bool) -> list[tuple[Case, bool]]:
+    """Every layer to time, and whether beside its peers."""
+    cases = [(Case("case", *which), True) for which in CASES]
+    if quick:
+        return [*cases[:QUICK], (Case("case", "lstm", 1, 256, dtype="fp16"), True)]
+    cases += [(Case("case", *which, dtype=dtype), True) for dtype in ("fp16", "fp32") for which in CUDNN_CASES]
+    cases += [(Case("dim", cell, *dims), False) for dims in DIMS for cell in ("lstm", "gru", "elman")]
+    sweep = [(*dims, batch, time) for dims in ((12, 64), (1, 768)) for batch in BATCHES for time in TIMES]
+    return cases + [(Case("sweep", "lstm", *sizes), sizes[-1] == 1024) for sizes in sweep]
 
 
-def environment() -> dict[str, str]:
-    """What the figures hold for."""
-    import triton
-
-    query = "--query-gpu=name,driver_version,clocks.max.sm,clocks.max.memory"
-    gpu = subprocess.run(["nvidia-smi", query, "--format=csv,noheader"], capture_output=True, text=True, check=False)
-    return {"torch": torch.__version__, "triton": triton.__version__, "python": platform.python_version(),
-            "cudnn": str(torch.backends.cudnn.version()), "gpu": gpu.stdout.strip()}  # fmt: skip
+def compile_all(gpu: GpuModel, cases: list[Case]) -> list[str]:
+    """Compile the fused kernels of all layers on all cores; returns what failed."""
+    trials: list[Trial] = []
+    for case in cases:
+        attempt(
+            lambda case=case: trials.extend(
+                Trial(c.kernel, c.workload or case.workload(), dict(c.config)) for c in fused_choices(gpu, case)
+            )
+            or {}
+        )
+    return [str(outcome) for outcome in compile_many(load_spec, gpu, trials, into_cache=True) if outcome]
 
 
 def main() -> None:
-    """Check, then time."""
+    """Compile, check, then time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for rnn.csv and rnn_environment.json")
-    parser.add_argument("--quick", action="store_true", help="the table of cases alone")
+    parser.add_argument("--quick", action="store_true", help="8 layers, not checked")
     args = parser.parse_args()
-    print(*compile_all(args.quick), sep="\n", flush=True)
-    bad = check()
-    print(f"correct: {'all' if not bad else 'NOT ALL'}", *bad, sep="\n", flush=True)
-    copied, rate = ceilings()
-    facts = environment() | {"copy_bytes_per_s": f"{copied:.4g}", "bf16_flop_per_s": f"{rate:.4g}"}
-    (args.out / "rnn_environment.json").write_text(json.dumps(facts | {"out_of_bounds": bad}, indent=1) + "\n")
-    print(facts)
-    table = Table(args.out / "rnn.csv", (copied, rate))
-    run_cases(table)
+    gpu = gpu_of(torch.device("cuda"))
+    if gpu is None:
+        parser.exit(1, "this GPU has no hardware model\n")
+    cases, timer = cases_of(args.quick), Timer()
+    print("not compiled:", compile_all(gpu, [case for case, _ in cases]) or "none", flush=True)
+    bad = [] if args.quick else check()
     if not args.quick:
-        run_sweeps(table)
+        print("correct: all" if not bad else "correct: NOT ALL", *bad, sep="\n", flush=True)
+    ceiling = ceilings(timer)
+    facts = environment() | {"copy_bytes_per_s": f"{ceiling[0]:.4g}", "bf16_flop_per_s": f"{ceiling[1]:.4g}"}
+    facts["cudnn"] = str(torch.backends.cudnn.version())
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "rnn_environment.json").write_text(json.dumps(facts | {"out_of_bounds": bad}, indent=1) + "\n")
+    print(facts, flush=True)
+    with Table(args.out / "rnn.csv", COLUMNS) as table:
+        bench = Bench(gpu, timer, table, ceiling)
+        for case, peers in cases:
+            bench.run(case, peers)
+        if not args.quick:
+            bench.vanilla(cases[0][0])
 
 
 if __name__ == "__main__":

@@ -104,7 +104,9 @@ def compile_many(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_trials(folder / "trials.json", trials)
-        pool = CompilePool(load, gpu, folder, num_workers=num_workers, patience_s=patience_s)
+        pool = CompilePool(
+            load, gpu, folder, num_workers=num_workers, into_cache=into_cache, patience_s=patience_s
+        )
         try:
             while not pool.poll():
                 time.sleep(0.05)
@@ -163,10 +165,7 @@ class _NamedGpu:
     def __init__(self, gpu: GpuModel) -> None:
         from triton.backends.compiler import GPUTarget
 
-        target = gpu.arch.target.rstrip("a")
-        capability = target.removeprefix("sm_")
-        is_cuda = capability != target
-        self._target = GPUTarget("cuda" if is_cuda else "hip", int(capability) if is_cuda else target, gpu.sm.warp_size)
+        self._target = GPUTarget(*gpu.maker.triton_target(gpu))
 
     def get_current_target(self) -> Any:
         return self._target
