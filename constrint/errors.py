@@ -8,10 +8,22 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from constrint.solve import Conflict
+
+class RulesInConflict(Protocol):
+    """What an error knows of a conflict: rules that cannot hold together; `str()` of it is the explanation.
+
+    `constrint.solve.Conflict` is one; this file imports nothing of the package, so it names only what it needs.
+    """
+
+    @property
+    def members(self) -> tuple[Any, ...]:
+        """The rules."""
+
+    @property
+    def minimal(self) -> bool:
+        """Whether it was shown that the others can hold together without any one of them."""
 
 
 class ConstrintError(Exception):
@@ -77,7 +89,7 @@ class CancelledError(LimitReachedError):
 class InfeasibleError(ConstrintError):
     """Raised when no assignment satisfies every constraint; `conflict` is a minimal set that cannot hold together."""
 
-    def __init__(self, message: str, conflict: Conflict | None = None) -> None:
+    def __init__(self, message: str, conflict: RulesInConflict | None = None) -> None:
         self.conflict = conflict
         super().__init__(message)
 

@@ -25,9 +25,6 @@ def one(name: str, backend: str) -> None:
     """Measures one case in this process and prints it as JSON."""
     import rnn_problem
 
-    import constrint.model.columns
-    import constrint.solve
-    import constrint.solve.lexical  # noqa: F401
     from constrint.solve import Limits, solutions_in_order, solve
 
     case = next(c for c in rnn_problem.cases() if str(c) == name)

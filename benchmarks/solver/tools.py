@@ -162,7 +162,7 @@ def pyatf_tree(space: Space) -> Callable[[], Result]:
 
 
 def _problem(space: Space) -> Any:
-    from constrint.model.restrictions import problem_from_space
+    from constrint.model.python.restrictions import problem_from_space
 
     return problem_from_space(space["params"], space["restrictions"], name=space["name"])
 
@@ -183,15 +183,8 @@ def cpsat(space: Space) -> Callable[[], Result]:
 
 def _load_constrint() -> None:
     """Imports what the measured part uses, so that the clock sees work only."""
-
-    import constrint.model.columns
-    import constrint.model.restrictions
-    import constrint.solve
-    import constrint.solve.expand
-    import constrint.solve.neighbours
-    import constrint.solve.optimise
-    import constrint.solve.project
-    import constrint.solve.ranks  # noqa: F401
+    import constrint.model.python.restrictions
+    import constrint.solve  # noqa: F401
 
 
 def constrint_columns(space: Space) -> Callable[[], Result]:

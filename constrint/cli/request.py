@@ -160,7 +160,7 @@ class Choice:
         if extra and self.gpu is None:
             raise UsageError(f"{named[0]} takes no {', '.join(extra)}; these belong to a kernel on a --gpu.")
         if self.dialect is not None:
-            from constrint.model.parse import DIALECTS
+            from constrint.model.text.parse import DIALECTS
 
             if self.dialect not in DIALECTS:
                 raise UnknownNameError("dialect", self.dialect, DIALECTS)
@@ -199,7 +199,7 @@ def check_backend(name: str) -> None:
 def load_problem(path: Path, dialect: str | None = None) -> Problem:
     """Read and parse a problem file; warnings of the parser go to stderr."""
     from constrint.model import parse
-    from constrint.model.lexer import MAX_TEXT
+    from constrint.model.text.lexer import MAX_TEXT
 
     try:
         with path.open(encoding="utf-8") as file:
@@ -212,7 +212,7 @@ def load_problem(path: Path, dialect: str | None = None) -> Problem:
 
 
 def _load_space(path: Path | None) -> Problem:
-    from constrint.model.restrictions import load_space
+    from constrint.model.python.restrictions import load_space
 
     if path is None:
         raise UsageError("name a file with --space FILE.json.")

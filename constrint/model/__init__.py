@@ -1,5 +1,6 @@
 """Integer problems as data: expressions, constraints with reasons, the text language. No solver."""
 
+from constrint.model import columns as columns
 from constrint.model.constraint import (
     AllOf,
     AnyOf,
@@ -30,10 +31,10 @@ from constrint.model.expr import (
     maximum,
     minimum,
 )
-from constrint.model.grammar import DialectWarning
-from constrint.model.parse import parse, parse_constraint
 from constrint.model.problem import Objective, Problem
-from constrint.model.render import render
+from constrint.model.text.grammar import DialectWarning
+from constrint.model.text.parse import parse, parse_constraint
+from constrint.model.text.render import render
 
 __all__ = [
     "AllOf",

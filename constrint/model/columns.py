@@ -8,7 +8,6 @@ expanding it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -21,11 +20,14 @@ from constrint.model import constraint as c
 from constrint.model import intmath
 from constrint.model.encode import encode_expression
 from constrint.model.expr import Const, Expr, Operation, Var
-from constrint.model.intervals import BINARY_BOUNDS, UNARY_BOUNDS, Interval
+from constrint.model.intervals import Interval
+from constrint.model.operations import BINARY, TABLE, UNARY, fold
 
 BoolArray = NDArray[np.bool_]
 # Encoding a shorter expression takes as long as evaluating it with numpy.
 _WORTH_ENCODING: Final = 30
+# In a shorter expression looking for parts that stand in several places takes longer than evaluating them twice.
+_WORTH_SHARING: Final = 60
 Mask = BoolArray | None
 Verdict = BoolArray | bool
 MAX, MIN = intmath.INT64_MAX, intmath.INT64_MIN
@@ -71,35 +73,7 @@ def _elementwise(function: Callable[..., int], arity: int) -> Callable[..., Any]
     return lifted
 
 
-_NATIVE: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    "add": np.add,
-    "mul": np.multiply,
-    "floordiv": np.floor_divide,
-    "ceildiv": lambda a, b: -(np.negative(a) // b),
-    "div": np.floor_divide,
-    "mod": np.remainder,
-    "pow": np.power,
-    "min": np.minimum,
-    "max": np.maximum,
-    "gcd": np.gcd,
-    "lcm": np.lcm,
-}
-_EXACT: Final[dict[str, Callable[..., Any]]] = {
-    "add": _elementwise(lambda a, b: a + b, 2),
-    "mul": _elementwise(intmath.multiply, 2),
-    "floordiv": _elementwise(lambda a, b: a // b, 2),
-    "ceildiv": _elementwise(lambda a, b: -(-a // b), 2),
-    "div": _elementwise(lambda a, b: a // b, 2),
-    "mod": _elementwise(lambda a, b: a % b, 2),
-    "pow": _elementwise(intmath.power, 2),
-    "min": _elementwise(min, 2),
-    "max": _elementwise(max, 2),
-    "gcd": _elementwise(math.gcd, 2),
-    "lcm": _elementwise(math.lcm, 2),
-    "neg": _elementwise(lambda a: -a, 1),
-    "abs": _elementwise(abs, 1),
-}
-_DIVIDING: Final = frozenset(("floordiv", "ceildiv", "div", "mod"))
+_EXACT: Final = {rule.name: _elementwise(rule.exact, 1 if rule.name in UNARY else 2) for rule in TABLE}
 
 
 def _fits(*intervals: Interval) -> bool:
@@ -134,7 +108,7 @@ def _guard(op: str, a: Column, b: Column) -> tuple[Column, Column, Mask]:
     """Replaces operands for which `op` is undefined by harmless ones; the mask marks the others."""
     defined = _joined(a.defined, b.defined)
     low, high = b.bounds
-    if op in _DIVIDING and low <= 0 <= high:
+    if op != "pow" and BINARY[op].partial and low <= 0 <= high:
         divisor = np.asarray(b.values)
         nonzero = divisor != 0
         safe = np.where(nonzero, divisor, 1)
@@ -155,14 +129,16 @@ def _guard(op: str, a: Column, b: Column) -> tuple[Column, Column, Mask]:
 def binary(op: str, a: Column, b: Column) -> Column:
     """Applies a two-operand operation exactly."""
     a, b, defined = _guard(op, a, b)
-    bounds = BINARY_BOUNDS[op](a.bounds, b.bounds)
+    rule = BINARY[op]
+    bounds = rule.bounds(a.bounds, b.bounds)
     if bounds is not None and _fits(a.bounds, b.bounds, bounds):
         x, y = a.values, b.values
         if not _fits_32(a.bounds, b.bounds, bounds):
             x, y = _wide(x), _wide(y)
-        values = _NATIVE[op](x, y)
+        values = rule.array(x, y)
     else:
-        values = _EXACT[op](_as_object(a.values), _as_object(b.values))
+        # An inexact quotient is rounded here and masked below.
+        values = _EXACT["floordiv" if op == "div" else op](_as_object(a.values), _as_object(b.values))
         if bounds is None:
             flat = np.asarray(values, dtype=object).ravel()
             bounds = (min(flat), max(flat)) if flat.size else (0, 0)
@@ -174,9 +150,10 @@ def binary(op: str, a: Column, b: Column) -> Column:
 
 
 def _unary(op: str, a: Column) -> Column:
-    bounds = UNARY_BOUNDS[op](a.bounds)
+    rule = UNARY[op]
+    bounds = rule.bounds(a.bounds)
     if _fits(a.bounds, bounds):
-        return Column(np.negative(a.values) if op == "neg" else np.absolute(a.values), bounds, a.defined)
+        return Column(rule.array(a.values), bounds, a.defined)
     return Column(_back_to_int64(_EXACT[op](_as_object(a.values)), bounds), bounds, a.defined)
 
 
@@ -198,7 +175,7 @@ class _Shared:
 
     def __init__(self, expr: Expr) -> None:
         self._uses: dict[int, int] = {}
-        self._found: dict[int, Column] = {}
+        self._results: dict[int, Column] = {}
         pending = [expr]
         while pending:
             for part in pending.pop().args:
@@ -211,17 +188,17 @@ class _Shared:
     def value(self, expr: Operation, columns: Mapping[str, Column]) -> Column:
         # Nothing is kept longer than needed: memory that is given back and asked for again costs page faults.
         key = id(expr)
-        found = self._found.get(key)
-        if found is None:
-            found = _operation(expr, [evaluate(a, columns, self) for a in expr.args])
+        result = self._results.get(key)
+        if result is None:
+            result = _operation(expr, [evaluate(a, columns, self) for a in expr.args])
             self._uses[key] = self._uses.get(key, 1) - 1
             if self._uses[key]:
-                self._found[key] = found
-            return found
+                self._results[key] = result
+            return result
         self._uses[key] -= 1
         if not self._uses[key]:
-            del self._found[key]
-        return found
+            del self._results[key]
+        return result
 
 
 def evaluate(expr: Expr, columns: Mapping[str, Column], shared: _Shared | None = None) -> Column:
@@ -231,23 +208,18 @@ def evaluate(expr: Expr, columns: Mapping[str, Column], shared: _Shared | None =
     if isinstance(expr, Const):
         return Column(expr.number, (expr.number, expr.number))
     assert isinstance(expr, Operation)
+    if shared is None and expr.size >= _WORTH_SHARING:
+        shared = _Shared(expr)
     if shared is not None:
         return shared.value(expr, columns)
     return _operation(expr, [evaluate(a, columns) for a in expr.args])
 
 
 def _operation(expr: Operation, args: list[Column]) -> Column:
-    if expr.op in UNARY_BOUNDS:
-        return _unary(expr.op, args[0])
     if expr.op == "mul" and len(args) > 2:
         # Small operands first: a grid is only spanned where its axes meet.
         args.sort(key=lambda column: np.size(column.values))
-    result = args[0]
-    for arg in args[1:]:
-        result = binary(expr.op, result, arg)
-    if len(args) == 1 and expr.op in ("gcd", "lcm"):
-        result = _unary("abs", result)
-    return result
+    return fold(expr.op, args, _unary, binary)
 
 
 def _decided(op: str, a: Interval, b: Interval) -> bool | None:
@@ -371,11 +343,11 @@ def _by_core(expr: Operation, columns: Mapping[str, ArrayLike]) -> NDArray[np.in
 
 
 def expression_column(expr: Expr, columns: Mapping[str, ArrayLike]) -> NDArray[np.int64]:
-    """Implements `Expr.columns`."""
+    """Values of an expression in every row; see `Expr.columns`."""
     if isinstance(expr, Operation) and expr.size >= _WORTH_ENCODING:
-        found = _by_core(expr, columns)
-        if found is not None:
-            return found
+        by_core = _by_core(expr, columns)
+        if by_core is not None:
+            return by_core
     taken, shape = _taken(columns, expr.variables)
     if 0 in shape:
         return np.zeros(shape, dtype=np.int64)
@@ -391,8 +363,12 @@ def expression_column(expr: Expr, columns: Mapping[str, ArrayLike]) -> NDArray[n
 
 
 def constraint_column(constraint: c.Constraint, columns: Mapping[str, ArrayLike]) -> BoolArray:
-    """Implements `Constraint.holds_columns`."""
+    """Whether a constraint holds, in every row; see `Constraint.holds_columns`."""
     taken, shape = _taken(columns, constraint.variables)
     if 0 in shape:
         return np.zeros(shape, dtype=bool)
     return np.array(np.broadcast_to(np.asarray(test(constraint, taken), dtype=bool), shape))
+
+
+Expr.evaluator = expression_column
+c.Constraint.evaluator = constraint_column

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from constrint.errors import UndefinedValueError, UsageError
 from constrint.model.domain import Domain
-from constrint.model.expr import Expr, as_expr, check_shape
+from constrint.model.expr import Expr, as_expr
+from constrint.model.node import Node
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +31,7 @@ OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 C = TypeVar("C", bound="Constraint")
 
 
-class Constraint:
+class Constraint(Node):
     """A statement that holds or does not hold for an assignment.
 
     Attributes:
@@ -38,19 +39,16 @@ class Constraint:
         name: Short id of the rule; "" when it has none.
     """
 
-    __slots__ = ("_key", "_variables", "because", "depth", "name", "size")
+    __slots__ = ("_key", "because", "name")
+    #: Decides a constraint row by row; `columns` enters it, since it imports this file.
+    evaluator: ClassVar[Callable[[Constraint, Mapping[str, ArrayLike]], NDArray[np.bool_]]]
     because: str
     name: str
-    depth: int
-    size: int
 
     def _setup(self, parts: tuple[Expr | Constraint, ...]) -> None:
         self.because, self.name = "", ""
-        self._variables: frozenset[str] | None = None
         self._key: tuple[Any, ...] | None = None
-        self.depth = 1 + max((p.depth for p in parts), default=0)
-        self.size = 1 + sum(p.size for p in parts)
-        check_shape(self.depth, self.size)
+        self.measure(parts)
 
     def operands(self) -> tuple[Expr | Constraint, ...]:
         """The expressions or constraints directly below."""
@@ -62,28 +60,19 @@ class Constraint:
             self._key = (type(self).__name__, *(p.key() for p in self.operands()))
         return self._key
 
-    @property
-    def variables(self) -> frozenset[str]:
-        """Names of the variables the constraint speaks about."""
-        if self._variables is None:
-            self._variables = frozenset().union(*(p.variables for p in self.operands()))
-        return self._variables
-
     def holds(self, assignment: Mapping[str, int]) -> bool:
         """Decides exactly, with Python integers, whether the constraint holds."""
         raise NotImplementedError
 
     def holds_columns(self, columns: Mapping[str, ArrayLike]) -> NDArray[np.bool_]:
         """Decides for every row of integer columns; exact."""
-        from constrint.model.columns import constraint_column
-
-        return constraint_column(self, columns)
+        return Constraint.evaluator(self, columns)
 
     def labelled(self: C, because: str = "", name: str = "") -> C:
         """Returns the same constraint with a reason and a name."""
         twin = object.__new__(type(self))
-        for kind in type(self).__mro__[:-1]:
-            for slot in kind.__dict__["__slots__"]:
+        for cls in type(self).__mro__[:-1]:
+            for slot in cls.__dict__["__slots__"]:
                 object.__setattr__(twin, slot, getattr(self, slot))
         twin.because, twin.name = because, name
         return twin
@@ -101,14 +90,6 @@ class Constraint:
 
     def __hash__(self) -> int:
         return hash(self.key())
-
-    def __str__(self) -> str:
-        from constrint.model.render import render_constraint
-
-        return render_constraint(self)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self}>"
 
 
 class Comparison(Constraint):
@@ -136,6 +117,9 @@ class Comparison(Constraint):
             return bool(OPERATORS[self.op](self.left.value(assignment), self.right.value(assignment)))
         except UndefinedValueError:
             return False
+
+
+Expr.comparison = Comparison
 
 
 class Divides(Constraint):
@@ -267,11 +251,11 @@ def _checked(parts: Iterable[object], where: str) -> tuple[Constraint, ...]:
     return checked  # type: ignore[return-value]
 
 
-def _joined(kind: type[_Many], parts: tuple[Constraint, ...]) -> Constraint:
+def _joined(junction: type[_Many], parts: tuple[Constraint, ...]) -> Constraint:
     flat: list[Constraint] = []
     for part in parts:
-        flat.extend(part.parts if type(part) is kind else (part,))
-    return flat[0] if len(flat) == 1 else kind(tuple(flat))
+        flat.extend(part.parts if type(part) is junction else (part,))
+    return flat[0] if len(flat) == 1 else junction(tuple(flat))
 
 
 def all_of(*parts: Constraint) -> Constraint:

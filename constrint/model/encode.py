@@ -11,11 +11,12 @@ from typing import Final
 
 from constrint.model.constraint import AllOf, AnyOf, Comparison, Constraint, Divides, Implies, IsIn, Not
 from constrint.model.expr import Const, Expr, Operation, Var
+from constrint.model.operations import TABLE
 
 # The order is that of `Op` in the core's model.hpp.
 OPERATIONS: Final = (
-    *("var", "const", "add", "mul", "neg", "abs", "floordiv", "ceildiv", "div", "mod", "pow", "min", "max", "gcd"),
-    *("lcm", "==", "!=", "<=", "<", "divides", "in list", "in range", "and", "or", "not", "again"),
+    *("var", "const", *(rule.name for rule in TABLE)),
+    *("==", "!=", "<=", "<", "divides", "in list", "in range", "and", "or", "not", "again"),
 )
 _CODE: Final = {name: place for place, name in enumerate(OPERATIONS)}
 _VAR, _CONST, _LIST, _RANGE = _CODE["var"], _CODE["const"], _CODE["in list"], _CODE["in range"]

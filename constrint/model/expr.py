@@ -7,12 +7,13 @@ products are n-ary and flat. Comparisons build constraints, so `bool(x == 1)` is
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import WeakValueDictionary
 
 from constrint.errors import UnknownNameError, UsageError
-from constrint.model import intmath
+from constrint.model import intmath, operations
+from constrint.model.node import Node, check_shape
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
     from constrint.model.constraint import Comparison
 
-MAX_DEPTH: Final = 150
-MAX_NODES: Final = 100_000
 NAME_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 RESERVED: Final[frozenset[str]] = frozenset(
     word
@@ -33,14 +32,6 @@ RESERVED: Final[frozenset[str]] = frozenset(
 )
 
 
-def check_shape(depth: int, size: int) -> None:
-    """Refuses a tree that is too deep or too large to handle within bounds."""
-    if depth > MAX_DEPTH:
-        raise UsageError(f"an expression is nested {depth} levels deep; the limit is {MAX_DEPTH}. Split it up.")
-    if size > MAX_NODES:
-        raise UsageError(f"an expression has {size} parts; the limit is {MAX_NODES}. Split it up.")
-
-
 def check_name(name: object, what: str) -> str:
     """Returns `name` if it may name a variable or a constant in the text language."""
     if not isinstance(name, str) or not NAME_PATTERN.match(name):
@@ -50,34 +41,28 @@ def check_name(name: object, what: str) -> str:
     return name
 
 
-class Expr:
+class Expr(Node):
     """An integer expression; `+ - * // % **` build larger ones, comparisons build constraints."""
 
-    __slots__ = ("__weakref__", "_variables", "depth", "named", "size")
+    __slots__ = ("__weakref__", "named")
     # numpy integers on the left must leave the operator to us.
     __array_ufunc__ = None
 
-    depth: int
-    size: int
+    #: Builds a comparison of two expressions; `constraint` enters it, since it imports this file.
+    comparison: ClassVar[Callable[[Expr, str, Expr], Comparison]]
+    #: Evaluates an expression row by row; `columns` enters it.
+    evaluator: ClassVar[Callable[[Expr, Mapping[str, ArrayLike]], NDArray[np.int64]]]
     #: Whether a named number stands somewhere in the expression.
     named: bool
-    _variables: frozenset[str] | None
 
     @property
     def args(self) -> tuple[Expr, ...]:
         """The operands; empty for a variable or a number."""
         return ()
 
-    @property
-    def variables(self) -> frozenset[str]:
-        """Names of the variables that occur in the expression."""
-        if self._variables is None:
-            self._variables = frozenset().union(*(a.variables for a in self.args))
-        return self._variables
-
-    def key(self) -> tuple[Any, ...]:
-        """Structure as nested tuples: two expressions are the same text exactly if their keys are equal."""
-        raise NotImplementedError
+    def operands(self) -> tuple[Expr, ...]:
+        """The operands; empty for a variable or a number."""
+        return self.args
 
     def same(self, other: Expr) -> bool:
         """Says whether both are the same expression (`==` builds a constraint instead)."""
@@ -101,9 +86,7 @@ class Expr:
             IntegerOverflowError: When a row's value leaves 64 bits.
             UndefinedValueError: When a row has no value.
         """
-        from constrint.model.columns import expression_column
-
-        return expression_column(self, columns)
+        return Expr.evaluator(self, columns)
 
     def __bool__(self) -> bool:
         raise TypeError(
@@ -111,14 +94,7 @@ class Expr:
             "all_of, any_of, negate, implies"
         )
 
-    def __str__(self) -> str:
-        from constrint.model.render import render_expr
-
-        return render_expr(self)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self}>"
-
+    # A class that defines `==` has to say anew how it is hashed.
     def __hash__(self) -> int:
         return hash(self.key())
 
@@ -171,22 +147,22 @@ class Expr:
         return absolute(self)
 
     def __eq__(self, other: object) -> Comparison:  # type: ignore[override]
-        return _compare(self, "==", other)
+        return Expr.comparison(self, "==", as_expr(other))
 
     def __ne__(self, other: object) -> Comparison:  # type: ignore[override]
-        return _compare(self, "!=", other)
+        return Expr.comparison(self, "!=", as_expr(other))
 
     def __le__(self, other: object) -> Comparison:
-        return _compare(self, "<=", other)
+        return Expr.comparison(self, "<=", as_expr(other))
 
     def __lt__(self, other: object) -> Comparison:
-        return _compare(self, "<", other)
+        return Expr.comparison(self, "<", as_expr(other))
 
     def __ge__(self, other: object) -> Comparison:
-        return _compare(self, ">=", other)
+        return Expr.comparison(self, ">=", as_expr(other))
 
     def __gt__(self, other: object) -> Comparison:
-        return _compare(self, ">", other)
+        return Expr.comparison(self, ">", as_expr(other))
 
 
 class Var(Expr):
@@ -198,9 +174,9 @@ class Var(Expr):
 
     def __new__(cls, name: str) -> Var:
         """Returns the one variable of that name."""
-        found = cls._known.get(name) if isinstance(name, str) else None
-        if found is not None:
-            return found
+        known = cls._known.get(name) if isinstance(name, str) else None
+        if known is not None:
+            return known
         check_name(name, "a variable's name")
         self = super().__new__(cls)
         self.name, self.depth, self.size, self.named, self._variables = name, 1, 1, False, frozenset((name,))
@@ -244,7 +220,7 @@ class Const(Expr):
 
 
 class Operation(Expr):
-    """An operation on expressions; `op` is a key of `intmath.FUNCTIONS`."""
+    """An operation on expressions; `op` is the name of one in `operations.TABLE`."""
 
     __slots__ = ("_args", "code", "op")
 
@@ -252,11 +228,9 @@ class Operation(Expr):
     code: list[int] | None
 
     def __init__(self, op: str, args: tuple[Expr, ...]) -> None:
-        self.op, self._args, self._variables, self.code = op, args, None, None
-        self.depth = 1 + max(a.depth for a in args)
-        self.size = 1 + sum(a.size for a in args)
+        self.op, self._args, self.code = op, args, None
+        self.measure(args)
         self.named = any(a.named for a in args)
-        check_shape(self.depth, self.size)
 
     @property
     def args(self) -> tuple[Expr, ...]:
@@ -269,24 +243,16 @@ class Operation(Expr):
 
     def value(self, assignment: Mapping[str, int]) -> int:
         """Applies the operation to the operands' values."""
-        return intmath.apply(self.op, tuple(a.value(assignment) for a in self._args))
+        return operations.apply(self.op, tuple(a.value(assignment) for a in self._args))
 
 
 def as_expr(value: object) -> Expr:
     """Returns an expression: the value itself, or an integer as a `Const`."""
     if isinstance(value, Expr):
         return value
-    from constrint.model.constraint import Constraint
-
-    if isinstance(value, Constraint):
+    if isinstance(value, Node):
         raise UsageError(f"an integer was expected, got the constraint {value}. Constraints are not numbers here.")
     return Const(intmath.as_int(value, "an operand"))
-
-
-def _compare(left: Expr, op: str, right: object) -> Comparison:
-    from constrint.model.constraint import Comparison
-
-    return Comparison(left, op, as_expr(right))
 
 
 def _flat(op: str, parts: tuple[Expr, ...]) -> Expr:

@@ -7,7 +7,6 @@ it. Rows where the operation is undefined do not count.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from constrint.model.intmath import MAX_BITS
 
@@ -103,35 +102,23 @@ def pow_bounds(a: Interval, b: Interval) -> Interval | None:
     return -top, top
 
 
-def _min_bounds(a: Interval, b: Interval) -> Interval:
+def min_bounds(a: Interval, b: Interval) -> Interval:
+    """Bounds of the smaller one."""
     return min(a[0], b[0]), min(a[1], b[1])
 
 
-def _max_bounds(a: Interval, b: Interval) -> Interval:
+def max_bounds(a: Interval, b: Interval) -> Interval:
+    """Bounds of the larger one."""
     return max(a[0], b[0]), max(a[1], b[1])
 
 
-def _gcd_bounds(a: Interval, b: Interval) -> Interval:
+def gcd_bounds(a: Interval, b: Interval) -> Interval:
+    """Bounds of the greatest common divisor."""
     high_a, high_b = abs_bounds(a)[1], abs_bounds(b)[1]
     both_nonzero = not (a[0] <= 0 <= a[1]) and not (b[0] <= 0 <= b[1])
     return (1 if both_nonzero else 0), (min(high_a, high_b) if both_nonzero else max(high_a, high_b))
 
 
-def _lcm_bounds(a: Interval, b: Interval) -> Interval:
+def lcm_bounds(a: Interval, b: Interval) -> Interval:
+    """Bounds of the least common multiple."""
     return 0, abs_bounds(a)[1] * abs_bounds(b)[1]
-
-
-BINARY_BOUNDS: Final[dict[str, Callable[[Interval, Interval], Interval | None]]] = {
-    "add": add_bounds,
-    "mul": mul_bounds,
-    "floordiv": floordiv_bounds,
-    "ceildiv": ceildiv_bounds,
-    "div": floordiv_bounds,
-    "mod": mod_bounds,
-    "pow": pow_bounds,
-    "min": _min_bounds,
-    "max": _max_bounds,
-    "gcd": _gcd_bounds,
-    "lcm": _lcm_bounds,
-}
-UNARY_BOUNDS: Final[dict[str, Callable[[Interval], Interval]]] = {"neg": neg_bounds, "abs": abs_bounds}

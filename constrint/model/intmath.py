@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
-from functools import reduce
 from typing import Any, Final
 
 from constrint.errors import LimitReachedError, UndefinedValueError, UsageError
@@ -92,32 +90,6 @@ def multiply(a: int, b: int) -> int:
     if bits > MAX_BITS:
         check_bits(bits - 1, "a product")
     return a * b
-
-
-def apply(op: str, args: tuple[int, ...]) -> int:
-    """Applies the operation named `op` (a key of `FUNCTIONS`) to integers."""
-    return FUNCTIONS[op](args)
-
-
-def _binary(function: Callable[[int, int], int]) -> Callable[[tuple[int, ...]], int]:
-    return lambda args: function(args[0], args[1])
-
-
-FUNCTIONS: Final[dict[str, Callable[[tuple[int, ...]], int]]] = {
-    "neg": lambda args: -args[0],
-    "abs": lambda args: abs(args[0]),
-    "add": sum,
-    "mul": lambda args: reduce(multiply, args),
-    "floordiv": _binary(floor_div),
-    "ceildiv": _binary(ceil_div),
-    "div": _binary(exact_div),
-    "mod": _binary(modulo),
-    "pow": _binary(power),
-    "min": min,
-    "max": max,
-    "gcd": lambda args: math.gcd(*args),
-    "lcm": lambda args: math.lcm(*args),
-}
 
 
 def integer_root(value: int, degree: int) -> int:

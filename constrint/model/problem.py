@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from constrint.errors import UnknownNameError, UsageError
 from constrint.model.constraint import Constraint
@@ -43,6 +43,8 @@ class Problem:
 
     #: What the compiled core has read of this problem already, if anything.
     core: object | None = None
+    #: Writes a problem in the text language; entered by `text/render.py`, which imports this file.
+    writer: ClassVar[Callable[[Problem], str]]
 
     def __init__(self, name: str = "") -> None:
         self.name = name
@@ -219,9 +221,7 @@ class Problem:
     __hash__ = None  # type: ignore[assignment]
 
     def __str__(self) -> str:
-        from constrint.model.render import render
-
-        return render(self)
+        return Problem.writer(self)
 
     def __repr__(self) -> str:
         return f"<Problem {self.name!r}: {len(self._variables)} variables, {len(self._constraints)} constraints>"
@@ -234,15 +234,15 @@ def _check_text(text: Any) -> None:
 
 def named_constants(item: Constraint | Expr) -> dict[str, int]:
     """Named numbers that occur in a constraint or an expression."""
-    found: dict[str, int] = {}
+    constants: dict[str, int] = {}
     stack: list[Constraint | Expr] = [item]
     while stack:
         node = stack.pop()
         if isinstance(node, Const):
-            if node.name and found.setdefault(node.name, node.number) != node.number:
+            if node.name and constants.setdefault(node.name, node.number) != node.number:
                 raise UsageError(f"the constant {node.name!r} has two values in: {item}. Rename one of them.")
         elif isinstance(node, Constraint):
             stack.extend(node.operands())
         elif node.named:
             stack.extend(node.args)
-    return found
+    return constants

@@ -1,23 +1,25 @@
-"""Enumeration: from a problem to its search space, complete and without duplicates."""
+"""All solutions of a problem: its search space and their number, by any back-end."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from constrint.model import Problem
-from constrint.solve.compiled import enumerate_factors
-from constrint.solve.decompose import Bag, components, tree
-from constrint.solve.factors import ListedFactors
-from constrint.solve.layout import Layout, LazyAxis, axis_of_free
-from constrint.solve.limits import Budget, Limits
-from constrint.solve.parts import FreePart, Node, Part, TreePart
-from constrint.solve.prepare import Prepared, fixed_columns, prepare
-from constrint.solve.space import SearchSpace
-from constrint.solve.tables import Axis, Check, Table, build_table
-
-# A component with at most this many combinations is kept as one table.
-ONE_TABLE = 1 << 12
+from constrint.solve.backends.backend import Columns
+from constrint.solve.backends.brute import all_solutions
+from constrint.solve.backends.native import NATIVE, NativeBackend
+from constrint.solve.backends.registry import get_backend
+from constrint.solve.budget import Budget, Limits, SearchStats
+from constrint.solve.engine.factored import factored_space
+from constrint.solve.space.axes import Axis, Layout, axis_of, position_type
+from constrint.solve.space.factors import ListedFactors
+from constrint.solve.space.parts import Part, TreePart
+from constrint.solve.space.space import SearchSpace
+from constrint.solve.space.tree import LinkedTable, Tree
 
 
 def enumerate_space(problem: Problem, limits: Limits | None = None, backend: str = "native") -> SearchSpace:
@@ -32,88 +34,17 @@ def enumerate_space(problem: Problem, limits: Limits | None = None, backend: str
     Raises:
         LimitReachedError: When a limit ended the search before all solutions were known.
     """
-    if backend not in ("native", "numpy"):
-        from constrint.solve.backends.listing import space_of
-
-        return space_of(problem, backend, limits or Limits())
-    budget = Budget(limits or Limits())
-    factors = enumerate_factors(problem, budget) if backend == "native" else None
-    if factors is not None:
-        budget.stats.seconds = budget.elapsed_seconds()
-        return SearchSpace(problem, factors, budget.stats)
-    prepared = prepare(problem, budget)
-    layout = _layout(problem, prepared, budget)
-    parts = _parts(prepared, layout, budget) if prepared.feasible else None
-    budget.stats.seconds = budget.elapsed_seconds()
-    return SearchSpace(problem, ListedFactors(layout, None if parts is None else tuple(parts)), budget.stats)
+    if backend in NATIVE:
+        return NativeBackend(backend).space(problem, limits or Limits())
+    started = time.perf_counter()
+    columns = get_backend(backend).solutions(problem, limits or Limits())
+    factors = _one_table(problem, columns)
+    return SearchSpace(problem, factors, SearchStats(seconds=time.perf_counter() - started), factored_space)
 
 
 def count(problem: Problem, limits: Limits | None = None, backend: str = "native") -> int:
     """Number of solutions, exact even beyond 64 bits."""
     return enumerate_space(problem, limits, backend).size
-
-
-def _layout(problem: Problem, prepared: Prepared, budget: Budget) -> Layout:
-    axes: dict[str, Axis | LazyAxis] = dict(prepared.axes)
-    for name, domain in prepared.free.items():
-        axes[name] = axis_of_free(domain, budget)
-    return Layout(tuple(problem.variables), axes, prepared.fixed, prepared.derived)
-
-
-def _parts(prepared: Prepared, layout: Layout, budget: Budget) -> list[Part] | None:
-    """Builds the independent parts; None as soon as one has no solution."""
-    parts: list[Part] = []
-    groups = components(prepared.axes, [c.scope for c in prepared.checks])
-    of_name = {name: i for i, names in enumerate(groups) for name in names}
-    checks: list[list[Check]] = [[] for _ in groups]
-    for check in prepared.checks:
-        checks[of_name[next(iter(check.scope))]].append(check)
-    for names, mine in zip(groups, checks, strict=True):
-        part = _tree_part(names, mine, prepared, budget)
-        if part is None:
-            return None
-        parts.append(part)
-    parts += [FreePart(name, layout.size(name)) for name in prepared.free]
-    # The largest part varies fastest, so that listing repeats the others in long runs.
-    return sorted(parts, key=lambda p: p.count)
-
-
-def _bags(names: Sequence[str], checks: Sequence[Check], axes: dict[str, Axis]) -> list[Bag]:
-    if math.prod(len(axes[n]) for n in names) <= ONE_TABLE:
-        return [Bag(frozenset(names))]
-    return tree(names, [c.scope for c in checks], {n: math.log(len(axes[n])) for n in names})
-
-
-def _tree_part(names: Sequence[str], checks: Sequence[Check], prepared: Prepared, budget: Budget) -> TreePart | None:
-    """Lists the tables of one component and links them."""
-    bags = _bags(names, checks, prepared.axes)
-    fixed = fixed_columns(prepared.fixed)
-    tables: list[tuple[Table, int]] = []
-    for bag in bags:
-        mine = [c for c in checks if c.scope <= bag.names]
-        members = [n for n in names if n in bag.names]
-        rows, num_rows = build_table(members, mine, prepared.axes, fixed, budget)
-        if num_rows == 0:
-            return None
-        tables.append((rows, num_rows))
-    part = TreePart(_linked(bags, tables), {n: len(prepared.axes[n]) for n in names})
-    return part if part.count else None
-
-
-def _linked(bags: Sequence[Bag], tables: Sequence[tuple[Table, int]]) -> list[Node]:
-    """Hangs the tables on the largest one, so that its rows need neither sorting nor a lookup."""
-    beside = [[*bag.children, *([bag.parent] if bag.parent >= 0 else [])] for bag in bags]
-    root = max(range(len(bags)), key=lambda i: tables[i][1])
-    nodes: list[Node] = []
-    waiting = [(root, -1, -1)]
-    for at, above, place in waiting:
-        rows, num_rows = tables[at]
-        shared = tuple(n for n in rows if above >= 0 and n in tables[above][0])
-        if place >= 0:
-            nodes[place].children.append(len(nodes))
-        waiting += [(other, at, len(nodes)) for other in beside[at] if other != above]
-        nodes.append(Node(rows, num_rows, place, [], shared))
-    return nodes
 
 
 def brute_force(problem: Problem, max_combinations: int = 1_000_000) -> list[dict[str, int]]:
@@ -122,6 +53,26 @@ def brute_force(problem: Problem, max_combinations: int = 1_000_000) -> list[dic
     Raises:
         LimitReachedError: When the domains have more than `max_combinations` combinations.
     """
-    from constrint.solve.backends.brute import all_solutions
-
     return list(all_solutions(problem, Budget(Limits()), max_combinations))
+
+
+def _one_table(problem: Problem, columns: Columns) -> ListedFactors:
+    """Keeps listed solutions as one table."""
+    num_rows = len(next(iter(columns.values()))) if columns else 0
+    axes: dict[str, Axis] = {}
+    rows: dict[str, NDArray[Any]] = {}
+    for name, column in columns.items():
+        values, at = np.unique(column, return_inverse=True)
+        # The axis keeps the order of preference, the order in which the values were given.
+        listed = problem.variables[name].listed
+        place = {v: i for i, v in enumerate(listed)} if listed is not None else {}
+        order = np.argsort([place[v] for v in values.tolist()]) if place else np.arange(len(values))
+        axes[name] = axis_of(values[order])
+        rows[name] = np.argsort(order)[at.reshape(-1)].astype(position_type(max(1, len(values))))
+    parts: tuple[Part, ...] | None = None
+    if num_rows:
+        tree = Tree([LinkedTable(rows, num_rows, -1, [], ())], {n: len(axis) for n, axis in axes.items()})
+        parts = (TreePart(tree),)
+    elif not problem.variables and all(c.holds({}) for c in problem.constraints):
+        parts = ()
+    return ListedFactors(Layout(problem.names, {**axes}, {}), parts)

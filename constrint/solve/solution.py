@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from constrint.errors import InfeasibleError, LimitReachedError
+from constrint.errors import InfeasibleError, LimitReachedError, RulesInConflict
 from constrint.model import Problem
-from constrint.solve.limits import SearchStats, Status
+from constrint.solve.budget import SearchStats, Status
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class Solution:
         value: The objective's value; None without an objective.
         message: What ended the search, where a limit did.
         stats: What the search cost.
+        explain: Finds the conflict in a problem without a solution; `solve` gives it, back-ends leave it out.
     """
 
     status: Status
@@ -28,6 +29,7 @@ class Solution:
     value: int | None = None
     message: str = ""
     stats: SearchStats = field(default_factory=SearchStats)
+    explain: Callable[[Problem], RulesInConflict] | None = field(default=None, repr=False, compare=False)
 
     def __bool__(self) -> bool:
         return self.status is Status.FEASIBLE
@@ -44,8 +46,7 @@ class Solution:
             return self.assignment
         if self.status is Status.LIMIT_REACHED:
             raise LimitReachedError(self.message)
-        from constrint.solve.explain import minimal_conflict
-
-        conflict = minimal_conflict(self.problem)
+        conflict = self.explain(self.problem) if self.explain is not None else None
         name = f" of {self.problem.name!r}" if self.problem.name else ""
-        raise InfeasibleError(f"no assignment{name} satisfies every constraint. {conflict}", conflict)
+        why = str(conflict) if conflict is not None else "minimal_conflict(problem) says why."
+        raise InfeasibleError(f"no assignment{name} satisfies every constraint. {why}", conflict)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from constrint.model import parse
-from constrint.model.restrictions import load_space
+from constrint.model.python.restrictions import load_space
 from constrint.solve import list_backends
 
 ROOT = Path(__file__).parents[2]

@@ -16,11 +16,12 @@ import pytest
 
 from constrint.core import compiled
 from constrint.errors import CancelledError, IntegerOverflowError, LimitReachedError, ParseError, UndefinedValueError
-from constrint.model import Problem, Var, divides, maximum, minimum, parse, render, restrictions
+from constrint.model import Problem, Var, divides, maximum, minimum, parse, render
 from constrint.model import columns as columns_module
-from constrint.model.restrictions import SpaceProblem, load_space, problem_from_space
+from constrint.model.python import restrictions
+from constrint.model.python.restrictions import SpaceProblem, load_space, problem_from_space
 from constrint.solve import Limits, enumerate_space, minimal_conflict, solutions_in_order, solve
-from constrint.solve import compiled as engine
+from constrint.solve.engine import compiled as engine
 
 SPACES = sorted(p for p in (Path(__file__).parents[1] / "data" / "spaces").glob("*.json") if p.stem != "counts")
 LARGEST = 400_000

@@ -36,6 +36,11 @@ def test_variables_are_dictionary_keys_by_name():
     assert copy.deepcopy(X) is X
 
 
+def test_expressions_and_constraints_are_hashed_by_their_structure():
+    assert hash(X + const(1)) == hash(X + 1)
+    assert len({hash(const(3)), hash(X * Y), hash(X + Y), hash(X <= 3)}) == 4
+
+
 @pytest.mark.parametrize("thing", [X + 1, X == 1, all_of(X == 1, Y == 2)])
 def test_truth_value_is_refused_with_advice(thing):
     with pytest.raises(TypeError, match="all_of"):

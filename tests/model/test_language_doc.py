@@ -13,8 +13,8 @@ import pytest
 from constrint.errors import ParseError
 from constrint.model import DialectWarning, parse, render
 from constrint.model.expr import RESERVED
-from constrint.model.grammar import FUNCTIONS
-from constrint.model.restrictions import problem_from_space
+from constrint.model.python.restrictions import problem_from_space
+from constrint.model.text.grammar import FUNCTIONS
 from constrint.solve import enumerate_space, solve
 
 TEXT = (Path(__file__).parents[2] / "docs" / "language.md").read_text()

@@ -24,10 +24,10 @@ from constrint.model import (
     maximum,
     negate,
     parse,
-    pyexpr,
 )
-from constrint.model.pyexpr import Trials, read_restriction
-from constrint.model.restrictions import load_space, problem_from_space
+from constrint.model.python import expression
+from constrint.model.python.expression import Trials, read_restriction
+from constrint.model.python.restrictions import load_space, problem_from_space
 from constrint.solve import count, enumerate_space
 
 SPACES = Path(__file__).parents[1] / "data" / "spaces"
@@ -364,7 +364,7 @@ def test_unreadable_and_huge_files_are_refused(tmp_path: Path, monkeypatch: pyte
         load_space(tmp_path)
     with pytest.raises(UsageError, match="more than"):
         load_space("/dev/zero")
-    monkeypatch.setattr("constrint.model.restrictions.MAX_RESTRICTIONS", 2)
+    monkeypatch.setattr("constrint.model.python.restrictions.MAX_RESTRICTIONS", 2)
     with pytest.raises(UsageError, match="at most 2"):
         problem_from_space(PARAMS, ["a > 1"] * 3)
-    assert pyexpr.MAX_CHARACTERS < 10**5
+    assert expression.MAX_CHARACTERS < 10**5

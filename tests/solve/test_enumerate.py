@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from constrint.errors import LimitReachedError, UnknownNameError, UsageError
 from constrint.model import Problem, parse
-from constrint.solve import Limits, brute_force, count, enumerate_space, tables
-from constrint.solve import enumerate as enumeration
-from constrint.solve import prepare as preparation
+from constrint.solve import Limits, brute_force, count, enumerate_space
+from constrint.solve.engine import factored as enumeration
+from constrint.solve.engine import prepare as preparation
+from constrint.solve.engine import tables
 
 SPACES = Path(__file__).parents[1] / "data" / "spaces"
 COUNTS = json.loads((SPACES / "counts.json").read_text())

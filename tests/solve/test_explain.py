@@ -3,9 +3,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from constrint.errors import UsageError
-from constrint.model import Problem, all_of, const, divides, parse
+from constrint.model import Problem, Var, all_of, const, divides, is_in, parse
 from constrint.solve import brute_force, count, minimal_conflict, pruning, relaxations, solve
-from constrint.solve.explain import widened
+from constrint.solve.explain.conflict import widened
 
 
 def gemm():
@@ -93,6 +93,52 @@ def test_bounds_are_moved_as_little_as_needed():
 def test_a_way_out_must_be_enough_alone():
     twice = parse("var x in 1..4; x >= 5; var y in 1..4; y >= 6")
     assert relaxations(twice) == []
+
+
+def asked_for(tile_k):
+    """A space that fits on its own, and a user's own rules that do not."""
+    problem = Problem("gemm")
+    k = problem.int_var("tile_k", values=[16, 32, 64, 128], because="the matrix instruction takes k = 16")
+    stages = problem.int_var("num_stages", values=[1, 2, 3, 4])
+    problem.add(k * stages * 512 <= 65536, because="all stages are resident in shared memory", name="smem")
+    problem.add(is_in(k, tile_k) if len(tile_k) > 1 else k == tile_k[0], name="set_tile_k")
+    problem.add(stages == 4, name="set_num_stages")
+    return problem
+
+
+def is_the_users_own(member):
+    return member.constraint is not None and member.constraint.name.startswith("set_")
+
+
+def test_advice_for_a_value_that_was_asked_for_names_the_nearest_that_fits():
+    ways = relaxations(asked_for([128]), among=is_the_users_own)
+    assert [str(w) for w in ways] == ["tile_k == 32 (instead of 128)", "num_stages == 1 (instead of 4)"]
+    (first, _) = relaxations(asked_for([64, 128]), among=is_the_users_own)
+    assert str(first) == "tile_k == 32 (instead of one of {64, 128})"
+    assert first.condition == "tile_k = 32"
+
+
+def test_advice_can_be_limited_to_some_rules():
+    problem = asked_for([128])
+    every = {str(w.member.text) for w in relaxations(problem)}
+    own = {str(w.member.text) for w in relaxations(problem, minimal_conflict(problem), among=is_the_users_own)}
+    assert own == {"tile_k == 128", "num_stages == 4"}
+    assert own < every
+    assert relaxations(problem, among=lambda member: False) == []
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.data())
+def test_every_way_out_holds(strategies, data):
+    problem = data.draw(strategies.problems(max_variables=2))
+    name = data.draw(st.sampled_from(sorted(problem.variables)))
+    values = data.draw(st.lists(st.integers(-9, 9), min_size=1, max_size=3, unique=True))
+    problem.add(is_in(Var(name), values), name="set_values")
+    assume(not brute_force(problem))
+    for way in relaxations(problem):
+        assert solve(way.problem), str(way)
+        assert all(c.holds(way.solution) for c in way.problem.constraints), str(way)
+        assert all(way.solution[n] in d for n, d in way.problem.variables.items()), str(way)
 
 
 @settings(deadline=None, max_examples=60)

@@ -13,13 +13,12 @@ from constrint.solve import (
     Status,
     brute_force,
     enumerate_space,
-    lexical,
-    optimise,
-    search,
     solutions_in_order,
     solve,
 )
-from constrint.solve.limits import Budget
+from constrint.solve.backends import native
+from constrint.solve.budget import Budget
+from constrint.solve.engine import depth_first, walk
 
 CASES = json.loads((Path(__file__).parents[1] / "data" / "constrint_language_cases.json").read_text())
 
@@ -73,8 +72,8 @@ def test_best_solution_is_best(strategies, data):
 def test_depth_first_search_agrees_with_brute_force(strategies, data):
     problem = data.draw(strategies.problems())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "ENUMERABLE", 3)
-        found = search.search_one(problem, Budget(Limits()))
+        patch.setattr(depth_first, "ENUMERABLE", 3)
+        found = depth_first.search_one(problem, Budget(Limits()))
     solutions = brute_force(problem)
     assert (found is None) == (not solutions)
     assert found is None or found in solutions
@@ -115,7 +114,7 @@ def test_an_objective_without_any_value_is_an_error():
 def test_search_and_tables_agree_on_an_objective(monkeypatch):
     problem = parse("var x in 1..60; var y in 1..60; x * y % 7 == 3; x + y >= 20; maximise 3 * x - y * y")
     by_tables = solve(problem).value
-    monkeypatch.setattr(optimise, "_TABLE_ROWS", 1)
+    monkeypatch.setattr(native, "_TABLE_ROWS", 1)
     assert solve(problem).value == by_tables
 
 
@@ -132,8 +131,8 @@ def test_solutions_come_in_declared_order(random_problem, start):
 def test_drawn_problems_are_walked_in_declared_order_in_small_steps(strategies, data):
     problem = data.draw(strategies.problems())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lexical, "_FIRST_CELLS", 1)
-        patch.setattr(lexical, "_MOST_CELLS", 4)
+        patch.setattr(walk, "_FIRST_CELLS", 1)
+        patch.setattr(walk, "_MOST_CELLS", 4)
         assert list(solutions_in_order(problem)) == brute_force(problem)
 
 

@@ -1,5 +1,5 @@
 // The Python side of the compiled core, on the stable interface of CPython 3.10. Every function answers None where the
-// problem is not of the kind that the core takes; constrint/core/__init__.py states the signatures.
+// problem is not of the kind that the core takes; constrint/core/_core.pyi states the signatures.
 #define Py_LIMITED_API 0x030A0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

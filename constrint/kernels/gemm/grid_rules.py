@@ -12,7 +12,7 @@ import numpy as np
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.units import OUTPUT_BYTES
+from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES
 from constrint.model import any_of, ceildiv, implies
 from constrint.select.spec import Rule
 
@@ -123,10 +123,13 @@ def end_rules(
 
 
 def end_smem_bytes(product: Product, v: Mapping[str, Any]) -> Any:
-    """Shared memory that a wider output and a bias take, of expressions or of columns."""
+    """Shared memory that a wider output, a bias and fp32 in three passes take, of expressions or of columns."""
     added: Any = 0
     if product.output_bytes > OUTPUT_BYTES[product.dtype]:
         added = added + v["tile_m"] * v["tile_n"] * product.output_bytes
     if product.has_bias:
         added = added + 4 * v["tile_n"] + BIAS_ALIGNMENT_BYTES
+    if product.is_three_pass:
+        # Both parts of B's slice lie beside it.
+        added = added + 2 * v["tile_n"] * v["tile_k"] * ELEMENT_BYTES[product.dtype]
     return added

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.units import Unit, Vars
+from constrint.hwmodels import DotUnit, GpuModel
+from constrint.kernels.gemm.units import Vars
 from constrint.model import divides, implies
 from constrint.select.spec import Rule
 
 WHOLE = "each warp owns at least one whole matrix instruction; more warps would repeat work"
 
 
-def instruction_rules(gpu: GpuModel, unit: Unit, v: Vars) -> Iterator[Rule]:
+def instruction_rules(gpu: GpuModel, unit: DotUnit, v: Vars) -> Iterator[Rule]:
     """Tiles are whole instructions, and every warp has one of its own."""
     for m, n, k in unit.shapes:
         depth = Rule(divides(k, v["tile_k"]), f"instruction_k{m}", f"the matrix instruction takes k = {k}")

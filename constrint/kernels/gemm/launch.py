@@ -22,8 +22,6 @@ from constrint.kernels.gemm.units import FP8_PROMOTION_INTERVAL
 MAX_GRID_BATCH = 65535
 #: Counters handed out to launches inside a captured graph, which keep theirs for good.
 CAPTURED_COUNTERS = 1 << 18
-#: Parameters that Triton's AMD back-end takes as options.
-AMD_OPTIONS = ("matrix_instr_nonkdim", "waves_per_eu", "kpack")
 
 
 @dataclass(frozen=True)
@@ -44,16 +42,25 @@ class Epilogue:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a launch has to know about the device: blocks of a persistent grid, XCDs, and whether it is a Hopper."""
+    """What a launch has to know about the device.
+
+    Args:
+        sm_count: Blocks of a persistent grid.
+        num_xcds: Dies with an L2 of their own.
+        is_hopper: Whether fp8 sums have to be moved to fp32 registers.
+        knobs: Parameters that Triton's back-end takes as options.
+    """
 
     sm_count: int
     num_xcds: int = 1
     is_hopper: bool = False
+    knobs: tuple[str, ...] = ()
 
     @staticmethod
     def of(gpu: GpuModel) -> Machine:
         """A modelled GPU."""
-        return Machine(gpu.device.sm_count, gpu.device.num_xcds, gpu.arch.target.startswith("sm_90"))
+        is_hopper = gpu.arch.target.startswith("sm_90")
+        return Machine(gpu.device.sm_count, gpu.device.num_xcds, is_hopper, gpu.traits.compiler_knobs)
 
 
 @dataclass(frozen=True)
@@ -182,9 +189,9 @@ def grid_arguments(call: Call, config: Mapping[str, int]) -> tuple[tuple[int, in
     return (blocks, batch), arguments
 
 
-def compiler_options(config: Mapping[str, int]) -> dict[str, int]:
+def compiler_options(call: Call, config: Mapping[str, int]) -> dict[str, int]:
     """Options of Triton's back-end."""
-    return {name: config[name] for name in ("num_warps", "num_stages", *AMD_OPTIONS) if name in config}
+    return {name: config[name] for name in ("num_warps", "num_stages", *call.machine.knobs) if name in config}
 
 
 def runtime_precision(dtype: torch.dtype) -> str:

@@ -62,7 +62,6 @@ class Measured:
     split_finish_s: float
     split_read_s: float
     request_bytes: float
-    one_stage: float
 
 
 def read_measured(file: Path = FILE) -> Measured:

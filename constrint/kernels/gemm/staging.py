@@ -5,19 +5,19 @@ The pointer and the descriptor kernel share it; checked with their shared memory
 
 from __future__ import annotations
 
-from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.units import OUTPUT_BYTES, PARTIAL_BYTES, Unit, Vars, async_share, mma_warp_rows, threads
+from constrint.hwmodels import DotUnit, GpuModel
+from constrint.kernels.gemm.units import OUTPUT_BYTES, PARTIAL_BYTES, Vars, async_share, mma_warp_rows, threads
 from constrint.model import Expr, ceildiv, const, maximum, minimum
 
 
-def store_staging(gpu: GpuModel, dtype: str, found: Unit, v: Vars, *, is_vectorised: bool) -> Expr:
+def store_staging(gpu: GpuModel, dtype: str, found: DotUnit, v: Vars, *, is_vectorised: bool) -> Expr:
     """Bytes in which the accumulator is re-ordered for coalesced stores (NVIDIA): to C, or whole to the workspace."""
     splits = minimum(1, v["split_k"] - 1)
     to_c = _reordered(gpu, found, v, OUTPUT_BYTES[dtype], is_vectorised=is_vectorised)
     return (1 - splits) * to_c + splits * _reordered(gpu, found, v, PARTIAL_BYTES, is_vectorised=True)
 
 
-def _reordered(gpu: GpuModel, found: Unit, v: Vars, output: int, *, is_vectorised: bool) -> Expr:
+def _reordered(gpu: GpuModel, found: DotUnit, v: Vars, output: int, *, is_vectorised: bool) -> Expr:
     """Bytes of one pass from the matrix instruction's layout to that of the store, `output` bytes an element.
 
     The conversion is done in passes over the rows and columns that one thread holds both before and after it, less

@@ -32,7 +32,6 @@ FP8_PROMOTION_INTERVAL = 128
 
 Vars = Mapping[str, Expr]
 #: What `tl.dot` reaches, as the GPU's vendor states it.
-Unit = DotUnit
 
 
 class Aligned(NamedTuple):
@@ -62,7 +61,7 @@ def hint(length: int, element: int) -> int:
     return 1 if is_aligned(length) else width_bytes(length, element) // element
 
 
-def unit(gpu: GpuModel, dtype: str) -> Unit:
+def unit(gpu: GpuModel, dtype: str) -> DotUnit:
     """Find the unit that a Triton kernel uses on this GPU.
 
     Raises:
@@ -83,7 +82,7 @@ def unit(gpu: GpuModel, dtype: str) -> Unit:
     return found
 
 
-def async_share(found: Unit, v: Vars) -> Expr:
+def async_share(found: DotUnit, v: Vars) -> Expr:
     """1 where the tile uses wgmma or tcgen05, 0 where it falls back to mma.
 
     Both need 64 rows and four warps; Triton uses tcgen05 with at most eight.
@@ -110,7 +109,7 @@ def threads(gpu: GpuModel, v: Vars) -> Expr:
     return v["num_warps"] * gpu.sm.warp_size
 
 
-def is_upcast(found: Unit, dtype: str) -> bool:
+def is_upcast(found: DotUnit, dtype: str) -> bool:
     """Whether the fallback multiplies fp8 as fp16: mma.sync has 8-bit floats on Ada and consumer Blackwell only."""
     return found.fallback is not None and dtype == "fp8"
 

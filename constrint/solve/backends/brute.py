@@ -9,9 +9,9 @@ from typing import Final
 
 from constrint.errors import LimitReachedError
 from constrint.model import Problem
-from constrint.solve.backends import Columns
-from constrint.solve.backends.listing import best_of, columns_of
-from constrint.solve.limits import Budget, Limits, Status
+from constrint.solve.backends.backend import Columns
+from constrint.solve.backends.listed import best_of, columns_of
+from constrint.solve.budget import Budget, Limits, Status
 from constrint.solve.solution import Solution
 
 MAX_COMBINATIONS: Final = 1_000_000

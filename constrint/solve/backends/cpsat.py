@@ -10,12 +10,12 @@ from typing import Any
 
 from constrint.errors import ConstrintError, LimitReachedError, UndefinedValueError, UnsupportedError
 from constrint.model import Problem
-from constrint.solve.backends import Columns
+from constrint.solve.backends.backend import Columns
 from constrint.solve.backends.cpsat_model import ModelBuilder
-from constrint.solve.backends.listing import columns_of
-from constrint.solve.limits import Budget, Limits, Status
-from constrint.solve.prepare import flatten
-from constrint.solve.propagate import propagate
+from constrint.solve.backends.listed import columns_of
+from constrint.solve.budget import Budget, Limits, Status
+from constrint.solve.engine.prepare import flatten
+from constrint.solve.propagation.propagate import propagate
 from constrint.solve.solution import Solution
 
 
@@ -30,13 +30,13 @@ class CpSatBackend:
         built = _built(problem)
         if built is None:
             return columns_of(problem, [])
-        found: list[dict[str, int]] = []
-        status = _run(built, budget, found, everything=True)
-        if status == "UNKNOWN" or len(found) > limits.max_rows:
+        listed: list[dict[str, int]] = []
+        status = _run(built, budget, listed, everything=True)
+        if status == "UNKNOWN" or len(listed) > limits.max_rows:
             raise LimitReachedError(
-                f"CP-SAT stopped at a limit after {len(found)} solutions; raise max_seconds or max_rows."
+                f"CP-SAT stopped at a limit after {len(listed)} solutions; raise max_seconds or max_rows."
             )
-        return columns_of(problem, found)
+        return columns_of(problem, listed)
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Finds the best solution by the objective, proven; any solution without one."""
@@ -53,14 +53,14 @@ class CpSatBackend:
             return Solution(Status.INFEASIBLE, problem, stats=budget.stats)
         if objective is not None:
             built.optimise(objective.expr, objective.maximise)
-        found: list[dict[str, int]] = []
-        status = _run(built, budget, found, everything=False)
+        improving: list[dict[str, int]] = []
+        status = _run(built, budget, improving, everything=False)
         if status == "INFEASIBLE":
             return self._nothing(problem, budget)
         # Without proof of optimality the best so far is no answer.
-        if not found or (objective is not None and status != "OPTIMAL"):
+        if not improving or (objective is not None and status != "OPTIMAL"):
             raise LimitReachedError("CP-SAT stopped at a limit before the answer was known; raise max_seconds.")
-        best = found[-1]
+        best = improving[-1]
         value = objective.expr.value(best) if objective is not None else None
         budget.stats.seconds = budget.elapsed_seconds()
         return Solution(Status.FEASIBLE, problem, best, value, stats=budget.stats)
@@ -85,8 +85,8 @@ def _built(problem: Problem) -> ModelBuilder | None:
     return builder
 
 
-def _run(built: ModelBuilder, budget: Budget, found: list[dict[str, int]], everything: bool) -> str:
-    """Solves, and adds what was found to `found`; returns the name of CP-SAT's status."""
+def _run(built: ModelBuilder, budget: Budget, solutions: list[dict[str, int]], everything: bool) -> str:
+    """Solves, and adds every solution to `solutions`; returns the name of CP-SAT's status."""
     from ortools.sat.python import cp_model
 
     complaint = built.model.validate()
@@ -99,10 +99,10 @@ def _run(built: ModelBuilder, budget: Budget, found: list[dict[str, int]], every
 
     class Collector(cp_model.CpSolverSolutionCallback):
         def on_solution_callback(self) -> None:
-            found.append({n: int(self.value(v)) for n, v in built.variables.items()})
+            solutions.append({n: int(self.value(v)) for n, v in built.variables.items()})
             try:
                 budget.check_work()
-                budget.check_rows(len(found), tuple(built.variables))
+                budget.check_rows(len(solutions), tuple(built.variables))
             except ConstrintError as error:
                 stopped.append(error)
                 self.stop_search()

@@ -28,8 +28,18 @@ from constrint.model import (
     Operation,
     Var,
 )
-from constrint.model.intervals import BINARY_BOUNDS, UNARY_BOUNDS, Interval
-from constrint.model.intmath import FUNCTIONS
+from constrint.model.constraint import OPERATORS
+from constrint.model.intervals import (
+    Interval,
+    abs_bounds,
+    add_bounds,
+    floordiv_bounds,
+    mod_bounds,
+    mul_bounds,
+    neg_bounds,
+    pow_bounds,
+)
+from constrint.model.operations import BINARY, apply, fold
 
 # CP-SAT adds up bounds in 64 bits; below this magnitude a handful of terms is safe.
 SAFE: Final = 1 << 50
@@ -122,47 +132,43 @@ class ModelBuilder:
             self._check((expr.number, expr.number), f"the number {expr}")
             return Term(expr.number, (expr.number, expr.number))
         assert isinstance(expr, Operation)
-        args = [self.term(a) for a in expr.args]
-        if expr.op == "abs" or (len(args) == 1 and expr.op in ("gcd", "lcm")):
-            return self._absolute(args[0], expr)
-        if expr.op == "neg":
-            return Term(-args[0].linear, UNARY_BOUNDS["neg"](args[0].bounds), args[0].defined)
-        result = args[0]
-        for arg in args[1:]:
-            result = self._binary(expr, result, arg)
-        return result
+        what = str(expr)
+        return fold(
+            expr.op,
+            [self.term(a) for a in expr.args],
+            lambda op, a: _negated(a) if op == "neg" else self._absolute(a, what),
+            lambda op, a, b: self._binary(op, a, b, what),
+        )
 
-    def _absolute(self, a: Term, expr: Expr) -> Term:
-        bounds = UNARY_BOUNDS["abs"](a.bounds)
-        target = self._new(bounds, str(expr))
+    def _absolute(self, a: Term, what: str) -> Term:
+        bounds = abs_bounds(a.bounds)
+        target = self._new(bounds, what)
         self.model.add_abs_equality(target, a.linear)
         return Term(target, bounds, a.defined)
 
-    def _binary(self, expr: Operation, a: Term, b: Term) -> Term:
-        op, defined = expr.op, (*a.defined, *b.defined)
+    def _binary(self, op: str, a: Term, b: Term, what: str) -> Term:
+        defined = (*a.defined, *b.defined)
         if op == "add":
-            bounds = self._check(BINARY_BOUNDS["add"](a.bounds, b.bounds), str(expr))
+            bounds = self._check(add_bounds(a.bounds, b.bounds), what)
             return Term(a.linear + b.linear, bounds, defined)
         if op == "mul":
-            return self._product(a, b, str(expr))
+            return self._product(a, b, what)
         if op in ("min", "max"):
-            bounds = self._check(BINARY_BOUNDS[op](a.bounds, b.bounds), str(expr))
-            target = self._new(bounds, str(expr))
+            bounds = self._check(BINARY[op].bounds(a.bounds, b.bounds), what)
+            target = self._new(bounds, what)
             equality = self.model.add_min_equality if op == "min" else self.model.add_max_equality
             equality(target, [a.linear, b.linear])
             return Term(target, bounds, defined)
         if op in ("floordiv", "mod", "div"):
-            return self._division(op, a, b, str(expr))
+            return self._division(op, a, b, what)
         if op == "ceildiv":
-            opposite = Term(-a.linear, UNARY_BOUNDS["neg"](a.bounds), a.defined)
-            result = self._division("floordiv", opposite, b, str(expr))
-            return Term(-result.linear, UNARY_BOUNDS["neg"](result.bounds), result.defined)
+            return _negated(self._division("floordiv", _negated(a), b, what))
         if op == "pow" and b.bounds[0] == b.bounds[1] >= 0 and b.bounds[1] <= 64:
-            return self._power(a, b, str(expr))
-        return self._table(op, a, b, str(expr))
+            return self._power(a, b, what)
+        return self._table(op, a, b, what)
 
     def _product(self, a: Term, b: Term, what: str) -> Term:
-        bounds = self._check(BINARY_BOUNDS["mul"](a.bounds, b.bounds), what)
+        bounds = self._check(mul_bounds(a.bounds, b.bounds), what)
         defined = (*a.defined, *b.defined)
         for one, other in ((a, b), (b, a)):
             if one.bounds[0] == one.bounds[1]:
@@ -173,15 +179,11 @@ class ModelBuilder:
 
     def _power(self, a: Term, b: Term, what: str) -> Term:
         exponent = b.bounds[0]
-        bounds = self._check(BINARY_BOUNDS["pow"](a.bounds, b.bounds), what)
+        bounds = self._check(pow_bounds(a.bounds, b.bounds), what)
         result = Term(1, (1, 1), (*a.defined, *b.defined))
         for _ in range(exponent):
             result = self._product(Term(a.linear, a.bounds), Term(result.linear, result.bounds), what)
         return Term(result.linear, bounds, (*a.defined, *b.defined))
-
-    def _sign(self, a: Term, positive: bool) -> Any:
-        """A literal that holds exactly where a > 0 (or a < 0)."""
-        return self._decided(a.linear if positive else -a.linear, ">=", 1)
 
     def _division(self, op: str, a: Term, b: Term, what: str) -> Term:
         """Quotient and remainder together: a = q * b + r, with r between 0 and b."""
@@ -189,10 +191,8 @@ class ModelBuilder:
         if b.bounds[0] <= 0 <= b.bounds[1]:
             b, nonzero = self._without_zero(b, what)
             defined = (*defined, nonzero)
-        quotient_bounds = BINARY_BOUNDS["floordiv"](a.bounds, b.bounds)
-        rest_bounds = BINARY_BOUNDS["mod"](a.bounds, b.bounds)
-        assert quotient_bounds is not None
-        assert rest_bounds is not None
+        quotient_bounds = floordiv_bounds(a.bounds, b.bounds)
+        rest_bounds = mod_bounds(a.bounds, b.bounds)
         quotient = Term(self._new(quotient_bounds, what), quotient_bounds)
         # The product is a - r: its bounds follow from those, not from the corners of q * b.
         low, high = a.bounds[0] - rest_bounds[1], a.bounds[1] - rest_bounds[0]
@@ -201,7 +201,7 @@ class ModelBuilder:
         if b.bounds[0] == b.bounds[1]:
             self.model.add(product == quotient.linear * b.bounds[0])
         else:
-            self._check(BINARY_BOUNDS["mul"](quotient_bounds, b.bounds), what)
+            self._check(mul_bounds(quotient_bounds, b.bounds), what)
             self.model.add_multiplication_equality(product, [quotient.linear, b.linear])
         self.model.add(product + rest == a.linear)
         self._between_zero_and(rest, b)
@@ -247,7 +247,7 @@ class ModelBuilder:
         rows: list[tuple[int, int, int, int]] = []
         for x, y in itertools.product(rows_a, rows_b):
             try:
-                rows.append((x, y, FUNCTIONS[op]((x, y)), 1))
+                rows.append((x, y, apply(op, (x, y)), 1))
             except UndefinedValueError:
                 rows.append((x, y, 0, 0))
         bounds = min(r[2] for r in rows), max(r[2] for r in rows)
@@ -358,11 +358,13 @@ class ModelBuilder:
         return self._all([*term.defined, *checks])
 
 
+def _negated(term: Term) -> Term:
+    return Term(-term.linear, neg_bounds(term.bounds), term.defined)
+
+
 def _is_number(linear: Any) -> bool:
     return isinstance(linear, int)
 
 
 def _related(left: Any, op: str, right: Any) -> Any:
-    from constrint.model.constraint import OPERATORS
-
     return OPERATORS[op](left, right)

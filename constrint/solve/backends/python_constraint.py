@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from constrint.errors import LimitReachedError
 from constrint.model import Constraint, Problem
-from constrint.solve.backends import Columns
-from constrint.solve.backends.listing import best_of, columns_of
-from constrint.solve.limits import Budget, Limits, Status
-from constrint.solve.prepare import flatten
-from constrint.solve.propagate import propagate
+from constrint.solve.backends.backend import Columns
+from constrint.solve.backends.listed import best_of, columns_of
+from constrint.solve.budget import Budget, Limits, Status
+from constrint.solve.engine.prepare import flatten
+from constrint.solve.propagation.propagate import propagate
 from constrint.solve.solution import Solution
 
 # The library keeps every domain as a list.
@@ -60,9 +60,9 @@ class PythonConstraintBackend:
             if constraint.variables:
                 scope = sorted(constraint.variables)
                 library.addConstraint(_tested(constraint, scope, budget), scope)
-        for found in library.getSolutionIter():
+        for solution in library.getSolutionIter():
             budget.check_work()
-            yield {n: found[n] for n in problem.variables}
+            yield {n: solution[n] for n in problem.variables}
 
 
 def _tested(constraint: Constraint, scope: list[str], budget: Budget) -> Callable[..., Any]:

@@ -29,7 +29,7 @@ def _launches(call: Call, config: Mapping[str, int]) -> list[TritonLaunch]:
     a, b, copying = pack(call.a, call.b, copies, overlaps=overlaps)
     grid, shared = grid_arguments(call, config)
     own = _descriptors(replace(call, a=a, b=b), config) | {"follows_copy": overlaps}
-    options: dict[str, Any] = compiler_options(config) | ({"launch_pdl": True} if overlaps else {})
+    options: dict[str, Any] = compiler_options(call, config) | ({"launch_pdl": True} if overlaps else {})
     return [*copying, TritonLaunch(gemm_descriptor_kernel, grid, shared | own, options)]
 
 

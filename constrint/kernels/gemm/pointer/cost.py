@@ -15,11 +15,8 @@ from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
 from constrint.kernels.gemm.tma.operands import has_tma
 from constrint.kernels.gemm.units import (
     ELEMENT_BYTES,
-    LINE_BYTES,
-    MIN_COPY_BYTES,
     OUTPUT_BYTES,
     PARTIAL_BYTES,
-    SECTOR_BYTES,
     async_share,
     promotion_interval,
     unit,
@@ -34,15 +31,6 @@ FALLBACK_EFFICIENCY = {"wgmma": 0.63, "tcgen05": 0.28}
 
 #: Share of the plain units' peak left for FMA beside loads from shared memory and widening to fp32. Assumed.
 FMA_EFFICIENCY = 0.75
-#: AMD: seconds of a load that hits the L2 (assumed), and what a miss of the L2 and one of the last-level cache add
-#: (HipKittens, arXiv 2511.08083, MI355X).
-L2_LATENCY_S = 0.2e-6
-L2_MISS_S = 0.3e-6
-LAST_LEVEL_MISS_S = 0.5e-6
-#: CDNA4: bytes per second from all L2s and from the last-level cache when everything hits; the caches together deliver
-#: the sum weighted by their hit rates. No vendor states either: HipKittens' table is 5.75 TB/s times (3 * L2 + LLC).
-CDNA4_L2_BYTES_PER_S = 17.25e12
-CDNA4_LAST_LEVEL_BYTES_PER_S = 5.75e12
 
 
 def pointer_cost(
@@ -110,8 +98,8 @@ def pointer_cost(
     )
     estimated = estimate(gpu, matrix_peak_flop_per_s(gpu, dtype), work)
     seconds = estimated.seconds
-    if gpu.vendor == "nvidia":
-        seconds = seconds * np.where(c["num_stages"] == 1, constants.one_stage, 1.0)
+    if gpu.has_figure("one_stage_slowdown"):
+        seconds = seconds * np.where(c["num_stages"] == 1, gpu.figure("one_stage_slowdown"), 1.0)
     if has_tma(gpu):
         seconds = _beside_tma(constants, seconds, dram / gpu.memory.dram.bandwidth_bytes_per_s)
     return CostColumns(seconds, estimated.parts_s)
@@ -154,34 +142,48 @@ def _traffic(
 def pointer_assumptions(gpu: GpuModel) -> list[str]:
     """What the cost model assumes about this GPU for want of a source, a sentence each."""
     lines = cost_assumptions(gpu)
-    if gpu.vendor == "amd":
-        added = f"{L2_MISS_S * 1e6:.1f} and {LAST_LEVEL_MISS_S * 1e6:.1f} us more per miss of L2 and last level"
-        lines[0] = f"{L2_LATENCY_S * 1e6:.1f} us load latency, {added}, {LAUNCH_S * 1e6:.1f} us launch"
-    if gpu.arch.target == "gfx950":
-        rates = (CDNA4_L2_BYTES_PER_S / 1e12, CDNA4_LAST_LEVEL_BYTES_PER_S / 1e12)
+    if gpu.has_figure("l2_hit_latency_s"):
+        hit, l2_miss, miss = (gpu.figure(n) * 1e6 for n in ("l2_hit_latency_s", "l2_miss_s", "last_level_miss_s"))
+        added = f"{l2_miss:.1f} and {miss:.1f} us more per miss of L2 and last level"
+        lines[0] = f"{hit:.1f} us load latency, {added}, {LAUNCH_S * 1e6:.1f} us launch"
+    assumed = _assumed_rates(gpu)
+    if assumed is not None:
+        rates = (assumed[0] / 1e12, assumed[1] / 1e12)
         lines = [line for line in lines if not line.startswith("L2 bandwidth")]
         lines.append("L2 and last-level bandwidth unconfirmed: {} and {} TB/s assumed".format(*rates))
     return lines
 
 
 def _latency_s(gpu: GpuModel, loaded: Any, l2_miss: Any, dram: Any) -> Any:
-    """Mean latency of a load under the cache hits of its block order (AMD); None where the fitted constant stands."""
-    if gpu.vendor != "amd":
+    """Mean latency of a load under the cache hits of its block order; None where the vendor's mean stands."""
+    if not gpu.has_figure("l2_hit_latency_s"):
         return None
     return (
-        L2_LATENCY_S
-        + L2_MISS_S * np.minimum(1.0, l2_miss / loaded)
-        + LAST_LEVEL_MISS_S * np.minimum(1.0, dram / loaded)
+        gpu.figure("l2_hit_latency_s")
+        + gpu.figure("l2_miss_s") * np.minimum(1.0, l2_miss / loaded)
+        + gpu.figure("last_level_miss_s") * np.minimum(1.0, dram / loaded)
     )
 
 
 def _cache_rate(gpu: GpuModel, loaded: Any, l2_miss: Any, dram: Any) -> Any:
-    """Bytes per second that L2 and last level deliver together under these hits (CDNA4); None elsewhere."""
-    if gpu.arch.target != "gfx950":
+    """Bytes per second that L2 and last level deliver together under these hits, where both rates are assumed.
+
+    Each is the rate when everything hits; together the caches deliver the sum weighted by their hit rates.
+    """
+    rates = _assumed_rates(gpu)
+    if rates is None:
         return None
     hits, last_hits = np.maximum(loaded - l2_miss, 0.0) / loaded, np.maximum(l2_miss - dram, 0.0) / l2_miss
-    caches = CDNA4_L2_BYTES_PER_S * hits + CDNA4_LAST_LEVEL_BYTES_PER_S * last_hits
+    caches = rates[0] * hits + rates[1] * last_hits
     return np.maximum(caches, gpu.memory.dram.bandwidth_bytes_per_s)
+
+
+def _assumed_rates(gpu: GpuModel) -> tuple[float, float] | None:
+    """What a third party says of L2 and last level, where no vendor states their rates."""
+    l2, last = gpu.memory.l2.assumed_bandwidth_bytes_per_s, gpu.memory.last_level
+    if l2 is None or last is None or last.assumed_bandwidth_bytes_per_s is None:
+        return None
+    return l2, last.assumed_bandwidth_bytes_per_s
 
 
 def _requested(constants: Measured, operand_bytes: Any, run_bytes: Any) -> Any:
@@ -191,9 +193,10 @@ def _requested(constants: Measured, operand_bytes: Any, run_bytes: Any) -> Any:
 
 def _straddling(gpu: GpuModel, constants: Measured, step_bytes: int) -> float:
     """How much longer loads take of rows whose starts are multiples of no more than so many bytes."""
-    if gpu.vendor != "nvidia" or step_bytes >= LINE_BYTES:
+    l2 = gpu.memory.l2
+    if l2.sector_bytes is None or l2.line_bytes is None or step_bytes >= l2.line_bytes:
         return 1.0
-    return constants.pointer_split_lines if step_bytes >= SECTOR_BYTES else constants.pointer_split_sectors
+    return constants.pointer_split_lines if step_bytes >= l2.sector_bytes else constants.pointer_split_sectors
 
 
 def _is_direct(gpu: GpuModel, dtype: str, c: dict[str, Any]) -> Any:
@@ -210,9 +213,9 @@ def _stages_in_flight(gpu: GpuModel, stages: Any, direct: Any, width: int) -> An
     """How many iterations ahead of their use loads are issued, the narrower operand's being this wide.
 
     An asynchronous matrix instruction still reads its stage while the next one is loaded, so one stage less is in
-    flight. NVIDIA's asynchronous copies move at least four bytes: narrower loads are not pipelined at all.
+    flight. Loads that are too narrow for an asynchronous copy are not pipelined at all.
     """
-    if gpu.vendor == "nvidia" and width < MIN_COPY_BYTES:
+    if width < gpu.traits.least_pipelined_bytes:
         return np.zeros_like(stages)
     return np.maximum(0.0, np.where(direct, stages - 2, stages - 1))
 

@@ -42,4 +42,4 @@ def _launch(call: Call, config: Mapping[str, int]) -> TritonLaunch:
         "b_is_transposed": rows_b.is_transposed and rows_b.hint > 1,
         "wide_offsets": max(map(abs, strides.values())) > MAX_TILE_STRIDE,
     }
-    return TritonLaunch(gemm_kernel, grid, shared | own | strides, compiler_options(config))
+    return TritonLaunch(gemm_kernel, grid, shared | own | strides, compiler_options(call, config))

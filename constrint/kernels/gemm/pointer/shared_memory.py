@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from constrint.hwmodels import GpuModel
+from constrint.hwmodels import DotUnit, GpuModel
 from constrint.kernels.gemm.staging import store_staging
 from constrint.kernels.gemm.units import (
     ALL_ALIGNED,
@@ -18,7 +18,6 @@ from constrint.kernels.gemm.units import (
     PARTIAL_BYTES,
     WIDEST_BYTES,
     Aligned,
-    Unit,
     Vars,
     async_share,
     is_upcast,
@@ -31,11 +30,11 @@ from constrint.model import Expr, Var, ceildiv, const, maximum, minimum
 PAD_INTERVAL_BYTES = 1024
 
 
-def pointer_smem_bytes(gpu: GpuModel, dtype: str, found: Unit, v: Vars, aligned: Aligned) -> Expr:
+def pointer_smem_bytes(gpu: GpuModel, dtype: str, matrix: DotUnit, v: Vars, aligned: Aligned) -> Expr:
     """Bytes per block of the pointer-load kernel."""
     element = ELEMENT_BYTES[dtype]
     a, b = v["tile_m"] * v["tile_k"] * element, v["tile_n"] * v["tile_k"] * element
-    if found.kind == "fma":
+    if matrix.kind == "fma":
         # Operands pass through shared memory one after the other, widened to fp32.
         output = OUTPUT_BYTES[dtype] + minimum(1, v["split_k"] - 1) * (PARTIAL_BYTES - OUTPUT_BYTES[dtype])
         return maximum(maximum(a, b) * (4 // element), v["tile_m"] * v["tile_n"] * output)
@@ -46,18 +45,18 @@ def pointer_smem_bytes(gpu: GpuModel, dtype: str, found: Unit, v: Vars, aligned:
             _gfx950(dtype, v, (copies_a, copies_b)),
             _amd_staging(gpu, dtype, v, is_vectorised=aligned.c == WIDEST_BYTES),
         )
-    if found.kind == "wmma":
+    if matrix.kind == "wmma":
         behind = maximum(1, v["num_stages"] - 1)
         is_pipelined = minimum(1, v["num_stages"] - 1)
         pipeline = is_pipelined * behind * (a + b) + (1 - is_pipelined) * maximum(a, b)
         return maximum(pipeline, _amd_staging(gpu, dtype, v, is_vectorised=aligned.c == WIDEST_BYTES))
-    if gpu.vendor == "amd":
+    if matrix.kind == "mfma":
         return maximum(
             _mfma(v["num_stages"], a, b, copies_a, copies_b),
             _amd_staging(gpu, dtype, v, is_vectorised=aligned.c == WIDEST_BYTES),
         )
-    staging = store_staging(gpu, dtype, found, v, is_vectorised=aligned.c == WIDEST_BYTES)
-    return maximum(_nvidia(dtype, found, v, (a, b), (copies_a, copies_b), aligned), staging)
+    staging = store_staging(gpu, dtype, matrix, v, is_vectorised=aligned.c == WIDEST_BYTES)
+    return maximum(_nvidia(dtype, matrix, v, (a, b), (copies_a, copies_b), aligned), staging)
 
 
 def _is_copied(gpu: GpuModel, element: int, operand: Expr, v: Vars, *, width: int) -> Expr:
@@ -73,7 +72,7 @@ def _buffers(is_copied: Expr, stages: Expr, otherwise: Expr | int = 1) -> Expr:
 
 
 def _nvidia(
-    dtype: str, found: Unit, v: Vars, operands: tuple[Expr, Expr], copied: tuple[Expr, Expr], aligned: Aligned
+    dtype: str, matrix: DotUnit, v: Vars, operands: tuple[Expr, Expr], copied: tuple[Expr, Expr], aligned: Aligned
 ) -> Expr:
     """The operand pipeline: mma.sync holds the stage it computes in registers, wgmma and tcgen05 read it in place."""
     (a, b), (copies_a, copies_b), stages = operands, copied, v["num_stages"]
@@ -85,22 +84,22 @@ def _nvidia(
         rows_fit = minimum(1, v["tile_k"] // num_threads) * minimum(1, num_threads // v["tile_k"])
         if aligned.b == WIDEST_BYTES:
             copies_b_mma = copies_b * (1 - rows_fit * minimum(1, 16 // v["tile_n"]))
-        single_b = 1 + is_upcast(found, dtype)
+        single_b = 1 + is_upcast(matrix, dtype)
     pipeline = _buffers(copies_a, behind) * a + _buffers(copies_b_mma, behind, single_b) * b
-    if is_upcast(found, dtype):
+    if is_upcast(matrix, dtype):
         # Without a pipeline both are converted on the way, one after the other.
         has_pipeline = minimum(1, stages - 1) * maximum(copies_a, copies_b)
         pipeline = has_pipeline * pipeline + (1 - has_pipeline) * maximum(a, b)
-    if found.fallback is None:
+    if matrix.fallback is None:
         return pipeline
-    if found.kind == "tcgen05":
+    if matrix.kind == "tcgen05":
         two = minimum(2, stages)
         direct = _buffers(copies_a, stages, two) * a + _buffers(copies_b, stages, two) * b + 8 * two  # its mbarriers
     else:
         # 8-bit row-major B has to be transposed on the way into wgmma, through one buffer.
         of_b = const(1) if ELEMENT_BYTES[dtype] == 1 else _buffers(copies_b, stages)
         direct = _buffers(copies_a, stages) * a + of_b * b
-    use = async_share(found, v)
+    use = async_share(matrix, v)
     return use * direct + (1 - use) * pipeline
 
 

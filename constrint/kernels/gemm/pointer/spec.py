@@ -38,8 +38,7 @@ class PointerSpec(GemmSpec):
 
     def tile_params(self, gpu: GpuModel, dtype: str) -> tuple[Param, ...]:
         """Tile sizes, warps, stages, split-K, persistence, block order; on AMD also the compiler's knobs."""
-        is_amd = gpu.vendor == "amd"
-        stages = (2, 1, 3, 4) if is_amd else (3, 4, 2, 5, 6, 1)
+        stages, knobs = gpu.traits.pipeline_stages, gpu.traits.compiler_knobs
         common = (
             Param("tile_m", TILES, "rows of C per block", POWER),
             Param("tile_n", TILES, "columns of C per block", POWER),
@@ -50,7 +49,7 @@ class PointerSpec(GemmSpec):
             Param("persistent", (0, 1), "1: one block per slot walks many tiles", "it does, or it does not", "p"),
             Param("group_m", (8, 4, 16, 1, 2, 32), "rows of tiles walked together", "powers of two up to 32", "gm"),
         )
-        return common + (_compiler_knobs(gpu, dtype) if is_amd else ())
+        return common + (_compiler_knobs(gpu, dtype) if knobs else ())
 
     def tile_rules(self, gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:
         """The matrix instruction's rules; the compiler's promise of waves comes after the hardware's limits."""
@@ -91,9 +90,6 @@ class PointerSpec(GemmSpec):
         if product.b.is_k_major and needs_k_major(dtype):
             # Row-major B passes through one buffer on its way to wgmma, K-major B needs one per stage.
             added = added + v["tile_n"] * v["tile_k"] * ELEMENT_BYTES[dtype] * (v["num_stages"] - 1)
-        if product.is_three_pass:
-            # Both parts of B's slice lie beside it.
-            added = added + 2 * v["tile_n"] * v["tile_k"] * ELEMENT_BYTES[dtype]
         if gpu.arch.target == "gfx950" and (not product.a.is_k_major or product.b.is_k_major):
             # Padded otherwise than row-major operands, by a sixteenth at most.
             added = added + smem_bytes // 16

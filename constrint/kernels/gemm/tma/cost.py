@@ -100,11 +100,12 @@ def overlap(*times: Any) -> Any:
     return np.cbrt(sum(time * time * time for time in times))
 
 
-def straddling(constants: Measured, step_bytes: int) -> float:
+def straddling(gpu: GpuModel, constants: Measured, step_bytes: int) -> float:
     """How much longer loads of rows take whose starts are multiples of no more than so many bytes."""
-    if step_bytes >= LINE_BYTES:
+    line, sector = gpu.memory.l2.line_bytes or LINE_BYTES, gpu.memory.l2.sector_bytes or SECTOR_BYTES
+    if step_bytes >= line:
         return 1.0
-    return constants.tma_split_lines if step_bytes >= SECTOR_BYTES else constants.tma_split_sectors
+    return constants.tma_split_lines if step_bytes >= sector else constants.tma_split_sectors
 
 
 class _Work:
@@ -132,7 +133,7 @@ class _Work:
         rest = rest_columns(c["tile_n"])
         self.parts = (c["tile_n"] - rest, rest)
         self.matrix = self._matrix_clk(gpu, peak)
-        self.load, self.moved_bytes = self._loads()
+        self.load, self.moved_bytes = self._loads(gpu)
         # A stage's round trip, in which its bytes take their turn, is covered by the stages ahead of it.
         self.latency = (constants.latency_s * self.clock + self.load) / np.maximum(1.0, c["num_stages"] - 1)
         # Fewer warps than the SM has partitions leave some idle, unless other blocks use them.
@@ -152,16 +153,16 @@ class _Work:
             matrix = matrix / constants.promoted_share ** (1 / np.minimum(self.resident, 2.0))
         return matrix + self.loop.warpgroup_clk * np.maximum(0.0, c["num_warps"] / 4 - 1)
 
-    def _loads(self) -> tuple[Any, Any]:
+    def _loads(self, gpu: GpuModel) -> tuple[Any, Any]:
         """Clocks of one step's loads, and bytes that DRAM moves for the whole grid."""
         p, c, constants = self.product, self.c, self.constants
         element = ELEMENT_BYTES[p.dtype]
         a_is_k_major = p.a.is_tma_k_major or needs_k_major(p.dtype)
         b_is_k_major = p.b.is_tma_k_major or needs_k_major(p.dtype)
         loaded: Any = 0.0
-        b_longer = straddling(constants, p.b.tma_step_bytes)
+        b_longer = straddling(gpu, constants, p.b.tma_step_bytes)
         of_b = ((part, p.n, b_is_k_major, b_longer) for part in self.parts)
-        of_a = (c["tile_m"], p.m, a_is_k_major, straddling(constants, p.a.tma_step_bytes))
+        of_a = (c["tile_m"], p.m, a_is_k_major, straddling(gpu, constants, p.a.tma_step_bytes))
         for width, size, is_k_major, longer in (of_a, *of_b):
             rows = np.minimum(width, size)
             line = (c["tile_k"] if is_k_major else np.maximum(rows, 1.0)) * element

@@ -15,8 +15,8 @@ TWO_PART_COLUMNS = (192, 384, 96)
 
 
 def has_tma(gpu: GpuModel) -> bool:
-    """Whether the GPU has a TMA unit that Triton's tensor descriptors use: compute capability 9.0 and later."""
-    return gpu.vendor == "nvidia" and float(gpu.arch.compute_capability or 0) >= 9.0
+    """Whether the GPU has a TMA unit that Triton's tensor descriptors use."""
+    return gpu.traits.has_tensor_descriptors
 
 
 def tma_refusal(gpu: GpuModel, product: Product) -> str:

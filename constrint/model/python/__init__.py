@@ -1,0 +1,1 @@
+"""Spaces of other tuners: parameters whose restrictions are Python expressions, read and never evaluated."""

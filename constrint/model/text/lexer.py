@@ -1,0 +1,111 @@
+"""Splits text of the constraint language into tokens. Time and memory are linear in the text."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final, NamedTuple
+
+from constrint.errors import LimitReachedError, ParseError
+
+MAX_TEXT: Final = 16_000_000
+MAX_TOKENS: Final = 1_000_000
+MAX_DIGITS: Final = 3_900
+
+_TOKEN: Final = re.compile(
+    r"(?P<space>[ \t\r\f\v\ufeff]+)"
+    r"|(?P<comment>\#[^\n]*)"
+    r"|(?P<newline>\n)"
+    r"|(?P<number>[0-9][0-9_]*)"
+    r"|(?P<word>[A-Za-z_][A-Za-z0-9_]*)"
+    r'|(?P<text>"(?:[^"\\\n]|\\.)*")'
+    r"|(?P<sign>->|==|!=|<=|>=|\.\.|//|\*\*|[-+*/%^<>=()\[\]{},;:|])"
+)
+# What people write for something that the language spells otherwise.
+_HINTS: Final = {
+    "&": "write `and`",
+    "!": "write `not`, or `!=` for unequal",
+    "~": "write `not`",
+    ".": "numbers are integers; a range is a..b",
+    "'": 'put text in double quotes: because "..."',
+    '"': "the text is not closed; end it with a double quote on the same line",
+}
+
+
+class Token(NamedTuple):
+    """One word of the text.
+
+    Attributes:
+        kind: number, word, text, sign, newline or end.
+        value: The characters, or the decoded text.
+        start: Position in the whole text.
+    """
+
+    kind: str
+    value: str
+    start: int
+
+
+class Source:
+    """The text being read, to say where something stands."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self.text, self.name = text, name
+
+    def position(self, start: int) -> tuple[int, int]:
+        """Line and column, both from 1."""
+        line = self.text.count("\n", 0, start) + 1
+        return line, start - (self.text.rfind("\n", 0, start) + 1) + 1
+
+    def error(self, message: str, start: int) -> ParseError:
+        """Builds the error for what stands at a position."""
+        line, column = self.position(start)
+        begin = self.text.rfind("\n", 0, start) + 1
+        end = self.text.find("\n", begin)
+        shown = self.text[begin : end if end >= 0 else len(self.text)].replace("\t", " ")
+        # Only this line is handed on, as line `line`: the rest may be megabytes.
+        padded = "\n" * (line - 1) + "".join(ch if ch.isprintable() else "?" for ch in shown)
+        return ParseError(message, text=padded, line=line, column=column, source=self.name)
+
+
+def tokens(source: Source) -> list[Token]:
+    """Splits the text; comments and spaces are left out."""
+    text = source.text
+    if len(text) > MAX_TEXT:
+        raise LimitReachedError(f"the text has {len(text)} characters; at most {MAX_TEXT} are read.")
+    tokens_read: list[Token] = []
+    at, match = 0, _TOKEN.match
+    while at < len(text):
+        hit = match(text, at)
+        if hit is None:
+            char = text[at]
+            hint = f"; {_HINTS[char]}" if char in _HINTS else ""
+            raise source.error(f"unexpected character {char!r}{hint}", at)
+        kind = hit.lastgroup or ""
+        if kind not in ("space", "comment"):
+            value = hit.group()
+            if kind == "text":
+                value = _decoded(value, source, at)
+            elif kind == "number":
+                value = _digits(value, source, at)
+            tokens_read.append(Token(kind, value, at))
+            if len(tokens_read) > MAX_TOKENS:
+                raise source.error(f"the text has more than {MAX_TOKENS} words and signs; split it up", at)
+        at = hit.end()
+    tokens_read.append(Token("end", "", len(text)))
+    return tokens_read
+
+
+def _digits(value: str, source: Source, start: int) -> str:
+    if len(value) > MAX_DIGITS:
+        raise source.error(f"a number of {len(value)} digits; at most {MAX_DIGITS} are read", start)
+    if value.endswith("_") or "__" in value:
+        raise source.error("single underscores may stand between digits (1_000), nowhere else", start)
+    return value.replace("_", "")
+
+
+def _decoded(value: str, source: Source, start: int) -> str:
+    try:
+        return str(json.loads(value, strict=False))
+    except ValueError:
+        raise source.error('an escape in this text is not known; use \\" \\\\ \\n \\t or \\uXXXX', start) from None

@@ -1,0 +1,209 @@
+"""Reads the text language: a problem from declarations, constraints with reasons, and an objective.
+
+One statement per line; `;` also ends one, and a line that ends or begins with an operator goes on. `#` begins
+a comment. Undeclared names are positive integers. Errors name line and column.
+
+    const smem_bytes = 101376
+    var tile_m in {16, 32, 64} because "the matrix instruction takes m = 16"
+    var num_stages in 1..4
+    smem: num_stages * tile_m * 64 <= smem_bytes because "all stages are resident"
+    maximise tile_m
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from constrint.errors import ConstrintError, ParseError, UsageError
+from constrint.model import expr as e
+from constrint.model.constraint import Constraint
+from constrint.model.domain import Domain
+from constrint.model.problem import Problem
+from constrint.model.text.grammar import Grammar
+from constrint.model.text.lexer import Source, Token, tokens
+
+DIALECTS: Final = ("standard", "constrint")
+_MARK: Final = re.compile(r"^[ \t]*#[ \t]*dialect:[ \t]*([A-Za-z0-9_-]+)[ \t]*\r?$", re.MULTILINE)
+
+
+def parse(text: str, *, dialect: str | None = None, source: str = "") -> Problem:
+    """Reads a problem.
+
+    Args:
+        text: The text; `render` writes it back.
+        dialect: "standard", or "constrint" where `%` separates whole terms (A % B * C is A % (B * C)). By
+            default a comment `# dialect: constrint` in the text decides.
+        source: Name of the file, for messages.
+
+    Raises:
+        ParseError: Where the text is not in the language, with line, column and a caret.
+    """
+    if not isinstance(text, str):
+        raise UsageError(f"parse takes text, got {type(text).__name__}; read the file first.")
+    marked = _MARK.search(text)
+    chosen = dialect or (marked.group(1) if marked else "standard")
+    if chosen not in DIALECTS:
+        raise UsageError(f"unknown dialect {chosen!r}; known: {', '.join(DIALECTS)}.")
+    place = Source(text, source)
+    return _Reader(place, tokens(place), chosen == "constrint").problem()
+
+
+def parse_constraint(text: str, *, dialect: str = "standard") -> Constraint:
+    """Reads a single constraint; every name in it is a variable."""
+    place = Source(text, "")
+    grammar = Grammar(place, tokens(place), lambda name, _: e.Var(name), dialect == "constrint")
+    grammar.skip_lines()
+    constraint = grammar.constraint()
+    grammar.skip_lines()
+    if grammar.token.kind != "end":
+        raise grammar.error(f"unexpected {grammar.describe(grammar.token)} after the constraint", grammar.token)
+    return constraint
+
+
+class _Reader:
+    def __init__(self, source: Source, words: list[Token], constrint: bool) -> None:
+        self.result = Problem()
+        self.grammar = Grammar(source, words, self._resolve, constrint)
+        # Declarations may follow a use: names are collected before anything is read.
+        self.declared = _declared(words)
+        self.constants: dict[str, e.Const] = {}
+        self.waiting: list[tuple[Constraint, str, str, Token]] = []
+        self.objective: tuple[str, e.Expr, Token] | None = None
+
+    def _resolve(self, name: str, start: int) -> e.Expr:
+        if name in self.constants:
+            return self.constants[name]
+        if self.declared.get(name) == "const":
+            raise self.grammar.source.error(f"the constant {name!r} is used before its definition; move it up", start)
+        var = e.Var(name)
+        if name not in self.declared and name not in self.result.variables:
+            self.result.declare(name, Domain.positive())
+        return var
+
+    def problem(self) -> Problem:
+        """Reads all statements."""
+        grammar = self.grammar
+        while grammar.token.kind != "end":
+            if grammar.token.kind == "newline" or grammar.accept(";"):
+                grammar.skip_lines()
+                continue
+            first = grammar.token
+            try:
+                self._statement(first)
+            except ParseError:
+                raise
+            except ConstrintError as error:
+                raise grammar.error(str(error), first) from None
+            last = grammar.token
+            if last.kind not in ("newline", "end") and (last.kind, last.value) != ("sign", ";"):
+                raise grammar.error(f"unexpected {grammar.describe(last)}; the statement is complete here", last)
+        return self._finish()
+
+    def _finish(self) -> Problem:
+        for constraint, because, name, token in self.waiting:
+            self._located(token, partial(self.result.add, constraint, because, name))
+        if self.objective is not None:
+            word, expr, token = self.objective
+            act = self.result.maximise if word.startswith("max") else self.result.minimise
+            self._located(token, lambda: act(expr))
+        return self.result
+
+    def _located(self, token: Token, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except ConstrintError as error:
+            raise self.grammar.error(str(error), token) from None
+
+    def _statement(self, first: Token) -> None:
+        word = first.value if first.kind == "word" else ""
+        if word == "var":
+            self._variable()
+        elif word == "const":
+            self._constant()
+        elif word == "problem":
+            self._title(first)
+        elif word in ("maximise", "maximize", "minimise", "minimize"):
+            self.grammar.next()
+            if self.objective is not None:
+                raise self.grammar.error("there is already an objective; give only one", first)
+            self.objective = (word, self.grammar.expression(), first)
+        else:
+            self._rule(first)
+
+    def _name(self, what: str) -> str:
+        token = self.grammar.next()
+        if token.kind != "word" or token.value in e.RESERVED:
+            raise self.grammar.error(f"expected the name of {what}, found {self.grammar.describe(token)}", token)
+        return token.value
+
+    def _title(self, first: Token) -> None:
+        self.grammar.next()
+        token = self.grammar.next()
+        if token.kind not in ("word", "text"):
+            raise self.grammar.error("expected the problem's name", token)
+        if self.result.name:
+            raise self.grammar.error("the problem already has a name", first)
+        self.result.name = token.value
+
+    def _variable(self) -> None:
+        self.grammar.next()
+        token = self.grammar.token
+        name = self._name("a variable")
+        domain = Domain.positive()
+        if self.grammar.accept("in"):
+            given = self.grammar.domain()
+            if given is None:
+                raise self.grammar.error(f"variable {name!r} has no value: its domain is empty", token)
+            domain = Domain(given.lower, given.upper, given.step, given.listed, self._because())
+        self.result.declare(name, domain)
+
+    def _constant(self) -> None:
+        self.grammar.next()
+        name = self._name("a constant")
+        if name in self.constants:
+            raise UsageError(f"the constant {name!r} is defined twice; remove one definition.")
+        self.grammar.expect("=", "after the constant's name")
+        self.constants[name] = self.result.constant(name, self.grammar.number())
+
+    def _because(self) -> str:
+        grammar = self.grammar
+        ahead = grammar.at
+        while grammar.tokens[ahead].kind == "newline":
+            ahead += 1
+        token = grammar.tokens[ahead]
+        if token.kind != "word" or token.value != "because":
+            return ""
+        grammar.at = ahead + 1
+        grammar.skip_lines()
+        reason = grammar.next()
+        if reason.kind != "text":
+            raise grammar.error('expected the reason in double quotes: because "..."', reason)
+        return reason.value
+
+    def _rule(self, first: Token) -> None:
+        grammar = self.grammar
+        name = ""
+        following = grammar.tokens[min(grammar.at + 1, len(grammar.tokens) - 1)]
+        if first.kind in ("word", "text") and following.kind == "sign" and following.value == ":":
+            name = first.value
+            if not name or (first.kind == "word" and name in e.RESERVED):
+                raise grammar.error("a rule's name must be a plain word or quoted text", first)
+            grammar.at += 2
+            grammar.skip_lines()
+        constraint = grammar.constraint()
+        self.waiting.append((constraint, self._because(), name, first))
+
+
+def _declared(words: list[Token]) -> dict[str, str]:
+    """Names after `var` and `const` at the beginning of a statement."""
+    declared: dict[str, str] = {}
+    begins = True
+    for token, following in itertools.pairwise(words):
+        if begins and token.kind == "word" and token.value in ("var", "const"):
+            declared[following.value] = token.value
+        begins = token.kind == "newline" or (token.kind == "sign" and token.value == ";")
+    return declared

@@ -1,0 +1,50 @@
+"""Listed solutions as columns, and the best of them: what the back-ends share that list solutions one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from constrint.errors import UndefinedValueError
+from constrint.model import Problem
+from constrint.solve.backends.backend import Columns
+from constrint.solve.budget import Budget, Status
+from constrint.solve.solution import Solution
+
+
+def columns_of(problem: Problem, rows: Iterable[Mapping[str, int]]) -> Columns:
+    """One column per variable; Python integers where 64 bits do not suffice."""
+    listed = list(rows)
+    columns: Columns = {}
+    for name, domain in problem.variables.items():
+        fits = domain.lower >= -(2**63) and domain.upper < 2**63
+        columns[name] = np.array([r[name] for r in listed], dtype=np.int64 if fits else object)
+    return columns
+
+
+def best_of(problem: Problem, rows: Iterable[dict[str, int]], budget: Budget) -> Solution:
+    """The best row by the objective; the first row without one.
+
+    Raises:
+        UndefinedValueError: When there are rows and the objective has a value in none of them.
+    """
+    objective = problem.objective
+    best: dict[str, int] | None = None
+    value: int | None = None
+    seen = False
+    for row in rows:
+        seen = True
+        if objective is None:
+            return Solution(Status.FEASIBLE, problem, row, stats=budget.stats)
+        try:
+            cost = objective.expr.value(row)
+        except UndefinedValueError:
+            continue
+        if value is None or (cost > value if objective.maximise else cost < value):
+            best, value = row, cost
+    if best is None:
+        if seen:
+            raise UndefinedValueError(f"{objective} has no value in any solution; change the objective.")
+        return Solution(Status.INFEASIBLE, problem, stats=budget.stats)
+    return Solution(Status.FEASIBLE, problem, best, value, stats=budget.stats)

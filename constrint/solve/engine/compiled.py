@@ -1,0 +1,240 @@
+"""The native engine on the compiled core: the same factored spaces and the same walk in declared order.
+
+Every function answers None where the core is absent or declines the problem; the numpy path then takes over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.core import compiled as core
+from constrint.model import Problem
+from constrint.model.encode import encode_all, encode_expression
+from constrint.solve.budget import Budget
+from constrint.solve.space.axes import Axis, Layout, axis_of, position_type
+from constrint.solve.space.factors import Factors, ListedFactors
+from constrint.solve.space.parts import FreePart, Part, TreePart
+from constrint.solve.space.row_keys import check_listing
+from constrint.solve.space.tree import LinkedTable, Tree
+
+# The core's own limit on the values of one variable.
+MAX_VALUES: Final = 4096
+_KINDS: Final[dict[int, np.dtype[Any]]] = {
+    1: np.dtype(np.int8),
+    2: np.dtype(np.int16),
+    4: np.dtype(np.int32),
+    8: np.dtype(np.int64),
+}
+
+
+def core_model(problem: Problem, budget: Budget) -> object | None:
+    """The problem as the core holds it: what was read already, or encoded now."""
+    if core is None or budget.limits.max_values < MAX_VALUES:
+        return None
+    if problem.core is None:
+        domains = problem.variables.values()
+        if not domains or any(d.size > MAX_VALUES for d in domains):
+            return None
+        places = {name: place for place, name in enumerate(problem.names)}
+        # Kept until the problem changes: a problem is often asked several questions.
+        problem.core = core.build([list(d) for d in domains], [encode_all(problem.constraints, places)])
+    return problem.core
+
+
+def enumerate_factors(problem: Problem, budget: Budget) -> CompiledFactors | None:
+    """Lists the tables of the factored space; None where the core declines."""
+    model = core_model(problem, budget)
+    if core is None or model is None:
+        return None
+    limits = budget.limits
+    budget.check_work()
+    answer: Any = core.enumerate(model, limits.max_cells, limits.max_rows, limits.max_bytes or 0, _poll(budget))
+    if answer is None:
+        return None
+    if answer[0] == "limit":
+        _refuse(answer, problem, budget)
+    stats = budget.stats
+    if answer[0] == "infeasible":
+        stats.cells = answer[1]
+        return CompiledFactors(core, problem.names, None, ())
+    _, space, counts, stats.cells, stats.rows, stats.tables, stats.table_bytes = answer
+    return CompiledFactors(core, problem.names, space, counts)
+
+
+def _poll(budget: Budget) -> Callable[[int], None] | None:
+    limits = budget.limits
+    if limits.cancel is None and limits.progress is None and limits.max_seconds is None:
+        return None
+
+    def poll(cells: int) -> None:
+        budget.stats.cells = cells
+        budget.check_work()
+
+    return poll
+
+
+def _refuse(answer: tuple[str, str, int, Sequence[int]], problem: Problem, budget: Budget) -> None:
+    """Raises what the core's limit means."""
+    _, what, number, variables = answer
+    names = tuple(problem.names[v] for v in variables)
+    if what == "rows":
+        budget.check_rows(number, names)
+    elif what == "bytes":
+        budget.check_bytes(number, f"a table over {', '.join(names)}")
+    else:
+        budget.stats.cells = number
+        budget.check_work()
+
+
+class CompiledFactors:
+    """A factored space in the core; its parts become numpy tables when they are asked for."""
+
+    def __init__(self, module: ModuleType, names: tuple[str, ...], space: object | None, counts: Sequence[int]) -> None:
+        self.names = names
+        self.total = 0 if space is None else math.prod(counts)
+        self._core, self._space = module, space
+        self._layout: Layout | None = None
+        self._parts: tuple[Part, ...] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The core's space cannot be copied or pickled; its tables can.
+        return ListedFactors, (self.layout, self.parts)
+
+    @property
+    def layout(self) -> Layout:
+        """How positions become assignments."""
+        return self._listed()[0]
+
+    @property
+    def parts(self) -> tuple[Part, ...] | None:
+        """The parts, in the core's order."""
+        return self._listed()[1]
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Lets the core list every solution."""
+        if self._space is None:
+            return {n: np.zeros(0, dtype=np.int8) for n in self.names}
+        check_listing(self.total)
+        listed: list[tuple[int, bytearray]] = self._core.columns(self._space, self.total)
+        return {n: np.frombuffer(data, _KINDS[size]) for n, (size, data) in zip(self.names, listed, strict=True)}
+
+    def best(self, model: object, code: list[int], maximise: bool) -> list[tuple[int, int]] | None:
+        """Values of an expression's variables in its best solution; None where the core declines."""
+        found: list[tuple[int, int]] | None = self._core.best(model, self._space, code, maximise)
+        return found
+
+    def _listed(self) -> tuple[Layout, tuple[Part, ...] | None]:
+        if self._layout is None:
+            self._layout, self._parts = self._fetched()
+        return self._layout, self._parts
+
+    def _fetched(self) -> tuple[Layout, tuple[Part, ...] | None]:
+        if self._space is None:
+            return Layout(self.names, {}, {}), None
+        listed, parts = self._core.factors(self._space)
+        axes, fixed = _axes(self.names, listed)
+        sizes = {name: len(axis) for name, axis in axes.items()}
+        made: list[Part] = [
+            FreePart(self.names[part], sizes[self.names[part]])
+            if isinstance(part, int)
+            else TreePart(Tree([self._node(place, part, sizes) for place in range(len(part))], sizes))
+            for part in parts
+        ]
+        return Layout(self.names, {**axes}, fixed), tuple(made)
+
+    def _node(self, place: int, tables: Sequence[Any], sizes: dict[str, int]) -> LinkedTable:
+        variables, columns, num_rows, parent, shared = tables[place]
+        rows: dict[str, NDArray[Any]] = {}
+        for v, column in zip(variables, columns, strict=True):
+            name = self.names[v]
+            rows[name] = np.frombuffer(column, position_type(sizes[name]))
+        children = [i for i, other in enumerate(tables) if other[3] == place]
+        return LinkedTable(rows, num_rows, parent, children, tuple(self.names[v] for v in shared))
+
+
+def _axes(names: Sequence[str], listed: Sequence[tuple[bytearray, bool]]) -> tuple[dict[str, Axis], dict[str, int]]:
+    """Axes of the open variables, and the values of the fixed ones."""
+    axes: dict[str, Axis] = {}
+    fixed: dict[str, int] = {}
+    for name, (values, one) in zip(names, listed, strict=True):
+        array = np.frombuffer(values, np.int64)
+        if one:
+            fixed[name] = int(array[0])
+        else:
+            axes[name] = axis_of(array)
+    return axes, fixed
+
+
+class CompiledWalk:
+    """Solutions of every component in declared order, one at a time."""
+
+    def __init__(self, module: ModuleType, problem: Problem, walk: object, groups: list[list[int]], axes: Any) -> None:
+        self._core, self._walk, self._problem = module, walk, problem
+        self.components = [[problem.names[v] for v in group] for group in groups]
+        linked = {v for group in groups for v in group}
+        self.values: dict[str, list[int]] = {}
+        self.free: list[str] = []
+        for v, (name, (data, one)) in enumerate(zip(problem.names, axes, strict=True)):
+            self.values[name] = np.frombuffer(data, np.int64).tolist()
+            if not one and v not in linked:
+                self.free.append(name)
+
+    def assignment(self, positions: Mapping[str, int]) -> dict[str, int]:
+        """Values at positions; variables without one are fixed."""
+        return {name: values[positions.get(name, 0)] for name, values in self.values.items()}
+
+    def rows(self, component: int, budget: Budget) -> Iterator[tuple[int, ...]]:
+        """Yields positions of one component's solutions, in order."""
+        while True:
+            left = budget.limits.max_cells - budget.stats.cells
+            spent = budget.stats.cells
+            answer = self._core.walk_next(self._walk, component, left, _poll(budget))
+            if answer[0] == "limit":
+                _refuse((*answer[:2], spent + answer[2], answer[3]), self._problem, budget)
+            budget.stats.cells = spent + answer[1]
+            if answer[0] == "end":
+                return
+            yield tuple(answer[2])
+
+
+def best_assignment(problem: Problem, factors: Factors, budget: Budget) -> dict[str, int] | None:
+    """The best solution by the objective, the first of equally good ones; None where the core declines."""
+    if not isinstance(factors, CompiledFactors) or problem.objective is None or problem.core is None:
+        return None
+    code = encode_expression(problem.objective.expr, {name: place for place, name in enumerate(problem.names)})
+    chosen = factors.best(problem.core, code, problem.objective.maximise)
+    walk = None if chosen is None else walk_in_order(problem, budget, chosen)
+    if not isinstance(walk, CompiledWalk):
+        return None
+    positions: dict[str, int] = {}
+    for component, names in enumerate(walk.components):
+        positions.update(zip(names, next(walk.rows(component, budget)), strict=True))
+    return walk.assignment(positions)
+
+
+def walk_in_order(
+    problem: Problem, budget: Budget, chosen: Sequence[tuple[int, int]] = ()
+) -> CompiledWalk | bool | None:
+    """Starts a walk; False where there is no solution, None where the core declines.
+
+    Args:
+        problem: The problem.
+        budget: How much work is allowed.
+        chosen: Places of variables with the only value that they may take.
+    """
+    model = core_model(problem, budget)
+    if core is None or model is None:
+        return None
+    budget.check_work()
+    answer: Any = core.walk(model, budget.limits.max_cells, _poll(budget), list(chosen))
+    if answer is None:
+        return None
+    if answer[0] == "limit":
+        _refuse(answer, problem, budget)
+    return CompiledWalk(core, problem, *answer[1:]) if answer[0] == "walk" else False

@@ -1,0 +1,111 @@
+"""The native enumeration: from a problem to its factored search space, complete and without duplicates.
+
+The compiled core does it where it takes the problem. Elsewhere numpy does: independent groups of variables are split
+into small overlapping tables, which are listed and linked to a tree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from constrint.model import Problem
+from constrint.solve.budget import Budget, Limits
+from constrint.solve.engine.compiled import enumerate_factors
+from constrint.solve.engine.decompose import Bag, components, tree
+from constrint.solve.engine.prepare import Prepared, fixed_columns, prepare
+from constrint.solve.engine.tables import Check, build_table
+from constrint.solve.space.axes import Axis, Layout, LazyAxis, axis_of_free
+from constrint.solve.space.factors import Factors, ListedFactors
+from constrint.solve.space.parts import FreePart, Part, TreePart
+from constrint.solve.space.row_keys import Rows
+from constrint.solve.space.space import SearchSpace
+from constrint.solve.space.tree import LinkedTable, Tree
+
+# A component with at most this many combinations is kept as one table.
+ONE_TABLE = 1 << 12
+
+
+def factored_space(problem: Problem, limits: Limits | None = None, use_core: bool = True) -> SearchSpace:
+    """Finds all solutions of a problem, in factored form.
+
+    Args:
+        problem: The problem; its objective plays no role here.
+        limits: How much work is allowed.
+        use_core: Whether the compiled core is asked first.
+
+    Raises:
+        LimitReachedError: When a limit ended the search before all solutions were known.
+    """
+    budget = Budget(limits or Limits())
+    factors: Factors | None = enumerate_factors(problem, budget) if use_core else None
+    if factors is None:
+        prepared = prepare(problem, budget)
+        layout = _layout(problem, prepared, budget)
+        parts = _parts(prepared, layout, budget) if prepared.feasible else None
+        factors = ListedFactors(layout, None if parts is None else tuple(parts))
+    budget.stats.seconds = budget.elapsed_seconds()
+    return SearchSpace(problem, factors, budget.stats, factored_space)
+
+
+def _layout(problem: Problem, prepared: Prepared, budget: Budget) -> Layout:
+    axes: dict[str, Axis | LazyAxis] = dict(prepared.axes)
+    for name, domain in prepared.free.items():
+        axes[name] = axis_of_free(domain, budget)
+    return Layout(tuple(problem.variables), axes, prepared.fixed, prepared.derived)
+
+
+def _parts(prepared: Prepared, layout: Layout, budget: Budget) -> list[Part] | None:
+    """Builds the independent parts; None as soon as one has no solution."""
+    parts: list[Part] = []
+    groups = components(prepared.axes, [c.scope for c in prepared.checks])
+    of_name = {name: i for i, names in enumerate(groups) for name in names}
+    checks: list[list[Check]] = [[] for _ in groups]
+    for check in prepared.checks:
+        checks[of_name[next(iter(check.scope))]].append(check)
+    for names, mine in zip(groups, checks, strict=True):
+        part = _tree_part(names, mine, prepared, budget)
+        if part is None:
+            return None
+        parts.append(part)
+    parts += [FreePart(name, layout.size(name)) for name in prepared.free]
+    # The largest part varies fastest, so that listing repeats the others in long runs.
+    return sorted(parts, key=lambda p: p.count)
+
+
+def _bags(names: Sequence[str], checks: Sequence[Check], axes: dict[str, Axis]) -> list[Bag]:
+    if math.prod(len(axes[n]) for n in names) <= ONE_TABLE:
+        return [Bag(frozenset(names))]
+    return tree(names, [c.scope for c in checks], {n: math.log(len(axes[n])) for n in names})
+
+
+def _tree_part(names: Sequence[str], checks: Sequence[Check], prepared: Prepared, budget: Budget) -> TreePart | None:
+    """Lists the tables of one component and links them."""
+    bags = _bags(names, checks, prepared.axes)
+    fixed = fixed_columns(prepared.fixed)
+    tables: list[tuple[Rows, int]] = []
+    for bag in bags:
+        mine = [c for c in checks if c.scope <= bag.names]
+        members = [n for n in names if n in bag.names]
+        rows, num_rows = build_table(members, mine, prepared.axes, fixed, budget)
+        if num_rows == 0:
+            return None
+        tables.append((rows, num_rows))
+    tree = Tree(_linked(bags, tables), {n: len(prepared.axes[n]) for n in names})
+    return TreePart(tree) if tree.count else None
+
+
+def _linked(bags: Sequence[Bag], tables: Sequence[tuple[Rows, int]]) -> list[LinkedTable]:
+    """Hangs the tables on the largest one, so that its rows need neither sorting nor a lookup."""
+    beside = [[*bag.children, *([bag.parent] if bag.parent >= 0 else [])] for bag in bags]
+    root = max(range(len(bags)), key=lambda i: tables[i][1])
+    nodes: list[LinkedTable] = []
+    waiting = [(root, -1, -1)]
+    for at, above, place in waiting:
+        rows, num_rows = tables[at]
+        shared = tuple(n for n in rows if above >= 0 and n in tables[above][0])
+        if place >= 0:
+            nodes[place].children.append(len(nodes))
+        waiting += [(other, at, len(nodes)) for other in beside[at] if other != above]
+        nodes.append(LinkedTable(rows, num_rows, place, [], shared))
+    return nodes

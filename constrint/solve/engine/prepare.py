@@ -1,0 +1,197 @@
+"""Prepares a problem for the search: flat checks, narrowed domains, axes, fixed and derived variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from constrint.errors import LimitReachedError
+from constrint.model import AllOf, Comparison, Constraint, Domain, Expr, Operation, Problem, Var, is_in
+from constrint.model.columns import Column, test
+from constrint.model.expr import add, neg
+from constrint.solve.budget import Budget
+from constrint.solve.engine.tables import Check
+from constrint.solve.propagation.propagate import propagate
+from constrint.solve.propagation.substitute import substitute
+from constrint.solve.space.axes import Axis, axis_from_domain
+
+# Domains up to this size are filtered by evaluating constraints on them; larger ones are propagated first.
+SMALL: Final = 4096
+
+
+@dataclass(slots=True)
+class Prepared:
+    """What remains to be searched.
+
+    Attributes:
+        axes: Values of every variable that some check still touches.
+        free: Domains of variables that no check touches.
+        fixed: Variables with one value left.
+        derived: Variables whose value follows from others, in an order in which each can be computed.
+        checks: Constraints over at least two unfixed variables.
+        feasible: False when a contradiction was found already.
+    """
+
+    axes: dict[str, Axis] = field(default_factory=dict)
+    free: dict[str, Domain] = field(default_factory=dict)
+    fixed: dict[str, int] = field(default_factory=dict)
+    derived: dict[str, Expr] = field(default_factory=dict)
+    checks: list[Check] = field(default_factory=list)
+    feasible: bool = True
+
+
+def flatten(constraints: Iterable[Constraint]) -> list[Constraint]:
+    """Splits conjunctions into their parts."""
+    flat: list[Constraint] = []
+    for constraint in constraints:
+        flat.extend(flatten(constraint.parts) if isinstance(constraint, AllOf) else (constraint,))
+    return flat
+
+
+def prepare(problem: Problem, budget: Budget) -> Prepared:
+    """Does everything that needs no combination of values."""
+    constraints = flatten(problem.constraints)
+    domains: dict[str, Domain] = dict(problem.variables)
+    state = Prepared()
+    if any(d.size > SMALL for d in domains.values()):
+        narrowed = propagate(domains, constraints)
+        if narrowed is None:
+            state.feasible = False
+            return state
+        domains = narrowed
+        constraints = _derive(domains, constraints, state)
+    touched = frozenset().union(*(c.variables for c in constraints)) if constraints else frozenset()
+    for name, domain in domains.items():
+        if name in state.derived:
+            continue
+        if domain.size == 1:
+            state.fixed[name] = domain.lower
+        elif name not in touched:
+            state.free[name] = domain
+        else:
+            state.axes[name] = _listed(name, domain, budget)
+    _filter(constraints, state, budget)
+    return state
+
+
+def _listed(name: str, domain: Domain, budget: Budget) -> Axis:
+    limit = budget.limits.max_values
+    if domain.size > limit:
+        raise LimitReachedError(
+            f"variable {name!r} still has {domain.size} values ({domain.lower}..{domain.upper}) left; "
+            f"the search lists at most {limit}. Bound it more tightly or raise max_values."
+        )
+    return axis_from_domain(domain)
+
+
+def fixed_columns(fixed: Mapping[str, int]) -> dict[str, Column]:
+    """Fixed variables as columns of one number."""
+    return {name: Column(value, (value, value)) for name, value in fixed.items()}
+
+
+def _filter(constraints: list[Constraint], state: Prepared, budget: Budget) -> None:
+    """Applies constraints on at most one unfixed variable until none is left; keeps the others as checks."""
+    waiting = constraints
+    again = True
+    while again:
+        again = False
+        fixed = fixed_columns(state.fixed)
+        later: list[Constraint] = []
+        for constraint in waiting:
+            scope = [n for n in constraint.variables if n not in state.fixed]
+            if len(scope) > 1:
+                later.append(constraint)
+                continue
+            again |= _apply_alone(constraint, scope, fixed, state, budget)
+            if not state.feasible:
+                return
+        waiting = later
+    state.checks = [Check(c, frozenset(n for n in c.variables if n not in state.fixed)) for c in waiting]
+    linked = frozenset().union(*(c.scope for c in state.checks)) if state.checks else frozenset()
+    for name in [n for n in state.axes if n not in linked]:
+        # Only single-variable constraints touched it: its remaining values are free of the others.
+        axis = state.axes.pop(name)
+        state.free[name] = Domain(*axis.bounds, 1, tuple(axis.values.tolist()))
+
+
+def _apply_alone(
+    constraint: Constraint, scope: list[str], fixed: dict[str, Column], state: Prepared, budget: Budget
+) -> bool:
+    """Filters one variable's axis; returns True when that fixed the variable."""
+    if not scope:
+        verdict = test(constraint, {n: fixed[n] for n in constraint.variables})
+        state.feasible &= bool(np.all(verdict))
+        return False
+    (name,) = scope
+    axis = state.axes[name]
+    columns = {
+        **{n: fixed[n] for n in constraint.variables if n != name},
+        name: Column(axis.values, axis.bounds),
+    }
+    verdict = test(constraint, columns)
+    budget.stats.cells += len(axis)
+    mask = np.broadcast_to(np.asarray(verdict, dtype=bool), (len(axis),))
+    if mask.all():
+        return False
+    kept = axis.keep(mask)
+    state.axes[name] = kept
+    if len(kept) == 0:
+        state.feasible = False
+    elif len(kept) == 1:
+        value = kept.bounds[0]
+        del state.axes[name]
+        state.fixed[name] = value
+        fixed[name] = Column(value, (value, value))
+        return True
+    return False
+
+
+def _derive(domains: dict[str, Domain], constraints: list[Constraint], state: Prepared) -> list[Constraint]:
+    """Replaces large variables that an equality determines by the expression that determines them."""
+    definitions: list[tuple[str, Expr]] = []
+    while True:
+        large = [n for n, d in domains.items() if d.size > SMALL and n not in dict(definitions)]
+        step = _definition(sorted(large, key=lambda n: -domains[n].size), constraints)
+        if step is None:
+            break
+        name, expr, used = step
+        definitions.append((name, expr))
+        rest = [substitute(c, name, expr) for c in constraints if c is not used]
+        # The value must lie in the variable's own domain; an undefined value lies nowhere.
+        constraints = [*rest, is_in(expr, domains[name])]
+    for name, expr in reversed(definitions):
+        state.derived[name] = expr
+    return constraints
+
+
+def _definition(names: list[str], constraints: list[Constraint]) -> tuple[str, Expr, Constraint] | None:
+    for name in names:
+        for constraint in constraints:
+            if isinstance(constraint, Comparison) and constraint.op == "==" and name in constraint.variables:
+                expr = _isolated(name, constraint)
+                if expr is not None:
+                    return name, expr, constraint
+    return None
+
+
+def _terms(expr: Expr) -> list[Expr]:
+    return list(expr.args) if isinstance(expr, Operation) and expr.op == "add" else [expr]
+
+
+def _isolated(name: str, equality: Comparison) -> Expr | None:
+    """Solves an equality for a variable that occurs in it once, as a bare term."""
+    terms = _terms(equality.left) + [neg(t) for t in _terms(equality.right)]
+    mine = [t for t in terms if name in t.variables]
+    if len(mine) != 1 or len(terms) < 2:
+        return None
+    (term,) = mine
+    rest = [t for t in terms if t is not term]
+    total = add(*rest)
+    if isinstance(term, Var):
+        return neg(total)
+    if isinstance(term, Operation) and term.op == "neg" and isinstance(term.args[0], Var):
+        return total
+    return None

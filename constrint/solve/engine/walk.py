@@ -1,0 +1,193 @@
+"""Solutions one after the other, in the declared order of variables and of their values, without listing tables.
+
+Partial assignments are extended by one variable at a time, many rows at once, depth first; a row is dropped as
+soon as some rule can no longer hold. Independent components are walked on their own and merged in order.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.model import Comparison, Problem
+from constrint.model.columns import Column, test
+from constrint.model.intervals import Interval
+from constrint.solve.budget import Budget, Limits
+from constrint.solve.engine.compiled import CompiledWalk, walk_in_order
+from constrint.solve.engine.decompose import components
+from constrint.solve.engine.prepare import Prepared, fixed_columns, prepare
+from constrint.solve.engine.row_bounds import may_hold
+from constrint.solve.engine.tables import Check
+from constrint.solve.space.axes import Axis, Layout, LazyAxis, axis_of_free
+
+# Rows times values looked at in one step: few at first, more with every dead end.
+_FIRST_CELLS: Final = 1 << 12
+_MOST_CELLS: Final = 1 << 15
+
+
+def solutions_in_order(
+    problem: Problem, limits: Limits | None = None, backend: str = "native"
+) -> Iterator[dict[str, int]]:
+    """Yields solutions in the declared order of variables and of their values, the first one first.
+
+    Args:
+        problem: The problem; its objective plays no role here.
+        limits: How much work is allowed.
+        backend: "native" (the compiled core where it takes the problem, else numpy) or "numpy".
+
+    Raises:
+        LimitReachedError: When a limit ended the search before the next solution was known.
+    """
+    budget = Budget(limits or Limits())
+    compiled = walk_in_order(problem, budget) if backend == "native" else None
+    if compiled is False:
+        return
+    if isinstance(compiled, CompiledWalk):
+        walks = [_Walk(names, compiled.rows(i, budget)) for i, names in enumerate(compiled.components)]
+        walks += [_Walk([n], zip(range(len(compiled.values[n])))) for n in compiled.free]
+        open_names = {n for walk in walks for n in walk.names}
+        for positions in _merged(walks, [n for n in problem.names if n in open_names]):
+            yield compiled.assignment(positions)
+        return
+    prepared = prepare(problem, budget)
+    if not prepared.feasible:
+        return
+    axes: dict[str, Axis | LazyAxis] = dict(prepared.axes)
+    axes.update({n: axis_of_free(d, budget) for n, d in prepared.free.items()})
+    layout = Layout(tuple(problem.variables), axes, prepared.fixed, prepared.derived)
+    walks = _walks(problem, prepared, budget)
+    walks += [_Walk([n], zip(range(layout.size(n)))) for n in prepared.free]
+    for positions in _merged(walks, [n for n in problem.variables if n in axes]):
+        rows = {n: np.array([at]) for n, at in positions.items()}
+        solution = layout.assignments(rows, 1)
+        yield {n: int(column[0]) for n, column in solution.items()}
+
+
+@dataclass(slots=True)
+class _Walk:
+    """The solutions of one component so far, and where the next ones come from."""
+
+    names: list[str]
+    source: Iterator[tuple[int, ...]]
+    known: list[tuple[int, ...]] = field(default_factory=list)
+
+    def has(self, i: int) -> bool:
+        """Says whether there is an i-th solution."""
+        while len(self.known) <= i:
+            solution = next(self.source, None)
+            if solution is None:
+                return False
+            self.known.append(solution)
+        return True
+
+
+def _walks(problem: Problem, prepared: Prepared, budget: Budget) -> list[_Walk]:
+    walks = []
+    groups = components(prepared.axes, [c.scope for c in prepared.checks])
+    for group in groups:
+        names = [n for n in problem.variables if n in set(group)]
+        mine = [c for c in prepared.checks if c.scope <= set(group)]
+        walks.append(_Walk(names, _Component(names, mine, prepared, budget).solutions()))
+    return walks
+
+
+def _merged(walks: Sequence[_Walk], order: Sequence[str]) -> Iterator[dict[str, int]]:
+    """Combines the components' solutions so that the whole stays in order."""
+    if not all(walk.has(0) for walk in walks):
+        return
+
+    def entry(at: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, int]]:
+        positions: dict[str, int] = {}
+        for walk, i in zip(walks, at, strict=True):
+            positions.update(zip(walk.names, walk.known[i], strict=True))
+        return tuple(positions[n] for n in order), at, positions
+
+    start = (0,) * len(walks)
+    heap = [entry(start)]
+    seen = {start}
+    while heap:
+        _, at, positions = heapq.heappop(heap)
+        yield positions
+        for i, walk in enumerate(walks):
+            after = (*at[:i], at[i] + 1, *at[i + 1 :])
+            if after not in seen and walk.has(at[i] + 1):
+                seen.add(after)
+                heapq.heappush(heap, entry(after))
+
+
+class _Component:
+    """Depth-first walk over one component, in pieces of many rows."""
+
+    def __init__(self, names: list[str], checks: Sequence[Check], prepared: Prepared, budget: Budget) -> None:
+        self.names, self.budget = names, budget
+        self.axes: dict[str, Axis] = {n: prepared.axes[n] for n in names}
+        self.fixed = fixed_columns(prepared.fixed)
+        self.open: dict[str, Interval] = {n: self.axes[n].bounds for n in names}
+        place = {n: i for i, n in enumerate(names)}
+        # Per level the checks that its variable completes, and those that it only narrows.
+        self.decided: list[list[Check]] = [[] for _ in names]
+        self.narrowed: list[list[Comparison]] = [[] for _ in names]
+        for check in checks:
+            levels = sorted(place[n] for n in check.scope)
+            self.decided[levels[-1]].append(check)
+            if isinstance(check.constraint, Comparison):
+                for level in levels[:-1]:
+                    self.narrowed[level].append(check.constraint)
+        self.used = [
+            frozenset().union(*(c.scope for c in decided), *(c.variables for c in narrowed))
+            for decided, narrowed in zip(self.decided, self.narrowed, strict=True)
+        ]
+        self.cells = _FIRST_CELLS
+
+    def solutions(self) -> Iterator[tuple[int, ...]]:
+        """Yields rows of positions in order."""
+        empty: NDArray[np.int32] = np.zeros((1, 0), dtype=np.int32)
+        # Pieces that wait: the level of the next variable, and rows of positions of those before it.
+        stack: list[tuple[int, NDArray[np.int32]]] = [(0, empty)]
+        while stack:
+            level, rows = stack.pop()
+            if level == len(self.names):
+                for row in rows.tolist():
+                    yield tuple(row)
+                continue
+            self.budget.check_work()
+            step = max(1, self.cells // len(self.axes[self.names[level]]))
+            if len(rows) > step:
+                stack.append((level, rows[step:]))
+                rows = rows[:step]
+            rows = self._extended(level, rows)
+            if len(rows):
+                stack.append((level + 1, rows))
+            else:
+                self.cells = min(2 * self.cells, _MOST_CELLS)
+
+    def _extended(self, level: int, rows: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Adds the variable of this level to every row, where the rules allow it."""
+        name = self.names[level]
+        axis = self.axes[name]
+        columns: dict[str, Column] = dict(self.fixed)
+        for i, before in enumerate(self.names[:level]):
+            if before not in self.used[level]:
+                continue
+            other = self.axes[before]
+            columns[before] = Column(other.narrow[rows[:, i]][:, None], other.bounds)
+        columns[name] = axis.column((1, -1))
+        mask: Any = True
+        for check in self.decided[level]:
+            mask = mask & np.asarray(test(check.constraint, columns))
+        for rule in self.narrowed[level]:
+            verdict = may_hold(rule, columns, self.open)
+            if verdict is not None:
+                mask = mask & verdict
+        self.budget.stats.cells += len(rows) * len(axis)
+        flat = np.flatnonzero(np.broadcast_to(mask, (len(rows), len(axis))))
+        row = flat // len(axis)
+        longer = np.empty((len(flat), level + 1), dtype=np.int32)
+        longer[:, :level] = rows[row]
+        longer[:, level] = flat - row * len(axis)
+        return longer

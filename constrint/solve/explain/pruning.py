@@ -1,0 +1,95 @@
+"""What each rule costs: how many configurations it removes by itself, and how many only it removes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from constrint.errors import LimitReachedError
+from constrint.model import Constraint, Problem
+from constrint.model.columns import Column, test
+from constrint.solve.budget import Limits
+from constrint.solve.enumerate import count
+from constrint.solve.space.axes import Axis, axis_from_domain
+
+_PIECE_CELLS: Final = 1 << 20
+_MAX_CELLS: Final = 1 << 32
+
+
+@dataclass(frozen=True)
+class RulePruning:
+    """How much one constraint removes.
+
+    Attributes:
+        constraint: The constraint.
+        removes_alone: Combinations of the declared domains that violate it.
+        removes_only: Combinations that violate it and nothing else: dropping the rule would add them.
+        product_size: Combinations of the declared domains.
+    """
+
+    constraint: Constraint
+    removes_alone: int
+    removes_only: int
+    product_size: int
+
+
+def pruning(problem: Problem, limits: Limits | None = None) -> list[RulePruning]:
+    """Measures every constraint of a problem, exactly.
+
+    Raises:
+        LimitReachedError: When a constraint links more combinations than can be evaluated.
+    """
+    product = math.prod(d.size for d in problem.variables.values())
+    total = count(problem, limits)
+    rules = []
+    for constraint in problem.constraints:
+        scope = [n for n in problem.variables if n in constraint.variables]
+        own = math.prod(problem.variables[n].size for n in scope)
+        violated = own - satisfied(problem, constraint, scope)
+        only = count(problem.without(constraint), limits) - total
+        rules.append(RulePruning(constraint, violated * (product // own), only, product))
+    return rules
+
+
+def satisfied(problem: Problem, constraint: Constraint, scope: Sequence[str]) -> int:
+    """Counts the combinations of its own variables' domains that satisfy a constraint."""
+    cells = math.prod(problem.variables[n].size for n in scope)
+    if cells > _MAX_CELLS:
+        raise LimitReachedError(
+            f"{constraint} links {cells} combinations; at most {_MAX_CELLS} are counted. Narrow its variables."
+        )
+    axes = {n: axis_from_domain(problem.variables[n]) for n in scope}
+    # Leading variables take their values one by one, so that the grid of the others fits.
+    leading: list[str] = []
+    grid = list(scope)
+    while len(grid) > 1 and math.prod(len(axes[n]) for n in grid) > _PIECE_CELLS:
+        grid.sort(key=lambda n: len(axes[n]))
+        leading.append(grid.pop(0))
+    return _count(constraint, leading, grid, axes, {})
+
+
+def _count(
+    constraint: Constraint,
+    leading: list[str],
+    grid: list[str],
+    axes: Mapping[str, Axis],
+    chosen: dict[str, Column],
+) -> int:
+    if leading:
+        first, *rest = leading
+        total = 0
+        for value in axes[first].values.tolist():
+            total += _count(constraint, rest, grid, axes, {**chosen, first: Column(value, (value, value))})
+        return total
+    columns = dict(chosen)
+    for position, name in enumerate(grid):
+        shape = [1] * len(grid)
+        shape[position] = -1
+        columns[name] = axes[name].column(tuple(shape))
+    sizes = tuple(len(axes[n]) for n in grid)
+    verdict = np.asarray(test(constraint, columns), dtype=bool)
+    return int(np.count_nonzero(verdict)) * (math.prod(sizes) // verdict.size)

@@ -1,0 +1,191 @@
+"""Why a configuration is not valid: every broken rule with the numbers in it, and the single changes that mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from constrint.errors import UndefinedValueError, UnknownNameError, UsageError
+from constrint.model import Comparison, Constraint, Divides, Domain, Expr, IsIn, Problem
+from constrint.model.columns import Column, test
+from constrint.model.intmath import as_int
+from constrint.solve.explain.conflict import rule_text
+from constrint.solve.space.axes import axis_from_domain
+
+# Of larger domains no alternatives are tried.
+_MAX_VALUES: Final = 1 << 16
+_SHOWN: Final = 6
+
+
+@dataclass(frozen=True)
+class BrokenRule:
+    """One rule that a configuration breaks.
+
+    Attributes:
+        text: The rule as a sentence.
+        because: Its reason; "" when nobody said.
+        values: Values of the variables in it.
+        left: Value of its left side (the divisor of `divides`, the expression of `in`); None where it has none.
+        right: Value of its right side (the number of `divides`); None where it has none.
+        constraint: The constraint; None for a variable's domain.
+        variable: The variable whose domain it is; "" for a constraint.
+        seen: What was seen, as a sentence: "98304 <= 65536 is false".
+    """
+
+    text: str
+    because: str
+    values: dict[str, int]
+    left: int | None = None
+    right: int | None = None
+    constraint: Constraint | None = None
+    variable: str = ""
+    seen: str = ""
+
+    def __str__(self) -> str:
+        where = ", ".join(f"{n} = {v}" for n, v in self.values.items())
+        reason = f", because {self.because}" if self.because else ""
+        return f"{self.text}: {self.seen} ({where}){reason}"
+
+
+@dataclass(frozen=True)
+class WhyNot:
+    """Why a configuration is not valid.
+
+    Attributes:
+        config: The configuration.
+        broken: The rules that it breaks; empty for a valid configuration.
+        changes: Per variable the values with which alone it would become valid.
+    """
+
+    config: dict[str, int]
+    broken: tuple[BrokenRule, ...]
+    changes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _domains: Mapping[str, Domain] = field(default_factory=dict, repr=False)
+
+    def __bool__(self) -> bool:
+        return bool(self.broken)
+
+    def __iter__(self) -> Iterator[BrokenRule]:
+        return iter(self.broken)
+
+    def __len__(self) -> int:
+        return len(self.broken)
+
+    @property
+    def ways_out(self) -> str:
+        """The single changes as a sentence: "fits if num_stages <= 2, or tile_k <= 32"; "" when none is enough."""
+        phrases = [_phrase(n, values, self._domains[n], self.config[n]) for n, values in self.changes.items()]
+        return f"fits if {', or '.join(phrases)}" if phrases else ""
+
+    def __str__(self) -> str:
+        return "\n".join([*map(str, self.broken), *([self.ways_out] if self.ways_out else [])])
+
+
+def why_not(problem: Problem, config: Mapping[str, int]) -> WhyNot:
+    """Lists every rule that a configuration breaks, with the numbers in it.
+
+    Args:
+        problem: The problem.
+        config: A value for every variable.
+
+    Raises:
+        UsageError: When a variable has no value, or there is no variable of a name.
+    """
+    values = _checked(problem, config)
+    broken = [
+        BrokenRule(
+            f"{n} in {d}", d.because, {n: values[n]}, values[n], variable=n, seen=f"{values[n]} is not in the domain"
+        )
+        for n, d in problem.variables.items()
+        if values[n] not in d
+    ]
+    broken += [_broken(c, values) for c in problem.constraints if not c.holds(values)]
+    changes = _changes(problem, values) if broken else {}
+    return WhyNot(values, tuple(broken), changes, dict(problem.variables))
+
+
+def _checked(problem: Problem, config: Mapping[str, int]) -> dict[str, int]:
+    for name in config:
+        if name not in problem.variables:
+            raise UnknownNameError("variable", str(name), problem.variables)
+    missing = [n for n in problem.variables if n not in config]
+    if missing:
+        raise UsageError(f"why_not needs a value for every variable; missing: {', '.join(missing)}.")
+    return {n: as_int(config[n], f"the value of {n!r}") for n in problem.variables}
+
+
+def _value(expr: Expr, values: Mapping[str, int]) -> int | None:
+    try:
+        return expr.value(values)
+    except UndefinedValueError:
+        return None
+
+
+def _written(number: int | None) -> str:
+    return "(no value)" if number is None else str(number)
+
+
+def _broken(rule: Constraint, values: Mapping[str, int]) -> BrokenRule:
+    mine = {n: v for n, v in values.items() if n in rule.variables}
+    left: int | None = None
+    right: int | None = None
+    if isinstance(rule, Comparison):
+        left, right = _value(rule.left, values), _value(rule.right, values)
+        seen = f"{_written(left)} {rule.op} {_written(right)} is false"
+    elif isinstance(rule, Divides):
+        left, right = _value(rule.divisor, values), _value(rule.number, values)
+        rest = f", remainder {right % left}" if left and right is not None else ""
+        seen = f"{_written(left)} does not divide {_written(right)}{rest}"
+    elif isinstance(rule, IsIn):
+        left = _value(rule.expr, values)
+        seen = f"{_written(left)} is not in {rule.domain}"
+    else:
+        parts = [str(_broken(c, values).seen) for c in _atoms(rule) if not c.holds(values)]
+        seen = "; ".join(parts) if parts else "it does not hold"
+    return BrokenRule(rule_text(rule), rule.because, mine, left, right, rule, seen=seen)
+
+
+def _atoms(rule: Constraint) -> list[Constraint]:
+    """Comparisons, divisibilities and memberships in a rule."""
+    if isinstance(rule, (Comparison, Divides, IsIn)):
+        return [rule]
+    return [atom for part in rule.operands() if isinstance(part, Constraint) for atom in _atoms(part)]
+
+
+def _changes(problem: Problem, values: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """Values of each single variable that make the configuration valid."""
+    outside = [n for n, d in problem.variables.items() if values[n] not in d]
+    changes: dict[str, tuple[int, ...]] = {}
+    for name, domain in problem.variables.items():
+        if domain.size > _MAX_VALUES or any(n != name for n in outside):
+            continue
+        if any(name not in c.variables and not c.holds(values) for c in problem.constraints):
+            continue
+        axis = axis_from_domain(domain)
+        columns = {n: Column(v, (v, v)) for n, v in values.items()}
+        columns[name] = Column(axis.values, axis.bounds)
+        fits = np.ones(len(axis), dtype=bool)
+        for constraint in problem.constraints:
+            if name in constraint.variables:
+                fits &= np.asarray(test(constraint, columns), dtype=bool)
+        if fits.any():
+            changes[name] = tuple(sorted(int(v) for v in axis.values[fits]))
+    return changes
+
+
+def _phrase(name: str, fitting: Sequence[int], domain: Domain, value: int) -> str:
+    """Says which values fit: as a bound where that says the same."""
+    members = list(domain.values)
+    if len(members) > 1 and len(fitting) < len(members):
+        if fitting[-1] < value and fitting == tuple(members[: len(fitting)]):
+            return f"{name} <= {fitting[-1]}"
+        if fitting[0] > value and fitting == tuple(members[-len(fitting) :]):
+            return f"{name} >= {fitting[0]}"
+    if len(fitting) == 1:
+        return f"{name} = {fitting[0]}"
+    nearest = sorted(sorted(fitting, key=lambda v: abs(v - value))[:_SHOWN])
+    more = f", ... ({len(fitting)} values)" if len(fitting) > _SHOWN else ""
+    return f"{name} in {{{', '.join(map(str, nearest))}{more}}}"

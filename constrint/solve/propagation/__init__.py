@@ -1,0 +1,1 @@
+"""Narrowing of domains without trying combinations; sound, not complete."""

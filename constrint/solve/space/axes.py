@@ -1,0 +1,214 @@
+"""Axes: the values of each variable in order, and how positions on them become assignments of values.
+
+Tables and keys hold positions, which are small numbers from 0; only what a user sees is translated to values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.model import Domain, Expr
+from constrint.model.columns import Column, column_of, evaluate
+from constrint.solve.budget import Budget
+from constrint.solve.space.row_keys import Rows
+
+
+@dataclass(slots=True)
+class Axis:
+    """The values of one variable as an array, in preference order, with their bounds."""
+
+    values: NDArray[Any]
+    bounds: tuple[int, int]
+    narrow: NDArray[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Arithmetic on 32 bits is twice as fast; it widens by itself where the bounds demand it.
+        fits = self.values.dtype != object and self.bounds[0] > -(2**31) and self.bounds[1] < 2**31
+        self.narrow = self.values.astype(np.int32) if fits else self.values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def keep(self, mask: NDArray[np.bool_]) -> Axis:
+        """Returns the axis with only the marked values."""
+        return axis_of(self.values[mask])
+
+    def column(self, shape: tuple[int, ...]) -> Column:
+        """The values, reshaped to lie along one axis of a grid."""
+        return Column(self.narrow.reshape(shape), self.bounds)
+
+
+def position_type(size: int) -> Any:
+    """The smallest dtype for positions on an axis of `size` values."""
+    return np.uint8 if size <= 1 << 8 else np.uint16 if size <= 1 << 16 else np.int32
+
+
+def axis_of(values: NDArray[Any]) -> Axis:
+    """Wraps an array of values."""
+    if len(values) == 0:
+        return Axis(values, (0, 0))
+    return Axis(values, (int(values.min()), int(values.max())))
+
+
+def axis_from_domain(domain: Domain) -> Axis:
+    """Lists the values of a domain; the caller has checked that there are not too many."""
+    fits = domain.lower >= -(2**63) and domain.upper < 2**63 - domain.step
+    dtype = np.int64 if fits else object
+    if domain.listed is not None:
+        return Axis(np.array(domain.listed, dtype=dtype), (domain.lower, domain.upper))
+    if fits:
+        values = np.arange(domain.lower, domain.upper + 1, domain.step, dtype=np.int64)
+    else:
+        values = np.array(list(domain), dtype=object)
+    return Axis(values, (domain.lower, domain.upper))
+
+
+@dataclass(frozen=True, slots=True)
+class LazyAxis:
+    """The values lower, lower + step, ... of a variable with too many values to list."""
+
+    lower: int
+    step: int
+    size: int
+
+    def take(self, positions: NDArray[Any]) -> NDArray[Any]:
+        """Values at positions."""
+        upper = self.lower + self.step * (self.size - 1)
+        dtype = np.int64 if self.lower >= -(2**63) and upper < 2**63 else object
+        result: NDArray[Any] = (positions.astype(object) * self.step + self.lower).astype(dtype)
+        return result
+
+    def position(self, value: int) -> int | None:
+        """Position of a value; None if it is not on the axis."""
+        at, rest = divmod(value - self.lower, self.step)
+        return at if rest == 0 and 0 <= at < self.size else None
+
+
+def axis_of_free(domain: Domain, budget: Budget) -> Axis | LazyAxis:
+    """The axis of a variable that no constraint touches; a long range is not listed."""
+    if domain.listed is None and domain.size > min(budget.limits.max_values, 1 << 16):
+        return LazyAxis(domain.lower, domain.step, domain.size)
+    return axis_from_domain(domain)
+
+
+@dataclass(slots=True)
+class Layout:
+    """How positions become assignments: axes of variables, fixed values, and derived ones."""
+
+    names: tuple[str, ...]
+    axes: dict[str, Axis | LazyAxis]
+    fixed: dict[str, int]
+    derived: dict[str, Expr] = field(default_factory=dict)
+
+    def values(self, name: str, positions: NDArray[Any]) -> NDArray[Any]:
+        """Values of a variable at positions on its axis."""
+        axis = self.axes[name]
+        return axis.take(positions) if isinstance(axis, LazyAxis) else axis.values[positions.astype(np.intp)]
+
+    def size(self, name: str) -> int:
+        """Number of values on a variable's axis."""
+        axis = self.axes[name]
+        return axis.size if isinstance(axis, LazyAxis) else len(axis)
+
+    def narrow_values(self, name: str) -> NDArray[Any]:
+        """All values on a variable's axis, in the smallest dtype that holds them."""
+        axis = self.axes[name]
+        if isinstance(axis, LazyAxis):
+            return smallest(axis.take(np.arange(axis.size)))
+        return axis.values.astype(dtype_for(*axis.bounds), copy=False)
+
+    def position(self, name: str, value: int) -> int | None:
+        """Position of a value on a variable's axis; None if it is not there."""
+        axis = self.axes[name]
+        if isinstance(axis, LazyAxis):
+            return axis.position(value)
+        if not axis.bounds[0] <= value <= axis.bounds[1]:
+            return None
+        at = np.flatnonzero(axis.values == value)
+        return int(at[0]) if len(at) else None
+
+    def rows_of(self, assignments: Sequence[Mapping[str, int]]) -> Rows | None:
+        """Positions of assignments, one row each; None if some value is not on its axis."""
+        rows: Rows = {}
+        for name in self.axes:
+            positions = [self.position(name, a[name]) for a in assignments]
+            if None in positions:
+                return None
+            rows[name] = np.array(positions)
+        return rows
+
+    def positions_of(self, columns: Mapping[str, NDArray[Any]]) -> Rows | None:
+        """Positions of columns of values; None if some value is not on its axis."""
+        rows: Rows = {}
+        for name, axis in self.axes.items():
+            wanted = np.asarray(columns[name])
+            if isinstance(axis, LazyAxis):
+                positions = [axis.position(v) for v in wanted.tolist()]
+                if None in positions:
+                    return None
+                rows[name] = np.array(positions)
+                continue
+            order = np.argsort(axis.values, kind="stable")
+            at = np.minimum(np.searchsorted(axis.values[order], wanted), len(axis) - 1)
+            rows[name] = order[at]
+            if not bool(np.all(axis.values[rows[name]] == wanted)):
+                return None
+        return rows
+
+    def assignments(self, rows: Rows, num_rows: int, needed: Set[str] | None = None) -> dict[str, NDArray[Any]]:
+        """Turns rows of positions into columns of values, in declared order."""
+        known = {name: self.values(name, positions) for name, positions in rows.items()}
+        for name, value in self.fixed.items():
+            known[name] = np.full(num_rows, value, dtype=np.int64 if abs(value) < 2**63 else object)
+        self._derive(known, num_rows, needed)
+        return {name: known[name] for name in self.names if name in known}
+
+    def completed(self, columns: dict[str, NDArray[Any]], num_rows: int) -> dict[str, NDArray[Any]]:
+        """Adds fixed and derived variables to columns of values, in declared order and small dtypes."""
+        for name, value in self.fixed.items():
+            columns[name] = np.full(num_rows, value, dtype=dtype_for(value, value))
+        if self.derived:
+            self._derive(columns, num_rows, None)
+            columns.update({name: smallest(columns[name]) for name in self.derived})
+        return {name: columns[name] for name in self.names}
+
+    def _derive(self, known: dict[str, NDArray[Any]], num_rows: int, needed: Set[str] | None) -> None:
+        for name, expr in self.derived.items():
+            if needed is None or name in needed:
+                known[name] = value_column(expr, known, num_rows)
+
+
+def value_column(expr: Expr, known: Mapping[str, NDArray[Any]], num_rows: int) -> NDArray[Any]:
+    """Evaluates an expression that is defined in every row; Python integers where 64 bits do not suffice."""
+    columns = {n: column_of(known[n]) for n in expr.variables}
+    values = np.asarray(evaluate(expr, columns).values)
+    wide: NDArray[Any] = np.array(np.broadcast_to(values, (num_rows,)))
+    return wide
+
+
+def dtype_for(low: int, high: int) -> Any:
+    """The smallest signed integer dtype that holds low..high; Python integers beyond 64 bits."""
+    for dtype, bits in ((np.int8, 7), (np.int16, 15), (np.int32, 31), (np.int64, 63)):
+        if -(1 << bits) <= low and high < 1 << bits:
+            return dtype
+    return object
+
+
+def smallest(values: NDArray[Any]) -> NDArray[Any]:
+    """Converts a column to the smallest signed integer dtype that holds it."""
+    if values.dtype == object or len(values) == 0:
+        return values
+    return values.astype(dtype_for(int(values.min()), int(values.max())), copy=False)
+
+
+def dicts_of(columns: dict[str, NDArray[Any]], num_rows: int) -> list[dict[str, int]]:
+    """Rows of columns as dictionaries."""
+    if not columns:
+        return [{} for _ in range(num_rows)]
+    names = tuple(columns)
+    return [dict(zip(names, row, strict=True)) for row in zip(*(c.tolist() for c in columns.values()), strict=True)]

@@ -1,0 +1,405 @@
+"""The search space: all solutions of a problem, kept factored until rows are asked for.
+
+It is a product of independent parts, each a tree of small tables with counts. Counting, membership, the i-th
+solution, uniform samples, neighbours, projections and completions work on that form; `columns()` alone lists
+every row.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.errors import UnknownNameError, UsageError
+from constrint.model import Domain, Expr, Problem
+from constrint.model.intmath import as_int
+from constrint.solve.budget import SearchStats
+from constrint.solve.space.axes import Layout, dicts_of
+from constrint.solve.space.best import Cost, Ranked, best_solutions
+from constrint.solve.space.factors import Factors, ListedFactors
+from constrint.solve.space.neighbours import neighbour_columns, neighbours_of
+from constrint.solve.space.parts import Part, TreePart
+from constrint.solve.space.projection import merged
+from constrint.solve.space.row_keys import Rows, check_listing, total_type
+
+_BATCH: Final = 4096
+
+
+class SearchSpace:
+    """All solutions of a problem; see the module's docstring.
+
+    Attributes:
+        problem: The problem.
+        factors: The solutions in factored form, excluded ones still in them.
+        stats: What finding them cost.
+        excluded: Solutions that were taken out again.
+        size: Number of solutions, without the excluded ones.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        factors: Factors,
+        stats: SearchStats,
+        search: Callable[[Problem], SearchSpace],
+        *,
+        given: Mapping[str, int] | None = None,
+        excluded: Sequence[Mapping[str, int]] = (),
+    ) -> None:
+        self.problem = problem
+        self.stats = stats
+        self.factors = factors
+        # Finds the space of a changed problem, for the few questions that this one cannot answer.
+        self._search = search
+        self._given = dict(given or {})
+        self.excluded = tuple(dict(e) for e in excluded)
+        # Indices that the excluded solutions would have, in ascending order.
+        self._gaps = sorted(self._index(e) for e in self.excluded)
+        self.size: int = factors.total - len(self._gaps)
+
+    @property
+    def layout(self) -> Layout:
+        """How positions become assignments."""
+        return self.factors.layout
+
+    @property
+    def parts(self) -> tuple[Part, ...] | None:
+        """The independent parts, excluded solutions still in them; None where there is no solution."""
+        return self.factors.parts
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Variables in declared order."""
+        return self.factors.names
+
+    @property
+    def product_size(self) -> int:
+        """Number of combinations of the declared domains, before any constraint."""
+        return math.prod(d.size for d in self.problem.variables.values())
+
+    def __len__(self) -> int:
+        if self.size > sys.maxsize:
+            raise OverflowError(f"the space has {self.size} solutions, too many for len(); use space.size")
+        return self.size
+
+    def __bool__(self) -> bool:
+        return self.size > 0
+
+    def __repr__(self) -> str:
+        return f"<SearchSpace {self.problem.name!r}: {self.size} of {self.product_size} configs>"
+
+    def take(self, indices: Sequence[int] | NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """Lists the solutions with these indices as columns."""
+        array = np.asarray(indices)
+        if array.dtype.kind not in "iu":
+            array = np.array([as_int(i, "an index") for i in np.asarray(indices, dtype=object).ravel()], dtype=object)
+        for index in (array.min(), array.max()) if len(array) else ():
+            if not 0 <= index < self.size:
+                raise IndexError(f"index {index} is outside the space of {self.size} solutions")
+        for gap in self._gaps:
+            array = array + (array >= gap)
+        return self.layout.assignments(self._positions(array), len(array))
+
+    def _positions(self, wanted: NDArray[Any]) -> Rows:
+        """Positions of the solutions with these indices, excluded ones counted."""
+        rest: NDArray[Any] = wanted.astype(total_type(self.size + len(self._gaps)))
+        rows: Rows = {}
+        for part in reversed(self.parts or ()):
+            rows.update(part.take((rest % part.count).astype(total_type(part.count))))
+            rest = rest // part.count
+        return rows
+
+    def __getitem__(self, index: int) -> dict[str, int]:
+        number = as_int(index, "an index")
+        return dicts_of(self.take(np.array([number + self.size if number < 0 else number], dtype=object)), 1)[0]
+
+    def __iter__(self) -> Iterator[dict[str, int]]:
+        for start in range(0, self.size, _BATCH):
+            stop = min(start + _BATCH, self.size)
+            yield from dicts_of(self.take(range(start, stop)), stop - start)
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Lists every solution, one integer column per variable in the smallest signed dtype that fits.
+
+        Row i is `space[i]`. Convert to int64 before computing with a column.
+
+        Raises:
+            LimitReachedError: When there are more than `keys.MAX_FLAT_ROWS` solutions.
+        """
+        columns = self.factors.columns()
+        return {n: np.delete(c, self._gaps) for n, c in columns.items()} if self._gaps else columns
+
+    def contains(self, assignment: Mapping[str, int]) -> bool:
+        """Says whether a full assignment is one of the solutions."""
+        values = self._checked(assignment)
+        missing = [n for n in self.names if n not in values]
+        if missing:
+            raise UsageError(f"contains needs a value for every variable; missing: {', '.join(missing)}.")
+        return self._index(values) >= 0 and values not in self.excluded
+
+    __contains__ = contains
+
+    def index(self, assignment: Mapping[str, int]) -> int:
+        """Index of a solution: `space.index(space[i]) == i`.
+
+        Raises:
+            UsageError: When the assignment is not a solution.
+        """
+        if not self.contains(assignment):
+            raise UsageError(f"{dict(assignment)} is not in the space; why_not(problem, config) says why.")
+        raw = self._index(self._checked(assignment))
+        return raw - sum(gap < raw for gap in self._gaps)
+
+    def _index(self, values: Mapping[str, int]) -> int:
+        """Index with excluded solutions counted; -1 for what is no solution."""
+        if self.parts is None or any(values[n] != v for n, v in self.layout.fixed.items()):
+            return -1
+        rows = self.layout.rows_of([values])
+        if rows is None or any(e.value(values) != values[n] for n, e in self.layout.derived.items()):
+            return -1
+        index = 0
+        for part in self.parts:
+            within = int(part.ranks(rows)[0])
+            if within < 0:
+                return -1
+            index = index * part.count + within
+        return index
+
+    def exclude(self, *solutions: Mapping[str, int]) -> SearchSpace:
+        """Returns the space without these solutions; what is not in it is ignored.
+
+        The order of the others stays, so `space.exclude(space.first()).first()` is the next best.
+        """
+        gone = [dict(e) for e in self.excluded]
+        for solution in solutions:
+            values = {n: self._checked(solution)[n] for n in self.names} if self.contains(solution) else None
+            if values is not None and values not in gone:
+                gone.append(values)
+        return self._of(self.factors, self._given, gone)
+
+    def best(
+        self, k: int, cost: Expr | Cost, *, names: Sequence[str] | None = None, maximise: bool = False
+    ) -> list[Ranked]:
+        """The `k` cheapest solutions, cheapest first.
+
+        Args:
+            k: How many at most.
+            cost: An expression, or a function from columns of values to one number per row.
+            names: The variables that a cost function reads; all of them when None. The space is listed only
+                over these, so naming them keeps large spaces factored.
+            maximise: Ranks the largest cost first instead.
+        """
+        return best_solutions(self, as_int(k, "the number of solutions"), cost, names, maximise)
+
+    def _checked(self, assignment: Mapping[str, object]) -> dict[str, int]:
+        for name in assignment:
+            if name not in self.problem.variables:
+                raise UnknownNameError("variable", str(name), self.problem.variables)
+        return {str(n): as_int(v, f"the value of {n!r}") for n, v in assignment.items()}
+
+    def sample(self, n: int, seed: int | None = None) -> list[dict[str, int]]:
+        """Draws `n` distinct solutions uniformly (all of them, shuffled, if there are fewer)."""
+        if as_int(n, "the sample's size") < 0:
+            raise UsageError(f"the sample's size must not be negative, got {n}.")
+        indices = self.sample_indices(n, seed)
+        return dicts_of(self.take(indices), len(indices))
+
+    def sample_indices(self, n: int, seed: int | None = None) -> list[int]:
+        """Indices of `n` distinct solutions, drawn uniformly."""
+        n = min(n, self.size)
+        if self.size > 1 << 62:
+            wide = random.Random(seed)
+            drawn = dict.fromkeys(wide.randrange(self.size) for _ in range(n))
+            while len(drawn) < n:
+                drawn[wide.randrange(self.size)] = None
+            return list(drawn)
+        generator = np.random.default_rng(seed)
+        if 3 * n > self.size:
+            return [int(i) for i in generator.permutation(self.size)[:n]]
+        drawn_so_far: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        while len(drawn_so_far) < n:
+            more = np.concatenate([drawn_so_far, generator.integers(0, self.size, n + 16)])
+            drawn_so_far = more[np.sort(np.unique(more, return_index=True)[1])]
+        return [int(i) for i in drawn_so_far[:n]]
+
+    def restrict(self, **fixed: int) -> SearchSpace:
+        """Returns the solutions in which these variables have these values."""
+        return self.extend(fixed)
+
+    def extend(self, partial: Mapping[str, int]) -> SearchSpace:
+        """Returns all completions of a partial assignment."""
+        values = self._checked(partial)
+        if self.parts is None:
+            return self
+        positions: dict[str, int] = {}
+        for name, value in values.items():
+            if name in self.layout.fixed:
+                if self.layout.fixed[name] != value:
+                    return self._nothing()
+            elif name not in self.layout.derived:
+                at = self.layout.position(name, value)
+                if at is None:
+                    return self._nothing()
+                positions[name] = at
+        if any(name in self.layout.derived for name in values):
+            return self._solved_again(values)
+        parts: list[Part] = []
+        for part in self.parts:
+            kept = part.restrict(positions)
+            if kept is None:
+                return self._nothing()
+            parts.append(kept)
+        gone = [e for e in self.excluded if all(e[n] == v for n, v in values.items())]
+        return self._of(ListedFactors(self.layout, tuple(parts)), {**self._given, **values}, gone)
+
+    def _of(
+        self, factors: Factors, given: Mapping[str, int] | None = None, excluded: Sequence[Mapping[str, int]] = ()
+    ) -> SearchSpace:
+        """A space of the same problem with other solutions."""
+        return SearchSpace(self.problem, factors, self.stats, self._search, given=given, excluded=excluded)
+
+    def _nothing(self) -> SearchSpace:
+        return self._of(ListedFactors(self.layout, None))
+
+    def _solved_again(self, values: Mapping[str, int]) -> SearchSpace:
+        """Fixes derived variables: these have no axis, so the problem is solved anew."""
+        narrowed = self.problem
+        for name, value in {**self._given, **values}.items():
+            if value not in self.problem.variables[name] or self._given.get(name, value) != value:
+                return self._nothing()
+            narrowed = narrowed.with_domain(name, Domain.from_values([value]))
+        space = self._search(narrowed)
+        gone = [e for e in self.excluded if all(e[n] == v for n, v in values.items())]
+        given = {**self._given, **values}
+        return SearchSpace(self.problem, space.factors, space.stats, self._search, given=given, excluded=gone)
+
+    def first(self) -> dict[str, int]:
+        """The solution that comes first by the declared order of variables and of their values.
+
+        Raises:
+            IndexError: When there is no solution.
+        """
+        if self.parts is None or self.size == 0:
+            raise IndexError("the space is empty; it has no first solution")
+        rows: Rows = {}
+        for part in self.parts:
+            names = [n for n in self.names if n in part.names]
+            rows.update({n: np.array([at]) for n, at in part.first(names).items()})
+        solution = dicts_of(self.layout.assignments(rows, 1), 1)[0]
+        while solution in self.excluded:
+            solution = self._after(solution)
+        return solution
+
+    def _after(self, solution: Mapping[str, int]) -> dict[str, int]:
+        """The solution that comes next by the declared order, excluded ones counted."""
+        assert self.parts is not None
+        whole = self._of(self.factors, self._given)
+        names = [n for n in self.names if n in self.layout.axes]
+        for i in reversed(range(len(names))):
+            name = names[i]
+            near = whole.extend({n: solution[n] for n in names[:i]})
+            here = self.layout.position(name, solution[name])
+            (part,) = [p for p in near.parts or () if name in p.names]
+            later = [int(p) for p in part.project([name])[0][name] if p > (here or 0)]
+            if later:
+                value = self.layout.values(name, np.array(later[:1]))[0]
+                return near.extend({name: int(value)}).first()
+        raise IndexError("the space has no further solution")
+
+    def neighbours(self, assignment: Mapping[str, int]) -> list[dict[str, int]]:
+        """Solutions that differ from `assignment` in exactly one variable, in declared order."""
+        values = self._checked(assignment)
+        return [n for n in neighbours_of(self, [values]) if n not in self.excluded]
+
+    def neighbour_columns(
+        self, assignments: Mapping[str, NDArray[Any]]
+    ) -> tuple[NDArray[np.intp], dict[str, NDArray[Any]]]:
+        """Neighbours of many assignments at once.
+
+        Args:
+            assignments: One column per variable; `space.take(indices)` gives such columns.
+
+        Returns:
+            For each neighbour the row of `assignments` that it belongs to, and the neighbours as columns.
+        """
+        return neighbour_columns(self, assignments)
+
+    def project(self, names: Sequence[str]) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
+        """Distinct combinations of some variables that extend to a solution, without listing the rest.
+
+        Args:
+            names: Variables to keep.
+
+        Returns:
+            One int64 column per name, and for each row the number of solutions that it stands for.
+        """
+        for name in names:
+            if name not in self.problem.variables:
+                raise UnknownNameError("variable", name, self.problem.variables)
+        if self.parts is None:
+            return {n: np.zeros(0, dtype=np.int64) for n in names}, np.zeros(0, dtype=np.int64)
+        needed = self._needed(names)
+        rows, counts = self._project_positions([n for n in self.names if n in needed and n in self.layout.axes])
+        if self._gaps:
+            rows, counts = self._less_excluded(rows, counts)
+        known = self.layout.assignments(rows, len(counts), needed)
+        if any(n in self.layout.derived for n in needed):
+            return merged({n: known[n] for n in names}, counts)
+        return {n: known[n] for n in names}, counts
+
+    def covering(self, names: Sequence[str]) -> tuple[dict[str, NDArray[Any]], Rows]:
+        """Every combination of some variables that extends to a solution, each at least once.
+
+        Cheaper than `project` where one table holds all these variables: its rows are taken as they are.
+
+        Returns:
+            Columns of values, and of positions in the order of preference.
+        """
+        for part in () if self._gaps else self.parts or ():
+            if names and isinstance(part, TreePart) and all(n in part.root.rows for n in names):
+                rows = {n: part.root.rows[n] for n in names}
+                return {n: self.layout.narrow_values(n)[at] for n, at in rows.items()}, rows
+        columns, counts = self.project(names)
+        # Projections come in the order of preference already.
+        return columns, {"": np.arange(len(counts))}
+
+    def _less_excluded(self, rows: Rows, counts: NDArray[Any]) -> tuple[Rows, NDArray[Any]]:
+        counts = counts.copy()
+        for solution in self.excluded:
+            same = np.ones(len(counts), dtype=bool)
+            for name, column in rows.items():
+                same &= column == self.layout.position(name, solution[name])
+            counts[same] -= 1
+        kept = counts > 0
+        return {n: c[kept] for n, c in rows.items()}, counts[kept]
+
+    def _needed(self, names: Sequence[str]) -> set[str]:
+        needed = set(names)
+        for name, expr in reversed(self.layout.derived.items()):
+            if name in needed:
+                needed |= expr.variables
+        return needed
+
+    def _project_positions(self, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
+        counts_type = total_type(self.size + len(self._gaps))
+        rows: Rows = {}
+        counts: NDArray[Any] = np.ones(1, dtype=counts_type)
+        for part in self.parts or ():
+            mine = [n for n in keep if n in part.names]
+            if not mine:
+                counts = counts * part.count
+                continue
+            check_listing(part.count if len(part.names) == 1 else 0)
+            more, weights = part.project(mine)
+            size, others = len(weights), len(counts)
+            check_listing(size * others)
+            rows = {n: np.repeat(c, size) for n, c in rows.items()}
+            rows.update({n: np.tile(c, others) for n, c in more.items()})
+            counts = np.repeat(counts, size) * np.tile(weights.astype(counts_type), others)
+        return rows, counts
