@@ -6,9 +6,10 @@
     python -m benchmarks.space score results.csv --gpu h200                        # no GPU
 
 A plan holds, per workload, the model's first choices and a random sample of the rest that is predicted within `--worst`
-of the best, or with `--all` every valid configuration. `run` compiles on all cores, checks each configuration against the kernel's reference on poisoned outputs,
-times it with cold and warm caches, and times the quickest and the first choices once more, in turn with the peer. What
-hangs, crashes or is wrong is a row, too. `--check-only` leaves out the times: a random sample is then a broad check.
+of the best, or with `--all` every valid configuration. `run` compiles on all cores, checks each configuration against
+the kernel's reference on poisoned outputs, times it with cold and warm caches, and times the quickest and the first
+choices once more, in turn with the peer. What hangs, crashes or is wrong is a row, too. `--check-only` leaves out the
+times: a random sample is then a broad check.
 """
 
 from __future__ import annotations

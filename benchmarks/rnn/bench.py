@@ -5,9 +5,9 @@
 
 Writes rnn.csv and rnn_environment.json. Each row says how it was timed: `call` is the public call from plain Python
 (gradients through autograd), calls back to back; `graph`, of "triton kernels", is these alone in CUDA graphs, forward
-and backward, without the products that give the gradients of the weights. Inputs are projected ones; `torch.nn` projects its own.
-First, unless quick, every cell and dtype on ragged sizes is checked against the reference in fp64. The floor is the
-larger of bytes over the copy bandwidth and operations over the matrix rate, both measured in the run.
+and backward, without the products that give the gradients of the weights. Inputs are projected ones; `torch.nn`
+projects its own. First, unless quick, every cell and dtype on ragged sizes is checked against the reference in fp64.
+The floor is the larger of bytes over the copy bandwidth and operations over the matrix rate, both measured in the run.
 """
 
 from __future__ import annotations
@@ -241,10 +241,12 @@ def compile_all(gpu: GpuModel, cases: list[Case]) -> list[str]:
     trials: list[Trial] = []
     for case in cases:
         attempt(
-            lambda case=case: trials.extend(
-                Trial(c.kernel, c.workload or case.workload(), dict(c.config)) for c in fused_choices(gpu, case)
+            lambda case=case: (
+                trials.extend(
+                    Trial(c.kernel, c.workload or case.workload(), dict(c.config)) for c in fused_choices(gpu, case)
+                )
+                or {}
             )
-            or {}
         )
     return [str(outcome) for outcome in compile_many(load_spec, gpu, trials, into_cache=True) if outcome]
 

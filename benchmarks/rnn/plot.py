@@ -1,6 +1,6 @@
 """Draw the recurrent benchmark: time against head dimension, batch and time for every implementation.
 
-    python -m benchmarks.rnn.plot benchmarks/results/h200/rnn.csv --out rnn.png       # needs matplotlib
+python -m benchmarks.rnn.plot benchmarks/results/h200/rnn.csv --out rnn.png       # needs matplotlib
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Time the solver against its peers on the published search spaces.
 
-    python benchmarks/bench_solver.py --repeat 7 --out benchmarks/results/solver
+    python -m benchmarks.solver.bench --repeat 7 --out benchmarks/results/solver
 
 Every measurement is a fresh process; process CPU time, medians. The peers (kernel_tuner, python-constraint2, pyatf,
 ortools, numpy) are installed from PyPI into a virtual environment of their own, which is made if it is missing
@@ -10,30 +10,27 @@ ortools, numpy) are installed from PyPI into a virtual environment of their own,
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-import math
-import os
-import platform
 import statistics
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-WORKER = ROOT / "benchmarks" / "baselines" / "solver_tools.py"
+from benchmarks.harness.table import Table, environment, print_ratios
+from benchmarks.solver.processes import ROOT, figures_of
+
 SPACES = ROOT / "tests" / "data" / "spaces"
-PEERS = ("kernel_tuner", "python-constraint2", "pyatf", "ortools", "numpy")
 MODULES = {
     "kernel_tuner": "kernel_tuner",
     "python-constraint2": "constraint",
-    "pyatf": "pyatf",
     "pyatf flat": "pyatf",
     "pyatf tree": "pyatf",
     "cp-sat": "ortools",
 }
+PEERS = ("kernel_tuner", "python-constraint2", "pyatf", "ortools", "numpy")
 MEASURES = {
     "columns": ("constrint", "numpy brute", "kernel_tuner", "python-constraint2", "pyatf flat", "cp-sat"),
     "count": ("constrint", "pyatf tree"),
@@ -41,10 +38,11 @@ MEASURES = {
     "first": ("constrint", "cp-sat"),
     "best": ("constrint", "cp-sat"),
 }
-# Listing 251 million configurations is what factored spaces are there to avoid.
+COLUMNS = ("space", "configs", "measure", "tool", "note", "median_ms", "min_ms", "repeats", "peak_mib", "bytes")
+#: Listing 251 million configurations is what factored spaces are there to avoid.
 TOO_LARGE = "atf_gemm_10x500x64"
-LIMIT_S = 100.0
-# A slow peer is not worth more repetitions.
+LIMIT_S = 120.0
+#: A slow peer is not worth more repetitions.
 SLOW_S = 2.0
 
 
@@ -54,126 +52,70 @@ def peers_python(folder: Path, install: bool) -> Path:
     if not python.exists() and install:
         venv.create(folder, with_pip=True)
         for peer in PEERS:
-            done = subprocess.run([str(python), "-m", "pip", "install", "-q", peer], check=False)
-            if done.returncode:
+            if subprocess.run([python, "-m", "pip", "install", "-q", peer], check=False).returncode:
                 print(f"could not install {peer}: it is left out")
     return python if python.exists() else Path(sys.executable)
 
 
-def absent(python: Path) -> dict[str, str]:
-    """Tools whose library the environment lacks, with the reason."""
-    found = {}
+def asked_for(args: argparse.Namespace, python: Path) -> Iterator[tuple[Path, str, str]]:
+    """Space, measure and tool of every measurement."""
+    missing = set()
     for tool, module in MODULES.items():
-        done = subprocess.run([str(python), "-c", f"import {module}"], capture_output=True, check=False)
-        if done.returncode:
-            found[tool] = f"no module {module} in {python}"
-    return found
-
-
-def measure(python: Path, tool: str, path: Path, repeat: int) -> list[dict[str, Any]] | str:
-    """Runs one measurement several times; a text says why there is none."""
-    results: list[dict[str, Any]] = []
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    for _ in range(repeat):
-        command = [str(python), str(WORKER), tool, str(path)]
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=LIMIT_S + 20, env=environment, check=False
-            )
-        except subprocess.TimeoutExpired:
-            return f"> {LIMIT_S:.0f} s"
-        if done.returncode:
-            return (done.stderr.strip().splitlines() or ["died"])[-1][:100]
-        results.append(json.loads(done.stdout.strip().splitlines()[-1]))
-        if results[-1]["cpu_s"] > SLOW_S:
-            break
-    return results
-
-
-def rows_of(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Measures everything that was asked for, printing each figure as it comes."""
-    python = peers_python(args.peers_venv, not args.no_install)
-    missing = absent(python)
-    for tool, why in missing.items():
-        print(f"left out: {tool} ({why})")
-    rows = []
+        if subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False).returncode:
+            missing.add(tool)
+            print(f"left out: {tool} (no module {module} in {python})")
     for path in sorted(SPACES.glob("*.json")):
         if path.stem == "counts" or (args.spaces and path.stem not in args.spaces):
             continue
-        expected = json.loads(path.read_text())["expected"]
-        for kind in args.measures:
-            for tool in MEASURES[kind]:
-                if tool in missing or (path.stem == TOO_LARGE and kind == "columns"):
-                    continue
-                if (kind == "factored") != (path.stem == TOO_LARGE) and kind in ("factored",):
-                    continue
-                if args.only_ours and tool != "constrint":
-                    continue
-                row = _row(python, kind, tool, path, args.repeat, expected)
-                rows.append(row)
-                print(*(row[k] for k in ("space", "measure", "tool", "median_ms", "note")), flush=True)
-    return rows
+        for measure in args.measures:
+            # The large space is counted and sampled, the others are listed; all else is asked of both.
+            if measure == ("columns" if path.stem == TOO_LARGE else "factored"):
+                continue
+            for tool in MEASURES[measure]:
+                if tool not in missing and (tool == "constrint" or not args.only_ours):
+                    yield path, measure, tool
 
 
-def _row(python: Path, kind: str, tool: str, path: Path, repeat: int, expected: int) -> dict[str, Any]:
-    found = measure(python, f"{kind}:{tool}", path, repeat)
-    row: dict[str, Any] = {"space": path.stem, "configs": expected, "measure": kind, "tool": tool, "note": ""}
-    if isinstance(found, str):
-        return {**row, "median_ms": "", "min_ms": "", "repeats": 0, "peak_mib": "", "bytes": "", "note": found}
-    times = sorted(1e3 * f["cpu_s"] for f in found)
-    if kind in ("columns", "count", "factored") and found[0]["count"] != expected:
-        row["note"] = f"WRONG COUNT {found[0]['count']}"
-    return {
-        **row,
-        "median_ms": round(statistics.median(times), 3),
-        "min_ms": round(times[0], 3),
-        "repeats": len(times),
-        "peak_mib": round(statistics.median(f["peak_kib"] for f in found) / 1024, 1),
-        "bytes": found[0].get("bytes", ""),
-    }
+def row_of(python: Path, path: Path, measure: str, tool: str, repeat: int) -> dict[str, Any]:
+    """One row of the table, or the reason in `note` why it has no figures."""
+    expected = json.loads(path.read_text())["expected"]
+    row: dict[str, Any] = {"space": path.stem, "configs": expected, "measure": measure, "tool": tool, "repeats": 0}
+    runs: list[dict[str, Any]] = []
+    for _ in range(repeat):
+        run = figures_of([str(python), "-m", "benchmarks.solver.tools", f"{measure}:{tool}", str(path)], LIMIT_S)
+        if isinstance(run, str):
+            return row | {"note": run}
+        runs.append(run)
+        if run["cpu_s"] > SLOW_S:
+            break
+    if measure in ("columns", "count", "factored") and runs[0]["count"] != expected:
+        row["note"] = f"WRONG COUNT {runs[0]['count']}"
+    times = sorted(1e3 * run["cpu_s"] for run in runs)
+    peak = statistics.median(run["peak_kib"] for run in runs) / 1024
+    row |= {"median_ms": round(statistics.median(times), 3), "min_ms": round(times[0], 3), "repeats": len(times)}
+    return row | {"peak_mib": round(peak, 1), "bytes": runs[0].get("bytes", "")}
 
 
 def summary(rows: list[dict[str, Any]]) -> None:
-    """Prints how far ahead of its peers each row is."""
-    best_of_peers, tuner = [], []
-    for space in dict.fromkeys(r["space"] for r in rows):
-        mine = [r for r in rows if r["space"] == space and r["measure"] == "columns" and r["median_ms"] != ""]
-        ours = next((r["median_ms"] for r in mine if r["tool"] == "constrint"), None)
-        peers = {r["tool"]: r["median_ms"] for r in mine if r["tool"] != "constrint"}
+    """Print how far ahead of its peers each row is."""
+    ahead: dict[str, list[float]] = {"best peer of each row": [], "kernel_tuner": []}
+    for space in dict.fromkeys(row["space"] for row in rows):
+        here = [row for row in rows if row["space"] == space and row["measure"] == "columns" and "median_ms" in row]
+        peers = {row["tool"]: row["median_ms"] for row in here}
+        ours = peers.pop("constrint", None)
         if ours is None or not peers:
             continue
-        best = min(peers, key=lambda t: peers[t])
-        best_of_peers.append(peers[best] / ours)
-        if "kernel_tuner" in peers:
-            tuner.append(peers["kernel_tuner"] / ours)
+        best = min(peers, key=lambda tool: float(peers[tool]))
         print(f"{space:22} {ours:9.2f} ms, best peer {best} {peers[best]:.2f} ms: {peers[best] / ours:.2f}x")
-    for name, ratios in (("best peer of each row", best_of_peers), ("kernel_tuner", tuner)):
-        if ratios:
-            print(f"geometric mean against {name}: {math.exp(statistics.mean(map(math.log, ratios))):.1f}x")
-
-
-def environment(python: Path) -> dict[str, Any]:
-    """What the figures were measured on."""
-    listed = subprocess.run(
-        [str(python), "-m", "pip", "list", "--format", "json"], capture_output=True, text=True, check=False
-    )
-    packages = {p["name"]: p["version"] for p in json.loads(listed.stdout or "[]")}
-    cpu = next(
-        (x.split(":", 1)[1].strip() for x in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in x), ""
-    )
-    wanted = ("kernel-tuner", "kernel_tuner", "python-constraint2", "pyatf", "ortools", "numpy")
-    return {
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "packages": {n: v for n, v in packages.items() if n in wanted},
-        "clock": "process CPU time, fresh process per measurement, libraries imported before, medians",
-    }
+        for name, tool in (("best peer of each row", best), ("kernel_tuner", "kernel_tuner")):
+            if tool in peers:
+                ahead[name].append(peers[tool] / ours)
+    for name, ratios in ahead.items():
+        print_ratios(f"{name} / constrint", ratios, limits=(1.0,))
 
 
 def main() -> None:
-    """Measures, prints and writes the table."""
+    """Measure, print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers-venv", type=Path, default=ROOT / "benchmarks" / ".peers")
     parser.add_argument("--no-install", action="store_true", help="use what the environment has")
@@ -183,16 +125,19 @@ def main() -> None:
     parser.add_argument("--only-ours", action="store_true", help="no peers")
     parser.add_argument("--out", type=Path, help="folder for spaces.csv and environment.json")
     args = parser.parse_args()
-    rows = rows_of(args)
+    python = peers_python(args.peers_venv, not args.no_install)
+    rows = []
+    with Table(args.out and args.out / "spaces.csv", COLUMNS) as table:
+        for path, measure, tool in asked_for(args, python):
+            rows.append(row_of(python, path, measure, tool, args.repeat))
+            table.add(**rows[-1])
+            print(*(rows[-1].get(k, "") for k in ("space", "measure", "tool", "median_ms", "note")), flush=True)
     summary(rows)
     if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
-        with (args.out / "spaces.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
-        python = peers_python(args.peers_venv, install=False)
-        (args.out / "environment.json").write_text(json.dumps(environment(python), indent=2) + "\n")
+        listing = subprocess.run([python, "-m", "pip", "freeze"], capture_output=True, text=True, check=False).stdout
+        clock = "process CPU time, fresh process per measurement, libraries imported before, medians"
+        facts = environment() | {"peers": listing.splitlines(), "clock": clock}
+        (args.out / "environment.json").write_text(json.dumps(facts, indent=2) + "\n")
 
 
 if __name__ == "__main__":

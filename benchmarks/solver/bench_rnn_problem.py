@@ -1,6 +1,6 @@
 """Time the lexicographic optimum (or the proof that there is none) of a problem the size of a fused recurrent kernel.
 
-    python benchmarks/bench_rnn_problem.py --repeat 3 --out benchmarks/results/solver/rnn.csv
+    python -m benchmarks.solver.bench_rnn_problem --repeat 3 --out benchmarks/results/solver/rnn.csv
 
 Every case is a fresh process; CPU milliseconds for building the problem, the first solution in declared order or
 the proof of infeasibility, and the next one after excluding the first.
@@ -9,63 +9,58 @@ the proof of infeasibility, and the next one after excluding the first.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks" / "baselines")]
+from benchmarks.harness.table import Table
+from benchmarks.solver.processes import figures_of
+from benchmarks.solver.rnn_problem import cases, rnn_problem
+from constrint.solve import Limits, solutions_in_order, solve
+
+FIGURES = ("build_ms", "first_ms", "next_ms")
+LIMIT_S = 100.0
 
 
-def one(name: str, backend: str) -> None:
-    """Measures one case in this process and prints it as JSON."""
-    import rnn_problem
-
-    from constrint.solve import Limits, solutions_in_order, solve
-
-    case = next(c for c in rnn_problem.cases() if str(c) == name)
-    limits = Limits(max_seconds=100)
+def one(name: str, backend: str) -> dict[str, Any]:
+    """Measure one case in this process."""
+    case = next(c for c in cases() if str(c) == name)
+    limits = Limits(max_seconds=LIMIT_S)
     if backend == "cpsat":
-        from ortools.sat.python import cp_model  # noqa: F401
+        from ortools.sat.python import cp_model  # noqa: F401  imported before the clock starts
     start = time.process_time()
-    problem = rnn_problem.rnn_problem(case)
+    problem = rnn_problem(case)
     built = time.process_time()
     if backend == "cpsat":
         # Any solution, not the first in order: the easier question.
-        found = solve(problem, limits, backend="cpsat")
-        first, solved = found.assignment or None, time.process_time()
-        print(json.dumps({"first_ms": 1e3 * (solved - built), "feasible": first is not None}))
-        return
+        answer = solve(problem, limits, backend="cpsat")
+        return {"first_ms": 1e3 * (time.process_time() - built), "feasible": bool(answer.assignment)}
     in_order = solutions_in_order(problem, limits)
     first = next(in_order, None)
     solved = time.process_time()
     next(in_order, None)
-    after = time.process_time()
-    figures = {"build_ms": built - start, "first_ms": solved - built, "next_ms": after - solved}
-    print(json.dumps({**{k: 1e3 * v for k, v in figures.items()}, "feasible": first is not None}))
+    spans = (built - start, solved - built, time.process_time() - solved)
+    return {name: 1e3 * span for name, span in zip(FIGURES, spans, strict=True)} | {"feasible": first is not None}
 
 
-def measured(name: str, backend: str, repeat: int) -> dict[str, object]:
+def measured(name: str, backend: str, repeat: int) -> dict[str, Any]:
     """Medians over fresh processes."""
-    runs = []
-    for _ in range(repeat):
-        command = [sys.executable, str(Path(__file__)), "--case", name, "--backend", backend]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        runs.append(json.loads(done.stdout))
-    row: dict[str, object] = {"case": name, "backend": backend, "feasible": runs[0]["feasible"]}
-    for key in ("build_ms", "first_ms", "next_ms"):
-        row[key] = round(statistics.median(r[key] for r in runs), 2) if key in runs[0] else ""
-    return row
+    command = [sys.executable, "-m", "benchmarks.solver.bench_rnn_problem", "--case", name, "--backend", backend]
+    runs = [figures_of(command, 2 * LIMIT_S) for _ in range(repeat)]
+    good = [run for run in runs if isinstance(run, dict)]
+    if not good:
+        return {"case": name, "backend": backend, "feasible": runs[0]}
+    figures = {key: round(statistics.median(run[key] for run in good), 2) for key in FIGURES if key in good[0]}
+    return {"case": name, "backend": backend, "feasible": good[0]["feasible"], **figures}
 
 
 def main() -> None:
-    """Measures every case and writes the table."""
+    """Measure every case and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--case")
+    parser.add_argument("--case", help="measure this one in this process and print it as JSON")
     parser.add_argument("--backend", default="native", choices=("native", "cpsat"))
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--every", type=int, default=1, help="measure every n-th case")
@@ -73,27 +68,23 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     if args.case:
-        one(args.case, args.backend)
+        print(json.dumps(one(args.case, args.backend)))
         return
-    import rnn_problem
-
-    names = [str(c) for c in rnn_problem.cases()][:: args.every]
     rows = []
-    for i, name in enumerate(names):
-        rows.append(measured(name, "native", args.repeat))
-        if args.cpsat_every and i % args.cpsat_every == 0:
-            rows.append(measured(name, "cpsat", 1))
-    ours = sorted(float(str(r["first_ms"])) for r in rows if r["backend"] == "native")
-    after = sorted(float(str(r["next_ms"])) for r in rows if r["backend"] == "native")
-    num = len(ours)
-    print(f"{num} cases: first median {ours[num // 2]:.1f} ms, 90% {ours[int(0.9 * num)]:.1f}, largest {ours[-1]:.1f};")
-    print(f"within 20 ms: {sum(x <= 20 for x in ours)}; next: median {after[num // 2]:.2f} ms, largest {after[-1]:.2f}")
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        with args.out.open("w", newline="") as file:
-            writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    with Table(args.out, ("case", "backend", "feasible", *FIGURES)) as table:
+        for i, name in enumerate([str(c) for c in cases()][:: args.every]):
+            rows.append(measured(name, "native", args.repeat))
+            table.add(**rows[-1])
+            if args.cpsat_every and i % args.cpsat_every == 0:
+                table.add(**measured(name, "cpsat", 1))
+    first, after = (sorted(row[key] for row in rows if key in row) for key in ("first_ms", "next_ms"))
+    num = len(first)
+    print(
+        f"{num} cases: first median {first[num // 2]:.1f} ms, 90% {first[int(0.9 * num)]:.1f}, largest {first[-1]:.1f};"
+    )
+    print(
+        f"within 20 ms: {sum(x <= 20 for x in first)}; next: median {after[num // 2]:.2f} ms, largest {after[-1]:.2f}"
+    )
 
 
 if __name__ == "__main__":
