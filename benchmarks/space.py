@@ -201,7 +201,7 @@ def _score_one(gpu: GpuModel, measured: Measured, args: argparse.Namespace) -> l
         picked = float(figure[np.nanargmin(np.where(np.isnan(figure), np.nan, measured.times["cold_us"]))])
     near = times <= NEAR * best
     ranks = [np.argsort(np.argsort(column[near])) for column in (predicted, times)]
-    correlation = float(np.corrcoef(ranks)[0, 1]) if near.sum() > 2 else float("nan")
+    correlation = float(np.asarray(np.corrcoef(ranks))[0, 1]) if near.sum() > 2 else float("nan")
     peer = float(measured.times.get("baseline_cold_us", np.array([np.nan]))[0])
     print(
         f"{str(measured.workload).ljust(36)} {len(times):7d} {best:9.1f} {peer:8.1f} {of_first:8.1f} "

@@ -41,8 +41,22 @@ from constrint.tune.check import Case
 from constrint.tune.measure import Call, Measurement, Timer
 from constrint.tune.worker import call_of
 
-COLUMNS = ("m", "n", "k", "dtype", "layout", "who", "how", "median_us", "spread_us", "floor_us")
-COLUMNS += ("outcome", "prepare_ms", "kernel", "config")
+COLUMNS: tuple[str, ...] = (
+    "m",
+    "n",
+    "k",
+    "dtype",
+    "layout",
+    "who",
+    "how",
+    "median_us",
+    "spread_us",
+    "floor_us",
+    "outcome",
+    "prepare_ms",
+    "kernel",
+    "config",
+)
 HOWS = ("call", "cold", "warm")
 #: (dtype, layout of A and B) of every shape, of every third shape, and of the few shapes for other types.
 EVERYWHERE = (("bf16", "rr"), ("fp16", "rc"))
@@ -133,7 +147,7 @@ class Bench:
         # Once more, so that the figure that picked the best is not the one it is judged by.
         ours = {"matmul": kernels[0]} | ({f"best of {len(kernels)}": kernels[quickest]} if len(kernels) > 1 else {})
         alone = {**ours, **peers}
-        calls = {"matmul": partial(matmul, a[0], b[0]), **peers}
+        calls: dict[str, Call] = {"matmul": partial(matmul, a[0], b[0]), **peers}
         tensors = (a, b, *case.outputs.values())
         floor_s = self.peaks.floor_s(workload, sum(t.numel() * t.element_size() for t in tensors))
         of_who = {who: (choices[quickest if who.startswith("best") else 0]) for who in ours}
@@ -253,7 +267,7 @@ def main() -> None:
     with Table(args.out, COLUMNS, note) as table:
         bench = Bench(gpu, timer, table, peaks, args.template)
         for workload, choices, choose_ms in planned:
-            outcome = attempt(lambda w=workload, c=choices, t=choose_ms: bench.run(w, c, t) or {})
+            outcome = attempt(partial(bench.run, workload, choices, choose_ms))
             if outcome["outcome"] != "ok":
                 table.add(**_named(workload), **outcome)
     print_table([row | {"kernel_of_ours": row.get("kernel", "")} for row in table.rows])

@@ -94,7 +94,7 @@ class Measured:
         seconds = np.full(len(self.kernels), np.nan)
         for kernel, rows in self.by_kernel():
             seconds[rows] = predict(load_spec(kernel), gpu, self.workload, self.of_rows(rows)).seconds
-        return 1e6 * seconds
+        return np.asarray(1e6 * seconds)
 
 
 def read_space(path: Path, *, only_ok: bool = True) -> list[Measured]:

@@ -98,10 +98,10 @@ def print_ratios(name: str, ratios: Sequence[float], limits: Iterable[float] = (
         )
 
 
-def attempt(call: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+def attempt(call: Callable[[], Mapping[str, Any] | None]) -> dict[str, Any]:
     """What a measurement gives, or its failure as `outcome`: one peer must not end the run."""
     try:
-        return {"outcome": "ok", **call()}
+        return {"outcome": "ok", **(call() or {})}
     except Exception as error:  # noqa: BLE001 - a failure is a row of the table
         lines = str(error).splitlines() or [""]
         return {"outcome": f"{type(error).__name__}: {lines[-1][:100]}"}
@@ -110,7 +110,8 @@ def attempt(call: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
 def _open(path: Path, mode: str) -> IO[Any]:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".gz":
-        return gzip.open(path, mode, newline="")
+        packed: IO[Any] = gzip.open(path, mode, newline="")  # type: ignore[assignment]
+        return packed
     return path.open(mode, newline="")
 
 

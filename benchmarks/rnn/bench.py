@@ -13,6 +13,7 @@ The floor is the larger of bytes over the copy bandwidth and operations over the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +25,7 @@ import torch
 from benchmarks.harness.peers import cudnn_layer, nxai_layer
 from benchmarks.harness.table import Table, attempt, environment
 from benchmarks.harness.workloads import layer as workload_of
+from constrint.errors import ConstrintError
 from constrint.flashrnn import rnn
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.device import gpu_of
@@ -36,8 +38,25 @@ from constrint.tune import Trial, compile_many
 from constrint.tune.measure import Call, Timer
 from constrint.tune.worker import call_of
 
-COLUMNS = ("what", "implementation", "cell", "heads", "head_dim", "batch", "time", "dtype", "forward_ms", "both_ms")
-COLUMNS += ("floor_forward_ms", "floor_both_ms", "configs", "how", "forward_spread_ms", "both_spread_ms", "outcome")
+COLUMNS: tuple[str, ...] = (
+    "what",
+    "implementation",
+    "cell",
+    "heads",
+    "head_dim",
+    "batch",
+    "time",
+    "dtype",
+    "forward_ms",
+    "both_ms",
+    "floor_forward_ms",
+    "floor_both_ms",
+    "configs",
+    "how",
+    "forward_spread_ms",
+    "both_spread_ms",
+    "outcome",
+)
 TORCH = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 #: Cell, heads, head dim.
 CASES = [
@@ -179,7 +198,7 @@ class Bench:
         """Every implementation on one layer."""
         layer = Layer(case)
         choices: list[Choice] = []
-        outcome = attempt(lambda: choices.extend(fused_choices(self.gpu, case)) or {})
+        outcome = attempt(lambda: choices.extend(fused_choices(self.gpu, case)))
         if outcome["outcome"] == "ok":
             self.add(layer, "triton", lambda: layer.public("triton"), choices)
             self.add(layer, "triton kernels", lambda: fused_alone(self.gpu, choices), choices, how="graph")
@@ -240,14 +259,9 @@ def compile_all(gpu: GpuModel, cases: list[Case]) -> list[str]:
     """Compile the fused kernels of all layers on all cores; returns what failed."""
     trials: list[Trial] = []
     for case in cases:
-        attempt(
-            lambda case=case: (
-                trials.extend(
-                    Trial(c.kernel, c.workload or case.workload(), dict(c.config)) for c in fused_choices(gpu, case)
-                )
-                or {}
-            )
-        )
+        with contextlib.suppress(ConstrintError):
+            chosen = fused_choices(gpu, case)
+            trials += [Trial(c.kernel, c.workload or case.workload(), dict(c.config)) for c in chosen]
     return [str(outcome) for outcome in compile_many(load_spec, gpu, trials, into_cache=True) if outcome]
 
 
@@ -267,7 +281,7 @@ def main() -> None:
         print("correct: all" if not bad else "correct: NOT ALL", *bad, sep="\n", flush=True)
     ceiling = ceilings(timer)
     facts = environment() | {"copy_bytes_per_s": f"{ceiling[0]:.4g}", "bf16_flop_per_s": f"{ceiling[1]:.4g}"}
-    facts["cudnn"] = str(torch.backends.cudnn.version())
+    facts["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "rnn_environment.json").write_text(json.dumps(facts | {"out_of_bounds": bad}, indent=1) + "\n")
     print(facts, flush=True)

@@ -98,15 +98,17 @@ def compile_many(
     trials: Sequence[Trial],
     *,
     num_workers: int | None = None,
+    into_cache: bool = False,
     patience_s: float = PATIENCE_S,
 ) -> list[CompiledKernel | str]:
-    """Compile trials on every core: what each takes, in the trials' order, or why it does not compile."""
+    """Compile trials on every core: what each takes, in the trials' order, or why it does not compile.
+
+    With `into_cache` Triton's cache is filled, and what compiles gives an empty string.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_trials(folder / "trials.json", trials)
-        pool = CompilePool(
-            load, gpu, folder, num_workers=num_workers, into_cache=into_cache, patience_s=patience_s
-        )
+        pool = CompilePool(load, gpu, folder, num_workers=num_workers, into_cache=into_cache, patience_s=patience_s)
         try:
             while not pool.poll():
                 time.sleep(0.05)
