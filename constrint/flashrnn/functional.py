@@ -7,12 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-import constrint.flashrnn.autograd  # registers the gradient
-import constrint.flashrnn.backends.register  # noqa: F401  registers the back-ends
+import constrint.flashrnn.autograd  # noqa: F401  registers the gradient
 from constrint.errors import UnknownNameError
 from constrint.flashrnn import checks
-from constrint.flashrnn.planner import saves_gates
-from constrint.kernels.rnn.op import AUTO, rnn_forward
+from constrint.kernels.rnn.first_choice import AUTO, saves_gates
+from constrint.kernels.rnn.op import rnn_forward
 from constrint.kernels.rnn.reference import accumulation_dtype, rnn_reference
 
 
@@ -59,9 +58,9 @@ def rnn(
     Raises:
         UsageError: For a shape, dtype, device or value that does not fit.
     """
-    found = checks.check_cell(cell)
-    checks.check_backend(backend)
-    wx = checks.check_wx(wx, found)
+    kind = checks.check_cell(cell)
+    checks.check_backend(backend, cell)
+    wx = checks.check_wx(wx, kind)
     r = checks.check_tensor("r", r)
     wx, r = _autocast(wx, r)
     checks.check_fused(backend, wx)
@@ -72,7 +71,7 @@ def rnn(
         checks.check_like("b", checks.check_dtype("b", checks.check_tensor("b", b)), wx)
         checks.check_shape("b", b, (gates, heads, dim), "(G, N, D)")
     if states is not None:
-        states = checks.check_states(states, (found.num_states, batch, heads, dim), found, wx)
+        states = checks.check_states(states, (kind.num_states, batch, heads, dim), kind, wx)
         states = states.to(accumulation_dtype(wx.dtype))
     steps = None if lengths is None else checks.check_lengths(lengths, batch, time, wx.device)
     reset = None if reset is None else checks.check_reset(reset, batch, time, wx)
@@ -99,10 +98,10 @@ def _saves_gates(cell: str, wx: Tensor, backend: str, recompute: bool | None) ->
 
 def _autocast(wx: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
     """Both in autocast's dtype where it is on (fp64 stays), as for a matrix product."""
-    kind = wx.device.type
-    if not torch.is_autocast_enabled(kind) or torch.float64 in (wx.dtype, r.dtype):
+    device = wx.device.type
+    if not torch.is_autocast_enabled(device) or torch.float64 in (wx.dtype, r.dtype):
         return wx, r
-    dtype = torch.get_autocast_dtype(kind)
+    dtype = torch.get_autocast_dtype(device)
     return wx.to(dtype), r.to(dtype)
 
 

@@ -121,7 +121,7 @@ class _Recurrent(RecurrentParameters):
         parts = [self._direction(layer, d, rows, states, reset) for d in range(self.num_directions)]
         if self.bidirectional and reset is None:
             parts = [_merge(parts)]
-        found = []
+        results = []
         copies = self.num_directions // len(parts)
         for part in parts:
             hidden, last = rnn(
@@ -137,8 +137,8 @@ class _Recurrent(RecurrentParameters):
                 hidden_only=True,
             )
             for h, ends in zip(hidden.chunk(copies, 2), last.squeeze(2).chunk(copies, 2), strict=True):
-                found.append((h.flatten(2), ends.flatten(2).unbind(0)))
-        return found
+                results.append((h.flatten(2), ends.flatten(2).unbind(0)))
+        return results
 
     def _direction(
         self, layer: int, direction: int, rows: Rows, states: tuple[Tensor, ...] | None, reset: Tensor | None
@@ -147,8 +147,8 @@ class _Recurrent(RecurrentParameters):
         bias, b = None, None
         if self.bias:
             bias, b = self._weight("bias_ih", layer, direction), self._weight("bias_hh", layer, direction)
-            # Only the GRU's candidate keeps its two biases apart; everywhere else the input can carry both.
-            bias, b = (bias, b.view(shape)) if self.cell == "gru" else (bias + b, None)
+            # The input can carry both biases, unless the cell keeps the parts of its candidate apart.
+            bias, b = (bias, b.view(shape)) if CELLS[self.cell].keeps_parts_apart else (bias + b, None)
         wx = rows.project(self._weight("weight_ih", layer, direction), bias, is_reverse=bool(direction))
         weight = self._weight("weight_hh", layer, direction)
         if self.proj_size:

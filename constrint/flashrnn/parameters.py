@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.op import AUTO
+from constrint.kernels.rnn.first_choice import AUTO
 
 
 class RecurrentParameters(nn.Module):
@@ -168,19 +168,19 @@ class RecurrentParameters(nn.Module):
         if hx is None:
             return None
         names = CELLS[self.cell].states
-        found = (hx,) if isinstance(hx, Tensor) else tuple(hx)
-        if len(found) != len(names) or not all(isinstance(state, Tensor) for state in found):
-            raise RuntimeError(f"hx must hold one tensor for each of {', '.join(names)}, got {len(found)} of them")
+        given = (hx,) if isinstance(hx, Tensor) else tuple(hx)
+        if len(given) != len(names) or not all(isinstance(state, Tensor) for state in given):
+            raise RuntimeError(f"hx must hold one tensor for each of {', '.join(names)}, got {len(given)} of them")
         rank = 3 if is_batched else 2
-        if any(state.dim() != rank for state in found):
+        if any(state.dim() != rank for state in given):
             raise RuntimeError(
                 f"hx must be {rank}-D for {'batched 3-D' if is_batched else 'unbatched 2-D'} input, "
-                f"got {', '.join(f'{state.dim()}-D' for state in found)}"
+                f"got {', '.join(f'{state.dim()}-D' for state in given)}"
             )
-        found = found if is_batched else tuple(state.unsqueeze(1) for state in found)
-        for name, state in zip(names, found, strict=True):
+        states = given if is_batched else tuple(state.unsqueeze(1) for state in given)
+        for name, state in zip(names, states, strict=True):
             size = self.output_size if name == "h" else self.hidden_size
             expected = (self.num_layers * self.num_directions, batch, size)
             if tuple(state.shape) != expected:
                 raise RuntimeError(f"Expected hidden {name} size {expected}, got {list(state.shape)}")
-        return found
+        return states

@@ -27,7 +27,9 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "constrint.kernels.gemm.producer.spec",
         "constrint.kernels.gemm.pointer.spec",
     )
-} | {cell + direction: _RNN for cell in ("lstm", "gru", "slstm", "elman") for direction in ("", "-backward")}
+} | {cell + direction: _RNN for cell in ("lstm", "gru", "slstm", "elman", "elman_relu") for direction in ("", "-backward")}
+#: Built in, but an option of a layer rather than an operation that users ask for.
+_UNLISTED = ("elman_relu", "elman_relu-backward")
 #: Implementations that were registered by a program or a package, by operation.
 _REGISTERED: dict[str, list[KernelSpec]] = {}
 _asked_packages = False
@@ -43,7 +45,7 @@ def register(*specs: KernelSpec) -> None:
 def list_kernels() -> tuple[str, ...]:
     """Names of all operations."""
     _ask_packages()
-    return tuple(dict.fromkeys((*_MODULES, *_REGISTERED)))
+    return tuple(name for name in dict.fromkeys((*_MODULES, *_REGISTERED)) if name not in _UNLISTED)
 
 
 def load_kernel(name: str) -> Operation:

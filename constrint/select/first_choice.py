@@ -76,7 +76,12 @@ _CHOSEN: dict[_Key, Choice] = {}
 
 
 def choose(
-    kernel: Operation | KernelSpec, gpu: GpuModel, workload: Workload, *, fixed: Mapping[str, int] | None = None
+    kernel: Operation | KernelSpec,
+    gpu: GpuModel,
+    workload: Workload,
+    *,
+    fixed: Mapping[str, int] | None = None,
+    because: str = "it is given",
 ) -> Choice:
     """The configuration with the least predicted time; remembered.
 
@@ -85,6 +90,7 @@ def choose(
         gpu: The hardware model.
         workload: What it is for.
         fixed: Parameters that must have given values.
+        because: Why they must.
 
     Raises:
         InfeasibleError: When nothing fits; carries the conflict.
@@ -98,7 +104,10 @@ def choose(
         return known
     able, refusals = requests(operation, gpu, workload)
     for request in able:
-        _restrict(request, fixed, _REFUSED.get(key, ()))
+        for name, value in fixed.items():
+            if name in request.problem.variables:
+                request.problem.add(Var(name) == value, because=because)
+        _exclude(request, _REFUSED.get(key, ()))
     best = rank_requests(operation, able, refusals, top=1).candidates[0]
     _CHOSEN[key] = Choice(gpu, best.kernel, best.config, best.cost.seconds, workload, fixed)
     return _CHOSEN[key]
@@ -120,11 +129,8 @@ def refuse(kernel: Operation | KernelSpec, choice: Choice, refusal: Refusal) -> 
     return choose(kernel, choice.gpu, choice.workload, fixed=choice.fixed)
 
 
-def _restrict(request: Request, fixed: Mapping[str, int], refused: tuple[Refusal, ...]) -> None:
+def _exclude(request: Request, refused: tuple[Refusal, ...]) -> None:
     problem = request.problem
-    for name, value in fixed.items():
-        if name in problem.variables:
-            problem.add(Var(name) == value, because=f"{name} = {value} is given")
     use = request.spec.use(request.gpu, request.workload, {name: Var(name) for name in problem.variables})
     for refusal in refused:
         if use is not None and refusal.config.keys() <= problem.variables.keys():

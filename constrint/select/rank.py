@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from constrint.errors import ConstrintError, InfeasibleError
-from constrint.hwmodels import GpuModel, Occupancy, occupancy
-from constrint.hwmodels.occupancy.limits import limit_names
+from constrint.hwmodels import GpuModel
 from constrint.model import Problem, Var
+from constrint.select.core_space import BlockColumns, core_space
 from constrint.select.cost import CostColumns, largest
 from constrint.select.spec import (
     Candidate,
@@ -26,11 +26,10 @@ from constrint.select.spec import (
     KernelSpec,
     Operation,
     Param,
-    ResourceUse,
     Workload,
     as_config,
 )
-from constrint.solve import enumerate_space, minimal_conflict
+from constrint.solve import minimal_conflict
 
 #: Relative difference of predicted times below which configurations tie.
 TIE = 5e-4
@@ -194,35 +193,32 @@ def _rank_one(request: Request, top: int) -> tuple[KernelSpace, list[Candidate]]
     if not params:
         cost = _cost_of(spec.cost(gpu, workload, {}, np.ones(1)), 0, roofline_s)
         return KernelSpace(spec.full_name, 1, 1), [Candidate(spec.full_name, {}, None, cost, 1)]
-    space = enumerate_space(problem)
-    if space.size == 0:
-        return KernelSpace(spec.full_name, space.product_size, 0), []
-    open_params = {*spec.order_params, *spec.free_params}
+    space = core_space(spec, gpu, workload, problem)
+    if space.num_valid == 0:
+        return KernelSpace(spec.full_name, space.num_product, 0), []
+    core, blocks = space.columns, space.blocks
+    bound = spec.cost(gpu, workload, core, blocks.blocks_per_sm).seconds
     order_names = _order_names(spec, problem)
-    core, num_variants = space.project([p.name for p in params if p.name not in open_params])
-    use = _Use(spec, gpu, workload, problem)
-    core_use = use.of(core)
-    bound = spec.cost(gpu, workload, core, core_use.blocks_per_sm).seconds
     order = [p for p in params if p.name in order_names]
-    free = [p for p in params if p.name in open_params - order_names]
+    free = [p for p in params if p.name in {*spec.order_params, *spec.free_params} - order_names]
 
     def price(columns: Mapping[str, NDArray[Any]], resident: NDArray[Any]) -> CostColumns:
         return spec.cost(gpu, workload, columns, resident)
 
-    best = _best_rows(price, problem, core, core_use.blocks_per_sm, bound, order, params, top)
+    best = _best_rows(price, problem, core, blocks.blocks_per_sm, bound, order, params, top)
     rows = best.columns.pop("_row")
     configs = _complete(problem, best.columns, free, params)
     candidates = [
         Candidate(
             kernel=spec.full_name,
             config=as_config(configs, row),
-            resources=use.exact(core_use.row(int(rows[row])), as_config(configs, row)),
+            resources=blocks.resources(int(rows[row]), as_config(configs, row)),
             cost=_cost_of(best.cost, row, roofline_s),
-            num_variants=int(num_variants[rows[row]]),
+            num_variants=int(space.num_variants[rows[row]]),
         )
         for row in range(len(rows))
     ]
-    return KernelSpace(spec.full_name, space.product_size, space.size), candidates
+    return KernelSpace(spec.full_name, space.num_product, space.num_valid), candidates
 
 
 def _cost_of(cost: CostColumns, row: int, roofline_s: float) -> CostEstimate:
@@ -247,8 +243,8 @@ def _order_names(spec: KernelSpec, problem: Problem) -> set[str]:
 
 def predict(spec: KernelSpec, gpu: GpuModel, workload: Workload, columns: Mapping[str, NDArray[Any]]) -> CostColumns:
     """Predicted time of given configurations (columns of parameters), valid or not."""
-    used = _Use(spec, gpu, workload, spec.problem(gpu, workload)).of(columns)
-    return spec.cost(gpu, workload, columns, used.blocks_per_sm)
+    use = spec.use(gpu, workload, {name: Var(name) for name in columns})
+    return spec.cost(gpu, workload, columns, BlockColumns.of(gpu, use, columns).blocks_per_sm)
 
 
 def infeasible(able: list[Request]) -> InfeasibleError:
@@ -262,51 +258,6 @@ def infeasible(able: list[Request]) -> InfeasibleError:
         return InfeasibleError(f"{asked} {conflict}", conflict)
     lines = [f"{r.spec.full_name}: {c}" for r, c in conflicts]
     return InfeasibleError("\n".join([asked, *lines]), conflict)
-
-
-@dataclass(frozen=True)
-class _Used:
-    threads: NDArray[np.int64]
-    registers: NDArray[np.int64]
-    smem: NDArray[np.int64]
-    occupancy: Occupancy | None
-
-    @property
-    def blocks_per_sm(self) -> NDArray[np.int64]:
-        return np.ones_like(self.threads) if self.occupancy is None else np.asarray(self.occupancy.blocks_per_sm)
-
-    def row(self, row: int) -> ResourceUse | None:
-        if self.occupancy is None:
-            return None
-        return ResourceUse(
-            threads=int(self.threads[row]),
-            registers_per_thread=int(self.registers[row]),
-            smem_bytes=int(self.smem[row]),
-            blocks_per_sm=int(self.blocks_per_sm[row]),
-            limited_by=str(limit_names(self.occupancy.limited_by_mask[row])),
-        )
-
-
-class _Use:
-    """Evaluates a kernel's resource expressions over columns."""
-
-    def __init__(self, spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem) -> None:
-        self.gpu, self.use = gpu, spec.use(gpu, workload, {name: Var(name) for name in problem.variables})
-
-    def of(self, columns: Mapping[str, NDArray[Any]]) -> _Used:
-        if self.use is None:
-            none = np.zeros(len(next(iter(columns.values()))), dtype=np.int64)
-            return _Used(none, none, none, None)
-        threads = self.use.warps.columns(columns) * self.gpu.sm.warp_size
-        registers = self.use.registers_per_thread.columns(columns)
-        smem = self.use.smem_bytes.columns(columns)
-        fits = occupancy(self.gpu, threads_per_block=threads, registers_per_thread=registers, smem_bytes_per_block=smem)
-        return _Used(threads, registers, smem, fits)
-
-    def exact(self, resources: ResourceUse | None, config: Mapping[str, int]) -> ResourceUse | None:
-        """The same with the shared memory of the whole configuration, free parameters included."""
-        smem = None if self.use is None else self.use.smem_bytes_exact
-        return resources if smem is None or resources is None else replace(resources, smem_bytes=smem.value(config))
 
 
 @dataclass(frozen=True)

@@ -237,15 +237,19 @@ class KernelSpec(ABC):
                 width = " (32-bit sizes)" if size.most == MAX_SIZE else ""
                 raise UsageError(f"{size.name} must be between {size.least} and {size.most}{width}, got {value}.")
         self.check_dtype(gpu, workload)
+        self.check_memory(gpu, workload)
+
+    def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:  # noqa: B027  every GPU takes every dtype
+        """Raise UnsupportedError where the GPU has no unit for the workload's dtype."""
+
+    def check_memory(self, gpu: GpuModel, workload: Workload) -> None:
+        """Raise InfeasibleError where the GPU's memory cannot hold the workload's data."""
         needed, there = self.moved_bytes(workload), gpu.memory.dram.size_bytes
         if needed > there:
             raise InfeasibleError(
                 f"{workload} does not fit {gpu.name}: its data takes {needed / 1e9:,.1f} GB, "
                 f"the device has {there / 1e9:,.1f} GB. Split the work or choose a larger GPU."
             )
-
-    def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:  # noqa: B027  every GPU takes every dtype
-        """Raise UnsupportedError where the GPU has no unit for the workload's dtype."""
 
     # The space, as the solver and the selector see it.
 
@@ -261,6 +265,13 @@ class KernelSpec(ABC):
         if use is not None:
             add_block_limits(problem, gpu, use)
         return problem
+
+    def stated_problem(self, gpu: GpuModel, workload: Workload) -> Problem | None:
+        """The part of `problem` that is the same for many workloads, the same object every time; None if none is.
+
+        `problem` gives a copy of it with more rules, of which none reaches the free parameters.
+        """
+        return None
 
     def moved_bytes(self, workload: Workload) -> int:
         """Bytes that have to move to and from memory once: by default one input and one output of all sizes."""

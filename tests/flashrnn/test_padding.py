@@ -2,38 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
 
-from constrint.flashrnn.backends.loop import loop_backward, loop_forward
-from constrint.flashrnn.backends.triton import TritonBackend, padded_head_dim
+from constrint.kernels.rnn.alternating.loop import loop_backward, loop_forward
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.op import RnnInputs, RnnSaved, RnnUpstream
+from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
+from constrint.kernels.rnn.triton.spec import padded_head_dim
+from constrint.select.first_choice import Choice
+
+
+CHOICE = Choice(None, "lstm.triton", {})
 
 
 class Launches:
-    """Stands for `kernels.rnn.launch`: refuses what its kernels cannot take, and computes the rest."""
+    """Stands for the launches of the Triton kernels: refuses what the kernels cannot take, and computes the rest."""
 
-    def forward(self, cell: str, wx: Tensor, *rest: Any, save_gates: bool, **masks: Any) -> tuple[Tensor, Any]:
-        assert wx.shape[-1] % 16 == 0
-        saved = loop_forward(RnnInputs(cell, wx, *rest, **masks), save_gates=save_gates)
-        return saved.states, saved.gates
+    def forward(self, inputs: RnnInputs, choice: Choice, *, save_gates: bool) -> RnnSaved:
+        assert choice is CHOICE
+        assert inputs.wx.shape[-1] % 16 == 0
+        return loop_forward(inputs, save_gates=save_gates)
 
-    def backward(self, cell: str, states: Any, last: Any, *rest: Any, clip: float | None, **masks: Any) -> Any:
-        *operands, all_states, gates = rest
-        assert all_states.shape[-1] % 16 == 0
-        inputs, saved = RnnInputs(cell, *operands, **masks), RnnSaved(all_states, gates)
-        found = loop_backward(inputs, saved, RnnUpstream(states, last), clip=clip or 0.0)
-        return found.wx, found.r, found.b, found.initial
+    def backward(
+        self, inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, choice: Choice, *, clip: float
+    ) -> RnnGradients:
+        assert choice is CHOICE
+        assert saved.states.shape[-1] % 16 == 0
+        return loop_backward(inputs, saved, upstream, clip=clip)
 
 
 @pytest.mark.parametrize("dim", [16, 5, 33])
 @pytest.mark.parametrize("cell", CELLS)
 def test_padded_units_leave_no_trace(cell: str, dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels = pytest.importorskip("constrint.kernels.rnn.launch", reason="needs the extra [torch]: triton")
+    kernels = pytest.importorskip("constrint.kernels.rnn.triton.launch", reason="needs the extra [torch]: triton")
+    from constrint.kernels.rnn.triton.backend import TritonBackend
+
     fake = Launches()
     monkeypatch.setattr(kernels, "forward", fake.forward)
     monkeypatch.setattr(kernels, "backward", fake.backward)
@@ -55,11 +58,11 @@ def test_padded_units_leave_no_trace(cell: str, dim: int, monkeypatch: pytest.Mo
         (torch.randn(3, 6, 2, dim, dtype=torch.float64), *(None,) * (kind.num_states - 1)),
         tuple(torch.randn(3, 2, dim, dtype=torch.float64) for _ in range(kind.num_states)),
     )
-    found = TritonBackend().forward(inputs, save_gates=True)
+    found = TritonBackend().forward(inputs, CHOICE, save_gates=True)
     expected = loop_forward(inputs, save_gates=True)
     torch.testing.assert_close(found.states, expected.states)
     torch.testing.assert_close(found.gates, expected.gates)
-    gradients = TritonBackend().backward(inputs, found, upstream, clip=0.1)
+    gradients = TritonBackend().backward(inputs, found, upstream, CHOICE, clip=0.1)
     right = loop_backward(inputs, expected, upstream, clip=0.1)
     for name in ("wx", "r", "b", "initial"):
         tensor = getattr(gradients, name)

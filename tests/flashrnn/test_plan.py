@@ -14,10 +14,10 @@ import torch
 from constrint.errors import UsageError
 from constrint.flashrnn import RnnPlan, plan
 from constrint.flashrnn.functional import rnn
-from constrint.flashrnn.planner import choose_backend
 from constrint.hwmodels import load_gpu
-from constrint.kernels.registry import load_kernel
-from constrint.kernels.rnn.op import RnnInputs
+from constrint.kernels.registry import load_spec
+from constrint.kernels.rnn.alternating.backend import AlternatingBackend
+from constrint.kernels.rnn.first_choice import decide
 from constrint.kernels.rnn.spec import workload_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +30,9 @@ def test_a_small_head_is_fused_with_a_valid_configuration(gpu: str) -> None:
     assert found.target == load_gpu(gpu).name
     for direction in ("forward", "backward"):
         workload = workload_of("lstm", (16, 1024, 12, 64), "bf16", direction)
-        problem = load_kernel(workload.kernel).problem(load_gpu(gpu), workload)
+        choice = found.chosen.choices[direction]
+        assert choice.kernel == f"{workload.operation}.triton"
+        problem = load_spec(choice.kernel).problem(load_gpu(gpu), workload)
         assert all(c.holds(found.chosen.configs[direction]) for c in problem.constraints)
         assert found.chosen.seconds[direction] > 0
     assert found.chosen.total_s < min(offer.total_s for offer in found.others if not offer.refusal)
@@ -67,7 +69,8 @@ def test_the_cpu_alternates_in_any_dtype() -> None:
     assert (found.backend, found.target) == ("alternating", "cpu")
     assert "need a GPU, the device is cpu" in str(found)
     wx, r = torch.zeros(2, 3, 4, 1, 5, dtype=torch.float64), torch.zeros(4, 1, 5, 5, dtype=torch.float64)
-    assert choose_backend(RnnInputs("slstm", wx, r, None, None, None, None)) == "alternating"
+    for direction in ("forward", "backward"):
+        assert isinstance(decide("slstm", wx, "auto", direction, recompute=False).backend, AlternatingBackend)
     assert torch.equal(rnn(wx, r, cell="slstm")[0], rnn(wx, r, cell="slstm", backend="alternating")[0])
 
 

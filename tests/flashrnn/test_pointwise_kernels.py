@@ -17,10 +17,10 @@ import pytest
 SCRIPT = """
 import json, sys
 import torch
-from constrint.flashrnn.backends import graphs
-from constrint.flashrnn.backends.loop import loop_backward, loop_forward
+from constrint.kernels.rnn.alternating import graphs
+from constrint.kernels.rnn.alternating.loop import loop_backward, loop_forward
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.op import RnnInputs, RnnUpstream
+from constrint.kernels.rnn.interface import RnnInputs, RnnUpstream
 
 graphs.MAX_STEPS = 4  # several chunks, the last one not full
 
@@ -116,14 +116,16 @@ def test_kernels_compile_for_every_architecture_without_spills(gpu: str, directi
     """A program holds its units in registers: no memory is touched but operands and results."""
     pytest.importorskip("triton", reason="needs the extra [torch]: triton")
     from constrint.hwmodels import load_gpu
-    from constrint.kernels.rnn import kernel_cells, kernel_pointwise
+    from constrint.kernels.rnn import kernel_cells
+    from constrint.kernels.rnn.alternating import kernel
     from constrint.tune.compile import TritonSource, compile_triton
 
     model = load_gpu(gpu)
-    function = getattr(kernel_pointwise, f"pointwise_{direction}_kernel")
+    function = getattr(kernel, f"pointwise_{direction}_kernel")
     constants = {
         "head_dim": 768,
         "num_gates": 4,
+        "num_slots": 4,
         "num_states": 4,
         "fast": model.vendor == "nvidia",
         "tile": 128,

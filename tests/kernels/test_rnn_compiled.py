@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from constrint.hwmodels import load_gpu
-from constrint.kernels.registry import load_compiler
-from constrint.kernels.rnn.spec import SPECS, best_config, workload_of
+from constrint.kernels.registry import load_spec
+from constrint.kernels.rnn.spec import workload_of
+from constrint.model import Var
+from constrint.select.first_choice import choose
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="needs the extra [torch]: triton is not installed"
@@ -42,11 +44,12 @@ def has_gpu() -> bool:
 )
 def test_first_choice_compiles_within_what_was_predicted(name: str, instruction: str, direction: str) -> None:
     gpu = load_gpu(name)
-    sizes = (16, 1024, 12, 64)
-    workload, config = workload_of("lstm", sizes, "bf16", direction), best_config(gpu, "lstm", sizes, "bf16", direction)
-    spec = SPECS[workload.kernel]
-    compiled = load_compiler(workload.kernel)(gpu, workload, config)
-    use = spec.use(gpu, workload, spec.problem(gpu, workload))
+    workload = workload_of("lstm", (16, 1024, 12, 64), "bf16", direction)
+    spec = load_spec(f"{workload.operation}.triton")
+    config = choose(spec, gpu, workload).config
+    compiled = spec.compile(gpu, workload, config)
+    use = spec.use(gpu, workload, {name: Var(name) for name in config})
+    assert use is not None
     assert compiled.instruction.startswith(instruction)
     assert compiled.smem_bytes == use.smem_bytes.value(config) <= gpu.sm.max_smem_bytes_per_block
     assert compiled.spill_bytes == 0
@@ -58,10 +61,11 @@ def test_first_choice_compiles_within_what_was_predicted(name: str, instruction:
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 @pytest.mark.parametrize(("name", "dim"), [("h200", 768), ("mi300x", 768), ("b200", 256)])
 def test_a_split_head_compiles_with_its_barrier(name: str, dim: int, direction: str) -> None:
-    gpu, sizes = load_gpu(name), (16, 1024, 1, dim)
-    config = best_config(gpu, "lstm", sizes, "bf16", direction)
+    gpu, workload = load_gpu(name), workload_of("lstm", (16, 1024, 1, dim), "bf16", direction)
+    spec = load_spec(f"{workload.operation}.triton")
+    config = choose(spec, gpu, workload).config
     assert config["row_split"] > 1
-    compiled = load_compiler("lstm")(gpu, workload_of("lstm", sizes, "bf16", direction), config)
+    compiled = spec.compile(gpu, workload, config)
     assert compiled.smem_bytes <= gpu.sm.max_smem_bytes_per_block
     assert compiled.spill_bytes <= 32
 
@@ -69,8 +73,8 @@ def test_a_split_head_compiles_with_its_barrier(name: str, dim: int, direction: 
 @needs_triton
 def test_sizes_of_the_batch_and_of_time_are_no_part_of_a_kernel() -> None:
     """Triton compiles again for a size of 1, and for one that is a multiple of 16, unless it is told not to."""
-    from constrint.kernels.rnn.kernel_backward import backward_kernel
-    from constrint.kernels.rnn.kernel_forward import forward_kernel
+    from constrint.kernels.rnn.triton.kernel_backward import backward_kernel
+    from constrint.kernels.rnn.triton.kernel_forward import forward_kernel
 
     for kernel in (forward_kernel, backward_kernel):
         free = {p.name for p in kernel.params if p.do_not_specialize}
@@ -82,9 +86,10 @@ def test_sizes_of_the_batch_and_of_time_are_no_part_of_a_kernel() -> None:
 def test_batch_sizes_1_to_64_compile_each_kernel_once_per_plan() -> None:
     import torch
 
-    from constrint.kernels.rnn import launch
-    from constrint.kernels.rnn.kernel_backward import backward_kernel
-    from constrint.kernels.rnn.kernel_forward import forward_kernel
+    from constrint.flashrnn import rnn
+    from constrint.kernels.rnn.triton.kernel_backward import backward_kernel
+    from constrint.kernels.rnn.triton.kernel_forward import forward_kernel
+    from constrint.kernels.rnn.triton.spec import planned_batch
 
     def compiled() -> list[int]:
         return [len(k.device_caches[torch.cuda.current_device()][0]) for k in (forward_kernel, backward_kernel)]
@@ -92,13 +97,13 @@ def test_batch_sizes_1_to_64_compile_each_kernel_once_per_plan() -> None:
     def run(batch: int, time: int) -> None:
         wx = torch.randn((batch, time, 4, 3, 48), device="cuda", dtype=torch.bfloat16)
         r = torch.randn((4, 3, 48, 48), device="cuda", dtype=torch.bfloat16) / 7
-        states, saved = launch.forward("lstm", wx, r, None, None)
-        launch.backward("lstm", (states[0], None), None, wx, r, None, None, states, saved)
+        states, _ = rnn(wx.requires_grad_(), r, backend="triton", recompute=False)
+        states[0].sum().backward()
 
     before = compiled()
     for batch in range(1, 65):
         run(batch, 1 + batch % 5)
-    plans = len({launch.planned_batch(batch) for batch in range(1, 65)})
+    plans = len({planned_batch(batch) for batch in range(1, 65)})
     assert all(after - start <= plans for start, after in zip(before, compiled(), strict=True))
 
 

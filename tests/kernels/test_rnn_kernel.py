@@ -20,9 +20,12 @@ import pytest
 SCRIPT = """
 import json, sys
 import torch
-from constrint.kernels.rnn import launch
 from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.interface import RnnInputs, RnnUpstream
 from constrint.kernels.rnn.reference import rnn_reference
+from constrint.kernels.rnn.spec import workload_of
+from constrint.kernels.rnn.triton import launch
+from constrint.select.first_choice import Choice
 
 def difference(actual, expected):
     return ((actual.double() - expected).norm() / expected.norm()).item()
@@ -54,18 +57,18 @@ def run(case):
     out, last = rnn_reference(cell.name, *exact, lengths=lengths, reset=reset, clip=case["clip"])
     given = [x for x in exact if x is not None]
     wanted = torch.autograd.grad((out * grad.double()).sum() + (last * grad_last.double()).sum(), given)
-    config = case["config"]
-    found, saved = launch.forward(
-        cell.name, wx, r, b, initial, lengths=lengths, reset=reset, config=config, save_gates=case["save"]
+    name = {"float32": "fp32", "float16": "fp16"}[case["dtype"]]
+    choice = Choice(
+        None, cell.name + ".triton", case["config"], workload=workload_of(cell.name, (batch, time, heads, dim), name)
     )
+    inputs = RnnInputs(cell.name, wx, r, b, initial, lengths, reset)
+    saved = launch.forward(inputs, choice, save_gates=case["save"])
     if only_h:
         grad, grad_last = (grad[0], *[None] * (states - 1)), (grad_last[0], *[None] * (states - 1))
-    gradients = launch.backward(
-        cell.name, grad, grad_last, wx, r, b, initial, found, saved,
-        lengths=lengths, reset=reset, clip=case["clip"], config=config,
-    )
-    gradients = [g for g, x in zip(gradients, exact) if x is not None]
-    return difference(found, out), max(difference(g, w) for g, w in zip(gradients, wanted, strict=True))
+    upstream = RnnUpstream(tuple(grad), tuple(grad_last))
+    found = launch.backward(inputs, saved, upstream, choice, clip=case["clip"])
+    gradients = [g for g in (found.wx, found.r, found.b, found.initial) if g is not None]
+    return difference(saved.states, out), max(difference(g, w) for g, w in zip(gradients, wanted, strict=True))
 
 print(json.dumps([run(case) for case in json.loads(sys.stdin.read())]))
 """

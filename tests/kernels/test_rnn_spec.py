@@ -15,17 +15,22 @@ import numpy as np
 import pytest
 
 from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError, UsageError
-from constrint.hwmodels import list_gpus, load_gpu, occupancy
+from constrint.hwmodels import GpuModel, list_gpus, load_gpu, occupancy
 from constrint.kernels.registry import list_kernels, load_kernel
-from constrint.kernels.rnn.cost import WEIGHTS
-from constrint.kernels.rnn.planned import planned_batch
-from constrint.kernels.rnn.resources import depth_parts
-from constrint.kernels.rnn.spec import SPECS, best_config, predict_s, recompute_pays, workload_of
+from constrint.kernels.rnn.plan import plan_for
+from constrint.kernels.rnn.spec import predict_s, workload_of
+from constrint.kernels.rnn.triton.cost import WEIGHTS
+from constrint.kernels.rnn.triton.layer import depth_parts
+from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
+from constrint.kernels.rnn.triton.spec import planned_batch
 from constrint.model import Domain
 from constrint.select import Workload, rank
+from constrint.select.first_choice import choose
 from constrint.select.rank import predict
+from constrint.select.spec import Config
 from constrint.solve import brute_force, enumerate_space
 
+SPECS = {spec.operation: spec for spec in TRITON_SPECS}
 KEYS = ("tile_batch", "tile_out", "row_split", "num_warps", "num_stages", "split_depth", "recompute")
 BOTH = ("forward", "backward")
 
@@ -34,11 +39,42 @@ def lstm(heads: int, dim: int, direction: str = "forward", dtype: str = "bf16", 
     return workload_of("lstm", (batch, 1024, heads, dim), dtype, direction)
 
 
+def best_config(
+    gpu: GpuModel, cell: str, sizes: tuple[int, int, int, int], dtype: str, direction: str, **fixed: int
+) -> Config:
+    workload = workload_of(cell, sizes, dtype, direction)
+    return choose(SPECS[workload.operation], gpu, workload, fixed=fixed).config
+
+
 def test_registry_knows_every_cell_in_both_directions() -> None:
     names = {cell + suffix for cell in ("lstm", "gru", "slstm", "elman") for suffix in ("", "-backward")}
     assert names <= set(list_kernels())
     for name in names:
         assert load_kernel(name.upper()).name == name
+        assert [spec.full_name for spec in load_kernel(name).implementations] == [f"{name}.triton", f"{name}.alternating"]
+
+
+def test_alternating_takes_what_the_fused_kernels_refuse() -> None:
+    gpu = load_gpu("h200")
+    for workload in (lstm(12, 100), lstm(12, 64, dtype="fp64"), lstm(1, 4096)):
+        ranking = rank(load_kernel("lstm"), gpu, workload)
+        (candidate,) = ranking.candidates
+        assert candidate.kernel == "lstm.alternating"
+        assert candidate.resources is None
+        assert 0 < candidate.cost.roofline_share <= 1
+        refused, offered = ranking.spaces
+        assert (refused.num_valid, offered.num_valid) == (0, 1)
+    assert "multiple of 16" in rank(load_kernel("lstm"), gpu, lstm(12, 100)).spaces[0].refusal
+
+
+def test_both_implementations_are_ranked_together() -> None:
+    gpu = load_gpu("h200")
+    both = rank(load_kernel("lstm"), gpu, lstm(12, 64), top=1000)
+    alone = rank(load_kernel("lstm.triton"), gpu, lstm(12, 64), top=1000)
+    assert both.num_valid == alone.num_valid + 1
+    assert [c.config for c in both.candidates if c.config] == [c.config for c in alone.candidates]
+    (alternating,) = (c for c in both.candidates if not c.config)
+    assert alternating.cost.seconds > both.candidates[0].cost.seconds
 
 
 @pytest.mark.parametrize("name", list_gpus())
@@ -52,11 +88,12 @@ def test_every_candidate_satisfies_every_rule_and_fits_the_gpu(name: str) -> Non
                 rank(spec, gpu, top=8)
             continue
         ranking = rank(spec, gpu, top=8)
+        problem = spec.problem(gpu, ranking.workload)
         seconds = [c.cost.seconds for c in ranking.candidates]
         assert all(later >= 0.9985 * earlier for earlier, later in pairwise(seconds))
         for candidate in ranking.candidates:
             config = dict(candidate.config)
-            assert not [c.name for c in ranking.problem.constraints if not c.holds(config)]
+            assert not [c.name for c in problem.constraints if not c.holds(config)]
             use = candidate.resources
             fits = occupancy(
                 gpu,
@@ -73,7 +110,7 @@ def test_every_candidate_satisfies_every_rule_and_fits_the_gpu(name: str) -> Non
 @pytest.mark.parametrize("name", ["h200", "mi300x"])
 def test_space_is_the_one_that_brute_force_finds(name: str, direction: str) -> None:
     gpu, workload = load_gpu(name), lstm(2, 128, direction)
-    problem = SPECS[workload.kernel].problem(gpu, workload)
+    problem = SPECS[workload.operation].problem(gpu, workload)
     for parameter, values in {"num_stages": [1, 3], "num_warps": [2, 8], "tile_batch": [16, 32]}.items():
         problem = problem.with_domain(parameter, Domain.from_values(values))
     expected = {tuple(row.items()) for row in brute_force(problem)}
@@ -91,12 +128,12 @@ def test_a_head_that_fits_one_program_is_not_split_and_a_large_one_is() -> None:
 
 def test_choice_is_remembered_and_its_time_can_be_asked_for() -> None:
     gpu = load_gpu("h200")
-    first = best_config(gpu, "gru", (16, 1024, 12, 64), "bf16", "forward")
-    assert best_config(gpu, "gru", (16, 1024, 12, 64), "bf16", "forward") is first
     workload = workload_of("gru", (16, 1024, 12, 64), "bf16")
+    first = choose(SPECS["gru"], gpu, workload)
+    assert choose(SPECS["gru"], gpu, workload) is first
     ranked = rank(SPECS["gru"], gpu, workload, top=1).candidates[0]
-    assert dict(ranked.config) == dict(first)
-    assert predict_s(gpu, workload, first) == pytest.approx(ranked.cost.seconds, rel=1e-9)
+    assert dict(ranked.config) == dict(first.config)
+    assert predict_s(SPECS["gru"], gpu, workload, first.config) == pytest.approx(ranked.cost.seconds, rel=1e-9)
 
 
 def test_batch_sizes_share_few_plans() -> None:
@@ -109,10 +146,10 @@ def test_more_steps_and_more_sequences_never_take_less_time() -> None:
         gpu = load_gpu(name)
         for direction in BOTH:
             times = [lstm(12, 64, direction, batch=b) for b in (8, 64, 256, 4096)]
-            seconds = [rank(SPECS[w.kernel], gpu, w, top=1).candidates[0].cost.seconds for w in times]
+            seconds = [rank(SPECS[w.operation], gpu, w, top=1).candidates[0].cost.seconds for w in times]
             assert seconds == sorted(seconds)
             short, long = (workload_of("lstm", (16, t, 12, 64), "bf16", direction) for t in (256, 4096))
-            ratio = [rank(SPECS[w.kernel], gpu, w, top=1).candidates[0].cost.seconds for w in (short, long)]
+            ratio = [rank(SPECS[w.operation], gpu, w, top=1).candidates[0].cost.seconds for w in (short, long)]
             assert 8 < ratio[1] / ratio[0] < 17
 
 
@@ -163,10 +200,10 @@ def test_first_choices_are_near_the_best_that_was_measured() -> None:
     shares = []
     for (cell, heads, dim, dtype, batch, direction), rows in groups.items():
         workload = workload_of(cell, (int(batch), 1024, int(heads), int(dim)), dtype, direction)
-        spec = SPECS[workload.kernel]
+        spec = SPECS[workload.operation]
         columns = {key: np.array([int(row[key]) for row in rows]) for key in KEYS}
         problem = spec.problem(gpu, workload)
-        seconds = predict(spec, gpu, workload, problem, columns).seconds
+        seconds = predict(spec, gpu, workload, columns).seconds
         is_valid = [all(c.holds({key: int(row[key]) for key in KEYS}) for c in problem.constraints) for row in rows]
         measured = np.array([float(row["whole_ms"]) for row in rows])
         shares.append(measured.min() / measured[int(np.argmin(np.where(is_valid, seconds, np.inf)))])
@@ -196,8 +233,16 @@ def test_weights_of_the_cost_model_are_what_the_fit_gives() -> None:
 
 def test_storing_gates_or_computing_them_again_is_decided_for_both_directions() -> None:
     gpu, sizes = load_gpu("h200"), (16, 1024, 12, 64)
-    assert not recompute_pays(gpu, "lstm", sizes, "bf16")
-    for direction in BOTH:
-        for again in (False, True):
-            config = best_config(gpu, "lstm", sizes, "bf16", direction, recompute=again)
-            assert config["recompute"] == int(again)
+    workload = workload_of("lstm", sizes, "bf16")
+    chosen = plan_for(workload, gpu, BOTH).chosen
+    assert not chosen.recomputes
+    assert {config["recompute"] for config in chosen.configs.values()} == {0}
+    # Inference stores none.
+    assert plan_for(workload, gpu, ("forward",)).chosen.configs["forward"]["recompute"] == 1
+    seconds = []
+    for again in (0, 1):
+        choices = [choose(SPECS["lstm" + s], gpu, workload_of("lstm", sizes, "bf16", d), fixed={"recompute": again})
+                   for d, s in (("forward", ""), ("backward", "-backward"))]  # fmt: skip
+        assert {choice.config["recompute"] for choice in choices} == {again}
+        seconds.append(sum(choice.seconds for choice in choices))
+    assert seconds[0] <= seconds[1]

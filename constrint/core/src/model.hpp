@@ -28,7 +28,7 @@ inline int first_of(const Set& set) {
   return -1;
 }
 
-// The order is part of the encoding: constrint/model/encode.py names the same numbers.
+// The order is part of the encoding: constrint/model/encode.py and operations.py name the same numbers.
 enum class Op : uint8_t {
   kVar, kConst, kAdd, kMul, kNeg, kAbs, kFloorDiv, kCeilDiv, kDiv, kMod, kPow, kMin, kMax, kGcd, kLcm,
   kEq, kNe, kLe, kLt, kDivides, kInList, kInRange, kAnd, kOr, kNot,

@@ -6,6 +6,7 @@ No torch: `operands.py` makes it from tensors, `Product.of` from a workload.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import gcd
 
 from constrint.kernels.gemm.units import (
@@ -101,21 +102,7 @@ class Product:
     def of(workload: Workload) -> Product:
         """The product that a workload asks for: contiguous operands, in the order of axes that its options say."""
         m, n, k = (workload.sizes[size.name] for size in SIZES)
-        chosen = {option.name: workload.options.get(option.name, option.default) for option in OPTIONS}
-        dtype = workload.dtype
-        return Product(
-            m=m,
-            n=n,
-            k=k,
-            dtype=dtype,
-            a=_contiguous(m if chosen["transpose_a"] else k, dtype, is_k_major=not chosen["transpose_a"]),
-            b=_contiguous(k if chosen["transpose_b"] else n, dtype, is_k_major=bool(chosen["transpose_b"])),
-            output_bytes=4 if chosen["wide_output"] else OUTPUT_BYTES[dtype],
-            batch=chosen["batch"],
-            has_bias=bool(chosen["bias"]),
-            has_source=bool(chosen["source"]),
-            is_three_pass=bool(chosen["three_pass"]),
-        )
+        return _contiguous_product(m, n, k, workload.dtype, tuple(workload.options.items()))
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -152,6 +139,24 @@ class Product:
         }
         options = {option.name: given[option.name] for option in OPTIONS if given[option.name] != option.default}
         return Workload("gemm", self.sizes, self.dtype, options)
+
+
+@lru_cache(maxsize=4096)
+def _contiguous_product(m: int, n: int, k: int, dtype: str, options: tuple[tuple[str, int], ...]) -> Product:
+    chosen = {option.name: option.default for option in OPTIONS} | dict(options)
+    return Product(
+        m=m,
+        n=n,
+        k=k,
+        dtype=dtype,
+        a=_contiguous(m if chosen["transpose_a"] else k, dtype, is_k_major=not chosen["transpose_a"]),
+        b=_contiguous(k if chosen["transpose_b"] else n, dtype, is_k_major=bool(chosen["transpose_b"])),
+        output_bytes=4 if chosen["wide_output"] else OUTPUT_BYTES[dtype],
+        batch=chosen["batch"],
+        has_bias=bool(chosen["bias"]),
+        has_source=bool(chosen["source"]),
+        is_three_pass=bool(chosen["three_pass"]),
+    )
 
 
 def _contiguous(row_length: int, dtype: str, *, is_k_major: bool) -> Operand:

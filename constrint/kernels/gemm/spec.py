@@ -125,6 +125,10 @@ class GemmSpec(KernelSpec):
             problem.add(rule.condition, name=rule.name, because=rule.because)
         return problem
 
+    def stated_problem(self, gpu: GpuModel, workload: Workload) -> Problem:
+        """The space before any rule on sizes."""
+        return self._stated(gpu, Product.of(workload)).problem
+
     def _stated(self, gpu: GpuModel, product: Product) -> _Stated:
         """What holds for all sizes with these alignments, stated once: stating takes as long as solving."""
         key = (id(gpu), *_kind_of(product))

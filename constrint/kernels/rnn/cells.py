@@ -1,4 +1,9 @@
-"""What each recurrent cell is made of: gates, states, and how many operations its pointwise part takes."""
+"""What each recurrent cell is made of: gates, states, slots, and how many operations its pointwise part takes.
+
+A *slot* is one pre-activation of a step. Most cells have one for each gate: the sum of what the input and the
+recurrence give. A cell that keeps the parts of its last gate apart (the GRU's candidate, whose recurrent part is
+multiplied by the reset gate first) has one slot more: its last two slots are the input's and the recurrence's part.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +15,13 @@ class Cell:
     """A recurrent cell.
 
     Args:
-        name: The kernel's name.
+        name: The operation's name.
         gates: Gates in the order in which wx, r and b hold them.
         states: States in the order in which they are returned.
         forward_specials: Special-function operations (exp, tanh, division) per element of a forward step.
         backward_specials: The same of a backward step.
+        keeps_parts_apart: Whether the two parts of the last gate are slots of their own.
+        idle_states: Values of the states of a unit that has seen nothing but zeros.
     """
 
     name: str
@@ -22,6 +29,8 @@ class Cell:
     states: tuple[str, ...]
     forward_specials: int
     backward_specials: int
+    keeps_parts_apart: bool = False
+    idle_states: tuple[float, ...] = (0.0,)
 
     @property
     def num_gates(self) -> int:
@@ -33,13 +42,35 @@ class Cell:
         """States that a step hands to the next."""
         return len(self.states)
 
+    @property
+    def num_slots(self) -> int:
+        """Pre-activations of a step."""
+        return self.num_gates + self.keeps_parts_apart
+
+    @property
+    def input_slots(self) -> tuple[int, ...]:
+        """The slot of every gate's input part."""
+        return tuple(range(self.num_gates))
+
+    @property
+    def recurrent_slots(self) -> tuple[int, ...]:
+        """The slot of every gate's recurrent part."""
+        return (*range(self.num_gates - 1), self.num_slots - 1)
+
+    def num_loads(self, direction: str) -> int:
+        """Tensors that a step reads: inputs; or pre-activations, the states they need, and the gradient of h."""
+        if direction == "forward":
+            return self.num_gates
+        states = 2 * (self.num_states - 1) + self.keeps_parts_apart
+        return self.num_slots + states + 1
+
 
 CELLS = {
     cell.name: cell
     for cell in (
-        Cell("lstm", ("i", "f", "z", "o"), ("h", "c"), 5, 5),
-        Cell("gru", ("r", "z", "n"), ("h",), 3, 3),
-        Cell("slstm", ("i", "f", "z", "o"), ("h", "c", "n", "m"), 7, 9),
+        Cell("lstm", ("i", "f", "z", "o"), ("h", "c"), 5, 5, idle_states=(0.0, 0.0)),
+        Cell("gru", ("r", "z", "n"), ("h",), 3, 3, keeps_parts_apart=True),
+        Cell("slstm", ("i", "f", "z", "o"), ("h", "c", "n", "m"), 7, 9, idle_states=(0.0, 0.0, 1.0, 0.0)),
         Cell("elman", ("g",), ("h",), 1, 1),
         Cell("elman_relu", ("g",), ("h",), 0, 0),
     )

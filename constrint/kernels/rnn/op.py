@@ -1,131 +1,19 @@
 """The library operators `constrint::rnn_forward` and `constrint::rnn_backward`, with their fake kernels.
 
-They hand the work to a back-end by name, so that torch.compile and autograd see one operator whatever runs it.
-Back-ends register here; which one `auto` is comes from the chooser that is registered beside them.
+They hand the work to an implementation by name, so that torch.compile and autograd see one operator whatever runs
+it. Which one that is, and with which configuration, `first_choice.decide` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from constrint.errors import UnknownNameError
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.reference import accumulation_dtype
-
-AUTO = "auto"
-
-
-@dataclass(frozen=True)
-class RnnInputs:
-    """What a recurrence runs on; all on one device.
-
-    Args:
-        cell: A key of `CELLS`.
-        wx: (B, T, G, N, D) projected inputs; the last three dimensions are contiguous.
-        r: (G, N, D out, D in) recurrent weights, contiguous.
-        b: (G, N, D) recurrent bias, or None.
-        initial: (S, B, N, D) states before the first step in the accumulation dtype, or None for zeros.
-        lengths: (B,) int32 within 0..T, or None for all T.
-        reset: (B, T) bool, or None for nowhere.
-    """
-
-    cell: str
-    wx: Tensor
-    r: Tensor
-    b: Tensor | None
-    initial: Tensor | None
-    lengths: Tensor | None
-    reset: Tensor | None
-
-
-@dataclass(frozen=True)
-class RnnSaved:
-    """What the forward pass left: states (S, B, T, N, D), pre-activations (B, T, G, N, D) or None to recompute them.
-
-    The GRU's slot n holds r_n h + b_n alone, since wx has the other part.
-    """
-
-    states: Tensor
-    gates: Tensor | None
-
-
-@dataclass(frozen=True)
-class RnnUpstream:
-    """Gradients of the results, one for each state; None is zero.
-
-    Args:
-        states: (B, T, N, D) each; what stands past a sequence's end does not count.
-        last: (B, N, D) each; they belong to a sequence's last step, or to the initial states where its length is 0.
-    """
-
-    states: tuple[Tensor | None, ...]
-    last: tuple[Tensor | None, ...]
-
-
-@dataclass(frozen=True)
-class RnnGradients:
-    """Gradients of the inputs of the same names; None where there was no such input."""
-
-    wx: Tensor
-    r: Tensor
-    b: Tensor | None
-    initial: Tensor | None
-
-
-class RnnBackend(Protocol):
-    """A way to run recurrences; stateless but for caches."""
-
-    name: str
-
-    def forward(self, inputs: RnnInputs, *, save_gates: bool) -> RnnSaved:
-        """Run over time; states past a sequence's length are zero. B and T are at least 1."""
-
-    def backward(
-        self,
-        inputs: RnnInputs,
-        saved: RnnSaved,
-        upstream: RnnUpstream,
-        *,
-        clip: float,
-    ) -> RnnGradients:
-        """Gradients of the inputs; `clip` > 0 clamps what reaches h_{t-1} through r."""
-
-
-_BACKENDS: dict[str, RnnBackend] = {}
-_CHOOSERS: list[Callable[[RnnInputs], str]] = []
-
-
-def register_backend(backend: RnnBackend) -> None:
-    """Make a back-end available under its name."""
-    _BACKENDS[backend.name] = backend
-
-
-def register_chooser(chooser: Callable[[RnnInputs], str]) -> None:
-    """Make `chooser` say which back-end `auto` is; the latest one counts."""
-    _CHOOSERS.append(chooser)
-
-
-def list_backends() -> tuple[str, ...]:
-    """Names of the registered back-ends."""
-    return tuple(_BACKENDS)
-
-
-def get_backend(name: str, inputs: RnnInputs) -> RnnBackend:
-    """The back-end of that name; `auto` asks the chooser.
-
-    Raises:
-        UnknownNameError: When there is no such back-end.
-    """
-    if name == AUTO:
-        name = _CHOOSERS[-1](inputs) if _CHOOSERS else next(iter(_BACKENDS))
-    if name not in _BACKENDS:
-        raise UnknownNameError("backend", name, [*_BACKENDS, AUTO])
-    return _BACKENDS[name]
+from constrint.kernels.rnn.first_choice import decide
+from constrint.kernels.rnn.interface import RnnInputs, RnnSaved, RnnUpstream, zero_states
 
 
 @torch.library.custom_op(
@@ -159,7 +47,8 @@ def rnn_forward(
         states, hidden, last_h, last_rest, gates = _fake_forward(*sizes)
         last = zero_states(inputs)
         return states, hidden, last_h.copy_(last[0]), last_rest.copy_(last[1:]), gates
-    saved = get_backend(backend, inputs).forward(inputs, save_gates=save_gates)
+    decision = decide(inputs.cell, wx, backend, "forward", recompute=not save_gates)
+    saved = decision.backend.forward(inputs, decision.choice, save_gates=save_gates)
     last = last_states(inputs, saved.states)
     return (
         saved.states,
@@ -228,12 +117,13 @@ def rnn_backward(
     if wx.shape[0] == 0 or wx.shape[1] == 0:
         return _no_steps(inputs, upstream)
     saved = RnnSaved(states, gates if gates.numel() else None)
-    found = get_backend(backend, inputs).backward(inputs, saved, upstream, clip=clip)
+    decision = decide(inputs.cell, wx, backend, "backward", recompute=saved.gates is None)
+    grads = decision.backend.backward(inputs, saved, upstream, decision.choice, clip=clip)
     return (
-        found.wx,
-        found.r,
-        wx.new_empty(0) if found.b is None else found.b,
-        wx.new_empty(0) if found.initial is None else found.initial,
+        grads.wx,
+        grads.r,
+        wx.new_empty(0) if grads.b is None else grads.b,
+        wx.new_empty(0) if grads.initial is None else grads.initial,
     )
 
 
@@ -299,21 +189,12 @@ def _no_steps(inputs: RnnInputs, upstream: RnnUpstream) -> tuple[Tensor, Tensor,
         grad_initial = wx.new_empty(0)
     else:
         grad_initial = torch.zeros_like(initial)
-        for found, given in zip(grad_initial, upstream.last, strict=True):
+        for into, given in zip(grad_initial, upstream.last, strict=True):
             if given is not None:
-                found.copy_(given)
+                into.copy_(given)
     return (
         wx.new_zeros(wx.shape),
         torch.zeros_like(inputs.r),
         wx.new_empty(0) if inputs.b is None else torch.zeros_like(inputs.b),
         grad_initial,
     )
-
-
-def zero_states(inputs: RnnInputs) -> Tensor:
-    """Initial states (S, B, N, D) in the accumulation dtype, zeros if none were given."""
-    if inputs.initial is not None:
-        return inputs.initial
-    batch, _, _, heads, dim = inputs.wx.shape
-    shape = (CELLS[inputs.cell].num_states, batch, heads, dim)
-    return inputs.wx.new_zeros(shape, dtype=accumulation_dtype(inputs.wx.dtype))

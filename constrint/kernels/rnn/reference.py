@@ -171,9 +171,8 @@ def rnn_reference(
 def pre_activations(cell: str, x: Tensor, recurrent: Tensor) -> list[Tensor]:
     """What a step takes, from the input's and the recurrence's parts (B, G, N, D), unbound along the gates.
 
-    The GRU's candidate gets both parts apart, as slots 2 and 3; everything else is their sum.
+    A gate whose parts the cell keeps apart (the GRU's candidate) is two slots, the last ones; every other is a sum.
     """
-    if cell != "gru":
+    if not CELLS[cell].keeps_parts_apart:
         return list((x + recurrent).unbind(1))
-    both = x[:, :2] + recurrent[:, :2]
-    return [both[:, 0], both[:, 1], x[:, 2], recurrent[:, 2]]
+    return [*(x[:, :-1] + recurrent[:, :-1]).unbind(1), x[:, -1], recurrent[:, -1]]

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from constrint.hwmodels import GpuModel, NvidiaSm
-from constrint.kernels.rnn.resources import Layer, Vars, is_dealt_to_rows, is_exchanged
-from constrint.kernels.rnn.shared_memory import at_least, by_slices, has_two_layouts
+from constrint.kernels.rnn.triton.layer import Layer, Vars, is_dealt_to_rows, is_exchanged
+from constrint.kernels.rnn.triton.shared_memory import at_least, by_slices, has_two_layouts
 from constrint.model import Expr, ceildiv, const, maximum, minimum
 from constrint.model.expr import add
 

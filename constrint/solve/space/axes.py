@@ -160,6 +160,14 @@ class Layout:
                 return None
         return rows
 
+    def needed(self, names: Sequence[str]) -> set[str]:
+        """These variables, and those that derived ones among them are computed from."""
+        needed = set(names)
+        for name, expr in reversed(self.derived.items()):
+            if name in needed:
+                needed |= expr.variables
+        return needed
+
     def assignments(self, rows: Rows, num_rows: int, needed: Set[str] | None = None) -> dict[str, NDArray[Any]]:
         """Turns rows of positions into columns of values, in declared order."""
         known = {name: self.values(name, positions) for name, positions in rows.items()}

@@ -130,7 +130,7 @@ class SearchSpace:
         Row i is `space[i]`. Convert to int64 before computing with a column.
 
         Raises:
-            LimitReachedError: When there are more than `keys.MAX_FLAT_ROWS` solutions.
+            LimitReachedError: When there are more than `row_keys.MAX_FLAT_ROWS` solutions.
         """
         columns = self.factors.columns()
         return {n: np.delete(c, self._gaps) for n, c in columns.items()} if self._gaps else columns
@@ -344,7 +344,7 @@ class SearchSpace:
                 raise UnknownNameError("variable", name, self.problem.variables)
         if self.parts is None:
             return {n: np.zeros(0, dtype=np.int64) for n in names}, np.zeros(0, dtype=np.int64)
-        needed = self._needed(names)
+        needed = self.layout.needed(names)
         rows, counts = self._project_positions([n for n in self.names if n in needed and n in self.layout.axes])
         if self._gaps:
             rows, counts = self._less_excluded(rows, counts)
@@ -378,13 +378,6 @@ class SearchSpace:
             counts[same] -= 1
         kept = counts > 0
         return {n: c[kept] for n, c in rows.items()}, counts[kept]
-
-    def _needed(self, names: Sequence[str]) -> set[str]:
-        needed = set(names)
-        for name, expr in reversed(self.layout.derived.items()):
-            if name in needed:
-                needed |= expr.variables
-        return needed
 
     def _project_positions(self, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
         counts_type = total_type(self.size + len(self._gaps))

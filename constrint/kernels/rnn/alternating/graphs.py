@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from constrint.flashrnn.backends.loop import previous_states, recompute_gates
+from constrint.kernels.rnn.alternating.loop import previous_states, recompute_gates
 from constrint.kernels.rnn.cells import CELLS, Cell
-from constrint.kernels.rnn.op import RnnGradients, RnnInputs, RnnSaved, RnnUpstream, zero_states
+from constrint.kernels.rnn.gradients import gradients_of
+from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream, zero_states
 
 #: Steps per graph at most: enough that copying a chunk costs little beside running it.
 MAX_STEPS = 128
@@ -85,6 +86,7 @@ class Chunk(ABC):
         self.constants: dict[str, Any] = {
             "head_dim": dim,
             "num_gates": gates,
+            "num_slots": kind.num_slots,
             "num_states": kind.num_states,
             "fast": is_nvidia and key.dtype.itemsize == 2,
             "tile": TILE,
@@ -150,7 +152,7 @@ class ForwardChunk(Chunk):
     def enqueue(self, steps: int) -> None:
         """See `Chunk.enqueue`."""
         from constrint.kernels.rnn import kernel_cells
-        from constrint.kernels.rnn.kernel_pointwise import pointwise_forward_kernel
+        from constrint.kernels.rnn.alternating.kernel import pointwise_forward_kernel
 
         cell = getattr(kernel_cells, f"{self.key.cell}_forward")
         has_bias, save_gates = self.key.flags
@@ -188,14 +190,14 @@ class BackwardChunk(Chunk):
         self.through = self.new(heads, batch, dim, dtype=self.product_dtype)
         self.wx = self.new(steps, batch, heads, dim)
         self.states = self.new(kind.num_states, steps + 1, batch, heads, dim)
-        self.slots = self.new(steps, batch, 4 if gates == 3 else gates, heads, dim)
+        self.slots = self.new(steps, batch, kind.num_slots, heads, dim)
         self.weights = self.new(heads, gates * dim, dim)
         self.operand = self.new(heads, batch, gates * dim)
 
     def enqueue(self, steps: int) -> None:
         """See `Chunk.enqueue`."""
         from constrint.kernels.rnn import kernel_cells
-        from constrint.kernels.rnn.kernel_pointwise import pointwise_backward_kernel
+        from constrint.kernels.rnn.alternating.kernel import pointwise_backward_kernel
 
         cell = getattr(kernel_cells, f"{self.key.cell}_backward")
         upstream_mask, has_clip, shift_free = self.key.flags
@@ -247,15 +249,15 @@ def _chunk(make: Callable[[Key], AnyChunk], key: Key) -> AnyChunk:
     if key.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
         return make(key)
     with _LOCK:
-        found: Any = _CHUNKS.pop(key, None)
-        if found is None:
-            found = make(key)
-            found.capture()
-        _CHUNKS[key] = found
+        chunk: Any = _CHUNKS.pop(key, None)
+        if chunk is None:
+            chunk = make(key)
+            chunk.capture()
+        _CHUNKS[key] = chunk
         while len(_CHUNKS) > MAX_GRAPHS:
             _CHUNKS.popitem(last=False)
-    chunk: AnyChunk = found
-    return chunk
+    kept: AnyChunk = chunk
+    return kept
 
 
 def _resets(inputs: RnnInputs, num_steps: int) -> Tensor | None:
@@ -302,7 +304,7 @@ def _fresh(inputs: RnnInputs, values: Tensor) -> Tensor:
 
 def graph_backward(inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, *, clip: float) -> RnnGradients:
     """Gradients backwards over time; see `RnnBackend.backward`."""
-    wx, is_gru = inputs.wx, inputs.cell == "gru"
+    wx, kind = inputs.wx, inputs.kind
     batch, time, gates, heads, dim = wx.shape
     mask = sum(1 << s for s, grad in enumerate(upstream.states) if grad is not None)
     only_h = mask in (0, 1) and all(grad is None for grad in upstream.last[1:])
@@ -314,42 +316,30 @@ def graph_backward(inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, *,
     for carry, grad in zip(chunk.carry, upstream.last, strict=True):
         carry.zero_() if grad is None else carry.copy_(grad.transpose(0, 1))
     before = previous_states(inputs, saved.states)
-    found = recompute_gates(inputs, before).to(wx.dtype) if saved.gates is None else saved.gates
+    p = recompute_gates(inputs, before).to(wx.dtype) if saved.gates is None else saved.gates
     resets = _resets(inputs, key.num_steps)
-    slots = wx.new_empty((batch, time, chunk.slots.shape[2], heads, dim))
+    slots = wx.new_empty((batch, time, kind.num_slots, heads, dim))
     for start in reversed(range(0, time, key.num_steps)):
         end = min(time, start + key.num_steps)
         number = end - start
         for kept, grad in zip(chunk.upstream, upstream.states, strict=True):
             if grad is not None:
                 kept[:number].copy_(grad[:, start:end].transpose(0, 1))
-        if is_gru:
-            chunk.wx[:number].copy_(wx[:, start:end, 2].transpose(0, 1))
-        chunk.gates[:number].copy_(found[:, start:end].transpose(0, 1))
+        if kind.keeps_parts_apart:
+            chunk.wx[:number].copy_(wx[:, start:end, -1].transpose(0, 1))
+        chunk.gates[:number].copy_(p[:, start:end].transpose(0, 1))
         chunk.states[:, 0].copy_(before[:, :, start])
         chunk.states[:, 1 : number + 1].copy_(saved.states[:, :, start:end].transpose(1, 2))
         chunk.set_masks(inputs, resets, start)
         chunk.run()
         slots[:, start:end].copy_(chunk.slots[:number].transpose(0, 1))
-    return _gradients(inputs, chunk, before[0], slots)
+    initial = None if inputs.initial is None else _initial_gradient(inputs, chunk)
+    return gradients_of(inputs, slots, before[0], initial, sums_by_sequence=False)
 
 
-def _gradients(inputs: RnnInputs, chunk: BackwardChunk, before: Tensor, slots: Tensor) -> RnnGradients:
-    """The gradients of everything that went in, from those of the slots (B, T, slots, N, D) and the last carry."""
-    is_gru = inputs.cell == "gru"
-    heads, dim = slots.shape[3:]
-    recurrent = (0, 1, 3) if is_gru else tuple(range(slots.shape[2]))
-    flat, states = slots.flatten(0, 1), before.reshape(-1, heads, dim).transpose(0, 1)  # (N, B * T, D)
-    r = torch.stack([torch.bmm(flat[:, slot].permute(1, 2, 0), states) for slot in recurrent])
-    initial = None
-    if inputs.initial is not None:
-        carry, through = chunk.carry.clone(), chunk.through.float()
-        has_clip = chunk.key.flags[1]
-        carry[0] += torch.clamp(through, -chunk.limit, chunk.limit) if has_clip else through
-        initial = _fresh(inputs, carry.transpose(1, 2)).contiguous()
-    return RnnGradients(
-        wx=slots[:, :, :3].contiguous() if is_gru else slots,
-        r=r.to(inputs.r.dtype),
-        b=None if inputs.b is None else slots.sum((0, 1), dtype=torch.float32)[list(recurrent)].to(inputs.b.dtype),
-        initial=initial,
-    )
+def _initial_gradient(inputs: RnnInputs, chunk: BackwardChunk) -> Tensor:
+    """Gradient of the initial states (S, B, N, D): the last carry, and what came through r."""
+    carry, through = chunk.carry.clone(), chunk.through.float()
+    has_clip = chunk.key.flags[1]
+    carry[0] += torch.clamp(through, -chunk.limit, chunk.limit) if has_clip else through
+    return _fresh(inputs, carry.transpose(1, 2)).contiguous()

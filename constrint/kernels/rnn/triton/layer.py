@@ -12,11 +12,10 @@ from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import Cell
 from constrint.model import Expr, minimum
+from constrint.select.spec import ELEMENT_BYTES, Workload
 
 Vars = Mapping[str, Expr]
 
-#: Bytes of one element of inputs and states; products are summed, and states kept, in fp32.
-ELEMENT_BYTES: Mapping[str, int] = {"bf16": 2, "fp16": 2, "fp32": 4, "tf32": 4}
 #: Matrix instructions take at least this depth of 16-bit operands; a tile of weights is never shallower.
 MIN_DEPTH = 16
 #: Slices of a dot's depth for which the cost model states a split tile's size; fewer pad no further.
@@ -31,7 +30,7 @@ class Layer:
         cell: The cell.
         direction: "forward" or "backward".
         head_dim: D.
-        element_bytes: Bytes of one element.
+        element_bytes: Bytes of one element of inputs and states; products are summed, and states kept, in fp32.
         num_products: Matrix products per dot: three where fp32 is put together from tf32.
     """
 
@@ -41,10 +40,16 @@ class Layer:
     element_bytes: int
     num_products: int = 1
 
+    @classmethod
+    def of(cls, cell: Cell, direction: str, workload: Workload) -> Layer:
+        """The layer of a workload."""
+        products = 3 if workload.dtype == "fp32" else 1
+        return cls(cell, direction, workload.sizes["head_dim"], ELEMENT_BYTES[workload.dtype], products)
+
     @property
     def num_slots(self) -> int:
-        """Pre-activations per step: the GRU keeps its candidate's two parts apart."""
-        return 1 if self.cell.num_gates == 1 else 4
+        """Pre-activations per step."""
+        return self.cell.num_slots
 
     @property
     def num_dots(self) -> int:
@@ -54,11 +59,7 @@ class Layer:
     @property
     def num_loads(self) -> int:
         """Tiles loaded per step."""
-        if self.direction == "forward":
-            return self.cell.num_gates
-        pre_activations = self.cell.num_gates + (self.cell.num_gates == 3)
-        states = 1 if self.cell.num_gates == 3 else 2 * (self.cell.num_states - 1)
-        return pre_activations + states + 1
+        return self.cell.num_loads(self.direction)
 
     @property
     def padded_dim(self) -> int:

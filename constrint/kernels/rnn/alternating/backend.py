@@ -7,19 +7,18 @@ from importlib.util import find_spec
 
 import torch
 
-from constrint.flashrnn.backends.loop import loop_backward, loop_forward
-from constrint.kernels.rnn.op import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
+from constrint.kernels.rnn.alternating.loop import loop_backward, loop_forward
+from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
+from constrint.select.first_choice import Choice
 
 
 class AlternatingBackend:
     """A loop of PyTorch calls; on a GPU with Triton a CUDA graph of products and fused pointwise kernels."""
 
-    name = "alternating"
-
-    def forward(self, inputs: RnnInputs, *, save_gates: bool) -> RnnSaved:
+    def forward(self, inputs: RnnInputs, choice: Choice, *, save_gates: bool) -> RnnSaved:
         """See `RnnBackend.forward`."""
         if _has_kernels(inputs):
-            from constrint.flashrnn.backends.graphs import graph_forward
+            from constrint.kernels.rnn.alternating.graphs import graph_forward
 
             with torch.cuda.device(inputs.wx.device):
                 return graph_forward(inputs, save_gates=save_gates)
@@ -30,12 +29,13 @@ class AlternatingBackend:
         inputs: RnnInputs,
         saved: RnnSaved,
         upstream: RnnUpstream,
+        choice: Choice,
         *,
         clip: float,
     ) -> RnnGradients:
         """See `RnnBackend.backward`."""
         if _has_kernels(inputs):
-            from constrint.flashrnn.backends.graphs import graph_backward
+            from constrint.kernels.rnn.alternating.graphs import graph_backward
 
             with torch.cuda.device(inputs.wx.device):
                 return graph_backward(inputs, saved, upstream, clip=clip)

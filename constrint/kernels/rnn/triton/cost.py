@@ -3,7 +3,7 @@
 A step is a chain: wait for what was loaded, matrix instructions, special functions, the way of the new state through
 shared memory (or, for a split head, through the L2 with a barrier), stores. The parts add up, because nothing
 of the next step can start before this one's state is there. Weights of the parts are fitted on one H200
-(`benchmarks/bench_rnn.py fit`, over `benchmarks/results/h200/rnn_space.csv`); other GPUs are modelled with them.
+(`benchmarks/bench_rnn_space.py fit`, over `benchmarks/results/h200/rnn_space.csv`); other GPUs are modelled with them.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.rnn.resources import MIN_DEPTH, USUAL_SLICES, Layer, is_dealt_to_rows
+from constrint.kernels.rnn.triton.layer import MIN_DEPTH, USUAL_SLICES, Layer, is_dealt_to_rows
 from constrint.select.cost import ASSUMED_CLOCK_HZ, LAUNCH_S, PARTS, CostColumns
 from constrint.select.spec import Columns, Workload
 
 Column = NDArray[np.float64]
 
-#: Clocks of a matrix instruction that waits for the one before it, and that another one waits for at most.
-MMA_LATENCY_CLK, MMA_ISSUE_CLK = 33.0, 8.0
-#: A partition's only warp issues for a split head as slowly as so many would together: nothing else hides its waits.
+#: Dependent-issue latency, in clocks: the least time between two matrix instructions when the second needs the first
+#: one's result.
+MMA_LATENCY_CLK = 33.0
+#: Issue interval, in clocks: the least time between two matrix instructions that do not depend on each other.
+MMA_ISSUE_CLK = 8.0
+#: A warp that is alone on its partition issues as slowly as this many warps together would, where a head is split: no
+#: other warp fills the gaps while it waits.
 LONE_WARP = 1.5
 #: Bytes per clock of shared memory.
 SMEM_BYTES_PER_CLK = 128.0
@@ -37,12 +41,12 @@ BARRIER_S = {"nvidia": (0.60e-6, 2.5e-9), "amd": (1.2e-6, 5.0e-9)}
 EXCHANGE_BYTES_PER_S = {"nvidia": 5.5e12, "amd": 4.0e12}
 
 #: Parts of a step, and the fitted weight of each part's clocks by (direction, whether a head is split).
-FEATURES = ("fixed", "chain", "issue", "special", "pointwise", "smem", "store", "gathered", "reduced")
+FEATURES = ("fixed", "chain", "issue", "special", "store", "gathered", "reduced")
 WEIGHTS: Mapping[tuple[str, bool], tuple[float, ...]] = {
-    ("forward", False): (461, 0.347, 1.17, 0.694, 0, 0, 3.93, 0, 0),
-    ("forward", True): (1.81e03, 0.517, 1.19, 2.9, 0, 0, 2.74, 0, 25.3),
-    ("backward", False): (540, 0, 1.36, 1.59, 0, 0, 8.1, 0, 0),
-    ("backward", True): (2.1e03, 0.522, 1.55, 3.93, 0, 0, 15.2, 0.446, 25.9),
+    ("forward", False): (461, 0.347, 1.17, 0.694, 3.93, 0, 0),
+    ("forward", True): (1.81e03, 0.517, 1.19, 2.9, 2.74, 0, 25.3),
+    ("backward", False): (540, 0, 1.36, 1.59, 8.1, 0, 0),
+    ("backward", True): (2.1e03, 0.522, 1.55, 3.93, 15.2, 0.446, 25.9),
 }
 
 
@@ -65,12 +69,11 @@ def step_features(gpu: GpuModel, layer: Layer, columns: Columns) -> dict[str, Co
     instructions = np.where(split, depth, float(layer.padded_dim)) / 16.0 * np.ceil(width / 8.0) * passes / dealt
     across = np.maximum(1.0, np.ceil(width / 8.0) / np.where(sliced, 1.0, dealt))
     chain = np.where(split, depth / slices, float(layer.padded_dim)) / 16.0 * passes
-    chained = np.where(across < 4.0, chain * 4.0 / np.maximum(across, 1.0) / 4.0, 0.0)
+    chained = np.where(across < 4.0, chain / np.maximum(across, 1.0), 0.0)
     at_once = np.maximum(np.ceil(warps / gpu.sm.num_partitions), np.where(split, LONE_WARP, 1.0))
     tile = rows * out
     specials = layer.cell.forward_specials if forward else layer.cell.backward_specials
     rate = float(gpu.sm.special_functions_per_clk or 16)
-    state = rows * (float(layer.padded_dim) if forward else dots * layer.padded_dim) * element
     exchanged = rows * depth * element
     stores = layer.cell.num_states + np.where(c["recompute"] > 0, 0.0, dots) if forward else slots + 0.0 * rows
     return {
@@ -78,8 +81,6 @@ def step_features(gpu: GpuModel, layer: Layer, columns: Columns) -> dict[str, Co
         "chain": chained * MMA_LATENCY_CLK,
         "issue": instructions * at_once * MMA_ISSUE_CLK,
         "special": tile * again * specials / rate,
-        "pointwise": tile * again * (slots + layer.cell.num_states + layer.num_loads) / SMEM_BYTES_PER_CLK,
-        "smem": np.where(split, 0.0, state * (1.0 + warps) + layer.num_loads * tile * element) / SMEM_BYTES_PER_CLK,
         "store": stores * tile * element * 2.0 / SMEM_BYTES_PER_CLK,
         "gathered": np.where(split, exchanged * (1.0 + np.where(sliced, 1.0, warps)) / SMEM_BYTES_PER_CLK, 0.0),
         "reduced": np.where(split & sliced, warps**2 * tile * layer.exchanged_slots / SMEM_BYTES_PER_CLK, 0.0),
@@ -95,8 +96,8 @@ def waits_s(gpu: GpuModel, layer: Layer, columns: Columns) -> tuple[Column, Colu
     barrier = base + per_program * split + moved / EXCHANGE_BYTES_PER_S[gpu.vendor]
     stages = np.asarray(columns["num_stages"], dtype=np.float64)
     latency = LOAD_LATENCY_S[gpu.vendor]
-    late = np.where(stages > 1, latency / np.maximum(stages - 1.0, 1.0), latency + UNPIPELINED_S)
-    return np.where(split > 1, barrier, 0.0), np.where(split > 1, 0.0, late)
+    exposed = np.where(stages > 1, latency / np.maximum(stages - 1.0, 1.0), latency + UNPIPELINED_S)
+    return np.where(split > 1, barrier, 0.0), np.where(split > 1, 0.0, exposed)
 
 
 def rnn_cost(
@@ -108,7 +109,7 @@ def rnn_cost(
     alone, together = WEIGHTS[layer.direction, False], WEIGHTS[layer.direction, True]
     features = step_features(gpu, layer, columns)
     clks = {n: np.where(split > 1, together[i], alone[i]) * features[n] for i, n in enumerate(FEATURES)}
-    barrier_s, late_s = waits_s(gpu, layer, columns)
+    barrier_s, loads_s = waits_s(gpu, layer, columns)
     batch, time, heads, _ = (float(workload.sizes[name]) for name in ("batch", "time", "heads", "head_dim"))
     rows = np.asarray(columns["tile_batch"], dtype=np.float64)
     groups = heads * np.ceil(batch / rows)
@@ -117,20 +118,20 @@ def rnn_cost(
     at_once = np.maximum(1.0, np.floor(gpu.device.sm_count * resident / split))
     rounds = np.ceil(groups / at_once)
     sharing = np.clip(np.ceil(groups * split / gpu.device.sm_count), 1.0, resident)
-    busy_s = sum(clks[name] for name in ("issue", "special", "pointwise", "smem", "store")) / clock
+    busy_s = sum(clks[name] for name in ("issue", "special", "store")) / clock
     chain_s = sum(clks.values()) / clock + (sharing - 1.0) * busy_s
     # Loads in flight overlap with the chain; those that are not stand before it.
     is_pipelined = np.asarray(columns["num_stages"]) > 1
-    step_s = np.where(is_pipelined, np.maximum(chain_s, late_s), chain_s + late_s) + barrier_s
+    step_s = np.where(is_pipelined, np.maximum(chain_s, loads_s), chain_s + loads_s) + barrier_s
     loop_s = rounds * time * step_s
     dram_s = _bytes(layer, workload, columns) / gpu.memory.dram.bandwidth_bytes_per_s
     after_s = _after_s(gpu, layer, workload, columns)
     scale = rounds * time / clock
     parts: dict[str, Any] = dict.fromkeys(PARTS, 0.0) | {
         "matrix units": scale * (clks["chain"] + clks["issue"]),
-        "shared memory": scale * (clks["smem"] + clks["store"] + clks["gathered"] + clks["reduced"]),
-        "latency": scale * clks["fixed"] + rounds * time * late_s,
-        "special functions": scale * (clks["special"] + clks["pointwise"]),
+        "shared memory": scale * (clks["store"] + clks["gathered"] + clks["reduced"]),
+        "latency": scale * clks["fixed"] + rounds * time * loads_s,
+        "special functions": scale * clks["special"],
         "barrier": rounds * time * barrier_s,
         "DRAM": dram_s + after_s,
     }
@@ -156,12 +157,6 @@ def _after_s(gpu: GpuModel, layer: Layer, workload: Workload, columns: Columns) 
     rows = batch * time * heads * dim * layer.element_bytes
     moved = rows * (2.0 * layer.num_slots + 4.0) + recompute * rows * 5.0 * layer.num_dots
     return moved / (0.5 * gpu.memory.dram.bandwidth_bytes_per_s) + 10.0 * LAUNCH_S
-
-
-def roofline_s(gpu: GpuModel, layer: Layer, workload: Workload) -> float:
-    """Compulsory bytes over the bandwidth; operations are far below that for every cell."""
-    columns = {"recompute": np.ones(1)}
-    return float(_bytes(layer, workload, columns)[0]) / gpu.memory.dram.bandwidth_bytes_per_s
 
 
 def rnn_assumptions(gpu: GpuModel) -> tuple[str, ...]:

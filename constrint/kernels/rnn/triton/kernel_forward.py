@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from constrint.kernels.rnn.kernel_exchange import (
+from constrint.kernels.rnn.triton.kernel_exchange import (
     arrive,
     forward_tile,
     gather,
@@ -58,15 +58,18 @@ def exchanged_dot(
     gate_stride,
     head_dim: tl.constexpr,
     num_gates: tl.constexpr,
+    num_slots: tl.constexpr,
     dtype: tl.constexpr,
     precision: tl.constexpr,
 ):
     """What the whole group published, times this program's weights."""
-    main = gather(source, row_offsets, row_mask, 0, depth_main, slices, gate_stride, head_dim, num_gates)
+    main = gather(source, row_offsets, row_mask, 0, depth_main, slices, gate_stride, head_dim, num_gates, num_slots)
     if depth_rest == 0:
         return sliced_dot(main.to(dtype), w_main, slices, precision)
     else:
-        rest = gather(source, row_offsets, row_mask, depth_main, depth_rest, slices, gate_stride, head_dim, num_gates)
+        rest = gather(
+            source, row_offsets, row_mask, depth_main, depth_rest, slices, gate_stride, head_dim, num_gates, num_slots
+        )  # fmt: skip
         total = sliced_dot(main.to(dtype), w_main, slices, precision)
         return total + sliced_dot(rest.to(dtype), w_rest, slices, precision)
 
@@ -77,7 +80,7 @@ def load_gates(ptrs, gate_stride, mask, num_gates: tl.constexpr):
     x0 = load_slot(ptrs, mask, True)
     x1 = load_slot(ptrs + gate_stride, mask, num_gates > 1)
     x2 = load_slot(ptrs + 2 * gate_stride, mask, num_gates > 1)
-    x3 = load_slot(ptrs + 3 * gate_stride, mask, num_gates == 4)
+    x3 = load_slot(ptrs + 3 * gate_stride, mask, num_gates > 3)
     return x0, x1, x2, x3
 
 
@@ -112,6 +115,7 @@ def forward_kernel(
     wx_stride_t,
     cell: tl.constexpr,
     num_gates: tl.constexpr,
+    num_slots: tl.constexpr,
     num_states: tl.constexpr,
     head_dim: tl.constexpr,
     tile_batch: tl.constexpr,
@@ -128,8 +132,8 @@ def forward_kernel(
     precision: tl.constexpr,
 ):
     """Run all time steps of one head, one batch tile and `tile_out` columns."""
-    is_gru: tl.constexpr = num_gates == 3
-    num_slots: tl.constexpr = 1 if num_gates == 1 else 4
+    # Whether the last gate's input part and recurrent part are slots of their own.
+    apart: tl.constexpr = num_slots > num_gates
     dtype = states.dtype.element_ty
     part = tl.program_id(0) % row_split
     group = first_group + tl.program_id(0) // row_split
@@ -159,10 +163,10 @@ def forward_kernel(
     joint_slots = tl.arange(0, num_slots * tile_out)
     saved_inner = joint_slots % tile_out
     slot = joint_slots // tile_out
-    if is_gru:
-        # x_n is in wx already; R_n h + b_n takes its place.
-        saved_mask = row_mask[:, None] & ((slot != 2) & (first + saved_inner < head_dim))[None, :]
-        slot = tl.where(slot == 3, 2, slot)
+    if apart:
+        # The input's part is in wx already; the recurrent part takes its place.
+        saved_mask = row_mask[:, None] & ((slot != num_gates - 1) & (first + saved_inner < head_dim))[None, :]
+        slot = tl.where(slot == num_gates, num_gates - 1, slot)
     else:
         saved_mask = row_mask[:, None] & (first + saved_inner < head_dim)[None, :]
     saved_ptrs = saved + (row64 * time * num_gates * gate_stride)[:, None]
@@ -176,7 +180,7 @@ def forward_kernel(
         if num_gates > 1:
             b1 += tl.load(bias_ptrs + gate_stride, mask=inside, other=0.0).to(tl.float32)[None, :]
             last = tl.load(bias_ptrs + 2 * gate_stride, mask=inside, other=0.0).to(tl.float32)[None, :]
-            if is_gru:
+            if apart:
                 b3 += last
             else:
                 b2 += last
@@ -199,12 +203,12 @@ def forward_kernel(
     a0, a1, a2, a3 = b0, b1, b2, b3
     if exchange:
         w_main = forward_tile(
-            r_head, 0, depth_main, slices, first, num_heads, head_dim, tile_out, num_slots, is_gru
+            r_head, 0, depth_main, slices, first, num_heads, head_dim, tile_out, num_gates, num_slots
         )  # fmt: skip
         w_rest = w_main
         if depth_rest > 0:
             w_rest = forward_tile(
-                r_head, depth_main, depth_rest, slices, first, num_heads, head_dim, tile_out, num_slots, is_gru
+                r_head, depth_main, depth_rest, slices, first, num_heads, head_dim, tile_out, num_gates, num_slots
             )  # fmt: skip
         x0, x1, x2, x3 = load_gates(x_ptrs, gate_stride, mask, num_gates)
         w_main, w_rest = tl.where(time > 0, w_main, 0.0), tl.where(time > 0, w_rest, 0.0)
@@ -215,7 +219,7 @@ def forward_kernel(
         else:
             joint = exchanged_dot(
                 start, row64 * gate_stride + head * head_dim, row_mask, w_main, w_rest,
-                depth_main, depth_rest, slices, 0, head_dim, 1, dtype, precision,
+                depth_main, depth_rest, slices, 0, head_dim, 1, 1, dtype, precision,
             )  # fmt: skip
         a0, a1, a2, a3 = add_slots(joint, b0, b1, b2, b3, tile_batch, tile_out, num_slots)
     else:
@@ -226,14 +230,14 @@ def forward_kernel(
         if num_slots > 1:
             w1 = load_weights(r_head + r_stride, 1, head_dim, depth, columns, head_dim, head_dim)
             w3 = load_weights(r_head + (num_gates - 1) * r_stride, 1, head_dim, depth, columns, head_dim, head_dim)
-            if not is_gru:
+            if not apart:
                 w2 = load_weights(r_head + 2 * r_stride, 1, head_dim, depth, columns, head_dim, head_dim)
         w0, w1 = tl.where(time > 0, w0, 0.0), tl.where(time > 0, w1, 0.0)
         w2, w3 = tl.where(time > 0, w2, 0.0), tl.where(time > 0, w3, 0.0)
         h = s0.to(dtype)
         a0 = slot_dot(h, w0, b0, True, precision)
         a1 = slot_dot(h, w1, b1, num_slots > 1, precision)
-        a2 = slot_dot(h, w2, b2, num_gates == 4, precision)
+        a2 = slot_dot(h, w2, b2, num_gates > 3, precision)
         a3 = slot_dot(h, w3, b3, num_slots > 1, precision)
 
     steps = time
@@ -265,7 +269,7 @@ def forward_kernel(
             h = s0.to(dtype)
             a0 = slot_dot(h, w0, b0, True, precision)
             a1 = slot_dot(h, w1, b1, num_slots > 1, precision)
-            a2 = slot_dot(h, w2, b2, num_gates == 4, precision)
+            a2 = slot_dot(h, w2, b2, num_gates > 3, precision)
             a3 = slot_dot(h, w3, b3, num_slots > 1, precision)
         if exchange:
             tl.store(out_ptrs, o0.to(dtype), mask=mask)
@@ -298,6 +302,6 @@ def forward_kernel(
             wait(arrived + group, (t + 1) * row_split, has_asm)
             joint = exchanged_dot(
                 states, state_offsets + t * gate_stride, row_mask, w_main, w_rest,
-                depth_main, depth_rest, slices, 0, head_dim, 1, dtype, precision,
+                depth_main, depth_rest, slices, 0, head_dim, 1, 1, dtype, precision,
             )  # fmt: skip
             a0, a1, a2, a3 = add_slots(joint, b0, b1, b2, b3, tile_batch, tile_out, num_slots)

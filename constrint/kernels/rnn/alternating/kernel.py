@@ -40,25 +40,24 @@ def unit_of(tile: tl.constexpr, batch, num_heads, head_dim):
 @triton.jit
 def load_pre_activations(
     wx, recurrent, bias, row, column, place, mask, batch, num_heads, head_dim,
-    num_gates: tl.constexpr, has_bias: tl.constexpr,
+    num_gates: tl.constexpr, num_slots: tl.constexpr, has_bias: tl.constexpr,
 ):  # fmt: skip
-    """The cell's slots from the input of this step, the product with r, and the bias; the GRU has its candidate twice."""
+    """The cell's slots from the input of this step, the product with r, and the bias."""
     width = num_heads * head_dim
     x = wx + row * (num_gates * width) + column
     # The product is (N, B, G, D): head and row of the unit, then the gate.
     y = recurrent + (place // head_dim) * (num_gates * head_dim) + place % head_dim
-    is_gru: tl.constexpr = num_gates == 3
     p0 = load_fp32(x, mask, True) + load_fp32(y, mask, True) + load_fp32(bias + column, mask, has_bias)
     x1, x2 = load_fp32(x + width, mask, num_gates > 1), load_fp32(x + 2 * width, mask, num_gates > 1)
     y1 = load_fp32(y + head_dim, mask, num_gates > 1)
     y2 = load_fp32(y + 2 * head_dim, mask, num_gates > 1)
     y1 += load_fp32(bias + width + column, mask, has_bias and num_gates > 1)
     y2 += load_fp32(bias + 2 * width + column, mask, has_bias and num_gates > 1)
-    if is_gru:
-        return p0, x1 + y1, x2, y2
+    if num_slots > num_gates:
+        return p0, x1 + y1, x2, y2  # both parts of the last gate
     else:
-        p3 = load_fp32(x + 3 * width, mask, num_gates == 4) + load_fp32(y + 3 * head_dim, mask, num_gates == 4)
-        p3 += load_fp32(bias + 3 * width + column, mask, has_bias and num_gates == 4)
+        p3 = load_fp32(x + 3 * width, mask, num_gates > 3) + load_fp32(y + 3 * head_dim, mask, num_gates > 3)
+        p3 += load_fp32(bias + 3 * width + column, mask, has_bias and num_gates > 3)
         return p0, x1 + y1, x2 + y2, p3
 
 
@@ -80,6 +79,7 @@ def pointwise_forward_kernel(
     head_dim: tl.constexpr,
     cell: tl.constexpr,
     num_gates: tl.constexpr,
+    num_slots: tl.constexpr,
     num_states: tl.constexpr,
     has_bias: tl.constexpr,
     save_gates: tl.constexpr,
@@ -93,7 +93,7 @@ def pointwise_forward_kernel(
     step = step.to(tl.int64)
     p0, p1, p2, p3 = load_pre_activations(
         wx + step * (num_gates * total), recurrent, bias, row, column, place, mask, batch, num_heads, head_dim,
-        num_gates, has_bias,
+        num_gates, num_slots, has_bias,
     )  # fmt: skip
     q0 = load_fp32(carry + place, mask, True)
     q1 = load_fp32(carry + total + place, mask, num_states > 1)
@@ -112,11 +112,11 @@ def pointwise_forward_kernel(
         saved = gates + step * (num_gates * total) + row * (num_gates * width) + column
         store_as(saved, p0, mask, True)
         store_as(saved + width, p1, mask, num_gates > 1)
-        if num_gates == 3:
+        if num_slots > num_gates:
             store_as(saved + 2 * width, p3, mask, True)
         else:
             store_as(saved + 2 * width, p2, mask, num_gates > 1)
-            store_as(saved + 3 * width, p3, mask, num_gates == 4)
+            store_as(saved + 3 * width, p3, mask, num_gates > 3)
     anew = (tl.load(reset + (step + 1) * batch + row, mask=mask, other=0) != 0) & (step + 1 < left)
     h = tl.where(anew, 0.0, tl.where(runs, s0, q0))
     store_as(operand + place, h, mask, True)
@@ -131,7 +131,7 @@ def pointwise_backward_kernel(
     upstream,  # (S, K, B, N, D), gradients of the states
     through,  # (N, B, D), gradient of h through r from the step after; read
     carry,  # (S, N, B, D) fp32, gradients of the states by all other ways; read and written
-    wx,  # (K, B, N, D), the candidate's input of a GRU
+    wx,  # (K, B, N, D), the input's part of the last gate, where its parts are kept apart
     gates,  # (K, B, G, N, D), pre-activations
     states,  # (S, K + 1, B, N, D), from the one before the chunk on
     slots,  # (K, B, slots, N, D), gradients of the cell's slots; written
@@ -146,6 +146,7 @@ def pointwise_backward_kernel(
     head_dim: tl.constexpr,
     cell: tl.constexpr,
     num_gates: tl.constexpr,
+    num_slots: tl.constexpr,
     num_states: tl.constexpr,
     upstream_mask: tl.constexpr,  # bit s: state s has upstream gradients
     has_clip: tl.constexpr,
@@ -178,12 +179,11 @@ def pointwise_backward_kernel(
     d2 = c2 + load_fp32(upstream + 2 * of_state + at, mask, upstream_mask // 4 % 2 == 1)
     d3 = c3 + load_fp32(upstream + 3 * of_state + at, mask, upstream_mask // 8 % 2 == 1)
     saved = gates + step * (num_gates * total) + row * (num_gates * width) + column
-    is_gru: tl.constexpr = num_gates == 3
     p0 = load_fp32(saved, mask, True)
     p1 = load_fp32(saved + width, mask, num_gates > 1)
     p2 = load_fp32(saved + 2 * width, mask, num_gates > 1)
-    p3 = load_fp32(saved + 3 * width, mask, num_gates == 4)
-    if is_gru:
+    p3 = load_fp32(saved + 3 * width, mask, num_gates > 3)
+    if num_slots > num_gates:
         p3 = p2
         p2 = load_fp32(wx + at, mask, True)
     of_state += total
@@ -200,7 +200,6 @@ def pointwise_backward_kernel(
     g0, g1, g2, g3, e0, e1, e2, e3 = cell(
         d0, d1, d2, d3, p0, p1, p2, p3, q0, q1, q2, q3, s0, s1, s2, s3, fast, shift_free
     )
-    num_slots: tl.constexpr = 4 if num_gates == 3 else num_gates
     out = slots + step * (num_slots * total) + row * (num_slots * width) + column
     product = operand + (place // head_dim) * (num_gates * head_dim) + place % head_dim
     g0 = tl.where(runs, g0, 0.0)
@@ -212,8 +211,8 @@ def pointwise_backward_kernel(
         store_as(out + 2 * width, g2, mask, True)
         store_as(out + 3 * width, g3, mask, True)
         store_as(product + head_dim, g1, mask, True)
-        store_as(product + 2 * head_dim, g3 if is_gru else g2, mask, True)
-        store_as(product + 3 * head_dim, g3, mask, num_gates == 4)
+        store_as(product + 2 * head_dim, g3 if num_slots > num_gates else g2, mask, True)
+        store_as(product + 3 * head_dim, g3, mask, num_gates > 3)
     store_as(carry + place, tl.where(runs, tl.where(anew, 0.0, e0), c0), mask, True)
     store_as(carry + total + place, tl.where(runs, tl.where(anew, 0.0, e1), c1), mask, num_states > 1)
     store_as(carry + 2 * total + place, tl.where(runs, tl.where(anew, 0.0, e2), c2), mask, num_states > 2)

@@ -11,8 +11,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from constrint.flashrnn.backends.pointwise import BACKWARD_STEPS, BackwardStep, slstm_backward
-from constrint.kernels.rnn.op import RnnGradients, RnnInputs, RnnSaved, RnnUpstream, zero_states
+from constrint.kernels.rnn.alternating.pointwise import BACKWARD_STEPS, BackwardStep, slstm_backward
+from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream, zero_states
 from constrint.kernels.rnn.reference import STEPS, accumulation_dtype, pre_activations, slstm_step
 
 
@@ -23,12 +23,13 @@ def loop_forward(inputs: RnnInputs, *, save_gates: bool) -> RnnSaved:
     dtype = accumulation_dtype(wx.dtype)
     weights = _weights(inputs, dtype).transpose(1, 2)
     x = _working(wx, dtype)
-    # The bias of the GRU's candidate is inside the product with r, every other one joins the input.
+    apart = inputs.kind.keeps_parts_apart
+    # The bias of a recurrent part that is kept apart belongs to the product with r, every other one joins the input.
     bias = None if inputs.b is None else inputs.b.to(dtype).transpose(0, 1)[:, None]  # (N, 1, G, D)
     inner = None
-    if bias is not None and cell == "gru":
-        x[..., :2, :] += bias[:, :, :2]
-        inner = bias[:, :, 2]
+    if bias is not None and apart:
+        x[..., :-1, :] += bias[:, :, :-1]
+        inner = bias[:, :, -1]
     elif bias is not None:
         x += bias
     step = partial(slstm_step, stored=wx.dtype) if cell == "slstm" else STEPS[cell]
@@ -38,35 +39,34 @@ def loop_forward(inputs: RnnInputs, *, save_gates: bool) -> RnnSaved:
     by_time = out.permute(0, 2, 3, 1, 4)  # (S, T, N, B, D), a view
     for t in range(time):
         states = masks.reset(t, states)
-        p = _step_inputs(cell, x[t], torch.bmm(states[0], weights).view(heads, batch, gates, dim), inner)
+        product = torch.bmm(states[0], weights).view(heads, batch, gates, dim)
+        p = _parts_apart(x[t], product, inner) if apart else list(x[t].add_(product).unbind(2))
         new = step(p, states)
-        if cell == "gru":
-            x[t, :, :, 2] = p[3]
+        if apart:
+            x[t, :, :, -1] = p[-1]
         for s, value in enumerate(masks.shown(t, new)):
             by_time[s, t] = value
         states = masks.kept(t, new, states)
     return RnnSaved(out, x.permute(2, 0, 3, 1, 4).to(wx.dtype).contiguous() if save_gates else None)
 
 
-def _step_inputs(cell: str, x: Tensor, recurrent: Tensor, inner: Tensor | None) -> list[Tensor]:
-    """The cell's slots (N, B, D); all but the GRU's candidate are summed into `x` (N, B, G, D) in place."""
-    if cell != "gru":
-        return list(x.add_(recurrent).unbind(2))
-    x[:, :, :2] += recurrent[:, :, :2]
-    candidate = recurrent[:, :, 2]
-    return [x[:, :, 0], x[:, :, 1], x[:, :, 2], candidate if inner is None else candidate + inner]
+def _parts_apart(x: Tensor, recurrent: Tensor, inner: Tensor | None) -> list[Tensor]:
+    """The cell's slots (N, B, D), both parts of the last gate among them; the others are summed into `x` in place."""
+    x[:, :, :-1] += recurrent[:, :, :-1]
+    candidate = recurrent[:, :, -1]
+    return [*x.unbind(2), candidate if inner is None else candidate + inner]
 
 
 def loop_backward(inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, *, clip: float) -> RnnGradients:
     """Gradients backwards over time; see `RnnBackend.backward`."""
-    wx, cell = inputs.wx, inputs.cell
+    wx = inputs.wx
     batch, time, gates, heads, dim = wx.shape
     dtype = accumulation_dtype(wx.dtype)
     weights = _weights(inputs, dtype)
     before = previous_states(inputs, saved.states)  # (S, B, T, N, D)
     p_all = _working(recompute_gates(inputs, before) if saved.gates is None else saved.gates, dtype)
     q_all, s_all = _by_time(before, dtype), _by_time(saved.states, dtype)
-    x_candidate = _by_time(wx[:, :, 2][None], dtype)[0] if cell == "gru" else None
+    x_candidate = _by_time(wx[:, :, -1][None], dtype)[0] if inputs.kind.keeps_parts_apart else None
     d_all = [None if grad is None else _by_time(grad[None], dtype)[0] for grad in upstream.states]
     d_p = torch.empty_like(p_all)  # gradients on the recurrent side (T, N, B, G, D)
     d_candidate = None if x_candidate is None else torch.empty_like(x_candidate)
@@ -78,12 +78,12 @@ def loop_backward(inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, *, 
         d = tuple(c if every is None else c + every[t] for c, every in zip(carry, d_all, strict=True))
         p = list(p_all[t].unbind(2))
         if x_candidate is not None:
-            p[2:] = [x_candidate[t], p[2]]
+            p[-1:] = [x_candidate[t], p[-1]]
         g, new = step(d, p, q_all[:, t].unbind(0), s_all[:, t].unbind(0))
         g = masks.shown(t, g)
         if d_candidate is not None:
-            d_candidate[t] = g[2]
-            g = (g[0], g[1], g[3])
+            d_candidate[t] = g[-2]
+            g = (*g[:-2], g[-1])
         torch.stack(g, 2, out=d_p[t])
         through = torch.bmm(d_p[t].view(heads, batch, gates * dim), weights)
         through = through.clamp_(-clip, clip) if clip > 0 else through
@@ -107,7 +107,7 @@ def _gradients(
     d_wx = torch.empty_like(inputs.wx, memory_format=torch.contiguous_format)
     d_wx.copy_(d_p.permute(2, 0, 3, 1, 4))
     if d_candidate is not None:
-        d_wx[:, :, 2] = d_candidate.permute(2, 0, 1, 3)
+        d_wx[:, :, -1] = d_candidate.permute(2, 0, 1, 3)
     heads, dim = inputs.wx.shape[3:]
     # Over all T * B rows at once: (N, G * D, T * B) @ (N, T * B, D).
     left = d_p.permute(1, 3, 4, 0, 2).reshape(heads, -1, d_p.shape[0] * d_p.shape[2])
@@ -136,10 +136,10 @@ def recompute_gates(inputs: RnnInputs, before: Tensor) -> Tensor:
     recurrent = torch.einsum("btni,gnoi->btgno", before[0].to(dtype), inputs.r.to(dtype))
     recurrent = recurrent if inputs.b is None else recurrent + inputs.b.to(dtype)
     wx = inputs.wx.to(dtype)
-    if inputs.cell != "gru":
+    if not inputs.kind.keeps_parts_apart:
         return wx + recurrent
-    slots = pre_activations("gru", wx.flatten(0, 1), recurrent.flatten(0, 1))
-    return torch.stack([slots[0], slots[1], slots[3]], 1).view(wx.shape)
+    slots = pre_activations(inputs.cell, wx.flatten(0, 1), recurrent.flatten(0, 1))
+    return torch.stack([slots[slot] for slot in inputs.kind.recurrent_slots], 1).view(wx.shape)
 
 
 def _weights(inputs: RnnInputs, dtype: torch.dtype) -> Tensor:

@@ -48,11 +48,16 @@ def slot_offsets(
     slots,
     num_heads,
     head_dim: tl.constexpr,
-    is_gru: tl.constexpr,
+    num_gates: tl.constexpr,
+    num_slots: tl.constexpr,
 ):
-    """Offset of each slot's matrix in r, and whether it has one: GRU's slot 2 has none, its slot 3 is gate n."""
-    gate = tl.where(slots == 3, 2, slots) if is_gru else slots
-    return gate * (num_heads * head_dim * head_dim), (slots != 2) if is_gru else (slots >= 0)
+    """Offset of each slot's matrix in r, and whether it has one.
+
+    Of a last gate whose parts are two slots, the input's part has none.
+    """
+    apart: tl.constexpr = num_slots > num_gates
+    gate = tl.where(slots == num_gates, num_gates - 1, slots) if apart else slots
+    return gate * (num_heads * head_dim * head_dim), (slots != num_gates - 1) if apart else (slots >= 0)
 
 
 @triton.jit
@@ -65,14 +70,14 @@ def forward_tile(
     num_heads,
     head_dim: tl.constexpr,
     tile_out: tl.constexpr,
+    num_gates: tl.constexpr,
     num_slots: tl.constexpr,
-    is_gru: tl.constexpr,
 ):
     """Weights (slices, size / slices, num_slots * tile_out) of h entries start..start+size, for this program's rows."""
     depth = start + tl.arange(0, slices)[:, None, None] * (size // slices) + tl.arange(0, size // slices)[None, :, None]
     joint = tl.arange(0, num_slots * tile_out)[None, None, :]
     out = first_column + joint % tile_out
-    offset, exists = slot_offsets(joint // tile_out, num_heads, head_dim, is_gru)
+    offset, exists = slot_offsets(joint // tile_out, num_heads, head_dim, num_gates, num_slots)
     inside = exists & (depth < head_dim) & (out < head_dim)
     return tl.load(r_head + offset + out * head_dim + depth, mask=inside, other=0.0)
 
@@ -109,13 +114,14 @@ def gather(
     gate_stride,
     head_dim: tl.constexpr,
     num_gates: tl.constexpr,
+    num_slots: tl.constexpr,
 ):
     """Read (slices, tile_batch, size / slices) of what the group published, past the L1 (it is not coherent)."""
     depth = start + tl.arange(0, slices)[:, None, None] * (size // slices) + tl.arange(0, size // slices)[None, None, :]
     gate = depth // head_dim
     inner = depth - gate * head_dim
-    # The GRU's three recurrent gradients are in slots 0, 1 and 3.
-    slot = tl.where(gate == 2, 3, gate) if num_gates == 3 else gate
+    # The recurrent part of the last gate is the last slot.
+    slot = tl.where(gate == num_gates - 1, num_slots - 1, gate) if num_slots > num_gates else gate
     offset = slot * gate_stride + inner
     inside = row_mask[None, :, None] & (depth < num_gates * head_dim)
     return tl.load(base + row_offsets[None, :, None] + offset, mask=inside, other=0.0, cache_modifier=".cg")

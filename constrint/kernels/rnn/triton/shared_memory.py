@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.rnn.resources import Layer, Vars, depth_parts, is_exchanged
+from constrint.kernels.rnn.triton.layer import Layer, Vars, depth_parts, is_exchanged
 from constrint.model import Expr, const, maximum, minimum
 from constrint.model.expr import add
 

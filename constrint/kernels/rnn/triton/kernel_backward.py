@@ -9,45 +9,45 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from constrint.kernels.rnn.kernel_exchange import arrive, backward_tile, idle_dot, join_slots, slot_offsets, wait
-from constrint.kernels.rnn.kernel_forward import exchanged_dot, load_slot
+from constrint.kernels.rnn.triton.kernel_exchange import arrive, backward_tile, idle_dot, join_slots, slot_offsets, wait
+from constrint.kernels.rnn.triton.kernel_forward import exchanged_dot, load_slot
 
 
 @triton.jit
-def gate_matrix(
+def slot_matrix(
     r_head,
     num_heads,
     columns,
-    first_slot: tl.constexpr,
-    num_slots: tl.constexpr,
+    slot: tl.constexpr,
     head_dim: tl.constexpr,
     tile_out: tl.constexpr,
-    is_gru: tl.constexpr,
+    num_gates: tl.constexpr,
+    num_slots: tl.constexpr,
 ):
-    """All slots' weights below each other, (num_slots * tile_out, tile_out): dh = sum over slots of dg @ r."""
-    joint = first_slot * tile_out + tl.arange(0, num_slots * tile_out)
+    """The weights of one slot, (tile_out, tile_out): dh = sum over slots of dg @ r."""
+    joint = slot * tile_out + tl.arange(0, tile_out)
     out = joint % tile_out
-    offset, exists = slot_offsets(joint // tile_out, num_heads, head_dim, is_gru)
+    offset, exists = slot_offsets(joint // tile_out, num_heads, head_dim, num_gates, num_slots)
     inside = (exists & (out < head_dim))[:, None] & (columns < head_dim)[None, :]
     return tl.load(r_head + (offset + out * head_dim)[:, None] + columns[None, :], mask=inside, other=0.0)
 
 
 @triton.jit
 def four_dots(
-    h0, h1, h2, h3, w0, w1, w2, w3, still,
-    num_slots: tl.constexpr, is_gru: tl.constexpr, precision: tl.constexpr,
+    h0, h1, h2, h3, w0, w1, w2, w3, zeros,
+    num_gates: tl.constexpr, num_slots: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     """Gradient of h through R.
 
-    Each slot has a sum of its own, started from zeros that the compiler cannot see (`still`): it would chain the dots
-    into one sum otherwise, and matrix instructions that depend on each other are what a step waits for.
+    Each slot has a sum of its own, started from `zeros` that the compiler must not see to be zeros: it would chain the
+    dots into one sum otherwise, and matrix instructions that depend on each other are what a step waits for.
     """
-    total = tl.dot(h0, w0, still, input_precision=precision)
+    total = tl.dot(h0, w0, zeros, input_precision=precision)
     if num_slots > 1:
-        first = tl.dot(h1, w1, still, input_precision=precision)
-        last = tl.dot(h3, w3, still, input_precision=precision)
-        if not is_gru:
-            total += tl.dot(h2, w2, still, input_precision=precision)
+        first = tl.dot(h1, w1, zeros, input_precision=precision)
+        last = tl.dot(h3, w3, zeros, input_precision=precision)
+        if num_slots == num_gates:
+            total += tl.dot(h2, w2, zeros, input_precision=precision)
         total += first + last
     return total
 
@@ -65,17 +65,17 @@ def load_grad(grad, offsets, mask):
 def load_step(
     saved, x_ptrs, state_ptrs, grad0, grad1, grad2, grad3, gate_offsets, grad_offsets,
     i0, i1, i2, i3, mask, t, gate_stride, state_stride,
-    num_gates: tl.constexpr, num_states: tl.constexpr, has_initial: tl.constexpr,
+    num_gates: tl.constexpr, num_slots: tl.constexpr, num_states: tl.constexpr, has_initial: tl.constexpr,
 ):  # fmt: skip
     """Pre-activations, states before and after the step, gradients from outside; 0.0 for what the cell has not."""
-    is_gru: tl.constexpr = num_gates == 3
+    apart: tl.constexpr = num_slots > num_gates
     p0 = load_slot(saved + gate_offsets, mask, True)
     p1 = load_slot(saved + gate_stride + gate_offsets, mask, num_gates > 1)
     third = load_slot(saved + 2 * gate_stride + gate_offsets, mask, num_gates > 1)
-    p2 = load_slot(x_ptrs, mask, True) if is_gru else third
-    p3 = third if is_gru else load_slot(saved + 3 * gate_stride + gate_offsets, mask, num_gates == 4)
+    p2 = load_slot(x_ptrs, mask, True) if apart else third
+    p3 = third if apart else load_slot(saved + 3 * gate_stride + gate_offsets, mask, num_gates > 3)
     earlier = tl.where(t > 0, mask, False)
-    q0 = load_slot(state_ptrs - gate_stride, earlier, is_gru)
+    q0 = load_slot(state_ptrs - gate_stride, earlier, apart)
     q1 = load_slot(state_ptrs - gate_stride + state_stride, earlier, num_states > 1)
     q2 = load_slot(state_ptrs - gate_stride + 2 * state_stride, earlier, num_states > 2)
     q3 = load_slot(state_ptrs - gate_stride + 3 * state_stride, earlier, num_states > 2)
@@ -102,12 +102,12 @@ def backward_kernel(
     grad2,
     grad3,
     grad_last,  # (S, B, N, D) fp32 or None
-    wx,  # (B, T, G, N, D); read by the GRU alone
+    wx,  # (B, T, G, N, D); read where the parts of the last gate are kept apart
     r,  # (G, N, D, D)
     initial,  # (S, B, N, D) fp32 or None
     states,  # (S, B, T, N, D)
     saved,  # (B, T, G, N, D)
-    grad_slots,  # (B, T, slots, N, D), written: gradients of the pre-activations; the GRU's four as in its cell
+    grad_slots,  # (B, T, slots, N, D), written: gradients of the pre-activations
     grad_initial,  # (S, B, N, D) fp32, written
     rows,  # (B,) or None
     lengths,  # (B,) int32 or None
@@ -122,6 +122,7 @@ def backward_kernel(
     wx_stride_t,
     cell: tl.constexpr,
     num_gates: tl.constexpr,
+    num_slots: tl.constexpr,
     num_states: tl.constexpr,
     head_dim: tl.constexpr,
     tile_batch: tl.constexpr,
@@ -139,8 +140,6 @@ def backward_kernel(
     precision: tl.constexpr,
 ):
     """Run all time steps backwards for one head, one batch tile and `tile_out` columns of h."""
-    is_gru: tl.constexpr = num_gates == 3
-    num_slots: tl.constexpr = 1 if num_gates == 1 else 4
     dtype = states.dtype.element_ty
     part = tl.program_id(0) % row_split
     group = first_group + tl.program_id(0) // row_split
@@ -177,12 +176,12 @@ def backward_kernel(
                 r_head, depth_main, depth_rest, slices, first, num_heads, head_dim, tile_out, num_gates
             )  # fmt: skip
     else:
-        w_main = gate_matrix(r_head, num_heads, columns, 0, 1, head_dim, tile_out, is_gru)
+        w_main = slot_matrix(r_head, num_heads, columns, 0, head_dim, tile_out, num_gates, num_slots)
         w1, w2, w3 = w_main, w_main, w_main
         if num_slots == 4:
-            w1 = gate_matrix(r_head, num_heads, columns, 1, 1, head_dim, tile_out, is_gru)
-            w2 = gate_matrix(r_head, num_heads, columns, 2, 1, head_dim, tile_out, is_gru)
-            w3 = gate_matrix(r_head, num_heads, columns, 3, 1, head_dim, tile_out, is_gru)
+            w1 = slot_matrix(r_head, num_heads, columns, 1, head_dim, tile_out, num_gates, num_slots)
+            w2 = slot_matrix(r_head, num_heads, columns, 2, head_dim, tile_out, num_gates, num_slots)
+            w3 = slot_matrix(r_head, num_heads, columns, 3, head_dim, tile_out, num_gates, num_slots)
         w_rest = w_main
 
     d0, d1, d2, d3 = zero, zero, zero, zero
@@ -203,8 +202,8 @@ def backward_kernel(
         # As idle_dot, with the operand made like the one in the loop.
         idle = tl.where(slot_rows[:, None] < 0, 1.0, zero).to(dtype)
         w1, w2, w3 = tl.where(time > 0, w1, 0.0), tl.where(time > 0, w2, 0.0), tl.where(time > 0, w3, 0.0)
-        still = four_dots(idle, idle, idle, idle, w_main, w1, w2, w3, zero, num_slots, is_gru, precision)
-        d0 += still
+        hidden_zeros = four_dots(idle, idle, idle, idle, w_main, w1, w2, w3, zero, num_gates, num_slots, precision)
+        d0 += hidden_zeros
 
     # Offsets of the last step; each iteration moves one step back.
     at = (row64 * time + steps - 1)[:, None] * gate_stride + inner
@@ -231,20 +230,21 @@ def backward_kernel(
         p0, p1, p2, p3, q0, q1, q2, q3, c1, c2, c3, g0, g1, g2, g3 = load_step(
             saved, x_ptrs, state_ptrs, grad0, grad1, grad2, grad3, gate_offsets, grad_offsets,
             i0, i1, i2, i3, tl.where(steps > 0, mask, False), steps - 1, gate_stride, state_stride,
-            num_gates, num_states, initial is not None,
+            num_gates, num_slots, num_states, initial is not None,
         )  # fmt: skip
     for back in tl.range(0, steps, num_stages=num_stages):
         t = steps - 1 - back
         if not exchange:
             p0, p1, p2, p3, q0, q1, q2, q3, c1, c2, c3, g0, g1, g2, g3 = load_step(
                 saved, x_ptrs, state_ptrs, grad0, grad1, grad2, grad3, gate_offsets, grad_offsets,
-                i0, i1, i2, i3, mask, t, gate_stride, state_stride, num_gates, num_states, initial is not None,
+                i0, i1, i2, i3, mask, t, gate_stride, state_stride,
+                num_gates, num_slots, num_states, initial is not None,
             )  # fmt: skip
             # Zeros in the dots' layout: what is loaded takes that layout at once. Otherwise Triton evaluates parts of
             # the cell in two layouts, and gives up swizzling the shared memory that the loads pass through.
-            p0, p1, p2, p3 = p0 + still, p1 + still, p2 + still, p3 + still
-            q0, q1, q2, q3 = q0 + still, q1 + still, q2 + still, q3 + still
-            c1, c2, c3 = c1 + still, c2 + still, c3 + still
+            p0, p1, p2, p3 = p0 + hidden_zeros, p1 + hidden_zeros, p2 + hidden_zeros, p3 + hidden_zeros
+            q0, q1, q2, q3 = q0 + hidden_zeros, q1 + hidden_zeros, q2 + hidden_zeros, q3 + hidden_zeros
+            c1, c2, c3 = c1 + hidden_zeros, c2 + hidden_zeros, c3 + hidden_zeros
         if reset is not None:
             is_reset = (tl.load(reset + row64 * time + t, mask=row_mask, other=0) != 0)[:, None]
             z0, z1 = tl.where(is_reset, 0.0, q0), tl.where(is_reset, 0.0, q1)
@@ -283,16 +283,16 @@ def backward_kernel(
             p0, p1, p2, p3, q0, q1, q2, q3, c1, c2, c3, g0, g1, g2, g3 = load_step(
                 saved, x_ptrs, state_ptrs, grad0, grad1, grad2, grad3, gate_offsets, grad_offsets,
                 i0, i1, i2, i3, tl.where(t > 0, mask, False), t - 1, gate_stride, state_stride,
-                num_gates, num_states, initial is not None,
+                num_gates, num_slots, num_states, initial is not None,
             )  # fmt: skip
             wait(arrived + group, (back + 1) * row_split, has_asm)
             through = exchanged_dot(
                 grad_slots, rec_offsets, row_mask, w_main, w_rest,
-                depth_main, depth_rest, slices, gate_stride, head_dim, num_gates, dtype, precision,
+                depth_main, depth_rest, slices, gate_stride, head_dim, num_gates, num_slots, dtype, precision,
             )  # fmt: skip
             rec_offsets -= num_slots * gate_stride
         else:
-            through = four_dots(h0, h1, h2, h3, w_main, w1, w2, w3, still, num_slots, is_gru, precision)
+            through = four_dots(h0, h1, h2, h3, w_main, w1, w2, w3, hidden_zeros, num_gates, num_slots, precision)
             tl.store(grad_ptrs, grads, mask=grad_mask)
             grad_offsets -= gate_stride
             state_ptrs -= gate_stride

@@ -1,1 +1,0 @@
-"""Ways to run a recurrence: `reference`, `alternating`, `triton`; a CUDA C++ one would register here too."""

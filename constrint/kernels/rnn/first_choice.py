@@ -1,0 +1,144 @@
+"""The first choice for a recurrent layer's tensors: which implementation runs them, with which configuration.
+
+Made once for every kind of layer, and remembered; the plan of `plan.py` decides. Both operators, and whoever asks
+whether pre-activations are stored, look it up here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from constrint.errors import UnknownNameError, UnsupportedError
+from constrint.kernels.launch.device import gpu_of
+from constrint.kernels.registry import load_spec
+from constrint.kernels.rnn.plan import RnnPlan, choose_for, implementations_of, plan_on
+from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, workload_of
+from constrint.select import first_choice as select_first
+from constrint.select.first_choice import Choice, Refusal
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from constrint.kernels.rnn.interface import RnnBackend
+    from constrint.select.spec import Workload
+
+#: The name that leaves the choice of an implementation to the plan.
+AUTO = "auto"
+#: Steps that a plan is made for: the times of all implementations grow with them alike.
+USUAL_TIME = 1024
+
+
+class Decision(NamedTuple):
+    """The code that runs a layer in one direction, and what it was chosen to launch."""
+
+    backend: RnnBackend
+    choice: Choice
+
+
+_Kind = tuple[str, int, int, int, str, "torch.device"]
+#: Plans by kind of layer, and decisions by kind, implementation's name, direction and `recompute`.
+_PLANS: dict[_Kind, RnnPlan] = {}
+_DECISIONS: dict[tuple[object, ...], Decision] = {}
+
+
+def decide(cell: str, wx: Tensor, backend: str, direction: str, *, recompute: bool) -> Decision:
+    """What runs a layer.
+
+    Args:
+        cell: A key of `CELLS`.
+        wx: (B, T, G, N, D) projected inputs.
+        backend: An implementation's name, or `auto`.
+        direction: "forward" or "backward".
+        recompute: Whether pre-activations are computed again (forward: not stored).
+
+    Raises:
+        UnknownNameError: When there is no such implementation.
+        ConstrintError: When it cannot run the layer here; says why.
+    """
+    kind = _kind(cell, wx)
+    key = (kind, backend, direction, recompute)
+    known = _DECISIONS.get(key)
+    if known is None:
+        known = _DECISIONS[key] = _decide(kind, backend, direction, recompute)
+    return known
+
+
+def saves_gates(cell: str, wx: Tensor, backend: str) -> bool:
+    """Whether training stores pre-activations: yes, unless computing them again is predicted to be faster."""
+    if backend != AUTO and not implementations_of(cell)[backend]["forward"].may_recompute:
+        return True
+    plan = _plan(_kind(cell, wx))
+    return backend not in (AUTO, plan.backend) or not plan.chosen.recomputes
+
+
+def refuse(choice: Choice, refusal: Refusal) -> Choice:
+    """Remember that a device refused a choice, and choose again; later decisions follow.
+
+    Raises:
+        InfeasibleError: When nothing else fits; carries the conflict.
+    """
+    following = select_first.refuse(load_spec(choice.kernel), choice, refusal)
+    forget()
+    return following
+
+
+def forget() -> None:
+    """Let every decision be made again."""
+    _PLANS.clear()
+    _DECISIONS.clear()
+
+
+def list_backends(cell: str) -> tuple[str, ...]:
+    """Names of the implementations of a cell."""
+    return tuple(implementations_of(cell))
+
+
+def _kind(cell: str, wx: Tensor) -> _Kind:
+    """What a decision depends on: the same for every T, and for every B up to the next power of two."""
+    batch, _, _, heads, dim = wx.shape
+    return cell, 1 << max(batch - 1, 0).bit_length(), heads, dim, dtype_name(wx.dtype), wx.device
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The spec's name of a dtype: fp32 products are tf32 ones where torch's own may be."""
+    import torch
+
+    if dtype == torch.float32:
+        return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "fp32"
+    return {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64"}[dtype]
+
+
+def _workload(kind: _Kind, direction: str) -> Workload:
+    cell, batch, heads, dim, dtype, _ = kind
+    return workload_of(cell, (batch, USUAL_TIME, heads, dim), dtype, direction)
+
+
+def _plan(kind: _Kind) -> RnnPlan:
+    if kind not in _PLANS:
+        _PLANS[kind] = plan_on(_workload(kind, "forward"), kind[-1], tuple(SUFFIX))
+    return _PLANS[kind]
+
+
+def _decide(kind: _Kind, backend: str, direction: str, recompute: bool) -> Decision:
+    if backend == AUTO:
+        backend = _plan(kind).backend
+    specs = implementations_of(kind[0])
+    if backend not in specs:
+        raise UnknownNameError("backend", backend, [*specs, AUTO])
+    spec = specs[backend][direction]
+    return Decision(spec.backend(), _choice(kind, spec, direction, recompute))
+
+
+def _choice(kind: _Kind, spec: RnnSpec, direction: str, recompute: bool) -> Choice:
+    """The plan's choice where it has one; another one where gates are stored or not other than it planned."""
+    plan = _PLANS.get(kind)
+    planned = None if plan is None else plan.offer_of(spec.name).choices.get(direction)
+    if planned is not None and planned.fixed.get("recompute", recompute) == recompute:
+        return planned
+    device = kind[-1]
+    gpu = gpu_of(device) if device.type == "cuda" else None
+    refusal = spec.refusal_on(device, gpu)
+    if refusal:
+        raise UnsupportedError(f"backend {spec.name!r}: {refusal}. Use 'auto', or 'alternating', which runs anywhere.")
+    return choose_for(spec, gpu, _workload(kind, direction), int(recompute))

@@ -1,0 +1,98 @@
+"""Gradients that follow a backward time loop: those of wx, r and b from the gradients of all steps' slots.
+
+Also what the backward direction needs first where the forward one did not store it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from constrint.kernels.rnn.cells import Cell
+from constrint.kernels.rnn.interface import RnnGradients, RnnInputs
+
+
+def gradients_of(
+    inputs: RnnInputs,
+    slots: Tensor,  # (B, T, slots, N, D)
+    before: Tensor,  # (B, T, N, D)
+    initial: Tensor | None,  # (S, B, N, D)
+    *,
+    sums_by_sequence: bool,
+) -> RnnGradients:
+    """The gradients of everything that went in.
+
+    Args:
+        inputs: What went in.
+        slots: Gradients of the slots.
+        before: The h that enters each step.
+        initial: Gradient of the initial states.
+        sums_by_sequence: As in `weight_gradient`.
+    """
+    kind, recurrent = inputs.kind, inputs.kind.recurrent_slots
+    wx, r, b = slots, weight_gradient(slots, before, recurrent, sums_by_sequence=sums_by_sequence), None
+    if kind.keeps_parts_apart:
+        wx = slots[:, :, : kind.num_gates].contiguous()
+    if inputs.b is not None:
+        b = slots.sum((0, 1), dtype=torch.float32)[list(recurrent)].to(inputs.b.dtype)
+    return RnnGradients(wx=wx, r=r.to(inputs.r.dtype), b=b, initial=initial)
+
+
+def weight_gradient(
+    slots: Tensor,  # (B, T, slots, N, D)
+    before: Tensor,  # (B, T, N, D)
+    recurrent: tuple[int, ...],
+    *,
+    sums_by_sequence: bool,
+) -> Tensor:
+    """Gradient of r, (G, N, D, D): one product per gate over all steps, batched over heads.
+
+    With `sums_by_sequence` it is a product for each sequence: cuBLAS does not split so long a sum in fp32, and so many
+    products fill the device. They take B times the memory of the result.
+    """
+    heads, dim = slots.shape[3:]
+    if sums_by_sequence:
+        parts = [torch.einsum("btnd,btne->bnde", slots[:, :, slot], before).sum(0) for slot in recurrent]
+        return torch.stack(parts)
+    states = before.reshape(-1, heads, dim).transpose(0, 1)  # (N, B * T, D)
+    flat = slots.flatten(0, 1)
+    return torch.stack([torch.bmm(flat[:, slot].permute(1, 2, 0), states) for slot in recurrent])
+
+
+def states_before(
+    h: Tensor,  # (B, T, N, D)
+    initial: Tensor | None,  # (S, B, N, D)
+    reset: Tensor | None,  # (B, T)
+) -> Tensor:
+    """The h that enters each step, (B, T, N, D)."""
+    before = torch.empty_like(h)
+    before[:, 1:] = h[:, :-1]
+    before[:, 0] = 0.0 if initial is None else initial[0].to(h.dtype)
+    if reset is not None:
+        before.masked_fill_(reset.bool()[:, :, None, None], 0.0)
+    return before
+
+
+def recompute_gates(
+    kind: Cell,
+    wx: Tensor,  # (B, T, G, N, D)
+    r: Tensor,  # (G, N, D, D)
+    b: Tensor | None,  # (G, N, D)
+    before: Tensor,  # (B, T, N, D)
+) -> Tensor:
+    """Pre-activations of all steps at once, in the dtype of `wx`: the states are known, so one GEMM per gate will do.
+
+    Of a gate whose parts are kept apart it is the recurrent part, since `wx` has the other one.
+    """
+    batch, time, gates, heads, dim = wx.shape
+    flat = before.reshape(batch * time, heads, dim).transpose(0, 1)  # (N, B * T, D)
+    out = torch.empty((batch, time, gates, heads, dim), dtype=wx.dtype, device=wx.device)
+    for gate, slots in enumerate(zip(kind.input_slots, kind.recurrent_slots, strict=True)):
+        added = None if b is None else b[gate].to(wx.dtype)[:, None, :]
+        if slots[0] == slots[1]:
+            x = wx[:, :, gate].reshape(batch * time, heads, dim).transpose(0, 1)
+            added = x if added is None else x + added
+        weights = r[gate].transpose(1, 2)
+        product = torch.bmm(flat, weights) if added is None else torch.baddbmm(added, flat, weights)
+        out[:, :, gate] = product.transpose(0, 1).reshape(batch, time, heads, dim)
+    return out

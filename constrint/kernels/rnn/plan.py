@@ -1,0 +1,191 @@
+"""Which implementation runs a recurrent layer, with which configurations, and why: for a GPU, or for a device here.
+
+Every implementation makes an offer, a choice and a predicted time for each direction or a reason why it cannot; the
+least time wins. Nothing is launched here, and for a named GPU neither torch nor triton is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from constrint.errors import ConstrintError
+from constrint.hwmodels import GpuModel
+from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, predict_s
+from constrint.select.first_choice import Choice, choose
+from constrint.select.spec import Config, Workload
+
+if TYPE_CHECKING:
+    import torch
+
+#: Values of `recompute`, for both directions together: pre-activations are stored, or computed again.
+STORED, COMPUTED_AGAIN = 0, 1
+BOTH_ALIKE = "the other direction was launched so"
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What an implementation says to a layer.
+
+    Args:
+        backend: The implementation's name.
+        refusal: Why it cannot run the layer; empty if it can.
+        seconds: Predicted time by direction; empty where nothing is predicted.
+        choices: What is launched, by direction; empty where there is no model of the device.
+        note: What its prediction rests on, or what it does to the layer.
+    """
+
+    backend: str
+    refusal: str = ""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    choices: Mapping[str, Choice] = field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def total_s(self) -> float:
+        """Predicted time of all directions."""
+        return sum(self.seconds.values())
+
+    @property
+    def configs(self) -> Mapping[str, Config]:
+        """Kernel configuration by direction; empty where there is nothing to configure."""
+        return {direction: choice.config for direction, choice in self.choices.items() if choice.config}
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether the forward pass leaves the pre-activations to be computed again."""
+        return any(choice.fixed.get("recompute") == COMPUTED_AGAIN for choice in self.choices.values())
+
+    def times(self) -> str:
+        """Render the predicted times."""
+        if not self.seconds:
+            return "no prediction"
+        parts = ", ".join(f"{direction} {1e3 * seconds:.3g} ms" for direction, seconds in self.seconds.items())
+        return f"modelled {parts}"
+
+
+@dataclass(frozen=True)
+class RnnPlan:
+    """The chosen implementation for a layer, beside what the others offered; times are modelled, not measured.
+
+    Args:
+        workload: What is to be run: that of the forward direction.
+        target: The GPU's model name, or `cpu`.
+        chosen: The offer that is taken.
+        why: Why that one.
+        others: The offers that are not.
+    """
+
+    workload: Workload
+    target: str
+    chosen: Offer
+    why: str
+    others: tuple[Offer, ...]
+
+    @property
+    def backend(self) -> str:
+        """Name of the chosen implementation."""
+        return self.chosen.backend
+
+    def offer_of(self, backend: str) -> Offer:
+        """What the implementation of that name offers."""
+        return next(offer for offer in (self.chosen, *self.others) if offer.backend == backend)
+
+    def __str__(self) -> str:
+        """Render back-end, configuration, reason and predicted time, one line each."""
+        lines = [f"{self.workload} on {self.target}: {self.backend}", f"  why: {self.why}"]
+        lines.append(f"  time: {self.chosen.times()}")
+        for direction, config in self.chosen.configs.items():
+            lines.append(f"  {direction}: {' '.join(f'{name}={value}' for name, value in config.items())}")
+        if self.chosen.note:
+            lines.append(f"  note: {self.chosen.note}")
+        for other in self.others:
+            lines.append(f"  not {other.backend}: {other.refusal or other.times()}")
+        return "\n".join(line.replace("\n", "\n    ") for line in lines)
+
+
+def implementations_of(cell: str) -> dict[str, dict[str, RnnSpec]]:
+    """Every implementation's specs by direction, under the implementation's name; preferred ones first."""
+    from constrint.kernels.registry import load_kernel
+
+    by_name: dict[str, dict[str, RnnSpec]] = {}
+    for direction, suffix in SUFFIX.items():
+        for spec in load_kernel(cell + suffix).implementations:
+            if isinstance(spec, RnnSpec):
+                by_name.setdefault(spec.name, {})[direction] = spec
+    return {name: specs for name, specs in by_name.items() if specs.keys() == SUFFIX.keys()}
+
+
+def plan_for(workload: Workload, gpu: GpuModel, directions: tuple[str, ...]) -> RnnPlan:
+    """The offer of the least predicted time on a GPU."""
+    specs = implementations_of(workload.operation)
+    return _pick(workload, gpu.name, [_offer(name, s, gpu, workload, directions) for name, s in specs.items()])
+
+
+def plan_on(workload: Workload, device: torch.device, directions: tuple[str, ...]) -> RnnPlan:
+    """The plan for a torch device of this machine."""
+    from constrint.kernels.launch.device import gpu_of
+
+    gpu = gpu_of(device) if device.type == "cuda" else None
+    specs = implementations_of(workload.operation)
+    refusals = {name: each["forward"].refusal_on(device, gpu) for name, each in specs.items()}
+    if gpu is not None and not any(refusals.values()):
+        return plan_for(workload, gpu, directions)
+    target = str(device) if gpu is None else gpu.name
+    return _pick(workload, target, [Offer(name, refusal=refusal) for name, refusal in refusals.items()])
+
+
+def _pick(workload: Workload, target: str, offers: list[Offer]) -> RnnPlan:
+    able = sorted((offer for offer in offers if not offer.refusal), key=lambda offer: offer.total_s)
+    chosen = able[0]
+    others = tuple(offer for offer in offers if offer is not chosen)
+    why = "the least predicted time" if len(able) > 1 else "the only one that can"
+    return RnnPlan(workload, target, chosen, why, others)
+
+
+def _offer(
+    name: str, specs: Mapping[str, RnnSpec], gpu: GpuModel, workload: Workload, directions: tuple[str, ...]
+) -> Offer:
+    workloads = {d: Workload(specs[d].operation, workload.sizes, workload.dtype) for d in directions}
+    try:
+        choices = _choices(specs, gpu, workloads)
+        seconds = {
+            direction: predict_s(specs[direction], gpu, specs[direction].run_as(asked), choices[direction].config)
+            for direction, asked in workloads.items()
+        }
+    except ConstrintError as error:
+        return Offer(name, refusal=str(error))
+    return Offer(name, seconds=seconds, choices=choices, note=specs["forward"].note(workload, directions))
+
+
+def _choices(
+    specs: Mapping[str, RnnSpec], gpu: GpuModel, workloads: Mapping[str, Workload]
+) -> dict[str, Choice]:
+    """The choices of all directions: of stored and recomputed pre-activations, what takes less time in all.
+
+    Inference stores none.
+    """
+    ways: tuple[int | None, ...] = (None,)
+    if specs["forward"].may_recompute:
+        ways = (STORED, COMPUTED_AGAIN) if "backward" in workloads else (COMPUTED_AGAIN,)
+    alike = [{d: choose_for(specs[d], gpu, asked, way) for d, asked in workloads.items()} for way in ways]
+    return min(alike, key=lambda choices: sum(choice.seconds for choice in choices.values()))
+
+
+def choose_for(spec: RnnSpec, gpu: GpuModel | None, workload: Workload, recompute: int | None) -> Choice:
+    """An implementation's configuration for a workload.
+
+    Args:
+        spec: The implementation.
+        gpu: The hardware model; None where there is none of the device.
+        workload: What is to be run.
+        recompute: Whether pre-activations are computed again, where the implementation can do that.
+
+    Raises:
+        ConstrintError: When it cannot run the workload on the GPU; says why.
+    """
+    if gpu is None or not spec.params(gpu, workload):
+        return Choice(gpu, spec.full_name, {}, workload=workload)  # there is nothing to choose
+    fixed = {} if recompute is None else {"recompute": recompute}
+    return choose(spec, gpu, spec.planned(workload), fixed=fixed, because=BOTH_ALIKE)

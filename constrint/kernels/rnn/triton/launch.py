@@ -1,0 +1,252 @@
+"""Launches of the recurrent kernels: `launches_of` states their arguments, for a device or for a compiler alone.
+
+What a configuration means is in `spec.py`; the device code is in `kernel_forward.py` and `kernel_backward.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from constrint.errors import ConstrintError
+from constrint.hwmodels import GpuModel
+from constrint.kernels.launch.policy import launch_what_fits
+from constrint.kernels.launch.triton import TritonLaunch
+from constrint.kernels.rnn import kernel_cells
+from constrint.kernels.rnn.first_choice import refuse
+from constrint.kernels.rnn.gradients import gradients_of, recompute_gates, states_before
+from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
+from constrint.kernels.rnn.triton.kernel_backward import backward_kernel
+from constrint.kernels.rnn.triton.kernel_forward import forward_kernel
+from constrint.kernels.rnn.triton.layer import Layer, depth_parts, padded_columns
+from constrint.select.first_choice import Choice
+from constrint.select.spec import Config
+
+Tensors = Mapping[str, Tensor | None]
+
+#: Tensors that a kernel is given as they are, by the names of its arguments; those that are None are left out.
+TENSORS = {
+    "forward": ("wx", "r", "bias", "initial", "states", "saved", "rows", "lengths", "reset"),
+    "backward": (
+        *("grad0", "grad1", "grad2", "grad3", "grad_last", "wx", "r", "initial", "states", "saved"),
+        *("grad_slots", "grad_initial", "rows", "lengths", "reset"),
+    ),
+}
+
+
+def launches_of(
+    layer: Layer,
+    config: Config,
+    tensors: Tensors,
+    gpu: GpuModel | None,
+    *,
+    clip: float = 0.0,
+    only_h: bool | None = None,
+) -> list[TritonLaunch]:
+    """The launches of one direction; several where programs that wait for each other would not all be resident.
+
+    Args:
+        layer: What is computed.
+        config: A point of the direction's space; `exchange` forces the exchange with one program too (tests do).
+        tensors: The kernel's tensors by the names of its arguments. On `meta` the launches can only be compiled.
+        gpu: The hardware model; None where there is none of the device.
+        clip: Limit of the gradient that reaches h through r; 0 for none.
+        only_h: Backward: whether h alone has gradients; by default whether `grad1` is missing.
+    """
+    wx = _given(tensors, "wx")
+    batch, time, _, heads, _ = wx.shape
+    constants = constants_of(layer, config, has_ptx=_has_ptx(gpu, wx.device))
+    groups, split = heads * -(-batch // config["tile_batch"]), config["row_split"]
+    arguments: dict[str, Any] = {name: tensors.get(name) for name in TENSORS[layer.direction]}
+    arguments |= {"batch": batch, "time": time, "num_heads": heads}
+    arguments |= {"wx_stride_b": wx.stride(0), "wx_stride_t": wx.stride(1), "arrived": None, **constants}
+    if constants["exchange"]:
+        arguments["arrived"] = torch.zeros(groups, dtype=torch.int32, device=wx.device)
+    if layer.direction == "forward":
+        arguments |= _only_forward(config, tensors, exchange=constants["exchange"])
+    else:
+        only_h = tensors.get("grad1") is None if only_h is None else only_h
+        arguments |= {"clip": float(clip), "has_clip": clip > 0, "shift_free": only_h and layer.element_bytes == 2}
+    options: dict[str, Any] = {"num_warps": config["num_warps"]}
+    at_once = groups
+    if split > 1:
+        # Programs that wait for each other are launched together or not at all.
+        options["launch_cooperative_grid"] = True
+        at_once = max(1, _num_sms(gpu, wx.device) // split)
+    kernel = forward_kernel if layer.direction == "forward" else backward_kernel
+    return [
+        TritonLaunch(kernel, (min(at_once, groups - first) * split,), arguments | {"first_group": first}, options)
+        for first in range(0, groups, at_once)
+    ]
+
+
+def constants_of(layer: Layer, config: Config, *, has_ptx: bool) -> dict[str, Any]:
+    """Compile-time arguments that both kernels have.
+
+    Args:
+        layer: What is computed.
+        config: As in `launches_of`.
+        has_ptx: Whether NVIDIA's instructions may be written out.
+    """
+    split, cell = config["row_split"], layer.cell
+    exchange = bool(split > 1 or config.get("exchange", 0))
+    out = padded_columns(layer.head_dim, split)
+    slices = config["num_warps"] if exchange and config["split_depth"] else 1
+    depth = layer.head_dim * (1 if layer.direction == "forward" else cell.num_gates)
+    main, rest = depth_parts(depth, slices) if exchange else (out, 0)
+    return {
+        "cell": getattr(kernel_cells, f"{cell.name}_{layer.direction}"),
+        "num_gates": cell.num_gates,
+        "num_slots": cell.num_slots,
+        "num_states": cell.num_states,
+        "head_dim": layer.head_dim,
+        "tile_batch": config["tile_batch"],
+        "tile_out": out,
+        "row_split": split,
+        "exchange": exchange,
+        "depth_main": main,
+        "depth_rest": rest,
+        "slices": slices,
+        "num_stages": config["num_stages"],
+        "fast": has_ptx and layer.element_bytes == 2,
+        "has_asm": has_ptx,
+        "precision": _precision(layer, has_ptx=has_ptx),
+    }
+
+
+def _precision(layer: Layer, *, has_ptx: bool) -> str:
+    """How operands are multiplied.
+
+    fp32 takes three tf32 products where there are such units: as good as fp32, where fp32 on the plain units took 13
+    times as long on an H200 (LSTM 12x64, 18.7 ms against 1.4 ms).
+    """
+    if not has_ptx or layer.element_bytes == 2:
+        return "ieee"
+    return "tf32x3" if layer.num_products > 1 else "tf32"
+
+
+def _only_forward(config: Config, tensors: Tensors, *, exchange: bool) -> dict[str, Any]:
+    """Arguments that only the forward kernel has; a pointer that is not written through stands for `saved`."""
+    save_gates, initial = not config["recompute"], tensors.get("initial")
+    start = None
+    if exchange and initial is not None:
+        start = initial[0].to(_given(tensors, "wx").dtype).contiguous()
+    return {"save_gates": save_gates, "start": start} | ({} if save_gates else {"saved": tensors["states"]})
+
+
+def _given(tensors: Tensors, name: str) -> Tensor:
+    tensor = tensors[name]
+    if tensor is None:
+        raise ConstrintError(f"the recurrent kernels need the tensor {name!r}, got None.")
+    return tensor
+
+
+def _has_ptx(gpu: GpuModel | None, device: torch.device) -> bool:
+    """Whether kernels are compiled for NVIDIA: not for AMD, and not interpreted on the CPU."""
+    if device.type == "meta":
+        return gpu is not None and gpu.vendor == "nvidia"
+    return device.type == "cuda" and torch.version.hip is None
+
+
+def _num_sms(gpu: GpuModel | None, device: torch.device) -> int:
+    """SMs of the device itself, which may be fewer than those of its model."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).multi_processor_count)
+    return 1 if gpu is None else gpu.device.sm_count
+
+
+def forward(inputs: RnnInputs, choice: Choice, *, save_gates: bool) -> RnnSaved:
+    """Run a recurrent layer over a batch of sequences; see `RnnBackend.forward`."""
+    wx, kind = inputs.wx, inputs.kind
+    batch, time, _, heads, dim = wx.shape
+    make = torch.empty if inputs.lengths is None else torch.zeros
+    states = make((kind.num_states, batch, time, heads, dim), dtype=wx.dtype, device=wx.device)
+    saved = make(wx.shape, dtype=wx.dtype, device=wx.device) if save_gates else None
+    bias = inputs.b
+    if bias is not None and bias.dtype.itemsize < wx.dtype.itemsize:
+        bias = bias.to(wx.dtype)  # the narrowest load decides the layout of a dot (see `kernel_forward.py`)
+    tensors = _common(inputs) | {"bias": _optional(bias), "states": states, "saved": saved}
+    _launch(choice, Layer.of(kind, "forward", _workload(choice)), tensors, recompute=not save_gates)
+    return RnnSaved(states, saved)
+
+
+def backward(
+    inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, choice: Choice, *, clip: float
+) -> RnnGradients:
+    """Gradients of the inputs; see `RnnBackend.backward`."""
+    wx, kind, states = inputs.wx, inputs.kind, saved.states.contiguous()
+    batch, time, _, heads, dim = wx.shape
+    tensors = _common(inputs)
+    before = states_before(states[0], tensors["initial"], inputs.reset)
+    gates = saved.gates
+    if gates is None:
+        gates = recompute_gates(kind, wx, _given(tensors, "r"), inputs.b, before)
+    make = torch.empty if inputs.lengths is None else torch.zeros
+    slots = make((batch, time, kind.num_slots, heads, dim), dtype=wx.dtype, device=wx.device)
+    initial = torch.empty((kind.num_states, batch, heads, dim), dtype=torch.float32, device=wx.device)
+    tensors |= {"states": states, "saved": gates.contiguous(), "grad_slots": slots, "grad_initial": initial}
+    tensors |= {f"grad{state}": _optional(grad) for state, grad in enumerate(upstream.states)}
+    tensors["grad_last"] = _last_gradient(upstream.last, initial)
+    only_h = all(grad is None for grad in (*upstream.states[1:], *upstream.last[1:]))
+    layer = Layer.of(kind, "backward", _workload(choice))
+    _launch(choice, layer, tensors, recompute=saved.gates is None, clip=clip, only_h=only_h)
+    return gradients_of(
+        inputs,
+        slots,
+        before,
+        None if inputs.initial is None else initial,
+        sums_by_sequence=wx.dtype == torch.float32,
+    )
+
+
+def _launch(choice: Choice, layer: Layer, tensors: Tensors, *, recompute: bool, **options: Any) -> None:
+    """Launch a choice, and if it does not fit after all, the next ones."""
+
+    def launch(choice: Choice) -> None:
+        config = {**choice.config, "recompute": int(recompute)}
+        for each in launches_of(layer, config, tensors, choice.gpu, **options):
+            each.run()
+
+    launch_what_fits(choice, launch, refuse)
+
+
+def _workload(choice: Choice) -> Any:
+    if choice.workload is None:
+        raise ConstrintError(f"{choice.kernel} needs a choice with the workload that it was made for.")
+    return choice.workload
+
+
+def _common(inputs: RnnInputs) -> dict[str, Tensor | None]:
+    """Tensors that both directions have, in the types that the kernels take."""
+    lengths = _optional(inputs.lengths, torch.int32)
+    # Rows by falling length, so that the sequences of one tile end at about the same time.
+    rows = None if lengths is None else torch.argsort(lengths, descending=True, stable=True).to(torch.int32)
+    return {
+        "wx": inputs.wx,
+        "r": _optional(inputs.r, inputs.wx.dtype),
+        "initial": _optional(inputs.initial, torch.float32),
+        "rows": rows,
+        "lengths": lengths,
+        "reset": _optional(inputs.reset, torch.int32),
+    }
+
+
+def _optional(tensor: Tensor | None, dtype: torch.dtype | None = None) -> Tensor | None:
+    return None if tensor is None else tensor.to(dtype or tensor.dtype).contiguous()
+
+
+def _last_gradient(
+    last: tuple[Tensor | None, ...],  # (B, N, D) each
+    like: Tensor,  # (S, B, N, D)
+) -> Tensor | None:
+    """Gradients of the last states as one tensor (S, B, N, D); None if there are none."""
+    if all(grad is None for grad in last):
+        return None
+    whole = torch.zeros_like(like)
+    for into, grad in zip(whole, last, strict=True):
+        if grad is not None:
+            into.copy_(grad)
+    return whole

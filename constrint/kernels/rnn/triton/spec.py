@@ -1,0 +1,281 @@
+"""The parameter spaces of the recurrent Triton kernels, forward and backward, for any modelled GPU.
+
+They stand beside `kernel_forward.py` and `kernel_backward.py` so that a reviewer can check the constraints against the
+code. The two directions are kernels of their own: they share no parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from constrint.errors import UsageError
+from constrint.hwmodels import GpuModel
+from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.register_weights import REGISTER_MODELS
+from constrint.kernels.rnn.registers import most_registers, registers_of
+from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, with_sizes
+from constrint.kernels.rnn.triton.cost import rnn_assumptions, rnn_cost
+from constrint.kernels.rnn.triton.layer import MIN_DEPTH, Layer, matrix_unit, pow2_at_least
+from constrint.kernels.rnn.triton.shared_memory import smem_bytes
+from constrint.model import all_of, ceildiv, implies, maximum, minimum
+from constrint.select.cost import CostColumns
+from constrint.select.limits import BlockUse
+from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload
+
+if TYPE_CHECKING:
+    import torch
+
+    from constrint.kernels.rnn.interface import RnnBackend
+    from constrint.tune import CompiledKernel
+
+#: A head is one tile of columns or is split over programs; beyond this no GPU has enough of them.
+MAX_HEAD_DIM = 4096
+#: Steps that a configuration is chosen for: the choice does not depend on them from a few dozen on.
+PLANNED_TIME = 1024
+#: Batch sizes that a configuration is chosen for.
+PLANNED_BATCHES = (16, 64, 256)
+
+
+class TritonSpec(RnnSpec):
+    """One direction of a recurrent layer, fused over time."""
+
+    name = "triton"
+    how = "heads of head_dim, Triton"
+    dtypes = ("bf16", "fp16", "fp32", "tf32")
+    may_recompute = True
+
+    def layer(self, workload: Workload) -> Layer:
+        """What the resource expressions need to know."""
+        return Layer.of(self.cell, self.direction, workload)
+
+    def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:
+        """Refuse dtypes that the GPU has no matrix instruction for."""
+        matrix_unit(gpu, workload.dtype)
+
+    def check_workload(self, gpu: GpuModel, workload: Workload) -> None:
+        """Refuse sizes and dtypes that there are not, heads the kernels cannot take, and what memory cannot hold."""
+        super().check_workload(gpu, workload)
+        dim = workload.sizes["head_dim"]
+        if dim % MIN_DEPTH or dim > MAX_HEAD_DIM:
+            raise UsageError(
+                f"head_dim must be a multiple of {MIN_DEPTH} up to {MAX_HEAD_DIM}, got {dim}. Pad each head to "
+                f"{min(MAX_HEAD_DIM, padded_head_dim(dim))}, or use the back-end 'alternating', which takes any size."
+            )
+
+    def params(self, gpu: GpuModel, workload: Workload) -> tuple[Param, ...]:
+        """Batch tile, columns per program, how a head is split, warps, stages, where gates come from."""
+        layer = self.layer(workload)
+        dim = layer.head_dim
+        narrow = (16, 8, 32, 64, 128) if gpu.vendor == "nvidia" else (16, 32, 64, 128)
+        columns = tuple(c for c in narrow if c < dim)
+        deeper = "deeper ones gain nothing"
+        power = "powers of two, as Triton's block shapes must be"
+        splits = tuple(dict.fromkeys((1, *(-(-dim // c) for c in columns))))
+        what = "1: gates are not stored, the backward pass computes them again"
+        if self.direction == "backward":
+            what = "1: gates are computed again by one GEMM over all steps"
+        rows = (8, 16, 32, 64) if gpu.vendor == "nvidia" else (16, 32, 64)
+        return (
+            Param("tile_batch", rows, "sequences per program", power),
+            Param("tile_out", (layer.padded_dim, *(c for c in columns if c != layer.padded_dim)), "columns", power),
+            Param("row_split", splits, "programs that share a head", "head_dim over the columns of a program"),
+            Param("num_warps", (8, 4, 2, 16, 1), "warps (waves) per program", "Triton takes powers of two", "w"),
+            Param("num_stages", (3, 2, 4, 1), "steps whose inputs are in flight, and one", deeper, "st"),
+            Param("split_depth", (0, 1), "1: each warp takes a share of the dot's depth", "a switch"),
+            Param("recompute", (0, 1), what, "a switch"),
+        )
+
+    def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
+        """How a head is split over programs and a dot over warps."""
+        yield from self._split_rules(gpu, workload, v)
+        yield from self._warp_rules(gpu, workload, v)
+
+    def _split_rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
+        layer = self.layer(workload)
+        exchanged = v["row_split"] > 1
+        yield Rule(
+            v["row_split"] == ceildiv(layer.head_dim, v["tile_out"]),
+            name="columns_owned",
+            because="every column of a head belongs to one program",
+        )
+        yield Rule(
+            implies(v["row_split"] == 1, v["tile_out"] == layer.padded_dim),
+            name="whole_head",
+            because=f"a head in one program is one tile of {layer.padded_dim} columns",
+        )
+        yield Rule(
+            v["row_split"] <= gpu.device.sm_count,
+            name="co_resident",
+            because=f"programs that wait for each other run at once: {gpu.device.sm_count} fit, one on each "
+            f"{'CU' if gpu.vendor == 'amd' else 'SM'}",
+        )
+        yield Rule(
+            implies(exchanged, v["num_stages"] == 1),
+            name="no_pipeline",
+            because="a loop with a barrier is not pipelined; its inputs are loaded a step ahead instead",
+        )
+        yield Rule(
+            implies(v["split_depth"] == 1, exchanged),
+            name="depth_of_exchange",
+            because="a state in registers is read by every warp anyway",
+        )
+        limit = max(8, pow2_at_least(workload.sizes["batch"]))
+        if limit < 64:
+            smallest = 8 if gpu.vendor == "nvidia" else 16
+            yield Rule(
+                v["tile_batch"] <= max(limit, smallest, 16),
+                name="tile_batch_in_batch",
+                because="a larger tile would compute nothing but padding",
+            )
+
+    def _warp_rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
+        layer = self.layer(workload)
+        across = 8 if gpu.vendor == "nvidia" else 16
+        whole = f"each warp owns whole matrix instructions, {across} columns wide; more warps would repeat work"
+        yield Rule(
+            implies(v["row_split"] == 1, across * v["num_warps"] <= v["tile_out"]), name="warps_busy", because=whole
+        )
+        yield Rule(
+            implies(
+                v["split_depth"] == 0,
+                across * v["num_warps"] <= maximum(across, layer.exchanged_slots * v["tile_out"]),
+            ),
+            name="warps_busy_exchange",
+            because=whole,
+        )
+        if gpu.vendor == "amd":
+            yield Rule(
+                implies(
+                    all_of(v["tile_batch"] == 32, v["split_depth"] == 0),
+                    32 * v["num_warps"] <= maximum(32, layer.exchanged_slots * v["tile_out"]),
+                ),
+                name="warps_side_by_side",
+                because="instructions for 32 rows are 32 columns wide; more warps would each do all of the work",
+            )
+        depth = layer.head_dim * (1 if self.direction == "forward" else layer.num_dots)
+        yield Rule(
+            implies(v["split_depth"] == 1, 16 * v["num_warps"] <= depth),
+            name="slices_filled",
+            because="a warp's share of the depth fills a matrix instruction, 16 deep",
+        )
+
+    def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
+        """Warps, registers and shared memory of one program."""
+        layer = self.layer(workload)
+        estimate = registers_of(gpu, layer, v, REGISTER_MODELS, "estimate")
+        return BlockUse(
+            warps=v["num_warps"],
+            registers_per_thread=minimum(estimate, most_registers(gpu, v)),
+            smem_bytes=smem_bytes(gpu, layer, v),
+            registers_bound=registers_of(gpu, layer, v, REGISTER_MODELS, "bound"),
+        )
+
+    def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
+        """Predicted time per row: steps one after the other, each the latency of its parts."""
+        return rnn_cost(gpu, self.layer(workload), workload, columns, blocks_per_sm)
+
+    def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
+        """What no source states for this GPU and had to be assumed."""
+        return rnn_assumptions(gpu)
+
+    def refusal_on(self, device: torch.device, gpu: GpuModel | None) -> str:
+        """It needs a GPU, triton, and a model of the GPU."""
+        if device.type != "cuda":
+            return f"the fused kernels need a GPU, the device is {device.type}"
+        if find_spec("triton") is None:
+            return "triton is not installed (pip install constrint[torch])"
+        return "" if gpu is not None else "no configuration without a model of the GPU"
+
+    def run_as(self, workload: Workload) -> Workload:
+        """With heads of the next multiple of a matrix instruction's depth."""
+        return with_sizes(workload, head_dim=padded_head_dim(workload.sizes["head_dim"]))
+
+    def planned(self, workload: Workload) -> Workload:
+        """The batch rounded up to one of few sizes, and a time from which on the choice does not depend on it."""
+        return with_sizes(self.run_as(workload), batch=planned_batch(workload.sizes["batch"]), time=PLANNED_TIME)
+
+    def note(self, workload: Workload, directions: Collection[str]) -> str:
+        """Whether heads are padded."""
+        dim = workload.sizes["head_dim"]
+        padded = padded_head_dim(dim)
+        return "" if dim == padded else f"heads are padded from {dim} to {padded} units"
+
+    def backend(self) -> RnnBackend:
+        """Pads, launches and crops."""
+        from constrint.kernels.rnn.triton.backend import TritonBackend
+
+        return TritonBackend()
+
+    def inputs(self, gpu: GpuModel, workload: Workload, *, device: Any = "meta", seed: int = 0) -> dict[str, Any]:
+        """Those of a layer with bias; backward also what the forward pass leaves, and the gradient of h."""
+        from constrint.kernels.rnn.triton.tensors import make_inputs
+
+        return make_inputs(self.cell, self.direction, workload, device=device, seed=seed)
+
+    def outputs(self, gpu: GpuModel, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """States and pre-activations; or gradients of the slots (those of wx among them) and of the initial states."""
+        from constrint.kernels.rnn.triton.tensors import make_outputs
+
+        return make_outputs(self.cell, self.direction, inputs["wx"])
+
+    def launches(
+        self,
+        gpu: GpuModel,
+        workload: Workload,
+        config: Config,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+    ) -> Sequence[Launch]:
+        """The time loop, in several launches where not all programs that wait for each other are resident at once."""
+        from constrint.kernels.rnn.triton.launch import launches_of
+
+        return launches_of(self.layer(workload), config, {**inputs, **outputs}, gpu)
+
+    def reference(self, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """States, or gradients of wx and of the initial states, in fp64."""
+        from constrint.kernels.rnn.triton.tensors import exact_outputs
+
+        return exact_outputs(self.cell, self.direction, inputs)
+
+    def compile(
+        self, gpu: GpuModel, workload: Workload, config: Config, given: Collection[str] = ()
+    ) -> CompiledKernel:
+        """Compile one configuration for a named GPU, as a layer with bias launches it; no GPU is needed.
+
+        Args:
+            gpu: The GPU compiled for.
+            workload: Sizes and dtype.
+            config: A point of the kernel's space.
+            given: Names of optional inputs that the launch has besides: `initial`, `rows`, `lengths`, `reset`;
+                backward also `grad1`, `grad2`, `grad3`, `grad_last`.
+
+        Raises:
+            UsageError: When triton or torch is not installed, or the kernel has no such input.
+            UnsupportedError: When the GPU lacks the dtype, or the compiler refuses.
+        """
+        from constrint.tune.compile import require_triton
+
+        require_triton()
+        from constrint.kernels.rnn.triton.tensors import make_optional_inputs
+
+        inputs = self.inputs(gpu, workload)
+        inputs |= make_optional_inputs(self.cell, self.direction, inputs["wx"], given)
+        outputs = self.outputs(gpu, workload, inputs)
+        return self.launches(gpu, workload, config, inputs, outputs)[-1].compile(gpu)
+
+
+def planned_batch(batch: int) -> int:
+    """The batch size that stands for `batch`."""
+    return next((size for size in PLANNED_BATCHES if batch <= size), PLANNED_BATCHES[-1])
+
+
+def padded_head_dim(head_dim: int) -> int:
+    """The head dimension that the kernels run: a multiple of a matrix instruction's depth."""
+    return -(-head_dim // MIN_DEPTH) * MIN_DEPTH
+
+
+SPECS = tuple(TritonSpec(cell, direction) for cell in CELLS.values() for direction in SUFFIX)

@@ -1,0 +1,229 @@
+"""A kernel's valid configurations without the order of blocks and the compiler's knobs, and what their blocks take.
+
+What is the same for many workloads - a kernel's own rules, its resources and occupancy - is solved once and kept; the
+rules that depend on sizes, and a user's own, then only filter its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product as combinations
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.hwmodels import GpuModel, occupancy
+from constrint.hwmodels.occupancy.limits import limit_names
+from constrint.model import Constraint, Problem, Var
+from constrint.select.limits import BlockUse
+from constrint.select.spec import Columns, KernelSpec, ResourceUse, Workload
+from constrint.solve import enumerate_space
+
+#: Solved spaces that are kept: a dozen of dtypes and alignments on a few GPUs.
+MAX_KEPT = 64
+
+
+@dataclass(frozen=True)
+class BlockColumns:
+    """What one block takes and what fits on one SM, per configuration.
+
+    Args:
+        use: The expressions that were evaluated; None for an implementation that is no single kernel.
+    """
+
+    use: BlockUse | None
+    threads: NDArray[np.int64]
+    registers: NDArray[np.int64]
+    smem_bytes: NDArray[np.int64]
+    blocks_per_sm: NDArray[np.int64]
+    limited_by_mask: NDArray[Any]
+
+    @staticmethod
+    def of(gpu: GpuModel, use: BlockUse | None, columns: Columns) -> BlockColumns:
+        """Evaluate a kernel's resource expressions."""
+        if use is None:
+            none = np.zeros(len(next(iter(columns.values()), (0,))), dtype=np.int64)
+            return BlockColumns(None, none, none, none, np.ones_like(none), none)
+        threads = use.warps.columns(columns) * gpu.sm.warp_size
+        registers, smem = use.registers_per_thread.columns(columns), use.smem_bytes.columns(columns)
+        fits = occupancy(gpu, threads_per_block=threads, registers_per_thread=registers, smem_bytes_per_block=smem)
+        return BlockColumns(use, threads, registers, smem, np.asarray(fits.blocks_per_sm), fits.limited_by_mask)
+
+    def take(self, rows: NDArray[Any]) -> BlockColumns:
+        """These rows alone."""
+        return BlockColumns(
+            self.use,
+            self.threads[rows],
+            self.registers[rows],
+            self.smem_bytes[rows],
+            self.blocks_per_sm[rows],
+            self.limited_by_mask[rows],
+        )
+
+    def resources(self, row: int, config: Mapping[str, int]) -> ResourceUse | None:
+        """One row, with the shared memory of the whole configuration where its free parameters change it."""
+        if self.use is None:
+            return None
+        stated = ResourceUse(
+            threads=int(self.threads[row]),
+            registers_per_thread=int(self.registers[row]),
+            smem_bytes=int(self.smem_bytes[row]),
+            blocks_per_sm=int(self.blocks_per_sm[row]),
+            limited_by=str(limit_names(self.limited_by_mask[row])),
+        )
+        exact = self.use.smem_bytes_exact
+        return stated if exact is None else replace(stated, smem_bytes=exact.value(config))
+
+
+@dataclass(frozen=True)
+class CoreSpace:
+    """The valid configurations of a kernel for a workload.
+
+    Args:
+        columns: Parameters other than order and free ones, a row for each configuration.
+        num_variants: How many valid orders and free values each row stands for.
+        blocks: What a block of each row takes.
+        num_product: Configurations in the full product of all parameters.
+    """
+
+    columns: dict[str, NDArray[Any]]
+    num_variants: NDArray[np.int64]
+    blocks: BlockColumns
+    num_product: int
+
+    @property
+    def num_valid(self) -> int:
+        """All valid configurations."""
+        return int(self.num_variants.sum())
+
+
+def core_space(spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem) -> CoreSpace:
+    """The valid configurations of `problem`, which is the kernel's own or has further rules."""
+    num_product = prod(domain.size for domain in problem.variables.values())
+    kept = _kept(spec, gpu, workload, problem)
+    filtered = None if kept is None else kept.filtered(problem)
+    if kept is not None and filtered is not None:
+        rows, num_variants = filtered
+        columns = {name: column[rows] for name, column in kept.columns.items()}
+        return CoreSpace(columns, num_variants, kept.blocks.take(rows), num_product)
+    space = enumerate_space(problem)
+    names = [name for name in problem.variables if name not in {*spec.order_params, *spec.free_params}]
+    if space.size == 0:
+        none = np.zeros(0, dtype=np.int64)
+        return CoreSpace({}, none, BlockColumns(None, none, none, none, none, none), num_product)
+    projected, counts = space.project(names)
+    use = spec.use(gpu, workload, {name: Var(name) for name in problem.variables})
+    return CoreSpace(dict(projected), counts, BlockColumns.of(gpu, use, projected), num_product)
+
+
+class _Kept:
+    """A space that is solved before any rule on sizes, with the values of each column numbered.
+
+    Args:
+        spec: The kernel.
+        gpu: The hardware model, kept alive with the space.
+        workload: Any workload that the stated problem is for.
+        stated: The kernel's problem without rules on sizes.
+    """
+
+    def __init__(self, spec: KernelSpec, gpu: GpuModel, workload: Workload, stated: Problem) -> None:
+        self.spec, self.gpu, self.stated = spec, gpu, stated
+        self.order = [name for name in spec.order_params if name in stated.variables]
+        self.free = {name for name in spec.free_params if name in stated.variables}
+        self.own = {id(constraint) for constraint in stated.constraints}
+        core = [name for name in stated.variables if name not in {*self.order, *self.free}]
+        columns, self.counts = enumerate_space(_without(stated, self.order)).project(core)
+        self.columns = dict(columns)
+        use = spec.use(gpu, workload, {name: Var(name) for name in stated.variables})
+        self.blocks = BlockColumns.of(gpu, use, self.columns)
+        self.values = {name: np.unique(column) for name, column in self.columns.items()}
+        self.places = {name: np.searchsorted(self.values[name], column) for name, column in self.columns.items()}
+
+    def filtered(self, problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """Rows that further rules leave, and their variants; None where these rules reach free parameters."""
+        if any(problem.variables[name] is not domain for name, domain in self.stated.variables.items()):
+            return None
+        further = [constraint for constraint in problem.constraints if id(constraint) not in self.own]
+        if any(constraint.variables & self.free for constraint in further):
+            return None
+        num_variants = self.counts
+        for order, rules in _by_order(self.order, further):
+            num_variants = num_variants * self._completions(order, rules)
+        rows = np.flatnonzero(num_variants)
+        return rows, num_variants[rows]
+
+    def _completions(self, order: list[str], rules: list[Constraint]) -> Any:
+        """For every row, how many values of the order parameters satisfy the rules; without such parameters 0 or 1."""
+        core = sorted({name for rule in rules for name in rule.variables} - set(order))
+        axes = [self.values[name] for name in core]
+        axes += [np.array(list(self.stated.variables[name]), dtype=np.int64) for name in order]
+        shape = [len(axis) for axis in axes]
+        if prod(shape) > max(len(self.counts), 1) * prod(shape[len(core) :]):
+            return self._completions_by_row(core, order, rules)
+        grid = np.meshgrid(*axes, indexing="ij", copy=False) if axes else []
+        named = {name: np.ravel(axis) for name, axis in zip([*core, *order], grid, strict=True)}
+        holds = np.ones(prod(shape), dtype=bool)
+        for rule in rules:
+            holds &= rule.holds_columns(named)
+        counts = holds.reshape(*shape[: len(core)], -1).sum(axis=-1)
+        return counts[tuple(self.places[name] for name in core)]
+
+    def _completions_by_row(self, core: list[str], order: list[str], rules: list[Constraint]) -> Any:
+        """The same where the values of the parameters have more combinations than there are rows."""
+        domains = [list(self.stated.variables[name]) for name in order]
+        total = np.zeros(len(self.counts), dtype=np.int64)
+        for point in combinations(*domains):
+            named = {name: self.columns[name] for name in core}
+            named |= {name: np.full(len(total), value) for name, value in zip(order, point, strict=True)}
+            holds = np.ones(len(total), dtype=bool)
+            for rule in rules:
+                holds &= rule.holds_columns(named)
+            total += holds
+        return total
+
+
+_KEPT: dict[int, _Kept] = {}
+
+
+def _kept(spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem) -> _Kept | None:
+    """The solved part of a kernel's space; None where it has none, or none that could be kept apart."""
+    stated = spec.stated_problem(gpu, workload)
+    if stated is None or any(rule.variables & set(spec.order_params) for rule in stated.constraints):
+        return None
+    key = id(stated)
+    if key not in _KEPT:
+        if len(_KEPT) >= MAX_KEPT:
+            _KEPT.clear()
+        _KEPT[key] = _Kept(spec, gpu, workload, stated)
+    return _KEPT[key]
+
+
+def _without(problem: Problem, names: Iterable[str]) -> Problem:
+    """A problem without some variables, which no rule mentions."""
+    smaller = Problem(problem.name)
+    for name, domain in problem.variables.items():
+        if name not in names:
+            smaller.declare(name, domain)
+    for rule in problem.constraints:
+        smaller.add(rule, name=rule.name, because=rule.because)
+    return smaller
+
+
+def _by_order(order: list[str], rules: list[Constraint]) -> Iterator[tuple[list[str], list[Constraint]]]:
+    """Rules that share order parameters, together; every rule on none of them alone."""
+    groups = [({name}, list[Constraint]()) for name in order]
+    for rule in rules:
+        touched = [group for group in groups if rule.variables & group[0]]
+        if not touched:
+            yield [], [rule]
+            continue
+        for group in touched[1:]:
+            touched[0][0].update(group[0])
+            touched[0][1].extend(group[1])
+            groups.remove(group)
+        touched[0][1].append(rule)
+    for names, own in groups:
+        yield [name for name in order if name in names], own
