@@ -15,6 +15,7 @@ times: a random sample is then a broad check.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import random
 import statistics
 import sys
@@ -53,11 +54,13 @@ def write_plan(args: argparse.Namespace) -> None:
     trials: list[Trial] = []
     for name in args.kernel:
         operation = load_kernel(name)
-        family = operation.implementations[0].operation
-        workloads = of_sizes(name, args.sizes, args.dtype) if args.sizes else listed(family, args.list, args.dtype)
+        listed_as = operation.implementations[0].operation
+        workloads = of_sizes(name, args.sizes, args.dtype) if args.sizes else listed(listed_as, args.list, args.dtype)
         for workload in workloads or [operation.default_workload(gpu)]:
             try:
                 chosen = list(planned(operation, gpu, workload, args, rng))
+                if name.rpartition(":")[0].endswith(".py"):  # other processes load it from the file
+                    chosen = [dataclasses.replace(trial, kernel=name) for trial in chosen]
             except ConstrintError as error:
                 print(f"{workload}: {str(error).splitlines()[0]}", file=sys.stderr)
                 continue
@@ -124,6 +127,7 @@ def run_plan(args: argparse.Namespace) -> None:
         baseline=baseline_of,
         is_timed=not args.check_only,
         num_final=args.final,
+        patience_s=args.patience,
     )
     with tempfile.TemporaryDirectory() as folder:
         results = run_trials(run, trials, args.work or Path(folder), limit_s=args.limit, say=print)
@@ -247,6 +251,7 @@ def main() -> None:
     run.add_argument("--work", type=Path, help="folder for results as they come in; a temporary one if left out")
     run.add_argument("--limit", type=float, default=400.0, help="seconds after which all ends")
     run.add_argument("--final", type=int, default=20, help="the quickest that are timed once more")
+    run.add_argument("--patience", type=float, default=25.0, help="seconds after which a configuration counts as hung")
     run.add_argument("--check-only", action="store_true")
     run.add_argument("--cpu", action="store_true", help="for kernels that run on the CPU")
     run.set_defaults(call=run_plan)

@@ -107,7 +107,9 @@ def check_gradients() -> str:
     exact = [t.detach().double().requires_grad_() for t in ours]
     of_ours = torch.autograd.grad(matmul(ours[0], ours[1].T, ours[2], activation="gelu").float().square().sum(), ours)
     z = torch.nn.functional.gelu(exact[0] @ exact[1].T + exact[2])
-    for name, mine, theirs in zip(("x", "w", "bias"), of_ours, torch.autograd.grad(z.square().sum(), exact), strict=True):
+    for name, mine, theirs in zip(
+        ("x", "w", "bias"), of_ours, torch.autograd.grad(z.square().sum(), exact), strict=True
+    ):
         error = (mine.double() - theirs).norm() / theirs.norm()
         if not error < 4e-3:
             return f"gradient of {name} off by {error:.2e}"

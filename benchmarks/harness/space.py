@@ -79,14 +79,14 @@ class Measured:
     def time_us(self) -> NDArray[np.float64]:
         """The best figure of every row, the rougher ones brought to the scale of the best."""
         best = self.times[self.best_figure]
-        level = best.copy()
+        level: NDArray[np.float64] = best.copy()
         for name in reversed(TIMES[: TIMES.index(self.best_figure)]):
             if name in self.times:
                 rougher = self.times[name]
                 both = np.isfinite(best) & np.isfinite(rougher)
                 if both.any():
                     scale = float(np.median(best[both] / rougher[both]))
-                    level = np.where(np.isnan(level), scale * rougher, level)
+                    level = np.asarray(np.where(np.isnan(level), scale * rougher, level))
         return level
 
     def predicted_us(self, gpu: GpuModel) -> NDArray[np.float64]:

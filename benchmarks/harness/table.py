@@ -110,7 +110,7 @@ def attempt(call: Callable[[], Mapping[str, Any] | None]) -> dict[str, Any]:
 def _open(path: Path, mode: str) -> IO[Any]:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".gz":
-        packed: IO[Any] = gzip.open(path, mode, newline="")  # type: ignore[assignment]
+        packed: IO[Any] = gzip.open(path, mode, newline="")  # type: ignore[assignment]  # noqa: SIM115  closed with the table
         return packed
     return path.open(mode, newline="")
 

@@ -82,8 +82,11 @@ def listed(operation: str, name: str, dtype: str | None) -> list[Workload]:
     ]
 
 
-def of_sizes(operation: str, text: str, dtype: str) -> list[Workload]:
-    """Workloads of sizes such as `512x512x512,64x8192x8192`, in the order of the operation's sizes."""
-    names = [size.name for size in load_kernel(operation).sizes]
+def of_sizes(kernel: str, text: str, dtype: str | None) -> list[Workload]:
+    """Workloads of sizes such as `512x512x512,64x8192x8192`, in the order of the kernel's sizes."""
+    spec = load_kernel(kernel).implementations[0]
     shapes = [map(int, part.split("x")) for part in text.split(",")]
-    return [Workload(operation, dict(zip(names, shape, strict=True)), dtype) for shape in shapes]
+    return [
+        Workload(spec.operation, dict(zip(spec.size_names, shape, strict=True)), dtype or spec.dtypes[0])
+        for shape in shapes
+    ]
