@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from constrint.cli.request import Backend, Choice, Json, check_backend, takes_choice
+from constrint.cli.kernel_options import takes_choice
+from constrint.cli.request import Backend, Choice, Json, check_backend
 
 SCHEMA = "constrint.count/1"
 
@@ -14,13 +15,24 @@ def count(choice: Choice, backend: Backend = "native", json: Json = False) -> No
     from constrint.solve import enumerate_space
 
     check_backend(backend)
-    results = []
-    for asked in choice.asked():
-        space = enumerate_space(asked.problem, backend=backend)
-        results.append((asked.title, space.size, space.product_size))
+    question = choice.question()
+    spaces = [(asked, enumerate_space(asked.problem, backend=backend)) for asked in question]
     if json:
-        documents = [{"title": t, "num_valid": valid, "num_product": product} for t, valid, product in results]
+        documents = [
+            {
+                **({"kernel": asked.kernel} if question.several else {}),
+                "title": asked.title,
+                "num_valid": space.size,
+                "num_product": space.product_size,
+            }
+            for asked, space in spaces
+        ]
         print_json({"schema": SCHEMA, "backend": backend, "results": documents})
         return
-    for title, valid, product in results:
-        say(wrap(f"{title}: {valid:,} of {product:,} combinations"))
+    for asked, space in spaces:
+        say(wrap(f"{asked.title}: {space.size:,} of {space.product_size:,} combinations"))
+    if len(spaces) > 1:
+        valid, product = (sum(sizes) for sizes in zip(*((s.size, s.product_size) for _, s in spaces), strict=True))
+        say(wrap(f"all kernels: {valid:,} of {product:,} combinations"))
+    for note in question.notes:
+        say(wrap(note))

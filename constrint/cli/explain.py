@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from constrint.cli.request import Asked, Choice, Json, takes_choice
+from constrint.cli.kernel_options import takes_choice
+from constrint.cli.question import Asked, Question
+from constrint.cli.request import Choice, Json
 from constrint.errors import InfeasibleError, LimitReachedError
 
 if TYPE_CHECKING:
-    from constrint.solve import SearchSpace
+    from constrint.solve import Conflict, SearchSpace
 
 SCHEMA = "constrint.explain/1"
 #: Larger domains are described by their bounds.
@@ -18,42 +21,87 @@ MAX_VALUES = 4096
 MAX_TEXT = 60
 
 
+@dataclass(frozen=True)
+class Section:
+    """What is said of one kernel, or of the file.
+
+    Args:
+        asked: The problem.
+        space: Its solutions.
+        reason: Why there is none; empty where there is one.
+        conflict: The rules that cannot hold together.
+        ways_out: Changes that would help.
+    """
+
+    asked: Asked
+    space: SearchSpace
+    reason: str = ""
+    conflict: Conflict | None = None
+    ways_out: tuple[str, ...] = ()
+
+
 @takes_choice
 def explain(choice: Choice, json: Json = False) -> None:
     """Say per rule how many configurations it removes; for an infeasible request, the conflict and the way out."""
-    documents = []
-    for asked in choice.asked():
-        try:
-            space = asked.space()
-        except InfeasibleError as error:
-            raise _with_ways_out(asked, error) from None
-        documents.append(_document(asked, space))
+    question = choice.question()
+    sections = [_section(asked) for asked in question]
+    if all(section.reason for section in sections):
+        raise _nothing_fits(question, sections)
     if json:
         from constrint.cli.output import print_json
 
-        print_json({"schema": SCHEMA, "results": documents})
+        print_json({"schema": SCHEMA, "results": [_document(section) for section in sections]})
         return
-    for document in documents:
-        _print(document)
+    from constrint.cli.output import say, wrap
+
+    for place, section in enumerate(sections):
+        if place:
+            say()
+            say()
+        _print(section)
+    for note in question.notes:
+        say()
+        say(wrap(note))
 
 
-def _with_ways_out(asked: Asked, error: InfeasibleError) -> InfeasibleError:
-    from constrint.solve import relaxations
+def _section(asked: Asked) -> Section:
+    from constrint.cli.ways_out import ways_out
+    from constrint.select.rank import reason_of
+    from constrint.solve import enumerate_space
 
-    ways = relaxations(asked.problem, error.conflict) if error.conflict is not None else []
-    if not ways:
-        return error
-    return InfeasibleError(f"{error}\nNearest ways out:\n" + "\n".join(f"  {way}" for way in ways), error.conflict)
+    space = enumerate_space(asked.problem)
+    if space.size:
+        return Section(asked, space)
+    reason, conflict = reason_of(asked.problem, is_kernel=asked.request is not None)
+    return Section(asked, space, reason, conflict, tuple(ways_out(asked, conflict)))
 
 
-def _document(asked: Asked, space: SearchSpace) -> dict[str, Any]:
-    return {
-        **_asked_for(asked),
-        "num_product": space.product_size,
-        "num_valid": space.size,
-        "parameters": _parameters(asked),
-        "rules": _rules(asked),
+def _nothing_fits(question: Question, sections: list[Section]) -> InfeasibleError:
+    """The error that says of every kernel why it has no configuration, and its ways out."""
+    head, last = question.asked[0].has_none, sections[-1]
+    if len(sections) == 1:
+        return InfeasibleError(f"{head} {last.reason}{_ways_out(last)}", last.conflict)
+    texts = [f"{section.asked.kernel}: {section.reason}{_ways_out(section)}" for section in sections]
+    return InfeasibleError("\n".join([head, *texts]), last.conflict)
+
+
+def _ways_out(section: Section) -> str:
+    return "".join(["\nNearest ways out:", *(f"\n  {way}" for way in section.ways_out)]) if section.ways_out else ""
+
+
+def _document(section: Section) -> dict[str, Any]:
+    document = {
+        **_asked_for(section.asked),
+        "num_product": section.space.product_size,
+        "num_valid": section.space.size,
+        "parameters": _parameters(section.asked),
+        "rules": _rules(section.asked),
     }
+    if section.reason:
+        members = section.conflict.members if section.conflict is not None else ()
+        document["conflict"] = [{"rule": member.text, "because": member.because} for member in members]
+        document["ways_out"] = list(section.ways_out)
+    return document
 
 
 def _rules(asked: Asked) -> list[dict[str, Any]]:
@@ -85,7 +133,7 @@ def _asked_for(asked: Asked) -> dict[str, Any]:
         return {"title": asked.title}
     return {
         "title": asked.title,
-        "kernel": request.workload.kernel,
+        "kernel": asked.kernel,
         "gpu": request.gpu.name,
         "sizes": dict(request.workload.sizes),
         "dtype": request.workload.dtype,
@@ -121,13 +169,22 @@ def _values(parameter: dict[str, Any]) -> str:
     return " ".join(map(str, ordered))
 
 
-def _print(document: dict[str, Any]) -> None:
+def _print(section: Section) -> None:
+    from constrint.cli.output import say, wrap
+
+    say(wrap(section.asked.title))
+    say(wrap(f"{section.space.product_size:,} configs in the full product, {section.space.size:,} valid"))
+    if section.reason:
+        say(section.reason + _ways_out(section))
+    elif section.asked.problem.variables:
+        say()
+        _print_tables(_document(section))
+
+
+def _print_tables(document: dict[str, Any]) -> None:
     from constrint.cli.output import print_table, say, wrap
 
     product, parameters, rules = document["num_product"], document["parameters"], document["rules"]
-    say(wrap(document["title"]))
-    say(wrap(f"{product:,} configs in the full product, {document['num_valid']:,} valid"))
-    say()
     say("parameters")
     last = "meaning" if any(p["meaning"] for p in parameters) else "because"
     print_table(

@@ -1,31 +1,119 @@
-"""Prints solutions, however many: aligned rows or JSON lines, in batches, so that a closed pipe ends it early."""
+"""Solutions, however many: of one space or of several kernels' spaces as one list, in batches of columns.
+
+Printed as aligned rows or as JSON lines; a closed pipe ends it early. Kernels have different parameters: rows of
+several carry their kernel's name, and None where it lacks a parameter.
+"""
 
 from __future__ import annotations
 
 import sys
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from constrint.model import Problem
+    from constrint.cli.question import Question
     from constrint.solve import SearchSpace
 
 BATCH = 4096
 Columns = Mapping[str, "NDArray[Any]"]
 
 
-def rows_at(space: SearchSpace, indices: Sequence[int]) -> Iterator[Columns]:
-    """Solutions with these indices, in batches of columns."""
-    for start in range(0, len(indices), BATCH):
-        yield space.take(indices[start : start + BATCH])
+@dataclass(frozen=True)
+class Solutions:
+    """The solutions of all spaces asked about, numbered through.
+
+    Args:
+        spaces: The spaces, each with its kernel's full name, empty for a file's.
+        names: Titles of the columns: the parameters, behind `kernel` where rows have to name it.
+    """
+
+    spaces: tuple[tuple[str, SearchSpace], ...]
+    names: tuple[str, ...]
+
+    @staticmethod
+    def of(question: Question, backend: str) -> Solutions:
+        """All solutions.
+
+        Raises:
+            InfeasibleError: When there is none.
+        """
+        spaces = question.spaces(backend)
+        names = dict.fromkeys(name for asked, _ in spaces for name in asked.problem.variables)
+        head = ("kernel",) if question.several else ()
+        return Solutions(tuple((asked.kernel, space) for asked, space in spaces), (*head, *names))
+
+    @property
+    def size(self) -> int:
+        """How many there are in all."""
+        return sum(space.size for _, space in self.spaces)
+
+    @property
+    def product_size(self) -> int:
+        """How many combinations of values there are in all."""
+        return sum(space.product_size for _, space in self.spaces)
+
+    def all(self) -> Iterator[Columns]:
+        """Every solution, one space after the other."""
+        for kernel, space in self.spaces:
+            for start in range(0, space.size, BATCH):
+                yield self._named(kernel, space.take(range(start, min(start + BATCH, space.size))))
+
+    def sample(self, count: int, seed: int | None) -> Iterator[Columns]:
+        """Distinct solutions, drawn uniformly from all of them."""
+        if len(self.spaces) == 1:
+            ((kernel, space),) = self.spaces
+            indices = space.sample_indices(count, seed)
+            for start in range(0, count, BATCH):
+                yield self._named(kernel, space.take(indices[start : start + BATCH]))
+            return
+        indices = _draw(self.size, count, seed)
+        for start in range(0, count, BATCH):
+            yield self._at(indices[start : start + BATCH])
+
+    def _named(self, kernel: str, columns: Columns) -> Columns:
+        """One space's rows with all columns."""
+        import numpy as np
+
+        if self.names == tuple(columns):
+            return columns
+        length = len(next(iter(columns.values()))) if columns else 1
+        absent = np.full(length, None, dtype=object)
+        name = np.full(length, kernel, dtype=object)
+        return {n: name if n == "kernel" else columns.get(n, absent) for n in self.names}
+
+    def _at(self, indices: Sequence[int]) -> Columns:
+        """Rows of several spaces, in the order of their indices."""
+        import numpy as np
+
+        ends = list(accumulate(space.size for _, space in self.spaces))
+        owners = np.array([bisect_right(ends, index) for index in indices])
+        rows = {name: np.full(len(indices), None, dtype=object) for name in self.names}
+        for owner, (kernel, space) in enumerate(self.spaces):
+            places = np.flatnonzero(owners == owner)
+            if len(places):
+                first = ends[owner] - space.size
+                named = self._named(kernel, space.take([indices[place] - first for place in places]))
+                for name in self.names:
+                    rows[name][places] = named[name]
+        return rows
 
 
-def all_rows(space: SearchSpace) -> Iterator[Columns]:
-    """Every solution, in batches of columns."""
-    for start in range(0, space.size, BATCH):
-        yield space.take(range(start, min(start + BATCH, space.size)))
+def _draw(total: int, count: int, seed: int | None) -> list[int]:
+    """Distinct numbers below `total`, drawn uniformly; `total` may exceed 64 bits."""
+    import random
+
+    source = random.Random(seed)
+    if total <= sys.maxsize:
+        return source.sample(range(total), count)
+    drawn: dict[int, None] = {}
+    while len(drawn) < count:
+        drawn[source.randrange(total)] = None
+    return list(drawn)
 
 
 def listed_rows(names: Iterable[str], rows: Sequence[Mapping[str, int]]) -> Iterator[Columns]:
@@ -36,25 +124,27 @@ def listed_rows(names: Iterable[str], rows: Sequence[Mapping[str, int]]) -> Iter
 
 
 def print_json_lines(batches: Iterable[Columns]) -> None:
-    """Print one JSON object per solution and line."""
+    """Print one JSON object per solution and line, without what a kernel lacks."""
     import msgspec
 
     encode = msgspec.json.Encoder().encode_lines
     for columns in batches:
         lists = [column.tolist() for column in columns.values()]
         lines = [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
+        if any(None in cells for cells in lists):
+            lines = [{name: cell for name, cell in line.items() if cell is not None} for line in lines]
         sys.stdout.write(encode(lines).decode())
 
 
-def print_rows(problem: Problem, batches: Iterable[Columns]) -> None:
+def print_rows(names: Iterable[str], batches: Iterable[Columns]) -> None:
     """Print a table with one line per solution; where the terminal is too narrow, `name=value` pairs."""
     import shutil
 
-    widths = {name: len(name) for name in problem.variables}
+    widths = {name: len(name) for name in names}
     width, is_terminal = shutil.get_terminal_size().columns, sys.stdout.isatty()
     is_first = True
     for columns in batches:
-        texts = {name: list(map(str, columns[name].tolist())) for name in widths}
+        texts = {name: ["-" if cell is None else str(cell) for cell in columns[name].tolist()] for name in widths}
         widths = {name: max(widths[name], *map(len, texts[name])) for name in widths}
         if is_terminal and sum(widths.values()) + 2 * (len(widths) - 1) > width:
             _print_pairs(texts, width)
@@ -70,5 +160,5 @@ def _print_pairs(texts: Mapping[str, Sequence[str]], width: int) -> None:
     import textwrap
 
     for row in zip(*texts.values(), strict=True):
-        text = " ".join(f"{name}={value}" for name, value in zip(texts, row, strict=True))
+        text = " ".join(f"{name}={value}" for name, value in zip(texts, row, strict=True) if value != "-")
         sys.stdout.write(textwrap.fill(text, width, subsequent_indent="  ", break_on_hyphens=False) + "\n")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import difflib
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from constrint.errors import ParseError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
-    from constrint.model import Domain, Problem
+    from constrint.model import Constraint, Domain, Problem
 
 #: Domains up to this size are written out in a message.
 MAX_SHOWN = 24
@@ -28,33 +29,104 @@ def shown_warnings() -> Iterator[None]:
         print(f"warning: {warning.message}", file=sys.stderr)
 
 
-def apply_setting(problem: Problem, text: str) -> None:
-    """Add `--set NAME=VALUE[,VALUE]`.
+@dataclass(frozen=True)
+class OwnRules:
+    """The user's own rules.
 
-    Raises:
-        UsageError: For an unknown name, a value that is no integer, or one that the parameter does not take.
+    Args:
+        settings: The values of `--set`.
+        rules: The values of `--where`.
+        dialect: How the rules are read.
     """
+
+    settings: Sequence[str]
+    rules: Sequence[str]
+    dialect: str = "standard"
+
+    def add_to(self, problem: Problem) -> tuple[Constraint, ...]:
+        """Add them to one problem; gives what was added.
+
+        Raises:
+            UsageError: For an unknown name, a text that is no rule, or a value that the parameter does not take.
+        """
+        (added,) = self.add_to_kernels({problem.name: problem})[0].values()
+        return added
+
+    def add_to_kernels(
+        self, problems: Mapping[str, Problem]
+    ) -> tuple[dict[str, tuple[Constraint, ...]], dict[str, str]]:
+        """Add them to every problem that has the parameters; the others are left out.
+
+        A value that one kernel takes and another does not leaves the other without a solution.
+
+        Returns:
+            What was added, by kernel, and why the kernels left out cannot answer.
+
+        Raises:
+            UsageError: As `add_to`, for what no kernel has; or where no kernel is left.
+        """
+        wanted = [_setting(problems, text) for text in self.settings]
+        wanted += [_rule(problems, text, self.dialect) for text in self.rules]
+        lacking: dict[str, str] = {}
+        added: dict[str, tuple[Constraint, ...]] = {}
+        for kernel, problem in problems.items():
+            missing = sorted({n for rule in wanted for n in rule.variables if n not in problem.variables})
+            if missing:
+                lacking[kernel] = f"it has no parameter {' and no parameter '.join(map(repr, missing))}"
+            else:
+                added[kernel] = tuple(problem.add(rule) for rule in wanted)
+        if not added and problems:
+            reasons = "; ".join(f"{kernel}: {reason}" for kernel, reason in lacking.items())
+            raise UsageError(f"no kernel has all the parameters that --set and --where name. {reasons}.")
+        return added, lacking
+
+
+def _setting(problems: Mapping[str, Problem], text: str) -> Constraint:
+    """The rule of `--set NAME=VALUE[,VALUE]`."""
     from constrint.model import Var, is_in
 
     name, equals, value_text = text.partition("=")
     name = name.strip()
     if not equals:
         raise UsageError(f"--set takes NAME=VALUE, for example --set tile_m=128; got {text!r}.")
-    domain = domain_of(problem, name)
+    domain = domain_of(problems.values(), name)
     values = [integer(part, f"--set {name}") for part in value_text.split(",")]
     for value in values:
         if value not in domain:
             raise UsageError(f"--set {name}={value}: {name} takes {allowed(domain)} {nearest(domain, value)}")
-    because = f"asked for by --set {text}"
-    rule = Var(name) == values[0] if len(values) == 1 else is_in(Var(name), values)
-    problem.add(rule, name=f"set_{name}", because=because)
+    rule: Constraint = Var(name) == values[0] if len(values) == 1 else is_in(Var(name), values)
+    return rule.labelled(f"asked for by --set {text}", f"set_{name}")
 
 
-def domain_of(problem: Problem, name: str) -> Domain:
-    """The domain of a parameter, or an error that names the nearest ones."""
-    if name not in problem.variables:
-        raise UnknownNameError("parameter", name, problem.variables)
-    return problem.variables[name]
+def _rule(problems: Mapping[str, Problem], text: str, dialect: str) -> Constraint:
+    """The rule of `--where RULE`."""
+    from constrint.model import parse_constraint
+
+    try:
+        with shown_warnings():
+            rule = parse_constraint(text, dialect=dialect)
+    except ParseError as error:
+        raise UsageError(f"--where is not a rule: {error}\nA rule looks like: tile_k <= 64") from None
+    names = list(dict.fromkeys(name for problem in problems.values() for name in problem.variables))
+    for name in sorted(rule.variables - set(names)):
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise UsageError(f"--where {text!r}: there is no parameter {name!r}.{hint} Parameters: {', '.join(names)}.")
+    return rule.labelled(f"asked for by --where {text!r}", "where")
+
+
+def domain_of(problems: Iterable[Problem], name: str) -> Domain:
+    """The values that some problem's parameter takes, or an error that names the nearest parameters."""
+    from constrint.model import Domain
+
+    every = [problem.variables for problem in problems]
+    domains = [variables[name] for variables in every if name in variables]
+    if not domains:
+        raise UnknownNameError("parameter", name, {known for variables in every for known in variables})
+    if all(domain.values == domains[0].values for domain in domains[1:]):
+        return domains[0]
+    values = dict.fromkeys(value for domain in domains for value in domain.values)
+    return Domain.from_values(list(values), domains[0].because)
 
 
 def integer(text: str, what: str) -> int:
@@ -85,24 +157,3 @@ def nearest(domain: Domain, value: int) -> str:
         below = min(max(value - (value - domain.lower) % domain.step, domain.lower), domain.upper)
         near = [below, min(below + domain.step, domain.upper)] if value > domain.lower else [below]
     return f"Nearest: {' or '.join(str(v) for v in sorted(set(near)))}."
-
-
-def apply_rule(problem: Problem, text: str, dialect: str = "standard") -> None:
-    """Add `--where RULE`.
-
-    Raises:
-        UsageError: Where the text is no rule or names a parameter that there is not.
-    """
-    from constrint.model import parse_constraint
-
-    try:
-        with shown_warnings():
-            rule = parse_constraint(text, dialect=dialect)
-    except ParseError as error:
-        raise UsageError(f"--where is not a rule: {error}\nA rule looks like: tile_k <= 64") from None
-    for name in sorted(rule.variables - set(problem.variables)):
-        near = difflib.get_close_matches(name, list(problem.variables), n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        known = ", ".join(problem.variables)
-        raise UsageError(f"--where {text!r}: there is no parameter {name!r}.{hint} Parameters: {known}.")
-    problem.add(rule, name="where", because=f"asked for by --where {text!r}")

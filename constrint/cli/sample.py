@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from constrint.cli.request import Backend, Choice, Json, takes_choice
+from constrint.cli.kernel_options import takes_choice
+from constrint.cli.request import Backend, Choice, Json, check_backend
 from constrint.errors import UsageError
 
 #: Indices are drawn at once.
@@ -23,18 +24,18 @@ def sample(
     json: Json = False,
 ) -> None:
     """Draw distinct solutions uniformly at random; with --json one per line."""
-    from constrint.cli.rows import print_json_lines, print_rows, rows_at
+    from constrint.cli.rows import Solutions, print_json_lines, print_rows
 
     if not 1 <= count <= MAX_SAMPLE:
         raise UsageError(f"--count must be between 1 and {MAX_SAMPLE:,}, got {count}.")
     if seed is not None and seed < 0:
         raise UsageError(f"--seed must not be negative, got {seed}.")
-    asked = choice.one()
-    space = asked.space(backend)
-    if count > space.size:
-        print(f"note: there are only {space.size:,} solutions; all of them follow", file=sys.stderr)
-    batches = rows_at(space, space.sample_indices(min(count, space.size), seed))
+    check_backend(backend)
+    solutions = Solutions.of(choice.question(), backend)
+    if count > solutions.size:
+        print(f"note: there are only {solutions.size:,} solutions; all of them follow", file=sys.stderr)
+    batches = solutions.sample(min(count, solutions.size), seed)
     if json:
         print_json_lines(batches)
     else:
-        print_rows(asked.problem, batches)
+        print_rows(solutions.names, batches)

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from constrint.cli.rows import BATCH, Columns, all_rows, listed_rows, print_json_lines, print_rows
+from constrint.cli.rows import BATCH, Columns, Solutions, listed_rows, print_json_lines, print_rows
 from constrint.errors import LimitReachedError
 
 if TYPE_CHECKING:
-    from constrint.cli.request import Asked
+    from constrint.cli.question import Asked, Question
     from constrint.solve import SearchSpace
 
 #: Solutions that are sorted by an objective in memory.
@@ -40,7 +40,7 @@ def print_best(asked: Asked, top: int, backend: str, *, as_json: bool) -> None:
     if problem.objective is not None:
         say(wrap(f"best first: {problem.objective}"))
     say()
-    print_rows(problem, listed_rows(problem.variables, rows))
+    print_rows(problem.variables, listed_rows(problem.variables, rows))
     if size is not None and size > len(rows):
         say(f"... and {size - len(rows):,} more (--top N prints more, --all prints all)")
 
@@ -70,29 +70,33 @@ def _best_rows(asked: Asked, space: SearchSpace, top: int) -> list[dict[str, int
     return [ranked.config for ranked in space.best(top, objective.expr, maximise=objective.maximise)]
 
 
-def print_all(asked: Asked, backend: str, *, as_json: bool) -> None:
+def print_all(question: Question, backend: str, *, as_json: bool) -> None:
     """Print every solution: rows on stdout, how many there are on stderr."""
-    space = asked.space(backend)
-    print(f"{asked.title}: {space.size:,} solutions of {space.product_size:,} combinations", file=sys.stderr)
-    batches = _in_order(asked, space)
+    solutions = Solutions.of(question, backend)
+    product = solutions.product_size
+    print(f"{question.title}: {solutions.size:,} solutions of {product:,} combinations", file=sys.stderr)
+    for note in question.notes:
+        print(f"note: {note}", file=sys.stderr)
+    batches = _in_order(question, solutions)
     if as_json:
         print_json_lines(batches)
     else:
-        print_rows(asked.problem, batches)
+        print_rows(solutions.names, batches)
 
 
-def _in_order(asked: Asked, space: SearchSpace) -> Iterator[Columns]:
+def _in_order(question: Question, solutions: Solutions) -> Iterator[Columns]:
     """All solutions, the best first where there is an objective that can be sorted by."""
-    objective = asked.problem.objective
+    objective = question.asked[0].problem.objective
     if objective is None:
-        yield from all_rows(space)
+        yield from solutions.all()
         return
-    if space.size > MAX_RANKED:
+    if solutions.size > MAX_RANKED:
         print(f"note: more than {MAX_RANKED:,} solutions are not sorted by the objective", file=sys.stderr)
-        yield from all_rows(space)
+        yield from solutions.all()
         return
     import numpy as np
 
+    ((_, space),) = solutions.spaces
     columns = space.columns()
     values = objective.expr.columns(columns)
     order = np.argsort(-values if objective.maximise else values, kind="stable")

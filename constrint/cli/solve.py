@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from constrint.cli.request import Asked, Backend, Choice, Json, check_backend, takes_choice
+from constrint.cli.kernel_options import takes_choice
+from constrint.cli.request import Backend, Choice, Json, check_backend
 from constrint.errors import UsageError
 
 if TYPE_CHECKING:
-    from constrint.select import Ranking
+    from constrint.cli.config_columns import ConfigColumns
+    from constrint.cli.question import Question
+    from constrint.select import Candidate, Ranking
+    from constrint.select.rank import Request
 
 SCHEMA = "constrint.solve/1"
 #: More candidates than any table is read for; `--all` lists everything.
@@ -35,37 +39,47 @@ def solve(
         from constrint.cli.solutions import print_all, print_best
 
         if all_:
-            print_all(choice.one(), backend, as_json=json)
+            print_all(choice.question(), backend, as_json=json)
         else:
-            print_best(choice.one(), top, backend, as_json=json)
+            print_best(choice.question().asked[0], top, backend, as_json=json)
         return
     if backend != "native":
         raise UsageError("a kernel's configs are ranked by the native back-end; --all or count take another --backend.")
-    _rank(choice.asked(), top, as_json=json)
-
-
-def _rank(found: list[Asked], top: int, *, as_json: bool) -> None:
-    from constrint.select import rank
-
-    rankings = [
-        rank(r.spec, r.gpu, r.workload, top=top, problem=r.problem) for r in (a.request for a in found) if r is not None
-    ]
-    if as_json:
+    question = choice.question()
+    ranking, requests = rank_question(question, top)
+    if json:
         from constrint.cli.output import print_json
 
-        print_json({"schema": SCHEMA, "results": [as_document(ranking) for ranking in rankings]})
-        return
-    for ranking in rankings:
-        print_ranking(ranking)
+        print_json({"schema": SCHEMA, "results": [as_document(ranking)]})
+    else:
+        print_ranking(question, ranking, requests)
+
+
+def rank_question(question: Question, top: int) -> tuple[Ranking, list[Request]]:
+    """The best configurations of all kernels that were asked about, and these kernels.
+
+    Raises:
+        InfeasibleError: When nothing is valid.
+    """
+    from constrint.select.rank import rank_requests
+
+    kernels = question.kernels
+    if kernels is None:
+        raise UsageError("only configurations of a kernel are ranked; name a --gpu.")
+    requests = [asked.request for asked in question if asked.request is not None]
+    ranking = rank_requests(kernels.operation, requests, kernels.refusals, top=top, started=question.started)
+    return ranking, requests
 
 
 def as_document(ranking: Ranking) -> dict[str, Any]:
     """The ranking in the form that docs/json.md describes."""
+    options = {"options": dict(ranking.workload.options)} if ranking.operation.options else {}
     return {
-        "kernel": ranking.workload.kernel,
+        "kernel": ranking.operation.name,
         "gpu": ranking.gpu.name,
         "target": ranking.gpu.arch.target,
         "sizes": dict(ranking.workload.sizes),
+        **options,
         "dtype": ranking.workload.dtype,
         "figures": "modelled",
         "num_product": ranking.num_product,
@@ -73,77 +87,113 @@ def as_document(ranking: Ranking) -> dict[str, Any]:
         "seconds": ranking.seconds,
         "roofline_s": ranking.roofline_s,
         "assumptions": list(ranking.assumptions),
-        "candidates": [
+        "kernels": [
             {
-                "config": dict(c.config),
-                "num_variants": c.num_variants,
-                "threads_per_block": c.resources.threads,
-                "registers_per_thread": c.resources.registers_per_thread,
-                "smem_bytes_per_block": c.resources.smem_bytes,
-                "blocks_per_sm": c.resources.blocks_per_sm,
-                "limited_by": c.resources.limited_by,
-                "predicted_s": c.cost.seconds,
-                "roofline_share": c.cost.roofline_share,
-                "bound_by": c.cost.bound_by,
-                "parts_s": dict(c.cost.parts_s),
+                "kernel": space.kernel,
+                "num_product": space.num_product,
+                "num_valid": space.num_valid,
+                "refusal": space.refusal,
             }
-            for c in ranking.candidates
+            for space in ranking.spaces
         ],
+        "candidates": [_candidate(candidate) for candidate in ranking.candidates],
     }
 
 
-def print_ranking(ranking: Ranking) -> None:
-    """Print what was asked, how many configurations there are, and the best of them."""
-    from constrint.cli.config_columns import ConfigColumns
-    from constrint.cli.output import print_table, say, wrap
+def _candidate(candidate: Candidate) -> dict[str, Any]:
+    use, cost = candidate.resources, candidate.cost
+    return {
+        "kernel": candidate.kernel,
+        "config": dict(candidate.config),
+        "num_variants": candidate.num_variants,
+        "threads_per_block": use and use.threads,
+        "registers_per_thread": use and use.registers_per_thread,
+        "smem_bytes_per_block": use and use.smem_bytes,
+        "blocks_per_sm": use and use.blocks_per_sm,
+        "limited_by": use and use.limited_by,
+        "predicted_s": cost.seconds,
+        "roofline_share": cost.roofline_share,
+        "bound_by": cost.bound_by,
+        "parts_s": dict(cost.parts_s),
+    }
 
-    gpu, workload = ranking.gpu, ranking.workload
-    is_amd = gpu.vendor == "amd"
-    say(f"{workload} on {gpu.name} ({gpu.arch.target}, {gpu.device.sm_count} {'CUs' if is_amd else 'SMs'})")
+
+def print_ranking(question: Question, ranking: Ranking, requests: list[Request]) -> None:
+    """Print what was asked, how many configurations there are, and the best of them."""
+    from constrint.cli.config_columns import ConfigColumns, named_values
+    from constrint.cli.output import fitting, print_table, say, wrap
+
+    gpu, best = ranking.gpu, ranking.candidates[0]
+    columns = ConfigColumns.of(ranking.candidates, requests)
+    same_kernel = question.several and not columns.kernel
+    title = question.asked_of(best.kernel).title if same_kernel else question.title
+    say(f"{title} ({gpu.arch.target}, {gpu.device.sm_count} {gpu.terms.sms})")
     say(
         f"{ranking.num_product:,} configs in the full product, {ranking.num_valid:,} valid, "
         f"ranked in {ranking.seconds * 1e3:.0f} ms"
     )
     say()
-    columns = ConfigColumns.of([candidate.config for candidate in ranking.candidates])
-    headers = ["#", *columns.titles]
-    headers += ["LDS" if is_amd else "smem", "regs", "blk", "limit", "us", "roof", "bound"]
-    rows = []
-    for place, candidate in enumerate(ranking.candidates, 1):
-        use, cost = candidate.resources, candidate.cost
-        row: list[object] = [place, *columns.cells(candidate.config)]
-        row += [
-            use.smem_bytes,
-            use.registers_per_thread,
-            use.blocks_per_sm,
-            _short_limit(use.limited_by),
-            f"{cost.seconds * 1e6:.1f}",
-            f"{cost.roofline_share:.0%}",
-            SHORT_PARTS.get(cost.bound_by, cost.bound_by),
-        ]
-        rows.append(row)
-    text = ("limit", "bound", columns.title)
+    headers = ["#", *columns.titles, gpu.terms.smem_column, "regs", "blk", "limit", "us", "roof", "bound"]
+    rows = [
+        [place, *columns.cells(candidate), *_figures(candidate)]
+        for place, candidate in enumerate(ranking.candidates, 1)
+    ]
+    text = (*columns.text, "limit", "bound")
+    spare = [columns.short.get(name, name) for name in reversed(columns.others)]
+    headers, rows, hidden = fitting(headers, rows, spare)
     print_table(headers, rows, left=text, whole=text)
     say()
-    say(wrap("best: " + " ".join(f"{name}={value}" for name, value in ranking.candidates[0].config.items())))
+    named = f"{best.kernel} " if columns.kernel else ""
+    say(wrap(f"best: {named}{named_values(best.config)}".rstrip()))
     if columns.same:
         say(wrap(columns.same_text()))
+    if hidden:
+        say(wrap(f"too wide for this terminal: {', '.join(columns.legend.get(h, h) for h in hidden)} (--json has all)"))
     equal = max(c.num_variants for c in ranking.candidates)
     if equal > 1:
         say(wrap(f"each row stands for up to {equal} configs that the model cannot tell apart"))
-    legend = columns.legend | {headers[-7]: "bytes a block", "regs": "registers a thread, estimated"}
-    legend |= {"blk": f"blocks {'a CU' if is_amd else 'an SM'}", "limit": "what limits them"}
-    legend |= {"roof": "share of the roofline", "bound": "what binds"}
-    bounds = dict.fromkeys(c.cost.bound_by for c in ranking.candidates)
-    legend |= {SHORT_PARTS[b]: b for b in bounds if b in SHORT_PARTS}
-    say(wrap("columns: " + ", ".join(f"{short} = {long}" for short, long in legend.items())))
-    say(wrap("assumed: " + "; ".join(ranking.assumptions)))
+    for line in _left_out(question, ranking):
+        say(wrap(line))
+    say(wrap("columns: " + ", ".join(f"{short} = {long}" for short, long in _legend(ranking, columns, hidden).items())))
+    if ranking.assumptions:
+        say(wrap("assumed: " + "; ".join(ranking.assumptions)))
     say(
         wrap(
             f"modelled, not measured. To check: constrint verify --gpu {gpu.name.lower()} compiles them "
             f"(no GPU needed); docs/checking.md says how to time them on a {gpu.name}."
         )
     )
+
+
+def _figures(candidate: Candidate) -> list[object]:
+    """The cells behind a configuration; an implementation that is no single kernel has no resources."""
+    use, cost = candidate.resources, candidate.cost
+    resources: list[object] = [None] * 4
+    if use is not None:
+        resources = [use.smem_bytes, use.registers_per_thread, use.blocks_per_sm, _short_limit(use.limited_by)]
+    bound = SHORT_PARTS.get(cost.bound_by, cost.bound_by)
+    return [*resources, f"{cost.seconds * 1e6:.1f}", f"{cost.roofline_share:.0%}", bound]
+
+
+def _left_out(question: Question, ranking: Ranking) -> list[str]:
+    """Which kernels have no row because they cannot have one, a line each."""
+    empty = [
+        f"not {space.kernel}: no config satisfies every rule (constrint explain says why)"
+        for space in ranking.spaces
+        if not space.refusal and not space.num_valid
+    ]
+    return [*question.notes, *empty]
+
+
+def _legend(ranking: Ranking, columns: ConfigColumns, hidden: list[str]) -> dict[str, str]:
+    """What the titles and the short words in the table stand for."""
+    terms = ranking.gpu.terms
+    legend = {short: name for short, name in columns.legend.items() if short not in hidden}
+    legend |= {terms.smem_column: "bytes a block", "regs": "registers a thread, estimated"}
+    legend |= {"blk": f"blocks {terms.a_sm}", "limit": "what limits them"}
+    legend |= {"roof": "share of the roofline", "bound": "what binds"}
+    bounds = dict.fromkeys(c.cost.bound_by for c in ranking.candidates)
+    return legend | {SHORT_PARTS[b]: b for b in bounds if b in SHORT_PARTS}
 
 
 #: `bound_by` as the table has room for it; --json prints the full names.

@@ -6,17 +6,21 @@ import atexit
 import os
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from constrint.cli.request import Dtype, Gpu, Json, Set, Size, Where
-from constrint.errors import UnsupportedError
+from constrint.cli.config_columns import ConfigColumns
+from constrint.cli.kernel_options import takes_kernel
+from constrint.cli.request import Choice, Json
+from constrint.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
+    from constrint.cli.question import Question
     from constrint.hwmodels import GpuModel
-    from constrint.select import Candidate
+    from constrint.select import Candidate, ResourceUse
+    from constrint.select.rank import Request
     from constrint.tune import CompiledKernel
 
 SCHEMA = "constrint.verify/1"
@@ -27,57 +31,78 @@ class Verdict:
     """One configuration: what was predicted, what was compiled, and what that means."""
 
     candidate: Candidate
+    predicted: ResourceUse
     compiled: CompiledKernel | None
     blocks_per_sm: int | None
     problem: str
 
 
+@takes_kernel
 def verify(
-    gpu: Gpu,
-    kernel: Annotated[str, typer.Option("--kernel", help="Kernel.")] = "gemm",
-    m: Size = None,
-    n: Size = None,
-    k: Size = None,
-    batch: Size = None,
-    time: Size = None,
-    heads: Size = None,
-    head_dim: Size = None,
-    dtype: Dtype = None,
+    choice: Choice,
     top: Annotated[int, typer.Option("--top", min=1, help="How many of the best configurations to compile.")] = 10,
-    set_: Set = None,
-    where: Where = None,
     json: Json = False,
 ) -> None:
     """Compile the best configurations for a GPU (no GPU needed) and compare them with the model."""
-    from constrint.cli.request import requests
-    from constrint.kernels.registry import load_compiler
-    from constrint.select import rank
+    from constrint.cli.solve import rank_question
 
-    sizes = {"m": m, "n": n, "k": k, "batch": batch, "time": time, "heads": heads, "head_dim": head_dim}
-    (request,) = requests(gpu, kernel, sizes, dtype, set_, where)
-    compile_config = load_compiler(request.spec.name)
+    question = _that_compile(choice.question())
     atexit.register(_mute)
-    ranking = rank(request.spec, request.gpu, request.workload, top=top, problem=request.problem)
-    verdicts = []
-    for done, candidate in enumerate(ranking.candidates, 1):
-        if sys.stderr.isatty():
-            print(f"\rcompiling {done} of {len(ranking.candidates)}", end="", file=sys.stderr)
-        try:
-            compiled = compile_config(request.gpu, request.workload, candidate.config)
-        except UnsupportedError as error:
-            verdicts.append(Verdict(candidate, None, None, str(error)))
-        else:
-            verdicts.append(_judge(request.gpu, candidate, compiled))
-    if sys.stderr.isatty():
-        print("\r" + " " * 40 + "\r", end="", file=sys.stderr)
+    ranking, requests = rank_question(question, top)
+    verdicts = _verdicts(ranking.gpu, list(ranking.candidates), {r.spec.full_name: r for r in requests})
     if json:
         from constrint.cli.output import print_json
 
-        print_json({"schema": SCHEMA, "gpu": request.gpu.name, "results": [_document(v) for v in verdicts]})
+        results = [_document(verdict, question.several) for verdict in verdicts]
+        print_json({"schema": SCHEMA, "gpu": ranking.gpu.name, "results": results})
     else:
-        _print(request.gpu, str(request.workload), verdicts)
+        _print(question, ranking.gpu, verdicts, ConfigColumns.of(ranking.candidates, requests))
     if any(v.compiled is None or not v.blocks_per_sm for v in verdicts):
         raise typer.Exit(1)
+
+
+def _that_compile(question: Question) -> Question:
+    """The same question of the implementations that are kernels of ours; another has nothing to compile."""
+    kernels = question.kernels
+    if kernels is None:
+        raise UsageError("say what to compile for: --gpu NAME (for example mi300x; `constrint gpus` lists them).")
+    others = {
+        a.kernel: "it is no single kernel: nothing to compile" for a in question if not _takes_resources(a.request)
+    }
+    kept = tuple(asked for asked in question if asked.kernel not in others)
+    if not kept:
+        raise UnsupportedError(f"{', '.join(others)}: nothing to compile, it is no single kernel.")
+    kernels = replace(kernels, refusals={**kernels.refusals, **others}, several=len(kept) > 1)
+    return replace(question, asked=kept, kernels=kernels)
+
+
+def _takes_resources(request: Request | None) -> bool:
+    from constrint.model import Var
+
+    if request is None:
+        return False
+    v = {name: Var(name) for name in request.problem.variables}
+    return request.spec.use(request.gpu, request.workload, v) is not None
+
+
+def _verdicts(gpu: GpuModel, candidates: list[Candidate], requests: dict[str, Request]) -> list[Verdict]:
+    """Compile the candidates one after the other."""
+    verdicts = []
+    for done, candidate in enumerate(candidates, 1):
+        if candidate.resources is None:
+            continue
+        if sys.stderr.isatty():
+            print(f"\rcompiling {done} of {len(candidates)}", end="", file=sys.stderr)
+        request = requests[candidate.kernel]
+        try:
+            compiled = request.spec.compile(gpu, request.workload, candidate.config)
+        except UnsupportedError as error:
+            verdicts.append(Verdict(candidate, candidate.resources, None, None, str(error)))
+        else:
+            verdicts.append(_judge(gpu, candidate, candidate.resources, compiled))
+    if sys.stderr.isatty():
+        print("\r" + " " * 40 + "\r", end="", file=sys.stderr)
+    return verdicts
 
 
 def _mute() -> None:
@@ -87,30 +112,33 @@ def _mute() -> None:
         os.dup2(nowhere.fileno(), 2)
 
 
-def _judge(gpu: GpuModel, candidate: Candidate, compiled: CompiledKernel) -> Verdict:
+def _judge(gpu: GpuModel, candidate: Candidate, predicted: ResourceUse, compiled: CompiledKernel) -> Verdict:
     from constrint.hwmodels import occupancy
 
-    if compiled.smem_bytes > gpu.sm.max_smem_bytes_per_block:
-        return Verdict(candidate, compiled, 0, f"over the {gpu.sm.max_smem_bytes_per_block:,} bytes of shared memory")
+    limit = gpu.sm.max_smem_bytes_per_block
+    if compiled.smem_bytes > limit:
+        return Verdict(candidate, predicted, compiled, 0, f"over the {limit:,} bytes of shared memory")
     blocks = int(
         occupancy(
             gpu,
-            threads_per_block=candidate.resources.threads,
+            threads_per_block=predicted.threads,
             registers_per_thread=compiled.registers_per_thread,
             smem_bytes_per_block=compiled.smem_bytes,
         ).blocks_per_sm
     )
     problem = f"spills {compiled.spill_bytes} bytes a thread" if compiled.spill_bytes else ""
-    if not compiled.instruction:
+    # A kernel whose cost model keeps the matrix units busy is meant to use them.
+    if not compiled.instruction and candidate.cost.parts_s.get("matrix units", 0.0) > 0:
         problem = problem or "no matrix instruction"
-    return Verdict(candidate, compiled, blocks, problem if blocks else "cannot be launched: registers")
+    return Verdict(candidate, predicted, compiled, blocks, problem if blocks else "cannot be launched: registers")
 
 
-def _document(verdict: Verdict) -> dict[str, Any]:
-    from constrint.kernels.gemm.triton_versions import is_verified
+def _document(verdict: Verdict, names_kernel: bool) -> dict[str, Any]:
+    from constrint.tune.triton_versions import is_verified
 
-    use, compiled = verdict.candidate.resources, verdict.compiled
+    use, compiled = verdict.predicted, verdict.compiled
     return {
+        **({"kernel": verdict.candidate.kernel} if names_kernel else {}),
         "config": dict(verdict.candidate.config),
         "modelled": {
             "smem_bytes_per_block": use.smem_bytes,
@@ -133,52 +161,51 @@ def _document(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _print(gpu: GpuModel, workload: str, verdicts: list[Verdict]) -> None:
-    from constrint.cli.config_columns import ConfigColumns
+def _print(question: Question, gpu: GpuModel, verdicts: list[Verdict], columns: ConfigColumns) -> None:
     from constrint.cli.output import print_table, say, wrap
-    from constrint.kernels.gemm.triton_versions import caution
+    from constrint.tune.triton_versions import caution
 
     versions = {v.compiled.triton_version for v in verdicts if v.compiled}
-    say(f"{workload} on {gpu.name} ({gpu.arch.target}): modelled / compiled by triton {', '.join(sorted(versions))}")
+    compiler = f"triton {', '.join(sorted(versions))}"
+    same_kernel = question.several and not columns.kernel
+    title = question.asked_of(verdicts[0].candidate.kernel).title if same_kernel else question.title
+    say(f"{title} ({gpu.arch.target}): modelled / compiled by {compiler}")
     say()
-    columns = ConfigColumns.of([verdict.candidate.config for verdict in verdicts])
-    smem = "LDS" if gpu.vendor == "amd" else "smem"
+    smem = gpu.terms.smem_column
     rows = []
     for place, verdict in enumerate(verdicts, 1):
-        use, compiled = verdict.candidate.resources, verdict.compiled
+        use, compiled = verdict.predicted, verdict.compiled
         # What the model calls valid does not spill: 0 bytes.
         predicted = (use.smem_bytes, use.registers_per_thread, 0, use.blocks_per_sm)
-        row: list[object] = [place, *columns.cells(verdict.candidate.config)]
+        row: list[object] = [place, *columns.cells(verdict.candidate)]
         if compiled is None:
             rows.append([*row, *predicted, verdict.problem])
             continue
         actual = (compiled.smem_bytes, compiled.registers_per_thread, compiled.spill_bytes, verdict.blocks_per_sm)
         row += [f"{one}/{other}" for one, other in zip(predicted, actual, strict=True)]
-        rows.append([*row, verdict.problem or compiled.instruction])
-    print_table(
-        ["#", *columns.titles, smem, "regs", "spill", "blk", "compiled to"], rows, left=(columns.title, "compiled to")
-    )
+        rows.append([*row, verdict.problem or compiled.instruction or "no matrix instruction, as predicted"])
+    headers = ["#", *columns.titles, smem, "regs", "spill", "blk", "compiled to"]
+    print_table(headers, rows, left=(*columns.text, "compiled to"))
     say()
     if columns.same:
         say(wrap(columns.same_text()))
     legend = columns.legend | {smem: "bytes a block", "regs": "registers a thread", "spill": "bytes a thread"}
-    legend |= {"blk": f"blocks {'a CU' if gpu.vendor == 'amd' else 'an SM'}"}
+    legend |= {"blk": f"blocks {gpu.terms.a_sm}"}
     say(wrap("columns: " + ", ".join(f"{short} = {long}" for short, long in legend.items())))
-    found = [v for v in verdicts if v.compiled]
     for text in filter(None, map(caution, sorted(versions))):
         say()
         say(wrap(text))
-    if found:
-        exact = sum(v.candidate.resources.smem_bytes == v.compiled.smem_bytes for v in found if v.compiled)
-        errors = sorted(
-            abs(v.candidate.resources.registers_per_thread / v.compiled.registers_per_thread - 1)
-            for v in found
-            if v.compiled
-        )
+    if versions:
         say()
-        say(
-            wrap(
-                f"{smem} exact for {exact} of {len(found)}; registers off by {errors[len(errors) // 2]:.0%} (median); "
-                f"{sum(bool(v.problem) for v in verdicts)} with a problem"
-            )
-        )
+        say(wrap(_summary(smem, verdicts)))
+
+
+def _summary(smem: str, verdicts: list[Verdict]) -> str:
+    """How far the model was off, in one sentence."""
+    pairs = [(v.predicted, v.compiled) for v in verdicts if v.compiled]
+    exact = sum(use.smem_bytes == compiled.smem_bytes for use, compiled in pairs)
+    errors = sorted(abs(use.registers_per_thread / compiled.registers_per_thread - 1) for use, compiled in pairs)
+    return (
+        f"{smem} exact for {exact} of {len(pairs)}; registers off by {errors[len(errors) // 2]:.0%} (median); "
+        f"{sum(bool(v.problem) for v in verdicts)} with a problem"
+    )

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from constrint.cli.request import Choice, Json, takes_choice
+from constrint.cli.config_columns import named_values
+from constrint.cli.kernel_options import takes_choice
+from constrint.cli.request import Choice, Json
 from constrint.cli.rules import domain_of, integer
 from constrint.errors import UsageError
 
 if TYPE_CHECKING:
-    from constrint.model import Problem
+    from constrint.cli.question import Asked, Question
     from constrint.solve import BrokenRule, WhyNot
 
 SCHEMA = "constrint.why-not/1"
@@ -26,42 +28,75 @@ def why_not(
     """Print every rule that a configuration breaks, with the numbers in it."""
     from constrint.solve import why_not as ask
 
-    asked = choice.one()
-    answer = ask(asked.problem, _values(asked.problem, config))
+    question = choice.question()
+    values = _values(question, config)
+    answers = [(asked, ask(asked.problem, values)) for asked in _that_have(question, values)]
     if json:
         from constrint.cli.output import print_json
 
-        print_json({"schema": SCHEMA, "title": asked.title, **_document(answer)})
+        print_json({"schema": SCHEMA, **_document(*answers[0], question.several), **_others(answers[1:])})
         return
-    _print(asked.title, answer)
+    from constrint.cli.output import say
+
+    for place, (asked, answer) in enumerate(answers):
+        if place:
+            say()
+        _print(asked.title, answer)
 
 
-def _values(problem: Problem, pairs: list[str]) -> dict[str, int]:
+def _others(answers: list[tuple[Asked, WhyNot]]) -> dict[str, Any]:
+    return {"others": [_document(*answer, True) for answer in answers]} if answers else {}
+
+
+def _values(question: Question, pairs: list[str]) -> dict[str, int]:
     values: dict[str, int] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         name = name.strip()
         if not equals:
             raise UsageError(f"a configuration is written NAME=VALUE NAME=VALUE ..., got {pair!r}.")
-        domain_of(problem, name)
+        domain_of([asked.problem for asked in question], name)
         if name in values:
             raise UsageError(f"{name} is given twice.")
         values[name] = integer(text, name)
-    missing = [name for name in problem.variables if name not in values]
-    if missing:
+    return values
+
+
+def _that_have(question: Question, values: dict[str, int]) -> list[Asked]:
+    """The problems whose parameters are exactly the named ones.
+
+    Raises:
+        UsageError: When there is none; says what each lacks.
+    """
+    matching = [asked for asked in question if set(asked.problem.variables) == values.keys()]
+    if matching:
+        return matching
+    if len(question.asked) == 1:
+        missing = ", ".join(name for name in question.asked[0].problem.variables if name not in values)
         raise UsageError(
-            f"why-not needs a value for every parameter; missing: {', '.join(missing)}. "
+            f"why-not needs a value for every parameter; missing: {missing}. "
             "To ask about some parameters alone: constrint explain --set NAME=VALUE."
         )
-    return values
+    lines = []
+    for asked in question:
+        missing = ", ".join(name for name in asked.problem.variables if name not in values)
+        unknown = ", ".join(name for name in values if name not in asked.problem.variables)
+        parts = [f"missing: {missing}" if missing else "", f"unknown to it: {unknown}" if unknown else ""]
+        lines.append(f"  {asked.kernel}: {'; '.join(filter(None, parts))}")
+    raise UsageError(
+        "why-not needs a value for every parameter of one kernel, and no others.\n" + "\n".join(lines) + "\n"
+        "To ask about some parameters alone: constrint explain --set NAME=VALUE."
+    )
 
 
 def _name(broken: BrokenRule) -> str:
     return broken.variable if broken.constraint is None else broken.constraint.name
 
 
-def _document(answer: WhyNot) -> dict[str, Any]:
+def _document(asked: Asked, answer: WhyNot, names_kernel: bool) -> dict[str, Any]:
     return {
+        **({"kernel": asked.kernel} if names_kernel else {}),
+        "title": asked.title,
         "config": dict(answer.config),
         "valid": not answer,
         "broken": [
@@ -81,7 +116,7 @@ def _document(answer: WhyNot) -> dict[str, Any]:
 def _print(title: str, answer: WhyNot) -> None:
     from constrint.cli.output import say, wrap
 
-    say(wrap(f"{title}: " + " ".join(f"{name}={value}" for name, value in answer.config.items())))
+    say(wrap(f"{title}: {named_values(answer.config)}"))
     if not answer:
         say("valid: no rule is broken")
         return

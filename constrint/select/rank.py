@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.errors import ConstrintError, InfeasibleError
+from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError
 from constrint.hwmodels import GpuModel
 from constrint.model import Problem, Var
 from constrint.select.core_space import BlockColumns, core_space
@@ -29,7 +29,7 @@ from constrint.select.spec import (
     Workload,
     as_config,
 )
-from constrint.solve import minimal_conflict
+from constrint.solve import Conflict, minimal_conflict
 
 #: Relative difference of predicted times below which configurations tie.
 TIE = 5e-4
@@ -188,7 +188,7 @@ def rank_requests(
 def _rank_one(request: Request, top: int) -> tuple[KernelSpace, list[Candidate]]:
     """One implementation's space and its best configurations."""
     spec, gpu, workload, problem = request.spec, request.gpu, request.workload, request.problem
-    params = spec.params(gpu, workload)
+    params = tuple(spec.params(gpu, workload))
     roofline_s = spec.roofline_s(gpu, workload)
     if not params:
         cost = _cost_of(spec.cost(gpu, workload, {}, np.ones(1)), 0, roofline_s)
@@ -249,15 +249,27 @@ def predict(spec: KernelSpec, gpu: GpuModel, workload: Workload, columns: Mappin
 
 def infeasible(able: list[Request]) -> InfeasibleError:
     """Say why no configuration is valid: a minimal conflict with its reasons for every kernel that was asked."""
-    conflicts = [(request, minimal_conflict(request.problem)) for request in able]
-    request, conflict = conflicts[-1]
-    workload = request.workload
-    sizes = " ".join(f"{name}={size}" for name, size in workload.sizes.items())
-    asked = f"no config of {workload.operation!r} fits {request.gpu.name} for {sizes} {workload.dtype}."
-    if len(conflicts) == 1:
-        return InfeasibleError(f"{asked} {conflict}", conflict)
-    lines = [f"{r.spec.full_name}: {c}" for r, c in conflicts]
-    return InfeasibleError("\n".join([asked, *lines]), conflict)
+    asked = nothing_fits(able[-1].gpu, able[-1].workload)
+    reasons = [(request.spec.full_name, *reason_of(request.problem)) for request in able]
+    conflict = reasons[-1][2]
+    if len(reasons) == 1:
+        return InfeasibleError(f"{asked} {reasons[0][1]}", conflict)
+    return InfeasibleError("\n".join([asked, *(f"{name}: {text}" for name, text, _ in reasons)]), conflict)
+
+
+def nothing_fits(gpu: GpuModel, workload: Workload) -> str:
+    """The sentence that no configuration is valid."""
+    numbers = " ".join(f"{name}={size}" for name, size in (*workload.sizes.items(), *workload.options.items()))
+    return f"no config of {workload.operation!r} fits {gpu.name} for {numbers} {workload.dtype}."
+
+
+def reason_of(problem: Problem, *, is_kernel: bool = True) -> tuple[str, Conflict | None]:
+    """Why a problem has no solution, as text, and the conflict where it could be narrowed down."""
+    try:
+        conflict = minimal_conflict(problem, domains_in_force=is_kernel)
+    except LimitReachedError as error:
+        return f"Why could not be narrowed down: {error}", None
+    return str(conflict), conflict
 
 
 @dataclass(frozen=True)

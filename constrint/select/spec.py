@@ -7,7 +7,7 @@ knowledge, never results: `rank` does the work. The base class has defaults for 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -191,7 +191,7 @@ class KernelSpec(ABC):
     # What every kernel states: parameters, rules, resources.
 
     @abstractmethod
-    def params(self, gpu: GpuModel, workload: Workload) -> tuple[Param, ...]:
+    def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
         """The tunable parameters on this GPU."""
 
     @abstractmethod

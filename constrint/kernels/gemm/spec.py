@@ -49,7 +49,8 @@ class GemmSpec(KernelSpec):
     operation = "gemm"
     sizes = SIZES
     options = OPTIONS
-    dtypes = tuple(ELEMENT_BYTES)
+    # bf16 first: what is meant where no dtype is named and the GPU has it.
+    dtypes = ("bf16", *(dtype for dtype in ELEMENT_BYTES if dtype != "bf16"))
     order_params: tuple[str, ...] = ("group_m", "xcd_chunk")
     free_params: tuple[str, ...] = ("matrix_instr_nonkdim", "waves_per_eu", "kpack")
     #: Values of what other kernels of the operation have as parameters and this one has not.

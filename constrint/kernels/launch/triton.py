@@ -6,12 +6,14 @@ and what is known to be a multiple of 16; they are stated here again, since Trit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from constrint.hwmodels import GpuModel
+from constrint.select.spec import Config, KernelSpec, Launch, Workload
 from constrint.tune.compile import CompiledKernel, TritonSource, compile_triton
 
 #: Triton tells the compiler that a size, a stride or an address is a multiple of this, or nothing.
@@ -84,6 +86,39 @@ class TritonLaunch:
             if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
                 return torch.cuda.device(tensor.device)
         return nullcontext()
+
+
+class TritonKernelSpec(KernelSpec):
+    """A kernel that is one launch of one Triton function, whose arguments are known by their names.
+
+    Inputs, outputs, sizes, options and parameters that the function has arguments for are passed to it; the other
+    parameters (`num_warps`, `num_stages`, `waves_per_eu`) are options of Triton's back-end.
+
+    Attributes:
+        function: The `triton.jit` function.
+    """
+
+    function: Any
+
+    @abstractmethod
+    def grid(self, workload: Workload, config: Config) -> tuple[int, ...]:
+        """Blocks along each grid dimension."""
+
+    def launches(
+        self,
+        gpu: GpuModel,
+        workload: Workload,
+        config: Config,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+    ) -> Sequence[Launch]:
+        """The one launch."""
+        names = {param.name for param in self.function.params}
+        preset = {option.name: option.default for option in self.options}
+        given = {**inputs, **outputs, **workload.sizes, **preset, **workload.options, **config}
+        arguments = {name: value for name, value in given.items() if name in names}
+        options = {name: value for name, value in config.items() if name not in names}
+        return [TritonLaunch(self.function, self.grid(workload, config), arguments, options)]
 
 
 def _is_one(value: Any) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from constrint.errors import LimitReachedError, UsageError
-from constrint.model import Comparison, Constraint, Domain, Expr, Problem
+from constrint.model import Comparison, Const, Constraint, Domain, Expr, IsIn, Problem
 from constrint.model.problem import named_constants
 from constrint.solve.backends.native import NativeBackend
 from constrint.solve.budget import Limits, Status
@@ -127,12 +127,30 @@ class _Rules:
         kept = tuple(c for c in self.constraints if c is not constraint)
         return _Rules(self.problem, kept, self.domains)
 
+    def suggests(self, name: str) -> bool:
+        """Whether further values of one variable alone would mend it: powers of two, or what a rule asks for."""
+        asked = self.asked()
+        domain = asked.variables[name]
+        if domain.listed is None:
+            wider = widened(domain)
+        else:
+            numbers = {n for c in self.constraints if c.variables == {name} for n in _numbers(c)}
+            wider = Domain.from_values(sorted({*domain.listed, *(1 << i for i in range(17)), *numbers}))
+        return NativeBackend().solve(asked.with_domain(name, wider), QUESTION).status is Status.FEASIBLE
+
     def open(self, name: str) -> _Rules:
         """The same rules less one variable's domain."""
         return _Rules(self.problem, self.constraints, self.domains - {name})
 
 
-def _reduce(rules: _Rules) -> tuple[_Rules, bool]:
+def _numbers(constraint: Constraint) -> Iterable[int]:
+    """The numbers that a rule on one variable compares it with."""
+    if isinstance(constraint, IsIn):
+        return constraint.domain.listed or ()
+    return [part.number for part in constraint.operands() if isinstance(part, Const)]
+
+
+def _reduce(rules: _Rules, *, in_force: bool) -> tuple[_Rules, bool]:
     """Drops every rule that the contradiction does not need."""
     minimal = True
     # Rules without a reason are dropped first: what stays should speak for itself.
@@ -145,6 +163,9 @@ def _reduce(rules: _Rules) -> tuple[_Rules, bool]:
     mentioned: Iterable[str] = frozenset().union(*(c.variables for c in rules.constraints))
     candidates = [n for n in rules.problem.variables if n in mentioned and n in rules.domains]
     rules = _Rules(rules.problem, rules.constraints, frozenset(candidates))
+    if in_force:
+        named = frozenset(name for name in candidates if rules.suggests(name))
+        return _Rules(rules.problem, rules.constraints, named), minimal
     for name in sorted(candidates, key=lambda n: bool(rules.problem.variables[n].because)):
         fewer = rules.open(name)
         status = fewer.status()
@@ -154,8 +175,13 @@ def _reduce(rules: _Rules) -> tuple[_Rules, bool]:
     return rules, minimal
 
 
-def minimal_conflict(problem: Problem) -> Conflict:
+def minimal_conflict(problem: Problem, *, domains_in_force: bool = False) -> Conflict:
     """Finds a minimal set of constraints and domains that cannot hold together.
+
+    Args:
+        problem: A problem without a solution.
+        domains_in_force: The domains are facts, not rules that could be given up (a kernel's parameters): all of them
+            hold, and one is named only where another value of that variable alone would do. Much quicker.
 
     Raises:
         UsageError: When the problem has a solution.
@@ -169,7 +195,7 @@ def minimal_conflict(problem: Problem) -> Conflict:
     if answer.status is Status.LIMIT_REACHED:
         raise LimitReachedError(answer.message)
     declared = frozenset(n for n, d in problem.variables.items() if d.declared)
-    rules, minimal = _reduce(_Rules(problem, problem.constraints, declared))
+    rules, minimal = _reduce(_Rules(problem, problem.constraints, declared), in_force=domains_in_force)
     members = [
         ConflictMember(domain_text(n, d), d.because, variable=n)
         for n, d in problem.variables.items()

@@ -1,0 +1,230 @@
+"""Which options a command about a kernel has: the command's own, what names a problem, and the kernel's sizes.
+
+Every kernel has other sizes, so the options are made for the one that the arguments name, before these are parsed.
+No kernel is known by name here.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from constrint.errors import ConstrintError, UsageError
+
+if TYPE_CHECKING:
+    from constrint.select import Operation, Size
+
+#: The options that say that a file is meant, and no kernel.
+FILE_OPTIONS = ("--problem", "--space")
+
+
+class CommonOptions:
+    """Options of every command about a kernel, by field of `Choice`."""
+
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", help="GPU name (see `constrint gpus`) or a path to a model's YAML file.")
+    ] = None
+    kernel: Annotated[
+        str | None,
+        typer.Option(
+            "--kernel", help="gemm (if none is named), gemm.pointer, lstm, gru-backward, ..., or FILE.py:NAME."
+        ),
+    ] = None
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE[,VALUE]", help="Fix a parameter; may be repeated."),
+    ] = None
+    where: Annotated[
+        list[str] | None,
+        typer.Option("--where", metavar="RULE", help='Extra rule such as "tile_k <= 64"; may be repeated.'),
+    ] = None
+
+
+class FileOptions:
+    """Options of the commands that also answer about a file, by field of `Choice`."""
+
+    problem: Annotated[
+        Path | None, typer.Option("--problem", help="A text problem (docs/language.md) instead of a kernel's space.")
+    ] = None
+    space: Annotated[
+        Path | None,
+        typer.Option("--space", help="A JSON file of params and restrictions instead of a kernel's space."),
+    ] = None
+    dialect: Annotated[
+        str | None,
+        typer.Option("--dialect", help="How the text is read: standard, or constrint (`%` splits terms)."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class KernelCommand:
+    """A command whose options depend on the kernel.
+
+    Args:
+        function: Takes a `Choice` first, then its own options.
+        takes_files: Whether it answers about a file, too.
+    """
+
+    function: Callable[..., None]
+    takes_files: bool
+
+    @property
+    def name(self) -> str:
+        """As it is typed."""
+        return self.function.__name__.replace("_", "-")
+
+    def with_options_of(self, operation: Operation | None) -> Callable[..., None]:
+        """The function that the command line library calls; its signature says which options there are."""
+        own = list(inspect.signature(self.function, eval_str=True).parameters.values())[1:]
+        fixed = _fixed_options(self.takes_files)
+        sizes = _size_options(operation, {_option_of(p) for p in (*own, *fixed)})
+        dtype = _option("dtype", Annotated[str | None, typer.Option("--dtype", help=_dtype_help(operation))])
+
+        def command(**options: Any) -> None:
+            from constrint.cli.request import Choice
+
+            given = {p.name: options.pop(p.name) for p in (*fixed, dtype)}
+            numbers = {name: options.pop(p.name) for name, p in sizes.items()}
+            numbers = {name: number for name, number in numbers.items() if number is not None}
+            with kernel_file_errors(given["kernel"]):
+                self.function(Choice(**given, sizes=numbers, operation=operation), **options)
+
+        functools.update_wrapper(command, self.function)
+        # typer reads these; `__wrapped__` would lead it back to the function's own signature.
+        del command.__wrapped__  # type: ignore[attr-defined]
+        shown = [*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *fixed, *sizes.values(), dtype]
+        command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in shown}
+        return command
+
+
+def takes_choice(function: Callable[..., None]) -> KernelCommand:
+    """Gives a command the options that name a kernel, a text problem or a file of params and restrictions."""
+    return KernelCommand(function, takes_files=True)
+
+
+def takes_kernel(function: Callable[..., None]) -> KernelCommand:
+    """Gives a command the options that name a kernel."""
+    return KernelCommand(function, takes_files=False)
+
+
+def asked_operation(arguments: Sequence[str]) -> Operation | None:
+    """The kernel that arguments of a kernel command name; None where they name a file.
+
+    Raises:
+        UsageError: When there is no such kernel.
+    """
+    from constrint.kernels.registry import DEFAULT_KERNEL, load_kernel
+
+    if any(_value_of(arguments, option) is not None for option in FILE_OPTIONS):
+        return None
+    name = _value_of(arguments, "--kernel") or DEFAULT_KERNEL
+    with kernel_file_errors(name):
+        return load_kernel(name)
+
+
+def size_mistake(arguments: Sequence[str], option: str, operation: Operation | None) -> str:
+    """What to say of an option that the command does not have but that is a size of some kernel; else nothing."""
+    from constrint.kernels.registry import list_kernels
+
+    name = option.removeprefix("--").replace("-", "_")
+    if not any(_has_size(kernel, name) for kernel in list_kernels()):
+        return ""
+    if operation is not None:
+        has = ", ".join(_sizes_of(operation))
+        return f"kernel {operation.name!r} has no size {name!r}; it has {has}."
+    named = next(o for o in FILE_OPTIONS if _value_of(arguments, o) is not None)
+    return f"{named} takes no {option}; it belongs to a kernel on a --gpu."
+
+
+@contextmanager
+def kernel_file_errors(kernel: str | None) -> Iterator[None]:
+    """Turn whatever a user's kernel file raises into one sentence with the file and the reason.
+
+    Raises:
+        UsageError: For every exception but our own.
+    """
+    path, colon, _ = (kernel or "").rpartition(":")
+    if not colon or not path.endswith(".py"):
+        yield
+        return
+    try:
+        yield
+    except (ConstrintError, OSError, typer.Exit):
+        raise
+    except Exception as error:
+        raise UsageError(f"--kernel {kernel}: {_place(error, path)}{type(error).__name__}: {error}") from error
+
+
+def _place(error: Exception, path: str) -> str:
+    """The deepest line of the kernel's file that the error went through."""
+    import traceback
+
+    if isinstance(error, SyntaxError):
+        return f"line {error.lineno}: "
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == Path(path).resolve()]
+    return f"line {lines[-1]}: " if lines else ""
+
+
+def _value_of(arguments: Sequence[str], option: str) -> str | None:
+    """The last value of an option, written `--option VALUE` or `--option=VALUE`."""
+    value = None
+    for argument, following in zip(arguments, (*arguments[1:], None), strict=True):
+        if argument == option:
+            value = following
+        elif argument.startswith(f"{option}="):
+            value = argument.removeprefix(f"{option}=")
+    return value
+
+
+def _sizes_of(operation: Operation) -> Mapping[str, Size]:
+    return {size.name: size for size in (*operation.sizes, *operation.options)}
+
+
+def _has_size(kernel: str, size: str) -> bool:
+    """Whether a kernel has a size; one whose package cannot be imported has none."""
+    from constrint.kernels.registry import load_kernel
+
+    try:
+        return size in _sizes_of(load_kernel(kernel))
+    except ImportError:
+        return False
+
+
+def _option(name: str, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _fixed_options(takes_files: bool) -> list[inspect.Parameter]:
+    groups = (CommonOptions, FileOptions) if takes_files else (CommonOptions,)
+    return [
+        _option(name, hint) for group in groups for name, hint in get_type_hints(group, include_extras=True).items()
+    ]
+
+
+def _option_of(parameter: inspect.Parameter) -> str:
+    """`--set` of a parameter `set_`; of the command's own parameters as well."""
+    return "--" + parameter.name.strip("_").replace("_", "-")
+
+
+def _size_options(operation: Operation | None, taken: set[str]) -> dict[str, inspect.Parameter]:
+    """The options of a kernel's sizes, by name; their names as parameters cannot be those of other options."""
+    options: dict[str, inspect.Parameter] = {}
+    for name, size in ({} if operation is None else _sizes_of(operation)).items():
+        option = "--" + name.replace("_", "-")
+        if operation is not None and option in taken | {"--dtype"}:
+            raise UsageError(f"kernel {operation.name!r} has a size {name!r}, which is an option already; rename it.")
+        text = f"{size.meaning[:1].upper()}{size.meaning[1:]}. [default: {size.default}]"
+        options[name] = _option(f"size_{name}", Annotated[int | None, typer.Option(option, help=text)])
+    return options
+
+
+def _dtype_help(operation: Operation | None) -> str:
+    return "Operand type." if operation is None else f"Operand type: {', '.join(operation.dtypes)}."
