@@ -1,1 +1,1 @@
-"""The matrix product: beside its peers, checked on a GPU, and its caches simulated."""
+"""The matrix product: beside its peers, and its caches simulated."""

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.gemm.cache import BlockOrder, HitRates, SlicedGrid, caches_of, simulate
 from benchmarks.harness.table import read_rows
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.pointer.traffic import Tiles, operand_traffic
+from tests.support.cache_simulator import BlockOrder, HitRates, SlicedGrid, caches_of, simulate
 
 PUBLISHED = Path(__file__).parents[2] / "tests" / "data" / "xcd_cache_hits.csv"
 #: Bandwidth of an L2 relative to the last level, as the publication states it.

@@ -6,8 +6,8 @@
 Writes rnn.csv and rnn_environment.json. Each row says how it was timed: `call` is the public call from plain Python
 (gradients through autograd), calls back to back; `graph`, of "triton kernels", is these alone in CUDA graphs, forward
 and backward, without the products that give the gradients of the weights. Inputs are projected ones; `torch.nn`
-projects its own. First, unless quick, every cell and dtype on ragged sizes is checked against the reference in fp64.
-The floor is the larger of bytes over the copy bandwidth and operations over the matrix rate, both measured in the run.
+projects its own. The floor is the larger of bytes over the copy bandwidth and operations over the matrix rate, both
+measured in the run. Results are checked by `pytest -m gpu tests/flashrnn`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.reference import rnn_reference
 from constrint.select import Workload
 from constrint.select.first_choice import Choice, choose
 from constrint.tune import Trial, compile_many
@@ -67,10 +66,6 @@ QUICK = 7
 DIMS = [(48, 16), (24, 32), (12, 64), (8, 96), (6, 128), (3, 256), (2, 384), (1, 512), (1, 768), (1, 1024)]
 CUDNN_CASES = [("lstm", 1, 64), ("lstm", 1, 256), ("lstm", 1, 768), ("gru", 1, 256)]
 BATCHES, TIMES = (1, 8, 16, 64, 256), (256, 1024, 4096)
-CHECK_CELLS = ("lstm", "gru", "slstm", "elman")
-CHECK_SIZES = ((5, 13, 3, 64), (33, 29, 1, 128), (2, 40, 1, 384), (17, 7, 2, 48))
-#: Rounding of operands and states, 2^-9 (bf16), 2^-11 (fp16), 2^-22 (three tf32 products), times 16 for sums and steps.
-BOUNDS = {"bf16": 16 * 2.0**-9, "fp16": 16 * 2.0**-11, "fp32": 16 * 2.0**-22}
 ROUNDS = 7
 
 
@@ -94,9 +89,9 @@ class Case:
 class Layer:
     """Random inputs of one recurrence, and every implementation's calls on them: forward, forward and backward."""
 
-    def __init__(self, case: Case, seed: int = 0) -> None:
+    def __init__(self, case: Case) -> None:
         self.case, self.cell = case, CELLS[case.cell]
-        self.generator = torch.Generator(device="cuda").manual_seed(seed)
+        self.generator = torch.Generator(device="cuda").manual_seed(0)
         gates, heads, dim = self.cell.num_gates, case.heads, case.dim
         self.wx = self.draw(case.batch, case.time, gates, heads, dim)
         self.r = self.draw(gates, heads, dim, dim) / dim**0.5
@@ -166,26 +161,6 @@ def ceilings(timer: Timer) -> tuple[float, float]:
     a, b = (torch.randn(8192, 8192, device="cuda").bfloat16() for _ in range(2))
     copied, product = timer.warm([partial(torch.neg, source, out=target), partial(torch.matmul, a, b)], 1e-3)
     return 8 * source.numel() / copied.median_s, 2 * 8192**3 / product.median_s
-
-
-def check() -> list[str]:
-    """Every cell and dtype through the public call against the reference in fp64; returns what is out of bounds."""
-    bad = []
-    for cell in CHECK_CELLS:
-        for dtype, bound in BOUNDS.items():
-            for batch, time, heads, dim in CHECK_SIZES:
-                case = Case("check", cell, heads, dim, batch, time, dtype)
-                layer = Layer(case, seed=batch + time)
-                exact = [x.double().requires_grad_(True) for x in (layer.wx, layer.r, layer.b)]
-                states, _ = rnn_reference(cell, *exact)
-                wanted = torch.autograd.grad((states[0] * layer.grad.double()).sum(), exact)
-                forward, both = layer.public("triton")
-                actual = [forward()[0][0], *both()]  # type: ignore[index,misc]
-                pairs = zip(actual, [states[0].detach(), *wanted], strict=True)
-                errors = [float((a.double() - e).norm() / e.norm()) for a, e in pairs]
-                if not max(errors) <= bound:
-                    bad.append(f"{case}: {' '.join(f'{e:.1e}' for e in errors)} over {bound:.1e}")
-    return bad
 
 
 class Bench:
@@ -266,24 +241,21 @@ def compile_all(gpu: GpuModel, cases: list[Case]) -> list[str]:
 
 
 def main() -> None:
-    """Compile, check, then time."""
+    """Compile, then time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for rnn.csv and rnn_environment.json")
-    parser.add_argument("--quick", action="store_true", help="8 layers, not checked")
+    parser.add_argument("--quick", action="store_true", help="8 layers")
     args = parser.parse_args()
     gpu = gpu_of(torch.device("cuda"))
     if gpu is None:
         parser.exit(1, "this GPU has no hardware model\n")
     cases, timer = cases_of(args.quick), Timer()
     print("not compiled:", compile_all(gpu, [case for case, _ in cases]) or "none", flush=True)
-    bad = [] if args.quick else check()
-    if not args.quick:
-        print("correct: all" if not bad else "correct: NOT ALL", *bad, sep="\n", flush=True)
     ceiling = ceilings(timer)
     facts = environment() | {"copy_bytes_per_s": f"{ceiling[0]:.4g}", "bf16_flop_per_s": f"{ceiling[1]:.4g}"}
     facts["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
     args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "rnn_environment.json").write_text(json.dumps(facts | {"out_of_bounds": bad}, indent=1) + "\n")
+    (args.out / "rnn_environment.json").write_text(json.dumps(facts, indent=1) + "\n")
     print(facts, flush=True)
     with Table(args.out / "rnn.csv", COLUMNS) as table:
         bench = Bench(gpu, timer, table, ceiling)

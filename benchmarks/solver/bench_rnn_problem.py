@@ -18,8 +18,8 @@ from typing import Any
 
 from benchmarks.harness.table import Table
 from benchmarks.solver.processes import figures_of
-from benchmarks.solver.rnn_problem import cases, rnn_problem
 from constrint.solve import Limits, solutions_in_order, solve
+from tests.support.rnn_problem import cases, rnn_problem
 
 FIGURES = ("build_ms", "first_ms", "next_ms")
 LIMIT_S = 100.0

@@ -11,13 +11,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.gemm.cache import WHOLE_RUN, BlockOrder, Caches, HitRates, SlicedGrid, caches_of, simulate, tile_of
 from benchmarks.gemm.simulate_cache import closed_form, grid_of, of_row, published
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.pointer.cost import pointer_cost
 from constrint.kernels.gemm.pointer.spec import PointerSpec
 from constrint.kernels.gemm.product import Product
 from constrint.select import Workload
+from tests.support.cache_simulator import (
+    WHOLE_RUN,
+    BlockOrder,
+    Caches,
+    HitRates,
+    SlicedGrid,
+    caches_of,
+    simulate,
+    tile_of,
+)
 
 SPEC = PointerSpec()
 PUBLISHED = published()

@@ -2,9 +2,9 @@
 
 import pytest
 
-from benchmarks.solver import rnn_problem as rnn
 from constrint.model import Problem, Var
 from constrint.solve import Limits, Status, enumerate_space, solutions_in_order, solve
+from tests.support import rnn_problem as rnn
 
 LIMITS = Limits(max_seconds=20)
 CASES = [c for c in rnn.cases() if c.batch in (8, 64) and c.head_dim in (64, 768, 2688, 3072)]
