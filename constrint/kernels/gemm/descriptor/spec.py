@@ -54,9 +54,9 @@ class DescriptorSpec(GemmSpec):
             Param("num_warps", (4, 8, 2, 16, 1), "warps per block", "Triton takes powers of two", "w"),
             Param("num_stages", (3, 4, 2, 5, 6), "depth of the load pipeline", ahead, "st"),
             Param("split_k", (1, 2, 4, 8, 16, 32), "blocks that share one tile's K", "powers of two up to 32", "sk"),
-            Param("persistent", (0, 1), "1: one block per SM walks many tiles", "it does, or it does not", "p"),
+            Param("persistent", (0, 1), "1: one block per SM walks many tiles", "the kernel has both loops", "p"),
             Param("group_m", (8, 4, 16, 1, 2, 32), "rows of tiles walked together", "powers of two up to 32", "gm"),
-            Param("epilogue_subtile", (1, 2), "parts in which an output tile is staged", "whole, or in halves", "es"),
+            Param("epilogue_subtile", (1, 2), "parts in which an output tile is staged", "an output tile is stored whole or in halves", "es"),
         )
 
     def tile_rules(self, gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:

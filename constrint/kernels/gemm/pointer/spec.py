@@ -46,7 +46,7 @@ class PointerSpec(GemmSpec):
             Param("num_warps", (4, 8, 2, 16, 1), "warps (waves) per block", "Triton takes powers of two", "w"),
             Param("num_stages", stages, "depth of the load pipeline", "deeper ones do not fit anywhere", "st"),
             Param("split_k", (1, 2, 4, 8, 16, 32), "blocks that share one tile's K", "powers of two up to 32", "sk"),
-            Param("persistent", (0, 1), "1: one block per slot walks many tiles", "it does, or it does not", "p"),
+            Param("persistent", (0, 1), "1: one block per slot walks many tiles", "the kernel has both loops", "p"),
             Param("group_m", (8, 4, 16, 1, 2, 32), "rows of tiles walked together", "powers of two up to 32", "gm"),
         )
         return common + (_compiler_knobs(gpu, dtype) if knobs else ())
