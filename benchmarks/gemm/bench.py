@@ -17,7 +17,7 @@ import argparse
 import itertools
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.registry import load_spec
 from constrint.select import Workload
 from constrint.select.first_choice import Choice
+from constrint.select.spec import Launch
 from constrint.tune import Trial, compile_many
 from constrint.tune.check import Case
 from constrint.tune.measure import Call, Measurement, Timer
@@ -57,19 +58,16 @@ COLUMNS: tuple[str, ...] = (
     "kernel",
     "config",
 )
-HOWS = ("call", "cold", "warm")
 #: (dtype, layout of A and B) of every shape, of every third shape, and of the few shapes for other types.
 EVERYWHERE = (("bf16", "rr"), ("fp16", "rc"))
 EVERY_THIRD = (("bf16", "rc"), ("fp16", "cr"), ("bf16", "cc"))
 OTHERS = (("fp8", "rc"), ("int8", "rc"), ("tf32", "rc"), ("fp32", "rc"))
-#: Shapes of the quick run, in bf16 by rows; the first four of each other dtype are added.
+#: Shapes of the quick run, in bf16 by rows, and of the comparison with torch's template, which takes seconds for each.
 QUICK = (
     *((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192)),
     *((16, 4096, 4096), (64, 8192, 8192), (128, 4096, 11008), (1024, 3072, 768), (16384, 3072, 768)),
     *((4096, 4096, 512), (333, 777, 1555)),
 )
-#: Shapes of the comparison with torch's template, which takes seconds for each.
-TEMPLATE = QUICK
 ROUNDS, FINAL_ROUNDS = 21, 45
 
 
@@ -125,42 +123,46 @@ class Bench:
     def run(self, workload: Workload, choices: list[Choice], choose_ms: float) -> None:
         """Check and time one case; write its rows."""
         set_precision(workload)
-        first = choices[0]
-        case = Case(load_spec(first.kernel), self.gpu, workload, device="cuda")
+        case = Case(load_spec(choices[0].kernel), self.gpu, workload, device="cuda")
         a, b = case.inputs["a"], case.inputs["b"]
-        kept = [load_spec(c.kernel).launches(self.gpu, workload, c.config, case.inputs, case.outputs) for c in choices]
-        right = [case.check(launches) <= 1.0 for launches in kept]
-        right[0] &= case.check([_Public(case)]) <= 1.0
-        kernels = [call_of(launches) for launches in kept]
-        peers = products(workload, a, b)
-        prepare_ms = {"matmul": choose_ms}
-        if self.with_template and (*workload.sizes.values(),) in TEMPLATE and workload.dtype == "bf16":
-            started = time.perf_counter()
-            peers["torch.compile"] = triton_template(a, b)
-            peers["torch.compile"]()
-            torch.cuda.synchronize()
-            prepare_ms["torch.compile"] = 1e3 * (time.perf_counter() - started)
-        quickest = 0
-        if len(kernels) > 1:
-            cold = self.timer.cold([self.timer.graph(kernel) for kernel in kernels], ROUNDS)
-            quickest = min(range(len(kernels)), key=lambda i: cold[i].median_s)
-        # Once more, so that the figure that picked the best is not the one it is judged by.
-        ours = {"matmul": kernels[0]} | ({f"best of {len(kernels)}": kernels[quickest]} if len(kernels) > 1 else {})
-        alone = {**ours, **peers}
+        ours = self._ours(case, choices)
+        wrong = {who for who, (_, launches) in ours.items() if not case.check(launches) <= 1.0}
+        wrong |= {"matmul"} if not case.check([_Public(case)]) <= 1.0 else set()
+        peers, prepare_ms = products(workload, a, b), {"matmul": choose_ms}
+        if self.with_template and (*workload.sizes.values(),) in QUICK and workload.dtype == "bf16":
+            peers["torch.compile"], prepare_ms["torch.compile"] = _prepared_template(a, b)
+        alone = {who: call_of(launches) for who, (_, launches) in ours.items()} | peers
         calls: dict[str, Call] = {"matmul": partial(matmul, a[0], b[0]), **peers}
         tensors = (a, b, *case.outputs.values())
         floor_s = self.peaks.floor_s(workload, sum(t.numel() * t.element_size() for t in tensors))
-        of_who = {who: (choices[quickest if who.startswith("best") else 0]) for who in ours}
-        is_right = {"matmul": right[0]} | {who: right[quickest] for who in ours if who != "matmul"}
         for how, figures in self._figures(alone, calls).items():
             for who, figure in figures.items():
-                choice = of_who.get(who)
-                self._write(
-                    workload, choice, who=who, how=how, floor_us=1e6 * floor_s,
-                    median_us=1e6 * figure.median_s, spread_us=1e6 * figure.spread_s,
+                choice = ours[who][0] if who in ours else None
+                config = {} if choice is None else {"kernel": choice.kernel, "config": _shown(choice)}
+                self.table.add(
+                    **_named(workload),
+                    who=who,
+                    how=how,
+                    median_us=1e6 * figure.median_s,
+                    spread_us=1e6 * figure.spread_s,
+                    floor_us=1e6 * floor_s,
+                    outcome="wrong result" if who in wrong else "ok",
                     prepare_ms=prepare_ms.get(who, float("nan")),
-                    outcome="ok" if is_right.get(who, True) else "wrong result",
-                )  # fmt: skip
+                    **config,
+                )
+
+    def _ours(self, case: Case, choices: list[Choice]) -> dict[str, tuple[Choice, Sequence[Launch]]]:
+        """The first choice, and the quickest of all where there are several, with their launches."""
+        every = [
+            load_spec(c.kernel).launches(self.gpu, case.workload, c.config, case.inputs, case.outputs) for c in choices
+        ]
+        ours = {"matmul": (choices[0], every[0])}
+        if len(choices) > 1:
+            cold = self.timer.cold([self.timer.graph(call_of(launches)) for launches in every], ROUNDS)
+            quickest = min(range(len(choices)), key=lambda i: cold[i].median_s)
+            # It is timed once more, so that the figure that picked it is not the one it is judged by.
+            ours[f"best of {len(choices)}"] = choices[quickest], every[quickest]
+        return ours
 
     def _figures(self, alone: dict[str, Call], calls: dict[str, Call]) -> dict[str, dict[str, Measurement]]:
         """By how: who took how long."""
@@ -174,11 +176,18 @@ class Bench:
             "warm": dict(zip(alone, warm, strict=True)),
         }
 
-    def _write(self, workload: Workload, choice: Choice | None, **row: Any) -> None:
-        config = (
-            {} if choice is None else {"kernel": choice.kernel, "config": " ".join(map(str, choice.config.values()))}
-        )
-        self.table.add(**_named(workload), **row, **config)
+
+def _prepared_template(a: Any, b: Any) -> tuple[Call, float]:
+    """Torch's template, compiled and tuned, and the milliseconds that took."""
+    started = time.perf_counter()
+    call = triton_template(a, b)
+    call()
+    torch.cuda.synchronize()
+    return call, 1e3 * (time.perf_counter() - started)
+
+
+def _shown(choice: Choice) -> str:
+    return " ".join(map(str, choice.config.values()))
 
 
 class _Public:
@@ -234,9 +243,9 @@ def print_table(rows: list[dict[str, Any]]) -> None:
         shown = ", ".join(f"{r['who']} {float(r['median_us']):.1f}" for r in of_case if r["how"] == "cold")
         shape = "x".join(map(str, key[:3])).ljust(20)
         print(f"{shape} {key[3]:5s}{key[4]} {float(of_case[0]['floor_us']):8.1f}  {shown}")
-        ours = [row for row in of_case if row["kernel_of_ours"]]
+        ours = [row for row in of_case if row.get("kernel")]
         for mine, theirs in itertools.product(ours, of_case):
-            if mine["how"] == theirs["how"] and not theirs["kernel_of_ours"]:
+            if mine["how"] == theirs["how"] and not theirs.get("kernel"):
                 name = (key[3], theirs["who"], mine["who"], mine["how"])
                 ratios.setdefault(name, []).append(float(theirs["median_us"]) / float(mine["median_us"]))
     for (dtype, peer, who, how), found in sorted(ratios.items()):
@@ -270,7 +279,7 @@ def main() -> None:
             outcome = attempt(partial(bench.run, workload, choices, choose_ms))
             if outcome["outcome"] != "ok":
                 table.add(**_named(workload), **outcome)
-    print_table([row | {"kernel_of_ours": row.get("kernel", "")} for row in table.rows])
+    print_table(table.rows)
 
 
 if __name__ == "__main__":

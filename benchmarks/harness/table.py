@@ -34,7 +34,7 @@ class Table:
             self._writer.writeheader()
 
     def add(self, **row: Any) -> dict[str, Any]:
-        """Write one row at once; columns that it lacks stay empty, floats get four digits."""
+        """Write one row at once; columns that it lacks stay empty, floats get five digits."""
         shown = {name: _shown(value) for name, value in row.items()}
         self.rows.append(shown)
         if self._file is not None:
@@ -117,5 +117,5 @@ def _open(path: Path, mode: str) -> IO[Any]:
 
 def _shown(value: Any) -> Any:
     if isinstance(value, float):
-        return "" if value != value else f"{value:.4g}"
+        return "" if value != value else f"{value:.5g}"
     return value

@@ -25,14 +25,15 @@ import torch
 from benchmarks.harness.peers import cudnn_layer, nxai_layer
 from benchmarks.harness.table import Table, attempt, environment
 from benchmarks.harness.workloads import layer as workload_of
-from constrint.errors import ConstrintError
+from constrint.errors import ConstrintError, UnsupportedError
 from constrint.flashrnn import rnn
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.plan import plan_for
 from constrint.select import Workload
-from constrint.select.first_choice import Choice, choose
+from constrint.select.first_choice import Choice
 from constrint.tune import Trial, compile_many
 from constrint.tune.measure import Call, Timer
 from constrint.tune.worker import call_of
@@ -130,18 +131,23 @@ class Layer:
         return 1e3 * forward, 1e3 * (forward + backward)
 
 
-def fused_choices(gpu: GpuModel, case: Case) -> list[Choice]:
-    """The solver's configurations of the fused kernels, forward and backward."""
-    names = (f"{case.cell}.triton", f"{case.cell}-backward.triton")
-    return [choose(load_spec(name), gpu, case.workload(backward="-" in name)) for name in names]
+def fused_choices(gpu: GpuModel, case: Case) -> list[tuple[Workload, Choice]]:
+    """The plan's configurations of the fused kernels for training, with the workload of each direction.
+
+    Raises:
+        UnsupportedError: When they cannot run the layer; says why.
+    """
+    offer = plan_for(case.workload(), gpu, ("forward", "backward")).offer_of("triton")
+    if offer.refusal:
+        raise UnsupportedError(offer.refusal)
+    return [(case.workload(backward=side == "backward"), choice) for side, choice in offer.choices.items()]
 
 
-def fused_alone(gpu: GpuModel, choices: list[Choice]) -> tuple[Call, Call]:
+def fused_alone(gpu: GpuModel, choices: list[tuple[Workload, Choice]]) -> tuple[Call, Call]:
     """The kernels alone, on random inputs of their own: forward, forward and backward."""
     calls = []
-    for choice in choices:
-        spec, workload = load_spec(choice.kernel), choice.workload
-        assert workload is not None
+    for workload, choice in choices:
+        spec = load_spec(choice.kernel)
         inputs = spec.inputs(gpu, workload, device="cuda")
         outputs = spec.outputs(gpu, workload, inputs)
         calls.append(call_of(spec.launches(gpu, workload, choice.config, inputs, outputs)))
@@ -172,7 +178,7 @@ class Bench:
     def run(self, case: Case, peers: bool) -> None:
         """Every implementation on one layer."""
         layer = Layer(case)
-        choices: list[Choice] = []
+        choices: list[tuple[Workload, Choice]] = []
         outcome = attempt(lambda: choices.extend(fused_choices(self.gpu, case)))
         if outcome["outcome"] == "ok":
             self.add(layer, "triton", lambda: layer.public("triton"), choices)
@@ -194,10 +200,17 @@ class Bench:
         layer = Layer(case)
         self.add(layer, "vanilla", lambda: layer.public("reference"))
 
-    def add(self, layer: Layer, name: str, make: Any, choices: list[Choice] | None = None, how: str = "call") -> None:
+    def add(
+        self,
+        layer: Layer,
+        name: str,
+        make: Any,
+        choices: list[tuple[Workload, Choice]] | None = None,
+        how: str = "call",
+    ) -> None:
         """Time one implementation, both directions in turn; a failure is a row."""
         row = self._named(layer, name, how) | attempt(lambda: self._times(make(), how))
-        row["configs"] = " | ".join("/".join(map(str, c.config.values())) for c in choices or ())
+        row["configs"] = " | ".join("/".join(map(str, choice.config.values())) for _, choice in choices or ())
         shown = self.table.add(**row)
         print(*(shown.get(column, "") for column in COLUMNS if column != "configs"), row["configs"], flush=True)
 
@@ -235,8 +248,7 @@ def compile_all(gpu: GpuModel, cases: list[Case]) -> list[str]:
     trials: list[Trial] = []
     for case in cases:
         with contextlib.suppress(ConstrintError):
-            chosen = fused_choices(gpu, case)
-            trials += [Trial(c.kernel, c.workload or case.workload(), dict(c.config)) for c in chosen]
+            trials += [Trial(c.kernel, workload, dict(c.config)) for workload, c in fused_choices(gpu, case)]
     return [str(outcome) for outcome in compile_many(load_spec, gpu, trials, into_cache=True) if outcome]
 
 

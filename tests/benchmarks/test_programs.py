@@ -104,9 +104,9 @@ def test_a_space_is_planned_run_and_scored_without_a_gpu(
 def test_a_table_is_written_row_by_row_and_read_again(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "table.csv.gz"
     with Table(path, ("name", "us"), "measured on nothing") as table:
-        table.add(name="a", us=1.23456)
+        table.add(name="a", us=1.234567)
         table.add(name="b", us=float("nan"))
-    assert read_table(path) == ("measured on nothing", ["name", "us"], [["a", "1.235"], ["b", ""]])
+    assert read_table(path) == ("measured on nothing", ["name", "us"], [["a", "1.2346"], ["b", ""]])
     assert attempt(lambda: {"us": 1})["outcome"] == "ok"
     assert attempt(lambda: {"us": 1 // 0})["outcome"].startswith("ZeroDivisionError")
 

@@ -95,7 +95,8 @@ def test_closed_form_is_near_the_simulator_on_the_published_grids() -> None:
 @pytest.mark.parametrize("name", ["mi300x", "mi355x", "h200"])
 def test_closed_form_follows_the_simulator(name: str) -> None:
     """Median within 7 %, nine of ten within 30 %: where operands just fit a cache, one of the two falls off first."""
-    gpu, rng, off = load_gpu(name), random.Random(5), []
+    gpu, rng = load_gpu(name), random.Random(5)
+    off: list[tuple[Any, Any]] = []
     while len(off) < 40:
         m, n, k = (rng.choice([1024, 2048, 3072, 4096, 8192]) for _ in range(3))
         grid = grid_of(m, n, k, (rng.choice([64, 128, 256]), rng.choice([64, 128, 256]), 64))
