@@ -25,12 +25,15 @@ from typing import Any, NamedTuple
 
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.rnn.spec import SPECS, best_config, workload_of
-from constrint.model import Problem
+from constrint.kernels.rnn.spec import workload_of
+from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
+from constrint.model import Problem, Var
 from constrint.select import rank
-from constrint.select.spec import Workload
+from constrint.select.first_choice import choose
+from constrint.select.spec import Config, Workload
 from constrint.solve import enumerate_space
 
+SPECS = {spec.operation: spec for spec in TRITON_SPECS}
 GPUS = ("a100-sxm4-80gb", "h200", "b200", "mi210", "mi300x", "mi355x")
 RULES = ("registers", "register_file", "smem")
 KEYS = ("tile_batch", "tile_out", "row_split", "num_warps", "num_stages", "split_depth", "recompute")
@@ -84,9 +87,9 @@ def draw_layer(rng: random.Random) -> tuple[str, tuple[int, int, int, int], str,
 
 def loosened(gpu: GpuModel, workload: Workload) -> Problem:
     """The space with the limits of registers and shared memory moved outwards."""
-    spec = SPECS[workload.kernel]
+    spec = SPECS[workload.operation]
     problem = spec.problem(gpu, workload).without(*RULES)
-    use = spec.use(gpu, workload, problem)
+    use = spec.use(gpu, workload, {name: Var(name) for name in problem.variables})
     most = gpu.sm.max_registers_per_thread
     problem.add(10 * use.registers_per_thread <= SLACK * most)
     problem.add(10 * use.smem_bytes <= SLACK * gpu.sm.max_smem_bytes_per_block)
@@ -99,7 +102,7 @@ def draw(kind: str, name: str, rng: random.Random, whole_share: float) -> Job | 
     """One configuration of a random layer; None if there is none."""
     gpu, (cell, sizes, dtype, direction) = load_gpu(name), draw_layer(rng)
     workload = workload_of(cell, sizes, dtype, direction)
-    spec = SPECS[workload.kernel]
+    spec = SPECS[workload.operation]
     has_inputs = rng.random() < WITH_INPUTS
     try:
         spec.check_workload(gpu, workload)
@@ -117,6 +120,11 @@ def draw(kind: str, name: str, rng: random.Random, whole_share: float) -> Job | 
     return Job(kind, name, cell, direction, sizes, dtype, {key: int(config[key]) for key in KEYS}, has_inputs)
 
 
+def first_choice(name: str, workload: Workload) -> Config:
+    """The first choice for a workload on a named GPU."""
+    return choose(SPECS[workload.operation], load_gpu(name), workload).config
+
+
 def fastest(path: Path, name: str) -> Iterator[Job]:
     """Of every layer that was measured: the first choice, the fastest configurations and some of the others."""
     layers: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
@@ -130,7 +138,7 @@ def fastest(path: Path, name: str) -> Iterator[Job]:
     for (cell, direction, batch, heads, dim, dtype), rows in layers.items():
         rows.sort(key=lambda row: float(row["whole_ms"]))
         sizes = (int(batch), 1024, int(heads), int(dim))
-        first = dict(best_config(load_gpu(name), cell, sizes, dtype, direction))
+        first = dict(first_choice(name, workload_of(cell, sizes, dtype, direction)))
         some = rows[:FASTEST] + rng.sample(rows[FASTEST:], min(SLOWER, len(rows[FASTEST:])))
         measured = [{key: int(row[key]) for key in KEYS} for row in some]
         for config in [first] * (first not in measured) + measured:
@@ -162,13 +170,11 @@ def jobs(args: argparse.Namespace) -> Iterator[Job]:
 
 def compile_job(job: Job) -> list[Any]:
     """What the kernel takes, or why there is none."""
-    from constrint.kernels.rnn.build import OPTIONAL, compile_config
-
-    spec = SPECS[job.workload.kernel]
-    grads = ("grad1", "grad2", "grad3")[: spec.cell.num_states - 1] if job.direction == "backward" else ()
-    inputs = (*OPTIONAL, *grads) if job.has_inputs else ()
+    spec = SPECS[job.workload.operation]
+    grads = ("grad_last", "grad1", "grad2", "grad3")[: spec.cell.num_states] if job.direction == "backward" else ()
+    given = ("initial", "rows", "lengths", "reset", *grads) if job.has_inputs else ()
     try:
-        found = compile_config(load_gpu(job.gpu), job.workload, job.config, inputs)
+        found = spec.compile(load_gpu(job.gpu), job.workload, job.config, given)
     except ConstrintError as error:
         return ["", "", "", "", str(error).split(": ")[-1][:80]]
     return [found.smem_bytes, found.registers_per_thread, found.spill_bytes, found.instruction, ""]

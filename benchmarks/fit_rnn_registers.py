@@ -26,7 +26,8 @@ from fit_gemm_registers import render
 
 from constrint.hwmodels import load_gpu
 from constrint.kernels.rnn import registers
-from constrint.kernels.rnn.spec import SPECS, workload_of
+from constrint.kernels.rnn.spec import workload_of
+from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
 from constrint.model import Constraint, Expr, Var, const
 
 KEYS = ("tile_batch", "tile_out", "row_split", "num_warps", "num_stages", "split_depth", "recompute")
@@ -42,6 +43,7 @@ ADDED_COST = {"nvidia": 1.0, "amd": 30.0}
 #: A spill of so few bytes a thread (16 registers) is light: it was measured to cost little.
 LIGHT_SPILL_BYTES = 64
 
+SPECS = {spec.operation: spec for spec in TRITON_SPECS}
 HEADER = '''"""Weights of the register estimate and bound, written by `benchmarks/fit_rnn_registers.py`.
 
 Do not edit: compile a new sample and fit again. Compiled by Triton {versions}; the comments give kernels,
@@ -82,7 +84,7 @@ def expressions(
 ) -> tuple[str, dict[str, Expr]]:
     """Name of the weights, and the terms, those of the optional inputs among them."""
     gpu, workload = load_gpu(name), workload_of(cell, (16, 16, 1, dim), dtype, direction)
-    layer = SPECS[workload.kernel].layer(workload)
+    layer = SPECS[workload.operation].layer(workload)
     terms = registers.register_terms(gpu, layer, {key: Var(key) for key in KEYS}, is_split)
     return registers.model_key(gpu, layer, is_split), registers.with_inputs(terms)
 
@@ -91,7 +93,7 @@ def expressions(
 def warp_rules(name: str, cell: str, direction: str, dim: int) -> tuple[Constraint, ...]:
     """Rules of the space that are no limits of the GPU."""
     workload = workload_of(cell, (64, 16, 1, dim), "fp16", direction)
-    problem = SPECS[workload.kernel].problem(load_gpu(name), workload)
+    problem = SPECS[workload.operation].problem(load_gpu(name), workload)
     return tuple(rule for rule in problem.constraints if rule.name.startswith("warps"))
 
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: A head is one tile of columns or is split over programs; beyond this no GPU has enough of them.
 MAX_HEAD_DIM = 4096
+#: Sequences of a tile, and columns of a tile of a split head, the preferred ones first.
+BATCH_TILES, NARROW_TILES = (8, 16, 32, 64), (16, 8, 32, 64, 128)
 #: Steps that a configuration is chosen for: the choice does not depend on them from a few dozen on.
 PLANNED_TIME = 1024
 #: Batch sizes that a configuration is chosen for.
@@ -68,17 +70,16 @@ class TritonSpec(RnnSpec):
 
     def params(self, gpu: GpuModel, workload: Workload) -> tuple[Param, ...]:
         """Batch tile, columns per program, how a head is split, warps, stages, where gates come from."""
-        layer = self.layer(workload)
+        layer, traits = self.layer(workload), gpu.traits
         dim = layer.head_dim
-        narrow = (16, 8, 32, 64, 128) if gpu.vendor == "nvidia" else (16, 32, 64, 128)
-        columns = tuple(c for c in narrow if c < dim)
+        columns = tuple(c for c in NARROW_TILES if traits.smallest_dot_columns <= c < dim)
+        rows = tuple(r for r in BATCH_TILES if r >= traits.smallest_dot_rows)
         deeper = "deeper ones gain nothing"
         power = "powers of two, as Triton's block shapes must be"
         splits = tuple(dict.fromkeys((1, *(-(-dim // c) for c in columns))))
         what = "1: gates are not stored, the backward pass computes them again"
         if self.direction == "backward":
             what = "1: gates are computed again by one GEMM over all steps"
-        rows = (8, 16, 32, 64) if gpu.vendor == "nvidia" else (16, 32, 64)
         return (
             Param("tile_batch", rows, "sequences per program", power),
             Param("tile_out", (layer.padded_dim, *(c for c in columns if c != layer.padded_dim)), "columns", power),
@@ -111,7 +112,7 @@ class TritonSpec(RnnSpec):
             v["row_split"] <= gpu.device.sm_count,
             name="co_resident",
             because=f"programs that wait for each other run at once: {gpu.device.sm_count} fit, one on each "
-            f"{'CU' if gpu.vendor == 'amd' else 'SM'}",
+            f"{gpu.terms.sm}",
         )
         yield Rule(
             implies(exchanged, v["num_stages"] == 1),
@@ -123,18 +124,17 @@ class TritonSpec(RnnSpec):
             name="depth_of_exchange",
             because="a state in registers is read by every warp anyway",
         )
-        limit = max(8, pow2_at_least(workload.sizes["batch"]))
+        limit = max(16, pow2_at_least(workload.sizes["batch"]))
         if limit < 64:
-            smallest = 8 if gpu.vendor == "nvidia" else 16
             yield Rule(
-                v["tile_batch"] <= max(limit, smallest, 16),
+                v["tile_batch"] <= limit,
                 name="tile_batch_in_batch",
                 because="a larger tile would compute nothing but padding",
             )
 
     def _warp_rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
         layer = self.layer(workload)
-        across = 8 if gpu.vendor == "nvidia" else 16
+        across = gpu.traits.smallest_dot_columns
         whole = f"each warp owns whole matrix instructions, {across} columns wide; more warps would repeat work"
         yield Rule(
             implies(v["row_split"] == 1, across * v["num_warps"] <= v["tile_out"]), name="warps_busy", because=whole
@@ -147,7 +147,7 @@ class TritonSpec(RnnSpec):
             name="warps_busy_exchange",
             because=whole,
         )
-        if gpu.vendor == "amd":
+        if gpu.traits.has_square_dots:
             yield Rule(
                 implies(
                     all_of(v["tile_batch"] == 32, v["split_depth"] == 0),
@@ -241,9 +241,7 @@ class TritonSpec(RnnSpec):
 
         return exact_outputs(self.cell, self.direction, inputs)
 
-    def compile(
-        self, gpu: GpuModel, workload: Workload, config: Config, given: Collection[str] = ()
-    ) -> CompiledKernel:
+    def compile(self, gpu: GpuModel, workload: Workload, config: Config, given: Collection[str] = ()) -> CompiledKernel:
         """Compile one configuration for a named GPU, as a layer with bias launches it; no GPU is needed.
 
         Args:
