@@ -19,7 +19,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "model": ({"core"}, {"numpy", "msgspec"}),
     "solve": ({"model", "core"}, {"numpy", "ortools", "constraint"}),
     "select": ({"model", "solve", "hwmodels"}, {"numpy"}),
-    "tune": ({"select", "hwmodels"}, {"numpy", "msgspec", "platformdirs", "triton"}),
+    "tune": ({"select", "hwmodels"}, {"numpy", "msgspec", "platformdirs", "torch", "triton"}),
     "kernels.registry": ({"select"}, set()),
     "kernels.spec": ({"model", "select", "hwmodels"}, {"numpy"}),
     "kernels.resources": ({"model", "select", "hwmodels"}, {"numpy", "msgspec", "scipy", "triton"}),

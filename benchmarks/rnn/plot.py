@@ -1,29 +1,37 @@
 """Draw the recurrent benchmark: time against head dimension, batch and time for every implementation.
 
-python benchmarks/plot.py benchmarks/results/h200/rnn.csv --out rnn.png       # needs matplotlib
+python -m benchmarks.rnn.plot benchmarks/results/h200/rnn.csv --out rnn.png       # needs matplotlib
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-MARKS = {"triton": "o-", "alternating": "s--", "cudnn": "^:", "vanilla": "x", "floor": "k-"}
+from benchmarks.harness.table import read_rows
+
+MARKS = {
+    "triton": "o-",
+    "triton kernels": "o:",
+    "nxai": "v--",
+    "alternating": "s--",
+    "cudnn": "^:",
+    "vanilla": "x",
+    "floor": "k-",
+}
 
 
 def read(path: Path) -> list[dict[str, Any]]:
     """Rows with a time; sizes as integers, times as floats in ms."""
     rows: list[dict[str, Any]] = []
-    with path.open() as file:
-        for row in csv.DictReader(file):
-            try:
-                times = {key: float(row[key]) for key in ("forward_ms", "both_ms", "floor_forward_ms", "floor_both_ms")}
-            except ValueError:
-                continue  # an implementation that does not take the layer
-            rows.append(row | {key: int(row[key]) for key in ("heads", "head_dim", "batch", "time")} | times)
+    for row in read_rows(path):
+        try:
+            times = {key: float(row[key]) for key in ("forward_ms", "both_ms", "floor_forward_ms", "floor_both_ms")}
+        except ValueError:
+            continue  # an implementation that does not take the layer
+        rows.append(row | {key: int(row[key]) for key in ("heads", "head_dim", "batch", "time")} | times)
     return rows
 
 
@@ -57,21 +65,26 @@ def panels(rows: list[dict[str, Any]]) -> list[tuple[str, str, list[dict[str, An
 
 def main() -> None:
     """Draw one row of panels per direction."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--out", type=Path, required=True, help="a PNG file")
+    args = parser.parse_args()
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--out", type=Path, required=True, help="a PNG file")
-    args = parser.parse_args()
     shown = panels(read(args.results))
     figure, axes = pyplot.subplots(2, len(shown), figsize=(4.2 * len(shown), 7.5), squeeze=False)
     for line, (time_key, label) in enumerate((("forward_ms", "forward"), ("both_ms", "forward + backward"))):
         for axis, (title, key, rows) in zip(axes[line], shown, strict=True):
             for name, points in curves(rows, key, time_key).items():
-                axis.plot(*zip(*points, strict=True), MARKS.get(name.split()[0], "."), label=name, markersize=4)
+                axis.plot(
+                    *zip(*points, strict=True),
+                    MARKS.get(name) or MARKS.get(name.split()[0], "."),
+                    label=name,
+                    markersize=4,
+                )
             axis.set(xscale="log", yscale="log", xlabel=key, ylabel=f"{label}, ms", title=title)
             axis.grid(visible=True, which="both", alpha=0.2)
             ticks = sorted({row[key] for row in rows})

@@ -1,6 +1,6 @@
 """Print simulated cache hits of GEMM block orders beside published ones, and how near the closed form comes.
 
-    python benchmarks/simulate_gemm_cache.py [--random 200]
+    python -m benchmarks.gemm.simulate_cache [--random 200]
 
 First table: HipKittens' orders on MI355X (`tests/data/xcd_cache_hits.csv`). Second: the closed form that the cost
 model uses (`traffic.py`) against the simulator over random grids and orders, per GPU.
@@ -9,25 +9,26 @@ model uses (`traffic.py`) against the simulator over random grids and orders, pe
 from __future__ import annotations
 
 import argparse
-import csv
 import random
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.harness.table import read_rows
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.cache import BlockOrder, HitRates, SlicedGrid, caches_of, simulate
-from constrint.kernels.gemm.traffic import Tiles, operand_traffic
+from constrint.kernels.gemm.pointer.traffic import Tiles, operand_traffic
+from tests.support.cache_simulator import BlockOrder, HitRates, SlicedGrid, caches_of, simulate
 
-PUBLISHED = Path(__file__).parents[1] / "tests" / "data" / "xcd_cache_hits.csv"
+PUBLISHED = Path(__file__).parents[2] / "tests" / "data" / "xcd_cache_hits.csv"
 #: Bandwidth of an L2 relative to the last level, as the publication states it.
 L2_SPEEDUP = 3.0
 
 
-def grid_of(m: int, n: int, k: int, tile: tuple[int, int, int]) -> SlicedGrid:
-    """The tile grid of a 16-bit GEMM."""
+def grid_of(m: int, n: int, k: int, tile: tuple[int, int, int], element: int = 2) -> SlicedGrid:
+    """The tile grid of a GEMM, of 16-bit operands if nothing else is said."""
     tile_m, tile_n, tile_k = tile
-    return SlicedGrid(-(-m // tile_m), -(-n // tile_n), -(-k // tile_k), tile_m * tile_k * 2, tile_n * tile_k * 2)
+    sizes = (tile_m * tile_k * element, tile_n * tile_k * element)
+    return SlicedGrid(-(-m // tile_m), -(-n // tile_n), -(-k // tile_k), *sizes)
 
 
 def closed_form(gpu: GpuModel, grid: SlicedGrid, order: BlockOrder, resident: int) -> HitRates:
@@ -51,9 +52,7 @@ def closed_form(gpu: GpuModel, grid: SlicedGrid, order: BlockOrder, resident: in
 
 def published() -> list[dict[str, float]]:
     """The published table."""
-    with PUBLISHED.open() as file:
-        file.readline()
-        return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    return [{name: float(value) for name, value in row.items()} for row in read_rows(PUBLISHED)]
 
 
 def of_row(row: dict[str, float]) -> tuple[SlicedGrid, BlockOrder]:

@@ -8,9 +8,9 @@ gate gradients (batch x G*D) with R transposed. Both passes have the same kind o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from constrint.model import Problem, ceildiv
+from constrint.model import Problem, Var, ceildiv
 
 GATES: Final = {"lstm": 4, "slstm": 4, "elman": 1}
 STATES: Final = {"lstm": 2, "slstm": 4, "elman": 1}
@@ -62,7 +62,7 @@ def rnn_problem(case: Case) -> Problem:
 def _add_pass(problem: Problem, case: Case, prefix: str, columns: int, depth: int, extra_states: int) -> None:
     size, tile_k = BYTES[case.dtype], TILE_K[case.dtype]
 
-    def var(name: str, values: list[int]) -> object:
+    def var(name: str, values: list[int]) -> Var:
         return problem.int_var(f"{prefix}_{name}", values=values)
 
     depth_tiles = depth // tile_k
@@ -81,7 +81,7 @@ def _add_pass(problem: Problem, case: Case, prefix: str, columns: int, depth: in
     smem_tiles = var("smem_tiles", list(range(depth_tiles + 1)))
     stages = var("stages", [2, 1])
 
-    def add(rule: object, because: str, name: str) -> None:
+    def add(rule: Any, because: str, name: str) -> None:
         problem.add(rule, because=because, name=f"{prefix}_{name}")
 
     warps = warps_column * warps_depth * warps_batch

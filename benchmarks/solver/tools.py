@@ -1,6 +1,6 @@
-"""One measurement of one tool on one search space, in a process of its own; `bench_solver.py` starts these.
+"""One measurement of one tool on one search space, in a process of its own; `bench.py` starts these.
 
-    python solver_tools.py TOOL MEASURE SPACE.json
+    python -m benchmarks.solver.tools MEASURE:TOOL SPACE.json
 
 Prints one JSON line: CPU seconds of the process for the measured part (libraries are imported before), the
 number of configurations, bytes held by the result, peak memory of the process. Every tool builds from the same
@@ -161,10 +161,17 @@ def pyatf_tree(space: Space) -> Callable[[], Result]:
     return run
 
 
-def _problem(space: Space) -> Any:
+def _problem(space: Space, *, maximises: bool = False) -> Any:
+    """The problem; with the product of the first four parameters with several positive values as its objective."""
+    from constrint.model import Var
+    from constrint.model.expr import mul
     from constrint.model.python.restrictions import problem_from_space
 
-    return problem_from_space(space["params"], space["restrictions"], name=space["name"])
+    problem = problem_from_space(space["params"], space["restrictions"], name=space["name"])
+    if maximises:
+        chosen = [n for n, values in space["params"].items() if len(values) > 1 and min(values) > 0][:4]
+        problem.maximise(mul(*(Var(n) for n in chosen)))
+    return problem
 
 
 def cpsat(space: Space) -> Callable[[], Result]:
@@ -181,113 +188,68 @@ def cpsat(space: Space) -> Callable[[], Result]:
     return run
 
 
-def _load_constrint() -> None:
-    """Imports what the measured part uses, so that the clock sees work only."""
-    import constrint.model.python.restrictions
-    import constrint.solve  # noqa: F401
+def constrint(measure: str) -> Callable[[Space], Callable[[], Result]]:
+    """Constrint; everything is imported before the clock starts.
+
+    columns: every configuration; count: the factored space and its size; factored: count, 10,000 uniform samples and
+    the neighbours of 1,000 of them; first: one configuration; best: the one with the largest objective, proven.
+    """
+    from constrint.model.python.restrictions import problem_from_space  # noqa: F401
+    from constrint.solve import enumerate_space, solve
+
+    def columns(problem: Any) -> Result:
+        listed = enumerate_space(problem).columns()
+        return {"count": len(next(iter(listed.values()))), "bytes": sum(c.nbytes for c in listed.values())}
+
+    def factored(problem: Any) -> Result:
+        space = enumerate_space(problem)
+        sample = space.take(space.sample_indices(10_000, seed=1))
+        source, _ = space.neighbour_columns({name: column[:1000] for name, column in sample.items()})
+        return {"count": space.size, "neighbours": len(source)}
+
+    asked: dict[str, Callable[[Any], Result]] = {
+        "columns": columns,
+        "count": lambda problem: {"count": enumerate_space(problem).size},
+        "factored": factored,
+        "first": lambda problem: {"count": len(solve(problem).require())},
+        "best": lambda problem: {"count": solve(problem).value},
+    }
+    return lambda space: lambda: asked[measure](_problem(space, maximises=measure == "best"))
 
 
-def constrint_columns(space: Space) -> Callable[[], Result]:
-    """Constrint: every configuration as columns."""
-    _load_constrint()
-    from constrint.solve import enumerate_space
-
-    def run() -> Result:
-        columns = enumerate_space(_problem(space)).columns()
-        return {"count": len(next(iter(columns.values()))), "bytes": sum(c.nbytes for c in columns.values())}
-
-    return run
-
-
-def constrint_count(space: Space) -> Callable[[], Result]:
-    """Constrint: the factored space and its size."""
-    _load_constrint()
-    from constrint.solve import enumerate_space
-
-    return lambda: {"count": enumerate_space(_problem(space)).size}
-
-
-def constrint_factored(space: Space) -> Callable[[], Result]:
-    """Constrint: count, 10,000 uniform samples, the neighbours of 1,000 of them, all without listing the space."""
-    _load_constrint()
-    from constrint.solve import enumerate_space
-
-    def run() -> Result:
-        found = enumerate_space(_problem(space))
-        sample = found.take(found.sample_indices(10_000, seed=1))
-        source, _ = found.neighbour_columns({n: c[:1000] for n, c in sample.items()})
-        return {"count": found.size, "neighbours": len(source)}
-
-    return run
-
-
-def constrint_first(space: Space) -> Callable[[], Result]:
-    """Constrint: one configuration."""
-    _load_constrint()
-    from constrint.solve import solve
-
-    return lambda: {"count": len(solve(_problem(space)).require())}
-
-
-def constrint_best(space: Space) -> Callable[[], Result]:
-    """Constrint: the configuration with the largest product of the parameters that restrictions name, proven."""
-    _load_constrint()
-    from constrint.solve import solve
-
-    def run() -> Result:
-        problem = _problem(space)
-        problem.maximise(objective(space))
-        return {"count": solve(problem).value}
-
-    return run
-
-
-def objective(space: Space) -> Any:
-    """Product of the first four parameters with several positive values."""
-    from constrint.model import Var
-    from constrint.model.expr import mul
-
-    chosen = [n for n, values in space["params"].items() if len(values) > 1 and min(values) > 0][:4]
-    return mul(*(Var(n) for n in chosen))
-
-
-def _cpsat_one(space: Space, best: bool) -> Callable[[], Result]:
+def _cpsat_one(measure: str) -> Callable[[Space], Callable[[], Result]]:
     from ortools.sat.python import cp_model  # noqa: F401
 
     from constrint.solve import solve
 
-    def run() -> Result:
-        problem = _problem(space)
-        if best:
-            problem.maximise(objective(space))
-        answer = solve(problem, backend="cpsat")
-        return {"count": answer.value if best else len(answer.require())}
+    def run(space: Space) -> Result:
+        answer = solve(_problem(space, maximises=measure == "best"), backend="cpsat")
+        return {"count": answer.value if measure == "best" else len(answer.require())}
 
-    return run
+    return lambda space: lambda: run(space)
 
 
 TOOLS: dict[str, Callable[[Space], Callable[[], Result]]] = {
-    "columns:constrint": constrint_columns,
-    "columns:numpy brute": numpy_brute,
-    "columns:kernel_tuner": kernel_tuner,
-    "columns:python-constraint2": python_constraint,
-    "columns:pyatf flat": pyatf_flat,
-    "columns:cp-sat": cpsat,
-    "count:constrint": constrint_count,
-    "count:pyatf tree": pyatf_tree,
-    "factored:constrint": constrint_factored,
-    "first:constrint": constrint_first,
-    "first:cp-sat": lambda space: _cpsat_one(space, best=False),
-    "best:constrint": constrint_best,
-    "best:cp-sat": lambda space: _cpsat_one(space, best=True),
+    "numpy brute": numpy_brute,
+    "kernel_tuner": kernel_tuner,
+    "python-constraint2": python_constraint,
+    "pyatf flat": pyatf_flat,
+    "pyatf tree": pyatf_tree,
+    "cp-sat": cpsat,
 }
+
+
+def tool_of(measure: str, tool: str) -> Callable[[Space], Callable[[], Result]]:
+    """What is timed: from a space to a call."""
+    if tool == "constrint":
+        return constrint(measure)
+    return _cpsat_one(measure) if (tool, measure) in (("cp-sat", "first"), ("cp-sat", "best")) else TOOLS[tool]
 
 
 def main() -> None:
     """Runs one measurement."""
-    tool, path = sys.argv[1:3]
-    space = json.loads(Path(path).read_text())
-    run = TOOLS[tool](space)
+    measure, _, tool = sys.argv[1].partition(":")
+    run = tool_of(measure, tool)(json.loads(Path(sys.argv[2]).read_text()))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with contextlib.redirect_stdout(io.StringIO()):
         start = time.process_time()
