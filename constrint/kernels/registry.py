@@ -27,7 +27,11 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "constrint.kernels.gemm.producer.spec",
         "constrint.kernels.gemm.pointer.spec",
     )
-} | {cell + direction: _RNN for cell in ("lstm", "gru", "slstm", "elman", "elman_relu") for direction in ("", "-backward")}
+} | {
+    cell + direction: _RNN
+    for cell in ("lstm", "gru", "slstm", "elman", "elman_relu")
+    for direction in ("", "-backward")
+}
 #: Built in, but an option of a layer rather than an operation that users ask for.
 _UNLISTED = ("elman_relu", "elman_relu-backward")
 #: Implementations that were registered by a program or a package, by operation.
