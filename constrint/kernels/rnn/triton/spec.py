@@ -255,15 +255,9 @@ class TritonSpec(RnnSpec):
             UsageError: When triton or torch is not installed, or the kernel has no such input.
             UnsupportedError: When the GPU lacks the dtype, or the compiler refuses.
         """
-        from constrint.tune.compile import require_triton
+        from constrint.kernels.rnn.triton.tensors import compile_given
 
-        require_triton()
-        from constrint.kernels.rnn.triton.tensors import make_optional_inputs
-
-        inputs = self.inputs(gpu, workload)
-        inputs |= make_optional_inputs(self.cell, self.direction, inputs["wx"], given)
-        outputs = self.outputs(gpu, workload, inputs)
-        return self.launches(gpu, workload, config, inputs, outputs)[-1].compile(gpu)
+        return compile_given(self, gpu, workload, config, given)
 
 
 def planned_batch(batch: int) -> int:
