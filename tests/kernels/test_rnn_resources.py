@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -15,8 +12,8 @@ import numpy as np
 import pytest
 
 from constrint.hwmodels import load_gpu
-from constrint.kernels.rnn.register_weights import REGISTER_MODELS
-from constrint.kernels.rnn.registers import model_key, most_registers, register_terms, with_inputs
+from constrint.kernels.rnn.registers import REGISTER_MODELS, model_key, most_registers, register_terms
+from constrint.kernels.rnn.sample import with_inputs
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
 from constrint.model import Problem, Var
@@ -185,20 +182,3 @@ def test_weights_name_terms_that_exist() -> None:
                     existing[model_key(gpu, layer, is_split)] |= with_inputs(terms).keys()
     for key, model in REGISTER_MODELS.items():
         assert set(model.estimate) | set(model.bound) <= existing[key]
-
-
-def test_the_fit_gives_the_weights_in_use() -> None:
-    if importlib.util.find_spec("scipy") is None:
-        pytest.skip("fitting needs scipy, which is not installed")
-    script = ROOT / "benchmarks" / "fit_rnn_registers.py"
-    done = subprocess.run(
-        [sys.executable, str(script), *map(str, TABLES.values())],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    names: dict[str, object] = {}
-    exec(compile(done.stdout, "fit", "exec"), names)  # noqa: S102 - the module that the fit prints
-    assert names["REGISTER_MODELS"] == REGISTER_MODELS

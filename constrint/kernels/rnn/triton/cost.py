@@ -3,7 +3,7 @@
 A step is a chain: wait for what was loaded, matrix instructions, special functions, the way of the new state through
 shared memory (or, for a split head, through the L2 with a barrier), stores. The parts add up, because nothing
 of the next step can start before this one's state is there. Weights of the parts are fitted on one H200
-(`benchmarks/bench_rnn_space.py fit`, over `benchmarks/results/h200/rnn_space.csv`); other GPUs are modelled with them.
+(`python -m benchmarks.fit rnn`, over `benchmarks/results/h200/rnn_space.csv`); other GPUs are modelled with them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Shared memory (LDS) of one program of the recurrent Triton kernels, as an integer expression.
 
 Read off what Triton 3.6 and 3.9 allocate for `kernel_forward.py` and `kernel_backward.py`, and checked against tables
-of compiled kernels (`tests/data/triton_rnn_resources_*.csv`, written by `benchmarks/compile_rnn.py`): never too
+of compiled kernels (`tests/data/triton_rnn_resources_*.csv`, written by `benchmarks/registers.py sample`): never too
 little with any optional input and either version, and mostly exact without the inputs.
 """
 

@@ -15,15 +15,14 @@ from numpy.typing import NDArray
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.register_weights import REGISTER_MODELS
-from constrint.kernels.rnn.registers import most_registers, registers_of
+from constrint.kernels.rnn.registers import REGISTER_MODELS, registers_of
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, with_sizes
 from constrint.kernels.rnn.triton.cost import rnn_assumptions, rnn_cost
 from constrint.kernels.rnn.triton.layer import MIN_DEPTH, Layer, matrix_unit, pow2_at_least
 from constrint.kernels.rnn.triton.shared_memory import smem_bytes
 from constrint.model import all_of, ceildiv, implies, maximum, minimum
 from constrint.select.cost import CostColumns
-from constrint.select.limits import BlockUse
+from constrint.select.limits import BlockUse, most_registers
 from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload
 
 if TYPE_CHECKING:
@@ -169,7 +168,7 @@ class TritonSpec(RnnSpec):
         estimate = registers_of(gpu, layer, v, REGISTER_MODELS, "estimate")
         return BlockUse(
             warps=v["num_warps"],
-            registers_per_thread=minimum(estimate, most_registers(gpu, v)),
+            registers_per_thread=minimum(estimate, most_registers(gpu, v["num_warps"])),
             smem_bytes=smem_bytes(gpu, layer, v),
             registers_bound=registers_of(gpu, layer, v, REGISTER_MODELS, "bound"),
         )
