@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.registers import REGISTER_MODELS, registers_of
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, with_sizes
 from constrint.kernels.rnn.triton.cost import rnn_assumptions, rnn_cost
 from constrint.kernels.rnn.triton.layer import MIN_DEPTH, Layer, matrix_unit, pow2_at_least
+from constrint.kernels.rnn.triton.registers import REGISTER_MODELS, registers_of
 from constrint.kernels.rnn.triton.shared_memory import smem_bytes
 from constrint.model import all_of, ceildiv, implies, maximum, minimum
 from constrint.select.cost import CostColumns
