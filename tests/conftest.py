@@ -3,7 +3,8 @@
 from types import ModuleType
 
 import pytest
-from support import strategies as shared_strategies
+
+from tests.support import strategies as shared_strategies
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from constrint.hwmodels import GpuModel
 
 Column = NDArray[np.float64]
 
-# The constants below that are called fitted come from `benchmarks/fit_cost_model.py` over configurations measured on
+# The constants below that are called fitted come from `benchmarks/fit.py` over configurations measured on
 # one H200 (`benchmarks/results/h200/gemm_space_bf16.csv`): vendors publish none of them.
 
 #: Seconds to start a kernel, fill its first pipeline and drain it. Fitted.

@@ -1,1 +1,1 @@
-"""What several test files share; imported as `support.<module>` (pytest's `pythonpath` in pyproject.toml)."""
+"""What several test files share; imported as `tests.support.<module>` (pytest's `pythonpath` in pyproject.toml)."""

@@ -11,7 +11,7 @@ from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.registry import load_kernel
 from constrint.model import Problem, Var
-from constrint.select import BlockUse, Operation, Workload
+from constrint.select import BlockUse, KernelSpec, Operation, Workload
 
 POINTER: GemmSpec = gemm_spec("gemm.pointer")
 DESCRIPTOR: GemmSpec = gemm_spec("gemm.descriptor")
@@ -35,9 +35,11 @@ def product(m: int, n: int, k: int, dtype: str = "bf16", /, **options: int) -> P
     return Product.of(gemm(m, n, k, dtype, **options))
 
 
-def use_of(spec: GemmSpec, gpu: GpuModel, workload: Workload, problem: Problem) -> BlockUse:
+def use_of(spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem) -> BlockUse:
     """What one block takes, over the problem's parameters."""
-    return spec.use(gpu, workload, {name: Var(name) for name in problem.variables})
+    use = spec.use(gpu, workload, {name: Var(name) for name in problem.variables})
+    assert use is not None
+    return use
 
 
 def smem_of(use: BlockUse, config: Mapping[str, int]) -> int:

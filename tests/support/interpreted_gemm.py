@@ -1,4 +1,4 @@
-"""Products in Triton's interpreter, run by `support.interpreter`: are a kernel's, or `matmul`'s, right?
+"""Products in Triton's interpreter, run by `tests.support.interpreter`: are a kernel's, or `matmul`'s, right?
 
 Every function takes a case read from JSON and says whether the result is within the bound.
 """

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from support.needs import missing_packages
+from tests.support.needs import missing_packages
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,9 +26,9 @@ def interpreted(function: str, cases: Mapping[str, Mapping[str, Any]]) -> dict[s
     missing = missing_packages("torch", "triton")
     if missing:
         pytest.skip(f"needs the extra [torch]: {', '.join(missing)} not installed")
-    paths = [str(ROOT), str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
-        [sys.executable, "-m", "support.interpreter", function],
+        [sys.executable, "-m", "tests.support.interpreter", function],
         input=json.dumps(list(cases.values())),
         env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,

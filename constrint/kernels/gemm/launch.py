@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.first_choice import gemm_spec
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import FP8_PROMOTION_INTERVAL
 
@@ -94,17 +93,6 @@ class Call:
     def _end(self, part: slice) -> Epilogue:
         source = self.epilogue.source
         return self.epilogue if source is None else replace(self.epilogue, source=source[part])
-
-
-def launch(kernel: str, call: Call, config: Mapping[str, int]) -> None:
-    """Enqueue a call on the current stream with one of the operation's kernels, by its full name.
-
-    Raises:
-        UsageError: For what the kernel is not for.
-        triton.runtime.errors.OutOfResources: When the configuration does not fit the device.
-    """
-    for part in gemm_spec(kernel).call_launches(call, config):
-        part.run()
 
 
 class _Counters:

@@ -159,9 +159,7 @@ def _offer(
     return Offer(name, seconds=seconds, choices=choices, note=specs["forward"].note(workload, directions))
 
 
-def _choices(
-    specs: Mapping[str, RnnSpec], gpu: GpuModel, workloads: Mapping[str, Workload]
-) -> dict[str, Choice]:
+def _choices(specs: Mapping[str, RnnSpec], gpu: GpuModel, workloads: Mapping[str, Workload]) -> dict[str, Choice]:
     """The choices of all directions: of stored and recomputed pre-activations, what takes less time in all.
 
     Inference stores none.

@@ -7,16 +7,16 @@ import statistics
 from pathlib import Path
 
 import pytest
-from support.gemm import DESCRIPTOR, POINTER, broken_rules, gemm
-from support.kept_assembly import compile_and_keep, sass_of
-from support.needs import needs_hopper, needs_triton
 
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.descriptor.shared_memory import descriptor_smem_bytes
-from constrint.kernels.gemm.resources import registers_bound, registers_per_thread
+from constrint.kernels.gemm.registers import registers_bound, registers_per_thread
 from constrint.kernels.gemm.tma.operands import TWO_PART_COLUMNS, has_tma, rest_columns
 from constrint.kernels.gemm.units import OUTPUT_BYTES, needs_k_major, promotion_interval
 from constrint.model import Var
+from tests.support.gemm import DESCRIPTOR, POINTER, broken_rules, gemm
+from tests.support.kept_assembly import compile_and_keep, sass_of
+from tests.support.needs import needs_hopper, needs_triton
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 TABLES = {"3.9.0": DATA / "triton_gemm_descriptor.csv", "3.6.0": DATA / "triton36_gemm_descriptor.csv"}
@@ -156,7 +156,9 @@ def test_without_a_unit_that_reads_shared_memory_tiles_are_powers_of_two() -> No
     [{}, {"persistent": 1, "epilogue_subtile": 2}, {"tile_n": 192}, {"tile_n": 384, "num_stages": 3}],
     ids=["plain", "persistent", "192 columns", "384 columns"],
 )
-def test_matrix_instructions_stay_in_flight_together(layout: str, grid: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matrix_instructions_stay_in_flight_together(
+    layout: str, grid: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """When ptxas serialises wgmma, each one is committed and waited for: seen once, 1.2 times slower on an H200."""
     config = {"tile_m": 128, "tile_n": 256, "tile_k": 64, "num_warps": 8, "num_stages": 4, "split_k": 1}
     config |= {"persistent": 0, "group_m": 8, "epilogue_subtile": 1} | grid

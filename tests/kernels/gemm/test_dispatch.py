@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.gemm import POINTER, gemm, product, smem_of, use_of
-from support.interpreter import interpreted
-from support.needs import missing_packages
+
+from tests.support.gemm import POINTER, gemm, product, smem_of, use_of
+from tests.support.interpreter import interpreted
+from tests.support.needs import missing_packages
 
 if missing_packages("torch", "triton"):
     pytest.skip("needs the extra [torch]: torch or triton is not installed", allow_module_level=True)
@@ -52,12 +53,11 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, bool]:
     preset = {"dtype": "float16", "layout": "rr"}
     cases = {name: preset | {"seed": seed} | case for seed, (name, case) in enumerate(CASES.items())}
-    return interpreted("support.interpreted_gemm:dispatch_is_right", cases)
+    return interpreted("tests.support.interpreted_gemm:dispatch_is_right", cases)
 
 
 @pytest.mark.xdist_group("interpreted dispatch")
@@ -174,7 +174,9 @@ def run_refused(monkeypatch: pytest.MonkeyPatch, gpu_name: str | None, device: R
 
 def test_what_does_not_fit_is_replaced_by_the_next_choice_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     device = RefusingDevice(2)
-    with pytest.warns(RuntimeWarning, match="does not fit H200-SXM after all: it takes 300000 of shared memory") as given:
+    with pytest.warns(
+        RuntimeWarning, match="does not fit H200-SXM after all: it takes 300000 of shared memory"
+    ) as given:
         out = run_refused(monkeypatch, "h200", device)
     assert len(given) == 2
     assert bool((out == 1.0).all())

@@ -11,7 +11,17 @@ from statistics import median
 
 import numpy as np
 import pytest
-from support.gemm import (
+
+from constrint.errors import InfeasibleError, UnsupportedError
+from constrint.hwmodels import load_gpu
+from constrint.kernels.gemm import first_choice
+from constrint.kernels.gemm.first_choice import best, gemm_spec
+from constrint.kernels.gemm.product import Operand, Product
+from constrint.kernels.gemm.units import OUTPUT_BYTES
+from constrint.select import Workload, rank
+from constrint.select.first_choice import Choice, Refusal
+from constrint.select.rank import predict
+from tests.support.gemm import (
     DESCRIPTOR,
     KERNELS,
     POINTER,
@@ -23,16 +33,6 @@ from support.gemm import (
     smem_of,
     use_of,
 )
-
-from constrint.errors import InfeasibleError, UnsupportedError
-from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm import first_choice
-from constrint.kernels.gemm.first_choice import best, gemm_spec
-from constrint.kernels.gemm.product import Operand, Product
-from constrint.kernels.gemm.units import OUTPUT_BYTES
-from constrint.select import Workload, rank
-from constrint.select.first_choice import Choice, Refusal
-from constrint.select.rank import predict
 
 GPUS = ["H200-SXM", "B200", "MI300X", "A100-SXM4-80GB"]
 H200 = load_gpu("h200")
@@ -277,9 +277,7 @@ def test_a_kernel_whose_every_configuration_is_refused_leaves_the_others() -> No
 def test_without_a_model_there_is_no_other_choice() -> None:
     config = {"num_warps": 4}
     with pytest.raises(InfeasibleError, match="without a hardware model there is no other choice"):
-        first_choice.refuse(
-            product(64, 64, 64), Choice(None, "gemm.pointer", config), Refusal(config, "threads", 2, 1)
-        )
+        first_choice.refuse(product(64, 64, 64), Choice(None, "gemm.pointer", config), Refusal(config, "threads", 2, 1))
 
 
 def test_output_bytes_of_every_dtype_are_those_of_its_own_type() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from support.gemm import POINTER, gemm, smem_of, use_of
-from support.needs import needs_triton
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import load_gpu, occupancy
 from constrint.kernels.gemm.first_choice import choose, gemm_spec
 from constrint.kernels.gemm.product import Product
+from tests.support.gemm import POINTER, gemm, smem_of, use_of
+from tests.support.needs import needs_triton
 
 GPUS = ("a100-sxm4-80gb", "h200", "b200", "mi210", "mi300x", "mi355x")
 SHAPES = ((4096, 4096, 4096), (16384, 3072, 768), (16, 4096, 4096))

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.interpreter import interpreted
+
+from tests.support.interpreter import interpreted
 
 Change = dict[str, Any]
 BASE = {
@@ -122,7 +123,7 @@ def case_of(seed: int, change: Change) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, bool]:
     cases = {name: case_of(seed, change) for seed, (name, change) in enumerate(CASES.items())}
-    return interpreted("support.interpreted_gemm:kernel_is_right", cases)
+    return interpreted("tests.support.interpreted_gemm:kernel_is_right", cases)
 
 
 @pytest.mark.xdist_group("interpreted kernels")

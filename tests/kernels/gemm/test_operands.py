@@ -6,8 +6,9 @@ import itertools
 from math import gcd
 
 import pytest
-from support.gemm import POINTER, gemm, product, smem_of, use_of
-from support.needs import missing_packages, needs_gpu
+
+from tests.support.gemm import POINTER, gemm, product, smem_of, use_of
+from tests.support.needs import missing_packages, needs_gpu
 
 if missing_packages("torch", "triton"):
     pytest.skip("needs the extra [torch]: torch or triton is not installed", allow_module_level=True)

@@ -7,15 +7,15 @@ import re
 from typing import Any
 
 import pytest
-from support.gemm import DESCRIPTOR, PRODUCER, broken_rules, gemm, smem_of, use_of
-from support.kept_assembly import compile_and_keep, sass_of
-from support.needs import needs_hopper, needs_triton
 
 from constrint.errors import UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.producer.tile import DTYPES, REGISTERS, Shares, has_producer
 from constrint.select import Workload
 from constrint.solve import enumerate_space
+from tests.support.gemm import DESCRIPTOR, PRODUCER, broken_rules, gemm, smem_of, use_of
+from tests.support.kept_assembly import compile_and_keep, sass_of
+from tests.support.needs import needs_hopper, needs_triton
 
 H200 = load_gpu("h200")
 CONFIG = {"tile_m": 128, "tile_n": 256, "tile_k": 64, "num_warps": 8, "num_stages": 4, "group_m": 8}
@@ -115,7 +115,9 @@ def test_compiled_kernels_take_what_the_rules_say(dtype: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["rr", "cc"])
 @pytest.mark.parametrize("tile", [(128, 256, 4), (128, 192, 4), (128, 128, 6)], ids=str)
-def test_matrix_instructions_stay_in_flight(tile: tuple[int, int, int], layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matrix_instructions_stay_in_flight(
+    tile: tuple[int, int, int], layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each consumer commits a step's products together and waits for those of the step before, never for its own."""
     config = CONFIG | dict(zip(("tile_m", "tile_n", "num_stages"), tile, strict=True))
     _, outputs = compile_and_keep(monkeypatch, PRODUCER, H200, workload(layout=layout), config)

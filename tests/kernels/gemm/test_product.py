@@ -7,13 +7,13 @@ import random
 from dataclasses import replace
 
 import pytest
-from support.gemm import DESCRIPTOR, KERNELS, POINTER, PRODUCER, gemm, gemm_operation, product
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.product import OPTIONS, Operand, Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.select import rank
+from tests.support.gemm import DESCRIPTOR, KERNELS, POINTER, PRODUCER, gemm, gemm_operation, product
 
 H200 = load_gpu("h200")
 
@@ -77,7 +77,10 @@ def test_names_of_options_are_the_ones_that_every_kernel_has() -> None:
 
 EXPANDED = replace(product(4096, 4096, 4096), a=Operand(is_expanded=True))
 REFUSED: list[tuple[GemmSpec, str, Product, str]] = [
-    *((DESCRIPTOR, name, product(64, 64, 64, "fp16"), "has no TMA unit") for name in ("a100", "rtx-4090", "mi300x", "t4")),
+    *(
+        (DESCRIPTOR, name, product(64, 64, 64, "fp16"), "has no TMA unit")
+        for name in ("a100", "rtx-4090", "mi300x", "t4")
+    ),
     (DESCRIPTOR, "h200", EXPANDED, "repeated in memory, larger than the operand"),
     *((PRODUCER, name, product(64, 64, 64), "written for Hopper's wgmma") for name in ("b200", "a100", "mi300x")),
     (PRODUCER, "h200", product(4096, 4096, 4096, "int8"), "not for int8 on sm_90"),

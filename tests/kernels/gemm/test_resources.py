@@ -8,16 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.gemm import DESCRIPTOR, POINTER, PRODUCER, gemm, smem_of, use_of
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel, load_all, load_gpu
 from constrint.kernels.gemm.pointer.shared_memory import smem_bytes
-from constrint.kernels.gemm.resources import registers_per_thread
+from constrint.kernels.gemm.registers import registers_per_thread
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.units import unit
 from constrint.model import Problem, Var
 from constrint.select import BlockUse
+from tests.support.gemm import DESCRIPTOR, POINTER, PRODUCER, gemm, smem_of, use_of
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "triton_gemm_space.csv"
 GPUS = {

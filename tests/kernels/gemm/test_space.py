@@ -6,17 +6,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from support.gemm import (
-    DESCRIPTOR,
-    KERNELS,
-    POINTER,
-    PRODUCER,
-    able_kernels,
-    broken_rules,
-    gemm,
-    gemm_operation,
-    use_of,
-)
 
 from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError, UsageError
 from constrint.hwmodels import list_gpus, load_gpu, occupancy
@@ -27,6 +16,17 @@ from constrint.model import Constraint, Domain, Problem, Var
 from constrint.select import Workload, rank
 from constrint.select.rank import predict, rank_requests, requests
 from constrint.solve import brute_force, enumerate_space
+from tests.support.gemm import (
+    DESCRIPTOR,
+    KERNELS,
+    POINTER,
+    PRODUCER,
+    able_kernels,
+    broken_rules,
+    gemm,
+    gemm_operation,
+    use_of,
+)
 
 BY_NAME = {spec.full_name: spec for spec in KERNELS}
 

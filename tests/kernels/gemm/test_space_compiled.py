@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import random
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -17,19 +16,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support.gemm import DESCRIPTOR, POINTER, PRODUCER, broken_rules, gemm, smem_of, use_of
-from support.gemm_sample import LIMITS, TARGETS, Drawn, draw, spaces_beyond_smem, valid_spaces
-from support.kept_assembly import compile_and_keep
-from support.needs import needs_triton
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel, load_gpu, occupancy
-from constrint.kernels.gemm.spec import GemmSpec
+from constrint.kernels.gemm.registers import REGISTER_MODELS
+from constrint.kernels.gemm.sample import LIMITS, SAMPLE, TARGETS
 from constrint.kernels.gemm.units import OUTPUT_BYTES
 from constrint.kernels.registry import load_kernel
+from constrint.kernels.resources.sample import Request, draw
 from constrint.model import Problem
-from constrint.select import BlockUse, rank
+from constrint.select import BlockUse, KernelSpec, rank
 from constrint.tune import CompiledKernel
+from tests.support.gemm import POINTER, broken_rules, gemm, smem_of, use_of
+from tests.support.kept_assembly import compile_and_keep
+from tests.support.needs import needs_triton
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLE = ROOT / "tests" / "data" / "triton_gemm_space.csv"
@@ -39,12 +39,16 @@ VOLUNTARY_BYTES = 64
 
 
 @cache
-def space_of(
-    spec: GemmSpec, target: str, dtype: str, sizes: tuple[int, int, int]
-) -> tuple[GpuModel, Problem, BlockUse]:
-    gpu, workload = load_gpu(TARGETS[target]), gemm(*sizes, dtype)
+def space_of(spec: KernelSpec, gpu_name: str, dtype: str, sizes: tuple[int, int, int]) -> tuple[Problem, BlockUse]:
+    gpu, workload = load_gpu(gpu_name), gemm(*sizes, dtype)
     problem = spec.problem(gpu, workload)
-    return gpu, problem, use_of(spec, gpu, workload, problem)
+    return problem, use_of(spec, gpu, workload, problem)
+
+
+def space_for(request: Request) -> tuple[Problem, BlockUse]:
+    """The space of a request, and what a block takes."""
+    m, n, k = (request.workload.sizes[name] for name in "mnk")
+    return space_of(request.spec, request.gpu.name, request.workload.dtype, (m, n, k))
 
 
 def register_limit(gpu: GpuModel, config: Mapping[str, int]) -> int:
@@ -100,40 +104,29 @@ def verdict(gpu: GpuModel, warps: int, config: Mapping[str, int], taken: Taken) 
 class Recorded(NamedTuple):
     """A row of a table under today's rules."""
 
-    spec: GemmSpec
-    dtype: str
+    request: Request
     broken: set[str]
     smem_bytes: int
-    config: Mapping[str, int]
     taken: Taken
     verdict: str
-
-    @property
-    def shares_since_39(self) -> bool:
-        return shares_since_39(self.spec, self.dtype, self.config)
 
 
 @cache
 def recorded(target: str, table: Path = TABLE, version: str = "3.9.0") -> list[Recorded]:
     """The rows of a target that are points of today's spaces."""
-    return list(read(target, table, version))
-
-
-def read(target: str, table: Path, version: str) -> Iterator[Recorded]:
     with table.open() as file:
         assert file.readline().startswith(f"# compiled, not measured: triton {version}")
-        for row in csv.DictReader(file):
-            if row["target"] != target:
-                continue
-            spec = PRODUCER if row.get("producer") == "1" else DESCRIPTOR if row["descriptor"] == "1" else POINTER
-            sizes = int(row["m"]), int(row["n"]), int(row["k"])
-            gpu, problem, use = space_of(spec, target, row["dtype"], sizes)
-            config = {name: int(row.get(name) or 0) for name in problem.variables}
-            if any(config[name] not in domain for name, domain in problem.variables.items()):
-                continue
-            taken, broken = Taken.of_row(row), broken_rules(problem, config)
-            found = verdict(gpu, use.warps.value(config), config, taken)
-            yield Recorded(spec, row["dtype"], broken, smem_of(use, config), config, taken, found)
+        return [judged for row in csv.DictReader(file) if row["target"] == target for judged in judge(row)]
+
+
+def judge(row: dict[str, str]) -> Iterator[Recorded]:
+    request, taken = SAMPLE.request(row), Taken.of_row(row)
+    problem, use = space_for(request)
+    config = request.config
+    assert config.keys() == problem.variables.keys()
+    if all(config[name] in domain for name, domain in problem.variables.items()):
+        found = verdict(request.gpu, use.warps.value(config), config, taken)
+        yield Recorded(request, broken_rules(problem, config), smem_of(use, config), taken, found)
 
 
 #: Share of the space whose shared memory is stated to the byte; the rest is stated too high.
@@ -142,9 +135,10 @@ EXACT = {"sm_80": 0.98, "sm_90": 0.97, "sm_100": 0.96, "gfx90a": 0.89, "gfx942":
 SPILLING_SHARE = {"sm_80": 0.5, "sm_90": 0.35, "sm_100": 0.35, "gfx90a": 0.25, "gfx942": 0.3, "gfx950": 0.3}
 
 
-def shares_since_39(spec: GemmSpec, dtype: str, config: Mapping[str, int]) -> bool:
+def shares_since_39(request: Request) -> bool:
     """Whether Triton 3.9 lets the output share the pipeline's memory, 3.6 does not, and the rule is 3.6's."""
-    return spec is DESCRIPTOR and OUTPUT_BYTES[dtype] == 4 and not config["persistent"]
+    is_wide = OUTPUT_BYTES[request.workload.dtype] == 4
+    return request.spec.name == "descriptor" and is_wide and not request.config["persistent"]
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -152,7 +146,7 @@ def test_recorded_configs_called_valid_run_and_take_the_memory_that_is_stated(ta
     valid = [row for row in recorded(target) if not row.broken]
     assert [row for row in valid if row.verdict] == []
     assert [row for row in valid if row.smem_bytes < row.taken.smem_bytes] == []
-    exact = sum(row.smem_bytes == row.taken.smem_bytes or row.shares_since_39 for row in valid)
+    exact = sum(row.smem_bytes == row.taken.smem_bytes or shares_since_39(row.request) for row in valid)
     assert len(valid) >= 120
     assert exact >= EXACT[target] * len(valid)
 
@@ -162,9 +156,9 @@ def test_recorded_configs_that_only_a_limit_excludes_do_exceed_it(target: str) -
     """Shared memory: every one. Registers: the bound keeps nothing that spills; some of what it excludes would not."""
     by_memory, by_registers = [], []
     for row in recorded(target):
-        if row.broken == {"smem"} and not row.shares_since_39:
+        if row.broken == {"smem"} and not shares_since_39(row.request):
             by_memory.append(row.verdict)
-        elif row.broken and row.broken <= LIMITS - {"smem"} and row.config.get("waves_per_eu", 0) <= 1:
+        elif row.broken and row.broken <= {*LIMITS} - {"smem"} and row.request.config.get("waves_per_eu", 0) <= 1:
             by_registers.append(row.verdict)
     assert len(by_memory) >= 3
     assert all(by_memory), by_memory
@@ -193,20 +187,26 @@ NUM_VALID, NUM_BEYOND = 40, 4
 
 def seed() -> int:
     """Changes with the kernels and with the rules on what they take."""
-    text = hashlib.sha256()
-    for pattern in ("**/kernel.py", "**/launch.py", "**/shared_memory.py", "staging.py", "register*.py"):
+    text = hashlib.sha256(str(REGISTER_MODELS).encode())
+    for pattern in ("**/kernel.py", "**/launch.py", "**/shared_memory.py", "staging.py", "registers.py"):
         for file in sorted((ROOT / "constrint" / "kernels" / "gemm").glob(pattern)):
             text.update(file.read_bytes())
-    for file in sorted((ROOT / "constrint" / "kernels" / "resources").glob("data/gemm*.json")):
-        text.update(file.read_bytes())
     return int.from_bytes(text.digest()[:4], "big")
 
 
-def compiled(target: str, drawn: Drawn) -> Taken:
+def compiled(request: Request) -> Taken:
     try:
-        return Taken.of_kernel(drawn.spec.compile(load_gpu(TARGETS[target]), drawn.workload, drawn.config))
+        return Taken.of_kernel(request.spec.compile(request.gpu, request.workload, request.config))
     except UnsupportedError as error:
         return Taken(0, 0, 0, "", str(error)[-120:])
+
+
+def fresh(target: str) -> tuple[list[Request], list[Request]]:
+    """Configurations called valid, and ones that shared memory alone excludes."""
+    rows = list(draw(SAMPLE, target, {"valid": NUM_VALID, "smem": NUM_BEYOND}, seed()))
+    valid, beyond = ([SAMPLE.request(row) for row in rows if row["kind"] == kind] for kind in ("valid", "smem"))
+    assert (len(valid), len(beyond)) == (NUM_VALID, NUM_BEYOND)
+    return valid, beyond
 
 
 @needs_triton
@@ -214,33 +214,28 @@ def compiled(target: str, drawn: Drawn) -> Taken:
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("target", TARGETS)
 def test_fresh_configs_called_valid_run_and_take_no_more_memory_than_is_stated(target: str, part: int) -> None:
-    gpu, wrong, checked = load_gpu(TARGETS[target]), [], 0
-    for drawn in list(draw(valid_spaces, target, NUM_VALID, random.Random(f"{target} {seed()}")))[part::PARTS]:
-        taken = compiled(target, drawn)
-        workload, config = drawn.workload, drawn.config
-        _, _, use = space_of(drawn.spec, target, workload.dtype, tuple(workload.sizes[n] for n in "mnk"))
-        checked += 1
-        assert smem_of(use, config) >= taken.smem_bytes, drawn
-        found = verdict(gpu, use.warps.value(config), config, taken)
+    wrong = []
+    for request in fresh(target)[0][part::PARTS]:
+        taken, (_, use) = compiled(request), space_for(request)
+        what = f"{request.spec.full_name} {request.workload} {request.config}: {taken}"
+        assert smem_of(use, request.config) >= taken.smem_bytes, what
+        found = verdict(request.gpu, use.warps.value(request.config), request.config, taken)
         if found:
-            wrong.append(f"{found}: {drawn.spec.full_name} {workload} {config}")
+            wrong.append(f"{found}: {what}")
     assert not wrong, "\n".join(wrong)
-    assert checked == NUM_VALID // PARTS
 
 
 @needs_triton
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_fresh_configs_that_shared_memory_alone_excludes_do_not_run(target: str) -> None:
-    gpu, kept, checked = load_gpu(TARGETS[target]), [], 0
-    for drawn in draw(spaces_beyond_smem, target, NUM_BEYOND, random.Random(f"beyond {target} {seed()}")):
-        taken = compiled(target, drawn)
-        checked += 1
-        found = verdict(gpu, drawn.config["num_warps"], drawn.config, taken)
-        if not found and not shares_since_39(drawn.spec, drawn.workload.dtype, drawn.config):
-            kept.append((drawn, taken))
+    kept = []
+    for request in fresh(target)[1]:
+        taken = compiled(request)
+        found = verdict(request.gpu, request.config["num_warps"], request.config, taken)
+        if not found and not shares_since_39(request):
+            kept.append((request, taken))
     assert not kept, kept
-    assert checked == NUM_BEYOND
 
 
 def main_loop(assembly: str) -> list[str]:

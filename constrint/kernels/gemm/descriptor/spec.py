@@ -16,7 +16,7 @@ from constrint.kernels.gemm.descriptor.shared_memory import descriptor_smem_byte
 from constrint.kernels.gemm.grid_rules import end_smem_bytes
 from constrint.kernels.gemm.instruction_rules import instruction_rules
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.resources import registers_bound, registers_per_thread
+from constrint.kernels.gemm.registers import registers_bound, registers_per_thread
 from constrint.kernels.gemm.spec import POWER, TILES, GemmSpec
 from constrint.kernels.gemm.tma.cost import tma_assumptions
 from constrint.kernels.gemm.tma.operands import TWO_PART_COLUMNS, rest_columns, tma_refusal
@@ -56,7 +56,13 @@ class DescriptorSpec(GemmSpec):
             Param("split_k", (1, 2, 4, 8, 16, 32), "blocks that share one tile's K", "powers of two up to 32", "sk"),
             Param("persistent", (0, 1), "1: one block per SM walks many tiles", "the kernel has both loops", "p"),
             Param("group_m", (8, 4, 16, 1, 2, 32), "rows of tiles walked together", "powers of two up to 32", "gm"),
-            Param("epilogue_subtile", (1, 2), "parts in which an output tile is staged", "an output tile is stored whole or in halves", "es"),
+            Param(
+                "epilogue_subtile",
+                (1, 2),
+                "parts in which an output tile is staged",
+                "an output tile is stored whole or in halves",
+                "es",
+            ),
         )
 
     def tile_rules(self, gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:

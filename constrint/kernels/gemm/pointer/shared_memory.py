@@ -1,7 +1,7 @@
 """Shared memory (LDS) that Triton 3.9 gives a block of `kernel.py`, as integer expressions.
 
 The operand pipeline, or the staging of the store to C if that is larger. The rules are read off Triton's layouts and
-checked against compiled kernels (`tests/data/triton_gemm_space.csv`, by `benchmarks/compile_gemm_space.py`).
+checked against compiled kernels (`tests/data/triton_gemm_space.csv`, by `benchmarks/registers.py sample`).
 """
 
 from __future__ import annotations

@@ -107,9 +107,9 @@ def matrix_unit(gpu: GpuModel, dtype: str) -> str:
 def is_dealt_to_rows(gpu: GpuModel, layer: Layer) -> bool:
     """Whether the warps of a whole head's dots lie below each other: fewer rows than they take are computed again.
 
-    Triton deals dots so on AMD where each depends on the others of the step before.
+    Some back-ends of Triton deal dots so where each depends on the others of the step before.
     """
-    return gpu.vendor == "amd" and layer.num_slots > 1
+    return gpu.traits.deals_chained_dots_to_rows and layer.num_slots > 1
 
 
 def is_exchanged(v: Vars) -> Expr:
@@ -126,3 +126,8 @@ def padded_columns(head_dim: int, row_split: int) -> int:
     """Columns of one program's tile."""
     columns = pow2_at_least(-(-head_dim // row_split))
     return max(8 if row_split > 1 else MIN_DEPTH, columns)
+
+
+def padded_head_dim(head_dim: int) -> int:
+    """The head dimension that the kernels run: a multiple of a matrix instruction's depth."""
+    return -(-head_dim // MIN_DEPTH) * MIN_DEPTH

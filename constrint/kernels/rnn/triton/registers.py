@@ -1,0 +1,143 @@
+"""Registers of the recurrent Triton kernels: what they are made of, as integer expressions; the weights are fitted.
+
+Two figures: an estimate, for occupancy, of a layer without optional inputs, and a bound, for what spills. Their weights
+per vendor, direction, and whether a head is split, are fitted to the kernels of `rnn/sample.py`, by
+`benchmarks/registers.py fit --kernel rnn`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.resources.registers import RegisterModel, weighted
+from constrint.kernels.resources.weights import load_models
+from constrint.kernels.rnn.triton.layer import Layer, Vars, is_dealt_to_rows, is_exchanged
+from constrint.kernels.rnn.triton.shared_memory import at_least, by_slices, has_two_layouts
+from constrint.model import Expr, ceildiv, const, maximum, minimum
+
+#: Rows and columns that a matrix instruction yields at least: sixteen rows are computed where fewer are asked for.
+MIN_ROWS, HALF_ROWS = 16, 8
+#: Threads of a warp on CDNA; RDNA has half as many.
+CDNA_LANES = 64
+#: The fitted weights by name.
+REGISTER_MODELS: Mapping[str, RegisterModel] = load_models("rnn")
+
+
+def model_key(gpu: GpuModel, layer: Layer, is_split: bool) -> str:
+    """Name of the weights."""
+    return f"{gpu.vendor} {layer.direction} {'split' if is_split else 'whole'}"
+
+
+def registers_of(gpu: GpuModel, layer: Layer, v: Vars, models: Mapping[str, RegisterModel], figure: str) -> Expr:
+    """One of the two figures, whichever way a head is dealt."""
+    use = is_exchanged(v)
+    whole, split = (
+        weighted(getattr(models[model_key(gpu, layer, is_split)], figure), register_terms(gpu, layer, v, is_split))
+        for is_split in (False, True)
+    )
+    return use * split + (1 - use) * whole
+
+
+def register_terms(gpu: GpuModel, layer: Layer, v: Vars, is_split: bool) -> dict[str, Expr]:
+    """What a thread holds, in 32-bit registers or counts; terms that are zero for this layer are left out."""
+    terms = _split_terms(gpu, layer, v) if is_split else _whole_terms(gpu, layer, v)
+    states, own = layer.cell.num_states, terms["own"]
+    terms |= {
+        "base": const(1),
+        "warps": v["num_warps"],
+        "columns": layer.exchanged_slots * v["tile_out"] // 8,
+        "loads": const(layer.num_loads),
+        "slots": const(layer.num_slots),
+        "states": const(states),
+        "own_slots": layer.num_slots * own,
+        "own_states": states * own,
+        "own_loads": layer.num_loads * own,
+    }
+    if gpu.traits.smallest_dot_rows < MIN_ROWS:
+        terms["half_rows"] = 1 - at_least(v["tile_batch"], MIN_ROWS)
+    elif gpu.sm.warp_size < CDNA_LANES:
+        terms |= {"rdna": const(1), "rdna_own": terms["own"], "rdna_weights": terms["weights"]}
+        if gpu.arch.target.startswith("gfx11"):
+            # Operands are there twice, once in each half of a warp.
+            terms |= {f"doubled_{name}": terms[name] for name in ("weights", "gathered", "operand") if name in terms}
+    if layer.head_dim & (layer.head_dim - 1):
+        terms["padded"] = const(1)
+    if layer.element_bytes == 4:
+        terms |= {"wide": const(1), "wide_loads": terms["own_loads"]}
+    if layer.cell.name in ("gru", "lstm"):
+        terms[layer.cell.name] = const(1)
+    if layer.direction == "forward":
+        terms["saved"] = 1 - v["recompute"]
+        terms["saved_own"] = (1 - v["recompute"]) * layer.num_slots * own
+    if layer.num_products > 1 and gpu.traits.wide_dot_dtype == "tf32":
+        # Three products of tf32: each operand as two.
+        terms |= {f"tripled_{name}": terms[name] for name in ("weights", "gathered", "flat_operand") if name in terms}
+    return terms
+
+
+def _whole_terms(gpu: GpuModel, layer: Layer, v: Vars) -> dict[str, Expr]:
+    """A head in one program: its weights, and tiles that are loaded steps ahead."""
+    lanes, warps, rows = gpu.sm.warp_size, v["num_warps"], v["tile_batch"]
+    dim, element = layer.padded_dim, layer.element_bytes
+    matrices = layer.num_dots * dim * dim * element
+    threads = warps * lanes
+    # Warps are dealt to columns and share the weights, or to rows and each have all of them.
+    if is_dealt_to_rows(gpu, layer):
+        own: Expr = maximum(MIN_ROWS, rows // warps) * dim // lanes
+        weights: Expr = const(ceildiv_int(matrices, 4 * lanes))
+    elif not gpu.traits.deals_tall_dots_to_rows:
+        own, weights = maximum(1, rows * dim // threads), ceildiv(const(matrices), 4 * threads)
+    else:
+        by_rows = minimum(1, rows // dim)
+        own = (1 - by_rows) * maximum(1, maximum(rows, HALF_ROWS) * dim // threads)
+        own += by_rows * maximum(HALF_ROWS, rows // warps) * dim // lanes
+        weights = (1 - by_rows) * ceildiv(const(matrices), 4 * threads) + by_rows * ceildiv_int(matrices, 4 * lanes)
+    pipelined = minimum(1, v["num_stages"] - 1)
+    again: dict[str, Expr] = {}
+    if is_dealt_to_rows(gpu, layer):
+        # Weights that wait in LDS are read again, and held for both the loop and what is peeled off it.
+        second = has_two_layouts(gpu, layer, v) * weights
+        again = {"again": second, "again_pipelined": second * pipelined}
+    ahead = (v["num_stages"] - 1) * layer.num_loads
+    loaded = ceildiv(rows * dim, threads)
+    return {
+        **again,
+        "own": own,
+        "weights": weights,
+        "operand": ceildiv(dim * maximum(rows, MIN_ROWS) * element, 4 * lanes),
+        "pipelined": pipelined,
+        "ahead_loads": ahead,
+        "ahead": ahead * loaded,
+        "ahead_words": ahead * ceildiv(loaded * element, 4),
+    }
+
+
+def _split_terms(gpu: GpuModel, layer: Layer, v: Vars) -> dict[str, Expr]:
+    """A head dealt to several programs: what they exchange passes through registers, and sums over slices."""
+    lanes, sliced, rows = gpu.sm.warp_size, v["split_depth"], v["tile_batch"]
+    element, threads = layer.element_bytes, v["num_warps"] * gpu.sm.warp_size
+    flat, width, full = 1 - sliced, layer.exchanged_slots * v["tile_out"], maximum(rows, MIN_ROWS)
+    main, depth = by_slices(layer, v, lambda parts: parts[0]), by_slices(layer, v, sum)
+    each = ceildiv(rows * v["tile_out"], lanes)
+    return {
+        "own": ceildiv(maximum(rows, HALF_ROWS) * v["tile_out"], threads),
+        "weights": ceildiv(depth * width * element, 4 * threads),
+        "gathered": ceildiv(depth * rows * element, 4 * threads),
+        "gathered_loads": ceildiv(depth * rows * element, 16 * threads),
+        "gathered_full": ceildiv(depth * full * element, 4 * threads),
+        "flat_operand": flat * ceildiv(depth * full * element, 4 * lanes),
+        "flat_main": flat * ceildiv(main * rows * element, 4 * lanes),
+        "flat_sums": flat * ceildiv(full * width, threads),
+        "sliced": sliced,
+        "sliced_sums": sliced * ceildiv(full * width, lanes),
+        "sliced_slots": sliced * layer.num_slots * each,
+        "sliced_states": sliced * layer.cell.num_states * each,
+        "sliced_loads": sliced * layer.num_loads * each,
+        "rest": minimum(1, by_slices(layer, v, lambda parts: parts[1])),
+    }
+
+
+def ceildiv_int(value: int, divisor: int) -> int:
+    """Division of integers, rounded up."""
+    return -(-value // divisor)
