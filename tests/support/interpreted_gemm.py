@@ -12,7 +12,7 @@ from torch import Tensor
 
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import dispatch
-from constrint.kernels.gemm.launch import Call, Epilogue, Machine, launch, runtime_precision
+from constrint.kernels.gemm.launch import Call, Epilogue, Machine, runtime_precision
 from constrint.kernels.gemm.reference import gemm_reference
 
 
@@ -38,7 +38,7 @@ def kernel_is_right(case: dict[str, Any]) -> bool:
     source = torch.randn((batch, m, n), generator=generator).to(out_kind) if case["beta"] else None
     epilogue = Epilogue(bias, source, case["alpha"], case["beta"], case["activation"])
     machine = Machine(4, case["num_xcds"])
-    launch(case["kernel"], Call(a, b, out, machine, epilogue, runtime_precision(a.dtype)), case["config"])
+    dispatch.launch(case["kernel"], Call(a, b, out, machine, epilogue, runtime_precision(a.dtype)), case["config"])
     z = case["alpha"] * (a.double() @ b.double())
     # Sums of k products in fp32 (int32: exact) grow by at most k rounding steps; the output rounds once.
     bound = 0.0 if kind == torch.int8 else k * 2.0**-23 * case["alpha"] * (a.double().abs() @ b.double().abs())

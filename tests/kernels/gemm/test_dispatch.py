@@ -209,6 +209,6 @@ def test_where_nothing_fits_the_error_names_the_last_refusal(monkeypatch: pytest
 
 def test_without_a_model_a_refusal_is_the_users_to_see(monkeypatch: pytest.MonkeyPatch) -> None:
     device = RefusingDevice(1)
-    with pytest.raises(InfeasibleError, match="300000 of shared memory.*without a hardware model"):
+    with pytest.raises(InfeasibleError, match=r"300000 of shared memory.*without a hardware model"):
         run_refused(monkeypatch, None, device)
     assert device.tried == [("gemm.pointer", dict(dispatch.CONSERVATIVE))]

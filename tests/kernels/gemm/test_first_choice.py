@@ -220,7 +220,7 @@ def test_the_producer_is_chosen_only_where_it_computes_the_product() -> None:
 
 
 def test_a_dtype_the_gpu_lacks_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="V100.* has no matrix instruction for bf16"):
+    with pytest.raises(UnsupportedError, match=r"V100.* has no matrix instruction for bf16"):
         choose("v100", product(64, 64, 64))
 
 
@@ -265,13 +265,21 @@ def test_a_kernel_whose_every_configuration_is_refused_leaves_the_others() -> No
     choice = choose("h200", asked)
     assert choice.kernel == PRODUCER.full_name
     # The producer kernel has one number of warps.
-    choice = first_choice.refuse(asked, choice, Refusal(choice.config, "threads", 2, 1))
+    choice = next_choice(asked, choice)
     assert choice.kernel == DESCRIPTOR.full_name
     while choice.kernel != POINTER.full_name:
-        choice = first_choice.refuse(asked, choice, Refusal(choice.config, "threads", 2, 1))
+        choice = next_choice(asked, choice)
     with pytest.raises(InfeasibleError, match="nothing else is left"):
-        while True:
-            choice = first_choice.refuse(asked, choice, Refusal(choice.config, "threads", 2, 1))
+        refuse_all(asked, choice)
+
+
+def next_choice(asked: Product, choice: Choice) -> Choice:
+    return first_choice.refuse(asked, choice, Refusal(choice.config, "threads", 2, 1))
+
+
+def refuse_all(asked: Product, choice: Choice) -> None:
+    while True:
+        choice = next_choice(asked, choice)
 
 
 def test_without_a_model_there_is_no_other_choice() -> None:

@@ -141,7 +141,8 @@ def product_is_right(shape: tuple[int, int, int], config: dict[str, int], dtype:
     """Compare a product on a poisoned output with the one in double precision."""
     import torch
 
-    from constrint.kernels.gemm.launch import Call, Epilogue, Machine, launch, runtime_precision
+    from constrint.kernels.gemm.dispatch import launch
+    from constrint.kernels.gemm.launch import Call, Epilogue, Machine, runtime_precision
     from constrint.kernels.gemm.reference import gemm_reference
 
     kind, (m, n, k) = getattr(torch, dtype), shape
@@ -216,7 +217,8 @@ def test_operands_with_odd_rows_are_copied() -> None:
 def test_other_products_are_refused() -> None:
     import torch
 
-    from constrint.kernels.gemm.launch import Call, Epilogue, Machine, launch, runtime_precision
+    from constrint.kernels.gemm.dispatch import launch
+    from constrint.kernels.gemm.launch import Call, Epilogue, Machine, runtime_precision
 
     def launched(a: torch.Tensor, out: torch.Tensor, end: Epilogue | None = None) -> None:
         call = Call(a, a, out, Machine(132, 1, True), end or Epilogue(), runtime_precision(a.dtype))

@@ -1,4 +1,4 @@
-"""A product as the kernels' rules see it: from a workload and back, how contiguous operands lie, what kernels refuse."""
+"""A product as rules see it: from a workload and back, how contiguous operands lie, what kernels refuse."""
 
 from __future__ import annotations
 
