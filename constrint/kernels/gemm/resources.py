@@ -19,7 +19,7 @@ def registers_per_thread(
 def registers_bound(
     gpu: GpuModel, dtype: str, v: Vars, aligned: Aligned = ALL_ALIGNED, *, has_descriptors: bool = False
 ) -> Expr:
-    """Registers that the compiler may want at most: what exceeds the limit by this figure may spill."""
+    """An upper bound of the registers that the compiler wants; a configuration whose bound is above the limit may spill."""
     return _by_kind(gpu, dtype, v, kinds_of(gpu, dtype, aligned, has_descriptors=has_descriptors), is_bound=True)
 
 

@@ -1,8 +1,8 @@
 """Shared memory (LDS) of one program of the recurrent Triton kernels, as an integer expression.
 
 Read off what Triton 3.6 and 3.9 allocate for `kernel_forward.py` and `kernel_backward.py`, and checked against tables
-of compiled kernels (`tests/data/triton_rnn_resources_*.csv`, written by `benchmarks/compile_rnn.py`): never too
-little with any optional input and either version, and mostly exact without the inputs.
+of compiled kernels (`tests/data/triton_rnn_resources_*.csv`; `benchmarks/registers.py check --kernel rnn`). It is never
+stated too small, with any optional input and either version, and mostly exact without optional inputs.
 """
 
 from __future__ import annotations

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from constrint.kernels.rnn.interface import RnnBackend
     from constrint.tune import CompiledKernel
 
-#: A head is one tile of columns or is split over programs; beyond this no GPU has enough of them.
+#: The largest head dimension. A head is one tile of columns or is split over programs; no GPU runs enough programs at
+#: once for a larger one.
 MAX_HEAD_DIM = 4096
-#: Steps that a configuration is chosen for: the choice does not depend on them from a few dozen on.
+#: Steps that a configuration is chosen for. From a few dozen steps on, the choice does not depend on their number.
 PLANNED_TIME = 1024
 #: Batch sizes that a configuration is chosen for.
 PLANNED_BATCHES = (16, 64, 256)
