@@ -19,9 +19,11 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "model": ({"core"}, {"numpy", "msgspec"}),
     "solve": ({"model", "core"}, {"numpy", "ortools", "constraint"}),
     "select": ({"model", "solve", "hwmodels"}, {"numpy"}),
-    "tune": ({"select", "hwmodels"}, {"numpy", "msgspec", "platformdirs", "triton"}),
+    "tune": ({"select", "hwmodels"}, {"numpy", "msgspec", "platformdirs", "torch", "triton"}),
     "kernels.registry": ({"select"}, set()),
     "kernels.spec": ({"model", "select", "hwmodels"}, {"numpy"}),
+    "kernels.resources": ({"model", "select", "hwmodels"}, {"numpy", "msgspec", "scipy", "triton"}),
+    "kernels.sample": ({"kernels", "solve", "select", "model", "hwmodels"}, set()),
     "kernels.choose": ({"kernels", "solve", "select", "model", "hwmodels"}, {"numpy"}),
     "kernels.code": ({"kernels", "tune", "select", "hwmodels"}, {"numpy", "torch", "triton", "cuda"}),
     "flashrnn": ({"kernels", "tune", "hwmodels"}, {"torch"}),
@@ -31,7 +33,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     ),
 }
 #: Packages that may only be imported inside a function, except by the code of kernels and layers.
-HEAVY = {"torch", "triton", "cuda", "ortools", "constraint", "rich"}
+HEAVY = {"torch", "triton", "cuda", "ortools", "constraint", "rich", "scipy"}
 #: Modules of an operation folder that hold device code.
 KERNEL_CODE = ("kernel_", "op", "reference", "build", "launch", "dispatch", "pack", "alignment")
 
@@ -42,8 +44,10 @@ def part_of(path: Path) -> str:
         return names[0]
     if len(names) == 2:
         return "kernels.registry"
-    if names[-1] == "choose":
-        return "kernels.choose"
+    if names[1] == "resources":
+        return "kernels.resources"
+    if names[-1] in ("choose", "sample"):
+        return f"kernels.{names[-1]}"
     return "kernels.code" if names[-1].startswith(KERNEL_CODE) else "kernels.spec"
 
 

@@ -79,10 +79,10 @@ def _section(asked: Asked) -> Section:
 def _nothing_fits(question: Question, sections: list[Section]) -> InfeasibleError:
     """The error that says of every kernel why it has no configuration, and its ways out."""
     head, last = question.asked[0].has_none, sections[-1]
-    if len(sections) == 1:
+    if not question.several:
         return InfeasibleError(f"{head} {last.reason}{_ways_out(last)}", last.conflict)
     texts = [f"{section.asked.kernel}: {section.reason}{_ways_out(section)}" for section in sections]
-    return InfeasibleError("\n".join([head, *texts]), last.conflict)
+    return InfeasibleError("\n".join([head, *texts, *question.notes]), last.conflict)
 
 
 def _ways_out(section: Section) -> str:
@@ -173,10 +173,13 @@ def _print(section: Section) -> None:
     from constrint.cli.output import say, wrap
 
     say(wrap(section.asked.title))
+    if not section.asked.problem.variables:
+        say("no parameters: there is one way to run it")
+        return
     say(wrap(f"{section.space.product_size:,} configs in the full product, {section.space.size:,} valid"))
     if section.reason:
         say(section.reason + _ways_out(section))
-    elif section.asked.problem.variables:
+    else:
         say()
         _print_tables(_document(section))
 

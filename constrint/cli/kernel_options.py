@@ -138,7 +138,7 @@ def size_mistake(arguments: Sequence[str], option: str, operation: Operation | N
     if not any(_has_size(kernel, name) for kernel in list_kernels()):
         return ""
     if operation is not None:
-        has = ", ".join(_sizes_of(operation))
+        has = ", ".join(size.name for size in operation.sizes)
         return f"kernel {operation.name!r} has no size {name!r}; it has {has}."
     named = next(o for o in FILE_OPTIONS if _value_of(arguments, o) is not None)
     return f"{named} takes no {option}; it belongs to a kernel on a --gpu."

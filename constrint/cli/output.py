@@ -37,10 +37,10 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    rows = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     is_terminal = sys.stdout.isatty()
     # The lines of the box stand between columns, too; a table that is never broken does without further spaces.
-    is_tight = set(left) <= set(whole) and _width(headers, rows, gap=2) > _terminal_width()
+    is_tight = set(left) <= set(whole) and _width(headers, texts, gap=2) > _terminal_width()
     table = Table(
         box=box.SIMPLE_HEAD if is_terminal else None,
         pad_edge=False,
@@ -53,7 +53,7 @@ def print_table(
             table.add_column(header, justify="left", overflow="fold", no_wrap=header in whole)
         else:
             table.add_column(header, justify="right", no_wrap=True)
-    for row in rows:
+    for row in texts:
         table.add_row(*map(Text, row))
     out = console()
     with out.capture() as captured:

@@ -96,7 +96,8 @@ def _ask_kernels(operation: Operation, gpu: GpuModel, workload: Workload, own: O
     from constrint.select.rank import requests
 
     able, refusals = requests(operation, gpu, workload)
-    several = len(able) > 1
+    refused = [s for s in operation.implementations if s.full_name in refusals and _runs_on(s, gpu)]
+    several = len(able) + len(refused) > 1
     added, lacking = own.add_to_kernels({request.spec.full_name: request.problem for request in able})
     asked = tuple(
         Asked(
@@ -108,11 +109,7 @@ def _ask_kernels(operation: Operation, gpu: GpuModel, workload: Workload, own: O
         for r in able
         if r.spec.full_name in added
     )
-    notes = [
-        f"not {spec.full_name}: {_plain(spec, workload, refusals[spec.full_name])}"
-        for spec in operation.implementations
-        if spec.full_name in refusals and _runs_on(spec, gpu)
-    ]
+    notes = [f"not {spec.full_name}: {_plain(spec, workload, refusals[spec.full_name])}" for spec in refused]
     notes += [f"not {name}: {reason}" for name, reason in lacking.items()]
     kernels = KernelQuestion(operation, gpu, workload, {**refusals, **lacking}, tuple(notes), several)
     return Question(f"{_titled(workload, operation.name)} on {gpu.name}", asked, kernels, started)

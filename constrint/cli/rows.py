@@ -97,7 +97,7 @@ class Solutions:
             places = np.flatnonzero(owners == owner)
             if len(places):
                 first = ends[owner] - space.size
-                named = self._named(kernel, space.take([indices[place] - first for place in places]))
+                named = self._named(kernel, space.take([indices[int(place)] - first for place in places]))
                 for name in self.names:
                     rows[name][places] = named[name]
         return rows

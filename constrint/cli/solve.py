@@ -73,7 +73,7 @@ def rank_question(question: Question, top: int) -> tuple[Ranking, list[Request]]
 
 def as_document(ranking: Ranking) -> dict[str, Any]:
     """The ranking in the form that docs/json.md describes."""
-    options = {"options": dict(ranking.workload.options)} if ranking.operation.options else {}
+    options = {"options": dict(ranking.workload.options)} if ranking.workload.options else {}
     return {
         "kernel": ranking.operation.name,
         "gpu": ranking.gpu.name,
@@ -143,7 +143,7 @@ def print_ranking(question: Question, ranking: Ranking, requests: list[Request])
     headers, rows, hidden = fitting(headers, rows, spare)
     print_table(headers, rows, left=text, whole=text)
     say()
-    named = f"{best.kernel} " if columns.kernel else ""
+    named = f"{best.kernel} " if columns.kernel or not best.config else ""
     say(wrap(f"best: {named}{named_values(best.config)}".rstrip()))
     if columns.same:
         say(wrap(columns.same_text()))
@@ -157,12 +157,9 @@ def print_ranking(question: Question, ranking: Ranking, requests: list[Request])
     say(wrap("columns: " + ", ".join(f"{short} = {long}" for short, long in _legend(ranking, columns, hidden).items())))
     if ranking.assumptions:
         say(wrap("assumed: " + "; ".join(ranking.assumptions)))
-    say(
-        wrap(
-            f"modelled, not measured. To check: constrint verify --gpu {gpu.name.lower()} compiles them "
-            f"(no GPU needed); docs/checking.md says how to time them on a {gpu.name}."
-        )
-    )
+    can_compile = any(candidate.resources is not None for candidate in ranking.candidates)
+    check = f"constrint verify --gpu {gpu.name.lower()} compiles them (no GPU needed); " if can_compile else ""
+    say(wrap(f"modelled, not measured. To check: {check}docs/checking.md says how to time them on a {gpu.name}."))
 
 
 def _figures(candidate: Candidate) -> list[object]:

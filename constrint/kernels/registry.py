@@ -7,7 +7,7 @@ A spec is imported when it is asked for. Another package registers its kernels a
 from __future__ import annotations
 
 import sys
-from importlib import import_module, metadata, util
+from importlib import import_module, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,11 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "constrint.kernels.gemm.producer.spec",
         "constrint.kernels.gemm.pointer.spec",
     )
-} | {cell + direction: _RNN for cell in ("lstm", "gru", "slstm", "elman", "elman_relu") for direction in ("", "-backward")}
+} | {
+    cell + direction: _RNN
+    for cell in ("lstm", "gru", "slstm", "elman", "elman_relu")
+    for direction in ("", "-backward")
+}
 #: Built in, but an option of a layer rather than an operation that users ask for.
 _UNLISTED = ("elman_relu", "elman_relu-backward")
 #: Implementations that were registered by a program or a package, by operation.
@@ -96,6 +100,8 @@ def _ask_packages() -> None:
     if _asked_packages:
         return
     _asked_packages = True
+    from importlib import metadata  # 30 ms that no built-in kernel has to wait for
+
     for entry in metadata.entry_points(group=ENTRY_POINTS):
         register(*_several(entry.load(), f"entry point {entry.name!r}"))
 
@@ -108,7 +114,11 @@ def _specs_of_file(path: Path, attribute: str) -> tuple[KernelSpec, ...]:
         if source is None or source.loader is None or not path.is_file():
             raise UsageError(f"--kernel {path}:{attribute}: there is no such Python file.")
         known = sys.modules[name] = util.module_from_spec(source)
-        source.loader.exec_module(known)
+        try:
+            source.loader.exec_module(known)
+        except BaseException:
+            del sys.modules[name]
+            raise
     if not hasattr(known, attribute):
         raise UsageError(f"--kernel {path}:{attribute}: the file has no {attribute!r}.")
     return _several(getattr(known, attribute), f"{path}:{attribute}")
@@ -118,7 +128,14 @@ def _several(value: Any, where: str) -> tuple[KernelSpec, ...]:
     from constrint.select.spec import KernelSpec
 
     specs = tuple(value) if isinstance(value, tuple | list) else (value,)
+    if not specs:
+        raise UsageError(f"{where} is empty; it takes one KernelSpec or several.")
     for spec in specs:
+        if isinstance(spec, type) and issubclass(spec, KernelSpec):
+            raise UsageError(f"{where}: it is a class; write {where.rpartition(':')[2]} = {spec.__name__}().")
         if not isinstance(spec, KernelSpec):
             raise UsageError(f"{where} is no KernelSpec but {type(spec).__name__}.")
+        missing = [name for name in ("operation", "summary", "sizes", "dtypes") if not hasattr(spec, name)]
+        if missing:
+            raise UsageError(f"{where}: it states no {' and no '.join(missing)}.")
     return specs

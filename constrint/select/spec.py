@@ -165,6 +165,7 @@ class KernelSpec(ABC):
         dtypes: Operand types that it takes.
         order_params: Parameters that change only the traffic between memory levels.
         free_params: Parameters that only the compiler knows: the cost model cannot tell their values apart.
+        num_roundings: How often a value is rounded to the dtype on its way to an output (the states of a recurrence).
     """
 
     operation: str
@@ -175,6 +176,7 @@ class KernelSpec(ABC):
     dtypes: tuple[str, ...]
     order_params: tuple[str, ...] = ()
     free_params: tuple[str, ...] = ()
+    num_roundings: int = 0
 
     @property
     def full_name(self) -> str:
@@ -319,6 +321,10 @@ class KernelSpec(ABC):
     def reference(self, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """What the outputs have to be, in higher precision, in plain PyTorch."""
         raise UnsupportedError(f"kernel {self.full_name!r} has no reference.")
+
+    def num_terms(self, workload: Workload) -> int:
+        """Products that one output element sums at most; the rounding that a check allows follows from it."""
+        return max(workload.sizes.values())
 
     def compile(self, gpu: GpuModel, workload: Workload, config: Config) -> CompiledKernel:
         """Compile one configuration for a named GPU, as it would be launched for this workload; no GPU is needed.

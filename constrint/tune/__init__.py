@@ -1,5 +1,7 @@
-"""Compiling kernels and reading what they take; measuring and recording come later."""
+"""Compile, check and measure candidates of any kernel; a search over them and a store of records come later."""
 
 from constrint.tune.compile import CompiledKernel, TritonSource, compile_triton
+from constrint.tune.pool import compile_many
+from constrint.tune.trial import Outcome, Trial
 
-__all__ = ["CompiledKernel", "TritonSource", "compile_triton"]
+__all__ = ["CompiledKernel", "Outcome", "Trial", "TritonSource", "compile_many", "compile_triton"]

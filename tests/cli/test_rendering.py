@@ -22,6 +22,9 @@ CODE = "from constrint.cli.app import main; main()"
 COMMANDS = {
     "solve-amd": ("solve", "--gpu", "mi300x", "--m", "512"),
     "solve-nvidia": ("solve", "--gpu", "h200", "--dtype", "fp8"),
+    "solve-several": ("solve", "--gpu", "h200"),
+    "explain-several": ("explain", "--gpu", "h200", "--set", "tile_n=192"),
+    "sample-several": ("sample", "--gpu", "h200", "--count", "20"),
     "solve-space": ("solve", "--space", str(SPACES / "atf_gemm_10x500x64.json"), "--top", "3"),
     "solve-all": ("solve", "--all", "--problem", TILES),
     "explain-kernel": ("explain", "--gpu", "mi300x"),

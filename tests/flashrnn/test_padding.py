@@ -11,7 +11,6 @@ from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, R
 from constrint.kernels.rnn.triton.spec import padded_head_dim
 from constrint.select.first_choice import Choice
 
-
 CHOICE = Choice(None, "lstm.triton", {})
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 import random
 from collections.abc import Callable
-from pathlib import Path
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.cache import (
+from benchmarks.gemm.simulate_cache import closed_form, grid_of, of_row, published
+from constrint.hwmodels import load_gpu
+from constrint.kernels.gemm.pointer.cost import pointer_cost
+from constrint.kernels.gemm.pointer.spec import PointerSpec
+from constrint.kernels.gemm.product import Product
+from constrint.select import Workload
+from tests.support.cache_simulator import (
     WHOLE_RUN,
     BlockOrder,
     Caches,
@@ -24,46 +27,14 @@ from constrint.kernels.gemm.cache import (
     simulate,
     tile_of,
 )
-from constrint.kernels.gemm.cost import gemm_cost
-from constrint.kernels.gemm.spec import SPEC
-from constrint.kernels.gemm.traffic import Tiles, operand_traffic
-from constrint.select import Workload
 
-DATA = Path(__file__).resolve().parents[1] / "data" / "xcd_cache_hits.csv"
-with DATA.open() as file:
-    file.readline()
-    PUBLISHED = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+SPEC = PointerSpec()
+PUBLISHED = published()
 SIZES = (9216, 14592)
 MI355X = load_gpu("mi355x")
 #: The one row that lockstep waves miss: its column mates are nine blocks apart, and once blocks drift by a third of a
 #: step its slices leave the L2 between them.
 DRIFTING = (9216, 1)
-
-
-def grid_of(m: int, n: int, k: int, tile: tuple[int, int, int], element: int = 2) -> SlicedGrid:
-    tile_m, tile_n, tile_k = tile
-    sizes = (tile_m * tile_k * element, tile_n * tile_k * element)
-    return SlicedGrid(-(-m // tile_m), -(-n // tile_n), -(-k // tile_k), *sizes)
-
-
-def closed_form(gpu: GpuModel, grid: SlicedGrid, order: BlockOrder, resident: int) -> HitRates:
-    values = (
-        grid.rows,
-        grid.columns,
-        grid.row_bytes * grid.steps,
-        grid.column_bytes * grid.steps,
-        resident,
-        order.group_m,
-        order.xcd_chunk,
-    )
-    traffic = operand_traffic(gpu, Tiles(*(np.array([float(v)]) for v in values)))
-    asked = grid.rows * grid.columns * grid.steps * (grid.row_bytes + grid.column_bytes)
-    return HitRates(asked, float(traffic.l2_miss_bytes[0]), float(traffic.dram_bytes[0]))
-
-
-def of_row(row: dict[str, float]) -> tuple[SlicedGrid, BlockOrder]:
-    size = int(row["size"])
-    return grid_of(size, size, size, (192, 256, 64)), BlockOrder(int(row["group_m"]), int(row["xcd_chunk"]))
 
 
 def rates_of(size: int) -> list[tuple[dict[str, float], HitRates]]:
@@ -108,7 +79,7 @@ def test_cost_model_orders_block_orders_as_they_were_measured(size: int) -> None
     columns = {name: np.full(3, value) for name, value in names.items()}
     columns |= {name: np.array([int(row[name]) for row in rows]) for name in ("group_m", "xcd_chunk")}
     workload = Workload("gemm", {"m": size, "n": size, "k": size}, "bf16")
-    seconds = gemm_cost(MI355X, workload, columns, np.ones(3, dtype=np.int64)).seconds
+    seconds = pointer_cost(MI355X, Product.of(workload), columns, np.ones(3, dtype=np.int64)).seconds
     by_model, by_measurement = np.argsort(seconds), np.argsort([-row["teraflop_per_s"] for row in rows])
     assert by_model.tolist() == by_measurement.tolist()
 
@@ -124,7 +95,8 @@ def test_closed_form_is_near_the_simulator_on_the_published_grids() -> None:
 @pytest.mark.parametrize("name", ["mi300x", "mi355x", "h200"])
 def test_closed_form_follows_the_simulator(name: str) -> None:
     """Median within 7 %, nine of ten within 30 %: where operands just fit a cache, one of the two falls off first."""
-    gpu, rng, off = load_gpu(name), random.Random(5), []
+    gpu, rng = load_gpu(name), random.Random(5)
+    off: list[tuple[Any, Any]] = []
     while len(off) < 40:
         m, n, k = (rng.choice([1024, 2048, 3072, 4096, 8192]) for _ in range(3))
         grid = grid_of(m, n, k, (rng.choice([64, 128, 256]), rng.choice([64, 128, 256]), 64))

@@ -1,6 +1,6 @@
 """The GEMM's space against the compiler: what is called valid must run without spilling, what is pruned must not.
 
-A recorded table for breadth (`benchmarks/compile_gemm_space.py`), and a fresh sample compiled on the spot, another
+A recorded table for breadth (`benchmarks/registers.py sample`), and a fresh sample compiled on the spot, another
 one whenever the kernels or their rules change.
 """
 
@@ -10,19 +10,20 @@ import csv
 import hashlib
 import importlib.util
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from constrint.hwmodels import GpuModel, load_gpu, occupancy
+from constrint.kernels.gemm.registers import REGISTER_MODELS
+from constrint.kernels.gemm.sample import LIMITS, SAMPLE, TARGETS
 from constrint.kernels.gemm.spec import SPEC
 from constrint.kernels.gemm.units import OUTPUT_BYTES
+from constrint.kernels.resources.sample import compile_row, draw
 from constrint.model import Problem
 from constrint.select import BlockUse, Workload, rank
 
@@ -31,19 +32,6 @@ TABLE = ROOT / "tests" / "data" / "triton_gemm_space.csv"
 OLDER_TABLE = TABLE.with_name("triton_gemm_space_3_6.csv")
 
 
-def script(name: str) -> ModuleType:
-    """A script of `benchmarks/` as a module."""
-    spec = importlib.util.spec_from_file_location(f"constrint_benchmarks_{name}", ROOT / "benchmarks" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-SPACE = script("compile_gemm_space")
-TARGETS: dict[str, str] = SPACE.TARGETS
 #: A spill of so few bytes a thread, with registers to spare, is the compiler's choice (for occupancy).
 VOLUNTARY_BYTES = 64
 
@@ -107,7 +95,6 @@ def recorded(
 
 #: Share of the space whose shared memory is stated to the byte; the rest is stated too high.
 EXACT = {"sm_80": 0.98, "sm_90": 0.97, "sm_100": 0.96, "gfx90a": 0.89, "gfx942": 0.9, "gfx950": 0.9}
-LIMITS = set(SPACE.LIMITS)
 #: Of what the bound on registers excludes, so much really spills.
 SPILLING_SHARE = {"sm_80": 0.5, "sm_90": 0.35, "sm_100": 0.35, "gfx90a": 0.25, "gfx942": 0.3, "gfx950": 0.3}
 
@@ -142,7 +129,7 @@ def test_recorded_configs_that_only_a_limit_excludes_do_exceed_it(target: str) -
     for rules, gpu, _, config, row in recorded(target):
         if rules == {"smem"} and not shares_since_39(row, config):
             by_memory.append(verdict(gpu, config, row))
-        elif rules and rules <= LIMITS - {"smem"} and config.get("waves_per_eu", 0) <= 1:
+        elif rules and rules <= {*LIMITS} - {"smem"} and config.get("waves_per_eu", 0) <= 1:
             by_registers.append(verdict(gpu, config, row))
     assert len(by_memory) >= 3
     assert all(by_memory), by_memory
@@ -171,7 +158,7 @@ def test_rules_hold_for_the_older_version_that_is_called_verified(target: str) -
 #: The kernels, and the rules on their resources.
 RESOURCE_FILES = (
     *("kernel_triton", "kernel_descriptor", "kernel_epilogue", "build"),
-    *("shared_memory", "descriptor", "registers", "register_weights"),
+    *("shared_memory", "descriptor", "registers"),
 )
 
 
@@ -180,6 +167,7 @@ def seed() -> int:
     text = hashlib.sha256()
     for name in RESOURCE_FILES:
         text.update((ROOT / "constrint" / "kernels" / "gemm" / f"{name}.py").read_bytes())
+    text.update(str(REGISTER_MODELS).encode())
     return int.from_bytes(text.digest()[:4])
 
 
@@ -201,17 +189,17 @@ def test_fresh_configs_called_valid_run_and_those_beyond_a_limit_do_not(target: 
     needs_triton()
     gpu = load_gpu(TARGETS[target])
     wrong, kept, checked = [], [], Counter[str]()
-    for row in SPACE.sample(target, {SPACE.draw_valid: 40, SPACE.draw_smem: 4}, seed()):
-        compiled = SPACE.compile_row(row)
-        found = verdict(gpu, row["config"], compiled)
+    for row in draw(SAMPLE, target, {"valid": 40, "smem": 4}, seed()):
+        compiled, (_, _, workload, config) = compile_row(SAMPLE, row), SAMPLE.request(row)
+        found = verdict(gpu, config, compiled)
         checked["valid" if row["kind"] == "valid" else "beyond"] += 1
         if row["kind"] == "valid":
-            use = space_of(target, row["workload"].dtype, tuple(row["workload"].sizes[n] for n in "mnk"))[3]
-            assert stated_smem(use, row["config"]) >= compiled["smem_bytes"], row
+            use = space_of(target, workload.dtype, (row["m"], row["n"], row["k"]))[3]
+            assert stated_smem(use, config) >= compiled["smem_bytes"], row
             if found:
-                wrong.append(f"{found}: {row['workload']} {row['config']}")
-        elif not found and not shares_since_39({"dtype": row["workload"].dtype}, row["config"]):
-            kept.append((str(row["workload"]), row["config"], compiled))
+                wrong.append(f"{found}: {workload} {config}")
+        elif not found and not shares_since_39(row, config):
+            kept.append((str(workload), config, compiled))
     assert not wrong, "\n".join(wrong)
     assert not kept, kept
     assert checked == {"valid": 40, "beyond": 4}

@@ -22,7 +22,7 @@ from constrint.kernels.gemm.descriptor import (
     promotion_interval,
     rest_columns,
 )
-from constrint.kernels.gemm.resources import registers_bound, registers_per_thread
+from constrint.kernels.gemm.registers import registers_bound, registers_per_thread
 from constrint.kernels.gemm.spec import SPEC
 from constrint.kernels.gemm.units import OUTPUT_BYTES
 from constrint.model import Var

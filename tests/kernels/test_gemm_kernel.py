@@ -1,7 +1,7 @@
 """Both Triton GEMM kernels in Triton's interpreter on the CPU: every grid form, block order, layout and epilogue.
 
 The interpreter needs a process of its own (TRITON_INTERPRET=1). It is silently wrong for bf16, so fp16, fp32 and int8
-are used; `benchmarks/bench_gemm.py` checks the same code in bf16 on a GPU.
+are used; `test_gemm_gpu.py` checks the same code in bf16 on a GPU.
 """
 
 from __future__ import annotations

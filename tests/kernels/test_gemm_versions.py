@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from constrint.cli.app import app
-from constrint.kernels.gemm.triton_versions import VERIFIED, caution, is_verified
+from constrint.cli.app import main
+from constrint.select import KernelSpec
 from constrint.tune import CompiledKernel
+from constrint.tune.triton_versions import VERIFIED, caution, is_verified
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -52,14 +53,19 @@ def compiled_by(version: str) -> CompiledKernel:
 
 
 @pytest.mark.parametrize("version", ["3.9.0", "3.8.1"])
-def test_verify_cautions_about_a_version_that_is_not_verified(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from constrint.kernels.gemm import build
+def test_verify_cautions_about_a_version_that_is_not_verified(
+    version: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def verify(*further: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["constrint", "verify", "--gpu", "mi300x", "--top", "1", *further])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 0
+        return capsys.readouterr().out
 
-    monkeypatch.setattr(build, "compile_config", lambda *_: compiled_by(version))
-    shown = CliRunner().invoke(app, ["verify", "--gpu", "mi300x", "--top", "1"])
-    assert shown.exit_code == 0
-    assert ("not with 3.8.1" in shown.output.replace("\n", " ")) is (version == "3.8.1")
-    document = json.loads(CliRunner().invoke(app, ["verify", "--gpu", "mi300x", "--top", "1", "--json"]).output)
+    monkeypatch.setattr(KernelSpec, "compile", lambda *_: compiled_by(version))
+    assert ("not with 3.8.1" in verify().replace("\n", " ")) is (version == "3.8.1")
+    document = json.loads(verify("--json"))
     assert document["results"][0]["compiled"]["is_verified_version"] is (version == "3.9.0")
 
 

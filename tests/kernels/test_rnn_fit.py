@@ -9,11 +9,16 @@ from typing import Any
 
 import pytest
 
-from constrint.errors import InfeasibleError
+from constrint.errors import ConstrintError, InfeasibleError, UnsupportedError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.rnn import spec as rnn_spec
-from constrint.kernels.rnn.spec import SPECS, Refusal, best_config, refuse, workload_of
+from constrint.kernels.rnn import first_choice
+from constrint.kernels.rnn.spec import workload_of
+from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
+from constrint.model import Var
+from constrint.select import first_choice as select_first
+from constrint.select.first_choice import Choice, Refusal, choose, refuse
 
+SPECS = {spec.operation: spec for spec in TRITON_SPECS}
 KEYS = ("tile_batch", "tile_out", "row_split", "num_warps", "num_stages", "split_depth", "recompute")
 needs_triton = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("torch", "triton")),
@@ -25,8 +30,8 @@ def predicted_smem(
     gpu: GpuModel, cell: str, sizes: tuple[int, int, int, int], dtype: str, direction: str, config: Any
 ) -> int:
     workload = workload_of(cell, sizes, dtype, direction)
-    spec = SPECS[workload.kernel]
-    return spec.use(gpu, workload, spec.problem(gpu, workload)).smem_bytes.value(config)
+    use = SPECS[workload.operation].use(gpu, workload, {key: Var(key) for key in KEYS})
+    return use.smem_bytes.value(config)
 
 
 @needs_triton
@@ -45,11 +50,11 @@ def predicted_smem(
 def test_optional_inputs_take_no_more_shared_memory_than_predicted(
     cell: str, dim: int, dtype: str, direction: str, inputs: tuple[str, ...]
 ) -> None:
-    from constrint.kernels.rnn.build import compile_config
-
     gpu, sizes = load_gpu("h200"), (64, 1024, 1, dim)
-    config = best_config(gpu, cell, sizes, dtype, direction)
-    compiled = compile_config(gpu, workload_of(cell, sizes, dtype, direction), config, inputs)
+    workload = workload_of(cell, sizes, dtype, direction)
+    spec = SPECS[workload.operation]
+    config = choose(spec, gpu, workload).config
+    compiled = spec.compile(gpu, workload, config, inputs)
     assert compiled.smem_bytes <= predicted_smem(gpu, cell, sizes, dtype, direction, config)
 
 
@@ -83,39 +88,45 @@ def test_configurations_that_were_once_underpredicted(
 @pytest.fixture
 def fresh() -> Iterator[None]:
     """Choices and refusals of this test alone."""
-    kept = dict(rnn_spec._BEST), dict(rnn_spec._REFUSED)
-    rnn_spec._BEST.clear()
+    memories: tuple[dict[Any, Any], ...] = (select_first._CHOSEN, select_first._REFUSED)
+    kept = [dict(memory) for memory in memories]
+    select_first._CHOSEN.clear()
+    first_choice.forget()
     yield
-    for memory, before in zip((rnn_spec._BEST, rnn_spec._REFUSED), kept, strict=True):
+    first_choice.forget()
+    for memory, before in zip(memories, kept, strict=True):
         memory.clear()
-        memory.update(before)  # type: ignore[arg-type]
+        memory.update(before)
 
 
 SIZES = (64, 1024, 1, 240)
 
 
+def elman(gpu: GpuModel, direction: str) -> Choice:
+    workload = workload_of("elman", SIZES, "fp16", direction)
+    return choose(SPECS[workload.operation], gpu, workload)
+
+
 @pytest.mark.usefixtures("fresh")
 def test_a_refused_choice_is_not_made_again_and_others_are_untouched() -> None:
     gpu = load_gpu("h200")
-    first = best_config(gpu, "elman", SIZES, "fp16", "forward")
-    backward = best_config(gpu, "elman", SIZES, "fp16", "backward")
+    first, backward = elman(gpu, "forward"), elman(gpu, "backward")
     limit = gpu.sm.max_smem_bytes_per_block
-    second = refuse(gpu, "elman", SIZES, "fp16", "forward", refusal=Refusal(first, "shared memory", 262_144, limit))
-    assert second != first
-    before, after = (predicted_smem(gpu, "elman", SIZES, "fp16", "forward", c) for c in (first, second))
+    second = refuse(SPECS["elman"], first, Refusal(first.config, "shared memory", 262_144, limit))
+    assert second.config != first.config
+    before, after = (predicted_smem(gpu, "elman", SIZES, "fp16", "forward", c.config) for c in (first, second))
     assert after * 262_144 <= before * limit
-    assert best_config(gpu, "elman", SIZES, "fp16", "forward") is second
-    assert best_config(gpu, "elman", SIZES, "fp16", "backward") is backward
-    third = refuse(gpu, "elman", SIZES, "fp16", "forward", refusal=Refusal(second, "threads", 256, 128))
-    assert third["num_warps"] != second["num_warps"]
+    assert elman(gpu, "forward") is second
+    assert elman(gpu, "backward") is backward
+    third = refuse(SPECS["elman"], second, Refusal(second.config, "threads", 256, 128))
+    assert third.config["num_warps"] != second.config["num_warps"]
 
 
 @pytest.mark.usefixtures("fresh")
 def test_when_the_device_refuses_everything_the_conflict_says_so() -> None:
-    gpu = load_gpu("h200")
-    config = best_config(gpu, "elman", SIZES, "fp16", "forward")
+    choice = elman(load_gpu("h200"), "forward")
     with pytest.raises(InfeasibleError, match="the device refused"):
-        refuse(gpu, "elman", SIZES, "fp16", "forward", refusal=Refusal(config, "shared memory", 10**9, 10))
+        refuse(SPECS["elman"], choice, Refusal(choice.config, "shared memory", 10**9, 10))
 
 
 @needs_triton
@@ -127,40 +138,76 @@ def test_a_launch_that_does_not_fit_falls_back_warns_and_remembers(
     import torch
     from triton.runtime.errors import OutOfResources
 
-    from constrint.kernels.rnn import launch
+    from constrint.kernels.launch.triton import TritonLaunch
+    from constrint.kernels.rnn.interface import RnnInputs, RnnSaved, RnnUpstream
+    from constrint.kernels.rnn.triton import launch
 
     gpu, launched = load_gpu("h200"), []
 
-    def small_device(
-        kernel: Any, arguments: tuple[Any, ...], shape: Any, config: dict[str, int], constants: dict[str, Any]
-    ) -> None:
+    def run_on_a_small_device(self: TritonLaunch) -> None:
         """A device on which whole heads take twice what was predicted."""
-        assert len(arguments) + len(constants) == len(kernel.arg_names) - 1  # `first_group` is the launcher's
-        assert constants["row_split"] == config["row_split"]
-        launched.append(config)
-        if config["row_split"] == 1:
+        assert set(self.arguments) == set(self.function.arg_names)
+        launched.append(self.arguments["row_split"])
+        if self.arguments["row_split"] == 1:
             raise OutOfResources(262_144, 232_448, "shared memory")
 
-    monkeypatch.setattr(launch, "device_model", lambda device: gpu)
-    monkeypatch.setattr(launch, "_launch", small_device)
+    monkeypatch.setattr(TritonLaunch, "run", run_on_a_small_device)
     wx, r = torch.zeros(33, 5, 1, 1, 240, dtype=torch.float16), torch.zeros(1, 1, 240, 240, dtype=torch.float16)
     initial, reset = torch.zeros(1, 33, 1, 240), torch.zeros(33, 5, dtype=torch.bool)
+    inputs = RnnInputs("elman", wx, r, None, initial, None, reset)
 
-    def run(config: dict[str, int] | None = None) -> None:
+    def run(choice: Choice) -> None:
         if direction == "forward":
-            launch.forward("elman", wx, r, None, initial, reset=reset, config=config)
+            launch.forward(inputs, choice, save_gates=True)
         else:
             states = torch.zeros(1, 33, 5, 1, 240, dtype=torch.float16)
-            launch.backward("elman", states, None, wx, r, None, initial, states, wx, reset=reset, config=config)
+            upstream = RnnUpstream((states[0],), (None,))
+            launch.backward(inputs, RnnSaved(states, wx), upstream, choice, clip=0.0)
 
     with pytest.warns(RuntimeWarning, match=r"'row_split': 1.* takes 262144 of shared memory, the limit is 232448"):
-        run()
-    refused, used = launched
-    assert refused["row_split"] == 1 < used["row_split"]
+        run(elman(gpu, direction))
+    refused, *used = launched
+    assert refused == 1 < used[0]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        run()
-    assert launched[2:] == [used]
+        run(elman(gpu, direction))
+    assert launched[1 + len(used) :] == used
     # Who names a configuration is told that it does not fit.
-    with pytest.raises(OutOfResources):
-        run(refused)
+    workload = workload_of("elman", SIZES, "fp16", direction)
+    named = Choice(None, f"{workload.operation}.triton", WHOLE, workload=workload)
+    with pytest.raises(ConstrintError, match="the device refused"):
+        run(named)
+
+
+WHOLE = dict(zip(KEYS, (16, 256, 1, 8, 1, 0, 0), strict=True))
+
+
+@pytest.mark.usefixtures("fresh")
+def test_decisions_follow_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What both operators launch is looked up in one place, and made again after a refusal."""
+    torch = pytest.importorskip("torch", reason="needs the extra [torch]")
+    from constrint.kernels.launch import device
+    from constrint.kernels.rnn import plan
+
+    class Elsewhere:
+        """Inputs on a GPU that is not here."""
+
+        shape, dtype, device = (64, 128, 4, 12, 64), torch.bfloat16, torch.device("cuda", 0)
+
+    gpu = load_gpu("h200")
+    monkeypatch.setattr(device, "gpu_of", lambda _: gpu)
+    monkeypatch.setattr(first_choice, "gpu_of", lambda _: gpu)
+    wx: Any = Elsewhere()
+    forward, backward = (first_choice.decide("lstm", wx, "auto", d, recompute=False) for d in ("forward", "backward"))
+    assert first_choice.saves_gates("lstm", wx, "auto")
+    planned = plan.plan_for(workload_of("lstm", (64, 1024, 12, 64), "bf16"), gpu, ("forward", "backward"))
+    assert planned.chosen.choices == {"forward": forward.choice, "backward": backward.choice}
+    assert first_choice.decide("lstm", wx, "auto", "forward", recompute=False) is forward
+    again = first_choice.decide("lstm", wx, "triton", "forward", recompute=True)
+    assert (again.choice.kernel, again.choice.config["recompute"]) == ("lstm.triton", 1)
+    assert first_choice.decide("lstm", wx, "alternating", "forward", recompute=True).choice.config == {}
+    following = first_choice.refuse(forward.choice, Refusal(forward.choice.config, "threads", 256, 128))
+    assert first_choice.decide("lstm", wx, "triton", "forward", recompute=False).choice is following
+    Elsewhere.device = torch.device("cpu")
+    with pytest.raises(UnsupportedError, match="backend 'triton': the fused kernels need a GPU, the device is cpu"):
+        first_choice.decide("lstm", wx, "triton", "forward", recompute=False)

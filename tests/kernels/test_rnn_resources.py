@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -15,12 +12,15 @@ import numpy as np
 import pytest
 
 from constrint.hwmodels import load_gpu
-from constrint.kernels.rnn.register_weights import REGISTER_MODELS
-from constrint.kernels.rnn.registers import model_key, most_registers, register_terms, with_inputs
-from constrint.kernels.rnn.spec import SPECS, best_config, workload_of
+from constrint.kernels.rnn.registers import REGISTER_MODELS, model_key, most_registers, register_terms
+from constrint.kernels.rnn.sample import with_inputs
+from constrint.kernels.rnn.spec import workload_of
+from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
 from constrint.model import Problem, Var
+from constrint.select.first_choice import choose
 from constrint.select.limits import BlockUse
 
+SPECS = {spec.operation: spec for spec in TRITON_SPECS}
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = {version: ROOT / "tests" / "data" / f"triton_rnn_resources_{version}.csv" for version in ("3.6.0", "3.9.0")}
 TARGETS = ("sm_80", "sm_90a", "sm_100a", "gfx90a", "gfx942", "gfx950")
@@ -58,8 +58,8 @@ class Row(NamedTuple):
 @cache
 def rules(gpu_name: str, cell: str, dim: int, dtype: str, direction: str) -> tuple[Problem, BlockUse]:
     gpu, workload = load_gpu(gpu_name), workload_of(cell, (64, 1024, 1, dim), dtype, direction)
-    problem = SPECS[workload.kernel].problem(gpu, workload)
-    return problem, SPECS[workload.kernel].use(gpu, workload, problem)
+    spec = SPECS[workload.operation]
+    return spec.problem(gpu, workload), spec.use(gpu, workload, {key: Var(key) for key in KEYS})
 
 
 @cache
@@ -159,7 +159,8 @@ def test_first_choices_fit_and_do_not_spill() -> None:
     assert {row.target for row in first} >= set(TARGETS)
     assert len(first) >= 150
     # The table is of these rules: most of it is still what is chosen.
-    chosen = [best_config(load_gpu(row.gpu), *row.layer) == row.config for row in first[::7]]
+    workloads = [(row, workload_of(*row.layer)) for row in first[::7]]
+    chosen = [choose(SPECS[w.operation], load_gpu(row.gpu), w).config == row.config for row, w in workloads]
     assert np.mean(chosen) >= 0.8
     assert not [row for row in first if row.smem > smem_limit(row.gpu)]
     plain = [row for row in first if not row.has_inputs]
@@ -181,20 +182,3 @@ def test_weights_name_terms_that_exist() -> None:
                     existing[model_key(gpu, layer, is_split)] |= with_inputs(terms).keys()
     for key, model in REGISTER_MODELS.items():
         assert set(model.estimate) | set(model.bound) <= existing[key]
-
-
-def test_the_fit_gives_the_weights_in_use() -> None:
-    if importlib.util.find_spec("scipy") is None:
-        pytest.skip("fitting needs scipy, which is not installed")
-    script = ROOT / "benchmarks" / "fit_rnn_registers.py"
-    done = subprocess.run(
-        [sys.executable, str(script), *map(str, TABLES.values())],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    names: dict[str, object] = {}
-    exec(compile(done.stdout, "fit", "exec"), names)  # noqa: S102 - the module that the fit prints
-    assert names["REGISTER_MODELS"] == REGISTER_MODELS

@@ -62,7 +62,11 @@ def test_backends_agree_on_drawn_problems(encodings, strategies, data):
     problem = data.draw(strategies.problems())
     expected = rows(problem, brute_force(problem))
     for backend in list_backends():
-        assert listed(problem, backend) == expected, backend
+        try:
+            assert listed(problem, backend) == expected, backend
+        except UnsupportedError:
+            # A function of two wide operands, such as gcd(a + a, a * a), is more than CP-SAT gets as a table.
+            assert backend == "cpsat"
 
 
 @settings(deadline=None, max_examples=60)

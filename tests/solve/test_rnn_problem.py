@@ -1,21 +1,11 @@
 """The problem of the size of a fused recurrent kernel: answers are first in order, or proven not to exist."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 
 from constrint.model import Problem, Var
 from constrint.solve import Limits, Status, enumerate_space, solutions_in_order, solve
+from tests.support import rnn_problem as rnn
 
-PATH = Path(__file__).parents[2] / "benchmarks" / "baselines" / "rnn_problem.py"
-SPEC = importlib.util.spec_from_file_location("constrint_rnn_problem", PATH)
-assert SPEC is not None
-assert SPEC.loader is not None
-rnn = importlib.util.module_from_spec(SPEC)
-sys.modules[SPEC.name] = rnn
-SPEC.loader.exec_module(rnn)
 LIMITS = Limits(max_seconds=20)
 CASES = [c for c in rnn.cases() if c.batch in (8, 64) and c.head_dim in (64, 768, 2688, 3072)]
 

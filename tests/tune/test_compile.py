@@ -128,7 +128,7 @@ def test_verify_prints_predicted_beside_compiled(
 def test_verify_says_nothing_on_stderr() -> None:
     """Not even after a kernel in Gluon, whose bindings complain at exit."""
     program = "import sys; from constrint.cli.app import main; sys.exit(main())"
-    command = [sys.executable, "-c", program, "verify", "--gpu", "h200", "--top", "1", "--set", "producer=1"]
+    command = [sys.executable, "-c", program, "verify", "--gpu", "h200", "--kernel", "gemm.producer", "--top", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

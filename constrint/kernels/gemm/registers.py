@@ -2,28 +2,32 @@
 
 A kernel takes the larger of what its loop over K and its end hold at a time, each a sum of terms. Two figures: an
 estimate, for occupancy, and a bound, for what spills. Their weights per target, instruction and size of the elements
-stand in `register_weights.py`, written by `benchmarks/fit_gemm_registers.py`, which takes the terms from here.
+are fitted to the kernels of `sample.py`, by `benchmarks/registers.py fit --kernel gemm`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.units import (
+    ALL_ALIGNED,
     ELEMENT_BYTES,
     MIN_COPY_BYTES,
     WIDEST_BYTES,
     Aligned,
     Vars,
+    async_share,
     is_upcast,
     mma_warp_rows,
     unit,
 )
+from constrint.kernels.resources import registers
+from constrint.kernels.resources.registers import END, Family, Margins, RegisterModel, name_of_weights
+from constrint.kernels.resources.weights import load_models
 from constrint.model import Expr, Var, ceildiv, const, maximum, minimum
-from constrint.model.expr import add
 
 #: AMD: registers that a promise of several waves per SIMD must leave, in percent of the bound: the compiler squeezes
 #: kernels that would fit by the bound alone, and spills.
@@ -34,28 +38,8 @@ STEP_BYTES = 32
 MOST_PARTIAL_WORDS = 128
 #: AMD: registers that are free at that time beside twice the accumulators.
 PARTIAL_ADDRESSES = 24
-#: Terms whose names start with this belong to the end of the kernel, the others to its loop.
-END = "end_"
-
-
-class RegisterModel(NamedTuple):
-    """Weights of the terms in hundredths of a register: of the estimate and of the bound.
-
-    Args:
-        estimate: Weights of the estimate.
-        bound: Weights of the bound.
-        margins: Percent of the estimate's loop and of its end that the bound is at least.
-        ragged_margins: The same where some rows do not allow the widest loads or stores.
-    """
-
-    estimate: Mapping[str, int]
-    bound: Mapping[str, int]
-    margins: tuple[int, int]
-    ragged_margins: tuple[int, int]
-
-    def margins_of(self, kind: Kind) -> tuple[int, int]:
-        """Those for kernels of a kind."""
-        return self.ragged_margins if kind.is_ragged else self.margins
+#: The fitted weights by name.
+REGISTER_MODELS: Mapping[str, RegisterModel] = load_models("gemm")
 
 
 class Kind(NamedTuple):
@@ -102,51 +86,79 @@ def kinds_of(gpu: GpuModel, dtype: str, aligned: Aligned, *, has_descriptors: bo
     return own, own._replace(instruction=found.fallback, is_widened=is_upcast(found, dtype))
 
 
-def family_key(gpu: GpuModel, kind: Kind) -> str:
-    """Name of the weights for a kind on any target of a family."""
-    target = gpu.arch.target
+def families(gpu: GpuModel, kind: Kind) -> tuple[Family, ...]:
+    """Whose weights a kind may take: its own element type's, or those of more types where kernels were too few."""
     if kind.instruction == "fma":
-        return "fma"
-    family = ("sm_8x" if target < "sm_9" and len(target) == 5 else "sm_9x") if gpu.vendor == "nvidia" else target[:4]
-    elements = "16" if ELEMENT_BYTES[kind.dtype] == 2 else kind.dtype
+        return (Family("fma"),)
+    target, generation = _target_and_generation(gpu)
     marks = ("descriptor " if kind.has_descriptors else "") + ("widened " if kind.is_widened else "")
-    return f"{family} {kind.instruction} {marks}{elements}"
+    is_half = ELEMENT_BYTES[kind.dtype] == 2
+    elements = ["16" if is_half else kind.dtype]
+    if not marks:
+        if ELEMENT_BYTES[kind.dtype] == 1:
+            elements.append("8-bit")
+        # Operands of other widths than 16 bits pass through registers on their way to a unit that reads shared memory.
+        if not kind.is_direct:
+            elements.append("any")
+        elif not is_half:
+            elements.append("turned")
+    names = [f"{kind.instruction} {marks}{element}" for element in elements]
+    return tuple(Family(f"{generation} {name}", f"{target} {name}") for name in names)
 
 
-def model_key(gpu: GpuModel, kind: Kind, known: Mapping[str, object]) -> str:
-    """Name of the weights for a kind on a GPU: of its target if there are such, else of the target's family.
-
-    What has neither is 8-bit floats on a few targets: they take what 8-bit integers do.
-    """
-    of_family = family_key(gpu, kind)
-    own = f"{gpu.arch.target.rstrip('a') if gpu.vendor == 'nvidia' else gpu.arch.target} {of_family.partition(' ')[2]}"
-    if own in known:
-        return own
-    return of_family if of_family in known else model_key(gpu, kind._replace(dtype="int8", is_widened=False), known)
+def _target_and_generation(gpu: GpuModel) -> tuple[str, str]:
+    """Names of the GPU's instruction set and of the group of sets with the same registers."""
+    return gpu.compiler_target, gpu.traits.code_family
 
 
-def weighted(weights: Mapping[str, int], kind: Kind, v: Vars, percents: tuple[int, int] = (100, 100)) -> Expr:
-    """The larger of the two sums of weighted terms, each so many percent of itself, in whole registers, rounded up."""
+def model_key(gpu: GpuModel, kind: Kind, known: Collection[str]) -> str:
+    """Name of the weights for a kind on a GPU: of its target if there are such, else of the target's family."""
+    return name_of_weights(families(gpu, kind), known)
+
+
+def registers_per_thread(
+    gpu: GpuModel, dtype: str, v: Vars, aligned: Aligned = ALL_ALIGNED, *, has_descriptors: bool = False
+) -> Expr:
+    """Estimated 32-bit registers per thread (on CDNA the total of the unified file)."""
+    return _by_kind(gpu, dtype, v, kinds_of(gpu, dtype, aligned, has_descriptors=has_descriptors), is_bound=False)
+
+
+def registers_bound(
+    gpu: GpuModel, dtype: str, v: Vars, aligned: Aligned = ALL_ALIGNED, *, has_descriptors: bool = False
+) -> Expr:
+    """Registers that the compiler may want at most: what exceeds the limit by this figure may spill."""
+    return _by_kind(gpu, dtype, v, kinds_of(gpu, dtype, aligned, has_descriptors=has_descriptors), is_bound=True)
+
+
+def _by_kind(gpu: GpuModel, dtype: str, v: Vars, kinds: tuple[Kind, ...], *, is_bound: bool) -> Expr:
+    """The figure for the instruction that each configuration uses."""
+    figures = []
+    for kind in kinds:
+        model = REGISTER_MODELS[model_key(gpu, kind, REGISTER_MODELS)]
+        if is_bound:
+            with_margin = weighted(model.estimate, kind, v, model.margins_of(is_ragged=kind.is_ragged))
+            figures.append(maximum(weighted(model.bound, kind, v), with_margin))
+        else:
+            figures.append(weighted(model.estimate, kind, v))
+    if len(figures) == 1:
+        return figures[0]
+    use = async_share(unit(gpu, dtype), v)
+    return use * figures[0] + (1 - use) * figures[1]
+
+
+def weighted(weights: Mapping[str, int], kind: Kind, v: Vars, percents: Margins = (100, 100)) -> Expr:
+    """The larger of the two sums of a kind's weighted terms, each so many percent of itself, in whole registers."""
     if all(isinstance(variable, Var) and variable.name == name for name, variable in v.items()):
         return _weighted_of_names(tuple(weights.items()), kind, tuple(v), percents)
-    return _weighted(tuple(weights.items()), kind, v, percents)
+    return registers.weighted(weights, register_terms(kind, v), percents)
 
 
 @lru_cache(maxsize=1024)
 def _weighted_of_names(
-    weights: tuple[tuple[str, int], ...], kind: Kind, names: tuple[str, ...], percents: tuple[int, int]
+    weights: tuple[tuple[str, int], ...], kind: Kind, names: tuple[str, ...], percents: Margins
 ) -> Expr:
-    return _weighted(weights, kind, {name: Var(name) for name in names}, percents)
-
-
-def _weighted(weights: tuple[tuple[str, int], ...], kind: Kind, v: Vars, percents: tuple[int, int]) -> Expr:
-    terms = register_terms(kind, v)
-    parts: tuple[list[Expr], list[Expr]] = ([], [])
-    for name, weight in weights:
-        if name in terms:
-            parts[name.startswith(END)].append(weight * terms[name])
-    loop, end = (percent * add(const(0), *part) for percent, part in zip(percents, parts, strict=True))
-    return ceildiv(maximum(loop, end), 10_000)
+    """Expressions for plain variables are kept: building one takes as long as solving."""
+    return registers.weighted(dict(weights), register_terms(kind, {name: Var(name) for name in names}), percents)
 
 
 def register_terms(kind: Kind, v: Vars) -> dict[str, Expr]:

@@ -224,6 +224,10 @@ class GemmSpec(KernelSpec):
     def call_launches(self, call: Call, config: Config) -> Sequence[Launch]:
         """The launches of one call; see `launch.py`. Needs torch and triton."""
 
+    def num_terms(self, workload: Workload) -> int:
+        """K: an element of C is a sum of as many products."""
+        return workload.sizes["k"]
+
     def reference(self, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """C in fp64 (integers exactly)."""
         from constrint.kernels.gemm.operands import exact_result

@@ -114,7 +114,7 @@ class TritonKernelSpec(KernelSpec):
         outputs: Mapping[str, Any],
     ) -> Sequence[Launch]:
         """The one launch."""
-        names = {param.name for param in self.function.params}
+        names = set(self.function.arg_names)
         preset = {option.name: option.default for option in self.options}
         given = {**inputs, **outputs, **workload.sizes, **preset, **workload.options, **config}
         arguments = {name: value for name, value in given.items() if name in names}

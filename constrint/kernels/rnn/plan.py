@@ -159,9 +159,7 @@ def _offer(
     return Offer(name, seconds=seconds, choices=choices, note=specs["forward"].note(workload, directions))
 
 
-def _choices(
-    specs: Mapping[str, RnnSpec], gpu: GpuModel, workloads: Mapping[str, Workload]
-) -> dict[str, Choice]:
+def _choices(specs: Mapping[str, RnnSpec], gpu: GpuModel, workloads: Mapping[str, Workload]) -> dict[str, Choice]:
     """The choices of all directions, with pre-activations stored or computed again, whichever takes less time in all.
 
     Inference stores none.

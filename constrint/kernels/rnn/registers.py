@@ -1,32 +1,27 @@
 """Registers of the recurrent Triton kernels: what they are made of, as integer expressions; the weights are fitted.
 
 Two figures: an estimate, for occupancy, of a layer without optional inputs, and a bound, for what spills. Their weights
-per vendor, direction, and whether a head is split, stand in `register_weights.py`, written by
-`benchmarks/fit_rnn_registers.py`, which takes the terms from here.
+per vendor, direction, and whether a head is split, are fitted to the kernels of `sample.py`, by
+`benchmarks/registers.py fit --kernel rnn`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
-from constrint.hwmodels import GpuModel, NvidiaSm
+from constrint.hwmodels import GpuModel
+from constrint.kernels.resources.registers import RegisterModel, weighted
+from constrint.kernels.resources.weights import load_models
 from constrint.kernels.rnn.triton.layer import Layer, Vars, is_dealt_to_rows, is_exchanged
 from constrint.kernels.rnn.triton.shared_memory import at_least, by_slices, has_two_layouts
 from constrint.model import Expr, ceildiv, const, maximum, minimum
-from constrint.model.expr import add
 
 #: Rows and columns that a matrix instruction yields at least: sixteen rows are computed where fewer are asked for.
 MIN_ROWS, HALF_ROWS = 16, 8
 #: Threads of a warp on CDNA; RDNA has half as many.
 CDNA_LANES = 64
-
-
-class RegisterModel(NamedTuple):
-    """Weights of the terms in hundredths of a register: of the estimate and of the bound."""
-
-    estimate: Mapping[str, int]
-    bound: Mapping[str, int]
+#: The fitted weights by name.
+REGISTER_MODELS: Mapping[str, RegisterModel] = load_models("rnn")
 
 
 def model_key(gpu: GpuModel, layer: Layer, is_split: bool) -> str:
@@ -44,23 +39,6 @@ def registers_of(gpu: GpuModel, layer: Layer, v: Vars, models: Mapping[str, Regi
     return use * split + (1 - use) * whole
 
 
-def most_registers(gpu: GpuModel, v: Vars) -> Expr:
-    """Registers that a compiler may give a thread: the instruction set's limit, or what the block's warps leave."""
-    sm = gpu.sm
-    most = sm.max_registers_per_thread
-    if isinstance(sm, NvidiaSm):
-        return minimum(most, sm.registers_per_partition * sm.num_partitions // sm.warp_size // v["num_warps"])
-    granularity = sm.vgpr_alloc_granularity(sm.warp_size)
-    return minimum(
-        most, sm.vgprs_per_lane(sm.warp_size) // ceildiv(v["num_warps"], sm.num_partitions) // granularity * granularity
-    )
-
-
-def weighted(weights: Mapping[str, int], terms: Mapping[str, Expr]) -> Expr:
-    """The sum of weighted terms in whole registers, rounded up."""
-    return ceildiv(add(*(weight * terms[name] for name, weight in weights.items() if name in terms)), 100)
-
-
 def register_terms(gpu: GpuModel, layer: Layer, v: Vars, is_split: bool) -> dict[str, Expr]:
     """What a thread holds, in 32-bit registers or counts; terms that are zero for this layer are left out."""
     terms = _split_terms(gpu, layer, v) if is_split else _whole_terms(gpu, layer, v)
@@ -76,7 +54,7 @@ def register_terms(gpu: GpuModel, layer: Layer, v: Vars, is_split: bool) -> dict
         "own_states": states * own,
         "own_loads": layer.num_loads * own,
     }
-    if gpu.vendor == "nvidia":
+    if gpu.traits.smallest_dot_rows < MIN_ROWS:
         terms["half_rows"] = 1 - at_least(v["tile_batch"], MIN_ROWS)
     elif gpu.sm.warp_size < CDNA_LANES:
         terms |= {"rdna": const(1), "rdna_own": terms["own"], "rdna_weights": terms["weights"]}
@@ -92,20 +70,10 @@ def register_terms(gpu: GpuModel, layer: Layer, v: Vars, is_split: bool) -> dict
     if layer.direction == "forward":
         terms["saved"] = 1 - v["recompute"]
         terms["saved_own"] = (1 - v["recompute"]) * layer.num_slots * own
-    if layer.num_products > 1 and gpu.vendor == "nvidia":
+    if layer.num_products > 1 and gpu.traits.wide_dot_dtype == "tf32":
         # Three products of tf32: each operand as two.
         terms |= {f"tripled_{name}": terms[name] for name in ("weights", "gathered", "flat_operand") if name in terms}
     return terms
-
-
-def with_inputs(terms: Mapping[str, Expr]) -> dict[str, Expr]:
-    """Terms with those of the optional inputs: addresses, lengths, flags, first states and gradients."""
-    return {
-        **terms,
-        "inputs": const(1),
-        "inputs_own": terms["own"],
-        "inputs_states": terms["own_states"],
-    }
 
 
 def _whole_terms(gpu: GpuModel, layer: Layer, v: Vars) -> dict[str, Expr]:
@@ -118,7 +86,7 @@ def _whole_terms(gpu: GpuModel, layer: Layer, v: Vars) -> dict[str, Expr]:
     if is_dealt_to_rows(gpu, layer):
         own: Expr = maximum(MIN_ROWS, rows // warps) * dim // lanes
         weights: Expr = const(ceildiv_int(matrices, 4 * lanes))
-    elif gpu.vendor == "amd":
+    elif not gpu.traits.deals_tall_dots_to_rows:
         own, weights = maximum(1, rows * dim // threads), ceildiv(const(matrices), 4 * threads)
     else:
         by_rows = minimum(1, rows // dim)

@@ -16,7 +16,7 @@ from constrint.kernels.gemm.descriptor.shared_memory import descriptor_smem_byte
 from constrint.kernels.gemm.grid_rules import end_smem_bytes
 from constrint.kernels.gemm.instruction_rules import instruction_rules
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.resources import registers_bound, registers_per_thread
+from constrint.kernels.gemm.registers import registers_bound, registers_per_thread
 from constrint.kernels.gemm.spec import POWER, TILES, GemmSpec
 from constrint.kernels.gemm.tma.cost import tma_assumptions
 from constrint.kernels.gemm.tma.operands import TWO_PART_COLUMNS, rest_columns, tma_refusal

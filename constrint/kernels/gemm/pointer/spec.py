@@ -16,8 +16,7 @@ from constrint.kernels.gemm.instruction_rules import instruction_rules
 from constrint.kernels.gemm.pointer.cost import pointer_assumptions, pointer_cost
 from constrint.kernels.gemm.pointer.shared_memory import smem_bytes
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.registers import PROMISE_PERCENT
-from constrint.kernels.gemm.resources import registers_bound, registers_per_thread
+from constrint.kernels.gemm.registers import PROMISE_PERCENT, registers_bound, registers_per_thread
 from constrint.kernels.gemm.spec import POWER, TILES, GemmSpec
 from constrint.kernels.gemm.units import ELEMENT_BYTES, needs_k_major, unit
 from constrint.model import Var, any_of

@@ -31,14 +31,8 @@ MMA_ISSUE_CLK = 8.0
 LONE_WARP = 1.5
 #: Bytes per clock of shared memory.
 SMEM_BYTES_PER_CLK = 128.0
-#: Seconds from a load's issue to its data, behind the stores of the step before; measured with 1 to 4 stages.
-LOAD_LATENCY_S = {"nvidia": 1.25e-6, "amd": 1.6e-6}
 #: Further seconds that a step waits whose loads are not pipelined.
 UNPIPELINED_S = 0.7e-6
-#: One counter, release and acquire, measured on the H200: 8 and 132 blocks.
-BARRIER_S = {"nvidia": (0.60e-6, 2.5e-9), "amd": (1.2e-6, 5.0e-9)}
-#: Bytes per second that all programs together read of what the others wrote.
-EXCHANGE_BYTES_PER_S = {"nvidia": 5.5e12, "amd": 4.0e12}
 
 #: Parts of a step, and the fitted weight of each part's clocks by (direction, whether a head is split).
 FEATURES = ("fixed", "chain", "issue", "special", "store", "gathered", "reduced")
@@ -91,11 +85,11 @@ def waits_s(gpu: GpuModel, layer: Layer, columns: Columns) -> tuple[Column, Colu
     """Seconds per step: of the barrier with the exchange through the L2, and of waiting for loads that come too late."""
     split = np.asarray(columns["row_split"], dtype=np.float64)
     rows = np.maximum(np.asarray(columns["tile_batch"], dtype=np.float64), 8.0)
-    base, per_program = BARRIER_S[gpu.vendor]
     moved = split * rows * float(sum(layer.exchanged_depth(USUAL_SLICES))) * layer.element_bytes
-    barrier = base + per_program * split + moved / EXCHANGE_BYTES_PER_S[gpu.vendor]
+    barrier = gpu.figure("barrier_s") + gpu.figure("barrier_per_block_s") * split
+    barrier = barrier + moved / gpu.figure("exchange_bytes_per_s")
     stages = np.asarray(columns["num_stages"], dtype=np.float64)
-    latency = LOAD_LATENCY_S[gpu.vendor]
+    latency = gpu.figure("step_load_latency_s")
     exposed = np.where(stages > 1, latency / np.maximum(stages - 1.0, 1.0), latency + UNPIPELINED_S)
     return np.where(split > 1, barrier, 0.0), np.where(split > 1, 0.0, exposed)
 
@@ -161,8 +155,8 @@ def _after_s(gpu: GpuModel, layer: Layer, workload: Workload, columns: Columns) 
 
 def rnn_assumptions(gpu: GpuModel) -> tuple[str, ...]:
     """What the model assumes about this GPU for want of a source or of a measurement."""
-    lines = [f"{LOAD_LATENCY_S[gpu.vendor] * 1e6:.2f} us load latency, {LAUNCH_S * 1e6:.1f} us launch"]
-    lines.append(f"a barrier between programs takes {BARRIER_S[gpu.vendor][0] * 1e6:.2f} us and more")
+    lines = [f"{gpu.figure('step_load_latency_s') * 1e6:.2f} us load latency, {LAUNCH_S * 1e6:.1f} us launch"]
+    lines.append(f"a barrier between programs takes {gpu.figure('barrier_s') * 1e6:.2f} us and more")
     if gpu.arch.target != "sm_90a":
         lines.append("weights of a step's parts as fitted on an H200")
     if gpu.device.boost_clock_hz is None:

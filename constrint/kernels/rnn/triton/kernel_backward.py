@@ -9,7 +9,16 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from constrint.kernels.rnn.triton.kernel_exchange import arrive, backward_tile, idle_dot, join_slots, slot_offsets, wait
+from constrint.kernels.rnn.triton.kernel_exchange import (
+    arrive,
+    backward_tile,
+    idle_dot,
+    join_slots,
+    load_states,
+    slot_offsets,
+    steps_of_rows,
+    wait,
+)
 from constrint.kernels.rnn.triton.kernel_forward import exchanged_dot, load_slot
 
 
@@ -141,6 +150,7 @@ def backward_kernel(
 ):
     """Run all time steps backwards for one head, one batch tile and `tile_out` columns of h."""
     dtype = states.dtype.element_ty
+    # Stands in both kernels: as a function it compiles to other code (two registers fewer for an sLSTM of 544 units).
     part = tl.program_id(0) % row_split
     group = first_group + tl.program_id(0) // row_split
     head = group % num_heads
@@ -161,11 +171,7 @@ def backward_kernel(
     start_stride = batch.to(tl.int64) * gate_stride
     start_offsets = (row64 * gate_stride)[:, None] + inner
 
-    steps = time
-    length = tl.zeros((tile_batch,), dtype=tl.int32)
-    if lengths is not None:
-        length = tl.load(lengths + row, mask=row_mask, other=0)
-        steps = tl.max(length, axis=0)
+    steps, length = steps_of_rows(lengths, row, row_mask, time, tile_batch)
 
     r_head = r + head * head_dim * head_dim
     if exchange:
@@ -184,14 +190,7 @@ def backward_kernel(
             w3 = slot_matrix(r_head, num_heads, columns, 3, head_dim, tile_out, num_gates, num_slots)
         w_rest = w_main
 
-    d0, d1, d2, d3 = zero, zero, zero, zero
-    if grad_last is not None:
-        d0 = tl.load(grad_last + start_offsets, mask=mask, other=0.0)
-        if num_states > 1:
-            d1 = tl.load(grad_last + start_stride + start_offsets, mask=mask, other=0.0)
-        if num_states > 2:
-            d2 = tl.load(grad_last + 2 * start_stride + start_offsets, mask=mask, other=0.0)
-            d3 = tl.load(grad_last + 3 * start_stride + start_offsets, mask=mask, other=0.0)
+    d0, d1, d2, d3 = load_states(grad_last, start_offsets, start_stride, mask, zero, num_states)
 
     w_main, w_rest = tl.where(time > 0, w_main, 0.0), tl.where(time > 0, w_rest, 0.0)
     if exchange:
@@ -216,15 +215,7 @@ def backward_kernel(
     grad_ptrs = grad_slots + rec_offsets[:, None]
     grad_ptrs += ((joint // tile_out) * gate_stride + first + joint % tile_out)[None, :]
     x_ptrs = wx + (row64 * wx_stride_b + (steps - 1) * wx_stride_t)[:, None] + inner + 2 * gate_stride
-    i0, i1, i2, i3 = zero, zero, zero, zero
-    if initial is not None:
-        # Rounded like the states of later steps.
-        i0 = tl.load(initial + start_offsets, mask=mask, other=0.0)
-        if num_states > 1:
-            i1 = tl.load(initial + start_stride + start_offsets, mask=mask, other=0.0)
-        if num_states > 2:
-            i2 = tl.load(initial + 2 * start_stride + start_offsets, mask=mask, other=0.0)
-            i3 = tl.load(initial + 3 * start_stride + start_offsets, mask=mask, other=0.0)
+    i0, i1, i2, i3 = load_states(initial, start_offsets, start_stride, mask, zero, num_states)
 
     if exchange:
         p0, p1, p2, p3, q0, q1, q2, q3, c1, c2, c3, g0, g1, g2, g3 = load_step(

@@ -1,4 +1,4 @@
-"""What the time loops share: weights of a program, dots over them, and the barrier between programs of one group.
+"""What the time loops share: loads, weights of a program, dots over them, the barrier between programs of one group.
 
 A group is the `row_split` programs that own the columns of one head and one batch tile. They exchange states (forward)
 and gate gradients (backward) through the output arrays in global memory: every step has a place of its own, so one
@@ -9,6 +9,31 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+
+
+@triton.jit
+def steps_of_rows(lengths, row, row_mask, time, tile_batch: tl.constexpr):
+    """Steps of the tile, and of each row."""
+    steps = time
+    length = tl.zeros((tile_batch,), dtype=tl.int32)
+    if lengths is not None:
+        length = tl.load(lengths + row, mask=row_mask, other=0)
+        steps = tl.max(length, axis=0)
+    return steps, length
+
+
+@triton.jit
+def load_states(source, offsets, stride, mask, zero, num_states: tl.constexpr):
+    """The fp32 states (or gradients of them) before the first or after the last step; zeros for what is not there."""
+    s0, s1, s2, s3 = zero, zero, zero, zero
+    if source is not None:
+        s0 = tl.load(source + offsets, mask=mask, other=0.0)
+        if num_states > 1:
+            s1 = tl.load(source + stride + offsets, mask=mask, other=0.0)
+        if num_states > 2:
+            s2 = tl.load(source + 2 * stride + offsets, mask=mask, other=0.0)
+            s3 = tl.load(source + 3 * stride + offsets, mask=mask, other=0.0)
+    return s0, s1, s2, s3
 
 
 @triton.jit

@@ -20,9 +20,11 @@ from constrint.kernels.rnn.triton.kernel_exchange import (
     idle_dot,
     join_pair,
     join_slots,
+    load_states,
     load_weights,
     sliced_dot,
     split_slots,
+    steps_of_rows,
     wait,
 )
 
@@ -186,16 +188,9 @@ def forward_kernel(
                 b2 += last
                 b3 += tl.load(bias_ptrs + 3 * gate_stride, mask=inside, other=0.0).to(tl.float32)[None, :]
 
-    s0, s1, s2, s3 = zero, zero, zero, zero
-    if initial is not None:
-        start_ptrs = initial + (row64 * gate_stride)[:, None] + (head * head_dim + columns)[None, :]
-        start_stride = batch.to(tl.int64) * gate_stride
-        s0 = tl.load(start_ptrs, mask=mask, other=0.0)
-        if num_states > 1:
-            s1 = tl.load(start_ptrs + start_stride, mask=mask, other=0.0)
-        if num_states > 2:
-            s2 = tl.load(start_ptrs + 2 * start_stride, mask=mask, other=0.0)
-            s3 = tl.load(start_ptrs + 3 * start_stride, mask=mask, other=0.0)
+    start_offsets = (row64 * gate_stride)[:, None] + (head * head_dim + columns)[None, :]
+    start_stride = batch.to(tl.int64) * gate_stride
+    s0, s1, s2, s3 = load_states(initial, start_offsets, start_stride, mask, zero, num_states)
 
     r_head = r + head * head_dim * head_dim
     r_stride = num_heads * head_dim * head_dim
@@ -240,11 +235,7 @@ def forward_kernel(
         a2 = slot_dot(h, w2, b2, num_gates > 3, precision)
         a3 = slot_dot(h, w3, b3, num_slots > 1, precision)
 
-    steps = time
-    length = tl.zeros((tile_batch,), dtype=tl.int32)
-    if lengths is not None:
-        length = tl.load(lengths + row, mask=row_mask, other=0)
-        steps = tl.max(length, axis=0)
+    steps, length = steps_of_rows(lengths, row, row_mask, time, tile_batch)
 
     for t in tl.range(0, steps, num_stages=num_stages):
         if not exchange:

@@ -147,7 +147,7 @@ def _given(tensors: Tensors, name: str) -> Tensor:
 def _has_ptx(gpu: GpuModel | None, device: torch.device) -> bool:
     """Whether kernels are compiled for NVIDIA: not for AMD, and not interpreted on the CPU."""
     if device.type == "meta":
-        return gpu is not None and gpu.vendor == "nvidia"
+        return gpu is not None and gpu.traits.has_inline_ptx
     return device.type == "cuda" and torch.version.hip is None
 
 
@@ -173,9 +173,7 @@ def forward(inputs: RnnInputs, choice: Choice, *, save_gates: bool) -> RnnSaved:
     return RnnSaved(states, saved)
 
 
-def backward(
-    inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, choice: Choice, *, clip: float
-) -> RnnGradients:
+def backward(inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, choice: Choice, *, clip: float) -> RnnGradients:
     """Gradients of the inputs; see `RnnBackend.backward`."""
     wx, kind, states = inputs.wx, inputs.kind, saved.states.contiguous()
     batch, time, _, heads, dim = wx.shape

@@ -32,9 +32,11 @@ BARRIER_BYTES = 16
 
 def smem_bytes(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
     """Upper bound of the shared memory (LDS) of one program."""
-    is_amd, use = gpu.vendor == "amd", is_exchanged(v)
-    alone = _alone_amd(gpu, layer, v) if is_amd else _alone_nvidia(gpu, layer, v)
-    together = _together_amd(layer, v) if is_amd else _together_nvidia(gpu, layer, v)
+    use = is_exchanged(v)
+    if gpu.traits.has_async_copies:
+        alone, together = _alone_with_copies(gpu, layer, v), _together_with_copies(gpu, layer, v)
+    else:
+        alone, together = _alone_in_registers(gpu, layer, v), _together_in_registers(layer, v)
     return use * together + (1 - use) * alone
 
 
@@ -43,7 +45,7 @@ def at_least(value: Expr, threshold: int) -> Expr:
     return minimum(1, value // threshold)
 
 
-def _alone_nvidia(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
+def _alone_with_copies(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
     """Weights pass through once on their way into registers; the loop's buffers take their place."""
     is_forward, is_tripled = layer.direction == "forward", layer.num_products > 1
     single = layer.padded_dim**2 * layer.element_bytes
@@ -63,7 +65,7 @@ def _alone_nvidia(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
     return maximum(weights, in_loop) + direct * (minimum(weights, in_loop) + BARRIER_BYTES)
 
 
-def _alone_amd(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
+def _alone_in_registers(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
     """Loads of later steps wait in registers; tiles change their layout on the way to the instruction and back."""
     rows, element = v["tile_batch"], layer.element_bytes
     single = layer.padded_dim**2 * element
@@ -96,14 +98,14 @@ def _stored_tiles(layer: Layer, v: Vars) -> Expr:
     return maximum(layer.cell.num_states, (1 - v["recompute"]) * layer.num_slots)
 
 
-def _together_amd(layer: Layer, v: Vars) -> Expr:
+def _together_in_registers(layer: Layer, v: Vars) -> Expr:
     """Weights, what is gathered, and the sums over slices, one after the other through the same LDS."""
     rows, width = v["tile_batch"], layer.exchanged_slots * v["tile_out"]
     main = by_slices(layer, v, lambda parts: parts[0])
     return maximum(main * maximum(width, rows) * layer.element_bytes, _sums(rows, width, v))
 
 
-def _together_nvidia(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
+def _together_with_copies(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
     """The same, where what is gathered stands beside weights."""
     rows, width, element = v["tile_batch"], layer.exchanged_slots * v["tile_out"], layer.element_bytes
     main = by_slices(layer, v, lambda parts: parts[0])

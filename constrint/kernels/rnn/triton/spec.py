@@ -15,15 +15,14 @@ from numpy.typing import NDArray
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.register_weights import REGISTER_MODELS
-from constrint.kernels.rnn.registers import most_registers, registers_of
+from constrint.kernels.rnn.registers import REGISTER_MODELS, registers_of
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, with_sizes
 from constrint.kernels.rnn.triton.cost import rnn_assumptions, rnn_cost
 from constrint.kernels.rnn.triton.layer import MIN_DEPTH, Layer, matrix_unit, pow2_at_least
 from constrint.kernels.rnn.triton.shared_memory import smem_bytes
 from constrint.model import all_of, ceildiv, implies, maximum, minimum
 from constrint.select.cost import CostColumns
-from constrint.select.limits import BlockUse
+from constrint.select.limits import BlockUse, most_registers
 from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload
 
 if TYPE_CHECKING:
@@ -35,6 +34,8 @@ if TYPE_CHECKING:
 #: The largest head dimension. A head is one tile of columns or is split over programs; no GPU runs enough programs at
 #: once for a larger one.
 MAX_HEAD_DIM = 4096
+#: Sequences of a tile, and columns of a tile of a split head, the preferred ones first.
+BATCH_TILES, NARROW_TILES = (8, 16, 32, 64), (16, 8, 32, 64, 128)
 #: Steps that a configuration is chosen for. From a few dozen steps on, the choice does not depend on their number.
 PLANNED_TIME = 1024
 #: Batch sizes that a configuration is chosen for.
@@ -69,17 +70,16 @@ class TritonSpec(RnnSpec):
 
     def params(self, gpu: GpuModel, workload: Workload) -> tuple[Param, ...]:
         """Batch tile, columns per program, how a head is split, warps, stages, where gates come from."""
-        layer = self.layer(workload)
+        layer, traits = self.layer(workload), gpu.traits
         dim = layer.head_dim
-        narrow = (16, 8, 32, 64, 128) if gpu.vendor == "nvidia" else (16, 32, 64, 128)
-        columns = tuple(c for c in narrow if c < dim)
+        columns = tuple(c for c in NARROW_TILES if traits.smallest_dot_columns <= c < dim)
+        rows = tuple(r for r in BATCH_TILES if r >= traits.smallest_dot_rows)
         deeper = "deeper ones gain nothing"
         power = "powers of two, as Triton's block shapes must be"
         splits = tuple(dict.fromkeys((1, *(-(-dim // c) for c in columns))))
         what = "1: gates are not stored, the backward pass computes them again"
         if self.direction == "backward":
             what = "1: gates are computed again by one GEMM over all steps"
-        rows = (8, 16, 32, 64) if gpu.vendor == "nvidia" else (16, 32, 64)
         return (
             Param("tile_batch", rows, "sequences per program", power),
             Param("tile_out", (layer.padded_dim, *(c for c in columns if c != layer.padded_dim)), "columns", power),
@@ -112,7 +112,7 @@ class TritonSpec(RnnSpec):
             v["row_split"] <= gpu.device.sm_count,
             name="co_resident",
             because=f"programs that wait for each other run at once: {gpu.device.sm_count} fit, one on each "
-            f"{'CU' if gpu.vendor == 'amd' else 'SM'}",
+            f"{gpu.terms.sm}",
         )
         yield Rule(
             implies(exchanged, v["num_stages"] == 1),
@@ -124,18 +124,17 @@ class TritonSpec(RnnSpec):
             name="depth_of_exchange",
             because="a state in registers is read by every warp anyway",
         )
-        limit = max(8, pow2_at_least(workload.sizes["batch"]))
+        limit = max(16, pow2_at_least(workload.sizes["batch"]))
         if limit < 64:
-            smallest = 8 if gpu.vendor == "nvidia" else 16
             yield Rule(
-                v["tile_batch"] <= max(limit, smallest, 16),
+                v["tile_batch"] <= limit,
                 name="tile_batch_in_batch",
                 because="a larger tile would compute nothing but padding",
             )
 
     def _warp_rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
         layer = self.layer(workload)
-        across = 8 if gpu.vendor == "nvidia" else 16
+        across = gpu.traits.smallest_dot_columns
         whole = f"each warp owns whole matrix instructions, {across} columns wide; more warps would repeat work"
         yield Rule(
             implies(v["row_split"] == 1, across * v["num_warps"] <= v["tile_out"]), name="warps_busy", because=whole
@@ -148,7 +147,7 @@ class TritonSpec(RnnSpec):
             name="warps_busy_exchange",
             because=whole,
         )
-        if gpu.vendor == "amd":
+        if gpu.traits.has_square_dots:
             yield Rule(
                 implies(
                     all_of(v["tile_batch"] == 32, v["split_depth"] == 0),
@@ -170,7 +169,7 @@ class TritonSpec(RnnSpec):
         estimate = registers_of(gpu, layer, v, REGISTER_MODELS, "estimate")
         return BlockUse(
             warps=v["num_warps"],
-            registers_per_thread=minimum(estimate, most_registers(gpu, v)),
+            registers_per_thread=minimum(estimate, most_registers(gpu, v["num_warps"])),
             smem_bytes=smem_bytes(gpu, layer, v),
             registers_bound=registers_of(gpu, layer, v, REGISTER_MODELS, "bound"),
         )
@@ -242,9 +241,7 @@ class TritonSpec(RnnSpec):
 
         return exact_outputs(self.cell, self.direction, inputs)
 
-    def compile(
-        self, gpu: GpuModel, workload: Workload, config: Config, given: Collection[str] = ()
-    ) -> CompiledKernel:
+    def compile(self, gpu: GpuModel, workload: Workload, config: Config, given: Collection[str] = ()) -> CompiledKernel:
         """Compile one configuration for a named GPU, as a layer with bias launches it; no GPU is needed.
 
         Args:

@@ -78,13 +78,15 @@ def make_outputs(cell: Cell, direction: str, wx: Tensor) -> dict[str, Tensor]:
 def exact_outputs(cell: Cell, direction: str, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """What the outputs have to be, in fp64: states, or gradients of wx and of the initial states."""
     exact = {name: x.double() if x.is_floating_point() else x for name, x in inputs.items()}
-    masks = {name: exact[name] for name in ("lengths", "reset") if name in exact}
+    lengths, reset = exact.get("lengths"), exact.get("reset")
     if direction == "forward":
-        out, _ = rnn_reference(cell.name, exact["wx"], exact["r"], exact["bias"], exact.get("initial"), **masks)
+        out, _ = rnn_reference(
+            cell.name, exact["wx"], exact["r"], exact["bias"], exact.get("initial"), lengths=lengths, reset=reset
+        )
         return {"states": out}
     batch, _, _, heads, dim = exact["wx"].shape
     wx = exact["wx"].requires_grad_()
     initial = exact.get("initial", wx.new_zeros((cell.num_states, batch, heads, dim))).requires_grad_()
-    out, _ = rnn_reference(cell.name, wx, exact["r"], exact["bias"], initial, **masks)
+    out, _ = rnn_reference(cell.name, wx, exact["r"], exact["bias"], initial, lengths=lengths, reset=reset)
     grad_wx, grad_initial = torch.autograd.grad((out[0] * exact["grad0"]).sum(), (wx, initial))
     return {"grad_wx": grad_wx, "grad_initial": grad_initial}

@@ -1,0 +1,1 @@
+"""The matrix product: beside its peers, and its caches simulated."""

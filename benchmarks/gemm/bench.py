@@ -1,0 +1,286 @@
+"""`matmul` beside cuBLAS, torch's other products and its Triton template, on the GPU of this machine.
+
+    python -m benchmarks.gemm.bench --out gemm.csv              # 63 shapes in bf16 and fp16, 8 in each other dtype
+    python -m benchmarks.gemm.bench --out gemm.csv --quick      # some 20 cases, under two minutes
+    python -m benchmarks.gemm.bench --out gemm.csv --template   # torch.compile(mode="max-autotune"), too: a few shapes
+
+Each row says who was timed (`matmul`: the first choice; `best of 8`: the quickest of the model's first eight; a peer)
+and how: `call` is the public call from plain Python, calls back to back; `cold` and `warm` are the kernel alone in a
+CUDA graph, after the L2 was overwritten and back to back. Whoever is compared is timed in turn, in several rounds.
+The floor is the larger of operations over the highest rate and bytes over the highest bandwidth that this run measured.
+Ratios are the peer's time over ours. Results are checked against a product in higher precision.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.harness.peers import products, set_precision, triton_template
+from benchmarks.harness.table import Table, attempt, described, print_ratios
+from benchmarks.harness.workloads import DTYPE_SHAPES, GEMM_SHAPES, gemm
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm import matmul
+from constrint.kernels.gemm.first_choice import best, choose
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.launch.device import gpu_of
+from constrint.kernels.registry import load_spec
+from constrint.select import Workload
+from constrint.select.first_choice import Choice
+from constrint.select.spec import Launch
+from constrint.tune import Trial, compile_many
+from constrint.tune.check import Case
+from constrint.tune.measure import Call, Measurement, Timer
+from constrint.tune.worker import call_of
+
+COLUMNS: tuple[str, ...] = (
+    "m",
+    "n",
+    "k",
+    "dtype",
+    "layout",
+    "who",
+    "how",
+    "median_us",
+    "spread_us",
+    "floor_us",
+    "outcome",
+    "prepare_ms",
+    "kernel",
+    "config",
+)
+#: (dtype, layout of A and B) of every shape, of every third shape, and of the few shapes for other types.
+EVERYWHERE = (("bf16", "rr"), ("fp16", "rc"))
+EVERY_THIRD = (("bf16", "rc"), ("fp16", "cr"), ("bf16", "cc"))
+OTHERS = (("fp8", "rc"), ("int8", "rc"), ("tf32", "rc"), ("fp32", "rc"))
+#: Shapes of the quick run, in bf16 by rows, and of the comparison with torch's template, which takes seconds for each.
+QUICK = (
+    *((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192)),
+    *((16, 4096, 4096), (64, 8192, 8192), (128, 4096, 11008), (1024, 3072, 768), (16384, 3072, 768)),
+    *((4096, 4096, 512), (333, 777, 1555)),
+)
+ROUNDS, FINAL_ROUNDS = 21, 45
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """What this run measured on the device, for the floor."""
+
+    flop_per_s: Mapping[str, float]
+    bytes_per_s: float
+
+    def floor_s(self, workload: Workload, num_bytes: int) -> float:
+        """The least time of a product."""
+        m, n, k = workload.sizes.values()
+        rate = self.flop_per_s.get(workload.dtype, 0.0)
+        return max(2.0 * m * n * k / rate if rate else 0.0, num_bytes / self.bytes_per_s)
+
+
+def measured_peaks(timer: Timer, cases: list[Workload], gpu: GpuModel) -> Peaks:
+    """The library's rate on a large product of every dtype, and what a kernel that copies reads and writes."""
+    rates: dict[str, float] = {}
+    for workload in {
+        w.dtype: gemm((8192, 8192, 4096), w.dtype, "rc") for w in cases if "three_pass" not in w.options
+    }.values():
+        set_precision(workload)
+        inputs = load_spec("gemm.pointer").inputs(gpu, workload, device="cuda")
+        for call in products(workload, inputs["a"], inputs["b"]).values():
+            seconds = timer.warm([call], 5e-4)[0].median_s
+            rates[workload.dtype] = max(rates.get(workload.dtype, 0.0), 2.0 * 8192 * 8192 * 4096 / seconds)
+    source = torch.empty(2**29, dtype=torch.bfloat16, device="cuda").normal_()
+    target = torch.empty_like(source)
+    # A kernel, not a copy: in a graph torch's copy becomes a transfer that runs at two thirds of the bandwidth.
+    seconds = timer.warm([partial(torch.neg, source, out=target)], 5e-4)[0].median_s
+    return Peaks(rates, 4 * source.numel() / seconds)
+
+
+def cases_of(args: argparse.Namespace) -> list[Workload]:
+    """Every shape, dtype and layout."""
+    if args.quick:
+        few = [gemm(shape, dtype, layout) for dtype, layout in OTHERS for shape in DTYPE_SHAPES[1:3]]
+        return [gemm(shape) for shape in QUICK] + few
+    every = [gemm(shape, *which) for shape in GEMM_SHAPES for which in EVERYWHERE]
+    every += [gemm(shape, *which) for shape in GEMM_SHAPES[::3] for which in EVERY_THIRD]
+    every += [gemm(shape, *which) for which in OTHERS for shape in DTYPE_SHAPES]
+    return every[:: args.every]
+
+
+class Bench:
+    """What every case shares."""
+
+    def __init__(self, gpu: GpuModel, timer: Timer, table: Table, peaks: Peaks, with_template: bool) -> None:
+        self.gpu, self.timer, self.table, self.peaks, self.with_template = gpu, timer, table, peaks, with_template
+
+    def run(self, workload: Workload, choices: list[Choice], choose_ms: float) -> None:
+        """Check and time one case; write its rows."""
+        set_precision(workload)
+        case = Case(load_spec(choices[0].kernel), self.gpu, workload, device="cuda")
+        a, b = case.inputs["a"], case.inputs["b"]
+        ours = self._ours(case, choices)
+        wrong = {who for who, (_, launches) in ours.items() if not case.check(launches) <= 1.0}
+        wrong |= {"matmul"} if not case.check([_Public(case)]) <= 1.0 else set()
+        peers, prepare_ms = products(workload, a, b), {"matmul": choose_ms}
+        if self.with_template and (*workload.sizes.values(),) in QUICK and workload.dtype == "bf16":
+            peers["torch.compile"], prepare_ms["torch.compile"] = _prepared_template(a, b)
+        alone = {who: call_of(launches) for who, (_, launches) in ours.items()} | peers
+        calls: dict[str, Call] = {"matmul": partial(matmul, a[0], b[0]), **peers}
+        tensors = (a, b, *case.outputs.values())
+        floor_s = self.peaks.floor_s(workload, sum(t.numel() * t.element_size() for t in tensors))
+        for how, figures in self._figures(alone, calls).items():
+            for who, figure in figures.items():
+                choice = ours[who][0] if who in ours else None
+                config = {} if choice is None else {"kernel": choice.kernel, "config": _shown(choice)}
+                self.table.add(
+                    **_named(workload),
+                    who=who,
+                    how=how,
+                    median_us=1e6 * figure.median_s,
+                    spread_us=1e6 * figure.spread_s,
+                    floor_us=1e6 * floor_s,
+                    outcome="wrong result" if who in wrong else "ok",
+                    prepare_ms=prepare_ms.get(who, float("nan")),
+                    **config,
+                )
+
+    def _ours(self, case: Case, choices: list[Choice]) -> dict[str, tuple[Choice, Sequence[Launch]]]:
+        """The first choice, and the quickest of all where there are several, with their launches."""
+        every = [
+            load_spec(c.kernel).launches(self.gpu, case.workload, c.config, case.inputs, case.outputs) for c in choices
+        ]
+        ours = {"matmul": (choices[0], every[0])}
+        if len(choices) > 1:
+            cold = self.timer.cold([self.timer.graph(call_of(launches)) for launches in every], ROUNDS)
+            quickest = min(range(len(choices)), key=lambda i: cold[i].median_s)
+            # It is timed once more, so that the figure that picked it is not the one it is judged by.
+            ours[f"best of {len(choices)}"] = choices[quickest], every[quickest]
+        return ours
+
+    def _figures(self, alone: dict[str, Call], calls: dict[str, Call]) -> dict[str, dict[str, Measurement]]:
+        """By how: who took how long."""
+        graphs = [self.timer.graph(call) for call in alone.values()]
+        cold = self.timer.cold(graphs, FINAL_ROUNDS)
+        warm = self.timer.warm(list(alone.values()), cold[0].median_s)
+        python = self.timer.from_python(list(calls.values()))
+        return {
+            "call": dict(zip(calls, python, strict=True)),
+            "cold": dict(zip(alone, cold, strict=True)),
+            "warm": dict(zip(alone, warm, strict=True)),
+        }
+
+
+def _prepared_template(a: Any, b: Any) -> tuple[Call, float]:
+    """Torch's template, compiled and tuned, and the milliseconds that took."""
+    started = time.perf_counter()
+    call = triton_template(a, b)
+    call()
+    torch.cuda.synchronize()
+    return call, 1e3 * (time.perf_counter() - started)
+
+
+def _shown(choice: Choice) -> str:
+    return " ".join(map(str, choice.config.values()))
+
+
+class _Public:
+    """The public call as a launch, to be checked like one."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+
+    def run(self) -> None:
+        """Copy what the public call returns to where the checker looks."""
+        inputs, (out,) = self.case.inputs, self.case.outputs.values()
+        out.copy_(matmul(inputs["a"][0], inputs["b"][0])[None])
+
+    def compile(self, gpu: GpuModel) -> Any:
+        """It is no kernel."""
+        raise NotImplementedError
+
+
+def _named(workload: Workload) -> dict[str, Any]:
+    options = workload.options
+    layout = "".join("c" if options.get(f"transpose_{operand}") else "r" for operand in "ab")
+    return {**workload.sizes, "dtype": "fp32" if options.get("three_pass") else workload.dtype, "layout": layout}
+
+
+def plan(gpu: GpuModel, cases: list[Workload], top: int) -> list[tuple[Workload, list[Choice], float]]:
+    """The choices of every case, and the milliseconds of the first; the kernels are compiled on all cores."""
+    choose(gpu, Product.of(gemm((128, 128, 128))))
+    planned = []
+    for workload in cases:
+        product = Product.of(workload)
+        started = time.perf_counter()
+        first = choose(gpu, product)
+        choose_ms = 1e3 * (time.perf_counter() - started)
+        planned.append((workload, best(gpu, product, top) if top > 1 else [first], choose_ms))
+    started = time.perf_counter()
+    trials = [Trial(c.kernel, workload, dict(c.config)) for workload, choices, _ in planned for c in choices]
+    failed = [outcome for outcome in compile_many(load_spec, gpu, trials, into_cache=True) if outcome]
+    print(
+        f"compiled {len(trials)} in {time.perf_counter() - started:.0f} s; failed: {failed[:3] or 'none'}", flush=True
+    )
+    return planned
+
+
+def print_table(rows: list[dict[str, Any]]) -> None:
+    """One line per case with its cold figures, then the ratios of every dtype, peer and how."""
+    print("M x N x K            dtype      floor  us of each, cold L2")
+    ratios: dict[tuple[str, str, str, str], list[float]] = {}
+    for key, group in itertools.groupby(rows, key=lambda row: [row[name] for name in COLUMNS[:5]]):
+        of_case = [row for row in group if row["outcome"] == "ok" and "who" in row]
+        if not of_case:
+            print(*key, "failed")
+            continue
+        shown = ", ".join(f"{r['who']} {float(r['median_us']):.1f}" for r in of_case if r["how"] == "cold")
+        shape = "x".join(map(str, key[:3])).ljust(20)
+        print(f"{shape} {key[3]:5s}{key[4]} {float(of_case[0]['floor_us']):8.1f}  {shown}")
+        ours = [row for row in of_case if row.get("kernel")]
+        for mine, theirs in itertools.product(ours, of_case):
+            if mine["how"] == theirs["how"] and not theirs.get("kernel"):
+                name = (key[3], theirs["who"], mine["who"], mine["how"])
+                ratios.setdefault(name, []).append(float(theirs["median_us"]) / float(mine["median_us"]))
+    for (dtype, peer, who, how), found in sorted(ratios.items()):
+        print_ratios(f"{dtype}: {peer} / {who}, {how}", found)
+    spreads = [float(r["spread_us"]) / float(r["median_us"]) for r in rows if r.get("how") == "cold"]
+    if spreads:
+        print(f"spread, cold (80th less 20th percentile, of the median): median {statistics.median(spreads):.3f}")
+
+
+def main() -> None:
+    """Choose, compile, then time case by case."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--quick", action="store_true", help="some 20 cases, the first choice alone")
+    parser.add_argument("--every", type=int, default=1, help="only every so many cases")
+    parser.add_argument("--top", type=int, default=8, help="also the best of so many choices; 1: not")
+    parser.add_argument("--template", action="store_true", help="torch's Triton template, a few shapes")
+    args = parser.parse_args()
+    gpu = gpu_of(torch.device("cuda"))
+    if gpu is None:
+        parser.exit(1, "this GPU has no hardware model\n")
+    cases, timer = cases_of(args), Timer()
+    planned = plan(gpu, cases, 1 if args.quick else args.top)
+    peaks = measured_peaks(timer, cases, gpu)
+    rates = ", ".join(f"{dtype} {rate / 1e12:.0f} TFLOP/s" for dtype, rate in peaks.flop_per_s.items())
+    note = f"measured on {described()}; {rates}, copy {peaks.bytes_per_s / 1e12:.2f} TB/s"
+    print(note, flush=True)
+    with Table(args.out, COLUMNS, note) as table:
+        bench = Bench(gpu, timer, table, peaks, args.template)
+        for workload, choices, choose_ms in planned:
+            outcome = attempt(partial(bench.run, workload, choices, choose_ms))
+            if outcome["outcome"] != "ok":
+                table.add(**_named(workload), **outcome)
+    print_table(table.rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Time the solver against its peers on the published search spaces.
+
+    python -m benchmarks.solver.bench --repeat 7 --out benchmarks/results/solver
+
+Every measurement is a fresh process; process CPU time, medians. The peers (kernel_tuner, python-constraint2, pyatf,
+ortools, numpy) are installed from PyPI into a virtual environment of their own, which is made if it is missing
+(`--no-install` skips that); a peer that is absent is left out with a printed reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness.table import Table, environment, print_ratios
+from benchmarks.solver.processes import ROOT, figures_of
+
+SPACES = ROOT / "tests" / "data" / "spaces"
+MODULES = {
+    "kernel_tuner": "kernel_tuner",
+    "python-constraint2": "constraint",
+    "pyatf flat": "pyatf",
+    "pyatf tree": "pyatf",
+    "cp-sat": "ortools",
+}
+PEERS = ("kernel_tuner", "python-constraint2", "pyatf", "ortools", "numpy")
+MEASURES = {
+    "columns": ("constrint", "numpy brute", "kernel_tuner", "python-constraint2", "pyatf flat", "cp-sat"),
+    "count": ("constrint", "pyatf tree"),
+    "factored": ("constrint",),
+    "first": ("constrint", "cp-sat"),
+    "best": ("constrint", "cp-sat"),
+}
+COLUMNS = ("space", "configs", "measure", "tool", "note", "median_ms", "min_ms", "repeats", "peak_mib", "bytes")
+#: Listing 251 million configurations is what factored spaces are there to avoid.
+TOO_LARGE = "atf_gemm_10x500x64"
+LIMIT_S = 120.0
+#: A slow peer is not worth more repetitions.
+SLOW_S = 2.0
+
+
+def peers_python(folder: Path, install: bool) -> Path:
+    """The interpreter of the peers' environment; makes the environment if it is missing."""
+    python = folder / "bin" / "python"
+    if not python.exists() and install:
+        venv.create(folder, with_pip=True)
+        for peer in PEERS:
+            if subprocess.run([python, "-m", "pip", "install", "-q", peer], check=False).returncode:
+                print(f"could not install {peer}: it is left out")
+    return python if python.exists() else Path(sys.executable)
+
+
+def asked_for(args: argparse.Namespace, python: Path) -> Iterator[tuple[Path, str, str]]:
+    """Space, measure and tool of every measurement."""
+    missing = set()
+    for tool, module in MODULES.items():
+        if subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False).returncode:
+            missing.add(tool)
+            print(f"left out: {tool} (no module {module} in {python})")
+    for path in sorted(SPACES.glob("*.json")):
+        if path.stem == "counts" or (args.spaces and path.stem not in args.spaces):
+            continue
+        for measure in args.measures:
+            # The large space is counted and sampled, the others are listed; all else is asked of both.
+            if measure == ("columns" if path.stem == TOO_LARGE else "factored"):
+                continue
+            for tool in MEASURES[measure]:
+                if tool not in missing and (tool == "constrint" or not args.only_ours):
+                    yield path, measure, tool
+
+
+def row_of(python: Path, path: Path, measure: str, tool: str, repeat: int) -> dict[str, Any]:
+    """One row of the table, or the reason in `note` why it has no figures."""
+    expected = json.loads(path.read_text())["expected"]
+    row: dict[str, Any] = {"space": path.stem, "configs": expected, "measure": measure, "tool": tool, "repeats": 0}
+    runs: list[dict[str, Any]] = []
+    for _ in range(repeat):
+        run = figures_of([str(python), "-m", "benchmarks.solver.tools", f"{measure}:{tool}", str(path)], LIMIT_S)
+        if isinstance(run, str):
+            return row | {"note": run}
+        runs.append(run)
+        if run["cpu_s"] > SLOW_S:
+            break
+    if measure in ("columns", "count", "factored") and runs[0]["count"] != expected:
+        row["note"] = f"WRONG COUNT {runs[0]['count']}"
+    times = sorted(1e3 * run["cpu_s"] for run in runs)
+    peak = statistics.median(run["peak_kib"] for run in runs) / 1024
+    row |= {"median_ms": round(statistics.median(times), 3), "min_ms": round(times[0], 3), "repeats": len(times)}
+    return row | {"peak_mib": round(peak, 1), "bytes": runs[0].get("bytes", "")}
+
+
+def summary(rows: list[dict[str, Any]]) -> None:
+    """Print how far ahead of its peers each row is."""
+    ahead: dict[str, list[float]] = {"best peer of each row": [], "kernel_tuner": []}
+    for space in dict.fromkeys(row["space"] for row in rows):
+        here = [row for row in rows if row["space"] == space and row["measure"] == "columns" and "median_ms" in row]
+        peers = {row["tool"]: row["median_ms"] for row in here}
+        ours = peers.pop("constrint", None)
+        if ours is None or not peers:
+            continue
+        best = min(peers, key=lambda tool: float(peers[tool]))
+        print(f"{space:22} {ours:9.2f} ms, best peer {best} {peers[best]:.2f} ms: {peers[best] / ours:.2f}x")
+        for name, tool in (("best peer of each row", best), ("kernel_tuner", "kernel_tuner")):
+            if tool in peers:
+                ahead[name].append(peers[tool] / ours)
+    for name, ratios in ahead.items():
+        print_ratios(f"{name} / constrint", ratios, limits=(1.0,))
+
+
+def main() -> None:
+    """Measure, print and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers-venv", type=Path, default=ROOT / "benchmarks" / ".peers")
+    parser.add_argument("--no-install", action="store_true", help="use what the environment has")
+    parser.add_argument("--repeat", type=int, default=7)
+    parser.add_argument("--spaces", nargs="*", help="names of spaces; all when left out")
+    parser.add_argument("--measures", nargs="*", default=list(MEASURES), choices=list(MEASURES))
+    parser.add_argument("--only-ours", action="store_true", help="no peers")
+    parser.add_argument("--out", type=Path, help="folder for spaces.csv and environment.json")
+    args = parser.parse_args()
+    python = peers_python(args.peers_venv, not args.no_install)
+    rows = []
+    with Table(args.out and args.out / "spaces.csv", COLUMNS) as table:
+        for path, measure, tool in asked_for(args, python):
+            rows.append(row_of(python, path, measure, tool, args.repeat))
+            table.add(**rows[-1])
+            print(*(rows[-1].get(k, "") for k in ("space", "measure", "tool", "median_ms", "note")), flush=True)
+    summary(rows)
+    if args.out:
+        listing = subprocess.run([python, "-m", "pip", "freeze"], capture_output=True, text=True, check=False).stdout
+        clock = "process CPU time, fresh process per measurement, libraries imported before, medians"
+        facts = environment() | {"peers": listing.splitlines(), "clock": clock}
+        (args.out / "environment.json").write_text(json.dumps(facts, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""The recurrent kernels' sample of compiled kernels: layers drawn at random, and configurations of their spaces.
+
+A layer has a random cell, direction, dtype and a head_dim that is any multiple of 16. The draws:
+
+    random    from the space with looser register and shared-memory rules: there are some on both sides of the limits
+    ranked    among those that the model ranks first
+    first     the first choice
+    measured  from a table of `bench_rnn_space.py`: the fastest configurations of every layer, and others
+
+A share of them has all optional inputs; first choices come with and without them.
+"""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from constrint.errors import ConstrintError, UsageError
+from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.resources.additions import Additions
+from constrint.kernels.resources.registers import Family
+from constrint.kernels.resources.sample import LIGHT_SPILL_BYTES, Request, Row, Sample, Wanted, is_spilling
+from constrint.kernels.resources.scores import Fit, Kernels, SampledKernel
+from constrint.kernels.rnn import registers
+from constrint.kernels.rnn.spec import workload_of
+from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
+from constrint.model import Constraint, Expr, Problem, Var, const
+from constrint.select import rank
+from constrint.select.first_choice import choose
+from constrint.select.limits import most_registers
+from constrint.select.spec import Workload
+from constrint.solve import enumerate_space
+
+SPECS = {spec.operation: spec for spec in TRITON_SPECS}
+TARGETS = {
+    "sm_80": "a100-sxm4-80gb",
+    "sm_90a": "h200",
+    "sm_100a": "b200",
+    "gfx90a": "mi210",
+    "gfx942": "mi300x",
+    "gfx950": "mi355x",
+}
+KEYS = ("tile_batch", "tile_out", "row_split", "num_warps", "num_stages", "split_depth", "recompute")
+RULES = ("registers", "register_file", "smem")
+#: Tenths of a limit that a configuration may take.
+SLACK = 13
+#: Of the configurations ranked first, one of so many.
+TOP = 4
+#: Of the configurations of a layer that were measured: the fastest, and others.
+FASTEST, SLOWER = 4, 2
+#: Shares of kernels with all the optional inputs, and of random ones with a head in one program.
+WITH_INPUTS, WHOLE = 0.3, 0.5
+#: Weight of a kernel by how it came into the table, against one drawn at random.
+WEIGHTS = {"random": 1.0, "ranked": 6.0, "first": 6.0, "measured": 100.0}
+#: How groups are fitted, by vendor. On AMD kernels near the limit were not measured to be worth keeping.
+METHODS = {"nvidia": Additions(beyond=1.1, added_cost=1.0), "amd": Additions(beyond=1.2, added_cost=30.0)}
+
+Layer = tuple[str, tuple[int, int, int, int], str, str]
+
+
+def draw_layer(rng: random.Random) -> Layer:
+    """Cell, sizes, dtype and direction of a layer that a user may have."""
+    usual, any_dim = (16, 32, 64, 96, 128, 192, 256, 384, 512), range(16, 640, 16)
+    dim = rng.choice(usual if rng.random() < 0.6 else any_dim)
+    heads = rng.choice((1, 2, 4, 12))
+    cell, dtype = rng.choice(("elman", "gru", "lstm", "slstm")), rng.choice(("fp16", "bf16", "bf16", "fp32"))
+    sizes = (rng.choice((8, 16, 16, 64, 256)), 1024, heads, dim)
+    return cell, sizes, dtype, rng.choice(("forward", "backward"))
+
+
+def loosened(gpu: GpuModel, workload: Workload) -> Problem:
+    """The space with the limits of registers and shared memory moved outwards."""
+    spec = SPECS[workload.operation]
+    problem = spec.problem(gpu, workload).without(*RULES)
+    use = spec.use(gpu, workload, {name: Var(name) for name in problem.variables})
+    most = gpu.sm.max_registers_per_thread
+    problem.add(10 * use.registers_per_thread <= SLACK * most)
+    problem.add(10 * use.smem_bytes <= SLACK * gpu.sm.max_smem_bytes_per_block)
+    lanes = most * (2 if gpu.register_file.shared_by_block else 1)
+    problem.add(10 * (use.warps // gpu.sm.num_partitions) * use.registers_per_thread <= SLACK * lanes)
+    return problem
+
+
+def random_config(gpu: GpuModel, workload: Workload, rng: random.Random) -> Mapping[str, int] | None:
+    """One configuration of the loosened space; None if there is none."""
+    space = enumerate_space(loosened(gpu, workload))
+    if not space.size:
+        return None
+    few = list(space.sample(min(24, space.size), seed=rng.randrange(2**31)))
+    whole = [config for config in few if config["row_split"] == 1]
+    return rng.choice(whole if whole and rng.random() < WHOLE else few)
+
+
+def drawn(wanted: Wanted, top: int) -> Iterator[Row]:
+    """Configurations of random layers: one of so many that rank first, or any if `top` is 0."""
+    gpu_name, rng = TARGETS[wanted.target], wanted.rng
+    gpu = load_gpu(gpu_name)
+    while True:
+        layer = cell, sizes, dtype, direction = draw_layer(rng)
+        workload = workload_of(cell, sizes, dtype, direction)
+        spec = SPECS[workload.operation]
+        has_inputs = rng.random() < WITH_INPUTS
+        try:
+            spec.check_workload(gpu, workload)
+            config: Mapping[str, int] | None
+            if top:
+                config = rng.choice(rank(spec, gpu, workload, top=top).candidates).config
+            else:
+                config = random_config(gpu, workload, rng)
+        except ConstrintError:
+            continue
+        if config is not None and all(config[name] == value for name, value in wanted.fix.items()):
+            for inputs in (False, True) if top == 1 else (has_inputs,):
+                yield _row(wanted.target, layer, config, has_inputs=inputs)
+
+
+def measured(wanted: Wanted) -> Iterator[Row]:
+    """Of every layer that was measured: the first choice, the fastest configurations and some of the others."""
+    if wanted.table is None:
+        raise UsageError("the draw 'measured' chooses from a table of bench_rnn_space.py. Name it: --table PATH.")
+    layers: dict[Layer, list[dict[str, str]]] = defaultdict(list)
+    with wanted.table.open() as file:
+        for row in csv.DictReader(line for line in file if not line.startswith("#")):
+            if row["outcome"] == "ok":
+                sizes = (int(row["batch"]), 1024, int(row["heads"]), int(row["head_dim"]))
+                layers[row["cell"], sizes, row["dtype"], row["direction"]].append(row)
+    rng, seen = random.Random(1), set()
+    for layer, rows in layers.items():
+        rows.sort(key=lambda row: float(row["whole_ms"]))
+        some = rows[:FASTEST] + rng.sample(rows[FASTEST:], min(SLOWER, len(rows[FASTEST:])))
+        configs = [{key: int(row[key]) for key in KEYS} for row in some]
+        workload = workload_of(*layer)
+        first = dict(choose(SPECS[workload.operation], load_gpu(TARGETS[wanted.target]), workload).config)
+        for config in [first] * (first not in configs) + configs:
+            kernel = (layer[0], layer[1][3], *layer[2:], *config.values())
+            if kernel not in seen:  # sizes of the batch and of heads are no part of it
+                seen.add(kernel)
+                kind = {} if config in configs else {"kind": "first"}
+                yield _row(wanted.target, layer, config, has_inputs=False) | kind
+
+
+def _row(target: str, layer: Layer, config: Mapping[str, int], *, has_inputs: bool) -> dict[str, Any]:
+    cell, (batch, _, heads, dim), dtype, direction = layer
+    row = {"gpu": TARGETS[target], "target": target, "cell": cell, "direction": direction, "batch": batch}
+    row |= {"heads": heads, "head_dim": dim, "dtype": dtype}
+    return row | {key: int(config[key]) for key in KEYS} | {"inputs": int(has_inputs)}
+
+
+def request_of(row: Row) -> Request:
+    """The configuration of a row."""
+    sizes = (int(row["batch"]), 1024, int(row["heads"]), int(row["head_dim"]))
+    workload = workload_of(row["cell"], sizes, row["dtype"], row["direction"])
+    return Request(load_gpu(row["gpu"]), SPECS[workload.operation], workload, {key: int(row[key]) for key in KEYS})
+
+
+def compile_row(row: Row) -> Any:
+    """Compile the configuration of a row."""
+    gpu, _, workload, config = request_of(row)
+    spec = SPECS[workload.operation]
+    grads = ("grad_last", "grad1", "grad2", "grad3")[: spec.cell.num_states] if row["direction"] == "backward" else ()
+    given = ("initial", "rows", "lengths", "reset", *grads) if int(row["inputs"]) else ()
+    return spec.compile(gpu, workload, config, given)
+
+
+def with_inputs(terms: Mapping[str, Expr]) -> dict[str, Expr]:
+    """Terms with those of the optional inputs: addresses, lengths, flags, first states and gradients."""
+    return {**terms, "inputs": const(1), "inputs_own": terms["own"], "inputs_states": terms["own_states"]}
+
+
+@cache
+def expressions(
+    name: str, cell: str, direction: str, dim: int, dtype: str, is_split: bool
+) -> tuple[str, dict[str, Expr]]:
+    """Name of the weights, and the terms, those of the optional inputs among them."""
+    gpu, workload = load_gpu(name), workload_of(cell, (16, 16, 1, dim), dtype, direction)
+    layer = SPECS[workload.operation].layer(workload)
+    terms = registers.register_terms(gpu, layer, {key: Var(key) for key in KEYS}, is_split)
+    return registers.model_key(gpu, layer, is_split), with_inputs(terms)
+
+
+@cache
+def warp_rules(name: str, cell: str, direction: str, dim: int) -> tuple[Constraint, ...]:
+    """Rules of the space that are no limits of the GPU."""
+    workload = workload_of(cell, (64, 16, 1, dim), "fp16", direction)
+    problem = SPECS[workload.operation].problem(load_gpu(name), workload)
+    return tuple(rule for rule in problem.constraints if rule.name.startswith("warps"))
+
+
+def kernel_of(row: Row, is_latest: bool) -> SampledKernel | None:
+    """A row as numbers; every compiler's count. Tables may be older than today's space."""
+    if row["error"] and "takes more" not in row["error"]:
+        return None
+    gpu, config = load_gpu(row["gpu"]), {key: int(row[key]) for key in KEYS}
+    layer = (row["gpu"], row["cell"], row["direction"], int(row["head_dim"]))
+    if not all(rule.holds(config) for rule in warp_rules(*layer)):
+        return None
+    name, terms = expressions(*layer, row["dtype"], config["row_split"] > 1)
+    limit = most_registers(gpu, const(config["num_warps"])).value({})
+    # What the compiler gave up spills without end. What was measured with a few bytes spilled was fast.
+    count, spilled = int(row["registers"] or limit), int(row["spill_bytes"] or 1 << 20)
+    is_light = spilled <= LIGHT_SPILL_BYTES
+    return SampledKernel(
+        target=row["target"],
+        families=(Family(name),),
+        terms={
+            name: 0 if name.startswith("inputs") and not int(row["inputs"]) else term.value(config)
+            for name, term in terms.items()
+        },
+        registers=count,
+        limit=limit,
+        spills=is_spilling(spilled, count, limit) and not (is_light and row["kind"] == "measured"),
+        is_light=is_light,
+        weight=WEIGHTS[row["kind"]],
+    )
+
+
+def fit(kernels: Kernels, prior: Fit | None = None) -> Fit:
+    """Both figures of one group, all of one vendor."""
+    return METHODS[kernels[0].families[0].name.partition(" ")[0]](kernels, prior)
+
+
+SAMPLE = Sample(
+    tables=("triton_rnn_resources_3.6.0.csv", "triton_rnn_resources_3.9.0.csv"),
+    targets=TARGETS,
+    draws={
+        "random": lambda wanted: drawn(wanted, 0),
+        "ranked": lambda wanted: drawn(wanted, TOP),
+        "first": lambda wanted: drawn(wanted, 1),
+        "measured": measured,
+    },
+    request=request_of,
+    compile=compile_row,
+    kernel=kernel_of,
+    method=fit,
+)

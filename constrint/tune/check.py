@@ -1,0 +1,98 @@
+"""Check a candidate: its outputs on fresh random inputs, poisoned before, against the kernel's reference.
+
+The bound of an element follows from the types and from the length of its sum. With roundoff u of the operands' type and
+v of the output's, and n products in a sum whose elements have the root mean square s:
+
+    |output - reference| <= (2 v + r u) |reference| + (2 sqrt(n) e + r u) s
+
+where e is the rounding of the sum relative to the sum of magnitudes (n 2^-24 for fp32 sums), which is at most sqrt(n)
+times s for random operands, and r is how often a value is rounded to the operands' type on its way (recurrent states).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from constrint.hwmodels import GpuModel
+from constrint.select import Config, KernelSpec, Workload
+from constrint.select.spec import Launch
+
+#: Unit roundoff by dtype; fp32 operands go through three products in tf32.
+ROUNDOFF = {"bf16": 2.0**-8, "fp16": 2.0**-11, "tf32": 2.0**-11, "fp32": 2.0**-22, "fp64": 2.0**-53, "fp8": 2.0**-4}
+#: Rounding of a sum relative to its magnitudes, where it does not grow with its length: tf32 rounds operands once, and
+#: Hopper keeps 13 bits of 8-bit products between promotions.
+SUM_ERROR = {"tf32": 2.0**-10, "fp8": 2.0**-13}
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What rounding explains.
+
+    Args:
+        relative: Share of the element itself, beside the rounding of the output.
+        of_rms: Share of the root mean square of the output's elements.
+    """
+
+    relative: float
+    of_rms: float
+
+    @staticmethod
+    def of(spec: KernelSpec, workload: Workload) -> Tolerance:
+        """The tolerance of a kernel's outputs for a workload."""
+        terms = spec.num_terms(workload)
+        step = SUM_ERROR.get(workload.dtype, terms * 2.0**-24)
+        states = spec.num_roundings * ROUNDOFF.get(workload.dtype, 0.0)
+        return Tolerance(states, 2 * math.sqrt(terms) * step + states)
+
+
+class Case:
+    """A kernel's random inputs, its outputs, and what these have to be; one for all configurations of a workload."""
+
+    def __init__(self, spec: KernelSpec, gpu: GpuModel, workload: Workload, *, device: str, seed: int = 0) -> None:
+        self.spec, self.gpu, self.workload = spec, gpu, workload
+        self.inputs = spec.inputs(gpu, workload, device=device, seed=seed)
+        self.outputs = spec.outputs(gpu, workload, self.inputs)
+        tolerance = Tolerance.of(spec, workload)
+        reference = spec.reference(workload, self.inputs)
+        self._expected = {
+            name: (value, _bound(value, self.outputs[name], tolerance)) for name, value in reference.items()
+        }
+
+    def launches(self, config: Config) -> Sequence[Launch]:
+        """The launches of one configuration on these inputs and outputs."""
+        return self.spec.launches(self.gpu, self.workload, config, self.inputs, self.outputs)
+
+    def check(self, launches: Sequence[Launch]) -> float:
+        """Poison the outputs, run, and give the largest error over its bound: right up to 1; inf for a NaN."""
+        poison(self.outputs)
+        for launch in launches:
+            launch.run()
+        return max(self._error(name) for name in self._expected)
+
+    def _error(self, name: str) -> float:
+        expected, bound = self._expected[name]
+        error = (self.outputs[name].to(expected.dtype) - expected).abs() / bound
+        return float(error.nan_to_num(nan=math.inf, posinf=math.inf).max().item()) if error.numel() else 0.0
+
+
+def poison(outputs: Mapping[str, Any]) -> None:
+    """Fill outputs with what no kernel computes: NaN, or nearly the least integer."""
+    import torch
+
+    for output in outputs.values():
+        output.fill_(math.nan if output.is_floating_point() else torch.iinfo(output.dtype).min + 1)
+
+
+def _bound(expected: Any, output: Any, tolerance: Tolerance) -> Any:
+    """The largest error that rounding explains, per element; less than 1 where the output holds integers."""
+    import torch
+
+    if not output.is_floating_point():
+        return torch.full_like(expected, 0.5, dtype=torch.float64)
+    facts = torch.finfo(output.dtype)
+    rms = expected.square().mean().sqrt() if expected.numel() else 0.0
+    relative = facts.eps + tolerance.relative
+    return relative * expected.abs() + tolerance.of_rms * rms + facts.eps * facts.smallest_normal
