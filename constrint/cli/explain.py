@@ -178,7 +178,8 @@ def _print(section: Section) -> None:
         return
     say(wrap(f"{section.space.product_size:,} configs in the full product, {section.space.size:,} valid"))
     if section.reason:
-        say(section.reason + _ways_out(section))
+        for line in (section.reason + _ways_out(section)).splitlines():
+            say(wrap(line.lstrip(), line[: len(line) - len(line.lstrip())]))
     else:
         say()
         _print_tables(_document(section))

@@ -120,7 +120,7 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
 
 def print_ranking(question: Question, ranking: Ranking, requests: list[Request]) -> None:
     """Print what was asked, how many configurations there are, and the best of them."""
-    from constrint.cli.config_columns import ConfigColumns, named_values
+    from constrint.cli.config_columns import ConfigColumns
     from constrint.cli.output import fitting, print_table, say, wrap
 
     gpu, best = ranking.gpu, ranking.candidates[0]
@@ -143,23 +143,32 @@ def print_ranking(question: Question, ranking: Ranking, requests: list[Request])
     headers, rows, hidden = fitting(headers, rows, spare)
     print_table(headers, rows, left=text, whole=text)
     say()
+    for line in _lines_below(question, ranking, columns, hidden):
+        say(wrap(line))
+
+
+def _lines_below(question: Question, ranking: Ranking, columns: ConfigColumns, hidden: list[str]) -> list[str]:
+    """What stands below the table: the best in full, what the table leaves out, and how to read and check it."""
+    from constrint.cli.config_columns import named_values
+
+    gpu, best = ranking.gpu, ranking.candidates[0]
     named = f"{best.kernel} " if columns.kernel or not best.config else ""
-    say(wrap(f"best: {named}{named_values(best.config)}".rstrip()))
-    if columns.same:
-        say(wrap(columns.same_text()))
+    lines = [f"best: {named}{named_values(best.config)}".rstrip(), columns.same_text()]
     if hidden:
-        say(wrap(f"too wide for this terminal: {', '.join(columns.legend.get(h, h) for h in hidden)} (--json has all)"))
+        names = ", ".join(columns.legend.get(title, title) for title in hidden)
+        lines.append(f"too wide for this terminal: {names} (--json has all)")
     equal = max(c.num_variants for c in ranking.candidates)
     if equal > 1:
-        say(wrap(f"each row stands for up to {equal} configs that the model cannot tell apart"))
-    for line in _left_out(question, ranking):
-        say(wrap(line))
-    say(wrap("columns: " + ", ".join(f"{short} = {long}" for short, long in _legend(ranking, columns, hidden).items())))
+        lines.append(f"each row stands for up to {equal} configs that the model cannot tell apart")
+    lines += _left_out(question, ranking)
+    legend = _legend(ranking, columns, hidden)
+    lines.append("columns: " + ", ".join(f"{short} = {long}" for short, long in legend.items()))
     if ranking.assumptions:
-        say(wrap("assumed: " + "; ".join(ranking.assumptions)))
+        lines.append("assumed: " + "; ".join(ranking.assumptions))
     can_compile = any(candidate.resources is not None for candidate in ranking.candidates)
     check = f"constrint verify --gpu {gpu.name.lower()} compiles them (no GPU needed); " if can_compile else ""
-    say(wrap(f"modelled, not measured. To check: {check}docs/checking.md says how to time them on a {gpu.name}."))
+    lines.append(f"modelled, not measured. To check: {check}docs/checking.md says how to time them on a {gpu.name}.")
+    return [line for line in lines if line]
 
 
 def _figures(candidate: Candidate) -> list[object]:

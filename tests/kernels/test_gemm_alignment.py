@@ -12,12 +12,12 @@ if importlib.util.find_spec("torch") is None or importlib.util.find_spec("triton
     pytest.skip("needs the extra [torch]: torch or triton is not installed", allow_module_level=True)
 
 import torch
-
-from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm import matmul, resources
 from constrint.kernels.gemm.alignment import Rows, rows_of, settled
 from constrint.kernels.gemm.build import compile_config
 from constrint.kernels.gemm.pack import copies_needed
+
+from constrint.hwmodels import load_gpu
+from constrint.kernels.gemm import matmul, resources
 from constrint.model import Var
 from constrint.select import Workload
 

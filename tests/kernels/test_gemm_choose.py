@@ -10,10 +10,10 @@ from statistics import median
 
 import numpy as np
 import pytest
+from constrint.kernels.gemm.choose import Request, best, choose
 
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import choose as choosing
-from constrint.kernels.gemm.choose import Request, best, choose
 from constrint.kernels.gemm.spec import SPEC
 from constrint.select import Workload, rank
 from constrint.select.rank import predict

@@ -208,7 +208,6 @@ def test_fresh_configs_called_valid_run_and_those_beyond_a_limit_do_not(target: 
 def assembly_of(monkeypatch: pytest.MonkeyPatch, gpu_name: str, dtype: str) -> str:
     """AMDGCN of the first choice for 4096 x 4096 x 4096."""
     import triton
-
     from constrint.kernels.gemm.build import compile_config
 
     kept: list[Any] = []

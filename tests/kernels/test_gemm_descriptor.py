@@ -166,7 +166,6 @@ def sass(cubin: bytes) -> list[str]:
 def test_matrix_instructions_stay_in_flight_together(layout: str, grid: dict[str, int], monkeypatch: Any) -> None:
     """When ptxas serialises wgmma, each one is committed and waited for: seen once, 1.2 times slower on an H200."""
     import triton
-
     from constrint.kernels.gemm.build import compile_config
 
     kept: list[Any] = []

@@ -20,12 +20,12 @@ if importlib.util.find_spec("torch") is None or importlib.util.find_spec("triton
     pytest.skip("needs the extra [torch]: torch or triton is not installed", allow_module_level=True)
 
 import torch
+from constrint.kernels.gemm.pack import can_describe
 
 from constrint.hwmodels import load_all
 from constrint.hwmodels.match import DetectedDevice
 from constrint.kernels.gemm import dispatch, resources
 from constrint.kernels.gemm.launch import Machine
-from constrint.kernels.gemm.pack import can_describe
 from constrint.model import Var
 
 SCRIPT = """

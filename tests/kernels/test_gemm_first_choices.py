@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
+from constrint.kernels.gemm.choose import Request, choose
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import load_gpu, occupancy
-from constrint.kernels.gemm.choose import Request, choose
 from constrint.kernels.gemm.spec import SPEC
 from constrint.kernels.registry import load_compiler
 from constrint.select import Workload

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from constrint.kernels.gemm.choose import Request, choose
 
 from constrint.errors import UsageError
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm.choose import Request, choose
 from constrint.kernels.gemm.producer import DTYPES, REGISTERS, Shares, has_producer
 from constrint.kernels.gemm.spec import SPEC
 from constrint.select import Workload
@@ -136,7 +136,6 @@ def test_matrix_instructions_stay_in_flight(tile: tuple[int, int, int], layout: 
     """Each consumer commits a step's products together and waits for those of the step before, never for its own."""
     import triton
     import triton.backends.nvidia as backend
-
     from constrint.kernels.gemm.build import compile_config
 
     kept: list[Any] = []

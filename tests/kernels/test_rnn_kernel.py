@@ -136,3 +136,41 @@ def test_states_equal_the_reference_in_double_precision(name: str, errors: dict[
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_equal_those_of_the_reference(name: str, errors: dict[str, tuple[float, float]]) -> None:
     assert errors[name][1] <= BOUNDS[(BASE | CASES[name])["dtype"]]
+
+
+SPECS_SCRIPT = """
+import json
+from constrint.hwmodels import load_gpu
+from constrint.kernels.rnn.spec import workload_of
+from constrint.kernels.rnn.triton.spec import SPECS
+
+CONFIG = {"tile_batch": 16, "row_split": 1, "num_warps": 2, "num_stages": 1, "split_depth": 0, "recompute": 0}
+
+def run(spec):
+    gpu, workload = load_gpu("h200"), workload_of(spec.cell.name, (3, 4, 2, 16), "fp32", spec.direction)
+    inputs = spec.inputs(gpu, workload, device="cpu", seed=1)
+    outputs = spec.outputs(gpu, workload, inputs)
+    for launch in spec.launches(gpu, workload, CONFIG, inputs, outputs):
+        launch.run()
+    exact = spec.reference(workload, inputs)
+    return max(float((outputs[n].double() - x).norm() / x.norm().clamp(min=1e-9)) for n, x in exact.items())
+
+print(json.dumps({spec.full_name: run(spec) for spec in SPECS}))
+"""
+
+
+def test_every_spec_launches_on_its_inputs_what_its_reference_says() -> None:
+    for name in ("torch", "triton"):
+        pytest.importorskip(name, reason="needs the extra [torch]")
+    done = subprocess.run(
+        [sys.executable, "-c", SPECS_SCRIPT],
+        env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    errors = json.loads(done.stdout.splitlines()[-1])
+    assert len(errors) == 2 * len(CELLS)
+    assert max(errors.values()) <= BOUNDS["float32"]

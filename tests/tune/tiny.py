@@ -58,6 +58,7 @@ class TinySpec(KernelSpec):
     """A product."""
 
     operation = "tiny"
+    summary = "C = A B, by torch"
     sizes = (Size("m", 8, "rows"), Size("n", 8, "columns"), Size("k", 8, "depth"))
     dtypes = ("fp32", "bf16", "int8")
 

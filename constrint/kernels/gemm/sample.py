@@ -86,9 +86,7 @@ Sizes = tuple[int, int, int]
 
 
 @lru_cache(maxsize=512)
-def problem_of(
-    target: str, dtype: str, sizes: Sizes, without: tuple[str, ...], descriptor: int = 0
-) -> Problem | None:
+def problem_of(target: str, dtype: str, sizes: Sizes, without: tuple[str, ...], descriptor: int = 0) -> Problem | None:
     """A kernel's problem without some rules and with one order of tiles, which decides nothing that is compiled."""
     gpu, workload, spec = load_gpu(SAMPLE.targets[target]), workload_of(dtype, sizes), SPECS[descriptor]
     try:
@@ -260,7 +258,10 @@ def kernel_of(row: Row, is_latest: bool) -> SampledKernel | None:
     if not is_used(gpu, row):
         return None
     kind, config = kind_of(gpu, row), {name: int(row[name]) for name in PARAMS}
-    registers, limit = int(row["registers"] or gpu.sm.max_registers_per_thread), limit_of(row["target"], config["num_warps"])
+    registers, limit = (
+        int(row["registers"] or gpu.sm.max_registers_per_thread),
+        limit_of(row["target"], config["num_warps"]),
+    )
     return SampledKernel(
         target=row["target"],
         families=families(gpu, kind),

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from constrint.errors import UsageError
-from constrint.model import Var
 from constrint.kernels.resources.sample import Request, Row, Sample
 from constrint.kernels.resources.scores import Score
+from constrint.model import Var
 from constrint.select import BlockUse
 
 #: Of what `Check.cells` gives, after the target.

@@ -12,8 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from constrint.errors import UnsupportedError
-from constrint.hwmodels import GpuModel, NvidiaSm
-from constrint.model import Expr, ceildiv, const, maximum, minimum
+from constrint.model import Expr, ceildiv, const, maximum
 from constrint.model.expr import add
 
 #: Terms whose names start with this belong to the end of the kernel, the others to its loop.

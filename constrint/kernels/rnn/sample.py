@@ -25,8 +25,8 @@ from constrint.kernels.resources.additions import Additions
 from constrint.kernels.resources.registers import Family
 from constrint.kernels.resources.sample import LIGHT_SPILL_BYTES, Request, Row, Sample, Wanted, is_spilling
 from constrint.kernels.resources.scores import Fit, Kernels, SampledKernel
-from constrint.kernels.rnn import registers
 from constrint.kernels.rnn.spec import workload_of
+from constrint.kernels.rnn.triton import registers
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
 from constrint.model import Constraint, Expr, Problem, Var, const
 from constrint.select import rank

@@ -56,7 +56,13 @@ class DescriptorSpec(GemmSpec):
             Param("split_k", (1, 2, 4, 8, 16, 32), "blocks that share one tile's K", "powers of two up to 32", "sk"),
             Param("persistent", (0, 1), "1: one block per SM walks many tiles", "the kernel has both loops", "p"),
             Param("group_m", (8, 4, 16, 1, 2, 32), "rows of tiles walked together", "powers of two up to 32", "gm"),
-            Param("epilogue_subtile", (1, 2), "parts in which an output tile is staged", "an output tile is stored whole or in halves", "es"),
+            Param(
+                "epilogue_subtile",
+                (1, 2),
+                "parts in which an output tile is staged",
+                "an output tile is stored whole or in halves",
+                "es",
+            ),
         )
 
     def tile_rules(self, gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:

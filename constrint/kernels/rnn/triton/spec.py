@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.registers import REGISTER_MODELS, registers_of
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, with_sizes
 from constrint.kernels.rnn.triton.cost import rnn_assumptions, rnn_cost
 from constrint.kernels.rnn.triton.layer import MIN_DEPTH, Layer, matrix_unit, pow2_at_least
+from constrint.kernels.rnn.triton.registers import REGISTER_MODELS, registers_of
 from constrint.kernels.rnn.triton.shared_memory import smem_bytes
 from constrint.model import all_of, ceildiv, implies, maximum, minimum
 from constrint.select.cost import CostColumns
@@ -255,15 +255,9 @@ class TritonSpec(RnnSpec):
             UsageError: When triton or torch is not installed, or the kernel has no such input.
             UnsupportedError: When the GPU lacks the dtype, or the compiler refuses.
         """
-        from constrint.tune.compile import require_triton
+        from constrint.kernels.rnn.triton.tensors import compile_given
 
-        require_triton()
-        from constrint.kernels.rnn.triton.tensors import make_optional_inputs
-
-        inputs = self.inputs(gpu, workload)
-        inputs |= make_optional_inputs(self.cell, self.direction, inputs["wx"], given)
-        outputs = self.outputs(gpu, workload, inputs)
-        return self.launches(gpu, workload, config, inputs, outputs)[-1].compile(gpu)
+        return compile_given(self, gpu, workload, config, given)
 
 
 def planned_batch(batch: int) -> int:

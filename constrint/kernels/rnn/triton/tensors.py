@@ -1,18 +1,23 @@
-"""Tensors to check, time and compile the recurrent kernels with, by the names of their arguments; no launch."""
+"""Tensors to check, time and compile the recurrent kernels with, by the names of their arguments; nothing is run."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from constrint.errors import UsageError
+from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import Cell
 from constrint.kernels.rnn.gradients import recompute_gates, states_before
 from constrint.kernels.rnn.reference import rnn_reference
-from constrint.select.spec import Workload
+from constrint.select.spec import Config, Workload
+from constrint.tune.compile import CompiledKernel, require_triton
+
+if TYPE_CHECKING:
+    from constrint.kernels.rnn.triton.spec import TritonSpec
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "tf32": torch.float32}
 #: Standard deviation of a random bias.
@@ -90,3 +95,14 @@ def exact_outputs(cell: Cell, direction: str, inputs: Mapping[str, Tensor]) -> d
     out, _ = rnn_reference(cell.name, wx, exact["r"], exact["bias"], initial, lengths=lengths, reset=reset)
     grad_wx, grad_initial = torch.autograd.grad((out[0] * exact["grad0"]).sum(), (wx, initial))
     return {"grad_wx": grad_wx, "grad_initial": grad_initial}
+
+
+def compile_given(
+    spec: TritonSpec, gpu: GpuModel, workload: Workload, config: Config, given: Collection[str]
+) -> CompiledKernel:
+    """See `TritonSpec.compile`."""
+    require_triton()
+    inputs = spec.inputs(gpu, workload)
+    inputs |= make_optional_inputs(spec.cell, spec.direction, inputs["wx"], given)
+    outputs = spec.outputs(gpu, workload, inputs)
+    return spec.launches(gpu, workload, config, inputs, outputs)[-1].compile(gpu)

@@ -1,7 +1,7 @@
 """Registers of the recurrent Triton kernels: what they are made of, as integer expressions; the weights are fitted.
 
 Two figures: an estimate, for occupancy, of a layer without optional inputs, and a bound, for what spills. Their weights
-per vendor, direction, and whether a head is split, are fitted to the kernels of `sample.py`, by
+per vendor, direction, and whether a head is split, are fitted to the kernels of `rnn/sample.py`, by
 `benchmarks/registers.py fit --kernel rnn`.
 """
 
