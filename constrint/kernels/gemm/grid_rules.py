@@ -112,7 +112,7 @@ def end_rules(
     area = v["tile_m"] * v["tile_n"]
     if product.has_source:
         limit = gpu.sm.max_smem_bytes_per_block
-        staged = "the matrix to add is read in the accumulator's place, through as much shared memory again"
+        staged = "the matrix to add passes through shared memory into the accumulator's layout, 4 bytes an element"
         yield Rule(4 * area + added_smem_bytes <= limit, "source_smem", staged)
         if "persistent" in v:
             alone = "the next tile's loads leave no room for a matrix to add"

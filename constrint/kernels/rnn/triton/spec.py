@@ -1,7 +1,7 @@
 """The parameter spaces of the recurrent Triton kernels, forward and backward, for any modelled GPU.
 
-They stand beside `kernel_forward.py` and `kernel_backward.py` so that a reviewer can check the constraints against the
-code. The two directions are kernels of their own: they share no parameter.
+They stand beside `kernel_forward.py` and `kernel_backward.py` so that a reviewer can check the rules against the code.
+The two directions are separate kernels, each with parameters of its own.
 """
 
 from __future__ import annotations
