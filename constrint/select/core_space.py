@@ -139,7 +139,7 @@ class _Kept:
         self.columns = dict(columns)
         use = spec.use(gpu, workload, {name: Var(name) for name in stated.variables})
         self.blocks = BlockColumns.of(gpu, use, self.columns)
-        self.values = {name: np.unique(column) for name, column in self.columns.items()}
+        self.values = {name: np.array(sorted(set(column.tolist()))) for name, column in self.columns.items()}
         self.places = {name: np.searchsorted(self.values[name], column) for name, column in self.columns.items()}
 
     def filtered(self, problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:

@@ -129,7 +129,7 @@ def test_estimates_are_near_in_the_median(version: str, target: str) -> None:
 
 @pytest.mark.parametrize("target", GPUS)
 def test_no_kernel_that_spills_is_called_clean(target: str) -> None:
-    """This holds by construction: the bound is fitted to these rows. Fresh ones are compiled by test_gemm_compiled.py."""
+    """This holds by construction: the bound is fitted to these rows. Another test compiles fresh ones."""
     spilling = [row for row in rows() if row.target == target and row.spills]
     assert len(spilling) >= 15
     assert not [row for row in spilling if row.is_called_clean]

@@ -8,7 +8,7 @@ import torch
 from constrint.kernels.rnn.alternating.loop import loop_backward, loop_forward
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
-from constrint.kernels.rnn.triton.spec import padded_head_dim
+from constrint.kernels.rnn.triton.layer import padded_head_dim
 from constrint.select.first_choice import Choice
 
 CHOICE = Choice(None, "lstm.triton", {})

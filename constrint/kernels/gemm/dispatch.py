@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import first_choice
-from constrint.kernels.gemm.launch import Call, Epilogue, Machine, launch, runtime_precision
+from constrint.kernels.gemm.launch import Call, Epilogue, Machine, runtime_precision
 from constrint.kernels.gemm.operands import product_of, with_aligned_stride
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.reference import DTYPE_NAMES, gemm_reference
@@ -110,3 +111,14 @@ def machine_of(device: torch.device) -> tuple[GpuModel | None, Machine]:
         return gpu, Machine.of(gpu)
     seen = describe(device)
     return None, Machine(seen.sm_count or 1, 1, seen.target == "sm_90")
+
+
+def launch(kernel: str, call: Call, config: Mapping[str, int]) -> None:
+    """Enqueue a call on the current stream with one of the operation's kernels, by its full name.
+
+    Raises:
+        UsageError: For what the kernel is not for.
+        triton.runtime.errors.OutOfResources: When the configuration does not fit the device.
+    """
+    for part in first_choice.gemm_spec(kernel).call_launches(call, config):
+        part.run()

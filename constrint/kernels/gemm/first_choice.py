@@ -31,8 +31,8 @@ from constrint.solve import enumerate_space
 #: Shapes for which the best configurations are kept, first the better part of the space for a few, then the best of
 #: those for many. Between them the best one changes little by little. The three lists after the grid hold shapes with a
 #: side of one tile, where it changes most. Of 80 shapes drawn log-uniformly, 1372x17x16434 reaches 0.90 (A100), 0.91
-#: (B200) and 0.96 (MI300X) of the whole space's best without the last list, and at least 0.96 with it; without all three
-#: some shapes, 1x152x1 on an H200 say, have no valid row at all. `test_first_choice.py` draws others.
+#: (B200) and 0.96 (MI300X) of the whole space's best without the last list, and at least 0.96 with it; without all
+#: three some shapes, 1x152x1 on an H200 say, have no valid row at all. `test_first_choice.py` draws others.
 COARSE_SHAPES = (
     *combinations((16, 144, 1024, 8192), (16, 256, 2048, 16384), (512, 4096)),
     *((16, 16, 32), (256, 256, 64), (16, 4096, 64), (2048, 16, 64), (4096, 4096, 64), (16, 16, 8192)),

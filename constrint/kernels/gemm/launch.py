@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.first_choice import gemm_spec
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import FP8_PROMOTION_INTERVAL
 
@@ -96,17 +95,6 @@ class Call:
         return self.epilogue if source is None else replace(self.epilogue, source=source[part])
 
 
-def launch(kernel: str, call: Call, config: Mapping[str, int]) -> None:
-    """Enqueue a call on the current stream with one of the operation's kernels, by its full name.
-
-    Raises:
-        UsageError: For what the kernel is not for.
-        triton.runtime.errors.OutOfResources: When the configuration does not fit the device.
-    """
-    for part in gemm_spec(kernel).call_launches(call, config):
-        part.run()
-
-
 class _Counters:
     """Zeroed counters for split-K: they are left at zero by every launch, so one set serves a stream for good."""
 
@@ -138,9 +126,6 @@ class _Counters:
             return torch.zeros(num, dtype=torch.int32, device=device)
         self._captured[index] = (pool, used + num)
         return pool[used : used + num]
-
-
-_COUNTERS = _Counters()
 
 
 _COUNTERS = _Counters()

@@ -86,7 +86,7 @@ def margin_of(excesses: list[Excess], fit: Fit, kernels: Kernels, *, is_end: boo
     margin = np.quantile(large, COVERED) if len(large) >= LEAST_POOLED else 1 + FEW_MARGIN / 100
     margin = MORE * min(float(margin), 1 + FEW_MARGIN / 100)
     if kernels[0].is_erratic:
-        # Families that share weights are erratic each in its own way: 2 of 23 fresh kernels of such spilled without this.
+        # Families that share weights are erratic each in its own way: without this 2 of 23 fresh kernels spilled.
         num_families = len({kernel.families[0].name for kernel in kernels})
         margin = max(margin, 1 + ERRATIC_KERNELS * num_families / len(kernels))
     margin = max([margin, *(MORE * e.room for e in mine if e.kernel.spills and e.kernel.is_covered)])

@@ -20,11 +20,12 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.resources.check import TITLES, check_rows
 from constrint.kernels.resources.fit import LEAST_KERNELS, fit_all, left_out, scores
 from constrint.kernels.resources.margins import fit_with_margins
-from constrint.kernels.resources.registers import Family, RegisterModel, most_registers, name_of_weights, weighted
+from constrint.kernels.resources.registers import Family, RegisterModel, name_of_weights, weighted
 from constrint.kernels.resources.sample import draw, is_spilling, read_table
 from constrint.kernels.resources.scores import SampledKernel
 from constrint.kernels.resources.weights import DATA, load_models, read_weights
 from constrint.model import Var, const
+from constrint.select.limits import most_registers
 
 ROOT = Path(__file__).resolve().parents[3]
 needs_scipy = pytest.mark.skipif(
@@ -77,7 +78,7 @@ def test_no_two_families_have_the_same_weights() -> None:
         assert all(model not in models[:number] for number, model in enumerate(models))
 
 
-#: A kernel that the kit has never seen: 40 registers and one per accumulator, and at the end 10 and two per accumulator.
+#: A kernel that the kit has never seen: 40 registers and one per accumulator, at the end 10 and two per accumulator.
 TERMS = {"base": const(1), "accumulators": Var("sums"), "end_accumulators": Var("sums"), "end_base": const(1)}
 
 

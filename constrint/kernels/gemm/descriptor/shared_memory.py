@@ -1,6 +1,6 @@
 """Shared memory that a block of the descriptor kernel takes, as an integer expression.
 
-Read off Triton 3.6 and 3.9 and checked against compiled kernels (`tests/data/triton_gemm_descriptor.csv`, by `benchmarks/registers.py sample`).
+Read off Triton 3.6 and 3.9 and checked against compiled kernels (`tests/data/triton_gemm_descriptor.csv`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 from constrint.kernels.rnn.cells import Cell
 from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
 from constrint.kernels.rnn.triton import launch
-from constrint.kernels.rnn.triton.spec import padded_head_dim
+from constrint.kernels.rnn.triton.layer import padded_head_dim
 from constrint.select.first_choice import Choice
 
 

@@ -127,3 +127,8 @@ def padded_columns(head_dim: int, row_split: int) -> int:
     """Columns of one program's tile."""
     columns = pow2_at_least(-(-head_dim // row_split))
     return max(8 if row_split > 1 else MIN_DEPTH, columns)
+
+
+def padded_head_dim(head_dim: int) -> int:
+    """The head dimension that the kernels run: a multiple of a matrix instruction's depth."""
+    return -(-head_dim // MIN_DEPTH) * MIN_DEPTH

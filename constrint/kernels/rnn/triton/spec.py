@@ -17,7 +17,7 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, with_sizes
 from constrint.kernels.rnn.triton.cost import rnn_assumptions, rnn_cost
-from constrint.kernels.rnn.triton.layer import MIN_DEPTH, Layer, matrix_unit, pow2_at_least
+from constrint.kernels.rnn.triton.layer import MIN_DEPTH, Layer, matrix_unit, padded_head_dim, pow2_at_least
 from constrint.kernels.rnn.triton.registers import REGISTER_MODELS, registers_of
 from constrint.kernels.rnn.triton.shared_memory import smem_bytes
 from constrint.model import all_of, ceildiv, implies, maximum, minimum
@@ -263,11 +263,6 @@ class TritonSpec(RnnSpec):
 def planned_batch(batch: int) -> int:
     """The batch size that stands for `batch`."""
     return next((size for size in PLANNED_BATCHES if batch <= size), PLANNED_BATCHES[-1])
-
-
-def padded_head_dim(head_dim: int) -> int:
-    """The head dimension that the kernels run: a multiple of a matrix instruction's depth."""
-    return -(-head_dim // MIN_DEPTH) * MIN_DEPTH
 
 
 SPECS = tuple(TritonSpec(cell, direction) for cell in CELLS.values() for direction in SUFFIX)
