@@ -18,8 +18,8 @@ from constrint.select.spec import Rule
 
 #: Blocks along the first grid dimension, on both vendors.
 MAX_GRID_BLOCKS = 2**31 - 1
-#: Neighbouring tiles that an XCD takes at a time; 0: tiles are dealt one by one. The last value is so large that in most
-#: grids each XCD gets a single run.
+#: Neighbouring tiles that an XCD takes at a time; 0: tiles are dealt one by one. The last value is so large that in
+#: most grids each XCD gets a single run.
 XCD_CHUNKS = (64, 0, 32, 512)
 #: Largest value of a tile parameter.
 MAX_TILE = {"tile_m": 256, "tile_n": 384, "tile_k": 256}

@@ -1,7 +1,7 @@
 """Which implementation runs a recurrent layer, with which configurations, and why: for a GPU, or for a device here.
 
-Every implementation makes an offer: for each direction a choice and a predicted time, or a reason why it cannot run. The
-offer of the least time is taken. Nothing is launched here; for a named GPU neither torch nor triton is imported.
+Every implementation makes an offer: for each direction a choice and a predicted time, or a reason why it cannot run.
+The offer of the least time is taken. Nothing is launched here; for a named GPU neither torch nor triton is imported.
 """
 
 from __future__ import annotations

@@ -121,7 +121,10 @@ def drawn(wanted: Wanted, top: int) -> Iterator[Row]:
 def measured(wanted: Wanted) -> Iterator[Row]:
     """Of every layer that was measured: the first choice, the fastest configurations and some of the others."""
     if wanted.table is None:
-        raise UsageError("the draw 'measured' chooses from a table of measured layers. Name it: --table benchmarks/results/h200/rnn_space.csv.")
+        raise UsageError(
+            "the draw 'measured' chooses from a table of measured layers. Name it: --table rnn_space.csv, which is in "
+            "benchmarks/results/h200."
+        )
     layers: dict[Layer, list[dict[str, str]]] = defaultdict(list)
     with wanted.table.open() as file:
         for row in csv.DictReader(line for line in file if not line.startswith("#")):

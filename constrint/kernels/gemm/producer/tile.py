@@ -39,7 +39,7 @@ def has_producer(gpu: GpuModel, dtype: str) -> bool:
 
 
 def promotes(dtype: str) -> bool:
-    """Whether the sums of every step are added in fp32 registers, because wgmma adds products of fp8 in too few bits."""
+    """Whether the sums of every step are added in fp32 registers: wgmma adds products of fp8 in too few bits."""
     return dtype == "fp8"
 
 

@@ -26,8 +26,8 @@ Column = NDArray[np.float64]
 MMA_LATENCY_CLK = 33.0
 #: Issue interval, in clocks: the least time between two matrix instructions that do not depend on each other.
 MMA_ISSUE_CLK = 8.0
-#: Where a head is split, a warp that is alone on its sub-partition takes as long as this many warps: no other warp fills
-#: the gaps while it waits.
+#: Where a head is split, a warp that is alone on its sub-partition takes as long as this many warps: no other warp
+#: fills the gaps while it waits.
 LONE_WARP = 1.5
 #: Bytes per clock of shared memory.
 SMEM_BYTES_PER_CLK = 128.0
@@ -82,7 +82,7 @@ def step_features(gpu: GpuModel, layer: Layer, columns: Columns) -> dict[str, Co
 
 
 def waits_s(gpu: GpuModel, layer: Layer, columns: Columns) -> tuple[Column, Column]:
-    """Seconds per step: of the barrier with the exchange through the L2, and of waiting for loads that come too late."""
+    """Seconds per step: of the barrier and the exchange through the L2, and of waiting for late loads."""
     split = np.asarray(columns["row_split"], dtype=np.float64)
     rows = np.maximum(np.asarray(columns["tile_batch"], dtype=np.float64), 8.0)
     moved = split * rows * float(sum(layer.exchanged_depth(USUAL_SLICES))) * layer.element_bytes

@@ -107,8 +107,8 @@ def matrix_unit(gpu: GpuModel, dtype: str) -> str:
 def is_dealt_to_rows(gpu: GpuModel, layer: Layer) -> bool:
     """Whether Triton deals the warps of a whole head's dots to rows instead of columns.
 
-    Some back-ends of Triton do so where each dot depends on those of the step before. If there are more warps than rows to
-    deal, several warps compute the same rows.
+    Some back-ends of Triton do so where each dot depends on those of the step before. If there are more warps than rows
+    to deal, several warps compute the same rows.
     """
     return gpu.traits.deals_chained_dots_to_rows and layer.num_slots > 1
 

@@ -46,7 +46,7 @@ def at_least(value: Expr, threshold: int) -> Expr:
 
 
 def _alone_with_copies(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
-    """Weights pass through shared memory once, on their way into registers; then the loop's buffers use the same bytes."""
+    """Weights pass through once, on their way into registers; then the loop's buffers use the same bytes."""
     is_forward, is_tripled = layer.direction == "forward", layer.num_products > 1
     single = layer.padded_dim**2 * layer.element_bytes
     tile = v["tile_batch"] * layer.padded_dim * layer.element_bytes
