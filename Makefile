@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Installing compiles these, where there is a C++ compiler.
 CORE := hatch_build.py $(wildcard constrint/core/src/*)
 
-.PHONY: demo test lint types check fast clean
+.PHONY: demo test test-gpu lint types fast clean
 
 demo: $(VENV)/.core
 	$(BIN)/constrint solve --gpu mi300x
@@ -20,6 +20,10 @@ lint: $(VENV)/.dev
 
 types: $(VENV)/.dev
 	$(BIN)/mypy
+
+# On a machine with a GPU that has a model (`constrint gpu --detect`).
+test-gpu: $(VENV)/.dev
+	$(BIN)/python -m pytest -m gpu
 
 fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow"

@@ -134,7 +134,7 @@ def test_imports_follow_the_chain(path: Path) -> None:
             pytest.fail(f"{where}: import constrint.{top} by its full name")
         elif top not in standard_library():
             # Detecting a device may look for the vendors' libraries, inside a function.
-            lazily = third_party | ({"torch", "pynvml"} if path.name == "detect.py" else set())
+            lazily = third_party | ({"torch", "pynvml"} if path.name == "detection.py" else set())
             assert top in (third_party if at_top else lazily), f"{where}: {part} may not import {top}"
             if top in HEAVY and part not in ("kernels.code", "flashrnn"):
                 assert not at_top, f"{where}: import it inside the function that uses it"

@@ -4,9 +4,9 @@
 no more. Nothing here needs a GPU.
 """
 
-from constrint.hwmodels.detect import detect
+from typing import TYPE_CHECKING
+
 from constrint.hwmodels.load import list_gpus, load_all, load_gpu
-from constrint.hwmodels.match import DetectedDevice
 from constrint.hwmodels.occupancy.api import occupancy
 from constrint.hwmodels.occupancy.limits import LIMIT_NAMES, UNLIMITED, Occupancy
 from constrint.hwmodels.roofline import Roofline, roofline, special_functions_per_s, wave_quantisation
@@ -26,6 +26,13 @@ from constrint.hwmodels.vendors import Vendor, get_vendor, list_vendors, registe
 from constrint.hwmodels.vendors.amd import AmdCu
 from constrint.hwmodels.vendors.interface import DotUnit, RegisterFile, Terms, Traits
 from constrint.hwmodels.vendors.nvidia import NvidiaSm
+from constrint.lazy import lazily
+
+if TYPE_CHECKING:
+    from constrint.hwmodels.detection import detect
+    from constrint.hwmodels.match import DetectedDevice
+
+__getattr__ = lazily(__name__, {"detection": ("detect",), "match": ("DetectedDevice",)})
 
 __all__ = [
     "DTYPES",

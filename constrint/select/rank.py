@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,9 @@ from constrint.select.spec import (
     Workload,
     as_config,
 )
-from constrint.solve import Conflict, minimal_conflict
+
+if TYPE_CHECKING:
+    from constrint.solve import Conflict
 
 #: Relative difference of predicted times below which configurations tie.
 TIE = 5e-4
@@ -265,6 +267,8 @@ def nothing_fits(gpu: GpuModel, workload: Workload) -> str:
 
 def reason_of(problem: Problem, *, is_kernel: bool = True) -> tuple[str, Conflict | None]:
     """Why a problem has no solution, as text, and the conflict where it could be narrowed down."""
+    from constrint.solve import minimal_conflict  # loaded where there is something to explain
+
     try:
         conflict = minimal_conflict(problem, domains_in_force=is_kernel)
     except LimitReachedError as error:
@@ -289,7 +293,7 @@ def _best_rows(
     top: int,
 ) -> _Best:
     """The `top` core rows, each with its best order; rows whose bound exceeds the k-th best are never expanded."""
-    # In which order ties come makes no difference: all of them are expanded, and put in order then.
+    # The order of ties does not matter here: all of them are expanded, and sorted afterwards.
     by_bound = np.argsort(bound)
     kept: dict[str, NDArray[Any]] | None = None
     cost: CostColumns | None = None

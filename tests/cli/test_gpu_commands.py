@@ -121,7 +121,7 @@ def test_occupancy_on_amd_prints_llvms_figure(call) -> None:  # type: ignore[no-
 
 def test_detect_without_a_device_exits_with_1(call, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(
-        sys.modules["constrint.hwmodels.detect"], "SOURCES", (("torch", lambda: ([], "sees no device")),)
+        sys.modules["constrint.hwmodels.detection"], "SOURCES", (("torch", lambda: ([], "sees no device")),)
     )
     code, out, err = call("gpu --detect")
     assert (code, out) == (1, "")
@@ -134,7 +134,7 @@ def test_detect_shows_model_and_disagreements(call, monkeypatch: pytest.MonkeyPa
         DetectedDevice(1, "torch", "NVIDIA L4", target="sm_89", sm_count=58),
         DetectedDevice(2, "torch", "Unheard of", target="sm_999"),
     ]
-    monkeypatch.setattr(sys.modules["constrint.hwmodels.detect"], "SOURCES", (("torch", lambda: (found, "")),))
+    monkeypatch.setattr(sys.modules["constrint.hwmodels.detection"], "SOURCES", (("torch", lambda: (found, "")),))
     code, out, _ = call("gpu --detect")
     assert code == 0
     assert "model: H200-SXM\n  disagrees: the device reports 131 SMs, the model states 132\n" in out

@@ -1,8 +1,8 @@
 """The model's first choice for one product, in about a millisecond: every kernel's space boiled down to a table.
 
-For each GPU, kernel, dtype and width of loads a table is made once: every valid configuration is priced for a grid of
-shapes, and those that are among the best for any of them stay. A new shape then prices a few hundred rows; a repeated
-one is looked up. No torch, no triton.
+A table is made once for each GPU, kernel, dtype and width of loads: every valid configuration is priced for a grid of
+shapes, and those that are among the best for some shape are kept. For a new shape only the table's few hundred rows are
+priced; a repeated shape is looked up. No torch, no triton.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.hwmodels.detect import describe_torch_device
+from constrint.hwmodels.detection import describe_torch_device
 
 if TYPE_CHECKING:
     import torch

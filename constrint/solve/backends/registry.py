@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from importlib import import_module
+from typing import Final, cast
 
 from constrint.errors import UnknownNameError
 from constrint.solve.backends.backend import Backend
-from constrint.solve.backends.brute import BruteBackend
-from constrint.solve.backends.cpsat import CpSatBackend
-from constrint.solve.backends.native import NativeBackend
-from constrint.solve.backends.python_constraint import PythonConstraintBackend
 
-_BACKENDS: Final[dict[str, Callable[[], Backend]]] = {
-    "native": NativeBackend,
-    "numpy": lambda: NativeBackend("numpy"),
-    "brute": BruteBackend,
-    "cpsat": CpSatBackend,
-    "python-constraint": PythonConstraintBackend,
+#: Module and class of each back-end, and the arguments that make it; a module is imported when it is asked for.
+_BACKENDS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
+    "native": ("native", "NativeBackend", ()),
+    "numpy": ("native", "NativeBackend", ("numpy",)),
+    "brute": ("brute", "BruteBackend", ()),
+    "cpsat": ("cpsat", "CpSatBackend", ()),
+    "python-constraint": ("python_constraint", "PythonConstraintBackend", ()),
 }
 
 
@@ -34,4 +31,6 @@ def get_backend(name: str) -> Backend:
     """
     if name not in _BACKENDS:
         raise UnknownNameError("back-end", name, _BACKENDS)
-    return _BACKENDS[name]()
+    module, class_name, arguments = _BACKENDS[name]
+    made = getattr(import_module(f"constrint.solve.backends.{module}"), class_name)(*arguments)
+    return cast(Backend, made)
