@@ -15,6 +15,7 @@ PACKAGE = ROOT / "constrint"
 #: Part of the package -> (own parts it may import, third-party packages it may import).
 ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "errors": (set(), set()),
+    "lazy": (set(), set()),
     "hwmodels": (set(), {"numpy", "yaml", "msgspec"}),
     "core": (set(), set()),
     "model": ({"core"}, {"numpy", "msgspec"}),
@@ -33,6 +34,8 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         {"typer", "rich", "msgspec", "numpy"},
     ),
 }
+#: Parts that every part may import, and the package itself.
+EVERYWHERE = {"errors", "lazy", "__init__"}
 #: Packages that may only be imported inside a function, except by the code of kernels and layers.
 HEAVY = {"torch", "triton", "cuda", "ortools", "constraint", "rich", "scipy"}
 #: Parts of `kernels` that no operation owns.
@@ -129,7 +132,7 @@ def test_imports_follow_the_chain(path: Path) -> None:
         top = module.split(".")[0]
         if top == "constrint":
             target = module.split(".")[1] if "." in module else "__init__"
-            assert target in {*own, base, "errors", "__init__"}, f"{where}: {part} may not import {target}"
+            assert target in {*own, base, *EVERYWHERE}, f"{where}: {part} may not import {target}"
         elif top in ("hwmodels", "kernels", "flashrnn"):
             pytest.fail(f"{where}: import constrint.{top} by its full name")
         elif top not in standard_library():

@@ -126,7 +126,7 @@ def test_the_conservative_config_fits_every_modelled_gpu(dtype: str) -> None:
         except UnsupportedError:
             continue
         use = use_of(POINTER, gpu, workload, POINTER.problem(gpu, workload))
-        config = dispatch.CONSERVATIVE | {"matrix_instr_nonkdim": 16}
+        config = {**dispatch.CONSERVATIVE, "matrix_instr_nonkdim": 16}
         assert max(smem_of(use, config), use.smem_bytes.value(config)) <= gpu.sm.max_smem_bytes_per_block, gpu.name
         assert use.registers_per_thread.value(config) <= gpu.sm.max_registers_per_thread, gpu.name
         checked += 1

@@ -250,7 +250,7 @@ def test_refused_shared_memory_leaves_what_takes_as_much_less() -> None:
     """240,000 bytes were compiled where fewer were stated: what follows fits if stated as much too low."""
     asked = product(4096, 4096, 4096)
     first = choose("h200", asked)
-    stated = {}
+    stated: dict[str, list[int]] = {}
     for choice in (first, first_choice.refuse(asked, first, Refusal(first.config, "shared memory", 300_000, 232_448))):
         spec = gemm_spec(choice.kernel)
         use = use_of(spec, H200, asked.workload, spec.problem(H200, asked.workload))

@@ -22,15 +22,15 @@ def test_a_product_of_a_workload_gives_the_workload_back() -> None:
     rng = random.Random(3)
     for dtype in POINTER.dtypes:
         for values in itertools.product(*((o.default, 1 - o.default if o.most == 1 else 5) for o in OPTIONS)):
-            sizes = [rng.randint(1, 5000) for _ in range(3)]
-            workload = gemm(*sizes, dtype, **dict(zip((o.name for o in OPTIONS), values, strict=True)))
+            m, n, k = (rng.randint(1, 5000) for _ in range(3))
+            workload = gemm(m, n, k, dtype, **dict(zip((o.name for o in OPTIONS), values, strict=True)))
             asked = Product.of(workload)
             assert Product.of(asked.workload) == asked
             given = {name: value for name, value in workload.options.items() if value != defaults()[name]}
             if dtype in ("tf32", "int8"):
                 # Their results have 32 bits anyhow.
                 given.pop("wide_output", None)
-            assert asked.workload == gemm(*sizes, dtype, **given)
+            assert asked.workload == gemm(m, n, k, dtype, **given)
 
 
 def defaults() -> dict[str, int]:
