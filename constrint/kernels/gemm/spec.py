@@ -206,12 +206,7 @@ class GemmSpec(KernelSpec):
         return {"c": empty_result(Product.of(workload), inputs["a"])}
 
     def launches(
-        self,
-        gpu: GpuModel,
-        workload: Workload,
-        config: Config,
-        inputs: Mapping[str, Any],
-        outputs: Mapping[str, Any],
+        self, gpu: GpuModel, workload: Workload, config: Config, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> Sequence[Launch]:
         """Copies of operands where the kernel needs them, then the kernel."""
         from constrint.kernels.gemm.launch import Call, Epilogue, Machine, modelled_precision

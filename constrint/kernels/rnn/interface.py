@@ -81,13 +81,7 @@ class RnnBackend(Protocol):
         """Run over time; states past a sequence's length are zero. B and T are at least 1."""
 
     def backward(
-        self,
-        inputs: RnnInputs,
-        saved: RnnSaved,
-        upstream: RnnUpstream,
-        choice: Choice,
-        *,
-        clip: float,
+        self, inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, choice: Choice, *, clip: float
     ) -> RnnGradients:
         """Gradients of the inputs; `clip` > 0 clamps what reaches h_{t-1} through r."""
 

@@ -29,14 +29,7 @@ def deal_chunks(block, num_tiles, num_xcds: tl.constexpr, xcd_chunk: tl.constexp
 
 
 @triton.jit
-def tile_coordinates(
-    block,
-    num_tiles_m,
-    num_tiles_n,
-    group_m,
-    num_xcds: tl.constexpr,
-    xcd_chunk: tl.constexpr,
-):
+def tile_coordinates(block, num_tiles_m, num_tiles_n, group_m, num_xcds: tl.constexpr, xcd_chunk: tl.constexpr):
     """Map a linear block index to (tile row, tile column).
 
     `group_m` rows of tiles are walked column by column, so that concurrent blocks share operands in the L2; with

@@ -34,11 +34,7 @@ FMA_EFFICIENCY = 0.75
 
 
 def pointer_cost(
-    gpu: GpuModel,
-    product: Product,
-    columns: Columns,
-    blocks_per_sm: NDArray[Any],
-    constants: Measured = MEASURED,
+    gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any], constants: Measured = MEASURED
 ) -> CostColumns:
     """Predicted time of every configuration; a lower bound where the block order is left open.
 

@@ -84,12 +84,7 @@ def multiply_tile(
             a = tl.load(a_ptrs, mask=depth[None, :] < k_of_a - done, other=zero)
             b = tl.load(b_ptrs, mask=depth[:, None] < k_of_b - done, other=zero)
         accumulator = tl.dot(
-            a,
-            b,
-            accumulator,
-            input_precision=input_precision,
-            max_num_imprecise_acc=max_imprecise,
-            out_dtype=acc_dtype,
+            a, b, accumulator, input_precision=input_precision, max_num_imprecise_acc=max_imprecise, out_dtype=acc_dtype
         )
         a_ptrs += step_a
         b_ptrs += step_b

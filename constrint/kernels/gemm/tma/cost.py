@@ -53,12 +53,7 @@ class MainLoop:
 
 
 def tma_cost(
-    gpu: GpuModel,
-    product: Product,
-    columns: Columns,
-    blocks_per_sm: NDArray[Any],
-    loop: MainLoop,
-    constants: Measured,
+    gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any], loop: MainLoop, constants: Measured
 ) -> CostColumns:
     """Predicted time of every configuration; the order of tiles makes no difference here.
 

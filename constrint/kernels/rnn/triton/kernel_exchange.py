@@ -69,13 +69,7 @@ def load_weights(base, depth_stride, column_stride, depth, columns, depth_size, 
 
 
 @triton.jit
-def slot_offsets(
-    slots,
-    num_heads,
-    head_dim: tl.constexpr,
-    num_gates: tl.constexpr,
-    num_slots: tl.constexpr,
-):
+def slot_offsets(slots, num_heads, head_dim: tl.constexpr, num_gates: tl.constexpr, num_slots: tl.constexpr):
     """Offset of each slot's matrix in r, and whether it has one.
 
     Of a last gate whose parts are two slots, the input's part has none.
@@ -153,12 +147,7 @@ def gather(
 
 
 @triton.jit
-def sliced_dot(
-    operand,
-    weights,
-    slices: tl.constexpr,
-    precision: tl.constexpr,
-):
+def sliced_dot(operand, weights, slices: tl.constexpr, precision: tl.constexpr):
     """(slices, tile_batch, k) @ (slices, k, n) summed over slices: every warp reads its own slice of the state once."""
     if slices == 1:
         tile_batch: tl.constexpr = operand.shape[1]

@@ -192,11 +192,7 @@ def backward(inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, choice: 
     layer = Layer.of(kind, "backward", _workload(choice))
     _launch(choice, layer, tensors, recompute=saved.gates is None, clip=clip, only_h=only_h)
     return gradients_of(
-        inputs,
-        slots,
-        before,
-        None if inputs.initial is None else initial,
-        sums_by_sequence=wx.dtype == torch.float32,
+        inputs, slots, before, None if inputs.initial is None else initial, sums_by_sequence=wx.dtype == torch.float32
     )
 
 

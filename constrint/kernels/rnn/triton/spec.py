@@ -140,8 +140,7 @@ class TritonSpec(RnnSpec):
         )
         yield Rule(
             implies(
-                v["split_depth"] == 0,
-                across * v["num_warps"] <= maximum(across, layer.exchanged_slots * v["tile_out"]),
+                v["split_depth"] == 0, across * v["num_warps"] <= maximum(across, layer.exchanged_slots * v["tile_out"])
             ),
             name="warps_busy_exchange",
             because=whole,
@@ -222,12 +221,7 @@ class TritonSpec(RnnSpec):
         return make_outputs(self.cell, self.direction, inputs["wx"])
 
     def launches(
-        self,
-        gpu: GpuModel,
-        workload: Workload,
-        config: Config,
-        inputs: Mapping[str, Any],
-        outputs: Mapping[str, Any],
+        self, gpu: GpuModel, workload: Workload, config: Config, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> Sequence[Launch]:
         """The time loop, in several launches where not all programs that wait for each other are resident at once."""
         from constrint.kernels.rnn.triton.launch import launches_of
