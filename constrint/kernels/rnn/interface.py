@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from constrint.kernels.rnn.cells import CELLS, Cell
@@ -62,6 +63,14 @@ class RnnUpstream:
 
     states: tuple[Tensor | None, ...]
     last: tuple[Tensor | None, ...]
+
+    def stacked_last(self, like: Tensor) -> Tensor:
+        """`last` as one tensor (S, B, N, D)."""
+        whole = torch.zeros_like(like)
+        for into, grad in zip(whole, self.last, strict=True):
+            if grad is not None:
+                into.copy_(grad)
+        return whole
 
 
 @dataclass(frozen=True)

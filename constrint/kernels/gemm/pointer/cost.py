@@ -19,6 +19,7 @@ from constrint.kernels.gemm.units import (
     PARTIAL_BYTES,
     async_share,
     promotion_interval,
+    straddling,
     unit,
 )
 from constrint.model import Var
@@ -67,6 +68,7 @@ def pointer_cost(
     a, b = product.a, product.b
     run_a = (c["tile_k"] if a.is_k_major else np.minimum(c["tile_m"], m)) * element
     run_b = (c["tile_k"] if b.is_k_major else np.minimum(c["tile_n"], n)) * element
+    split = constants.pointer_split_lines, constants.pointer_split_sectors
     loaded = num_blocks * iterations * (a_bytes + b_bytes)
     work = TileWork(
         num_blocks=num_blocks,
@@ -76,8 +78,9 @@ def pointer_cost(
         flop=2.0 * c["tile_m"] * c["tile_n"] * c["tile_k"],
         matrix_efficiency=efficiency,
         smem_bytes=smem,
+        # Each row of an operand's tile is one contiguous run, and occupies whole requests on the way from the L2.
         load_bytes=sum(
-            _requested(constants, num_bytes, run) * _straddling(gpu, constants, operand.step_bytes)
+            num_bytes * np.maximum(1.0, constants.request_bytes / run) * straddling(gpu, operand.step_bytes, *split)
             for num_bytes, run, operand in ((a_bytes, run_a, a), (b_bytes, run_b, b))
         ),
         load_instructions=a_bytes / a.width_bytes + b_bytes / b.width_bytes,
@@ -180,19 +183,6 @@ def _assumed_rates(gpu: GpuModel) -> tuple[float, float] | None:
     if l2 is None or last is None or last.assumed_bandwidth_bytes_per_s is None:
         return None
     return l2, last.assumed_bandwidth_bytes_per_s
-
-
-def _requested(constants: Measured, operand_bytes: Any, run_bytes: Any) -> Any:
-    """Bytes that loads occupy on the way from the L2, when each row of the operand tile is one contiguous run."""
-    return operand_bytes * np.maximum(1.0, constants.request_bytes / run_bytes)
-
-
-def _straddling(gpu: GpuModel, constants: Measured, step_bytes: int) -> float:
-    """How much longer loads take of rows whose starts are multiples of no more than so many bytes."""
-    l2 = gpu.memory.l2
-    if l2.sector_bytes is None or l2.line_bytes is None or step_bytes >= l2.line_bytes:
-        return 1.0
-    return constants.pointer_split_lines if step_bytes >= l2.sector_bytes else constants.pointer_split_sectors
 
 
 def _is_direct(gpu: GpuModel, dtype: str, c: dict[str, Any]) -> Any:
