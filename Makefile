@@ -6,13 +6,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Installing compiles these, where there is a C++ compiler.
 CORE := hatch_build.py $(wildcard constrint/core/src/*)
 
-.PHONY: demo test lint types check fast clean
+.PHONY: demo test test-gpu lint types fast clean
 
 demo: $(VENV)/.core
 	$(BIN)/constrint solve --gpu mi300x
 
 test: $(VENV)/.dev lint types
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -21,8 +21,12 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
+# On a machine with a GPU that has a model (`constrint gpu --detect`).
+test-gpu: $(VENV)/.dev
+	$(BIN)/python -m pytest -m gpu
+
 fast: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow"
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 10) else "constrint needs Python 3.10 or later, $(PYTHON) is %d.%d; try: make PYTHON=python3.12 demo" % v[:2])'

@@ -1,17 +1,13 @@
-import importlib.util
-from pathlib import Path
+"""Fixtures of all tests; what tests share as plain functions stands in `tests/support`."""
+
 from types import ModuleType
 
 import pytest
 
+from tests.support import strategies as shared_strategies
+
 
 @pytest.fixture(scope="session")
 def strategies() -> ModuleType:
-    """The shared strategies; test folders are no packages, so the file is loaded by its path."""
-    path = Path(__file__).parent / "model" / "strategies.py"
-    spec = importlib.util.spec_from_file_location("constrint_test_strategies", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """The shared hypothesis strategies."""
+    return shared_strategies

@@ -1,7 +1,7 @@
 """A kernel's valid configurations without the order of blocks and the compiler's knobs, and what their blocks take.
 
-What is the same for many workloads - a kernel's own rules, its resources and occupancy - is solved once and kept; the
-rules that depend on sizes, and a user's own, then only filter its rows.
+A kernel's own rules, its resources and its occupancy are the same for many workloads. They are solved once and kept.
+The rules that depend on sizes, and those of the user, then filter the rows.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def core_space(spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Pro
 
 
 class _Kept:
-    """A space that is solved before any rule on sizes, with the values of each column numbered.
+    """A space that was solved without the rules that depend on sizes; the values of each column are numbered.
 
     Args:
         spec: The kernel.

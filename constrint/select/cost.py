@@ -18,12 +18,13 @@ from constrint.hwmodels import GpuModel
 
 Column = NDArray[np.float64]
 
-# The constants below that are called fitted come from `benchmarks/fit.py` over configurations measured on
-# one H200 (`benchmarks/results/h200/gemm_space_bf16.csv`): vendors publish none of them.
+# Vendors publish none of the constants below. Those called fitted come from `python -m benchmarks.fit gemm.pointer`
+# over configurations measured on one H200 (`benchmarks/results/h200/gemm_space_bf16.csv`).
 
 #: Seconds to start a kernel, fill its first pipeline and drain it. Fitted.
 LAUNCH_S = 5.4e-6
-#: Clocks per main-loop iteration in which a block that is alone on its SM feeds nothing: barrier, branch. Fitted.
+#: Clocks of a main-loop iteration that a block spends on barriers and branches; another block on the SM would use them
+#: for its own work. Fitted.
 ITERATION_CLK = 2.0
 #: Seconds to put a new block in the place of a finished one. Fitted.
 BLOCK_START_S = 0.38e-6
@@ -31,8 +32,9 @@ BLOCK_START_S = 0.38e-6
 CLK_PER_LOAD = 0.278
 #: Bytes per clock between the L2 and one SM or CU. Fitted; the port itself is 64 bytes wide on both vendors' parts.
 L2_PORT_BYTES_PER_CLK = 38.7
-#: The exponent of the p-norm in `overlap`, 2**3 = 8: infinite would be perfect overlap, 1 none at all. Chosen: large
-#: exponents fit the measurements best, a finite one still orders configurations that share their bottleneck.
+#: The exponent p of the norm in `overlap` is 2**3 = 8. An infinite one means perfect overlap, 1 none at all. It was
+#: chosen: large exponents fit the measurements best, and a finite one also orders configurations that share their
+#: bottleneck.
 OVERLAP_LOG2 = 3
 
 #: Bytes of the widest load of one thread, on both vendors' parts.
@@ -250,8 +252,8 @@ def _device_parts(gpu: GpuModel, work: TileWork) -> dict[str, Column]:
 def streaming_cost(gpu: GpuModel, moved_bytes: float, threads_per_sm: Any) -> CostColumns:
     """Predict the time of kernels that do little but stream bytes through DRAM.
 
-    The bandwidth is reached where the loads in flight cover the memory's latency (Little's law); every resident
-    thread is taken to have one load of the widest kind in flight.
+    By Little's law the bandwidth is reached when the bytes in flight are at least latency x bandwidth. Every resident
+    thread is assumed to have one load of 16 bytes in flight.
 
     Args:
         gpu: The hardware model.

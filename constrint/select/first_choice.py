@@ -55,7 +55,10 @@ class Refusal:
     limit: int
 
     def rule(self, use: BlockUse) -> Comparison:
-        """What a next choice keeps: shared memory that still fits if as much too small was predicted for it."""
+        """The rule that further choices keep, from what was refused.
+
+        For shared memory: it still fits if the prediction is as many bytes too small as for the refused configuration.
+        """
         if self.what == "shared memory" and 0 < self.limit < self.required:
             return use.smem_bytes <= use.smem_bytes.value(self.config) * self.limit // self.required
         return Var("num_warps") != self.config["num_warps"]
@@ -69,8 +72,8 @@ class Refusal:
 
 
 _Key = tuple[object, ...]
-#: What devices refused, and first choices, by everything that was asked. A model belongs to its entry: one of the same
-#: name from another file must not get the other's choice.
+#: What devices refused, and first choices, by everything that was asked. An entry keeps its GPU model, since a model of
+#: the same name from another file must not get this one's choice.
 _REFUSED: dict[_Key, tuple[Refusal, ...]] = {}
 _CHOSEN: dict[_Key, Choice] = {}
 

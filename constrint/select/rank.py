@@ -293,7 +293,7 @@ def _best_rows(
     top: int,
 ) -> _Best:
     """The `top` core rows, each with its best order; rows whose bound exceeds the k-th best are never expanded."""
-    # In which order ties come makes no difference: all of them are expanded, and put in order then.
+    # The order of ties does not matter here: all of them are expanded, and sorted afterwards.
     by_bound = np.argsort(bound)
     kept: dict[str, NDArray[Any]] | None = None
     cost: CostColumns | None = None

@@ -267,9 +267,9 @@ class KernelSpec(ABC):
         return problem
 
     def stated_problem(self, gpu: GpuModel, workload: Workload) -> Problem | None:
-        """The part of `problem` that is the same for many workloads, the same object every time; None if none is.
+        """The part of `problem` that many workloads share, always as the same object; None if there is no such part.
 
-        `problem` gives a copy of it with more rules, of which none reaches the free parameters.
+        `problem` returns a copy of it with further rules. None of these rules may mention a free parameter.
         """
         return None
 

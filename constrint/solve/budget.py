@@ -31,7 +31,7 @@ class Limits:
         max_values: Values of one constrained variable that may be listed.
         max_bytes: Memory that the tables of one search may take together, in bytes; None for no limit.
         cancel: Ends the search once it returns True (a callable) or is set (an event).
-        progress: Called now and then with what the search has cost so far.
+        progress: Called from time to time with the cost of the search so far.
     """
 
     max_nodes: int = 200_000

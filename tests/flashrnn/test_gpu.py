@@ -5,10 +5,7 @@ Run with several processes, since most of the time goes into compiling: `pytest 
 
 from __future__ import annotations
 
-import importlib.util
 import random
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,18 +14,12 @@ from torch import nn
 
 from constrint.flashrnn import GRU, LSTM, SLSTM, plan, rnn
 from constrint.kernels.rnn.cells import CELLS
+from tests.support import rnn_cases as cases
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU on this machine"),
 ]
-
-_SPEC = importlib.util.spec_from_file_location("rnn_cases", Path(__file__).with_name("test_functional.py"))
-assert _SPEC is not None
-assert _SPEC.loader is not None
-cases = importlib.util.module_from_spec(_SPEC)
-sys.modules["rnn_cases"] = cases  # dataclasses look their module up
-_SPEC.loader.exec_module(cases)
 
 BACKENDS = ("triton", "alternating")
 SIZES = {"small": (3, 9, 2, 16), "heads": (17, 130, 3, 48), "wide": (33, 40, 1, 320), "padded": (4, 20, 2, 50)}

@@ -1,8 +1,8 @@
 """The model's first choice for one product, in about a millisecond: every kernel's space boiled down to a table.
 
-For each GPU, kernel, dtype and width of loads a table is made once: every valid configuration is priced for a grid of
-shapes, and those that are among the best for any of them stay. A new shape then prices a few hundred rows; a repeated
-one is looked up. No torch, no triton.
+A table is made once for each GPU, kernel, dtype and width of loads: every valid configuration is priced for a grid of
+shapes, and those that are among the best for some shape are kept. For a new shape only the table's few hundred rows are
+priced; a repeated shape is looked up. No torch, no triton.
 """
 
 from __future__ import annotations
@@ -135,7 +135,10 @@ def refuse(product: Product, choice: Choice, refusal: Refusal) -> Choice:
     key = choice.gpu.name, product
     _REFUSED[key] = (*_REFUSED.get(key, ()), (choice.kernel, refusal))
     _choose.cache_clear()
-    return choose(choice.gpu, product)
+    try:
+        return choose(choice.gpu, product)
+    except InfeasibleError as error:
+        raise InfeasibleError(f"{refusal}, and nothing else is left. {error}") from error
 
 
 def _tables(gpu: GpuModel, product: Product) -> Iterator[Table]:

@@ -18,18 +18,19 @@ from constrint.select.spec import Rule
 
 #: Blocks along the first grid dimension, on both vendors.
 MAX_GRID_BLOCKS = 2**31 - 1
-#: Neighbouring tiles that an XCD takes at a time; with the last value, that of most grids, each XCD has one run.
+#: Neighbouring tiles that an XCD takes at a time; 0: tiles are dealt one by one. The last value is so large that in
+#: most grids each XCD gets a single run.
 XCD_CHUNKS = (64, 0, 32, 512)
 #: Largest value of a tile parameter.
 MAX_TILE = {"tile_m": 256, "tile_n": 384, "tile_k": 256}
 #: Shared memory that an added bias takes beside a tile: one row in 32 bits, aligned.
 BIAS_ALIGNMENT_BYTES = 1024
-#: Sums of one thread beside which a matrix can be read, or parts of operands be held.
+#: Sums per thread up to which registers are left for a matrix that is added, or for both parts of fp32 operands.
 MOST_SUMS_BESIDE = 64
 
 
 class Algebra(NamedTuple):
-    """What the rules need beside operators: over expressions, or over columns."""
+    """The functions that the rules need beside operators: one set for expressions, one for columns of numbers."""
 
     ceildiv: Callable[[Any, Any], Any]
     implies: Callable[[Any, Any], Any]
@@ -49,7 +50,7 @@ def grid_rules(
         gpu: The hardware model.
         sizes: M, N and K.
         v: The parameters of a kernel.
-        algebra: What expressions or columns are combined by.
+        algebra: `EXPRESSIONS` or `COLUMNS`, whichever `v` holds.
         fixed: `split_k` and `persistent` of a kernel that has no such parameters.
     """
     m, n, k = (sizes[s] for s in ("m", "n", "k"))
@@ -106,12 +107,12 @@ def end_rules(
         v: The parameters of a kernel.
         added_smem_bytes: Shared memory beside that of a plain product.
         fixed: `persistent` of a kernel that has no such parameter.
-        algebra: What expressions or columns are combined by.
+        algebra: `EXPRESSIONS` or `COLUMNS`, whichever `v` holds.
     """
     area = v["tile_m"] * v["tile_n"]
     if product.has_source:
         limit = gpu.sm.max_smem_bytes_per_block
-        staged = "the matrix to add is read in the accumulator's place, through as much shared memory again"
+        staged = "the matrix to add passes through shared memory into the accumulator's layout, 4 bytes an element"
         yield Rule(4 * area + added_smem_bytes <= limit, "source_smem", staged)
         if "persistent" in v:
             alone = "the next tile's loads leave no room for a matrix to add"

@@ -44,12 +44,13 @@ class Operand:
     """How one of A and B lies in memory.
 
     Args:
-        width_bytes: The widest aligned access that all of its rows in memory allow, a power of two up to 16.
-        step_bytes: Bytes, up to a line of the L2, that the starts of all rows are multiples of.
+        width_bytes: Bytes of the widest aligned access to its rows: 16, 8, 4, 2 or 1.
+        step_bytes: The largest number, up to a line of the L2 (128), that divides the address of every row. Example:
+            rows of 2,000 bytes without gaps have a step of 16.
         is_k_major: Whether it is contiguous along K.
-        is_copied: Whether the TMA unit loads a copy of it, since it cannot load it as it is.
+        is_copied: Whether it is copied for the TMA unit, which cannot load it as it is, or only slowly.
         is_copied_k_major: Whether that copy is contiguous along K, whatever the operand is.
-        is_expanded: Whether some of it is repeated in memory (a stride of 0): a copy would be larger than it is.
+        is_expanded: Whether elements are repeated by a stride of 0, so that a copy would be larger than the operand.
     """
 
     width_bytes: int = WIDEST_BYTES
@@ -61,7 +62,7 @@ class Operand:
 
     @property
     def tma_step_bytes(self) -> int:
-        """What the rows start at multiples of that the TMA unit loads: a copy's rows start at whole lines."""
+        """`step_bytes` of what the TMA unit loads: the rows of a copy start at whole lines."""
         return LINE_BYTES if self.is_copied else self.step_bytes
 
     @property
@@ -162,10 +163,11 @@ def _contiguous_product(m: int, n: int, k: int, dtype: str, options: tuple[tuple
 def _contiguous(row_length: int, dtype: str, *, is_k_major: bool) -> Operand:
     """An operand whose rows in memory follow each other without gaps."""
     element, needs_turn = ELEMENT_BYTES[dtype], needs_k_major(dtype) and not is_k_major
+    is_copied = row_length * element % ROW_ALIGNMENT_BYTES != 0 or needs_turn
     return Operand(
         width_bytes=width_bytes(row_length, element),
         step_bytes=gcd(LINE_BYTES, element * row_length),
         is_k_major=is_k_major,
-        is_copied=row_length * element % ROW_ALIGNMENT_BYTES != 0 or needs_turn,
-        is_copied_k_major=needs_turn,
+        is_copied=is_copied,
+        is_copied_k_major=is_copied and (is_k_major or needs_turn),
     )

@@ -18,10 +18,11 @@ def store_staging(gpu: GpuModel, dtype: str, found: DotUnit, v: Vars, *, is_vect
 
 
 def _reordered(gpu: GpuModel, found: DotUnit, v: Vars, output: int, *, is_vectorised: bool) -> Expr:
-    """Bytes of one pass from the matrix instruction's layout to that of the store, `output` bytes an element.
+    """Bytes of one pass from the matrix instruction's layout to that of the store; `output` is bytes per element.
 
-    The conversion is done in passes over the rows and columns that one thread holds both before and after it, less
-    those it needs for accesses of 16 bytes; `wgmma` with 16-bit results uses stmatrix and needs none for that.
+    Triton converts the tile in several passes through the same memory. A pass can be spared for every row and column
+    that one thread holds both before and after the conversion, except for those that make up its accesses of 16 bytes.
+    `wgmma` with 16-bit results stores through stmatrix and needs none for its accesses.
     """
     num_threads = threads(gpu, v)
     widest = 16 // output if is_vectorised else 1

@@ -16,25 +16,28 @@ ELEMENT_BYTES: Mapping[str, int] = {"fp16": 2, "bf16": 2, "fp8": 1, "tf32": 4, "
 OUTPUT_BYTES: Mapping[str, int] = {"fp16": 2, "bf16": 2, "fp8": 2, "tf32": 4, "int8": 4}
 #: Partial sums of a split-K grid are stored in 32 bits.
 PARTIAL_BYTES = 4
-#: Triton finds out that a size or stride is a multiple of 16, or nothing.
+#: Triton checks sizes and strides for being multiples of this number, and for nothing else.
 ALIGNED_ELEMENTS = 16
 #: Bytes of the widest load or store of one thread.
 WIDEST_BYTES = 16
-#: Bytes of a line of the L2, and those of it that move together.
+#: Bytes of a line of the L2, and of a sector: the part of a line that moves at once.
 LINE_BYTES = 128
 SECTOR_BYTES = 32
 #: An asynchronous copy moves at least four bytes per thread; narrower loads are not pipelined.
 MIN_COPY_BYTES = 4
 
-#: fp8 on Hopper adds up in fewer than 24 bits unless sums are moved to fp32 registers this often (elements of K);
-#: libraries use the same interval.
+#: Hopper's matrix unit adds fp8 products in fewer than 24 bits. So its sums are added to fp32 registers after this many
+#: elements of K ("promoted"); libraries use the same interval.
 FP8_PROMOTION_INTERVAL = 128
 
 Vars = Mapping[str, Expr]
 
 
 class Aligned(NamedTuple):
-    """Bytes of the widest aligned access that all rows of each matrix in memory allow: a power of two up to 16."""
+    """Bytes of the widest aligned access to the rows of A, B and C: 16, 8, 4, 2 or 1.
+
+    A matrix of 2-byte elements with rows of 1,004 elements (2,008 bytes) allows 8.
+    """
 
     a: int = WIDEST_BYTES
     b: int = WIDEST_BYTES
@@ -46,7 +49,7 @@ ALL_ALIGNED = Aligned()
 
 
 def width_bytes(length: int, element: int) -> int:
-    """The widest aligned access of contiguous rows of so many elements of so many bytes."""
+    """Bytes of the widest aligned access to contiguous rows: gcd(16, length x element bytes)."""
     return gcd(WIDEST_BYTES, length * element)
 
 

@@ -1,7 +1,8 @@
 """A launch of a Triton (or Gluon) kernel: the same arguments are run on a device or compiled for a named GPU.
 
-What is compiled for checking is so what is launched. Triton's own rules decide what becomes a compile-time constant
-and what is known to be a multiple of 16; they are stated here again, since Triton applies them only beside a driver.
+So what is checked by compiling is what will be launched. Triton's rules decide which arguments become compile-time
+constants and which are known to be multiples of 16. They are stated here again, because Triton applies its own only
+where there is a driver.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What each recurrent cell is made of: gates, states, slots, and how many operations its pointwise part takes.
 
-A *slot* is one pre-activation of a step. Most cells have one for each gate: the sum of what the input and the
-recurrence give. A cell that keeps the parts of its last gate apart (the GRU's candidate, whose recurrent part is
-multiplied by the reset gate first) has one slot more: its last two slots are the input's and the recurrence's part.
+A *slot* is one pre-activation of a step. Most cells have one slot per gate: the sum of the input's part and the
+recurrence's part. The GRU multiplies the recurrent part of its candidate by the reset gate before it adds the input's
+part. It keeps the parts of this last gate apart and has one slot more: r, z, input's part of n, recurrent part of n.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The first choice for a recurrent layer's tensors: which implementation runs them, with which configuration.
 
-Made once for every kind of layer, and remembered; the plan of `plan.py` decides. Both operators, and whoever asks
-whether pre-activations are stored, look it up here.
+The plan of `plan.py` decides. The decision is made once for every kind of layer and remembered; the forward and the
+backward operator look it up here, and so does the question whether pre-activations are stored.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _decide(kind: _Kind, backend: str, direction: str, recompute: bool) -> Decis
 
 
 def _choice(kind: _Kind, spec: RnnSpec, direction: str, recompute: bool) -> Choice:
-    """The plan's choice where it has one; another one where gates are stored or not other than it planned."""
+    """The plan's choice, if it has one for this `recompute`; else a choice of its own."""
     plan = _PLANS.get(kind)
     planned = None if plan is None else plan.offer_of(spec.name).choices.get(direction)
     if planned is not None and planned.fixed.get("recompute", recompute) == recompute:

@@ -1,6 +1,6 @@
-"""Gradients that follow a backward time loop: those of wx, r and b from the gradients of all steps' slots.
+"""What comes after a backward time loop: the gradients of wx, r and b, from the gradients of the slots of all steps.
 
-Also what the backward direction needs first where the forward one did not store it.
+Also what comes before it where the forward pass did not store pre-activations: computing them again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which implementation runs a recurrent layer, with which configurations, and why: for a GPU, or for a device here.
 
-Every implementation makes an offer, a choice and a predicted time for each direction or a reason why it cannot; the
-least time wins. Nothing is launched here, and for a named GPU neither torch nor triton is imported.
+Every implementation makes an offer: for each direction a choice and a predicted time, or a reason why it cannot run.
+The offer of the least time is taken. Nothing is launched here; for a named GPU neither torch nor triton is imported.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _offer(
 
 
 def _choices(specs: Mapping[str, RnnSpec], gpu: GpuModel, workloads: Mapping[str, Workload]) -> dict[str, Choice]:
-    """The choices of all directions: of stored and recomputed pre-activations, what takes less time in all.
+    """The choices of all directions, with pre-activations stored or computed again, whichever takes less time in all.
 
     Inference stores none.
     """

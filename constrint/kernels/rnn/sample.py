@@ -5,7 +5,7 @@ A layer has a random cell, direction, dtype and a head_dim that is any multiple 
     random    from the space with looser register and shared-memory rules: there are some on both sides of the limits
     ranked    among those that the model ranks first
     first     the first choice
-    measured  from a table of `bench_rnn_space.py`: the fastest configurations of every layer, and others
+    measured  from `benchmarks/results/h200/rnn_space.csv`: the fastest configurations of every layer, and others
 
 A share of them has all optional inputs; first choices come with and without them.
 """
@@ -121,7 +121,10 @@ def drawn(wanted: Wanted, top: int) -> Iterator[Row]:
 def measured(wanted: Wanted) -> Iterator[Row]:
     """Of every layer that was measured: the first choice, the fastest configurations and some of the others."""
     if wanted.table is None:
-        raise UsageError("the draw 'measured' chooses from a table of bench_rnn_space.py. Name it: --table PATH.")
+        raise UsageError(
+            "the draw 'measured' chooses from a table of measured layers. Name it: --table rnn_space.csv, which is in "
+            "benchmarks/results/h200."
+        )
     layers: dict[Layer, list[dict[str, str]]] = defaultdict(list)
     with wanted.table.open() as file:
         for row in csv.DictReader(line for line in file if not line.startswith("#")):

@@ -1,7 +1,7 @@
 """What all implementations of a recurrent layer share: its sizes, its data, and what they say to a layer.
 
-Each direction of a cell is an operation of its own, `lstm` and `lstm-backward`. An implementation is a subclass in
-a folder beside this file; what it knows of its own space stands there.
+Each direction of a cell is an operation of its own: `lstm`, `lstm-backward`. An implementation is a subclass in a
+folder beside this file, with its own parameters, rules and cost.
 """
 
 from __future__ import annotations

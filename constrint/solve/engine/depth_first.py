@@ -1,7 +1,7 @@
 """Depth-first search for one solution, for problems whose tables would be too large to list.
 
-A node narrows the domains by propagation; once few combinations are left they are enumerated at once,
-otherwise the smallest domain is split. Values are tried in the order in which they were given.
+Each node of the search narrows the domains by propagation. If few combinations are left, all of them are enumerated at
+once; otherwise the smallest domain is split. Values are tried in the order in which they were given.
 """
 
 from __future__ import annotations

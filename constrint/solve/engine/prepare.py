@@ -150,7 +150,7 @@ def _apply_alone(
 
 
 def _derive(domains: dict[str, Domain], constraints: list[Constraint], state: Prepared) -> list[Constraint]:
-    """Replaces large variables that an equality determines by the expression that determines them."""
+    """Replaces a large variable by an expression where an equality determines it: x == 2 * y removes x."""
     definitions: list[tuple[str, Expr]] = []
     while True:
         large = [n for n, d in domains.items() if d.size > SMALL and n not in dict(definitions)]

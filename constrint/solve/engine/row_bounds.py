@@ -1,7 +1,7 @@
 """Row-by-row interval reasoning: which partial assignments can still satisfy a comparison.
 
-Variables that are not assigned yet stand for the range of their axis. The answer is sound: a row that is ruled
-out has no completion that satisfies the comparison.
+A variable that is not assigned yet stands for the range of its values. The answer is sound: a row that is ruled out has
+no completion that satisfies the comparison. Example: `2 * x + y <= 10` rules out x = 6 where y is at least 0.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Why a problem has no solution: a minimal set of constraints and domains that cannot hold together.
 
-A domain takes part when the rest becomes feasible once its variable may take any value of a generous range.
-Minimal means: without any one member the others can hold together; each member is tested by solving.
+A domain takes part in the conflict if the rest can hold once its variable may take any value of a wide range. Minimal
+means: if any one member is taken away, the others can hold together. Each member is tested by solving.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class _Rules:
 
 
 def _numbers(constraint: Constraint) -> Iterable[int]:
-    """The numbers that a rule on one variable compares it with."""
+    """The numbers that a rule on one variable compares the variable with."""
     if isinstance(constraint, IsIn):
         return constraint.domain.listed or ()
     return [part.number for part in constraint.operands() if isinstance(part, Const)]

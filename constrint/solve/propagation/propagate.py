@@ -1,8 +1,7 @@
 """Propagation: narrows domains to a fixed point without trying combinations. Sound, not complete.
 
-Bounds travel through expressions in both directions; divisibility by constants becomes a step, divisibility
-of constants becomes a list of divisors; of a disjunction the common part of what its alternatives leave is
-kept.
+Bounds travel through expressions in both directions. `4 divides x` gives x a step of 4; `x divides 100` leaves the
+divisors of 100. Of a disjunction each alternative is tried alone; values that none of them leaves are removed.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def project_tree(tree: Tree, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
 
 
 def _below(tree: Tree, i: int, wanted: set[str]) -> bool:
-    """Says whether the subtree of node i has wanted variables that its parent's table lacks."""
+    """Says whether the subtree of node i has variables to keep that are not in its parent's table."""
     node = tree.nodes[i]
     own = any(n in wanted and n not in node.shared for n in node.rows)
     return own or any(_below(tree, c, wanted) for c in node.children)

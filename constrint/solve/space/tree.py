@@ -1,7 +1,7 @@
 """A tree of tables: the solutions of one component, counted without being listed.
 
-Each table holds the combinations of a few variables; a row is linked to the rows of the child tables that agree with it
-on the variables that both have. Positions stand for values everywhere.
+Each table holds combinations of a few variables. A row is linked to those rows of the child tables that have the same
+values of the variables that both tables have. Positions stand for values everywhere.
 """
 
 from __future__ import annotations

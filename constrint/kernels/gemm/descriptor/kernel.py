@@ -1,8 +1,7 @@
 """The tiled GEMM in Triton with tensor descriptors: operand tiles come through the TMA unit of Hopper and later.
 
 One kernel for plain, split-K and persistent grids. Rows of the operands must start at multiples of 16 bytes. Its
-parameters are the ones of `spec.py` where `descriptor` is 1. It needs triton; nothing imports it until a kernel is
-compiled.
+parameters are those of `spec.py`. It needs triton; nothing imports it until a kernel is compiled.
 
 Loops are not warp-specialised: Triton 3.6 compiles `tl.range(warp_specialize=True)` for sm_90 only without descriptor
 stores, and the compiled kernel hangs (128x128x64 and 128x64x64 tiles, one H200, 2026-11-21).

@@ -53,9 +53,9 @@ def descriptor_smem_bytes(gpu: GpuModel, dtype: str, v: Vars) -> Expr:
 
 
 def _barrier_bytes(kind: str, buffers: Expr, use: Expr, has_rest: Expr, *, is_upcast: bool) -> Expr:
-    """One barrier per buffer; two sets, the first padded, where operands are waited for apart.
+    """One barrier per buffer; a second set, with the first one padded, where two operands are waited for separately.
 
-    They are for the rest of a tile's columns, and for B where mma.sync multiplies fp8 as fp16.
+    That is so for the second part of a tile's columns, and for B where mma.sync multiplies fp8 as fp16.
     """
     one = BARRIER_BYTES * buffers
     direct = 16 * ceildiv(one + 16, 16) if kind == "tcgen05" else one

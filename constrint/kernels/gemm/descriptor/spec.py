@@ -98,7 +98,7 @@ def _half_tile_rules(dtype: str, v: Vars) -> Iterator[Rule]:
     halves = v["epilogue_subtile"] == 2
     if OUTPUT_BYTES[dtype] == PARTIAL_BYTES:
         holds = any_of(v["persistent"] == 1, v["split_k"] == 1)
-        yield Rule(implies(halves, holds), "subtile_whole_k", "a last block finishes its tile at once")
+        yield Rule(implies(halves, holds), "subtile_whole_k", "the last block of a split tile stores it whole")
         one_part = implies(halves, rest_columns(v["tile_n"]) == 0)
         yield Rule(one_part, "subtile_one_part", "a tile in two parts is stored in parts as it is")
     else:

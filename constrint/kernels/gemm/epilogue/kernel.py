@@ -1,4 +1,4 @@
-"""What both Triton GEMM kernels do around their main loop: block order, split-K hand-over, epilogue.
+"""What the GEMM kernels do around their main loops: block order, split-K hand-over, epilogue.
 
 Needs triton; nothing imports it until a kernel is compiled.
 """

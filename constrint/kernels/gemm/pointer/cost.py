@@ -41,8 +41,8 @@ def pointer_cost(
 
     Args:
         gpu: The hardware model.
-        product: The product; a batch counts as one product with as many rows, which is what it costs but for tiles
-            that would straddle two products.
+        product: The product. A batch counts as one product with the rows of all; that is exact but for tiles that
+            would contain rows of two products.
         columns: Parameters, per configuration.
         blocks_per_sm: Blocks that reside on one SM.
         constants: The measured figures.
@@ -105,10 +105,10 @@ def pointer_cost(
 
 
 def _beside_tma(constants: Measured, seconds: Any, dram_s: Any) -> Any:
-    """Where kernels that load through the TMA unit compete, count DRAM as their cost does: by the same norm.
+    """Count DRAM by the same norm as the kernels that load through the TMA unit, on GPUs where these compete.
 
-    The constants of `estimate` were fitted without a reachable share of the bandwidth, which made products that wait
-    for DRAM look a fifth faster here than there; measured, they take the same.
+    The constants of `estimate` were fitted to the full bandwidth. Products that wait for DRAM then look a fifth faster
+    here than in the other kernels' model; measured, they take the same time.
     """
     busy_s = np.maximum(seconds - constants.launch_s, 0.0)
     waited_s = dram_s / constants.pointer_dram_share
@@ -165,9 +165,10 @@ def _latency_s(gpu: GpuModel, loaded: Any, l2_miss: Any, dram: Any) -> Any:
 
 
 def _cache_rate(gpu: GpuModel, loaded: Any, l2_miss: Any, dram: Any) -> Any:
-    """Bytes per second that L2 and last level deliver together under these hits, where both rates are assumed.
+    """Bytes per second that L2 and last level deliver together at these hit rates, where both rates are assumed.
 
-    Each is the rate when everything hits; together the caches deliver the sum weighted by their hit rates.
+    Each assumed rate is that of a cache in which everything hits:
+    rate = L2 rate x share of L2 hits + last-level rate x share of its hits, and at least that of DRAM.
     """
     rates = _assumed_rates(gpu)
     if rates is None:
@@ -196,7 +197,7 @@ def _is_direct(gpu: GpuModel, dtype: str, c: dict[str, Any]) -> Any:
 
 
 def _stages_in_flight(gpu: GpuModel, stages: Any, direct: Any, width: int) -> Any:
-    """How many iterations ahead of their use loads are issued, the narrower operand's being this wide.
+    """How many iterations ahead of their use loads are issued; `width` is bytes per load of the narrower operand.
 
     An asynchronous matrix instruction still reads its stage while the next one is loaded, so one stage less is in
     flight. Loads that are too narrow for an asynchronous copy are not pipelined at all.
@@ -223,6 +224,6 @@ def _instruction(
 
 
 def _reduction_s(gpu: GpuModel, constants: Measured, elements: int, splits: Any) -> Any:
-    """Seconds in which the last block of each split tile learns that it is, and reads all partial sums."""
+    """Seconds in which the last block of each split tile learns that it is the last, and reads all partial sums."""
     read_s = elements * PARTIAL_BYTES * splits / gpu.memory.dram.bandwidth_bytes_per_s
     return np.where(splits > 1, constants.split_finish_s + constants.split_read_s * splits + read_s, 0.0)

@@ -1,8 +1,8 @@
 """The tiled GEMM in Triton with pointer loads: one kernel for plain, split-K and persistent grids.
 
-Its parameters are the ones of `spec.py`; the resources that spec predicts are those of this kernel. It takes any
-strides; where Triton does not see that rows start at multiples of some elements, hints tell it (`alignment.py`). It
-needs triton; nothing imports it until a kernel is compiled.
+Its parameters are those of `spec.py`, which predicts what this kernel takes. Operands may have any strides. Triton sees
+by itself only that a stride is a multiple of 16 elements; smaller multiples are hinted (`Rows.hint` of `operands.py`).
+It needs triton; nothing imports it until a kernel is compiled.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Shared memory (LDS) that Triton 3.9 gives a block of `kernel.py`, as integer expressions.
 
-The operand pipeline, or the staging of the store to C if that is larger. The rules are read off Triton's layouts and
-checked against compiled kernels (`tests/data/triton_gemm_space.csv`, by `benchmarks/registers.py sample`).
+It is the operand pipeline, or the staging of the store to C if that is larger. The rules are read off Triton's layouts
+and checked against compiled kernels (`tests/data/triton_gemm_space.csv`; `benchmarks/registers.py check`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def pointer_smem_bytes(gpu: GpuModel, dtype: str, matrix: DotUnit, v: Vars, alig
 
 
 def _is_copied(gpu: GpuModel, element: int, operand: Expr, v: Vars, *, width: int) -> Expr:
-    """1 where an operand's loads can run ahead: at least four bytes per thread, known to be contiguous."""
+    """1 where an operand's loads can run ahead of their use: each thread loads at least four contiguous bytes."""
     if element >= MIN_COPY_BYTES or width < MIN_COPY_BYTES:
         return const(int(element >= MIN_COPY_BYTES))
     return minimum(1, operand // (MIN_COPY_BYTES * threads(gpu, v)))
@@ -79,7 +79,8 @@ def _nvidia(
     behind = maximum(1, stages - 1)
     copies_b_mma, single_b = copies_b, 1
     if ELEMENT_BYTES[dtype] == 1:
-        # One 16-byte row of 8-bit B per thread is not pipelined; where it is fp8 multiplied as fp16, it is widened.
+        # Where each thread has one row of 8-bit B of 16 bytes, B is not pipelined. fp8 that is multiplied as fp16 is
+        # widened, which takes twice the buffer.
         num_threads = v["num_warps"] * 32
         rows_fit = minimum(1, v["tile_k"] // num_threads) * minimum(1, num_threads // v["tile_k"])
         if aligned.b == WIDEST_BYTES:

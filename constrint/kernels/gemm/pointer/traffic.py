@@ -1,9 +1,9 @@
 """How many bytes a grid of GEMM blocks moves between L2, last-level cache and DRAM, by the order of its tiles.
 
 Blocks that run at the same time share operand slices. `group_m` rows of tiles are walked column by column, so the
-blocks in flight cover a rectangle of tiles; every XCD has an L2 of its own and is dealt blocks round robin, unless
-the kernel hands it chunks of neighbouring tiles. This is the closed form of what a cache simulator counts
-(`benchmarks`).
+blocks in flight cover a rectangle of tiles. Every XCD has an L2 of its own. Blocks are dealt to XCDs in turn, unless
+the kernel gives each XCD chunks of neighbouring tiles. The closed form here is compared with a cache simulator
+(`benchmarks/gemm/simulate_cache.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Tiles:
         row_bytes, column_bytes: Operand bytes of one row of tiles of A, one column of tiles of B, over the whole K.
         resident: Blocks in flight on the whole device.
         group_m: Rows of tiles per group.
-        xcd_chunk: Neighbouring tiles that one XCD takes at a time; 0: as dealt.
+        xcd_chunk: Neighbouring tiles that one XCD takes at a time; 0: tiles are dealt one by one.
     """
 
     rows: Column
@@ -53,7 +53,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class _Runs:
-    """What one cache sees of a wave: this many runs of neighbouring tiles, their starts evenly spaced."""
+    """The tiles of a wave whose blocks use one cache: `count` runs of `length` neighbouring tiles, `spacing` apart."""
 
     count: Column
     length: Column

@@ -1,8 +1,8 @@
 """The persistent GEMM for Hopper with a producer warp, in Gluon: one warp loads, two warpgroups multiply and store.
 
-The producer fills a ring of stages through the TMA unit and waits for nothing but room in it, so that loads run on
-through epilogues and from tile to tile. Of a large tile each consumer multiplies half the rows; small tiles they take
-in turns, so that one stores while the other multiplies. Its parameters are the ones of `spec.py` where `producer` is 1.
+The producer fills a ring of stages through the TMA unit. It waits only for a free stage, so loads go on while tiles are
+stored and from one tile to the next. The two warpgroups are the consumers. They halve the rows of a large tile; small
+tiles they take in turns, so that one stores while the other multiplies. The parameters are those of `spec.py`.
 
 It needs triton 3.6 or later; nothing imports it until a kernel is compiled.
 """

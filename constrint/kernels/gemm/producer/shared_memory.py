@@ -9,7 +9,7 @@ from constrint.model import Expr, minimum
 
 
 def producer_smem_bytes(dtype: str, v: Vars) -> Expr:
-    """Shared memory of one block: the ring, the output on its way, barriers, and what partitions are handed."""
+    """Shared memory of one block: the ring, staged output, barriers, and the arguments of the warp partitions."""
     ring = v["num_stages"] * (v["tile_m"] + v["tile_n"]) * ROW_BYTES
     staging = 2 * STAGED_ROWS * ROW_BYTES
     in_turns, has_rest = turns(dtype, v), minimum(1, rest_columns(v["tile_n"]))

@@ -66,7 +66,7 @@ class ProducerSpec(GemmSpec):
 
     def tile_params(self, gpu: GpuModel, dtype: str) -> tuple[Param, ...]:
         """Tile sizes, stages of the ring and block order; depth and warps have one value each."""
-        depth, ring = ROW_BYTES // ELEMENT_BYTES[dtype], "it runs ahead; deeper ones do not fit anywhere"
+        depth, ring = ROW_BYTES // ELEMENT_BYTES[dtype], "it runs ahead of its use; deeper ones do not fit anywhere"
         line = f"rows of a slice are {ROW_BYTES} bytes, by which the TMA unit swizzles"
         columns = "wgmma takes up to 256 columns, and stored blocks are 64 wide; 192 are 128 and 64"
         return (

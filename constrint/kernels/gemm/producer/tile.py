@@ -15,44 +15,45 @@ from constrint.kernels.gemm.units import OUTPUT_BYTES, Vars
 from constrint.model import Expr, minimum
 
 DTYPES = ("bf16", "fp16", "tf32", "fp8")
-#: Warps of the two consumers, which `num_warps` counts, and those that come with the producer: a warpgroup, three
-#: warps of which idle.
+#: Warps of the two consumers, which `num_warps` counts, and warps of the producer: a whole warpgroup, of which three
+#: warps are idle.
 CONSUMER_WARPS = 8
 PRODUCER_WARPS = 4
-#: Warps as Triton counts them: of the first consumer; the others come with the kernel.
+#: `num_warps` for Triton, which counts the first consumer alone.
 NUM_WARPS = 4
-#: Registers at the start, an equal share of the SM's; producers then give up most of theirs to the consumers.
+#: Registers per thread at the start, an equal share for all warps. The producer then gives most of its share to the
+#: consumers.
 REGISTERS = 168
 #: Bytes of a row of an operand's slice and of a stored block: what the TMA unit swizzles by.
 ROW_BYTES = 128
-#: Rows of a consumer, and rows by buffers of the output on its way to the TMA unit.
+#: Least and most rows of a consumer; and rows of all buffers in which one stages its output for the TMA unit.
 MIN_ROWS, MAX_ROWS = 64, 128
 STAGED_ROWS = 128
-#: Sums of a consumer: 128 in each of its threads, or 96 where those of a step are in registers beside them.
+#: Most sums of a consumer: 128 per thread, or 96 where the sums of one step also need registers (fp8).
 MAX_SUMS, MAX_PROMOTED_SUMS = 128 * 128, 128 * 96
 
 
 def has_producer(gpu: GpuModel, dtype: str) -> bool:
-    """Whether the kernel is there for a dtype: wgmma reads both operands of it from shared memory."""
+    """Whether the kernel exists for a GPU and a dtype: Hopper, whose wgmma reads both operands from shared memory."""
     return gpu.arch.target.startswith("sm_90") and dtype in DTYPES
 
 
 def promotes(dtype: str) -> bool:
-    """Whether every step's sums are added up in registers: wgmma itself adds products of fp8 in too few bits."""
+    """Whether the sums of every step are added in fp32 registers: wgmma adds products of fp8 in too few bits."""
     return dtype == "fp8"
 
 
 def sums_in_turns(dtype: str) -> int:
-    """Consumers take turns at tiles of up to so many sums; of a larger one each multiplies half the rows.
+    """The number of sums up to which consumers take tiles in turns; of a larger tile each multiplies half the rows.
 
-    While one stores its tile, the other has the matrix unit. Promoted sums are added while the other multiplies rows
-    of the same tile.
+    In turns, one stores its tile while the other uses the matrix unit. Where sums are promoted, both work on the same
+    tile: one adds its promoted sums while the other multiplies.
     """
     return 0 if promotes(dtype) else MAX_SUMS
 
 
 def most_sums(dtype: str) -> int:
-    """Sums that a consumer may have, so that its threads have registers for all else."""
+    """The most sums of a consumer that leave its threads enough registers for everything else."""
     return MAX_PROMOTED_SUMS if promotes(dtype) else MAX_SUMS
 
 
@@ -62,7 +63,7 @@ def turns(dtype: str, v: Vars) -> Expr:
 
 
 def can_store(n: int, output_bytes: int, dtype: str) -> bool:
-    """Whether the kernel stores rows of n elements of so many bytes: the dtype's own output, as the TMA unit can."""
+    """Whether the kernel can store C: elements of the dtype's own output type, in rows of multiples of 16 bytes."""
     return output_bytes == OUTPUT_BYTES[dtype] and n * output_bytes % ROW_ALIGNMENT_BYTES == 0
 
 
@@ -75,8 +76,8 @@ class Shares(NamedTuple):
     Args:
         parts: 2 where each consumer multiplies half the rows, 1 where they take turns.
         rows: Rows of a consumer.
-        buffers: Blocks of output that each has on their way.
-        widest, rest: Columns that wgmma takes at once, and those beyond.
+        buffers: Buffers in which each consumer stages blocks of its output.
+        widest, rest: Columns of the tile's first part, a power of two, and of its second part; 192 is 128 and 64.
     """
 
     parts: int

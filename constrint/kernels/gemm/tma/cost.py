@@ -1,7 +1,8 @@
 """Predicted time of kernels that load through the TMA unit.
 
-A block's step takes what its matrix instructions take, or what its loads' latency leaves exposed; steps, epilogues
-and waves add up to the grid's time, beside which DRAM works. What differs between kernels is their `MainLoop`.
+The time of a step is a p-norm of its matrix instructions, its loads, and the latency that the stages ahead do not
+cover. Steps, the stores between tiles, and waves of blocks add up to the time of the grid; DRAM works beside it. Where
+kernels differ is in their `MainLoop`.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ class MainLoop:
 
     Args:
         start_s: Seconds to start beyond the launch.
-        matrix_share: Share of the peak on tiles of endless rows.
-        read_columns: Tile columns whose arithmetic takes as long as to read A's slice.
-        warpgroup_clk: Clocks per step for every warpgroup beyond the first to meet the others.
-        waits_for_sums: Whether a block alone on its SM waits for promoted sums.
-        between_clk: Clocks from a persistent block's last step of a tile to its first of the next.
+        matrix_share: Share of the peak that the unit would reach on infinitely wide tiles.
+        read_columns: The time to read A's slice, as the number of tile columns that are multiplied in that time.
+        warpgroup_clk: Clocks that each warpgroup beyond the first adds to a step, since warpgroups wait for each other.
+        waits_for_sums: Whether a block that is alone on its SM waits for sums to be promoted.
+        between_clk: Clocks of a persistent block between the last step of a tile and the first step of the next.
     """
 
     start_s: float
@@ -104,13 +105,13 @@ class _Work:
         self.parts = (c["tile_n"] - rest, rest)
         self.matrix = self._matrix_clk(gpu)
         self.load, self.moved_bytes = self._loads(gpu)
-        # A stage's round trip, in which its bytes take their turn, is covered by the stages ahead of it.
+        # The stages ahead cover the round trip of a stage: its latency, and the time of its own bytes.
         self.latency = (constants.latency_s * self.clock + self.load) / np.maximum(1.0, c["num_stages"] - 1)
         # Fewer warps than the SM has partitions leave some idle, unless other blocks use them.
         self.alone = np.maximum(1.0, 4 / c["num_warps"])
 
     def _matrix_clk(self, gpu: GpuModel) -> Any:
-        """Clocks of one step's arithmetic, with what the warps wait for each other."""
+        """Clocks of one step's arithmetic, and of warps that wait for each other."""
         c, constants, dtype = self.c, self.constants, self.product.dtype
         peak = matrix_peak_flop_per_s(gpu, dtype)
         most_warps = 8 if unit(gpu, dtype).kind == "tcgen05" else 16
@@ -170,5 +171,5 @@ class _Work:
         return np.where(self.splits > 1, self.constants.hand_over_s + moved_s, 0.0)
 
     def shared_s(self, clocks: Any) -> Any:
-        """Seconds if every step took these clocks of an SM, nothing else mattered and all SMs had the same to do."""
+        """Seconds of the grid if each step took `clocks` of its SM and the steps were spread evenly over all SMs."""
         return self.blocks * self.steps * clocks / self.num_sms / self.clock

@@ -1,4 +1,4 @@
-"""Copy operands that the TMA unit cannot load, or only slowly, into rows that start at whole lines of the L2.
+"""Copy operands that the TMA unit cannot load, or loads slowly, so that their rows start at whole lines of the L2.
 
 Needs triton; nothing imports it until a kernel is compiled.
 """

@@ -10,7 +10,7 @@ from typing import Any
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.product import Product
 
-#: Widths of output tiles that Triton's blocks, powers of two, make up in two parts.
+#: Widths of output tiles that are computed in two parts, since Triton's blocks are powers of two: 192 is 128 and 64.
 TWO_PART_COLUMNS = (192, 384, 96)
 
 

@@ -36,9 +36,9 @@ def can_describe(t: Tensor) -> bool:
 
 
 def copies_needed(a: Tensor, b: Tensor) -> dict[str, bool]:
-    """Which of (batch, M, K) A and (batch, K, N) B are copied before descriptors load them, and which of these along K.
+    """The operands that are copied before the TMA unit loads them: name -> whether the copy is contiguous along K.
 
-    What is not copied along K keeps its order of axes.
+    A is (batch, M, K), B is (batch, K, N). A copy that is not made contiguous along K keeps its order of axes.
     """
     return {
         name: along_k

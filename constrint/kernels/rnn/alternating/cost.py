@@ -1,4 +1,4 @@
-"""Predicted time of a recurrence that alternates products and pointwise steps: two dependent kernels a step.
+"""Predicted time of a recurrence that alternates products and pointwise steps: two kernels per step, in turn.
 
 Each step reads the weights again, from the L2 if they fit there. What a step takes was fitted on one H200
 (`benchmarks/results/h200/rnn.csv`: LSTM in bf16, B 16 to 256, 64 to 2048 units per head, within 30 %); on other GPUs
@@ -19,9 +19,9 @@ from constrint.select.spec import ELEMENT_BYTES, Workload
 
 #: Seconds of one of the two kernels of a step.
 NODE_S = {"forward": 2.15e-6, "backward": 3.8e-6}
-#: Bytes of device memory that a gate of a unit moves in a step, copies included, where an element has two bytes.
+#: Bytes of device memory moved per gate, unit and step, copies included; for elements of two bytes.
 GATE_BYTES = {"forward": 45.0, "backward": 90.0}
-#: What stands in for a bandwidth that no source states.
+#: Bandwidth that is assumed where no source states one.
 ASSUMED_BYTES_PER_S = 1e12
 
 

@@ -1,10 +1,10 @@
 """One step's pointwise part as a kernel of its own, for the recurrence that alternates products and pointwise steps.
 
-It runs K steps of a recurrence from buffers of K steps (a chunk), so that a CUDA graph of them fits every sequence
-length. A program takes `tile` of the N * B * D units. It needs triton; nothing imports it until a kernel is built.
+It reads and writes buffers of K steps (a chunk), so that one CUDA graph of K steps serves every sequence length. A
+program takes `tile` of the N * B * D units. It needs triton; nothing imports it until a kernel is built.
 
-Rows stop at `remaining` (steps left at the start of the chunk), and start anew where `reset` says so. `reset` has one
-step more than the chunk: a step prepares the state that the next one finds.
+A row stops after `remaining` steps, counted from the start of the chunk, and starts anew where `reset` is set. `reset`
+has one step more than the chunk, because each step prepares the state that the next one reads.
 """
 
 from __future__ import annotations

@@ -59,7 +59,8 @@ def slstm_backward(d: Tensors, p: Tensors, q: Tensors, s: Tensors, *, least: flo
     share = d[0] * o / s[2]
     dc = d[1] + share
     dn = torch.where(n < least, 0.0, d[2] - share * ratio)
-    # With the stored c and n, not recomputed ones, what rescaling all states leaves unchanged cancels in every step.
+    # c, n and m can be rescaled together without a change of h, so two terms of dm cancel. They do so in every step
+    # only if the stored c and n are used: recomputed ones are rounded differently.
     dm = d[3] - dc * s[1] - dn * s[2]
     from_input = empty | (p[0] >= kept)
     di = (dc * z + dn) * i + torch.where(from_input, dm, 0.0)

@@ -1,6 +1,6 @@
-"""The back-end of the fused kernels: heads are padded to what they take, run, and cropped; see `launch.py`.
+"""The back-end of the fused kernels: pads heads to multiples of 16, runs the kernels, crops the results.
 
-The kernels take head dimensions that are multiples of 16; units that are added to others stay at zero.
+The units that are added have no input and no recurrence, so their states stay zero. `launch.py` has the launches.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Predicted time of the recurrent kernels: the latency of one step, times the steps, times the rounds of programs.
 
-A step is a chain: wait for what was loaded, matrix instructions, special functions, the way of the new state through
-shared memory (or, for a split head, through the L2 with a barrier), stores. The parts add up, because nothing
-of the next step can start before this one's state is there. Weights of the parts are fitted on one H200
-(`python -m benchmarks.fit rnn`, over `benchmarks/results/h200/rnn_space.csv`); other GPUs are modelled with them.
+A step is a chain: wait for the loads, multiply, compute special functions, pass the new state on through shared memory
+(or, for a split head, through the L2 and a barrier), store. The parts add up, because the next step needs this one's
+state. Weights of the parts are fitted to one H200 (`python -m benchmarks.fit rnn`, over
+`benchmarks/results/h200/rnn_space.csv`) and used for other GPUs as well.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Column = NDArray[np.float64]
 MMA_LATENCY_CLK = 33.0
 #: Issue interval, in clocks: the least time between two matrix instructions that do not depend on each other.
 MMA_ISSUE_CLK = 8.0
-#: A warp that is alone on its partition issues as slowly as this many warps together would, where a head is split: no
-#: other warp fills the gaps while it waits.
+#: Where a head is split, a warp that is alone on its sub-partition takes as long as this many warps: no other warp
+#: fills the gaps while it waits.
 LONE_WARP = 1.5
 #: Bytes per clock of shared memory.
 SMEM_BYTES_PER_CLK = 128.0
-#: Seconds that a step whose loads are not pipelined waits beyond that.
+#: Further seconds that a step waits whose loads are not pipelined.
 UNPIPELINED_S = 0.7e-6
 
 #: Parts of a step, and the fitted weight of each part's clocks by (direction, whether a head is split).
@@ -58,7 +58,7 @@ def step_features(gpu: GpuModel, layer: Layer, columns: Columns) -> dict[str, Co
     dealt, again = warps, np.ones_like(warps)
     if is_dealt_to_rows(gpu, layer):
         dealt = np.where(split, warps, np.minimum(warps, np.maximum(1.0, rows // MIN_DEPTH)))
-        # What several warps repeat takes the time of their partitions.
+        # Work that several warps repeat takes time on the sub-partition of each.
         again = np.where(split, 1.0, np.ceil(warps / gpu.sm.num_partitions) * gpu.sm.num_partitions / dealt)
     instructions = np.where(split, depth, float(layer.padded_dim)) / 16.0 * np.ceil(width / 8.0) * passes / dealt
     across = np.maximum(1.0, np.ceil(width / 8.0) / np.where(sliced, 1.0, dealt))
@@ -82,7 +82,7 @@ def step_features(gpu: GpuModel, layer: Layer, columns: Columns) -> dict[str, Co
 
 
 def waits_s(gpu: GpuModel, layer: Layer, columns: Columns) -> tuple[Column, Column]:
-    """Seconds per step of the barrier with what follows it through the L2, and of loads that are not there in time."""
+    """Seconds per step: of the barrier and the exchange through the L2, and of waiting for late loads."""
     split = np.asarray(columns["row_split"], dtype=np.float64)
     rows = np.maximum(np.asarray(columns["tile_batch"], dtype=np.float64), 8.0)
     moved = split * rows * float(sum(layer.exchanged_depth(USUAL_SLICES))) * layer.element_bytes
@@ -107,14 +107,14 @@ def rnn_cost(
     batch, time, heads, _ = (float(workload.sizes[name]) for name in ("batch", "time", "heads", "head_dim"))
     rows = np.asarray(columns["tile_batch"], dtype=np.float64)
     groups = heads * np.ceil(batch / rows)
-    # Programs that wait for each other take an SM each; others share one, at the cost of its throughput.
+    # Programs that wait for each other take one SM each. Others share an SM, and its throughput.
     resident = np.where(split > 1, 1.0, np.maximum(1.0, np.asarray(blocks_per_sm, dtype=np.float64)))
     at_once = np.maximum(1.0, np.floor(gpu.device.sm_count * resident / split))
     rounds = np.ceil(groups / at_once)
     sharing = np.clip(np.ceil(groups * split / gpu.device.sm_count), 1.0, resident)
     busy_s = sum(clks[name] for name in ("issue", "special", "store")) / clock
     chain_s = sum(clks.values()) / clock + (sharing - 1.0) * busy_s
-    # Loads in flight overlap with the chain; those that are not stand before it.
+    # Pipelined loads overlap with the chain; others come before it.
     is_pipelined = np.asarray(columns["num_stages"]) > 1
     step_s = np.where(is_pipelined, np.maximum(chain_s, loads_s), chain_s + loads_s) + barrier_s
     loop_s = rounds * time * step_s
@@ -143,7 +143,7 @@ def _bytes(layer: Layer, workload: Workload, columns: Columns) -> Column:
 
 
 def _after_s(gpu: GpuModel, layer: Layer, workload: Workload, columns: Columns) -> Column:
-    """Seconds of what follows or precedes the backward loop: weight gradients, sums, gates computed again."""
+    """Seconds before and after the backward loop: gates that are computed again, sums, gradients of the weights."""
     recompute = np.asarray(columns["recompute"], dtype=np.float64)
     if layer.direction == "forward":
         return 0.0 * recompute

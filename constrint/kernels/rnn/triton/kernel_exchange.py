@@ -1,8 +1,8 @@
 """What the time loops share: loads, weights of a program, dots over them, the barrier between programs of one group.
 
 A group is the `row_split` programs that own the columns of one head and one batch tile. They exchange states (forward)
-and gate gradients (backward) through the output arrays in global memory: every step has a place of its own, so one
-barrier a step is enough and nothing is overwritten.
+and gate gradients (backward) through the output arrays in global memory. Every step has its own place there, so nothing
+is overwritten and one barrier per step is enough.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """The forward time loop of every cell: one program per head and batch tile, or `row_split` of them with a barrier.
 
 Recurrent weights are loaded before the loop. With row_split = 1 the new state goes from registers into the next
-dot; otherwise (`exchange`) each program owns `tile_out` columns and reads the whole state of the step before from
-`states`. The recurrent part of step t+1 is computed at the end of step t. The dot before the loop gives each weight a
-second user, and a select stands behind its load: without both, Triton reads the weights from shared memory again in
-every step.
+dot. Otherwise (`exchange`) each program owns `tile_out` columns and reads the whole state of the step before from
+`states`. The recurrent part of step t+1 is computed at the end of step t.
+
+Two things keep the weights in registers: a dot before the loop gives each weight a second user, and a select follows
+its load. Without both, Triton reads the weights from shared memory again in every step.
 It needs triton; nothing imports it until a kernel is built.
 """
 

@@ -18,7 +18,7 @@ Vars = Mapping[str, Expr]
 
 #: Matrix instructions take at least this depth of 16-bit operands; a tile of weights is never shallower.
 MIN_DEPTH = 16
-#: Slices of a dot's depth for which the cost model states a split tile's size; fewer pad no further.
+#: Slices of a dot's depth that the cost model assumes when it pads a split tile; fewer slices need no more padding.
 USUAL_SLICES = 8
 
 
@@ -105,9 +105,10 @@ def matrix_unit(gpu: GpuModel, dtype: str) -> str:
 
 
 def is_dealt_to_rows(gpu: GpuModel, layer: Layer) -> bool:
-    """Whether the warps of a whole head's dots lie below each other: fewer rows than they take are computed again.
+    """Whether Triton deals the warps of a whole head's dots to rows instead of columns.
 
-    Some back-ends of Triton deal dots so where each depends on the others of the step before.
+    Some back-ends of Triton do so where each dot depends on those of the step before. If there are more warps than rows
+    to deal, several warps compute the same rows.
     """
     return gpu.traits.deals_chained_dots_to_rows and layer.num_slots > 1
 

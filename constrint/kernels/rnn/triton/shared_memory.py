@@ -1,8 +1,8 @@
 """Shared memory (LDS) of one program of the recurrent Triton kernels, as an integer expression.
 
 Read off what Triton 3.6 and 3.9 allocate for `kernel_forward.py` and `kernel_backward.py`, and checked against tables
-of compiled kernels (`tests/data/triton_rnn_resources_*.csv`, written by `benchmarks/registers.py sample`): never too
-little with any optional input and either version, and mostly exact without the inputs.
+of compiled kernels (`tests/data/triton_rnn_resources_*.csv`; `benchmarks/registers.py check --kernel rnn`). It is never
+stated too small, with any optional input and either version, and mostly exact without optional inputs.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from constrint.model.expr import add
 
 #: Partial sums of a dot are fp32.
 PARTIAL_BYTES = 4
-#: A reset flag is as wide as the copies into shared memory are at least.
+#: Bytes of a reset flag: the least width of an asynchronous copy into shared memory.
 FLAG_BYTES = 4
-#: What may lie between buffers of flags.
+#: Bytes that may lie unused between buffers of flags.
 FLAG_PADDING_BYTES = 32
 #: Most warps, and with them slices of a dot's depth.
 MAX_SLICES = 16
-#: Rows from which on NVIDIA's instructions that read shared memory themselves are used, and the warps they need.
+#: wgmma and tcgen05, which read shared memory themselves, need at least this many rows and this many warps.
 DIRECT_ROWS, DIRECT_WARPS = 64, 4
-#: CDNA: tiles of weights up to this many rows and columns change their layout between lanes.
+#: CDNA: tiles of weights up to this many rows and columns change their layout by moves between lanes, without LDS.
 SMALL_DIM = 32
 #: Barriers that tcgen05 signals its end through.
 BARRIER_BYTES = 16
@@ -46,7 +46,7 @@ def at_least(value: Expr, threshold: int) -> Expr:
 
 
 def _alone_with_copies(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
-    """Weights pass through once on their way into registers; the loop's buffers take their place."""
+    """Weights pass through once, on their way into registers; then the loop's buffers use the same bytes."""
     is_forward, is_tripled = layer.direction == "forward", layer.num_products > 1
     single = layer.padded_dim**2 * layer.element_bytes
     tile = v["tile_batch"] * layer.padded_dim * layer.element_bytes
@@ -78,11 +78,11 @@ def _alone_in_registers(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
 
 
 def has_two_layouts(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
-    """AMD: 1 where all weights of a whole head wait in LDS to be read in a second layout.
+    """AMD: 1 where all weights of a whole head stay in LDS because they are read in two layouts.
 
-    Dots before the loop have their warps side by side, those in it one below the other, unless 32 rows and warps of 32
-    columns leave no choice. gfx950 transposes 16-bit elements as it reads them; on CDNA small tiles that are loaded
-    along their depth never come to LDS.
+    Warps of the dots before the loop lie side by side, warps of the dots in the loop one below the other, so both want
+    another layout. Exceptions: 32 rows and warps of 32 columns allow one layout only; gfx950 transposes 16-bit elements
+    as it reads them; on CDNA small tiles that are loaded along their depth never come to LDS.
     """
     is_small = layer.direction == "forward" and layer.padded_dim <= SMALL_DIM and gpu.arch.target.startswith("gfx9")
     if layer.element_bytes == 2 and (gpu.arch.target == "gfx950" or is_small):
@@ -99,14 +99,14 @@ def _stored_tiles(layer: Layer, v: Vars) -> Expr:
 
 
 def _together_in_registers(layer: Layer, v: Vars) -> Expr:
-    """Weights, what is gathered, and the sums over slices, one after the other through the same LDS."""
+    """The largest of three that use the same LDS one after the other: weights, gathered states, sums over slices."""
     rows, width = v["tile_batch"], layer.exchanged_slots * v["tile_out"]
     main = by_slices(layer, v, lambda parts: parts[0])
     return maximum(main * maximum(width, rows) * layer.element_bytes, _sums(rows, width, v))
 
 
 def _together_with_copies(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
-    """The same, where what is gathered stands beside weights."""
+    """The same for NVIDIA, where gathered states lie beside the weights."""
     rows, width, element = v["tile_batch"], layer.exchanged_slots * v["tile_out"], layer.element_bytes
     main = by_slices(layer, v, lambda parts: parts[0])
     sums = _sums(rows, width, v)

@@ -1,7 +1,7 @@
 """The parameter spaces of the recurrent Triton kernels, forward and backward, for any modelled GPU.
 
-They stand beside `kernel_forward.py` and `kernel_backward.py` so that a reviewer can check the constraints against the
-code. The two directions are kernels of their own: they share no parameter.
+They stand beside `kernel_forward.py` and `kernel_backward.py` so that a reviewer can check the rules against the code.
+The two directions are separate kernels, each with parameters of its own.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     from constrint.kernels.rnn.interface import RnnBackend
     from constrint.tune import CompiledKernel
 
-#: A head is one tile of columns or is split over programs; beyond this no GPU has enough of them.
+#: The largest head dimension. A head is one tile of columns or is split over programs; no GPU runs enough programs at
+#: once for a larger one.
 MAX_HEAD_DIM = 4096
 #: Sequences of a tile, and columns of a tile of a split head, the preferred ones first.
 BATCH_TILES, NARROW_TILES = (8, 16, 32, 64), (16, 8, 32, 64, 128)
-#: Steps that a configuration is chosen for: the choice does not depend on them from a few dozen on.
+#: Steps that a configuration is chosen for. From a few dozen steps on, the choice does not depend on their number.
 PLANNED_TIME = 1024
 #: Batch sizes that a configuration is chosen for.
 PLANNED_BATCHES = (16, 64, 256)
