@@ -50,7 +50,10 @@ def application(arguments: Sequence[str]) -> tuple[typer.Typer, Operation | None
     app.callback()(_options)
     named = next((argument for argument in arguments if not argument.startswith("-")), "")
     operation = None
-    for name in [named] if named in COMMANDS and arguments[0] == named else COMMANDS:
+    is_told = bool(arguments) and arguments[0] in (*COMMANDS, "--version")
+    for name in COMMANDS:
+        if is_told and name != arguments[0]:
+            continue
         command = _command(name)
         if isinstance(command, KernelCommand):
             asked = asked_operation(arguments) if name == named else None

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from constrint.cli.kernel_options import Gpu, Json
+from constrint.cli.kernel_options import Json
 from constrint.cli.output import print_json, print_table, say
 from constrint.hwmodels import LIMIT_NAMES, UNLIMITED, GpuModel, Occupancy, load_gpu
 from constrint.hwmodels import occupancy as compute
@@ -15,7 +15,7 @@ SCHEMA = "constrint.occupancy/1"
 
 
 def occupancy(
-    gpu: Gpu,
+    gpu: Annotated[str, typer.Option("--gpu", help="GPU name (see `constrint gpus`) or path to a YAML file.")],
     threads: Annotated[int, typer.Option("--threads", help="Threads per block.")],
     registers: Annotated[int, typer.Option("--registers", help="Registers (AMD: arch VGPRs) per thread.")],
     smem: Annotated[int, typer.Option("--smem", help="Shared memory (LDS) per block in bytes.")] = 0,
