@@ -46,10 +46,7 @@ class Relaxation:
 
 
 def relaxations(
-    problem: Problem,
-    conflict: RulesInConflict | None = None,
-    *,
-    among: Callable[[ConflictMember], bool] | None = None,
+    problem: Problem, conflict: RulesInConflict | None = None, *, among: Callable[[ConflictMember], bool] | None = None
 ) -> list[Relaxation]:
     """Finds, for each rule of a minimal conflict, the smallest change of that rule alone that is enough.
 
@@ -113,10 +110,7 @@ def _wider_domain(problem: Problem, member: ConflictMember) -> Relaxation | None
     open_problem = problem.with_domain(name, widened(domain))
     nearest = None
     # Nearest above and nearest below the range of the domain; inside it, any value that is not a member.
-    for low, high, sign in (
-        (domain.lower, widened(domain).upper, 1),
-        (widened(domain).lower, domain.upper, -1),
-    ):
+    for low, high, sign in ((domain.lower, widened(domain).upper, 1), (widened(domain).lower, domain.upper, -1)):
         part = open_problem.with_domain(name, Domain.from_range(low, high))
         answer = _answer(part, sign * Var(name))
         if answer and (nearest is None or _distance(domain, answer[name]) < _distance(domain, nearest)):
