@@ -183,6 +183,12 @@ class Problem:
         twin.objective = self.objective
         return twin
 
+    def without_objective(self) -> Problem:
+        """Returns a copy that asks for any solution."""
+        twin = self.copy()
+        twin.objective = None
+        return twin
+
     def without(self, *constraints: Constraint | str) -> Problem:
         """Returns a copy that lacks these constraints (the stored objects, or their names)."""
         wanted = {id(c) for c in constraints if isinstance(c, Constraint)}

@@ -187,9 +187,7 @@ def minimal_conflict(problem: Problem, *, domains_in_force: bool = False) -> Con
         UsageError: When the problem has a solution.
         LimitReachedError: When it could not be decided whether it has one.
     """
-    whole = problem.copy()
-    whole.objective = None
-    answer = NativeBackend().solve(whole, Limits())
+    answer = NativeBackend().solve(problem.without_objective(), Limits())
     if answer.status is Status.FEASIBLE:
         raise UsageError(f"problem {problem.name!r} has a solution ({answer.assignment}); there is no conflict.")
     if answer.status is Status.LIMIT_REACHED:

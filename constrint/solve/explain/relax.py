@@ -87,8 +87,7 @@ def _way_out(problem: Problem, member: ConflictMember) -> Relaxation | None:
 
 
 def _answer(problem: Problem, objective: Expr | None = None) -> Solution:
-    asked = problem.copy()
-    asked.objective = None
+    asked = problem.without_objective()
     if objective is not None:
         asked.minimise(objective)
     return NativeBackend().solve(asked, QUESTION)
