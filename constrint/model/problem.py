@@ -145,7 +145,8 @@ class Problem:
                 + (hint if isinstance(constraint, bool) else "")
             )
         for text in (because, name):
-            _check_text(text)
+            if not isinstance(text, str):
+                raise UsageError(f"because and name of a constraint must be text, got {text!r}.")
         self._check_names(constraint)
         stored = constraint.labelled(because or constraint.because, name or constraint.name)
         self._constraints.append(stored)
@@ -231,11 +232,6 @@ class Problem:
 
     def __repr__(self) -> str:
         return f"<Problem {self.name!r}: {len(self._variables)} variables, {len(self._constraints)} constraints>"
-
-
-def _check_text(text: Any) -> None:
-    if not isinstance(text, str):
-        raise UsageError(f"because and name of a constraint must be text, got {text!r}.")
 
 
 def named_constants(item: Constraint | Expr) -> dict[str, int]:
