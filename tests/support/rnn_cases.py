@@ -31,7 +31,8 @@ class Case:
         """Results and gradients of a weighted sum of all of them."""
         tensors: dict[str, Any] = {n: x.to(dtype or x.dtype).detach().requires_grad_() for n, x in self.tensors.items()}
         states, last = rnn(**tensors, cell=self.cell, lengths=self.lengths, reset=self.reset, **options)
-        total = sum((w.to(s.dtype) * s).sum() for w, s in zip(self.upstream, (states, last), strict=True))
+        weighted = [(w.to(s.dtype) * s).sum() for w, s in zip(self.upstream, (states, last), strict=True)]
+        total = weighted[0] + weighted[1]
         return [states.detach(), last.detach()], list(torch.autograd.grad(total, list(tensors.values())))
 
 
@@ -70,7 +71,7 @@ def make_case(
         {n: x.to(device=device, dtype=dtype) for n, x in tensors.items()},
         lengths,
         None if reset is None else reset.to(device),
-        tuple(x.to(device) for x in upstream),
+        (upstream[0].to(device), upstream[1].to(device)),
     )
 
 
