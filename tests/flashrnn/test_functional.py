@@ -166,7 +166,7 @@ def test_operators_pass_opcheck(optional: str) -> None:
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 def test_compiles_as_one_graph(dynamic: bool) -> None:
-    def loss(wx: Tensor, r: Tensor, lengths: Tensor) -> Tensor:
+    def loss(wx: Tensor, r: Tensor, lengths: Tensor | None) -> Tensor:
         states, last = rnn(wx, r, cell="gru", lengths=lengths)
         return states[0].square().sum() + last.sum()
 
@@ -200,7 +200,7 @@ def test_only_wanted_gradients_are_given() -> None:
     case = make_case("lstm", (2, 3, 1, 16), torch.float32, 15, "bs")
     case.tensors["b"].requires_grad_()
     states, _ = rnn(**case.tensors)
-    states.sum().backward()
+    states.sum().backward()  # type: ignore[no-untyped-call]
     assert case.tensors["b"].grad is not None
     assert case.tensors["wx"].grad is None
     with torch.no_grad():

@@ -109,7 +109,7 @@ def test_can_be_captured_in_a_cuda_graph(backend: str) -> None:
         loss = module(x)[0].square().sum()
         return [loss.detach(), *torch.autograd.grad(loss, list(module.parameters()))]
 
-    side = torch.cuda.Stream()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(2):
@@ -142,7 +142,7 @@ def test_autocast_and_streams() -> None:
     with torch.autocast("cuda", dtype=torch.bfloat16):
         here, _ = module(x)
     assert here.dtype == torch.bfloat16
-    side = torch.cuda.Stream()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side), torch.autocast("cuda", dtype=torch.bfloat16):
         there, _ = module(x)

@@ -31,8 +31,9 @@ class Case:
         """Results and gradients of a weighted sum of all of them."""
         tensors: dict[str, Any] = {n: x.to(dtype or x.dtype).detach().requires_grad_() for n, x in self.tensors.items()}
         states, last = rnn(**tensors, cell=self.cell, lengths=self.lengths, reset=self.reset, **options)
-        total = sum((w.to(s.dtype) * s).sum() for w, s in zip(self.upstream, (states, last), strict=True))
-        return [states.detach(), last.detach()], list(torch.autograd.grad(total, list(tensors.values())))
+        of_states, of_last = ((w.to(s.dtype) * s).sum() for w, s in zip(self.upstream, (states, last), strict=True))
+        gradients = torch.autograd.grad(of_states + of_last, list(tensors.values()))
+        return [states.detach(), last.detach()], list(gradients)
 
 
 def make_case(
@@ -64,13 +65,13 @@ def make_case(
             tensors["states"][2] = tensors["states"][2].abs() + 1.5
     lengths = torch.randint(0, time + 1, (batch,), generator=generator) if "l" in optional else None
     reset = torch.rand(batch, time, generator=generator) < 0.1 if "r" in optional else None
-    upstream = draw(kind.num_states, batch, time, heads, dim), draw(kind.num_states, batch, 1, heads, dim)
+    of_states, of_last = draw(kind.num_states, batch, time, heads, dim), draw(kind.num_states, batch, 1, heads, dim)
     return Case(
         cell,
         {n: x.to(device=device, dtype=dtype) for n, x in tensors.items()},
         lengths,
         None if reset is None else reset.to(device),
-        tuple(x.to(device) for x in upstream),
+        (of_states.to(device), of_last.to(device)),
     )
 
 

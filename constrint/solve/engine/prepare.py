@@ -127,10 +127,7 @@ def _apply_alone(
         return False
     (name,) = scope
     axis = state.axes[name]
-    columns = {
-        **{n: fixed[n] for n in constraint.variables if n != name},
-        name: Column(axis.values, axis.bounds),
-    }
+    columns = {**{n: fixed[n] for n in constraint.variables if n != name}, name: Column(axis.values, axis.bounds)}
     verdict = test(constraint, columns)
     budget.stats.cells += len(axis)
     mask = np.broadcast_to(np.asarray(verdict, dtype=bool), (len(axis),))
