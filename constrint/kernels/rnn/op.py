@@ -24,18 +24,9 @@ from constrint.kernels.rnn.interface import RnnInputs, RnnSaved, RnnUpstream, ze
     "str cell, str backend, bool save_gates, bool hidden_only, float clip) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 def rnn_forward(
-    wx: Tensor,
-    r: Tensor,
-    b: Tensor | None,
-    initial: Tensor | None,
-    lengths: Tensor | None,
-    reset: Tensor | None,
-    cell: str,
-    backend: str,
-    save_gates: bool,
-    hidden_only: bool,
-    clip: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    wx: Tensor, r: Tensor, b: Tensor | None, initial: Tensor | None, lengths: Tensor | None, reset: Tensor | None,
+    cell: str, backend: str, save_gates: bool, hidden_only: bool, clip: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """All states, a copy of h if `hidden_only`, the last h, the other last states, and the saved pre-activations.
 
     What is not asked for is empty. Results are apart so that autograd tells which of them have gradients: with
@@ -81,22 +72,10 @@ def _fake_forward(wx: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor, Ten
     "str backend, float clip) -> (Tensor, Tensor, Tensor, Tensor)",
 )
 def rnn_backward(
-    grad_states: Tensor | None,
-    grad_hidden: Tensor | None,
-    grad_last_h: Tensor | None,
-    grad_last_rest: Tensor | None,
-    wx: Tensor,
-    r: Tensor,
-    b: Tensor | None,
-    initial: Tensor | None,
-    lengths: Tensor | None,
-    reset: Tensor | None,
-    states: Tensor,
-    gates: Tensor,
-    cell: str,
-    backend: str,
-    clip: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    grad_states: Tensor | None, grad_hidden: Tensor | None, grad_last_h: Tensor | None, grad_last_rest: Tensor | None,
+    wx: Tensor, r: Tensor, b: Tensor | None, initial: Tensor | None, lengths: Tensor | None, reset: Tensor | None,
+    states: Tensor, gates: Tensor, cell: str, backend: str, clip: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of wx, r, b and initial; empty tensors stand for the absent ones."""
     inputs = _prepare(RnnInputs(cell, wx, r, b, initial, lengths, reset))
     number = CELLS[cell].num_states

@@ -83,14 +83,8 @@ class Chunk(ABC):
         self.gates = self.new(key.num_steps, batch, gates, heads, dim)
         self.grid = (-(-batch * heads * dim // TILE),)
         is_nvidia = key.device.type == "cuda" and torch.version.hip is None
-        self.constants: dict[str, Any] = {
-            "head_dim": dim,
-            "num_gates": gates,
-            "num_slots": kind.num_slots,
-            "num_states": kind.num_states,
-            "fast": is_nvidia and key.dtype.itemsize == 2,
-            "tile": TILE,
-        }
+        self.constants: dict[str, Any] = {"num_gates": gates, "num_slots": kind.num_slots, "head_dim": dim}
+        self.constants |= {"num_states": kind.num_states, "fast": is_nvidia and key.dtype.itemsize == 2, "tile": TILE}
 
     def new(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """A buffer of zeros."""

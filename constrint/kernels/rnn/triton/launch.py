@@ -21,7 +21,7 @@ from constrint.kernels.rnn.gradients import gradients_of, recompute_gates, state
 from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
 from constrint.kernels.rnn.triton.kernel_backward import backward_kernel
 from constrint.kernels.rnn.triton.kernel_forward import forward_kernel
-from constrint.kernels.rnn.triton.layer import Layer, depth_parts, padded_columns
+from constrint.kernels.rnn.triton.layer import Layer, padded_columns
 from constrint.select.first_choice import Choice
 from constrint.select.spec import Config
 
@@ -100,8 +100,7 @@ def constants_of(layer: Layer, config: Config, *, has_ptx: bool) -> dict[str, An
     exchange = bool(split > 1 or config.get("exchange", 0))
     out = padded_columns(layer.head_dim, split)
     slices = config["num_warps"] if exchange and config["split_depth"] else 1
-    depth = layer.head_dim * (1 if layer.direction == "forward" else cell.num_gates)
-    main, rest = depth_parts(depth, slices) if exchange else (out, 0)
+    main, rest = layer.exchanged_depth(slices) if exchange else (out, 0)
     return {
         "cell": getattr(kernel_cells, f"{cell.name}_{layer.direction}"),
         "num_gates": cell.num_gates,

@@ -128,7 +128,7 @@ class TritonSpec(RnnSpec):
             beside = implies(all_of(v["tile_batch"] == 32, is_flat), 32 * v["num_warps"] <= maximum(32, width))
             wide = "instructions for 32 rows are 32 columns wide; more warps would each do all of the work"
             yield Rule(beside, "warps_side_by_side", because=wide)
-        depth = layer.head_dim * (1 if self.direction == "forward" else layer.num_dots)
+        depth = layer.head_dim * (1 if self.direction == "forward" else layer.cell.num_gates)
         filled = implies(v["split_depth"] == 1, 16 * v["num_warps"] <= depth)
         yield Rule(filled, "slices_filled", because="a warp's share of the depth fills a matrix instruction, 16 deep")
 
