@@ -19,7 +19,7 @@ from packaging.tags import sys_tags
 FOLDER = Path("constrint/core")
 
 
-class CoreBuildHook(BuildHookInterface):
+class CoreBuildHook(BuildHookInterface[Any]):
     """Compiles `constrint.core._core`."""
 
     PLUGIN_NAME = "custom"

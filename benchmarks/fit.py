@@ -31,7 +31,7 @@ from scipy.optimize import minimize, nnls
 from benchmarks.harness.space import OLD_TIME, Measured, read_space
 from benchmarks.harness.table import read_rows
 from benchmarks.harness.workloads import layer
-from constrint.hwmodels import GpuModel, load_gpu, occupancy
+from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.descriptor.cost import descriptor_cost
 from constrint.kernels.gemm.measured import FILE, MEASURED, MeasuredFile
 from constrint.kernels.gemm.pointer.cost import pointer_cost
@@ -40,6 +40,7 @@ from constrint.kernels.gemm.product import Product
 from constrint.kernels.registry import load_spec
 from constrint.model import Var
 from constrint.select import cost as general
+from constrint.select.core_space import BlockColumns
 
 COSTS: dict[str, Callable[..., general.CostColumns]] = {
     "gemm.pointer": pointer_cost,
@@ -118,16 +119,8 @@ class Model:
     def _shape(self, measured: Measured, rows: NDArray[np.int64]) -> Shape:
         columns = measured.of_rows(rows)
         use = load_spec(self.kernel).use(self.gpu, measured.workload, {name: Var(name) for name in columns})
-        if use is None:
-            raise ValueError(f"{self.kernel} is no single kernel")
-        fits = occupancy(
-            self.gpu,
-            threads_per_block=use.warps.columns(columns) * self.gpu.sm.warp_size,
-            registers_per_thread=use.registers_per_thread.columns(columns),
-            smem_bytes_per_block=use.smem_bytes.columns(columns),
-        )
-        seconds = 1e-6 * measured.time_us()[rows]
-        return Shape(Product.of(measured.workload), columns, np.asarray(fits.blocks_per_sm), seconds)
+        blocks = BlockColumns.of(self.gpu, use, columns).blocks_per_sm
+        return Shape(Product.of(measured.workload), columns, blocks, 1e-6 * measured.time_us()[rows])
 
 
 @contextmanager

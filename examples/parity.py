@@ -33,7 +33,8 @@ class Parity(nn.Module):
     def forward(self, bits: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Logits (B, T, 2) from bits (B, T)."""
         hidden, _ = self.layer(self.embed(bits), lengths=lengths)
-        return self.classify(hidden)
+        logits: Tensor = self.classify(hidden)
+        return logits
 
 
 def sample(batch: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -62,7 +63,7 @@ def train(model: Parity, options: argparse.Namespace, generator: torch.Generator
         wanted = targets.to(options.device)[counted]
         loss = nn.functional.cross_entropy(logits, wanted)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         # Confident and right on sequences it has not seen, for a while: then it has the rule.
@@ -71,7 +72,7 @@ def train(model: Parity, options: argparse.Namespace, generator: torch.Generator
             return step
         if step % 100 == 0:
             print(f"batch {step}: loss {loss.item():.4f}", flush=True)
-    return options.max_steps
+    return int(options.max_steps)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ PACKAGE = ROOT / "constrint"
 #: Part of the package -> (own parts it may import, third-party packages it may import).
 ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "errors": (set(), set()),
+    "lazy": (set(), set()),
     "hwmodels": (set(), {"numpy", "yaml", "msgspec"}),
     "core": (set(), set()),
     "model": ({"core"}, {"numpy", "msgspec"}),
@@ -21,34 +23,62 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "select": ({"model", "solve", "hwmodels"}, {"numpy"}),
     "tune": ({"select", "hwmodels"}, {"numpy", "msgspec", "platformdirs", "torch", "triton"}),
     "kernels.registry": ({"select"}, set()),
-    "kernels.spec": ({"model", "select", "hwmodels"}, {"numpy"}),
     "kernels.resources": ({"model", "select", "hwmodels"}, {"numpy", "msgspec", "scipy", "triton"}),
-    "kernels.sample": ({"kernels", "solve", "select", "model", "hwmodels"}, set()),
-    "kernels.choose": ({"kernels", "solve", "select", "model", "hwmodels"}, {"numpy"}),
-    "kernels.code": ({"kernels", "tune", "select", "hwmodels"}, {"numpy", "torch", "triton", "cuda"}),
+    "kernels.launch": ({"select", "tune", "hwmodels"}, {"torch", "triton"}),
+    "kernels.rules": ({"model", "select", "hwmodels"}, {"numpy", "msgspec"}),
+    "kernels.choice": ({"model", "solve", "select", "hwmodels"}, {"numpy", "torch"}),
+    "kernels.code": ({"tune", "select", "hwmodels"}, {"numpy", "torch", "triton", "cuda"}),
     "flashrnn": ({"kernels", "tune", "hwmodels"}, {"torch"}),
     "cli": (
         {"hwmodels", "model", "solve", "select", "tune", "kernels", "flashrnn", "cli"},
         {"typer", "rich", "msgspec", "numpy"},
     ),
 }
+#: Parts that every part may import, and the package itself.
+EVERYWHERE = {"errors", "lazy", "__init__"}
 #: Packages that may only be imported inside a function, except by the code of kernels and layers.
 HEAVY = {"torch", "triton", "cuda", "ortools", "constraint", "rich", "scipy"}
-#: Modules of an operation folder that hold device code.
-KERNEL_CODE = ("kernel_", "op", "reference", "build", "launch", "dispatch", "pack", "alignment")
+#: Parts of `kernels` that no operation owns.
+SHARED = ("launch", "resources")
+#: Files of an operation that solve spaces.
+CHOOSING = ("first_choice", "sample")
 
 
 def part_of(path: Path) -> str:
+    """The part that a file belongs to.
+
+    Of an operation's files those are rules that a `spec.py` loads; whatever else there is runs or launches kernels.
+    """
     names = path.relative_to(PACKAGE).with_suffix("").parts
     if names[0] != "kernels":
         return names[0]
     if len(names) == 2:
         return "kernels.registry"
-    if names[1] == "resources":
-        return "kernels.resources"
-    if names[-1] in ("choose", "sample"):
-        return f"kernels.{names[-1]}"
-    return "kernels.code" if names[-1].startswith(KERNEL_CODE) else "kernels.spec"
+    if names[1] in SHARED:
+        return f"kernels.{names[1]}"
+    if names[-1] in CHOOSING:
+        return "kernels.choice"
+    return "kernels.rules" if path in loaded_by_specs() else "kernels.code"
+
+
+def file_of(module: str) -> Path | None:
+    """The file of a module of the package, if it is one."""
+    base = ROOT.joinpath(*module.split("."))
+    return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
+
+
+@cache
+def loaded_by_specs() -> set[Path]:
+    """Files of `kernels` that are executed when a `spec.py` is imported, those files included."""
+    reached = {path for path in FILES if path.name == "spec.py" and path.is_relative_to(PACKAGE / "kernels")}
+    waiting = list(reached)
+    while waiting:
+        for module, at_top, _ in imports_of(waiting.pop()):
+            path = file_of(module) if at_top else None
+            if path is not None and path.is_relative_to(PACKAGE / "kernels") and path not in reached:
+                reached.add(path)
+                waiting.append(path)
+    return reached
 
 
 def imports_of(path: Path) -> Iterator[tuple[str, bool, int]]:
@@ -75,7 +105,12 @@ def imports_of(path: Path) -> Iterator[tuple[str, bool, int]]:
                 yield alias.name, id(node) not in in_function, node.lineno
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import; import by full name"
-            yield node.module or "", id(node) not in in_function, node.lineno
+            module = node.module or ""
+            for alias in node.names:
+                # `from package import name` imports the file `package/name.py` where there is one.
+                below = f"{module}.{alias.name}"
+                is_file = module.startswith("constrint") and file_of(below) is not None
+                yield below if is_file else module, id(node) not in in_function, node.lineno
 
 
 def standard_library() -> set[str]:
@@ -97,7 +132,7 @@ def test_imports_follow_the_chain(path: Path) -> None:
         top = module.split(".")[0]
         if top == "constrint":
             target = module.split(".")[1] if "." in module else "__init__"
-            assert target in {*own, base, "errors", "__init__"}, f"{where}: {part} may not import {target}"
+            assert target in {*own, base, *EVERYWHERE}, f"{where}: {part} may not import {target}"
         elif top in ("hwmodels", "kernels", "flashrnn"):
             pytest.fail(f"{where}: import constrint.{top} by its full name")
         elif top not in standard_library():
@@ -108,11 +143,33 @@ def test_imports_follow_the_chain(path: Path) -> None:
                 assert not at_top, f"{where}: import it inside the function that uses it"
 
 
-def test_spec_files_never_reach_torch_or_triton() -> None:
-    specs = [p for p in FILES if p.name == "spec.py" and p.parent.parent.name == "kernels"]
-    assert specs
-    for path in specs:
-        assert not {m.split(".")[0] for m, _, _ in imports_of(path)} & {"torch", "triton"}
+def test_specs_and_choices_load_neither_torch_nor_triton() -> None:
+    """Whatever a `spec.py` or `first_choice.py` executes when it is imported, however far away."""
+    assert len([path for path in loaded_by_specs() if path.name == "spec.py"]) >= 5
+    choosing = {path for path in FILES if path.stem in CHOOSING}
+    assert choosing
+    for path in loaded_by_specs() | choosing:
+        at_top = {module.split(".")[0] for module, is_at_top, _ in imports_of(path) if is_at_top}
+        assert not at_top & HEAVY, path
+
+
+def implementations() -> dict[Path, Path]:
+    """Folder of every implementation of an operation -> the operation's folder."""
+    specs = (path.parent for path in loaded_by_specs() if path.name == "spec.py")
+    return {folder: folder.parent for folder in specs if folder.parent.parent.name == "kernels"}
+
+
+def test_no_implementation_knows_another() -> None:
+    folders = implementations()
+    assert len(folders) >= 5
+    for folder, operation in folders.items():
+        others = [other for other in folders if other != folder]
+        others += [other for other in set(folders.values()) if other != operation]
+        for path in folder.rglob("*.py"):
+            for module, _, line in imports_of(path):
+                target = file_of(module)
+                known = [other for other in others if target is not None and target.is_relative_to(other)]
+                assert not known, f"{path.relative_to(ROOT)}:{line}: {module} is of another implementation"
 
 
 def test_top_level_links_point_into_the_package() -> None:

@@ -42,21 +42,9 @@ from constrint.tune.check import Case
 from constrint.tune.measure import Call, Measurement, Timer
 from constrint.tune.worker import call_of
 
-COLUMNS: tuple[str, ...] = (
-    "m",
-    "n",
-    "k",
-    "dtype",
-    "layout",
-    "who",
-    "how",
-    "median_us",
-    "spread_us",
-    "floor_us",
-    "outcome",
-    "prepare_ms",
-    "kernel",
-    "config",
+COLUMNS = (
+    *("m", "n", "k", "dtype", "layout", "who", "how", "median_us", "spread_us", "floor_us", "outcome", "prepare_ms"),
+    *("kernel", "config"),
 )
 #: (dtype, layout of A and B) of every shape, of every third shape, and of the few shapes for other types.
 EVERYWHERE = (("bf16", "rr"), ("fp16", "rc"))
@@ -88,14 +76,13 @@ class Peaks:
 def measured_peaks(timer: Timer, cases: list[Workload], gpu: GpuModel) -> Peaks:
     """The library's rate on a large product of every dtype, and what a kernel that copies reads and writes."""
     rates: dict[str, float] = {}
-    for workload in {
-        w.dtype: gemm((8192, 8192, 4096), w.dtype, "rc") for w in cases if "three_pass" not in w.options
-    }.values():
+    for dtype in {workload.dtype for workload in cases if "three_pass" not in workload.options}:
+        workload = gemm((8192, 8192, 4096), dtype, "rc")
         set_precision(workload)
         inputs = load_spec("gemm.pointer").inputs(gpu, workload, device="cuda")
         for call in products(workload, inputs["a"], inputs["b"]).values():
             seconds = timer.warm([call], 5e-4)[0].median_s
-            rates[workload.dtype] = max(rates.get(workload.dtype, 0.0), 2.0 * 8192 * 8192 * 4096 / seconds)
+            rates[dtype] = max(rates.get(dtype, 0.0), 2.0 * 8192 * 8192 * 4096 / seconds)
     source = torch.empty(2**29, dtype=torch.bfloat16, device="cuda").normal_()
     target = torch.empty_like(source)
     # A kernel, not a copy: in a graph torch's copy becomes a transfer that runs at two thirds of the bandwidth.
@@ -114,11 +101,15 @@ def cases_of(args: argparse.Namespace) -> list[Workload]:
     return every[:: args.every]
 
 
+@dataclass(frozen=True)
 class Bench:
     """What every case shares."""
 
-    def __init__(self, gpu: GpuModel, timer: Timer, table: Table, peaks: Peaks, with_template: bool) -> None:
-        self.gpu, self.timer, self.table, self.peaks, self.with_template = gpu, timer, table, peaks, with_template
+    gpu: GpuModel
+    timer: Timer
+    table: Table
+    peaks: Peaks
+    with_template: bool
 
     def run(self, workload: Workload, choices: list[Choice], choose_ms: float) -> None:
         """Check and time one case; write its rows."""
@@ -138,7 +129,11 @@ class Bench:
         for how, figures in self._figures(alone, calls).items():
             for who, figure in figures.items():
                 choice = ours[who][0] if who in ours else None
-                config = {} if choice is None else {"kernel": choice.kernel, "config": _shown(choice)}
+                config = (
+                    {}
+                    if choice is None
+                    else {"kernel": choice.kernel, "config": " ".join(map(str, choice.config.values()))}
+                )
                 self.table.add(
                     **_named(workload),
                     who=who,
@@ -186,24 +181,17 @@ def _prepared_template(a: Any, b: Any) -> tuple[Call, float]:
     return call, 1e3 * (time.perf_counter() - started)
 
 
-def _shown(choice: Choice) -> str:
-    return " ".join(map(str, choice.config.values()))
-
-
+@dataclass(frozen=True)
 class _Public:
-    """The public call as a launch, to be checked like one."""
+    """The public call as a launch, to be checked like one; it is no kernel that could be compiled."""
 
-    def __init__(self, case: Case) -> None:
-        self.case = case
+    case: Case
+    compile: Any = None
 
     def run(self) -> None:
         """Copy what the public call returns to where the checker looks."""
         inputs, (out,) = self.case.inputs, self.case.outputs.values()
         out.copy_(matmul(inputs["a"][0], inputs["b"][0])[None])
-
-    def compile(self, gpu: GpuModel) -> Any:
-        """It is no kernel."""
-        raise NotImplementedError
 
 
 def _named(workload: Workload) -> dict[str, Any]:

@@ -33,19 +33,9 @@ def grid_of(m: int, n: int, k: int, tile: tuple[int, int, int], element: int = 2
 
 def closed_form(gpu: GpuModel, grid: SlicedGrid, order: BlockOrder, resident: int) -> HitRates:
     """What `traffic.py` says about the same grid."""
-    column = [
-        np.array([float(value)])
-        for value in (
-            grid.rows,
-            grid.columns,
-            grid.row_bytes * grid.steps,
-            grid.column_bytes * grid.steps,
-            resident,
-            order.group_m,
-            order.xcd_chunk,
-        )
-    ]
-    traffic = operand_traffic(gpu, Tiles(*column))
+    operands = grid.row_bytes * grid.steps, grid.column_bytes * grid.steps
+    numbers = (grid.rows, grid.columns, *operands, resident, order.group_m, order.xcd_chunk)
+    traffic = operand_traffic(gpu, Tiles(*(np.array([float(number)]) for number in numbers)))
     asked = grid.rows * grid.columns * grid.steps * (grid.row_bytes + grid.column_bytes)
     return HitRates(asked, float(traffic.l2_miss_bytes[0]), float(traffic.dram_bytes[0]))
 
@@ -97,13 +87,9 @@ def main() -> None:
             grid, order, resident = draw(gpu, rng)
             simulated = simulate(grid, caches_of(gpu), order, resident, 16)
             closed = closed_form(gpu, grid, order, resident)
-            off.append(
-                (
-                    np.log(closed.l2_miss_bytes / simulated.l2_miss_bytes),
-                    np.log(closed.dram_bytes / simulated.dram_bytes),
-                )
-            )
-        median, ninth = np.median(np.abs(off), axis=0), np.quantile(np.abs(off), 0.9, axis=0)
+            off.append((closed.l2_miss_bytes / simulated.l2_miss_bytes, closed.dram_bytes / simulated.dram_bytes))
+        errors = np.abs(np.log(off))
+        median, ninth = np.median(errors, axis=0), np.quantile(errors, 0.9, axis=0)
         print(f"  {name}: L2 misses {median[0]:.3f} {ninth[0]:.3f}, DRAM {median[1]:.3f} {ninth[1]:.3f}")
 
 

@@ -18,7 +18,6 @@ from constrint.select.rank import predict
 
 #: Times in us, the best figure last.
 TIMES = ("quick_us", "cold_us", "again_us")
-BASELINES = ("baseline_cold_us", "baseline_warm_us")
 #: Older names of columns; milliseconds are made microseconds.
 RENAMED = {"median_us": "cold_us", "cublas_us": "baseline_cold_us", "whole_ms": "cold_us"}
 RENAMED |= {"cublas_cold_us": "baseline_cold_us", "cublas_warm_us": "baseline_warm_us"}

@@ -38,24 +38,10 @@ from constrint.tune import Trial, compile_many
 from constrint.tune.measure import Call, Timer
 from constrint.tune.worker import call_of
 
-COLUMNS: tuple[str, ...] = (
-    "what",
-    "implementation",
-    "cell",
-    "heads",
-    "head_dim",
-    "batch",
-    "time",
-    "dtype",
-    "forward_ms",
-    "both_ms",
-    "floor_forward_ms",
-    "floor_both_ms",
-    "configs",
-    "how",
-    "forward_spread_ms",
-    "both_spread_ms",
-    "outcome",
+COLUMNS = (
+    *("what", "implementation", "cell", "heads", "head_dim", "batch", "time", "dtype"),
+    *("forward_ms", "both_ms", "floor_forward_ms", "floor_both_ms", "configs", "how"),
+    *("forward_spread_ms", "both_spread_ms", "outcome"),
 )
 TORCH = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 #: Cell, heads, head dim.
@@ -152,12 +138,7 @@ def fused_alone(gpu: GpuModel, choices: list[tuple[Workload, Choice]]) -> tuple[
         outputs = spec.outputs(gpu, workload, inputs)
         calls.append(call_of(spec.launches(gpu, workload, choice.config, inputs, outputs)))
     forward, backward = calls
-
-    def both() -> None:
-        forward()
-        backward()
-
-    return forward, both
+    return forward, lambda: (forward(), backward())
 
 
 def ceilings(timer: Timer) -> tuple[float, float]:
@@ -194,11 +175,6 @@ class Bench:
         if case.dtype == "bf16":
             for name, calls in nxai_layer(case.cell, layer.wx, layer.r, layer.b, layer.grad).items():
                 self.add(layer, name, lambda calls=calls: calls)
-
-    def vanilla(self, case: Case) -> None:
-        """The plain loop, which is the reference in the layer's own dtype."""
-        layer = Layer(case)
-        self.add(layer, "vanilla", lambda: layer.public("reference"))
 
     def add(
         self,
@@ -274,7 +250,9 @@ def main() -> None:
         for case, peers in cases:
             bench.run(case, peers)
         if not args.quick:
-            bench.vanilla(cases[0][0])
+            # The plain loop, which is the reference in the layer's own dtype.
+            layer = Layer(cases[0][0])
+            bench.add(layer, "vanilla", lambda: layer.public("reference"))
 
 
 if __name__ == "__main__":

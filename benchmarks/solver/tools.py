@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import io
 import itertools
 import json
@@ -28,22 +29,13 @@ Result = dict[str, Any]
 NAME = re.compile(r"[A-Za-z_]\w*")
 
 
-def names_in(text: str, params: dict[str, list[int]]) -> list[str]:
-    """Parameters of a restriction, in declared order."""
-    found = set(NAME.findall(text))
-    return [n for n in params if n in found]
-
-
 class _Elementwise(ast.NodeTransformer):
     """Writes `and or not` and chained comparisons so that they work on numpy arrays."""
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         self.generic_visit(node)
         operator: ast.operator = ast.BitAnd() if isinstance(node.op, ast.And) else ast.BitOr()
-        result: ast.expr = node.values[0]
-        for value in node.values[1:]:
-            result = ast.BinOp(result, operator, value)
-        return result
+        return functools.reduce(lambda left, right: ast.BinOp(left, operator, right), node.values)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         self.generic_visit(node)
@@ -51,13 +43,9 @@ class _Elementwise(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         self.generic_visit(node)
-        sides = [node.left, *node.comparators]
-        result: ast.expr | None = None
-        for left, op, right in zip(sides, node.ops, sides[1:], strict=False):
-            one = ast.Compare(left, [op], [right])
-            result = one if result is None else ast.BinOp(result, ast.BitAnd(), one)
-        assert result is not None
-        return result
+        sides = zip(itertools.pairwise([node.left, *node.comparators]), node.ops, strict=True)
+        pairs: list[ast.expr] = [ast.Compare(left, [op], [right]) for (left, right), op in sides]
+        return functools.reduce(lambda left, right: ast.BinOp(left, ast.BitAnd(), right), pairs)
 
 
 def numpy_brute(space: Space) -> Callable[[], Result]:
@@ -97,11 +85,7 @@ def kernel_tuner(space: Space) -> Callable[[], Result]:
     """Kernel Tuner's Searchspace with its default solver; no block size limit of its own."""
     from kernel_tuner.searchspace import Searchspace
 
-    def run() -> Result:
-        built = Searchspace(space["params"], list(space["restrictions"]), max_threads=1 << 40)
-        return {"count": built.size}
-
-    return run
+    return lambda: {"count": Searchspace(space["params"], list(space["restrictions"]), max_threads=1 << 40).size}
 
 
 def python_constraint(space: Space) -> Callable[[], Result]:
@@ -126,37 +110,26 @@ def _pyatf_parameters(space: Space) -> list[Any]:
     order = list(params)
     of: dict[str, list[str]] = {n: [] for n in order}
     for text in space["restrictions"]:
-        of[names_in(text, params)[-1]].append(text)
+        of[[name for name in order if name in NAME.findall(text)][-1]].append(text)
     result = []
     for name in order:
         rule = None
         if of[name]:
-            used = [n for n in order if any(n in names_in(t, params) for t in of[name])]
+            used = [n for n in order if any(n in NAME.findall(text) for text in of[name])]
             source = f"lambda {', '.join(used)}: {' and '.join(f'({t})' for t in of[name])}"
             rule = eval(source)  # noqa: S307 - strings of this repository
         result.append(TP(name, Set(*params[name]), rule))
     return result
 
 
-def pyatf_flat(space: Space) -> Callable[[], Result]:
-    """PyATF's chain of trees, then every configuration as a dictionary."""
+def pyatf(space: Space, *, is_flat: bool) -> Callable[[], Result]:
+    """PyATF's chain of trees; `is_flat`: then every configuration as a dictionary."""
     from pyatf.search_space import SearchSpace
 
     def run() -> Result:
-        built = SearchSpace(*_pyatf_parameters(space), enable_1d_access=True, verbosity=0)
-        listed = [built.get_configuration(i) for i in range(built.constrained_size)]
-        return {"count": len(listed)}
-
-    return run
-
-
-def pyatf_tree(space: Space) -> Callable[[], Result]:
-    """PyATF's chain of trees alone."""
-    from pyatf.search_space import SearchSpace
-
-    def run() -> Result:
-        built = SearchSpace(*_pyatf_parameters(space), enable_1d_access=False, verbosity=0)
-        return {"count": built.constrained_size}
+        built = SearchSpace(*_pyatf_parameters(space), enable_1d_access=is_flat, verbosity=0)
+        size = built.constrained_size
+        return {"count": len([built.get_configuration(i) for i in range(size)]) if is_flat else size}
 
     return run
 
@@ -174,18 +147,21 @@ def _problem(space: Space, *, maximises: bool = False) -> Any:
     return problem
 
 
-def cpsat(space: Space) -> Callable[[], Result]:
-    """OR-tools CP-SAT, enumerating all solutions of the model that constrint's back-end builds."""
+def cpsat(measure: str) -> Callable[[Space], Callable[[], Result]]:
+    """OR-tools CP-SAT on the model that constrint's back-end builds: all solutions, the first, or the best."""
     from ortools.sat.python import cp_model  # noqa: F401 - imported before the clock starts
 
-    from constrint.solve import Limits
+    from constrint.solve import Limits, solve
     from constrint.solve.backends.cpsat import CpSatBackend
 
-    def run() -> Result:
-        columns = CpSatBackend().solutions(_problem(space), Limits(max_seconds=100))
-        return {"count": len(next(iter(columns.values())))}
+    def run(space: Space) -> Result:
+        if measure not in ("first", "best"):
+            columns = CpSatBackend().solutions(_problem(space), Limits(max_seconds=100))
+            return {"count": len(next(iter(columns.values())))}
+        answer = solve(_problem(space, maximises=measure == "best"), backend="cpsat")
+        return {"count": answer.value if measure == "best" else len(answer.require())}
 
-    return run
+    return lambda space: lambda: run(space)
 
 
 def constrint(measure: str) -> Callable[[Space], Callable[[], Result]]:
@@ -217,39 +193,20 @@ def constrint(measure: str) -> Callable[[Space], Callable[[], Result]]:
     return lambda space: lambda: asked[measure](_problem(space, maximises=measure == "best"))
 
 
-def _cpsat_one(measure: str) -> Callable[[Space], Callable[[], Result]]:
-    from ortools.sat.python import cp_model  # noqa: F401
-
-    from constrint.solve import solve
-
-    def run(space: Space) -> Result:
-        answer = solve(_problem(space, maximises=measure == "best"), backend="cpsat")
-        return {"count": answer.value if measure == "best" else len(answer.require())}
-
-    return lambda space: lambda: run(space)
-
-
 TOOLS: dict[str, Callable[[Space], Callable[[], Result]]] = {
     "numpy brute": numpy_brute,
     "kernel_tuner": kernel_tuner,
     "python-constraint2": python_constraint,
-    "pyatf flat": pyatf_flat,
-    "pyatf tree": pyatf_tree,
-    "cp-sat": cpsat,
+    "pyatf flat": functools.partial(pyatf, is_flat=True),
+    "pyatf tree": functools.partial(pyatf, is_flat=False),
 }
-
-
-def tool_of(measure: str, tool: str) -> Callable[[Space], Callable[[], Result]]:
-    """What is timed: from a space to a call."""
-    if tool == "constrint":
-        return constrint(measure)
-    return _cpsat_one(measure) if (tool, measure) in (("cp-sat", "first"), ("cp-sat", "best")) else TOOLS[tool]
 
 
 def main() -> None:
     """Runs one measurement."""
     measure, _, tool = sys.argv[1].partition(":")
-    run = tool_of(measure, tool)(json.loads(Path(sys.argv[2]).read_text()))
+    make = TOOLS.get(tool) or {"constrint": constrint, "cp-sat": cpsat}[tool](measure)
+    run = make(json.loads(Path(sys.argv[2]).read_text()))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with contextlib.redirect_stdout(io.StringIO()):
         start = time.process_time()

@@ -8,30 +8,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from constrint import __version__
-from constrint.cli import count, explain, gpu, gpus, limits, occupancy, sample, solve, verify, why_not
 from constrint.cli.kernel_options import KernelCommand, asked_operation, size_mistake
 from constrint.errors import ConstrintError, UsageError
 
 if TYPE_CHECKING:
     from constrint.select import Operation
 
-COMMANDS = (
-    solve.solve,
-    explain.explain,
-    why_not.why_not,
-    count.count,
-    sample.sample,
-    verify.verify,
-    limits.limits,
-    gpus.gpus,
-    gpu.gpu,
-    occupancy.occupancy,
-)
+#: Each is a function in a file of its own. Only the file of the command that is called is imported.
+COMMANDS = ("solve", "explain", "why-not", "count", "sample", "verify", "limits", "gpus", "gpu", "occupancy")
 #: What the command line library raises for unknown options and the like; it has no stable public name.
 _UsageMistake: type[Exception] = typer.BadParameter.__mro__[1]
 
@@ -59,16 +49,24 @@ def application(arguments: Sequence[str]) -> tuple[typer.Typer, Operation | None
     )
     app.callback()(_options)
     named = next((argument for argument in arguments if not argument.startswith("-")), "")
-    asked = None
-    for command in COMMANDS:
-        if not isinstance(command, KernelCommand):
-            app.command()(command)
+    operation = None
+    is_told = bool(arguments) and arguments[0] in (*COMMANDS, "--version")
+    for name in COMMANDS:
+        if is_told and name != arguments[0]:
             continue
-        operation = None
-        if command.name == named:
-            operation = asked = asked_operation(arguments)
-        app.command(command.name)(command.with_options_of(operation))
-    return app, asked
+        command = _command(name)
+        if isinstance(command, KernelCommand):
+            asked = asked_operation(arguments) if name == named else None
+            operation = operation or asked
+            command = command.with_options_of(asked)
+        app.command(name)(command)
+    return app, operation
+
+
+def _command(name: str) -> Any:
+    """The function of a sub-command; a `KernelCommand` where its options depend on the kernel."""
+    name = name.replace("-", "_")
+    return getattr(import_module(f"constrint.cli.{name}"), name)
 
 
 def _options(
@@ -95,38 +93,30 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:
-        _end_quietly()
-    except SystemExit as ended:
-        # The command line library turns a closed pipe into this.
-        if isinstance(ended.__context__, BrokenPipeError):
-            _end_quietly()
-        raise
+    except (BrokenPipeError, SystemExit) as ended:
+        # The command line library turns a closed pipe into the exit.
+        if not isinstance(ended, BrokenPipeError) and not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        # The reader (head, less) went away; that is not an error of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _end_quietly() -> None:
-    """The reader (head, less) went away; that is not an error of ours."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(0)
 
 
 def _print_mistake(mistake: Any, arguments: Sequence[str], operation: Operation | None) -> None:
     """Unknown options and commands, missing arguments: one line; no argument at all: the help."""
-    message = " ".join(mistake.format_message().split())
-    context = mistake.ctx
+    message, context = mistake.format_message(), mistake.ctx
     if type(mistake).__name__ == "NoArgsIsHelpError":
-        print(mistake.format_message(), file=sys.stderr)
+        print(message, file=sys.stderr)
         return
-    option = getattr(mistake, "option_name", None) if type(mistake).__name__ == "NoSuchOption" else None
-    is_about_kernel = context is not None and context.info_name in {
-        c.name for c in COMMANDS if isinstance(c, KernelCommand)
-    }
-    if option and is_about_kernel and (wrong_size := size_mistake(arguments, option, operation)):
-        print(f"error: {wrong_size}", file=sys.stderr)
-        return
+    is_unknown = type(mistake).__name__ == "NoSuchOption" and context is not None and context.info_name in COMMANDS
+    if is_unknown and isinstance(_command(context.info_name), KernelCommand):
+        wrong_size = size_mistake(arguments, mistake.option_name, operation)
+        if wrong_size:
+            print(f"error: {wrong_size}", file=sys.stderr)
+            return
     command = context.command_path if context is not None else "constrint"
-    print(f"error: {message.rstrip('.?')}. See `{command} --help`.", file=sys.stderr)
+    print(f"error: {' '.join(message.split()).rstrip('.?')}. See `{command} --help`.", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from constrint.cli.kernel_options import takes_choice
-from constrint.cli.request import Backend, Choice, Json, check_backend
+from constrint.cli.kernel_options import Backend, Choice, Json, KernelCommand
+from constrint.cli.output import print_json, say, wrap
+from constrint.cli.request import check_backend, question_of
+from constrint.solve import enumerate_space
 
 SCHEMA = "constrint.count/1"
 
 
-@takes_choice
+@KernelCommand
 def count(choice: Choice, backend: Backend = "native", json: Json = False) -> None:
     """Count the solutions; exact, and quick even where no one could list them."""
-    from constrint.cli.output import print_json, say, wrap
-    from constrint.solve import enumerate_space
-
     check_backend(backend)
-    question = choice.question()
-    spaces = [(asked, enumerate_space(asked.problem, backend=backend)) for asked in question]
+    question = question_of(choice)
+    spaces = [(asked, enumerate_space(asked.problem, backend=backend)) for asked in question.asked]
     if json:
         documents = [
             {

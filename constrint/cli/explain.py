@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from constrint.cli.kernel_options import takes_choice
+from constrint.cli.kernel_options import Choice, Json, KernelCommand
+from constrint.cli.output import print_json, print_table, say, wrap
 from constrint.cli.question import Asked, Question
-from constrint.cli.request import Choice, Json
+from constrint.cli.request import question_of
+from constrint.cli.ways_out import ways_out
 from constrint.errors import InfeasibleError, LimitReachedError
-
-if TYPE_CHECKING:
-    from constrint.solve import Conflict, SearchSpace
+from constrint.select.rank import reason_of
+from constrint.solve import Conflict, SearchSpace, enumerate_space, pruning
 
 SCHEMA = "constrint.explain/1"
 #: Larger domains are described by their bounds.
@@ -39,25 +40,25 @@ class Section:
     conflict: Conflict | None = None
     ways_out: tuple[str, ...] = ()
 
+    @property
+    def advice(self) -> str:
+        """Why nothing fits, and what would."""
+        return "\n  ".join([f"{self.reason}\nNearest ways out:", *self.ways_out]) if self.ways_out else self.reason
 
-@takes_choice
+
+@KernelCommand
 def explain(choice: Choice, json: Json = False) -> None:
     """Say per rule how many configurations it removes; for an infeasible request, the conflict and the way out."""
-    question = choice.question()
-    sections = [_section(asked) for asked in question]
+    question = question_of(choice)
+    sections = [_section(asked) for asked in question.asked]
     if all(section.reason for section in sections):
         raise _nothing_fits(question, sections)
     if json:
-        from constrint.cli.output import print_json
-
         print_json({"schema": SCHEMA, "results": [_document(section) for section in sections]})
         return
-    from constrint.cli.output import say, wrap
-
     for place, section in enumerate(sections):
         if place:
-            say()
-            say()
+            say("\n")
         _print(section)
     for note in question.notes:
         say()
@@ -65,10 +66,6 @@ def explain(choice: Choice, json: Json = False) -> None:
 
 
 def _section(asked: Asked) -> Section:
-    from constrint.cli.ways_out import ways_out
-    from constrint.select.rank import reason_of
-    from constrint.solve import enumerate_space
-
     space = enumerate_space(asked.problem)
     if space.size:
         return Section(asked, space)
@@ -80,64 +77,46 @@ def _nothing_fits(question: Question, sections: list[Section]) -> InfeasibleErro
     """The error that says of every kernel why it has no configuration, and its ways out."""
     head, last = question.asked[0].has_none, sections[-1]
     if not question.several:
-        return InfeasibleError(f"{head} {last.reason}{_ways_out(last)}", last.conflict)
-    texts = [f"{section.asked.kernel}: {section.reason}{_ways_out(section)}" for section in sections]
+        return InfeasibleError(f"{head} {last.advice}", last.conflict)
+    texts = [f"{section.asked.kernel}: {section.advice}" for section in sections]
     return InfeasibleError("\n".join([head, *texts, *question.notes]), last.conflict)
 
 
-def _ways_out(section: Section) -> str:
-    return "".join(["\nNearest ways out:", *(f"\n  {way}" for way in section.ways_out)]) if section.ways_out else ""
-
-
 def _document(section: Section) -> dict[str, Any]:
-    document = {
-        **_asked_for(section.asked),
+    asked, request = section.asked, section.asked.request
+    document: dict[str, Any] = {"title": asked.title}
+    if request is not None:
+        document |= {
+            "kernel": asked.kernel,
+            "gpu": request.gpu.name,
+            "sizes": dict(request.workload.sizes),
+            "dtype": request.workload.dtype,
+        }
+    document |= {
         "num_product": section.space.product_size,
         "num_valid": section.space.size,
-        "parameters": _parameters(section.asked),
-        "rules": _rules(section.asked),
+        "parameters": _parameters(asked),
+        "rules": _rules(asked),
     }
     if section.reason:
         members = section.conflict.members if section.conflict is not None else ()
         document["conflict"] = [{"rule": member.text, "because": member.because} for member in members]
-        document["ways_out"] = list(section.ways_out)
+        document["ways_out"] = section.ways_out
     return document
 
 
 def _rules(asked: Asked) -> list[dict[str, Any]]:
-    from constrint.solve import pruning
-
     try:
         counts = {id(f.constraint): (f.removes_alone, f.removes_only) for f in pruning(asked.problem)}
     except LimitReachedError as error:
         print(f"note: what each rule removes is not counted: {error}", file=sys.stderr)
         counts = {}
     rules = []
-    for constraint in asked.problem.constraints:
-        alone, only = counts.get(id(constraint), (None, None))
-        rules.append(
-            {
-                "name": constraint.name,
-                "rule": str(constraint),
-                "because": constraint.because,
-                "removes_alone": alone,
-                "removes_only": only,
-            }
-        )
+    for rule in asked.problem.constraints:
+        alone, only = counts.get(id(rule), (None, None))
+        named = {"name": rule.name, "rule": str(rule), "because": rule.because}
+        rules.append({**named, "removes_alone": alone, "removes_only": only})
     return rules
-
-
-def _asked_for(asked: Asked) -> dict[str, Any]:
-    request = asked.request
-    if request is None:
-        return {"title": asked.title}
-    return {
-        "title": asked.title,
-        "kernel": asked.kernel,
-        "gpu": request.gpu.name,
-        "sizes": dict(request.workload.sizes),
-        "dtype": request.workload.dtype,
-    }
 
 
 def _parameters(asked: Asked) -> list[dict[str, Any]]:
@@ -170,42 +149,28 @@ def _values(parameter: dict[str, Any]) -> str:
 
 
 def _print(section: Section) -> None:
-    from constrint.cli.output import say, wrap
-
     say(wrap(section.asked.title))
     if not section.asked.problem.variables:
         say("no parameters: there is one way to run it")
         return
     say(wrap(f"{section.space.product_size:,} configs in the full product, {section.space.size:,} valid"))
     if section.reason:
-        for line in (section.reason + _ways_out(section)).splitlines():
+        for line in section.advice.splitlines():
             say(wrap(line.lstrip(), line[: len(line) - len(line.lstrip())]))
-    else:
-        say()
-        _print_tables(_document(section))
-
-
-def _print_tables(document: dict[str, Any]) -> None:
-    from constrint.cli.output import print_table, say, wrap
-
+        return
+    say()
+    document = _document(section)
     product, parameters, rules = document["num_product"], document["parameters"], document["rules"]
     say("parameters")
-    last = "meaning" if any(p["meaning"] for p in parameters) else "because"
-    print_table(
-        ["name", "values", last],
-        [[p["name"], _values(p), p[last]] for p in parameters],
-        left=("name", "values", last),
-    )
+    titles = ["name", "values", "meaning" if any(p["meaning"] for p in parameters) else "because"]
+    print_table(titles, [[p["name"], _values(p), p[titles[2]]] for p in parameters], left=titles)
     if not rules:
         return
     say()
     say("rules, by how many configs of the full product each removes on its own")
     ordered = sorted(rules, key=lambda r: -(r["removes_alone"] or 0))
-    print_table(
-        ["rule", "alone", "only it", "because"],
-        [[_rule(r), *_removed(r, product), r["because"]] for r in ordered],
-        left=("rule", "because"),
-    )
+    rows = [[_rule(r), *_removed(r, product), r["because"]] for r in ordered]
+    print_table(["rule", "alone", "only it", "because"], rows, left=("rule", "because"))
     say()
     say(wrap("alone: share of the full product that breaks the rule; only it: configs that break no other rule"))
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
+from constrint.cli.kernel_options import Json
+from constrint.cli.output import print_json, say, wrap
 from constrint.errors import UsageError
-
-if TYPE_CHECKING:
-    from constrint.hwmodels import DetectedDevice, GpuModel
+from constrint.hwmodels import DetectedDevice, GpuModel, detect, load_gpu
 
 SCHEMA = "constrint.gpu/1"
 DETECT_SCHEMA = "constrint.gpu.detect/1"
@@ -19,38 +20,36 @@ BLOCKS = ("arch", "device", "sm", "memory", "compute", "matrix")
 def gpu(
     name: Annotated[str | None, typer.Argument(help="GPU name or alias, or a path to a YAML file.")] = None,
     gpu_option: Annotated[str | None, typer.Option("--gpu", help="The same, as an option.")] = None,
-    detect: Annotated[bool, typer.Option("--detect", help="Show the GPUs of this machine instead.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md describes it).")] = False,
+    detect_: Annotated[bool, typer.Option("--detect", help="Show the GPUs of this machine instead.")] = False,
+    json: Json = False,
 ) -> None:
     """Show one GPU model, with the source of every block and what is unconfirmed."""
     named = [text for text in (name, gpu_option) if text is not None]
-    if len(named) + detect != 1:
+    if len(named) + detect_ != 1:
         raise UsageError("name one GPU, for example `constrint gpu mi300x`, or ask for --detect; one of the two.")
-    if detect:
-        _detect(json)
+    if not detect_:
+        model = load_gpu(named[0])
+        if json:
+            print_json({"schema": SCHEMA, "gpu": as_document(model)})
+        else:
+            _print(model)
         return
-    from constrint.cli.output import print_json
-    from constrint.hwmodels import load_gpu
-
-    model = load_gpu(named[0])
+    devices = detect()
     if json:
-        print_json({"schema": SCHEMA, "gpu": as_document(model)})
+        print_json({"schema": DETECT_SCHEMA, "devices": devices})
         return
-    _print(model)
+    for device in devices:
+        _print_device(device)
 
 
 def as_document(model: GpuModel) -> dict[str, Any]:
     """The model in the form of its YAML file, with every key and every size written out."""
-    import msgspec
-
     document: dict[str, Any] = msgspec.to_builtins(model)
     document.pop("schema")
     return document
 
 
 def _print(model: GpuModel) -> None:
-    from constrint.cli.output import say, wrap
-
     document = as_document(model)
     say(f"{model.name} ({model.vendor}, {model.arch.family}, {model.arch.target})")
     say(wrap(f"also: {', '.join(model.aliases)}" if model.aliases else "no aliases"))
@@ -69,8 +68,6 @@ def _print(model: GpuModel) -> None:
 
 
 def _print_block(title: str, block: dict[str, Any], path: str, unknown: set[str], depth: int = 0) -> None:
-    from constrint.cli.output import say, wrap
-
     indent = "  " * depth
     say(f"{indent}{title}  [{', '.join(block['sources'])}]" if "sources" in block else f"{indent}{title}")
     for key, value in block.items():
@@ -113,23 +110,7 @@ def _value(key: str, value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _detect(as_json: bool) -> None:
-    from constrint.cli.output import print_json
-    from constrint.hwmodels import detect
-
-    devices = detect()
-    if as_json:
-        import msgspec
-
-        print_json({"schema": DETECT_SCHEMA, "devices": [msgspec.to_builtins(device) for device in devices]})
-        return
-    for device in devices:
-        _print_device(device)
-
-
 def _print_device(device: DetectedDevice) -> None:
-    from constrint.cli.output import say, wrap
-
     model = device.model or "no model of this device; write one as a YAML file (`constrint gpus` lists what there is)"
     say(f"device {device.index}: {device.name} ({device.target}, through {device.source})")
     say(wrap(f"model: {model}", "  "))

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+from constrint.cli.kernel_options import Json
+from constrint.cli.output import print_json, print_table, say
+from constrint.hwmodels import GpuModel, load_all
 
 SCHEMA = "constrint.gpus/1"
 
 
-def gpus(
-    json: Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md describes it).")] = False,
-) -> None:
+def gpus(json: Json = False) -> None:
     """List the GPU models; `constrint gpu NAME` shows one with its sources."""
-    from constrint.cli.output import print_json, print_table, say
-    from constrint.hwmodels import load_all
-
     models = load_all()
     if json:
         print_json({"schema": SCHEMA, "gpus": [as_row(model) for model in models]})
@@ -41,7 +38,7 @@ def gpus(
     say("unsure: values that no good source confirms; `constrint gpu NAME` lists them.")
 
 
-def as_row(model: Any) -> dict[str, Any]:
+def as_row(model: GpuModel) -> dict[str, Any]:
     """One GPU in the form that docs/json.md describes."""
     return {
         "name": model.name,

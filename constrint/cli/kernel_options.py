@@ -10,7 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -21,12 +21,16 @@ from constrint.errors import ConstrintError, UsageError
 if TYPE_CHECKING:
     from constrint.select import Operation, Size
 
+Gpu = Annotated[str, typer.Option("--gpu", help="GPU name (see `constrint gpus`) or a path to a model's YAML file.")]
+Backend = Annotated[str, typer.Option("--backend", help="Solver: native, numpy, brute, cpsat or python-constraint.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md describes it).")]
 #: The options that say that a file is meant, and no kernel.
 FILE_OPTIONS = ("--problem", "--space")
 
 
-class CommonOptions:
-    """Options of every command about a kernel, by field of `Choice`."""
+@dataclass(frozen=True)
+class ProblemOptions:
+    """The options that name a problem; exactly one of `gpu`, `problem` and `space` is given."""
 
     gpu: Annotated[
         str | None, typer.Option("--gpu", help="GPU name (see `constrint gpus`) or a path to a model's YAML file.")
@@ -45,11 +49,6 @@ class CommonOptions:
         list[str] | None,
         typer.Option("--where", metavar="RULE", help='Extra rule such as "tile_k <= 64"; may be repeated.'),
     ] = None
-
-
-class FileOptions:
-    """Options of the commands that also answer about a file, by field of `Choice`."""
-
     problem: Annotated[
         Path | None, typer.Option("--problem", help="A text problem (docs/language.md) instead of a kernel's space.")
     ] = None
@@ -64,32 +63,43 @@ class FileOptions:
 
 
 @dataclass(frozen=True)
+class Choice(ProblemOptions):
+    """What a command is asked about.
+
+    Args:
+        dtype: The operands' type; the kernel's default if None.
+        sizes: Sizes and options of the workload, as far as they are given.
+        operation: What `kernel` names; None where a file is meant.
+    """
+
+    dtype: str | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    operation: Operation | None = None
+
+
+@dataclass(frozen=True)
 class KernelCommand:
     """A command whose options depend on the kernel.
 
     Args:
         function: Takes a `Choice` first, then its own options.
-        takes_files: Whether it answers about a file, too.
+        takes_files: Whether it answers about a text problem or a file of params and restrictions, too.
     """
 
     function: Callable[..., None]
-    takes_files: bool
-
-    @property
-    def name(self) -> str:
-        """As it is typed."""
-        return self.function.__name__.replace("_", "-")
+    takes_files: bool = True
 
     def with_options_of(self, operation: Operation | None) -> Callable[..., None]:
         """The function that the command line library calls; its signature says which options there are."""
         own = list(inspect.signature(self.function, eval_str=True).parameters.values())[1:]
-        fixed = _fixed_options(self.takes_files)
-        sizes = _size_options(operation, {_option_of(p) for p in (*own, *fixed)})
-        dtype = _option("dtype", Annotated[str | None, typer.Option("--dtype", help=_dtype_help(operation))])
+        hints = get_type_hints(ProblemOptions, include_extras=True).items()
+        of_files = () if self.takes_files else ("problem", "space", "dialect")
+        fixed = [_option(name, hint) for name, hint in hints if name not in of_files]
+        sizes = _size_options(operation, {"--" + p.name.strip("_").replace("_", "-") for p in (*own, *fixed)})
+        types = "Operand type." if operation is None else f"Operand type: {', '.join(operation.dtypes)}."
+        dtype = _option("dtype", Annotated[str | None, typer.Option("--dtype", help=types)])
 
         def command(**options: Any) -> None:
-            from constrint.cli.request import Choice
-
             given = {p.name: options.pop(p.name) for p in (*fixed, dtype)}
             numbers = {name: options.pop(p.name) for name, p in sizes.items()}
             numbers = {name: number for name, number in numbers.items() if number is not None}
@@ -103,16 +113,6 @@ class KernelCommand:
         command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in shown}
         return command
-
-
-def takes_choice(function: Callable[..., None]) -> KernelCommand:
-    """Gives a command the options that name a kernel, a text problem or a file of params and restrictions."""
-    return KernelCommand(function, takes_files=True)
-
-
-def takes_kernel(function: Callable[..., None]) -> KernelCommand:
-    """Gives a command the options that name a kernel."""
-    return KernelCommand(function, takes_files=False)
 
 
 def asked_operation(arguments: Sequence[str]) -> Operation | None:
@@ -202,18 +202,6 @@ def _option(name: str, annotation: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-def _fixed_options(takes_files: bool) -> list[inspect.Parameter]:
-    groups = (CommonOptions, FileOptions) if takes_files else (CommonOptions,)
-    return [
-        _option(name, hint) for group in groups for name, hint in get_type_hints(group, include_extras=True).items()
-    ]
-
-
-def _option_of(parameter: inspect.Parameter) -> str:
-    """`--set` of a parameter `set_`; of the command's own parameters as well."""
-    return "--" + parameter.name.strip("_").replace("_", "-")
-
-
 def _size_options(operation: Operation | None, taken: set[str]) -> dict[str, inspect.Parameter]:
     """The options of a kernel's sizes, by name; their names as parameters cannot be those of other options."""
     options: dict[str, inspect.Parameter] = {}
@@ -224,7 +212,3 @@ def _size_options(operation: Operation | None, taken: set[str]) -> dict[str, ins
         text = f"{size.meaning[:1].upper()}{size.meaning[1:]}. [default: {size.default}]"
         options[name] = _option(f"size_{name}", Annotated[int | None, typer.Option(option, help=text)])
     return options
-
-
-def _dtype_help(operation: Operation | None) -> str:
-    return "Operand type." if operation is None else f"Operand type: {', '.join(operation.dtypes)}."

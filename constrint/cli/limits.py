@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import Any
 
-from constrint.cli.request import Gpu, Json
-
-if TYPE_CHECKING:
-    from constrint.hwmodels import GpuModel
+from constrint.cli.kernel_options import Gpu, Json
+from constrint.cli.output import print_json, print_table, say, wrap
+from constrint.errors import ConstrintError
+from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.registry import load_spec
+from constrint.select import Workload
+from constrint.solve import enumerate_space
 
 SCHEMA = "constrint.limits/1"
 #: Head dimensions that are looked at, the largest first.
 HEAD_DIMS = (4096, 3072, 2560, 2048, 1536, 1280, 1024, 768, 640, 512, 384, 256, 192, 128, 96, 64, 48, 32, 16)
+#: What a unit is of the model's own: hertz, bytes, and bytes a second.
+UNITS = {"MHz": 1e6, "GB": 1e9, "GB/s": 1e9}
 Row = tuple[str, str, Any, str]
 
 
 def limits(gpu: Gpu, json: Json = False) -> None:
     """Print what one block, one SM (CU) and the device have to give."""
-    from constrint.cli.output import print_json, print_table, say, wrap
-    from constrint.hwmodels import load_gpu
-
     model = load_gpu(gpu)
     sections = {
         "one block": _block_rows(model),
@@ -30,9 +33,7 @@ def limits(gpu: Gpu, json: Json = False) -> None:
     }
     if json:
         documents = {
-            title: [
-                {"key": key, "value": value, "unit": unit, "meaning": meaning} for key, unit, value, meaning in rows
-            ]
+            title: [{"key": key, "value": value, "unit": unit, "meaning": text} for key, unit, value, text in rows]
             for title, rows in sections.items()
         }
         print_json({"schema": SCHEMA, "gpu": model.name, "target": model.arch.target, "limits": documents})
@@ -56,69 +57,57 @@ def _number(value: Any) -> str | None:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
+def _row(gpu: GpuModel, path: str, unit: str, meaning: str) -> Row:
+    """The row of a field of the model: `memory.l2.size_bytes` has the key `l2_size_bytes`."""
+    value = attrgetter(path)(gpu)
+    if unit in UNITS and value is not None:
+        value /= UNITS[unit]
+    return path.partition(".")[2].replace(".", "_"), unit, value, meaning
+
+
 def _block_rows(gpu: GpuModel) -> list[Row]:
-    sm = gpu.sm
-    rows: list[Row] = [
-        ("max_threads_per_block", "threads", sm.max_threads_per_block, "threads"),
-        ("max_registers_per_thread", "32-bit", sm.max_registers_per_thread, "registers per thread, without spilling"),
-        ("max_smem_bytes_per_block", "bytes", sm.max_smem_bytes_per_block, "shared memory (LDS)"),
-        ("smem_reserved_bytes_per_block", "bytes", sm.smem_reserved_bytes_per_block, "of it reserved by the system"),
-        ("smem_alloc_granularity_bytes", "bytes", sm.smem_alloc_granularity_bytes, "allocated in steps of"),
+    rows = [
+        _row(gpu, "sm.max_threads_per_block", "threads", "threads"),
+        _row(gpu, "sm.max_registers_per_thread", "32-bit", "registers per thread, without spilling"),
+        _row(gpu, "sm.max_smem_bytes_per_block", "bytes", "shared memory (LDS)"),
+        _row(gpu, "sm.smem_reserved_bytes_per_block", "bytes", "of it reserved by the system"),
+        _row(gpu, "sm.smem_alloc_granularity_bytes", "bytes", "allocated in steps of"),
     ]
     if gpu.device.max_cluster_blocks_portable is not None:
-        rows += [
-            ("max_cluster_blocks_portable", "blocks", gpu.device.max_cluster_blocks_portable, "cluster, portable"),
-            ("max_cluster_blocks_nonportable", "blocks", gpu.device.max_cluster_blocks_nonportable, "cluster, at most"),
-        ]
+        rows.append(_row(gpu, "device.max_cluster_blocks_portable", "blocks", "cluster, portable"))
+        rows.append(_row(gpu, "device.max_cluster_blocks_nonportable", "blocks", "cluster, at most"))
     return rows
 
 
 def _sm_rows(gpu: GpuModel) -> list[Row]:
-    sm = gpu.sm
     return [
-        ("num_partitions", "", sm.num_partitions, "sub-partitions (SIMDs)"),
-        ("max_warps_per_sm", "warps", sm.max_warps_per_sm, f"resident warps (waves) of {sm.warp_size}"),
-        ("max_threads_per_sm", "threads", sm.max_threads_per_sm, "resident threads"),
-        ("max_blocks_per_sm", "blocks", sm.max_blocks_per_sm, "resident blocks"),
-        ("smem_bytes_per_sm", "bytes", sm.smem_bytes_per_sm, "shared memory (LDS)"),
+        _row(gpu, "sm.num_partitions", "", "sub-partitions (SIMDs)"),
+        _row(gpu, "sm.max_warps_per_sm", "warps", f"resident warps (waves) of {gpu.sm.warp_size}"),
+        _row(gpu, "sm.max_threads_per_sm", "threads", "resident threads"),
+        _row(gpu, "sm.max_blocks_per_sm", "blocks", "resident blocks"),
+        _row(gpu, "sm.smem_bytes_per_sm", "bytes", "shared memory (LDS)"),
         *gpu.maker.limit_rows(gpu),
-        ("special_functions_per_clk", "per clock", sm.special_functions_per_clk, "special functions"),
+        _row(gpu, "sm.special_functions_per_clk", "per clock", "special functions"),
     ]
 
 
 def _device_rows(gpu: GpuModel) -> list[Row]:
-    device, memory = gpu.device, gpu.memory
-    rows: list[Row] = [
-        ("sm_count", "", device.sm_count, gpu.terms.sms),
-        ("num_xcds", "", device.num_xcds, "XCDs, each with an L2 of its own"),
-        ("boost_clock_hz", "MHz", device.boost_clock_hz and device.boost_clock_hz / 1e6, "boost clock"),
-        ("l2_size_bytes", "bytes", memory.l2.size_bytes, "L2, all of it"),
-        ("l2_bandwidth_bytes_per_s", "GB/s", _giga(memory.l2.bandwidth_bytes_per_s), "L2 bandwidth"),
+    rows = [
+        _row(gpu, "device.sm_count", "", gpu.terms.sms),
+        _row(gpu, "device.num_xcds", "", "XCDs, each with an L2 of its own"),
+        _row(gpu, "device.boost_clock_hz", "MHz", "boost clock"),
+        _row(gpu, "memory.l2.size_bytes", "bytes", "L2, all of it"),
+        _row(gpu, "memory.l2.bandwidth_bytes_per_s", "GB/s", "L2 bandwidth"),
     ]
-    if memory.last_level is not None:
-        rows += [
-            ("last_level_size_bytes", "bytes", memory.last_level.size_bytes, "last-level cache"),
-            (
-                "last_level_bandwidth_bytes_per_s",
-                "GB/s",
-                _giga(memory.last_level.bandwidth_bytes_per_s),
-                "last-level cache bandwidth",
-            ),
-        ]
+    if gpu.memory.last_level is not None:
+        rows.append(_row(gpu, "memory.last_level.size_bytes", "bytes", "last-level cache"))
+        rows.append(_row(gpu, "memory.last_level.bandwidth_bytes_per_s", "GB/s", "last-level cache bandwidth"))
+    kind = gpu.memory.dram.kind
     return [
         *rows,
-        ("dram_size_bytes", "GB", memory.dram.size_bytes / 1e9, f"{memory.dram.kind} memory"),
-        (
-            "dram_bandwidth_bytes_per_s",
-            "GB/s",
-            _giga(memory.dram.bandwidth_bytes_per_s),
-            f"{memory.dram.kind} bandwidth",
-        ),
+        _row(gpu, "memory.dram.size_bytes", "GB", f"{kind} memory"),
+        _row(gpu, "memory.dram.bandwidth_bytes_per_s", "GB/s", f"{kind} bandwidth"),
     ]
-
-
-def _giga(value: float | None) -> float | None:
-    return None if value is None else value / 1e9
 
 
 def _head_rows(gpu: GpuModel) -> list[Row]:
@@ -132,11 +121,6 @@ def _head_rows(gpu: GpuModel) -> list[Row]:
 
 def _largest_head_dim(gpu: GpuModel, operation: str, dtype: str) -> int | None:
     """The largest usual head dimension of an LSTM that some configuration of the fused kernel takes."""
-    from constrint.errors import ConstrintError
-    from constrint.kernels.registry import load_spec
-    from constrint.select import Workload
-    from constrint.solve import enumerate_space
-
     spec = load_spec(f"{operation}.triton")
     for dim in HEAD_DIMS:
         workload = Workload(operation, {"batch": 16, "time": 1024, "heads": 1, "head_dim": dim}, dtype)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from constrint.hwmodels import GpuModel, Occupancy
+from constrint.cli.kernel_options import Json
+from constrint.cli.output import print_json, print_table, say
+from constrint.hwmodels import LIMIT_NAMES, UNLIMITED, GpuModel, Occupancy, load_gpu
+from constrint.hwmodels import occupancy as compute
 
 SCHEMA = "constrint.occupancy/1"
 
@@ -24,13 +26,9 @@ def occupancy(
     no_opt_in: Annotated[bool, typer.Option("--no-opt-in", help="NVIDIA: at most 48 KiB per block.")] = False,
     carveout: Annotated[int, typer.Option("--carveout", help="NVIDIA: carve-out in percent, -1: default.")] = -1,
     barriers: Annotated[int, typer.Option("--barriers", help="NVIDIA: named barriers per block.")] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md describes it).")] = False,
+    json: Json = False,
 ) -> None:
     """Compute how many blocks one SM (CU, WGP) holds at once, and why no more."""
-    from constrint.cli.output import print_json
-    from constrint.hwmodels import load_gpu
-    from constrint.hwmodels import occupancy as compute
-
     model = load_gpu(gpu)
     result = compute(
         model,
@@ -53,22 +51,24 @@ def occupancy(
 
 def as_document(result: Occupancy) -> dict[str, Any]:
     """The result in the form that docs/json.md describes; a limit that does not limit is null."""
-    limits = {name: getattr(result, f"limit_{name}") for name in _limit_names()}
     return {
         "blocks_per_sm": result.blocks_per_sm,
         "warps_per_sm": result.warps_per_sm,
         "occupancy": result.occupancy,
         "limited_by": result.limited_by.split("+"),
-        "limits": {name: _bounded(limit) for name, limit in limits.items()},
+        "limits": _limits(result),
         "registers_per_block": result.registers_per_block,
         "smem_bytes_per_block": result.smem_bytes_per_block,
         "waves_per_simd": result.waves_per_simd,
     }
 
 
-def _print(model: GpuModel, result: Occupancy, unit: str) -> None:
-    from constrint.cli.output import print_table, say
+def _limits(result: Occupancy) -> dict[str, int | None]:
+    limits = {name: getattr(result, f"limit_{name}") for name in LIMIT_NAMES}
+    return {name: None if limit == UNLIMITED else limit for name, limit in limits.items()}
 
+
+def _print(model: GpuModel, result: Occupancy, unit: str) -> None:
     terms = model.terms
     say(f"{model.name} ({model.arch.target}): {terms.blocks} per {unit}: {result.blocks_per_sm}")
     say(f"limited by: {result.limited_by.replace('+', ', ')}")
@@ -77,17 +77,5 @@ def _print(model: GpuModel, result: Occupancy, unit: str) -> None:
         say(f"waves per SIMD as LLVM counts them: {result.waves_per_simd}")
     say(f"each takes: {result.registers_per_block:,} registers, {result.smem_bytes_per_block:,} B of {terms.smem}")
     say()
-    rows = [[name, _bounded(getattr(result, f"limit_{name}"))] for name in _limit_names()]
-    print_table(["limit", f"{terms.blocks} per {unit}"], [row for row in rows if row[1] is not None], left=("limit",))
-
-
-def _limit_names() -> tuple[str, ...]:
-    from constrint.hwmodels import LIMIT_NAMES
-
-    return LIMIT_NAMES
-
-
-def _bounded(limit: int) -> int | None:
-    from constrint.hwmodels import UNLIMITED
-
-    return None if limit == UNLIMITED else limit
+    rows = [limit for limit in _limits(result).items() if limit[1] is not None]
+    print_table(["limit", f"{terms.blocks} per {unit}"], rows, left=("limit",))

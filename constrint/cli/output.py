@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+import msgspec
 
 #: Width that pipes get: no line of ours is longer, so nothing is wrapped or cut.
 PIPE_WIDTH = 400
@@ -12,8 +16,6 @@ PIPE_WIDTH = 400
 
 def print_json(value: Any) -> None:
     """Print one JSON document with sorted, indented keys as given."""
-    import msgspec
-
     text = msgspec.json.format(msgspec.json.encode(value), indent=2)
     sys.stdout.write(text.decode() + "\n")
 
@@ -92,8 +94,6 @@ def _width(headers: Sequence[object], rows: Sequence[Sequence[object]], gap: int
 
 
 def _terminal_width() -> int:
-    import shutil
-
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
 
 
@@ -113,8 +113,6 @@ def say(text: str = "") -> None:
 
 def wrap(text: str, indent: str = "") -> str:
     """Wrap prose to the terminal; leave it alone in a pipe."""
-    import textwrap
-
     if not sys.stdout.isatty():
         return indent + text
     width = max(40, _terminal_width())

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from constrint.errors import InfeasibleError
-
-if TYPE_CHECKING:
-    from constrint.hwmodels import GpuModel
-    from constrint.model import Constraint, Problem
-    from constrint.select import Operation, Workload
-    from constrint.select.rank import Request
-    from constrint.solve import SearchSpace
+from constrint.model import Constraint, Problem
+from constrint.select import Operation
+from constrint.select.rank import Request, infeasible, nothing_fits, reason_of
+from constrint.solve import SearchSpace, enumerate_space
 
 
 @dataclass(frozen=True)
@@ -43,8 +39,6 @@ class Asked:
         Raises:
             InfeasibleError: When there is none; carries the conflict.
         """
-        from constrint.solve import enumerate_space
-
         space = enumerate_space(self.problem, backend=backend)
         if space.size == 0:
             raise self.infeasible()
@@ -52,39 +46,14 @@ class Asked:
 
     def infeasible(self) -> InfeasibleError:
         """Says why there is no solution."""
-        from constrint.select.rank import reason_of
-
         text, conflict = reason_of(self.problem, is_kernel=self.request is not None)
         return InfeasibleError(f"{self.has_none} {text}", conflict)
 
     @property
     def has_none(self) -> str:
         """The sentence that there is no solution."""
-        from constrint.select.rank import nothing_fits
-
-        if self.request is None:
-            return f"{self.title} has no solution."
-        return nothing_fits(self.request.gpu, self.request.workload)
-
-
-@dataclass(frozen=True)
-class KernelQuestion:
-    """What was asked of which kernels.
-
-    Args:
-        operation: The kernels.
-        gpu, workload: What for.
-        refusals: Why some of them cannot answer, by full name.
-        notes: The refusals that a user wants to hear of, a sentence each.
-        several: Whether this GPU has several kernels for it, so that an answer has to name its kernel.
-    """
-
-    operation: Operation
-    gpu: GpuModel
-    workload: Workload
-    refusals: Mapping[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    several: bool = False
+        request = self.request
+        return f"{self.title} has no solution." if request is None else nothing_fits(request.gpu, request.workload)
 
 
 @dataclass(frozen=True)
@@ -94,52 +63,36 @@ class Question:
     Args:
         title: What was asked, as printed above an answer.
         asked: The problems: one per kernel that can answer, or the one of the file.
-        kernels: What was asked of which kernels; None for a file.
+        operation: The kernels; None for a file.
+        refusals: Why some of them cannot answer, by full name.
+        notes: The refusals that a user wants to hear of, a sentence each.
+        several: Whether this GPU has several kernels for it, so that an answer has to name its kernel.
         started: When stating it began, by `time.perf_counter`.
     """
 
     title: str
     asked: tuple[Asked, ...]
-    kernels: KernelQuestion | None = None
+    operation: Operation | None = None
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    several: bool = False
     started: float = 0.0
 
-    def __iter__(self) -> Iterator[Asked]:
-        return iter(self.asked)
-
-    def asked_of(self, kernel: str) -> Asked:
-        """The problem of the kernel with this full name."""
-        return next(asked for asked in self.asked if asked.kernel == kernel)
-
-    @property
-    def several(self) -> bool:
-        """Whether answers have to name their kernel."""
-        return self.kernels is not None and self.kernels.several
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Which kernels are left out and why, as far as a user wants to hear of it."""
-        return () if self.kernels is None else self.kernels.notes
+    def title_of(self, kernels: set[str]) -> str:
+        """What is printed above configurations of these kernels: the title of the one, or of all."""
+        if not self.several or len(kernels) > 1:
+            return self.title
+        return next(asked.title for asked in self.asked if asked.kernel in kernels)
 
     def spaces(self, backend: str) -> list[tuple[Asked, SearchSpace]]:
         """The spaces that have solutions, with what was asked.
 
         Raises:
-            InfeasibleError: When there is none.
+            InfeasibleError: When there is none; says of every kernel why.
         """
-        from constrint.solve import enumerate_space
-
         if len(self.asked) == 1:
             return [(self.asked[0], self.asked[0].space(backend))]
         spaces = [(asked, enumerate_space(asked.problem, backend=backend)) for asked in self.asked]
-        filled = [(asked, space) for asked, space in spaces if space.size]
-        if not filled:
-            raise self.infeasible()
-        return filled
-
-    def infeasible(self) -> InfeasibleError:
-        """Says of every kernel why it has no valid configuration."""
-        from constrint.select.rank import infeasible
-
-        if self.kernels is None or len(self.asked) == 1:
-            return self.asked[0].infeasible()
-        return infeasible([asked.request for asked in self.asked if asked.request is not None])
+        if not any(space.size for _, space in spaces):
+            raise infeasible([asked.request for asked in self.asked if asked.request is not None])
+        return [(asked, space) for asked, space in spaces if space.size]

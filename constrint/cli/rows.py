@@ -6,37 +6,34 @@ several carry their kernel's name, and None where it lacks a parameter.
 
 from __future__ import annotations
 
+import random
+import shutil
 import sys
+import textwrap
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-    from constrint.cli.question import Question
-    from constrint.solve import SearchSpace
+from constrint.cli.question import Question
 
 BATCH = 4096
-Columns = Mapping[str, "NDArray[Any]"]
+Columns = Mapping[str, NDArray[Any]]
 
 
-@dataclass(frozen=True)
 class Solutions:
     """The solutions of all spaces asked about, numbered through.
 
-    Args:
+    Attributes:
         spaces: The spaces, each with its kernel's full name, empty for a file's.
         names: Titles of the columns: the parameters, behind `kernel` where rows have to name it.
     """
 
-    spaces: tuple[tuple[str, SearchSpace], ...]
-    names: tuple[str, ...]
-
-    @staticmethod
-    def of(question: Question, backend: str) -> Solutions:
+    def __init__(self, question: Question, backend: str) -> None:
         """All solutions.
 
         Raises:
@@ -44,8 +41,8 @@ class Solutions:
         """
         spaces = question.spaces(backend)
         names = dict.fromkeys(name for asked, _ in spaces for name in asked.problem.variables)
-        head = ("kernel",) if question.several else ()
-        return Solutions(tuple((asked.kernel, space) for asked, space in spaces), (*head, *names))
+        self.spaces = [(asked.kernel, space) for asked, space in spaces]
+        self.names = ("kernel", *names) if question.several else tuple(names)
 
     @property
     def size(self) -> int:
@@ -75,10 +72,15 @@ class Solutions:
         for start in range(0, count, BATCH):
             yield self._at(indices[start : start + BATCH])
 
+    def write(self, batches: Iterable[Columns], *, as_json: bool) -> None:
+        """Print solutions as JSON lines or as rows."""
+        if as_json:
+            print_json_lines(batches)
+        else:
+            print_rows(self.names, batches)
+
     def _named(self, kernel: str, columns: Columns) -> Columns:
         """One space's rows with all columns."""
-        import numpy as np
-
         if self.names == tuple(columns):
             return columns
         length = len(next(iter(columns.values()))) if columns else 1
@@ -88,8 +90,6 @@ class Solutions:
 
     def _at(self, indices: Sequence[int]) -> Columns:
         """Rows of several spaces, in the order of their indices."""
-        import numpy as np
-
         ends = list(accumulate(space.size for _, space in self.spaces))
         owners = np.array([bisect_right(ends, index) for index in indices])
         rows = {name: np.full(len(indices), None, dtype=object) for name in self.names}
@@ -105,8 +105,6 @@ class Solutions:
 
 def _draw(total: int, count: int, seed: int | None) -> list[int]:
     """Distinct numbers below `total`, drawn uniformly; `total` may exceed 64 bits."""
-    import random
-
     source = random.Random(seed)
     if total <= sys.maxsize:
         return source.sample(range(total), count)
@@ -116,17 +114,8 @@ def _draw(total: int, count: int, seed: int | None) -> list[int]:
     return list(drawn)
 
 
-def listed_rows(names: Iterable[str], rows: Sequence[Mapping[str, int]]) -> Iterator[Columns]:
-    """Solutions that are listed already, as one batch."""
-    import numpy as np
-
-    yield {name: np.array([row[name] for row in rows], dtype=object) for name in names}
-
-
 def print_json_lines(batches: Iterable[Columns]) -> None:
     """Print one JSON object per solution and line, without what a kernel lacks."""
-    import msgspec
-
     encode = msgspec.json.Encoder().encode_lines
     for columns in batches:
         lists = [column.tolist() for column in columns.values()]
@@ -138,8 +127,6 @@ def print_json_lines(batches: Iterable[Columns]) -> None:
 
 def print_rows(names: Iterable[str], batches: Iterable[Columns]) -> None:
     """Print a table with one line per solution; where the terminal is too narrow, `name=value` pairs."""
-    import shutil
-
     widths = {name: len(name) for name in names}
     width, is_terminal = shutil.get_terminal_size().columns, sys.stdout.isatty()
     is_first = True
@@ -157,8 +144,6 @@ def print_rows(names: Iterable[str], batches: Iterable[Columns]) -> None:
 
 
 def _print_pairs(texts: Mapping[str, Sequence[str]], width: int) -> None:
-    import textwrap
-
     for row in zip(*texts.values(), strict=True):
         text = " ".join(f"{name}={value}" for name, value in zip(texts, row, strict=True) if value != "-")
         sys.stdout.write(textwrap.fill(text, width, subsequent_indent="  ", break_on_hyphens=False) + "\n")

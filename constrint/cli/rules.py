@@ -8,12 +8,9 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from constrint.errors import ParseError, UnknownNameError, UsageError
-
-if TYPE_CHECKING:
-    from constrint.model import Constraint, Domain, Problem
+from constrint.model import Constraint, Domain, Problem, Var, is_in, parse_constraint
 
 #: Domains up to this size are written out in a message.
 MAX_SHOWN = 24
@@ -83,8 +80,6 @@ class OwnRules:
 
 def _setting(problems: Mapping[str, Problem], text: str) -> Constraint:
     """The rule of `--set NAME=VALUE[,VALUE]`."""
-    from constrint.model import Var, is_in
-
     name, equals, value_text = text.partition("=")
     name = name.strip()
     if not equals:
@@ -100,8 +95,6 @@ def _setting(problems: Mapping[str, Problem], text: str) -> Constraint:
 
 def _rule(problems: Mapping[str, Problem], text: str, dialect: str) -> Constraint:
     """The rule of `--where RULE`."""
-    from constrint.model import parse_constraint
-
     try:
         with shown_warnings():
             rule = parse_constraint(text, dialect=dialect)
@@ -117,8 +110,6 @@ def _rule(problems: Mapping[str, Problem], text: str, dialect: str) -> Constrain
 
 def domain_of(problems: Iterable[Problem], name: str) -> Domain:
     """The values that some problem's parameter takes, or an error that names the nearest parameters."""
-    from constrint.model import Domain
-
     every = [problem.variables for problem in problems]
     domains = [variables[name] for variables in every if name in variables]
     if not domains:

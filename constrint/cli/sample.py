@@ -7,15 +7,16 @@ from typing import Annotated
 
 import typer
 
-from constrint.cli.kernel_options import takes_choice
-from constrint.cli.request import Backend, Choice, Json, check_backend
+from constrint.cli.kernel_options import Backend, Choice, Json, KernelCommand
+from constrint.cli.request import check_backend, question_of
+from constrint.cli.rows import Solutions
 from constrint.errors import UsageError
 
 #: Indices are drawn at once.
 MAX_SAMPLE = 10_000_000
 
 
-@takes_choice
+@KernelCommand
 def sample(
     choice: Choice,
     count: Annotated[int, typer.Option("--count", help="How many to draw.")] = 10,
@@ -24,18 +25,12 @@ def sample(
     json: Json = False,
 ) -> None:
     """Draw distinct solutions uniformly at random; with --json one per line."""
-    from constrint.cli.rows import Solutions, print_json_lines, print_rows
-
     if not 1 <= count <= MAX_SAMPLE:
         raise UsageError(f"--count must be between 1 and {MAX_SAMPLE:,}, got {count}.")
     if seed is not None and seed < 0:
         raise UsageError(f"--seed must not be negative, got {seed}.")
     check_backend(backend)
-    solutions = Solutions.of(choice.question(), backend)
+    solutions = Solutions(question_of(choice), backend)
     if count > solutions.size:
         print(f"note: there are only {solutions.size:,} solutions; all of them follow", file=sys.stderr)
-    batches = solutions.sample(min(count, solutions.size), seed)
-    if json:
-        print_json_lines(batches)
-    else:
-        print_rows(solutions.names, batches)
+    solutions.write(solutions.sample(min(count, solutions.size), seed), as_json=json)

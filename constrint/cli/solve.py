@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import typer
 
-from constrint.cli.kernel_options import takes_choice
-from constrint.cli.request import Backend, Choice, Json, check_backend
+from constrint.cli.config_columns import ConfigColumns, named_values
+from constrint.cli.kernel_options import Backend, Choice, Json, KernelCommand
+from constrint.cli.output import fitting, print_json, print_table, say, wrap
+from constrint.cli.question import Question
+from constrint.cli.request import check_backend, question_of
 from constrint.errors import UsageError
-
-if TYPE_CHECKING:
-    from constrint.cli.config_columns import ConfigColumns
-    from constrint.cli.question import Question
-    from constrint.select import Candidate, Ranking
-    from constrint.select.rank import Request
+from constrint.select import Candidate, Ranking
+from constrint.select.rank import Request, rank_requests
 
 SCHEMA = "constrint.solve/1"
 #: More candidates than any table is read for; `--all` lists everything.
 MAX_TOP = 1_000_000
 
 
-@takes_choice
+@KernelCommand
 def solve(
     choice: Choice,
     top: Annotated[int, typer.Option("--top", help="How many configurations to print.")] = 10,
@@ -36,20 +36,18 @@ def solve(
         raise UsageError(f"--top must be between 1 and {MAX_TOP:,}, got {top}.")
     check_backend(backend)
     if all_ or choice.gpu is None:
-        from constrint.cli.solutions import print_all, print_best
+        from constrint.cli.solutions import print_all, print_best  # loaded for these alone
 
         if all_:
-            print_all(choice.question(), backend, as_json=json)
+            print_all(question_of(choice), backend, as_json=json)
         else:
-            print_best(choice.question().asked[0], top, backend, as_json=json)
+            print_best(question_of(choice).asked[0], top, backend, as_json=json)
         return
     if backend != "native":
         raise UsageError("a kernel's configs are ranked by the native back-end; --all or count take another --backend.")
-    question = choice.question()
+    question = question_of(choice)
     ranking, requests = rank_question(question, top)
     if json:
-        from constrint.cli.output import print_json
-
         print_json({"schema": SCHEMA, "results": [as_document(ranking)]})
     else:
         print_ranking(question, ranking, requests)
@@ -61,13 +59,10 @@ def rank_question(question: Question, top: int) -> tuple[Ranking, list[Request]]
     Raises:
         InfeasibleError: When nothing is valid.
     """
-    from constrint.select.rank import rank_requests
-
-    kernels = question.kernels
-    if kernels is None:
+    if question.operation is None:
         raise UsageError("only configurations of a kernel are ranked; name a --gpu.")
-    requests = [asked.request for asked in question if asked.request is not None]
-    ranking = rank_requests(kernels.operation, requests, kernels.refusals, top=top, started=question.started)
+    requests = [asked.request for asked in question.asked if asked.request is not None]
+    ranking = rank_requests(question.operation, requests, question.refusals, top=top, started=question.started)
     return ranking, requests
 
 
@@ -87,15 +82,7 @@ def as_document(ranking: Ranking) -> dict[str, Any]:
         "seconds": ranking.seconds,
         "roofline_s": ranking.roofline_s,
         "assumptions": list(ranking.assumptions),
-        "kernels": [
-            {
-                "kernel": space.kernel,
-                "num_product": space.num_product,
-                "num_valid": space.num_valid,
-                "refusal": space.refusal,
-            }
-            for space in ranking.spaces
-        ],
+        "kernels": [asdict(space) for space in ranking.spaces],
         "candidates": [_candidate(candidate) for candidate in ranking.candidates],
     }
 
@@ -120,13 +107,8 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
 
 def print_ranking(question: Question, ranking: Ranking, requests: list[Request]) -> None:
     """Print what was asked, how many configurations there are, and the best of them."""
-    from constrint.cli.config_columns import ConfigColumns
-    from constrint.cli.output import fitting, print_table, say, wrap
-
-    gpu, best = ranking.gpu, ranking.candidates[0]
-    columns = ConfigColumns.of(ranking.candidates, requests)
-    same_kernel = question.several and not columns.kernel
-    title = question.asked_of(best.kernel).title if same_kernel else question.title
+    gpu, columns = ranking.gpu, ConfigColumns(ranking.candidates, requests)
+    title = question.title_of({candidate.kernel for candidate in ranking.candidates})
     say(f"{title} ({gpu.arch.target}, {gpu.device.sm_count} {gpu.terms.sms})")
     say(
         f"{ranking.num_product:,} configs in the full product, {ranking.num_valid:,} valid, "
@@ -149,8 +131,6 @@ def print_ranking(question: Question, ranking: Ranking, requests: list[Request])
 
 def _lines_below(question: Question, ranking: Ranking, columns: ConfigColumns, hidden: list[str]) -> list[str]:
     """What stands below the table: the best in full, what the table leaves out, and how to read and check it."""
-    from constrint.cli.config_columns import named_values
-
     gpu, best = ranking.gpu, ranking.candidates[0]
     named = f"{best.kernel} " if columns.kernel or not best.config else ""
     lines = [f"best: {named}{named_values(best.config)}".rstrip(), columns.same_text()]

@@ -7,21 +7,24 @@ import os
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
 from constrint.cli.config_columns import ConfigColumns
-from constrint.cli.kernel_options import takes_kernel
-from constrint.cli.request import Choice, Json
+from constrint.cli.kernel_options import Choice, Json, KernelCommand
+from constrint.cli.output import print_json, print_table, say, wrap
+from constrint.cli.question import Asked, Question
+from constrint.cli.request import question_of
+from constrint.cli.solve import rank_question
 from constrint.errors import UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from constrint.cli.question import Question
-    from constrint.hwmodels import GpuModel
-    from constrint.select import Candidate, ResourceUse
-    from constrint.select.rank import Request
-    from constrint.tune import CompiledKernel
+from constrint.hwmodels import GpuModel, occupancy
+from constrint.model import Var
+from constrint.select import Candidate, ResourceUse
+from constrint.select.rank import Request
+from constrint.tune import CompiledKernel
+from constrint.tune.triton_versions import caution, is_verified
 
 SCHEMA = "constrint.verify/1"
 
@@ -37,52 +40,40 @@ class Verdict:
     problem: str
 
 
-@takes_kernel
+@partial(KernelCommand, takes_files=False)
 def verify(
     choice: Choice,
     top: Annotated[int, typer.Option("--top", min=1, help="How many of the best configurations to compile.")] = 10,
     json: Json = False,
 ) -> None:
     """Compile the best configurations for a GPU (no GPU needed) and compare them with the model."""
-    from constrint.cli.solve import rank_question
-
-    question = _that_compile(choice.question())
+    question = _that_compile(question_of(choice))
     atexit.register(_mute)
     ranking, requests = rank_question(question, top)
     verdicts = _verdicts(ranking.gpu, list(ranking.candidates), {r.spec.full_name: r for r in requests})
     if json:
-        from constrint.cli.output import print_json
-
         results = [_document(verdict, question.several) for verdict in verdicts]
         print_json({"schema": SCHEMA, "gpu": ranking.gpu.name, "results": results})
     else:
-        _print(question, ranking.gpu, verdicts, ConfigColumns.of(ranking.candidates, requests))
+        _print(question, ranking.gpu, verdicts, ConfigColumns(ranking.candidates, requests))
     if any(v.compiled is None or not v.blocks_per_sm for v in verdicts):
         raise typer.Exit(1)
 
 
 def _that_compile(question: Question) -> Question:
     """The same question of the implementations that are kernels of ours; another has nothing to compile."""
-    kernels = question.kernels
-    if kernels is None:
+    if question.operation is None:
         raise UsageError("say what to compile for: --gpu NAME (for example mi300x; `constrint gpus` lists them).")
-    others = {
-        a.kernel: "it is no single kernel: nothing to compile" for a in question if not _takes_resources(a.request)
-    }
-    kept = tuple(asked for asked in question if asked.kernel not in others)
+    others = {a.kernel: "it is no single kernel: nothing to compile" for a in question.asked if not _is_ours(a)}
+    kept = tuple(asked for asked in question.asked if asked.kernel not in others)
     if not kept:
         raise UnsupportedError(f"{', '.join(others)}: nothing to compile, it is no single kernel.")
-    kernels = replace(kernels, refusals={**kernels.refusals, **others}, several=len(kept) > 1)
-    return replace(question, asked=kept, kernels=kernels)
+    return replace(question, asked=kept, refusals={**question.refusals, **others}, several=len(kept) > 1)
 
 
-def _takes_resources(request: Request | None) -> bool:
-    from constrint.model import Var
-
-    if request is None:
-        return False
-    v = {name: Var(name) for name in request.problem.variables}
-    return request.spec.use(request.gpu, request.workload, v) is not None
+def _is_ours(asked: Asked) -> bool:
+    r, v = asked.request, {name: Var(name) for name in asked.problem.variables}
+    return r is not None and r.spec.use(r.gpu, r.workload, v) is not None
 
 
 def _verdicts(gpu: GpuModel, candidates: list[Candidate], requests: dict[str, Request]) -> list[Verdict]:
@@ -113,8 +104,6 @@ def _mute() -> None:
 
 
 def _judge(gpu: GpuModel, candidate: Candidate, predicted: ResourceUse, compiled: CompiledKernel) -> Verdict:
-    from constrint.hwmodels import occupancy
-
     limit = gpu.sm.max_smem_bytes_per_block
     if compiled.smem_bytes > limit:
         return Verdict(candidate, predicted, compiled, 0, f"over the {limit:,} bytes of shared memory")
@@ -134,8 +123,6 @@ def _judge(gpu: GpuModel, candidate: Candidate, predicted: ResourceUse, compiled
 
 
 def _document(verdict: Verdict, names_kernel: bool) -> dict[str, Any]:
-    from constrint.tune.triton_versions import is_verified
-
     use, compiled = verdict.predicted, verdict.compiled
     return {
         **({"kernel": verdict.candidate.kernel} if names_kernel else {}),
@@ -162,13 +149,9 @@ def _document(verdict: Verdict, names_kernel: bool) -> dict[str, Any]:
 
 
 def _print(question: Question, gpu: GpuModel, verdicts: list[Verdict], columns: ConfigColumns) -> None:
-    from constrint.cli.output import print_table, say, wrap
-    from constrint.tune.triton_versions import caution
-
     versions = {v.compiled.triton_version for v in verdicts if v.compiled}
     compiler = f"triton {', '.join(sorted(versions))}"
-    same_kernel = question.several and not columns.kernel
-    title = question.asked_of(verdicts[0].candidate.kernel).title if same_kernel else question.title
+    title = question.title_of({v.candidate.kernel for v in verdicts})
     say(f"{title} ({gpu.arch.target}): modelled / compiled by {compiler}")
     say()
     smem = gpu.terms.smem_column

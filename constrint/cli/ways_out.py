@@ -6,19 +6,15 @@ What a kernel or a GPU demands is no choice of the user, so no advice touches it
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from constrint.cli.question import Asked
-    from constrint.errors import RulesInConflict
-    from constrint.model import Constraint, Problem
-    from constrint.solve import Relaxation
+from constrint.cli.question import Asked
+from constrint.errors import RulesInConflict
+from constrint.model import Constraint, Problem, Var
+from constrint.solve import Relaxation, Status, relaxations, solve
 
 
 def ways_out(asked: Asked, conflict: RulesInConflict | None) -> list[str]:
     """Changes after which the problem has a solution, the nearest first, a phrase each; none where there is none."""
-    from constrint.solve import relaxations
-
     if conflict is None:
         return []
     if asked.request is None:
@@ -59,7 +55,7 @@ def _several_changes(asked: Asked) -> list[str]:
         if value is None:
             changes.append(f"without {_option(rule)}")
         else:
-            held.append(_equal(name, value))
+            held.append(Var(name) == value)
             changes.append(_changed(name, value, rule))
     return [" and ".join(changes)] if changes else []
 
@@ -68,24 +64,16 @@ def _nearest(problem: Problem, held: Iterable[Constraint], name: str, rule: Cons
     """The value of a parameter nearest to those asked for with which the rules held can hold."""
     asked = _values(rule)
     for value in sorted(problem.variables[name].values, key=lambda v: (min(abs(v - w) for w in asked), -v)):
-        if _has_solution(problem, *held, _equal(name, value)):
+        if _has_solution(problem, *held, Var(name) == value):
             return value
     return None
 
 
 def _has_solution(problem: Problem, *rules: Constraint) -> bool:
-    from constrint.solve import Status, solve
-
     asked = problem.copy()
     for rule in rules:
         asked.add(rule)
     return solve(asked).status is Status.FEASIBLE
-
-
-def _equal(name: str, value: int) -> Constraint:
-    from constrint.model import Var
-
-    return Var(name) == value
 
 
 def _setting(rule: Constraint) -> str:

@@ -2,50 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from constrint.cli.config_columns import named_values
-from constrint.cli.kernel_options import takes_choice
-from constrint.cli.request import Choice, Json
+from constrint.cli.kernel_options import Choice, Json, KernelCommand
+from constrint.cli.output import print_json, say, wrap
+from constrint.cli.question import Asked, Question
+from constrint.cli.request import question_of
 from constrint.cli.rules import domain_of, integer
 from constrint.errors import UsageError
-
-if TYPE_CHECKING:
-    from constrint.cli.question import Asked, Question
-    from constrint.solve import BrokenRule, WhyNot
+from constrint.solve import BrokenRule, WhyNot
+from constrint.solve import why_not as ask
 
 SCHEMA = "constrint.why-not/1"
 
 
-@takes_choice
+@KernelCommand
 def why_not(
     choice: Choice,
     config: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="A value for every parameter.")],
     json: Json = False,
 ) -> None:
     """Print every rule that a configuration breaks, with the numbers in it."""
-    from constrint.solve import why_not as ask
-
-    question = choice.question()
+    question = question_of(choice)
     values = _values(question, config)
     answers = [(asked, ask(asked.problem, values)) for asked in _that_have(question, values)]
     if json:
-        from constrint.cli.output import print_json
-
-        print_json({"schema": SCHEMA, **_document(*answers[0], question.several), **_others(answers[1:])})
+        first, *others = [_document(*answer, question.several or i > 0) for i, answer in enumerate(answers)]
+        print_json({"schema": SCHEMA, **first, **({"others": others} if others else {})})
         return
-    from constrint.cli.output import say
-
     for place, (asked, answer) in enumerate(answers):
         if place:
             say()
         _print(asked.title, answer)
-
-
-def _others(answers: list[tuple[Asked, WhyNot]]) -> dict[str, Any]:
-    return {"others": [_document(*answer, True) for answer in answers]} if answers else {}
 
 
 def _values(question: Question, pairs: list[str]) -> dict[str, int]:
@@ -55,7 +46,7 @@ def _values(question: Question, pairs: list[str]) -> dict[str, int]:
         name = name.strip()
         if not equals:
             raise UsageError(f"a configuration is written NAME=VALUE NAME=VALUE ..., got {pair!r}.")
-        domain_of([asked.problem for asked in question], name)
+        domain_of([asked.problem for asked in question.asked], name)
         if name in values:
             raise UsageError(f"{name} is given twice.")
         values[name] = integer(text, name)
@@ -68,7 +59,7 @@ def _that_have(question: Question, values: dict[str, int]) -> list[Asked]:
     Raises:
         UsageError: When there is none; says what each lacks.
     """
-    matching = [asked for asked in question if set(asked.problem.variables) == values.keys()]
+    matching = [asked for asked in question.asked if set(asked.problem.variables) == values.keys()]
     if matching:
         return matching
     if len(question.asked) == 1:
@@ -78,7 +69,7 @@ def _that_have(question: Question, values: dict[str, int]) -> list[Asked]:
             "To ask about some parameters alone: constrint explain --set NAME=VALUE."
         )
     lines = []
-    for asked in question:
+    for asked in question.asked:
         missing = ", ".join(name for name in asked.problem.variables if name not in values)
         unknown = ", ".join(name for name in values if name not in asked.problem.variables)
         parts = [f"missing: {missing}" if missing else "", f"unknown to it: {unknown}" if unknown else ""]
@@ -114,8 +105,6 @@ def _document(asked: Asked, answer: WhyNot, names_kernel: bool) -> dict[str, Any
 
 
 def _print(title: str, answer: WhyNot) -> None:
-    from constrint.cli.output import say, wrap
-
     say(wrap(f"{title}: {named_values(answer.config)}"))
     if not answer:
         say("valid: no rule is broken")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from constrint.cli.app import main
 from constrint.hwmodels import DetectedDevice, detect, list_gpus
+
+Call = Callable[[str], tuple[int, str, str]]
 
 
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, line: str) -> tuple[int, str, str]:
@@ -23,11 +27,11 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, lin
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
     return lambda line: run(capsys, monkeypatch, line)
 
 
-def test_gpus_lists_every_model(call) -> None:  # type: ignore[no-untyped-def]
+def test_gpus_lists_every_model(call: Call) -> None:
     code, out, err = call("gpus")
     assert (code, err) == (0, "")
     assert [line.split()[0] for line in out.splitlines()[1:27]] == list(list_gpus())
@@ -39,7 +43,7 @@ def test_gpus_lists_every_model(call) -> None:  # type: ignore[no-untyped-def]
     assert next(gpu for gpu in document["gpus"] if gpu["name"] == "L40S")["l2_bytes"] is None
 
 
-def test_gpu_shows_sources_and_what_is_unconfirmed(call) -> None:  # type: ignore[no-untyped-def]
+def test_gpu_shows_sources_and_what_is_unconfirmed(call: Call) -> None:
     code, out, _ = call("gpu mi300x")
     assert code == 0
     assert "sm  [LLVM_RUN," in out
@@ -51,7 +55,7 @@ def test_gpu_shows_sources_and_what_is_unconfirmed(call) -> None:  # type: ignor
 
 
 @pytest.mark.parametrize("name", list_gpus())
-def test_gpu_prints_every_model_both_ways(call, name: str) -> None:  # type: ignore[no-untyped-def]
+def test_gpu_prints_every_model_both_ways(call: Call, name: str) -> None:
     code, out, err = call(f"gpu {name}")
     assert (code, err) == (0, "")
     assert out.startswith(f"{name} (")
@@ -62,7 +66,7 @@ def test_gpu_prints_every_model_both_ways(call, name: str) -> None:  # type: ign
     assert document["gpu"]["unconfirmed"]
 
 
-def test_gpu_takes_a_users_own_file(call, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_gpu_takes_a_users_own_file(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("name: X\n")
     code, out, err = call(f"gpu {path}")
@@ -87,14 +91,14 @@ def test_gpu_takes_a_users_own_file(call, tmp_path) -> None:  # type: ignore[no-
         ("occupancy --gpu mi300x --threads 32 --registers 8 --wave 32", "wave_size = 32"),
     ],
 )
-def test_mistakes_exit_with_2_and_one_message(call, line: str, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_mistakes_exit_with_2_and_one_message(call: Call, line: str, message: str) -> None:
     code, out, err = call(line)
     assert (code, out) == (2, "")
     assert message in err
     assert "Traceback" not in err
 
 
-def test_occupancy(call) -> None:  # type: ignore[no-untyped-def]
+def test_occupancy(call: Call) -> None:
     code, out, _ = call("occupancy --gpu h200 --threads 256 --registers 168 --smem 49152")
     assert code == 0
     assert "H200-SXM (sm_90a): blocks per SM: 1\nlimited by: registers\n" in out
@@ -113,13 +117,13 @@ def test_occupancy(call) -> None:  # type: ignore[no-untyped-def]
     }
 
 
-def test_occupancy_on_amd_prints_llvms_figure(call) -> None:  # type: ignore[no-untyped-def]
+def test_occupancy_on_amd_prints_llvms_figure(call: Call) -> None:
     _, out, _ = call("occupancy --gpu mi300x --threads 256 --registers 101 --acc-vgprs 27")
     assert "waves per SIMD as LLVM counts them: 3" in out
     assert "workgroups per CU: 3" in out
 
 
-def test_detect_without_a_device_exits_with_1(call, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_detect_without_a_device_exits_with_1(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         sys.modules["constrint.hwmodels.detection"], "SOURCES", (("torch", lambda: ([], "sees no device")),)
     )
@@ -128,7 +132,7 @@ def test_detect_without_a_device_exits_with_1(call, monkeypatch: pytest.MonkeyPa
     assert err == "error: no GPU found on this machine (torch: sees no device).\n"
 
 
-def test_detect_shows_model_and_disagreements(call, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_detect_shows_model_and_disagreements(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [
         DetectedDevice(0, "torch", "NVIDIA H200", target="sm_90", sm_count=131),
         DetectedDevice(1, "torch", "NVIDIA L4", target="sm_89", sm_count=58),

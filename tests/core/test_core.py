@@ -20,7 +20,8 @@ from constrint.model import Problem, Var, divides, maximum, minimum, parse, rend
 from constrint.model import columns as columns_module
 from constrint.model.python import restrictions
 from constrint.model.python.restrictions import SpaceProblem, load_space, problem_from_space
-from constrint.solve import Limits, enumerate_space, minimal_conflict, solutions_in_order, solve
+from constrint.solve import Limits, SearchSpace, enumerate_space, minimal_conflict, solutions_in_order, solve
+from constrint.solve.budget import Budget
 from constrint.solve.engine import compiled as engine
 
 SPACES = sorted(p for p in (Path(__file__).parents[1] / "data" / "spaces").glob("*.json") if p.stem != "counts")
@@ -71,8 +72,8 @@ def linked_problem(number: int) -> Problem:
     return problem
 
 
-def rows(space: object, names: tuple[str, ...]) -> list[tuple[int, ...]]:
-    columns = space.columns()  # type: ignore[attr-defined]
+def rows(space: SearchSpace, names: tuple[str, ...]) -> list[tuple[int, ...]]:
+    columns = space.columns()
     return list(zip(*(columns[n].tolist() for n in names), strict=True))
 
 
@@ -180,7 +181,7 @@ def declined() -> Iterator[Problem]:
 def test_what_the_core_declines_is_solved_all_the_same(problem: Problem) -> None:
     space = enumerate_space(problem)
     assert list(space) == list(enumerate_space(problem, backend="numpy"))
-    assert problem.core is None or engine.enumerate_factors(problem, engine.Budget(Limits())) is None
+    assert problem.core is None or engine.enumerate_factors(problem, Budget(Limits())) is None
 
 
 @pytest.mark.parametrize(

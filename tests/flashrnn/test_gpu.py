@@ -5,10 +5,7 @@ Run with several processes, since most of the time goes into compiling: `pytest 
 
 from __future__ import annotations
 
-import importlib.util
 import random
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,18 +14,12 @@ from torch import nn
 
 from constrint.flashrnn import GRU, LSTM, SLSTM, plan, rnn
 from constrint.kernels.rnn.cells import CELLS
+from tests.support import rnn_cases as cases
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU on this machine"),
 ]
-
-_SPEC = importlib.util.spec_from_file_location("rnn_cases", Path(__file__).with_name("test_functional.py"))
-assert _SPEC is not None
-assert _SPEC.loader is not None
-cases = importlib.util.module_from_spec(_SPEC)
-sys.modules["rnn_cases"] = cases  # dataclasses look their module up
-_SPEC.loader.exec_module(cases)
 
 BACKENDS = ("triton", "alternating")
 SIZES = {"small": (3, 9, 2, 16), "heads": (17, 130, 3, 48), "wide": (33, 40, 1, 320), "padded": (4, 20, 2, 50)}
@@ -118,7 +109,7 @@ def test_can_be_captured_in_a_cuda_graph(backend: str) -> None:
         loss = module(x)[0].square().sum()
         return [loss.detach(), *torch.autograd.grad(loss, list(module.parameters()))]
 
-    side = torch.cuda.Stream()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(2):
@@ -151,7 +142,7 @@ def test_autocast_and_streams() -> None:
     with torch.autocast("cuda", dtype=torch.bfloat16):
         here, _ = module(x)
     assert here.dtype == torch.bfloat16
-    side = torch.cuda.Stream()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side), torch.autocast("cuda", dtype=torch.bfloat16):
         there, _ = module(x)

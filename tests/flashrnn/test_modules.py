@@ -37,7 +37,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def pair(name: str, **options: Any) -> tuple[nn.Module, nn.Module]:
+def pair(name: str, **options: Any) -> tuple[LSTM | GRU | RNN, nn.Module]:
     """Ours and torch's, with torch's weights loaded into ours."""
     torch.manual_seed(7)
     ours, theirs, extra = PAIRS[name]

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -80,7 +81,7 @@ def measured() -> dict[tuple[str, int, int, int, int], dict[str, dict[str, float
     with (ROOT / "benchmarks/results/h200/rnn.csv").open() as file:
         for row in csv.DictReader(file):
             if row["implementation"] in ("triton", "alternating") and row["dtype"] == "bf16" and row["both_ms"]:
-                key = (row["cell"], *(int(row[name]) for name in ("batch", "time", "heads", "head_dim")))
+                key = (row["cell"], int(row["batch"]), int(row["time"]), int(row["heads"]), int(row["head_dim"]))
                 forward, both = float(row["forward_ms"]), float(row["both_ms"])
                 found.setdefault(key, {})[row["implementation"]] = {"forward": forward, "backward": both - forward}
     return found
@@ -127,9 +128,9 @@ def test_the_plan_takes_what_was_measured_to_be_clearly_faster() -> None:
         ({"device": "cpu"}, "give gpu or device, not both"),
     ],
 )
-def test_bad_requests_are_named(change: dict[str, object], message: str) -> None:
+def test_bad_requests_are_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        plan(**({"batch": 1, "time": 1, "head_dim": 16, "gpu": "h200"} | change))
+        plan(**{"batch": 1, "time": 1, "head_dim": 16, "gpu": "h200", **change})
 
 
 def test_a_plan_for_a_named_gpu_loads_neither_torch_nor_triton() -> None:

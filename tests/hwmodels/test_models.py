@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,7 +106,7 @@ def test_every_source_states_its_grade_and_nothing_internal(model: GpuModel) -> 
 
 @by_name
 def test_every_block_has_sources_that_are_a_few_of_the_file(model: GpuModel) -> None:
-    blocks = [model.arch, model.device, model.sm, model.memory.l1, model.memory.l2, model.memory.dram]
+    blocks: list[Any] = [model.arch, model.device, model.sm, model.memory.l1, model.memory.l2, model.memory.dram]
     blocks += [model.compute, model.matrix] + ([model.memory.last_level] if model.memory.last_level else [])
     for block in blocks:
         assert set(block.sources) <= set(model.sources)
@@ -140,6 +141,7 @@ def test_numbers_that_hang_together(model: GpuModel) -> None:
         assert model.memory.l1.size_bytes is not None
         assert model.memory.l1.size_bytes > sm.smem_bytes_per_sm
     else:
+        assert isinstance(sm, AmdCu)
         for size in sm.warp_sizes:
             lanes = sm.vgprs_per_lane(size) * size * sm.num_partitions
             assert lanes * 4 in (393216, 524288 // (2 if sm.max_waves_per_simd == 10 else 1))

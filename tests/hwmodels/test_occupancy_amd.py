@@ -68,7 +68,7 @@ def test_every_row_as_columns(target: str, name: str) -> None:
     rows = [row for row in ROWS if row["target"] == target and not row["note"]]
     for chosen in {tuple(mode(row).items()) for row in rows}:
         same = [row for row in rows if tuple(mode(row).items()) == chosen]
-        columns = {key: np.array([inputs(row)[key] for row in same]) for key in inputs(same[0])}
+        columns: dict[str, Any] = {key: np.array([inputs(row)[key] for row in same]) for key in inputs(same[0])}
         found = occupancy(name, **columns, **dict(chosen))
         assert list(found.waves_per_simd) == [int(row["llvm_occupancy_waves_per_simd"]) for row in same]
         assert list(found.blocks_per_sm) == [int(row["model_workgroups_lds_hw_granule"]) for row in same]
@@ -89,7 +89,7 @@ def test_register_steps_executed_in_llvm(gpu: str, steps: dict[int, int]) -> Non
 
 def test_unified_file_aligns_the_accumulators() -> None:
     def waves(arch: int, acc: int) -> Any:
-        kernel = {
+        kernel: dict[str, Any] = {
             "threads_per_block": 256,
             "registers_per_thread": arch,
             "accumulator_registers_per_thread": acc,
@@ -108,7 +108,7 @@ def test_gfx950_gives_out_lds_in_units_of_1280_bytes() -> None:
 
 
 def test_blocks_per_sm_takes_the_larger_granule_where_sources_disagree() -> None:
-    kernel = {
+    kernel: dict[str, Any] = {
         "threads_per_block": 256,
         "registers_per_thread": 16,
         "smem_bytes_per_block": 43520,
@@ -132,7 +132,7 @@ def test_what_no_wave_can_have_gives_no_block() -> None:
 
 
 def test_scalar_registers_limit_on_cdna_only() -> None:
-    kernel = {"threads_per_block": 64, "registers_per_thread": 16, "sgprs_per_wave": 97}
+    kernel: dict[str, Any] = {"threads_per_block": 64, "registers_per_thread": 16, "sgprs_per_wave": 97}
     assert occupancy("mi100", **kernel).waves_per_simd == 6
     assert "sgprs" in occupancy("mi100", **kernel).limited_by
     assert occupancy("7900xtx", **kernel).waves_per_simd == 16

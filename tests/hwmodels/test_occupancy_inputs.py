@@ -121,7 +121,7 @@ def test_scalars_give_plain_numbers_and_arrays_give_arrays_of_the_common_shape()
 def test_columns_equal_scalars_and_limits_explain_the_result(
     gpu: str, threads: list[int], registers: int, smem: int
 ) -> None:
-    kernel = {"registers_per_thread": registers, "smem_bytes_per_block": smem}
+    kernel: dict[str, Any] = {"registers_per_thread": registers, "smem_bytes_per_block": smem}
     columns = occupancy(gpu, threads_per_block=threads, **kernel)
     sm = load_gpu(gpu).sm
     for row, count in enumerate(threads):
@@ -144,7 +144,7 @@ def test_columns_equal_scalars_and_limits_explain_the_result(
 @given(gpu=st.sampled_from(list_gpus()), threads=st.integers(1, 1024), registers=st.integers(1, 256))
 def test_asking_for_more_never_gives_more_blocks(gpu: str, threads: int, registers: int) -> None:
     def blocks(threads: int, registers: int, smem: int) -> int:
-        kernel = {
+        kernel: dict[str, Any] = {
             "threads_per_block": threads,
             "registers_per_thread": registers,
             "smem_bytes_per_block": smem,

@@ -85,9 +85,10 @@ def test_every_row_one_by_one(short: str) -> None:
 def test_every_row_as_columns_and_on_models_of_the_same_capability(short: str, opt_in: str) -> None:
     rows = [row for row in ROWS if row["gpu"] == short and row["smem_optin"] == opt_in]
     assert rows
-    columns = {name: [inputs(row)[name] for row in rows] for name in inputs(rows[0]) if name != "smem_opt_in"}
+    names = [name for name in inputs(rows[0]) if name != "smem_opt_in"]
+    columns: dict[str, Any] = {name: np.array([inputs(row)[name] for row in rows]) for name in names}
     for name in (GPUS[short], *SAME.get(GPUS[short], ())):
-        found = occupancy(name, smem_opt_in=opt_in == "1", **{k: np.array(v) for k, v in columns.items()})
+        found = occupancy(name, smem_opt_in=opt_in == "1", **columns)
         for key in expected(rows[0]):
             assert list(getattr(found, key)) == [expected(row)[key] for row in rows], (name, key)
 
@@ -105,7 +106,7 @@ def test_reserved_shared_memory_is_charged_per_block() -> None:
 
 
 def test_opt_in_decides_above_48_kib_and_the_limit_itself_is_allowed() -> None:
-    largest = {"threads_per_block": 128, "registers_per_thread": 32, "smem_bytes_per_block": 232448}
+    largest: dict[str, Any] = {"threads_per_block": 128, "registers_per_thread": 32, "smem_bytes_per_block": 232448}
     assert occupancy("h200", **largest).blocks_per_sm == 1
     assert occupancy("h200", **largest, smem_opt_in=False).blocks_per_sm == 0
     assert occupancy("h200", **{**largest, "smem_bytes_per_block": 232449}).blocks_per_sm == 0

@@ -12,20 +12,22 @@ import numpy as np
 import pytest
 
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm import resources
 from constrint.kernels.gemm.registers import (
     PROMISE_PERCENT,
     REGISTER_MODELS,
     kinds_of,
     model_key,
     register_terms,
+    registers_bound,
+    registers_per_thread,
     weighted,
 )
-from constrint.kernels.gemm.spec import SPEC
+from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.units import Aligned
 from constrint.model import Problem, Var
-from constrint.select import BlockUse, Workload
+from constrint.select import BlockUse
 from constrint.select.limits import add_block_limits
+from tests.support.gemm import DESCRIPTOR, POINTER, gemm, use_of
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
@@ -65,10 +67,10 @@ class Row(NamedTuple):
 
 
 @cache
-def use_of(target: str, dtype: str, sizes: tuple[int, int, int]) -> tuple[Problem, BlockUse]:
-    gpu, workload = load_gpu(GPUS[target]), Workload("gemm", dict(zip("mnk", sizes, strict=True)), dtype)
-    problem = SPEC.problem(gpu, workload)
-    return problem, SPEC.use(gpu, workload, problem)
+def space_of(spec: GemmSpec, target: str, dtype: str, sizes: tuple[int, int, int]) -> tuple[Problem, BlockUse]:
+    gpu, workload = load_gpu(GPUS[target]), gemm(*sizes, dtype)
+    problem = spec.problem(gpu, workload)
+    return problem, use_of(spec, gpu, workload, problem)
 
 
 def limit_of(row: dict[str, str]) -> int:
@@ -91,7 +93,10 @@ def read(version: str) -> Iterator[Row]:
             is_refused = "ptxas" in row["error"]
             if row["target"] not in GPUS or (not is_refused and (row["error"] or not row["instruction"])):
                 continue
-            problem, use = use_of(row["target"], row["dtype"], (int(row["m"]), int(row["n"]), int(row["k"])))
+            spec = DESCRIPTOR if row["descriptor"] == "1" else POINTER
+            sizes = int(row["m"]), int(row["n"]), int(row["k"])
+            problem, use = space_of(spec, row["target"], row["dtype"], sizes)
+            assert use.registers_needed is not None
             config = {name: int(row.get(name) or 0) for name in problem.variables}
             estimate, bound = use.registers_per_thread.value(config), use.registers_needed.value(config)
             registers, limit, spilled = int(row["registers"] or 255), limit_of(row), int(row["spill_bytes"] or 9999)
@@ -168,7 +173,7 @@ def test_more_accumulators_warps_apart_never_need_fewer_registers() -> None:
     """Growing the tile grows both figures; unaligned operands need more pointers than aligned ones."""
     for gpu_name in GPUS.values():
         gpu = load_gpu(gpu_name)
-        for figure in (resources.registers_per_thread, resources.registers_bound):
+        for figure in (registers_per_thread, registers_bound):
             aligned, ragged = (
                 figure(gpu, "bf16", VARIABLES),
                 figure(gpu, "bf16", VARIABLES, Aligned(2, 2, 2)),

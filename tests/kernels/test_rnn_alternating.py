@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,7 @@ def run(case):
 print(json.dumps([run(case) for case in json.loads(sys.stdin.read())]))
 """
 
-CASES = {
+CASES: dict[str, dict[str, Any]] = {
     f"{cell}-{dtype}-{'all' if optional else 'plain'}": {
         "cell": cell,
         "dtype": dtype,

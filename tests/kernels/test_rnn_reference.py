@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,8 +26,11 @@ def operands(cell: str, *, requires_grad: bool = False, seed: int = 0) -> tuple[
     initial = draw(kind.num_states, batch, heads, dim)
     if cell == "slstm":
         initial[2] = initial[2].abs() + 1.1
-    found = draw(batch, time, kind.num_gates, heads, dim), draw(kind.num_gates, heads, dim, dim) / 2
-    return tuple(x.requires_grad_(requires_grad) for x in (*found, draw(kind.num_gates, heads, dim), initial))
+    wx, r = draw(batch, time, kind.num_gates, heads, dim), draw(kind.num_gates, heads, dim, dim) / 2
+    b = draw(kind.num_gates, heads, dim)
+    for x in (wx, r, b, initial):
+        x.requires_grad_(requires_grad)
+    return wx, r, b, initial
 
 
 @pytest.mark.parametrize(
@@ -35,7 +39,7 @@ def operands(cell: str, *, requires_grad: bool = False, seed: int = 0) -> tuple[
         ("lstm", nn.LSTMCell),
         ("gru", nn.GRUCell),
         ("elman", nn.RNNCell),
-        ("elman_relu", lambda *a, **k: nn.RNNCell(*a, nonlinearity="relu", **k)),
+        ("elman_relu", partial(nn.RNNCell, nonlinearity="relu")),
     ],
     ids=["lstm", "gru", "elman", "elman_relu"],
 )
@@ -78,7 +82,7 @@ def test_slstm_equals_its_formula_without_the_stabiliser() -> None:
 def test_slstm_stays_finite_where_the_plain_formula_overflows() -> None:
     wx, r, b, _ = operands("slstm", requires_grad=True)
     states, _ = rnn_reference("slstm", 1000 * wx, r, b)
-    states.sum().backward()
+    states.sum().backward()  # type: ignore[no-untyped-call]
     assert states.isfinite().all()
     assert wx.grad is not None
     assert wx.grad.isfinite().all()
@@ -129,9 +133,9 @@ def test_reset_is_an_empty_state_and_not_the_initial_one() -> None:
 
 def test_states_of_half_precision_are_kept_in_single() -> None:
     wx, r, b, initial = operands("lstm")
-    half = [x.to(torch.bfloat16) for x in (wx, r, b)]
-    found, _ = rnn_reference("lstm", *half, initial.float())
-    exact, _ = rnn_reference("lstm", *(x.double() for x in half), initial)
+    wx, r, b = (x.to(torch.bfloat16) for x in (wx, r, b))
+    found, _ = rnn_reference("lstm", wx, r, b, initial.float())
+    exact, _ = rnn_reference("lstm", wx.double(), r.double(), b.double(), initial)
     assert found.dtype == torch.bfloat16
     # Only the outputs are rounded to 8 bits; the initial states and the sums to 24.
     torch.testing.assert_close(found.double(), exact, rtol=2**-8, atol=1e-5)

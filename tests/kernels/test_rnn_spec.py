@@ -97,6 +97,7 @@ def test_every_candidate_satisfies_every_rule_and_fits_the_gpu(name: str) -> Non
             config = dict(candidate.config)
             assert not [c.name for c in problem.constraints if not c.holds(config)]
             use = candidate.resources
+            assert use is not None
             fits = occupancy(
                 gpu,
                 threads_per_block=use.threads,

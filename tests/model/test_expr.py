@@ -1,6 +1,8 @@
 import copy
 import itertools
 import pickle
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ from hypothesis import strategies as st
 
 from constrint.errors import IntegerOverflowError, UndefinedValueError, UnknownNameError, UsageError
 from constrint.model import (
+    Constraint,
+    Expr,
     Problem,
     Var,
     absolute,
@@ -24,11 +28,12 @@ from constrint.model import (
     minimum,
     negate,
 )
+from tests.support import strategies
 
 X, Y, Z = Var("x"), Var("y"), Var("z")
 
 
-def test_variables_are_dictionary_keys_by_name():
+def test_variables_are_dictionary_keys_by_name() -> None:
     table = {X: "first", Y: "second"}
     assert table[Var("x")] == "first"
     assert Var("x") is X
@@ -36,13 +41,13 @@ def test_variables_are_dictionary_keys_by_name():
     assert copy.deepcopy(X) is X
 
 
-def test_expressions_and_constraints_are_hashed_by_their_structure():
+def test_expressions_and_constraints_are_hashed_by_their_structure() -> None:
     assert hash(X + const(1)) == hash(X + 1)
     assert len({hash(const(3)), hash(X * Y), hash(X + Y), hash(X <= 3)}) == 4
 
 
 @pytest.mark.parametrize("thing", [X + 1, X == 1, all_of(X == 1, Y == 2)])
-def test_truth_value_is_refused_with_advice(thing):
+def test_truth_value_is_refused_with_advice(thing: Expr | Constraint) -> None:
     with pytest.raises(TypeError, match="all_of"):
         bool(thing)
     with pytest.raises(TypeError, match="all_of"):
@@ -50,12 +55,12 @@ def test_truth_value_is_refused_with_advice(thing):
 
 
 @pytest.mark.parametrize("wrong", [True, 1.5, "3", None, np.float64(2), np.True_, X == 1])
-def test_operands_that_are_no_integers_are_refused(wrong):
+def test_operands_that_are_no_integers_are_refused(wrong: Any) -> None:
     with pytest.raises(UsageError, match=r"integer"):
         X + wrong
 
 
-def test_numpy_integers_work_on_both_sides():
+def test_numpy_integers_work_on_both_sides() -> None:
     assert str(np.int64(3) * X) == "3 * x"
     assert str(np.int32(4) >= X) == "x <= 4"
     assert (np.int64(3) * X).value({"x": np.int64(5)}) == 15
@@ -79,13 +84,13 @@ def test_numpy_integers_work_on_both_sides():
         (14 / X, 2),
     ],
 )
-def test_values_follow_python_integers(expr, expected):
+def test_values_follow_python_integers(expr: Expr, expected: int) -> None:
     assert expr.value({"x": 7, "y": -2}) == expected
     assert expr.columns({"x": [7, 7], "y": [-2, -2]}).tolist() == [expected] * 2
 
 
 @pytest.mark.parametrize("expr", [X // 0, X % (X - X), X / 2, X**-1, ceildiv(1, X * 0)])
-def test_undefined_values_raise_and_make_comparisons_false(expr):
+def test_undefined_values_raise_and_make_comparisons_false(expr: Expr) -> None:
     with pytest.raises(UndefinedValueError):
         expr.value({"x": 3})
     with pytest.raises(UndefinedValueError):
@@ -96,15 +101,16 @@ def test_undefined_values_raise_and_make_comparisons_false(expr):
         assert implies(atom, X == 0).holds_columns({"x": [3]}).all()
 
 
-def test_zero_divides_nothing():
+def test_zero_divides_nothing() -> None:
     assert not divides(X, 0).holds({"x": 0})
     assert divides(X, 0).holds({"x": 5})
     assert divides(X, 6).holds_columns({"x": [0, 1, -2, 4, 6]}).tolist() == [False, True, True, False, True]
 
 
-def test_columns_never_wrap():
+def test_columns_never_wrap() -> None:
     big = 2**62
-    assert (big * 4 == X * Y).holds_columns({"x": [big, big], "y": [4, 3]}).tolist() == [True, False]
+    reflected: Any = big * 4 == X * Y
+    assert reflected.holds_columns({"x": [big, big], "y": [4, 3]}).tolist() == [True, False]
     assert (X * Y // Y).columns({"x": [big], "y": [1000]}).tolist() == [big]
     assert (X + Y > X).holds_columns({"x": [2**63 - 1], "y": [1]}).all()
     assert (absolute(X) > 0).holds_columns({"x": np.array([-(2**63)])}).all()
@@ -114,7 +120,7 @@ def test_columns_never_wrap():
     assert (X == 2**64 - 1).holds_columns({"x": np.array([2**64 - 1], dtype=np.uint64)}).all()
 
 
-def test_columns_check_their_input():
+def test_columns_check_their_input() -> None:
     with pytest.raises(UnknownNameError, match="y"):
         (X + Y).columns({"x": [1]})
     with pytest.raises(UsageError, match="integers"):
@@ -125,9 +131,9 @@ def test_columns_check_their_input():
         (X == Y).holds({"x": 1})
 
 
-def test_trees_are_bounded():
-    def repeat(step):
-        tree = X
+def test_trees_are_bounded() -> None:
+    def repeat(step: Callable[[Expr], Expr]) -> None:
+        tree: Expr = X
         for _ in range(1000):
             tree = step(tree)
 
@@ -138,7 +144,7 @@ def test_trees_are_bounded():
 
 
 @given(st.data())
-def test_columns_agree_with_exact_values(strategies, data):
+def test_columns_agree_with_exact_values(data: st.DataObject) -> None:
     names = ("a", "b", "c")
     constraint = data.draw(strategies.constraints(names))
     numbers = st.one_of(st.integers(-6, 12), st.sampled_from([2**31, -(2**40), 2**62, -(2**63), 2**63 - 1]))
@@ -148,14 +154,14 @@ def test_columns_agree_with_exact_values(strategies, data):
     assert constraint.holds_columns(columns).tolist() == expected
 
 
-def test_columns_broadcast_to_a_grid():
+def test_columns_broadcast_to_a_grid() -> None:
     x, y = np.arange(4), np.arange(3)
     grid = (X * Y >= 2).holds_columns({"x": x[:, None], "y": y[None, :]})
     expected = [[a * b >= 2 for b in range(3)] for a in range(4)]
     assert grid.tolist() == expected
 
 
-def test_problem_refuses_what_it_does_not_know():
+def test_problem_refuses_what_it_does_not_know() -> None:
     problem = Problem("p")
     x = problem.int_var("x", values=[3, 1, 3])
     assert problem.variables["x"].listed == (3, 1)
@@ -165,21 +171,23 @@ def test_problem_refuses_what_it_does_not_know():
         problem.int_var("x", lower=0, upper=1)
     with pytest.raises(UsageError, match="bool"):
         problem.add(3 <= 4)
-    for bad in (
+    wrong_domains: list[dict[str, Any]] = [
         {"values": []},
         {"lower": 3, "upper": 2},
         {"lower": 1},
         {"values": [1], "upper": 2},
         {"values": [0.5]},
-    ):
+    ]
+    for bad in wrong_domains:
         with pytest.raises(UsageError):
             problem.int_var("y", **bad)
-    for name in ("a b", "1x", "", "and", 7):
+    wrong_names: list[Any] = ["a b", "1x", "", "and", 7]
+    for name in wrong_names:
         with pytest.raises(UsageError):
             problem.int_var(name, values=[1])
 
 
-def test_copies_are_independent_and_rules_can_be_left_out():
+def test_copies_are_independent_and_rules_can_be_left_out() -> None:
     problem = Problem("p")
     x = problem.int_var("x", lower=1, upper=9)
     first = problem.add(x >= 2, because="two", name="low")
@@ -194,7 +202,7 @@ def test_copies_are_independent_and_rules_can_be_left_out():
         problem.without(x >= 2)
 
 
-def test_domain_of_64_bits_is_never_expanded():
+def test_domain_of_64_bits_is_never_expanded() -> None:
     problem = Problem()
     problem.int_var("x", lower=-(2**63), upper=2**63 - 1, step=3)
     domain = problem.variables["x"]
@@ -204,7 +212,7 @@ def test_domain_of_64_bits_is_never_expanded():
     assert list(itertools.islice(domain, 2)) == [-(2**63), -(2**63) + 3]
 
 
-def test_named_constants_keep_one_meaning():
+def test_named_constants_keep_one_meaning() -> None:
     problem = Problem()
     x = problem.int_var("x", lower=1, upper=9)
     problem.add(x <= const(4, "limit"))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from constrint.errors import ConstrintError, LimitReachedError, ParseError, UsageError
 from constrint.model import DialectWarning, Domain, Problem, Var, parse, parse_constraint, render
+from tests.support import strategies
 
 WORDS = [
     "x",
@@ -66,7 +67,7 @@ DATA = Path(__file__).parents[1] / "data"
 
 @settings(max_examples=60)
 @given(st.data())
-def test_rendered_problems_are_read_back(strategies, data):
+def test_rendered_problems_are_read_back(data: st.DataObject) -> None:
     problem = data.draw(strategies.problems())
     if data.draw(st.booleans()):
         problem.minimise(data.draw(strategies.expressions(tuple(problem.variables))))
@@ -78,7 +79,7 @@ def test_rendered_problems_are_read_back(strategies, data):
 
 
 @given(st.text(max_size=40), st.text(max_size=20))
-def test_reasons_and_names_hold_any_text(reason, name):
+def test_reasons_and_names_hold_any_text(reason: str, name: str) -> None:
     problem = Problem(name)
     x = problem.int_var("x", lower=0, upper=3, because=reason)
     problem.add(x == 1, because=reason, name=name)
@@ -109,7 +110,7 @@ def test_reasons_and_names_hold_any_text(reason, name):
         ("1_000 == a", "1000 == a"),
     ],
 )
-def test_precedence(text, same):
+def test_precedence(text: str, same: str) -> None:
     assert parse_constraint(text) == parse_constraint(same)
 
 
@@ -123,11 +124,11 @@ def test_precedence(text, same):
         ("a // b == -4 and a % b == 1", {"a": -7, "b": 2}),
     ],
 )
-def test_meaning(text, assignment):
+def test_meaning(text: str, assignment: dict[str, int]) -> None:
     assert parse_constraint(text).holds(assignment)
 
 
-def test_a_whole_file():
+def test_a_whole_file() -> None:
     problem = parse(
         """
         problem gemm   # a comment
@@ -179,7 +180,7 @@ def test_a_whole_file():
         ('x == 1 because "open', 1, 16, "not closed"),
     ],
 )
-def test_errors_name_the_place(text, line, column, message):
+def test_errors_name_the_place(text: str, line: int, column: int, message: str) -> None:
     with pytest.raises(ParseError, match=message) as caught:
         parse(text, source="file")
     assert (caught.value.line, caught.value.column) == (line, column)
@@ -188,7 +189,7 @@ def test_errors_name_the_place(text, line, column, message):
     assert shown[2].index("^") == column - 1 + 2
 
 
-def test_the_dialect_separates_whole_terms():
+def test_the_dialect_separates_whole_terms() -> None:
     standard, other = "(A % B) * C == 0", "A % (B * C) == 0"
     with pytest.warns(DialectWarning, match=r"\(A % B\) \* C.*A % \(B \* C\)"):
         assert parse_constraint("A % B * C == 0") == parse_constraint(standard)
@@ -210,7 +211,7 @@ def test_the_dialect_separates_whole_terms():
         parse("a == 1", dialect="other")
 
 
-def test_language_cases_read_without_error():
+def test_language_cases_read_without_error() -> None:
     cases = json.loads((DATA / "constrint_language_cases.json").read_text())
     for case in cases["cases"]:
         assert parse(case["text"], dialect=cases["dialect"]).constraints
@@ -232,12 +233,12 @@ def test_language_cases_read_without_error():
     ],
     ids=lambda text: text[:12],
 )
-def test_hostile_text_ends_in_a_clear_error(text):
+def test_hostile_text_ends_in_a_clear_error(text: str) -> None:
     with pytest.raises(ConstrintError, match=r"deep|parts|digits|more than"):
         parse(text)
 
 
-def test_long_flat_text_is_read():
+def test_long_flat_text_is_read() -> None:
     problem = parse("x == " + " + ".join(["y"] * 20_000))
     assert problem.constraints[0].holds({"x": 40_000, "y": 2})
     assert len(parse("x >= 1\n" * 20_000).constraints) == 20_000
@@ -252,7 +253,7 @@ def test_long_flat_text_is_read():
         max_size=25,
     )
 )
-def test_any_text_is_read_or_refused_properly(words):
+def test_any_text_is_read_or_refused_properly(words: list[str]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DialectWarning)
         try:
@@ -263,12 +264,12 @@ def test_any_text_is_read_or_refused_properly(words):
 
 
 @given(st.text(max_size=60))
-def test_any_characters_are_read_or_refused_properly(text):
+def test_any_characters_are_read_or_refused_properly(text: str) -> None:
     with contextlib.suppress(ConstrintError), warnings.catch_warnings():
         warnings.simplefilter("ignore", DialectWarning)
         parse(text)
 
 
-def test_names_may_be_function_names():
+def test_names_may_be_function_names() -> None:
     assert parse_constraint("min == 3").holds({"min": 3})
     assert str(Var("gcd") + 1) == "gcd + 1"

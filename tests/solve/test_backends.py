@@ -1,4 +1,5 @@
 import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import pytest
 from hypothesis import given, settings
@@ -8,17 +9,18 @@ from constrint.errors import LimitReachedError, UndefinedValueError, UnknownName
 from constrint.model import Problem, parse
 from constrint.solve import Limits, Status, brute_force, enumerate_space, get_backend, list_backends, solve
 from constrint.solve.backends import cpsat_model
+from tests.support import strategies
 
 OTHERS = ("cpsat", "python-constraint")
 # A problem that takes longer than this counts as a failure.
 LIMITS = Limits(max_seconds=10)
 
 
-def rows(problem, assignments):
+def rows(problem: Problem, assignments: Iterable[Mapping[str, int]]) -> list[tuple[int, ...]]:
     return sorted(tuple(a[n] for n in problem.variables) for a in assignments)
 
 
-def listed(problem, backend):
+def listed(problem: Problem, backend: str) -> list[tuple[int, ...]]:
     columns = get_backend(backend).solutions(problem, LIMITS)
     found = list(zip(*(columns[n].tolist() for n in problem.variables), strict=True))
     assert len(found) == len(set(found))
@@ -27,7 +29,9 @@ def listed(problem, backend):
 
 @settings(deadline=None, max_examples=60)
 @given(start=st.integers(0, 10**9))
-def test_native_equals_brute_force_on_two_thousand_problems(random_problem, start):
+def test_native_equals_brute_force_on_two_thousand_problems(
+    random_problem: Callable[[int], Problem], start: int
+) -> None:
     for number in range(start, start + 50):
         problem = random_problem(number)
         expected = listed(problem, "brute")
@@ -36,7 +40,7 @@ def test_native_equals_brute_force_on_two_thousand_problems(random_problem, star
 
 
 @pytest.fixture(scope="module", params=[0, cpsat_model.MAX_LISTED], ids=["cpsat translates", "cpsat lists"])
-def encodings(request):
+def encodings(request: pytest.FixtureRequest) -> Iterator[None]:
     """Runs tests with constraints translated into linear ones by CP-SAT's back-end, and with listed ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpsat_model, "MAX_LISTED", request.param)
@@ -45,7 +49,7 @@ def encodings(request):
 
 @settings(deadline=None, max_examples=20)
 @given(start=st.integers(0, 10**9))
-def test_all_backends_agree(encodings, random_problem, start):
+def test_all_backends_agree(encodings: None, random_problem: Callable[[int], Problem], start: int) -> None:
     for number in range(start, start + 20):
         problem = random_problem(number)
         expected = listed(problem, "native")
@@ -58,7 +62,7 @@ def test_all_backends_agree(encodings, random_problem, start):
 
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_backends_agree_on_drawn_problems(encodings, strategies, data):
+def test_backends_agree_on_drawn_problems(encodings: None, data: st.DataObject) -> None:
     problem = data.draw(strategies.problems())
     expected = rows(problem, brute_force(problem))
     for backend in list_backends():
@@ -71,12 +75,12 @@ def test_backends_agree_on_drawn_problems(encodings, strategies, data):
 
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_backends_agree_on_the_best(encodings, strategies, data):
+def test_backends_agree_on_the_best(encodings: None, data: st.DataObject) -> None:
     problem = data.draw(strategies.problems())
     expr = data.draw(strategies.expressions(tuple(problem.variables)))
     problem.minimise(expr) if data.draw(st.booleans()) else problem.maximise(expr)
 
-    def answer(backend):
+    def answer(backend: str) -> object:
         try:
             found = solve(problem, LIMITS, backend=backend)
         except UndefinedValueError:
@@ -91,7 +95,7 @@ def test_backends_agree_on_the_best(encodings, strategies, data):
         assert answer(backend) == expected, backend
 
 
-def large_problem(number):
+def large_problem(number: int) -> tuple[Problem, list[tuple[int, ...]]]:
     """Small variables x, y; a huge one that they determine, and a divisibility on it. Solutions by plain loops."""
     rng = random.Random(number)
     scale, shift = rng.choice((10**6, 2**20, 3**12)), rng.randint(-50, 50)
@@ -114,14 +118,14 @@ def large_problem(number):
 
 @settings(deadline=None, max_examples=25)
 @given(start=st.integers(0, 10**9))
-def test_large_domains_agree(encodings, start):
+def test_large_domains_agree(encodings: None, start: int) -> None:
     for number in range(start, start + 4):
         problem, expected = large_problem(number)
         assert listed(problem, "native") == expected, str(problem)
         assert listed(problem, "cpsat") == expected, str(problem)
 
 
-def test_earlier_problems_change_nothing(random_problem):
+def test_earlier_problems_change_nothing(random_problem: Callable[[int], Problem]) -> None:
     problems = [random_problem(n) for n in range(40)]
     forwards = [list(enumerate_space(p)) for p in problems]
     backwards = [list(enumerate_space(p)) for p in reversed(problems)][::-1]
@@ -130,7 +134,7 @@ def test_earlier_problems_change_nothing(random_problem):
 
 
 @pytest.mark.parametrize("backend", list_backends())
-def test_every_backend_fills_a_search_space(backend):
+def test_every_backend_fills_a_search_space(backend: str) -> None:
     problem = parse("var x in {8, 2, 4}; var y in 1..3; x * y <= 8; x % y == 0")
     space = enumerate_space(problem, backend=backend)
     assert rows(problem, space) == [(2, 1), (2, 2), (4, 1), (4, 2), (8, 1)]
@@ -140,12 +144,12 @@ def test_every_backend_fills_a_search_space(backend):
     assert list(enumerate_space(Problem(), backend=backend)) == [{}]
 
 
-def test_unknown_backends_are_named():
+def test_unknown_backends_are_named() -> None:
     with pytest.raises(UnknownNameError, match="cpsat"):
         enumerate_space(Problem(), backend="cp-sat")
 
 
-def test_cpsat_refuses_what_could_overflow():
+def test_cpsat_refuses_what_could_overflow() -> None:
     wide = f"var x in 1..{2**45}; var y in 1..{2**45}; "
     with pytest.raises(UnsupportedError, match="native"):
         solve(parse(wide + "x * y % 7 == 3"), LIMITS, backend="cpsat")
@@ -156,24 +160,24 @@ def test_cpsat_refuses_what_could_overflow():
     assert found == {"x": 101, "y": 103}
 
 
-def test_cpsat_optimises_where_nothing_could_be_listed():
+def test_cpsat_optimises_where_nothing_could_be_listed() -> None:
     problem = parse("var x in 1..1000000; var y in 1..1000000; 3 * x + 5 * y <= 2000001; maximise x * y")
     best = max(y * ((2000001 - 5 * y) // 3) for y in range(1, 400_000))
     assert solve(problem, LIMITS, backend="cpsat").value == best
 
 
 @pytest.mark.parametrize("backend", ["brute", "cpsat", "python-constraint"])
-def test_limits_of_backends_are_honest(backend):
+def test_limits_of_backends_are_honest(backend: str) -> None:
     wide = parse("var x in 1..900; var y in 1..900; var z in 1..900; x + y != z")
     with pytest.raises(LimitReachedError):
         enumerate_space(wide, Limits(max_seconds=0.2), backend=backend)
 
 
-def test_python_constraint_lists_only_small_domains():
+def test_python_constraint_lists_only_small_domains() -> None:
     with pytest.raises(LimitReachedError, match="python-constraint"):
         enumerate_space(parse("var x in 1..1000000; x % 3 != 1"), backend="python-constraint")
 
 
-def test_status_of_a_cut_off_search_is_limit_reached():
+def test_status_of_a_cut_off_search_is_limit_reached() -> None:
     wide = parse("var x in 1..900; var y in 1..900; var z in 1..900; x * y * z == 7 * 11 * 13 * 17 * 19; x != y")
     assert solve(wide, Limits(max_seconds=0.0), backend="brute").status is Status.LIMIT_REACHED

@@ -1,7 +1,9 @@
 import itertools
 import json
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +16,13 @@ from constrint.solve import Limits, brute_force, count, enumerate_space
 from constrint.solve.engine import factored as enumeration
 from constrint.solve.engine import prepare as preparation
 from constrint.solve.engine import tables
+from tests.support import strategies
 
 SPACES = Path(__file__).parents[1] / "data" / "spaces"
 COUNTS = json.loads((SPACES / "counts.json").read_text())
 
 
-def space_file(name):
+def space_file(name: str) -> Problem:
     return parse((SPACES / f"{name}.constrint").read_text(), source=name)
 
 
@@ -28,7 +31,7 @@ def space_file(name):
     params=[{}, {"one_table": 0}, {"one_table": 0, "small": 0, "grid": 8, "chunk": 16}],
     ids=["as shipped", "always a tree", "propagated, in pieces"],
 )
-def paths(request):
+def paths(request: pytest.FixtureRequest) -> Iterator[None]:
     """Runs the tests through every path of the solver by moving its thresholds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(enumeration, "ONE_TABLE", request.param.get("one_table", enumeration.ONE_TABLE))
@@ -38,13 +41,13 @@ def paths(request):
         yield
 
 
-def rows(problem, assignments):
+def rows(problem: Problem, assignments: Iterable[Mapping[str, int]]) -> list[tuple[int, ...]]:
     return [tuple(a[n] for n in problem.variables) for a in assignments]
 
 
 @settings(deadline=None, max_examples=35)
 @given(st.data())
-def test_space_equals_brute_force(paths, strategies, data):
+def test_space_equals_brute_force(paths: None, data: st.DataObject) -> None:
     problem = data.draw(strategies.problems())
     expected = rows(problem, brute_force(problem))
     space = enumerate_space(problem)
@@ -61,7 +64,7 @@ def test_space_equals_brute_force(paths, strategies, data):
 
 @settings(deadline=None, max_examples=35)
 @given(st.data())
-def test_parts_of_a_space_equal_brute_force(paths, strategies, data):
+def test_parts_of_a_space_equal_brute_force(paths: None, data: st.DataObject) -> None:
     problem = data.draw(strategies.problems())
     solutions = brute_force(problem)
     space = enumerate_space(problem)
@@ -83,11 +86,11 @@ def test_parts_of_a_space_equal_brute_force(paths, strategies, data):
 
 
 @pytest.mark.parametrize("name", sorted(COUNTS))
-def test_published_spaces_have_their_counts(name):
+def test_published_spaces_have_their_counts(name: str) -> None:
     assert count(space_file(name)) == COUNTS[name]
 
 
-def test_every_row_of_a_published_space_is_valid_and_distinct():
+def test_every_row_of_a_published_space_is_valid_and_distinct() -> None:
     problem = space_file("gemm_clblast")
     columns = {n: c.astype(np.int64) for n, c in enumerate_space(problem).columns().items()}
     for constraint in problem.constraints:
@@ -95,7 +98,7 @@ def test_every_row_of_a_published_space_is_valid_and_distinct():
     assert len(np.unique(np.stack(list(columns.values())), axis=1)[0]) == COUNTS["gemm_clblast"]
 
 
-def test_a_large_space_stays_factored():
+def test_a_large_space_stays_factored() -> None:
     space = enumerate_space(space_file("atf_gemm_10x500x64"))
     assert space.size == 251_370_000
     assert space.stats.rows < 100_000
@@ -110,7 +113,7 @@ def test_a_large_space_stays_factored():
     assert space.extend(first).size == counts[0]
 
 
-def test_huge_free_ranges_cost_nothing():
+def test_huge_free_ranges_cost_nothing() -> None:
     problem = Problem()
     x = problem.int_var("x", lower=-(2**63), upper=2**63 - 1)
     problem.int_var("y", lower=0, upper=10**30, step=10)
@@ -129,12 +132,12 @@ def test_huge_free_ranges_cost_nothing():
     assert enumerate_space(problem).project(["x"])[0]["x"].tolist() == [2**63 - 3, 2**63 - 2, 2**63 - 1]
 
 
-def test_values_beyond_64_bits_are_exact():
+def test_values_beyond_64_bits_are_exact() -> None:
     problem = parse("var a in {4294967296, 18446744073709551616}\nvar b in {1, 4294967296}\na * b == 2 ^ 64")
     assert sorted(s["a"] for s in enumerate_space(problem)) == [2**32, 2**64]
 
 
-def test_variables_that_follow_from_others_need_no_table():
+def test_variables_that_follow_from_others_need_no_table() -> None:
     problem = parse("var x in 1..300; var y in 1..300; z == x * y + 1; w == z * z; z % 7 == 0")
     space = enumerate_space(problem)
     expected = {(x, y) for x in range(1, 301) for y in range(1, 301) if (x * y + 1) % 7 == 0}
@@ -148,7 +151,7 @@ def test_variables_that_follow_from_others_need_no_table():
     assert not space.contains({"x": 2, "y": 3, "z": 8, "w": 49})
 
 
-def test_limits_are_honest():
+def test_limits_are_honest() -> None:
     problem = parse("x <= y")
     with pytest.raises(LimitReachedError, match=r"'x'.*max_values"):
         enumerate_space(problem)
@@ -159,7 +162,7 @@ def test_limits_are_honest():
         enumerate_space(wide, Limits(max_seconds=0.0))
 
 
-def test_an_empty_space_answers_everything():
+def test_an_empty_space_answers_everything() -> None:
     space = enumerate_space(parse("var x in 1..3; var y in {5}; x > y; x * y == 3"))
     assert not space
     assert (space.size, len(space), list(space), space.sample(3)) == (0, 0, [], [])
@@ -171,13 +174,13 @@ def test_an_empty_space_answers_everything():
         space[0]
 
 
-def test_a_problem_without_variables_has_one_or_no_solution():
+def test_a_problem_without_variables_has_one_or_no_solution() -> None:
     assert list(enumerate_space(Problem())) == [{}]
     assert count(parse("1 == 1")) == 1
     assert count(parse("1 == 2")) == 0
 
 
-def test_columns_use_the_smallest_dtype():
+def test_columns_use_the_smallest_dtype() -> None:
     space = enumerate_space(
         parse("var a in {-1, 127}; var b in {128, -5}; var c in {70000, 1}; var d in {2147483648, 0}")
     )
@@ -185,7 +188,7 @@ def test_columns_use_the_smallest_dtype():
     assert kinds == {"a": np.int8, "b": np.int16, "c": np.int32, "d": np.int64}
 
 
-def test_samples_are_distinct_reproducible_and_uniform():
+def test_samples_are_distinct_reproducible_and_uniform() -> None:
     space = enumerate_space(parse("var x in 1..8; var y in 1..8; var z in 1..2; x * y % 4 == 0"))
     assert space.sample(10, seed=3) == space.sample(10, seed=3)
     everything = space.sample(10_000, seed=1)
@@ -195,7 +198,7 @@ def test_samples_are_distinct_reproducible_and_uniform():
     assert max(hits.values()) < 4 * 3000 / space.size
 
 
-def test_wrong_names_and_values_are_refused():
+def test_wrong_names_and_values_are_refused() -> None:
     space = enumerate_space(parse("var tile in 1..8; var other in 1..3; tile * other <= 9"))
     for wrong in (
         lambda: space.restrict(tiel=3),
@@ -206,7 +209,8 @@ def test_wrong_names_and_values_are_refused():
             wrong()
     with pytest.raises(UsageError, match="other"):
         space.contains({"tile": 1})
+    one: Any = 1.0
     with pytest.raises(UsageError, match="integer"):
-        space.restrict(tile=1.0)
+        space.restrict(tile=one)
     with pytest.raises(IndexError):
         space[10**6]

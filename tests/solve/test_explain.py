@@ -1,14 +1,17 @@
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from constrint.errors import UsageError
 from constrint.model import Problem, Var, all_of, const, divides, is_in, parse
-from constrint.solve import brute_force, count, minimal_conflict, pruning, relaxations, solve
+from constrint.solve import ConflictMember, brute_force, count, minimal_conflict, pruning, relaxations, solve
 from constrint.solve.explain.conflict import widened
+from tests.support import strategies
 
 
-def gemm():
+def gemm() -> Problem:
     problem = Problem("gemm")
     tile_k = problem.int_var("tile_k", values=[16, 32, 64], because="the matrix instruction takes k = 16")
     tile_m = problem.int_var("tile_m", values=[16, 32, 64])
@@ -17,7 +20,7 @@ def gemm():
     return problem
 
 
-def test_conflict_reads_like_the_rules():
+def test_conflict_reads_like_the_rules() -> None:
     conflict = minimal_conflict(gemm())
     assert conflict.minimal
     assert str(conflict).splitlines() == [
@@ -27,26 +30,26 @@ def test_conflict_reads_like_the_rules():
     ]
 
 
-def test_conflict_shows_the_value_of_named_numbers():
+def test_conflict_shows_the_value_of_named_numbers() -> None:
     problem = Problem()
     x = problem.int_var("x", values=[3, 5])
     problem.add(x >= const(9, "limit"))
     assert "x >= limit [limit = 9]" in str(minimal_conflict(problem))
 
 
-def test_a_rule_that_cannot_hold_stands_alone():
+def test_a_rule_that_cannot_hold_stands_alone() -> None:
     problem = parse("var x in 1..9; x * 2 == 7; x >= 2; x % 0 == 1")
     conflict = minimal_conflict(problem)
     assert len(conflict.members) == 1
     assert str(conflict).startswith("This rule cannot hold:")
 
 
-def test_feasible_problems_have_no_conflict():
+def test_feasible_problems_have_no_conflict() -> None:
     with pytest.raises(UsageError, match="no conflict"):
         minimal_conflict(parse("var x in 1..3; x >= 2"))
 
 
-def held(problem, members):
+def held(problem: Problem, members: Iterable[ConflictMember]) -> Problem:
     """The problem that only the given members of a conflict make up; other domains are wide."""
     domains = {m.variable for m in members}
     constraints = [m.constraint for m in members if m.constraint is not None]
@@ -61,7 +64,7 @@ def held(problem, members):
 
 @settings(deadline=None, max_examples=12)
 @given(st.data())
-def test_conflicts_are_contradictory_and_minimal(strategies, data):
+def test_conflicts_are_contradictory_and_minimal(data: st.DataObject) -> None:
     problem = data.draw(strategies.problems(max_variables=2))
     assume(not brute_force(problem))
     conflict = minimal_conflict(problem)
@@ -73,14 +76,14 @@ def test_conflicts_are_contradictory_and_minimal(strategies, data):
             assert solve(held(problem, rest)).status.name == "FEASIBLE"
 
 
-def test_nearest_ways_out():
+def test_nearest_ways_out() -> None:
     ways = relaxations(gemm())
     assert [str(w) for w in ways] == ["allow tile_k = 20", "drop no_remainder"]
     for way in ways:
         assert all(c.holds(way.solution) for c in way.problem.constraints)
 
 
-def test_bounds_are_moved_as_little_as_needed():
+def test_bounds_are_moved_as_little_as_needed() -> None:
     problem = parse("var s in {2, 3, 4}; var t in {64, 128}; smem: s * t * 100 <= 10000; t >= 100; 3 <= s")
     texts = {w.member.text: str(w) for w in relaxations(problem)}
     assert texts["s * t * 100 <= 10000"].startswith("s * t * 100 <= 19200 ") or texts[
@@ -90,12 +93,12 @@ def test_bounds_are_moved_as_little_as_needed():
         assert brute_force(way.problem)
 
 
-def test_a_way_out_must_be_enough_alone():
+def test_a_way_out_must_be_enough_alone() -> None:
     twice = parse("var x in 1..4; x >= 5; var y in 1..4; y >= 6")
     assert relaxations(twice) == []
 
 
-def asked_for(tile_k):
+def asked_for(tile_k: list[int]) -> Problem:
     """A space that fits on its own, and a user's own rules that do not."""
     problem = Problem("gemm")
     k = problem.int_var("tile_k", values=[16, 32, 64, 128], because="the matrix instruction takes k = 16")
@@ -106,11 +109,11 @@ def asked_for(tile_k):
     return problem
 
 
-def is_the_users_own(member):
+def is_the_users_own(member: ConflictMember) -> bool:
     return member.constraint is not None and member.constraint.name.startswith("set_")
 
 
-def test_advice_for_a_value_that_was_asked_for_names_the_nearest_that_fits():
+def test_advice_for_a_value_that_was_asked_for_names_the_nearest_that_fits() -> None:
     ways = relaxations(asked_for([128]), among=is_the_users_own)
     assert [str(w) for w in ways] == ["tile_k == 32 (instead of 128)", "num_stages == 1 (instead of 4)"]
     (first, _) = relaxations(asked_for([64, 128]), among=is_the_users_own)
@@ -118,7 +121,7 @@ def test_advice_for_a_value_that_was_asked_for_names_the_nearest_that_fits():
     assert first.condition == "tile_k = 32"
 
 
-def test_advice_can_be_limited_to_some_rules():
+def test_advice_can_be_limited_to_some_rules() -> None:
     problem = asked_for([128])
     every = {str(w.member.text) for w in relaxations(problem)}
     own = {str(w.member.text) for w in relaxations(problem, minimal_conflict(problem), among=is_the_users_own)}
@@ -129,7 +132,7 @@ def test_advice_can_be_limited_to_some_rules():
 
 @settings(deadline=None, max_examples=30)
 @given(st.data())
-def test_every_way_out_holds(strategies, data):
+def test_every_way_out_holds(data: st.DataObject) -> None:
     problem = data.draw(strategies.problems(max_variables=2))
     name = data.draw(st.sampled_from(sorted(problem.variables)))
     values = data.draw(st.lists(st.integers(-9, 9), min_size=1, max_size=3, unique=True))
@@ -143,7 +146,7 @@ def test_every_way_out_holds(strategies, data):
 
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_pruning_counts_equal_brute_force(strategies, data):
+def test_pruning_counts_equal_brute_force(data: st.DataObject) -> None:
     problem = data.draw(strategies.problems(max_variables=3))
     everything = brute_force(without_rules(problem))
     rules = pruning(problem)
@@ -155,11 +158,11 @@ def test_pruning_counts_equal_brute_force(strategies, data):
         assert rule.removes_only == count(others) - count(problem)
 
 
-def without_rules(problem):
+def without_rules(problem: Problem) -> Problem:
     return problem.without(*problem.constraints)
 
 
-def test_pruning_counts_large_scopes_in_pieces():
+def test_pruning_counts_large_scopes_in_pieces() -> None:
     problem = parse("var x in 1..2000; var y in 1..2000; var z in 1..5; x + y + z == 100; z <= 3")
     first, second = pruning(problem)
     holding = sum(1 for z in range(1, 6) for x in range(1, 100) if 1 <= 100 - z - x <= 2000)
@@ -167,7 +170,7 @@ def test_pruning_counts_large_scopes_in_pieces():
     assert second.removes_alone == 2000 * 2000 * 2
 
 
-def test_conjunctions_stay_one_member():
+def test_conjunctions_stay_one_member() -> None:
     problem = Problem()
     x = problem.int_var("x", values=[1, 2])
     problem.add(all_of(x >= 3, x <= 9), because="one rule")

@@ -1,5 +1,7 @@
 """The problem of the size of a fused recurrent kernel: answers are first in order, or proven not to exist."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from constrint.model import Problem, Var
@@ -10,7 +12,7 @@ LIMITS = Limits(max_seconds=20)
 CASES = [c for c in rnn.cases() if c.batch in (8, 64) and c.head_dim in (64, 768, 2688, 3072)]
 
 
-def halves(problem):
+def halves(problem: Problem) -> Iterator[Problem]:
     """The two passes share no variable: each alone is small enough for the other solvers."""
     for prefix in ("fw", "bw"):
         half = Problem(prefix)
@@ -24,7 +26,7 @@ def halves(problem):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_answers_hold_and_agree_with_cpsat_on_feasibility(case):
+def test_answers_hold_and_agree_with_cpsat_on_feasibility(case: rnn.Case) -> None:
     problem = rnn.rnn_problem(case)
     assert len(problem.variables) == 28
     answer = solve(problem, LIMITS)
@@ -35,13 +37,13 @@ def test_answers_hold_and_agree_with_cpsat_on_feasibility(case):
         assert all(c.holds(answer.assignment) for c in problem.constraints)
 
 
-def test_four_gates_of_3072_do_not_fit():
+def test_four_gates_of_3072_do_not_fit() -> None:
     for cell in ("lstm", "slstm"):
         assert solve(rnn.rnn_problem(rnn.Case(cell, "bf16", 3072, 8)), LIMITS).status is Status.INFEASIBLE
     assert solve(rnn.rnn_problem(rnn.Case("lstm", "bf16", 2688, 8)), LIMITS)
 
 
-def test_the_first_is_the_lexicographic_optimum():
+def test_the_first_is_the_lexicographic_optimum() -> None:
     problem = rnn.rnn_problem(rnn.Case("lstm", "bf16", 64, 16))
     in_order = solutions_in_order(problem, LIMITS)
     first, second = next(in_order), next(in_order)
@@ -51,7 +53,7 @@ def test_the_first_is_the_lexicographic_optimum():
     assert space.exclude(first).first() == second
 
 
-def test_cpsat_finds_nothing_earlier_in_order():
+def test_cpsat_finds_nothing_earlier_in_order() -> None:
     problem = next(halves(rnn.rnn_problem(rnn.Case("elman", "bf16", 512, 16))))
     first = next(solutions_in_order(problem, LIMITS))
     names = list(problem.variables)
@@ -68,6 +70,6 @@ def test_cpsat_finds_nothing_earlier_in_order():
         assert solve(trial, LIMITS, backend="cpsat").status is Status.INFEASIBLE
 
 
-def _before(problem, name, value, other):
+def _before(problem: Problem, name: str, value: int, other: int) -> bool:
     order = list(problem.variables[name])
     return order.index(value) < order.index(other)

@@ -1,13 +1,15 @@
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from constrint.errors import InfeasibleError, LimitReachedError, UndefinedValueError, UsageError
-from constrint.model import Var, parse
+from constrint.model import Problem, Var, parse
 from constrint.solve import (
     Limits,
     Status,
@@ -19,12 +21,13 @@ from constrint.solve import (
 from constrint.solve.backends import native
 from constrint.solve.budget import Budget
 from constrint.solve.engine import depth_first, walk
+from tests.support import strategies
 
 CASES = json.loads((Path(__file__).parents[1] / "data" / "constrint_language_cases.json").read_text())
 
 
 @pytest.mark.parametrize("case", CASES["cases"], ids=lambda case: case["id"])
-def test_language_cases_have_their_true_solutions(case):
+def test_language_cases_have_their_true_solutions(case: dict[str, Any]) -> None:
     problem = parse(case["text"], dialect=CASES["dialect"])
     space = enumerate_space(problem)
     if "count" in case:
@@ -37,7 +40,7 @@ def test_language_cases_have_their_true_solutions(case):
 
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_first_solution_is_the_first_by_declared_order(strategies, data):
+def test_first_solution_is_the_first_by_declared_order(data: st.DataObject) -> None:
     problem = data.draw(strategies.problems())
     solutions = brute_force(problem)
     answer = solve(problem)
@@ -48,7 +51,7 @@ def test_first_solution_is_the_first_by_declared_order(strategies, data):
 
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_best_solution_is_best(strategies, data):
+def test_best_solution_is_best(data: st.DataObject) -> None:
     problem = data.draw(strategies.problems())
     expr = data.draw(strategies.expressions(tuple(problem.variables)))
     smallest = data.draw(st.booleans())
@@ -69,7 +72,7 @@ def test_best_solution_is_best(strategies, data):
 
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_depth_first_search_agrees_with_brute_force(strategies, data):
+def test_depth_first_search_agrees_with_brute_force(data: st.DataObject) -> None:
     problem = data.draw(strategies.problems())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(depth_first, "ENUMERABLE", 3)
@@ -79,7 +82,7 @@ def test_depth_first_search_agrees_with_brute_force(strategies, data):
     assert found is None or found in solutions
 
 
-def test_undeclared_names_are_searched_in_64_bits():
+def test_undeclared_names_are_searched_in_64_bits() -> None:
     answer = solve(parse("a * b == 10403 * c; a > c; b > c; c >= 5; a != 10403 * c; b != 10403 * c"))
     found = answer.require()
     assert found["a"] * found["b"] == 10403 * found["c"]
@@ -89,7 +92,7 @@ def test_undeclared_names_are_searched_in_64_bits():
     assert best["x"] + best["y"] == 1003
 
 
-def test_a_limit_is_reported_not_guessed():
+def test_a_limit_is_reported_not_guessed() -> None:
     hard = parse("x ^ 3 + y ^ 3 == z ^ 3")
     answer = solve(hard, Limits(max_nodes=50))
     assert answer.status is Status.LIMIT_REACHED
@@ -97,7 +100,7 @@ def test_a_limit_is_reported_not_guessed():
         answer.require()
 
 
-def test_infeasible_answers_carry_their_conflict():
+def test_infeasible_answers_carry_their_conflict() -> None:
     answer = solve(parse('problem p; var k in {16, 32} because "the instruction"; k divides 100 because "no rest"'))
     assert answer.status is Status.INFEASIBLE
     with pytest.raises(InfeasibleError, match="the instruction") as caught:
@@ -106,12 +109,12 @@ def test_infeasible_answers_carry_their_conflict():
     assert [m.because for m in caught.value.conflict.members] == ["the instruction", "no rest"]
 
 
-def test_an_objective_without_any_value_is_an_error():
+def test_an_objective_without_any_value_is_an_error() -> None:
     with pytest.raises(UndefinedValueError, match="objective"):
         solve(parse("var x in 1..3; minimise x / 5"))
 
 
-def test_search_and_tables_agree_on_an_objective(monkeypatch):
+def test_search_and_tables_agree_on_an_objective(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = parse("var x in 1..60; var y in 1..60; x * y % 7 == 3; x + y >= 20; maximise 3 * x - y * y")
     by_tables = solve(problem).value
     monkeypatch.setattr(native, "_TABLE_ROWS", 1)
@@ -120,7 +123,7 @@ def test_search_and_tables_agree_on_an_objective(monkeypatch):
 
 @settings(deadline=None, max_examples=40)
 @given(start=st.integers(0, 10**9))
-def test_solutions_come_in_declared_order(random_problem, start):
+def test_solutions_come_in_declared_order(random_problem: Callable[[int], Problem], start: int) -> None:
     for number in range(start, start + 10):
         problem = random_problem(number)
         assert list(solutions_in_order(problem)) == brute_force(problem), str(problem)
@@ -128,7 +131,7 @@ def test_solutions_come_in_declared_order(random_problem, start):
 
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_drawn_problems_are_walked_in_declared_order_in_small_steps(strategies, data):
+def test_drawn_problems_are_walked_in_declared_order_in_small_steps(data: st.DataObject) -> None:
     problem = data.draw(strategies.problems())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(walk, "_FIRST_CELLS", 1)
@@ -136,7 +139,7 @@ def test_drawn_problems_are_walked_in_declared_order_in_small_steps(strategies, 
         assert list(solutions_in_order(problem)) == brute_force(problem)
 
 
-def test_a_walk_in_order_needs_no_tables():
+def test_a_walk_in_order_needs_no_tables() -> None:
     problem = parse("\n".join(f"var x{i} in 1..1000" for i in range(12)))
     for i in range(11):
         problem.add(Var(f"x{i}") * 2 <= Var(f"x{i + 1}") + 3, name=f"rule{i}")
@@ -161,7 +164,7 @@ def test_a_walk_in_order_needs_no_tables():
         "lcm(x, y) == 2 ^ 62; gcd(x, y) == 2 ^ 31; x != y",
     ],
 )
-def test_huge_numbers_end_in_an_answer_or_a_clear_error(text):
+def test_huge_numbers_end_in_an_answer_or_a_clear_error(text: str) -> None:
     try:
         problem = parse(text)
         answer = solve(problem, Limits(max_seconds=3, max_nodes=2000))
@@ -181,7 +184,7 @@ def test_huge_numbers_end_in_an_answer_or_a_clear_error(text):
         ("var x in {2097152}; var y in {2097152}; var z in {2097152, 2097151}; x * y * z < 2 ^ 63", None),
     ],
 )
-def test_nothing_wraps_at_32_or_64_bits(text, expected):
+def test_nothing_wraps_at_32_or_64_bits(text: str, expected: dict[str, int] | None) -> None:
     problem = parse(text)
     assert sorted(map(str, enumerate_space(problem))) == sorted(map(str, brute_force(problem)))
     answer = solve(problem)

@@ -135,7 +135,10 @@ def refuse(product: Product, choice: Choice, refusal: Refusal) -> Choice:
     key = choice.gpu.name, product
     _REFUSED[key] = (*_REFUSED.get(key, ()), (choice.kernel, refusal))
     _choose.cache_clear()
-    return choose(choice.gpu, product)
+    try:
+        return choose(choice.gpu, product)
+    except InfeasibleError as error:
+        raise InfeasibleError(f"{refusal}, and nothing else is left. {error}") from error
 
 
 def _tables(gpu: GpuModel, product: Product) -> Iterator[Table]:

@@ -1,8 +1,8 @@
 """The GEMM's sample of compiled kernels: random configurations from its space and from just beyond its limits.
 
 The tables say whether the space is the true one: what it calls valid must launch without spilling, and what only the
-shared-memory rule excludes must really be over. The register weights are fitted to them. `tests/kernels/
-test_gemm_compiled.py` checks the recorded table and a fresh sample. The draws:
+shared-memory rule excludes must really be over. The register weights are fitted to them.
+`tests/kernels/gemm/test_space_compiled.py` checks the recorded table and a fresh sample. The draws:
 
     valid   from the valid space
     free    from the space without the rules on registers, accumulators within REGISTER_RIM of the limit

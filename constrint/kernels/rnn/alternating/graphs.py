@@ -160,22 +160,10 @@ class ForwardChunk(Chunk):
         for step in range(steps):
             _multiply(self.operand, self.weights, self.product)
             pointwise_forward_kernel[self.grid](
-                self.wx,
-                self.product,
-                self.bias,
-                self.carry,
-                self.operand,
-                self.states,
-                self.gates,
-                self.remaining,
-                self.reset,
-                step,
-                *sizes,
-                cell=cell,
-                has_bias=bool(has_bias),
-                save_gates=bool(save_gates),
+                self.wx, self.product, self.bias, self.carry, self.operand, self.states, self.gates, self.remaining,
+                self.reset, step, *sizes, cell=cell, has_bias=bool(has_bias), save_gates=bool(save_gates),
                 **self.constants,
-            )
+            )  # fmt: skip
 
 
 class BackwardChunk(Chunk):
@@ -204,25 +192,10 @@ class BackwardChunk(Chunk):
         sizes = (self.key.batch, self.key.heads, self.key.num_steps)
         for step in range(self.key.num_steps - 1, self.key.num_steps - 1 - steps, -1):
             pointwise_backward_kernel[self.grid](
-                self.upstream,
-                self.through,
-                self.carry,
-                self.wx,
-                self.gates,
-                self.states,
-                self.slots,
-                self.operand,
-                self.remaining,
-                self.reset,
-                self.limit,
-                step,
-                *sizes,
-                cell=cell,
-                upstream_mask=upstream_mask,
-                has_clip=bool(has_clip),
-                shift_free=bool(shift_free),
-                **self.constants,
-            )
+                self.upstream, self.through, self.carry, self.wx, self.gates, self.states, self.slots, self.operand,
+                self.remaining, self.reset, self.limit, step, *sizes, cell=cell, upstream_mask=upstream_mask,
+                has_clip=bool(has_clip), shift_free=bool(shift_free), **self.constants,
+            )  # fmt: skip
             _multiply(self.operand, self.weights, self.through)
 
 

@@ -1,36 +1,28 @@
-"""How operands lie in memory, what the pointer kernel is told of it, and that it then loads as widely as rows allow."""
+"""How operands lie in memory, what kernels are told of it, and that they then load as widely as rows allow."""
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 from math import gcd
 
 import pytest
 
-if importlib.util.find_spec("torch") is None or importlib.util.find_spec("triton") is None:
+from tests.support.gemm import POINTER, gemm, product, smem_of, use_of
+from tests.support.needs import missing_packages, needs_gpu
+
+if missing_packages("torch", "triton"):
     pytest.skip("needs the extra [torch]: torch or triton is not installed", allow_module_level=True)
 
 import torch
-from constrint.kernels.gemm.alignment import Rows, rows_of, settled
-from constrint.kernels.gemm.build import compile_config
-from constrint.kernels.gemm.pack import copies_needed
 
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm import matmul, resources
-from constrint.model import Var
-from constrint.select import Workload
+from constrint.kernels.gemm import matmul
+from constrint.kernels.gemm.operands import Rows, product_of, random_operands, rows_of, with_aligned_stride
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.tma.pack import can_describe, copies_needed
 
-CONFIG = {
-    "tile_m": 64,
-    "tile_n": 32,
-    "tile_k": 64,
-    "num_warps": 4,
-    "num_stages": 4,
-    "split_k": 1,
-    "persistent": 0,
-    "group_m": 8,
-}
+CONFIG = {"tile_m": 64, "tile_n": 32, "tile_k": 64, "num_warps": 4, "num_stages": 4}
+CONFIG |= {"split_k": 1, "persistent": 0, "group_m": 8}
 
 
 def halves(*shape: int) -> torch.Tensor:
@@ -75,11 +67,11 @@ def test_hints_are_true_of_everything_that_they_are_applied_to() -> None:
 def test_a_single_row_or_column_gets_a_stride_that_the_tma_unit_takes() -> None:
     column = halves(1, 77, 1).as_strided((1, 1, 77), (77, 1, 1))
     assert "a" in copies_needed(column, halves(1, 77, 64))
-    whole = settled(column)
+    whole = with_aligned_stride(column)
     assert torch.equal(whole.view(torch.int16), column.view(torch.int16))
     assert "a" not in copies_needed(whole, halves(1, 77, 64))
     plain = halves(1, 64, 64)
-    assert settled(plain) is plain
+    assert with_aligned_stride(plain) is plain
 
 
 @pytest.mark.parametrize(
@@ -102,20 +94,73 @@ def test_short_rows_are_copied_along_k(columns: int, along_k: bool | None) -> No
 def test_misaligned_rows_are_pipelined_in_as_much_shared_memory_as_predicted(
     gpu_name: str, sizes: tuple[int, int, int], width: int, layout: str
 ) -> None:
-    gpu, workload = load_gpu(gpu_name), Workload("gemm", dict(zip("mnk", sizes, strict=True)), "bf16")
+    gpu, is_transposed = load_gpu(gpu_name), int(layout == "cc")
+    workload = gemm(*sizes, "bf16", transpose_a=is_transposed, transpose_b=is_transposed)
+    assert Product.of(workload).aligned == (width, width, gcd(16, 2 * sizes[1]))
     knobs = {"matrix_instr_nonkdim": 16, "waves_per_eu": 0, "kpack": 1, "xcd_chunk": 0, "num_stages": 2}
     config = CONFIG | (knobs if gpu.vendor == "amd" else {})
-    found = compile_config(gpu, workload, config, layout)
-    stored = gcd(16, 2 * sizes[1])
-    v = {name: Var(name) for name in CONFIG if name != "group_m"}
-    predicted = resources.smem_bytes(gpu, "bf16", v, resources.Aligned(width, width, stored)).value(config)
-    assert found.smem_bytes == predicted
+    compiled = POINTER.compile(gpu, workload, config)
+    use = use_of(POINTER, gpu, workload, POINTER.problem(gpu, workload))
+    assert compiled.smem_bytes == smem_of(use, config)
     stage = (config["tile_m"] + config["tile_n"]) * config["tile_k"] * 2
-    assert found.smem_bytes >= stage * (config["num_stages"] - 1)
+    assert compiled.smem_bytes >= stage * (config["num_stages"] - 1)
+
+
+def empty_product(a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype = torch.float16) -> Product:
+    return product_of(a, b, None, None, out_dtype, is_three_pass=False)
+
+
+def test_products_say_what_has_to_be_copied() -> None:
+    even, odd = torch.empty(2, 64, 64, dtype=torch.float16), torch.empty(2, 64, 63, dtype=torch.float16)
+    assert empty_product(even, even).copied_bytes == 0
+    assert empty_product(even, odd).copied_bytes == 64 * 63 * 2
+    wide = torch.empty(2, 64, 64, dtype=torch.int8)
+    turned = wide.transpose(1, 2)
+    assert empty_product(wide, turned, torch.int32).copied_bytes == 0
+    assert empty_product(wide, wide, torch.int32).copied_bytes == 64 * 64
+    repeated = empty_product(even[:1].expand(2, 64, 64), even)
+    assert (repeated.a.is_expanded, repeated.b.is_expanded) == (True, False)
+
+
+def test_products_say_how_rows_lie() -> None:
+    even, odd = torch.empty(1, 64, 64, dtype=torch.float16), torch.empty(1, 64, 1000, dtype=torch.float16)
+    aligned = empty_product(even, odd)
+    assert (aligned.a.width_bytes, aligned.b.width_bytes) == (16, 16)
+    assert (aligned.b.step_bytes, aligned.b.is_copied) == (16, False)
+    narrow = empty_product(even, odd[:, :, :300])
+    assert (narrow.b.width_bytes, narrow.b.step_bytes, narrow.b.is_copied) == (8, 16, False)
+    short = empty_product(torch.empty(1, 64, 24, dtype=torch.float16).mT, even)
+    assert (short.a.is_k_major, short.a.is_copied, short.a.is_copied_k_major) == (False, True, True)
+    assert short.copied_bytes == 2 * 64 * 24
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8", "tf32", "int8"])
+@pytest.mark.parametrize("order", list(itertools.product((0, 1), repeat=2)), ids=str)
+@pytest.mark.parametrize("sizes", [(128, 256, 512), (200, 1000, 3000), (77, 300, 155), (1000, 1028, 2052)], ids=str)
+def test_random_operands_lie_as_the_workload_says(
+    sizes: tuple[int, int, int], order: tuple[int, int], dtype: str
+) -> None:
+    """What tensors tell and what `Product.of` expects of contiguous operands are the same."""
+    asked = product(*sizes, dtype, batch=2, transpose_a=order[0], transpose_b=order[1])
+    made = random_operands(load_gpu("h200"), asked, device="meta", seed=0)
+    out_dtype = {"bf16": torch.bfloat16, "fp8": torch.bfloat16, "tf32": torch.float32, "int8": torch.int32}[dtype]
+    assert product_of(made["a"], made["b"], None, None, out_dtype, is_three_pass=False) == asked
+
+
+def test_what_the_tma_unit_can_load() -> None:
+    t = torch.empty(2, 64, 64, dtype=torch.float16)
+    assert can_describe(t)
+    assert can_describe(t.transpose(1, 2))
+    assert can_describe(t[:, :, :63])
+    assert not can_describe(t[:, :, 1:])
+    assert not can_describe(t[:, :, ::2])
+    assert not can_describe(torch.empty(2, 64, 63, dtype=torch.float16))
+    assert not can_describe(t[:1].expand(2, 64, 64))
+    assert can_describe(t[:1])
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 @pytest.mark.parametrize("layout", ["rr", "rc", "cr", "cc"])
 @pytest.mark.parametrize(
     "sizes", [(100, 300, 500), (8, 512, 1024), (24, 64, 256), (1, 98, 500), (77, 1, 126), (33, 77, 155)]
@@ -123,7 +168,7 @@ def test_misaligned_rows_are_pipelined_in_as_much_shared_memory_as_predicted(
 def test_products_on_a_gpu_are_right_however_operands_lie(sizes: tuple[int, int, int], layout: str) -> None:
     m, n, k = sizes
     for batch, start in itertools.product((1, 3), (0, 4)):
-        operands = []
+        operands: list[torch.Tensor] = []
         for rows, columns, order in ((m, k, layout[0]), (k, n, layout[1])):
             shape = (batch, rows, columns + start) if order == "r" else (batch, columns, rows + start)
             stored = torch.randn(shape, device="cuda").bfloat16()[:, :, start:]
@@ -135,7 +180,7 @@ def test_products_on_a_gpu_are_right_however_operands_lie(sizes: tuple[int, int,
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 def test_a_product_that_overlaps_its_copies_waits_for_them() -> None:
     """In a graph, with operands that change between the products."""
     several = torch.randn(20, 333, 1555, device="cuda").bfloat16()

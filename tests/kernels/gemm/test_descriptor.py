@@ -1,34 +1,24 @@
-"""What the descriptor GEMM takes, against compiled kernels: shared memory, registers, matrix instructions in flight."""
+"""The descriptor kernel: its rules, what compiled kernels take, matrix instructions in flight, products on a GPU."""
 
 from __future__ import annotations
 
 import csv
-import importlib.util
-import re
 import statistics
-import subprocess
-import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm.descriptor import (
-    TWO_PART_COLUMNS,
-    descriptor_smem_bytes,
-    has_descriptors,
-    needs_k_major,
-    promotion_interval,
-    rest_columns,
-)
+from constrint.kernels.gemm.descriptor.shared_memory import descriptor_smem_bytes
 from constrint.kernels.gemm.registers import registers_bound, registers_per_thread
-from constrint.kernels.gemm.spec import SPEC
-from constrint.kernels.gemm.units import OUTPUT_BYTES
+from constrint.kernels.gemm.tma.operands import TWO_PART_COLUMNS, has_tma, rest_columns
+from constrint.kernels.gemm.units import OUTPUT_BYTES, needs_k_major, promotion_interval
 from constrint.model import Var
-from constrint.select import Workload
+from tests.support.gemm import DESCRIPTOR, POINTER, broken_rules, gemm
+from tests.support.kept_assembly import compile_and_keep, sass_of
+from tests.support.needs import needs_hopper, needs_triton
 
-DATA = Path(__file__).resolve().parents[1] / "data"
+DATA = Path(__file__).resolve().parents[2] / "data"
 TABLES = {"3.9.0": DATA / "triton_gemm_descriptor.csv", "3.6.0": DATA / "triton36_gemm_descriptor.csv"}
 GPUS = {"sm_90": "h200", "sm_100": "b200", "sm_120": "rtx-5090"}
 KEYS = ("tile_m", "tile_n", "tile_k", "num_warps", "num_stages", "split_k", "persistent", "epilogue_subtile")
@@ -89,18 +79,16 @@ def test_registers_are_near_and_what_fits_does_not_spill() -> None:
     assert not spilled
 
 
-def test_only_gpus_with_a_tma_unit_have_the_parameters() -> None:
-    workload = Workload("gemm", {"m": 4096, "n": 4096, "k": 4096}, "fp16")
+def test_only_gpus_with_a_tma_unit_have_the_kernel() -> None:
     for name in ("h200", "b200", "rtx-5090"):
-        assert has_descriptors(load_gpu(name))
-        assert "descriptor" in SPEC.problem(load_gpu(name), workload).variables
+        assert has_tma(load_gpu(name))
+        DESCRIPTOR.check_workload(load_gpu(name), gemm(4096, 4096, 4096, "fp16"))
     for name in ("a100", "rtx-4090", "mi300x", "t4"):
-        assert not has_descriptors(load_gpu(name))
-        assert "descriptor" not in SPEC.problem(load_gpu(name), workload).variables
+        assert not has_tma(load_gpu(name))
 
 
 def test_rules_on_operands_and_sums() -> None:
-    assert [dtype for dtype in SPEC.dtypes if needs_k_major(dtype)] == ["fp8", "tf32", "int8"]
+    assert [dtype for dtype in POINTER.dtypes if needs_k_major(dtype)] == ["fp8", "tf32", "int8"]
     hopper, blackwell = load_gpu("h200"), load_gpu("b200")
     assert promotion_interval(hopper, "fp8", 256) == 128
     assert promotion_interval(hopper, "fp8", 64) == 64
@@ -117,45 +105,50 @@ def test_a_tile_in_two_parts_is_the_widest_power_of_two_and_the_rest() -> None:
 
 @pytest.mark.parametrize("name", ["h200", "b200"])
 def test_tiles_in_two_parts_are_only_where_the_kernel_takes_them(name: str) -> None:
-    gpu = load_gpu(name)
-    problem = SPEC.problem(gpu, Workload("gemm", {"m": 4096, "n": 4096, "k": 4096}, "bf16"))
+    problem = DESCRIPTOR.problem(load_gpu(name), gemm(4096, 4096, 4096))
     config = {"tile_m": 128, "tile_n": 192, "tile_k": 64, "num_warps": 8, "num_stages": 3, "split_k": 1}
-    config |= {name: 0 for name in problem.variables if name not in config}
-    config |= {"descriptor": 1, "epilogue_subtile": 1, "group_m": 8}
+    config |= {"persistent": 0, "epilogue_subtile": 1, "group_m": 8}
 
-    def broken(**change: int) -> list[str]:
-        return [c.name for c in problem.constraints if not c.holds(config | change)]
+    def broken(**change: int) -> set[str]:
+        return broken_rules(problem, config | change)
 
-    assert broken() == []
-    assert broken(tile_n=96, num_warps=4) == []
-    assert "parts_descriptor" in broken(descriptor=0)
+    assert config.keys() == problem.variables.keys()
+    assert broken() == set()
+    assert broken(tile_n=96, num_warps=4) == set()
     assert "parts_not_persistent" in broken(persistent=1)
     assert "parts_direct" in broken(tile_m=32)
     assert "parts_direct" in broken(num_warps=2)
     assert "parts_split" in broken(tile_n=384, split_k=4)
-    assert broken(split_k=4) == []
-    assert "tile_n" not in broken(tile_n=128)
+    assert broken(split_k=4) == set()
+    assert broken(tile_n=128) == set()
+
+
+def test_an_output_tile_is_stored_in_halves_only_where_that_saves_memory() -> None:
+    config = {"tile_m": 128, "tile_n": 128, "tile_k": 32, "num_warps": 8, "num_stages": 3, "split_k": 1}
+    config |= {"persistent": 1, "epilogue_subtile": 2, "group_m": 8}
+    narrow, wide = (DESCRIPTOR.problem(load_gpu("h200"), gemm(4096, 4096, 4096, d)) for d in ("bf16", "tf32"))
+    assert broken_rules(narrow, config) == set()
+    assert "subtile_persistent" in broken_rules(narrow, config | {"persistent": 0})
+    assert "subtile_warps" in broken_rules(narrow, config | {"tile_m": 64})
+    assert "subtile_columns" in broken_rules(narrow, config | {"tile_n": 16})
+    assert broken_rules(wide, config | {"persistent": 0}) == set()
+    assert "subtile_whole_k" in broken_rules(wide, config | {"persistent": 0, "split_k": 2})
+    assert "subtile_one_part" in broken_rules(wide, config | {"persistent": 0, "tile_n": 96})
+
+
+def test_the_pointer_kernel_has_whole_tiles_of_a_power_of_two() -> None:
+    for name in ("h200", "b200", "rtx-5090", "a100", "mi300x"):
+        variables = POINTER.problem(load_gpu(name), gemm(4096, 4096, 4096)).variables
+        assert "epilogue_subtile" not in variables
+        assert all(rest_columns(width) == 0 for width in variables["tile_n"])
 
 
 def test_without_a_unit_that_reads_shared_memory_tiles_are_powers_of_two() -> None:
-    workload = Workload("gemm", {"m": 4096, "n": 4096, "k": 4096}, "bf16")
-    for name in ("rtx-5090", "a100", "mi300x"):
-        assert all(rest_columns(width) == 0 for width in SPEC.problem(load_gpu(name), workload).variables["tile_n"])
+    variables = DESCRIPTOR.problem(load_gpu("rtx-5090"), gemm(4096, 4096, 4096)).variables
+    assert all(rest_columns(width) == 0 for width in variables["tile_n"])
 
 
-def sass(cubin: bytes) -> list[str]:
-    import triton.backends.nvidia as backend
-
-    assert backend.__file__ is not None
-    tool = Path(backend.__file__).parent / "bin" / "cuobjdump"
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        text = subprocess.run([tool, "-sass", file.name], capture_output=True, text=True, check=True).stdout
-    return re.findall(r"/\*[0-9a-f]{4,5}\*/\s+([^;]+);", text)
-
-
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs the extra [torch]: triton not installed")
+@needs_triton
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["rr", "rc", "cr", "cc"])
 @pytest.mark.parametrize(
@@ -163,42 +156,25 @@ def sass(cubin: bytes) -> list[str]:
     [{}, {"persistent": 1, "epilogue_subtile": 2}, {"tile_n": 192}, {"tile_n": 384, "num_stages": 3}],
     ids=["plain", "persistent", "192 columns", "384 columns"],
 )
-def test_matrix_instructions_stay_in_flight_together(layout: str, grid: dict[str, int], monkeypatch: Any) -> None:
+def test_matrix_instructions_stay_in_flight_together(
+    layout: str, grid: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """When ptxas serialises wgmma, each one is committed and waited for: seen once, 1.2 times slower on an H200."""
-    import triton
-    from constrint.kernels.gemm.build import compile_config
-
-    kept: list[Any] = []
-    real = triton.compile
-
-    def keep(*arguments: Any, **options: Any) -> Any:
-        kept.append(real(*arguments, **options))
-        return kept[-1]
-
-    monkeypatch.setattr(triton, "compile", keep)
     config = {"tile_m": 128, "tile_n": 256, "tile_k": 64, "num_warps": 8, "num_stages": 4, "split_k": 1}
-    config |= {"persistent": 0, "group_m": 8, "descriptor": 1, "epilogue_subtile": 1} | grid
-    workload = Workload("gemm", {"m": 4096, "n": 4096, "k": 4096}, "bf16")
-    compiled = compile_config(load_gpu("h200"), workload, config, layout)
+    config |= {"persistent": 0, "group_m": 8, "epilogue_subtile": 1} | grid
+    workload = gemm(4096, 4096, 4096, transpose_a=int(layout[0] == "c"), transpose_b=int(layout[1] == "c"))
+    compiled, outputs = compile_and_keep(monkeypatch, DESCRIPTOR, load_gpu("h200"), workload, config)
     rest = rest_columns(config["tile_n"])
     assert compiled.instruction == f"wgmma.mma_async m64n{config['tile_n'] - rest}k16"
     assert compiled.spill_bytes == 0
-    matrix = [line for line in sass(kept[-1].asm["cubin"]) if "HGMMA" in line]
+    matrix = [line for line in sass_of(outputs["cubin"]) if "HGMMA" in line]
     parts = 2 if rest else 1
     assert len(matrix) == 4 * parts
     assert sum("gsb0" in line for line in matrix) == parts
 
 
-def is_hopper() -> bool:
-    if importlib.util.find_spec("torch") is None:
-        return False
-    import torch
-
-    return bool(torch.cuda.is_available()) and torch.cuda.get_device_capability() == (9, 0)
-
-
 @pytest.mark.gpu
-@pytest.mark.skipif(not is_hopper(), reason="needs a Hopper GPU")
+@needs_hopper
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "float32", "int8"])
 @pytest.mark.parametrize("layout", ["rr", "rc", "cr"])
 @pytest.mark.parametrize(
@@ -207,12 +183,13 @@ def is_hopper() -> bool:
     ids=str,
 )
 def test_tiles_in_two_parts_multiply(
-    tile: tuple[int, int, int, int], layout: str, dtype: str, monkeypatch: Any
+    tile: tuple[int, int, int, int], layout: str, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ragged sizes, and a rest that lies beyond the last column; every element of a poisoned output is written."""
     import torch
 
-    from constrint.kernels.gemm.launch import Epilogue, Machine, launch
+    from constrint.kernels.gemm.dispatch import launch
+    from constrint.kernels.gemm.launch import Call, Epilogue, Machine, runtime_precision
 
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")  # one tf32 pass
     kind = getattr(torch, dtype)
@@ -220,7 +197,7 @@ def test_tiles_in_two_parts_multiply(
     config = {"tile_m": tile_m, "tile_n": tile_n, "num_warps": num_warps, "split_k": split_k}
     # A 32-bit output has shared memory of its own.
     config |= {"num_stages": 2 if kind in (torch.float32, torch.int8) else 3}
-    config |= {"tile_k": 128 // kind.itemsize, "persistent": 0, "group_m": 4, "descriptor": 1, "epilogue_subtile": 1}
+    config |= {"tile_k": 128 // kind.itemsize, "persistent": 0, "group_m": 4, "epilogue_subtile": 1}
     m, k = 300, 1000
     for n in (432, tile_n + 24, 2 * tile_n):
         generator = torch.Generator(device="cuda").manual_seed(n)
@@ -234,7 +211,8 @@ def test_tiles_in_two_parts_multiply(
         out = torch.full((2, m, n), float("nan") if out_kind.is_floating_point else -(2**31), device="cuda").to(
             out_kind
         )
-        launch(a, b, out, config, Machine(132, 1, True), Epilogue())
+        call = Call(a, b, out, Machine(132, 1, True), Epilogue(), runtime_precision(a.dtype))
+        launch("gemm.descriptor", call, config)
         exact, sums = a.double() @ b.double(), a.double().abs() @ b.double().abs()
         # tf32 has 11 bits, and fp8 sums keep 14 between promotions.
         step = {torch.float32: 2.0**-9, torch.float8_e4m3fn: 2.0**-13, torch.int8: 0.0}.get(kind, k * 2.0**-24)

@@ -1,42 +1,36 @@
-"""The GEMM with a producer warp: its tiles, what compiled kernels take, when it is chosen, its products on a GPU."""
+"""The kernel with a producer warp: its tiles and rules, what compiled kernels take, its products on a GPU."""
 
 from __future__ import annotations
 
-import importlib.util
 import random
 import re
-import subprocess
-import tempfile
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from constrint.kernels.gemm.choose import Request, choose
 
 from constrint.errors import UsageError
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm.producer import DTYPES, REGISTERS, Shares, has_producer
-from constrint.kernels.gemm.spec import SPEC
+from constrint.kernels.gemm.producer.tile import DTYPES, REGISTERS, Shares, has_producer
 from constrint.select import Workload
 from constrint.solve import enumerate_space
+from tests.support.gemm import DESCRIPTOR, PRODUCER, broken_rules, gemm, smem_of, use_of
+from tests.support.kept_assembly import compile_and_keep, sass_of
+from tests.support.needs import needs_hopper, needs_triton
 
 H200 = load_gpu("h200")
-CONFIG = {"tile_m": 128, "tile_n": 256, "tile_k": 64, "num_warps": 8, "num_stages": 4, "split_k": 1, "persistent": 1}
-CONFIG |= {"group_m": 8, "descriptor": 1, "epilogue_subtile": 1, "producer": 1}
-needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs the extra [torch]")
+CONFIG = {"tile_m": 128, "tile_n": 256, "tile_k": 64, "num_warps": 8, "num_stages": 4, "group_m": 8}
 
 
-def workload(dtype: str = "bf16", n: int = 8192) -> Workload:
-    return Workload("gemm", {"m": 8192, "n": n, "k": 8192}, dtype)
+def workload(dtype: str = "bf16", n: int = 8192, layout: str = "rr") -> Workload:
+    return gemm(8192, n, 8192, dtype, transpose_a=int(layout[0] == "c"), transpose_b=int(layout[1] == "c"))
 
 
 def configs(dtype: str, n: int = 8192) -> list[dict[str, int]]:
-    """Every configuration with a producer warp, in one order of tiles."""
-    names = [p.name for p in SPEC.params(H200, workload(dtype, n)) if p.name != "group_m"]
-    columns, _ = enumerate_space(SPEC.problem(H200, workload(dtype, n))).project(names)
+    """Every configuration, in one order of tiles."""
+    names = [p.name for p in PRODUCER.params(H200, workload(dtype, n)) if p.name != "group_m"]
+    columns, _ = enumerate_space(PRODUCER.problem(H200, workload(dtype, n))).project(names)
     rows = [dict(zip(names, row, strict=True)) for row in zip(*(columns[c].tolist() for c in names), strict=True)]
-    return [row | {"group_m": 8} for row in rows if row.get("producer")]
+    return [row | {"group_m": 8} for row in rows]
 
 
 def test_tiles_are_shared_or_taken_in_turns() -> None:
@@ -65,64 +59,53 @@ def test_every_tile_of_the_space_can_be_dealt_out(dtype: str) -> None:
         assert registers <= 200
 
 
-def test_a_producer_is_for_hopper_and_for_rows_that_can_be_stored() -> None:
+def test_a_producer_is_for_hopper() -> None:
     assert [has_producer(H200, dtype) for dtype in (*DTYPES, "int8")] == [True] * 4 + [False]
     for name in ("b200", "a100", "rtx-5090", "mi300x"):
-        assert "producer" not in SPEC.problem(load_gpu(name), workload()).variables
-    assert configs("bf16", n=8196) == []
+        assert not has_producer(load_gpu(name), "bf16")
     assert configs("tf32", n=8196) != []  # rows of 32,784 bytes
 
 
 def test_rules_name_what_is_broken() -> None:
-    problem = SPEC.problem(H200, workload())
+    problem = PRODUCER.problem(H200, workload())
 
-    def broken(**change: int) -> list[str]:
-        return [c.name for c in problem.constraints if not c.holds(CONFIG | change)]
+    def broken(**change: int) -> set[str]:
+        return broken_rules(problem, CONFIG | change)
 
-    assert broken() == []
-    assert broken(tile_n=192) == []
-    assert "producer_depth" in broken(tile_k=128)
-    assert "producer_warps" in broken(num_warps=4)
-    assert "producer_persistent" in broken(persistent=0)
-    assert "producer_descriptor" in broken(descriptor=0)
-    assert "producer_epilogue" in broken(epilogue_subtile=2)
-    assert "producer_columns" in broken(tile_n=384)
-    assert "producer_columns" in broken(tile_n=96)
-    assert "producer_most_rows" in broken(tile_m=256, tile_n=64)
-    assert "producer_least_rows" in broken(tile_m=32, tile_n=128)
-    assert "producer_sums" in broken(tile_m=256, tile_n=256)
+    assert CONFIG.keys() == problem.variables.keys()
+    assert broken() == set()
+    assert broken(tile_n=192) == set()
+    assert "most_rows" in broken(tile_m=256, tile_n=64)
+    assert "least_rows" in broken(tile_m=32, tile_n=128)
+    assert "sums" in broken(tile_m=256, tile_n=256)
     assert "smem" in broken(num_stages=5)
-    assert "parts_not_persistent" in broken(tile_n=192, producer=0)
-    assert "parts_not_persistent" in broken(tile_n=192, persistent=0)
 
 
-def test_it_is_chosen_only_where_it_computes_the_product() -> None:
-    request = Request.of(Workload("gemm", {"m": 4096, "n": 4096, "k": 4096}, "bf16"))
-    assert choose("h200", request)["producer"] == 1
-    others = (
-        {"batch": 2},
-        {"has_source": True},
-        {"output_bytes": 4},
-        {"n": 4100, "width_b": 8, "packed_bytes": 4096 * 4100 * 2},
-        {"allows_producer": False},
-        {"m": 256},
-    )
-    for change in others:
-        assert choose("h200", replace(request, **change))["producer"] == 0, change
-    assert choose("h200", replace(request, has_bias=True))["producer"] == 1
+def test_depth_warps_and_columns_are_those_that_the_kernel_has() -> None:
+    for dtype, depth in (("bf16", 64), ("fp16", 64), ("tf32", 32), ("fp8", 128)):
+        variables = PRODUCER.problem(H200, workload(dtype)).variables
+        assert list(variables["tile_k"]) == [depth]
+        assert list(variables["num_warps"]) == [8]
+        assert set(variables["tile_n"]) == {64, 128, 192, 256}
+        assert not {"split_k", "persistent", "epilogue_subtile"} & variables.keys()
+
+
+def test_its_blocks_are_persistent_whole_k_blocks() -> None:
+    """With fewer tiles than SMs there is nothing to walk, and the descriptor kernel remains."""
+    assert broken_rules(PRODUCER.problem(H200, gemm(256, 256, 8192)), CONFIG) >= {"persistent_many_tiles"}
+    assert enumerate_space(PRODUCER.problem(H200, gemm(256, 256, 8192))).size == 0
+    assert enumerate_space(DESCRIPTOR.problem(H200, gemm(256, 256, 8192))).size > 0
 
 
 @needs_triton
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bf16", "tf32", "fp8"])
 def test_compiled_kernels_take_what_the_rules_say(dtype: str) -> None:
-    from constrint.kernels.gemm.build import compile_config
-
     rng = random.Random(9)
-    use = SPEC.use(H200, workload(dtype), SPEC.problem(H200, workload(dtype)))
+    use = use_of(PRODUCER, H200, workload(dtype), PRODUCER.problem(H200, workload(dtype)))
     for config in rng.sample(configs(dtype), 6):
-        compiled = compile_config(H200, workload(dtype), config, rng.choice(["rr", "rc", "cr", "cc"]))
-        assert compiled.smem_bytes == use.smem_bytes.value(config), config
+        compiled = PRODUCER.compile(H200, workload(dtype, layout=rng.choice(["rr", "rc", "cr", "cc"])), config)
+        assert compiled.smem_bytes == smem_of(use, config), config
         assert compiled.registers_per_thread == REGISTERS
         assert compiled.spill_bytes == 0
         assert compiled.instruction.startswith("wgmma")
@@ -132,31 +115,16 @@ def test_compiled_kernels_take_what_the_rules_say(dtype: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["rr", "cc"])
 @pytest.mark.parametrize("tile", [(128, 256, 4), (128, 192, 4), (128, 128, 6)], ids=str)
-def test_matrix_instructions_stay_in_flight(tile: tuple[int, int, int], layout: str, monkeypatch: Any) -> None:
+def test_matrix_instructions_stay_in_flight(
+    tile: tuple[int, int, int], layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each consumer commits a step's products together and waits for those of the step before, never for its own."""
-    import triton
-    import triton.backends.nvidia as backend
-    from constrint.kernels.gemm.build import compile_config
-
-    kept: list[Any] = []
-    real = triton.compile
-
-    def keep(*arguments: Any, **options: Any) -> Any:
-        kept.append(real(*arguments, **options))
-        return kept[-1]
-
-    monkeypatch.setattr(triton, "compile", keep)
     config = CONFIG | dict(zip(("tile_m", "tile_n", "num_stages"), tile, strict=True))
-    compile_config(H200, workload(), config, layout)
-    assert backend.__file__ is not None
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(kept[-1].asm["cubin"])
-        file.flush()
-        tool = Path(backend.__file__).parent / "bin" / "cuobjdump"
-        text = subprocess.run([tool, "-sass", file.name], capture_output=True, text=True, check=True).stdout
+    _, outputs = compile_and_keep(monkeypatch, PRODUCER, H200, workload(layout=layout), config)
+    text = "\n".join(sass_of(outputs["cubin"]))
     shares = Shares.of(config, "bf16")
     groups = 2 if shares.rest else 1
-    products = re.findall(r"HGMMA[^;]*", text)
+    products = re.findall(r"HGMMA.*", text)
     assert len(products) == 2 * groups * 4 * (shares.rows // 64)
     assert sum("gsb0" in line for line in products) == 2 * groups
     # In the loop all but the last step's groups are waited for, after it those.
@@ -164,15 +132,6 @@ def test_matrix_instructions_stay_in_flight(tile: tuple[int, int, int], layout: 
     assert "USETMAXREG" in text
 
 
-def is_hopper() -> bool:
-    if importlib.util.find_spec("torch") is None:
-        return False
-    import torch
-
-    return bool(torch.cuda.is_available()) and torch.cuda.get_device_capability() == (9, 0)
-
-
-needs_hopper = pytest.mark.skipif(not is_hopper(), reason="needs a Hopper GPU")
 GPU_TILES = [(128, 256, 4), (256, 128, 3), (128, 192, 4), (128, 128, 5), (64, 256, 4), (64, 192, 2), (64, 64, 6)]
 #: One step, ragged tiles, and many tiles of few steps among them.
 SHAPES = [(8, 8, 8), (336, 776, 1560), (1000, 1000, 1000), (2048, 2304, 512), (3000, 2000, 72), (520, 5000, 4104)]
@@ -182,7 +141,8 @@ def product_is_right(shape: tuple[int, int, int], config: dict[str, int], dtype:
     """Compare a product on a poisoned output with the one in double precision."""
     import torch
 
-    from constrint.kernels.gemm.launch import Epilogue, Machine, launch
+    from constrint.kernels.gemm.dispatch import launch
+    from constrint.kernels.gemm.launch import Call, Epilogue, Machine, runtime_precision
     from constrint.kernels.gemm.reference import gemm_reference
 
     kind, (m, n, k) = getattr(torch, dtype), shape
@@ -211,7 +171,8 @@ def product_is_right(shape: tuple[int, int, int], config: dict[str, int], dtype:
     bound = 1.13 * step * sums + roundoff * exact.abs() + 1e-6
     for _ in range(3):
         out = torch.full((1, m, n), float("nan"), device="cuda", dtype=out_kind)
-        launch(a, b, out, config, Machine(132, 1, True), Epilogue(**ep))
+        call = Call(a, b, out, Machine(132, 1, True), Epilogue(**ep), runtime_precision(a.dtype))
+        launch("gemm.producer", call, config)
         if not bool(((out.double() - exact).abs() <= bound).all()):
             return False
     return True
@@ -256,16 +217,20 @@ def test_operands_with_odd_rows_are_copied() -> None:
 def test_other_products_are_refused() -> None:
     import torch
 
-    from constrint.kernels.gemm.launch import Epilogue, Machine, launch
+    from constrint.kernels.gemm.dispatch import launch
+    from constrint.kernels.gemm.launch import Call, Epilogue, Machine, runtime_precision
+
+    def launched(a: torch.Tensor, out: torch.Tensor, end: Epilogue | None = None) -> None:
+        call = Call(a, a, out, Machine(132, 1, True), end or Epilogue(), runtime_precision(a.dtype))
+        launch("gemm.producer", call, CONFIG)
 
     a = torch.empty((2, 64, 64), dtype=torch.bfloat16)
-    machine = Machine(132, 1, True)
+    one = a[:1]
     with pytest.raises(UsageError, match="one product at a time"):
-        launch(a, a, torch.empty_like(a), CONFIG, machine, Epilogue())
+        launched(a, torch.empty_like(a))
     with pytest.raises(UsageError, match="one product at a time"):
-        launch(a[:1], a[:1], torch.empty_like(a[:1]), CONFIG, machine, Epilogue(source=a[:1]))
+        launched(one, torch.empty_like(one), Epilogue(source=one))
     with pytest.raises(UsageError, match=r"rows of 64 elements of torch\.float32"):
-        launch(a[:1], a[:1], torch.empty((1, 64, 64)), CONFIG, machine, Epilogue())
-    whole = torch.zeros((1, 64, 64), dtype=torch.int8)
+        launched(one, torch.empty((1, 64, 64)))
     with pytest.raises(UsageError, match=r"not for torch\.int8"):
-        launch(whole, whole, torch.empty((1, 64, 64), dtype=torch.int32), CONFIG, machine, Epilogue())
+        launched(torch.zeros((1, 64, 64), dtype=torch.int8), torch.empty((1, 64, 64), dtype=torch.int32))

@@ -2,45 +2,39 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
-from constrint.kernels.gemm.choose import Request, choose
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import load_gpu, occupancy
-from constrint.kernels.gemm.spec import SPEC
-from constrint.kernels.registry import load_compiler
-from constrint.select import Workload
+from constrint.kernels.gemm.first_choice import choose, gemm_spec
+from constrint.kernels.gemm.product import Product
+from tests.support.gemm import POINTER, gemm, smem_of, use_of
+from tests.support.needs import needs_triton
 
 GPUS = ("a100-sxm4-80gb", "h200", "b200", "mi210", "mi300x", "mi355x")
 SHAPES = ((4096, 4096, 4096), (16384, 3072, 768), (16, 4096, 4096))
 
-needs_triton = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("torch", "triton")),
-    reason="needs the extra [torch]: torch or triton is not installed",
-)
-
 
 @needs_triton
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", SPEC.dtypes)
+@pytest.mark.parametrize("dtype", POINTER.dtypes)
 @pytest.mark.parametrize("name", GPUS)
 def test_first_choices_compile_to_what_is_predicted(name: str, dtype: str) -> None:
-    gpu, compile_config = load_gpu(name), load_compiler("gemm")
+    gpu = load_gpu(name)
     for sizes in SHAPES:
-        workload = Workload("gemm", dict(zip("mnk", sizes, strict=True)), dtype)
+        workload = gemm(*sizes, dtype)
         try:
-            SPEC.check_workload(gpu, workload)
+            POINTER.check_workload(gpu, workload)
         except UnsupportedError as error:
             pytest.skip(str(error))
-        config = choose(gpu.name, Request.of(workload))
-        compiled = compile_config(gpu, workload, config)
-        use = SPEC.use(gpu, workload, SPEC.problem(gpu, workload))
-        registers = use.registers_per_thread.value(config)
-        what = f"{sizes} {dict(config)}: {registers} registers predicted, {compiled}"
+        choice = choose(gpu, Product.of(workload))
+        spec, config = gemm_spec(choice.kernel), choice.config
+        compiled = spec.compile(gpu, workload, config)
+        use = use_of(spec, gpu, workload, spec.problem(gpu, workload))
+        registers, smem = use.registers_per_thread.value(config), smem_of(use, config)
+        what = f"{choice.kernel} {sizes} {dict(config)}: {registers} registers predicted, {compiled}"
         assert compiled.instruction, what
-        assert compiled.smem_bytes <= use.smem_bytes.value(config), what
+        assert compiled.smem_bytes <= smem <= use.smem_bytes.value(config), what
         assert compiled.spill_bytes == 0, what
         threads = use.warps.value(config) * gpu.sm.warp_size
         predicted, found = (

@@ -11,12 +11,15 @@ import pytest
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel, load_all, load_gpu
-from constrint.kernels.gemm import resources
-from constrint.kernels.gemm.spec import SPEC
+from constrint.kernels.gemm.pointer.shared_memory import smem_bytes
+from constrint.kernels.gemm.registers import registers_per_thread
+from constrint.kernels.gemm.spec import GemmSpec
+from constrint.kernels.gemm.units import unit
 from constrint.model import Problem, Var
-from constrint.select import BlockUse, Workload
+from constrint.select import BlockUse
+from tests.support.gemm import DESCRIPTOR, POINTER, PRODUCER, gemm, smem_of, use_of
 
-DATA = Path(__file__).resolve().parents[1] / "data" / "triton_gemm_space.csv"
+DATA = Path(__file__).resolve().parents[2] / "data" / "triton_gemm_space.csv"
 GPUS = {
     "sm_75": "t4",
     "sm_80": "a100-sxm4-80gb",
@@ -49,18 +52,18 @@ def rows_of(target: str) -> list[dict[str, str]]:
 
 
 @cache
-def use_of(target: str, dtype: str, sizes: tuple[int, int, int]) -> tuple[Problem, BlockUse]:
-    gpu, workload = load_gpu(GPUS[target]), Workload("gemm", dict(zip("mnk", sizes, strict=True)), dtype)
-    problem = SPEC.problem(gpu, workload)
-    return problem, SPEC.use(gpu, workload, problem)
+def space_of(spec: GemmSpec, target: str, dtype: str, sizes: tuple[int, int, int]) -> tuple[Problem, BlockUse]:
+    gpu, workload = load_gpu(GPUS[target]), gemm(*sizes, dtype)
+    problem = spec.problem(gpu, workload)
+    return problem, use_of(spec, gpu, workload, problem)
 
 
 def figures(row: dict[str, str]) -> tuple[int, int]:
     """Shared memory and registers as the rules have it."""
-    problem, use = use_of(row["target"], row["dtype"], (int(row["m"]), int(row["n"]), int(row["k"])))
+    spec = PRODUCER if row.get("producer") == "1" else DESCRIPTOR if row["descriptor"] == "1" else POINTER
+    problem, use = space_of(spec, row["target"], row["dtype"], (int(row["m"]), int(row["n"]), int(row["k"])))
     config = {name: int(row.get(name) or 0) for name in problem.variables}
-    smem = use.smem_bytes if use.smem_bytes_exact is None else use.smem_bytes_exact
-    return smem.value(config), use.registers_per_thread.value(config)
+    return smem_of(use, config), use.registers_per_thread.value(config)
 
 
 #: Share of kernels whose shared memory is stated to the byte. An output of 32 bits that is stored through descriptors
@@ -95,7 +98,7 @@ def test_register_estimates_are_near_the_compiled_counts(target: str) -> None:
 
 
 def predicted_smem(row: dict[str, str]) -> int:
-    return resources.smem_bytes(load_gpu(GPUS[row["target"]]), row["dtype"], VARIABLES).value(config(row))
+    return smem_bytes(load_gpu(GPUS[row["target"]]), row["dtype"], VARIABLES).value(config(row))
 
 
 def config(row: dict[str, str]) -> dict[str, int]:
@@ -105,7 +108,7 @@ def config(row: dict[str, str]) -> dict[str, int]:
 def median_register_error(rows: list[dict[str, str]], gpu: GpuModel) -> float:
     errors = []
     for row in rows:
-        estimate = resources.registers_per_thread(gpu, row["dtype"], VARIABLES).value(config(row))
+        estimate = registers_per_thread(gpu, row["dtype"], VARIABLES).value(config(row))
         errors.append(abs(estimate - int(row["registers"])) / int(row["registers"]))
     return float(np.median(errors))
 
@@ -113,14 +116,14 @@ def median_register_error(rows: list[dict[str, str]], gpu: GpuModel) -> float:
 def test_every_gpu_and_dtype_either_has_a_unit_or_says_why_not() -> None:
     found = 0
     for gpu in load_all():
-        for dtype in SPEC.dtypes:
+        for dtype in POINTER.dtypes:
             # The plain units of GPUs before Ampere take fp16 alone.
             missing = not gpu.matrix_shapes(dtype) or (gpu.arch.target in ("sm_70", "sm_75") and dtype != "fp16")
             if missing:
                 with pytest.raises(UnsupportedError, match=f"{gpu.name}|{gpu.arch.target}"):
-                    resources.unit(gpu, dtype)
+                    unit(gpu, dtype)
             else:
-                assert resources.unit(gpu, dtype).shapes
+                assert unit(gpu, dtype).shapes
                 found += 1
     assert found >= 26 * 3
 

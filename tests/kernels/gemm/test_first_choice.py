@@ -1,0 +1,292 @@
+"""The first choice from the tables: valid, near the best of all spaces, fast, safe for every end of a product."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from statistics import median
+
+import numpy as np
+import pytest
+
+from constrint.errors import InfeasibleError, UnsupportedError
+from constrint.hwmodels import load_gpu
+from constrint.kernels.gemm import first_choice
+from constrint.kernels.gemm.first_choice import best, gemm_spec
+from constrint.kernels.gemm.product import Operand, Product
+from constrint.kernels.gemm.units import OUTPUT_BYTES
+from constrint.select import Workload, rank
+from constrint.select.first_choice import Choice, Refusal
+from constrint.select.rank import predict
+from tests.support.gemm import (
+    DESCRIPTOR,
+    KERNELS,
+    POINTER,
+    PRODUCER,
+    broken_rules,
+    gemm,
+    gemm_operation,
+    product,
+    smem_of,
+    use_of,
+)
+
+GPUS = ["H200-SXM", "B200", "MI300X", "A100-SXM4-80GB"]
+H200 = load_gpu("h200")
+
+
+def choose(gpu_name: str, asked: Product) -> Choice:
+    return first_choice.choose(load_gpu(gpu_name), asked)
+
+
+def share_of_best(gpu_name: str, workload: Workload) -> float:
+    """Predicted time of the best of all spaces over that of the choice, which has to satisfy every rule."""
+    gpu = load_gpu(gpu_name)
+    choice = choose(gpu_name, Product.of(workload))
+    spec = gemm_spec(choice.kernel)
+    problem = spec.problem(gpu, workload)
+    assert set(choice.config) == set(problem.variables)
+    assert not broken_rules(problem, choice.config)
+    columns = {name: np.array([value]) for name, value in choice.config.items()}
+    seconds = predict(spec, gpu, workload, columns).seconds[0]
+    assert choice.seconds <= 1.002 * seconds
+    return float(rank(gemm_operation(), gpu, workload, top=1).candidates[0].cost.seconds / seconds)
+
+
+@pytest.mark.parametrize("gpu_name", GPUS)
+def test_choice_is_valid_and_near_the_best_of_the_whole_space(gpu_name: str) -> None:
+    """Shapes as odd as they come: log-uniform sizes from 1 to 20,000."""
+    rng = random.Random(7)
+    shares = []
+    for _ in range(40):
+        m, n, k = (int(20000 ** rng.random()) for _ in range(3))
+        shares.append(share_of_best(gpu_name, gemm(m, n, k)))
+    assert float(np.exp(np.mean(np.log(shares)))) >= 0.98
+    assert min(shares) >= 0.85
+
+
+def test_choice_is_the_best_of_the_whole_space_for_everyday_shapes() -> None:
+    shapes = [(m, n, k) for m in (1, 16, 100, 512, 2048, 16384) for n, k in ((1024, 1024), (4096, 11008), (3072, 768))]
+    shapes += [(m, 777, 1555) for m in (1, 16, 100, 512, 2048, 16384)]
+    shares = [share_of_best("H200-SXM", gemm(m, n, k)) for m, n, k in shapes]
+    assert float(np.exp(np.mean(np.log(shares)))) >= 0.995
+    assert min(shares) >= 0.97
+
+
+def test_a_new_shape_takes_about_a_millisecond_and_a_repeated_one_nothing() -> None:
+    choose("H200-SXM", product(4096, 4096, 4096))
+    fresh, again = [], []
+    for m in range(1000, 1060):
+        asked = product(16 * m, 4096, 4096)
+        started = time.perf_counter()
+        choose("H200-SXM", asked)
+        between = time.perf_counter()
+        choose("H200-SXM", asked)
+        fresh.append(between - started)
+        again.append(time.perf_counter() - between)
+    # 0.7 ms on an idle machine; the bound leaves room for a busy one.
+    assert median(fresh) < 3e-3
+    assert median(again) < 5e-5
+
+
+ENDS = [{"bias": 1}, {"wide_output": 1}, {"source": 1}, {"three_pass": 1}]
+
+
+@pytest.mark.parametrize("dtype", POINTER.dtypes)
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: next(iter(end)))
+def test_ends_leave_room(dtype: str, end: dict[str, int]) -> None:
+    """The choice is valid for the kernel's whole space, and has room for what the end takes beside a plain product."""
+    for sizes in ((4096, 4096, 4096), (64, 8192, 8192)):
+        asked = product(*sizes, dtype, **end)
+        choice = choose("h200", asked)
+        spec, config = gemm_spec(choice.kernel), choice.config
+        workload, plain = asked.workload, gemm(*sizes, dtype)
+        problem = spec.problem(H200, workload)
+        assert not broken_rules(problem, config)
+        taken = smem_of(use_of(spec, H200, plain, spec.problem(H200, plain)), config)
+        area = config["tile_m"] * config["tile_n"]
+        added = {"bias": 4 * config["tile_n"], "wide_output": 2 * area * (dtype in ("fp16", "bf16", "fp8"))}
+        assert taken + added.get(next(iter(end)), 0) <= H200.sm.max_smem_bytes_per_block
+        if asked.has_source:
+            assert not config["persistent"]
+            assert 4 * area <= H200.sm.max_smem_bytes_per_block
+
+
+def expanded(asked: Product) -> Product:
+    """The same with an A that is repeated in memory."""
+    return replace(asked, a=replace(asked.a, is_expanded=True))
+
+
+def test_operands_that_no_descriptor_can_hold_get_pointers() -> None:
+    asked = product(4096, 4096, 4096)
+    assert choose("H200-SXM", expanded(asked)).kernel == "gemm.pointer"
+    assert choose("H200-SXM", asked).kernel in ("gemm.descriptor", "gemm.producer")
+
+
+def test_copying_a_large_misaligned_operand_for_one_row_is_not_worth_it() -> None:
+    """Copying B reads and writes it before the product reads it again; with one row of A nothing hides that."""
+    narrow = product(16, 20000, 20001)
+    assert narrow.copied_bytes > 0
+    assert choose("H200-SXM", product(8192, 8192, 8191)).kernel != "gemm.pointer"
+
+
+def test_batches_count_as_more_tiles() -> None:
+    one = product(512, 512, 512)
+    many = replace(one, batch=64)
+    assert choose("H200-SXM", one) != choose("H200-SXM", many)
+
+
+def test_best_starts_with_the_first_choice_and_repeats_nothing() -> None:
+    asked = product(1024, 3072, 768)
+    choices = best(H200, asked, 8)
+    assert choices[0] == choose("H200-SXM", asked)
+    assert len({(c.kernel, *sorted(c.config.items())) for c in choices}) == 8
+    assert len({c.kernel for c in choices}) >= 2
+    seconds = [c.seconds for c in choices[1:]]
+    assert seconds == sorted(seconds)
+    # The first choice is the preferred one among those that take hardly longer than the least.
+    assert choices[0].seconds <= seconds[0]
+
+
+def test_the_first_choice_is_the_best_of_the_kernels_choices() -> None:
+    """Merged, the kernels' tables give what the fastest of them gives."""
+    for sizes in ((4096, 4096, 4096), (64, 8192, 8192), (1024, 1000, 1000), (8192, 512, 512)):
+        asked = product(*sizes)
+        least = {spec.full_name: seconds_of("H200-SXM", asked, spec.full_name) for spec in KERNELS}
+        choice = choose("H200-SXM", asked)
+        assert choice.seconds == min(least.values())
+        assert least[choice.kernel] <= (1 + first_choice.TIE) * choice.seconds
+
+
+def seconds_of(gpu_name: str, asked: Product, kernel: str = "") -> float:
+    """Least predicted time in the tables of all kernels, or of one."""
+    gpu = load_gpu(gpu_name)
+    times = []
+    for table in first_choice._tables(gpu, asked):
+        if kernel in ("", table.spec.full_name):
+            times.extend(first_choice._price(gpu, table, asked)[1].tolist())
+    return min(times, default=np.inf)
+
+
+def lying(width_bytes: int, step_bytes: int, asked: Product) -> Product:
+    """The same with rows of both operands that allow accesses so wide and start at such multiples."""
+    a, b = (replace(t, width_bytes=width_bytes, step_bytes=step_bytes) for t in (asked.a, asked.b))
+    return replace(asked, a=a, b=b)
+
+
+@pytest.mark.parametrize("gpu_name", ["H200-SXM", "A100-SXM4-80GB", "MI300X"])
+def test_narrower_loads_and_rows_within_lines_never_look_faster(gpu_name: str) -> None:
+    whole = product(1024, 1024, 1024)
+    times = [seconds_of(gpu_name, lying(16, step, whole)) for step in (128, 64, 32, 16)]
+    assert times == sorted(times)
+    times = [seconds_of(gpu_name, lying(width, 16, expanded(whole))) for width in (16, 8, 4, 2)]
+    # Different tables: a configuration may be in one and not in the other.
+    assert all(later >= 0.99 * earlier for earlier, later in pairwise(times))
+    assert times[-1] > 1.3 * times[0] or gpu_name == "MI300X"
+
+
+def test_operands_of_even_rows_are_not_copied_for_a_small_product() -> None:
+    """As measured on an H200: loads of 8 bytes beat a copy for 100x300x5000; for odd rows the copy wins."""
+    narrow = product(100, 300, 5000)
+    assert (narrow.a.width_bytes, narrow.b.width_bytes, narrow.b.is_copied) == (16, 8, True)
+    assert choose("H200-SXM", narrow).kernel == "gemm.pointer"
+    assert choose("H200-SXM", product(333, 777, 1555)).kernel == "gemm.descriptor"
+
+
+def test_sizes_that_are_multiples_of_8_take_hardly_longer_than_those_of_16() -> None:
+    """16-bit rows of 1000 elements are loaded 16 bytes at a time."""
+    for gpu_name in ("A100-SXM4-80GB", "MI300X"):
+        assert seconds_of(gpu_name, product(1000, 1000, 1000)) < 1.6 * seconds_of(gpu_name, product(1008, 1008, 1008))
+
+
+def test_the_producer_is_chosen_only_where_it_computes_the_product() -> None:
+    asked = product(4096, 4096, 4096)
+    assert choose("h200", asked).kernel == "gemm.producer"
+    odd = Operand(width_bytes=8, step_bytes=8, is_k_major=False, is_copied=True)
+    others = {
+        "batch": replace(asked, batch=2),
+        "source": replace(asked, has_source=True),
+        "wide output": replace(asked, output_bytes=4),
+        "odd rows": replace(asked, n=4100, b=odd),
+        "unchecked compiler": replace(asked, allows_gluon=False),
+        "few rows": replace(asked, m=256),
+    }
+    for what, other in others.items():
+        assert choose("h200", other).kernel != "gemm.producer", what
+    assert choose("h200", replace(asked, has_bias=True)).kernel == "gemm.producer"
+
+
+def test_a_dtype_the_gpu_lacks_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"V100.* has no matrix instruction for bf16"):
+        choose("v100", product(64, 64, 64))
+
+
+@pytest.fixture
+def _forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What devices refuse in a test is forgotten after it."""
+    monkeypatch.setattr(first_choice, "_REFUSED", {})
+    yield
+    first_choice._choose.cache_clear()
+
+
+@pytest.mark.usefixtures("_forgotten")
+def test_a_refused_choice_is_never_made_again_for_that_product() -> None:
+    asked, other = product(4096, 4096, 4096), product(4096, 4096, 4096, bias=1)
+    first, elsewhere = choose("h200", asked), choose("h200", other)
+    second = first_choice.refuse(asked, first, Refusal(first.config, "shared memory", 240_000, 232_448))
+    assert second != first
+    assert choose("h200", asked) == second
+    assert second.seconds >= first.seconds
+    # A product of another kind is not concerned, nor is another GPU.
+    assert choose("h200", other) == elsewhere
+    assert choose("b200", asked).gpu == load_gpu("b200")
+
+
+@pytest.mark.usefixtures("_forgotten")
+def test_refused_shared_memory_leaves_what_takes_as_much_less() -> None:
+    """240,000 bytes were compiled where fewer were stated: what follows fits if stated as much too low."""
+    asked = product(4096, 4096, 4096)
+    first = choose("h200", asked)
+    stated: dict[str, list[int]] = {}
+    for choice in (first, first_choice.refuse(asked, first, Refusal(first.config, "shared memory", 300_000, 232_448))):
+        spec = gemm_spec(choice.kernel)
+        use = use_of(spec, H200, asked.workload, spec.problem(H200, asked.workload))
+        stated.setdefault(choice.kernel, []).append(smem_of(use, choice.config))
+    for taken in stated.values():
+        assert all(later <= taken[0] * 232_448 / 300_000 for later in taken[1:])
+
+
+@pytest.mark.usefixtures("_forgotten")
+def test_a_kernel_whose_every_configuration_is_refused_leaves_the_others() -> None:
+    asked = product(4096, 4096, 4096)
+    choice = choose("h200", asked)
+    assert choice.kernel == PRODUCER.full_name
+    # The producer kernel has one number of warps.
+    choice = next_choice(asked, choice)
+    assert choice.kernel == DESCRIPTOR.full_name
+    while choice.kernel != POINTER.full_name:
+        choice = next_choice(asked, choice)
+    with pytest.raises(InfeasibleError, match="nothing else is left"):
+        refuse_all(asked, choice)
+
+
+def next_choice(asked: Product, choice: Choice) -> Choice:
+    return first_choice.refuse(asked, choice, Refusal(choice.config, "threads", 2, 1))
+
+
+def refuse_all(asked: Product, choice: Choice) -> None:
+    while True:
+        choice = next_choice(asked, choice)
+
+
+def test_without_a_model_there_is_no_other_choice() -> None:
+    config = {"num_warps": 4}
+    with pytest.raises(InfeasibleError, match="without a hardware model there is no other choice"):
+        first_choice.refuse(product(64, 64, 64), Choice(None, "gemm.pointer", config), Refusal(config, "threads", 2, 1))
+
+
+def test_output_bytes_of_every_dtype_are_those_of_its_own_type() -> None:
+    assert {dtype: product(64, 64, 64, dtype).output_bytes for dtype in POINTER.dtypes} == dict(OUTPUT_BYTES)

@@ -1,0 +1,283 @@
+"""The GEMM's parameter spaces on every modelled GPU: solved exactly, checked by evaluation, ranked correctly."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError, UsageError
+from constrint.hwmodels import list_gpus, load_gpu, occupancy
+from constrint.kernels.gemm.spec import GemmSpec
+from constrint.kernels.gemm.units import ELEMENT_BYTES, unit
+from constrint.kernels.registry import list_kernels, load_kernel, load_spec
+from constrint.model import Constraint, Domain, Problem, Var
+from constrint.select import Workload, rank
+from constrint.select.rank import predict, rank_requests, requests
+from constrint.solve import brute_force, enumerate_space
+from tests.support.gemm import (
+    DESCRIPTOR,
+    KERNELS,
+    POINTER,
+    PRODUCER,
+    able_kernels,
+    broken_rules,
+    gemm,
+    gemm_operation,
+    use_of,
+)
+
+BY_NAME = {spec.full_name: spec for spec in KERNELS}
+
+
+def test_registry_knows_the_kernels_and_the_nearest_name() -> None:
+    assert "gemm" in list_kernels()
+    assert load_kernel("GEMM").implementations == KERNELS
+    assert load_kernel("gemm.Pointer").implementations == (POINTER,)
+    assert load_spec("gemm.descriptor") is DESCRIPTOR
+    with pytest.raises(UnknownNameError, match=r"unknown kernel 'gem'. Nearest: gemm"):
+        load_kernel("gem")
+    with pytest.raises(UnknownNameError, match=r"unknown kernel 'gemm.point'. Nearest: gemm.pointer"):
+        load_kernel("gemm.point")
+
+
+@pytest.mark.parametrize("name", list_gpus())
+def test_every_candidate_satisfies_every_rule_and_fits_the_gpu(name: str) -> None:
+    gpu = load_gpu(name)
+    ranking = rank(gemm_operation(), gpu, top=12)
+    assert 0 < ranking.num_valid < ranking.num_product
+    seconds = [c.cost.seconds for c in ranking.candidates]
+    # Times within half a per mille are ties, which the order of preferred values settles.
+    assert all(later >= 0.9985 * earlier for earlier, later in pairwise(seconds))
+    for candidate in ranking.candidates:
+        config = dict(candidate.config)
+        problem = BY_NAME[candidate.kernel].problem(gpu, ranking.workload)
+        assert list(config) == list(problem.variables)
+        assert all(config[n] in d for n, d in problem.variables.items())
+        assert not broken_rules(problem, config)
+        use = candidate.resources
+        assert use is not None
+        fits = occupancy(
+            gpu,
+            threads_per_block=use.threads,
+            registers_per_thread=use.registers_per_thread,
+            smem_bytes_per_block=use.smem_bytes,
+        )
+        assert fits.blocks_per_sm == use.blocks_per_sm >= 1
+        assert use.smem_bytes <= gpu.sm.max_smem_bytes_per_block
+        assert 0 < candidate.cost.roofline_share <= 1
+        assert candidate.num_variants >= 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "n"),
+    [(POINTER, name, 77) for name in ("h200", "mi300x", "7900xtx", "b200", "t4")]
+    + [(DESCRIPTOR, name, 77) for name in ("h200", "b200")]
+    + [(PRODUCER, "h200", 16384)],
+    ids=lambda value: value.full_name if isinstance(value, GemmSpec) else str(value),
+)
+def test_space_is_the_one_that_brute_force_finds(spec: GemmSpec, name: str, n: int) -> None:
+    gpu = load_gpu(name)
+    workload = gemm(300, n, 1000, "fp16")
+    problem = spec.problem(gpu, workload)
+    small = {
+        "group_m": [1, 4],
+        "split_k": [1, 2],
+        "tile_m": [16, 64, 256],
+        "tile_n": [16, 96, 128],
+        "tile_k": [16, 128],
+        "waves_per_eu": [0, 2],
+        "num_stages": [1, 3],
+        "num_warps": [1, 4, 16],
+    }
+    for parameter, values in small.items():
+        # The producer kernel is small enough as it is.
+        if parameter in problem.variables and spec.name != "producer":
+            offered = [value for value in values if value in problem.variables[parameter]]
+            problem = problem.with_domain(parameter, Domain.from_values(offered))
+    space = enumerate_space(problem)
+    expected = {tuple(row.items()) for row in brute_force(problem)}
+    assert space.size == len(expected)
+    assert {tuple(row.items()) for row in space} == expected
+
+
+@pytest.mark.parametrize("spec", [DESCRIPTOR, POINTER], ids=lambda spec: spec.full_name)
+def test_no_tile_is_wider_than_the_power_of_two_that_holds_the_size(spec: GemmSpec) -> None:
+    for n, widest in ((16, 16), (17, 32), (90, 128), (100, 128), (130, 256), (200, 256), (257, 384), (5000, 384)):
+        space = enumerate_space(spec.problem(load_gpu("h200"), gemm(4096, n, 4096)))
+        columns, _ = space.project(["tile_n"])
+        # Only tiles in two parts are wider than 256.
+        assert columns["tile_n"].max() == (widest if spec is DESCRIPTOR else min(widest, 256))
+
+
+RANKED = [("h200", gemm(512, 512, 512)), ("mi300x", gemm(16, 4096, 4096)), ("h200", gemm(8192, 8192, 1024))]
+
+
+def priced_in_full(spec: GemmSpec, name: str, workload: Workload) -> list[float]:
+    """Predicted time of every configuration with its best order of blocks, in ascending order."""
+    gpu = load_gpu(name)
+    problem = spec.problem(gpu, workload)
+    names = [n for n in problem.variables if n not in spec.free_params]
+    columns, _ = enumerate_space(problem).project(names)
+    seconds = predict(spec, gpu, workload, columns).seconds
+    core = [n for n in names if n not in spec.order_params]
+    best: dict[tuple[int, ...], float] = {}
+    for key, value in zip(zip(*(columns[n].tolist() for n in core), strict=True), seconds.tolist(), strict=True):
+        best[key] = min(value, best.get(key, np.inf))
+    return sorted(best.values())
+
+
+@pytest.mark.parametrize(("name", "workload"), RANKED)
+def test_ranking_equals_pricing_every_valid_config(name: str, workload: Workload) -> None:
+    """The pruned search for the best rows must find what pricing the whole spaces finds."""
+    able = able_kernels(load_gpu(name), workload)
+    assert len(able) == (3 if name == "h200" else 1)
+    every = sorted(seconds for spec in able for seconds in priced_in_full(spec, name, workload))
+    ranking = rank(gemm_operation(), load_gpu(name), workload, top=25)
+    found = sorted(c.cost.seconds for c in ranking.candidates)
+    np.testing.assert_allclose(found, every[:25], rtol=6e-4)
+
+
+def test_variants_add_up_to_the_valid_configs() -> None:
+    for name, num_kernels in (("mi300x", 1), ("h200", 2)):
+        ranking = rank(gemm_operation(), load_gpu(name), gemm(64, 64, 64), top=100_000)
+        assert sum(c.num_variants for c in ranking.candidates) == ranking.num_valid
+        for space in ranking.spaces:
+            own = [c.num_variants for c in ranking.candidates if c.kernel == space.kernel]
+            assert sum(own) == space.num_valid
+        assert sum(space.num_valid > 0 for space in ranking.spaces) == num_kernels
+
+
+def test_more_work_never_takes_less_time_and_never_beats_the_roofline() -> None:
+    for name in ("h200", "mi300x", "rtx-4090"):
+        gpu = load_gpu(name)
+        times = [rank(gemm_operation(), gpu, gemm(4096, 4096, k), top=1) for k in (256, 1024, 4096, 16384)]
+        seconds = [r.candidates[0].cost.seconds for r in times]
+        assert seconds == sorted(seconds)
+        assert all(r.candidates[0].cost.seconds >= r.roofline_s for r in times)
+
+
+def test_skinny_products_are_bound_by_memory_and_square_ones_by_arithmetic() -> None:
+    for kernel in (gemm_operation(), POINTER):
+        square, skinny = (
+            rank(kernel, load_gpu("h200"), gemm(*sizes), top=1).candidates[0].cost.bound_by
+            for sizes in ((8192, 8192, 8192), (16, 16384, 16384))
+        )
+        assert square in ("matrix units", "L2 port")
+        assert skinny in ("DRAM", "L2 port")
+
+
+def test_matrix_instruction_depth_is_respected() -> None:
+    for name, dtype, least in (("h200", "int8", 32), ("h200", "fp8", 32), ("mi300x", "fp8", 16), ("h200", "bf16", 16)):
+        gpu, workload = load_gpu(name), gemm(4096, 4096, 4096, dtype)
+        for spec in able_kernels(gpu, workload):
+            columns, _ = enumerate_space(spec.problem(gpu, workload)).project(["tile_k"])
+            assert columns["tile_k"].min() == (least if spec.name != "producer" else 128 // ELEMENT_BYTES[dtype])
+
+
+@pytest.mark.parametrize(
+    ("workload", "error", "text"),
+    [
+        (gemm(0, 64, 64), UsageError, "m must be between 1 and"),
+        (gemm(-3, 64, 64), UsageError, "got -3"),
+        (gemm(10**12, 64, 64), UsageError, "got 1000000000000"),
+        (gemm(2**31 - 1, 4096, 4096), InfeasibleError, "does not fit MI300X"),
+        (gemm(64, 64, 64, "fp4"), UnknownNameError, "unknown dtype 'fp4'"),
+    ],
+)
+def test_bad_workloads_are_refused_with_the_reason(workload: Workload, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        rank(gemm_operation(), load_gpu("mi300x"), workload)
+
+
+def test_a_dtype_the_gpu_lacks_names_those_it_has() -> None:
+    with pytest.raises(UnsupportedError, match=r"V100-SXM2 has no matrix instruction for bf16.*fp16"):
+        rank(gemm_operation(), load_gpu("v100"), gemm(64, 64, 64))
+
+
+def test_infeasible_request_carries_a_minimal_conflict_with_reasons() -> None:
+    gpu, workload = load_gpu("mi300x"), gemm(4096, 4096, 4096)
+    able, refusals = requests(gemm_operation(), gpu, workload)
+    (request,) = able
+    assert request.spec is POINTER
+    for name in ("tile_m", "tile_n", "tile_k"):
+        request.problem.add(Var(name) == 256, because="asked for")
+    with pytest.raises(InfeasibleError, match="no config of 'gemm' fits MI300X for m=4096") as caught:
+        rank_requests(gemm_operation(), able, refusals)
+    conflict = caught.value.conflict
+    assert conflict is not None
+    assert conflict.minimal
+    for member in conflict.members:
+        if member.constraint is not None:
+            others = [m.constraint for m in conflict.members if m is not member]
+            assert enumerate_space(only(request.problem, others)).size
+
+
+def only(problem: Problem, constraints: list[Constraint | None]) -> Problem:
+    kept = {id(constraint) for constraint in constraints if constraint is not None}
+    return problem.without(*(c for c in problem.constraints if id(c) not in kept))
+
+
+def test_an_infeasible_request_says_of_every_kernel_why() -> None:
+    gpu, workload = load_gpu("h200"), gemm(4096, 4096, 4096)
+    able, refusals = requests(gemm_operation(), gpu, workload)
+    for request in able:
+        request.problem.add(Var("tile_m") == 16, because="asked for")
+        request.problem.add(Var("tile_n") == 256, because="asked for")
+        request.problem.add(Var("num_stages") == 6, because="asked for")
+        request.problem.add(Var("tile_k") == 256, because="asked for")
+    with pytest.raises(InfeasibleError) as caught:
+        rank_requests(gemm_operation(), able, refusals)
+    lines = str(caught.value).splitlines()
+    assert {line.split(":")[0] for line in lines if line.startswith("gemm.")} == set(BY_NAME)
+
+
+def test_sub_volta_gpus_are_modelled_without_tensor_cores() -> None:
+    gpu = load_gpu("t4")
+    assert unit(gpu, "fp16").kind == "fma"
+    ranking = rank(gemm_operation(), gpu, top=1)
+    assert any("no tensor-core code" in line for line in ranking.assumptions)
+    assert ranking.roofline_s > 2 * 4096**3 / 9e12
+
+
+OPTIONS = [{"bias": 1}, {"source": 1}, {"wide_output": 1}]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: next(iter(options)))
+@pytest.mark.parametrize("name", ["h200", "mi300x", "a100"])
+def test_what_the_end_of_a_product_adds_leaves_fewer_configs(name: str, options: dict[str, int]) -> None:
+    """Every configuration for the longer end is one for the plain product."""
+    gpu = load_gpu(name)
+    for spec in able_kernels(gpu, gemm(4096, 4096, 4096, **options)):
+        core = [p.name for p in spec.tile_params(gpu, "bf16") if p.name not in (*spec.order_params, *spec.free_params)]
+        rows = []
+        for workload in (gemm(4096, 4096, 4096), gemm(4096, 4096, 4096, **options)):
+            columns, _ = enumerate_space(spec.problem(gpu, workload)).project(core)
+            rows.append({*zip(*(columns[n].tolist() for n in core), strict=True)})
+        plain, longer = rows
+        assert longer <= plain
+        # A bias takes a row beside the tile, for which there may be room everywhere.
+        assert longer < plain or "bias" in options, spec.full_name
+
+
+@pytest.mark.parametrize("name", ["h200", "a100"])
+def test_fp32_in_three_passes_leaves_fewer_configs(name: str) -> None:
+    gpu = load_gpu(name)
+    for spec in able_kernels(gpu, gemm(4096, 4096, 4096, "tf32", three_pass=1)):
+        plain, longer = (
+            enumerate_space(spec.problem(gpu, gemm(4096, 4096, 4096, "tf32", three_pass=passes))).size
+            for passes in (0, 1)
+        )
+        assert 0 < longer < plain, spec.full_name
+
+
+def test_a_bias_takes_shared_memory_beside_the_tile() -> None:
+    gpu = load_gpu("h200")
+    for spec in KERNELS:
+        smem = []
+        for workload in (gemm(4096, 4096, 4096), gemm(4096, 4096, 4096, bias=1)):
+            problem = spec.problem(gpu, workload)
+            config = {name: next(iter(domain)) for name, domain in problem.variables.items()} | {"tile_n": 128}
+            smem.append(use_of(spec, gpu, workload, problem).smem_bytes.value(config))
+        assert smem[1] - smem[0] == 4 * 128 + 1024

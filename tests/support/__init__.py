@@ -1,0 +1,1 @@
+"""What several test files share; imported as `tests.support.<module>` (pytest's `pythonpath` in pyproject.toml)."""

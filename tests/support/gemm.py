@@ -1,0 +1,59 @@
+"""The GEMM's workloads and kernels as its tests ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.first_choice import gemm_spec
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.spec import GemmSpec
+from constrint.kernels.registry import load_kernel
+from constrint.model import Problem, Var
+from constrint.select import BlockUse, KernelSpec, Operation, Workload
+
+POINTER: GemmSpec = gemm_spec("gemm.pointer")
+DESCRIPTOR: GemmSpec = gemm_spec("gemm.descriptor")
+PRODUCER: GemmSpec = gemm_spec("gemm.producer")
+KERNELS = (DESCRIPTOR, PRODUCER, POINTER)
+
+
+@cache
+def gemm_operation() -> Operation:
+    """The operation with all its kernels."""
+    return load_kernel("gemm")
+
+
+def gemm(m: int, n: int, k: int, dtype: str = "bf16", /, **options: int) -> Workload:
+    """A matrix product as a workload; options as the command line names them."""
+    return Workload("gemm", {"m": m, "n": n, "k": k}, dtype, options)
+
+
+def product(m: int, n: int, k: int, dtype: str = "bf16", /, **options: int) -> Product:
+    """A matrix product as the kernels' rules see it."""
+    return Product.of(gemm(m, n, k, dtype, **options))
+
+
+def use_of(spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem) -> BlockUse:
+    """What one block takes, over the problem's parameters."""
+    use = spec.use(gpu, workload, {name: Var(name) for name in problem.variables})
+    assert use is not None
+    return use
+
+
+def smem_of(use: BlockUse, config: Mapping[str, int]) -> int:
+    """Shared memory of a whole configuration, free parameters included."""
+    return (use.smem_bytes if use.smem_bytes_exact is None else use.smem_bytes_exact).value(config)
+
+
+def broken_rules(problem: Problem, config: Mapping[str, int]) -> set[str]:
+    """Names of the rules that a configuration breaks."""
+    return {str(rule.name) for rule in problem.constraints if not rule.holds(config)}
+
+
+def able_kernels(gpu: GpuModel, workload: Workload) -> list[GemmSpec]:
+    """The kernels that compute a workload on a GPU, in the operation's order; none where the GPU lacks the dtype."""
+    if not gpu.matrix_shapes(workload.dtype) or gpu.dot_unit(workload.dtype) is None:
+        return []
+    return [spec for spec in KERNELS if not spec.refusal(gpu, Product.of(workload))]

@@ -1,0 +1,51 @@
+"""Runs cases in Triton's interpreter on the CPU, in a process of its own: `TRITON_INTERPRET` holds for a whole process.
+
+The interpreter is silently wrong for bf16; cases use other types.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.needs import missing_packages
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def interpreted(function: str, cases: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What `module:function` returns for each case, by the case's name; skips without triton."""
+    missing = missing_packages("torch", "triton")
+    if missing:
+        pytest.skip(f"needs the extra [torch]: {', '.join(missing)} not installed")
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.interpreter", function],
+        input=json.dumps(list(cases.values())),
+        env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(zip(cases, json.loads(done.stdout.splitlines()[-1]), strict=True))
+
+
+def main() -> None:
+    """Read cases as JSON, print what the function named on the command line returns for each."""
+    module, _, name = sys.argv[1].partition(":")
+    function = getattr(import_module(module), name)
+    print(json.dumps([function(case) for case in json.load(sys.stdin)]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""What a test needs of the machine, as marks that skip it with the reason."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+
+import pytest
+
+
+def missing_packages(*names: str) -> list[str]:
+    """Those of the packages that are not installed."""
+    return [name for name in names if importlib.util.find_spec(name) is None]
+
+
+@cache
+def gpu_capability() -> tuple[int, int] | None:
+    """Compute capability of this machine's GPU; None where there is none."""
+    if missing_packages("torch"):
+        return None
+    import torch
+
+    return torch.cuda.get_device_capability() if torch.cuda.is_available() else None
+
+
+needs_triton = pytest.mark.skipif(
+    bool(missing_packages("torch", "triton")), reason="needs the extra [torch]: torch or triton is not installed"
+)
+needs_gpu = pytest.mark.skipif(gpu_capability() is None, reason="needs a GPU")
+needs_hopper = pytest.mark.skipif(gpu_capability() != (9, 0), reason="needs a Hopper GPU")
