@@ -67,8 +67,9 @@ def launches_of(
         arguments["arrived"] = torch.zeros(groups, dtype=torch.int32, device=wx.device)
     if layer.direction == "forward":
         initial, save_gates = tensors.get("initial"), not config["recompute"]
-        is_gathered = constants["exchange"] and initial is not None
-        arguments |= {"save_gates": save_gates, "start": initial[0].to(wx.dtype).contiguous() if is_gathered else None}
+        arguments |= {"save_gates": save_gates, "start": None}
+        if constants["exchange"] and initial is not None:
+            arguments["start"] = initial[0].to(wx.dtype).contiguous()
         if not save_gates:
             arguments["saved"] = tensors["states"]  # a pointer that is not written through
     else:
