@@ -67,9 +67,9 @@ def launches_of(
         arguments["arrived"] = torch.zeros(groups, dtype=torch.int32, device=wx.device)
     if layer.direction == "forward":
         initial, save_gates = tensors.get("initial"), not config["recompute"]
-        arguments |= {"save_gates": save_gates, "start": None}
-        if constants["exchange"] and initial is not None:
-            arguments["start"] = initial[0].to(wx.dtype).contiguous()
+        gathered = initial if constants["exchange"] else None
+        start = None if gathered is None else gathered[0].to(wx.dtype).contiguous()
+        arguments |= {"save_gates": save_gates, "start": start}
         if not save_gates:
             arguments["saved"] = tensors["states"]  # a pointer that is not written through
     else:
