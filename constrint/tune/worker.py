@@ -152,13 +152,17 @@ class _Share:
         """Check and time the trials of one workload, those that are not done."""
         results, self.cases = self.results, {}
         open_numbers = [number for number in numbers if results["outcome"][number] == Outcome.NOT_RUN]
-        if not open_numbers and not self._lacks_final(numbers):
+        is_right = results["outcome"][numbers] == Outcome.OK
+        lacks_final = self.run.is_timed and is_right.any() and np.isnan(results["again_s"][numbers]).all()
+        if not open_numbers and not lacks_final:
             return
-        self.beat.at(numbers[0] if not open_numbers else open_numbers[0])
+        self.beat.at((open_numbers or numbers)[0])
         self.best_s = float(np.fmin.reduce(results["cold_s"][numbers], initial=np.inf))
         baseline = self._baseline(numbers)
         for number in open_numbers:
-            self._wait_for(number)
+            while self.compiled[number] == Outcome.NOT_RUN:
+                self.beat.at(self.beat.item)
+                time.sleep(0.01)
             self.beat.at(number)
             if self.compiled[number] == Outcome.OK:
                 self._run_one(number)
@@ -166,10 +170,6 @@ class _Share:
                 results["outcome"][number] = self.compiled[number]
         if self.run.is_timed and self.run.num_final:
             self._finals(numbers, baseline)
-
-    def _lacks_final(self, numbers: list[int]) -> bool:
-        is_ok = self.results["outcome"][numbers] == Outcome.OK
-        return bool(self.run.is_timed and is_ok.any() and np.isnan(self.results["again_s"][numbers]).all())
 
     def _case(self, number: int) -> Case:
         trial = self.trials[number]
@@ -179,11 +179,6 @@ class _Share:
                 spec, self.run.gpu, trial.workload, device=self.run.device, seed=self.run.seed
             )
         return self.cases[trial.kernel]
-
-    def _wait_for(self, number: int) -> None:
-        while self.compiled[number] == Outcome.NOT_RUN:
-            self.beat.at(self.beat.item)
-            time.sleep(0.01)
 
     def _baseline(self, numbers: list[int]) -> Call | None:
         """The competitor's call, timed."""
