@@ -22,7 +22,7 @@ from pathlib import Path
 
 from constrint.kernels.resources import sample as kit
 from constrint.kernels.resources.check import TITLES, check_rows
-from constrint.kernels.resources.fit import fit_all, fitted_models, left_out, scores
+from constrint.kernels.resources.fit import fit_all, fitted_models, left_out, summaries
 from constrint.kernels.resources.weights import DATA, Weights, write_weights
 
 TABLES = Path(__file__).resolve().parents[1] / "tests" / "data"
@@ -64,8 +64,8 @@ def fit(args: argparse.Namespace) -> None:
     models = fitted_models(kernels, fit_all(kernels, described.method), results)
     today, command = datetime.date.today().isoformat(), f"{COMMAND} fit --kernel {args.kernel}"
     write_weights(Weights(compilers, today, command, models), out)
-    for target, score in scores(results, lambda kernel: kernel.target).items():
-        print(f"{target:8} left out: {score}")
+    for target, summary in summaries(results, lambda kernel: kernel.target).items():
+        print(f"{target:8} {summary}")
 
 
 def check(args: argparse.Namespace) -> None:

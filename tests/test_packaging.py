@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+# The wheel is built once for all tests of this file.
+pytestmark = pytest.mark.xdist_group("packaging")
 DATA_SUFFIXES = (".yaml", ".json", ".cu", ".cuh", ".typed", ".md")
 
 

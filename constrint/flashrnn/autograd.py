@@ -49,9 +49,5 @@ def _refuse(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
     raise RuntimeError(DOUBLE_BACKWARD)
 
 
-def _keep_nothing(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    return None
-
-
 torch.library.register_autograd(rnn_forward, _backward, setup_context=_save)
-torch.library.register_autograd(rnn_backward, _refuse, setup_context=_keep_nothing)
+torch.library.register_autograd(rnn_backward, _refuse)

@@ -80,7 +80,9 @@ def rnn(
         every, last = rnn_reference(cell, wx, r, b, states, lengths=steps, reset=reset, clip=clip)
     else:
         trains = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (wx, r, b, states))
-        save_gates = trains and _saves_gates(cell, wx, backend, recompute)
+        if trains and recompute is None:
+            recompute = not (torch.compiler.is_compiling() or saves_gates(cell, wx, backend))
+        save_gates = trains and not recompute
         every, hidden, last_h, last_rest, _ = rnn_forward(
             wx, r, b, states, steps, reset, cell, backend, save_gates, hidden_only and trains, clip
         )
@@ -88,12 +90,6 @@ def rnn(
         if hidden_only and trains:
             return hidden, last.unsqueeze(2)
     return every[0] if hidden_only else every, last.unsqueeze(2)
-
-
-def _saves_gates(cell: str, wx: Tensor, backend: str, recompute: bool | None) -> bool:
-    if recompute is None:
-        return torch.compiler.is_compiling() or saves_gates(cell, wx, backend)
-    return not recompute
 
 
 def _autocast(wx: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:

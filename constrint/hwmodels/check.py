@@ -48,23 +48,14 @@ def _unknowns(raw: dict[str, Any], model: GpuModel) -> Iterator[Finding]:
         present[path] = present.get(path, False) or is_null
     for path in model.maker.required_keys:
         if path not in present:
-            yield (
-                path,
-                f"missing; {model.vendor} files state it (null, and under 'unconfirmed', when unknown)",
-            )
+            yield (path, f"missing; {model.vendor} files state it (null, and under 'unconfirmed', when unknown)")
     declared = {entry.partition(":")[0].strip() for entry in model.unconfirmed}
     for path, is_null in present.items():
         if is_null and path not in declared:
-            yield (
-                path,
-                "null is unknown, so it must be listed under 'unconfirmed' (leave out what does not apply)",
-            )
+            yield (path, "null is unknown, so it must be listed under 'unconfirmed' (leave out what does not apply)")
     for path in sorted(declared):
         if path not in present:
-            yield (
-                "unconfirmed",
-                f"{path!r} is no key of this file; an entry starts with a key's path and a colon",
-            )
+            yield ("unconfirmed", f"{path!r} is no key of this file; an entry starts with a key's path and a colon")
 
 
 def _walk_keys(value: Any, path: str) -> Iterator[tuple[str, bool]]:

@@ -116,12 +116,7 @@ def ask_rocminfo() -> tuple[list[DetectedDevice], str]:
     """Devices as `rocminfo` prints them, or none and why."""
     try:
         done = subprocess.run(
-            ["rocminfo"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=ROCMINFO_TIMEOUT_S,
-            check=False,
+            ["rocminfo"], capture_output=True, text=True, errors="replace", timeout=ROCMINFO_TIMEOUT_S, check=False
         )
     except FileNotFoundError:
         return [], "not installed"

@@ -46,8 +46,7 @@ def load_gpu(name_or_path: str | Path) -> GpuModel:
 
 def is_path(text: str) -> bool:
     """Whether a GPU's name is meant as a path."""
-    separators = {os.sep, os.altsep, "/"} - {None}
-    return text.lower().endswith((".yaml", ".yml")) or any(sep in text for sep in separators if sep)
+    return text.lower().endswith((".yaml", ".yml")) or any(sep in text for sep in (os.sep, os.altsep or "/", "/"))
 
 
 def list_gpus() -> tuple[str, ...]:
@@ -69,11 +68,6 @@ def write_index() -> None:
     names.INDEX.write_bytes(msgspec.json.format(msgspec.json.encode(built), indent=1) + b"\n")
 
 
-@functools.cache
-def _load_shipped(path: Path) -> GpuModel:
-    return _load_file(path)
-
-
 def _load_file(path: Path) -> GpuModel:
     source = str(path)
     raw = read_yaml(path)
@@ -87,7 +81,10 @@ def _load_file(path: Path) -> GpuModel:
         if "vendor" in sm:
             raise HardwareModelError(f"{source}: sm.vendor: unknown key; the vendor is stated at the top.")
         tagged = {**raw, "sm": {**sm, "vendor": vendor}}
-        struct = _struct_of(vendor, source)
+        try:
+            struct = _struct_with(get_vendor(vendor))
+        except UnknownNameError as error:
+            raise HardwareModelError(f"{source}: vendor: {error}") from None
     _expand_progressions(tagged, source)
     try:
         read = msgspec.convert(tagged, struct)
@@ -99,12 +96,7 @@ def _load_file(path: Path) -> GpuModel:
     return model
 
 
-def _struct_of(vendor: str, source: str) -> type[GpuModel]:
-    """The struct that a vendor's files are read as."""
-    try:
-        return _struct_with(get_vendor(vendor))
-    except UnknownNameError as error:
-        raise HardwareModelError(f"{source}: vendor: {error}") from None
+_load_shipped = functools.cache(_load_file)
 
 
 @functools.cache

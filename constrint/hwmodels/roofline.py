@@ -9,9 +9,6 @@ from constrint.errors import UnknownNameError, UnsupportedError, UsageError
 from constrint.hwmodels.load import load_gpu
 from constrint.hwmodels.schema import GpuModel
 
-#: Memory levels, nearest to the SM first.
-LEVELS = ("smem", "l1", "l2", "last_level", "dram")
-
 
 @dataclass(frozen=True)
 class Roofline:
@@ -22,7 +19,7 @@ class Roofline:
         dtype: Operand type.
         unit: `matrix` or `vector`, whichever the peak belongs to.
         peak_flop_per_s: Dense peak of the device.
-        bandwidth_bytes_per_s: Bandwidth of the device per level of `LEVELS` that the GPU has.
+        bandwidth_bytes_per_s: Bandwidth of the device per memory level that it has, nearest to the SM first.
     """
 
     gpu: str
@@ -83,14 +80,9 @@ def roofline(gpu: GpuModel | str, dtype: str, *, unit: str | None = None) -> Roo
 def bandwidths_bytes_per_s(gpu: GpuModel) -> dict[str, float | None]:
     """Bandwidth of the whole device per memory level that it has; None where unknown."""
     memory = gpu.memory
-    found = {
-        "smem": smem_bytes_per_s(gpu),
-        "l1": memory.l1.bandwidth_bytes_per_s,
-        "l2": memory.l2.bandwidth_bytes_per_s,
-        "last_level": memory.last_level.bandwidth_bytes_per_s if memory.last_level else None,
-        "dram": memory.dram.bandwidth_bytes_per_s,
-    }
-    return {level: found[level] for level in LEVELS if level != "last_level" or memory.last_level}
+    levels = {"l1": memory.l1, "l2": memory.l2, "last_level": memory.last_level, "dram": memory.dram}
+    found = {name: level.bandwidth_bytes_per_s for name, level in levels.items() if level is not None}
+    return {"smem": smem_bytes_per_s(gpu), **found}
 
 
 def smem_bytes_per_s(gpu: GpuModel) -> float | None:

@@ -243,11 +243,6 @@ class GpuModel(Block, frozen=True):
             raise UnsupportedError(f"{self.name}: {what} are known for the Triton back-ends {known}, not {backend}.")
         return rules[backend]
 
-    @property
-    def matrix_instructions(self) -> tuple[MatrixInstruction, ...]:
-        """Every dense matrix instruction."""
-        return self.matrix.instructions
-
     def matrix_shapes(self, dtype: str) -> tuple[MatrixInstruction, ...]:
         """Instructions for operands of `dtype` that compute one tile, issued by a single block."""
         check_dtype(dtype)

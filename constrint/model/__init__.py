@@ -18,19 +18,7 @@ from constrint.model.constraint import (
     negate,
 )
 from constrint.model.domain import Domain
-from constrint.model.expr import (
-    Const,
-    Expr,
-    Operation,
-    Var,
-    absolute,
-    ceildiv,
-    const,
-    gcd,
-    lcm,
-    maximum,
-    minimum,
-)
+from constrint.model.expr import Const, Expr, Operation, Var, absolute, ceildiv, const, gcd, lcm, maximum, minimum
 from constrint.model.problem import Objective, Problem
 from constrint.model.text.grammar import DialectWarning
 from constrint.model.text.parse import parse, parse_constraint

@@ -84,7 +84,7 @@ def _fits(*intervals: Interval) -> bool:
     return True
 
 
-def _wide(values: Any) -> Any:
+def wide(values: Any) -> Any:
     """Converts a 32-bit column to 64 bits."""
     if isinstance(values, np.ndarray) and values.dtype == np.int32:
         return values.astype(np.int64)
@@ -134,7 +134,7 @@ def binary(op: str, a: Column, b: Column) -> Column:
     if bounds is not None and _fits(a.bounds, b.bounds, bounds):
         x, y = a.values, b.values
         if not _fits_32(a.bounds, b.bounds, bounds):
-            x, y = _wide(x), _wide(y)
+            x, y = wide(x), wide(y)
         values = rule.array(x, y)
     else:
         # An inexact quotient is rounded here and masked below.

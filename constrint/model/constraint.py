@@ -39,20 +39,20 @@ class Constraint(Node):
         name: Short id of the rule; "" when it has none.
     """
 
-    __slots__ = ("_key", "because", "name")
+    __slots__ = ("_key", "_operands", "because", "name")
     #: Decides a constraint row by row; `columns` enters it, since it imports this file.
     evaluator: ClassVar[Callable[[Constraint, Mapping[str, ArrayLike]], NDArray[np.bool_]]]
     because: str
     name: str
 
     def _setup(self, parts: tuple[Expr | Constraint, ...]) -> None:
-        self.because, self.name = "", ""
+        self.because, self.name, self._operands = "", "", parts
         self._key: tuple[Any, ...] | None = None
         self.measure(parts)
 
     def operands(self) -> tuple[Expr | Constraint, ...]:
         """The expressions or constraints directly below."""
-        raise NotImplementedError
+        return self._operands
 
     def key(self) -> tuple[Any, ...]:
         """Structure as nested tuples, without the reason and the name."""
@@ -101,10 +101,6 @@ class Comparison(Constraint):
         self.left, self.op, self.right = left, op, right
         self._setup((left, right))
 
-    def operands(self) -> tuple[Expr | Constraint, ...]:
-        """Left and right."""
-        return (self.left, self.right)
-
     def key(self) -> tuple[Any, ...]:
         """Structure, with the operator."""
         if self._key is None:
@@ -131,10 +127,6 @@ class Divides(Constraint):
         self.divisor, self.number = divisor, number
         self._setup((divisor, number))
 
-    def operands(self) -> tuple[Expr | Constraint, ...]:
-        """Divisor and number."""
-        return (self.divisor, self.number)
-
     def holds(self, assignment: Mapping[str, int]) -> bool:
         """Tests that nothing remains."""
         try:
@@ -152,10 +144,6 @@ class IsIn(Constraint):
     def __init__(self, expr: Expr, domain: Domain) -> None:
         self.expr, self.domain = expr, domain
         self._setup((expr,))
-
-    def operands(self) -> tuple[Expr | Constraint, ...]:
-        """The expression."""
-        return (self.expr,)
 
     def key(self) -> tuple[Any, ...]:
         """Structure, with the domain."""
@@ -178,10 +166,6 @@ class _Many(Constraint):
     def __init__(self, parts: tuple[Constraint, ...]) -> None:
         self.parts = parts
         self._setup(parts)
-
-    def operands(self) -> tuple[Expr | Constraint, ...]:
-        """The parts."""
-        return self.parts
 
 
 class AllOf(_Many):
@@ -215,10 +199,6 @@ class Not(Constraint):
         self.part = part
         self._setup((part,))
 
-    def operands(self) -> tuple[Expr | Constraint, ...]:
-        """The part."""
-        return (self.part,)
-
     def holds(self, assignment: Mapping[str, int]) -> bool:
         """Negation."""
         return not self.part.holds(assignment)
@@ -232,10 +212,6 @@ class Implies(Constraint):
     def __init__(self, condition: Constraint, consequence: Constraint) -> None:
         self.condition, self.consequence = condition, consequence
         self._setup((condition, consequence))
-
-    def operands(self) -> tuple[Expr | Constraint, ...]:
-        """Condition and consequence."""
-        return (self.condition, self.consequence)
 
     def holds(self, assignment: Mapping[str, int]) -> bool:
         """Implication."""

@@ -41,6 +41,63 @@ def check_name(name: object, what: str) -> str:
     return name
 
 
+def as_expr(value: object) -> Expr:
+    """Returns an expression: the value itself, or an integer as a `Const`."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, Node):
+        raise UsageError(f"an integer was expected, got the constraint {value}. Constraints are not numbers here.")
+    return Const(intmath.as_int(value, "an operand"))
+
+
+def _flat(op: str, parts: tuple[Expr, ...]) -> Expr:
+    flat: list[Expr] = []
+    for part in parts:
+        flat.extend(part.args if isinstance(part, Operation) and part.op == op else (part,))
+        check_shape(1, len(flat))
+    return Operation(op, tuple(flat)) if len(flat) > 1 else flat[0]
+
+
+def add(*terms: Expr) -> Expr:
+    """Adds; a sum of sums is one flat sum."""
+    return _flat("add", terms)
+
+
+def mul(*factors: Expr) -> Expr:
+    """Multiplies; a product of products is one flat product."""
+    return _flat("mul", factors)
+
+
+def neg(expr: Expr) -> Expr:
+    """Negates; an unnamed number becomes the negative number."""
+    if isinstance(expr, Const) and not expr.name:
+        return Const(-expr.number)
+    if isinstance(expr, Operation) and expr.op == "neg":
+        return expr.args[0]
+    return Operation("neg", (expr,))
+
+
+def _both_ways(build: Callable[[Expr, Expr], Expr]) -> tuple[Callable[[Expr, object], Expr], ...]:
+    """The two methods of an operator: for an expression on its left, and for one on its right."""
+
+    def from_left(self: Expr, other: object) -> Expr:
+        return build(self, as_expr(other))
+
+    def from_right(self: Expr, other: object) -> Expr:
+        return build(as_expr(other), self)
+
+    return from_left, from_right
+
+
+def _compared(op: str) -> Callable[[Expr, object], Comparison]:
+    """The method of a comparison."""
+
+    def compare(self: Expr, other: object) -> Comparison:
+        return Expr.comparison(self, op, as_expr(other))
+
+    return compare
+
+
 class Expr(Node):
     """An integer expression; `+ - * // % **` build larger ones, comparisons build constraints."""
 
@@ -98,47 +155,13 @@ class Expr(Node):
     def __hash__(self) -> int:
         return hash(self.key())
 
-    def __add__(self, other: object) -> Expr:
-        return add(self, as_expr(other))
-
-    def __radd__(self, other: object) -> Expr:
-        return add(as_expr(other), self)
-
-    def __sub__(self, other: object) -> Expr:
-        return add(self, neg(as_expr(other)))
-
-    def __rsub__(self, other: object) -> Expr:
-        return add(as_expr(other), neg(self))
-
-    def __mul__(self, other: object) -> Expr:
-        return mul(self, as_expr(other))
-
-    def __rmul__(self, other: object) -> Expr:
-        return mul(as_expr(other), self)
-
-    def __floordiv__(self, other: object) -> Expr:
-        return Operation("floordiv", (self, as_expr(other)))
-
-    def __rfloordiv__(self, other: object) -> Expr:
-        return Operation("floordiv", (as_expr(other), self))
-
-    def __truediv__(self, other: object) -> Expr:
-        return Operation("div", (self, as_expr(other)))
-
-    def __rtruediv__(self, other: object) -> Expr:
-        return Operation("div", (as_expr(other), self))
-
-    def __mod__(self, other: object) -> Expr:
-        return Operation("mod", (self, as_expr(other)))
-
-    def __rmod__(self, other: object) -> Expr:
-        return Operation("mod", (as_expr(other), self))
-
-    def __pow__(self, other: object) -> Expr:
-        return Operation("pow", (self, as_expr(other)))
-
-    def __rpow__(self, other: object) -> Expr:
-        return Operation("pow", (as_expr(other), self))
+    __add__, __radd__ = _both_ways(add)
+    __sub__, __rsub__ = _both_ways(lambda a, b: add(a, neg(b)))
+    __mul__, __rmul__ = _both_ways(mul)
+    __floordiv__, __rfloordiv__ = _both_ways(lambda a, b: Operation("floordiv", (a, b)))
+    __truediv__, __rtruediv__ = _both_ways(lambda a, b: Operation("div", (a, b)))
+    __mod__, __rmod__ = _both_ways(lambda a, b: Operation("mod", (a, b)))
+    __pow__, __rpow__ = _both_ways(lambda a, b: Operation("pow", (a, b)))
 
     def __neg__(self) -> Expr:
         return neg(self)
@@ -146,23 +169,9 @@ class Expr(Node):
     def __abs__(self) -> Expr:
         return absolute(self)
 
-    def __eq__(self, other: object) -> Comparison:  # type: ignore[override]
-        return Expr.comparison(self, "==", as_expr(other))
-
-    def __ne__(self, other: object) -> Comparison:  # type: ignore[override]
-        return Expr.comparison(self, "!=", as_expr(other))
-
-    def __le__(self, other: object) -> Comparison:
-        return Expr.comparison(self, "<=", as_expr(other))
-
-    def __lt__(self, other: object) -> Comparison:
-        return Expr.comparison(self, "<", as_expr(other))
-
-    def __ge__(self, other: object) -> Comparison:
-        return Expr.comparison(self, ">=", as_expr(other))
-
-    def __gt__(self, other: object) -> Comparison:
-        return Expr.comparison(self, ">", as_expr(other))
+    __eq__, __ne__ = _compared("=="), _compared("!=")  # type: ignore[assignment]
+    __le__, __lt__ = _compared("<="), _compared("<")
+    __ge__, __gt__ = _compared(">="), _compared(">")
 
 
 class Var(Expr):
@@ -244,42 +253,6 @@ class Operation(Expr):
     def value(self, assignment: Mapping[str, int]) -> int:
         """Applies the operation to the operands' values."""
         return operations.apply(self.op, tuple(a.value(assignment) for a in self._args))
-
-
-def as_expr(value: object) -> Expr:
-    """Returns an expression: the value itself, or an integer as a `Const`."""
-    if isinstance(value, Expr):
-        return value
-    if isinstance(value, Node):
-        raise UsageError(f"an integer was expected, got the constraint {value}. Constraints are not numbers here.")
-    return Const(intmath.as_int(value, "an operand"))
-
-
-def _flat(op: str, parts: tuple[Expr, ...]) -> Expr:
-    flat: list[Expr] = []
-    for part in parts:
-        flat.extend(part.args if isinstance(part, Operation) and part.op == op else (part,))
-        check_shape(1, len(flat))
-    return Operation(op, tuple(flat)) if len(flat) > 1 else flat[0]
-
-
-def add(*terms: Expr) -> Expr:
-    """Adds; a sum of sums is one flat sum."""
-    return _flat("add", terms)
-
-
-def mul(*factors: Expr) -> Expr:
-    """Multiplies; a product of products is one flat product."""
-    return _flat("mul", factors)
-
-
-def neg(expr: Expr) -> Expr:
-    """Negates; an unnamed number becomes the negative number."""
-    if isinstance(expr, Const) and not expr.name:
-        return Const(-expr.number)
-    if isinstance(expr, Operation) and expr.op == "neg":
-        return expr.args[0]
-    return Operation("neg", (expr,))
 
 
 def const(value: object, name: str = "") -> Const:

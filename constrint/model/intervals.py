@@ -16,12 +16,7 @@ Interval = tuple[int, int]
 def _corners(a: Interval, b: Interval, function: Callable[[int, int], int]) -> Interval:
     low_a, high_a = a
     low_b, high_b = b
-    w, x, y, z = (
-        function(low_a, low_b),
-        function(low_a, high_b),
-        function(high_a, low_b),
-        function(high_a, high_b),
-    )
+    w, x, y, z = (function(low_a, low_b), function(low_a, high_b), function(high_a, low_b), function(high_a, high_b))
     return min(w, x, y, z), max(w, x, y, z)
 
 

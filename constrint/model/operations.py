@@ -22,44 +22,28 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """An operation on one operand.
+    """An operation on one operand."""
 
-    Attributes:
-        name: Its name in expressions.
-        exact: On Python integers.
-        bounds: Bounds of the result from those of the operand.
-        array: On int64 arrays; the caller has made sure that nothing overflows.
-    """
-
-    name: str
-    exact: Callable[[int], int]
-    bounds: Callable[[Interval], Interval]
-    array: Callable[[Any], Any]
+    name: str  #: Its name in expressions.
+    exact: Callable[[int], int]  #: On Python integers.
+    bounds: Callable[[Interval], Interval]  #: Bounds of the result from those of the operand.
+    array: Callable[[Any], Any]  #: On int64 arrays; the caller has made sure that nothing overflows.
 
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """An operation on two operands, or on any number of them, taken from the left.
+    """An operation on two operands, or on any number of them, taken from the left."""
 
-    Attributes:
-        name: Its name in expressions, and in the text language where it is written as a function.
-        exact: On Python integers; raises where it has no value.
-        bounds: Bounds of the result from those of the operands; None where none are known.
-        array: On int64 arrays; the caller has made sure that nothing overflows and every row has a value.
-        sign: The sign between its operands in the text language; "" where it is written as a function.
-        partial: Whether it has no value for some operands.
-        many: Whether it takes any number of operands.
-        alone: The operation that it is on a single operand; "" where that operand is the result.
-    """
-
-    name: str
-    exact: Callable[[int, int], int]
+    name: str  #: Its name in expressions, and in the text language where it is written as a function.
+    exact: Callable[[int, int], int]  #: On Python integers; raises where it has no value.
+    #: Bounds of the result from those of the operands; None where none are known.
     bounds: Callable[[Interval, Interval], Interval | None]
+    #: On int64 arrays; the caller has made sure that nothing overflows and every row has a value.
     array: Callable[[Any, Any], Any]
-    sign: str = ""
-    partial: bool = False
-    many: bool = False
-    alone: str = ""
+    sign: str = ""  #: The sign between its operands in the text language; "" where it is written as a function.
+    partial: bool = False  #: Whether it has no value for some operands.
+    many: bool = False  #: Whether it takes any number of operands.
+    alone: str = ""  #: The operation that it is on a single operand; "" where that operand is the result.
 
 
 #: In the order of the compiled core's encoding.
@@ -69,13 +53,7 @@ TABLE: Final[tuple[Unary | Binary, ...]] = (
     Unary("neg", operator.neg, intervals.neg_bounds, np.negative),
     Unary("abs", abs, intervals.abs_bounds, np.absolute),
     Binary("floordiv", intmath.floor_div, intervals.floordiv_bounds, np.floor_divide, "//", partial=True),
-    Binary(
-        "ceildiv",
-        intmath.ceil_div,
-        intervals.ceildiv_bounds,
-        lambda a, b: -(np.negative(a) // b),
-        partial=True,
-    ),
+    Binary("ceildiv", intmath.ceil_div, intervals.ceildiv_bounds, lambda a, b: -(np.negative(a) // b), partial=True),
     Binary("div", intmath.exact_div, intervals.floordiv_bounds, np.floor_divide, "/", partial=True),
     Binary("mod", intmath.modulo, intervals.mod_bounds, np.remainder, "%", partial=True),
     Binary("pow", intmath.power, intervals.pow_bounds, np.power, "^", partial=True),

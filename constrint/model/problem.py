@@ -145,7 +145,8 @@ class Problem:
                 + (hint if isinstance(constraint, bool) else "")
             )
         for text in (because, name):
-            _check_text(text)
+            if not isinstance(text, str):
+                raise UsageError(f"because and name of a constraint must be text, got {text!r}.")
         self._check_names(constraint)
         stored = constraint.labelled(because or constraint.because, name or constraint.name)
         self._constraints.append(stored)
@@ -181,6 +182,12 @@ class Problem:
         twin._constraints = list(self._constraints)
         twin._constants = dict(self._constants)
         twin.objective = self.objective
+        return twin
+
+    def without_objective(self) -> Problem:
+        """Returns a copy that asks for any solution."""
+        twin = self.copy()
+        twin.objective = None
         return twin
 
     def without(self, *constraints: Constraint | str) -> Problem:
@@ -225,11 +232,6 @@ class Problem:
 
     def __repr__(self) -> str:
         return f"<Problem {self.name!r}: {len(self._variables)} variables, {len(self._constraints)} constraints>"
-
-
-def _check_text(text: Any) -> None:
-    if not isinstance(text, str):
-        raise UsageError(f"because and name of a constraint must be text, got {text!r}.")
 
 
 def named_constants(item: Constraint | Expr) -> dict[str, int]:

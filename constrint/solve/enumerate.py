@@ -16,7 +16,7 @@ from constrint.solve.backends.registry import get_backend
 from constrint.solve.budget import Budget, Limits, SearchStats
 from constrint.solve.engine.factored import factored_space
 from constrint.solve.space.axes import Axis, Layout, axis_of, position_type
-from constrint.solve.space.factors import ListedFactors
+from constrint.solve.space.factors import Factors
 from constrint.solve.space.parts import Part, TreePart
 from constrint.solve.space.space import SearchSpace
 from constrint.solve.space.tree import LinkedTable, Tree
@@ -56,7 +56,7 @@ def brute_force(problem: Problem, max_combinations: int = 1_000_000) -> list[dic
     return list(all_solutions(problem, Budget(Limits()), max_combinations))
 
 
-def _one_table(problem: Problem, columns: Columns) -> ListedFactors:
+def _one_table(problem: Problem, columns: Columns) -> Factors:
     """Keeps listed solutions as one table."""
     num_rows = len(next(iter(columns.values()))) if columns else 0
     axes: dict[str, Axis] = {}
@@ -75,4 +75,4 @@ def _one_table(problem: Problem, columns: Columns) -> ListedFactors:
         parts = (TreePart(tree),)
     elif not problem.variables and all(c.holds({}) for c in problem.constraints):
         parts = ()
-    return ListedFactors(Layout(problem.names, {**axes}, {}), parts)
+    return Factors(Layout(problem.names, {**axes}, {}), parts)

@@ -31,6 +31,14 @@ class Solution:
     stats: SearchStats = field(default_factory=SearchStats)
     explain: Callable[[Problem], RulesInConflict] | None = field(default=None, repr=False, compare=False)
 
+    @classmethod
+    def of(cls, problem: Problem, assignment: dict[str, int] | None, stats: SearchStats) -> Solution:
+        """The answer of a search that ran to its end: this assignment, or None where there is no solution."""
+        if assignment is None:
+            return cls(Status.INFEASIBLE, problem, stats=stats)
+        value = None if problem.objective is None else problem.objective.expr.value(assignment)
+        return cls(Status.FEASIBLE, problem, assignment, value, stats=stats)
+
     def __bool__(self) -> bool:
         return self.status is Status.FEASIBLE
 

@@ -116,10 +116,10 @@ def test_every_block_has_sources_that_are_a_few_of_the_file(model: GpuModel) -> 
 def test_clock_times_width_reproduces_the_matrix_rates_of_amd(model: GpuModel) -> None:
     """Cycles are per SIMD: 2 m n k blocks / cycles x SIMDs x CUs x clock is the dense peak."""
     if not isinstance(model.sm, AmdCu):
-        assert all(i.cycles is None for i in model.matrix_instructions)
+        assert all(i.cycles is None for i in model.matrix.instructions)
         return
     best: dict[str, float] = {}
-    for row in model.matrix_instructions:
+    for row in model.matrix.instructions:
         if row.cycles is not None:
             per_clk = 2 * row.m[0] * row.n[0] * row.k * row.blocks / row.cycles * model.sm.num_partitions
             best[row.dtype] = max(best.get(row.dtype, 0.0), per_clk)
@@ -157,7 +157,7 @@ def test_matrix_shapes_are_dense_single_block_instructions_of_the_dtype(model: G
         shapes = model.matrix_shapes(dtype)
         assert shapes, dtype
         assert all(s.dtype == dtype and s.blocks == s.num_ctas == 1 for s in shapes)
-    assert not any("smfmac" in row.name or "swmmac" in row.name for row in model.matrix_instructions)
+    assert not any("smfmac" in row.name or "swmmac" in row.name for row in model.matrix.instructions)
 
 
 def test_facts_that_others_compute_with() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "constrint"
 #: A comparison of the vendor's name, and a test for a vendor's struct.
-BRANCH = re.compile(r"\bvendor\s*(==|!=|\bin\b|\bnot in\b)|isinstance\([^)]*\b(NvidiaSm|AmdCu)\b")
+BRANCH = re.compile(r"\.vendor\s*(==|!=|\bin\b|\bnot in\b)|isinstance\([^)]*\b(NvidiaSm|AmdCu)\b")
 
 
 def test_no_file_outside_the_vendors_branches_on_a_vendor() -> None:

@@ -105,6 +105,7 @@ def errors() -> dict[str, dict[str, float]]:
     return dict(zip(CASES, json.loads(done.stdout.splitlines()[-1]), strict=True))
 
 
+@pytest.mark.xdist_group("interpreted alternating")
 @pytest.mark.parametrize("name", CASES)
 def test_kernels_equal_the_loop(name: str, errors: dict[str, dict[str, float]]) -> None:
     bound = BOUNDS[CASES[name]["dtype"]]

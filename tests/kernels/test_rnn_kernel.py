@@ -128,11 +128,13 @@ def errors() -> dict[str, tuple[float, float]]:
     return dict(zip(CASES, json.loads(done.stdout.splitlines()[-1]), strict=True))
 
 
+@pytest.mark.xdist_group("interpreted recurrences")
 @pytest.mark.parametrize("name", CASES)
 def test_states_equal_the_reference_in_double_precision(name: str, errors: dict[str, tuple[float, float]]) -> None:
     assert errors[name][0] <= BOUNDS[(BASE | CASES[name])["dtype"]]
 
 
+@pytest.mark.xdist_group("interpreted recurrences")
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_equal_those_of_the_reference(name: str, errors: dict[str, tuple[float, float]]) -> None:
     assert errors[name][1] <= BOUNDS[(BASE | CASES[name])["dtype"]]

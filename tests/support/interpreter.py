@@ -30,7 +30,8 @@ def interpreted(function: str, cases: Mapping[str, Mapping[str, Any]]) -> dict[s
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.interpreter", function],
         input=json.dumps(list(cases.values())),
-        env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)},
+        # Tests run side by side; threads that wait for each other's cores make small operations slower.
+        env=os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
         timeout=300,

@@ -82,11 +82,7 @@ def occupancy(
     }
     use = KernelUse(**columns, **numbers, wgp_mode=wgp_mode, smem_opt_in=smem_opt_in)
     for name in use.options():
-        _check_option(model, name)
+        if name not in model.maker.occupancy_options:
+            owners = " and ".join(vendor.title for vendor in list_vendors() if name in vendor.occupancy_options)
+            raise UsageError(f"{name} is for {owners} GPUs; {model.name} is one of {model.maker.title}'s.")
     return model.maker.occupancy_limits(model, use).combine(shape)
-
-
-def _check_option(gpu: GpuModel, name: str) -> None:
-    if name not in gpu.maker.occupancy_options:
-        owners = " and ".join(vendor.title for vendor in list_vendors() if name in vendor.occupancy_options)
-        raise UsageError(f"{name} is for {owners} GPUs; {gpu.name} is one of {gpu.maker.title}'s.")

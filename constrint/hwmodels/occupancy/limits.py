@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +54,7 @@ class Occupancy:
     limit_sgprs: Any
     registers_per_block: Any
     smem_bytes_per_block: Any
-    waves_per_simd: Any
+    waves_per_simd: Any = None
 
     @property
     def limited_by(self) -> Any:
@@ -84,40 +85,26 @@ class Limits:
 
     def combine(self, shape: tuple[int, ...]) -> Occupancy:
         """The occupancy under all limits; `shape` is that of the inputs together."""
-        blocks = np.minimum(np.minimum(self.warps, self.registers), np.minimum(self.smem, self.blocks))
-        blocks = np.minimum(blocks, self.sgprs)
-        mask = (
-            (self.warps == blocks) * np.int64(1)
-            + (self.registers == blocks) * 2
-            + (self.smem == blocks) * 4
-            + (self.blocks == blocks) * 8
-            # As in the header, barriers come after the others, whose bits then stay as they are.
-            + (self.barriers <= blocks) * 16
-            + (self.sgprs == blocks) * 32
-        )
+        limits = {name: getattr(self, name) for name in LIMIT_NAMES}
+        blocks = functools.reduce(np.minimum, [limit for name, limit in limits.items() if name != "barriers"])
+        # As in the header, barriers come after the others, whose bits then stay as they are.
+        mask = sum((limit <= blocks) * np.int64(1 << bit) for bit, limit in enumerate(limits.values()))
         blocks = np.minimum(blocks, self.barriers)
         warps = blocks * self.warps_per_block
         whole = {
             "blocks_per_sm": blocks,
             "warps_per_sm": warps,
             "limited_by_mask": mask,
-            "limit_warps": self.warps,
-            "limit_registers": self.registers,
-            "limit_smem": self.smem,
-            "limit_blocks": self.blocks,
-            "limit_barriers": self.barriers,
-            "limit_sgprs": self.sgprs,
+            **{f"limit_{name}": limit for name, limit in limits.items()},
             "registers_per_block": self.registers_per_block,
             "smem_bytes_per_block": self.smem_bytes_per_block,
+            **({} if self.waves_per_simd is None else {"waves_per_simd": self.waves_per_simd}),
         }
         fraction = warps / self.max_warps_per_sm
         if not shape:
-            scalars = {name: int(value) for name, value in whole.items()}
-            scalar_waves = None if self.waves_per_simd is None else int(self.waves_per_simd)
-            return Occupancy(**scalars, occupancy=float(fraction), waves_per_simd=scalar_waves)
-        waves = None if self.waves_per_simd is None else _spread(self.waves_per_simd, shape)
+            return Occupancy(**{name: int(value) for name, value in whole.items()}, occupancy=float(fraction))
         columns = {name: _spread(value, shape) for name, value in whole.items()}
-        return Occupancy(**columns, occupancy=np.broadcast_to(fraction, shape), waves_per_simd=waves)
+        return Occupancy(**columns, occupancy=np.broadcast_to(fraction, shape))
 
 
 def _spread(value: Any, shape: tuple[int, ...]) -> NDArray[np.int64]:

@@ -200,12 +200,10 @@ class Vendor(ABC):
 
     def findings(self, gpu: GpuModel) -> Iterator[Finding]:
         """Rules of the vendor that a GPU's file breaks."""
-        del gpu
         return iter(())
 
     def limit_rows(self, gpu: GpuModel) -> list[LimitRow]:
         """Limits of one SM that `constrint limits` prints beside those that every vendor has."""
-        del gpu
         return []
 
     def figures(self) -> Mapping[str, Figure]:
@@ -227,7 +225,9 @@ class Vendor(ABC):
 
     def triton_target(self, gpu: GpuModel) -> tuple[str, int | str, int]:
         """Arguments of Triton's GPUTarget: back-end, architecture, threads per warp."""
-        self.refuse(gpu, "a Triton back-end")
+        if self.triton_backend is None:
+            self.refuse(gpu, "a Triton back-end")
+        return self.triton_backend, gpu.arch.target, gpu.sm.warp_size
 
     def traits(self, gpu: GpuModel) -> Traits:
         """What kernels ask about the GPU."""
@@ -235,7 +235,6 @@ class Vendor(ABC):
 
     def dot_unit(self, gpu: GpuModel, dtype: str) -> DotUnit | None:
         """The unit that Triton's dot reaches for a dtype of which there are instructions; None if it reaches none."""
-        del dtype
         self.refuse(gpu, "which matrix unit Triton's dot reaches")
 
     def refuse(self, gpu: GpuModel, what: str) -> NoReturn:

@@ -47,7 +47,7 @@ def run_on_gpu(
     """Choose a configuration and launch it; products without a kernel run as plain PyTorch on the device."""
     (batch, m, k), n = a.shape, b.shape[2]
     if not batch * m * n or not k or a.dtype not in DTYPE_NAMES or out_dtype == torch.float64:
-        return gemm_reference(a, b, bias, c, alpha=alpha, beta=beta, activation=activation, out_dtype=out_dtype)
+        return gemm_reference(a, b, bias, c, alpha, beta, activation, out_dtype)
     a, b = with_aligned_stride(a), with_aligned_stride(b)
     gpu, machine = machine_of(a.device)
     source = c if beta != 0.0 else None
@@ -57,7 +57,7 @@ def run_on_gpu(
     )
     choice = choose(gpu, product)
     if choice is None:
-        return gemm_reference(a, b, bias, c, alpha=alpha, beta=beta, activation=activation, out_dtype=out_dtype)
+        return gemm_reference(a, b, bias, c, alpha, beta, activation, out_dtype)
     out = torch.empty((batch, m, n), dtype=out_dtype, device=a.device)
     call = Call(a, b, out, machine, Epilogue(bias, source, alpha, beta, activation), precision)
 

@@ -143,26 +143,13 @@ def grid_arguments(call: Call, config: Mapping[str, int]) -> tuple[tuple[int, in
     source_strides = end.source.stride() if end.source is not None else (0, 0, 0)
     is_hopper_fp8 = call.machine.is_hopper and a.element_size() == 1 and a.dtype.is_floating_point
     arguments: dict[str, Any] = {name: config[name] for name in ("tile_m", "tile_n", "tile_k", "group_m", "split_k")}
+    arguments |= {"m": m, "n": n, "k": k, "num_blocks": blocks, "batched": batch > 1}
+    arguments |= {"c_ptr": out, "stride_cb": out.stride(0), "stride_cm": out.stride(1)}
+    arguments |= {"bias_ptr": end.bias, "source_ptr": end.source, "alpha": float(end.alpha), "beta": float(end.beta)}
+    arguments |= dict(zip(("stride_sb", "stride_sm", "stride_sn"), source_strides, strict=True))
+    arguments |= {"workspace_ptr": None, "counters_ptr": None, "persistent": bool(config["persistent"])}
+    arguments |= {"has_alpha": end.alpha != 1.0, "activation": end.activation, "input_precision": call.precision}
     arguments |= {
-        "m": m,
-        "n": n,
-        "k": k,
-        "c_ptr": out,
-        "bias_ptr": end.bias,
-        "source_ptr": end.source,
-        "stride_cb": out.stride(0),
-        "stride_cm": out.stride(1),
-        **dict(zip(("stride_sb", "stride_sm", "stride_sn"), source_strides, strict=True)),
-        "num_blocks": blocks,
-        "alpha": float(end.alpha),
-        "beta": float(end.beta),
-        "workspace_ptr": None,
-        "counters_ptr": None,
-        "persistent": bool(config["persistent"]),
-        "batched": batch > 1,
-        "has_alpha": end.alpha != 1.0,
-        "activation": end.activation,
-        "input_precision": call.precision,
         "max_imprecise": min(FP8_PROMOTION_INTERVAL, config["tile_k"]) if is_hopper_fp8 else None,
         "acc_dtype": tl.int32 if a.dtype == torch.int8 else tl.float32,
     }

@@ -162,47 +162,17 @@ torch.library.define(
 )
 
 
+torch.library.impl("constrint::gemm", "CUDA", run_on_gpu)
+
+
 @torch.library.impl("constrint::gemm", "CPU")
-def _on_cpu(
-    a: Tensor,  # (batch, M, K)
-    b: Tensor,  # (batch, K, N)
-    bias: Tensor | None,  # (N,)
-    c: Tensor | None,  # (batch, M, N)
-    alpha: float,
-    beta: float,
-    activation: str | None,
-    out_dtype: torch.dtype,
-) -> Tensor:
-    out = gemm_reference(a, b, bias, c, alpha=alpha, beta=beta, activation=activation, out_dtype=out_dtype)
-    return out.contiguous()
-
-
-@torch.library.impl("constrint::gemm", "CUDA")
-def _on_gpu(
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor | None,
-    c: Tensor | None,
-    alpha: float,
-    beta: float,
-    activation: str | None,
-    out_dtype: torch.dtype,
-) -> Tensor:
-    return run_on_gpu(a, b, bias, c, alpha, beta, activation, out_dtype)
+def _on_cpu(*arguments: Any) -> Tensor:
+    return gemm_reference(*arguments).contiguous()
 
 
 @torch.library.register_fake("constrint::gemm")  # type: ignore[untyped-decorator]
-def _fake(
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor | None,
-    c: Tensor | None,
-    alpha: float,
-    beta: float,
-    activation: str | None,
-    out_dtype: torch.dtype,
-) -> Tensor:
-    return a.new_empty((a.shape[0], a.shape[1], b.shape[2]), dtype=out_dtype)
+def _fake(a: Tensor, b: Tensor, *end: Any) -> Tensor:
+    return a.new_empty((a.shape[0], a.shape[1], b.shape[2]), dtype=end[-1])
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -31,7 +31,6 @@ def gemm_reference(
     b: Tensor,
     bias: Tensor | None = None,
     c: Tensor | None = None,
-    *,
     alpha: float = 1.0,
     beta: float = 0.0,
     activation: str | None = None,

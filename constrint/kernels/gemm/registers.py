@@ -90,7 +90,6 @@ def families(gpu: GpuModel, kind: Kind) -> tuple[Family, ...]:
     """Whose weights a kind may take: its own element type's, or those of more types where kernels were too few."""
     if kind.instruction == "fma":
         return (Family("fma"),)
-    target, generation = _target_and_generation(gpu)
     marks = ("descriptor " if kind.has_descriptors else "") + ("widened " if kind.is_widened else "")
     is_half = ELEMENT_BYTES[kind.dtype] == 2
     elements = ["16" if is_half else kind.dtype]
@@ -103,12 +102,7 @@ def families(gpu: GpuModel, kind: Kind) -> tuple[Family, ...]:
         elif not is_half:
             elements.append("turned")
     names = [f"{kind.instruction} {marks}{element}" for element in elements]
-    return tuple(Family(f"{generation} {name}", f"{target} {name}") for name in names)
-
-
-def _target_and_generation(gpu: GpuModel) -> tuple[str, str]:
-    """Names of the GPU's instruction set and of the group of sets with the same registers."""
-    return gpu.compiler_target, gpu.traits.code_family
+    return tuple(Family(f"{gpu.traits.code_family} {name}", f"{gpu.compiler_target} {name}") for name in names)
 
 
 def model_key(gpu: GpuModel, kind: Kind, known: Collection[str]) -> str:
@@ -166,29 +160,22 @@ def register_terms(kind: Kind, v: Vars) -> dict[str, Expr]:
     accumulators = ceildiv(v["tile_m"] * v["tile_n"], v["num_warps"] * kind.warp_size)
     if kind.instruction == "fma":
         return {"base": const(1), "accumulators": accumulators, "operands": v["tile_k"] * (16 + accumulators)}
-    terms: dict[str, Expr] = {
+    common = {
         "base": const(1),
         "accumulators": accumulators,
         "persistent": v["persistent"],
         "persistent_accumulators": v["persistent"] * accumulators,
-        "pipelined": minimum(1, v["num_stages"] - 1),
     }
+    loop: dict[str, Expr] = {**common, "pipelined": minimum(1, v["num_stages"] - 1)}
     if not kind.has_descriptors:
-        terms |= _load_terms(kind, v)
-    return terms | _fragment_terms(kind, v) | _end_terms(kind, v, accumulators)
+        loop |= _load_terms(kind, v)
+    return loop | _fragment_terms(kind, v) | _end_terms(kind, v, common)
 
 
-def _end_terms(kind: Kind, v: Vars, accumulators: Expr) -> dict[str, Expr]:
+def _end_terms(kind: Kind, v: Vars, common: Mapping[str, Expr]) -> dict[str, Expr]:
     """The sums on their way to C or the workspace, and on their way back."""
-    splits = minimum(1, v["split_k"] - 1)
-    terms: dict[str, Expr] = {
-        "base": const(1),
-        "accumulators": accumulators,
-        "persistent": v["persistent"],
-        "persistent_accumulators": v["persistent"] * accumulators,
-        "split": splits,
-        "split_accumulators": splits * accumulators,
-    }
+    splits, accumulators = minimum(1, v["split_k"] - 1), common["accumulators"]
+    terms: dict[str, Expr] = {**common, "split": splits, "split_accumulators": splits * accumulators}
     if kind.aligned.c < WIDEST_BYTES and not kind.has_descriptors:
         terms |= {"ragged": const(1), "ragged_accumulators": accumulators}
     if kind.is_amd:

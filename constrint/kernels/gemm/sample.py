@@ -225,14 +225,6 @@ def is_used(gpu: GpuModel, row: Row) -> bool:
     return bool(reaches) and int(row.get("waves_per_eu") or 0) <= 1 and not int(row.get("producer") or 0)
 
 
-def kind_of(gpu: GpuModel, row: Row) -> Kind:
-    """The kind of a row's kernel."""
-    aligned = Product.of(workload_of(row["dtype"], _sizes(row))).aligned
-    own, *others = kinds_of(gpu, row["dtype"], aligned, has_descriptors=bool(int(row.get("descriptor") or 0)))
-    use = async_share(unit(gpu, row["dtype"]), VARIABLES).value({name: int(row[name]) for name in PARAMS})
-    return own if use else others[0]
-
-
 @lru_cache(maxsize=512)
 def limit_of(target: str, num_warps: int) -> int:
     """Registers that the compiler may give a thread of a block.
@@ -257,11 +249,12 @@ def kernel_of(row: Row, is_latest: bool) -> SampledKernel | None:
     gpu = load_gpu(SAMPLE.targets[row["target"]])
     if not is_used(gpu, row):
         return None
-    kind, config = kind_of(gpu, row), {name: int(row[name]) for name in PARAMS}
-    registers, limit = (
-        int(row["registers"] or gpu.sm.max_registers_per_thread),
-        limit_of(row["target"], config["num_warps"]),
-    )
+    config = {name: int(row[name]) for name in PARAMS}
+    aligned = Product.of(workload_of(row["dtype"], _sizes(row))).aligned
+    own, *others = kinds_of(gpu, row["dtype"], aligned, has_descriptors=bool(int(row.get("descriptor") or 0)))
+    kind = own if async_share(unit(gpu, row["dtype"]), VARIABLES).value(config) else others[0]
+    registers = int(row["registers"] or gpu.sm.max_registers_per_thread)
+    limit = limit_of(row["target"], config["num_warps"])
     return SampledKernel(
         target=row["target"],
         families=families(gpu, kind),

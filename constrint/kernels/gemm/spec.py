@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,11 +16,11 @@ from numpy.typing import NDArray
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.grid_rules import EXPRESSIONS, end_rules, grid_rules
+from constrint.kernels.gemm.grid_rules import EXPRESSIONS, end_rules, end_smem_bytes, grid_rules
 from constrint.kernels.gemm.product import OPTIONS, SIZES, Product
-from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES, Aligned, unit
+from constrint.kernels.gemm.units import ELEMENT_BYTES, unit
 from constrint.model import Problem, Var
-from constrint.select.cost import CostColumns
+from constrint.select.cost import CostColumns, cost_assumptions
 from constrint.select.limits import BlockUse, add_block_limits
 from constrint.select.spec import Columns, Config, KernelSpec, Launch, Param, Rule, Vars, Workload
 
@@ -31,7 +32,6 @@ MAX_STATED = 64
 #: Sides of a tile, in order of preference.
 TILES = (128, 64, 256, 32, 16)
 POWER = "powers of two, as Triton's block shapes must be"
-WHOLE_INSTRUCTIONS = "each warp owns at least one whole matrix instruction; more warps would repeat work"
 
 
 class _Stated(NamedTuple):
@@ -80,7 +80,7 @@ class GemmSpec(KernelSpec):
         """Predicted time of every row; without the order parameters, a lower bound over their values."""
 
     def added_smem_bytes(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any) -> Any:
-        """Shared memory that the order of axes and the end of this product take beside those of a plain one.
+        """Shared memory that this product takes beside a plain one: for a wider output, a bias, fp32 in three passes.
 
         Args:
             gpu: The hardware model.
@@ -88,7 +88,7 @@ class GemmSpec(KernelSpec):
             v: The parameters, as expressions or as columns of numbers.
             smem_bytes: What a plain product takes, likewise.
         """
-        return 0
+        return end_smem_bytes(product, v)
 
     def refusal(self, gpu: GpuModel, product: Product) -> str:
         """Why this kernel does not compute the product; empty if it does. `check_dtype` has spoken before."""
@@ -148,12 +148,9 @@ class GemmSpec(KernelSpec):
             problem.add(rule.condition, name=rule.name, because=rule.because)
         use = self._whole_use(gpu, product, {name: v[name] for name in v if name not in self.free_params})
         add_block_limits(problem, gpu, use)
-        for rule in (
-            *end_rules(
-                gpu, product, v, self.added_smem_bytes(gpu, product, v, use.smem_bytes), self.fixed, EXPRESSIONS
-            ),
-            *self.promise_rules(gpu, use, v),
-        ):
+        added = self.added_smem_bytes(gpu, product, v, use.smem_bytes)
+        ends = end_rules(gpu, product, v, added, self.fixed, EXPRESSIONS)
+        for rule in (*ends, *self.promise_rules(gpu, use, v)):
             problem.add(rule.condition, name=rule.name, because=rule.because)
         return _Stated(gpu, problem, v, use)
 
@@ -168,17 +165,15 @@ class GemmSpec(KernelSpec):
         if isinstance(added, int) and added == 0:
             return plain
         exact = None if plain.smem_bytes_exact is None else plain.smem_bytes_exact + added
-        return BlockUse(
-            plain.warps,
-            plain.registers_per_thread,
-            plain.smem_bytes + added,
-            registers_bound=plain.registers_bound,
-            smem_bytes_exact=exact,
-        )
+        return replace(plain, smem_bytes=plain.smem_bytes + added, smem_bytes_exact=exact)
 
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """Predicted time per row; without `group_m` and `xcd_chunk`, the least over their values."""
         return self.price(gpu, Product.of(workload), columns, blocks_per_sm)
+
+    def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
+        """What no source states for this GPU and had to be assumed."""
+        return tuple(cost_assumptions(gpu))
 
     def moved_bytes(self, workload: Workload) -> int:
         """Bytes of A, B and C, each counted once."""
@@ -206,12 +201,7 @@ class GemmSpec(KernelSpec):
         return {"c": empty_result(Product.of(workload), inputs["a"])}
 
     def launches(
-        self,
-        gpu: GpuModel,
-        workload: Workload,
-        config: Config,
-        inputs: Mapping[str, Any],
-        outputs: Mapping[str, Any],
+        self, gpu: GpuModel, workload: Workload, config: Config, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> Sequence[Launch]:
         """Copies of operands where the kernel needs them, then the kernel."""
         from constrint.kernels.gemm.launch import Call, Epilogue, Machine, modelled_precision
@@ -237,14 +227,8 @@ class GemmSpec(KernelSpec):
 
 def _kind_of(p: Product) -> tuple[Any, ...]:
     """What a statement depends on beside the GPU."""
-    aligned: Aligned = p.aligned
     ends = p.output_bytes, p.has_bias, p.has_source, p.is_three_pass, p.batch > 1
-    return p.dtype, aligned, p.a.is_k_major, p.b.is_k_major, *ends, p.allows_gluon
-
-
-def is_plain_output(p: Product) -> bool:
-    """Whether C has the dtype's own type."""
-    return p.output_bytes == OUTPUT_BYTES[p.dtype]
+    return p.dtype, p.aligned, p.a.is_k_major, p.b.is_k_major, *ends, p.allows_gluon
 
 
 def matrix_peak_flop_per_s(gpu: GpuModel, dtype: str) -> float:

@@ -31,7 +31,6 @@ MIN_COPY_BYTES = 4
 FP8_PROMOTION_INTERVAL = 128
 
 Vars = Mapping[str, Expr]
-#: What `tl.dot` reaches, as the GPU's vendor states it.
 
 
 class Aligned(NamedTuple):
@@ -49,22 +48,9 @@ class Aligned(NamedTuple):
 ALL_ALIGNED = Aligned()
 
 
-def is_aligned(size: int) -> bool:
-    """Whether Triton sees by itself that this size or stride allows the widest loads."""
-    return size % ALIGNED_ELEMENTS == 0
-
-
 def width_bytes(length: int, element: int) -> int:
     """Bytes of the widest aligned access to contiguous rows: gcd(16, length x element bytes)."""
     return gcd(WIDEST_BYTES, length * element)
-
-
-def hint(length: int, element: int) -> int:
-    """The number of elements that the length of contiguous rows is a multiple of, as a hint to the compiler.
-
-    It is 1 where the compiler needs no hint. Example: rows of 1,004 elements of 2 bytes give 4.
-    """
-    return 1 if is_aligned(length) else width_bytes(length, element) // element
 
 
 def unit(gpu: GpuModel, dtype: str) -> DotUnit:
@@ -108,6 +94,17 @@ def promotion_interval(gpu: GpuModel, dtype: str, tile_k: int) -> int | None:
     """Elements of K after which sums move to fp32 registers; None where the unit itself adds in fp32."""
     is_narrow = dtype == "fp8" and gpu.arch.target.startswith("sm_90")
     return min(FP8_PROMOTION_INTERVAL, tile_k) if is_narrow else None
+
+
+def straddling(gpu: GpuModel, step_bytes: int, over_lines: float, over_sectors: float) -> float:
+    """How much longer loads take of rows whose starts are multiples of no more than so many bytes.
+
+    By one factor where they straddle lines of the L2, by another one where they straddle sectors, too.
+    """
+    l2 = gpu.memory.l2
+    if l2.sector_bytes is None or l2.line_bytes is None or step_bytes >= l2.line_bytes:
+        return 1.0
+    return over_lines if step_bytes >= l2.sector_bytes else over_sectors
 
 
 def threads(gpu: GpuModel, v: Vars) -> Expr:

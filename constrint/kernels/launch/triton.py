@@ -106,12 +106,7 @@ class TritonKernelSpec(KernelSpec):
         """Blocks along each grid dimension."""
 
     def launches(
-        self,
-        gpu: GpuModel,
-        workload: Workload,
-        config: Config,
-        inputs: Mapping[str, Any],
-        outputs: Mapping[str, Any],
+        self, gpu: GpuModel, workload: Workload, config: Config, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> Sequence[Launch]:
         """The one launch."""
         names = set(self.function.arg_names)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from constrint.errors import UsageError
-from constrint.kernels.resources.sample import Request, Row, Sample
-from constrint.kernels.resources.scores import Score
+from constrint.kernels.resources.fit import Judged, summary
+from constrint.kernels.resources.sample import Row, Sample
+from constrint.kernels.resources.weights import LeftOut
 from constrint.model import Var
 from constrint.select import BlockUse
 
@@ -24,21 +25,25 @@ class Check:
         compiled: Kernels whose shared memory is known.
         exact: Those whose shared memory is stated to the byte.
         under: Those that take more than is stated.
-        registers: What the register figures say of the kernels whose registers say anything.
+        judged: The kernels whose registers say anything, with their register figures.
     """
 
     compiled: int = 0
     exact: int = 0
     under: int = 0
-    registers: Score = field(default_factory=Score)
+    judged: list[Judged] = field(default_factory=list)
 
-    def cells(self) -> Iterator[str]:
+    @property
+    def registers(self) -> LeftOut:
+        """How the register figures do."""
+        return summary(self.judged)
+
+    def cells(self) -> list[str]:
         """The figures, one per title."""
-        score = self.registers
-        median = score.left_out().median_error
-        yield from map(str, (self.compiled, self.exact, self.under))
-        yield "-" if median is None else f"{median}%"
-        yield from map(str, (score.spilling, score.kept, score.clean, score.excluded))
+        of = self.registers
+        error = "-" if of.median_error is None else f"{of.median_error}%"
+        figures = (self.compiled, self.exact, self.under, error, of.spilling, of.kept, of.clean, of.excluded)
+        return [str(figure) for figure in figures]
 
 
 def check_rows(sample: Sample, rows: Iterable[Row]) -> dict[str, Check]:
@@ -46,26 +51,22 @@ def check_rows(sample: Sample, rows: Iterable[Row]) -> dict[str, Check]:
     checks: dict[str, Check] = defaultdict(Check)
     uses: dict[str, BlockUse] = {}
     for row in rows:
-        request, check, kernel = sample.request(row), checks[row["target"]], sample.kernel(row, True)
-        key = f"{request.spec.full_name} {request.gpu.name} {request.workload}"
+        gpu, spec, workload, config = sample.request(row)
+        check, kernel = checks[row["target"]], sample.kernel(row, True)
+        key = f"{spec.full_name} {gpu.name} {workload}"
         if key not in uses:
-            uses[key] = _use_of(request)
+            use = spec.use(gpu, workload, {name: Var(name) for name in config})
+            if use is None:
+                raise UsageError(f"{spec.full_name} is no single kernel: it has no resources to check.")
+            uses[key] = use
         use = uses[key]
         if row["smem_bytes"] and (row["instruction"] or kernel is not None):
-            stated = (use.smem_bytes if use.smem_bytes_exact is None else use.smem_bytes_exact).value(request.config)
+            stated = (use.smem_bytes if use.smem_bytes_exact is None else use.smem_bytes_exact).value(config)
             check.compiled += 1
             check.exact += stated == int(row["smem_bytes"])
             check.under += stated < int(row["smem_bytes"])
         if kernel is not None:
-            estimate = use.registers_per_thread.value(request.config)
-            bound = use.registers_needed.value(request.config)
-            check.registers.add(kernel, estimate, bound)
+            estimate = use.registers_per_thread.value(config)
+            bound = use.registers_needed.value(config)
+            check.judged.append(Judged(kernel, estimate, bound))
     return checks
-
-
-def _use_of(request: Request) -> BlockUse:
-    gpu, spec, workload, config = request
-    use = spec.use(gpu, workload, {name: Var(name) for name in config})
-    if use is None:
-        raise UsageError(f"{spec.full_name} is no single kernel: it has no resources to check.")
-    return use

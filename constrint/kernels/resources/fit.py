@@ -10,12 +10,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from constrint.errors import UnsupportedError
 from constrint.kernels.resources.registers import name_of_weights
-from constrint.kernels.resources.scores import Fit, Kernels, SampledKernel, Score
-from constrint.kernels.resources.weights import FittedModel
+from constrint.kernels.resources.scores import Fit, Kernels, SampledKernel, folds
+from constrint.kernels.resources.weights import FittedModel, LeftOut
 
 #: Fits one group of kernels, near the weights of a larger group if there are such.
 Method = Callable[[Kernels, Fit | None], Fit]
@@ -26,8 +27,6 @@ LEAST_KERNELS = 40
 LEAST_POOLED = 8
 #: A family with fewer kernels per weight than this takes the weights of the next wider one, if there is one.
 LEAST_PER_WEIGHT = 3
-#: Parts of a sample; each is left out once.
-FOLDS = 4
 
 
 def fit_all(kernels: Kernels, method: Method) -> dict[str, Fit]:
@@ -107,36 +106,39 @@ def judged(fits: Mapping[str, Fit], kernels: Kernels) -> list[Judged]:
 
 def left_out(kernels: Kernels, method: Method) -> list[Judged]:
     """What fits to all parts of the sample but one say of that one, for each in turn."""
-    part = np.random.default_rng(1).permutation(len(kernels)) % FOLDS
-    results = []
-    for number in range(FOLDS):
-        fits = fit_all([kernel for kernel, of in zip(kernels, part, strict=True) if of != number], method)
-        results += judged(fits, [kernel for kernel, of in zip(kernels, part, strict=True) if of == number])
-    return results
+    return [result for rest, part in folds(kernels, 1) for result in judged(fit_all(rest, method), part)]
 
 
-def scores(results: Iterable[Judged], label: Callable[[SampledKernel], str]) -> dict[str, Score]:
-    """Scores of the kernels with each label."""
-    by_label: dict[str, Score] = defaultdict(Score)
-    for kernel, estimate, bound in results:
-        by_label[label(kernel)].add(kernel, estimate, bound)
-    return dict(sorted(by_label.items()))
+def summary(results: Iterable[Judged]) -> LeftOut:
+    """How weights do on kernels."""
+    results = list(results)
+    errors = [abs(result.estimate / result.kernel.registers - 1) for result in results if result.kernel.is_free]
+    median, p90 = (round(100 * float(np.quantile(errors, share)), 1) if errors else None for share in (0.5, 0.9))
+    spilling, clean = (
+        [bool(result.bound <= result.kernel.limit) for result in results if result.kernel.spills == spills]
+        for spills in (True, False)
+    )
+    return LeftOut(len(errors), median, p90, len(spilling), sum(spilling), len(clean), clean.count(False))
+
+
+def summaries(results: Iterable[Judged], label: Callable[[SampledKernel], str]) -> dict[str, LeftOut]:
+    """Summaries of the kernels with each label."""
+    by_label: dict[str, list[Judged]] = defaultdict(list)
+    for result in results:
+        by_label[label(result.kernel)].append(result)
+    return {name: summary(of_label) for name, of_label in sorted(by_label.items())}
 
 
 def fitted_models(kernels: Kernels, fits: Mapping[str, Fit], results: Iterable[Judged]) -> dict[str, FittedModel]:
     """The weights with where they come from, and what was said of kernels while they were left out."""
-    by_name = scores(results, lambda kernel: name_of_weights(kernel.families, fits))
+    by_name = summaries(results, lambda kernel: name_of_weights(kernel.families, fits))
     models = {}
     for name, fit in sorted(fits.items()):
-        model = fit.model()
         members = [kernel for kernel in kernels if any(name in family for family in kernel.families)]
         models[name] = FittedModel(
-            model.estimate,
-            model.bound,
-            model.margins,
-            model.ragged_margins,
+            **msgspec.structs.asdict(fit.model()),
             targets=tuple(sorted({kernel.target for kernel in members})),
             kernels=len(members),
-            left_out=by_name[name].left_out() if name in by_name else None,
+            left_out=by_name.get(name),
         )
     return models

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from constrint.kernels.resources.fit import LEAST_POOLED
 from constrint.kernels.resources.registers import Margins
-from constrint.kernels.resources.scores import Fit, Floats, Kernels, SampledKernel, ends_of, matrix
+from constrint.kernels.resources.scores import Fit, Floats, Kernels, SampledKernel, ends_of, folds, matrix
 
 #: A kernel that spills has to lie this far beyond its limit.
 BEYOND = 1.2
@@ -35,8 +35,6 @@ LEAST_MARGIN = 97
 ERRATIC_KERNELS = 60
 #: Kernels count for margins that take at least one in so many of the registers there are.
 LARGE = 3
-#: Parts of a group, each left out once to find the margins.
-FOLDS = 4
 #: How strongly weights of few kernels are drawn to their family's: relative error per relative change of a term.
 PULL = 3.0
 #: The estimate without any margin.
@@ -45,25 +43,19 @@ NO_MARGINS: tuple[Margins, Margins] = ((100, 100), (100, 100))
 
 def fit_with_margins(kernels: Kernels, prior: Fit | None = None) -> Fit:
     """Both figures of one group, and margins from kernels that were left out of it."""
-    fold = np.random.default_rng(len(kernels)).permutation(len(kernels)) % FOLDS
     excesses: list[Excess] = []
-    for number in range(FOLDS):
-        left_out = [kernel for kernel, of in zip(kernels, fold, strict=True) if of == number]
-        rest = [kernel for kernel, of in zip(kernels, fold, strict=True) if of != number]
+    for rest, left_out in folds(kernels, len(kernels)):
         if left_out and sum(kernel.is_free for kernel in rest) >= LEAST_POOLED:
             fit = without_bound(*fit_estimate(rest, prior))
             for kernel, is_end, estimate in zip(left_out, fit.is_end(left_out), fit.of(left_out)[0], strict=True):
                 excesses.append(Excess(kernel, bool(is_end), kernel.registers / estimate, kernel.limit / estimate))
     names, estimate = fit_estimate(kernels, prior)
     whole = without_bound(names, estimate)
-    plain, ragged = (
-        (
-            margin_of(excesses, whole, kernels, is_end=False, is_ragged=is_ragged),
-            margin_of(excesses, whole, kernels, is_end=True, is_ragged=is_ragged),
-        )
-        for is_ragged in (False, True)
+    loops, ends = (
+        [margin_of(excesses, whole, kernels, is_end=is_end, is_ragged=is_ragged) for is_ragged in (False, True)]
+        for is_end in (False, True)
     )
-    fit = replace(whole, margins=(plain, ragged))
+    fit = replace(whole, margins=((loops[0], ends[0]), (loops[1], ends[1])))
     return replace(fit, bound=np.round(100 * fit_bound(kernels, replace(fit, estimate=100 * estimate))))
 
 

@@ -6,16 +6,14 @@ What is drawn, and what a row of the table means, the kernel says in its `Sample
 from __future__ import annotations
 
 import csv
+import json
 import random
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from pathlib import Path
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from constrint.errors import ConstrintError
@@ -23,6 +21,8 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.resources.fit import Method
 from constrint.kernels.resources.scores import NEAR_LIMIT, SampledKernel
 from constrint.select.spec import Config, KernelSpec, Workload
+from constrint.tune.processes import Beat, Processes
+from constrint.tune.trial import Outcome
 
 if TYPE_CHECKING:
     from constrint.tune.compile import CompiledKernel
@@ -128,84 +128,61 @@ def draw(
                 break
 
 
-def compile_row(sample: Sample, row: Row) -> dict[str, Any]:
-    """What a row takes as compiled; `error` if the compiler refuses."""
-    try:
-        compiled = sample.compile(row)
-    except ConstrintError as error:
-        return dict.fromkeys(RESULTS, "") | {"error": str(error)[-120:]}
-    found = compiled.smem_bytes, compiled.registers_per_thread, compiled.accumulator_registers, compiled.spill_bytes
-    return dict(zip(RESULTS, (*found, compiled.instruction, ""), strict=True))
-
-
-def _serve(pipe: Connection, load: Callable[[], Sample]) -> None:
-    sample = load()
-    with suppress(EOFError):
-        while True:
-            pipe.send(compile_row(sample, pipe.recv()))
-
-
-class Compiler:
-    """Compiles in a process of its own, which is ended when a kernel takes too long or crashes it."""
-
-    def __init__(self, load: Callable[[], Sample]) -> None:
-        self.load = load
-        self._start()
-
-    def _start(self) -> None:
-        self.pipe, other = get_context("spawn").Pipe()
-        self.process = get_context("spawn").Process(target=_serve, args=(other, self.load), daemon=True)
-        self.process.start()
-        other.close()
-
-    def compile(self, row: Row) -> dict[str, Any]:
-        """What a row takes as compiled."""
-        self.pipe.send(row)
-        error = GIVEN_UP
-        if self.pipe.poll(PATIENCE_S):
-            try:
-                return dict(self.pipe.recv())
-            except EOFError:
-                error = "the compiler crashed"
-        self.process.kill()
-        self._start()
-        return dict.fromkeys(RESULTS, "") | {"error": error}
-
-
 def compile_rows(load: Callable[[], Sample], rows: list[Row], jobs: int) -> Iterator[Row]:
-    """Rows with what they take as compiled, in order; so many compile at a time.
+    """Rows with what they take as compiled, once all are.
 
     Args:
         load: Gives the sample in another process: a function of a module.
         rows: What to compile.
-        jobs: How many processes.
+        jobs: How many processes; one that a row hangs or crashes goes on with the next row, up to 50 times.
     """
-    idle: SimpleQueue[Compiler] = SimpleQueue()
-    for _ in range(jobs):
-        idle.put(Compiler(load))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
 
-    def compile_one(row: Row) -> Row:
-        compiler = idle.get()
+        def blame(number: int, outcome: Outcome) -> None:
+            error = GIVEN_UP if outcome == Outcome.TIMED_OUT else "the compiler crashed"
+            (folder / f"{number}.json").write_text(json.dumps({"error": error}))
+
+        arguments = (jobs, load, rows, folder)
+        processes = Processes(folder, compile_share, jobs, blame, arguments=arguments, patience_s=PATIENCE_S)
         try:
-            return {**row, **compiler.compile(row)}
+            while not processes.poll():
+                print(f"\r{len(list(folder.glob('*.json')))}/{len(rows)}    ", end="", file=sys.stderr)
+                time.sleep(1)
         finally:
-            idle.put(compiler)
+            processes.stop()
+        for number, row in enumerate(rows):
+            path = folder / f"{number}.json"
+            told = json.loads(path.read_text()) if path.exists() else {"error": "not compiled"}
+            yield {**row, **dict.fromkeys(RESULTS, ""), **told}
 
-    with ThreadPoolExecutor(jobs) as pool:
-        for done, row in enumerate(pool.map(compile_one, rows), 1):
-            print(f"\r{done}/{len(rows)}    ", end="", file=sys.stderr)
-            yield row
-    print(file=sys.stderr)
+
+def compile_share(
+    beat: Beat, worker: int, num_workers: int, load: Callable[[], Sample], rows: list[Row], folder: Path
+) -> None:
+    """Compile every `num_workers`-th row, those that are not done; runs in a process of its own."""
+    sample = load()
+    for number in range(worker, len(rows), num_workers):
+        path = folder / f"{number}.json"
+        if path.exists():
+            continue
+        beat.at(number)
+        try:
+            compiled = sample.compile(rows[number])
+        except ConstrintError as error:
+            told: dict[str, Any] = {"error": str(error)[-120:]}
+        else:
+            registers = compiled.registers_per_thread, compiled.accumulator_registers, compiled.spill_bytes
+            told = dict(zip(RESULTS, (compiled.smem_bytes, *registers, compiled.instruction), strict=False))
+        path.write_text(json.dumps(told))
 
 
 def write_table(rows: Iterator[Row], columns: list[str], out: Path, command: str) -> None:
-    """Write a table as its rows arrive."""
+    """Write a table."""
     import triton
 
     with out.open("w", newline="") as file:
         file.write(f"# compiled, not measured: triton {triton.__version__}, by {command}\n")
         writer = csv.DictWriter(file, [*columns, *RESULTS], lineterminator="\n")
         writer.writeheader()
-        for row in rows:
-            writer.writerow(row)
-            file.flush()
+        writer.writerows(rows)

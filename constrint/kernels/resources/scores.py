@@ -1,19 +1,20 @@
-"""Compiled kernels as numbers, and how well weights do on them."""
+"""Compiled kernels as numbers, and what weights say of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from constrint.kernels.resources.registers import END, Family, Margins, RegisterModel
-from constrint.kernels.resources.weights import LeftOut
 
 Floats = NDArray[np.float64]
 #: A count this close below the limit says what was allowed, not what was needed: allocations are rounded up to it.
 NEAR_LIMIT = 3
+#: Parts of a sample, or of a group in it; each is left out once.
+FOLDS = 4
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,14 @@ class SampledKernel:
 
 
 Kernels = Sequence[SampledKernel]
+
+
+def folds(kernels: Kernels, seed: int) -> Iterator[tuple[list[SampledKernel], list[SampledKernel]]]:
+    """Each part of the kernels in turn: the others, and the part that is left out."""
+    part = np.random.default_rng(seed).permutation(len(kernels)) % FOLDS
+    for number in range(FOLDS):
+        left_out = [kernel for kernel, of in zip(kernels, part, strict=True) if of == number]
+        yield [kernel for kernel, of in zip(kernels, part, strict=True) if of != number], left_out
 
 
 def matrix(kernels: Kernels, names: Sequence[str]) -> Floats:
@@ -107,48 +116,3 @@ class Fit:
             for weights in (self.estimate, self.bound)
         )
         return RegisterModel(estimate, bound, *self.margins)
-
-
-@dataclass
-class Score:
-    """How weights do on kernels.
-
-    Args:
-        errors: Relative errors of the estimate where counts say what is needed.
-        spilling: Kernels that spill.
-        kept: Spilling kernels that the bound calls clean.
-        light: Those among them that spill lightly.
-        clean: Kernels that do not spill.
-        excluded: Clean kernels that the bound excludes.
-    """
-
-    errors: list[float] = field(default_factory=list)
-    spilling: int = 0
-    kept: int = 0
-    light: int = 0
-    clean: int = 0
-    excluded: int = 0
-
-    def add(self, kernel: SampledKernel, estimate: float, bound: float) -> None:
-        """Judge one kernel by its figures."""
-        fits = bool(bound <= kernel.limit)
-        self.spilling += kernel.spills
-        self.kept += kernel.spills and fits
-        self.light += kernel.spills and fits and kernel.is_light
-        self.clean += not kernel.spills
-        self.excluded += not kernel.spills and not fits
-        if kernel.is_free:
-            self.errors.append(abs(estimate / kernel.registers - 1))
-
-    def left_out(self) -> LeftOut:
-        """The score as it is kept with the weights."""
-        quantiles = (0.5, 0.9) if self.errors else ()
-        median, most = [round(100 * float(np.quantile(self.errors, q)), 1) for q in quantiles] or (None, None)
-        return LeftOut(len(self.errors), median, most, self.spilling, self.kept, self.clean, self.excluded)
-
-    def __str__(self) -> str:
-        median, most = np.quantile(self.errors, (0.5, 0.9)) if self.errors else (np.nan, np.nan)
-        return (
-            f"{len(self.errors)} counts, error {median:.1%}, {most:.1%}; {self.excluded} of {self.clean} clean "
-            f"excluded, {self.kept} of {self.spilling} spilling kept, {self.light} of them lightly"
-        )

@@ -48,11 +48,6 @@ class Cell:
         return self.num_gates + self.keeps_parts_apart
 
     @property
-    def input_slots(self) -> tuple[int, ...]:
-        """The slot of every gate's input part."""
-        return tuple(range(self.num_gates))
-
-    @property
     def recurrent_slots(self) -> tuple[int, ...]:
         """The slot of every gate's recurrent part."""
         return (*range(self.num_gates - 1), self.num_slots - 1)

@@ -60,7 +60,11 @@ def decide(cell: str, wx: Tensor, backend: str, direction: str, *, recompute: bo
     key = (kind, backend, direction, recompute)
     known = _DECISIONS.get(key)
     if known is None:
-        known = _DECISIONS[key] = _decide(kind, backend, direction, recompute)
+        specs, name = implementations_of(cell), _plan(kind).backend if backend == AUTO else backend
+        if name not in specs:
+            raise UnknownNameError("backend", name, [*specs, AUTO])
+        spec = specs[name][direction]
+        known = _DECISIONS[key] = Decision(spec.backend(), _choice(kind, spec, direction, recompute))
     return known
 
 
@@ -118,16 +122,6 @@ def _plan(kind: _Kind) -> RnnPlan:
     if kind not in _PLANS:
         _PLANS[kind] = plan_on(_workload(kind, "forward"), kind[-1], tuple(SUFFIX))
     return _PLANS[kind]
-
-
-def _decide(kind: _Kind, backend: str, direction: str, recompute: bool) -> Decision:
-    if backend == AUTO:
-        backend = _plan(kind).backend
-    specs = implementations_of(kind[0])
-    if backend not in specs:
-        raise UnknownNameError("backend", backend, [*specs, AUTO])
-    spec = specs[backend][direction]
-    return Decision(spec.backend(), _choice(kind, spec, direction, recompute))
 
 
 def _choice(kind: _Kind, spec: RnnSpec, direction: str, recompute: bool) -> Choice:

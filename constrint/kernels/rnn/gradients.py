@@ -87,9 +87,9 @@ def recompute_gates(
     batch, time, gates, heads, dim = wx.shape
     flat = before.reshape(batch * time, heads, dim).transpose(0, 1)  # (N, B * T, D)
     out = torch.empty((batch, time, gates, heads, dim), dtype=wx.dtype, device=wx.device)
-    for gate, slots in enumerate(zip(kind.input_slots, kind.recurrent_slots, strict=True)):
+    for gate, recurrent in enumerate(kind.recurrent_slots):
         added = None if b is None else b[gate].to(wx.dtype)[:, None, :]
-        if slots[0] == slots[1]:
+        if gate == recurrent:  # else the input's part is another slot
             x = wx[:, :, gate].reshape(batch * time, heads, dim).transpose(0, 1)
             added = x if added is None else x + added
         weights = r[gate].transpose(1, 2)

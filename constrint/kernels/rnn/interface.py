@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from constrint.kernels.rnn.cells import CELLS, Cell
@@ -63,6 +64,14 @@ class RnnUpstream:
     states: tuple[Tensor | None, ...]
     last: tuple[Tensor | None, ...]
 
+    def stacked_last(self, like: Tensor) -> Tensor:
+        """`last` as one tensor (S, B, N, D)."""
+        whole = torch.zeros_like(like)
+        for into, grad in zip(whole, self.last, strict=True):
+            if grad is not None:
+                into.copy_(grad)
+        return whole
+
 
 @dataclass(frozen=True)
 class RnnGradients:
@@ -81,13 +90,7 @@ class RnnBackend(Protocol):
         """Run over time; states past a sequence's length are zero. B and T are at least 1."""
 
     def backward(
-        self,
-        inputs: RnnInputs,
-        saved: RnnSaved,
-        upstream: RnnUpstream,
-        choice: Choice,
-        *,
-        clip: float,
+        self, inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, choice: Choice, *, clip: float
     ) -> RnnGradients:
         """Gradients of the inputs; `clip` > 0 clamps what reaches h_{t-1} through r."""
 

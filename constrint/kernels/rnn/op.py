@@ -7,6 +7,7 @@ it. Which one that is, and with which configuration, `first_choice.decide` says.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,18 +24,9 @@ from constrint.kernels.rnn.interface import RnnInputs, RnnSaved, RnnUpstream, ze
     "str cell, str backend, bool save_gates, bool hidden_only, float clip) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 def rnn_forward(
-    wx: Tensor,
-    r: Tensor,
-    b: Tensor | None,
-    initial: Tensor | None,
-    lengths: Tensor | None,
-    reset: Tensor | None,
-    cell: str,
-    backend: str,
-    save_gates: bool,
-    hidden_only: bool,
-    clip: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    wx: Tensor, r: Tensor, b: Tensor | None, initial: Tensor | None, lengths: Tensor | None, reset: Tensor | None,
+    cell: str, backend: str, save_gates: bool, hidden_only: bool, clip: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """All states, a copy of h if `hidden_only`, the last h, the other last states, and the saved pre-activations.
 
     What is not asked for is empty. Results are apart so that autograd tells which of them have gradients: with
@@ -43,8 +35,7 @@ def rnn_forward(
     """
     inputs = _prepare(RnnInputs(cell, wx, r, b, initial, lengths, reset))
     if wx.shape[0] == 0 or wx.shape[1] == 0:
-        sizes = (wx, r, b, initial, lengths, reset, cell, backend, save_gates, hidden_only, clip)
-        states, hidden, last_h, last_rest, gates = _fake_forward(*sizes)
+        states, hidden, last_h, last_rest, gates = _fake_forward(wx, cell, backend, save_gates, hidden_only, clip)
         last = zero_states(inputs)
         return states, hidden, last_h.copy_(last[0]), last_rest.copy_(last[1:]), gates
     decision = decide(inputs.cell, wx, backend, "forward", recompute=not save_gates)
@@ -60,19 +51,8 @@ def rnn_forward(
 
 
 @rnn_forward.register_fake
-def _fake_forward(
-    wx: Tensor,
-    r: Tensor,
-    b: Tensor | None,
-    initial: Tensor | None,
-    lengths: Tensor | None,
-    reset: Tensor | None,
-    cell: str,
-    backend: str,
-    save_gates: bool,
-    hidden_only: bool,
-    clip: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _fake_forward(wx: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    *_, cell, _, save_gates, hidden_only, _ = others
     batch, time, gates, heads, dim = wx.shape
     num_states = CELLS[cell].num_states
     return (
@@ -92,22 +72,10 @@ def _fake_forward(
     "str backend, float clip) -> (Tensor, Tensor, Tensor, Tensor)",
 )
 def rnn_backward(
-    grad_states: Tensor | None,
-    grad_hidden: Tensor | None,
-    grad_last_h: Tensor | None,
-    grad_last_rest: Tensor | None,
-    wx: Tensor,
-    r: Tensor,
-    b: Tensor | None,
-    initial: Tensor | None,
-    lengths: Tensor | None,
-    reset: Tensor | None,
-    states: Tensor,
-    gates: Tensor,
-    cell: str,
-    backend: str,
-    clip: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    grad_states: Tensor | None, grad_hidden: Tensor | None, grad_last_h: Tensor | None, grad_last_rest: Tensor | None,
+    wx: Tensor, r: Tensor, b: Tensor | None, initial: Tensor | None, lengths: Tensor | None, reset: Tensor | None,
+    states: Tensor, gates: Tensor, cell: str, backend: str, clip: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of wx, r, b and initial; empty tensors stand for the absent ones."""
     inputs = _prepare(RnnInputs(cell, wx, r, b, initial, lengths, reset))
     number = CELLS[cell].num_states
@@ -128,29 +96,9 @@ def rnn_backward(
 
 
 @rnn_backward.register_fake
-def _fake_backward(
-    grad_states: Tensor | None,
-    grad_hidden: Tensor | None,
-    grad_last_h: Tensor | None,
-    grad_last_rest: Tensor | None,
-    wx: Tensor,
-    r: Tensor,
-    b: Tensor | None,
-    initial: Tensor | None,
-    lengths: Tensor | None,
-    reset: Tensor | None,
-    states: Tensor,
-    gates: Tensor,
-    cell: str,
-    backend: str,
-    clip: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return (
-        wx.new_empty(wx.shape),
-        r.new_empty(r.shape),
-        wx.new_empty(0) if b is None else b.new_empty(b.shape),
-        wx.new_empty(0) if initial is None else initial.new_empty(initial.shape),
-    )
+def _fake_backward(*arguments: Any) -> tuple[Tensor, ...]:
+    wx = arguments[4]
+    return tuple(wx.new_empty(0) if given is None else given.new_empty(given.shape) for given in arguments[4:8])
 
 
 def _prepare(inputs: RnnInputs) -> RnnInputs:
@@ -188,10 +136,7 @@ def _no_steps(inputs: RnnInputs, upstream: RnnUpstream) -> tuple[Tensor, Tensor,
     if initial is None:
         grad_initial = wx.new_empty(0)
     else:
-        grad_initial = torch.zeros_like(initial)
-        for into, given in zip(grad_initial, upstream.last, strict=True):
-            if given is not None:
-                into.copy_(given)
+        grad_initial = upstream.stacked_last(initial)
     return (
         wx.new_zeros(wx.shape),
         torch.zeros_like(inputs.r),

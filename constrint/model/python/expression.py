@@ -22,22 +22,13 @@ from constrint.errors import ConstrintError, ParseError
 from constrint.model import constraint as c
 from constrint.model import expr as e
 from constrint.model.domain import Domain
-from constrint.model.python.float_trial import first_difference
+from constrint.model.python.float_trial import ARITHMETIC, first_difference
 from constrint.model.python.quotient import EXACT_FLOAT, Arithmetic, InexactError, Number, Quotient
 
 MAX_CHARACTERS: Final = 20_000
 MAX_NESTING: Final = 80
 
 T = TypeVar("T")
-_OPERATORS: Final[dict[type, str]] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-    ast.Pow: "**",
-}
 _COMPARISONS: Final[dict[type, str]] = {
     ast.Eq: "==",
     ast.NotEq: "!=",
@@ -273,12 +264,12 @@ class _Reader:
         chain: list[ast.BinOp] = []
         inner: ast.expr = node
         while isinstance(inner, ast.BinOp):
-            if type(inner.op) not in _OPERATORS:
+            if type(inner.op) not in ARITHMETIC:
                 raise self.place.at(inner, _HINTS.get(type(inner.op), "this operator is not supported"))
             chain.append(inner)
             inner = inner.left
         value = self.number(inner, depth + 1)
-        steps = [(_OPERATORS[type(n.op)], self.number(n.right, depth + 1)) for n in reversed(chain)]
+        steps = [(ARITHMETIC[type(n.op)][0], self.number(n.right, depth + 1)) for n in reversed(chain)]
         return self._guarded(node, lambda: self._folded(value, steps))
 
     def _folded(self, value: Number, steps: list[tuple[str, Number]]) -> Number:

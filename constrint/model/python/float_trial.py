@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import ast
 import itertools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from constrint.model.constraint import OPERATORS, Constraint
 from constrint.model.domain import Domain
 
-_BINARY: Final[dict[type, Callable[[Any, Any], Any]]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.Div: lambda a, b: a / b,
-    ast.FloorDiv: lambda a, b: a // b,
-    ast.Mod: lambda a, b: a % b,
-    ast.Pow: lambda a, b: a**b,
+#: The operators of numbers: their signs, and what they do.
+ARITHMETIC: Final[dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]]] = {
+    ast.Add: ("+", operator.add),
+    ast.Sub: ("-", operator.sub),
+    ast.Mult: ("*", operator.mul),
+    ast.Div: ("/", operator.truediv),
+    ast.FloorDiv: ("//", operator.floordiv),
+    ast.Mod: ("%", operator.mod),
+    ast.Pow: ("**", operator.pow),
 }
 _CALLS: Final[dict[str, Callable[..., Any]]] = {"min": min, "max": max, "abs": abs}
 
@@ -36,7 +38,7 @@ def python_value(node: ast.expr, assignment: Mapping[str, int]) -> Any:
         return -value if isinstance(node.op, ast.USub) else value
     if isinstance(node, ast.BinOp):
         left, right = python_value(node.left, assignment), python_value(node.right, assignment)
-        return _BINARY[type(node.op)](left, right)
+        return ARITHMETIC[type(node.op)][1](left, right)
     if isinstance(node, (ast.Tuple, ast.List)):
         return [python_value(item, assignment) for item in node.elts]
     assert isinstance(node, ast.Call)

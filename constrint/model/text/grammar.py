@@ -254,12 +254,8 @@ class Grammar:
             if sign.value == "*":
                 factors.append(part)
                 continue
-            result = e.Operation(_ARITHMETIC[sign.value], (self._product(factors), part))
+            result = e.Operation(_ARITHMETIC[sign.value], (e.mul(*factors), part))
             factors = [result]
-        return self._product(factors)
-
-    @staticmethod
-    def _product(factors: list[e.Expr]) -> e.Expr:
         return e.mul(*factors)
 
     def _warn(self, signs: list[Token], parts: list[e.Expr]) -> None:

@@ -33,17 +33,11 @@ _HINTS: Final = {
 
 
 class Token(NamedTuple):
-    """One word of the text.
+    """One word of the text."""
 
-    Attributes:
-        kind: number, word, text, sign, newline or end.
-        value: The characters, or the decoded text.
-        start: Position in the whole text.
-    """
-
-    kind: str
-    value: str
-    start: int
+    kind: str  #: number, word, text, sign, newline or end.
+    value: str  #: The characters, or the decoded text.
+    start: int  #: Position in the whole text.
 
 
 class Source:

@@ -9,10 +9,9 @@ from typing import Final
 
 from constrint.errors import LimitReachedError
 from constrint.model import Problem
-from constrint.solve.backends.backend import Columns
+from constrint.solve.backends.backend import Backend, Columns
 from constrint.solve.backends.listed import best_of, columns_of
-from constrint.solve.budget import Budget, Limits, Status
-from constrint.solve.solution import Solution
+from constrint.solve.budget import Budget, Limits
 
 MAX_COMBINATIONS: Final = 1_000_000
 
@@ -35,7 +34,7 @@ def all_solutions(problem: Problem, budget: Budget, max_combinations: int) -> It
             yield assignment
 
 
-class BruteBackend:
+class BruteBackend(Backend):
     """Tests every combination."""
 
     name = "brute"
@@ -44,10 +43,6 @@ class BruteBackend:
         """Lists every solution."""
         return columns_of(problem, all_solutions(problem, Budget(limits), MAX_COMBINATIONS))
 
-    def solve(self, problem: Problem, limits: Limits) -> Solution:
-        """Finds the best solution, or the first one by declared order."""
-        budget = Budget(limits)
-        try:
-            return best_of(problem, all_solutions(problem, budget, MAX_COMBINATIONS), budget)
-        except LimitReachedError as error:
-            return Solution(Status.LIMIT_REACHED, problem, message=str(error), stats=budget.stats)
+    def best(self, problem: Problem, budget: Budget) -> dict[str, int] | None:
+        """The best solution, or the first one by declared order."""
+        return best_of(problem, all_solutions(problem, budget, MAX_COMBINATIONS))

@@ -10,16 +10,15 @@ from typing import Any
 
 from constrint.errors import ConstrintError, LimitReachedError, UndefinedValueError, UnsupportedError
 from constrint.model import Problem
-from constrint.solve.backends.backend import Columns
+from constrint.solve.backends.backend import Backend, Columns
 from constrint.solve.backends.cpsat_model import ModelBuilder
 from constrint.solve.backends.listed import columns_of
-from constrint.solve.budget import Budget, Limits, Status
+from constrint.solve.budget import Budget, Limits
 from constrint.solve.engine.prepare import flatten
 from constrint.solve.propagation.propagate import propagate
-from constrint.solve.solution import Solution
 
 
-class CpSatBackend:
+class CpSatBackend(Backend):
     """One CP-SAT model per question."""
 
     name = "cpsat"
@@ -38,40 +37,24 @@ class CpSatBackend:
             )
         return columns_of(problem, listed)
 
-    def solve(self, problem: Problem, limits: Limits) -> Solution:
-        """Finds the best solution by the objective, proven; any solution without one."""
-        budget = Budget(limits)
-        try:
-            return self._solve(problem, budget)
-        except LimitReachedError as error:
-            return Solution(Status.LIMIT_REACHED, problem, message=str(error), stats=budget.stats)
-
-    def _solve(self, problem: Problem, budget: Budget) -> Solution:
+    def best(self, problem: Problem, budget: Budget) -> dict[str, int] | None:
+        """The best solution by the objective, proven; any solution without one."""
         objective = problem.objective
         built = _built(problem)
         if built is None:
-            return Solution(Status.INFEASIBLE, problem, stats=budget.stats)
+            return None
         if objective is not None:
             built.optimise(objective.expr, objective.maximise)
         improving: list[dict[str, int]] = []
         status = _run(built, budget, improving, everything=False)
         if status == "INFEASIBLE":
-            return self._nothing(problem, budget)
+            if objective is not None and self.best(problem.without_objective(), budget) is not None:
+                raise UndefinedValueError(f"{objective} has no value in any solution; change the objective.")
+            return None
         # Without proof of optimality the best so far is no answer.
         if not improving or (objective is not None and status != "OPTIMAL"):
             raise LimitReachedError("CP-SAT stopped at a limit before the answer was known; raise max_seconds.")
-        best = improving[-1]
-        value = objective.expr.value(best) if objective is not None else None
-        budget.stats.seconds = budget.elapsed_seconds()
-        return Solution(Status.FEASIBLE, problem, best, value, stats=budget.stats)
-
-    def _nothing(self, problem: Problem, budget: Budget) -> Solution:
-        if problem.objective is not None:
-            plain = problem.copy()
-            plain.objective = None
-            if self._solve(plain, budget):
-                raise UndefinedValueError(f"{problem.objective} has no value in any solution; change the objective.")
-        return Solution(Status.INFEASIBLE, problem, stats=budget.stats)
+        return improving[-1]
 
 
 def _built(problem: Problem) -> ModelBuilder | None:

@@ -9,8 +9,6 @@ import numpy as np
 from constrint.errors import UndefinedValueError
 from constrint.model import Problem
 from constrint.solve.backends.backend import Columns
-from constrint.solve.budget import Budget, Status
-from constrint.solve.solution import Solution
 
 
 def columns_of(problem: Problem, rows: Iterable[Mapping[str, int]]) -> Columns:
@@ -23,28 +21,26 @@ def columns_of(problem: Problem, rows: Iterable[Mapping[str, int]]) -> Columns:
     return columns
 
 
-def best_of(problem: Problem, rows: Iterable[dict[str, int]], budget: Budget) -> Solution:
+def best_of(problem: Problem, rows: Iterable[dict[str, int]]) -> dict[str, int] | None:
     """The best row by the objective; the first row without one.
 
     Raises:
         UndefinedValueError: When there are rows and the objective has a value in none of them.
     """
     objective = problem.objective
+    if objective is None:
+        return next(iter(rows), None)
     best: dict[str, int] | None = None
     value: int | None = None
     seen = False
     for row in rows:
         seen = True
-        if objective is None:
-            return Solution(Status.FEASIBLE, problem, row, stats=budget.stats)
         try:
             cost = objective.expr.value(row)
         except UndefinedValueError:
             continue
         if value is None or (cost > value if objective.maximise else cost < value):
             best, value = row, cost
-    if best is None:
-        if seen:
-            raise UndefinedValueError(f"{objective} has no value in any solution; change the objective.")
-        return Solution(Status.INFEASIBLE, problem, stats=budget.stats)
-    return Solution(Status.FEASIBLE, problem, best, value, stats=budget.stats)
+    if seen and best is None:
+        raise UndefinedValueError(f"{objective} has no value in any solution; change the objective.")
+    return best

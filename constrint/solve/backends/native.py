@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 
 from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError
-from constrint.model import Comparison, Const, Expr, Problem
+from constrint.model import Comparison, Const, Problem
 from constrint.model.columns import column_of, evaluate
-from constrint.solve.backends.backend import Columns
-from constrint.solve.budget import Budget, Limits, Status
+from constrint.solve.backends.backend import Backend, Columns
+from constrint.solve.budget import Budget, Limits
 from constrint.solve.engine.compiled import best_assignment
 from constrint.solve.engine.depth_first import search_one
 from constrint.solve.engine.factored import factored_space
@@ -22,7 +22,6 @@ from constrint.solve.engine.prepare import flatten
 from constrint.solve.engine.walk import solutions_in_order
 from constrint.solve.propagation.domains import Domains
 from constrint.solve.propagation.propagate import propagate
-from constrint.solve.solution import Solution
 from constrint.solve.space.space import SearchSpace
 
 # A walk in declared order may look at this many combinations before tables are tried.
@@ -35,7 +34,7 @@ _TABLE_ROWS: Final = 1 << 21
 NATIVE: Final = ("native", "numpy")
 
 
-class NativeBackend:
+class NativeBackend(Backend):
     """Factored tables, on the compiled core ("native") or on numpy alone ("numpy")."""
 
     def __init__(self, name: str = "native") -> None:
@@ -50,55 +49,36 @@ class NativeBackend:
         """Lists every solution."""
         return self.space(problem, limits).columns()
 
-    def solve(self, problem: Problem, limits: Limits) -> Solution:
-        """Finds the best solution; without an objective, the first one in declared order.
+    def best(self, problem: Problem, budget: Budget) -> dict[str, int] | None:
+        """The best solution; without an objective, the first one in declared order.
 
         Without an objective solutions are walked in order. Else the tables of the factored space say which is best.
         Where these would be too large, a depth-first search takes over.
         """
-        budget = Budget(limits)
+        limits = budget.limits
+        if problem.objective is None:
+            walked = replace(limits, max_cells=min(limits.max_cells, _WALK_CELLS))
+            try:
+                return next(solutions_in_order(problem, walked, self.name), None)
+            except CancelledError:
+                raise
+            except LimitReachedError:
+                pass  # It takes too long: tables may be quicker.
         try:
-            if problem.objective is None:
-                walked = self._first_in_order(problem, budget)
-                if walked is not None:
-                    return walked
-            by_tables = self._from_tables(problem, budget)
-            return _from_search(problem, budget) if by_tables is None else by_tables
-        except LimitReachedError as error:
-            return Solution(Status.LIMIT_REACHED, problem, message=str(error), stats=budget.stats)
-
-    def _first_in_order(self, problem: Problem, budget: Budget) -> Solution | None:
-        """The first solution in declared order; None where looking for it takes too long."""
-        limits = replace(budget.limits, max_cells=min(budget.limits.max_cells, _WALK_CELLS))
-        try:
-            first = next(solutions_in_order(problem, limits, self.name), None)
-        except CancelledError:
-            raise
-        except LimitReachedError:
-            return None
-        budget.stats.seconds = budget.elapsed_seconds()
-        status = Status.INFEASIBLE if first is None else Status.FEASIBLE
-        return Solution(status, problem, first or {}, stats=budget.stats)
-
-    def _from_tables(self, problem: Problem, budget: Budget) -> Solution | None:
-        """The answer from the factored space; None where its tables would be too large."""
-        try:
-            space = self.space(problem, replace(budget.limits, max_rows=min(budget.limits.max_rows, _TABLE_ROWS)))
+            space = self.space(problem, replace(limits, max_rows=min(limits.max_rows, _TABLE_ROWS)))
             budget.stats = space.stats
-            return _from_space(problem, space)
+            return _best_of_space(problem, space)
         except LimitReachedError:
-            return None
+            return _searched(problem, budget)
 
 
-def _from_space(problem: Problem, space: SearchSpace) -> Solution:
-    if not space:
-        return Solution(Status.INFEASIBLE, problem, stats=space.stats)
+def _best_of_space(problem: Problem, space: SearchSpace) -> dict[str, int] | None:
     objective = problem.objective
-    if objective is None:
-        return Solution(Status.FEASIBLE, problem, space.first(), stats=space.stats)
+    if not space or objective is None:
+        return space.first() if space else None
     quick = best_assignment(problem, space.factors, Budget(Limits(max_cells=_WALK_CELLS)))
     if quick is not None:
-        return Solution(Status.FEASIBLE, problem, quick, objective.expr.value(quick), stats=space.stats)
+        return quick
     names = [n for n in problem.variables if n in objective.expr.variables]
     columns, places = space.covering(names)
     num_rows = len(next(iter(places.values())))
@@ -113,27 +93,15 @@ def _from_space(problem: Problem, space: SearchSpace) -> Solution:
     equal = rows[np.flatnonzero(values[rows] == extreme)]
     # Of equally good ones the first in the order of preference.
     at = int(equal[np.lexsort([place[equal] for place in reversed(places.values())])[0]])
-    best = space.extend({n: int(columns[n][at]) for n in names}).first()
-    return Solution(Status.FEASIBLE, problem, best, objective.expr.value(best), stats=space.stats)
+    return space.extend({n: int(columns[n][at]) for n in names}).first()
 
 
-def _from_search(problem: Problem, budget: Budget) -> Solution:
-    objective = problem.objective
-    if objective is None:
-        solution = search_one(problem, budget)
-        if solution is None:
-            return Solution(Status.INFEASIBLE, problem, stats=budget.stats)
-        return Solution(Status.FEASIBLE, problem, solution, stats=budget.stats)
-    best = _halve(problem, -objective.expr if objective.maximise else objective.expr, budget)
-    if best is None:
-        return Solution(Status.INFEASIBLE, problem, stats=budget.stats)
-    return Solution(Status.FEASIBLE, problem, best, objective.expr.value(best), stats=budget.stats)
-
-
-def _halve(problem: Problem, expr: Expr, budget: Budget) -> dict[str, int] | None:
-    """Finds a solution with the smallest value of `expr` by halving the range of possible values."""
-    plain = problem.copy()
-    plain.objective = None
+def _searched(problem: Problem, budget: Budget) -> dict[str, int] | None:
+    """The best solution by depth-first search: the range of the objective's possible values is halved."""
+    if problem.objective is None:
+        return search_one(problem, budget)
+    expr = -problem.objective.expr if problem.objective.maximise else problem.objective.expr
+    plain = problem.without_objective()
     # False where the objective has no value: such a solution is not comparable.
     plain.add(Comparison(expr, "==", expr))
     best = search_one(plain, budget)

@@ -7,12 +7,11 @@ from typing import Any, Final
 
 from constrint.errors import LimitReachedError
 from constrint.model import Constraint, Problem
-from constrint.solve.backends.backend import Columns
+from constrint.solve.backends.backend import Backend, Columns
 from constrint.solve.backends.listed import best_of, columns_of
-from constrint.solve.budget import Budget, Limits, Status
+from constrint.solve.budget import Budget, Limits
 from constrint.solve.engine.prepare import flatten
 from constrint.solve.propagation.propagate import propagate
-from constrint.solve.solution import Solution
 
 # The library keeps every domain as a list.
 MAX_VALUES: Final = 1 << 16
@@ -20,7 +19,7 @@ MAX_VALUES: Final = 1 << 16
 _TESTS: Final = 512
 
 
-class PythonConstraintBackend:
+class PythonConstraintBackend(Backend):
     """Backtracking in Python; domains must be listable."""
 
     name = "python-constraint"
@@ -29,13 +28,9 @@ class PythonConstraintBackend:
         """Lists every solution."""
         return columns_of(problem, self._iterate(problem, Budget(limits)))
 
-    def solve(self, problem: Problem, limits: Limits) -> Solution:
-        """Finds the best solution by listing them, or any one without an objective."""
-        budget = Budget(limits)
-        try:
-            return best_of(problem, self._iterate(problem, budget), budget)
-        except LimitReachedError as error:
-            return Solution(Status.LIMIT_REACHED, problem, message=str(error), stats=budget.stats)
+    def best(self, problem: Problem, budget: Budget) -> dict[str, int] | None:
+        """The best solution of those listed, or any one without an objective."""
+        return best_of(problem, self._iterate(problem, budget))
 
     def _iterate(self, problem: Problem, budget: Budget) -> Iterator[dict[str, int]]:
         from constraint import OptimizedBacktrackingSolver

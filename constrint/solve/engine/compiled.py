@@ -18,7 +18,7 @@ from constrint.model import Problem
 from constrint.model.encode import encode_all, encode_expression
 from constrint.solve.budget import Budget
 from constrint.solve.space.axes import Axis, Layout, axis_of, position_type
-from constrint.solve.space.factors import Factors, ListedFactors
+from constrint.solve.space.factors import Factors
 from constrint.solve.space.parts import FreePart, Part, TreePart
 from constrint.solve.space.row_keys import check_listing
 from constrint.solve.space.tree import LinkedTable, Tree
@@ -92,29 +92,32 @@ def _refuse(answer: tuple[str, str, int, Sequence[int]], problem: Problem, budge
         budget.check_work()
 
 
-class CompiledFactors:
+class CompiledFactors(Factors):
     """A factored space in the core; its parts become numpy tables when they are asked for."""
 
     def __init__(self, module: ModuleType, names: tuple[str, ...], space: object | None, counts: Sequence[int]) -> None:
-        self.names = names
-        self.total = 0 if space is None else math.prod(counts)
+        self._names, self._total = names, 0 if space is None else math.prod(counts)
         self._core, self._space = module, space
-        self._layout: Layout | None = None
-        self._parts: tuple[Part, ...] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The core's space cannot be copied or pickled; its tables can.
-        return ListedFactors, (self.layout, self.parts)
+        return Factors, (self.layout, self.parts)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("layout", "parts"):
+            raise AttributeError(name)
+        self.layout, self.parts = self._fetched()
+        return getattr(self, name)
 
     @property
-    def layout(self) -> Layout:
-        """How positions become assignments."""
-        return self._listed()[0]
+    def names(self) -> tuple[str, ...]:
+        """Variables in declared order."""
+        return self._names
 
     @property
-    def parts(self) -> tuple[Part, ...] | None:
-        """The parts, in the core's order."""
-        return self._listed()[1]
+    def total(self) -> int:
+        """Number of solutions."""
+        return self._total
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Lets the core list every solution."""
@@ -128,11 +131,6 @@ class CompiledFactors:
         """Values of an expression's variables in its best solution; None where the core declines."""
         found: list[tuple[int, int]] | None = self._core.best(model, self._space, code, maximise)
         return found
-
-    def _listed(self) -> tuple[Layout, tuple[Part, ...] | None]:
-        if self._layout is None:
-            self._layout, self._parts = self._fetched()
-        return self._layout, self._parts
 
     def _fetched(self) -> tuple[Layout, tuple[Part, ...] | None]:
         if self._space is None:

@@ -16,7 +16,7 @@ from constrint.solve.engine.decompose import Bag, components, tree
 from constrint.solve.engine.prepare import Prepared, fixed_columns, prepare
 from constrint.solve.engine.tables import Check, build_table
 from constrint.solve.space.axes import Axis, Layout, LazyAxis, axis_of_free
-from constrint.solve.space.factors import Factors, ListedFactors
+from constrint.solve.space.factors import Factors
 from constrint.solve.space.parts import FreePart, Part, TreePart
 from constrint.solve.space.row_keys import Rows
 from constrint.solve.space.space import SearchSpace
@@ -43,7 +43,7 @@ def factored_space(problem: Problem, limits: Limits | None = None, use_core: boo
         prepared = prepare(problem, budget)
         layout = _layout(problem, prepared, budget)
         parts = _parts(prepared, layout, budget) if prepared.feasible else None
-        factors = ListedFactors(layout, None if parts is None else tuple(parts))
+        factors = Factors(layout, None if parts is None else tuple(parts))
     budget.stats.seconds = budget.elapsed_seconds()
     return SearchSpace(problem, factors, budget.stats, factored_space)
 

@@ -24,23 +24,15 @@ SMALL: Final = 4096
 
 @dataclass(slots=True)
 class Prepared:
-    """What remains to be searched.
+    """What remains to be searched."""
 
-    Attributes:
-        axes: Values of every variable that some check still touches.
-        free: Domains of variables that no check touches.
-        fixed: Variables with one value left.
-        derived: Variables whose value follows from others, in an order in which each can be computed.
-        checks: Constraints over at least two unfixed variables.
-        feasible: False when a contradiction was found already.
-    """
-
-    axes: dict[str, Axis] = field(default_factory=dict)
-    free: dict[str, Domain] = field(default_factory=dict)
-    fixed: dict[str, int] = field(default_factory=dict)
+    axes: dict[str, Axis] = field(default_factory=dict)  #: Values of every variable that some check still touches.
+    free: dict[str, Domain] = field(default_factory=dict)  #: Domains of variables that no check touches.
+    fixed: dict[str, int] = field(default_factory=dict)  #: Variables with one value left.
+    #: Variables whose value follows from others, in an order in which each can be computed.
     derived: dict[str, Expr] = field(default_factory=dict)
-    checks: list[Check] = field(default_factory=list)
-    feasible: bool = True
+    checks: list[Check] = field(default_factory=list)  #: Constraints over at least two unfixed variables.
+    feasible: bool = True  #: False when a contradiction was found already.
 
 
 def flatten(constraints: Iterable[Constraint]) -> list[Constraint]:
@@ -127,10 +119,7 @@ def _apply_alone(
         return False
     (name,) = scope
     axis = state.axes[name]
-    columns = {
-        **{n: fixed[n] for n in constraint.variables if n != name},
-        name: Column(axis.values, axis.bounds),
-    }
+    columns = {**{n: fixed[n] for n in constraint.variables if n != name}, name: Column(axis.values, axis.bounds)}
     verdict = test(constraint, columns)
     budget.stats.cells += len(axis)
     mask = np.broadcast_to(np.asarray(verdict, dtype=bool), (len(axis),))

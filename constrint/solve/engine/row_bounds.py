@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.model import Comparison, Const, Expr, Operation, Var
-from constrint.model.columns import MAX, MIN, Column, evaluate
+from constrint.model.columns import MAX, MIN, Column, evaluate, wide
 from constrint.model.intervals import Interval
 from constrint.model.operations import BINARY, UNARY, fold
 
@@ -80,19 +80,15 @@ def _unary(op: str, a: _Range) -> _Range:
     return _Range(*bounds, bounds)
 
 
-def _wide(value: Any) -> Any:
-    return value.astype(np.int64) if isinstance(value, np.ndarray) and value.dtype == np.int32 else value
-
-
 def _binary(op: str, a: _Range, b: _Range) -> _Range:
     known = BINARY[op].bounds(a.bounds, b.bounds)
     if known is None:
         raise _Unknown
     bounds = _small(known)
-    low_a, low_b = _wide(a.low), _wide(b.low)
+    low_a, low_b = wide(a.low), wide(b.low)
     # Where an operand is known exactly its two bounds are one array.
-    high_a = low_a if a.high is a.low else _wide(a.high)
-    high_b = low_b if b.high is b.low else _wide(b.high)
+    high_a = low_a if a.high is a.low else wide(a.high)
+    high_b = low_b if b.high is b.low else wide(b.high)
     if op == "add":
         low = low_a + low_b
         return _Range(low, low if high_a is low_a and high_b is low_b else high_a + high_b, bounds)

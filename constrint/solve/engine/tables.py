@@ -190,11 +190,7 @@ class _Builder:
 
 
 def build_table(
-    names: Sequence[str],
-    checks: Sequence[Check],
-    axes: Mapping[str, Axis],
-    fixed: Mapping[str, Column],
-    budget: Budget,
+    names: Sequence[str], checks: Sequence[Check], axes: Mapping[str, Axis], fixed: Mapping[str, Column], budget: Budget
 ) -> tuple[Rows, int]:
     """Lists every combination of `names` that passes the checks (whose scopes lie within `names`).
 

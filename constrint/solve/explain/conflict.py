@@ -7,7 +7,7 @@ means: if any one member is taken away, the others can hold together. Each membe
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from constrint.errors import LimitReachedError, UsageError
 from constrint.model import Comparison, Const, Constraint, Domain, Expr, IsIn, Problem
@@ -122,11 +122,6 @@ class _Rules:
         """Decides whether these rules can hold together."""
         return NativeBackend().solve(self.asked(), QUESTION).status
 
-    def without(self, constraint: Constraint) -> _Rules:
-        """The same rules less one constraint."""
-        kept = tuple(c for c in self.constraints if c is not constraint)
-        return _Rules(self.problem, kept, self.domains)
-
     def suggests(self, name: str) -> bool:
         """Whether further values of one variable alone would mend it: powers of two, or what a rule asks for."""
         asked = self.asked()
@@ -137,10 +132,6 @@ class _Rules:
             numbers = {n for c in self.constraints if c.variables == {name} for n in _numbers(c)}
             wider = Domain.from_values(sorted({*domain.listed, *(1 << i for i in range(17)), *numbers}))
         return NativeBackend().solve(asked.with_domain(name, wider), QUESTION).status is Status.FEASIBLE
-
-    def open(self, name: str) -> _Rules:
-        """The same rules less one variable's domain."""
-        return _Rules(self.problem, self.constraints, self.domains - {name})
 
 
 def _numbers(constraint: Constraint) -> Iterable[int]:
@@ -153,25 +144,23 @@ def _numbers(constraint: Constraint) -> Iterable[int]:
 def _reduce(rules: _Rules, *, in_force: bool) -> tuple[_Rules, bool]:
     """Drops every rule that the contradiction does not need."""
     minimal = True
+
+    def try_with(fewer: _Rules) -> None:
+        nonlocal rules, minimal
+        status = fewer.status()
+        minimal &= status is not Status.LIMIT_REACHED
+        rules = fewer if status is Status.INFEASIBLE else rules
+
     # Rules without a reason are dropped first: what stays should speak for itself.
     for constraint in sorted(rules.constraints, key=lambda c: bool(c.because)):
-        fewer = rules.without(constraint)
-        status = fewer.status()
-        minimal &= status is not Status.LIMIT_REACHED
-        if status is Status.INFEASIBLE:
-            rules = fewer
+        try_with(replace(rules, constraints=tuple(c for c in rules.constraints if c is not constraint)))
     mentioned: Iterable[str] = frozenset().union(*(c.variables for c in rules.constraints))
     candidates = [n for n in rules.problem.variables if n in mentioned and n in rules.domains]
-    rules = _Rules(rules.problem, rules.constraints, frozenset(candidates))
+    rules = replace(rules, domains=frozenset(candidates))
     if in_force:
-        named = frozenset(name for name in candidates if rules.suggests(name))
-        return _Rules(rules.problem, rules.constraints, named), minimal
+        return replace(rules, domains=frozenset(filter(rules.suggests, candidates))), minimal
     for name in sorted(candidates, key=lambda n: bool(rules.problem.variables[n].because)):
-        fewer = rules.open(name)
-        status = fewer.status()
-        minimal &= status is not Status.LIMIT_REACHED
-        if status is Status.INFEASIBLE:
-            rules = fewer
+        try_with(replace(rules, domains=rules.domains - {name}))
     return rules, minimal
 
 
@@ -187,9 +176,7 @@ def minimal_conflict(problem: Problem, *, domains_in_force: bool = False) -> Con
         UsageError: When the problem has a solution.
         LimitReachedError: When it could not be decided whether it has one.
     """
-    whole = problem.copy()
-    whole.objective = None
-    answer = NativeBackend().solve(whole, Limits())
+    answer = NativeBackend().solve(problem.without_objective(), Limits())
     if answer.status is Status.FEASIBLE:
         raise UsageError(f"problem {problem.name!r} has a solution ({answer.assignment}); there is no conflict.")
     if answer.status is Status.LIMIT_REACHED:

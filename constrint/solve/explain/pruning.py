@@ -73,11 +73,7 @@ def satisfied(problem: Problem, constraint: Constraint, scope: Sequence[str]) ->
 
 
 def _count(
-    constraint: Constraint,
-    leading: list[str],
-    grid: list[str],
-    axes: Mapping[str, Axis],
-    chosen: dict[str, Column],
+    constraint: Constraint, leading: list[str], grid: list[str], axes: Mapping[str, Axis], chosen: dict[str, Column]
 ) -> int:
     if leading:
         first, *rest = leading

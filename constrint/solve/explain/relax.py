@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from constrint.errors import RulesInConflict
-from constrint.model import Comparison, Const, Constraint, Domain, Expr, IsIn, Problem, Var, is_in
+from constrint.model import Comparison, Const, Domain, Expr, IsIn, Problem, Var, is_in
 from constrint.solve.backends.native import NativeBackend
 from constrint.solve.explain.conflict import QUESTION, ConflictMember, minimal_conflict, rule_text, widened
 from constrint.solve.solution import Solution
@@ -46,10 +46,7 @@ class Relaxation:
 
 
 def relaxations(
-    problem: Problem,
-    conflict: RulesInConflict | None = None,
-    *,
-    among: Callable[[ConflictMember], bool] | None = None,
+    problem: Problem, conflict: RulesInConflict | None = None, *, among: Callable[[ConflictMember], bool] | None = None
 ) -> list[Relaxation]:
     """Finds, for each rule of a minimal conflict, the smallest change of that rule alone that is enough.
 
@@ -86,24 +83,23 @@ def _way_out(problem: Problem, member: ConflictMember) -> Relaxation | None:
         changed = _moved_bound(without, member, rule)
     elif isinstance(rule, IsIn) and isinstance(rule.expr, Var):
         changed = _other_value(without, member, rule, rule.expr)
-    return changed or _dropped(without, member, rule)
+    named = rule.name or str(rule)
+    return changed or _way(member, without, f"drop {named}", f"{named} is dropped")
 
 
 def _answer(problem: Problem, objective: Expr | None = None) -> Solution:
-    asked = problem.copy()
-    asked.objective = None
+    asked = problem.without_objective()
     if objective is not None:
         asked.minimise(objective)
     return NativeBackend().solve(asked, QUESTION)
 
 
-def _dropped(without: Problem, member: ConflictMember, rule: Constraint) -> Relaxation | None:
-    """The problem without the rule."""
-    answer = _answer(without)
-    if not answer:
-        return None
-    named = rule.name or str(rule)
-    return Relaxation(member, f"drop {named}", without, answer.assignment, f"{named} is dropped")
+def _way(
+    member: ConflictMember, changed: Problem, text: str, condition: str, cost: float = math.inf
+) -> Relaxation | None:
+    """A change, if the changed problem has a solution."""
+    answer = _answer(changed)
+    return Relaxation(member, text, changed, answer.assignment, condition, cost) if answer else None
 
 
 def _wider_domain(problem: Problem, member: ConflictMember) -> Relaxation | None:
@@ -113,10 +109,7 @@ def _wider_domain(problem: Problem, member: ConflictMember) -> Relaxation | None
     open_problem = problem.with_domain(name, widened(domain))
     nearest = None
     # Nearest above and nearest below the range of the domain; inside it, any value that is not a member.
-    for low, high, sign in (
-        (domain.lower, widened(domain).upper, 1),
-        (widened(domain).lower, domain.upper, -1),
-    ):
+    for low, high, sign in ((domain.lower, widened(domain).upper, 1), (widened(domain).lower, domain.upper, -1)):
         part = open_problem.with_domain(name, Domain.from_range(low, high))
         answer = _answer(part, sign * Var(name))
         if answer and (nearest is None or _distance(domain, answer[name]) < _distance(domain, nearest)):
@@ -128,14 +121,9 @@ def _wider_domain(problem: Problem, member: ConflictMember) -> Relaxation | None
     else:
         wider = Domain.from_range(min(domain.lower, nearest), max(domain.upper, nearest), 1, domain.because)
     changed = problem.with_domain(name, wider)
-    answer = _answer(changed)
-    if not answer:
-        return None
     relation = "<=" if nearest < domain.lower else ">=" if nearest > domain.upper else "="
     cost = _distance(domain, nearest) / max(1, abs(domain.lower), abs(domain.upper))
-    return Relaxation(
-        member, f"allow {name} = {nearest}", changed, answer.assignment, f"{name} {relation} {nearest}", cost
-    )
+    return _way(member, changed, f"allow {name} = {nearest}", f"{name} {relation} {nearest}", cost)
 
 
 def _distance(domain: Domain, value: int) -> int:
@@ -153,12 +141,9 @@ def _other_value(without: Problem, member: ConflictMember, rule: IsIn, variable:
         return None
     changed = without.copy()
     changed.add(is_in(variable, [value]), because=rule.because, name=rule.name)
-    answer = _answer(changed)
-    if not answer:
-        return None
     cost = min(abs(value - v) for v in domain) / max(1, abs(domain.lower), abs(domain.upper))
     text = f"{variable} == {value} (instead of one of {domain})"
-    return Relaxation(member, text, changed, answer.assignment, f"{variable} = {value}", cost)
+    return _way(member, changed, text, f"{variable} = {value}", cost)
 
 
 def _values_that_fit(problem: Problem, variable: Var, away_from: Collection[int]) -> Iterator[int]:
@@ -181,18 +166,9 @@ def _moved_bound(without: Problem, member: ConflictMember, rule: Comparison) -> 
         return None
     changed = without.copy()
     stored = changed.add(moved, because=rule.because, name=rule.name)
-    answer = _answer(changed)
-    if not answer:
-        return None
     old, new = _bound(rule), _bound(moved)
-    return Relaxation(
-        member,
-        f"{rule_text(stored)} (instead of {old})",
-        changed,
-        answer.assignment,
-        f"the bound of {rule.name or rule} were {new}",
-        abs(new - old) / max(1, abs(old)),
-    )
+    text, condition = f"{rule_text(stored)} (instead of {old})", f"the bound of {rule.name or rule} were {new}"
+    return _way(member, changed, text, condition, abs(new - old) / max(1, abs(old)))
 
 
 def _bound(rule: Comparison) -> int:

@@ -115,11 +115,6 @@ def _binary_bounds(op: str, a: Interval | None, b: Interval | None) -> Interval 
     return None if too_long else result
 
 
-def ceil_div(a: int, b: int) -> int:
-    """Quotient rounded up, for b > 0."""
-    return -(-a // b)
-
-
 def narrow(domains: Domains, expr: Expr, low: Bound, high: Bound) -> None:
     """Removes values that would put `expr` outside low..high."""
     if low is None and high is None:
@@ -160,7 +155,7 @@ def quotient_bounds(low: Bound, high: Bound, other: Interval) -> tuple[Bound, Bo
     if other[1] < 0:
         flipped = quotient_bounds(low, high, (-other[1], -other[0]))
         return (None if flipped[1] is None else -flipped[1]), (None if flipped[0] is None else -flipped[0])
-    least = None if low is None else ceil_div(low, other[1] if low >= 0 else other[0])
+    least = None if low is None else -(-low // (other[1] if low >= 0 else other[0]))
     most = None if high is None else high // (other[0] if high >= 0 else other[1])
     return least, most
 

@@ -141,14 +141,10 @@ def _equal(state: Domains, left: Expr, right: Expr) -> None:
                 _equals_number(state, left, b[0])
         left, right = right, left
     if isinstance(left, Var) and isinstance(right, Var):
-        _same_values(state, left.name, right.name)
-
-
-def _same_values(state: Domains, a: str, b: str) -> None:
-    for one, other in ((a, b), (b, a)):
-        listed = state.of[other].listed
-        if listed is not None:
-            state.intersect(one, listed)
+        for one, other in ((left, right), (right, left)):
+            listed = state.of[other.name].listed
+            if listed is not None:
+                state.intersect(one.name, listed)
 
 
 def _equals_number(state: Domains, expr: Expr, number: int) -> None:

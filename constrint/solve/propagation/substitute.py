@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-from constrint.model import (
-    AllOf,
-    AnyOf,
-    Comparison,
-    Constraint,
-    Divides,
-    Expr,
-    Implies,
-    IsIn,
-    Not,
-    Operation,
-    Var,
-)
+from constrint.model import AllOf, AnyOf, Comparison, Constraint, Divides, Expr, Implies, IsIn, Not, Operation, Var
 from constrint.model.expr import add, mul, neg
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,32 +15,12 @@ from constrint.solve.space.parts import Part
 from constrint.solve.space.row_keys import Rows, check_listing
 
 
-class Factors(Protocol):
-    """What a search space is made of; see `ListedFactors`."""
+@dataclass
+class Factors:
+    """What a search space is made of.
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Variables in declared order."""
-
-    @property
-    def total(self) -> int:
-        """Number of solutions."""
-
-    @property
-    def layout(self) -> Layout:
-        """How positions become assignments."""
-
-    @property
-    def parts(self) -> tuple[Part, ...] | None:
-        """The independent parts; None where there is no solution, () where every variable is fixed."""
-
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """Every solution in index order, one column per variable in the smallest signed dtype."""
-
-
-@dataclass(slots=True)
-class ListedFactors:
-    """A layout with ready parts."""
+    `parts` is None where there is no solution, and empty where every variable is fixed.
+    """
 
     layout: Layout
     parts: tuple[Part, ...] | None
@@ -56,7 +36,7 @@ class ListedFactors:
         return 0 if self.parts is None else math.prod(p.count for p in self.parts)
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Lists every part and multiplies them out."""
+        """Every solution in index order, one column per variable in the smallest signed dtype."""
         if self.parts is None:
             return {n: np.zeros(0, dtype=np.int8) for n in self.names}
         total = self.total

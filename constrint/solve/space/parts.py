@@ -107,31 +107,18 @@ class TreePart:
     """The solutions of one component of linked variables; every question goes to the file that answers it."""
 
     def __init__(self, tree: Tree) -> None:
-        self.tree = tree
-        self.names = tree.names
-        self.count = tree.count
-        self._membership = Membership(tree)
+        self.tree, self.names, self.count = tree, tree.names, tree.count
+        membership = Membership(tree)
+        self.take, self.ranks, self.moves = tree.take, membership.ranks, membership.moves
 
     @property
     def root(self) -> LinkedTable:
         """The table that the others hang on."""
         return self.tree.nodes[0]
 
-    def take(self, indices: NDArray[Any]) -> Rows:
-        """Descends from the root by the counts."""
-        return self.tree.take(indices)
-
     def expand(self, values: Mapping[str, NDArray[Any]]) -> Rows:
         """Joins the tables top-down; the rows come out in index order."""
         return list_rows(self.tree, values)
-
-    def ranks(self, rows: Rows) -> NDArray[Any]:
-        """Finds each row's place in every table."""
-        return self._membership.ranks(rows)
-
-    def moves(self, rows: Rows) -> tuple[NDArray[np.bool_], dict[str, NDArray[np.bool_]]]:
-        """Looks changed rows up in every table."""
-        return self._membership.moves(rows)
 
     def project(self, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
         """Sums counts bottom-up, carrying only the kept variables and what tables share."""

@@ -22,7 +22,7 @@ from constrint.model.intmath import as_int
 from constrint.solve.budget import SearchStats
 from constrint.solve.space.axes import Layout, dicts_of
 from constrint.solve.space.best import Cost, Ranked, best_solutions
-from constrint.solve.space.factors import Factors, ListedFactors
+from constrint.solve.space.factors import Factors
 from constrint.solve.space.neighbours import neighbour_columns, neighbours_of
 from constrint.solve.space.parts import Part, TreePart
 from constrint.solve.space.projection import merged
@@ -256,7 +256,7 @@ class SearchSpace:
                 return self._nothing()
             parts.append(kept)
         gone = [e for e in self.excluded if all(e[n] == v for n, v in values.items())]
-        return self._of(ListedFactors(self.layout, tuple(parts)), {**self._given, **values}, gone)
+        return self._of(Factors(self.layout, tuple(parts)), {**self._given, **values}, gone)
 
     def _of(
         self, factors: Factors, given: Mapping[str, int] | None = None, excluded: Sequence[Mapping[str, int]] = ()
@@ -265,7 +265,7 @@ class SearchSpace:
         return SearchSpace(self.problem, factors, self.stats, self._search, given=given, excluded=excluded)
 
     def _nothing(self) -> SearchSpace:
-        return self._of(ListedFactors(self.layout, None))
+        return self._of(Factors(self.layout, None))
 
     def _solved_again(self, values: Mapping[str, int]) -> SearchSpace:
         """Fixes derived variables: these have no axis, so the problem is solved anew."""

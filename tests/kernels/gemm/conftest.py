@@ -1,11 +1,21 @@
+"""Fixtures of the GEMM's tests: where Triton keeps kernels, and where figures of compiled ones are kept."""
+
 from collections.abc import Iterator
 
 import pytest
 
+from tests.support.compiled import Compiler
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Triton compiles anew once a run: kernels of an earlier run prove nothing."""
+    """Triton compiles anew once a run: what it keeps elsewhere may be of another state of this repository."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
         yield
+
+
+@pytest.fixture(scope="session")
+def compiler(pytestconfig: pytest.Config) -> Compiler:
+    """Compiles, and keeps figures in pytest's cache (`--cache-clear` forgets them)."""
+    return Compiler(getattr(pytestconfig, "cache", None))

@@ -81,13 +81,13 @@ def test_a_new_shape_takes_about_a_millisecond_and_a_repeated_one_nothing() -> N
     fresh, again = [], []
     for m in range(1000, 1060):
         asked = product(16 * m, 4096, 4096)
-        started = time.perf_counter()
+        started = time.process_time()
         choose("H200-SXM", asked)
-        between = time.perf_counter()
+        between = time.process_time()
         choose("H200-SXM", asked)
         fresh.append(between - started)
-        again.append(time.perf_counter() - between)
-    # 0.7 ms on an idle machine; the bound leaves room for a busy one.
+        again.append(time.process_time() - between)
+    # Of the processor's time, which other processes do not lengthen much: 0.7 ms on an idle machine.
     assert median(fresh) < 3e-3
     assert median(again) < 5e-5
 

@@ -8,6 +8,7 @@ from constrint.errors import UnsupportedError
 from constrint.hwmodels import load_gpu, occupancy
 from constrint.kernels.gemm.first_choice import choose, gemm_spec
 from constrint.kernels.gemm.product import Product
+from tests.support.compiled import Compiler
 from tests.support.gemm import POINTER, gemm, smem_of, use_of
 from tests.support.needs import needs_triton
 
@@ -19,7 +20,7 @@ SHAPES = ((4096, 4096, 4096), (16384, 3072, 768), (16, 4096, 4096))
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", POINTER.dtypes)
 @pytest.mark.parametrize("name", GPUS)
-def test_first_choices_compile_to_what_is_predicted(name: str, dtype: str) -> None:
+def test_first_choices_compile_to_what_is_predicted(compiler: Compiler, name: str, dtype: str) -> None:
     gpu = load_gpu(name)
     for sizes in SHAPES:
         workload = gemm(*sizes, dtype)
@@ -29,7 +30,7 @@ def test_first_choices_compile_to_what_is_predicted(name: str, dtype: str) -> No
             pytest.skip(str(error))
         choice = choose(gpu, Product.of(workload))
         spec, config = gemm_spec(choice.kernel), choice.config
-        compiled = spec.compile(gpu, workload, config)
+        compiled = compiler.compile(spec, gpu, workload, config)
         use = use_of(spec, gpu, workload, spec.problem(gpu, workload))
         registers, smem = use.registers_per_thread.value(config), smem_of(use, config)
         what = f"{choice.kernel} {sizes} {dict(config)}: {registers} registers predicted, {compiled}"

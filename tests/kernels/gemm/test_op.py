@@ -1,6 +1,6 @@
 """`constrint.kernels.gemm.matmul` on CPU tensors: torch.matmul's shapes and errors, epilogues, gradients, compilation.
 
-The kernels behind it are in `test_gemm_kernel.py`; what is the same on a GPU is in `test_gemm_gpu.py`.
+The kernels behind it are in `test_interpreted.py`; what is the same on a GPU is in `test_matmul_gpu.py`.
 """
 
 from __future__ import annotations

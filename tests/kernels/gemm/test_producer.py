@@ -13,6 +13,7 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.producer.tile import DTYPES, REGISTERS, Shares, has_producer
 from constrint.select import Workload
 from constrint.solve import enumerate_space
+from tests.support.compiled import Compiler
 from tests.support.gemm import DESCRIPTOR, PRODUCER, broken_rules, gemm, smem_of, use_of
 from tests.support.kept_assembly import compile_and_keep, sass_of
 from tests.support.needs import needs_hopper, needs_triton
@@ -100,11 +101,13 @@ def test_its_blocks_are_persistent_whole_k_blocks() -> None:
 @needs_triton
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bf16", "tf32", "fp8"])
-def test_compiled_kernels_take_what_the_rules_say(dtype: str) -> None:
+def test_compiled_kernels_take_what_the_rules_say(compiler: Compiler, dtype: str) -> None:
     rng = random.Random(9)
     use = use_of(PRODUCER, H200, workload(dtype), PRODUCER.problem(H200, workload(dtype)))
     for config in rng.sample(configs(dtype), 6):
-        compiled = PRODUCER.compile(H200, workload(dtype, layout=rng.choice(["rr", "rc", "cr", "cc"])), config)
+        compiled = compiler.compile(
+            PRODUCER, H200, workload(dtype, layout=rng.choice(["rr", "rc", "cr", "cc"])), config
+        )
         assert compiled.smem_bytes == smem_of(use, config), config
         assert compiled.registers_per_thread == REGISTERS
         assert compiled.spill_bytes == 0

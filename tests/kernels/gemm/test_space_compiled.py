@@ -27,6 +27,7 @@ from constrint.kernels.resources.sample import Request, draw
 from constrint.model import Problem
 from constrint.select import BlockUse, KernelSpec, rank
 from constrint.tune import CompiledKernel
+from tests.support.compiled import Compiler
 from tests.support.gemm import POINTER, broken_rules, gemm, smem_of, use_of
 from tests.support.kept_assembly import compile_and_keep
 from tests.support.needs import needs_triton
@@ -194,9 +195,9 @@ def seed() -> int:
     return int.from_bytes(text.digest()[:4], "big")
 
 
-def compiled(request: Request) -> Taken:
+def compiled(compiler: Compiler, request: Request) -> Taken:
     try:
-        return Taken.of_kernel(request.spec.compile(request.gpu, request.workload, request.config))
+        return Taken.of_kernel(compiler.compile(request.spec, request.gpu, request.workload, request.config))
     except UnsupportedError as error:
         return Taken(0, 0, 0, "", str(error)[-120:])
 
@@ -213,10 +214,12 @@ def fresh(target: str) -> tuple[list[Request], list[Request]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("target", TARGETS)
-def test_fresh_configs_called_valid_run_and_take_no_more_memory_than_is_stated(target: str, part: int) -> None:
+def test_fresh_configs_called_valid_run_and_take_no_more_memory_than_is_stated(
+    compiler: Compiler, target: str, part: int
+) -> None:
     wrong = []
     for request in fresh(target)[0][part::PARTS]:
-        taken, (_, use) = compiled(request), space_for(request)
+        taken, (_, use) = compiled(compiler, request), space_for(request)
         what = f"{request.spec.full_name} {request.workload} {request.config}: {taken}"
         assert smem_of(use, request.config) >= taken.smem_bytes, what
         found = verdict(request.gpu, use.warps.value(request.config), request.config, taken)
@@ -228,10 +231,10 @@ def test_fresh_configs_called_valid_run_and_take_no_more_memory_than_is_stated(t
 @needs_triton
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
-def test_fresh_configs_that_shared_memory_alone_excludes_do_not_run(target: str) -> None:
+def test_fresh_configs_that_shared_memory_alone_excludes_do_not_run(compiler: Compiler, target: str) -> None:
     kept = []
     for request in fresh(target)[1]:
-        taken = compiled(request)
+        taken = compiled(compiler, request)
         found = verdict(request.gpu, request.config["num_warps"], request.config, taken)
         if not found and not shares_since_39(request):
             kept.append((request, taken))

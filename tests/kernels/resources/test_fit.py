@@ -12,13 +12,12 @@ import sys
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.resources.check import TITLES, check_rows
-from constrint.kernels.resources.fit import LEAST_KERNELS, fit_all, left_out, scores
+from constrint.kernels.resources.fit import LEAST_KERNELS, fit_all, left_out, summaries
 from constrint.kernels.resources.margins import fit_with_margins
 from constrint.kernels.resources.registers import Family, RegisterModel, name_of_weights, weighted
 from constrint.kernels.resources.sample import draw, is_spilling, read_table
@@ -94,10 +93,11 @@ def test_another_kernel_needs_terms_and_a_sample_only() -> None:
     rng = random.Random(3)
     kernels = [toy(rng, (Family("toy"),)) for _ in range(200)]
     fits = fit_all(kernels, fit_with_margins)
-    judged = scores(left_out(kernels, fit_with_margins), lambda kernel: kernel.target)["sm_90"]
+    judged = summaries(left_out(kernels, fit_with_margins), lambda kernel: kernel.target)["sm_90"]
     assert judged.spilling >= 20
     assert judged.kept == 0
-    assert np.median(judged.errors) <= 0.02
+    assert judged.median_error is not None
+    assert judged.median_error <= 2
     model = fits["toy"].model()
     for sums in (10, 30, 60):
         assert abs(weighted(model.estimate, TERMS).value({"sums": sums}) - max(40 + sums, 10 + 2 * sums)) <= 2

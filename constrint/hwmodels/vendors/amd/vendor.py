@@ -111,10 +111,6 @@ class Amd(Vendor):
             memory.add(sm.smem_bytes_per_wgp)
         return DeviceFacts(frozenset(counts), frozenset(threads), frozenset(memory))
 
-    def triton_target(self, gpu: GpuModel) -> tuple[str, int | str, int]:
-        """The target and the usual size of a wave."""
-        return "hip", gpu.arch.target, gpu.sm.warp_size
-
     def traits(self, gpu: GpuModel) -> Traits:
         """MFMA and WMMA take square tiles of 16 or 32 rows and columns."""
         return Traits(

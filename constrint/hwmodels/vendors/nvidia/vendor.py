@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -101,12 +102,8 @@ class Nvidia(Vendor):
     def device_facts(self, gpu: GpuModel) -> DeviceFacts:
         """With the registers of an SM, which CUDA reports."""
         sm = _sm(gpu)
-        return DeviceFacts(
-            sm_counts=frozenset({gpu.device.sm_count}),
-            threads_per_sm=frozenset({sm.max_threads_per_sm}),
-            smem_bytes_per_sm=frozenset({sm.smem_bytes_per_sm}),
-            registers_per_sm=frozenset({sm.registers_per_partition * sm.num_partitions}),
-        )
+        registers = frozenset({sm.registers_per_partition * sm.num_partitions})
+        return replace(super().device_facts(gpu), registers_per_sm=registers)
 
     def compiler_target(self, gpu: GpuModel) -> str:
         """Without the `a` of instructions that one architecture alone has: compilers choose that variant themselves."""

@@ -17,11 +17,7 @@ from constrint.select.spec import Columns
 
 
 def descriptor_cost(
-    gpu: GpuModel,
-    product: Product,
-    columns: Columns,
-    blocks_per_sm: NDArray[Any],
-    constants: Measured = MEASURED,
+    gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any], constants: Measured = MEASURED
 ) -> CostColumns:
     """Predicted time of every configuration; the order of tiles makes no difference here."""
     subtile = np.where(np.asarray(columns["epilogue_subtile"]) > 1, constants.subtile_epilogue, 1.0)

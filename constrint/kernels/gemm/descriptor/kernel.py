@@ -17,64 +17,29 @@ from constrint.kernels.gemm.epilogue.kernel import finish, hand_over, sum_partia
 
 
 @triton.jit
-def load_a(a_desc, row, depth, batch, tile_m: tl.constexpr, tile_k: tl.constexpr, batched, is_transposed: tl.constexpr):
-    """Load one slice of A as (tile_m, tile_k), whatever its layout in memory."""
-    if batched:
-        if is_transposed:
-            return a_desc.load([batch, depth, row]).reshape(tile_k, tile_m).T
-        else:
-            return a_desc.load([batch, row, depth]).reshape(tile_m, tile_k)
-    else:
-        if is_transposed:
-            return a_desc.load([depth, row]).T
-        else:
-            return a_desc.load([row, depth])
-
-
-@triton.jit
-def load_b(
-    b_desc, column, depth, batch, width: tl.constexpr, tile_k: tl.constexpr, batched, is_transposed: tl.constexpr
+def load_slice(
+    desc, row, column, batch, rows: tl.constexpr, columns: tl.constexpr, batched, is_transposed: tl.constexpr
 ):
-    """Load one slice of B as (tile_k, width), whatever its layout in memory."""
+    """Load one (rows, columns) slice of an operand, whatever its layout in memory."""
     if batched:
         if is_transposed:
-            return b_desc.load([batch, column, depth]).reshape(width, tile_k).T
+            return desc.load([batch, column, row]).reshape(columns, rows).T
         else:
-            return b_desc.load([batch, depth, column]).reshape(tile_k, width)
+            return desc.load([batch, row, column]).reshape(rows, columns)
     else:
         if is_transposed:
-            return b_desc.load([column, depth]).T
+            return desc.load([column, row]).T
         else:
-            return b_desc.load([depth, column])
+            return desc.load([row, column])
 
 
 @triton.jit
 def store_tile(
-    acc,
-    c_desc,
-    c_ptr,
-    bias_ptr,
-    source_ptr,
-    m,
-    n,
-    stride_cb,
-    stride_cm,
-    stride_sb,
-    stride_sm,
-    stride_sn,
-    alpha,
-    beta,
-    row,
-    column,
-    batch,
-    tile_m: tl.constexpr,
-    tile_n: tl.constexpr,
-    epilogue_subtile: tl.constexpr,
-    batched: tl.constexpr,
-    has_alpha: tl.constexpr,
-    activation: tl.constexpr,
-    out_dtype: tl.constexpr,
-):
+    acc, c_desc, c_ptr, bias_ptr, source_ptr, m, n, stride_cb, stride_cm, stride_sb, stride_sm, stride_sn, alpha,
+    beta, row, column, batch,
+    tile_m: tl.constexpr, tile_n: tl.constexpr, epilogue_subtile: tl.constexpr, batched: tl.constexpr,
+    has_alpha: tl.constexpr, activation: tl.constexpr, out_dtype: tl.constexpr,
+):  # fmt: skip
     """Finish an accumulator and store it through the descriptor, or by pointers where there is none."""
     if epilogue_subtile == 2:
         half: tl.constexpr = tile_n // 2
@@ -120,35 +85,12 @@ def gemm_descriptor_kernel(
     source_ptr,  # (batch, M, N), added beta times, or None
     workspace_ptr,  # (batch * tiles, split_k, tile_m * tile_n) where split_k > 1
     counters_ptr,  # (batch * tiles,)
-    m,
-    n,
-    k,
-    stride_cb,
-    stride_cm,
-    stride_sb,
-    stride_sm,
-    stride_sn,
-    num_blocks,
-    group_m,
-    alpha,
-    beta,
-    tile_m: tl.constexpr,
-    tile_n: tl.constexpr,
-    rest_n: tl.constexpr,
-    tile_k: tl.constexpr,
-    split_k: tl.constexpr,
-    persistent: tl.constexpr,
-    epilogue_subtile: tl.constexpr,
-    batched: tl.constexpr,
-    a_is_transposed: tl.constexpr,
-    b_is_transposed: tl.constexpr,
-    follows_copy: tl.constexpr,
-    has_alpha: tl.constexpr,
-    activation: tl.constexpr,
-    input_precision: tl.constexpr,
-    max_imprecise: tl.constexpr,
-    acc_dtype: tl.constexpr,
-):
+    m, n, k, stride_cb, stride_cm, stride_sb, stride_sm, stride_sn, num_blocks, group_m, alpha, beta,
+    tile_m: tl.constexpr, tile_n: tl.constexpr, rest_n: tl.constexpr, tile_k: tl.constexpr, split_k: tl.constexpr,
+    persistent: tl.constexpr, epilogue_subtile: tl.constexpr, batched: tl.constexpr, a_is_transposed: tl.constexpr,
+    b_is_transposed: tl.constexpr, follows_copy: tl.constexpr, has_alpha: tl.constexpr, activation: tl.constexpr,
+    input_precision: tl.constexpr, max_imprecise: tl.constexpr, acc_dtype: tl.constexpr,
+):  # fmt: skip
     """C = activation(alpha * A @ B + bias + beta * source); grid (tiles * split_k or `num_blocks`, batch)."""
     if follows_copy:
         # Launched before the copies of the operands are complete.
@@ -175,8 +117,8 @@ def gemm_descriptor_kernel(
             column = tile_column * tile_n
             acc = tl.zeros((tile_m, tile_n), dtype=acc_dtype)
             for step in range(num_steps):
-                a = load_a(a_desc, row, step * tile_k, batch, tile_m, tile_k, batched, a_is_transposed)
-                b = load_b(b_desc, column, step * tile_k, batch, tile_n, tile_k, batched, b_is_transposed)
+                a = load_slice(a_desc, row, step * tile_k, batch, tile_m, tile_k, batched, a_is_transposed)
+                b = load_slice(b_desc, step * tile_k, column, batch, tile_k, tile_n, batched, b_is_transposed)
                 acc = tl.dot(a, b, acc, input_precision, max_num_imprecise_acc=max_imprecise, out_dtype=acc_dtype)
             stored += num_blocks
             tile_row, tile_column = tile_coordinates(stored, num_tiles_m, num_tiles_n, group_m, 1, 0)
@@ -205,11 +147,13 @@ def gemm_descriptor_kernel(
         if rest_n > 0:
             rest = tl.zeros((tile_m, rest_n), dtype=acc_dtype)
         for step in range(first, last):
-            a = load_a(a_desc, row, step * tile_k, batch, tile_m, tile_k, batched, a_is_transposed)
-            b = load_b(b_desc, column, step * tile_k, batch, main_n, tile_k, batched, b_is_transposed)
+            a = load_slice(a_desc, row, step * tile_k, batch, tile_m, tile_k, batched, a_is_transposed)
+            b = load_slice(b_desc, step * tile_k, column, batch, tile_k, main_n, batched, b_is_transposed)
             acc = tl.dot(a, b, acc, input_precision, max_num_imprecise_acc=max_imprecise, out_dtype=acc_dtype)
             if rest_n > 0:
-                b = load_b(b_rest_desc, column + main_n, step * tile_k, batch, rest_n, tile_k, batched, b_is_transposed)
+                b = load_slice(
+                    b_rest_desc, step * tile_k, column + main_n, batch, tile_k, rest_n, batched, b_is_transposed
+                )
                 rest = tl.dot(a, b, rest, input_precision, max_num_imprecise_acc=max_imprecise, out_dtype=acc_dtype)
         is_mine = True
         if split_k > 1:

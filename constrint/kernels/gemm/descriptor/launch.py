@@ -44,17 +44,10 @@ def _descriptors(call: Call, config: Mapping[str, int]) -> dict[str, Any]:
     if can_describe(call.out):
         c_desc, _ = _describe(call.out, config["tile_m"], widest // config["epilogue_subtile"], is_batched)
         c_rest_desc = _describe(call.out, config["tile_m"], rest, is_batched)[0] if rest else None
-    return {
-        "a_desc": a_desc,
-        "b_desc": b_desc,
-        "b_rest_desc": b_rest_desc,
-        "c_desc": c_desc,
-        "c_rest_desc": c_rest_desc,
-        "rest_n": rest,
-        "epilogue_subtile": config["epilogue_subtile"],
-        "a_is_transposed": a_is_transposed,
-        "b_is_transposed": b_is_transposed,
-    }
+    operands = {"a_desc": a_desc, "b_desc": b_desc, "b_rest_desc": b_rest_desc}
+    order = {"a_is_transposed": a_is_transposed, "b_is_transposed": b_is_transposed}
+    stored = {"c_desc": c_desc, "c_rest_desc": c_rest_desc, "epilogue_subtile": config["epilogue_subtile"]}
+    return operands | order | stored | {"rest_n": rest}
 
 
 def _describe(t: Tensor, rows: int, columns: int, is_batched: bool) -> tuple[Any, bool]:

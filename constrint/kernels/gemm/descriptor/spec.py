@@ -5,7 +5,7 @@ It stands beside `kernel.py` so that a reviewer can check the rules against the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -13,18 +13,16 @@ from numpy.typing import NDArray
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.descriptor.cost import descriptor_cost
 from constrint.kernels.gemm.descriptor.shared_memory import descriptor_smem_bytes
-from constrint.kernels.gemm.grid_rules import end_smem_bytes
 from constrint.kernels.gemm.instruction_rules import instruction_rules
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.registers import registers_bound, registers_per_thread
 from constrint.kernels.gemm.spec import POWER, TILES, GemmSpec
-from constrint.kernels.gemm.tma.cost import tma_assumptions
 from constrint.kernels.gemm.tma.operands import TWO_PART_COLUMNS, rest_columns, tma_refusal
 from constrint.kernels.gemm.units import OUTPUT_BYTES, PARTIAL_BYTES, async_share, unit
 from constrint.model import any_of, implies
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
-from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload
+from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars
 
 if TYPE_CHECKING:
     from constrint.kernels.gemm.launch import Call
@@ -84,10 +82,6 @@ class DescriptorSpec(GemmSpec):
             registers_bound=registers_bound(gpu, dtype, v, aligned, has_descriptors=True),
         )
 
-    def added_smem_bytes(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any) -> Any:
-        """A wider output, a bias, fp32 in three passes."""
-        return end_smem_bytes(product, v)
-
     def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """Predicted time per row; the order of tiles makes no difference."""
         return descriptor_cost(gpu, product, columns, blocks_per_sm)
@@ -97,10 +91,6 @@ class DescriptorSpec(GemmSpec):
         from constrint.kernels.gemm.descriptor.launch import descriptor_launches
 
         return descriptor_launches(call, config)
-
-    def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """What no source states for this GPU and had to be assumed."""
-        return tma_assumptions(gpu)
 
 
 def _half_tile_rules(dtype: str, v: Vars) -> Iterator[Rule]:

@@ -29,14 +29,7 @@ def deal_chunks(block, num_tiles, num_xcds: tl.constexpr, xcd_chunk: tl.constexp
 
 
 @triton.jit
-def tile_coordinates(
-    block,
-    num_tiles_m,
-    num_tiles_n,
-    group_m,
-    num_xcds: tl.constexpr,
-    xcd_chunk: tl.constexpr,
-):
+def tile_coordinates(block, num_tiles_m, num_tiles_n, group_m, num_xcds: tl.constexpr, xcd_chunk: tl.constexpr):
     """Map a linear block index to (tile row, tile column).
 
     `group_m` rows of tiles are walked column by column, so that concurrent blocks share operands in the L2; with
@@ -67,20 +60,12 @@ def activate(x, activation: tl.constexpr):
 @triton.jit
 def finish(
     acc,  # (rows, columns) in 32 bits
-    rows,
-    columns,
-    m,
-    n,
+    rows, columns, m, n,
     bias_ptr,  # (N,) or None
     source_ptr,  # (M, N) or None
-    stride_sm,
-    stride_sn,
-    alpha,
-    beta,
-    has_alpha: tl.constexpr,
-    activation: tl.constexpr,
-    out_dtype: tl.constexpr,
-):
+    stride_sm, stride_sn, alpha, beta,
+    has_alpha: tl.constexpr, activation: tl.constexpr, out_dtype: tl.constexpr,
+):  # fmt: skip
     """activation(alpha * acc + bias + beta * source) in the output's type."""
     if has_alpha:
         acc = acc.to(tl.float32) * alpha
@@ -106,16 +91,13 @@ def store_partial(acc, slot, tile_m: tl.constexpr, tile_n: tl.constexpr):
 @triton.jit
 def hand_over(
     acc,  # (tile_m, tile_n) in 32 bits
-    tile,
-    split,
+    tile, split,
     workspace_ptr,  # (tiles, split_k, tile_m * (tile_n + rest_n))
     counters_ptr,  # (tiles,) of int32, all zero before and after
-    tile_m: tl.constexpr,
-    tile_n: tl.constexpr,
-    split_k: tl.constexpr,
+    tile_m: tl.constexpr, tile_n: tl.constexpr, split_k: tl.constexpr,
     rest=None,  # (tile_m, rest_n), stored behind `acc`, or None
     rest_n: tl.constexpr = 0,
-):
+):  # fmt: skip
     """Store a partial sum and say whether this block came last, and so has to finish the tile."""
     slot = workspace_ptr + (tile.to(tl.int64) * split_k + split) * (tile_m * (tile_n + rest_n))
     store_partial(acc, slot, tile_m, tile_n)
@@ -129,13 +111,10 @@ def hand_over(
 
 @triton.jit
 def sum_partials(
-    tile,
-    workspace_ptr,
-    tile_m: tl.constexpr,
-    tile_n: tl.constexpr,
-    split_k: tl.constexpr,
+    tile, workspace_ptr,
+    tile_m: tl.constexpr, tile_n: tl.constexpr, split_k: tl.constexpr,
     stride: tl.constexpr,  # elements from one split's partial sum to the next one's
-):
+):  # fmt: skip
     """Sum a tile's partial sums, always in the same order."""
     offsets = tl.arange(0, tile_m)[:, None] * tile_n + tl.arange(0, tile_n)[None, :]
     first = workspace_ptr + tile.to(tl.int64) * (split_k * stride) + offsets
@@ -148,14 +127,9 @@ def sum_partials(
 
 @triton.jit
 def take_over(
-    tile,
-    workspace_ptr,
-    counters_ptr,
-    tile_m: tl.constexpr,
-    tile_n: tl.constexpr,
-    split_k: tl.constexpr,
-    rest_n: tl.constexpr = 0,
-):
+    tile, workspace_ptr, counters_ptr,
+    tile_m: tl.constexpr, tile_n: tl.constexpr, split_k: tl.constexpr, rest_n: tl.constexpr = 0,
+):  # fmt: skip
     """Sum a tile's partial sums, those of the first tile_n columns, and reset its counter for the next launch."""
     acc = sum_partials(tile, workspace_ptr, tile_m, tile_n, split_k, tile_m * (tile_n + rest_n))
     tl.store(counters_ptr + tile, 0)

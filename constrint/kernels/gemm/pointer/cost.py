@@ -19,6 +19,7 @@ from constrint.kernels.gemm.units import (
     PARTIAL_BYTES,
     async_share,
     promotion_interval,
+    straddling,
     unit,
 )
 from constrint.model import Var
@@ -34,11 +35,7 @@ FMA_EFFICIENCY = 0.75
 
 
 def pointer_cost(
-    gpu: GpuModel,
-    product: Product,
-    columns: Columns,
-    blocks_per_sm: NDArray[Any],
-    constants: Measured = MEASURED,
+    gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any], constants: Measured = MEASURED
 ) -> CostColumns:
     """Predicted time of every configuration; a lower bound where the block order is left open.
 
@@ -71,6 +68,7 @@ def pointer_cost(
     a, b = product.a, product.b
     run_a = (c["tile_k"] if a.is_k_major else np.minimum(c["tile_m"], m)) * element
     run_b = (c["tile_k"] if b.is_k_major else np.minimum(c["tile_n"], n)) * element
+    split = constants.pointer_split_lines, constants.pointer_split_sectors
     loaded = num_blocks * iterations * (a_bytes + b_bytes)
     work = TileWork(
         num_blocks=num_blocks,
@@ -80,8 +78,9 @@ def pointer_cost(
         flop=2.0 * c["tile_m"] * c["tile_n"] * c["tile_k"],
         matrix_efficiency=efficiency,
         smem_bytes=smem,
+        # Each row of an operand's tile is one contiguous run, and occupies whole requests on the way from the L2.
         load_bytes=sum(
-            _requested(constants, num_bytes, run) * _straddling(gpu, constants, operand.step_bytes)
+            num_bytes * np.maximum(1.0, constants.request_bytes / run) * straddling(gpu, operand.step_bytes, *split)
             for num_bytes, run, operand in ((a_bytes, run_a, a), (b_bytes, run_b, b))
         ),
         load_instructions=a_bytes / a.width_bytes + b_bytes / b.width_bytes,
@@ -185,22 +184,6 @@ def _assumed_rates(gpu: GpuModel) -> tuple[float, float] | None:
     if l2 is None or last is None or last.assumed_bandwidth_bytes_per_s is None:
         return None
     return l2, last.assumed_bandwidth_bytes_per_s
-
-
-def _requested(constants: Measured, operand_bytes: Any, run_bytes: Any) -> Any:
-    """Bytes that loads take up on the way from the L2: a run shorter than `request_bytes` counts as that many.
-
-    A row of the operand's tile is one contiguous run of `run_bytes`.
-    """
-    return operand_bytes * np.maximum(1.0, constants.request_bytes / run_bytes)
-
-
-def _straddling(gpu: GpuModel, constants: Measured, step_bytes: int) -> float:
-    """The factor by which loads take longer when rows start at multiples of `step_bytes`; 1 for whole lines."""
-    l2 = gpu.memory.l2
-    if l2.sector_bytes is None or l2.line_bytes is None or step_bytes >= l2.line_bytes:
-        return 1.0
-    return constants.pointer_split_lines if step_bytes >= l2.sector_bytes else constants.pointer_split_sectors
 
 
 def _is_direct(gpu: GpuModel, dtype: str, c: dict[str, Any]) -> Any:

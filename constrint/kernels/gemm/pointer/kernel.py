@@ -21,32 +21,11 @@ def known_multiple(x, of: tl.constexpr):
 
 @triton.jit
 def multiply_tile(
-    a_ptr,
-    b_ptr,
-    m,
-    n,
-    k,
-    stride_am,
-    stride_ak,
-    stride_bk,
-    stride_bn,
-    rows,
-    columns,
-    split,
-    tile_m: tl.constexpr,
-    tile_n: tl.constexpr,
-    tile_k: tl.constexpr,
-    split_k: tl.constexpr,
-    even_k: tl.constexpr,
-    wide_offsets: tl.constexpr,
-    a_is_transposed: tl.constexpr,
-    b_is_transposed: tl.constexpr,
-    hint_a: tl.constexpr,
-    hint_b: tl.constexpr,
-    input_precision: tl.constexpr,
-    max_imprecise: tl.constexpr,
-    acc_dtype: tl.constexpr,
-):
+    a_ptr, b_ptr, m, n, k, stride_am, stride_ak, stride_bk, stride_bn, rows, columns, split,
+    tile_m: tl.constexpr, tile_n: tl.constexpr, tile_k: tl.constexpr, split_k: tl.constexpr, even_k: tl.constexpr,
+    wide_offsets: tl.constexpr, a_is_transposed: tl.constexpr, b_is_transposed: tl.constexpr, hint_a: tl.constexpr,
+    hint_b: tl.constexpr, input_precision: tl.constexpr, max_imprecise: tl.constexpr, acc_dtype: tl.constexpr,
+):  # fmt: skip
     """Multiply one tile's rows of A and columns of B, over all of K or one split's slices of it."""
     k_of_a, k_of_b = k, k
     if hint_a > 1:
@@ -84,12 +63,7 @@ def multiply_tile(
             a = tl.load(a_ptrs, mask=depth[None, :] < k_of_a - done, other=zero)
             b = tl.load(b_ptrs, mask=depth[:, None] < k_of_b - done, other=zero)
         accumulator = tl.dot(
-            a,
-            b,
-            accumulator,
-            input_precision=input_precision,
-            max_num_imprecise_acc=max_imprecise,
-            out_dtype=acc_dtype,
+            a, b, accumulator, input_precision=input_precision, max_num_imprecise_acc=max_imprecise, out_dtype=acc_dtype
         )
         a_ptrs += step_a
         b_ptrs += step_b
@@ -98,49 +72,14 @@ def multiply_tile(
 
 @triton.jit
 def compute_tile(
-    a_ptr,
-    b_ptr,
-    c_ptr,
-    bias_ptr,
-    source_ptr,
-    workspace_ptr,
-    counters_ptr,
-    m,
-    n,
-    k,
-    stride_am,
-    stride_ak,
-    stride_bk,
-    stride_bn,
-    stride_cm,
-    stride_cn,
-    stride_sm,
-    stride_sn,
-    alpha,
-    beta,
-    tile,
-    split,
-    batch,
-    tile_m: tl.constexpr,
-    tile_n: tl.constexpr,
-    tile_k: tl.constexpr,
-    group_m,
-    split_k: tl.constexpr,
-    num_xcds: tl.constexpr,
-    xcd_chunk: tl.constexpr,
-    even_k: tl.constexpr,
-    wide_offsets: tl.constexpr,
-    a_is_transposed: tl.constexpr,
-    b_is_transposed: tl.constexpr,
-    hint_a: tl.constexpr,
-    hint_b: tl.constexpr,
-    hint_c: tl.constexpr,
-    has_alpha: tl.constexpr,
-    activation: tl.constexpr,
-    input_precision: tl.constexpr,
-    max_imprecise: tl.constexpr,
-    acc_dtype: tl.constexpr,
-):
+    a_ptr, b_ptr, c_ptr, bias_ptr, source_ptr, workspace_ptr, counters_ptr, m, n, k, stride_am, stride_ak, stride_bk,
+    stride_bn, stride_cm, stride_cn, stride_sm, stride_sn, alpha, beta, tile, split, batch,
+    tile_m: tl.constexpr, tile_n: tl.constexpr, tile_k: tl.constexpr, group_m,
+    split_k: tl.constexpr, num_xcds: tl.constexpr, xcd_chunk: tl.constexpr, even_k: tl.constexpr,
+    wide_offsets: tl.constexpr, a_is_transposed: tl.constexpr, b_is_transposed: tl.constexpr, hint_a: tl.constexpr,
+    hint_b: tl.constexpr, hint_c: tl.constexpr, has_alpha: tl.constexpr, activation: tl.constexpr,
+    input_precision: tl.constexpr, max_imprecise: tl.constexpr, acc_dtype: tl.constexpr,
+):  # fmt: skip
     """Compute one output tile, or one K-slice of it, and store it; the last slice to arrive finishes the tile."""
     num_tiles_m = tl.cdiv(m, tile_m)
     num_tiles_n = tl.cdiv(n, tile_n)
@@ -178,46 +117,14 @@ def gemm_kernel(
     source_ptr,  # (batch, M, N), added beta times, or None
     workspace_ptr,  # (batch * tiles, split_k, tile_m, tile_n) where split_k > 1
     counters_ptr,  # (batch * tiles,)
-    m,
-    n,
-    k,
-    stride_ab,
-    stride_am,
-    stride_ak,
-    stride_bb,
-    stride_bk,
-    stride_bn,
-    stride_cb,
-    stride_cm,
-    stride_cn,
-    stride_sb,
-    stride_sm,
-    stride_sn,
-    num_blocks,
-    group_m,
-    alpha,
-    beta,
-    tile_m: tl.constexpr,
-    tile_n: tl.constexpr,
-    tile_k: tl.constexpr,
-    split_k: tl.constexpr,
-    persistent: tl.constexpr,
-    num_xcds: tl.constexpr,
-    xcd_chunk: tl.constexpr,
-    batched: tl.constexpr,
-    even_k: tl.constexpr,
-    wide_offsets: tl.constexpr,
-    a_is_transposed: tl.constexpr,
-    b_is_transposed: tl.constexpr,
-    hint_a: tl.constexpr,
-    hint_b: tl.constexpr,
-    hint_c: tl.constexpr,
-    has_alpha: tl.constexpr,
-    activation: tl.constexpr,
-    input_precision: tl.constexpr,
-    max_imprecise: tl.constexpr,
-    acc_dtype: tl.constexpr,
-):
+    m, n, k, stride_ab, stride_am, stride_ak, stride_bb, stride_bk, stride_bn, stride_cb, stride_cm, stride_cn,
+    stride_sb, stride_sm, stride_sn, num_blocks, group_m, alpha, beta,
+    tile_m: tl.constexpr, tile_n: tl.constexpr, tile_k: tl.constexpr, split_k: tl.constexpr, persistent: tl.constexpr,
+    num_xcds: tl.constexpr, xcd_chunk: tl.constexpr, batched: tl.constexpr, even_k: tl.constexpr,
+    wide_offsets: tl.constexpr, a_is_transposed: tl.constexpr, b_is_transposed: tl.constexpr, hint_a: tl.constexpr,
+    hint_b: tl.constexpr, hint_c: tl.constexpr, has_alpha: tl.constexpr, activation: tl.constexpr,
+    input_precision: tl.constexpr, max_imprecise: tl.constexpr, acc_dtype: tl.constexpr,
+):  # fmt: skip
     """C = activation(alpha * A @ B + bias + beta * source); grid (tiles * split_k or `num_blocks`, batch)."""
     num_tiles_m = tl.cdiv(m, tile_m)
     num_tiles_n = tl.cdiv(n, tile_n)

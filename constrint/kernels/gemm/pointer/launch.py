@@ -27,15 +27,10 @@ def _launch(call: Call, config: Mapping[str, int]) -> TritonLaunch:
     strides = dict(zip(("stride_ab", "stride_am", "stride_ak"), a.stride(), strict=True))
     strides |= dict(zip(("stride_bb", "stride_bk", "stride_bn"), b.stride(), strict=True))
     rows_a, rows_b, rows_c = rows_of(a), rows_of(b), rows_of(out)
-    own: dict[str, Any] = {
-        "a_ptr": a,
-        "b_ptr": b,
-        "stride_cn": 1,
-        "num_xcds": call.machine.num_xcds,
-        "xcd_chunk": config.get("xcd_chunk", 0),
+    own: dict[str, Any] = {"a_ptr": a, "b_ptr": b, "stride_cn": 1, "hint_a": rows_a.hint, "hint_b": rows_b.hint}
+    own |= {"num_xcds": call.machine.num_xcds, "xcd_chunk": config.get("xcd_chunk", 0)}
+    own |= {
         "even_k": a.shape[2] % (config["tile_k"] * config["split_k"]) == 0,
-        "hint_a": rows_a.hint,
-        "hint_b": rows_b.hint,
         # Narrower stores gain nothing over those of single elements, which need less shared memory.
         "hint_c": rows_c.hint if rows_c.width_bytes == WIDEST_BYTES else 1,
         "a_is_transposed": rows_a.is_transposed and rows_a.hint > 1,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.grid_rules import XCD_CHUNKS, end_smem_bytes
+from constrint.kernels.gemm.grid_rules import XCD_CHUNKS
 from constrint.kernels.gemm.instruction_rules import instruction_rules
 from constrint.kernels.gemm.pointer.cost import pointer_assumptions, pointer_cost
 from constrint.kernels.gemm.pointer.shared_memory import smem_bytes
@@ -85,7 +85,7 @@ class PointerSpec(GemmSpec):
     def added_smem_bytes(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any) -> Any:
         """A wider output, a bias, K-major B of 8 or 32 bits, fp32 in three passes, gfx950's other padding."""
         dtype = product.dtype
-        added = end_smem_bytes(product, v)
+        added = super().added_smem_bytes(gpu, product, v, smem_bytes)
         if product.b.is_k_major and needs_k_major(dtype):
             # Row-major B passes through one buffer on its way to wgmma, K-major B needs one per stage.
             added = added + v["tile_n"] * v["tile_k"] * ELEMENT_BYTES[dtype] * (v["num_stages"] - 1)
@@ -105,7 +105,7 @@ class PointerSpec(GemmSpec):
         return pointer_launches(call, config)
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """What no source states for this GPU and had to be assumed."""
+        """See `GemmSpec.assumptions`."""
         lines = pointer_assumptions(gpu)
         if unit(gpu, workload.dtype).kind == "fma":
             lines.append(f"Triton has no tensor-core code for {gpu.arch.target}: plain FMA in fp32")

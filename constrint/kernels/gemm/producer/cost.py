@@ -18,11 +18,7 @@ from constrint.select.spec import Columns
 
 
 def producer_cost(
-    gpu: GpuModel,
-    product: Product,
-    columns: Columns,
-    blocks_per_sm: NDArray[Any],
-    constants: Measured = MEASURED,
+    gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any], constants: Measured = MEASURED
 ) -> CostColumns:
     """Predicted time of every configuration; the order of tiles makes no difference here."""
     area = np.asarray(columns["tile_m"], dtype=np.float64) * columns["tile_n"]

@@ -67,28 +67,10 @@ def columns_in_halves(x, pieces: gl.constexpr):
 
 @gluon.jit
 def produce(
-    a_desc,
-    b_desc,
-    b_rest_desc,
-    a_ring,
-    b_ring,
-    b_rest_ring,
-    filled,
-    freed,
-    m,
-    n,
-    k,
-    group_m,
-    num_blocks,
-    tile_m: gl.constexpr,
-    widest_n: gl.constexpr,
-    rest_n: gl.constexpr,
-    tile_k: gl.constexpr,
-    num_stages: gl.constexpr,
-    parts: gl.constexpr,
-    a_is_transposed: gl.constexpr,
-    b_is_transposed: gl.constexpr,
-):
+    a_desc, b_desc, b_rest_desc, a_ring, b_ring, b_rest_ring, filled, freed, m, n, k, group_m, num_blocks,
+    tile_m: gl.constexpr, widest_n: gl.constexpr, rest_n: gl.constexpr, tile_k: gl.constexpr,
+    num_stages: gl.constexpr, parts: gl.constexpr, a_is_transposed: gl.constexpr, b_is_transposed: gl.constexpr,
+):  # fmt: skip
     """Load the slices of every tile of this block into the ring, in order."""
     num_tiles_m = gl.cdiv(m, tile_m)
     num_tiles_n = gl.cdiv(n, widest_n + rest_n)
@@ -128,17 +110,10 @@ def store_sums(
     sums,  # (rows, columns) of fp32
     c_desc,  # (M, N) in blocks (rows, width)
     staging,  # (2 * buffers, rows, width): `buffers` for each consumer
-    bias_ptr,
-    n,
-    alpha,
-    row,
-    column,
-    consumer: gl.constexpr,
-    first: gl.constexpr,
-    buffers: gl.constexpr,
-    has_alpha: gl.constexpr,
+    bias_ptr, n, alpha, row, column,
+    consumer: gl.constexpr, first: gl.constexpr, buffers: gl.constexpr, has_alpha: gl.constexpr,
     activation: gl.constexpr,
-):
+):  # fmt: skip
     """Finish sums and store them block by block, a buffer being filled while others are on their way.
 
     `first` counts the blocks of this tile that were stored before.
@@ -163,35 +138,11 @@ def store_sums(
 
 @gluon.jit
 def consume(
-    c_desc,
-    a_ring,
-    b_ring,
-    b_rest_ring,
-    staging,
-    filled,
-    freed,
-    turns,
-    bias_ptr,
-    m,
-    n,
-    k,
-    alpha,
-    group_m,
-    num_blocks,
-    consumer: gl.constexpr,
-    tile_m: gl.constexpr,
-    widest_n: gl.constexpr,
-    rest_n: gl.constexpr,
-    tile_k: gl.constexpr,
-    num_stages: gl.constexpr,
-    parts: gl.constexpr,
-    buffers: gl.constexpr,
-    a_is_transposed: gl.constexpr,
-    b_is_transposed: gl.constexpr,
-    has_alpha: gl.constexpr,
-    activation: gl.constexpr,
-    promotes: gl.constexpr,
-):
+    c_desc, a_ring, b_ring, b_rest_ring, staging, filled, freed, turns, bias_ptr, m, n, k, alpha, group_m, num_blocks,
+    consumer: gl.constexpr, tile_m: gl.constexpr, widest_n: gl.constexpr, rest_n: gl.constexpr, tile_k: gl.constexpr,
+    num_stages: gl.constexpr, parts: gl.constexpr, buffers: gl.constexpr, a_is_transposed: gl.constexpr,
+    b_is_transposed: gl.constexpr, has_alpha: gl.constexpr, activation: gl.constexpr, promotes: gl.constexpr,
+):  # fmt: skip
     """Multiply and store: half the rows of every tile of this block, or every second tile."""
     rows: gl.constexpr = tile_m // parts
     part: gl.constexpr = consumer if parts == 2 else 0
@@ -293,25 +244,14 @@ def gemm_producer_kernel(
     b_rest_desc,  # likewise with rest_n columns, or None
     c_desc,  # (M, N) in blocks (tile_m / parts, 128 bytes)
     bias_ptr,  # (N,) or None
-    m,
-    n,
-    k,
-    alpha,
-    group_m,
-    num_blocks,
-    tile_m: gl.constexpr,
-    widest_n: gl.constexpr,
-    rest_n: gl.constexpr,
-    tile_k: gl.constexpr,
+    m, n, k, alpha, group_m, num_blocks,
+    tile_m: gl.constexpr, widest_n: gl.constexpr, rest_n: gl.constexpr, tile_k: gl.constexpr,
     ring_stages: gl.constexpr,
     parts: gl.constexpr,  # 2: each consumer multiplies half the rows; 1: every second tile
-    buffers: gl.constexpr,
-    a_is_transposed: gl.constexpr,
-    b_is_transposed: gl.constexpr,
-    has_alpha: gl.constexpr,
+    buffers: gl.constexpr, a_is_transposed: gl.constexpr, b_is_transposed: gl.constexpr, has_alpha: gl.constexpr,
     activation: gl.constexpr,
     promotes: gl.constexpr,  # whether the sums of a step are added in fp32 registers
-):
+):  # fmt: skip
     """C = activation(alpha * A @ B + bias); grid (num_blocks,), four warps as Triton counts them."""
     dtype: gl.constexpr = a_desc.dtype
     a_ring = gl.allocate_shared_memory(dtype, [ring_stages * parts] + a_desc.block_type.shape, a_desc.layout)

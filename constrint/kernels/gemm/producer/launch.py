@@ -36,19 +36,10 @@ def producer_launches(call: Call, config: Mapping[str, int]) -> list[TritonLaunc
     }
     tiles = -(-m // config["tile_m"]) * -(-n // config["tile_n"])
     blocks, end = min(tiles, call.machine.sm_count), call.epilogue
-    arguments |= shares.constants(config, dtype) | {
-        "bias_ptr": end.bias,
-        "m": m,
-        "n": n,
-        "k": k,
-        "alpha": float(end.alpha),
-        "group_m": config["group_m"],
-        "num_blocks": blocks,
-        "a_is_transposed": is_turned["is_a_transposed"],
-        "b_is_transposed": is_turned["is_b_transposed"],
-        "has_alpha": end.alpha != 1.0,
-        "activation": end.activation,
-    }
+    arguments |= {"a_is_transposed": is_turned["is_a_transposed"], "b_is_transposed": is_turned["is_b_transposed"]}
+    arguments |= {"m": m, "n": n, "k": k, "group_m": config["group_m"], "num_blocks": blocks, "bias_ptr": end.bias}
+    arguments |= {"alpha": float(end.alpha), "has_alpha": end.alpha != 1.0, "activation": end.activation}
+    arguments |= shares.constants(config, dtype)
     return [*copying, TritonLaunch(gemm_producer_kernel, (blocks,), arguments, {"num_warps": NUM_WARPS})]
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.grid_rules import end_smem_bytes
 from constrint.kernels.gemm.producer.cost import producer_cost
 from constrint.kernels.gemm.producer.shared_memory import producer_smem_bytes
 from constrint.kernels.gemm.producer.tile import (
@@ -29,13 +28,12 @@ from constrint.kernels.gemm.producer.tile import (
 )
 from constrint.kernels.gemm.product import ROW_ALIGNMENT_BYTES, Product
 from constrint.kernels.gemm.spec import GemmSpec
-from constrint.kernels.gemm.tma.cost import tma_assumptions
 from constrint.kernels.gemm.tma.operands import tma_refusal
 from constrint.kernels.gemm.units import ELEMENT_BYTES
 from constrint.model import const
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
-from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload
+from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars
 
 if TYPE_CHECKING:
     from constrint.kernels.gemm.launch import Call
@@ -96,10 +94,6 @@ class ProducerSpec(GemmSpec):
         smem = producer_smem_bytes(product.dtype, v)
         return BlockUse(v["num_warps"] + PRODUCER_WARPS, registers, smem, registers_bound=registers)
 
-    def added_smem_bytes(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any) -> Any:
-        """A bias."""
-        return end_smem_bytes(product, v)
-
     def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """Predicted time per row; the order of tiles makes no difference."""
         return producer_cost(gpu, product, columns, blocks_per_sm)
@@ -109,10 +103,6 @@ class ProducerSpec(GemmSpec):
         from constrint.kernels.gemm.producer.launch import producer_launches
 
         return producer_launches(call, config)
-
-    def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """What no source states for this GPU and had to be assumed."""
-        return tma_assumptions(gpu)
 
 
 SPECS = (ProducerSpec(),)

@@ -96,16 +96,9 @@ class Shares(NamedTuple):
 
     def constants(self, config: Mapping[str, int], dtype: str) -> dict[str, Any]:
         """Compile-time arguments of the kernel."""
-        return {
-            "tile_m": config["tile_m"],
-            "widest_n": self.widest,
-            "rest_n": self.rest,
-            "tile_k": config["tile_k"],
-            "ring_stages": config["num_stages"],
-            "parts": self.parts,
-            "buffers": self.buffers,
-            "promotes": promotes(dtype),
-        }
+        tile = {"tile_m": config["tile_m"], "widest_n": self.widest, "rest_n": self.rest, "tile_k": config["tile_k"]}
+        ring = {"ring_stages": config["num_stages"], "parts": self.parts, "buffers": self.buffers}
+        return tile | ring | {"promotes": promotes(dtype)}
 
     def blocks(self, tile_k: int, dtype: str, *, is_a_transposed: bool, is_b_transposed: bool) -> dict[str, Block]:
         """Rows and columns that each descriptor moves at a time, in the order of memory."""

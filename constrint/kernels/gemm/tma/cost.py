@@ -13,22 +13,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.measured import Measured
 from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
 from constrint.kernels.gemm.tma.operands import rest_columns
 from constrint.kernels.gemm.units import (
     ELEMENT_BYTES,
-    LINE_BYTES,
     OUTPUT_BYTES,
     PARTIAL_BYTES,
-    SECTOR_BYTES,
     needs_k_major,
     promotion_interval,
+    straddling,
     unit,
 )
-from constrint.select.cost import ASSUMED_CLOCK_HZ, PARTS, CostColumns, cost_assumptions
+from constrint.select.cost import ASSUMED_CLOCK_HZ, PARTS, CostColumns
 from constrint.select.spec import Columns
 
 
@@ -54,12 +53,7 @@ class MainLoop:
 
 
 def tma_cost(
-    gpu: GpuModel,
-    product: Product,
-    columns: Columns,
-    blocks_per_sm: NDArray[Any],
-    loop: MainLoop,
-    constants: Measured,
+    gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any], loop: MainLoop, constants: Measured
 ) -> CostColumns:
     """Predicted time of every configuration; the order of tiles makes no difference here.
 
@@ -71,12 +65,7 @@ def tma_cost(
         loop: What is special of the kernel.
         constants: The measured figures.
     """
-    peak = gpu.peak_flop_per_s(product.dtype)
-    if peak is None:
-        raise UnsupportedError(
-            f"the peak rate of {gpu.name} for {product.dtype} is unconfirmed: no time can be modelled."
-        )
-    work = _Work(gpu, product, columns, blocks_per_sm, loop, constants, peak)
+    work = _Work(gpu, product, columns, blocks_per_sm, loop, constants)
     sm_s = work.sm_s()
     bandwidth = gpu.memory.dram.bandwidth_bytes_per_s
     dram_s = work.moved_bytes / (bandwidth * constants.dram_share)
@@ -91,37 +80,18 @@ def tma_cost(
     return CostColumns(seconds, parts)
 
 
-def tma_assumptions(gpu: GpuModel) -> tuple[str, ...]:
-    """What no source states for this GPU and had to be assumed."""
-    return tuple(cost_assumptions(gpu))
-
-
 def overlap(*times: Any) -> Any:
     """Time of resources that work at once: a p-norm, p = 3 (chosen, not fitted)."""
     return np.cbrt(sum(time * time * time for time in times))
-
-
-def straddling(gpu: GpuModel, constants: Measured, step_bytes: int) -> float:
-    """The factor by which loads take longer when rows start at multiples of `step_bytes`; 1 for whole lines."""
-    line, sector = gpu.memory.l2.line_bytes or LINE_BYTES, gpu.memory.l2.sector_bytes or SECTOR_BYTES
-    if step_bytes >= line:
-        return 1.0
-    return constants.tma_split_lines if step_bytes >= sector else constants.tma_split_sectors
 
 
 class _Work:
     """Clocks of one block and seconds of the grid, per configuration."""
 
     def __init__(
-        self,
-        gpu: GpuModel,
-        product: Product,
-        columns: Columns,
-        blocks_per_sm: NDArray[Any],
-        loop: MainLoop,
+        self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any], loop: MainLoop,
         constants: Measured,
-        peak: float,
-    ) -> None:
+    ) -> None:  # fmt: skip
         c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
         self.c, self.product, self.constants, self.loop = c, product, constants, loop
         self.clock, self.num_sms = gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ, gpu.device.sm_count
@@ -133,16 +103,17 @@ class _Work:
         self.resident = np.where(self.is_persistent, 1.0, np.maximum(blocks_per_sm, 1.0))
         rest = rest_columns(c["tile_n"])
         self.parts = (c["tile_n"] - rest, rest)
-        self.matrix = self._matrix_clk(gpu, peak)
+        self.matrix = self._matrix_clk(gpu)
         self.load, self.moved_bytes = self._loads(gpu)
         # The stages ahead cover the round trip of a stage: its latency, and the time of its own bytes.
         self.latency = (constants.latency_s * self.clock + self.load) / np.maximum(1.0, c["num_stages"] - 1)
         # Fewer warps than the SM has partitions leave some idle, unless other blocks use them.
         self.alone = np.maximum(1.0, 4 / c["num_warps"])
 
-    def _matrix_clk(self, gpu: GpuModel, peak: float) -> Any:
+    def _matrix_clk(self, gpu: GpuModel) -> Any:
         """Clocks of one step's arithmetic, and of warps that wait for each other."""
         c, constants, dtype = self.c, self.constants, self.product.dtype
+        peak = matrix_peak_flop_per_s(gpu, dtype)
         most_warps = 8 if unit(gpu, dtype).kind == "tcgen05" else 16
         is_direct = (c["tile_m"] >= 64) & (c["num_warps"] >= 4) & (c["num_warps"] <= most_warps)
         # Every part of a tile reads A's slice again.
@@ -161,9 +132,10 @@ class _Work:
         a_is_k_major = p.a.is_tma_k_major or needs_k_major(p.dtype)
         b_is_k_major = p.b.is_tma_k_major or needs_k_major(p.dtype)
         loaded: Any = 0.0
-        b_longer = straddling(gpu, constants, p.b.tma_step_bytes)
+        split = constants.tma_split_lines, constants.tma_split_sectors
+        b_longer = straddling(gpu, p.b.tma_step_bytes, *split)
         of_b = ((part, p.n, b_is_k_major, b_longer) for part in self.parts)
-        of_a = (c["tile_m"], p.m, a_is_k_major, straddling(gpu, constants, p.a.tma_step_bytes))
+        of_a = (c["tile_m"], p.m, a_is_k_major, straddling(gpu, p.a.tma_step_bytes, *split))
         for width, size, is_k_major, longer in (of_a, *of_b):
             rows = np.minimum(width, size)
             line = (c["tile_k"] if is_k_major else np.maximum(rows, 1.0)) * element

@@ -12,20 +12,10 @@ from triton.language.extra.cuda import gdc_launch_dependents
 
 @triton.jit
 def copy_tile(
-    source_ptr,
-    target_ptr,
-    block,
-    batch,
-    rows,
-    columns,
-    stride_source_b,
-    stride_source_r,
-    stride_source_c,
-    stride_target_b,
-    stride_target_r,
-    tile_rows: tl.constexpr,
-    tile_columns: tl.constexpr,
-):
+    source_ptr, target_ptr, block, batch, rows, columns, stride_source_b, stride_source_r, stride_source_c,
+    stride_target_b, stride_target_r,
+    tile_rows: tl.constexpr, tile_columns: tl.constexpr,
+):  # fmt: skip
     """Copy one tile of a (batch, rows, columns) tensor; the target's rows are written up to their padded ends."""
     blocks_wide = tl.cdiv(columns, tile_columns)
     # Rows beyond the last one copy that again.
@@ -42,28 +32,12 @@ def copy_tile(
 @triton.jit
 def pack_kernel(
     a_ptr,  # (batch, rows, columns), columns being the faster axis of the copy of A in memory
-    packed_a_ptr,
-    b_ptr,
-    packed_b_ptr,
+    packed_a_ptr, b_ptr, packed_b_ptr,
     blocks_a,  # blocks that copy A; the rest copy B
-    rows_a,
-    columns_a,
-    stride_ab,
-    stride_ar,
-    stride_ac,
-    stride_pab,
-    stride_par,
-    rows_b,
-    columns_b,
-    stride_bb,
-    stride_br,
-    stride_bc,
-    stride_pbb,
-    stride_pbr,
-    tile_rows: tl.constexpr,
-    tile_columns: tl.constexpr,
-    overlaps: tl.constexpr,
-):
+    rows_a, columns_a, stride_ab, stride_ar, stride_ac, stride_pab, stride_par, rows_b, columns_b, stride_bb,
+    stride_br, stride_bc, stride_pbb, stride_pbr,
+    tile_rows: tl.constexpr, tile_columns: tl.constexpr, overlaps: tl.constexpr,
+):  # fmt: skip
     """Copy A, or B, or both; grid (blocks of A and of B, batch). With `overlaps` the next kernel may start early."""
     if overlaps:
         gdc_launch_dependents()

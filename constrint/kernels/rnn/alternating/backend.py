@@ -25,13 +25,7 @@ class AlternatingBackend:
         return loop_forward(inputs, save_gates=save_gates)
 
     def backward(
-        self,
-        inputs: RnnInputs,
-        saved: RnnSaved,
-        upstream: RnnUpstream,
-        choice: Choice,
-        *,
-        clip: float,
+        self, inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, choice: Choice, *, clip: float
     ) -> RnnGradients:
         """See `RnnBackend.backward`."""
         if _has_kernels(inputs):

@@ -83,14 +83,8 @@ class Chunk(ABC):
         self.gates = self.new(key.num_steps, batch, gates, heads, dim)
         self.grid = (-(-batch * heads * dim // TILE),)
         is_nvidia = key.device.type == "cuda" and torch.version.hip is None
-        self.constants: dict[str, Any] = {
-            "head_dim": dim,
-            "num_gates": gates,
-            "num_slots": kind.num_slots,
-            "num_states": kind.num_states,
-            "fast": is_nvidia and key.dtype.itemsize == 2,
-            "tile": TILE,
-        }
+        self.constants: dict[str, Any] = {"num_gates": gates, "num_slots": kind.num_slots, "head_dim": dim}
+        self.constants |= {"num_states": kind.num_states, "fast": is_nvidia and key.dtype.itemsize == 2, "tile": TILE}
 
     def new(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """A buffer of zeros."""
@@ -160,22 +154,10 @@ class ForwardChunk(Chunk):
         for step in range(steps):
             _multiply(self.operand, self.weights, self.product)
             pointwise_forward_kernel[self.grid](
-                self.wx,
-                self.product,
-                self.bias,
-                self.carry,
-                self.operand,
-                self.states,
-                self.gates,
-                self.remaining,
-                self.reset,
-                step,
-                *sizes,
-                cell=cell,
-                has_bias=bool(has_bias),
-                save_gates=bool(save_gates),
+                self.wx, self.product, self.bias, self.carry, self.operand, self.states, self.gates, self.remaining,
+                self.reset, step, *sizes, cell=cell, has_bias=bool(has_bias), save_gates=bool(save_gates),
                 **self.constants,
-            )
+            )  # fmt: skip
 
 
 class BackwardChunk(Chunk):
@@ -204,25 +186,10 @@ class BackwardChunk(Chunk):
         sizes = (self.key.batch, self.key.heads, self.key.num_steps)
         for step in range(self.key.num_steps - 1, self.key.num_steps - 1 - steps, -1):
             pointwise_backward_kernel[self.grid](
-                self.upstream,
-                self.through,
-                self.carry,
-                self.wx,
-                self.gates,
-                self.states,
-                self.slots,
-                self.operand,
-                self.remaining,
-                self.reset,
-                self.limit,
-                step,
-                *sizes,
-                cell=cell,
-                upstream_mask=upstream_mask,
-                has_clip=bool(has_clip),
-                shift_free=bool(shift_free),
-                **self.constants,
-            )
+                self.upstream, self.through, self.carry, self.wx, self.gates, self.states, self.slots, self.operand,
+                self.remaining, self.reset, self.limit, step, *sizes, cell=cell, upstream_mask=upstream_mask,
+                has_clip=bool(has_clip), shift_free=bool(shift_free), **self.constants,
+            )  # fmt: skip
             _multiply(self.operand, self.weights, self.through)
 
 

@@ -72,20 +72,12 @@ def pointwise_forward_kernel(
     gates,  # (K, B, G, N, D), written if save_gates
     remaining,  # (B,) int32
     reset,  # (K + 1, B) int8
-    step,
-    batch,
-    num_heads,
+    step, batch, num_heads,
     num_steps,  # K
-    head_dim: tl.constexpr,
-    cell: tl.constexpr,
-    num_gates: tl.constexpr,
-    num_slots: tl.constexpr,
-    num_states: tl.constexpr,
-    has_bias: tl.constexpr,
-    save_gates: tl.constexpr,
-    fast: tl.constexpr,
+    head_dim: tl.constexpr, cell: tl.constexpr, num_gates: tl.constexpr, num_slots: tl.constexpr,
+    num_states: tl.constexpr, has_bias: tl.constexpr, save_gates: tl.constexpr, fast: tl.constexpr,
     tile: tl.constexpr,
-):
+):  # fmt: skip
     """Step `step` of a chunk, forwards."""
     mask, row, column, place = unit_of(tile, batch, num_heads, head_dim)
     width = num_heads * head_dim
@@ -139,21 +131,13 @@ def pointwise_backward_kernel(
     remaining,  # (B,) int32
     reset,  # (K + 1, B) int8
     clip,  # (1,) fp32
-    step,
-    batch,
-    num_heads,
+    step, batch, num_heads,
     num_steps,  # K
-    head_dim: tl.constexpr,
-    cell: tl.constexpr,
-    num_gates: tl.constexpr,
-    num_slots: tl.constexpr,
+    head_dim: tl.constexpr, cell: tl.constexpr, num_gates: tl.constexpr, num_slots: tl.constexpr,
     num_states: tl.constexpr,
     upstream_mask: tl.constexpr,  # bit s: state s has upstream gradients
-    has_clip: tl.constexpr,
-    fast: tl.constexpr,
-    shift_free: tl.constexpr,
-    tile: tl.constexpr,
-):
+    has_clip: tl.constexpr, fast: tl.constexpr, shift_free: tl.constexpr, tile: tl.constexpr,
+):  # fmt: skip
     """Step `step` of a chunk, backwards."""
     mask, row, column, place = unit_of(tile, batch, num_heads, head_dim)
     width = num_heads * head_dim

@@ -27,13 +27,7 @@ class TritonBackend:
         return RnnSaved(_crop(saved.states, dim), None if saved.gates is None else _crop(saved.gates, dim))
 
     def backward(
-        self,
-        inputs: RnnInputs,
-        saved: RnnSaved,
-        upstream: RnnUpstream,
-        choice: Choice,
-        *,
-        clip: float,
+        self, inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, choice: Choice, *, clip: float
     ) -> RnnGradients:
         """See `RnnBackend.backward`."""
         dim = inputs.wx.shape[-1]

@@ -50,7 +50,7 @@ def step_features(gpu: GpuModel, layer: Layer, columns: Columns) -> dict[str, Co
     rows, out, warps = np.maximum(c["tile_batch"], 8.0), c["tile_out"], c["num_warps"]
     split, sliced = c["row_split"] > 1, c["split_depth"] > 0
     forward = layer.direction == "forward"
-    element, slots, dots = float(layer.element_bytes), float(layer.num_slots), float(layer.num_dots)
+    element, slots, dots = float(layer.element_bytes), float(layer.cell.num_slots), float(layer.cell.num_gates)
     depth = float(sum(layer.exchanged_depth(USUAL_SLICES)))
     passes = np.ceil(rows / 16.0) * layer.num_products * element / 2.0
     slices = np.where(sliced, warps, 1.0)
@@ -136,10 +136,10 @@ def _bytes(layer: Layer, workload: Workload, columns: Columns) -> Column:
     """Bytes that the loop moves through device memory."""
     batch, time, heads, dim = (float(workload.sizes[name]) for name in ("batch", "time", "heads", "head_dim"))
     rows = batch * time * heads * dim * layer.element_bytes
-    stored = np.where(np.asarray(columns["recompute"]) > 0, 0.0, float(layer.num_dots))
+    stored = np.where(np.asarray(columns["recompute"]) > 0, 0.0, float(layer.cell.num_gates))
     if layer.direction == "forward":
         return np.asarray(rows * (layer.num_loads + layer.cell.num_states + stored), dtype=np.float64)
-    return np.asarray(rows * (layer.num_loads + layer.num_slots) + 0.0 * stored, dtype=np.float64)
+    return np.asarray(rows * (layer.num_loads + layer.cell.num_slots) + 0.0 * stored, dtype=np.float64)
 
 
 def _after_s(gpu: GpuModel, layer: Layer, workload: Workload, columns: Columns) -> Column:
@@ -149,7 +149,7 @@ def _after_s(gpu: GpuModel, layer: Layer, workload: Workload, columns: Columns) 
         return 0.0 * recompute
     batch, time, heads, dim = (float(workload.sizes[name]) for name in ("batch", "time", "heads", "head_dim"))
     rows = batch * time * heads * dim * layer.element_bytes
-    moved = rows * (2.0 * layer.num_slots + 4.0) + recompute * rows * 5.0 * layer.num_dots
+    moved = rows * (2.0 * layer.cell.num_slots + 4.0) + recompute * rows * 5.0 * layer.cell.num_gates
     return moved / (0.5 * gpu.memory.dram.bandwidth_bytes_per_s) + 10.0 * LAUNCH_S
 
 

@@ -24,15 +24,10 @@ from constrint.kernels.rnn.triton.kernel_forward import exchanged_dot, load_slot
 
 @triton.jit
 def slot_matrix(
-    r_head,
-    num_heads,
-    columns,
-    slot: tl.constexpr,
-    head_dim: tl.constexpr,
-    tile_out: tl.constexpr,
-    num_gates: tl.constexpr,
+    r_head, num_heads, columns,
+    slot: tl.constexpr, head_dim: tl.constexpr, tile_out: tl.constexpr, num_gates: tl.constexpr,
     num_slots: tl.constexpr,
-):
+):  # fmt: skip
     """The weights of one slot, (tile_out, tile_out): dh = sum over slots of dg @ r."""
     joint = slot * tile_out + tl.arange(0, tile_out)
     out = joint % tile_out
@@ -108,8 +103,7 @@ def load_step(
 def backward_kernel(
     grad0,  # (B, T, N, D) gradient of h, or None
     grad1,  # the same of the other states, or None
-    grad2,
-    grad3,
+    grad2, grad3,
     grad_last,  # (S, B, N, D) fp32 or None
     wx,  # (B, T, G, N, D); read where the parts of the last gate are kept apart
     r,  # (G, N, D, D)
@@ -122,32 +116,13 @@ def backward_kernel(
     lengths,  # (B,) int32 or None
     reset,  # (B, T) int32 or None: Triton makes a dot's layout for the narrowest load that its operand comes from
     arrived,  # (groups,) int32 zeros, if row_split > 1
-    clip,
-    batch,
-    time,
-    num_heads,
-    first_group,
-    wx_stride_b,
-    wx_stride_t,
-    cell: tl.constexpr,
-    num_gates: tl.constexpr,
-    num_slots: tl.constexpr,
-    num_states: tl.constexpr,
-    head_dim: tl.constexpr,
-    tile_batch: tl.constexpr,
-    tile_out: tl.constexpr,
-    row_split: tl.constexpr,
-    exchange: tl.constexpr,
-    depth_main: tl.constexpr,
-    depth_rest: tl.constexpr,
-    slices: tl.constexpr,
-    num_stages: tl.constexpr,
-    has_clip: tl.constexpr,
-    shift_free: tl.constexpr,
-    fast: tl.constexpr,
-    has_asm: tl.constexpr,
-    precision: tl.constexpr,
-):
+    clip, batch, time, num_heads, first_group, wx_stride_b, wx_stride_t,
+    cell: tl.constexpr, num_gates: tl.constexpr, num_slots: tl.constexpr, num_states: tl.constexpr,
+    head_dim: tl.constexpr, tile_batch: tl.constexpr, tile_out: tl.constexpr, row_split: tl.constexpr,
+    exchange: tl.constexpr, depth_main: tl.constexpr, depth_rest: tl.constexpr, slices: tl.constexpr,
+    num_stages: tl.constexpr, has_clip: tl.constexpr, shift_free: tl.constexpr, fast: tl.constexpr,
+    has_asm: tl.constexpr, precision: tl.constexpr,
+):  # fmt: skip
     """Run all time steps backwards for one head, one batch tile and `tile_out` columns of h."""
     dtype = states.dtype.element_ty
     # Stands in both kernels: as a function it compiles to other code (two registers fewer for an sLSTM of 544 units).

@@ -69,13 +69,7 @@ def load_weights(base, depth_stride, column_stride, depth, columns, depth_size, 
 
 
 @triton.jit
-def slot_offsets(
-    slots,
-    num_heads,
-    head_dim: tl.constexpr,
-    num_gates: tl.constexpr,
-    num_slots: tl.constexpr,
-):
+def slot_offsets(slots, num_heads, head_dim: tl.constexpr, num_gates: tl.constexpr, num_slots: tl.constexpr):
     """Offset of each slot's matrix in r, and whether it has one.
 
     Of a last gate whose parts are two slots, the input's part has none.
@@ -88,16 +82,10 @@ def slot_offsets(
 @triton.jit
 def forward_tile(
     r_head,
-    start: tl.constexpr,
-    size: tl.constexpr,
-    slices: tl.constexpr,
-    first_column,
-    num_heads,
-    head_dim: tl.constexpr,
-    tile_out: tl.constexpr,
-    num_gates: tl.constexpr,
-    num_slots: tl.constexpr,
-):
+    start: tl.constexpr, size: tl.constexpr, slices: tl.constexpr,
+    first_column, num_heads,
+    head_dim: tl.constexpr, tile_out: tl.constexpr, num_gates: tl.constexpr, num_slots: tl.constexpr,
+):  # fmt: skip
     """Weights (slices, size / slices, num_slots * tile_out) of h entries start..start+size, for this program's rows."""
     depth = start + tl.arange(0, slices)[:, None, None] * (size // slices) + tl.arange(0, size // slices)[None, :, None]
     joint = tl.arange(0, num_slots * tile_out)[None, None, :]
@@ -110,15 +98,10 @@ def forward_tile(
 @triton.jit
 def backward_tile(
     r_head,
-    start: tl.constexpr,
-    size: tl.constexpr,
-    slices: tl.constexpr,
-    first_column,
-    num_heads,
-    head_dim: tl.constexpr,
-    tile_out: tl.constexpr,
-    num_gates: tl.constexpr,
-):
+    start: tl.constexpr, size: tl.constexpr, slices: tl.constexpr,
+    first_column, num_heads,
+    head_dim: tl.constexpr, tile_out: tl.constexpr, num_gates: tl.constexpr,
+):  # fmt: skip
     """Weights (slices, size / slices, tile_out) of gate gradients start..start+size, for this program's columns."""
     depth = start + tl.arange(0, slices)[:, None, None] * (size // slices) + tl.arange(0, size // slices)[None, :, None]
     column = first_column + tl.arange(0, tile_out)[None, None, :]
@@ -130,17 +113,11 @@ def backward_tile(
 
 @triton.jit
 def gather(
-    base,
-    row_offsets,
-    row_mask,
-    start: tl.constexpr,
-    size: tl.constexpr,
-    slices: tl.constexpr,
+    base, row_offsets, row_mask,
+    start: tl.constexpr, size: tl.constexpr, slices: tl.constexpr,
     gate_stride,
-    head_dim: tl.constexpr,
-    num_gates: tl.constexpr,
-    num_slots: tl.constexpr,
-):
+    head_dim: tl.constexpr, num_gates: tl.constexpr, num_slots: tl.constexpr,
+):  # fmt: skip
     """Read (slices, tile_batch, size / slices) of what the group published, past the L1 (it is not coherent)."""
     depth = start + tl.arange(0, slices)[:, None, None] * (size // slices) + tl.arange(0, size // slices)[None, None, :]
     gate = depth // head_dim
@@ -153,12 +130,7 @@ def gather(
 
 
 @triton.jit
-def sliced_dot(
-    operand,
-    weights,
-    slices: tl.constexpr,
-    precision: tl.constexpr,
-):
+def sliced_dot(operand, weights, slices: tl.constexpr, precision: tl.constexpr):
     """(slices, tile_batch, k) @ (slices, k, n) summed over slices: every warp reads its own slice of the state once."""
     if slices == 1:
         tile_batch: tl.constexpr = operand.shape[1]
@@ -196,14 +168,9 @@ def join_pair(p0, p1, tile_batch: tl.constexpr, tile_out: tl.constexpr):
 
 @triton.jit
 def idle_dot(
-    slot_rows,
-    weights,
-    size: tl.constexpr,
-    slices: tl.constexpr,
-    tile_batch: tl.constexpr,
-    dtype: tl.constexpr,
-    precision: tl.constexpr,
-):
+    slot_rows, weights,
+    size: tl.constexpr, slices: tl.constexpr, tile_batch: tl.constexpr, dtype: tl.constexpr, precision: tl.constexpr,
+):  # fmt: skip
     """Zeros, by way of a dot with `weights` that the compiler cannot see through.
 
     A weight with a select behind its load and a dot outside the time loop stays in registers; otherwise Triton reads

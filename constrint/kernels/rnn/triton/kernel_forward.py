@@ -50,21 +50,12 @@ def slot_dot(operand, weights, bias, exists: tl.constexpr, precision: tl.constex
 
 @triton.jit
 def exchanged_dot(
-    source,
-    row_offsets,
-    row_mask,
-    w_main,
-    w_rest,
-    depth_main: tl.constexpr,
-    depth_rest: tl.constexpr,
-    slices: tl.constexpr,
+    source, row_offsets, row_mask, w_main, w_rest,
+    depth_main: tl.constexpr, depth_rest: tl.constexpr, slices: tl.constexpr,
     gate_stride,
-    head_dim: tl.constexpr,
-    num_gates: tl.constexpr,
-    num_slots: tl.constexpr,
-    dtype: tl.constexpr,
+    head_dim: tl.constexpr, num_gates: tl.constexpr, num_slots: tl.constexpr, dtype: tl.constexpr,
     precision: tl.constexpr,
-):
+):  # fmt: skip
     """What the whole group published, times this program's weights."""
     main = gather(source, row_offsets, row_mask, 0, depth_main, slices, gate_stride, head_dim, num_gates, num_slots)
     if depth_rest == 0:
@@ -110,30 +101,13 @@ def forward_kernel(
     reset,  # (B, T) int32 or None: Triton makes a dot's layout for the narrowest load that its operand comes from
     start,  # (B, N, D) initial h in the dtype of the states, if row_split > 1: as fp32 it would take more shared memory
     arrived,  # (groups,) int32 zeros, if row_split > 1
-    batch,
-    time,
-    num_heads,
-    first_group,
-    wx_stride_b,
-    wx_stride_t,
-    cell: tl.constexpr,
-    num_gates: tl.constexpr,
-    num_slots: tl.constexpr,
-    num_states: tl.constexpr,
-    head_dim: tl.constexpr,
-    tile_batch: tl.constexpr,
-    tile_out: tl.constexpr,
-    row_split: tl.constexpr,
-    exchange: tl.constexpr,
-    depth_main: tl.constexpr,
-    depth_rest: tl.constexpr,
-    slices: tl.constexpr,
-    num_stages: tl.constexpr,
-    save_gates: tl.constexpr,
-    fast: tl.constexpr,
-    has_asm: tl.constexpr,
+    batch, time, num_heads, first_group, wx_stride_b, wx_stride_t,
+    cell: tl.constexpr, num_gates: tl.constexpr, num_slots: tl.constexpr, num_states: tl.constexpr,
+    head_dim: tl.constexpr, tile_batch: tl.constexpr, tile_out: tl.constexpr, row_split: tl.constexpr,
+    exchange: tl.constexpr, depth_main: tl.constexpr, depth_rest: tl.constexpr, slices: tl.constexpr,
+    num_stages: tl.constexpr, save_gates: tl.constexpr, fast: tl.constexpr, has_asm: tl.constexpr,
     precision: tl.constexpr,
-):
+):  # fmt: skip
     """Run all time steps of one head, one batch tile and `tile_out` columns."""
     # Whether the last gate's input part and recurrent part are slots of their own.
     apart: tl.constexpr = num_slots > num_gates

@@ -21,7 +21,7 @@ from constrint.kernels.rnn.gradients import gradients_of, recompute_gates, state
 from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
 from constrint.kernels.rnn.triton.kernel_backward import backward_kernel
 from constrint.kernels.rnn.triton.kernel_forward import forward_kernel
-from constrint.kernels.rnn.triton.layer import Layer, depth_parts, padded_columns
+from constrint.kernels.rnn.triton.layer import Layer, padded_columns
 from constrint.select.first_choice import Choice
 from constrint.select.spec import Config
 
@@ -66,7 +66,12 @@ def launches_of(
     if constants["exchange"]:
         arguments["arrived"] = torch.zeros(groups, dtype=torch.int32, device=wx.device)
     if layer.direction == "forward":
-        arguments |= _only_forward(config, tensors, exchange=constants["exchange"])
+        initial, save_gates = tensors.get("initial"), not config["recompute"]
+        gathered = initial if constants["exchange"] else None
+        start = None if gathered is None else gathered[0].to(wx.dtype).contiguous()
+        arguments |= {"save_gates": save_gates, "start": start}
+        if not save_gates:
+            arguments["saved"] = tensors["states"]  # a pointer that is not written through
     else:
         only_h = tensors.get("grad1") is None if only_h is None else only_h
         arguments |= {"clip": float(clip), "has_clip": clip > 0, "shift_free": only_h and layer.element_bytes == 2}
@@ -91,12 +96,11 @@ def constants_of(layer: Layer, config: Config, *, has_ptx: bool) -> dict[str, An
         config: As in `launches_of`.
         has_ptx: Whether NVIDIA's instructions may be written out.
     """
-    split, cell = config["row_split"], layer.cell
+    split, cell, is_wide = config["row_split"], layer.cell, layer.element_bytes > 2
     exchange = bool(split > 1 or config.get("exchange", 0))
     out = padded_columns(layer.head_dim, split)
     slices = config["num_warps"] if exchange and config["split_depth"] else 1
-    depth = layer.head_dim * (1 if layer.direction == "forward" else cell.num_gates)
-    main, rest = depth_parts(depth, slices) if exchange else (out, 0)
+    main, rest = layer.exchanged_depth(slices) if exchange else (out, 0)
     return {
         "cell": getattr(kernel_cells, f"{cell.name}_{layer.direction}"),
         "num_gates": cell.num_gates,
@@ -111,30 +115,12 @@ def constants_of(layer: Layer, config: Config, *, has_ptx: bool) -> dict[str, An
         "depth_rest": rest,
         "slices": slices,
         "num_stages": config["num_stages"],
-        "fast": has_ptx and layer.element_bytes == 2,
+        "fast": has_ptx and not is_wide,
         "has_asm": has_ptx,
-        "precision": _precision(layer, has_ptx=has_ptx),
+        # Three tf32 products are as good as fp32, where fp32 on the plain units took 13 times as long on an H200 (LSTM
+        # 12x64, 18.7 ms against 1.4 ms).
+        "precision": ("tf32x3" if layer.num_products > 1 else "tf32") if has_ptx and is_wide else "ieee",
     }
-
-
-def _precision(layer: Layer, *, has_ptx: bool) -> str:
-    """How operands are multiplied.
-
-    fp32 takes three tf32 products where there are such units: as good as fp32, where fp32 on the plain units took 13
-    times as long on an H200 (LSTM 12x64, 18.7 ms against 1.4 ms).
-    """
-    if not has_ptx or layer.element_bytes == 2:
-        return "ieee"
-    return "tf32x3" if layer.num_products > 1 else "tf32"
-
-
-def _only_forward(config: Config, tensors: Tensors, *, exchange: bool) -> dict[str, Any]:
-    """Arguments that only the forward kernel has; a pointer that is not written through stands for `saved`."""
-    save_gates, initial = not config["recompute"], tensors.get("initial")
-    start = None
-    if exchange and initial is not None:
-        start = initial[0].to(_given(tensors, "wx").dtype).contiguous()
-    return {"save_gates": save_gates, "start": start} | ({} if save_gates else {"saved": tensors["states"]})
 
 
 def _given(tensors: Tensors, name: str) -> Tensor:
@@ -187,16 +173,13 @@ def backward(inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, choice: 
     initial = torch.empty((kind.num_states, batch, heads, dim), dtype=torch.float32, device=wx.device)
     tensors |= {"states": states, "saved": gates.contiguous(), "grad_slots": slots, "grad_initial": initial}
     tensors |= {f"grad{state}": _optional(grad) for state, grad in enumerate(upstream.states)}
-    tensors["grad_last"] = _last_gradient(upstream.last, initial)
+    if any(grad is not None for grad in upstream.last):
+        tensors["grad_last"] = upstream.stacked_last(initial)
     only_h = all(grad is None for grad in (*upstream.states[1:], *upstream.last[1:]))
     layer = Layer.of(kind, "backward", _workload(choice))
     _launch(choice, layer, tensors, recompute=saved.gates is None, clip=clip, only_h=only_h)
     return gradients_of(
-        inputs,
-        slots,
-        before,
-        None if inputs.initial is None else initial,
-        sums_by_sequence=wx.dtype == torch.float32,
+        inputs, slots, before, None if inputs.initial is None else initial, sums_by_sequence=wx.dtype == torch.float32
     )
 
 
@@ -234,17 +217,3 @@ def _common(inputs: RnnInputs) -> dict[str, Tensor | None]:
 
 def _optional(tensor: Tensor | None, dtype: torch.dtype | None = None) -> Tensor | None:
     return None if tensor is None else tensor.to(dtype or tensor.dtype).contiguous()
-
-
-def _last_gradient(
-    last: tuple[Tensor | None, ...],  # (B, N, D) each
-    like: Tensor,  # (S, B, N, D)
-) -> Tensor | None:
-    """Gradients of the last states as one tensor (S, B, N, D); None if there are none."""
-    if all(grad is None for grad in last):
-        return None
-    whole = torch.zeros_like(like)
-    for into, grad in zip(whole, last, strict=True):
-        if grad is not None:
-            into.copy_(grad)
-    return whole

@@ -47,16 +47,6 @@ class Layer:
         return cls(cell, direction, workload.sizes["head_dim"], ELEMENT_BYTES[workload.dtype], products)
 
     @property
-    def num_slots(self) -> int:
-        """Pre-activations per step."""
-        return self.cell.num_slots
-
-    @property
-    def num_dots(self) -> int:
-        """Recurrent products per step."""
-        return self.cell.num_gates
-
-    @property
     def num_loads(self) -> int:
         """Tiles loaded per step."""
         return self.cell.num_loads(self.direction)
@@ -68,12 +58,12 @@ class Layer:
 
     def exchanged_depth(self, slices: int) -> tuple[int, int]:
         """Depth of the dot over what a group exchanges, in two parts."""
-        return depth_parts(self.head_dim * (1 if self.direction == "forward" else self.num_dots), slices)
+        return depth_parts(self.head_dim * (1 if self.direction == "forward" else self.cell.num_gates), slices)
 
     @property
     def exchanged_slots(self) -> int:
         """Tiles of `tile_out` columns that the exchanged dot computes."""
-        return self.num_slots if self.direction == "forward" else 1
+        return self.cell.num_slots if self.direction == "forward" else 1
 
 
 def depth_parts(depth: int, slices: int) -> tuple[int, int]:
@@ -110,7 +100,7 @@ def is_dealt_to_rows(gpu: GpuModel, layer: Layer) -> bool:
     Some back-ends of Triton do so where each dot depends on those of the step before. If there are more warps than rows
     to deal, several warps compute the same rows.
     """
-    return gpu.traits.deals_chained_dots_to_rows and layer.num_slots > 1
+    return gpu.traits.deals_chained_dots_to_rows and layer.cell.num_slots > 1
 
 
 def is_exchanged(v: Vars) -> Expr:

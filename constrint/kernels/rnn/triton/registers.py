@@ -48,9 +48,9 @@ def register_terms(gpu: GpuModel, layer: Layer, v: Vars, is_split: bool) -> dict
         "warps": v["num_warps"],
         "columns": layer.exchanged_slots * v["tile_out"] // 8,
         "loads": const(layer.num_loads),
-        "slots": const(layer.num_slots),
+        "slots": const(layer.cell.num_slots),
         "states": const(states),
-        "own_slots": layer.num_slots * own,
+        "own_slots": layer.cell.num_slots * own,
         "own_states": states * own,
         "own_loads": layer.num_loads * own,
     }
@@ -69,7 +69,7 @@ def register_terms(gpu: GpuModel, layer: Layer, v: Vars, is_split: bool) -> dict
         terms[layer.cell.name] = const(1)
     if layer.direction == "forward":
         terms["saved"] = 1 - v["recompute"]
-        terms["saved_own"] = (1 - v["recompute"]) * layer.num_slots * own
+        terms["saved_own"] = (1 - v["recompute"]) * layer.cell.num_slots * own
     if layer.num_products > 1 and gpu.traits.wide_dot_dtype == "tf32":
         # Three products of tf32: each operand as two.
         terms |= {f"tripled_{name}": terms[name] for name in ("weights", "gathered", "flat_operand") if name in terms}
@@ -80,7 +80,7 @@ def _whole_terms(gpu: GpuModel, layer: Layer, v: Vars) -> dict[str, Expr]:
     """A head in one program: its weights, and tiles that are loaded steps ahead."""
     lanes, warps, rows = gpu.sm.warp_size, v["num_warps"], v["tile_batch"]
     dim, element = layer.padded_dim, layer.element_bytes
-    matrices = layer.num_dots * dim * dim * element
+    matrices = layer.cell.num_gates * dim * dim * element
     threads = warps * lanes
     # Warps are dealt to columns and share the weights, or to rows and each have all of them.
     if is_dealt_to_rows(gpu, layer):
@@ -131,7 +131,7 @@ def _split_terms(gpu: GpuModel, layer: Layer, v: Vars) -> dict[str, Expr]:
         "flat_sums": flat * ceildiv(full * width, threads),
         "sliced": sliced,
         "sliced_sums": sliced * ceildiv(full * width, lanes),
-        "sliced_slots": sliced * layer.num_slots * each,
+        "sliced_slots": sliced * layer.cell.num_slots * each,
         "sliced_states": sliced * layer.cell.num_states * each,
         "sliced_loads": sliced * layer.num_loads * each,
         "rest": minimum(1, by_slices(layer, v, lambda parts: parts[1])),

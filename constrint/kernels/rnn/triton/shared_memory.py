@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.rnn.triton.layer import Layer, Vars, depth_parts, is_exchanged
+from constrint.kernels.rnn.triton.layer import Layer, Vars, is_exchanged
 from constrint.model import Expr, const, maximum, minimum
 from constrint.model.expr import add
 
@@ -52,7 +52,7 @@ def _alone_with_copies(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
     tile = v["tile_batch"] * layer.padded_dim * layer.element_bytes
     ahead = v["num_stages"] - 1
     # Three products of tf32 bring each weight twice (rounded, and what is left), one weight after the other.
-    weights = const(2 * single) if is_tripled else layer.num_dots * single + (0 if is_forward else 1) * tile
+    weights = const(2 * single) if is_tripled else layer.cell.num_gates * single + (0 if is_forward else 1) * tile
     # Gradients of the other states need not be given, but may be; resets are flags of rows.
     loads = layer.num_loads + (0 if is_forward else layer.cell.num_states - 1)
     moved = _stored_tiles(layer, v)
@@ -71,10 +71,10 @@ def _alone_in_registers(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
     single = layer.padded_dim**2 * element
     in_fp32 = rows * layer.padded_dim * PARTIAL_BYTES
     moved = maximum(in_fp32, _stored_tiles(layer, v) * rows * layer.padded_dim * element)
-    if layer.num_slots == 1:
+    if layer.cell.num_slots == 1:
         return maximum(single, moved)
     initial = in_fp32 if element == PARTIAL_BYTES else const(0)
-    return maximum(single * (1 + (layer.num_dots - 1) * has_two_layouts(gpu, layer, v)) + initial, moved)
+    return maximum(single * (1 + (layer.cell.num_gates - 1) * has_two_layouts(gpu, layer, v)) + initial, moved)
 
 
 def has_two_layouts(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
@@ -94,8 +94,8 @@ def has_two_layouts(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
 def _stored_tiles(layer: Layer, v: Vars) -> Expr:
     """Tiles that change their layout together before they are stored."""
     if layer.direction == "backward":
-        return const(layer.num_slots)
-    return maximum(layer.cell.num_states, (1 - v["recompute"]) * layer.num_slots)
+        return const(layer.cell.num_slots)
+    return maximum(layer.cell.num_states, (1 - v["recompute"]) * layer.cell.num_slots)
 
 
 def _together_in_registers(layer: Layer, v: Vars) -> Expr:
@@ -141,12 +141,11 @@ def _sums(rows: Expr, width: Expr, v: Vars) -> Expr:
 def by_slices(layer: Layer, v: Vars, part: Callable[[tuple[int, int]], int]) -> Expr:
     """A figure of the parts of a dot's depth, by the number of slices: as many as warps, or one."""
     slices = 1 + v["split_depth"] * (v["num_warps"] - 1)
-    depth = layer.head_dim * (1 if layer.direction == "forward" else layer.num_dots)
-    before = part(depth_parts(depth, 1))
+    before = part(layer.exchanged_depth(1))
     terms: list[Expr] = [const(before)]
     number = 2
     while number <= MAX_SLICES:
-        here = part(depth_parts(depth, number))
+        here = part(layer.exchanged_depth(number))
         if here != before:
             terms.append((here - before) * at_least(slices, number))
         before, number = here, 2 * number

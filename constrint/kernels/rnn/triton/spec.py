@@ -98,70 +98,39 @@ class TritonSpec(RnnSpec):
     def _split_rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
         layer = self.layer(workload)
         exchanged = v["row_split"] > 1
-        yield Rule(
-            v["row_split"] == ceildiv(layer.head_dim, v["tile_out"]),
-            name="columns_owned",
-            because="every column of a head belongs to one program",
+        owned = v["row_split"] == ceildiv(layer.head_dim, v["tile_out"])
+        yield Rule(owned, "columns_owned", because="every column of a head belongs to one program")
+        whole = implies(v["row_split"] == 1, v["tile_out"] == layer.padded_dim)
+        yield Rule(whole, "whole_head", because=f"a head in one program is one tile of {layer.padded_dim} columns")
+        fit = f"programs that wait for each other run at once: {gpu.device.sm_count} fit, one on each {gpu.terms.sm}"
+        yield Rule(v["row_split"] <= gpu.device.sm_count, "co_resident", because=fit)
+        ahead = "a loop with a barrier is not pipelined; its inputs are loaded a step ahead instead"
+        yield Rule(implies(exchanged, v["num_stages"] == 1), "no_pipeline", because=ahead)
+        read = "a state in registers is read by every warp anyway"
+        yield Rule(implies(v["split_depth"] == 1, exchanged), "depth_of_exchange", because=read)
+        limit, padding = (
+            max(16, pow2_at_least(workload.sizes["batch"])),
+            "a larger tile would compute nothing but padding",
         )
-        yield Rule(
-            implies(v["row_split"] == 1, v["tile_out"] == layer.padded_dim),
-            name="whole_head",
-            because=f"a head in one program is one tile of {layer.padded_dim} columns",
-        )
-        yield Rule(
-            v["row_split"] <= gpu.device.sm_count,
-            name="co_resident",
-            because=f"programs that wait for each other run at once: {gpu.device.sm_count} fit, one on each "
-            f"{gpu.terms.sm}",
-        )
-        yield Rule(
-            implies(exchanged, v["num_stages"] == 1),
-            name="no_pipeline",
-            because="a loop with a barrier is not pipelined; its inputs are loaded a step ahead instead",
-        )
-        yield Rule(
-            implies(v["split_depth"] == 1, exchanged),
-            name="depth_of_exchange",
-            because="a state in registers is read by every warp anyway",
-        )
-        limit = max(16, pow2_at_least(workload.sizes["batch"]))
         if limit < 64:
-            yield Rule(
-                v["tile_batch"] <= limit,
-                name="tile_batch_in_batch",
-                because="a larger tile would compute nothing but padding",
-            )
+            yield Rule(v["tile_batch"] <= limit, "tile_batch_in_batch", because=padding)
 
     def _warp_rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
         layer = self.layer(workload)
         across = gpu.traits.smallest_dot_columns
         whole = f"each warp owns whole matrix instructions, {across} columns wide; more warps would repeat work"
-        yield Rule(
-            implies(v["row_split"] == 1, across * v["num_warps"] <= v["tile_out"]), name="warps_busy", because=whole
-        )
-        yield Rule(
-            implies(
-                v["split_depth"] == 0,
-                across * v["num_warps"] <= maximum(across, layer.exchanged_slots * v["tile_out"]),
-            ),
-            name="warps_busy_exchange",
-            because=whole,
-        )
+        is_flat, width = v["split_depth"] == 0, layer.exchanged_slots * v["tile_out"]
+        alone = implies(v["row_split"] == 1, across * v["num_warps"] <= v["tile_out"])
+        yield Rule(alone, "warps_busy", because=whole)
+        together = implies(is_flat, across * v["num_warps"] <= maximum(across, width))
+        yield Rule(together, "warps_busy_exchange", because=whole)
         if gpu.traits.has_square_dots:
-            yield Rule(
-                implies(
-                    all_of(v["tile_batch"] == 32, v["split_depth"] == 0),
-                    32 * v["num_warps"] <= maximum(32, layer.exchanged_slots * v["tile_out"]),
-                ),
-                name="warps_side_by_side",
-                because="instructions for 32 rows are 32 columns wide; more warps would each do all of the work",
-            )
-        depth = layer.head_dim * (1 if self.direction == "forward" else layer.num_dots)
-        yield Rule(
-            implies(v["split_depth"] == 1, 16 * v["num_warps"] <= depth),
-            name="slices_filled",
-            because="a warp's share of the depth fills a matrix instruction, 16 deep",
-        )
+            beside = implies(all_of(v["tile_batch"] == 32, is_flat), 32 * v["num_warps"] <= maximum(32, width))
+            wide = "instructions for 32 rows are 32 columns wide; more warps would each do all of the work"
+            yield Rule(beside, "warps_side_by_side", because=wide)
+        depth = layer.head_dim * (1 if self.direction == "forward" else layer.cell.num_gates)
+        filled = implies(v["split_depth"] == 1, 16 * v["num_warps"] <= depth)
+        yield Rule(filled, "slices_filled", because="a warp's share of the depth fills a matrix instruction, 16 deep")
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
         """Warps, registers and shared memory of one program."""
@@ -223,12 +192,7 @@ class TritonSpec(RnnSpec):
         return make_outputs(self.cell, self.direction, inputs["wx"])
 
     def launches(
-        self,
-        gpu: GpuModel,
-        workload: Workload,
-        config: Config,
-        inputs: Mapping[str, Any],
-        outputs: Mapping[str, Any],
+        self, gpu: GpuModel, workload: Workload, config: Config, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> Sequence[Launch]:
         """The time loop, in several launches where not all programs that wait for each other are resident at once."""
         from constrint.kernels.rnn.triton.launch import launches_of
