@@ -21,6 +21,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -114,16 +115,11 @@ def _trials_of(path: Path) -> Iterator[Trial]:
 def run_plan(args: argparse.Namespace) -> None:
     """Check and time a plan on this machine; write what ran."""
     trials = read_trials(args.plan)
-    num_devices = 1
-    if not args.cpu:
-        import torch
-
-        num_devices = torch.cuda.device_count()
     run = Run(
         load_spec,
         load_gpu(args.gpu),
         device="cpu" if args.cpu else "cuda",
-        num_devices=num_devices,
+        num_devices=1 if args.cpu else import_module("torch").cuda.device_count(),
         baseline=baseline_of,
         is_timed=not args.check_only,
         num_final=args.final,
@@ -172,16 +168,11 @@ def score(args: argparse.Namespace) -> None:
     for measured in read_space(args.results):
         if np.isfinite(measured.times[measured.best_figure]).any():
             shares += _score_one(gpu, measured, args)
-    for name, place in (("first", 0), ("first 8", 1)):
-        for judged, what in (
-            (0, f"best/{name}"),
-            (2, "the same with the best picked by one figure and judged by the next"),
-        ):
-            column = [share[place + judged] for share in shares]
-            print(
-                f"{what}: geometric mean {statistics.geometric_mean(column):.4f}, worst {min(column):.3f} "
-                f"of {len(column)} shapes"
-            )
+    again = "the same with the best picked by one figure and judged by the next"
+    for place, what in ((0, "best/first"), (2, again), (1, "best/first 8"), (3, again)):
+        column = [share[place] for share in shares]
+        mean = statistics.geometric_mean(column)
+        print(f"{what}: geometric mean {mean:.4f}, worst {min(column):.3f} of {len(column)} shapes")
 
 
 def _score_one(gpu: GpuModel, measured: Measured, args: argparse.Namespace) -> list[tuple[float, ...]]:

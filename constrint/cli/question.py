@@ -33,22 +33,6 @@ class Asked:
         """The kernel's full name; empty for a file."""
         return "" if self.request is None else self.request.spec.full_name
 
-    def space(self, backend: str = "native") -> SearchSpace:
-        """All solutions.
-
-        Raises:
-            InfeasibleError: When there is none; carries the conflict.
-        """
-        space = enumerate_space(self.problem, backend=backend)
-        if space.size == 0:
-            raise self.infeasible()
-        return space
-
-    def infeasible(self) -> InfeasibleError:
-        """Says why there is no solution."""
-        text, conflict = reason_of(self.problem, is_kernel=self.request is not None)
-        return InfeasibleError(f"{self.has_none} {text}", conflict)
-
     @property
     def has_none(self) -> str:
         """The sentence that there is no solution."""
@@ -84,15 +68,25 @@ class Question:
             return self.title
         return next(asked.title for asked in self.asked if asked.kernel in kernels)
 
+    @property
+    def requests(self) -> list[Request]:
+        """What is asked of each kernel."""
+        return [asked.request for asked in self.asked if asked.request is not None]
+
     def spaces(self, backend: str) -> list[tuple[Asked, SearchSpace]]:
         """The spaces that have solutions, with what was asked.
 
         Raises:
-            InfeasibleError: When there is none; says of every kernel why.
+            InfeasibleError: When there is none; carries the conflict.
         """
-        if len(self.asked) == 1:
-            return [(self.asked[0], self.asked[0].space(backend))]
         spaces = [(asked, enumerate_space(asked.problem, backend=backend)) for asked in self.asked]
         if not any(space.size for _, space in spaces):
-            raise infeasible([asked.request for asked in self.asked if asked.request is not None])
+            raise self.infeasible()
         return [(asked, space) for asked, space in spaces if space.size]
+
+    def infeasible(self) -> InfeasibleError:
+        """Says of every kernel, or of the file, why there is no solution."""
+        if self.requests:
+            return infeasible(self.requests)
+        text, conflict = reason_of(self.asked[0].problem, is_kernel=False)
+        return InfeasibleError(f"{self.asked[0].has_none} {text}", conflict)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from constrint.cli.kernel_options import Choice
 from constrint.cli.question import Asked, Question
-from constrint.cli.rules import OwnRules, shown_warnings
+from constrint.cli.rules import add_own_rules, shown_warnings
 from constrint.errors import ConstrintError, UnknownNameError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.model import Problem, parse
@@ -26,10 +26,8 @@ def question_of(choice: Choice) -> Question:
     """States every problem asked about: one per kernel, or the one of the file."""
     _check(choice)
     started = time.perf_counter()
-    own = OwnRules(choice.set_ or (), choice.where or (), choice.dialect or "standard")
     if choice.gpu is not None and choice.operation is not None:
-        gpu = load_gpu(choice.gpu)
-        return _ask_kernels(choice.operation, gpu, _workload(choice, choice.operation, gpu), own, started)
+        return _ask_kernels(choice, choice.operation, load_gpu(choice.gpu), started)
     path = choice.problem or choice.space
     if path is None:
         raise UsageError("name a file with --space FILE.json.")
@@ -39,7 +37,8 @@ def question_of(choice: Choice) -> Question:
         from constrint.model.python.restrictions import load_space
 
         problem = load_space(path)
-    return Question(str(path), (Asked(str(path), problem, own.add_to(problem)),), started=started)
+    added, _ = add_own_rules(choice, {problem.name: problem})
+    return Question(str(path), (Asked(str(path), problem, added[problem.name]),), started=started)
 
 
 def _workload(choice: Choice, operation: Operation, gpu: GpuModel) -> Workload:
@@ -69,8 +68,9 @@ def _check(choice: Choice) -> None:
         raise UnknownNameError("dialect", choice.dialect, DIALECTS)
 
 
-def _ask_kernels(operation: Operation, gpu: GpuModel, workload: Workload, own: OwnRules, started: float) -> Question:
+def _ask_kernels(choice: Choice, operation: Operation, gpu: GpuModel, started: float) -> Question:
     """The spaces of all kernels that can take the workload, with the user's own rules in them."""
+    workload = _workload(choice, operation, gpu)
     able, refusals = requests(operation, gpu, workload)
     refused = [s for s in operation.implementations if s.full_name in refusals and _runs_on(s, gpu)]
     several = len(able) + len(refused) > 1
@@ -78,7 +78,7 @@ def _ask_kernels(operation: Operation, gpu: GpuModel, workload: Workload, own: O
     def titled(name: str) -> str:
         return f"{replace(workload, operation=name)} on {gpu.name}"
 
-    added, lacking = own.add_to_kernels({request.spec.full_name: request.problem for request in able})
+    added, lacking = add_own_rules(choice, {request.spec.full_name: request.problem for request in able})
     asked = tuple(
         Asked(titled(r.spec.full_name if several else operation.name), r.problem, added[r.spec.full_name], r)
         for r in able

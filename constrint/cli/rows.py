@@ -62,13 +62,8 @@ class Solutions:
 
     def sample(self, count: int, seed: int | None) -> Iterator[Columns]:
         """Distinct solutions, drawn uniformly from all of them."""
-        if len(self.spaces) == 1:
-            ((kernel, space),) = self.spaces
-            indices = space.sample_indices(count, seed)
-            for start in range(0, count, BATCH):
-                yield self._named(kernel, space.take(indices[start : start + BATCH]))
-            return
-        indices = _draw(self.size, count, seed)
+        only = self.spaces[0][1]
+        indices = only.sample_indices(count, seed) if len(self.spaces) == 1 else _draw(self.size, count, seed)
         for start in range(0, count, BATCH):
             yield self._at(indices[start : start + BATCH])
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from constrint.cli.kernel_options import Choice
 from constrint.errors import ParseError, UnknownNameError, UsageError
 from constrint.model import Constraint, Domain, Problem, Var, is_in, parse_constraint
 
@@ -26,56 +26,34 @@ def shown_warnings() -> Iterator[None]:
         print(f"warning: {warning.message}", file=sys.stderr)
 
 
-@dataclass(frozen=True)
-class OwnRules:
-    """The user's own rules.
+def add_own_rules(
+    choice: Choice, problems: Mapping[str, Problem]
+) -> tuple[dict[str, tuple[Constraint, ...]], dict[str, str]]:
+    """Add the user's rules to every problem that has the parameters; the others are left out.
 
-    Args:
-        settings: The values of `--set`.
-        rules: The values of `--where`.
-        dialect: How the rules are read.
+    A value that one kernel takes and another does not leaves the other without a solution.
+
+    Returns:
+        What was added, by kernel, and why the kernels left out cannot answer.
+
+    Raises:
+        UsageError: For a text that is no rule, a parameter that no problem has, or a value that it does not take; or
+            where no problem has all the parameters.
     """
-
-    settings: Sequence[str]
-    rules: Sequence[str]
-    dialect: str = "standard"
-
-    def add_to(self, problem: Problem) -> tuple[Constraint, ...]:
-        """Add them to one problem; gives what was added.
-
-        Raises:
-            UsageError: For an unknown name, a text that is no rule, or a value that the parameter does not take.
-        """
-        (added,) = self.add_to_kernels({problem.name: problem})[0].values()
-        return added
-
-    def add_to_kernels(
-        self, problems: Mapping[str, Problem]
-    ) -> tuple[dict[str, tuple[Constraint, ...]], dict[str, str]]:
-        """Add them to every problem that has the parameters; the others are left out.
-
-        A value that one kernel takes and another does not leaves the other without a solution.
-
-        Returns:
-            What was added, by kernel, and why the kernels left out cannot answer.
-
-        Raises:
-            UsageError: As `add_to`, for what no kernel has; or where no kernel is left.
-        """
-        wanted = [_setting(problems, text) for text in self.settings]
-        wanted += [_rule(problems, text, self.dialect) for text in self.rules]
-        lacking: dict[str, str] = {}
-        added: dict[str, tuple[Constraint, ...]] = {}
-        for kernel, problem in problems.items():
-            missing = sorted({n for rule in wanted for n in rule.variables if n not in problem.variables})
-            if missing:
-                lacking[kernel] = f"it has no parameter {' and no parameter '.join(map(repr, missing))}"
-            else:
-                added[kernel] = tuple(problem.add(rule) for rule in wanted)
-        if not added and problems:
-            reasons = "; ".join(f"{kernel}: {reason}" for kernel, reason in lacking.items())
-            raise UsageError(f"no kernel has all the parameters that --set and --where name. {reasons}.")
-        return added, lacking
+    wanted = [_setting(problems, text) for text in choice.set_ or ()]
+    wanted += [_rule(problems, text, choice.dialect or "standard") for text in choice.where or ()]
+    lacking: dict[str, str] = {}
+    added: dict[str, tuple[Constraint, ...]] = {}
+    for kernel, problem in problems.items():
+        missing = sorted({n for rule in wanted for n in rule.variables if n not in problem.variables})
+        if missing:
+            lacking[kernel] = f"it has no parameter {' and no parameter '.join(map(repr, missing))}"
+        else:
+            added[kernel] = tuple(problem.add(rule) for rule in wanted)
+    if not added and problems:
+        reasons = "; ".join(f"{kernel}: {reason}" for kernel, reason in lacking.items())
+        raise UsageError(f"no kernel has all the parameters that --set and --where name. {reasons}.")
+    return added, lacking
 
 
 def _setting(problems: Mapping[str, Problem], text: str) -> Constraint:

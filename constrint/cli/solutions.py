@@ -19,15 +19,16 @@ MAX_RANKED = 5_000_000
 SCHEMA = "constrint.solutions/1"
 
 
-def print_best(asked: Asked, top: int, backend: str, *, as_json: bool) -> None:
+def print_best(question: Question, top: int, backend: str, *, as_json: bool) -> None:
     """Print up to `top` solutions, the best first where the problem has an objective."""
+    (asked,) = question.asked
     problem = asked.problem
     try:
-        space = asked.space(backend)
+        ((_, space),) = question.spaces(backend)
         rows = _best_rows(asked, space, top)
         size: int | None = space.size
     except LimitReachedError as error:
-        rows, size = [_one(asked, backend, error)], None
+        rows, size = [_one(question, backend, error)], None
     num_product = math.prod(domain.size for domain in problem.variables.values())
     if as_json:
         print_json({"schema": SCHEMA, "num_product": num_product, "num_valid": size, "solutions": rows})
@@ -45,11 +46,11 @@ def print_best(asked: Asked, top: int, backend: str, *, as_json: bool) -> None:
         say(f"... and {size - len(rows):,} more (--top N prints more, --all prints all)")
 
 
-def _one(asked: Asked, backend: str, limit: LimitReachedError) -> dict[str, int]:
+def _one(question: Question, backend: str, limit: LimitReachedError) -> dict[str, int]:
     """One solution (the best, where there is an objective) of a problem with too many to list."""
-    answer = solve(asked.problem, backend=backend)
+    answer = solve(question.asked[0].problem, backend=backend)
     if answer.status is Status.INFEASIBLE:
-        raise asked.infeasible()
+        raise question.infeasible()
     assignment = dict(answer.require())
     print(f"note: only one solution is shown: {limit}", file=sys.stderr)
     return assignment

@@ -14,11 +14,19 @@ from constrint.cli.question import Question
 from constrint.cli.request import check_backend, question_of
 from constrint.errors import UsageError
 from constrint.select import Candidate, Ranking
-from constrint.select.rank import Request, rank_requests
+from constrint.select.rank import rank_requests
 
 SCHEMA = "constrint.solve/1"
 #: More candidates than any table is read for; `--all` lists everything.
 MAX_TOP = 1_000_000
+#: `bound_by` as the table has room for it; --json prints the full names.
+SHORT_PARTS = {
+    "matrix units": "matrix",
+    "shared memory": "smem",
+    "load issue": "issue",
+    "wave quantisation": "waves",
+    "last-level cache": "LLC",
+}
 
 
 @KernelCommand
@@ -41,29 +49,28 @@ def solve(
         if all_:
             print_all(question_of(choice), backend, as_json=json)
         else:
-            print_best(question_of(choice).asked[0], top, backend, as_json=json)
+            print_best(question_of(choice), top, backend, as_json=json)
         return
     if backend != "native":
         raise UsageError("a kernel's configs are ranked by the native back-end; --all or count take another --backend.")
     question = question_of(choice)
-    ranking, requests = rank_question(question, top)
+    ranking = rank_question(question, top)
     if json:
         print_json({"schema": SCHEMA, "results": [as_document(ranking)]})
     else:
-        print_ranking(question, ranking, requests)
+        print_ranking(question, ranking)
 
 
-def rank_question(question: Question, top: int) -> tuple[Ranking, list[Request]]:
-    """The best configurations of all kernels that were asked about, and these kernels.
+def rank_question(question: Question, top: int) -> Ranking:
+    """The best configurations of all kernels that were asked about.
 
     Raises:
         InfeasibleError: When nothing is valid.
     """
     if question.operation is None:
         raise UsageError("only configurations of a kernel are ranked; name a --gpu.")
-    requests = [asked.request for asked in question.asked if asked.request is not None]
-    ranking = rank_requests(question.operation, requests, question.refusals, top=top, started=question.started)
-    return ranking, requests
+    operation, refusals = question.operation, question.refusals
+    return rank_requests(operation, question.requests, refusals, top=top, started=question.started)
 
 
 def as_document(ranking: Ranking) -> dict[str, Any]:
@@ -105,9 +112,9 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def print_ranking(question: Question, ranking: Ranking, requests: list[Request]) -> None:
+def print_ranking(question: Question, ranking: Ranking) -> None:
     """Print what was asked, how many configurations there are, and the best of them."""
-    gpu, columns = ranking.gpu, ConfigColumns(ranking.candidates, requests)
+    gpu, columns = ranking.gpu, ConfigColumns(ranking.candidates, question.requests)
     title = question.title_of({candidate.kernel for candidate in ranking.candidates})
     say(f"{title} ({gpu.arch.target}, {gpu.device.sm_count} {gpu.terms.sms})")
     say(
@@ -140,7 +147,12 @@ def _lines_below(question: Question, ranking: Ranking, columns: ConfigColumns, h
     equal = max(c.num_variants for c in ranking.candidates)
     if equal > 1:
         lines.append(f"each row stands for up to {equal} configs that the model cannot tell apart")
-    lines += _left_out(question, ranking)
+    lines += question.notes
+    lines += [
+        f"not {space.kernel}: no config satisfies every rule (constrint explain says why)"
+        for space in ranking.spaces
+        if not space.refusal and not space.num_valid
+    ]
     legend = _legend(ranking, columns, hidden)
     lines.append("columns: " + ", ".join(f"{short} = {long}" for short, long in legend.items()))
     if ranking.assumptions:
@@ -156,19 +168,11 @@ def _figures(candidate: Candidate) -> list[object]:
     use, cost = candidate.resources, candidate.cost
     resources: list[object] = [None] * 4
     if use is not None:
-        resources = [use.smem_bytes, use.registers_per_thread, use.blocks_per_sm, _short_limit(use.limited_by)]
+        # Shortened, since the table has to fit 80 columns.
+        limit = use.limited_by.replace("registers", "regs").replace("shared memory", "smem")
+        resources = [use.smem_bytes, use.registers_per_thread, use.blocks_per_sm, limit]
     bound = SHORT_PARTS.get(cost.bound_by, cost.bound_by)
     return [*resources, f"{cost.seconds * 1e6:.1f}", f"{cost.roofline_share:.0%}", bound]
-
-
-def _left_out(question: Question, ranking: Ranking) -> list[str]:
-    """Which kernels have no row because they cannot have one, a line each."""
-    empty = [
-        f"not {space.kernel}: no config satisfies every rule (constrint explain says why)"
-        for space in ranking.spaces
-        if not space.refusal and not space.num_valid
-    ]
-    return [*question.notes, *empty]
 
 
 def _legend(ranking: Ranking, columns: ConfigColumns, hidden: list[str]) -> dict[str, str]:
@@ -180,18 +184,3 @@ def _legend(ranking: Ranking, columns: ConfigColumns, hidden: list[str]) -> dict
     legend |= {"roof": "share of the roofline", "bound": "what binds"}
     bounds = dict.fromkeys(c.cost.bound_by for c in ranking.candidates)
     return legend | {SHORT_PARTS[b]: b for b in bounds if b in SHORT_PARTS}
-
-
-#: `bound_by` as the table has room for it; --json prints the full names.
-SHORT_PARTS = {
-    "matrix units": "matrix",
-    "shared memory": "smem",
-    "load issue": "issue",
-    "wave quantisation": "waves",
-    "last-level cache": "LLC",
-}
-
-
-def _short_limit(limited_by: str) -> str:
-    """`registers` -> `regs`: the table has to fit 80 columns."""
-    return limited_by.replace("registers", "regs").replace("shared memory", "smem")

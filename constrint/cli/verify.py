@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,13 +50,13 @@ def verify(
     """Compile the best configurations for a GPU (no GPU needed) and compare them with the model."""
     question = _that_compile(question_of(choice))
     atexit.register(_mute)
-    ranking, requests = rank_question(question, top)
-    verdicts = _verdicts(ranking.gpu, list(ranking.candidates), {r.spec.full_name: r for r in requests})
+    ranking = rank_question(question, top)
+    verdicts = _verdicts(ranking.candidates, {r.spec.full_name: r for r in question.requests})
     if json:
         results = [_document(verdict, question.several) for verdict in verdicts]
         print_json({"schema": SCHEMA, "gpu": ranking.gpu.name, "results": results})
     else:
-        _print(question, ranking.gpu, verdicts, ConfigColumns(ranking.candidates, requests))
+        _print(question, ranking.gpu, verdicts, ConfigColumns(ranking.candidates, question.requests))
     if any(v.compiled is None or not v.blocks_per_sm for v in verdicts):
         raise typer.Exit(1)
 
@@ -76,7 +77,7 @@ def _is_ours(asked: Asked) -> bool:
     return r is not None and r.spec.use(r.gpu, r.workload, v) is not None
 
 
-def _verdicts(gpu: GpuModel, candidates: list[Candidate], requests: dict[str, Request]) -> list[Verdict]:
+def _verdicts(candidates: Sequence[Candidate], requests: dict[str, Request]) -> list[Verdict]:
     """Compile the candidates one after the other."""
     verdicts = []
     for done, candidate in enumerate(candidates, 1):
@@ -86,11 +87,11 @@ def _verdicts(gpu: GpuModel, candidates: list[Candidate], requests: dict[str, Re
             print(f"\rcompiling {done} of {len(candidates)}", end="", file=sys.stderr)
         request = requests[candidate.kernel]
         try:
-            compiled = request.spec.compile(gpu, request.workload, candidate.config)
+            compiled = request.spec.compile(request.gpu, request.workload, candidate.config)
         except UnsupportedError as error:
             verdicts.append(Verdict(candidate, candidate.resources, None, None, str(error)))
         else:
-            verdicts.append(_judge(gpu, candidate, candidate.resources, compiled))
+            verdicts.append(_judge(request.gpu, candidate, candidate.resources, compiled))
     if sys.stderr.isatty():
         print("\r" + " " * 40 + "\r", end="", file=sys.stderr)
     return verdicts

@@ -62,22 +62,16 @@ def _that_have(question: Question, values: dict[str, int]) -> list[Asked]:
     matching = [asked for asked in question.asked if set(asked.problem.variables) == values.keys()]
     if matching:
         return matching
-    if len(question.asked) == 1:
-        missing = ", ".join(name for name in question.asked[0].problem.variables if name not in values)
-        raise UsageError(
-            f"why-not needs a value for every parameter; missing: {missing}. "
-            "To ask about some parameters alone: constrint explain --set NAME=VALUE."
-        )
     lines = []
     for asked in question.asked:
         missing = ", ".join(name for name in asked.problem.variables if name not in values)
         unknown = ", ".join(name for name in values if name not in asked.problem.variables)
         parts = [f"missing: {missing}" if missing else "", f"unknown to it: {unknown}" if unknown else ""]
         lines.append(f"  {asked.kernel}: {'; '.join(filter(None, parts))}")
-    raise UsageError(
-        "why-not needs a value for every parameter of one kernel, and no others.\n" + "\n".join(lines) + "\n"
-        "To ask about some parameters alone: constrint explain --set NAME=VALUE."
-    )
+    lacking = "\n".join(["why-not needs a value for every parameter of one kernel, and no others.", *lines, ""])
+    if len(question.asked) == 1:
+        lacking = f"why-not needs a value for every parameter; missing: {missing}. "
+    raise UsageError(f"{lacking}To ask about some parameters alone: constrint explain --set NAME=VALUE.")
 
 
 def _name(broken: BrokenRule) -> str:

@@ -54,14 +54,8 @@ class BlockColumns:
 
     def take(self, rows: NDArray[Any]) -> BlockColumns:
         """These rows alone."""
-        return BlockColumns(
-            self.use,
-            self.threads[rows],
-            self.registers[rows],
-            self.smem_bytes[rows],
-            self.blocks_per_sm[rows],
-            self.limited_by_mask[rows],
-        )
+        columns = (self.threads, self.registers, self.smem_bytes, self.blocks_per_sm, self.limited_by_mask)
+        return BlockColumns(self.use, *(column[rows] for column in columns))
 
     def resources(self, row: int, config: Mapping[str, int]) -> ResourceUse | None:
         """One row, with the shared memory of the whole configuration where its free parameters change it."""

@@ -7,7 +7,7 @@ the last-level cache and DRAM. Whole waves of blocks quantise the SM side. The f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -120,13 +120,9 @@ class CostColumns:
         return CostColumns(self.seconds[rows], parts)
 
     def bound_by(self, row: int) -> str:
-        """Name of the resource that binds this row: the largest part."""
-        return largest(self.parts_of(row))
-
-
-def largest(parts_s: Mapping[str, float]) -> str:
-    """Name of the largest part; of equal ones the first."""
-    return max(parts_s, key=lambda name: parts_s[name])
+        """Name of the resource that binds this row: the largest part, of equal ones the first."""
+        parts_s = self.parts_of(row)
+        return max(parts_s, key=lambda name: parts_s[name])
 
 
 def cost_assumptions(gpu: GpuModel) -> list[str]:
@@ -143,11 +139,6 @@ def cost_assumptions(gpu: GpuModel) -> list[str]:
     return lines
 
 
-def matrix_flop_per_s(gpu: GpuModel, peak_flop_per_s: float) -> float:
-    """Peak times the share that the device sustains under load, where a source states that share."""
-    return peak_flop_per_s * (gpu.compute.sustained_matrix_fraction or 1.0)
-
-
 def estimate(gpu: GpuModel, peak_flop_per_s: float, work: TileWork) -> CostColumns:
     """Predict the time of every row of `work`.
 
@@ -158,17 +149,18 @@ def estimate(gpu: GpuModel, peak_flop_per_s: float, work: TileWork) -> CostColum
     """
     clock = gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
     num_sms = gpu.device.sm_count
-    parts = _sm_parts(gpu, work, matrix_flop_per_s(gpu, peak_flop_per_s) / num_sms, clock)
+    # The share of the peak that the device sustains under load, where a source states it.
+    flop_per_s = peak_flop_per_s * (gpu.compute.sustained_matrix_fraction or 1.0)
+    parts, wave_of = _sm_parts(gpu, work, flop_per_s / num_sms, clock)
     slots = num_sms * np.asarray(work.blocks_per_sm, dtype=np.float64)
     num_blocks = np.asarray(work.num_blocks, dtype=np.float64)
     full = np.floor(num_blocks / slots)
     tail_blocks = np.ceil((num_blocks - full * slots) / num_sms)
-    wave_s, tail_s = parts["wave"], parts["wave_of"](tail_blocks)
-    sm_s = full * wave_s + np.where(tail_blocks > 0, tail_s, 0.0)
+    wave_s = wave_of(np.asarray(work.blocks_per_sm, dtype=np.float64))
+    sm_s = full * wave_s + np.where(tail_blocks > 0, wave_of(tail_blocks), 0.0)
     num_waves = num_blocks / slots
-    ideal_s = num_waves * wave_s
-    named: dict[str, Any] = {name: parts[name] * num_waves for name in PARTS[:5]}
-    named["wave quantisation"] = np.maximum(sm_s - ideal_s, 0.0)
+    named = {name: part * num_waves for name, part in parts.items()}
+    named["wave quantisation"] = np.maximum(sm_s - num_waves * wave_s, 0.0)
     named |= _device_parts(gpu, work)
     seconds = LAUNCH_S + overlap(sm_s, *(named[name] for name in PARTS[6:])) + work.extra_s
     return CostColumns(seconds, named)
@@ -187,8 +179,10 @@ def overlap(*times_s: Any) -> Column:
     return np.asarray(total, dtype=np.float64)
 
 
-def _sm_parts(gpu: GpuModel, work: TileWork, sm_flop_per_s: float, clock: float) -> dict[str, Any]:
-    """Seconds of one full wave on one SM, per resource, and the same as a function of the resident blocks."""
+def _sm_parts(
+    gpu: GpuModel, work: TileWork, sm_flop_per_s: float, clock: float
+) -> tuple[dict[str, Any], Callable[[Any], Column]]:
+    """Seconds of one full wave on one SM per resource, and of a whole wave as a function of the resident blocks."""
     resident = np.asarray(work.blocks_per_sm, dtype=np.float64)
     partitions = gpu.sm.num_partitions
     banks, width = gpu.sm.smem_banks or ASSUMED_BANKS, gpu.sm.smem_bank_width_bytes or ASSUMED_BANK_WIDTH_BYTES
@@ -222,16 +216,14 @@ def _sm_parts(gpu: GpuModel, work: TileWork, sm_flop_per_s: float, clock: float)
         step_s = step_s + overhead_s / np.maximum(blocks, 1.0)
         return np.asarray(work.iterations * step_s + edge_s / np.maximum(blocks, 1.0), dtype=np.float64)
 
-    iterations = work.iterations
-    return {
-        "matrix units": iterations * matrix_of(resident),
-        "shared memory": iterations * resident * smem_s,
-        "L2 port": iterations * resident * port_s,
-        "load issue": iterations * resident * issue_s,
-        "latency": iterations * np.maximum(waits_s, np.where(work.is_async, 0.0, serial_s)),
-        "wave": wave_of(resident),
-        "wave_of": wave_of,
+    parts = {
+        "matrix units": work.iterations * matrix_of(resident),
+        "shared memory": work.iterations * resident * smem_s,
+        "L2 port": work.iterations * resident * port_s,
+        "load issue": work.iterations * resident * issue_s,
+        "latency": work.iterations * np.maximum(waits_s, np.where(work.is_async, 0.0, serial_s)),
     }
+    return parts, wave_of
 
 
 def _device_parts(gpu: GpuModel, work: TileWork) -> dict[str, Column]:

@@ -19,7 +19,7 @@ from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError
 from constrint.hwmodels import GpuModel
 from constrint.model import Problem, Var
 from constrint.select.core_space import BlockColumns, core_space
-from constrint.select.cost import CostColumns, largest
+from constrint.select.cost import CostColumns
 from constrint.select.spec import (
     Candidate,
     CostEstimate,
@@ -27,7 +27,6 @@ from constrint.select.spec import (
     Operation,
     Param,
     Workload,
-    as_config,
 )
 
 if TYPE_CHECKING:
@@ -164,7 +163,6 @@ def rank_requests(
         InfeasibleError: When nothing is valid; carries a minimal conflict.
     """
     started = time.perf_counter() if started is None else started
-    first = able[0]
     parts = {request.spec.full_name: _rank_one(request, top) for request in able}
     merged = sorted(
         (candidate for _, candidates in parts.values() for candidate in candidates),
@@ -177,8 +175,8 @@ def rank_requests(
     assumed = dict.fromkeys(line for r in able for line in r.spec.assumptions(r.gpu, r.workload))
     return Ranking(
         operation=operation,
-        gpu=first.gpu,
-        workload=first.workload,
+        gpu=able[0].gpu,
+        workload=able[0].workload,
         candidates=tuple(merged[:top]),
         spaces=tuple(offered[spec.full_name] for spec in operation.implementations),
         seconds=time.perf_counter() - started,
@@ -193,8 +191,8 @@ def _rank_one(request: Request, top: int) -> tuple[KernelSpace, list[Candidate]]
     params = tuple(spec.params(gpu, workload))
     roofline_s = spec.roofline_s(gpu, workload)
     if not params:
-        cost = _cost_of(spec.cost(gpu, workload, {}, np.ones(1)), 0, roofline_s)
-        return KernelSpace(spec.full_name, 1, 1), [Candidate(spec.full_name, {}, None, cost, 1)]
+        only = _cost_of(spec.cost(gpu, workload, {}, np.ones(1)), 0, roofline_s)
+        return KernelSpace(spec.full_name, 1, 1), [Candidate(spec.full_name, {}, None, only, 1)]
     space = core_space(spec, gpu, workload, problem)
     if space.num_valid == 0:
         return KernelSpace(spec.full_name, space.num_product, 0), []
@@ -207,25 +205,26 @@ def _rank_one(request: Request, top: int) -> tuple[KernelSpace, list[Candidate]]
     def price(columns: Mapping[str, NDArray[Any]], resident: NDArray[Any]) -> CostColumns:
         return spec.cost(gpu, workload, columns, resident)
 
-    best = _best_rows(price, problem, core, blocks.blocks_per_sm, bound, order, params, top)
-    rows = best.columns.pop("_row")
-    configs = _complete(problem, best.columns, free, params)
+    columns, cost = _best_rows(price, problem, core, blocks.blocks_per_sm, bound, order, params, top)
+    rows = columns.pop("_row").tolist()
+    chosen = _complete(problem, columns, free, params)
+    configs = [{name: int(column[place]) for name, column in chosen.items()} for place in range(len(rows))]
     candidates = [
         Candidate(
             kernel=spec.full_name,
-            config=as_config(configs, row),
-            resources=blocks.resources(int(rows[row]), as_config(configs, row)),
-            cost=_cost_of(best.cost, row, roofline_s),
-            num_variants=int(space.num_variants[rows[row]]),
+            config=config,
+            resources=blocks.resources(row, config),
+            cost=_cost_of(cost, place, roofline_s),
+            num_variants=int(space.num_variants[row]),
         )
-        for row in range(len(rows))
+        for place, (row, config) in enumerate(zip(rows, configs, strict=True))
     ]
     return KernelSpace(spec.full_name, space.num_product, space.num_valid), candidates
 
 
 def _cost_of(cost: CostColumns, row: int, roofline_s: float) -> CostEstimate:
-    seconds, parts_s = float(cost.seconds[row]), cost.parts_of(row)
-    return CostEstimate(seconds, largest(parts_s), roofline_s / seconds, parts_s)
+    seconds = float(cost.seconds[row])
+    return CostEstimate(seconds, cost.bound_by(row), roofline_s / seconds, cost.parts_of(row))
 
 
 def _order_names(spec: KernelSpec, problem: Problem) -> set[str]:
@@ -276,12 +275,6 @@ def reason_of(problem: Problem, *, is_kernel: bool = True) -> tuple[str, Conflic
     return str(conflict), conflict
 
 
-@dataclass(frozen=True)
-class _Best:
-    columns: dict[str, NDArray[Any]]
-    cost: CostColumns
-
-
 def _best_rows(
     price: Callable[[Mapping[str, NDArray[Any]], NDArray[Any]], CostColumns],
     problem: Problem,
@@ -291,7 +284,7 @@ def _best_rows(
     order: list[Param],
     params: tuple[Param, ...],
     top: int,
-) -> _Best:
+) -> tuple[dict[str, NDArray[Any]], CostColumns]:
     """The `top` core rows, each with its best order; rows whose bound exceeds the k-th best are never expanded."""
     # The order of ties does not matter here: all of them are expanded, and sorted afterwards.
     by_bound = np.argsort(bound)
@@ -313,7 +306,7 @@ def _best_rows(
         kept, cost, worst = {n: c[keep] for n, c in fresh.items()}, priced.take(keep), float(steps[keep].max())
     if kept is None or cost is None:
         raise ValueError("an empty space has no best row")
-    return _Best(kept, cost)
+    return kept, cost
 
 
 def _steps(seconds: Any) -> NDArray[np.float64]:

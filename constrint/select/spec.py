@@ -380,8 +380,3 @@ class Operation:
             if spec.full_name == full_name:
                 return spec
         raise UnknownNameError("kernel", full_name, [spec.full_name for spec in self.implementations])
-
-
-def as_config(columns: Columns, row: int) -> dict[str, int]:
-    """One row of columns as a configuration."""
-    return {name: int(np.asarray(column)[row]) for name, column in columns.items()}

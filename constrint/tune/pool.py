@@ -12,7 +12,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,76 +21,42 @@ import numpy as np
 from constrint.hwmodels import GpuModel
 from constrint.tune.compile import CompiledKernel
 from constrint.tune.processes import Beat, Processes
-from constrint.tune.trial import Load, Outcome, Trial, read_trials, write_trials
+from constrint.tune.trial import Load, Outcome, Trial
 
 #: How long one kernel may take to compile.
 PATIENCE_S = 60.0
 
 
-@runtime_checkable
-class CachedLaunch(Protocol):
-    """A launch whose compiler keeps what it compiled on disk."""
-
-    def warm_up(self) -> None:
-        """Compile into the cache; launch nothing."""
-
-
-class CompilePool:
-    """Processes that compile trials in order; `state` has the outcome of each as it comes.
+def start_compiling(
+    load: Load,
+    gpu: GpuModel,
+    trials: Sequence[Trial],
+    folder: Path,
+    *,
+    num_workers: int | None = None,
+    into_cache: bool = False,
+    patience_s: float = PATIENCE_S,
+) -> tuple[Processes, Any]:
+    """Start processes that compile trials in order; gives them and the outcome of each trial as it comes.
 
     Args:
         load: Finds a kernel by its name.
         gpu: What is compiled for.
-        folder: Where `trials.json` lies, and where outcomes are written.
+        trials: What is compiled.
+        folder: Where outcomes are written.
         num_workers: Processes; one per core if None.
         into_cache: Fill Triton's cache instead of reading resources.
         patience_s: How long one kernel may take.
     """
+    state = np.memmap(folder / "compiled", np.uint8, "w+", shape=(max(1, len(trials)),))
+    workers = max(1, min(num_workers or os.cpu_count() or 1, len(trials)))
 
-    def __init__(
-        self,
-        load: Load,
-        gpu: GpuModel,
-        folder: Path,
-        *,
-        num_workers: int | None = None,
-        into_cache: bool = False,
-        patience_s: float = PATIENCE_S,
-    ) -> None:
-        self._folder, self._num = folder, len(read_trials(folder / "trials.json"))
-        self.state = np.memmap(folder / "compiled", np.uint8, "w+", shape=(max(1, self._num),))
-        workers = max(1, min(num_workers or os.cpu_count() or 1, self._num))
-        for old in folder.glob("compiled-*.jsonl"):
-            old.unlink()
-        self._processes = Processes(
-            folder,
-            compile_share,
-            workers,
-            self._blame,
-            arguments=(workers, load, gpu, folder, into_cache),
-            patience_s=patience_s,
-        )
+    def blame(number: int, outcome: Outcome) -> None:
+        if state[number] == Outcome.NOT_RUN:
+            state[number] = outcome
 
-    def poll(self) -> bool:
-        """Whether every trial was compiled or failed."""
-        return self._processes.poll()
-
-    def stop(self) -> None:
-        """End the processes; what is not compiled by now stays `NOT_RUN`."""
-        self._processes.stop()
-
-    def results(self) -> list[CompiledKernel | str]:
-        """What every trial takes, or why it is not known."""
-        told: dict[int, CompiledKernel | str] = {}
-        for path in self._folder.glob("compiled-*.jsonl"):
-            for line in path.read_text().splitlines():
-                number, compiled, error = msgspec.json.decode(line)
-                told[number] = CompiledKernel(**compiled) if compiled else error
-        return [told.get(number, Outcome(int(self.state[number])).name) for number in range(self._num)]
-
-    def _blame(self, number: int, outcome: Outcome) -> None:
-        if self.state[number] == Outcome.NOT_RUN:
-            self.state[number] = outcome
+    arguments = (workers, load, gpu, trials, folder, into_cache)
+    return Processes(folder, compile_share, workers, blame, arguments=arguments, patience_s=patience_s), state
 
 
 def compile_many(
@@ -105,24 +72,34 @@ def compile_many(
 
     With `into_cache` Triton's cache is filled, and what compiles gives an empty string.
     """
+    options: Any = {"num_workers": num_workers, "into_cache": into_cache, "patience_s": patience_s}
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_trials(folder / "trials.json", trials)
-        pool = CompilePool(load, gpu, folder, num_workers=num_workers, into_cache=into_cache, patience_s=patience_s)
+        processes, state = start_compiling(load, gpu, trials, Path(name), **options)
         try:
-            while not pool.poll():
+            while not processes.poll():
                 time.sleep(0.05)
-            return pool.results()
         finally:
-            pool.stop()
+            processes.stop()
+        told: dict[int, CompiledKernel | str] = {}
+        for path in Path(name).glob("compiled-*.jsonl"):
+            for line in path.read_text().splitlines():
+                number, compiled, error = msgspec.json.decode(line)
+                told[number] = CompiledKernel(**compiled) if compiled else error
+        return [told.get(number, Outcome(int(state[number])).name) for number in range(len(trials))]
 
 
 def compile_share(
-    beat: Beat, worker: int, num_workers: int, load: Load, gpu: GpuModel, folder: Path, into_cache: bool
+    beat: Beat,
+    worker: int,
+    num_workers: int,
+    load: Load,
+    gpu: GpuModel,
+    trials: Sequence[Trial],
+    folder: Path,
+    into_cache: bool,
 ) -> None:
     """Compile every `num_workers`-th trial; runs in a process of its own."""
     os.nice(10)
-    trials = read_trials(folder / "trials.json")
     state = np.memmap(folder / "compiled", np.uint8, "r+", shape=(max(1, len(trials)),))
     if into_cache:
         _compile_for(gpu)
@@ -148,7 +125,7 @@ def _compile(load: Load, gpu: GpuModel, trial: Trial, into_cache: bool) -> Compi
     inputs = spec.inputs(gpu, trial.workload)
     outputs = spec.outputs(gpu, trial.workload, inputs)
     for launch in spec.launches(gpu, trial.workload, trial.config, inputs, outputs):
-        if isinstance(launch, CachedLaunch):
+        if hasattr(launch, "warm_up"):  # its compiler keeps what it compiled on disk
             launch.warm_up()
     return None
 
@@ -156,24 +133,10 @@ def _compile(load: Load, gpu: GpuModel, trial: Trial, into_cache: bool) -> Compi
 def _compile_for(gpu: GpuModel) -> None:
     """Let Triton compile for a GPU that this process has no driver of."""
     with contextlib.suppress(ImportError):
+        from triton.backends.compiler import GPUTarget
         from triton.runtime.driver import driver
 
-        driver.set_active(_NamedGpu(gpu))
-
-
-class _NamedGpu:
-    """What Triton asks its driver while it compiles."""
-
-    def __init__(self, gpu: GpuModel) -> None:
-        from triton.backends.compiler import GPUTarget
-
-        self._target = GPUTarget(*gpu.maker.triton_target(gpu))
-
-    def get_current_target(self) -> Any:
-        return self._target
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int = 0) -> int:
-        return device
+        target = GPUTarget(*gpu.maker.triton_target(gpu))
+        # What Triton asks its driver while it compiles.
+        asked: dict[str, Any] = {"get_current_target": lambda: target, "get_current_device": lambda: 0}
+        driver.set_active(SimpleNamespace(**asked, get_current_stream=lambda device=0: device))

@@ -50,26 +50,16 @@ class Outcome(IntEnum):
 
 
 #: What is known of a trial; times are in seconds, nan where they were not measured.
-RESULT = np.dtype(
-    [
-        ("outcome", np.uint8),
-        ("error_over_bound", np.float64),
-        ("cold_s", np.float64),
-        ("spread_s", np.float64),
-        ("warm_s", np.float64),
-        ("again_s", np.float64),
-        ("baseline_cold_s", np.float64),
-        ("baseline_warm_s", np.float64),
-    ]
-)
+FIGURES = ("error_over_bound", "cold_s", "spread_s", "warm_s", "again_s", "baseline_cold_s", "baseline_warm_s")
+RESULT = np.dtype([("outcome", np.uint8), *((name, np.float64) for name in FIGURES)])
 
 
 def open_results(folder: Path, num: int, *, is_new: bool = False) -> Any:
     """Map the results of `num` trials, an array of `RESULT`."""
     results = np.memmap(folder / "results", RESULT, "w+" if is_new else "r+", shape=(max(1, num),))
     if is_new:
-        for name in RESULT.names or ():
-            results[name] = Outcome.NOT_RUN if name == "outcome" else np.nan
+        for name in FIGURES:
+            results[name] = np.nan
     return results
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,9 @@ from constrint.hwmodels import GpuModel
 from constrint.select import Workload
 from constrint.tune.check import Case
 from constrint.tune.measure import Call, Timer
-from constrint.tune.pool import CompilePool
+from constrint.tune.pool import start_compiling
 from constrint.tune.processes import Beat, Processes
-from constrint.tune.trial import Load, Outcome, Trial, open_results, read_trials, write_trials
+from constrint.tune.trial import Load, Outcome, Trial, open_results
 
 #: Rounds of the first figures and of the final ones, and graphs that are held at once for these.
 ROUNDS, FINAL_ROUNDS = 15, 45
@@ -83,56 +83,57 @@ def run_trials(
     """
     started = told = time.time()
     folder.mkdir(parents=True, exist_ok=True)
-    write_trials(folder / "trials.json", trials)
     results = open_results(folder, len(trials), is_new=True)
 
     def blame(number: int, outcome: Outcome) -> None:
         if results["outcome"][number] in (Outcome.NOT_RUN, Outcome.OK):
             results["outcome"][number] = outcome
 
-    pool = CompilePool(run.load, run.gpu, folder, into_cache=True)
+    compilers, compiled = start_compiling(run.load, run.gpu, trials, folder, into_cache=True)
     shares = deal(trials, run.num_devices)
-    arguments = (run, folder, shares)
+    arguments = (run, trials, folder, shares)
     workers = Processes(folder, run_share, len(shares), blame, arguments=arguments, patience_s=run.patience_s)
     try:
         while time.time() < started + limit_s:
-            is_compiled, is_through = pool.poll(), workers.poll()
+            is_compiled, is_through = compilers.poll(), workers.poll()
             if is_through:
                 break
             if say and time.time() > told + 20:
                 told = time.time()
-                compiled, ran = np.count_nonzero(pool.state), np.count_nonzero(results["outcome"])
-                say(f"{told - started:.0f} s: {compiled} compiled{'' if is_compiled else ' so far'}, {ran} run")
+                done, ran = np.count_nonzero(compiled), np.count_nonzero(results["outcome"])
+                say(f"{told - started:.0f} s: {done} compiled{'' if is_compiled else ' so far'}, {ran} run")
             time.sleep(POLL_S)
     finally:
         workers.stop()
-        pool.stop()
+        compilers.stop()
     return np.array(results)
 
 
 def deal(trials: Sequence[Trial], num_devices: int) -> list[list[int]]:
     """Numbers of the trials of every device: the largest workloads first, each to the device with the least."""
-    groups = sorted((list(group) for _, group in _by_workload(range(len(trials)), trials)), key=len, reverse=True)
+    groups = sorted(_by_workload(range(len(trials)), trials), key=len, reverse=True)
     shares: list[list[int]] = [[] for _ in range(max(1, min(num_devices, len(groups))))]
     for group in groups:
         min(shares, key=len).extend(group)
     return shares
 
 
-def _by_workload(numbers: Sequence[int], trials: Sequence[Trial]) -> Iterator[tuple[Workload, Iterator[int]]]:
-    return itertools.groupby(numbers, key=lambda number: trials[number].workload)
+def _by_workload(numbers: Sequence[int], trials: Sequence[Trial]) -> list[list[int]]:
+    groups = itertools.groupby(numbers, key=lambda number: trials[number].workload)
+    return [list(group) for _, group in groups]
 
 
-def run_share(beat: Beat, device: int, run: Run, folder: Path, shares: list[list[int]]) -> None:
+def run_share(
+    beat: Beat, device: int, run: Run, trials: Sequence[Trial], folder: Path, shares: list[list[int]]
+) -> None:
     """Run one device's trials; runs in a process of its own."""
     if run.device != "cpu":
         import torch
 
         torch.cuda.set_device(device)
-    trials = read_trials(folder / "trials.json")
     share = _Share(run, beat, trials, folder)
-    for _, group in _by_workload(shares[device], trials):
-        share.run_group(list(group))
+    for group in _by_workload(shares[device], trials):
+        share.run_group(group)
 
 
 class _Share:
@@ -151,13 +152,17 @@ class _Share:
         """Check and time the trials of one workload, those that are not done."""
         results, self.cases = self.results, {}
         open_numbers = [number for number in numbers if results["outcome"][number] == Outcome.NOT_RUN]
-        if not open_numbers and not self._lacks_final(numbers):
+        is_right = results["outcome"][numbers] == Outcome.OK
+        lacks_final = self.run.is_timed and is_right.any() and np.isnan(results["again_s"][numbers]).all()
+        if not open_numbers and not lacks_final:
             return
-        self.beat.at(numbers[0] if not open_numbers else open_numbers[0])
+        self.beat.at((open_numbers or numbers)[0])
         self.best_s = float(np.fmin.reduce(results["cold_s"][numbers], initial=np.inf))
         baseline = self._baseline(numbers)
         for number in open_numbers:
-            self._wait_for(number)
+            while self.compiled[number] == Outcome.NOT_RUN:
+                self.beat.at(self.beat.item)
+                time.sleep(0.01)
             self.beat.at(number)
             if self.compiled[number] == Outcome.OK:
                 self._run_one(number)
@@ -165,10 +170,6 @@ class _Share:
                 results["outcome"][number] = self.compiled[number]
         if self.run.is_timed and self.run.num_final:
             self._finals(numbers, baseline)
-
-    def _lacks_final(self, numbers: list[int]) -> bool:
-        is_ok = self.results["outcome"][numbers] == Outcome.OK
-        return bool(self.run.is_timed and is_ok.any() and np.isnan(self.results["again_s"][numbers]).all())
 
     def _case(self, number: int) -> Case:
         trial = self.trials[number]
@@ -178,11 +179,6 @@ class _Share:
                 spec, self.run.gpu, trial.workload, device=self.run.device, seed=self.run.seed
             )
         return self.cases[trial.kernel]
-
-    def _wait_for(self, number: int) -> None:
-        while self.compiled[number] == Outcome.NOT_RUN:
-            self.beat.at(self.beat.item)
-            time.sleep(0.01)
 
     def _baseline(self, numbers: list[int]) -> Call | None:
         """The competitor's call, timed."""
