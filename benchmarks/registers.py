@@ -15,19 +15,34 @@ busy machine OPENBLAS_NUM_THREADS=1 makes them ten times faster.
 from __future__ import annotations
 
 import argparse
+import csv
 import datetime
 import importlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from constrint.errors import ConstrintError
 from constrint.kernels.resources import sample as kit
 from constrint.kernels.resources.check import TITLES, check_rows
 from constrint.kernels.resources.fit import fit_all, fitted_models, left_out, summaries
 from constrint.kernels.resources.weights import DATA, Weights, write_weights
+from constrint.tune.processes import Beat, Processes
+from constrint.tune.trial import Outcome
 
 TABLES = Path(__file__).resolve().parents[1] / "tests" / "data"
 KERNELS = ("gemm", "rnn")
 COMMAND = "benchmarks/registers.py"
+#: What the compiler says of a row; `error` if it refuses.
+RESULTS = ("smem_bytes", "registers", "agprs", "spill_bytes", "instruction", "error")
+#: Seconds after which a kernel, one that spills without end, is given up.
+PATIENCE_S = 45
+GIVEN_UP = f"takes more than {PATIENCE_S} s to compile"
 
 
 def load(kernel: str) -> kit.Sample:
@@ -50,8 +65,8 @@ def sample(args: argparse.Namespace) -> None:
         for row in kit.draw(described, target, pairs(args.draw), args.seed, fix=pairs(args.fix), table=args.table)
     ]
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    compiled = kit.compile_rows(partial(load, args.kernel), rows, args.jobs)
-    kit.write_table(compiled, columns, args.out, f"{COMMAND} sample --draw {' '.join(args.draw)} --seed {args.seed}")
+    compiled = compile_rows(partial(load, args.kernel), rows, args.jobs)
+    write_table(compiled, columns, args.out, f"{COMMAND} sample --draw {' '.join(args.draw)} --seed {args.seed}")
 
 
 def fit(args: argparse.Namespace) -> None:
@@ -77,6 +92,66 @@ def check(args: argparse.Namespace) -> None:
         print("".join(title.rjust(10) for title in ("target", *TITLES)))
         for target, found in check_rows(described, rows).items():
             print("".join(cell.rjust(10) for cell in [target, *found.cells()]))
+
+
+def compile_rows(load: Callable[[], kit.Sample], rows: list[kit.Row], jobs: int) -> Iterator[kit.Row]:
+    """Rows with what they take as compiled, once all are.
+
+    Args:
+        load: Gives the sample in another process: a function of a module.
+        rows: What to compile.
+        jobs: How many processes; one that a row hangs or crashes goes on with the next row, up to 50 times.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+
+        def blame(number: int, outcome: Outcome) -> None:
+            error = GIVEN_UP if outcome == Outcome.TIMED_OUT else "the compiler crashed"
+            (folder / f"{number}.json").write_text(json.dumps({"error": error}))
+
+        arguments = (jobs, load, rows, folder)
+        processes = Processes(folder, compile_share, jobs, blame, arguments=arguments, patience_s=PATIENCE_S)
+        try:
+            while not processes.poll():
+                print(f"\r{len(list(folder.glob('*.json')))}/{len(rows)}    ", end="", file=sys.stderr)
+                time.sleep(1)
+        finally:
+            processes.stop()
+        for number, row in enumerate(rows):
+            path = folder / f"{number}.json"
+            told = json.loads(path.read_text()) if path.exists() else {"error": "not compiled"}
+            yield {**row, **dict.fromkeys(RESULTS, ""), **told}
+
+
+def compile_share(
+    beat: Beat, worker: int, num_workers: int, load: Callable[[], kit.Sample], rows: list[kit.Row], folder: Path
+) -> None:
+    """Compile every `num_workers`-th row, those that are not done; runs in a process of its own."""
+    sample = load()
+    for number in range(worker, len(rows), num_workers):
+        path = folder / f"{number}.json"
+        if path.exists():
+            continue
+        beat.at(number)
+        try:
+            compiled = sample.compile(rows[number])
+        except ConstrintError as error:
+            told: dict[str, Any] = {"error": str(error)[-120:]}
+        else:
+            registers = compiled.registers_per_thread, compiled.accumulator_registers, compiled.spill_bytes
+            told = dict(zip(RESULTS, (compiled.smem_bytes, *registers, compiled.instruction), strict=False))
+        path.write_text(json.dumps(told))
+
+
+def write_table(rows: Iterator[kit.Row], columns: list[str], out: Path, command: str) -> None:
+    """Write a table."""
+    import triton
+
+    with out.open("w", newline="") as file:
+        file.write(f"# compiled, not measured: triton {triton.__version__}, by {command}\n")
+        writer = csv.DictWriter(file, [*columns, *RESULTS], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A sample of compiled kernels: drawn from a kernel's space, compiled without a GPU, kept as a table, read again.
+"""A sample of compiled kernels: drawn from a kernel's space, read from the table that keeps it.
 
 What is drawn, and what a row of the table means, the kernel says in its `Sample`.
 """
@@ -6,32 +6,20 @@ What is drawn, and what a row of the table means, the kernel says in its `Sample
 from __future__ import annotations
 
 import csv
-import json
 import random
-import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.resources.fit import Method
 from constrint.kernels.resources.scores import NEAR_LIMIT, SampledKernel
 from constrint.select.spec import Config, KernelSpec, Workload
-from constrint.tune.processes import Beat, Processes
-from constrint.tune.trial import Outcome
 
 if TYPE_CHECKING:
     from constrint.tune.compile import CompiledKernel
 
-#: What the compiler says of a row; `error` if it refuses.
-RESULTS = ("smem_bytes", "registers", "agprs", "spill_bytes", "instruction", "error")
-#: Seconds after which a kernel, one that spills without end, is given up.
-PATIENCE_S = 45
-GIVEN_UP = f"takes more than {PATIENCE_S} s to compile"
 #: A spill of so few bytes a thread (16 registers) is light.
 LIGHT_SPILL_BYTES = 64
 #: The cells of a row by column, read from a table or drawn.
@@ -126,63 +114,3 @@ def draw(
                 left -= 1
             if not left:
                 break
-
-
-def compile_rows(load: Callable[[], Sample], rows: list[Row], jobs: int) -> Iterator[Row]:
-    """Rows with what they take as compiled, once all are.
-
-    Args:
-        load: Gives the sample in another process: a function of a module.
-        rows: What to compile.
-        jobs: How many processes; one that a row hangs or crashes goes on with the next row, up to 50 times.
-    """
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-
-        def blame(number: int, outcome: Outcome) -> None:
-            error = GIVEN_UP if outcome == Outcome.TIMED_OUT else "the compiler crashed"
-            (folder / f"{number}.json").write_text(json.dumps({"error": error}))
-
-        arguments = (jobs, load, rows, folder)
-        processes = Processes(folder, compile_share, jobs, blame, arguments=arguments, patience_s=PATIENCE_S)
-        try:
-            while not processes.poll():
-                print(f"\r{len(list(folder.glob('*.json')))}/{len(rows)}    ", end="", file=sys.stderr)
-                time.sleep(1)
-        finally:
-            processes.stop()
-        for number, row in enumerate(rows):
-            path = folder / f"{number}.json"
-            told = json.loads(path.read_text()) if path.exists() else {"error": "not compiled"}
-            yield {**row, **dict.fromkeys(RESULTS, ""), **told}
-
-
-def compile_share(
-    beat: Beat, worker: int, num_workers: int, load: Callable[[], Sample], rows: list[Row], folder: Path
-) -> None:
-    """Compile every `num_workers`-th row, those that are not done; runs in a process of its own."""
-    sample = load()
-    for number in range(worker, len(rows), num_workers):
-        path = folder / f"{number}.json"
-        if path.exists():
-            continue
-        beat.at(number)
-        try:
-            compiled = sample.compile(rows[number])
-        except ConstrintError as error:
-            told: dict[str, Any] = {"error": str(error)[-120:]}
-        else:
-            registers = compiled.registers_per_thread, compiled.accumulator_registers, compiled.spill_bytes
-            told = dict(zip(RESULTS, (compiled.smem_bytes, *registers, compiled.instruction), strict=False))
-        path.write_text(json.dumps(told))
-
-
-def write_table(rows: Iterator[Row], columns: list[str], out: Path, command: str) -> None:
-    """Write a table."""
-    import triton
-
-    with out.open("w", newline="") as file:
-        file.write(f"# compiled, not measured: triton {triton.__version__}, by {command}\n")
-        writer = csv.DictWriter(file, [*columns, *RESULTS], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
