@@ -9,6 +9,9 @@ from constrint.hwmodels import DotUnit, GpuModel
 from constrint.kernels.gemm.units import OUTPUT_BYTES, PARTIAL_BYTES, Vars, async_share, mma_warp_rows, threads
 from constrint.model import Expr, ceildiv, const, maximum, minimum
 
+#: Lanes of tensor memory, which hold a row of an accumulator each.
+TENSOR_MEMORY_LANES = 128
+
 
 def store_staging(gpu: GpuModel, dtype: str, found: DotUnit, v: Vars, *, is_vectorised: bool) -> Expr:
     """Bytes in which the accumulator is re-ordered for coalesced stores (NVIDIA): to C, or whole to the workspace."""
@@ -42,7 +45,9 @@ def _reordered(gpu: GpuModel, found: DotUnit, v: Vars, output: int, *, is_vector
     passes = maximum(1, common_rows * common_columns // needed)
     if found.kind == "tcgen05":
         # The accumulator comes from tensor memory a row per lane: whole vectors are common, if a row is long enough.
-        is_long = minimum(1, v["tile_n"] // (8 * v["num_warps"]))
+        # Of 64 rows only half the lanes have one, so that it has to be twice as long.
+        rows = minimum(TENSOR_MEMORY_LANES, v["tile_m"])
+        is_long = minimum(1, v["tile_n"] * rows // (8 * TENSOR_MEMORY_LANES * v["num_warps"]))
         whole = 1 + is_long * (minimum(vector, 4 if output == PARTIAL_BYTES else 2) - 1)
         passes = use * whole * maximum(1, v["tile_m"] // num_threads) + (1 - use) * passes
     return ceildiv(v["tile_m"] * v["tile_n"] * output, passes)
