@@ -12,7 +12,7 @@ demo: $(VENV)/.core
 	$(BIN)/constrint solve --gpu mi300x
 
 test: $(VENV)/.dev lint types
-	$(BIN)/python -m pytest -n auto --dist loadgroup
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -26,7 +26,7 @@ test-gpu: $(VENV)/.dev
 	$(BIN)/python -m pytest -m gpu
 
 fast: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 10) else "constrint needs Python 3.10 or later, $(PYTHON) is %d.%d; try: make PYTHON=python3.12 demo" % v[:2])'

@@ -11,15 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.shared import SharedResults
+
 ROOT = Path(__file__).resolve().parents[1]
-# The wheel is built once for all tests of this file.
-pytestmark = pytest.mark.xdist_group("packaging")
 DATA_SUFFIXES = (".yaml", ".json", ".cu", ".cuh", ".typed", ".md")
 
 
 @pytest.fixture(scope="module")
-def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    out = tmp_path_factory.mktemp("wheel")
+def wheel_names(shared_results: SharedResults, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return list(shared_results.once("wheel", lambda: build_wheel(tmp_path_factory.mktemp("wheel"))))
+
+
+def build_wheel(out: Path) -> list[str]:
+    """Names of the files in the wheel of this checkout."""
     done = subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)],
         capture_output=True,

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.shared import SharedResults
+
 SCRIPT = """
 import json, sys
 import torch
@@ -87,7 +89,11 @@ BOUNDS = {"float32": 1e-5, "float16": 8 * 2**-11 * 6**0.5}
 
 
 @pytest.fixture(scope="module")
-def errors() -> dict[str, dict[str, float]]:
+def errors(shared_results: SharedResults) -> dict[str, dict[str, float]]:
+    return dict(shared_results.once(__file__, interpreted_errors))
+
+
+def interpreted_errors() -> dict[str, dict[str, float]]:
     missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"needs the extra [torch]: {', '.join(missing)} not installed")
@@ -105,7 +111,6 @@ def errors() -> dict[str, dict[str, float]]:
     return dict(zip(CASES, json.loads(done.stdout.splitlines()[-1]), strict=True))
 
 
-@pytest.mark.xdist_group("interpreted alternating")
 @pytest.mark.parametrize("name", CASES)
 def test_kernels_equal_the_loop(name: str, errors: dict[str, dict[str, float]]) -> None:
     bound = BOUNDS[CASES[name]["dtype"]]

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.shared import SharedResults
+
 SCRIPT = """
 import json, sys
 import torch
@@ -111,7 +113,11 @@ BOUNDS = {"float32": 32 * 2.0**-23, "float16": 8 * 2.0**-11}
 
 
 @pytest.fixture(scope="module")
-def errors() -> dict[str, tuple[float, float]]:
+def errors(shared_results: SharedResults) -> dict[str, tuple[float, float]]:
+    return dict(shared_results.once(__file__, interpreted_errors))
+
+
+def interpreted_errors() -> dict[str, tuple[float, float]]:
     missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"needs the extra [torch]: {', '.join(missing)} not installed")
@@ -128,13 +134,11 @@ def errors() -> dict[str, tuple[float, float]]:
     return dict(zip(CASES, json.loads(done.stdout.splitlines()[-1]), strict=True))
 
 
-@pytest.mark.xdist_group("interpreted recurrences")
 @pytest.mark.parametrize("name", CASES)
 def test_states_equal_the_reference_in_double_precision(name: str, errors: dict[str, tuple[float, float]]) -> None:
     assert errors[name][0] <= BOUNDS[(BASE | CASES[name])["dtype"]]
 
 
-@pytest.mark.xdist_group("interpreted recurrences")
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_equal_those_of_the_reference(name: str, errors: dict[str, tuple[float, float]]) -> None:
     assert errors[name][1] <= BOUNDS[(BASE | CASES[name])["dtype"]]

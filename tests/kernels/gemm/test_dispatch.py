@@ -15,6 +15,7 @@ import pytest
 from tests.support.gemm import POINTER, gemm, product, smem_of, use_of
 from tests.support.interpreter import interpreted
 from tests.support.needs import missing_packages
+from tests.support.shared import SharedResults
 
 if missing_packages("torch", "triton"):
     pytest.skip("needs the extra [torch]: torch or triton is not installed", allow_module_level=True)
@@ -54,13 +55,13 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def outcomes() -> dict[str, bool]:
+def outcomes(shared_results: SharedResults) -> dict[str, bool]:
     preset = {"dtype": "float16", "layout": "rr"}
     cases = {name: preset | {"seed": seed} | case for seed, (name, case) in enumerate(CASES.items())}
-    return interpreted("tests.support.interpreted_gemm:dispatch_is_right", cases)
+    function = "tests.support.interpreted_gemm:dispatch_is_right"
+    return dict(shared_results.once(function, lambda: interpreted(function, cases)))
 
 
-@pytest.mark.xdist_group("interpreted dispatch")
 @pytest.mark.parametrize("name", CASES)
 def test_product_is_right_with_the_choice_for_that_gpu(name: str, outcomes: dict[str, bool]) -> None:
     assert outcomes[name]
