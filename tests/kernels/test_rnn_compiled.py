@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from typing import Any
@@ -14,18 +13,7 @@ from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.spec import workload_of
 from constrint.model import Var
 from constrint.select.first_choice import choose
-
-needs_triton = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="needs the extra [torch]: triton is not installed"
-)
-
-
-def has_gpu() -> bool:
-    if importlib.util.find_spec("torch") is None:
-        return False
-    import torch
-
-    return bool(torch.cuda.is_available())
+from tests.support.needs import needs_gpu, needs_triton
 
 
 @needs_triton
@@ -82,7 +70,7 @@ def test_sizes_of_the_batch_and_of_time_are_no_part_of_a_kernel() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not has_gpu(), reason="needs a GPU on this machine")
+@needs_gpu
 def test_batch_sizes_1_to_64_compile_each_kernel_once_per_plan() -> None:
     import torch
 

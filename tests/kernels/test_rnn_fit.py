@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -17,13 +16,10 @@ from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
 from constrint.model import Var
 from constrint.select import first_choice as select_first
 from constrint.select.first_choice import Choice, Refusal, choose, refuse
+from tests.support.needs import needs_triton
 
 SPECS = {spec.operation: spec for spec in TRITON_SPECS}
 KEYS = ("tile_batch", "tile_out", "row_split", "num_warps", "num_stages", "split_depth", "recompute")
-needs_triton = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("torch", "triton")),
-    reason="needs the extra [torch]: torch or triton is not installed",
-)
 
 
 def predicted_smem(

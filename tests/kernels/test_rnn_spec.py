@@ -7,14 +7,13 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError, UsageError
-from constrint.hwmodels import GpuModel, list_gpus, load_gpu, occupancy
+from constrint.hwmodels import GpuModel, list_gpus, load_gpu
 from constrint.kernels.registry import list_kernels, load_kernel
 from constrint.kernels.rnn.plan import plan_for
 from constrint.kernels.rnn.spec import predict_s, workload_of
@@ -28,6 +27,7 @@ from constrint.select.first_choice import choose
 from constrint.select.rank import predict
 from constrint.select.spec import Config
 from constrint.solve import brute_force, enumerate_space
+from tests.support.ranking import check_ranking
 
 SPECS = {spec.operation: spec for spec in TRITON_SPECS}
 KEYS = ("tile_batch", "tile_out", "row_split", "num_warps", "num_stages", "split_depth", "recompute")
@@ -90,23 +90,8 @@ def test_every_candidate_satisfies_every_rule_and_fits_the_gpu(name: str) -> Non
                 rank(spec, gpu, top=8)
             continue
         ranking = rank(spec, gpu, top=8)
-        problem = spec.problem(gpu, ranking.workload)
-        seconds = [c.cost.seconds for c in ranking.candidates]
-        assert all(later >= 0.9985 * earlier for earlier, later in pairwise(seconds))
-        for candidate in ranking.candidates:
-            config = dict(candidate.config)
-            assert not [c.name for c in problem.constraints if not c.holds(config)]
-            use = candidate.resources
-            assert use is not None
-            fits = occupancy(
-                gpu,
-                threads_per_block=use.threads,
-                registers_per_thread=use.registers_per_thread,
-                smem_bytes_per_block=use.smem_bytes,
-            )
-            assert fits.blocks_per_sm == use.blocks_per_sm >= 1
-            assert config["row_split"] <= gpu.device.sm_count
-            assert 0 < candidate.cost.roofline_share <= 1
+        check_ranking(gpu, ranking, {spec.full_name: spec})
+        assert all(candidate.config["row_split"] <= gpu.device.sm_count for candidate in ranking.candidates)
 
 
 @pytest.mark.parametrize("direction", BOTH)

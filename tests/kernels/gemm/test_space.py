@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 
 from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError, UsageError
-from constrint.hwmodels import list_gpus, load_gpu, occupancy
+from constrint.hwmodels import list_gpus, load_gpu
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.units import ELEMENT_BYTES, unit
 from constrint.kernels.registry import list_kernels, load_kernel, load_spec
@@ -22,11 +20,11 @@ from tests.support.gemm import (
     POINTER,
     PRODUCER,
     able_kernels,
-    broken_rules,
     gemm,
     gemm_operation,
     use_of,
 )
+from tests.support.ranking import check_ranking
 
 BY_NAME = {spec.full_name: spec for spec in KERNELS}
 
@@ -47,27 +45,7 @@ def test_every_candidate_satisfies_every_rule_and_fits_the_gpu(name: str) -> Non
     gpu = load_gpu(name)
     ranking = rank(gemm_operation(), gpu, top=12)
     assert 0 < ranking.num_valid < ranking.num_product
-    seconds = [c.cost.seconds for c in ranking.candidates]
-    # Times within half a per mille are ties, which the order of preferred values settles.
-    assert all(later >= 0.9985 * earlier for earlier, later in pairwise(seconds))
-    for candidate in ranking.candidates:
-        config = dict(candidate.config)
-        problem = BY_NAME[candidate.kernel].problem(gpu, ranking.workload)
-        assert list(config) == list(problem.variables)
-        assert all(config[n] in d for n, d in problem.variables.items())
-        assert not broken_rules(problem, config)
-        use = candidate.resources
-        assert use is not None
-        fits = occupancy(
-            gpu,
-            threads_per_block=use.threads,
-            registers_per_thread=use.registers_per_thread,
-            smem_bytes_per_block=use.smem_bytes,
-        )
-        assert fits.blocks_per_sm == use.blocks_per_sm >= 1
-        assert use.smem_bytes <= gpu.sm.max_smem_bytes_per_block
-        assert 0 < candidate.cost.roofline_share <= 1
-        assert candidate.num_variants >= 1
+    check_ranking(gpu, ranking, BY_NAME)
 
 
 @pytest.mark.parametrize(

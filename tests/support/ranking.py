@@ -1,0 +1,35 @@
+"""What holds of every ranking, whatever the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+from constrint.hwmodels import GpuModel, occupancy
+from constrint.select import KernelSpec
+from constrint.select.rank import Ranking
+
+
+def check_ranking(gpu: GpuModel, ranking: Ranking, specs: Mapping[str, KernelSpec]) -> None:
+    """Candidates are in order, keep every rule of their kernel's problem, and fit the GPU as often as they say."""
+    seconds = [candidate.cost.seconds for candidate in ranking.candidates]
+    # Times within half a per mille are ties, which the order of preferred values settles.
+    assert all(later >= 0.9985 * earlier for earlier, later in pairwise(seconds))
+    for candidate in ranking.candidates:
+        config = dict(candidate.config)
+        problem = specs[candidate.kernel].problem(gpu, ranking.workload)
+        assert list(config) == list(problem.variables)
+        assert all(config[name] in domain for name, domain in problem.variables.items())
+        assert not [rule.name for rule in problem.constraints if not rule.holds(config)]
+        use = candidate.resources
+        assert use is not None
+        fits = occupancy(
+            gpu,
+            threads_per_block=use.threads,
+            registers_per_thread=use.registers_per_thread,
+            smem_bytes_per_block=use.smem_bytes,
+        )
+        assert fits.blocks_per_sm == use.blocks_per_sm >= 1
+        assert use.smem_bytes <= gpu.sm.max_smem_bytes_per_block
+        assert 0 < candidate.cost.roofline_share <= 1
+        assert candidate.num_variants >= 1
