@@ -16,6 +16,7 @@ PACKAGE = ROOT / "constrint"
 ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "errors": (set(), set()),
     "lazy": (set(), set()),
+    "cache": (set(), {"platformdirs"}),
     "hwmodels": (set(), {"numpy", "yaml", "msgspec"}),
     "core": (set(), set()),
     "model": ({"core"}, {"numpy", "msgspec"}),
@@ -25,6 +26,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "kernels.registry": ({"select"}, set()),
     "kernels.resources": ({"model", "select", "hwmodels"}, {"numpy", "msgspec", "scipy", "triton"}),
     "kernels.launch": ({"select", "tune", "hwmodels"}, {"torch", "triton"}),
+    "kernels.plan": ({"core", "select", "tune"}, {"msgspec", "torch", "triton"}),
     "kernels.rules": ({"model", "select", "hwmodels"}, {"numpy", "msgspec"}),
     "kernels.choice": ({"model", "solve", "select", "hwmodels"}, {"numpy", "torch"}),
     "kernels.code": ({"tune", "select", "hwmodels"}, {"numpy", "torch", "triton", "cuda"}),
@@ -35,7 +37,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     ),
 }
 #: Parts that every part may import, and the package itself.
-EVERYWHERE = {"errors", "lazy", "__init__"}
+EVERYWHERE = {"cache", "errors", "lazy", "__init__"}
 #: Packages that may only be imported inside a function, except by the code of kernels and layers.
 HEAVY = {"torch", "triton", "cuda", "ortools", "constraint", "rich", "scipy"}
 #: Parts of `kernels` that no operation owns.
@@ -54,6 +56,8 @@ def part_of(path: Path) -> str:
         return names[0]
     if len(names) == 2:
         return "kernels.registry"
+    if names[1:3] == ("launch", "plan"):
+        return "kernels.plan"
     if names[1] in SHARED:
         return f"kernels.{names[1]}"
     if names[-1] in CHOOSING:
@@ -139,7 +143,7 @@ def test_imports_follow_the_chain(path: Path) -> None:
             # Detecting a device may look for the vendors' libraries, inside a function.
             lazily = third_party | ({"torch", "pynvml"} if path.name == "detection.py" else set())
             assert top in (third_party if at_top else lazily), f"{where}: {part} may not import {top}"
-            if top in HEAVY and part not in ("kernels.code", "flashrnn"):
+            if top in HEAVY and part not in ("kernels.code", "kernels.plan", "flashrnn"):
                 assert not at_top, f"{where}: import it inside the function that uses it"
 
 

@@ -12,6 +12,10 @@
 #include "walk.hpp"
 
 namespace constrint {
+
+// The functions of launches, in launch_table.cpp.
+int add_launch_functions(PyObject* module);
+
 namespace {
 
 // A Python exception is set; unwinds to the boundary.
@@ -499,7 +503,7 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_core", nullptr, -1, methods, 
 PyMODINIT_FUNC PyInit__core() {
   PyObject* module = PyModule_Create(&constrint::definition);
   // What constrint/core/__init__.py expects; raised with every change of a signature or of the encoding.
-  if (module && PyModule_AddIntConstant(module, "INTERFACE", 4)) {
+  if (module && (PyModule_AddIntConstant(module, "INTERFACE", 5) || constrint::add_launch_functions(module))) {
     Py_DECREF(module);
     return nullptr;
   }

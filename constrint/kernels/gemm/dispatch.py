@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 import torch
@@ -18,7 +18,7 @@ from constrint.kernels.gemm.reference import DTYPE_NAMES, gemm_reference
 from constrint.kernels.launch.device import describe, gpu_of, warn_once
 from constrint.kernels.launch.policy import launch_what_fits
 from constrint.select.first_choice import Choice, Refusal
-from constrint.select.spec import Config
+from constrint.select.spec import Config, Launch
 from constrint.tune.triton_versions import caution, is_verified
 
 #: For a GPU without a model: at most 24 KiB of shared memory and few registers, even where tl.dot becomes plain FMA.
@@ -45,21 +45,44 @@ def run_on_gpu(
     out_dtype: torch.dtype,
 ) -> Tensor:
     """Choose a configuration and launch it; products without a kernel run as plain PyTorch on the device."""
-    (batch, m, k), n = a.shape, b.shape[2]
-    if not batch * m * n or not k or a.dtype not in DTYPE_NAMES or out_dtype == torch.float64:
+    out = torch.empty((a.shape[0], a.shape[1], b.shape[2]), dtype=out_dtype, device=a.device)
+    prepared = prepare(a, b, bias, c, alpha, beta, activation, out)
+    if prepared is None:
         return gemm_reference(a, b, bias, c, alpha, beta, activation, out_dtype)
+    product, choice, call = prepared
+    fitting(product, choice, lambda chosen: launch(chosen.kernel, call, chosen.config))
+    return out
+
+
+def prepare(
+    a: Tensor,  # (batch, M, K)
+    b: Tensor,  # (batch, K, N)
+    bias: Tensor | None,  # (N,)
+    c: Tensor | None,  # (batch, M, N)
+    alpha: float,
+    beta: float,
+    activation: str | None,
+    out: Tensor,  # (batch, M, N)
+) -> tuple[Product, Choice, Call] | None:
+    """The product, the first choice for it, and the call that a kernel is to launch; None where no kernel does."""
+    (batch, m, k), n = a.shape, b.shape[2]
+    if not batch * m * n or not k or a.dtype not in DTYPE_NAMES or out.dtype == torch.float64:
+        return None
     a, b = with_aligned_stride(a), with_aligned_stride(b)
     gpu, machine = machine_of(a.device)
     source = c if beta != 0.0 else None
     precision = runtime_precision(a.dtype)
     product = product_of(
-        a, b, bias, source, out_dtype, is_three_pass=precision == "tf32x3", allows_gluon=allows_gluon()
+        a, b, bias, source, out.dtype, is_three_pass=precision == "tf32x3", allows_gluon=allows_gluon()
     )
     choice = choose(gpu, product)
     if choice is None:
-        return gemm_reference(a, b, bias, c, alpha, beta, activation, out_dtype)
-    out = torch.empty((batch, m, n), dtype=out_dtype, device=a.device)
-    call = Call(a, b, out, machine, Epilogue(bias, source, alpha, beta, activation), precision)
+        return None
+    return product, choice, Call(a, b, out, machine, Epilogue(bias, source, alpha, beta, activation), precision)
+
+
+def fitting(product: Product, choice: Choice, launch: Callable[[Choice], None]) -> Choice:
+    """Launch a choice; where the device refuses it, the next ones, at last what fits anywhere."""
 
     def refuse(refused: Choice, refusal: Refusal) -> Choice:
         try:
@@ -69,8 +92,7 @@ def run_on_gpu(
                 raise
             return conservative(refused.gpu)
 
-    launch_what_fits(choice, lambda chosen: launch(chosen.kernel, call, chosen.config), refuse)
-    return out
+    return launch_what_fits(choice, launch, refuse)
 
 
 def choose(gpu: GpuModel | None, product: Product) -> Choice | None:
@@ -113,6 +135,15 @@ def machine_of(device: torch.device) -> tuple[GpuModel | None, Machine]:
     return None, Machine(seen.sm_count or 1, 1, seen.target == "sm_90")
 
 
+def launches_of(kernel: str, call: Call, config: Mapping[str, int]) -> Sequence[Launch]:
+    """The launches of a call by one of the operation's kernels, by its full name.
+
+    Raises:
+        UsageError: For what the kernel is not for.
+    """
+    return first_choice.gemm_spec(kernel).call_launches(call, config)
+
+
 def launch(kernel: str, call: Call, config: Mapping[str, int]) -> None:
     """Enqueue a call on the current stream with one of the operation's kernels, by its full name.
 
@@ -120,5 +151,5 @@ def launch(kernel: str, call: Call, config: Mapping[str, int]) -> None:
         UsageError: For what the kernel is not for.
         triton.runtime.errors.OutOfResources: When the configuration does not fit the device.
     """
-    for part in first_choice.gemm_spec(kernel).call_launches(call, config):
+    for part in launches_of(kernel, call, config):
         part.run()

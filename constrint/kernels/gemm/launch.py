@@ -1,4 +1,4 @@
-"""What the GEMM's kernels share in a launch: the call, arguments of the end, counters of split-K grids.
+"""What the GEMM's kernels share in a launch: the call, arguments of the end, memory of split-K grids.
 
 It checks nothing that `op.py` has checked and chooses nothing; needs torch and triton. Each kernel states its own
 arguments in its `launch.py`, once for launching and for compiling.
@@ -16,11 +16,10 @@ from torch import Tensor
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import FP8_PROMOTION_INTERVAL
+from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
 
 #: Blocks along the second grid dimension, on both vendors.
 MAX_GRID_BATCH = 65535
-#: Counters handed out to launches inside a captured graph, which keep theirs for good.
-CAPTURED_COUNTERS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -73,6 +72,7 @@ class Call:
         machine: The device.
         epilogue: What is done with the sums.
         precision: How fp32 operands are multiplied, in Triton's words.
+        scratch: Gives the memory that the launches need besides.
     """
 
     a: Tensor
@@ -81,6 +81,11 @@ class Call:
     machine: Machine
     epilogue: Epilogue
     precision: str
+    scratch: Scratch = TORCH_SCRATCH
+
+    def with_scratch(self, scratch: Scratch) -> Call:
+        """The same with memory from elsewhere."""
+        return replace(self, scratch=scratch)
 
     def parts(self) -> list[Call]:
         """The same as several calls where a grid cannot have so many products."""
@@ -93,42 +98,6 @@ class Call:
     def _end(self, part: slice) -> Epilogue:
         source = self.epilogue.source
         return self.epilogue if source is None else replace(self.epilogue, source=source[part])
-
-
-class _Counters:
-    """Zeroed counters for split-K: they are left at zero by every launch, so one set serves a stream for good."""
-
-    def __init__(self) -> None:
-        self._of_stream: dict[tuple[int, int], Tensor] = {}
-        self._captured: dict[int, tuple[Tensor, int]] = {}
-
-    def take(self, device: torch.device, num: int) -> Tensor:
-        """`num` counters that no other launch uses at the same time."""
-        if device.type != "cuda":  # Triton's interpreter on the CPU, or tensors without data
-            return torch.zeros(num, dtype=torch.int32, device=device)
-        index = device.index or 0
-        if torch.cuda.is_current_stream_capturing():
-            return self._take_captured(device, index, num)
-        stream = torch.cuda.current_stream(device).cuda_stream
-        kept = self._of_stream.get((index, stream))
-        if kept is None or kept.numel() < num:
-            kept = torch.zeros(max(num, 4096), dtype=torch.int32, device=device)
-            self._of_stream[index, stream] = kept
-            if index not in self._captured:
-                self._captured[index] = (torch.zeros(CAPTURED_COUNTERS, dtype=torch.int32, device=device), 0)
-                # Zeroed before any other stream may capture a launch that relies on it.
-                torch.cuda.current_stream(device).synchronize()
-        return kept
-
-    def _take_captured(self, device: torch.device, index: int, num: int) -> Tensor:
-        pool, used = self._captured.get(index, (None, 0))
-        if pool is None or used + num > pool.numel():
-            return torch.zeros(num, dtype=torch.int32, device=device)
-        self._captured[index] = (pool, used + num)
-        return pool[used : used + num]
-
-
-_COUNTERS = _Counters()
 
 
 def grid_arguments(call: Call, config: Mapping[str, int]) -> tuple[tuple[int, int], dict[str, Any]]:
@@ -156,8 +125,8 @@ def grid_arguments(call: Call, config: Mapping[str, int]) -> tuple[tuple[int, in
     if split > 1:
         sums = batch * tiles * split * config["tile_m"] * config["tile_n"]
         partial = torch.int32 if a.dtype == torch.int8 else torch.float32
-        arguments["workspace_ptr"] = torch.empty(sums, dtype=partial, device=a.device)
-        arguments["counters_ptr"] = _COUNTERS.take(a.device, batch * tiles)
+        arguments["workspace_ptr"] = call.scratch.empty((sums,), partial, a.device)
+        arguments["counters_ptr"] = call.scratch.counters(batch * tiles, a.device)
     return (blocks, batch), arguments
 
 

@@ -1,25 +1,22 @@
-"""`matmul`: matrix products with the configuration that the hardware model chooses, as a PyTorch operator.
+"""`matmul`: matrix products with the configuration that the hardware model chooses.
 
-`matmul` checks and shapes its arguments; `constrint::gemm` is the operator behind it, with a fake implementation and
-gradients, so that `torch.compile(fullgraph=True)` sees one node. CPU tensors run the reference.
+A call of a signature that was seen before goes by its plan (`plans.py`): one look-up, the result's memory, the launch.
+Calls that are traced, transformed or observed, and those of other devices, go through the operator `constrint::gemm`.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
-from constrint.errors import UnknownNameError
-from constrint.kernels.gemm.dispatch import run_on_gpu
-from constrint.kernels.gemm.reference import ACTIVATIONS, default_out_dtype, gemm_reference
-
-#: Sizes and strides are 32-bit integers in the kernels.
-MAX_SIZE = 2**31 - 1
-FLOATS_8 = (torch.float8_e4m3fn, torch.float8_e4m3fnuz)
-OPERANDS = (torch.float16, torch.bfloat16, torch.float32, torch.float64, *FLOATS_8, torch.int8)
+import constrint.kernels.gemm.operator  # noqa: F401  registers the operator
+from constrint.kernels.gemm.checks import stack
+from constrint.kernels.gemm.gradients import Facts, Saved, gradients, saved_of
+from constrint.kernels.gemm.plans import PLAIN, PLANS
+from constrint.kernels.gemm.reference import default_out_dtype
 
 
 def matmul(
@@ -57,160 +54,100 @@ def matmul(
         TypeError: For arguments that are no tensors, or dtypes that are not supported.
         UnknownNameError: For an unknown activation.
     """
-    _check_types(a, b, bias, c, out_dtype)
-    if activation is not None and activation not in ACTIVATIONS:
-        raise UnknownNameError("activation", str(activation), ACTIVATIONS)
-    kind = out_dtype or default_out_dtype(a.dtype)
-    _check_epilogue(a.dtype, kind, alpha, beta, bias, activation)
-    wide_a = a.unsqueeze(0) if a.dim() == 1 else a
-    wide_b = b.unsqueeze(1) if b.dim() == 1 else b
-    _check_shapes(wide_a, wide_b, bias)
-    batch = _common_batch(wide_a.shape[:-2], wide_b.shape[:-2])
-    shape = (*batch, wide_a.shape[-2], wide_b.shape[-1])
-    if c is not None:
-        c = _expanded(c, shape) if beta != 0.0 else None
-    num_products = math.prod(batch)
-    rows = wide_a.expand(*batch, *wide_a.shape[-2:]).reshape(num_products, *wide_a.shape[-2:])
-    if math.prod(wide_b.shape[:-2]) == 1:
-        # One B for all: the rows of every product are rows of one.
-        rows = rows.reshape(1, num_products * rows.shape[1], rows.shape[2])
-        stacked = wide_b.reshape(1, *wide_b.shape[-2:])
-    else:
-        stacked = wide_b.expand(*batch, *wide_b.shape[-2:]).reshape(num_products, *wide_b.shape[-2:])
-    if c is not None:
-        c = c.reshape(rows.shape[0], rows.shape[1], shape[-1])
-    out: Tensor = torch.ops.constrint.gemm(rows, stacked, bias, c, float(alpha), float(beta), activation, kind)
-    out = out.reshape(shape)
-    if a.dim() == 1:
-        out = out.squeeze(-2)
-    return out.squeeze(-1) if b.dim() == 1 else out
+    if not is_compiling() and (c is None or beta != 0.0):
+        is_plain = alpha == 1.0 and beta == 0.0 and activation is None and out_dtype is None
+        end = PLAIN if is_plain else (float(alpha), float(beta), activation, out_dtype)
+        out: Any = PLANS.call(False, end, a, b, bias, c)
+        if out is True:
+            if _keeps_batch(a, b, c):
+                differentiable: Tensor = _apply(a, b, bias, c, end)
+                return differentiable
+        elif out is False:
+            out = PLANS.learn(end, a, b, bias, c)
+            if out is not None:
+                learnt: Tensor = out
+                return learnt
+        elif out is not None:
+            made: Tensor = out
+            return made
+    return _through_operator(a, b, bias, c, alpha, beta, activation, out_dtype)
 
 
-def _check_types(a: Any, b: Any, bias: Any, c: Any, out_dtype: Any) -> None:
-    for name, value in (("a", a), ("b", b), ("bias", bias), ("c", c)):
-        if value is None and name in ("bias", "c"):
-            continue
-        if not isinstance(value, Tensor):
-            raise TypeError(f"matmul: {name} must be a tensor, got {type(value).__name__}.")
-        if value.device != a.device:
-            raise RuntimeError(
-                f"matmul: all tensors must be on one device, but a is on {a.device} and {name} on {value.device}."
-            )
-    for name, value in (("a", a), ("b", b)):
-        if value.dtype not in OPERANDS:
-            known = ", ".join(str(dtype).removeprefix("torch.") for dtype in OPERANDS)
-            raise TypeError(f"matmul: {name} is {value.dtype}; supported are {known}.")
-    if a.dtype != b.dtype:
-        raise RuntimeError(f"matmul: a and b must have the same dtype, got {a.dtype} and {b.dtype}.")
-    if out_dtype is not None and not isinstance(out_dtype, torch.dtype):
-        raise TypeError(f"matmul: out_dtype must be a torch.dtype, got {type(out_dtype).__name__}.")
+def _through_operator(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None,
+    c: Tensor | None,
+    alpha: float,
+    beta: float,
+    activation: str | None,
+    out_dtype: torch.dtype | None,
+) -> Tensor:
+    given = stack(a, b, bias, c, alpha, beta, activation, out_dtype)
+    end = (float(alpha), float(beta), activation, given.kind)
+    out: Tensor = torch.ops.constrint.gemm(given.a, given.b, bias, given.c, *end)
+    return out.reshape(given.result_shape)
 
 
-def _check_epilogue(
-    dtype: torch.dtype, kind: torch.dtype, alpha: float, beta: float, bias: Any, activation: str | None
-) -> None:
-    results = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-    if kind not in results and not (dtype == torch.int8 and kind == torch.int32):
-        raise TypeError(f"matmul: out_dtype {kind} of {dtype} operands is not supported; use a float of 16 to 64 bits.")
-    is_plain = alpha == 1.0 and beta == 0.0 and bias is None and activation is None
-    if not kind.is_floating_point and not is_plain:
-        raise TypeError(
-            "matmul: int8 operands with alpha, beta, bias or activation need a floating out_dtype, say torch.float16."
-        )
+def _keeps_batch(a: Tensor, b: Tensor, c: Tensor | None) -> bool:
+    """Whether gradients are products of the same batch, so that none has to be summed."""
+    dims = a.dim()
+    if dims == 2 and c is None:
+        return b.dim() == 2
+    if dims < 2 or (c is not None and c.shape != (*a.shape[:-1], b.shape[-1])):
+        return False
+    return b.dim() == 2 or (b.dim() == dims and a.shape[:-2] == b.shape[:-2])
 
 
-def _check_shapes(a: Tensor, b: Tensor, bias: Tensor | None) -> None:
-    for name, value in (("a", a), ("b", b)):
-        if value.dim() < 2:
-            raise RuntimeError(f"matmul: {name} must have at least one dimension, got a scalar.")
-        if max(value.shape) > MAX_SIZE:
-            raise RuntimeError(
-                f"matmul: sizes go up to {MAX_SIZE}, but {name} is {tuple(value.shape)}. Split the product."
-            )
-    if a.shape[-1] != b.shape[-2]:
-        raise RuntimeError(
-            f"matmul: a's last size and b's second to last must be equal, got {a.shape[-1]} and {b.shape[-2]} "
-            f"({tuple(a.shape)} @ {tuple(b.shape)})."
-        )
-    if bias is not None and bias.shape != (b.shape[-1],):
-        raise RuntimeError(f"matmul: bias must have shape ({b.shape[-1]},), b's last size, got {tuple(bias.shape)}.")
+def _multiply(a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, *end: Any) -> Tensor:
+    alpha, beta, activation, out_dtype = end
+    return matmul(a, b, bias, alpha=alpha, beta=beta, c=c, activation=activation, out_dtype=out_dtype)
 
 
-def _common_batch(of_a: tuple[int, ...], of_b: tuple[int, ...]) -> tuple[int, ...]:
-    if of_a == of_b:
-        return tuple(of_a)
-    try:
-        return tuple(torch.broadcast_shapes(of_a, of_b))  # type: ignore[no-untyped-call]
-    except RuntimeError:
-        raise RuntimeError(
-            f"matmul: the batches of a and b cannot be broadcast together: {tuple(of_a)} and {tuple(of_b)}."
-        ) from None
+class _Product(torch.autograd.Function):
+    """A product that goes by its plan, with gradients that are such products."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, end: Any) -> Tensor:
+        out: Any = PLANS.call(True, end, a, b, bias, c)
+        if out is False:
+            out = PLANS.learn(end, a, b, bias, c)
+        if out is None:
+            alpha, beta, activation, out_dtype = end or (1.0, 0.0, None, None)
+            out = _through_operator(a, b, bias, c, alpha, beta, activation, out_dtype)
+        if end is PLAIN and bias is None:
+            ctx.save_for_backward(a, b)
+            ctx.facts = None
+        else:
+            alpha, beta, activation, out_dtype = end or (1.0, 0.0, None, None)
+            full = (alpha, beta, activation, out_dtype or default_out_dtype(a.dtype))
+            tensors, ctx.facts = saved_of(a, b, bias, c, full, out)
+            ctx.save_for_backward(*tensors)
+        made: Tensor = out
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        if ctx.facts is None:
+            a, b = ctx.saved_tensors
+            bias = c = output = None
+            facts = Facts((1.0, 0.0, None, a.dtype), None, None)
+        else:
+            a, b, bias, c, output = ctx.saved_tensors
+            facts = ctx.facts
+        shape = a.shape
+        if b.dim() == 2 and len(shape) > 2:
+            # One B for all: the rows of every product are rows of one.
+            a, gradient = a.reshape(-1, shape[-1]), gradient.reshape(-1, gradient.shape[-1])
+            c = None if c is None else c.reshape(gradient.shape)
+            output = None if output is None else output.reshape(gradient.shape)
+        saved = Saved(a, b, bias, c, output, facts)
+        grad_a, grad_b, grad_bias, grad_c = gradients(_multiply, saved, gradient, ctx.needs_input_grad)
+        if a.shape != shape:
+            grad_a = None if grad_a is None else grad_a.reshape(shape)
+            grad_c = None if grad_c is None else grad_c.reshape((*shape[:-1], grad_c.shape[-1]))
+        return grad_a, grad_b, grad_bias, grad_c, None
 
 
-def _expanded(c: Tensor, shape: tuple[int, ...]) -> Tensor:
-    try:
-        return c.expand(shape)
-    except RuntimeError:
-        seen = tuple(c.shape)
-        raise RuntimeError(f"matmul: c of shape {seen} cannot be broadcast to the result's {shape}.") from None
-
-
-torch.library.define(
-    "constrint::gemm",
-    "(Tensor a, Tensor b, Tensor? bias, Tensor? c, float alpha, float beta, str? activation, ScalarType out_dtype)"
-    " -> Tensor",
-)
-
-
-torch.library.impl("constrint::gemm", "CUDA", run_on_gpu)
-
-
-@torch.library.impl("constrint::gemm", "CPU")
-def _on_cpu(*arguments: Any) -> Tensor:
-    return gemm_reference(*arguments).contiguous()
-
-
-@torch.library.register_fake("constrint::gemm")  # type: ignore[untyped-decorator]
-def _fake(a: Tensor, b: Tensor, *end: Any) -> Tensor:
-    return a.new_empty((a.shape[0], a.shape[1], b.shape[2]), dtype=end[-1])
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    a, b, bias, c, alpha, beta, activation, out_dtype = inputs
-    # Only relu's derivative can be read off its result; for the others the product is computed again.
-    needs_sum = activation not in (None, "relu")
-    ctx.save_for_backward(a, b, bias if needs_sum else None, c if needs_sum else None, output if activation else None)
-    ctx.factors = (alpha, beta, activation, out_dtype)
-    ctx.dtypes = (bias.dtype if bias is not None else None, c.dtype if c is not None else None)
-
-
-def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    a, b, bias, c, output = ctx.saved_tensors
-    alpha, beta, activation, out_dtype = ctx.factors
-    needs_a, needs_b, needs_bias, needs_c = ctx.needs_input_grad[:4]
-    gemm = torch.ops.constrint.gemm
-    if activation == "relu":
-        gradient = torch.where(output > 0, gradient, torch.zeros_like(gradient))
-    elif activation is not None:
-        z = gemm(a, b, bias, c, alpha, beta, None, out_dtype)
-        gradient = torch.ops.aten.gelu_backward(gradient, z) if activation == "gelu" else _silu_backward(gradient, z)
-    narrow = gradient.to(a.dtype)
-    grad_a = gemm(narrow, b.transpose(1, 2), None, None, alpha, 0.0, None, a.dtype) if needs_a else None
-    grad_b = gemm(a.transpose(1, 2), narrow, None, None, alpha, 0.0, None, b.dtype) if needs_b else None
-    grad_bias = gradient.sum((0, 1), dtype=_wide(gradient.dtype)).to(ctx.dtypes[0]) if needs_bias else None
-    grad_c = (beta * gradient).to(ctx.dtypes[1]) if needs_c else None
-    return grad_a, grad_b, grad_bias, grad_c, None, None, None, None
-
-
-def _silu_backward(gradient: Tensor, z: Tensor) -> Tensor:
-    """As aten::silu_backward, which has no derivative of its own."""
-    wide = z.to(_wide(z.dtype))
-    share = torch.sigmoid(wide)
-    return (gradient * (share * (1 + wide * (1 - share)))).to(gradient.dtype)
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
-torch.library.register_autograd("constrint::gemm", _backward, setup_context=_save)
+#: `_Product.apply` without its look at functorch, which the table's listeners have taken.
+_apply: Any = torch._C._FunctionBase.__dict__["apply"].__get__(None, _Product)

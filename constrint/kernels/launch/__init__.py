@@ -1,5 +1,15 @@
-"""One way to launch any kernel: its arguments, the device it is for, and what is done when it does not fit."""
+"""One way to launch any kernel: its arguments, its plan, the device, and what is done when it does not fit."""
 
-from constrint.kernels.launch.triton import TritonKernelSpec, TritonLaunch
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from constrint.lazy import lazily
+
+if TYPE_CHECKING:
+    from constrint.kernels.launch.triton import TritonKernelSpec, TritonLaunch
 
 __all__ = ["TritonKernelSpec", "TritonLaunch"]
+
+# Launches by plan load neither the specs nor Triton.
+__getattr__ = lazily(__name__, {"triton": ("TritonKernelSpec", "TritonLaunch")})

@@ -60,6 +60,24 @@ class TritonLaunch:
         with self._on_device():
             self.function.warmup(**self.arguments, **self.options, grid=self.grid)
 
+    def compiled(self) -> Any:
+        """Triton's compiled kernel on the device of its tensors, loaded; launches nothing.
+
+        Raises:
+            triton.runtime.errors.OutOfResources: When it does not fit the device.
+        """
+        with self._on_device():
+            kernel = self.function.warmup(**self.arguments, **self.options, grid=self.grid)
+            if hasattr(kernel, "result"):
+                kernel = kernel.result()
+            kernel._init_handles()
+        return kernel
+
+    def values(self) -> dict[str, Any]:
+        """Every argument of the function by name, defaults included."""
+        preset = {param.name: param.default for param in self.function.params if param.has_default}
+        return preset | dict(self.arguments)
+
     def compile(self, gpu: GpuModel) -> CompiledKernel:
         """Compile the kernel for a named GPU; see `compile_triton`."""
         return compile_triton(gpu, self.source())

@@ -26,7 +26,7 @@ def _launches(call: Call, config: Mapping[str, int]) -> list[TritonLaunch]:
     # The product's launch overlaps the copies, except where K is split, which measured slower back to back.
     # Triton's interpreter, on the CPU, knows nothing of this.
     overlaps = bool(copies) and config["split_k"] == 1 and call.a.device.type != "cpu"
-    a, b, copying = pack(call.a, call.b, copies, overlaps=overlaps)
+    a, b, copying = pack(call.a, call.b, copies, call.scratch, overlaps=overlaps)
     grid, shared = grid_arguments(call, config)
     own = _descriptors(replace(call, a=a, b=b), config) | {"follows_copy": overlaps}
     options: dict[str, Any] = compiler_options(call, config) | ({"launch_pdl": True} if overlaps else {})

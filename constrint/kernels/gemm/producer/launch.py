@@ -26,7 +26,7 @@ def producer_launches(call: Call, config: Mapping[str, int]) -> list[TritonLaunc
 
     dtype = _checked(call)
     (_, m, k), n = call.a.shape, call.b.shape[2]
-    a, b, copying = pack(call.a, call.b, copies_needed(call.a, call.b))
+    a, b, copying = pack(call.a, call.b, copies_needed(call.a, call.b), call.scratch)
     is_turned = {"is_a_transposed": a.stride(2) != 1, "is_b_transposed": b.stride(2) != 1}
     tensors = {"a_desc": _rows(a), "b_desc": _rows(b), "b_rest_desc": _rows(b), "c_desc": _rows(call.out)}
     shares = Shares.of(config, dtype)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.grid_rules import MAX_TILE
 from constrint.kernels.gemm.measured import Measured
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
@@ -27,7 +28,8 @@ from constrint.kernels.gemm.units import (
     straddling,
     unit,
 )
-from constrint.select.cost import ASSUMED_CLOCK_HZ, PARTS, CostColumns
+from constrint.select.cost import ASSUMED_CLOCK_HZ, PARTS, CostColumns, Later
+from constrint.select.prepared import MAX_DERIVED, ByRow
 from constrint.select.spec import Columns
 
 
@@ -52,67 +54,77 @@ class MainLoop:
     between_clk: Any
 
 
-def tma_cost(
-    gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any], loop: MainLoop, constants: Measured
-) -> CostColumns:
-    """Predicted time of every configuration; the order of tiles makes no difference here.
+def overlap(*times: Any) -> Any:
+    """Time of resources that work at once: a p-norm, p = 3 (chosen, not fitted)."""
+    return np.cbrt(sum(_power(time) for time in times))
+
+
+def _power(time: Any) -> Any:
+    return time * time * time
+
+
+class TmaModel(ByRow):
+    """Predicted times of one kernel's configurations on a GPU, for many products of a dtype.
 
     Args:
         gpu: The hardware model.
-        product: The product or the batch of products.
+        dtype: Type of A and B.
         columns: Parameters, per configuration; with `split_k` and `persistent`.
         blocks_per_sm: Blocks that reside on one SM.
         loop: What is special of the kernel.
         constants: The measured figures.
     """
-    work = _Work(gpu, product, columns, blocks_per_sm, loop, constants)
-    sm_s = work.sm_s()
-    bandwidth = gpu.memory.dram.bandwidth_bytes_per_s
-    dram_s = work.moved_bytes / (bandwidth * constants.dram_share)
-    copied = product.copied_bytes * product.batch
-    copy_s = constants.pack_s + 2 * copied / (bandwidth * constants.pack_share) if copied else 0.0
-    seconds = constants.launch_s + loop.start_s + overlap(sm_s, dram_s) + work.hand_over_s() + copy_s
-    parts: dict[str, Any] = dict.fromkeys(PARTS, 0.0)
-    shared = {"matrix units": work.shared_s(work.matrix), "L2 port": work.shared_s(work.load)}
-    parts |= shared | {"latency": work.shared_s(work.latency / work.resident), "DRAM": dram_s}
-    busiest = np.maximum(np.maximum(*shared.values()), parts["latency"])
-    parts["wave quantisation"] = np.maximum(sm_s - busiest, 0.0)
-    return CostColumns(seconds, parts)
-
-
-def overlap(*times: Any) -> Any:
-    """Time of resources that work at once: a p-norm, p = 3 (chosen, not fitted)."""
-    return np.cbrt(sum(time * time * time for time in times))
-
-
-class _Work:
-    """Clocks of one block and seconds of the grid, per configuration."""
 
     def __init__(
-        self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any], loop: MainLoop,
+        self, gpu: GpuModel, dtype: str, columns: Columns, blocks_per_sm: NDArray[Any], loop: MainLoop,
         constants: Measured,
     ) -> None:  # fmt: skip
         c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
-        self.c, self.product, self.constants, self.loop = c, product, constants, loop
+        self.gpu, self.dtype, self.c, self.loop, self.constants = gpu, dtype, c, loop, constants
         self.clock, self.num_sms = gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ, gpu.device.sm_count
-        self.area, self.splits = c["tile_m"] * c["tile_n"], c["split_k"]
-        self.tiles = np.ceil(product.m / c["tile_m"]) * np.ceil(product.n / c["tile_n"]) * product.batch
-        self.blocks = self.tiles * self.splits
-        self.steps = np.ceil(np.ceil(product.k / c["tile_k"]) / self.splits)
-        self.is_persistent = c["persistent"] > 0
+        self.splits, self.is_persistent = c["split_k"], c["persistent"] > 0
         self.resident = np.where(self.is_persistent, 1.0, np.maximum(blocks_per_sm, 1.0))
+        self.slots = self.num_sms * self.resident
         rest = rest_columns(c["tile_n"])
         self.parts = (c["tile_n"] - rest, rest)
-        self.matrix = self._matrix_clk(gpu)
-        self.load, self.moved_bytes = self._loads(gpu)
-        # The stages ahead cover the round trip of a stage: its latency, and the time of its own bytes.
-        self.latency = (constants.latency_s * self.clock + self.load) / np.maximum(1.0, c["num_stages"] - 1)
         # Fewer warps than the SM has partitions leave some idle, unless other blocks use them.
         self.alone = np.maximum(1.0, 4 / c["num_warps"])
+        self.matrix = self._matrix_clk()
+        self.has_waves, self.has_splits = not self.is_persistent.all(), bool((self.splits > 1).any())
+        self.partial_bytes = c["tile_m"] * c["tile_n"] * PARTIAL_BYTES
+        self.hand_over_rate = constants.hand_over_bytes_per_clk * self.clock
+        self.last_hand_over_s = self.splits * self.partial_bytes / self.hand_over_rate
+        self._loads: dict[tuple[Any, ...], _Loads] = {}
 
-    def _matrix_clk(self, gpu: GpuModel) -> Any:
+    def cost(self, product: Product) -> CostColumns:
+        """Predicted time of every configuration; the order of tiles makes no difference here."""
+        p, c, constants = product, self.c, self.constants
+        loads = self._loads_of(p)
+        tiles = np.ceil(p.m / c["tile_m"]) * np.ceil(p.n / c["tile_n"]) * p.batch
+        blocks = tiles * self.splits
+        steps = np.ceil(np.ceil(p.k / c["tile_k"]) / self.splits)
+        bandwidth = self.gpu.memory.dram.bandwidth_bytes_per_s
+        sm_s = self._sm_s(loads, tiles, blocks, steps)
+        dram_s = loads.moved_bytes(p) / (bandwidth * constants.dram_share)
+        copied = p.copied_bytes * p.batch
+        copy_s = constants.pack_s + 2 * copied / (bandwidth * constants.pack_share) if copied else 0.0
+        fixed_s = constants.launch_s + self.loop.start_s
+        seconds = fixed_s + overlap(sm_s, dram_s) + self._hand_over_s(blocks) + copy_s
+
+        def parts() -> dict[str, Any]:
+            # Seconds of the grid if each step took so long and the steps were spread evenly over all SMs.
+            each = blocks * steps
+            clks = {"matrix units": self.matrix, "L2 port": loads.load, "latency": loads.latency / self.resident}
+            shared = {name: each * clk / self.num_sms / self.clock for name, clk in clks.items()}
+            busiest = np.maximum(np.maximum(shared["matrix units"], shared["L2 port"]), shared["latency"])
+            rest = {"wave quantisation": np.maximum(sm_s - busiest, 0.0), "DRAM": dram_s}
+            return dict.fromkeys(PARTS, 0.0) | shared | rest
+
+        return CostColumns(seconds, Later(parts))
+
+    def _matrix_clk(self) -> Any:
         """Clocks of one step's arithmetic, and of warps that wait for each other."""
-        c, constants, dtype = self.c, self.constants, self.product.dtype
+        gpu, c, constants, dtype = self.gpu, self.c, self.constants, self.dtype
         peak = matrix_peak_flop_per_s(gpu, dtype)
         most_warps = 8 if unit(gpu, dtype).kind == "tcgen05" else 16
         is_direct = (c["tile_m"] >= 64) & (c["num_warps"] >= 4) & (c["num_warps"] <= most_warps)
@@ -125,51 +137,76 @@ class _Work:
             matrix = matrix / constants.promoted_share ** (1 / np.minimum(self.resident, 2.0))
         return matrix + self.loop.warpgroup_clk * np.maximum(0.0, c["num_warps"] / 4 - 1)
 
-    def _loads(self, gpu: GpuModel) -> tuple[Any, Any]:
-        """Clocks of one step's loads, and bytes that DRAM moves for the whole grid."""
-        p, c, constants = self.product, self.c, self.constants
-        element = ELEMENT_BYTES[p.dtype]
-        a_is_k_major = p.a.is_tma_k_major or needs_k_major(p.dtype)
-        b_is_k_major = p.b.is_tma_k_major or needs_k_major(p.dtype)
-        loaded: Any = 0.0
-        split = constants.tma_split_lines, constants.tma_split_sectors
-        b_longer = straddling(gpu, p.b.tma_step_bytes, *split)
-        of_b = ((part, p.n, b_is_k_major, b_longer) for part in self.parts)
-        of_a = (c["tile_m"], p.m, a_is_k_major, straddling(gpu, p.a.tma_step_bytes, *split))
-        for width, size, is_k_major, longer in (of_a, *of_b):
-            rows = np.minimum(width, size)
-            line = (c["tile_k"] if is_k_major else np.maximum(rows, 1.0)) * element
-            loaded = loaded + longer * rows * np.maximum(1.0, constants.line_bytes / line)
-        moved: Any = p.batch * p.m * p.n * OUTPUT_BYTES[p.dtype]
-        for width, size, is_k_major in ((c["tile_m"], p.m, a_is_k_major), (self.parts[0], p.n, b_is_k_major)):
-            line = (c["tile_k"] if is_k_major else np.minimum(width, size)) * element
-            slow = np.maximum(1.0, 2 * constants.line_bytes / line) ** constants.short_rows
-            moved = moved + p.batch * size * p.k * element * slow
-        return c["tile_k"] * element * loaded / constants.load_bytes_per_clk, moved
+    def _loads_of(self, product: Product) -> _Loads:
+        """What loads take for products whose operands lie alike, and whose sides exceed every tile or are equal."""
+        a, b = product.a, product.b
+        ways = a.is_tma_k_major, b.is_tma_k_major, a.tma_step_bytes, b.tma_step_bytes
+        key = *ways, min(product.m, MAX_TILE["tile_m"]), min(product.n, MAX_TILE["tile_n"])
+        found = self._loads.get(key)
+        if found is None:
+            if len(self._loads) >= MAX_DERIVED:
+                self._loads.clear()
+            found = self._loads[key] = _Loads(self, product)
+        return found
 
-    def sm_s(self) -> Any:
+    def _sm_s(self, loads: _Loads, tiles: Any, blocks: Any, steps: Any) -> Any:
         """Seconds of the busiest SM: whole waves and the rest, or the tiles of a persistent block."""
-        slots = self.num_sms * self.resident
-        full = np.floor(self.blocks / slots)
-        rest = np.ceil((self.blocks - full * slots) / self.num_sms)
-        tail = np.where(rest > 0, self._wave(np.maximum(rest, 1.0)), 0.0)
-        waves = full * (self._wave(self.resident) + self.constants.wave_s * self.clock) + tail
-        walked = np.ceil(self.tiles / self.num_sms) * (
-            self.steps * overlap(self.alone * self.matrix, self.load, self.latency) + self.loop.between_clk
-        )
+        walked = np.ceil(tiles / self.num_sms) * (steps * loads.walked_step + self.loop.between_clk)
+        if not self.has_waves:
+            return walked / self.clock
+        full = np.floor(blocks / self.slots)
+        rest = np.ceil((blocks - full * self.slots) / self.num_sms)
+        tail = np.where(rest > 0, steps * loads.step_of(np.maximum(rest, 1.0)), 0.0)
+        waves = full * (steps * loads.full_step + self.constants.wave_s * self.clock) + tail
         return np.where(self.is_persistent, walked, waves) / self.clock
 
-    def _wave(self, resident: Any) -> Any:
-        matrix = np.maximum(resident, self.alone) * self.matrix
-        return self.steps * overlap(matrix, resident * self.load, self.latency)
-
-    def hand_over_s(self) -> Any:
+    def _hand_over_s(self, blocks: Any) -> Any:
         """Seconds for partial sums to go out and come back, where K is split."""
-        rate = self.constants.hand_over_bytes_per_clk * self.clock
-        partial = self.area * PARTIAL_BYTES
-        moved_s = 2 * self.blocks * partial / (rate * self.num_sms) + self.splits * partial / rate
-        return np.where(self.splits > 1, self.constants.hand_over_s + moved_s, 0.0)
+        if not self.has_splits:
+            return 0.0
+        out_s = 2 * blocks * self.partial_bytes / (self.hand_over_rate * self.num_sms)
+        return np.where(self.splits > 1, self.constants.hand_over_s + (out_s + self.last_hand_over_s), 0.0)
 
-    def shared_s(self, clocks: Any) -> Any:
-        """Seconds of the grid if each step took `clocks` of its SM and the steps were spread evenly over all SMs."""
-        return self.blocks * self.steps * clocks / self.num_sms / self.clock
+
+class _Loads:
+    """Clocks of a step and bytes from DRAM, for all products whose operands lie in memory as one product's do."""
+
+    def __init__(self, model: TmaModel, product: Product) -> None:
+        self.model, self.matrix, self.alone = model, model.matrix, model.alone
+        constants, c, dtype = model.constants, model.c, model.dtype
+        self.element = ELEMENT_BYTES[dtype]
+        a_is_k_major = product.a.is_tma_k_major or needs_k_major(dtype)
+        b_is_k_major = product.b.is_tma_k_major or needs_k_major(dtype)
+        split = constants.tma_split_lines, constants.tma_split_sectors
+        a_longer, b_longer = (straddling(model.gpu, t.tma_step_bytes, *split) for t in (product.a, product.b))
+        widths = [(c["tile_m"], product.m, a_is_k_major, a_longer)]
+        widths += [(part, product.n, b_is_k_major, b_longer) for part in model.parts]
+        loaded: Any = 0.0
+        for width, size, is_k_major, longer in widths:
+            rows = np.minimum(width, size)
+            line = (c["tile_k"] if is_k_major else np.maximum(rows, 1.0)) * self.element
+            loaded = loaded + longer * rows * np.maximum(1.0, constants.line_bytes / line)
+        self.load = c["tile_k"] * self.element * loaded / constants.load_bytes_per_clk
+        # The stages ahead cover the round trip of a stage: its latency, and the time of its own bytes.
+        self.latency = (constants.latency_s * model.clock + self.load) / np.maximum(1.0, c["num_stages"] - 1)
+        self._latency_power = _power(self.latency)
+        self.walked_step = overlap(self.alone * self.matrix, self.load, self.latency)
+        self.full_step = self.step_of(model.resident)
+        # How much longer DRAM takes of short rows.
+        self.slow_a, self.slow_b = (
+            np.maximum(1.0, 2 * constants.line_bytes / line) ** constants.short_rows
+            for line in (
+                (c["tile_k"] if is_k_major else np.minimum(width, size)) * self.element
+                for width, size, is_k_major, _ in widths[:2]
+            )
+        )
+
+    def step_of(self, blocks: Any) -> Any:
+        """Clocks of a step of so many blocks on an SM."""
+        matrix = np.maximum(blocks, self.alone) * self.matrix
+        return np.cbrt(_power(matrix) + _power(blocks * self.load) + self._latency_power)
+
+    def moved_bytes(self, p: Product) -> Any:
+        """Bytes that DRAM moves for the whole grid."""
+        of_a, of_b = (p.batch * size * p.k * self.element for size in (p.m, p.n))
+        return p.batch * p.m * p.n * OUTPUT_BYTES[p.dtype] + of_a * self.slow_a + of_b * self.slow_b

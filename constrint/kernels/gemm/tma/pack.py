@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from constrint.kernels.gemm.units import LINE_BYTES, SECTOR_BYTES
+from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.launch.triton import TritonLaunch
 
 #: Rows and columns that one block copies; square, since one side may have to be transposed.
@@ -61,7 +61,7 @@ def _copy_needed(t: Tensor, depth: int) -> tuple[bool, bool]:
 
 
 def pack(
-    a: Tensor, b: Tensor, copies: Mapping[str, bool], *, overlaps: bool = False
+    a: Tensor, b: Tensor, copies: Mapping[str, bool], scratch: Scratch, *, overlaps: bool = False
 ) -> tuple[Tensor, Tensor, list[TritonLaunch]]:
     """Copies of the operands named in `copies` with rows that start at whole lines; the others as they are.
 
@@ -69,6 +69,7 @@ def pack(
         a: (batch, M, K), any strides.
         b: (batch, K, N), any strides.
         copies: What to copy, "a", "b" or both, and whether along K; else in the order of axes that they have.
+        scratch: Gives the copies' memory.
         overlaps: Let the next kernel start before all is copied; it has to wait for that itself.
 
     Returns:
@@ -79,7 +80,7 @@ def pack(
     # Contiguous along K means rows of A as they are, and those of B transposed.
     is_turned = {"a": _is_transposed(a), "b": _is_transposed(b)}
     is_turned |= {name: name == "b" for name, along_k in copies.items() if along_k}
-    prepared = {name: _prepare(t, is_turned[name]) for name, t in (("a", a), ("b", b)) if name in copies}
+    prepared = {name: _prepare(t, is_turned[name], scratch) for name, t in (("a", a), ("b", b)) if name in copies}
     first = prepared.get("a", prepared.get("b"))
     second = prepared.get("b", first)
     if first is None or second is None:
@@ -102,11 +103,11 @@ def _is_transposed(t: Tensor) -> bool:
     return abs(t.stride(1)) < abs(t.stride(2))
 
 
-def _prepare(t: Tensor, is_turned: bool) -> _Copy:
+def _prepare(t: Tensor, is_turned: bool, scratch: Scratch) -> _Copy:
     source = t.transpose(1, 2) if is_turned else t
     batch, rows, columns = source.shape
     # Rows start at whole lines of the L2, of which the TMA unit then loads no half.
     per_line = LINE_BYTES // t.element_size()
     padded = -(-columns // per_line) * per_line
-    target = torch.empty((batch, rows, padded), dtype=t.dtype, device=t.device)[:, :, :columns]
+    target = scratch.empty((batch, rows, padded), t.dtype, t.device)[:, :, :columns]
     return _Copy(source, target, -(-rows // TILE_ROWS) * -(-columns // TILE_COLUMNS))

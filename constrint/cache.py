@@ -1,0 +1,109 @@
+"""What was learnt once is kept on disk for later processes: choices, tables, compiled kernels, launch plans.
+
+Entries live in the user's cache folder under the package's version and a fingerprint of its files, so an upgrade, or
+an edit of the sources, begins anew. An entry is written to a file of its own and renamed into place: any number of
+processes may share the folder, and what is torn or cut short is ignored. Nothing here ever fails: without a writable
+folder, things are learnt again.
+
+Environment:
+    CONSTRINT_CACHE: Another folder; `0` keeps nothing and reads nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+
+from constrint import __version__
+
+#: Bytes of the checksum that every entry begins with.
+CHECKSUM_BYTES = 16
+_PACKAGE = Path(__file__).parent
+_ignoring = 0
+
+
+def load(kind: str, key: bytes) -> bytes | None:
+    """The entry of a kind under a key; None where there is none."""
+    path = _path(kind, key)
+    if path is None:
+        return None
+    try:
+        whole = path.read_bytes()
+    except OSError:
+        return None
+    checksum, data = whole[:CHECKSUM_BYTES], whole[CHECKSUM_BYTES:]
+    return data if checksum == _digest(data) else None
+
+
+def store(kind: str, key: bytes, data: bytes) -> None:
+    """Keep an entry; it is whole or absent for every other process."""
+    path = _path(kind, key)
+    if path is None:
+        return
+    name = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(_digest(data) + data)
+        os.replace(name, path)
+    except OSError:
+        if name:
+            with suppress(OSError):
+                os.unlink(name)
+
+
+@contextmanager
+def ignored() -> Iterator[None]:
+    """Neither read nor keep anything inside the block."""
+    global _ignoring
+    _ignoring += 1
+    try:
+        yield
+    finally:
+        _ignoring -= 1
+
+
+def folder() -> Path | None:
+    """Where this version's entries are; None where nothing is kept."""
+    chosen = os.environ.get("CONSTRINT_CACHE", "")
+    if chosen == "0" or _ignoring:
+        return None
+    return _root(chosen) / _version()
+
+
+@lru_cache(maxsize=8)
+def _root(chosen: str) -> Path:
+    if chosen:
+        return Path(chosen)
+    from platformdirs import user_cache_path
+
+    return user_cache_path("constrint")
+
+
+@lru_cache(maxsize=1)
+def _version() -> str:
+    """The package's version, and a fingerprint of the names, sizes and times of its files."""
+    seen = hashlib.blake2b(digest_size=8)
+    for place, folders, names in os.walk(_PACKAGE):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for name in sorted(names):
+            if not name.endswith((".py", ".so", ".pyd", ".json", ".yaml")):
+                continue
+            facts = os.stat(os.path.join(place, name))
+            seen.update(f"{place}/{name}:{facts.st_size}:{facts.st_mtime_ns};".encode())
+    return f"{__version__}-{seen.hexdigest()}"
+
+
+def _path(kind: str, key: bytes) -> Path | None:
+    root = folder()
+    return None if root is None else root / kind / hashlib.blake2b(key, digest_size=20).hexdigest()
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=CHECKSUM_BYTES).digest()

@@ -1,0 +1,267 @@
+#include "driver.hpp"
+
+#include <cstring>
+
+#ifndef _WIN32
+#include <dlfcn.h>
+#endif
+
+namespace constrint {
+namespace {
+
+void* open_library(const std::string& library) {
+#ifdef _WIN32
+  throw DriverError{"launches through the driver are not built for this system"};
+#else
+  void* handle = dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  if (!handle) throw DriverError{std::string("cannot open ") + library};
+  return handle;
+#endif
+}
+
+template <typename F>
+void find(void* handle, const char* name, F& into, bool is_needed = true) {
+#ifndef _WIN32
+  into = reinterpret_cast<F>(dlsym(handle, name));
+#endif
+  if (!into && is_needed) throw DriverError{std::string("the driver has no ") + name};
+}
+
+// Facts of the driver's interface (cuda.h of CUDA 12 and 13).
+constexpr int kCooperative = 2, kClusterDimension = 4, kClusterPolicy = 5, kDependent = 6;
+constexpr int kSpread = 1;
+constexpr int kRegisters = 4, kLocalBytes = 3, kSharedBytes = 1, kMaxThreads = 0, kMaxDynamicShared = 8;
+constexpr int kOptInShared = 97;
+constexpr int kPreferShared = 1;
+constexpr unsigned kStaticShared = 48 * 1024;
+
+struct Attribute {
+  int id;
+  char pad[4];
+  union {
+    char bytes[64];
+    int flag;
+    unsigned dimensions[3];
+  } value;
+};
+static_assert(sizeof(Attribute) == 72, "as in cuda.h");
+
+struct Config {
+  unsigned grid[3], block[3], shared_bytes;
+  void* stream;
+  Attribute* attributes;
+  unsigned num_attributes;
+};
+
+class Cuda final : public Driver {
+ public:
+  explicit Cuda(const std::string& library) {
+    void* handle = open_library(library);
+    find(handle, "cuGetErrorString", error_string_);
+    find(handle, "cuLaunchKernelEx", launch_);
+    find(handle, "cuCtxGetCurrent", current_);
+    find(handle, "cuCtxGetDevice", device_);
+    find(handle, "cuDeviceGetAttribute", device_attribute_);
+    find(handle, "cuModuleLoadData", load_);
+    find(handle, "cuModuleGetFunction", function_);
+    find(handle, "cuFuncGetAttribute", get_attribute_);
+    find(handle, "cuFuncSetAttribute", set_attribute_);
+    find(handle, "cuFuncSetCacheConfig", set_cache_);
+    find(handle, "cuDriverGetVersion", version_);
+    find(handle, "cuMemsetD32Async", memset_);
+    find(handle, "cuFuncGetParamInfo", parameter_, false);
+    find(handle, "cuTensorMapEncodeTiled", encode_, false);
+    find(handle, "cuTensorMapReplaceAddress", replace_, false);
+  }
+
+  void* current() const override {
+    void* context = nullptr;
+    return current_(&context) ? nullptr : context;
+  }
+
+  void launch(const LaunchShape& shape, void* stream, void** parameters) const override {
+    Attribute attributes[4];
+    Config config{{shape.grid[0], shape.grid[1], shape.grid[2]}, {shape.threads, 1, 1}, shape.shared_bytes,
+                  stream, attributes, 0};
+    auto add = [&](int id) -> Attribute& {
+      Attribute& made = attributes[config.num_attributes++];
+      std::memset(&made, 0, sizeof made);
+      made.id = id;
+      return made;
+    };
+    if (shape.dependent) add(kDependent).value.flag = 1;
+    if (shape.cooperative) add(kCooperative).value.flag = 1;
+    if (shape.cluster > 1) {
+      Attribute& cluster = add(kClusterDimension);
+      cluster.value.dimensions[0] = shape.cluster;
+      cluster.value.dimensions[1] = cluster.value.dimensions[2] = 1;
+      add(kClusterPolicy).value.flag = kSpread;
+    }
+    check(launch_(&config, shape.function, parameters, nullptr), "cuLaunchKernelEx");
+  }
+
+  void zero(void* address, size_t words, void* stream) const override {
+    check(memset_(reinterpret_cast<uint64_t>(address), 0, words, stream), "cuMemsetD32Async");
+  }
+
+  Loaded load(const void* image, const char* name, unsigned shared_bytes) const override {
+    Loaded made{};
+    void* module = nullptr;
+    check(load_(&module, image), "cuModuleLoadData");
+    check(function_(&made.function, module, name), "cuModuleGetFunction");
+    check(get_attribute_(&made.registers, kRegisters, made.function), "cuFuncGetAttribute");
+    check(get_attribute_(&made.local_bytes, kLocalBytes, made.function), "cuFuncGetAttribute");
+    check(get_attribute_(&made.max_threads, kMaxThreads, made.function), "cuFuncGetAttribute");
+    if (shared_bytes > kStaticShared) {
+      int device = 0, limit = 0, used = 0;
+      check(device_(&device), "cuCtxGetDevice");
+      check(device_attribute_(&limit, kOptInShared, device), "cuDeviceGetAttribute");
+      check(get_attribute_(&used, kSharedBytes, made.function), "cuFuncGetAttribute");
+      check(set_cache_(made.function, kPreferShared), "cuFuncSetCacheConfig");
+      check(set_attribute_(made.function, kMaxDynamicShared, limit - used), "cuFuncSetAttribute");
+    }
+    return made;
+  }
+
+  std::vector<size_t> parameter_bytes(void* function) const override {
+    std::vector<size_t> sizes;
+    if (!parameter_) return sizes;
+    size_t offset = 0, size = 0;
+    while (!parameter_(function, sizes.size(), &offset, &size)) sizes.push_back(size);
+    return sizes;
+  }
+
+  void encode(TensorMap& map, const TensorMapShape& shape) const override {
+    if (!encode_ || !replace_) throw DriverError{"the driver has no tensor maps"};
+    const size_t rank = shape.block.size();
+    uint64_t sizes[5], strides[5];
+    uint32_t block[5], steps[5] = {1, 1, 1, 1, 1};
+    uint64_t last_byte = 0;
+    for (size_t i = 0; i < rank; ++i) {  // the driver wants the fastest axis first
+      const size_t at = rank - 1 - i;
+      block[i] = static_cast<uint32_t>(shape.block[at]);
+      sizes[i] = static_cast<uint64_t>(shape.shape[at]);
+      const uint64_t step = static_cast<uint64_t>(shape.strides[at]) * static_cast<uint64_t>(shape.element_bytes);
+      if (i) strides[i - 1] = step;
+      last_byte += (sizes[i] - 1) * step;
+    }
+    void* somewhere = reinterpret_cast<void*>(uint64_t{1} << 20);  // replaced at every launch
+    check(encode_(&map, shape.element_type, static_cast<uint32_t>(rank), somewhere, sizes, strides, block, steps, 0,
+                  shape.swizzle, 2, shape.nan_padding ? 1 : 0),
+          "cuTensorMapEncodeTiled");
+    int version = 0;
+    // Drivers up to CUDA 13.1 mark small tensors in a way that they must not be (as CUTLASS and Triton know).
+    if (!version_(&version) && version <= 13010 && last_byte + 1 < 128 * 1024) {
+      uint64_t word;
+      std::memcpy(&word, map.bytes + 8, 8);
+      word &= ~(uint64_t{1} << 21);
+      std::memcpy(map.bytes + 8, &word, 8);
+    }
+  }
+
+  void readdress(TensorMap& map, void* address) const override {
+    check(replace_(&map, address), "cuTensorMapReplaceAddress");
+  }
+
+ private:
+  void check(int code, const char* call) const {
+    if (!code) return;
+    const char* text = nullptr;
+    if (error_string_(code, &text) || !text) text = "unknown error";
+    throw DriverError{std::string(call) + ": " + text};
+  }
+
+  int (*error_string_)(int, const char**) = nullptr;
+  int (*launch_)(const Config*, void*, void**, void**) = nullptr;
+  int (*current_)(void**) = nullptr;
+  int (*device_)(int*) = nullptr;
+  int (*device_attribute_)(int*, int, int) = nullptr;
+  int (*load_)(void**, const void*) = nullptr;
+  int (*function_)(void**, void*, const char*) = nullptr;
+  int (*get_attribute_)(int*, int, void*) = nullptr;
+  int (*set_attribute_)(void*, int, int) = nullptr;
+  int (*set_cache_)(void*, int) = nullptr;
+  int (*version_)(int*) = nullptr;
+  int (*memset_)(uint64_t, unsigned, size_t, void*) = nullptr;
+  int (*parameter_)(void*, size_t, size_t*, size_t*) = nullptr;
+  int (*encode_)(TensorMap*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const uint32_t*, const uint32_t*,
+                 int, int, int, int) = nullptr;
+  int (*replace_)(TensorMap*, void*) = nullptr;
+};
+
+class Hip final : public Driver {
+ public:
+  explicit Hip(const std::string& library) {
+    void* handle = open_library(library);
+    find(handle, "hipGetErrorString", error_string_);
+    find(handle, "hipModuleLaunchKernel", launch_);
+    find(handle, "hipModuleLaunchCooperativeKernel", launch_together_);
+    find(handle, "hipGetDevice", device_);
+    find(handle, "hipModuleLoadData", load_);
+    find(handle, "hipModuleGetFunction", function_);
+    find(handle, "hipFuncGetAttribute", get_attribute_);
+    find(handle, "hipMemsetD32Async", memset_);
+  }
+
+  void* current() const override {
+    int device = 0;
+    return device_(&device) ? nullptr : reinterpret_cast<void*>(static_cast<intptr_t>(device) + 1);
+  }
+
+  void launch(const LaunchShape& s, void* stream, void** parameters) const override {
+    if (s.cooperative) {
+      check(launch_together_(s.function, s.grid[0], s.grid[1], s.grid[2], s.threads, 1, 1, s.shared_bytes, stream,
+                             parameters),
+            "hipModuleLaunchCooperativeKernel");
+    } else {
+      check(launch_(s.function, s.grid[0], s.grid[1], s.grid[2], s.threads, 1, 1, s.shared_bytes, stream, parameters,
+                    nullptr),
+            "hipModuleLaunchKernel");
+    }
+  }
+
+  void zero(void* address, size_t words, void* stream) const override {
+    check(memset_(address, 0, words, stream), "hipMemsetD32Async");
+  }
+
+  Loaded load(const void* image, const char* name, unsigned) const override {
+    Loaded made{};
+    void* module = nullptr;
+    check(load_(&module, image), "hipModuleLoadData");
+    check(function_(&made.function, module, name), "hipModuleGetFunction");
+    check(get_attribute_(&made.registers, kRegisters, made.function), "hipFuncGetAttribute");
+    check(get_attribute_(&made.local_bytes, kLocalBytes, made.function), "hipFuncGetAttribute");
+    check(get_attribute_(&made.max_threads, kMaxThreads, made.function), "hipFuncGetAttribute");
+    return made;
+  }
+
+  std::vector<size_t> parameter_bytes(void*) const override { return {}; }
+  void encode(TensorMap&, const TensorMapShape&) const override { throw DriverError{"HIP has no tensor maps"}; }
+  void readdress(TensorMap&, void*) const override {}
+
+ private:
+  void check(int code, const char* call) const {
+    if (code) throw DriverError{std::string(call) + ": " + error_string_(code)};
+  }
+
+  const char* (*error_string_)(int) = nullptr;
+  int (*launch_)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
+                 void**) = nullptr;
+  int (*launch_together_)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*,
+                          void**) = nullptr;
+  int (*device_)(int*) = nullptr;
+  int (*load_)(void**, const void*) = nullptr;
+  int (*function_)(void**, void*, const char*) = nullptr;
+  int (*get_attribute_)(int*, int, const void*) = nullptr;
+  int (*memset_)(void*, int, size_t, void*) = nullptr;
+};
+
+}  // namespace
+
+Driver* open_driver(const std::string& kind, const std::string& library) {
+  if (kind == "cuda") return new Cuda(library);
+  if (kind == "hip") return new Hip(library);
+  throw DriverError{"no driver of the kind " + kind};
+}
+
+}  // namespace constrint

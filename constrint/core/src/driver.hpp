@@ -1,0 +1,66 @@
+// The GPU's driver, found at run time: what a launch needs of libcuda or libamdhip64, stated here without their headers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace constrint {
+
+// A call of the driver failed; says which one and why.
+struct DriverError {
+  std::string what;
+};
+
+// One launch as the driver takes it; the parameters are pointers to the arguments, in order.
+struct LaunchShape {
+  void* function;
+  unsigned grid[3];
+  unsigned threads;
+  unsigned shared_bytes;
+  unsigned cluster;   // blocks of a cluster along x; 1 for none
+  bool cooperative;   // all blocks at once, or an error
+  bool dependent;     // may begin before the kernel before it ends
+};
+
+// The 128 bytes that describe a tensor to the TMA unit.
+struct alignas(64) TensorMap {
+  uint8_t bytes[128];
+};
+
+struct TensorMapShape {
+  int element_type;                // the driver's CUtensorMapDataType
+  int element_bytes;
+  int swizzle;
+  bool nan_padding;
+  std::vector<int64_t> block;      // slowest axis first
+  std::vector<int64_t> shape;
+  std::vector<int64_t> strides;    // in elements; the last one is 1
+};
+
+struct Loaded {
+  void* function;
+  int registers;
+  int local_bytes;
+  int max_threads;
+};
+
+// A driver library. Its handles are never closed: kernels live as long as the process.
+class Driver {
+ public:
+  virtual ~Driver() = default;
+  // What is current in this thread: a context, or a device's number plus one.
+  virtual void* current() const = 0;
+  virtual void launch(const LaunchShape& shape, void* stream, void** parameters) const = 0;
+  virtual void zero(void* address, size_t words, void* stream) const = 0;
+  virtual Loaded load(const void* image, const char* name, unsigned shared_bytes) const = 0;
+  // Bytes of a function's parameters; empty where the driver does not tell.
+  virtual std::vector<size_t> parameter_bytes(void* function) const = 0;
+  virtual void encode(TensorMap& map, const TensorMapShape& shape) const = 0;
+  virtual void readdress(TensorMap& map, void* address) const = 0;
+};
+
+// Opens "cuda" or "hip" from a library; throws DriverError where there is none, or one without what is needed.
+Driver* open_driver(const std::string& kind, const std::string& library);
+
+}  // namespace constrint

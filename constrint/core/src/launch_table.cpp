@@ -1,0 +1,446 @@
+// Tables of launch plans: a call is looked up by the shapes, strides, dtypes, devices and alignment of its tensors.
+#include <cstring>
+#include <list>
+#include <string>
+#include <unordered_map>
+
+#include "dlpack.hpp"
+#include "plan.hpp"
+
+namespace constrint {
+namespace {
+
+const Exchange* g_exchange = nullptr;
+PyObject* g_types[2] = {nullptr, nullptr};  // torch.Tensor, torch.nn.Parameter
+
+// Addresses count up to this: what loads and choices depend on.
+constexpr uint64_t kAddressMask = 127;
+constexpr size_t kMaxWords = 256;
+constexpr Py_ssize_t kMaxTensors = 16;
+
+// use_tensors(exchange capsule, tensor type, parameter type): False where the interface is another one.
+PyObject* use_tensors(PyObject*, PyObject* args) {
+  PyObject *object, *tensor, *parameter;
+  if (!PyArg_ParseTuple(args, "OOO", &object, &tensor, &parameter)) return nullptr;
+  void* found = PyCapsule_GetPointer(object, "dlpack_exchange_api");
+  if (!found) return nullptr;
+  const Exchange* exchange = static_cast<const Exchange*>(found);
+  if (exchange->version.major != 1 || !exchange->view || !exchange->stream) Py_RETURN_FALSE;
+  g_exchange = exchange;
+  Py_INCREF(object);  // kept for good, as the types are
+  Py_INCREF(tensor);
+  Py_INCREF(parameter);
+  g_types[0] = tensor;
+  g_types[1] = parameter;
+  Py_RETURN_TRUE;
+}
+
+struct Signature {
+  size_t number = 0;
+  int64_t words[kMaxWords];
+  uint64_t hash = 1469598103934665603ull;
+
+  void add(int64_t word) {
+    if (number == kMaxWords) throw Unsupported{};
+    words[number++] = word;
+    hash = (hash ^ static_cast<uint64_t>(word)) * 1099511628211ull;
+    hash ^= hash >> 29;
+  }
+};
+
+// What a call that was seen needs: the plan, and what it is to allocate.
+struct Entry {
+  uint64_t hash = 0;
+  std::vector<int64_t> words;
+  PyObject* extra = nullptr;       // compared by equality
+  PlanPointer plan;                // null: such calls have no plan
+  Py_ssize_t inputs = 0;
+  std::vector<PyObject*> outputs;  // arguments of the allocator
+  Py_ssize_t results = 0;          // outputs that are returned
+  int64_t counters = 0;            // zeroed words that the stream keeps
+  ~Entry() {
+    Py_XDECREF(extra);
+    for (PyObject* output : outputs) Py_XDECREF(output);
+  }
+};
+
+struct PlanTable {
+  using Order = std::list<std::shared_ptr<Entry>>;  // most recently used first
+  size_t capacity = 0;
+  PyObject* allocate = nullptr;
+  PyObject* counters = nullptr;   // (device, stream, words) -> address, 0 where there are none
+  PyObject* listeners = nullptr;  // what must all be false for a call to go by a plan
+  PyObject* precision = nullptr;  // what products of 32-bit floats depend on besides
+  PyObject* has_grad = nullptr;   // whether gradients are recorded
+  Order order;
+  std::unordered_multimap<uint64_t, Order::iterator> places;
+  long long hits = 0, misses = 0;
+  ~PlanTable() {
+    for (PyObject* held : {allocate, counters, listeners, precision, has_grad}) Py_XDECREF(held);
+  }
+};
+
+}  // namespace
+
+const Exchange* exchange_of_tensors() { return g_exchange; }
+
+bool is_plain_tensor(PyObject* object) {
+  PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
+  return type == g_types[0] || type == g_types[1];
+}
+
+namespace {
+
+template <>
+struct CapsuleName<PlanTable> {
+  static constexpr const char* value = "constrint.PlanTable";
+};
+
+bool is_true(PyObject* object) {
+  const int truth = PyObject_IsTrue(object);
+  if (truth < 0) throw PythonError{};
+  return truth == 1;
+}
+
+// Whether a hook of Triton's wants to see launches.
+bool has_triton_hooks() {
+  static PyObject* knobs = nullptr;
+  if (!knobs) {
+    knobs = PyDict_GetItemString(PyImport_GetModuleDict(), "triton.knobs");
+    if (!knobs) return false;
+    Py_INCREF(knobs);
+  }
+  static PyObject* names[4] = {
+      PyUnicode_InternFromString("runtime"), PyUnicode_InternFromString("launch_enter_hook"),
+      PyUnicode_InternFromString("launch_exit_hook"), PyUnicode_InternFromString("calls")};
+  PyObject* runtime = PyObject_GetAttr(knobs, names[0]);
+  bool found = false;
+  for (int which = 1; runtime && which <= 2; ++which) {
+    PyObject* hook = PyObject_GetAttr(runtime, names[which]);
+    if (!hook) continue;
+    if (hook != Py_None) {
+      PyObject* calls = PyObject_GetAttr(hook, names[3]);
+      found |= !calls || !PyList_Check(calls) || PyList_Size(calls) > 0;
+      Py_XDECREF(calls);
+    }
+    Py_DECREF(hook);
+  }
+  Py_XDECREF(runtime);
+  PyErr_Clear();
+  return found;
+}
+
+bool is_listened_to(const PlanTable& table) {
+  const Py_ssize_t number = PyTuple_Size(table.listeners);
+  for (Py_ssize_t i = 0; i < number; ++i) {
+    Ref heard(PyObject_CallNoArgs(PyTuple_GetItem(table.listeners, i)));
+    if (heard.get() != Py_False && heard.get() != Py_None && is_true(heard.get())) return true;
+  }
+  return has_triton_hooks();
+}
+
+// Adds a tensor to the signature; false where it is not one that plans are for.
+bool describe(Signature& signature, PyObject* object, DlTensor& tensor) {
+  static PyObject* is_neg = PyUnicode_InternFromString("is_neg");
+  if (!is_plain_tensor(object)) return false;
+  if (g_exchange->view(object, &tensor)) {
+    PyErr_Clear();
+    return false;
+  }
+  if (tensor.device.type != kCudaDevice && tensor.device.type != kRocmDevice) return false;
+  if (!tensor.strides && tensor.num_axes) return false;
+  if (tensor.element.code == kFloatCode) {  // views of complex tensors may be negated lazily
+    Ref negated(PyObject_CallMethodObjArgs(object, is_neg, nullptr));
+    if (negated.get() != Py_False) return false;
+  }
+  signature.add(tensor.device.index);
+  signature.add((int64_t{tensor.element.code} << 24) | (int64_t{tensor.element.bits} << 16) | tensor.element.lanes);
+  signature.add((int64_t{tensor.num_axes} << 8) | static_cast<int64_t>(address_of(tensor) & kAddressMask));
+  for (int32_t axis = 0; axis < tensor.num_axes; ++axis) {
+    signature.add(tensor.shape[axis]);
+    signature.add(tensor.strides[axis]);
+  }
+  return true;
+}
+
+// The call's arguments: their signature, addresses, and the object that is compared by equality.
+struct Call {
+  Signature signature;
+  Value addresses[kMaxTensors];
+  int32_t device = -1, device_type = 0;
+  PyObject* extra = nullptr;  // owned
+  bool is_plain = true;
+  ~Call() { Py_XDECREF(extra); }
+
+  void read(const PlanTable& table, PyObject* given, PyObject* const* tensors, Py_ssize_t number) {
+    if (!g_exchange || number > kMaxTensors) {
+      is_plain = false;
+      return;
+    }
+    bool is_wide = false;
+    for (Py_ssize_t i = 0; i < number; ++i) {
+      addresses[i] = 0;
+      if (tensors[i] == Py_None) {
+        signature.add(-1);
+        continue;
+      }
+      DlTensor tensor;
+      if (!describe(signature, tensors[i], tensor) || (device >= 0 && tensor.device.index != device)) {
+        is_plain = false;
+        return;
+      }
+      device = tensor.device.index;
+      device_type = tensor.device.type;
+      addresses[i] = address_of(tensor);
+      is_wide |= tensor.element.code == kFloatCode && tensor.element.bits == 32;
+    }
+    if (device < 0) {
+      is_plain = false;
+      return;
+    }
+    if (is_wide && table.precision != Py_None) {
+      Ref precision(PyObject_CallNoArgs(table.precision));
+      extra = PyTuple_Pack(2, given, precision.get());
+      if (!extra) throw PythonError{};
+    } else {
+      Py_INCREF(given);
+      extra = given;
+    }
+    if (extra != Py_None) {
+      const Py_hash_t hash = PyObject_Hash(extra);
+      if (hash == -1) throw PythonError{};
+      signature.hash ^= static_cast<uint64_t>(hash) * 0x9E3779B97F4A7C15ull;
+    }
+  }
+};
+
+bool matches(const Entry& entry, const Call& call) {
+  const Signature& signature = call.signature;
+  if (entry.hash != signature.hash || entry.words.size() != signature.number) return false;
+  if (std::memcmp(entry.words.data(), signature.words, signature.number * sizeof(int64_t))) return false;
+  if (entry.extra == call.extra) return true;
+  const int equal = PyObject_RichCompareBool(entry.extra, call.extra, Py_EQ);
+  if (equal < 0) throw PythonError{};
+  return equal == 1;
+}
+
+std::shared_ptr<Entry> find(PlanTable& table, const Call& call) {
+  const auto range = table.places.equal_range(call.signature.hash);
+  for (auto at = range.first; at != range.second; ++at) {
+    std::shared_ptr<Entry> entry = *at->second;
+    if (!matches(*entry, call)) continue;
+    table.order.splice(table.order.begin(), table.order, at->second);
+    return entry;
+  }
+  return nullptr;
+}
+
+void drop_last(PlanTable& table) {
+  const auto last = std::prev(table.order.end());
+  const auto range = table.places.equal_range((*last)->hash);
+  for (auto at = range.first; at != range.second; ++at) {
+    if (at->second == last) {
+      table.places.erase(at);
+      break;
+    }
+  }
+  const std::shared_ptr<Entry> kept = *last;  // its objects may run code when they go
+  table.order.erase(last);
+}
+
+PyObject* make_table(PyObject*, PyObject* args) {
+  long long capacity;
+  auto made = std::make_unique<PlanTable>();
+  if (!PyArg_ParseTuple(args, "LOOO!OO", &capacity, &made->allocate, &made->counters, &PyTuple_Type, &made->listeners,
+                        &made->precision, &made->has_grad)) {
+    made->allocate = made->counters = made->listeners = made->precision = made->has_grad = nullptr;
+    return nullptr;
+  }
+  for (PyObject* held : {made->allocate, made->counters, made->listeners, made->precision, made->has_grad}) {
+    Py_INCREF(held);
+  }
+  made->capacity = static_cast<size_t>(capacity < 1 ? 1 : capacity);
+  return launching([&]() -> PyObject* { return capsule(std::move(made)); });
+}
+
+PyObject* allocated(const PlanTable& table, PyObject* arguments) {
+  PyObject* made = PyObject_CallObject(table.allocate, arguments);
+  if (!made) throw PythonError{};
+  return made;
+}
+
+// The objects that a call allocates, released where it fails.
+struct Outputs {
+  PyObject* made[kMaxTensors + 1];
+  Py_ssize_t number = 0;
+  ~Outputs() {
+    for (Py_ssize_t i = 0; i < number; ++i) Py_DECREF(made[i]);
+  }
+};
+
+PyObject* run_entry(PlanTable& table, const Entry& entry, const Call& call) {
+  const Plan& plan = *entry.plan;
+  if (plan.driver->current() != plan.context) Py_RETURN_NONE;
+  void* stream = nullptr;
+  if (g_exchange->stream(call.device_type, call.device, &stream)) throw PythonError{};
+  Value values[256];
+  Py_ssize_t at = 0;
+  for (; at < entry.inputs; ++at) values[at] = call.addresses[at];
+  Outputs outputs;
+  for (PyObject* arguments : entry.outputs) {
+    PyObject* made = allocated(table, arguments);
+    outputs.made[outputs.number++] = made;
+    DlTensor tensor;
+    if (!is_plain_tensor(made) || g_exchange->view(made, &tensor)) {
+      PyErr_Clear();
+      Py_RETURN_NONE;
+    }
+    values[at++] = address_of(tensor);
+  }
+  if (entry.counters) {
+    Ref handle(PyLong_FromVoidPtr(stream));
+    Ref number(PyLong_FromLongLong(entry.counters));
+    Ref index(PyLong_FromLong(call.device));
+    Ref address(PyObject_CallFunctionObjArgs(table.counters, index.get(), handle.get(), number.get(), nullptr));
+    values[at] = word_of(address.get());
+    if (!values[at++]) Py_RETURN_NONE;
+  }
+  enqueue(entry.plan, stream, values);
+  if (entry.results == 1) {
+    Py_INCREF(outputs.made[0]);
+    return outputs.made[0];
+  }
+  Ref results(PyTuple_New(entry.results));
+  for (Py_ssize_t i = 0; i < entry.results; ++i) {
+    Py_INCREF(outputs.made[i]);
+    PyTuple_SetItem(results.get(), i, outputs.made[i]);
+  }
+  return results.release();
+}
+
+// table_call(table, is_inner, extra, *tensors): the results; None where such calls have no plan, True where gradients
+// are to be recorded first, False where the call is new. With `is_inner` neither gradients nor listeners are asked for.
+PyObject* table_call(PyObject*, PyObject* const* args, Py_ssize_t number) {
+  return launching([&]() -> PyObject* {
+    static PyObject* requires_grad = PyUnicode_InternFromString("requires_grad");
+    if (number < 3) throw Unsupported{};
+    PlanTable& table = held<PlanTable>(args[0]);
+    PyObject* const* tensors = args + 3;
+    number -= 3;
+    Call call;
+    if (args[1] != Py_True) {
+      bool wants_grad = false;
+      for (Py_ssize_t i = 0; i < number; ++i) {
+        if (tensors[i] == Py_None) continue;
+        if (!is_plain_tensor(tensors[i])) Py_RETURN_NONE;
+        Ref needed(PyObject_GetAttr(tensors[i], requires_grad));
+        wants_grad |= needed.get() == Py_True;
+      }
+      if (is_listened_to(table)) Py_RETURN_NONE;
+      if (wants_grad) {
+        Ref recorded(PyObject_CallNoArgs(table.has_grad));
+        if (is_true(recorded.get())) Py_RETURN_TRUE;
+      }
+    }
+    call.read(table, args[2], tensors, number);
+    if (!call.is_plain) Py_RETURN_NONE;
+    const std::shared_ptr<Entry> entry = find(table, call);
+    if (!entry) {
+      ++table.misses;
+      Py_RETURN_FALSE;
+    }
+    ++table.hits;
+    if (!entry->plan) Py_RETURN_NONE;
+    return run_entry(table, *entry, call);
+  });
+}
+
+// table_insert(table, extra, tensors, plan or None, outputs, results, counters)
+PyObject* table_insert(PyObject*, PyObject* args) {
+  PyObject *object, *extra, *tensors, *plan, *outputs;
+  Py_ssize_t results;
+  long long counters;
+  if (!PyArg_ParseTuple(args, "OOO!OO!nL", &object, &extra, &PyTuple_Type, &tensors, &plan, &PyTuple_Type, &outputs,
+                        &results, &counters)) {
+    return nullptr;
+  }
+  return launching([&]() -> PyObject* {
+    PlanTable& table = held<PlanTable>(object);
+    const Py_ssize_t number = PyTuple_Size(tensors);
+    if (number > kMaxTensors) throw Unsupported{};
+    PyObject* each[kMaxTensors];
+    for (Py_ssize_t i = 0; i < number; ++i) each[i] = PyTuple_GetItem(tensors, i);
+    Call call;
+    call.read(table, extra, each, number);
+    if (!call.is_plain || find(table, call)) Py_RETURN_FALSE;
+    auto entry = std::make_shared<Entry>();
+    entry->hash = call.signature.hash;
+    entry->words.assign(call.signature.words, call.signature.words + call.signature.number);
+    entry->extra = call.extra;
+    call.extra = nullptr;
+    entry->inputs = number;
+    entry->results = results;
+    entry->counters = counters;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(outputs); ++i) {
+      PyObject* arguments = PyTuple_GetItem(outputs, i);
+      if (!PyTuple_Check(arguments)) throw Unsupported{};
+      Py_INCREF(arguments);
+      entry->outputs.push_back(arguments);
+    }
+    const Py_ssize_t made = static_cast<Py_ssize_t>(entry->outputs.size());
+    if (made > kMaxTensors || results < 0 || results > made) throw Unsupported{};
+    if (plan != Py_None) {
+      entry->plan = held<PlanPointer>(plan);
+      if (number + made + (counters ? 1 : 0) != static_cast<Py_ssize_t>(entry->plan->num_slots)) throw Unsupported{};
+    }
+    table.order.push_front(entry);
+    table.places.emplace(entry->hash, table.order.begin());
+    while (table.order.size() > table.capacity) drop_last(table);
+    Py_RETURN_TRUE;
+  });
+}
+
+PyObject* table_clear(PyObject*, PyObject* object) {
+  return launching([&]() -> PyObject* {
+    PlanTable& table = held<PlanTable>(object);
+    PlanTable::Order old;
+    old.swap(table.order);
+    table.places.clear();
+    Py_RETURN_NONE;
+  });
+}
+
+// table_state(table): entries, hits, misses
+PyObject* table_state(PyObject*, PyObject* object) {
+  return launching([&]() -> PyObject* {
+    const PlanTable& table = held<PlanTable>(object);
+    return Py_BuildValue("(nLL)", static_cast<Py_ssize_t>(table.order.size()), table.hits, table.misses);
+  });
+}
+
+template <typename F>
+PyCFunction fast(F function) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
+PyMethodDef launch_methods[] = {
+    {"driver", open_driver_of, METH_VARARGS, nullptr},
+    {"current", current_of, METH_O, nullptr},
+    {"load_kernel", load_kernel, METH_VARARGS, nullptr},
+    {"parameter_bytes", parameter_bytes_of, METH_VARARGS, nullptr},
+    {"plan", make_plan, METH_VARARGS, nullptr},
+    {"launch", fast(launch_plan), METH_FASTCALL, nullptr},
+    {"use_tensors", use_tensors, METH_VARARGS, nullptr},
+    {"table", make_table, METH_VARARGS, nullptr},
+    {"table_call", fast(table_call), METH_FASTCALL, nullptr},
+    {"table_insert", table_insert, METH_VARARGS, nullptr},
+    {"table_clear", table_clear, METH_O, nullptr},
+    {"table_state", table_state, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+int add_launch_functions(PyObject* module) { return PyModule_AddFunctions(module, launch_methods); }
+
+}  // namespace constrint

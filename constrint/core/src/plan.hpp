@@ -1,0 +1,58 @@
+// A launch plan: kernels whose arguments are laid out once; a launch fills in addresses and numbers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "driver.hpp"
+
+namespace constrint {
+
+// A place in a kernel's arguments that a launch fills in from a slot.
+struct Patch {
+  enum Kind : uint8_t { kInteger, kFloat32, kFloat64, kTensorMap } kind;
+  uint8_t bytes;     // of an integer or address
+  uint32_t offset;   // in the arguments
+  uint32_t slot;
+  int64_t shift;     // bytes added to an address
+};
+
+// What a slot's value must be: the kernel was compiled for it.
+struct Demand {
+  enum Kind : uint8_t { kMultiple, kEqual, kInt32 } kind;
+  uint32_t slot;
+  int64_t value;
+};
+
+struct Step {
+  bool is_zeroing = false;
+  // zeroing
+  uint32_t slot = 0;
+  int64_t shift = 0;
+  size_t words = 0;
+  // a kernel
+  LaunchShape shape{};
+  std::vector<uint8_t> arguments;  // as at 64-byte aligned memory
+  std::vector<uint32_t> offsets;   // of every argument
+  std::vector<Patch> patches;
+};
+
+struct Plan {
+  const Driver* driver = nullptr;
+  void* context = nullptr;  // current when the kernels were loaded
+  uint32_t num_slots = 0;
+  std::vector<Step> steps;
+  std::vector<Demand> demands;
+};
+
+// A slot's value: an address, an integer, or the bits of a double.
+using Value = uint64_t;
+
+// Whether the values are of the kind that the kernels were compiled for.
+bool satisfies(const Plan& plan, const Value* values);
+// Enqueues all steps; throws DriverError.
+void run(const Plan& plan, void* stream, const Value* values);
+
+}  // namespace constrint

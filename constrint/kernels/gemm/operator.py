@@ -1,0 +1,53 @@
+"""`constrint::gemm`: the operator behind `matmul` where calls are traced, transformed or observed.
+
+It takes three axes, has a fake implementation and gradients, so that `torch.compile(fullgraph=True)` sees one node.
+CPU tensors run the reference.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from constrint.kernels.gemm.gradients import Saved, gradients, saved_of
+from constrint.kernels.gemm.reference import gemm_reference
+
+torch.library.define(
+    "constrint::gemm",
+    "(Tensor a, Tensor b, Tensor? bias, Tensor? c, float alpha, float beta, str? activation, ScalarType out_dtype)"
+    " -> Tensor",
+)
+
+
+@torch.library.impl("constrint::gemm", "CUDA")
+def _on_gpu(*arguments: Any) -> Tensor:
+    from constrint.kernels.gemm.dispatch import run_on_gpu
+
+    return run_on_gpu(*arguments)
+
+
+@torch.library.impl("constrint::gemm", "CPU")
+def _on_cpu(*arguments: Any) -> Tensor:
+    return gemm_reference(*arguments).contiguous()
+
+
+@torch.library.register_fake("constrint::gemm")  # type: ignore[untyped-decorator]
+def _fake(a: Tensor, b: Tensor, *end: Any) -> Tensor:
+    return a.new_empty((a.shape[0], a.shape[1], b.shape[2]), dtype=end[-1])
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    a, b, bias, c, alpha, beta, activation, out_dtype = inputs
+    tensors, ctx.facts = saved_of(a, b, bias, c, (alpha, beta, activation, out_dtype), output)
+    ctx.save_for_backward(*tensors)
+
+
+def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    a, b, bias, c, output = ctx.saved_tensors
+    saved = Saved(a, b, bias, c, output, ctx.facts)
+    return *gradients(torch.ops.constrint.gemm, saved, gradient, ctx.needs_input_grad[:4]), None, None, None, None
+
+
+torch.library.register_autograd("constrint::gemm", _backward, setup_context=_save)

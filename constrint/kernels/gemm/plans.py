@@ -1,0 +1,51 @@
+"""The launch plans of `matmul`: from a call of a new signature to its recipe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from constrint.kernels.launch.plan.errors import NotPlannedError
+from constrint.kernels.launch.plan.recipe import Recipe, recipe_of
+from constrint.kernels.launch.plan.scratch import NotedScratch
+from constrint.kernels.launch.plan.table import PlanTable
+
+#: Stands for alpha = 1, beta = 0, no activation, and the operands' own type of result.
+PLAIN = None
+
+
+def _build(tensors: tuple[Tensor | None, ...], end: Any) -> Recipe:
+    """The recipe of a call: checked, chosen for and compiled as `constrint::gemm` would.
+
+    Raises:
+        NotPlannedError: For products that no kernel computes, or on copies of their operands.
+        RuntimeError, TypeError, UnknownNameError: For arguments that do not go together, as `matmul` says.
+    """
+    from constrint.kernels.gemm.checks import stack
+    from constrint.kernels.gemm.dispatch import fitting, launches_of, prepare
+
+    a, b, bias, c = tensors
+    assert a is not None
+    assert b is not None
+    alpha, beta, activation, out_dtype = end or (1.0, 0.0, None, None)
+    given = stack(a, b, bias, c, alpha, beta, activation, out_dtype)
+    out = torch.empty(given.result_shape, dtype=given.kind, device=a.device)
+    by_products = out.view(given.a.shape[0], given.a.shape[1], given.b.shape[2])
+    prepared = prepare(given.a, given.b, bias, given.c, alpha, beta, activation, by_products)
+    if prepared is None:
+        raise NotPlannedError("no kernel computes this product")
+    product, choice, call = prepared
+    made: list[Recipe] = []
+
+    def record(chosen: Any) -> None:
+        scratch = NotedScratch()
+        launches = launches_of(chosen.kernel, call.with_scratch(scratch), chosen.config)
+        made[:] = [recipe_of(launches, tensors, [out], scratch, f"{chosen.kernel} {dict(chosen.config)}")]
+
+    fitting(product, choice, record)
+    return made[0]
+
+
+PLANS = PlanTable("matmul", _build, torch.get_float32_matmul_precision)

@@ -1,0 +1,105 @@
+"""A compiled Triton kernel's arguments as its binary takes them, for launches that go past Triton's launcher.
+
+Facts of Triton 3.6 and 3.9: arguments stand in the order of the signature without compile-time constants; a tensor
+descriptor is a tensor map, its sizes and its strides; two addresses of scratch memory come last. Where the driver tells
+the sizes of a kernel's parameters, the layout is checked against them; any other version of Triton is not relied on
+without that.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from constrint.kernels.launch.plan.errors import NotPlannedError
+from constrint.tune.triton_versions import is_verified
+
+#: Bytes of an integer argument by Triton's name of its type.
+INTEGER_BYTES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u1": 1, "u8": 1, "u16": 2, "u32": 4, "u64": 8}
+#: Elements of a tensor map as the driver numbers them, where Triton's number is another.
+MAP_ELEMENTS = {8: 10, 9: 8, 10: 9}
+ADDRESS_BYTES = 8
+MAP_BYTES = 128
+#: Addresses of Triton's own scratch memory at the end, where a kernel needs none.
+NUM_SCRATCH = 2
+
+#: The slot that an address belongs to, and how far into it.
+Locate = Callable[[int], tuple[int, int]]
+Argument = tuple[Any, ...]
+
+
+def layout_of(kernel: Any, values: Mapping[str, Any], locate: Locate) -> list[Argument]:
+    """The arguments of `constrint.core`'s plans.
+
+    Args:
+        kernel: Triton's CompiledKernel.
+        values: The launch's arguments by name.
+        locate: Finds the slot of an address.
+
+    Raises:
+        NotPlannedError: For what is not laid out here.
+    """
+    laid: list[Argument] = []
+    metas = iter(getattr(kernel.metadata, "tensordesc_meta", None) or ())
+    for name, kind in kernel.src.signature.items():
+        if not isinstance(kind, str):
+            raise NotPlannedError(f"{name} is a tuple")
+        if kind == "constexpr":
+            continue
+        value = values[name]
+        if kind.startswith("tensordesc"):
+            laid += _descriptor(value, next(metas, None), locate)
+        elif kind.startswith("*"):
+            laid.append(("integer", ADDRESS_BYTES, *locate(value.data_ptr())))
+        elif kind in INTEGER_BYTES:
+            laid.append(integer(int(value), INTEGER_BYTES[kind]))
+        elif kind == "fp32":
+            laid.append(("bytes", struct.pack("<f", value)))
+        elif kind == "fp64":
+            laid.append(("bytes", struct.pack("<d", value)))
+        else:
+            raise NotPlannedError(f"{name} is of type {kind}")
+    return laid + [integer(0, ADDRESS_BYTES)] * NUM_SCRATCH
+
+
+def integer(value: int, size: int) -> Argument:
+    """An integer that is the same in all launches."""
+    return "bytes", (value % (1 << 8 * size)).to_bytes(size, "little")
+
+
+def check_layout(laid: list[Argument], parameter_bytes: list[int]) -> None:
+    """Compare with the sizes that the driver tells, or with the versions that the layout is known for.
+
+    Raises:
+        NotPlannedError: When they differ.
+    """
+    if parameter_bytes:
+        if [size_of(argument) for argument in laid] != parameter_bytes:
+            raise NotPlannedError("the kernel's parameters are laid out in another way")
+        return
+    import triton
+
+    if not is_verified(triton.__version__):
+        raise NotPlannedError(f"the layout of Triton {triton.__version__} is not known")
+
+
+def size_of(argument: Argument) -> int:
+    """Bytes of an argument."""
+    kind = argument[0]
+    if kind == "bytes":
+        return len(argument[1])
+    return int(argument[1]) if kind == "integer" else {"fp32": 4, "fp64": 8, "map": MAP_BYTES}[kind]
+
+
+def _descriptor(value: Any, meta: Mapping[str, Any] | None, locate: Locate) -> list[Argument]:
+    if meta is None or meta.get("fp4_padded") or meta.get("is_im2col") or getattr(value, "round_f32_to_tf32", False):
+        raise NotPlannedError("a descriptor without a plain tensor map")
+    element = MAP_ELEMENTS.get(meta["elem_type"], meta["elem_type"])
+    shape, strides = [int(size) for size in value.shape], [int(stride) for stride in value.strides]
+    block = [int(size) for size in meta["block_size"]]
+    is_nan = int(getattr(value, "padding", "zero") == "nan")
+    slot, shift = locate(value.base.data_ptr())
+    facts = int(element), int(meta["elem_size"]), int(meta["swizzle"]), is_nan
+    of_map: Argument = ("map", slot, shift, *facts, block, shape, strides)
+    return [of_map, *(integer(size, 4) for size in shape), *(integer(stride, 8) for stride in strides)]

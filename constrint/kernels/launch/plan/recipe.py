@@ -1,0 +1,225 @@
+"""A call's launches as plain data: made once from its Triton launches, kept on disk, turned into a plan of the core.
+
+A recipe names no address. Slots stand for them: first the call's tensors, then what it allocates (its results, then
+one piece of scratch memory), then the stream's counters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+from constrint import cache
+from constrint.core import compiled
+from constrint.kernels.launch.plan.driver import driver
+from constrint.kernels.launch.plan.errors import NotPlannedError
+from constrint.kernels.launch.plan.scratch import NotedScratch
+
+if TYPE_CHECKING:
+    from constrint.select.spec import Launch
+
+#: Pieces of scratch memory start at multiples of this many bytes, as torch's own allocations do.
+PIECE_BYTES = 512
+#: Zeroed words are cleared by the driver, four bytes each.
+WORD_BYTES = 4
+#: The most blocks of a cluster that every GPU with clusters can have.
+PORTABLE_CLUSTER = 8
+IMAGES = "kernels"
+
+
+class KernelStep(msgspec.Struct, frozen=True):
+    """One kernel: its image by digest, how it is launched, and its arguments as `arguments.layout_of` gives them."""
+
+    image: str
+    name: str
+    grid: tuple[int, int, int]
+    threads: int
+    shared_bytes: int
+    cluster: int
+    is_cooperative: bool
+    is_dependent: bool
+    arguments: list[Any]
+
+
+class ZeroStep(msgspec.Struct, frozen=True):
+    """Words that are cleared before the kernels run."""
+
+    slot: int
+    shift: int
+    words: int
+
+
+class Recipe(msgspec.Struct, frozen=True):
+    """Everything a call of one signature does.
+
+    Args:
+        zeroed: What is cleared first.
+        kernels: What is launched, in order.
+        outputs: (shape, strides, name of the dtype) of everything that is allocated.
+        num_results: How many of those are results; the others are scratch memory.
+        num_counters: Counters of the stream that it needs; 0 for none.
+        note: What was chosen, for people.
+    """
+
+    zeroed: list[ZeroStep]
+    kernels: list[KernelStep]
+    outputs: list[tuple[list[int], list[int], str]]
+    num_results: int
+    num_counters: int
+    note: str = ""
+
+
+class Regions:
+    """Which slot an address belongs to, by the extents in memory of the tensors of the slots."""
+
+    def __init__(self) -> None:
+        self._of_slot: list[tuple[int, int, int, int]] = []
+
+    def add(self, tensor: Tensor, slot: int, shift: int = 0) -> None:
+        """Say that a tensor lies `shift` bytes into a slot."""
+        start, end = extent(tensor)
+        self._of_slot.append((start, end, slot, shift))
+
+    def locate(self, address: int) -> tuple[int, int]:
+        """The slot, and how many bytes into it.
+
+        Raises:
+            NotPlannedError: When no slot, or more than one, has the address.
+        """
+        found = [(slot, shift + address - start) for start, end, slot, shift in self._of_slot if start <= address < end]
+        if len(found) != 1:
+            raise NotPlannedError(f"an argument lies in {len(found)} tensors of the call")
+        return found[0]
+
+
+def extent(tensor: Tensor) -> tuple[int, int]:
+    """The first address of a tensor and the one after its last."""
+    start = tensor.data_ptr()
+    if not tensor.numel():
+        return start, start
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return start, start + (last + 1) * tensor.element_size()
+
+
+def recipe_of(
+    launches: Sequence[Launch],
+    tensors: Sequence[Tensor | None],
+    results: Sequence[Tensor],
+    scratch: NotedScratch,
+    note: str = "",
+) -> Recipe:
+    """The recipe of launches that were stated for these tensors; compiles their kernels.
+
+    Raises:
+        NotPlannedError: When they have to go through Triton's launcher.
+        triton.runtime.errors.OutOfResources: When a kernel does not fit the device.
+    """
+    regions = Regions()
+    for slot, tensor in enumerate((*tensors, *results)):
+        if tensor is not None:
+            regions.add(tensor, slot)
+    slot = len(tensors) + len(results)
+    scratch_bytes = 0
+    zeroed = []
+    for piece in (*scratch.fresh, *scratch.zeroed):
+        regions.add(piece, slot, scratch_bytes)
+        if any(piece is other for other in scratch.zeroed):
+            zeroed.append(ZeroStep(slot, scratch_bytes, piece.numel()))
+        start, end = extent(piece)
+        scratch_bytes += -(-(end - start) // PIECE_BYTES) * PIECE_BYTES
+    outputs = [(list(result.shape), list(result.stride()), _dtype_name(result.dtype)) for result in results]
+    if scratch_bytes:
+        outputs.append(([scratch_bytes], [1], "uint8"))
+        slot += 1
+    counters = 0
+    for piece in scratch.counted:
+        regions.add(piece, slot, counters * WORD_BYTES)
+        counters += piece.numel()
+    kernels = [_kernel_step(launch, regions) for launch in launches]
+    return Recipe(zeroed, kernels, outputs, len(results), counters, note)
+
+
+def _kernel_step(launch: Launch, regions: Regions) -> KernelStep:
+    from constrint.kernels.launch.plan.arguments import check_layout, layout_of
+    from constrint.kernels.launch.triton import TritonLaunch
+
+    if not isinstance(launch, TritonLaunch):
+        raise NotPlannedError(f"{type(launch).__name__} is no launch of Triton's")
+    kernel = launch.compiled()
+    meta = kernel.metadata
+    cluster = int(getattr(meta, "num_ctas", 1) or 1)
+    if getattr(meta, "global_scratch_size", 0) or getattr(meta, "profile_scratch_size", 0):
+        raise NotPlannedError("the kernel wants scratch memory of Triton's")
+    if cluster > PORTABLE_CLUSTER:
+        raise NotPlannedError(f"a cluster of {cluster} blocks")
+    laid = layout_of(kernel, launch.values(), regions.locate)
+    if compiled is not None and driver() is not None:
+        check_layout(laid, compiled.parameter_bytes(driver(), kernel.function))
+    image = bytes(kernel.kernel)
+    digest = hashlib.blake2b(image, digest_size=20).hexdigest()
+    _HANDLES[torch.cuda.current_device(), digest, meta.name] = int(kernel.function)
+    _store_image(digest, image)
+    grid = (*launch.grid, 1, 1)[:3]
+    return KernelStep(
+        image=digest,
+        name=meta.name,
+        grid=(grid[0] * cluster, grid[1], grid[2]),
+        threads=int(meta.num_warps) * int(meta.target.warp_size),
+        shared_bytes=int(meta.shared),
+        cluster=cluster,
+        is_cooperative=bool(getattr(meta, "launch_cooperative_grid", False)),
+        is_dependent=bool(getattr(meta, "launch_pdl", False)),
+        arguments=laid,
+    )
+
+
+#: Handles of loaded kernels by device, image and name.
+_HANDLES: dict[tuple[int, str, str], int] = {}
+
+
+@lru_cache(maxsize=4096)
+def _store_image(digest: str, image: bytes) -> None:
+    cache.store(IMAGES, digest.encode(), image)
+
+
+def _handle(step: KernelStep) -> int:
+    key = torch.cuda.current_device(), step.image, step.name
+    if key not in _HANDLES:
+        image = cache.load(IMAGES, step.image.encode())
+        if image is None or compiled is None:
+            raise NotPlannedError("the kernel's image is not on disk")
+        function, _, _, max_threads = compiled.load_kernel(driver(), image, step.name, step.shared_bytes)
+        if step.threads > max_threads:
+            raise NotPlannedError("the kernel takes more registers than this device has")
+        _HANDLES[key] = function
+    return _HANDLES[key]
+
+
+def plan_of(recipe: Recipe, num_tensors: int) -> Any:
+    """The core's plan on the current device.
+
+    Raises:
+        NotPlannedError: When a kernel of it is not at hand.
+    """
+    if compiled is None or driver() is None:
+        raise NotPlannedError("there is no driver")
+    steps: list[tuple[Any, ...]] = [("zero", step.slot, step.shift, step.words) for step in recipe.zeroed]
+    for step in recipe.kernels:
+        flags = int(step.is_cooperative), int(step.is_dependent)
+        shape = step.grid, step.threads, step.shared_bytes, step.cluster
+        steps.append(("kernel", _handle(step), *shape, *flags, step.arguments))
+    slots = num_tensors + len(recipe.outputs) + (1 if recipe.num_counters else 0)
+    try:
+        return compiled.plan(driver(), slots, steps, [])
+    except (RuntimeError, TypeError) as error:
+        raise NotPlannedError(str(error)) from error
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

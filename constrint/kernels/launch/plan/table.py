@@ -1,0 +1,217 @@
+"""Tables of launch plans: what an operation does for a call of a signature that it has seen.
+
+The first call of a signature is checked, chosen for and compiled; later ones are one look-up, the results' memory, and
+the launch. A signature is the shapes, strides, dtypes, devices and addresses (up to 128 bytes) of the tensors, and one
+more object. Recipes are kept on disk, so that the next process neither chooses nor compiles.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable
+from functools import lru_cache
+from importlib import metadata
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+from torch import Tensor
+
+from constrint import cache
+from constrint.core import compiled
+from constrint.kernels.launch.plan.driver import driver, fast_allocator, reads_tensors
+from constrint.kernels.launch.plan.errors import NotPlannedError
+from constrint.kernels.launch.plan.recipe import Recipe, extent, plan_of
+from constrint.kernels.launch.plan.scratch import COUNTERS
+
+#: Signatures that a table keeps, the least recently used go first.
+CAPACITY = 4096
+ADDRESS_STEP = 128
+#: Answers of `PlanTable.call`: such calls have no plan; gradients are to be recorded; the call is new.
+NO_PLAN, WANTS_GRAD, IS_NEW = None, True, False
+
+#: Gives the recipe of a call; its tensors do not overlap.
+Build = Callable[[tuple[Tensor | None, ...], Any], Recipe]
+
+
+class TableState(NamedTuple):
+    """What a table holds and how often it was asked."""
+
+    entries: int
+    hits: int
+    misses: int
+
+
+class PlanTable:
+    """An operation's plans.
+
+    Args:
+        name: The operation's.
+        build: Gives the recipe of a call; raises NotPlannedError where it goes the long way.
+        precision: What 32-bit floating-point products depend on besides the tensors.
+    """
+
+    def __init__(self, name: str, build: Build, precision: Callable[[], Hashable]) -> None:
+        self.name = name
+        self.build = build
+        self.precision = precision
+        self._table: Any = None
+        self._is_open = False
+        _TABLES.add(self)
+
+    def call(self, is_inner: bool, extra: Hashable, *tensors: Tensor | None) -> Any:
+        """The results of a call that was seen before, or one of the three answers above.
+
+        Args:
+            is_inner: Neither gradients nor listeners are asked for: the caller has.
+            extra: What the call depends on besides its tensors.
+            tensors: The call's tensors; None for those that it has not.
+        """
+        table = self._table
+        if table is None:
+            if self._is_open or not self._open():
+                return NO_PLAN
+            table = self._table
+        return compiled.table_call(table, is_inner, extra, *tensors)  # type: ignore[union-attr]
+
+    def learn(self, extra: Hashable, *tensors: Tensor | None) -> Any:
+        """Make the plan of a new call and run it; None where such calls have no plan.
+
+        Raises:
+            ConstrintError: What `build` raises for arguments that do not go together.
+        """
+        index = next(tensor.device.index for tensor in tensors if tensor is not None)
+        with torch.cuda.device(index):
+            recipe, plan = None, None
+            key = self._key(extra, tensors)
+            for source in (self._kept, self._built):
+                try:
+                    recipe = source(key, extra, tensors)
+                    plan = None if recipe is None else plan_of(recipe, len(tensors))
+                except NotPlannedError:
+                    continue
+                if plan is not None:
+                    break
+            outputs: tuple[Any, ...] = ()
+            results, counters = 0, 0
+            if recipe is not None and plan is not None:
+                outputs = tuple((tuple(a), tuple(b), getattr(torch, dtype)) for a, b, dtype in recipe.outputs)
+                results, counters = recipe.num_results, recipe.num_counters
+            assert compiled is not None
+            compiled.table_insert(self._table, extra, tensors, plan, outputs, results, counters)
+            made = self.call(True, extra, *tensors)
+        return None if made is False else made
+
+    def clear(self) -> None:
+        """Forget every plan; recipes on disk stay."""
+        if self._table is not None and compiled is not None:
+            compiled.table_clear(self._table)
+
+    def state(self) -> TableState:
+        """What the table holds and how often it was asked."""
+        if self._table is None or compiled is None:
+            return TableState(0, 0, 0)
+        return TableState(*compiled.table_state(self._table))
+
+    def _open(self) -> bool:
+        self._is_open = True
+        if compiled is None or driver() is None or not reads_tensors():
+            return False
+        has_grad = torch.is_grad_enabled
+        self._table = compiled.table(
+            CAPACITY, fast_allocator(), COUNTERS.address, listeners(), self.precision, has_grad
+        )
+        return True
+
+    def _key(self, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> bytes:
+        device = next(tensor.device for tensor in tensors if tensor is not None)
+        seen = [
+            None
+            if tensor is None
+            else (*tensor.shape, *tensor.stride(), str(tensor.dtype), tensor.data_ptr() % ADDRESS_STEP)
+            for tensor in tensors
+        ]
+        return repr((self.name, seen, extra, self.precision(), _device_facts(device.index), _triton())).encode()
+
+    def _kept(self, key: bytes, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> Recipe | None:
+        data = cache.load(self.name, key)
+        if data is None:
+            return None
+        try:
+            return msgspec.msgpack.decode(data, type=Recipe)
+        except msgspec.MsgspecError:
+            return None
+
+    def _built(self, key: bytes, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> Recipe:
+        recipe = self.build(apart(tensors), extra)
+        cache.store(self.name, key, msgspec.msgpack.encode(recipe))
+        return recipe
+
+
+_TABLES: weakref.WeakSet[PlanTable] = weakref.WeakSet()
+
+
+def clear_plans() -> None:
+    """Forget the plans of all operations: the next calls choose again."""
+    for table in _TABLES:
+        table.clear()
+
+
+def plan_states() -> dict[str, TableState]:
+    """What the tables of all operations hold, by name."""
+    return {table.name: table.state() for table in _TABLES}
+
+
+def apart(tensors: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+    """The same tensors; those that overlap others in memory are replaced by memory of their own, laid out alike.
+
+    What an argument of a kernel belongs to is told by its address.
+    """
+    kept: list[Tensor | None] = []
+    taken: list[tuple[int, int]] = []
+    for tensor in tensors:
+        if tensor is not None:
+            start, end = extent(tensor)
+            if any(start < other_end and other_start < end for other_start, other_end in taken):
+                tensor = _stand_in(tensor)
+                start, end = extent(tensor)
+            taken.append((start, end))
+        kept.append(tensor)
+    return tuple(kept)
+
+
+def _stand_in(tensor: Tensor) -> Tensor:
+    start, end = extent(tensor)
+    memory = torch.empty(end - start + ADDRESS_STEP, dtype=torch.uint8, device=tensor.device)
+    skipped = (start - memory.data_ptr()) % ADDRESS_STEP
+    whole = memory[skipped : skipped + end - start]
+    return whole.view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
+
+
+@lru_cache(maxsize=1)
+def listeners() -> tuple[Callable[[], Any], ...]:
+    """What tells that a call is traced, transformed, recorded or otherwise observed: then it takes the long way."""
+    c = torch._C
+    return (
+        c._len_torch_dispatch_stack,
+        c._len_torch_function_stack,
+        c._are_functorch_transforms_active,
+        c._get_tracing_state,
+        c._autograd._profiler_enabled,
+        c._get_deterministic_algorithms,
+    )
+
+
+@lru_cache(maxsize=64)
+def _device_facts(index: int) -> tuple[Any, ...]:
+    properties = torch.cuda.get_device_properties(index)
+    target = getattr(properties, "gcnArchName", "") or (properties.major, properties.minor)
+    return properties.name, target, properties.multi_processor_count, properties.total_memory >> 30
+
+
+@lru_cache(maxsize=1)
+def _triton() -> str:
+    try:
+        return metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        return ""
