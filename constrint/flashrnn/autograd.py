@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from constrint.kernels.rnn.op import rnn_backward, rnn_forward
+from constrint.kernels.rnn.op import rnn_backward
 
 #: Arguments of the forward operator; autograd wants one result for each.
 NUM_ARGUMENTS = 11
@@ -49,5 +49,5 @@ def _refuse(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
     raise RuntimeError(DOUBLE_BACKWARD)
 
 
-torch.library.register_autograd(rnn_forward, _backward, setup_context=_save)
-torch.library.register_autograd(rnn_backward, _refuse)
+torch.library.register_autograd("constrint::rnn_forward", _backward, setup_context=_save)
+torch.library.register_autograd("constrint::rnn_backward", _refuse)

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-import constrint.flashrnn.autograd  # noqa: F401  registers the gradient
 from constrint.errors import UnknownNameError
 from constrint.flashrnn import checks
-from constrint.kernels.rnn.first_choice import AUTO, saves_gates
-from constrint.kernels.rnn.op import rnn_forward
+from constrint.flashrnn.recurrence import Results, Way, by_plan, through_operator
+from constrint.kernels.rnn.first_choice import AUTO
 from constrint.kernels.rnn.reference import accumulation_dtype, rnn_reference
 
 
@@ -58,6 +57,14 @@ def rnn(
     Raises:
         UsageError: For a shape, dtype, device or value that does not fit.
     """
+    if backend != checks.REFERENCE and states is None and lengths is None and reset is None:
+        # A signature that was seen before has been checked.
+        clip = 0.0 if gradient_recurrent_clip is None else checks.check_clip(gradient_recurrent_clip)
+        if not torch._C._is_any_autocast_enabled():
+            way = Way(cell, backend, clip, recompute, hidden_only)
+            known = by_plan(way, wx, r, b, is_checked=False)
+            if known is not None:
+                return known[0], _joined(known)
     kind = checks.check_cell(cell)
     checks.check_backend(backend, cell)
     wx = checks.check_wx(wx, kind)
@@ -70,26 +77,31 @@ def rnn(
     if b is not None:
         checks.check_like("b", checks.check_dtype("b", checks.check_tensor("b", b)), wx)
         checks.check_shape("b", b, (gates, heads, dim), "(G, N, D)")
+    start = None
     if states is not None:
         states = checks.check_states(states, (kind.num_states, batch, heads, dim), kind, wx)
+        start = states[0] if states.dtype == wx.dtype else None
         states = states.to(accumulation_dtype(wx.dtype))
     steps = None if lengths is None else checks.check_lengths(lengths, batch, time, wx.device)
     reset = None if reset is None else checks.check_reset(reset, batch, time, wx)
     clip = checks.check_clip(gradient_recurrent_clip)
     if backend == checks.REFERENCE:
         every, last = rnn_reference(cell, wx, r, b, states, lengths=steps, reset=reset, clip=clip)
-    else:
-        trains = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (wx, r, b, states))
-        if trains and recompute is None:
-            recompute = not (torch.compiler.is_compiling() or saves_gates(cell, wx, backend))
-        save_gates = trains and not recompute
-        every, hidden, last_h, last_rest, _ = rnn_forward(
-            wx, r, b, states, steps, reset, cell, backend, save_gates, hidden_only and trains, clip
-        )
-        last = torch.cat([last_h[None], last_rest])
-        if hidden_only and trains:
-            return hidden, last.unsqueeze(2)
-    return every[0] if hidden_only else every, last.unsqueeze(2)
+        return every[0] if hidden_only else every, last.unsqueeze(2)
+    way = Way(cell, backend, clip, recompute, hidden_only)
+    results = None
+    if steps is None and reset is None:
+        results = by_plan(way, wx, r, b, states, start, is_checked=True)
+    if results is None:
+        results = through_operator(way, wx, r, b, states, steps, reset)
+    return results[0], _joined(results)
+
+
+def _joined(results: Results) -> Tensor:
+    """The last states as one tensor, (S, B, 1, N, D)."""
+    _, end_h, end_rest = results
+    last = end_h[None] if end_rest is None else torch.cat((end_h[None], end_rest))
+    return last.unsqueeze(2)
 
 
 def _autocast(wx: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:

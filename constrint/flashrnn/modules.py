@@ -14,11 +14,14 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from constrint.flashrnn import checks
+from constrint.flashrnn import checks, library
 from constrint.flashrnn.functional import rnn
 from constrint.flashrnn.parameters import RecurrentParameters
+from constrint.flashrnn.recurrence import Results, Way, by_plan
 from constrint.flashrnn.sequences import AnyRows, DenseRows, PackedRows, Rows, flip
 from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.first_choice import AUTO
+from constrint.kernels.rnn.reference import accumulation_dtype
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,11 @@ class _Recurrent(RecurrentParameters):
         states = self._states_of(hx, batch, is_batched=is_batched)
         steps = None if lengths is None else checks.check_lengths(lengths, batch, time, x.device)
         reset = None if reset is None else checks.check_reset(reset, batch, time, x)
-        rows, last = self._layers(DenseRows(x, self.batch_first, steps), states, reset)
-        output = rows.x if self.batch_first else rows.x.transpose(0, 1).contiguous()
+        done = library.run_dense(self, x, states, steps) if reset is None else None
+        if done is None:
+            rows, last = self._layers(DenseRows(x, self.batch_first, steps), states, reset)
+            done = (rows.x if self.batch_first else rows.x.transpose(0, 1).contiguous()), last
+        output, last = done
         if not is_batched:
             return output.squeeze(batch_dim), self._hidden(tuple(state.squeeze(1) for state in last))
         return output, self._hidden(last)
@@ -82,10 +88,14 @@ class _Recurrent(RecurrentParameters):
         states = self._states_of(hx, int(packed.batch_sizes[0]), is_batched=True)
         if states is not None and packed.sorted_indices is not None:
             states = tuple(state.index_select(1, packed.sorted_indices) for state in states)
-        rows, last = self._layers(PackedRows.of(packed), states, None)
+        done = library.run_packed(self, packed, states)
+        if done is None:
+            rows, last = self._layers(PackedRows.of(packed), states, None)
+            done = rows.data, last
+        data, last = done
         if packed.unsorted_indices is not None:
             last = tuple(state.index_select(1, packed.unsorted_indices) for state in last)
-        output = PackedSequence(rows.data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
+        output = PackedSequence(data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
         return output, self._hidden(last)
 
     def _hidden(self, last: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
@@ -109,12 +119,14 @@ class _Recurrent(RecurrentParameters):
                 hidden.append(h)
                 ends.append(last)
             rows = rows.follow(hidden[0], hidden[1] if self.bidirectional else None)
-        return rows, tuple(torch.stack(parts) for parts in zip(*ends, strict=True))
+        if len(ends) == 1:
+            return rows, ends[0]
+        return rows, tuple(torch.cat(parts) for parts in zip(*ends, strict=True))
 
     def _directions(
         self, layer: int, rows: Rows, states: tuple[Tensor, ...] | None, reset: Tensor | None
     ) -> list[tuple[Tensor, tuple[Tensor, ...]]]:
-        """Per direction all h (B, T, H), and the last states (B, H) each.
+        """Per direction all h (B, T, H), and the last states (1, B, H) each.
 
         Both directions run at once, as heads that do not see each other, unless `reset` sets them apart.
         """
@@ -124,21 +136,34 @@ class _Recurrent(RecurrentParameters):
         results = []
         copies = self.num_directions // len(parts)
         for part in parts:
-            hidden, last = rnn(
-                part.wx,
-                part.r,
-                part.b,
-                part.states,
-                cell=self.cell,
-                lengths=rows.lengths,
-                reset=part.reset,
-                backend=self.backend,
-                gradient_recurrent_clip=self.gradient_recurrent_clip,
-                hidden_only=True,
-            )
-            for h, ends in zip(hidden.chunk(copies, 2), last.squeeze(2).chunk(copies, 2), strict=True):
-                results.append((h.flatten(2), ends.flatten(2).unbind(0)))
+            hidden, end_h, end_rest = self._recur(part, rows.lengths)
+            if copies == 1:
+                results.append((hidden.flatten(2), _ends(end_h, end_rest)))
+                continue
+            rest = (None,) * copies if end_rest is None else end_rest.chunk(copies, 2)
+            for h, last_h, last_rest in zip(hidden.chunk(copies, 2), end_h.chunk(copies, 1), rest, strict=True):
+                results.append((h.flatten(2), _ends(last_h, last_rest)))
         return results
+
+    def _recur(self, part: _Direction, lengths: Tensor | None) -> Results:
+        """h of all steps (B, T, N, D), the last h (B, N, D), the other last states (S - 1, B, N, D)."""
+        wx, r, b, states = part.wx, part.r, part.b, part.states
+        if lengths is None and part.reset is None and self.backend == AUTO:
+            # A signature that was seen before has been checked.
+            way = Way(self.cell, AUTO, checks.check_clip(self.gradient_recurrent_clip))
+            start, initial = None, states
+            if states is not None:
+                start = states[0] if states.dtype == wx.dtype else None
+                initial = states.to(accumulation_dtype(wx.dtype))
+            if r.dtype != wx.dtype and torch.is_autocast_enabled(wx.device.type):
+                r = r.to(wx.dtype)  # autocast has converted the product alone
+            known = by_plan(way, wx, r, b, initial, start, is_checked=False)
+            if known is not None:
+                return known
+        options: dict[str, Any] = {"lengths": lengths, "reset": part.reset, "hidden_only": True}
+        options |= {"backend": self.backend, "gradient_recurrent_clip": self.gradient_recurrent_clip}
+        hidden, last = rnn(wx, part.r, b, states, cell=self.cell, **options)
+        return hidden, last[0].squeeze(1), last[1:].squeeze(2) if len(last) > 1 else None
 
     def _direction(
         self, layer: int, direction: int, rows: Rows, states: tuple[Tensor, ...] | None, reset: Tensor | None
@@ -147,8 +172,11 @@ class _Recurrent(RecurrentParameters):
         bias, b = None, None
         if self.bias:
             bias, b = self._weight("bias_ih", layer, direction), self._weight("bias_hh", layer, direction)
-            # The input can carry both biases, unless the cell keeps the parts of its candidate apart.
-            bias, b = (bias, b.view(shape)) if CELLS[self.cell].keeps_parts_apart else (bias + b, None)
+            if not CELLS[self.cell].keeps_parts_apart and torch.is_grad_enabled():
+                # The input carries both biases: their gradient is summed once.
+                bias, b = bias + b, None
+            else:
+                b = b.view(shape)
         wx = rows.project(self._weight("weight_ih", layer, direction), bias, is_reverse=bool(direction))
         weight = self._weight("weight_hh", layer, direction)
         if self.proj_size:
@@ -174,10 +202,22 @@ class _Recurrent(RecurrentParameters):
         return replace(part, wx=wx), h.new_zeros(h.shape[0], self.hidden_size)
 
 
+def _ends(end_h: Tensor, end_rest: Tensor | None) -> tuple[Tensor, ...]:
+    """The last states as (1, B, H) each."""
+    batch, heads, dim = end_h.shape
+    shape = (1, batch, heads * dim)
+    h = end_h.reshape(shape)
+    if end_rest is None:
+        return (h,)
+    if len(end_rest) == 1:
+        return h, end_rest.reshape(shape)
+    return h, *(state.reshape(shape) for state in end_rest.unbind(0))
+
+
 def _project_out(
     weight: Tensor,  # (P, H)
     h: Tensor,  # (B, T, H)
-    last: tuple[Tensor, ...],  # (B, H) each
+    last: tuple[Tensor, ...],  # (1, B, H) each
     lengths: Tensor | None,
     initial: Tensor | None,  # (B, P)
 ) -> tuple[Tensor, tuple[Tensor, ...]]:

@@ -112,8 +112,10 @@ class RecurrentParameters(nn.Module):
         return f"l{layer}{'_reverse' if direction else ''}"
 
     def _weight(self, name: str, layer: int, direction: int) -> Tensor:
-        weight: Tensor = getattr(self, f"{name}_{self._suffix(layer, direction)}")
-        return weight
+        full_name = f"{name}_l{layer}_reverse" if direction else f"{name}_l{layer}"
+        weight = self._parameters.get(full_name)
+        # A parametrization computes it.
+        return getattr(self, full_name) if weight is None else weight
 
     @property
     def all_weights(self) -> list[list[nn.Parameter]]:

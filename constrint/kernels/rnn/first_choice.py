@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 #: The name that leaves the choice of an implementation to the plan.
 AUTO = "auto"
+#: Pre-activations of up to this size are stored: a GPU writes and reads them in some 30 us, and the host takes longer
+#: than that to enqueue what computes them again.
+STORED_BYTES = 64 << 20
 #: Steps that a plan is made for: the times of all implementations grow with them alike.
 USUAL_TIME = 1024
 
@@ -69,7 +72,9 @@ def decide(cell: str, wx: Tensor, backend: str, direction: str, *, recompute: bo
 
 
 def saves_gates(cell: str, wx: Tensor, backend: str) -> bool:
-    """Whether training stores pre-activations: yes, unless computing them again is predicted to be faster."""
+    """Whether training stores pre-activations: yes, unless they are large and faster to compute again by prediction."""
+    if wx.numel() * wx.element_size() <= STORED_BYTES:
+        return True
     if backend != AUTO and not implementations_of(cell)[backend]["forward"].may_recompute:
         return True
     plan = _plan(_kind(cell, wx))

@@ -29,13 +29,64 @@ def gradients_of(
         initial: Gradient of the initial states.
         sums_by_sequence: As in `weight_gradient`.
     """
-    kind, recurrent = inputs.kind, inputs.kind.recurrent_slots
-    wx, r, b = slots, weight_gradient(slots, before, recurrent, sums_by_sequence=sums_by_sequence), None
-    if kind.keeps_parts_apart:
-        wx = slots[:, :, : kind.num_gates].contiguous()
-    if inputs.b is not None:
-        b = slots.sum((0, 1), dtype=torch.float32)[list(recurrent)].to(inputs.b.dtype)
-    return RnnGradients(wx=wx, r=r.to(inputs.r.dtype), b=b, initial=initial)
+    kind = inputs.kind
+    r = weight_gradient(slots, before, kind.recurrent_slots, sums_by_sequence=sums_by_sequence).to(inputs.r.dtype)
+    b = None if inputs.b is None else _bias_gradient(kind, slots, inputs.b)
+    return RnnGradients(wx=_input_gradient(kind, slots), r=r, b=b, initial=initial)
+
+
+def gradients_of_slots(
+    kind: Cell,
+    slots: Tensor,  # (B, T, slots, N, D)
+    before: Tensor,  # (B, T, N, D)
+    dtype: torch.dtype,
+    wants_r: bool,
+    b: Tensor | None,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Gradients of wx, of r where it is wanted, and of b where it is given, on a GPU; nothing waits for the device."""
+    r = fused_weight_gradient(kind, slots, before).to(dtype) if wants_r else None
+    return _input_gradient(kind, slots), r, None if b is None else _bias_gradient(kind, slots, b)
+
+
+def _input_gradient(kind: Cell, slots: Tensor) -> Tensor:
+    return slots[:, :, : kind.num_gates].contiguous() if kind.keeps_parts_apart else slots
+
+
+def _bias_gradient(kind: Cell, slots: Tensor, b: Tensor) -> Tensor:
+    return _recurrent(kind, slots.sum((0, 1), dtype=torch.float32)).to(b.dtype)
+
+
+def _recurrent(kind: Cell, of_slots: Tensor) -> Tensor:
+    """Of what is there for every slot, that of the recurrent ones."""
+    last = kind.num_gates - 1
+    return torch.cat((of_slots[:last], of_slots[last + 1 :])) if kind.keeps_parts_apart else of_slots
+
+
+def fused_weight_gradient(
+    kind: Cell,
+    slots: Tensor,  # (B, T, slots, N, D)
+    before: Tensor,  # (B, T, N, D)
+) -> Tensor:
+    """Gradient of r, (G, N, D, D), with as few products as its layout allows.
+
+    One head takes one product over all slots. Sums in fp32 go through `matmul`, which splits long ones.
+    """
+    from constrint.kernels.gemm.op import matmul
+
+    heads, dim = slots.shape[3:]
+    is_wide = slots.dtype == torch.float32
+    if heads == 1:
+        left, right = slots.view(-1, kind.num_slots * dim).t(), before.view(-1, dim)
+        product = matmul(left, right) if is_wide else torch.mm(left, right)
+        return _recurrent(kind, product.view(kind.num_slots, 1, dim, dim))
+    states = before.view(-1, heads, dim).transpose(0, 1)  # (N, B * T, D)
+    flat = slots.flatten(0, 1).permute(1, 2, 3, 0)  # (slots, N, D, B * T)
+    if is_wide:
+        return torch.stack([matmul(flat[slot], states) for slot in kind.recurrent_slots])
+    r = slots.new_empty((kind.num_gates, heads, dim, dim))
+    for gate, slot in enumerate(kind.recurrent_slots):
+        torch.bmm(flat[slot], states, out=r[gate])
+    return r
 
 
 def weight_gradient(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from constrint.kernels.rnn.cells import CELLS, Cell
 from constrint.kernels.rnn.reference import accumulation_dtype
 from constrint.select.first_choice import Choice
+from constrint.select.spec import Launch
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,46 @@ class RnnGradients:
     initial: Tensor | None
 
 
+@dataclass(frozen=True)
+class PlannedForward:
+    """What a planned forward call writes.
+
+    Args:
+        states: (S, B, T, N, D).
+        end_h: (B, N, D), the last h.
+        end_rest: (S - 1, B, N, D), the other last states.
+        gates: As in `RnnSaved`.
+    """
+
+    states: Tensor
+    end_h: Tensor
+    end_rest: Tensor
+    gates: Tensor | None
+
+
+@dataclass(frozen=True)
+class PlannedBackward:
+    """What a planned backward call reads besides its inputs, and writes.
+
+    Args:
+        states: (S, B, T, N, D).
+        gates: (B, T, G, N, D), as in `RnnSaved`.
+        grad_states: (B, T, N, D), the gradient of each state; None is zero.
+        grad_last: (S, B, N, D) in fp32, the gradient of the last states; None is zero.
+        slots: (B, T, slots, N, D), written: gradients of the slots.
+        initial: (S, B, N, D) in fp32, written: the gradient of the initial states.
+        before: (B, T, N, D), written: the h that enters each step.
+    """
+
+    states: Tensor
+    gates: Tensor
+    grad_states: tuple[Tensor | None, ...]
+    grad_last: Tensor | None
+    slots: Tensor
+    initial: Tensor
+    before: Tensor
+
+
 class RnnBackend(Protocol):
     """A way to run recurrences as they were chosen; stateless but for caches."""
 
@@ -93,6 +135,22 @@ class RnnBackend(Protocol):
         self, inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, choice: Choice, *, clip: float
     ) -> RnnGradients:
         """Gradients of the inputs; `clip` > 0 clamps what reaches h_{t-1} through r."""
+
+    def plan_forward(
+        self, inputs: RnnInputs, start: Tensor | None, made: PlannedForward, choice: Choice, scratch: Any
+    ) -> Sequence[Launch]:
+        """The launches of `forward` without lengths and resets; raises NotPlannedError where it is more than those.
+
+        `start` is the initial h in the dtype of wx.
+        """
+
+    def plan_backward(
+        self, inputs: RnnInputs, made: PlannedBackward, choice: Choice, scratch: Any, *, clip: float, only_h: bool
+    ) -> Sequence[Launch]:
+        """The launches that write what `PlannedBackward` says; raises NotPlannedError as above.
+
+        `only_h` says that no other state has a gradient from outside.
+        """
 
 
 def zero_states(inputs: RnnInputs) -> Tensor:

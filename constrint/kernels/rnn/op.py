@@ -16,14 +16,16 @@ from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.first_choice import decide
 from constrint.kernels.rnn.interface import RnnInputs, RnnSaved, RnnUpstream, zero_states
 
-
-@torch.library.custom_op(
+# Defined by hand: torch.library.custom_op imports Dynamo at its first call, which takes seconds.
+torch.library.define(
     "constrint::rnn_forward",
-    mutates_args=(),
-    schema="(Tensor wx, Tensor r, Tensor? b, Tensor? initial, Tensor? lengths, Tensor? reset, "
+    "(Tensor wx, Tensor r, Tensor? b, Tensor? initial, Tensor? lengths, Tensor? reset, "
     "str cell, str backend, bool save_gates, bool hidden_only, float clip) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
-def rnn_forward(
+
+
+@torch.library.impl("constrint::rnn_forward", "default")
+def _forward(
     wx: Tensor, r: Tensor, b: Tensor | None, initial: Tensor | None, lengths: Tensor | None, reset: Tensor | None,
     cell: str, backend: str, save_gates: bool, hidden_only: bool, clip: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
@@ -50,7 +52,7 @@ def rnn_forward(
     )
 
 
-@rnn_forward.register_fake
+@torch.library.register_fake("constrint::rnn_forward")  # type: ignore[untyped-decorator]
 def _fake_forward(wx: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     *_, cell, _, save_gates, hidden_only, _ = others
     batch, time, gates, heads, dim = wx.shape
@@ -64,14 +66,16 @@ def _fake_forward(wx: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor, Ten
     )
 
 
-@torch.library.custom_op(
+torch.library.define(
     "constrint::rnn_backward",
-    mutates_args=(),
-    schema="(Tensor? grad_states, Tensor? grad_hidden, Tensor? grad_last_h, Tensor? grad_last_rest, Tensor wx, "
+    "(Tensor? grad_states, Tensor? grad_hidden, Tensor? grad_last_h, Tensor? grad_last_rest, Tensor wx, "
     "Tensor r, Tensor? b, Tensor? initial, Tensor? lengths, Tensor? reset, Tensor states, Tensor gates, str cell, "
     "str backend, float clip) -> (Tensor, Tensor, Tensor, Tensor)",
 )
-def rnn_backward(
+
+
+@torch.library.impl("constrint::rnn_backward", "default")
+def _backward(
     grad_states: Tensor | None, grad_hidden: Tensor | None, grad_last_h: Tensor | None, grad_last_rest: Tensor | None,
     wx: Tensor, r: Tensor, b: Tensor | None, initial: Tensor | None, lengths: Tensor | None, reset: Tensor | None,
     states: Tensor, gates: Tensor, cell: str, backend: str, clip: float,
@@ -95,10 +99,14 @@ def rnn_backward(
     )
 
 
-@rnn_backward.register_fake
+@torch.library.register_fake("constrint::rnn_backward")  # type: ignore[untyped-decorator]
 def _fake_backward(*arguments: Any) -> tuple[Tensor, ...]:
     wx = arguments[4]
     return tuple(wx.new_empty(0) if given is None else given.new_empty(given.shape) for given in arguments[4:8])
+
+
+rnn_forward = torch.ops.constrint.rnn_forward.default
+rnn_backward = torch.ops.constrint.rnn_backward.default
 
 
 def _prepare(inputs: RnnInputs) -> RnnInputs:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 
+from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.rnn.alternating.loop import loop_backward, loop_forward
 from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
 from constrint.select.first_choice import Choice
+from constrint.select.spec import Launch
 
 
 class AlternatingBackend:
@@ -34,6 +38,14 @@ class AlternatingBackend:
             with torch.cuda.device(inputs.wx.device):
                 return graph_backward(inputs, saved, upstream, clip=clip)
         return loop_backward(inputs, saved, upstream, clip=clip)
+
+    def plan_forward(self, *arguments: Any) -> Sequence[Launch]:
+        """There is no plan: a loop of PyTorch calls, or a graph of its own."""
+        raise NotPlannedError("the back-end 'alternating' is no list of launches")
+
+    def plan_backward(self, *arguments: Any, **options: Any) -> Sequence[Launch]:
+        """As `plan_forward`."""
+        raise NotPlannedError("the back-end 'alternating' is no list of launches")
 
 
 def _has_kernels(inputs: RnnInputs) -> bool:

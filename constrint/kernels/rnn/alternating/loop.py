@@ -1,7 +1,8 @@
 """The `alternating` recurrence as a loop of PyTorch calls: one matrix product and one pointwise step per time step.
 
 Any device, dtype and head dimension; states and sums in the accumulation dtype. It works on (T, N, B, ...) so that
-every step's operands are contiguous, and makes the weight gradient with one product after the loop.
+every step's operands are contiguous. A call costs about as much as its work on small operands, so the loop holds the
+calls that depend on earlier steps and no other: it runs over the padding too, which is cleared at once afterwards.
 """
 
 from __future__ import annotations
@@ -11,50 +12,47 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from constrint.kernels.rnn.alternating.pointwise import BACKWARD_STEPS, BackwardStep, slstm_backward
+from constrint.kernels.rnn.alternating.pointwise import BACKWARD, FORWARD
 from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream, zero_states
-from constrint.kernels.rnn.reference import STEPS, accumulation_dtype, pre_activations, slstm_step
+from constrint.kernels.rnn.reference import accumulation_dtype, pre_activations
+
+#: Elements of the pre-activations of the steps whose factors are computed at once: some MB, which a cache may hold.
+CHUNK = 1 << 18
 
 
 def loop_forward(inputs: RnnInputs, *, save_gates: bool) -> RnnSaved:
     """Run over time; see `RnnBackend.forward`."""
-    wx, cell = inputs.wx, inputs.cell
+    wx, kind = inputs.wx, inputs.kind
     batch, time, gates, heads, dim = wx.shape
     dtype = accumulation_dtype(wx.dtype)
     weights = _weights(inputs, dtype).transpose(1, 2)
     x = _working(wx, dtype)
-    apart = inputs.kind.keeps_parts_apart
-    # The bias of a recurrent part that is kept apart belongs to the product with r, every other one joins the input.
-    bias = None if inputs.b is None else inputs.b.to(dtype).transpose(0, 1)[:, None]  # (N, 1, G, D)
-    inner = None
-    if bias is not None and apart:
-        x[..., :-1, :] += bias[:, :, :-1]
-        inner = bias[:, :, -1]
-    elif bias is not None:
-        x += bias
-    step = partial(slstm_step, stored=wx.dtype) if cell == "slstm" else STEPS[cell]
-    masks = _Masks(inputs)
-    states = tuple(zero_states(inputs).to(dtype).transpose(1, 2).unbind(0))
-    out = wx.new_empty((len(states), batch, time, heads, dim))
+    candidate = None
+    if kind.keeps_parts_apart:
+        candidate = x[:, :, :, -1].clone()
+        x[:, :, :, -1] = 0
+    if inputs.b is not None:
+        # A candidate's bias belongs to the product with r; every other one may join the input as well.
+        x += inputs.b.to(dtype).transpose(0, 1)[:, None]
+    out = wx.new_empty((kind.num_states, batch, time, heads, dim))
     by_time = out.permute(0, 2, 3, 1, 4)  # (S, T, N, B, D), a view
+    rows = by_time if wx.dtype == dtype else x.new_empty(by_time.shape)
+    step = FORWARD[inputs.cell](x, candidate, rows, wx.dtype)
+    products = x.view(time, heads, batch, gates * dim).unbind(0)
+    states = tuple(zero_states(inputs).to(dtype).transpose(1, 2).unbind(0))
+    fresh = _fresh(inputs)
     for t in range(time):
-        states = masks.reset(t, states)
-        product = torch.bmm(states[0], weights).view(heads, batch, gates, dim)
-        p = _parts_apart(x[t], product, inner) if apart else list(x[t].add_(product).unbind(2))
-        new = step(p, states)
-        if apart:
-            x[t, :, :, -1] = p[-1]
-        for s, value in enumerate(masks.shown(t, new)):
-            by_time[s, t] = value
-        states = masks.kept(t, new, states)
+        anew = fresh[t]
+        if anew is not None:
+            states = tuple(state.masked_fill(anew, 0) for state in states)
+        products[t].baddbmm_(states[0], weights)
+        states = step(t, states, may_be_empty=t == 0 or anew is not None)
+    padding = _padding(inputs)
+    if padding is not None:
+        rows.masked_fill_(padding, 0)
+    if rows is not by_time:
+        by_time.copy_(rows)
     return RnnSaved(out, x.permute(2, 0, 3, 1, 4).to(wx.dtype).contiguous() if save_gates else None)
-
-
-def _parts_apart(x: Tensor, recurrent: Tensor, inner: Tensor | None) -> list[Tensor]:
-    """The cell's slots (N, B, D), both parts of the last gate among them; the others are summed into `x` in place."""
-    x[:, :, :-1] += recurrent[:, :, :-1]
-    candidate = recurrent[:, :, -1]
-    return [*x.unbind(2), candidate if inner is None else candidate + inner]
 
 
 def loop_backward(inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, *, clip: float) -> RnnGradients:
@@ -64,40 +62,95 @@ def loop_backward(inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, *, 
     dtype = accumulation_dtype(wx.dtype)
     weights = _weights(inputs, dtype)
     before = previous_states(inputs, saved.states)  # (S, B, T, N, D)
-    p_all = _working(recompute_gates(inputs, before) if saved.gates is None else saved.gates, dtype)
-    q_all, s_all = _by_time(before, dtype), _by_time(saved.states, dtype)
-    x_candidate = _by_time(wx[:, :, -1][None], dtype)[0] if inputs.kind.keeps_parts_apart else None
-    d_all = [None if grad is None else _by_time(grad[None], dtype)[0] for grad in upstream.states]
-    d_p = torch.empty_like(p_all)  # gradients on the recurrent side (T, N, B, G, D)
-    d_candidate = None if x_candidate is None else torch.empty_like(x_candidate)
-    step = _backward_step(inputs)
-    masks = _Masks(inputs)
-    nothing = q_all.new_zeros(heads, batch, dim)
-    carry = tuple(nothing if grad is None else grad.to(dtype).transpose(0, 1) for grad in upstream.last)
-    for t in reversed(range(time)):
-        d = tuple(c if every is None else c + every[t] for c, every in zip(carry, d_all, strict=True))
-        p = list(p_all[t].unbind(2))
-        if x_candidate is not None:
-            p[-1:] = [x_candidate[t], p[-1]]
-        g, new = step(d, p, q_all[:, t].unbind(0), s_all[:, t].unbind(0))
-        g = masks.shown(t, g)
-        if d_candidate is not None:
-            d_candidate[t] = g[-2]
-            g = (*g[:-2], g[-1])
-        torch.stack(g, 2, out=d_p[t])
-        through = torch.bmm(d_p[t].view(heads, batch, gates * dim), weights)
-        through = through.clamp_(-clip, clip) if clip > 0 else through
-        carry = masks.kept(t, masks.reset(t, (new[0] + through, *new[1:])), carry)
-    return _gradients(inputs, before, d_p, d_candidate, carry)
+    # Pre-activations, their factors, and at last their gradients on the recurrent side, in one place (T, N, B, G, D).
+    p = _working(recompute_gates(inputs, before) if saved.gates is None else saved.gates, dtype)
+    candidate = _working(wx[:, :, -1:], dtype)[:, :, :, 0] if inputs.kind.keeps_parts_apart else None
+    padding = _padding(inputs)
+    if padding is not None:
+        p.masked_fill_(padding[..., None], 0)
+        if candidate is not None:
+            candidate.masked_fill_(padding, 0)
+    given, d = _upstream(inputs, upstream, padding)
+    products, fresh = p.view(time, heads, batch, gates * dim).unbind(0), _fresh(inputs)
+    nothing = (None,) * len(d)
+    size = max(1, CHUNK // (batch * gates * heads * dim))
+    for start in reversed(range(0, time, size)):
+        steps = slice(start, start + size)
+        step = BACKWARD[inputs.cell](
+            p[steps],
+            None if candidate is None else candidate[steps],
+            partial(_read, before[:, :, steps], dtype),
+            partial(_read, saved.states[:, :, steps], dtype),
+            _least(inputs),
+        )
+        for t in reversed(range(start, min(time, start + size))):
+            base = tuple(None if grads is None else grads[t - 1] for grads in given) if t else nothing
+            anew = fresh[t]
+            if anew is None and not clip:
+                h, others = step(t - start, d, base)
+                d = (_product(h, products[t], weights), *others)
+                continue
+            direct, others = step(t - start, d, nothing)
+            through = torch.bmm(products[t], weights)
+            through = through.clamp_(-clip, clip) if clip > 0 else through
+            sums = (through if direct is None else through.add_(direct), *others)
+            if anew is not None:
+                sums = tuple(grad.masked_fill(anew, 0) for grad in sums)
+            d = tuple(grad if more is None else grad + more for grad, more in zip(sums, base, strict=True))
+    return _gradients(inputs, before, p, candidate, _initial(inputs, upstream, d))
 
 
-def _backward_step(inputs: RnnInputs) -> BackwardStep:
-    if inputs.cell != "slstm":
-        return BACKWARD_STEPS[inputs.cell]
+def _product(base: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
+    """The sum of `base` and left @ right."""
+    return torch.bmm(left, right) if base is None else torch.baddbmm(base, left, right)
+
+
+def _upstream(
+    inputs: RnnInputs, upstream: RnnUpstream, padding: Tensor | None
+) -> tuple[list[tuple[Tensor, ...] | None], tuple[Tensor, ...]]:
+    """What each step adds to the gradient of each state after it (None: nothing), and the sums after the last step.
+
+    Where sequences have lengths, the gradients of their last states are added at their last steps.
+    """
+    batch, time, _, heads, dim = inputs.wx.shape
+    dtype = accumulation_dtype(inputs.wx.dtype)
+    given: list[tuple[Tensor, ...] | None] = []
+    sums = []
+    for every, last in zip(upstream.states, upstream.last, strict=True):
+        grads = None if every is None else _working(every[:, :, None], dtype)[:, :, :, 0]
+        of_last = None if last is None else last.to(dtype).transpose(0, 1)
+        if padding is not None and grads is not None:
+            grads.masked_fill_(padding, 0)
+        if inputs.lengths is not None and last is not None:
+            grads = inputs.wx.new_zeros((time, heads, batch, dim), dtype=dtype) if grads is None else grads
+            ends = (inputs.lengths.long() - 1).clamp(min=0)
+            runs = (inputs.lengths > 0)[:, None, None]
+            grads[ends, :, torch.arange(batch, device=ends.device)] += torch.where(runs, last.to(dtype), 0.0)
+            of_last = None
+        if grads is None:
+            sums.append(inputs.wx.new_zeros((heads, batch, dim), dtype=dtype) if of_last is None else of_last)
+        else:
+            sums.append(grads[-1] if of_last is None else grads[-1] + of_last)
+        given.append(None if grads is None else grads.unbind(0))
+    return given, tuple(sums)
+
+
+def _initial(inputs: RnnInputs, upstream: RnnUpstream, d: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Gradients of the initial states (N, B, D): those that came back, or of the last ones where no step ran."""
+    if inputs.lengths is None:
+        return d
+    empty = (inputs.lengths == 0)[None, :, None]
+    return tuple(
+        grad if last is None else torch.where(empty, last.to(grad.dtype).transpose(0, 1), grad)
+        for grad, last in zip(d, upstream.last, strict=True)
+    )
+
+
+def _least(inputs: RnnInputs) -> float:
+    """The sLSTM's n is taken as clamped to 1 below this."""
     is_rounded = inputs.wx.dtype != accumulation_dtype(inputs.wx.dtype)
     # Stored pre-activations are off by half a unit in the last place: for |p| up to 8 exp(p - m) by this much.
-    least = 1 - 4 * torch.finfo(inputs.wx.dtype).eps if is_rounded else 1.0
-    return partial(slstm_backward, least=least)
+    return 1 - 4 * torch.finfo(inputs.wx.dtype).eps if is_rounded else 1.0
 
 
 def _gradients(
@@ -109,10 +162,10 @@ def _gradients(
     if d_candidate is not None:
         d_wx[:, :, -1] = d_candidate.permute(2, 0, 1, 3)
     heads, dim = inputs.wx.shape[3:]
-    # Over all T * B rows at once: (N, G * D, T * B) @ (N, T * B, D).
-    left = d_p.permute(1, 3, 4, 0, 2).reshape(heads, -1, d_p.shape[0] * d_p.shape[2])
+    # Over all T * B rows at once: (N, T * B, G * D)^T @ (N, T * B, D).
+    left = d_p.transpose(0, 1).reshape(heads, d_p.shape[0] * d_p.shape[2], -1)
     right = before[0].to(d_p.dtype).permute(2, 1, 0, 3).reshape(heads, -1, dim)
-    d_r = torch.bmm(left, right).view(heads, -1, dim, dim).transpose(0, 1)
+    d_r = torch.bmm(left.transpose(1, 2), right).view(heads, -1, dim, dim).transpose(0, 1)
     return RnnGradients(
         wx=d_wx,
         r=d_r.to(inputs.r.dtype).contiguous(),
@@ -155,34 +208,24 @@ def _working(x: Tensor, dtype: torch.dtype) -> Tensor:
     )
 
 
-def _by_time(states: Tensor, dtype: torch.dtype) -> Tensor:
-    """(S, T, N, B, D), contiguous, from (S, B, T, N, D)."""
-    return states.to(dtype).permute(0, 2, 3, 1, 4).contiguous()
+def _read(states: Tensor, dtype: torch.dtype, number: int) -> Tensor:
+    """State `number` of (S, B, K, N, D) as (K, N, B, D), contiguous; perhaps a view."""
+    return states[number].to(dtype).permute(1, 2, 0, 3).contiguous()
 
 
-class _Masks:
-    """Which rows run at a step and which start anew; does nothing where there are neither lengths nor resets."""
+def _padding(inputs: RnnInputs) -> Tensor | None:
+    """Where no sequence is any more, (T, 1, B, 1)."""
+    if inputs.lengths is None:
+        return None
+    batch, time = inputs.wx.shape[:2]
+    return torch.arange(time, device=inputs.wx.device)[:, None, None, None] >= inputs.lengths.view(1, 1, batch, 1)
 
-    def __init__(self, inputs: RnnInputs) -> None:
-        batch, time = inputs.wx.shape[:2]
-        self.running: tuple[Tensor, ...] | None = None  # per step (1, B, 1)
-        self.fresh: tuple[Tensor, ...] | None = None
-        if inputs.lengths is not None:
-            steps = torch.arange(time, device=inputs.wx.device)[:, None, None, None]
-            self.running = (steps < inputs.lengths.view(1, 1, batch, 1)).unbind(0)
-        if inputs.reset is not None:
-            self.fresh = inputs.reset.t()[:, None, :, None].unbind(0)
 
-    def reset(self, t: int, values: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Zeros where step `t` starts anew."""
-        return values if self.fresh is None else tuple(v.masked_fill(self.fresh[t], 0) for v in values)
-
-    def shown(self, t: int, values: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Zeros where the sequence is over."""
-        return values if self.running is None else tuple(torch.where(self.running[t], v, 0.0) for v in values)
-
-    def kept(self, t: int, new: tuple[Tensor, ...], old: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The new value where the sequence runs, else the old one."""
-        if self.running is None:
-            return new
-        return tuple(torch.where(self.running[t], n, o) for n, o in zip(new, old, strict=True))
+def _fresh(inputs: RnnInputs) -> list[Tensor | None]:
+    """Per step where sequences start anew (1, B, 1), None for nowhere; a device is not asked."""
+    time = inputs.wx.shape[1]
+    if inputs.reset is None:
+        return [None] * time
+    is_any = [True] * time if inputs.reset.is_cuda else inputs.reset.any(0).tolist()
+    rows = inputs.reset.t()[:, None, :, None].unbind(0)
+    return [row if there else None for row, there in zip(rows, is_any, strict=True)]

@@ -1,90 +1,255 @@
-"""Backward pointwise steps of the cells in plain PyTorch; the forward ones are in `kernels.rnn.reference`.
+"""Pointwise steps of the cells in plain PyTorch, on buffers of many time steps.
 
-Each takes gradients `d` of the states after a step, pre-activations `p`, states before (`q`) and after (`s`), and
-gives the gradients of `p` and of the states before, without what flows through the recurrent weights.
+A step is a handful of calls on views that were made before the loop. Forward it writes the states after it. Backward
+every gradient is linear in those of the states, so their factors are computed for many steps at once, and a step
+multiplies. The forward formulas stand in `kernels.rnn.reference`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-Tensors = Sequence[Tensor]
-Gradients = tuple[tuple[Tensor, ...], tuple[Tensor, ...]]
+States = tuple[Tensor, ...]
+Bases = tuple[Tensor | None, ...]
+
+
+class ForwardStep(Protocol):
+    """One cell over all steps; made from the pre-activations (T, N, B, G, D), which the loop completes step by step.
+
+    Args of a call:
+        t: The step.
+        before: States before it, (N, B, D) each.
+        may_be_empty: Whether some of these may have seen nothing yet.
+
+    A call writes the states after the step, and returns views of them.
+    """
+
+    def __call__(self, t: int, before: States, *, may_be_empty: bool) -> States:
+        """Run step `t`."""
+
+
+def lstm_forward(x: Tensor, candidate: Tensor | None, states: Tensor, stored: torch.dtype) -> ForwardStep:
+    """c' = f c + i z, h' = o tanh(c')."""
+    gates = torch.empty_like(x[0])
+    i, f, _, o = gates.unbind(2)
+    p, z = x.unbind(0), x[:, :, :, 2].unbind(0)
+    h, c = (state.unbind(0) for state in states)
+
+    def step(t: int, before: States, *, may_be_empty: bool) -> States:
+        torch.sigmoid(p[t], out=gates)
+        torch.mul(f, before[1], out=c[t]).addcmul_(i, torch.tanh(z[t]))
+        torch.mul(o, torch.tanh(c[t]), out=h[t])
+        return h[t], c[t]
+
+    return step
+
+
+def gru_forward(x: Tensor, candidate: Tensor | None, states: Tensor, stored: torch.dtype) -> ForwardStep:
+    """h' = n + z (h - n), n = tanh(candidate + r p2)."""
+    assert candidate is not None
+    gates = torch.empty_like(x[0, :, :, :2])
+    r, z = gates.unbind(2)
+    p, inner, outer, h = x[:, :, :, :2].unbind(0), x[:, :, :, 2].unbind(0), candidate.unbind(0), states[0].unbind(0)
+
+    def step(t: int, before: States, *, may_be_empty: bool) -> States:
+        torch.sigmoid(p[t], out=gates)
+        n = torch.addcmul(outer[t], r, inner[t]).tanh_()
+        torch.lerp(n, before[0], z, out=h[t])
+        return (h[t],)
+
+    return step
+
+
+def slstm_forward(x: Tensor, candidate: Tensor | None, states: Tensor, stored: torch.dtype) -> ForwardStep:
+    """As in the reference; m is rounded to the dtype it is stored in before it is used."""
+    p_i, p_f, p_z, p_o = (gate.unbind(0) for gate in x.unbind(3))
+    h, c, n, m = (state.unbind(0) for state in states)
+    is_rounded = stored != states.dtype
+    # Slightly more than half a unit in the last place: the nearest representable value is not above m.
+    share = 0.505 * torch.finfo(stored).eps
+
+    def step(t: int, before: States, *, may_be_empty: bool) -> States:
+        kept = logsigmoid(p_f[t]).add_(before[3])
+        torch.maximum(p_i[t], kept, out=m[t])
+        empty = before[2] == 0 if may_be_empty else None
+        if empty is not None:
+            m[t].copy_(torch.where(empty, p_i[t], m[t]))
+        if is_rounded:
+            m[t].copy_(torch.sub(m[t], m[t].abs(), alpha=share).to(stored))
+        i, f = torch.sub(p_i[t], m[t]).exp_(), kept.sub_(m[t]).exp_()
+        if empty is not None:
+            f.masked_fill_(empty, 0)
+        torch.mul(f, before[1], out=c[t]).addcmul_(i, torch.tanh(p_z[t]))
+        torch.addcmul(i, f, before[2], out=n[t]).clamp_(min=1)
+        torch.sigmoid(p_o[t], out=h[t]).mul_(c[t]).div_(n[t])
+        return h[t], c[t], n[t], m[t]
+
+    return step
+
+
+def elman_forward(x: Tensor, candidate: Tensor | None, states: Tensor, stored: torch.dtype) -> ForwardStep:
+    """h' = tanh(g)."""
+    p, h = x[:, :, :, 0].unbind(0), states[0].unbind(0)
+
+    def step(t: int, before: States, *, may_be_empty: bool) -> States:
+        return (torch.tanh(p[t], out=h[t]),)
+
+    return step
+
+
+def elman_relu_forward(x: Tensor, candidate: Tensor | None, states: Tensor, stored: torch.dtype) -> ForwardStep:
+    """h' = max(g, 0)."""
+    p, h = x[:, :, :, 0].unbind(0), states[0].unbind(0)
+
+    def step(t: int, before: States, *, may_be_empty: bool) -> States:
+        return (torch.clamp(p[t], min=0, out=h[t]),)
+
+    return step
+
+
+#: By cell: from the pre-activations (T, N, B, G, D), the input's part of a candidate that is kept apart (T, N, B, D),
+#: the states to write (S, T, N, B, D), and the dtype in which states are stored.
+FORWARD: dict[str, Callable[[Tensor, Tensor | None, Tensor, torch.dtype], ForwardStep]] = {
+    "lstm": lstm_forward,
+    "gru": gru_forward,
+    "slstm": slstm_forward,
+    "elman": elman_forward,
+    "elman_relu": elman_relu_forward,
+}
+
+#: One step backwards, from its index, the gradients of the states after it, and what else the gradients of the states
+#: before it are to hold (None: nothing). It turns the factors of the step into gradients in place. It returns the
+#: gradients of h (None: nothing) and of the other states before it, without what flows through the recurrent weights.
+BackwardStep = Callable[[int, States, Bases], tuple[Tensor | None, States]]
+#: The states of one number, K steps of them: (K, N, B, D).
+Read = Callable[[int], Tensor]
+
+
+def _plus(base: Tensor | None, a: Tensor, b: Tensor) -> Tensor:
+    """The sum of `base` and a * b."""
+    return a * b if base is None else torch.addcmul(base, a, b)
 
 
 def _slope(sigmoid: Tensor) -> Tensor:
     """The derivative of the logistic function from its value."""
-    return sigmoid * (1 - sigmoid)
+    return torch.addcmul(sigmoid, sigmoid, sigmoid, value=-1)
 
 
-def lstm_backward(d: Tensors, p: Tensors, q: Tensors, s: Tensors) -> Gradients:
+def lstm_backward(p: Tensor, candidate: Tensor | None, before: Read, after: Read, least: float) -> BackwardStep:
     """c' = f c + i z, h' = o tanh(c')."""
-    i, f, z, o = torch.sigmoid(p[0]), torch.sigmoid(p[1]), torch.tanh(p[2]), torch.sigmoid(p[3])
-    t = torch.tanh(s[1])
-    dc = d[1] + d[0] * o * (1 - t * t)
-    return (
-        (dc * z * _slope(i), dc * q[1] * _slope(f), dc * i * (1 - z * z), d[0] * t * _slope(o)),
-        (torch.zeros_like(dc), dc * f),
-    )
+    i, f, _, o = torch.sigmoid(p).unbind(3)
+    z, u = torch.tanh(p[:, :, :, 2]), torch.tanh(after(1))
+    torch.mul(_slope(i), z, out=p[:, :, :, 0])
+    torch.mul(_slope(f), before(1), out=p[:, :, :, 1])
+    torch.addcmul(i, i * z, z, value=-1, out=p[:, :, :, 2])
+    torch.mul(_slope(o), u, out=p[:, :, :, 3])
+    share, forget = torch.addcmul(o, o * u, u, value=-1).unbind(0), f.unbind(0)
+    of_c, of_h = p[:, :, :, :3].unbind(0), p[:, :, :, 3].unbind(0)
+
+    def step(t: int, d: States, base: Bases) -> tuple[Tensor | None, States]:
+        dc = torch.addcmul(d[1], d[0], share[t])
+        of_c[t].mul_(dc.unsqueeze(2))
+        of_h[t].mul_(d[0])
+        return base[0], (_plus(base[1], dc, forget[t]),)
+
+    return step
 
 
-def gru_backward(d: Tensors, p: Tensors, q: Tensors, s: Tensors) -> Gradients:
-    """h' = z h + (1 - z) n, n = tanh(p2 + r p3)."""
-    r, z = torch.sigmoid(p[0]), torch.sigmoid(p[1])
-    n = torch.tanh(p[2] + r * p[3])
-    dn = d[0] * (1 - z) * (1 - n * n)
-    return (dn * p[3] * _slope(r), d[0] * (q[0] - n) * _slope(z), dn, dn * r), (d[0] * z,)
+def gru_backward(p: Tensor, candidate: Tensor | None, before: Read, after: Read, least: float) -> BackwardStep:
+    """h' = z h + (1 - z) n, n = tanh(candidate + r p2)."""
+    assert candidate is not None
+    r, z = torch.sigmoid(p[:, :, :, :2]).unbind(3)
+    inner = p[:, :, :, 2]
+    n = torch.addcmul(candidate, r, inner).tanh_()
+    torch.mul(_slope(z), before(0) - n, out=p[:, :, :, 1])
+    rest = 1 - z
+    torch.addcmul(rest, rest * n, n, value=-1, out=candidate)
+    torch.mul(_slope(r), inner, out=p[:, :, :, 0]).mul_(candidate)
+    torch.mul(candidate, r, out=inner)
+    recurrent, own, keep = p.unbind(0), candidate.unbind(0), z.unbind(0)
+
+    def step(t: int, d: States, base: Bases) -> tuple[Tensor | None, States]:
+        recurrent[t].mul_(d[0].unsqueeze(2))
+        own[t].mul_(d[0])
+        return _plus(base[0], d[0], keep[t]), ()
+
+    return step
 
 
-def slstm_backward(d: Tensors, p: Tensors, q: Tensors, s: Tensors, *, least: float = 1.0) -> Gradients:
+def slstm_backward(p: Tensor, candidate: Tensor | None, before: Read, after: Read, least: float) -> BackwardStep:
     """Through the stabiliser m too: it matters where c, n or m get gradients of their own.
 
-    Args:
-        d: Gradients of the states after the step.
-        p: Pre-activations.
-        q: States before the step.
-        s: States after the step.
-        least: n below this was clamped to 1; less than 1 by what rounding the stored values can do.
+    n below `least` was clamped to 1; `least` is less than 1 by what rounding the stored values can do.
     """
-    kept = logsigmoid(p[1]) + q[3]
-    empty = q[2] == 0
-    i, z, o = torch.exp(p[0] - s[3]), torch.tanh(p[2]), torch.sigmoid(p[3])
-    f = torch.where(empty, 0.0, torch.exp(kept - s[3]))
-    n = f * q[2] + i
-    ratio = s[1] / s[2]
-    share = d[0] * o / s[2]
-    dc = d[1] + share
-    dn = torch.where(n < least, 0.0, d[2] - share * ratio)
+    p_i, p_f, p_z, p_o = p.unbind(3)
+    s_c, s_n, s_m, q_c, q_n = after(1), after(2).clamp(min=1), after(3), before(1), before(2)
+    kept = logsigmoid(p_f).add_(before(3))
+    empty = q_n == 0
+    i, f = torch.exp(p_i - s_m), torch.exp(kept - s_m).masked_fill_(empty, 0)
+    z, o = torch.tanh(p_z), torch.sigmoid(p_o)
+    ratio = s_c / s_n
+    is_free = torch.addcmul(i, f, q_n) >= least  # n was not clamped
     # c, n and m can be rescaled together without a change of h, so two terms of dm cancel. They do so in every step
     # only if the stored c and n are used: recomputed ones are rounded differently.
-    dm = d[3] - dc * s[1] - dn * s[2]
-    from_input = empty | (p[0] >= kept)
-    di = (dc * z + dn) * i + torch.where(from_input, dm, 0.0)
-    d_kept = (dc * q[1] + dn * q[2]) * f + torch.where(from_input, 0.0, dm)
-    return (
-        (di, d_kept * torch.sigmoid(-p[1]), dc * i * (1 - z * z), d[0] * ratio * _slope(o)),
-        (torch.zeros_like(dc), dc * f, dn * f, d_kept),
-    )
+    is_input = (empty | (p_i >= kept)).to(p.dtype)
+    torch.sigmoid(-p_f, out=p_f)
+    torch.addcmul(i, i * z, z, value=-1, out=p_z)
+    torch.mul(_slope(o), ratio, out=p_o)
+    share = o / s_n
+    per_step = (
+        share, -share * ratio * is_free, is_free.to(p.dtype), s_c, s_n, i * z, i, is_input, f * q_c, f * q_n, f, p_i,
+        p_f, p_z, p_o,
+    )  # fmt: skip
+    rows = list(zip(*(factor.unbind(0) for factor in per_step), strict=True))
+
+    def step(t: int, d: States, base: Bases) -> tuple[Tensor | None, States]:
+        to_c, h_to_n, free, c, n, c_to_i, n_to_i, from_input, c_to_f, n_to_f, forget, g_i, g_f, g_z, g_o = rows[t]
+        dc = torch.addcmul(d[1], d[0], to_c)
+        dn = (d[2] * free).addcmul_(d[0], h_to_n)
+        dm = torch.addcmul(d[3], dc, c, value=-1).addcmul_(dn, n, value=-1)
+        of_input = dm * from_input
+        kept = dm.sub_(of_input).addcmul_(dc, c_to_f).addcmul_(dn, n_to_f)
+        torch.addcmul(of_input, dc, c_to_i, out=g_i).addcmul_(dn, n_to_i)
+        g_f.mul_(kept)
+        g_z.mul_(dc)
+        g_o.mul_(d[0])
+        of_n = _plus(base[2], dn, forget)
+        return base[0], (_plus(base[1], dc, forget), of_n, kept if base[3] is None else kept.add_(base[3]))
+
+    return step
 
 
-def elman_backward(d: Tensors, p: Tensors, q: Tensors, s: Tensors) -> Gradients:
+def elman_backward(p: Tensor, candidate: Tensor | None, before: Read, after: Read, least: float) -> BackwardStep:
     """h' = tanh(g)."""
-    h = torch.tanh(p[0])
-    return (d[0] * (1 - h * h),), (torch.zeros_like(h),)
+    h = torch.tanh(p)
+    torch.mul(h, h, out=p).neg_().add_(1)
+    return _elman_step(p)
 
 
-def elman_relu_backward(d: Tensors, p: Tensors, q: Tensors, s: Tensors) -> Gradients:
+def elman_relu_backward(p: Tensor, candidate: Tensor | None, before: Read, after: Read, least: float) -> BackwardStep:
     """h' = max(g, 0)."""
-    return (torch.where(p[0] > 0, d[0], 0.0),), (torch.zeros_like(d[0]),)
+    p.copy_(p > 0)
+    return _elman_step(p)
 
 
-BackwardStep = Callable[[Tensors, Tensors, Tensors, Tensors], Gradients]
+def _elman_step(p: Tensor) -> BackwardStep:
+    factors = p[:, :, :, 0].unbind(0)
 
-BACKWARD_STEPS: dict[str, BackwardStep] = {
+    def step(t: int, d: States, base: Bases) -> tuple[Tensor | None, States]:
+        factors[t].mul_(d[0])
+        return base[0], ()
+
+    return step
+
+
+#: By cell: from K steps' pre-activations (K, N, B, G, D) and the input's part of a candidate that is kept apart
+#: (K, N, B, D), both of which become factors and then gradients; the states before and after these steps; and `least`.
+BACKWARD: dict[str, Callable[[Tensor, Tensor | None, Read, Read, float], BackwardStep]] = {
     "lstm": lstm_backward,
     "gru": gru_backward,
     "slstm": slstm_backward,

@@ -5,16 +5,26 @@ The units that are added have no input and no recurrence, so their states stay z
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from torch import Tensor
 from torch.nn.functional import pad
 
+from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.rnn.cells import Cell
-from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
-from constrint.kernels.rnn.triton import launch
+from constrint.kernels.rnn.interface import (
+    PlannedBackward,
+    PlannedForward,
+    RnnGradients,
+    RnnInputs,
+    RnnSaved,
+    RnnUpstream,
+)
+from constrint.kernels.rnn.triton import launch, planned
 from constrint.kernels.rnn.triton.layer import padded_head_dim
 from constrint.select.first_choice import Choice
+from constrint.select.spec import Launch
 
 
 class TritonBackend:
@@ -43,6 +53,18 @@ class TritonBackend:
             b=None if grads.b is None else _crop(grads.b, dim),
             initial=None if grads.initial is None else _crop(grads.initial, dim),
         )
+
+    def plan_forward(
+        self, inputs: RnnInputs, start: Tensor | None, made: PlannedForward, choice: Choice, scratch: Scratch
+    ) -> Sequence[Launch]:
+        """See `RnnBackend.plan_forward`."""
+        return planned.forward_launches(inputs, start, made, choice, scratch)
+
+    def plan_backward(
+        self, inputs: RnnInputs, made: PlannedBackward, choice: Choice, scratch: Scratch, *, clip: float, only_h: bool
+    ) -> Sequence[Launch]:
+        """See `RnnBackend.plan_backward`."""
+        return planned.backward_launches(inputs, made, choice, scratch, clip=clip, only_h=only_h)
 
 
 def _pad(x: Tensor | None, more: int) -> Tensor | None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
+from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
 from constrint.kernels.launch.policy import launch_what_fits
 from constrint.kernels.launch.triton import TritonLaunch
 from constrint.kernels.rnn import kernel_cells
@@ -45,6 +46,7 @@ def launches_of(
     *,
     clip: float = 0.0,
     only_h: bool | None = None,
+    scratch: Scratch = TORCH_SCRATCH,
 ) -> list[TritonLaunch]:
     """The launches of one direction; several where programs that wait for each other would not all be resident.
 
@@ -55,6 +57,7 @@ def launches_of(
         gpu: The hardware model; None where there is none of the device.
         clip: Limit of the gradient that reaches h through r; 0 for none.
         only_h: Backward: whether h alone has gradients; by default whether `grad1` is missing.
+        scratch: Gives the memory that programs meet in.
     """
     wx = _given(tensors, "wx")
     batch, time, _, heads, _ = wx.shape
@@ -64,11 +67,13 @@ def launches_of(
     arguments |= {"batch": batch, "time": time, "num_heads": heads}
     arguments |= {"wx_stride_b": wx.stride(0), "wx_stride_t": wx.stride(1), "arrived": None, **constants}
     if constants["exchange"]:
-        arguments["arrived"] = torch.zeros(groups, dtype=torch.int32, device=wx.device)
+        arguments["arrived"] = scratch.zeros(groups, wx.device)
     if layer.direction == "forward":
         initial, save_gates = tensors.get("initial"), not config["recompute"]
         gathered = initial if constants["exchange"] else None
-        start = None if gathered is None else gathered[0].to(wx.dtype).contiguous()
+        start = tensors.get("start") if gathered is not None else None
+        if gathered is not None and start is None:
+            start = gathered[0].to(wx.dtype).contiguous()
         arguments |= {"save_gates": save_gates, "start": start}
         if not save_gates:
             arguments["saved"] = tensors["states"]  # a pointer that is not written through
@@ -146,41 +151,70 @@ def _num_sms(gpu: GpuModel | None, device: torch.device) -> int:
 
 def forward(inputs: RnnInputs, choice: Choice, *, save_gates: bool) -> RnnSaved:
     """Run a recurrent layer over a batch of sequences; see `RnnBackend.forward`."""
+    saved = _results(inputs, save_gates=save_gates)
+    layer = Layer.of(inputs.kind, "forward", _workload(choice))
+    _launch(choice, layer, _forward_tensors(inputs, saved), recompute=not save_gates)
+    return saved
+
+
+def _results(inputs: RnnInputs, *, save_gates: bool) -> RnnSaved:
     wx, kind = inputs.wx, inputs.kind
     batch, time, _, heads, dim = wx.shape
     make = torch.empty if inputs.lengths is None else torch.zeros
     states = make((kind.num_states, batch, time, heads, dim), dtype=wx.dtype, device=wx.device)
-    saved = make(wx.shape, dtype=wx.dtype, device=wx.device) if save_gates else None
+    return RnnSaved(states, make(wx.shape, dtype=wx.dtype, device=wx.device) if save_gates else None)
+
+
+def _forward_tensors(inputs: RnnInputs, saved: RnnSaved) -> Tensors:
     bias = inputs.b
-    if bias is not None and bias.dtype.itemsize < wx.dtype.itemsize:
-        bias = bias.to(wx.dtype)  # the narrowest load decides the layout of a dot (see `kernel_forward.py`)
-    tensors = _common(inputs) | {"bias": _optional(bias), "states": states, "saved": saved}
-    _launch(choice, Layer.of(kind, "forward", _workload(choice)), tensors, recompute=not save_gates)
-    return RnnSaved(states, saved)
+    if bias is not None and bias.dtype.itemsize < inputs.wx.dtype.itemsize:
+        bias = bias.to(inputs.wx.dtype)  # the narrowest load decides the layout of a dot (see `kernel_forward.py`)
+    return _common(inputs) | {"bias": _optional(bias), "states": saved.states, "saved": saved.gates}
 
 
 def backward(inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, choice: Choice, *, clip: float) -> RnnGradients:
     """Gradients of the inputs; see `RnnBackend.backward`."""
-    wx, kind, states = inputs.wx, inputs.kind, saved.states.contiguous()
-    batch, time, _, heads, dim = wx.shape
+    kind, states = inputs.kind, saved.states.contiguous()
     tensors = _common(inputs)
     before = states_before(states[0], tensors["initial"], inputs.reset)
     gates = saved.gates
     if gates is None:
-        gates = recompute_gates(kind, wx, _given(tensors, "r"), inputs.b, before)
+        gates = recompute_gates(kind, inputs.wx, _given(tensors, "r"), inputs.b, before)
+    slots, initial = _gradient_results(inputs)
+    tensors |= _backward_tensors(RnnSaved(states, gates), upstream, slots, initial)
+    layer = Layer.of(kind, "backward", _workload(choice))
+    recompute, only_h = saved.gates is None, _only_h(upstream)
+    _launch(choice, layer, tensors, recompute=recompute, clip=clip, only_h=only_h)
+    return gradients_of(
+        inputs,
+        slots,
+        before,
+        None if inputs.initial is None else initial,
+        sums_by_sequence=inputs.wx.dtype == torch.float32,
+    )
+
+
+def _gradient_results(inputs: RnnInputs) -> tuple[Tensor, Tensor]:
+    """Memory for the gradients of the slots, (B, T, slots, N, D), and of the initial states, (S, B, N, D) in fp32."""
+    wx, kind = inputs.wx, inputs.kind
+    batch, time, _, heads, dim = wx.shape
     make = torch.empty if inputs.lengths is None else torch.zeros
     slots = make((batch, time, kind.num_slots, heads, dim), dtype=wx.dtype, device=wx.device)
-    initial = torch.empty((kind.num_states, batch, heads, dim), dtype=torch.float32, device=wx.device)
-    tensors |= {"states": states, "saved": gates.contiguous(), "grad_slots": slots, "grad_initial": initial}
+    return slots, torch.empty((kind.num_states, batch, heads, dim), dtype=torch.float32, device=wx.device)
+
+
+def _backward_tensors(
+    saved: RnnSaved, upstream: RnnUpstream, slots: Tensor, initial: Tensor
+) -> dict[str, Tensor | None]:
+    tensors = {"states": saved.states, "saved": _optional(saved.gates), "grad_slots": slots, "grad_initial": initial}
     tensors |= {f"grad{state}": _optional(grad) for state, grad in enumerate(upstream.states)}
     if any(grad is not None for grad in upstream.last):
         tensors["grad_last"] = upstream.stacked_last(initial)
-    only_h = all(grad is None for grad in (*upstream.states[1:], *upstream.last[1:]))
-    layer = Layer.of(kind, "backward", _workload(choice))
-    _launch(choice, layer, tensors, recompute=saved.gates is None, clip=clip, only_h=only_h)
-    return gradients_of(
-        inputs, slots, before, None if inputs.initial is None else initial, sums_by_sequence=wx.dtype == torch.float32
-    )
+    return tensors
+
+
+def _only_h(upstream: RnnUpstream) -> bool:
+    return all(grad is None for grad in (*upstream.states[1:], *upstream.last[1:]))
 
 
 def _launch(choice: Choice, layer: Layer, tensors: Tensors, *, recompute: bool, **options: Any) -> None:

@@ -1,0 +1,128 @@
+"""The launch plans of recurrences: one table for each direction, without lengths and resets.
+
+A forward call gives all states (S, B, T, N, D), the last h (B, N, D), the other last states (S - 1, B, N, D) where
+there are any, and the pre-activations (B, T, G, N, D) where they are stored for the gradient. A backward call gives the
+gradients of the slots, the h that entered each step, and the gradient of the initial states.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from constrint.kernels.launch.plan.errors import NotPlannedError
+from constrint.kernels.launch.plan.recipe import Recipe, recipe_of
+from constrint.kernels.launch.plan.scratch import NotedScratch
+from constrint.kernels.launch.plan.table import PlanTable
+from constrint.kernels.rnn.cells import CELLS
+
+
+class Forward(NamedTuple):
+    """What a forward call depends on besides its tensors.
+
+    Args:
+        cell: A key of `CELLS`.
+        backend: An implementation's name, or `auto`.
+        trains: Whether gradients will be asked for.
+        recompute: Whether pre-activations are computed again for them; None lets the plan say.
+    """
+
+    cell: str
+    backend: str
+    trains: bool
+    recompute: bool | None
+
+
+class Backward(NamedTuple):
+    """What a backward call depends on besides its tensors.
+
+    Args:
+        cell: A key of `CELLS`.
+        backend: An implementation's name, or `auto`.
+        clip: Limit of the gradient that reaches h through r; 0 for none.
+        only_h: Whether h alone has gradients from outside.
+    """
+
+    cell: str
+    backend: str
+    clip: float
+    only_h: bool
+
+
+def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> Recipe:
+    """The recipe of a forward call on (wx, r, b, initial, start)."""
+    from constrint.kernels.launch.policy import launch_what_fits
+    from constrint.kernels.rnn.first_choice import decide, refuse, saves_gates
+    from constrint.kernels.rnn.interface import PlannedForward, RnnInputs
+
+    wx, r, b, initial, start = tensors
+    assert wx is not None
+    assert r is not None
+    if not wx.numel():
+        raise NotPlannedError("no step runs")
+    kind = CELLS[extra.cell]
+    batch, time, _, heads, dim = wx.shape
+    keeps = extra.trains and not extra.recompute
+    if extra.trains and extra.recompute is None:
+        keeps = saves_gates(extra.cell, wx, extra.backend)
+    states = wx.new_empty((kind.num_states, batch, time, heads, dim))
+    end_h, end_rest = wx.new_empty((batch, heads, dim)), wx.new_empty((kind.num_states - 1, batch, heads, dim))
+    gates = torch.empty(wx.shape, dtype=wx.dtype, device=wx.device) if keeps else None
+    made = PlannedForward(states, end_h, end_rest, gates)
+    results = [tensor for tensor in (states, end_h, end_rest, gates) if tensor is not None and tensor.numel()]
+    decision = decide(extra.cell, wx, extra.backend, "forward", recompute=not keeps)
+    inputs = RnnInputs(extra.cell, wx, r, b, initial, None, None)
+    found: list[Recipe] = []
+
+    def record(choice: Any) -> None:
+        scratch = NotedScratch()
+        launches = decision.backend.plan_forward(inputs, start, made, choice, scratch)
+        found[:] = [recipe_of(launches, tensors, results, scratch, f"{choice.kernel} {dict(choice.config)}")]
+
+    launch_what_fits(decision.choice, record, refuse)
+    return found[0]
+
+
+def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> Recipe:
+    """The recipe of a backward call on (grads of h, of all states, of the last states, wx, r, initial, states, gates).
+
+    Of the first two one is None at least.
+    """
+    from constrint.kernels.launch.policy import launch_what_fits
+    from constrint.kernels.rnn.first_choice import decide, refuse
+    from constrint.kernels.rnn.interface import PlannedBackward, RnnInputs
+
+    grad_h, grad_states, grad_last, wx, r, initial, states, gates = tensors
+    assert wx is not None
+    assert r is not None
+    assert states is not None
+    assert gates is not None
+    kind = CELLS[extra.cell]
+    batch, time, _, heads, dim = wx.shape
+    slots = wx.new_empty((batch, time, kind.num_slots, heads, dim))
+    before = wx.new_empty((batch, time, heads, dim))
+    grad_initial = torch.empty((kind.num_states, batch, heads, dim), dtype=torch.float32, device=wx.device)
+    every = (grad_h, *(None,) * (kind.num_states - 1)) if grad_states is None else grad_states.unbind(0)
+    made = PlannedBackward(states, gates, tuple(every), grad_last, slots, grad_initial, before)
+    decision = decide(extra.cell, wx, extra.backend, "backward", recompute=False)
+    inputs = RnnInputs(extra.cell, wx, r, None, initial, None, None)
+    found: list[Recipe] = []
+
+    def record(choice: Any) -> None:
+        scratch = NotedScratch()
+        launches = decision.backend.plan_backward(inputs, made, choice, scratch, clip=extra.clip, only_h=extra.only_h)
+        results = [slots, before, grad_initial]
+        found[:] = [recipe_of(launches, tensors, results, scratch, f"{choice.kernel} {dict(choice.config)}")]
+
+    launch_what_fits(decision.choice, record, refuse)
+    return found[0]
+
+
+def _precision() -> bool:
+    return bool(torch._C._get_cublas_allow_tf32())
+
+
+FORWARD = PlanTable("rnn-forward", _build_forward, _precision)
+BACKWARD = PlanTable("rnn-backward", _build_backward, _precision)
