@@ -1,9 +1,14 @@
 """Settings of all tests."""
 
+import os
+
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.shared import SharedResults
+
+# Nothing that a test computes, with patched constants perhaps, reaches later processes or the user's own cache.
+os.environ["CONSTRINT_CACHE"] = "0"
 
 # How long an example takes to draw says how busy the machine is, not whether the code is right.
 settings.register_profile("constrint", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -61,6 +61,11 @@ def load_all() -> tuple[GpuModel, ...]:
     return tuple(load_gpu(name) for name in list_gpus())
 
 
+def content_of(gpu: GpuModel) -> bytes:
+    """Everything that a model states, as bytes: equal for equal models, and other ones after any edit."""
+    return msgspec.msgpack.encode(gpu)
+
+
 def write_index() -> None:
     """Write `data/index.json` anew from the files that ship with constrint."""
     paths = sorted(path for vendor in list_vendors() for path in (names.DATA / vendor.name).glob("*.yaml"))

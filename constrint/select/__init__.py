@@ -4,7 +4,7 @@ Hardware limits become constraints (`limits`), a cost model predicts times and s
 `rank` orders the valid configurations. Nothing here measures anything: every figure is modelled.
 """
 
-from constrint.select.cost import CostColumns, TileWork, estimate
+from constrint.select.cost import CostColumns, estimate
 from constrint.select.limits import BlockUse, add_block_limits, register_capacity
 from constrint.select.rank import KernelSpace, Ranking, rank
 from constrint.select.spec import (
@@ -19,6 +19,7 @@ from constrint.select.spec import (
     Size,
     Workload,
 )
+from constrint.select.work import TileWork
 
 __all__ = [
     "BlockUse",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product as combinations
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,9 @@ from constrint.hwmodels.occupancy.limits import limit_names
 from constrint.model import Constraint, Problem, Var
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, KernelSpec, ResourceUse, Workload
-from constrint.solve import enumerate_space
+
+if TYPE_CHECKING:
+    from constrint.solve import SearchSpace
 
 #: Solved spaces that are kept: a dozen of dtypes and alignments on a few GPUs.
 MAX_KEPT = 64
@@ -103,7 +105,7 @@ def core_space(spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Pro
         rows, num_variants = filtered
         columns = {name: column[rows] for name, column in kept.columns.items()}
         return CoreSpace(columns, num_variants, kept.blocks.take(rows), num_product)
-    space = enumerate_space(problem)
+    space = _solved(problem)
     names = [name for name in problem.variables if name not in {*spec.order_params, *spec.free_params}]
     if space.size == 0:
         none = np.zeros(0, dtype=np.int64)
@@ -129,7 +131,7 @@ class _Kept:
         self.free = {name for name in spec.free_params if name in stated.variables}
         self.own = {id(constraint) for constraint in stated.constraints}
         core = [name for name in stated.variables if name not in {*self.order, *self.free}]
-        columns, self.counts = enumerate_space(_without(stated, self.order)).project(core)
+        columns, self.counts = _solved(_without(stated, self.order)).project(core)
         self.columns = dict(columns)
         use = spec.use(gpu, workload, {name: Var(name) for name in stated.variables})
         self.blocks = BlockColumns.of(gpu, use, self.columns)
@@ -193,6 +195,13 @@ def _kept(spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem)
             _KEPT.clear()
         _KEPT[key] = _Kept(spec, gpu, workload, stated)
     return _KEPT[key]
+
+
+def _solved(problem: Problem) -> SearchSpace:
+    """All solutions."""
+    from constrint.solve import enumerate_space  # loaded where there is something to solve
+
+    return enumerate_space(problem)
 
 
 def _without(problem: Problem, names: Iterable[str]) -> Problem:

@@ -7,14 +7,17 @@ the last-level cache and DRAM. Whole waves of blocks quantise the SM side. The f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
+from constrint.select.prepared import ByRow
+from constrint.select.work import BlockWork, GridWork, TileWork
 
 Column = NDArray[np.float64]
 
@@ -37,9 +40,6 @@ L2_PORT_BYTES_PER_CLK = 38.7
 #: bottleneck.
 OVERLAP_LOG2 = 3
 
-#: Bytes of the widest load of one thread, on both vendors' parts.
-WIDEST_LOAD_BYTES = 16
-
 #: What stands in where a model's clock or shared-memory banks are unconfirmed; `cost_assumptions` says so.
 ASSUMED_CLOCK_HZ = 1.0e9
 ASSUMED_BANKS = 32
@@ -58,54 +58,37 @@ PARTS = (
 )
 
 
-@dataclass(frozen=True)
-class TileWork:
-    """What a grid of blocks does; every field is a scalar or a column over configurations.
+class Later(Mapping[str, Any]):
+    """A mapping that is computed when it is first read."""
 
-    Args:
-        num_blocks: Blocks in the grid.
-        blocks_per_sm: Blocks that reside on one SM at once (at least 1).
-        warps_per_block: Warps (waves) of one block.
-        iterations: Main-loop iterations of one block.
-        flop: Floating or integer operations of one block in one iteration.
-        matrix_efficiency: Share of the matrix units' peak that the chosen instruction can reach.
-        smem_bytes: Bytes that one block moves through shared memory in one iteration, both ways.
-        load_bytes: Bytes that one block loads from the L2 in one iteration.
-        load_instructions: Loads per lane, summed over the lanes of one block, in one iteration.
-        store_bytes: Bytes that one block stores at its end.
-        is_async: 1 where matrix instructions read shared memory themselves (wgmma, tcgen05).
-        stages_in_flight: Iterations ahead of their use that loads are issued; 0 where nothing is prefetched.
-        l2_bytes, last_level_bytes, dram_bytes: Traffic of the whole grid at each level.
-        is_persistent: 1 where blocks walk many tiles, so that only the first wave has to be started.
-        extra_s: Seconds of further kernels (a split-K reduction).
-        load_latency_s: Mean seconds from a load's issue to its data, where cache hits are known; else the vendor's.
-        l2_bytes_per_s: What all caches deliver together, where no vendor states the L2's bandwidth.
-    """
+    def __init__(self, compute: Callable[[], Mapping[str, Any]]) -> None:
+        self._compute = compute
 
-    num_blocks: Any
-    blocks_per_sm: Any
-    warps_per_block: Any
-    iterations: Any
-    flop: Any
-    matrix_efficiency: Any
-    smem_bytes: Any
-    load_bytes: Any
-    load_instructions: Any
-    store_bytes: Any
-    is_async: Any
-    stages_in_flight: Any
-    l2_bytes: Any
-    last_level_bytes: Any
-    dram_bytes: Any
-    is_persistent: Any = 0.0
-    extra_s: Any = 0.0
-    load_latency_s: Any = None
-    l2_bytes_per_s: Any = None
+    @cached_property
+    def _known(self) -> Mapping[str, Any]:
+        return self._compute()
+
+    def __getitem__(self, key: str) -> Any:
+        """The value of a key."""
+        return self._known[key]
+
+    def __iter__(self) -> Iterator[str]:
+        """The keys, in order."""
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        """The number of keys."""
+        return len(self._known)
 
 
 @dataclass(frozen=True)
 class CostColumns:
-    """Modelled seconds per row, and the parts of PARTS in seconds (scalars or columns)."""
+    """Modelled seconds per row, and the parts of PARTS in seconds (scalars or columns).
+
+    Args:
+        seconds: Predicted times.
+        parts_s: What each resource would need; `Later` where hardly anyone asks.
+    """
 
     seconds: Column
     parts_s: Mapping[str, Any] = field(default_factory=dict)
@@ -116,8 +99,11 @@ class CostColumns:
 
     def take(self, rows: NDArray[np.int64]) -> CostColumns:
         """These rows alone."""
-        parts = {name: np.broadcast_to(part, self.seconds.shape)[rows] for name, part in self.parts_s.items()}
-        return CostColumns(self.seconds[rows], parts)
+
+        def parts() -> dict[str, Any]:
+            return {name: np.broadcast_to(part, self.seconds.shape)[rows] for name, part in self.parts_s.items()}
+
+        return CostColumns(self.seconds[rows], Later(parts))
 
     def bound_by(self, row: int) -> str:
         """Name of the resource that binds this row: the largest part, of equal ones the first."""
@@ -147,115 +133,145 @@ def estimate(gpu: GpuModel, peak_flop_per_s: float, work: TileWork) -> CostColum
         peak_flop_per_s: Dense peak of the unit that does the arithmetic, for the whole device.
         work: The grid, per configuration.
     """
-    clock = gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
-    num_sms = gpu.device.sm_count
-    # The share of the peak that the device sustains under load, where a source states it.
-    flop_per_s = peak_flop_per_s * (gpu.compute.sustained_matrix_fraction or 1.0)
-    parts, wave_of = _sm_parts(gpu, work, flop_per_s / num_sms, clock)
-    slots = num_sms * np.asarray(work.blocks_per_sm, dtype=np.float64)
-    num_blocks = np.asarray(work.num_blocks, dtype=np.float64)
-    full = np.floor(num_blocks / slots)
-    tail_blocks = np.ceil((num_blocks - full * slots) / num_sms)
-    wave_s = wave_of(np.asarray(work.blocks_per_sm, dtype=np.float64))
-    sm_s = full * wave_s + np.where(tail_blocks > 0, wave_of(tail_blocks), 0.0)
-    num_waves = num_blocks / slots
-    named = {name: part * num_waves for name, part in parts.items()}
-    named["wave quantisation"] = np.maximum(sm_s - num_waves * wave_s, 0.0)
-    named |= _device_parts(gpu, work)
-    seconds = LAUNCH_S + overlap(sm_s, *(named[name] for name in PARTS[6:])) + work.extra_s
-    return CostColumns(seconds, named)
+    return BlockTimes(gpu, peak_flop_per_s, work).of_grid(work)
 
 
 def overlap(*times_s: Any) -> Column:
     """Time of resources that work at once: their largest, and more the closer the others come to it (a p-norm)."""
-    total: Any = 0.0
-    for time_s in times_s:
-        power = np.square(np.asarray(time_s, dtype=np.float64))
-        for _ in range(OVERLAP_LOG2 - 1):
-            power = np.square(power)
-        total = total + power
+    return _root(sum(_power(time_s) for time_s in times_s))
+
+
+def _power(time_s: Any) -> Any:
+    for _ in range(OVERLAP_LOG2):
+        time_s = np.square(time_s)
+    return time_s
+
+
+def _root(total: Any) -> Column:
     for _ in range(OVERLAP_LOG2):
         total = np.sqrt(total)
     return np.asarray(total, dtype=np.float64)
 
 
-def _sm_parts(
-    gpu: GpuModel, work: TileWork, sm_flop_per_s: float, clock: float
-) -> tuple[dict[str, Any], Callable[[Any], Column]]:
-    """Seconds of one full wave on one SM per resource, and of a whole wave as a function of the resident blocks."""
-    resident = np.asarray(work.blocks_per_sm, dtype=np.float64)
-    partitions = gpu.sm.num_partitions
-    banks, width = gpu.sm.smem_banks or ASSUMED_BANKS, gpu.sm.smem_bank_width_bytes or ASSUMED_BANK_WIDTH_BYTES
-    smem_rate = banks * width * clock
-    smem_s = work.smem_bytes / smem_rate
-    port_s = work.load_bytes / (L2_PORT_BYTES_PER_CLK * clock)
-    issue_s = work.load_instructions * CLK_PER_LOAD / clock
-    # More than a warp per partition takes longer to meet at a barrier.
-    overhead_s = ITERATION_CLK * np.maximum(1.0, np.asarray(work.warps_per_block) / partitions) / clock
-    latency_s = gpu.figure("dram_latency_s") if work.load_latency_s is None else work.load_latency_s
-    depth = np.asarray(work.stages_in_flight, dtype=np.float64)
-    start_s = BLOCK_START_S * (1.0 - np.asarray(work.is_persistent, dtype=np.float64))
-    edge_s = start_s + latency_s + work.store_bytes / (L2_PORT_BYTES_PER_CLK * clock)
+class BlockTimes(ByRow):
+    """Seconds that blocks take on one SM, per configuration; computed once for many grids of the same blocks.
 
-    def matrix_of(blocks: Any) -> Column:
-        busy = np.minimum(1.0, blocks * work.warps_per_block / partitions)
-        rate = sm_flop_per_s * work.matrix_efficiency * np.maximum(busy, 1e-9)
-        return np.asarray(blocks * work.flop / rate, dtype=np.float64)
+    Args:
+        gpu: The hardware model.
+        peak_flop_per_s: Dense peak of the unit that does the arithmetic, for the whole device.
+        work: What a block does.
+    """
 
-    # One warp on its own loads fragments and then multiplies; other warps of its partition fill the gaps, and
-    # matrix instructions that read shared memory themselves leave none.
-    depth_of_warps = np.maximum(1.0, work.warps_per_block / partitions)
-    serial_s = matrix_of(1.0) / depth_of_warps + np.where(work.is_async, 0.0, smem_s + issue_s)
-    # Without a prefetch, a block waits for its own loads and then computes, in every iteration.
-    alone_s = overlap(matrix_of(1.0), smem_s, port_s, issue_s, serial_s)
-    waits_s = np.where(depth > 0, latency_s / np.maximum(depth, 1.0), latency_s + alone_s)
+    def __init__(self, gpu: GpuModel, peak_flop_per_s: float, work: BlockWork) -> None:
+        clock = gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
+        banks, width = gpu.sm.smem_banks or ASSUMED_BANKS, gpu.sm.smem_bank_width_bytes or ASSUMED_BANK_WIDTH_BYTES
+        self.gpu, self.num_sms = gpu, gpu.device.sm_count
+        self.flop, self.warps, self.is_async = work.flop, work.warps_per_block, work.is_async
+        self.depth = np.asarray(work.stages_in_flight, dtype=np.float64)
+        # The share of the peak that the device sustains under load, where a source states it.
+        sm_flop_per_s = peak_flop_per_s * (gpu.compute.sustained_matrix_fraction or 1.0) / self.num_sms
+        self.matrix_flop_per_s = sm_flop_per_s * work.matrix_efficiency
+        self.resident = np.asarray(work.blocks_per_sm, dtype=np.float64)
+        self.slots = self.num_sms * self.resident
+        self.smem_s = work.smem_bytes / (banks * width * clock)
+        self.port_s = work.load_bytes / (L2_PORT_BYTES_PER_CLK * clock)
+        self.issue_s = work.load_instructions * CLK_PER_LOAD / clock
+        # More than a warp per partition takes longer to meet at a barrier.
+        warps = np.maximum(1.0, np.asarray(work.warps_per_block) / gpu.sm.num_partitions)
+        self.overhead_s = ITERATION_CLK * warps / clock
+        self.start_s = BLOCK_START_S * (1.0 - np.asarray(work.is_persistent, dtype=np.float64))
+        self.store_s = work.store_bytes / (L2_PORT_BYTES_PER_CLK * clock)
+        # One warp on its own loads fragments and then multiplies; other warps of its partition fill the gaps, and
+        # matrix instructions that read shared memory themselves leave none.
+        alone_s = self.matrix_s(1.0)
+        self.serial_s = alone_s / warps + np.where(work.is_async, 0.0, self.smem_s + self.issue_s)
+        self._serial_power = _power(self.serial_s)
+        # Without a prefetch, a block waits for its own loads and then computes, in every iteration.
+        self.alone_s = overlap(alone_s, self.smem_s, self.port_s, self.issue_s, self.serial_s)
+        self._full_power = self._busy_power(self.resident)
 
-    def wave_of(blocks: Any) -> Column:
-        busy_s = (matrix_of(blocks), blocks * smem_s, blocks * port_s, blocks * issue_s)
-        step_s = overlap(*busy_s, serial_s, waits_s)
-        step_s = step_s + overhead_s / np.maximum(blocks, 1.0)
-        return np.asarray(work.iterations * step_s + edge_s / np.maximum(blocks, 1.0), dtype=np.float64)
+    @cached_property
+    def _usual(self) -> _Waits:
+        """What blocks wait for where a load takes the vendor's mean."""
+        return _Waits(self, self.gpu.figure("dram_latency_s"))
 
-    parts = {
-        "matrix units": work.iterations * matrix_of(resident),
-        "shared memory": work.iterations * resident * smem_s,
-        "L2 port": work.iterations * resident * port_s,
-        "load issue": work.iterations * resident * issue_s,
-        "latency": work.iterations * np.maximum(waits_s, np.where(work.is_async, 0.0, serial_s)),
-    }
-    return parts, wave_of
+    def of_grid(self, grid: GridWork) -> CostColumns:
+        """Predicted times of grids of these blocks."""
+        waits = self._usual if grid.load_latency_s is None else _Waits(self, grid.load_latency_s)
+        num_blocks = np.asarray(grid.num_blocks, dtype=np.float64)
+        full = np.floor(num_blocks / self.slots)
+        tail_blocks = np.ceil((num_blocks - full * self.slots) / self.num_sms)
+        wave_s = grid.iterations * waits.full_step_s + waits.full_edge_s
+        tail_s = np.where(tail_blocks > 0, self._wave_s(tail_blocks, grid.iterations, waits), 0.0)
+        sm_s = full * wave_s + tail_s
+        device = _device_parts(self.gpu, grid)
+        seconds = LAUNCH_S + overlap(sm_s, *device.values()) + grid.extra_s
+
+        def parts() -> dict[str, Any]:
+            num_waves = num_blocks / self.slots
+            named = {name: part * num_waves for name, part in self._parts(grid.iterations, waits).items()}
+            return named | {"wave quantisation": np.maximum(sm_s - num_waves * wave_s, 0.0)} | device
+
+        return CostColumns(seconds, Later(parts))
+
+    def matrix_s(self, blocks: Any) -> Any:
+        """Seconds of one iteration's matrix instructions of so many blocks on an SM."""
+        busy = np.minimum(1.0, blocks * self.warps / self.gpu.sm.num_partitions)
+        return blocks * self.flop / (self.matrix_flop_per_s * np.maximum(busy, 1e-9))
+
+    def step_s(self, busy_power: Any, blocks: Any, waits: _Waits) -> Any:
+        """Seconds of one iteration of so many blocks on an SM, from the powers of what they keep busy."""
+        step_s = _root(busy_power + self._serial_power + waits.power)
+        return step_s + self.overhead_s / blocks
+
+    def full_step_s(self, waits: _Waits) -> Any:
+        """Seconds of one iteration of as many blocks as reside on an SM."""
+        return self.step_s(self._full_power, np.maximum(self.resident, 1.0), waits)
+
+    def _busy_power(self, blocks: Any) -> Any:
+        busy_s = (self.matrix_s(blocks), blocks * self.smem_s, blocks * self.port_s, blocks * self.issue_s)
+        return sum(_power(time_s) for time_s in busy_s)
+
+    def _wave_s(self, blocks: Any, iterations: Any, waits: _Waits) -> Any:
+        """Seconds of a whole wave of so many blocks on an SM."""
+        at_least_one = np.maximum(blocks, 1.0)
+        step_s = self.step_s(self._busy_power(blocks), at_least_one, waits)
+        return iterations * step_s + waits.edge_s / at_least_one
+
+    def _parts(self, iterations: Any, waits: _Waits) -> dict[str, Any]:
+        """Seconds of one full wave on one SM per resource."""
+        serial_s = np.where(self.is_async, 0.0, self.serial_s)
+        return {
+            "matrix units": iterations * self.matrix_s(self.resident),
+            "shared memory": iterations * self.resident * self.smem_s,
+            "L2 port": iterations * self.resident * self.port_s,
+            "load issue": iterations * self.resident * self.issue_s,
+            "latency": iterations * np.maximum(waits.seconds, serial_s),
+        }
 
 
-def _device_parts(gpu: GpuModel, work: TileWork) -> dict[str, Column]:
+class _Waits(ByRow):
+    """What blocks wait for, if a load takes so long."""
+
+    def __init__(self, blocks: BlockTimes, latency_s: Any) -> None:
+        ahead_s = latency_s / np.maximum(blocks.depth, 1.0)
+        self.seconds = np.where(blocks.depth > 0, ahead_s, latency_s + blocks.alone_s)
+        self.power = _power(self.seconds)
+        self.edge_s = blocks.start_s + latency_s + blocks.store_s
+        self.full_step_s = blocks.full_step_s(self)
+        self.full_edge_s = self.edge_s / np.maximum(blocks.resident, 1.0)
+
+
+def _device_parts(gpu: GpuModel, work: GridWork) -> dict[str, Any]:
     """Seconds that each device-wide memory level needs for the grid's traffic."""
     memory = gpu.memory
     l2_rate = memory.l2.bandwidth_bytes_per_s
-    if l2_rate is None and work.l2_bytes_per_s is not None:
+    if l2_rate is None:
         l2_rate = work.l2_bytes_per_s
     last_level_rate = memory.last_level.bandwidth_bytes_per_s if memory.last_level else None
     return {
         # A cache of unknown bandwidth cannot bind: the SMs' ports stand for the L2, DRAM for the last level.
-        "L2": np.asarray(work.l2_bytes, dtype=np.float64) / (np.inf if l2_rate is None else l2_rate),
-        "last-level cache": np.asarray(work.last_level_bytes, dtype=np.float64) / (last_level_rate or np.inf),
-        "DRAM": np.asarray(work.dram_bytes, dtype=np.float64) / memory.dram.bandwidth_bytes_per_s,
+        "L2": 0.0 if l2_rate is None else work.l2_bytes / l2_rate,
+        "last-level cache": 0.0 if last_level_rate is None else work.last_level_bytes / last_level_rate,
+        "DRAM": work.dram_bytes / memory.dram.bandwidth_bytes_per_s,
     }
-
-
-def streaming_cost(gpu: GpuModel, moved_bytes: float, threads_per_sm: Any) -> CostColumns:
-    """Predict the time of kernels that do little but stream bytes through DRAM.
-
-    By Little's law the bandwidth is reached when the bytes in flight are at least latency x bandwidth. Every resident
-    thread is assumed to have one load of 16 bytes in flight.
-
-    Args:
-        gpu: The hardware model.
-        moved_bytes: Bytes to and from DRAM.
-        threads_per_sm: Threads that reside on one SM, per configuration.
-    """
-    bandwidth = gpu.memory.dram.bandwidth_bytes_per_s
-    in_flight = gpu.device.sm_count * np.asarray(threads_per_sm, dtype=np.float64) * WIDEST_LOAD_BYTES
-    latency_s = gpu.figure("dram_latency_s")
-    share = np.minimum(1.0, np.maximum(in_flight, 1.0) / (bandwidth * latency_s))
-    dram_s = np.full_like(share, moved_bytes / bandwidth)
-    parts: dict[str, Any] = dict.fromkeys(PARTS, 0.0) | {"DRAM": dram_s, "latency": dram_s / share - dram_s}
-    return CostColumns(LAUNCH_S + dram_s / share, parts)

@@ -1,17 +1,23 @@
 """The first choice for a workload: made once, handed on to the launch, made again where a device refuses it.
 
-`choose` ranks a kernel's whole space. An operation that has to choose in microseconds keeps tables beside this
-(`kernels/gemm/first_choice.py`) and gives the same `Choice`.
+`choose` ranks a kernel's whole space, and keeps the choice on disk for other processes. An operation that has to choose
+in microseconds keeps tables beside this (`kernels/gemm/first_choice.py`) and gives the same `Choice`. What a device
+refused is known to the process alone, and no choice on disk goes against it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
+from constrint import cache
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
 from constrint.model import Comparison, Var
+from constrint.select.kept import key_of
 from constrint.select.limits import BlockUse
 from constrint.select.rank import Request, rank_requests, requests
 from constrint.select.spec import Config, KernelSpec, Operation, Workload
@@ -36,6 +42,23 @@ class Choice:
     seconds: float = 0.0
     workload: Workload | None = None
     fixed: Mapping[str, int] = field(default_factory=dict)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Everything but the model as plain values, for JSON."""
+        workload = None if self.workload is None else asdict(self.workload)
+        stated = {"kernel": self.kernel, "config": dict(self.config), "seconds": self.seconds}
+        return stated | {"workload": workload, "fixed": dict(self.fixed)}
+
+    @staticmethod
+    def from_plain(plain: Mapping[str, Any], gpu: GpuModel) -> Choice:
+        """What `to_plain` gave.
+
+        Raises:
+            KeyError, TypeError, ValueError: When it gave no such thing.
+        """
+        workload = None if plain["workload"] is None else Workload(**plain["workload"])
+        config, fixed = ({str(name): int(value) for name, value in plain[key].items()} for key in ("config", "fixed"))
+        return Choice(gpu, str(plain["kernel"]), config, float(plain["seconds"]), workload, fixed)
 
 
 @dataclass(frozen=True)
@@ -76,6 +99,8 @@ _Key = tuple[object, ...]
 #: the same name from another file must not get this one's choice.
 _REFUSED: dict[_Key, tuple[Refusal, ...]] = {}
 _CHOSEN: dict[_Key, Choice] = {}
+#: What choices are kept as.
+_KIND = "choices"
 
 
 def choose(
@@ -105,15 +130,56 @@ def choose(
     known = _CHOSEN.get(key)
     if known is not None and known.gpu is gpu:
         return known
+    refused = _REFUSED.get(key, ())
+    where = None if refused else key_of(gpu, operation.implementations, *key)
+    choice = _load(where, operation, gpu, workload, fixed)
+    if choice is None:
+        choice = _best(operation, gpu, workload, fixed, because, refused)
+        if where is not None:
+            cache.store(_KIND, where, json.dumps(choice.to_plain()).encode())
+    _CHOSEN[key] = choice
+    return choice
+
+
+def has_refused(gpu: GpuModel) -> bool:
+    """Whether a device of this model has refused any choice in this process."""
+    return any(name == gpu.name for _, name, *_ in _REFUSED)
+
+
+def _load(
+    where: bytes | None, operation: Operation, gpu: GpuModel, workload: Workload, fixed: Mapping[str, int]
+) -> Choice | None:
+    """The choice that some process has kept; None where there is none."""
+    data = None if where is None else cache.load(_KIND, where)
+    if data is None:
+        return None
+    with suppress(AttributeError, KeyError, TypeError, ValueError):
+        choice = Choice.from_plain(json.loads(data), gpu)
+        known = {spec.full_name: spec for spec in operation.implementations}
+        names = {param.name for param in known[choice.kernel].params(gpu, workload)}
+        if names == choice.config.keys() and (choice.workload, choice.fixed) == (workload, fixed):
+            return choice
+    return None
+
+
+def _best(
+    operation: Operation,
+    gpu: GpuModel,
+    workload: Workload,
+    fixed: Mapping[str, int],
+    because: str,
+    refused: tuple[Refusal, ...],
+) -> Choice:
+    """Rank the whole spaces."""
     able, refusals = requests(operation, gpu, workload)
     for request in able:
         for name, value in fixed.items():
             if name in request.problem.variables:
                 request.problem.add(Var(name) == value, because=because)
-        _exclude(request, _REFUSED.get(key, ()))
+        if refused:
+            _exclude(request, refused)
     best = rank_requests(operation, able, refusals, top=1).candidates[0]
-    _CHOSEN[key] = Choice(gpu, best.kernel, best.config, best.cost.seconds, workload, fixed)
-    return _CHOSEN[key]
+    return Choice(gpu, best.kernel, best.config, best.cost.seconds, workload, fixed)
 
 
 def refuse(kernel: Operation | KernelSpec, choice: Choice, refusal: Refusal) -> Choice:

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.model import Expr, Problem, Var
-from constrint.select.cost import CostColumns, streaming_cost
+from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse, add_block_limits
+from constrint.select.streaming import streaming_cost
 
 if TYPE_CHECKING:
     from constrint.tune import CompiledKernel

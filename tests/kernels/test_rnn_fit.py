@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -188,7 +189,13 @@ def test_decisions_follow_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     class Elsewhere:
         """Inputs on a GPU that is not here."""
 
-        shape, dtype, device = (64, 128, 4, 12, 64), torch.bfloat16, torch.device("cuda", 0)
+        shape, dtype, device = (64, 1024, 4, 12, 64), torch.bfloat16, torch.device("cuda", 0)
+
+        def numel(self) -> int:
+            return math.prod(self.shape)
+
+        def element_size(self) -> int:
+            return 2
 
     gpu = load_gpu("h200")
     monkeypatch.setattr(device, "gpu_of", lambda _: gpu)

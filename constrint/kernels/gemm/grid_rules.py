@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.product import Product
@@ -38,7 +37,8 @@ class Algebra(NamedTuple):
 
 
 EXPRESSIONS = Algebra(ceildiv, implies, any_of)
-COLUMNS = Algebra(lambda a, b: -(-a // b), lambda a, b: np.logical_not(a) | b, np.logical_or)
+#: Of booleans, `a <= b` says that a implies b.
+COLUMNS = Algebra(lambda a, b: -(-a // b), operator.le, operator.or_)
 
 
 def grid_rules(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from constrint.kernels.launch.plan.errors import NotPlannedError
-from constrint.kernels.launch.plan.recipe import Recipe, recipe_of
+from constrint.kernels.launch.plan.recipe import Made, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.table import PlanTable
 
@@ -16,7 +16,7 @@ from constrint.kernels.launch.plan.table import PlanTable
 PLAIN = None
 
 
-def _build(tensors: tuple[Tensor | None, ...], end: Any) -> Recipe:
+def _build(tensors: tuple[Tensor | None, ...], end: Any) -> Made:
     """The recipe of a call: checked, chosen for and compiled as `constrint::gemm` would.
 
     Raises:
@@ -37,7 +37,7 @@ def _build(tensors: tuple[Tensor | None, ...], end: Any) -> Recipe:
     if prepared is None:
         raise NotPlannedError("no kernel computes this product")
     product, choice, call = prepared
-    made: list[Recipe] = []
+    made: list[Made] = []
 
     def record(chosen: Any) -> None:
         scratch = NotedScratch()

@@ -2,18 +2,23 @@
 
 Every implementation makes an offer: for each direction a choice and a predicted time, or a reason why it cannot run.
 The offer of the least time is taken. Nothing is launched here; for a named GPU neither torch nor triton is imported.
+Offers are kept on disk for other processes, as long as no device has refused one of them in this process.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from constrint import cache
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, predict_s
-from constrint.select.first_choice import Choice, choose
+from constrint.select.first_choice import Choice, choose, has_refused
+from constrint.select.kept import key_of
 from constrint.select.spec import Config, Workload
 
 if TYPE_CHECKING:
@@ -22,6 +27,8 @@ if TYPE_CHECKING:
 #: Values of `recompute`, for both directions together: pre-activations are stored, or computed again.
 STORED, COMPUTED_AGAIN = 0, 1
 BOTH_ALIKE = "the other direction was launched so"
+#: What offers are kept as.
+_KIND = "rnn-offers"
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,23 @@ class Offer:
     def recomputes(self) -> bool:
         """Whether the forward pass leaves the pre-activations to be computed again."""
         return any(choice.fixed.get("recompute") == COMPUTED_AGAIN for choice in self.choices.values())
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        choices = {direction: choice.to_plain() for direction, choice in self.choices.items()}
+        stated = {"backend": self.backend, "refusal": self.refusal, "note": self.note}
+        return stated | {"seconds": dict(self.seconds), "choices": choices}
+
+    @staticmethod
+    def from_plain(plain: Mapping[str, Any], gpu: GpuModel) -> Offer:
+        """What `to_plain` gave.
+
+        Raises:
+            AttributeError, KeyError, TypeError, ValueError: When it gave no such thing.
+        """
+        seconds = {str(direction): float(value) for direction, value in plain["seconds"].items()}
+        choices = {str(d): Choice.from_plain(choice, gpu) for d, choice in plain["choices"].items()}
+        return Offer(str(plain["backend"]), str(plain["refusal"]), seconds, choices, str(plain["note"]))
 
     def times(self) -> str:
         """Render the predicted times."""
@@ -120,7 +144,26 @@ def implementations_of(cell: str) -> dict[str, dict[str, RnnSpec]]:
 def plan_for(workload: Workload, gpu: GpuModel, directions: tuple[str, ...]) -> RnnPlan:
     """The offer of the least predicted time on a GPU."""
     specs = implementations_of(workload.operation)
-    return _pick(workload, gpu.name, [_offer(name, s, gpu, workload, directions) for name, s in specs.items()])
+    asked = workload.dtype, tuple(workload.sizes.items()), tuple(workload.options.items()), directions
+    every = [spec for by_direction in specs.values() for spec in by_direction.values()]
+    where = None if has_refused(gpu) else key_of(gpu, every, *asked)
+    offers = _load(where, gpu, specs)
+    if offers is None:
+        offers = [_offer(name, each, gpu, workload, directions) for name, each in specs.items()]
+        if where is not None:
+            cache.store(_KIND, where, json.dumps([offer.to_plain() for offer in offers]).encode())
+    return _pick(workload, gpu.name, offers)
+
+
+def _load(where: bytes | None, gpu: GpuModel, specs: Mapping[str, Mapping[str, RnnSpec]]) -> list[Offer] | None:
+    """The offers that some process has kept; None where there are none."""
+    data = None if where is None else cache.load(_KIND, where)
+    if data is not None:
+        with suppress(AttributeError, KeyError, TypeError, ValueError):
+            offers = [Offer.from_plain(plain, gpu) for plain in json.loads(data)]
+            if [offer.backend for offer in offers] == list(specs):
+                return offers
+    return None
 
 
 def plan_on(workload: Workload, device: torch.device, directions: tuple[str, ...]) -> RnnPlan:

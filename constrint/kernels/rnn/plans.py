@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from constrint.kernels.launch.plan.errors import NotPlannedError
-from constrint.kernels.launch.plan.recipe import Recipe, recipe_of
+from constrint.kernels.launch.plan.recipe import Made, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.table import PlanTable
 from constrint.kernels.rnn.cells import CELLS
@@ -51,7 +51,7 @@ class Backward(NamedTuple):
     only_h: bool
 
 
-def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> Recipe:
+def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> Made:
     """The recipe of a forward call on (wx, r, b, initial, start)."""
     from constrint.kernels.launch.policy import launch_what_fits
     from constrint.kernels.rnn.first_choice import decide, refuse, saves_gates
@@ -74,7 +74,7 @@ def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> Recipe
     results = [tensor for tensor in (states, end_h, end_rest, gates) if tensor is not None and tensor.numel()]
     decision = decide(extra.cell, wx, extra.backend, "forward", recompute=not keeps)
     inputs = RnnInputs(extra.cell, wx, r, b, initial, None, None)
-    found: list[Recipe] = []
+    found: list[Made] = []
 
     def record(choice: Any) -> None:
         scratch = NotedScratch()
@@ -85,7 +85,7 @@ def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> Recipe
     return found[0]
 
 
-def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> Recipe:
+def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> Made:
     """The recipe of a backward call on (grads of h, of all states, of the last states, wx, r, initial, states, gates).
 
     Of the first two one is None at least.
@@ -108,7 +108,7 @@ def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> Reci
     made = PlannedBackward(states, gates, tuple(every), grad_last, slots, grad_initial, before)
     decision = decide(extra.cell, wx, extra.backend, "backward", recompute=False)
     inputs = RnnInputs(extra.cell, wx, r, None, initial, None, None)
-    found: list[Recipe] = []
+    found: list[Made] = []
 
     def record(choice: Any) -> None:
         scratch = NotedScratch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,10 @@ from constrint.kernels.gemm.units import (
     unit,
 )
 from constrint.model import Var
-from constrint.select.cost import LAUNCH_S, CostColumns, TileWork, cost_assumptions, estimate
+from constrint.select.cost import LAUNCH_S, BlockTimes, CostColumns, cost_assumptions
+from constrint.select.prepared import ByRow, derived_by_row
 from constrint.select.spec import Columns
+from constrint.select.work import BlockWork, GridWork
 
 #: Share of the peak that mma.sync reaches where wgmma or tcgen05 is needed for all of it. Hopper: 0.63 (third-party
 #: microbenchmarks, arXiv 2402.13499); data-centre Blackwell: assumed, its legacy path running at about Hopper's rate.
@@ -47,61 +50,136 @@ def pointer_cost(
         blocks_per_sm: Blocks that reside on one SM.
         constants: The measured figures.
     """
-    c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
-    m, n, k, dtype = product.m * product.batch, product.n, product.k, product.dtype
-    element, output = ELEMENT_BYTES[dtype], OUTPUT_BYTES[dtype]
-    rows, cols = np.ceil(m / c["tile_m"]), np.ceil(n / c["tile_n"])
-    splits = c["split_k"]
-    num_blocks = rows * cols * splits
-    resident_per_sm = np.maximum(np.asarray(blocks_per_sm, dtype=np.float64), 1.0)
-    # A persistent grid has one block per SM.
-    resident_per_sm = np.where(c["persistent"] > 0, 1.0, resident_per_sm)
-    iterations = np.ceil(k / (c["tile_k"] * splits))
-    a_bytes, b_bytes = (c[t] * c["tile_k"] * element for t in ("tile_m", "tile_n"))
-    resident = np.minimum(num_blocks, gpu.device.sm_count * resident_per_sm)
-    stored = m * n * output + np.where(splits > 1, m * n * PARTIAL_BYTES * splits, 0.0)
-    l2_miss, dram = _traffic(gpu, c, rows, cols, k * element, resident)
-    direct = _is_direct(gpu, dtype, c)
-    efficiency, smem = _instruction(gpu, dtype, c, a_bytes, b_bytes, direct)
-    if promotion_interval(gpu, dtype, 1) is not None:
-        efficiency = efficiency * np.where(direct, constants.promoted_share, 1.0)
-    a, b = product.a, product.b
-    run_a = (c["tile_k"] if a.is_k_major else np.minimum(c["tile_m"], m)) * element
-    run_b = (c["tile_k"] if b.is_k_major else np.minimum(c["tile_n"], n)) * element
+    key = "pointer", product.dtype, id(constants), *_lying(gpu, product, constants)
+
+    def blocks(columns: Columns, blocks_per_sm: NDArray[Any]) -> _Blocks:
+        return _Blocks(gpu, product, columns, blocks_per_sm, constants)
+
+    return derived_by_row(columns, blocks_per_sm, key, blocks).cost(product, columns)
+
+
+def _lying(gpu: GpuModel, product: Product, constants: Measured) -> tuple[float, ...]:
+    """What the time of a block depends on beside its configuration: how the operands lie in memory."""
     split = constants.pointer_split_lines, constants.pointer_split_sectors
-    loaded = num_blocks * iterations * (a_bytes + b_bytes)
-    work = TileWork(
-        num_blocks=num_blocks,
-        blocks_per_sm=resident_per_sm,
-        warps_per_block=c["num_warps"],
-        iterations=iterations,
-        flop=2.0 * c["tile_m"] * c["tile_n"] * c["tile_k"],
-        matrix_efficiency=efficiency,
-        smem_bytes=smem,
-        # Each row of an operand's tile is one contiguous run, and occupies whole requests on the way from the L2.
-        load_bytes=sum(
-            num_bytes * np.maximum(1.0, constants.request_bytes / run) * straddling(gpu, operand.step_bytes, *split)
-            for num_bytes, run, operand in ((a_bytes, run_a, a), (b_bytes, run_b, b))
-        ),
-        load_instructions=a_bytes / a.width_bytes + b_bytes / b.width_bytes,
-        store_bytes=c["tile_m"] * c["tile_n"] * np.where(splits > 1, PARTIAL_BYTES, output),
-        is_async=direct,
-        stages_in_flight=_stages_in_flight(gpu, c["num_stages"], direct, min(a.width_bytes, b.width_bytes)),
-        l2_bytes=loaded + stored,
-        last_level_bytes=l2_miss + stored,
-        dram_bytes=dram + stored,
-        is_persistent=c["persistent"],
-        extra_s=_reduction_s(gpu, constants, m * n, splits),
-        load_latency_s=_latency_s(gpu, loaded, l2_miss, dram),
-        l2_bytes_per_s=_cache_rate(gpu, loaded, l2_miss, dram),
-    )
-    estimated = estimate(gpu, matrix_peak_flop_per_s(gpu, dtype), work)
-    seconds = estimated.seconds
-    if gpu.has_figure("one_stage_slowdown"):
-        seconds = seconds * np.where(c["num_stages"] == 1, gpu.figure("one_stage_slowdown"), 1.0)
-    if has_tma(gpu):
-        seconds = _beside_tma(constants, seconds, dram / gpu.memory.dram.bandwidth_bytes_per_s)
-    return CostColumns(seconds, estimated.parts_s)
+    # Runs of more than a request are all alike.
+    longest = math.ceil(constants.request_bytes / ELEMENT_BYTES[product.dtype])
+    found: list[float] = []
+    for operand, size in ((product.a, product.m * product.batch), (product.b, product.n)):
+        run = 0 if operand.is_k_major else min(size, longest)
+        found += (operand.width_bytes, straddling(gpu, operand.step_bytes, *split), run)
+    return tuple(found)
+
+
+class _Blocks(ByRow):
+    """Blocks of the pointer kernel, per configuration: the same for all products whose operands lie alike.
+
+    Args:
+        gpu: The hardware model.
+        product: One of the products.
+        columns: Parameters, per configuration.
+        blocks_per_sm: Blocks that reside on one SM.
+        constants: The measured figures.
+    """
+
+    def __init__(
+        self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any], constants: Measured
+    ) -> None:
+        c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
+        self.gpu, self.constants, dtype = gpu, constants, product.dtype
+        self.tile_m, self.tile_n, self.tile_k, self.splits = (c[n] for n in ("tile_m", "tile_n", "tile_k", "split_k"))
+        element, output = ELEMENT_BYTES[dtype], OUTPUT_BYTES[dtype]
+        # A persistent grid has one block per SM.
+        resident = np.maximum(np.asarray(blocks_per_sm, dtype=np.float64), 1.0)
+        resident = np.where(c["persistent"] > 0, 1.0, resident)
+        self.resident = gpu.device.sm_count * resident
+        self.is_split = c["split_k"] > 1
+        a_bytes, b_bytes = (c[t] * c["tile_k"] * element for t in ("tile_m", "tile_n"))
+        self.slice_bytes = a_bytes + b_bytes
+        direct = _is_direct(gpu, dtype, c)
+        efficiency, smem = _instruction(gpu, dtype, c, a_bytes, b_bytes, direct)
+        if promotion_interval(gpu, dtype, 1) is not None:
+            efficiency = efficiency * np.where(direct, constants.promoted_share, 1.0)
+        a, b = product.a, product.b
+        run_a = (c["tile_k"] if a.is_k_major else np.minimum(c["tile_m"], product.m * product.batch)) * element
+        run_b = (c["tile_k"] if b.is_k_major else np.minimum(c["tile_n"], product.n)) * element
+        split = constants.pointer_split_lines, constants.pointer_split_sectors
+        work = BlockWork(
+            blocks_per_sm=resident,
+            warps_per_block=c["num_warps"],
+            flop=2.0 * c["tile_m"] * c["tile_n"] * c["tile_k"],
+            matrix_efficiency=efficiency,
+            smem_bytes=smem,
+            # Each row of an operand's tile is one contiguous run, and occupies whole requests on the way from the L2.
+            load_bytes=sum(
+                num_bytes * np.maximum(1.0, constants.request_bytes / run) * straddling(gpu, operand.step_bytes, *split)
+                for num_bytes, run, operand in ((a_bytes, run_a, a), (b_bytes, run_b, b))
+            ),
+            load_instructions=a_bytes / a.width_bytes + b_bytes / b.width_bytes,
+            store_bytes=c["tile_m"] * c["tile_n"] * np.where(self.is_split, PARTIAL_BYTES, output),
+            is_async=direct,
+            stages_in_flight=_stages_in_flight(gpu, c["num_stages"], direct, min(a.width_bytes, b.width_bytes)),
+            is_persistent=c["persistent"],
+        )
+        self.times = BlockTimes(gpu, matrix_peak_flop_per_s(gpu, dtype), work)
+        self.slowdown: Any = 1.0
+        if gpu.has_figure("one_stage_slowdown"):
+            self.slowdown = np.where(c["num_stages"] == 1, gpu.figure("one_stage_slowdown"), 1.0)
+        self.has_tma = has_tma(gpu)
+        self.latencies_s = _latencies_s(gpu)
+        self.dram_bytes_per_s = gpu.memory.dram.bandwidth_bytes_per_s
+
+    def cost(self, product: Product, columns: Columns) -> CostColumns:
+        """Predicted times of one product; `columns` may state the order of tiles."""
+        gpu, splits = self.gpu, self.splits
+        m, n, k = product.m * product.batch, product.n, product.k
+        rows, cols = np.ceil(m / self.tile_m), np.ceil(n / self.tile_n)
+        num_blocks = rows * cols * splits
+        iterations = np.ceil(k / (self.tile_k * splits))
+        stored = m * n * OUTPUT_BYTES[product.dtype] + np.where(self.is_split, m * n * PARTIAL_BYTES * splits, 0.0)
+        resident = np.minimum(num_blocks, self.resident)
+        l2_miss, dram = self._traffic(columns, rows, cols, k * ELEMENT_BYTES[product.dtype], resident)
+        loaded = num_blocks * iterations * self.slice_bytes
+        grid = GridWork(
+            num_blocks=num_blocks,
+            iterations=iterations,
+            l2_bytes=loaded + stored,
+            last_level_bytes=l2_miss + stored,
+            dram_bytes=dram + stored,
+            extra_s=self._reduction_s(m * n),
+            load_latency_s=_latency_s(self.latencies_s, loaded, l2_miss, dram),
+            l2_bytes_per_s=_cache_rate(gpu, loaded, l2_miss, dram),
+        )
+        estimated = self.times.of_grid(grid)
+        seconds = estimated.seconds * self.slowdown
+        if self.has_tma:
+            seconds = _beside_tma(self.constants, seconds, dram / self.dram_bytes_per_s)
+        return CostColumns(seconds, estimated.parts_s)
+
+    def _traffic(self, columns: Columns, rows: Any, cols: Any, depth_bytes: int, resident: Any) -> tuple[Any, Any]:
+        """L2 misses and DRAM bytes for A and B; with the order left open, what no order can beat."""
+        row_bytes, column_bytes = self.tile_m * depth_bytes, self.tile_n * depth_bytes
+        if "group_m" not in columns:
+            least = rows * row_bytes + cols * column_bytes
+            return least, least
+        group_m = np.asarray(columns["group_m"], dtype=np.float64)
+        zeros = np.zeros_like(group_m)
+        tiles = Tiles(
+            rows=zeros + rows,
+            columns=zeros + cols,
+            row_bytes=zeros + row_bytes,
+            column_bytes=zeros + column_bytes,
+            resident=zeros + np.maximum(1.0, resident / self.splits),
+            group_m=group_m,
+            xcd_chunk=zeros + columns.get("xcd_chunk", 0),
+        )
+        traffic = operand_traffic(self.gpu, tiles)
+        return traffic.l2_miss_bytes, traffic.dram_bytes
+
+    def _reduction_s(self, elements: int) -> Any:
+        """Seconds in which the last block of each split tile learns that it is the last, and reads all partial sums."""
+        splits, constants = self.splits, self.constants
+        read_s = elements * PARTIAL_BYTES * splits / self.dram_bytes_per_s
+        return np.where(self.is_split, constants.split_finish_s + constants.split_read_s * splits + read_s, 0.0)
 
 
 def _beside_tma(constants: Measured, seconds: Any, dram_s: Any) -> Any:
@@ -115,34 +193,12 @@ def _beside_tma(constants: Measured, seconds: Any, dram_s: Any) -> Any:
     return np.maximum(seconds, constants.launch_s + np.cbrt(busy_s**3 + waited_s**3))
 
 
-def _traffic(
-    gpu: GpuModel, c: dict[str, Any], rows: Any, cols: Any, depth_bytes: int, resident: Any
-) -> tuple[Any, Any]:
-    """L2 misses and DRAM bytes for A and B; with the order left open, what no order can beat."""
-    row_bytes, column_bytes = c["tile_m"] * depth_bytes, c["tile_n"] * depth_bytes
-    if "group_m" not in c:
-        least = rows * row_bytes + cols * column_bytes
-        return least, least
-    traffic = operand_traffic(
-        gpu,
-        Tiles(
-            rows=rows,
-            columns=cols,
-            row_bytes=row_bytes,
-            column_bytes=column_bytes,
-            resident=np.maximum(1.0, resident / c["split_k"]),
-            group_m=c["group_m"],
-            xcd_chunk=c.get("xcd_chunk", np.zeros_like(rows)),
-        ),
-    )
-    return traffic.l2_miss_bytes, traffic.dram_bytes
-
-
 def pointer_assumptions(gpu: GpuModel) -> list[str]:
     """What the cost model assumes about this GPU for want of a source, a sentence each."""
     lines = cost_assumptions(gpu)
-    if gpu.has_figure("l2_hit_latency_s"):
-        hit, l2_miss, miss = (gpu.figure(n) * 1e6 for n in ("l2_hit_latency_s", "l2_miss_s", "last_level_miss_s"))
+    latencies_s = _latencies_s(gpu)
+    if latencies_s is not None:
+        hit, l2_miss, miss = (1e6 * latency_s for latency_s in latencies_s)
         added = f"{l2_miss:.1f} and {miss:.1f} us more per miss of L2 and last level"
         lines[0] = f"{hit:.1f} us load latency, {added}, {LAUNCH_S * 1e6:.1f} us launch"
     assumed = _assumed_rates(gpu)
@@ -153,15 +209,20 @@ def pointer_assumptions(gpu: GpuModel) -> list[str]:
     return lines
 
 
-def _latency_s(gpu: GpuModel, loaded: Any, l2_miss: Any, dram: Any) -> Any:
-    """Mean latency of a load under the cache hits of its block order; None where the vendor's mean stands."""
+def _latencies_s(gpu: GpuModel) -> tuple[float, float, float] | None:
+    """Latency of a hit in the L2, and what a miss there and in the last level adds; None where they are not stated."""
     if not gpu.has_figure("l2_hit_latency_s"):
         return None
-    return (
-        gpu.figure("l2_hit_latency_s")
-        + gpu.figure("l2_miss_s") * np.minimum(1.0, l2_miss / loaded)
-        + gpu.figure("last_level_miss_s") * np.minimum(1.0, dram / loaded)
-    )
+    return gpu.figure("l2_hit_latency_s"), gpu.figure("l2_miss_s"), gpu.figure("last_level_miss_s")
+
+
+def _latency_s(latencies_s: tuple[float, float, float] | None, loaded: Any, l2_miss: Any, dram: Any) -> Any:
+    """Mean latency of a load under the cache hits of its block order; None where the vendor's mean stands."""
+    if latencies_s is None:
+        return None
+    hit_s, l2_miss_s, last_level_miss_s = latencies_s
+    last_level_s = last_level_miss_s * np.minimum(1.0, dram / loaded)
+    return hit_s + l2_miss_s * np.minimum(1.0, l2_miss / loaded) + last_level_s
 
 
 def _cache_rate(gpu: GpuModel, loaded: Any, l2_miss: Any, dram: Any) -> Any:
@@ -221,9 +282,3 @@ def _instruction(
     from_smem = a_bytes + b_bytes * np.ceil(c["tile_m"] / rows_per_instruction)
     efficiency = np.where(direct, 1.0, FALLBACK_EFFICIENCY[matrix.kind])
     return efficiency, written + np.where(direct, from_smem, by_warps)
-
-
-def _reduction_s(gpu: GpuModel, constants: Measured, elements: int, splits: Any) -> Any:
-    """Seconds in which the last block of each split tile learns that it is the last, and reads all partial sums."""
-    read_s = elements * PARTIAL_BYTES * splits / gpu.memory.dram.bandwidth_bytes_per_s
-    return np.where(splits > 1, constants.split_finish_s + constants.split_read_s * splits + read_s, 0.0)

@@ -66,15 +66,15 @@ def operand_traffic(gpu: GpuModel, tiles: Tiles) -> Traffic:
     num_tiles = tiles.rows * tiles.columns
     resident = np.minimum(tiles.resident, num_tiles)
     waves = np.maximum(1.0, num_tiles / resident)
-    whole = _Runs(np.ones_like(num_tiles), num_tiles, num_tiles)
+    whole = tiles.rows, tiles.columns
     l2_bytes = (gpu.memory.l2.size_bytes or 0) / num_xcds
     last_bytes = (gpu.memory.last_level.size_bytes or 0) if gpu.memory.last_level else 0
     if num_xcds == 1:
-        wave = _Runs(np.ones_like(resident), resident, resident)
+        wave = _covered(tiles, _Runs(np.ones_like(resident), resident, resident))
         l2_miss = _misses(tiles, wave, whole, waves, l2_bytes)
-        dram = _misses(tiles, wave, whole, waves, max(l2_bytes, last_bytes))
+        dram = _misses(tiles, wave, whole, waves, last_bytes) if last_bytes > l2_bytes else l2_miss
         return Traffic(l2_miss, np.minimum(dram, l2_miss))
-    on_xcd, on_device, of_xcd = _runs(tiles, resident, num_xcds)
+    on_xcd, on_device, of_xcd = (_covered(tiles, runs) for runs in _runs(tiles, resident, num_xcds))
     l2_miss = num_xcds * _misses(tiles, on_xcd, of_xcd, waves, l2_bytes)
     dram = _misses(tiles, on_device, whole, waves, last_bytes)
     return Traffic(l2_miss, np.minimum(dram, l2_miss))
@@ -119,16 +119,25 @@ def _covered(tiles: Tiles, runs: _Runs) -> tuple[Column, Column]:
     return np.minimum(tiles.rows, np.maximum(rows, num_tiles / columns)), columns
 
 
-def _gcd(*values: Any) -> Column:
-    whole = [np.maximum(1, np.rint(value)).astype(np.int64) for value in values]
-    return np.asarray(np.gcd.reduce(np.broadcast_arrays(*whole)), dtype=np.float64)
+def _gcd(first: Any, *others: Any) -> Column:
+    common = _whole(first)
+    for other in others:
+        common = np.gcd(common, _whole(other))
+    return np.asarray(common, dtype=np.float64)
 
 
-def _misses(tiles: Tiles, wave: _Runs, grid: _Runs, waves: Column, capacity_bytes: float) -> Column:
-    """Bytes that leave a cache of this capacity below blocks that run in waves."""
+def _whole(value: Any) -> NDArray[np.int64]:
+    return np.asarray(np.maximum(1, np.rint(value)), dtype=np.int64)
+
+
+#: Distinct rows and columns of tiles, per configuration.
+_Covered = tuple[Column, Column]
+
+
+def _misses(tiles: Tiles, wave: _Covered, grid: _Covered, waves: Column, capacity_bytes: float) -> Column:
+    """Bytes that leave a cache of this capacity below blocks that run in waves, by what a wave and the grid touch."""
     capacity = capacity_bytes * USABLE_CACHE_SHARE
-    rows, columns = _covered(tiles, wave)
-    all_rows, all_columns = _covered(tiles, grid)
+    (rows, columns), (all_rows, all_columns) = wave, grid
     once = all_rows * tiles.row_bytes + all_columns * tiles.column_bytes
     slab, window = rows * tiles.row_bytes, columns * tiles.column_bytes
     # Where a wave's operands survive to the next one, A is fetched once and B once per group of rows.

@@ -11,9 +11,10 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.measured import MEASURED, Measured
 from constrint.kernels.gemm.producer.tile import sums_in_turns
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.tma.cost import MainLoop, tma_cost
+from constrint.kernels.gemm.tma.cost import MainLoop, TmaModel
 from constrint.kernels.gemm.units import OUTPUT_BYTES
 from constrint.select.cost import CostColumns
+from constrint.select.prepared import derived
 from constrint.select.spec import Columns
 
 
@@ -21,9 +22,18 @@ def producer_cost(
     gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any], constants: Measured = MEASURED
 ) -> CostColumns:
     """Predicted time of every configuration; the order of tiles makes no difference here."""
+
+    def model(columns: Columns, blocks_per_sm: NDArray[Any]) -> TmaModel:
+        return _model(gpu, product.dtype, columns, blocks_per_sm, constants)
+
+    key = "producer", product.dtype, id(constants)
+    return derived(columns, blocks_per_sm, key, model).cost(product)
+
+
+def _model(gpu: GpuModel, dtype: str, columns: Columns, blocks_per_sm: NDArray[Any], constants: Measured) -> TmaModel:
     area = np.asarray(columns["tile_m"], dtype=np.float64) * columns["tile_n"]
     # Where consumers take turns, one stores while the other multiplies.
-    stored = np.where(area <= sums_in_turns(product.dtype), 0.0, area * OUTPUT_BYTES[product.dtype])
+    stored = np.where(area <= sums_in_turns(dtype), 0.0, area * OUTPUT_BYTES[dtype])
     loop = MainLoop(
         start_s=constants.producer_s,
         matrix_share=constants.producer_share,
@@ -34,4 +44,4 @@ def producer_cost(
     )
     ones = np.ones_like(area)
     whole = {**columns, "split_k": ones, "persistent": ones}
-    return tma_cost(gpu, product, whole, blocks_per_sm, loop, constants)
+    return TmaModel(gpu, dtype, whole, blocks_per_sm, loop, constants)

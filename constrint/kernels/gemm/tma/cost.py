@@ -29,7 +29,7 @@ from constrint.kernels.gemm.units import (
     unit,
 )
 from constrint.select.cost import ASSUMED_CLOCK_HZ, PARTS, CostColumns, Later
-from constrint.select.prepared import MAX_DERIVED, ByRow
+from constrint.select.prepared import MAX_DERIVED
 from constrint.select.spec import Columns
 
 
@@ -63,7 +63,7 @@ def _power(time: Any) -> Any:
     return time * time * time
 
 
-class TmaModel(ByRow):
+class TmaModel:
     """Predicted times of one kernel's configurations on a GPU, for many products of a dtype.
 
     Args:
@@ -94,7 +94,7 @@ class TmaModel(ByRow):
         self.partial_bytes = c["tile_m"] * c["tile_n"] * PARTIAL_BYTES
         self.hand_over_rate = constants.hand_over_bytes_per_clk * self.clock
         self.last_hand_over_s = self.splits * self.partial_bytes / self.hand_over_rate
-        self._loads: dict[tuple[Any, ...], _Loads] = {}
+        self._loads: dict[tuple[float, ...], _Loads] = {}
 
     def cost(self, product: Product) -> CostColumns:
         """Predicted time of every configuration; the order of tiles makes no difference here."""
@@ -139,9 +139,11 @@ class TmaModel(ByRow):
 
     def _loads_of(self, product: Product) -> _Loads:
         """What loads take for products whose operands lie alike, and whose sides exceed every tile or are equal."""
-        a, b = product.a, product.b
-        ways = a.is_tma_k_major, b.is_tma_k_major, a.tma_step_bytes, b.tma_step_bytes
-        key = *ways, min(product.m, MAX_TILE["tile_m"]), min(product.n, MAX_TILE["tile_n"])
+        a, b, constants = product.a, product.b, self.constants
+        split = constants.tma_split_lines, constants.tma_split_sectors
+        longer = (straddling(self.gpu, operand.tma_step_bytes, *split) for operand in (a, b))
+        sides = min(product.m, MAX_TILE["tile_m"]), min(product.n, MAX_TILE["tile_n"])
+        key = *sides, a.is_tma_k_major, b.is_tma_k_major, *longer
         found = self._loads.get(key)
         if found is None:
             if len(self._loads) >= MAX_DERIVED:

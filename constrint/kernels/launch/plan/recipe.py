@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
@@ -17,12 +17,10 @@ from torch import Tensor
 
 from constrint import cache
 from constrint.core import compiled
+from constrint.kernels.launch.plan.direct import DirectLaunch
 from constrint.kernels.launch.plan.driver import driver
 from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.scratch import NotedScratch
-
-if TYPE_CHECKING:
-    from constrint.select.spec import Launch
 
 #: Pieces of scratch memory start at multiples of this many bytes, as torch's own allocations do.
 PIECE_BYTES = 512
@@ -75,6 +73,13 @@ class Recipe(msgspec.Struct, frozen=True):
     note: str = ""
 
 
+class Made(NamedTuple):
+    """A recipe, and the same for this process without the core."""
+
+    recipe: Recipe
+    direct: list[DirectLaunch]
+
+
 class Regions:
     """Which slot an address belongs to, by the extents in memory of the tensors of the slots."""
 
@@ -108,12 +113,12 @@ def extent(tensor: Tensor) -> tuple[int, int]:
 
 
 def recipe_of(
-    launches: Sequence[Launch],
+    launches: Sequence[Any],
     tensors: Sequence[Tensor | None],
     results: Sequence[Tensor],
     scratch: NotedScratch,
     note: str = "",
-) -> Recipe:
+) -> Made:
     """The recipe of launches that were stated for these tensors; compiles their kernels.
 
     Raises:
@@ -141,17 +146,25 @@ def recipe_of(
     for piece in scratch.counted:
         regions.add(piece, slot, counters * WORD_BYTES)
         counters += piece.numel()
-    kernels = [_kernel_step(launch, regions) for launch in launches]
-    return Recipe(zeroed, kernels, outputs, len(results), counters, note)
+    by_kernel = [(launch, _compiled(launch)) for launch in launches]
+    direct = [DirectLaunch.of(kernel, launch.grid, launch.values(), regions.locate) for launch, kernel in by_kernel]
+    kernels = []
+    if compiled is not None and driver() is not None:
+        kernels = [_kernel_step(launch, kernel, regions) for launch, kernel in by_kernel]
+    return Made(Recipe(zeroed, kernels, outputs, len(results), counters, note), direct)
 
 
-def _kernel_step(launch: Launch, regions: Regions) -> KernelStep:
-    from constrint.kernels.launch.plan.arguments import check_layout, layout_of
+def _compiled(launch: Any) -> Any:
     from constrint.kernels.launch.triton import TritonLaunch
 
     if not isinstance(launch, TritonLaunch):
         raise NotPlannedError(f"{type(launch).__name__} is no launch of Triton's")
-    kernel = launch.compiled()
+    return launch.compiled()
+
+
+def _kernel_step(launch: Any, kernel: Any, regions: Regions) -> KernelStep:
+    from constrint.kernels.launch.plan.arguments import check_layout, layout_of
+
     meta = kernel.metadata
     cluster = int(getattr(meta, "num_ctas", 1) or 1)
     if getattr(meta, "global_scratch_size", 0) or getattr(meta, "profile_scratch_size", 0):
@@ -159,8 +172,8 @@ def _kernel_step(launch: Launch, regions: Regions) -> KernelStep:
     if cluster > PORTABLE_CLUSTER:
         raise NotPlannedError(f"a cluster of {cluster} blocks")
     laid = layout_of(kernel, launch.values(), regions.locate)
-    if compiled is not None and driver() is not None:
-        check_layout(laid, compiled.parameter_bytes(driver(), kernel.function))
+    assert compiled is not None
+    check_layout(laid, compiled.parameter_bytes(driver(), kernel.function))
     image = bytes(kernel.kernel)
     digest = hashlib.blake2b(image, digest_size=20).hexdigest()
     _HANDLES[torch.cuda.current_device(), digest, meta.name] = int(kernel.function)
@@ -181,11 +194,15 @@ def _kernel_step(launch: Launch, regions: Regions) -> KernelStep:
 
 #: Handles of loaded kernels by device, image and name.
 _HANDLES: dict[tuple[int, str, str], int] = {}
+#: Images that this process has put on disk, by digest and folder.
+_STORED: set[tuple[str, Path | None]] = set()
 
 
-@lru_cache(maxsize=4096)
 def _store_image(digest: str, image: bytes) -> None:
-    cache.store(IMAGES, digest.encode(), image)
+    where = digest, cache.folder()
+    if where not in _STORED:
+        _STORED.add(where)
+        cache.store(IMAGES, digest.encode(), image)
 
 
 def _handle(step: KernelStep) -> int:

@@ -19,19 +19,19 @@ from torch import Tensor
 
 from constrint import cache
 from constrint.core import compiled
+from constrint.kernels.launch.plan.direct import ADDRESS_STEP, Entry, PlainTable
 from constrint.kernels.launch.plan.driver import driver, fast_allocator, reads_tensors
 from constrint.kernels.launch.plan.errors import NotPlannedError
-from constrint.kernels.launch.plan.recipe import Recipe, extent, plan_of
+from constrint.kernels.launch.plan.recipe import Made, Recipe, extent, plan_of
 from constrint.kernels.launch.plan.scratch import COUNTERS
 
 #: Signatures that a table keeps, the least recently used go first.
 CAPACITY = 4096
-ADDRESS_STEP = 128
 #: Answers of `PlanTable.call`: such calls have no plan; gradients are to be recorded; the call is new.
 NO_PLAN, WANTS_GRAD, IS_NEW = None, True, False
 
-#: Gives the recipe of a call; its tensors do not overlap.
-Build = Callable[[tuple[Tensor | None, ...], Any], Recipe]
+#: Gives the launches of a call; its tensors do not overlap.
+Build = Callable[[tuple[Tensor | None, ...], Any], Made]
 
 
 class TableState(NamedTuple):
@@ -56,7 +56,7 @@ class PlanTable:
         self.build = build
         self.precision = precision
         self._table: Any = None
-        self._is_open = False
+        self._plain: PlainTable | None = None
         _TABLES.add(self)
 
     def call(self, is_inner: bool, extra: Hashable, *tensors: Tensor | None) -> Any:
@@ -69,8 +69,10 @@ class PlanTable:
         """
         table = self._table
         if table is None:
-            if self._is_open or not self._open():
+            if self._plain is None and not self._open():
                 return NO_PLAN
+            if self._plain is not None:
+                return self._plain.call(is_inner, extra, *tensors)
             table = self._table
         return compiled.table_call(table, is_inner, extra, *tensors)  # type: ignore[union-attr]
 
@@ -80,48 +82,67 @@ class PlanTable:
         Raises:
             ConstrintError: What `build` raises for arguments that do not go together.
         """
-        index = next(tensor.device.index for tensor in tensors if tensor is not None)
-        with torch.cuda.device(index):
-            recipe, plan = None, None
-            key = self._key(extra, tensors)
-            for source in (self._kept, self._built):
-                try:
-                    recipe = source(key, extra, tensors)
-                    plan = None if recipe is None else plan_of(recipe, len(tensors))
-                except NotPlannedError:
-                    continue
-                if plan is not None:
-                    break
-            outputs: tuple[Any, ...] = ()
-            results, counters = 0, 0
-            if recipe is not None and plan is not None:
-                outputs = tuple((tuple(a), tuple(b), getattr(torch, dtype)) for a, b, dtype in recipe.outputs)
-                results, counters = recipe.num_results, recipe.num_counters
-            assert compiled is not None
-            compiled.table_insert(self._table, extra, tensors, plan, outputs, results, counters)
+        device = next(tensor.device for tensor in tensors if tensor is not None)
+        with torch.cuda.device(device):
+            if self._plain is None:
+                self._learn_recipe(extra, tensors)
+            else:
+                self._plain.insert(extra, tensors, self._entry(extra, tensors))
             made = self.call(True, extra, *tensors)
         return None if made is False else made
 
     def clear(self) -> None:
         """Forget every plan; recipes on disk stay."""
-        if self._table is not None and compiled is not None:
+        if self._plain is not None:
+            self._plain.clear()
+        elif self._table is not None and compiled is not None:
             compiled.table_clear(self._table)
 
     def state(self) -> TableState:
         """What the table holds and how often it was asked."""
+        if self._plain is not None:
+            return TableState(*self._plain.state())
         if self._table is None or compiled is None:
             return TableState(0, 0, 0)
         return TableState(*compiled.table_state(self._table))
 
     def _open(self) -> bool:
-        self._is_open = True
-        if compiled is None or driver() is None or not reads_tensors():
+        """Make the table at the first call on a GPU."""
+        if not torch.cuda.is_available():
             return False
-        has_grad = torch.is_grad_enabled
-        self._table = compiled.table(
-            CAPACITY, fast_allocator(), COUNTERS.address, listeners(), self.precision, has_grad
-        )
+        if compiled is not None and driver() is not None and reads_tensors():
+            facts = fast_allocator(), COUNTERS.address, listeners(), self.precision, torch.is_grad_enabled
+            self._table = compiled.table(CAPACITY, *facts)
+        else:
+            self._plain = PlainTable(CAPACITY, listeners(), self.precision)
         return True
+
+    def _learn_recipe(self, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> None:
+        recipe, plan = None, None
+        key = self._key(extra, tensors)
+        for source in (self._kept, self._built):
+            try:
+                recipe = source(key, extra, tensors)
+                plan = None if recipe is None else plan_of(recipe, len(tensors))
+            except NotPlannedError:
+                continue
+            if plan is not None:
+                break
+        outputs: tuple[Any, ...] = ()
+        results, counters = 0, 0
+        if recipe is not None and plan is not None:
+            outputs, results, counters = outputs_of(recipe), recipe.num_results, recipe.num_counters
+        assert compiled is not None
+        compiled.table_insert(self._table, extra, tensors, plan, outputs, results, counters)
+
+    def _entry(self, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> Entry:
+        index = torch.cuda.current_device()
+        try:
+            recipe, direct = self.build(apart(tensors), extra)
+        except NotPlannedError:
+            return Entry([], (), 0, 0, False, index)
+        counts = recipe.num_results, recipe.num_counters
+        return Entry(direct, outputs_of(recipe), *counts, bool(recipe.zeroed), index)
 
     def _key(self, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> bytes:
         device = next(tensor.device for tensor in tensors if tensor is not None)
@@ -143,7 +164,7 @@ class PlanTable:
             return None
 
     def _built(self, key: bytes, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> Recipe:
-        recipe = self.build(apart(tensors), extra)
+        recipe = self.build(apart(tensors), extra).recipe
         cache.store(self.name, key, msgspec.msgpack.encode(recipe))
         return recipe
 
@@ -160,6 +181,11 @@ def clear_plans() -> None:
 def plan_states() -> dict[str, TableState]:
     """What the tables of all operations hold, by name."""
     return {table.name: table.state() for table in _TABLES}
+
+
+def outputs_of(recipe: Recipe) -> tuple[Any, ...]:
+    """What a call allocates, as the allocator takes it."""
+    return tuple((tuple(shape), tuple(strides), getattr(torch, dtype)) for shape, strides, dtype in recipe.outputs)
 
 
 def apart(tensors: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:

@@ -1,0 +1,181 @@
+"""Plans without the compiled core, or for a torch that it cannot read: Triton's compiled kernels, launched directly.
+
+A look-up in Python and Triton's own launcher take the place of the core's; Triton's look at every argument is spared.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from constrint.kernels.launch.plan.scratch import COUNTERS
+
+#: Finds the slot of an address, and how far into it.
+Locate = Callable[[int], tuple[int, int]]
+#: The types of tensors without ways of their own.
+PLAIN_TYPES = (Tensor, torch.nn.Parameter)
+#: Addresses count up to this: what loads and choices depend on.
+ADDRESS_STEP = 128
+
+
+@dataclass(frozen=True)
+class Address:
+    """Stands for a tensor where only its address is asked for."""
+
+    address: int
+
+    def data_ptr(self) -> int:
+        """The address."""
+        return self.address
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """Stands for a tensor descriptor with another base."""
+
+    base: Address
+    shape: Sequence[int]
+    strides: Sequence[int]
+    padding: str = "zero"
+    round_f32_to_tf32: bool = False
+
+
+@dataclass(frozen=True)
+class DirectLaunch:
+    """A launch of one of Triton's compiled kernels.
+
+    Args:
+        kernel: Triton's CompiledKernel.
+        grid: Blocks along each grid dimension.
+        values: Every argument, in order.
+        places: The arguments that are addresses or descriptors: place -> slot and bytes into it.
+    """
+
+    kernel: Any
+    grid: tuple[int, int, int]
+    values: tuple[Any, ...]
+    places: Mapping[int, tuple[int, int]]
+
+    @classmethod
+    def of(cls, kernel: Any, grid: tuple[int, ...], values: Mapping[str, Any], locate: Locate) -> DirectLaunch:
+        """The launch of a compiled kernel with these arguments by name.
+
+        Raises:
+            NotPlannedError: When an address belongs to no slot.
+        """
+        places: dict[int, tuple[int, int]] = {}
+        kept: list[Any] = []
+        for place, name in enumerate(kernel.src.signature):
+            value = values[name]
+            if isinstance(value, Tensor):
+                places[place] = locate(value.data_ptr())
+                value = None
+            elif hasattr(value, "block_shape"):
+                places[place] = locate(value.base.data_ptr())
+                padding = str(getattr(value, "padding", "zero"))
+                value = Descriptor(Address(0), list(value.shape), list(value.strides), padding)
+            kept.append(value)
+        whole = (*grid, 1, 1)[:3]
+        return cls(kernel, (whole[0], whole[1], whole[2]), tuple(kept), places)
+
+    def run(self, addresses: Sequence[int]) -> None:
+        """Enqueue it on the current stream, with the addresses of all slots."""
+        values = list(self.values)
+        for place, (slot, shift) in self.places.items():
+            address = addresses[slot] + shift
+            seen = values[place]
+            values[place] = address if seen is None else replace(seen, base=Address(address))
+        self.kernel[self.grid](*values)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a call of one signature does; no launches: such calls have no plan."""
+
+    launches: Sequence[DirectLaunch]
+    outputs: tuple[tuple[Any, ...], ...]
+    num_results: int
+    num_counters: int
+    is_zeroed: bool
+    device: int
+
+
+class PlainTable:
+    """The core's table in Python; see `table.PlanTable` for the words."""
+
+    def __init__(
+        self, capacity: int, listeners: Sequence[Callable[[], Any]], precision: Callable[[], Hashable]
+    ) -> None:
+        self._capacity = capacity
+        self._listeners = listeners
+        self._precision = precision
+        self._entries: OrderedDict[Hashable, Entry] = OrderedDict()
+        self._hits = self._misses = 0
+
+    def call(self, is_inner: bool, extra: Hashable, *tensors: Tensor | None) -> Any:
+        """The results, or None, True or False as the core's table answers."""
+        given = [tensor for tensor in tensors if tensor is not None]
+        if not all(type(tensor) in PLAIN_TYPES and tensor.is_cuda and not tensor.is_neg() for tensor in given):
+            return None
+        if not is_inner:
+            if any(listener() for listener in self._listeners):
+                return None
+            if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given):
+                return True
+        try:
+            key = self._key(extra, tensors)
+        except RuntimeError:  # no strides, no address: sparse tensors and those of transforms
+            return None
+        entry = self._entries.get(key)
+        if entry is None:
+            self._misses += 1
+            return False
+        self._hits += 1
+        self._entries.move_to_end(key)
+        if not entry.launches or entry.device != torch.cuda.current_device():
+            return None
+        return _run(entry, tensors)
+
+    def insert(self, extra: Hashable, tensors: tuple[Tensor | None, ...], entry: Entry) -> None:
+        """Keep what calls of this signature do."""
+        self._entries[self._key(extra, tensors)] = entry
+        while len(self._entries) > self._capacity:
+            self._entries.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._entries.clear()
+
+    def state(self) -> tuple[int, int, int]:
+        """Entries, hits, misses."""
+        return len(self._entries), self._hits, self._misses
+
+    def _key(self, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> Hashable:
+        seen: list[Hashable] = [extra]
+        is_wide = False
+        for tensor in tensors:
+            if tensor is None:
+                seen.append(None)
+                continue
+            is_wide |= tensor.dtype == torch.float32
+            place = tensor.get_device(), tensor.data_ptr() % ADDRESS_STEP
+            seen += (tensor.shape, tensor.stride(), tensor.dtype, *place)
+        return (*seen, self._precision()) if is_wide else tuple(seen)
+
+
+def _run(entry: Entry, tensors: tuple[Tensor | None, ...]) -> Any:
+    made = [torch.empty_strided(shape, strides, dtype=dtype, device="cuda") for shape, strides, dtype in entry.outputs]
+    if entry.is_zeroed:
+        made[-1].zero_()
+    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in (*tensors, *made)]
+    if entry.num_counters:
+        stream = torch.cuda.current_stream().cuda_stream
+        addresses.append(COUNTERS.address(entry.device, stream, entry.num_counters))
+    for launch in entry.launches:
+        launch.run(addresses)
+    return made[0] if entry.num_results == 1 else tuple(made[: entry.num_results])

@@ -1,0 +1,29 @@
+"""The key under which what was chosen for a GPU is kept on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from constrint.hwmodels import GpuModel
+from constrint.hwmodels.load import content_of
+from constrint.select.spec import KernelSpec
+
+_PACKAGE = f"{__name__.partition('.')[0]}."
+
+
+def key_of(gpu: GpuModel, specs: Iterable[KernelSpec], *asked: object) -> bytes | None:
+    """The key of what follows from a GPU's model, from kernels, and from what was asked of them.
+
+    Args:
+        gpu: The hardware model, all of which counts.
+        specs: The kernels.
+        asked: Numbers, texts, and tuples of them.
+
+    Returns:
+        None where a vendor or a kernel comes from another package: nothing on disk tells that its code has changed.
+    """
+    for known in (gpu.maker, *specs):
+        if not type(known).__module__.startswith(_PACKAGE):
+            return None
+    names = tuple(spec.full_name for spec in specs)
+    return content_of(gpu) + repr((names, asked)).encode()

@@ -1,0 +1,65 @@
+"""What blocks and grids of a tiled kernel do, per configuration: what the cost model is asked about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockWork:
+    """What one block of every configuration does, whatever the grid; every field is a scalar or a column.
+
+    Args:
+        blocks_per_sm: Blocks that reside on one SM at once (at least 1).
+        warps_per_block: Warps (waves) of one block.
+        flop: Floating or integer operations of one block in one iteration.
+        matrix_efficiency: Share of the matrix units' peak that the chosen instruction can reach.
+        smem_bytes: Bytes that one block moves through shared memory in one iteration, both ways.
+        load_bytes: Bytes that one block loads from the L2 in one iteration.
+        load_instructions: Loads per lane, summed over the lanes of one block, in one iteration.
+        store_bytes: Bytes that one block stores at its end.
+        is_async: 1 where matrix instructions read shared memory themselves (wgmma, tcgen05).
+        stages_in_flight: Iterations ahead of their use that loads are issued; 0 where nothing is prefetched.
+        is_persistent: 1 where blocks walk many tiles, so that only the first wave has to be started.
+    """
+
+    blocks_per_sm: Any
+    warps_per_block: Any
+    flop: Any
+    matrix_efficiency: Any
+    smem_bytes: Any
+    load_bytes: Any
+    load_instructions: Any
+    store_bytes: Any
+    is_async: Any
+    stages_in_flight: Any
+    is_persistent: Any = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridWork:
+    """What a grid of blocks does; every field is a scalar or a column over configurations.
+
+    Args:
+        num_blocks: Blocks in the grid.
+        iterations: Main-loop iterations of one block.
+        l2_bytes, last_level_bytes, dram_bytes: Traffic of the whole grid at each level.
+        extra_s: Seconds of further kernels (a split-K reduction).
+        load_latency_s: Mean seconds from a load's issue to its data, where cache hits are known; else the vendor's.
+        l2_bytes_per_s: What all caches deliver together, where no vendor states the L2's bandwidth.
+    """
+
+    num_blocks: Any
+    iterations: Any
+    l2_bytes: Any
+    last_level_bytes: Any
+    dram_bytes: Any
+    extra_s: Any = 0.0
+    load_latency_s: Any = None
+    l2_bytes_per_s: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileWork(BlockWork, GridWork):
+    """A grid and its blocks."""

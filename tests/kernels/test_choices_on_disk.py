@@ -1,0 +1,256 @@
+"""Tables, choices and plans that one process leaves on disk, and what later processes make of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from constrint import cache
+from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.gemm import first_choice
+from constrint.kernels.gemm.pointer.spec import PointerSpec
+from constrint.kernels.rnn import plan
+from constrint.kernels.rnn.plan import RnnPlan, plan_for
+from constrint.kernels.rnn.spec import workload_of
+from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
+from constrint.select import first_choice as select_first
+from constrint.select.first_choice import Choice, Refusal
+from constrint.select.kept import key_of
+from tests.support.gemm import POINTER, product
+
+ASKED = product(1000, 4096, 4096)
+LAYER = workload_of("lstm", (16, 1024, 12, 64), "bf16")
+BOTH = ("forward", "backward")
+H200 = load_gpu("h200")
+
+
+def new_process() -> None:
+    """Forget what a process knows."""
+    first_choice.forget()
+    select_first._CHOSEN.clear()
+    select_first._REFUSED.clear()
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder for what is kept."""
+    monkeypatch.setenv("CONSTRINT_CACHE", str(tmp_path))
+    memories: tuple[dict[Any, Any], ...] = (select_first._CHOSEN, select_first._REFUSED)
+    before = [dict(memory) for memory in memories]
+    new_process()
+    yield tmp_path
+    new_process()
+    for memory, known in zip(memories, before, strict=True):
+        memory.update(known)
+
+
+def entries(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def never(*_: object, **__: object) -> Any:
+    """Stands for what must not be called."""
+    raise AssertionError("computed, although it is on disk")
+
+
+def arrays_of(gpu: GpuModel) -> list[Any]:
+    tables = list(first_choice._tables(gpu, ASKED))
+    return [(t.spec, list(t.columns), *t.columns.values(), t.blocks_per_sm, t.smem_bytes) for t in tables]
+
+
+@pytest.mark.parametrize("name", ["h200", "mi300x"])
+def test_tables_are_read_back_as_they_were_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = load_gpu(name)
+    made, choice = arrays_of(gpu), first_choice.choose(gpu, ASKED)
+    new_process()
+    monkeypatch.setattr(first_choice, "_whole_space", never)
+    for one, other in zip(made, arrays_of(gpu), strict=True):
+        assert one[:2] == other[:2]
+        for mine, read in zip(one[2:], other[2:], strict=True):
+            assert mine.dtype == read.dtype
+            assert np.array_equal(mine, read)
+    assert first_choice.choose(gpu, ASKED) == choice
+
+
+def array_bytes(rows: Any, **how: bool) -> bytes:
+    file = BytesIO()
+    np.save(file, rows, **how)
+    return file.getvalue()
+
+
+MALFORMED = [
+    b"",
+    b"no table",
+    array_bytes(np.zeros((9, 4))),
+    array_bytes(np.zeros(9, dtype=np.int64)),
+    array_bytes(np.zeros((3, 4), dtype=np.int64)),
+    array_bytes(np.zeros((9, 0), dtype=np.int64)),
+    array_bytes(np.full((9, 4), -1, dtype=np.int64)),
+    array_bytes(np.array([{}]), allow_pickle=True),
+]
+
+
+@pytest.mark.parametrize("data", MALFORMED, ids=range(len(MALFORMED)))
+def test_what_is_no_table_is_made_anew(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An A100 has one kernel, whose table has seven columns and two for its blocks."""
+    gpu = load_gpu("a100")
+    assert len(arrays_of(gpu)) == 1
+    choice = first_choice.choose(gpu, ASKED)
+    new_process()
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "load", lambda *_: data)
+        assert first_choice.choose(gpu, ASKED) == choice
+
+
+@pytest.mark.parametrize("data", [b"", b"torn", b"[]", b'{"kernel": 1}', b"[[]]", b'[{"backend": "triton"}]'])
+def test_what_is_no_plan_is_made_anew(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = plan_for(LAYER, H200, BOTH)
+    new_process()
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "load", lambda *_: data)
+        assert plan_for(LAYER, H200, BOTH) == planned
+
+
+def test_torn_files_are_made_anew(folder: Path) -> None:
+    planned, choice = plan_for(LAYER, H200, BOTH), first_choice.choose(H200, ASKED)
+    assert entries(folder)
+    for path in entries(folder):
+        path.write_bytes(path.read_bytes()[:-3])
+    new_process()
+    assert plan_for(LAYER, H200, BOTH) == planned
+    assert first_choice.choose(H200, ASKED) == choice
+
+
+def test_nothing_is_kept_where_nothing_may_be(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.setenv(name, str(folder))
+    monkeypatch.setenv("CONSTRINT_CACHE", "0")
+    choice, planned = first_choice.choose(H200, ASKED), plan_for(LAYER, H200, BOTH)
+    assert not entries(folder)
+    monkeypatch.setenv("CONSTRINT_CACHE", str(folder))
+    new_process()
+    with cache.ignored():
+        assert (first_choice.choose(H200, ASKED), plan_for(LAYER, H200, BOTH)) == (choice, planned)
+    assert not entries(folder)
+
+
+def test_an_edited_gpu_gets_tables_and_plans_of_its_own() -> None:
+    """A GPU of the same name with a tenth of the SMs takes longer."""
+    replace: Any = msgspec.structs.replace
+    edited = replace(H200, device=replace(H200.device, sm_count=13))
+    whole, planned = first_choice.choose(H200, ASKED), plan_for(LAYER, H200, BOTH)
+    new_process()
+    small, small_plan = first_choice.choose(edited, ASKED), plan_for(LAYER, edited, BOTH)
+    assert small.gpu is edited
+    assert small.seconds > 3 * whole.seconds
+    assert small_plan.chosen.total_s > planned.chosen.total_s
+    new_process()
+    assert first_choice.choose(H200, ASKED) == whole
+
+
+def plans(monkeypatch: pytest.MonkeyPatch) -> RnnPlan:
+    """The plan as a later process reads it."""
+    new_process()
+    with monkeypatch.context() as patch:
+        patch.setattr(plan, "_offer", never)
+        return plan_for(LAYER, H200, BOTH)
+
+
+def test_a_plan_is_read_back_as_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = plan_for(LAYER, H200, BOTH)
+    assert plans(monkeypatch) == planned
+    assert str(plans(monkeypatch)) == str(planned)
+    assert all(choice.gpu is H200 for choice in plans(monkeypatch).chosen.choices.values())
+    # Another size is another plan.
+    assert plan_for(workload_of("lstm", (16, 1024, 12, 128), "bf16"), H200, BOTH) != planned
+
+
+def test_a_choice_is_read_back_as_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = next(spec for spec in TRITON_SPECS if spec.operation == "lstm")
+    choice = select_first.choose(spec, H200, LAYER, fixed={"recompute": 1})
+    new_process()
+    with monkeypatch.context() as patch:
+        patch.setattr(select_first, "_best", never)
+        assert select_first.choose(spec, H200, LAYER, fixed={"recompute": 1}) == choice
+        with pytest.raises(AssertionError, match="although it is on disk"):
+            select_first.choose(spec, H200, LAYER, fixed={"recompute": 0})
+
+
+def test_what_a_device_refused_is_not_taken_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = plan_for(LAYER, H200, BOTH)
+    refused = planned.chosen.choices["forward"]
+    spec = next(spec for spec in TRITON_SPECS if spec.full_name == refused.kernel)
+    following = select_first.refuse(spec, refused, Refusal(refused.config, "threads", 256, 128))
+    assert following.config != refused.config
+    assert plan_for(LAYER, H200, BOTH).offer_of("triton").choices["forward"] != refused
+    # Other processes decide for themselves: their device may be another.
+    assert plans(monkeypatch) == planned
+
+
+def test_what_a_device_refused_of_a_product_is_not_taken_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_choice, "_REFUSED", {})
+    first = first_choice.choose(H200, ASKED)
+    following = first_choice.refuse(ASKED, first, Refusal(first.config, "threads", 256, 128))
+    assert following != first
+    first_choice.forget()
+    assert first_choice.choose(H200, ASKED) == following
+    monkeypatch.setattr(first_choice, "_REFUSED", {})
+    first_choice.forget()
+    assert first_choice.choose(H200, ASKED) == first
+
+
+class Elsewhere(PointerSpec):
+    """A kernel of another package."""
+
+
+def test_nothing_is_kept_for_kernels_of_other_packages() -> None:
+    assert key_of(H200, (POINTER,), "bf16") is not None
+    assert key_of(H200, (POINTER, Elsewhere()), "bf16") is None
+    assert key_of(H200, (POINTER,), "bf16") != key_of(H200, (POINTER,), "fp16")
+    assert key_of(H200, (POINTER,), "bf16") != key_of(load_gpu("h100-sxm"), (POINTER,), "bf16")
+
+
+SCRIPT = """
+from constrint.hwmodels import load_gpu
+from constrint.kernels.gemm.first_choice import choose
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.rnn.plan import plan_for
+from constrint.kernels.rnn.spec import workload_of
+from constrint.select.spec import Workload
+gpu = load_gpu("h200")
+choice = choose(gpu, Product.of(Workload("gemm", {"m": 1000, "n": 4096, "k": 4096}, "bf16")))
+planned = plan_for(workload_of("lstm", (16, 1024, 12, 64), "bf16"), gpu, ("forward", "backward"))
+print(choice.kernel, dict(choice.config), choice.seconds)
+print(planned)
+"""
+
+
+def printed(choice: Choice, planned: RnnPlan) -> str:
+    return f"{choice.kernel} {dict(choice.config)} {choice.seconds}\n{planned}\n"
+
+
+def test_processes_may_share_the_folder_at_the_same_time(folder: Path) -> None:
+    """Two begin with an empty folder, a third one reads what they left; all choose what this process does."""
+    environment = os.environ | {"CONSTRINT_CACHE": str(folder)}
+
+    def start() -> subprocess.Popen[str]:
+        return subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True, env=environment)
+
+    both = [start(), start()]
+    outputs = [process.communicate(timeout=300)[0] for process in both]
+    kept = {path: path.read_bytes() for path in entries(folder)}
+    outputs.append(start().communicate(timeout=300)[0])
+    assert {path: path.read_bytes() for path in entries(folder)} == kept
+    assert not [path for path in kept if path.name.startswith("tmp")]
+    with cache.ignored():
+        expected = printed(first_choice.choose(H200, ASKED), plan_for(LAYER, H200, BOTH))
+    assert outputs == [expected] * 3
