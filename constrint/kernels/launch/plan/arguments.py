@@ -49,7 +49,7 @@ def layout_of(kernel: Any, values: Mapping[str, Any], locate: Locate) -> list[Ar
             continue
         value = values[name]
         if kind.startswith("tensordesc"):
-            laid += _descriptor(value, next(metas, None), locate)
+            laid += descriptor_arguments(value, next(metas, None), locate(value.base.data_ptr()))
         elif kind.startswith("*"):
             laid.append(("integer", ADDRESS_BYTES, *locate(value.data_ptr())))
         elif kind in INTEGER_BYTES:
@@ -92,14 +92,19 @@ def size_of(argument: Argument) -> int:
     return int(argument[1]) if kind == "integer" else {"fp32": 4, "fp64": 8, "map": MAP_BYTES}[kind]
 
 
-def _descriptor(value: Any, meta: Mapping[str, Any] | None, locate: Locate) -> list[Argument]:
+def descriptor_arguments(value: Any, meta: Mapping[str, Any] | None, where: tuple[int, int]) -> list[Argument]:
+    """The arguments that a tensor descriptor is passed as; `where` is its base's slot and place in it.
+
+    Raises:
+        NotPlannedError: For other descriptors than plain tensor maps.
+    """
     if meta is None or meta.get("fp4_padded") or meta.get("is_im2col") or getattr(value, "round_f32_to_tf32", False):
         raise NotPlannedError("a descriptor without a plain tensor map")
     element = MAP_ELEMENTS.get(meta["elem_type"], meta["elem_type"])
     shape, strides = [int(size) for size in value.shape], [int(stride) for stride in value.strides]
     block = [int(size) for size in meta["block_size"]]
     is_nan = int(getattr(value, "padding", "zero") == "nan")
-    slot, shift = locate(value.base.data_ptr())
+    slot, shift = where
     facts = int(element), int(meta["elem_size"]), int(meta["swizzle"]), is_nan
     of_map: Argument = ("map", slot, shift, *facts, block, shape, strides)
     return [of_map, *(integer(size, 4) for size in shape), *(integer(stride, 8) for stride in strides)]
