@@ -16,7 +16,7 @@ from torch.compiler import is_compiling
 import constrint.flashrnn.autograd  # noqa: F401  registers the gradient of the operator
 from constrint.flashrnn.autograd import DOUBLE_BACKWARD
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.gradients import gradients_of_slots
+from constrint.kernels.rnn.gradients import gradients_of_slots, stacked_ends
 from constrint.kernels.rnn.plans import BACKWARD, FORWARD, Backward, Forward
 
 #: All states (S, B, T, N, D) or h alone (B, T, N, D); the last h (B, N, D); the other last states (S - 1, B, N, D).
@@ -188,7 +188,7 @@ def _gradients(ctx: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
         only_h = end_rest is None and (way.hidden_only or CELLS[way.cell].num_states == 1)
         extra = Backward(way.cell, way.backend, way.clip, only_h)
         of_h, of_all = (every, None) if way.hidden_only else (None, every)
-        operands = of_h, of_all, _stacked(end_h, end_rest, states), wx, r, initial, states, gates
+        operands = of_h, of_all, stacked_ends(end_h, end_rest, states), wx, r, initial, states, gates
         made = BACKWARD.call(True, extra, *operands)
         if made is False:
             made = BACKWARD.learn(extra, *operands)
@@ -207,20 +207,6 @@ def _gradients(ctx: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
         None,
         None,
     )
-
-
-def _stacked(end_h: Tensor | None, end_rest: Tensor | None, states: Tensor) -> Tensor | None:
-    """Gradients of the last states as one tensor in fp32."""
-    if end_h is None and end_rest is None:
-        return None
-    whole = torch.zeros(
-        (states.shape[0], states.shape[1], *states.shape[3:]), dtype=torch.float32, device=states.device
-    )
-    if end_h is not None:
-        whole[0] = end_h
-    if end_rest is not None:
-        whole[1:] = end_rest
-    return whole
 
 
 def _forward_long(

@@ -79,6 +79,8 @@ class Cuda final : public Driver {
     return current_(&context) ? nullptr : context;
   }
 
+  bool has_clusters() const override { return true; }
+
   void launch(const LaunchShape& shape, void* stream, void** parameters) const override {
     Attribute attributes[4];
     Config config{{shape.grid[0], shape.grid[1], shape.grid[2]}, {shape.threads, 1, 1}, shape.shared_bytes,
@@ -127,15 +129,15 @@ class Cuda final : public Driver {
     std::vector<size_t> sizes;
     if (!parameter_) return sizes;
     size_t offset = 0, size = 0;
-    while (!parameter_(function, sizes.size(), &offset, &size)) sizes.push_back(size);
+    while (sizes.size() <= kMaxArguments && !parameter_(function, sizes.size(), &offset, &size)) sizes.push_back(size);
     return sizes;
   }
 
   void encode(TensorMap& map, const TensorMapShape& shape) const override {
     if (!encode_ || !replace_) throw DriverError{"the driver has no tensor maps"};
     const size_t rank = shape.block.size();
-    uint64_t sizes[5], strides[5];
-    uint32_t block[5], steps[5] = {1, 1, 1, 1, 1};
+    uint64_t sizes[kMaxMapAxes], strides[kMaxMapAxes];
+    uint32_t block[kMaxMapAxes], steps[kMaxMapAxes] = {1, 1, 1, 1, 1};
     uint64_t last_byte = 0;
     for (size_t i = 0; i < rank; ++i) {  // the driver wants the fastest axis first
       const size_t at = rank - 1 - i;
@@ -208,6 +210,8 @@ class Hip final : public Driver {
     return device_(&device) ? nullptr : reinterpret_cast<void*>(static_cast<intptr_t>(device) + 1);
   }
 
+  bool has_clusters() const override { return false; }
+
   void launch(const LaunchShape& s, void* stream, void** parameters) const override {
     if (s.cooperative) {
       check(launch_together_(s.function, s.grid[0], s.grid[1], s.grid[2], s.threads, 1, 1, s.shared_bytes, stream,
@@ -241,7 +245,9 @@ class Hip final : public Driver {
 
  private:
   void check(int code, const char* call) const {
-    if (code) throw DriverError{std::string(call) + ": " + error_string_(code)};
+    if (!code) return;
+    const char* text = error_string_(code);
+    throw DriverError{std::string(call) + ": " + (text ? text : "unknown error")};
   }
 
   const char* (*error_string_)(int) = nullptr;

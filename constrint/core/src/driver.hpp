@@ -2,14 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace constrint {
 
 // A call of the driver failed; says which one and why.
-struct DriverError {
-  std::string what;
+struct DriverError : std::runtime_error {
+  using std::runtime_error::runtime_error;
 };
 
 // One launch as the driver takes it; the parameters are pointers to the arguments, in order.
@@ -38,6 +39,13 @@ struct TensorMapShape {
   std::vector<int64_t> strides;    // in elements; the last one is 1
 };
 
+// What a tensor map can say.
+constexpr int64_t kMaxMapBlock = 256, kMaxMapSize = int64_t{1} << 32, kMaxMapStride = int64_t{1} << 40;
+constexpr size_t kMaxMapAxes = 5;
+
+// The most arguments that a kernel may have here.
+constexpr size_t kMaxArguments = 256;
+
 struct Loaded {
   void* function;
   int registers;
@@ -51,6 +59,7 @@ class Driver {
   virtual ~Driver() = default;
   // What is current in this thread: a context, or a device's number plus one.
   virtual void* current() const = 0;
+  virtual bool has_clusters() const = 0;
   virtual void launch(const LaunchShape& shape, void* stream, void** parameters) const = 0;
   virtual void zero(void* address, size_t words, void* stream) const = 0;
   virtual Loaded load(const void* image, const char* name, unsigned shared_bytes) const = 0;

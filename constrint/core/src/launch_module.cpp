@@ -1,8 +1,9 @@
-// The Python side of launches: drivers, plans, and tables that find a call's plan by how its tensors lie in memory.
+// The Python side of launches: drivers, kernels and plans.
+#include <chrono>
 #include <cstring>
-#include <list>
+#include <exception>
 #include <string>
-#include <unordered_map>
+#include <thread>
 
 #include "dlpack.hpp"
 #include "plan.hpp"
@@ -26,22 +27,23 @@ PyObject* raise(PyObject* kind, const std::string& what) {
   throw PythonError{};
 }
 
-// Calls `work` and turns what it throws into Python's terms.
+// Calls `work` and turns what it throws into Python's terms; the driver's errors become `driver_error`.
 template <typename F>
-PyObject* launching(F work) {
+PyObject* launching(F work, PyObject* driver_error = PyExc_RuntimeError) {
   try {
     return work();
   } catch (const PythonError&) {
-    return nullptr;
-  } catch (const DriverError& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what.c_str());
-    return nullptr;
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "a call failed and did not say why");
   } catch (const Unsupported&) {
-    PyErr_SetString(PyExc_TypeError, "an argument has another type than the core expects");
-    return nullptr;
+    PyErr_SetString(PyExc_TypeError, "an argument has another type or size than the core expects");
   } catch (const std::bad_alloc&) {
-    return PyErr_NoMemory();
+    PyErr_NoMemory();
+  } catch (const DriverError& error) {
+    PyErr_SetString(driver_error, error.what());
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
   }
+  return nullptr;
 }
 
 PyObject* part(PyObject* tuple, Py_ssize_t i) {
@@ -49,12 +51,15 @@ PyObject* part(PyObject* tuple, Py_ssize_t i) {
   return item(tuple, i);
 }
 
-// An address or a stream: any 64 bits.
+// An address, a stream, or an integer with or without a sign: what 64 bits hold.
 uint64_t word_of(PyObject* object) {
   if (!PyLong_Check(object)) throw Unsupported{};
-  const uint64_t value = PyLong_AsUnsignedLongLongMask(object);
+  int overflow = 0;
+  const long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
+  if (!overflow) return static_cast<uint64_t>(value);
+  const unsigned long long large = PyLong_AsUnsignedLongLong(object);  // refuses negative ones
   if (PyErr_Occurred()) throw PythonError{};
-  return value;
+  return large;
 }
 
 int64_t small(PyObject* object, int64_t least, int64_t most) {
@@ -66,13 +71,8 @@ int64_t small(PyObject* object, int64_t least, int64_t most) {
 PyObject* open_driver_of(PyObject*, PyObject* args) {
   const char *kind, *library;
   if (!PyArg_ParseTuple(args, "ss", &kind, &library)) return nullptr;
-  try {
-    return capsule(std::unique_ptr<Driver>(open_driver(kind, library)));
-  } catch (const DriverError& error) {
-    PyErr_SetString(PyExc_OSError, error.what.c_str());
-  } catch (const PythonError&) {
-  }
-  return nullptr;
+  return launching([&]() -> PyObject* { return capsule(std::unique_ptr<Driver>(open_driver(kind, library))); },
+                   PyExc_OSError);
 }
 
 PyObject* current_of(PyObject*, PyObject* object) {
@@ -80,15 +80,14 @@ PyObject* current_of(PyObject*, PyObject* object) {
 }
 
 PyObject* load_kernel(PyObject*, PyObject* args) {
-  PyObject* object;
-  const char *image, *name;
-  Py_ssize_t size;
-  unsigned shared;
-  if (!PyArg_ParseTuple(args, "Oy#sI", &object, &image, &size, &name, &shared)) return nullptr;
+  PyObject *object, *image, *shared;
+  const char* name;
+  if (!PyArg_ParseTuple(args, "OO!sO", &object, &PyBytes_Type, &image, &name, &shared)) return nullptr;
   return launching([&]() -> PyObject* {
-    const Loaded made = held<Driver>(object).load(image, name, shared);
-    return Py_BuildValue("(Niii)", PyLong_FromVoidPtr(made.function), made.registers, made.local_bytes,
-                         made.max_threads);
+    const unsigned shared_bytes = static_cast<unsigned>(small(shared, 0, INT32_MAX));
+    const Loaded made = held<Driver>(object).load(PyBytes_AsString(image), name, shared_bytes);
+    Ref function(PyLong_FromVoidPtr(made.function));
+    return Py_BuildValue("(Oiii)", function.get(), made.registers, made.local_bytes, made.max_threads);
   });
 }
 
@@ -114,17 +113,56 @@ uint8_t* append(Step& step, size_t bytes, size_t alignment) {
   return step.arguments.data() + at;
 }
 
-void add_argument(const Driver& driver, Step& step, PyObject* argument, uint32_t num_slots) {
+uint32_t slot_of(const Plan& plan, PyObject* slot) {
+  return static_cast<uint32_t>(small(slot, 0, static_cast<int64_t>(plan.num_slots) - 1));
+}
+
+// Says what a slot holds; throws where that is two things.
+uint32_t slot_of(Plan& plan, PyObject* given, SlotKind kind) {
+  const uint32_t slot = slot_of(plan, given);
+  if (plan.kinds[slot] != SlotKind::kUnused && plan.kinds[slot] != kind) throw Unsupported{};
+  plan.kinds[slot] = kind;
+  return slot;
+}
+
+std::vector<int64_t> within(PyObject* numbers, size_t count, int64_t least, int64_t most) {
+  std::vector<int64_t> values = integers(numbers);
+  if (values.size() != count) throw Unsupported{};
+  for (int64_t value : values) {
+    if (value < least || value > most) throw Unsupported{};
+  }
+  return values;
+}
+
+TensorMapShape map_of(PyObject* argument) {
+  PyObject* block = part(argument, 7);
+  const size_t rank = is_list(block) ? static_cast<size_t>(length(block)) : 0;
+  if (!rank || rank > kMaxMapAxes) throw Unsupported{};
+  TensorMapShape map{static_cast<int>(small(part(argument, 3), 0, 64)),
+                     static_cast<int>(small(part(argument, 4), 1, 16)),
+                     static_cast<int>(small(part(argument, 5), 0, 16)),
+                     integer(part(argument, 6)) != 0,
+                     within(block, rank, 1, kMaxMapBlock),
+                     within(part(argument, 8), rank, 1, kMaxMapSize),
+                     within(part(argument, 9), rank, 0, kMaxMapStride)};
+  if (map.strides.back() != 1) throw Unsupported{};
+  return map;
+}
+
+void add_argument(Plan& plan, Step& step, PyObject* argument) {
   const std::string_view kind = text_of(part(argument, 0));
+  if (step.offsets.size() == kMaxArguments) throw Unsupported{};
   auto patch = [&](Patch::Kind what, int64_t bytes, PyObject* slot, int64_t shift) {
+    const bool is_float = what == Patch::kFloat32 || what == Patch::kFloat64;
     step.patches.push_back({what, static_cast<uint8_t>(bytes), step.offsets.back(),
-                            static_cast<uint32_t>(small(slot, 0, static_cast<int64_t>(num_slots) - 1)), shift});
+                            slot_of(plan, slot, is_float ? SlotKind::kFloat : SlotKind::kWord), shift});
+    if (bytes < 8) plan.narrow.push_back(step.patches.back());
   };
   if (kind == "bytes") {
     char* data = nullptr;
     Py_ssize_t size = 0;
     if (PyBytes_AsStringAndSize(part(argument, 1), &data, &size)) throw PythonError{};
-    if (size > 8) throw Unsupported{};
+    if (size < 1 || size > 8) throw Unsupported{};
     std::memcpy(append(step, static_cast<size_t>(size), 8), data, static_cast<size_t>(size));
   } else if (kind == "integer") {
     const int64_t bytes = small(part(argument, 1), 1, 8);
@@ -134,31 +172,21 @@ void add_argument(const Driver& driver, Step& step, PyObject* argument, uint32_t
     append(step, kind == "fp32" ? 4 : 8, 8);
     patch(kind == "fp32" ? Patch::kFloat32 : Patch::kFloat64, 8, part(argument, 1), 0);
   } else if (kind == "map") {
-    TensorMapShape shape{static_cast<int>(small(part(argument, 3), 0, 64)),
-                         static_cast<int>(small(part(argument, 4), 1, 16)),
-                         static_cast<int>(small(part(argument, 5), 0, 16)),
-                         integer(part(argument, 6)) != 0,
-                         integers(part(argument, 7)),
-                         integers(part(argument, 8)),
-                         integers(part(argument, 9))};
-    const size_t rank = shape.block.size();
-    if (!rank || rank > 5 || shape.shape.size() != rank || shape.strides.size() != rank) throw Unsupported{};
     TensorMap map{};
-    driver.encode(map, shape);
+    plan.driver->encode(map, map_of(argument));
     std::memcpy(append(step, sizeof map, alignof(TensorMap)), map.bytes, sizeof map);
     patch(Patch::kTensorMap, 8, part(argument, 1), integer(part(argument, 2)));
   } else {
     throw Unsupported{};
   }
-  if (step.offsets.size() > 256) throw Unsupported{};
 }
 
-Step step_of(const Driver& driver, PyObject* given, uint32_t num_slots) {
+Step step_of(Plan& plan, PyObject* given) {
   Step step;
   const std::string_view kind = text_of(part(given, 0));
   if (kind == "zero") {
     step.is_zeroing = true;
-    step.slot = static_cast<uint32_t>(small(part(given, 1), 0, static_cast<int64_t>(num_slots) - 1));
+    step.slot = slot_of(plan, part(given, 1), SlotKind::kWord);
     step.shift = integer(part(given, 2));
     step.words = static_cast<size_t>(small(part(given, 3), 0, INT32_MAX));
     return step;
@@ -172,72 +200,85 @@ Step step_of(const Driver& driver, PyObject* given, uint32_t num_slots) {
   step.shape.threads = static_cast<unsigned>(small(part(given, 3), 1, 1024));
   step.shape.shared_bytes = static_cast<unsigned>(small(part(given, 4), 0, INT32_MAX));
   step.shape.cluster = static_cast<unsigned>(small(part(given, 5), 1, 8));
+  if (step.shape.cluster > 1 && !plan.driver->has_clusters()) throw DriverError{"the driver has no clusters"};
   step.shape.cooperative = integer(part(given, 6)) != 0;
   step.shape.dependent = integer(part(given, 7)) != 0;
   PyObject* arguments = part(given, 8);
   if (!is_list(arguments)) throw Unsupported{};
-  for (Py_ssize_t i = 0; i < length(arguments); ++i) add_argument(driver, step, item(arguments, i), num_slots);
+  for (Py_ssize_t i = 0; i < length(arguments); ++i) add_argument(plan, step, item(arguments, i));
   return step;
 }
 
+Demand demand_of(const Plan& plan, PyObject* given) {
+  const std::string_view kind = text_of(part(given, 0));
+  Demand demand{};
+  demand.slot = slot_of(plan, part(given, 1));
+  demand.value = integer(part(given, 2));
+  if (plan.kinds[demand.slot] == SlotKind::kFloat) throw Unsupported{};
+  if (kind == "multiple" && demand.value > 0) {
+    demand.kind = Demand::kMultiple;
+  } else if (kind == "equal") {
+    demand.kind = Demand::kEqual;
+  } else if (kind == "int32") {
+    demand.kind = Demand::kInt32;
+  } else {
+    throw Unsupported{};
+  }
+  return demand;
+}
+
 PyObject* make_plan(PyObject*, PyObject* args) {
-  PyObject *object, *steps, *demands;
-  unsigned slots;
-  if (!PyArg_ParseTuple(args, "OIOO", &object, &slots, &steps, &demands)) return nullptr;
+  PyObject *object, *slots, *steps, *demands;
+  if (!PyArg_ParseTuple(args, "OOOO", &object, &slots, &steps, &demands)) return nullptr;
   return launching([&]() -> PyObject* {
     Plan plan;
     plan.driver = &held<Driver>(object);
     plan.context = plan.driver->current();
-    plan.num_slots = slots;
-    if (!is_list(steps) || !is_list(demands) || slots > 256) throw Unsupported{};
-    for (Py_ssize_t i = 0; i < length(steps); ++i) {
-      plan.steps.push_back(step_of(*plan.driver, item(steps, i), slots));
-    }
-    for (Py_ssize_t i = 0; i < length(demands); ++i) {
-      PyObject* given = item(demands, i);
-      const std::string_view kind = text_of(part(given, 0));
-      Demand demand{};
-      demand.slot = static_cast<uint32_t>(small(part(given, 1), 0, static_cast<int64_t>(slots) - 1));
-      demand.value = integer(part(given, 2));
-      if (kind == "multiple" && demand.value > 0) {
-        demand.kind = Demand::kMultiple;
-      } else if (kind == "equal") {
-        demand.kind = Demand::kEqual;
-      } else if (kind == "int32") {
-        demand.kind = Demand::kInt32;
-      } else {
-        throw Unsupported{};
-      }
-      plan.demands.push_back(demand);
-    }
+    plan.num_slots = static_cast<uint32_t>(small(slots, 0, kMaxSlots));
+    if (!is_list(steps) || !is_list(demands)) throw Unsupported{};
+    for (Py_ssize_t i = 0; i < length(steps); ++i) plan.steps.push_back(step_of(plan, item(steps, i)));
+    for (Py_ssize_t i = 0; i < length(demands); ++i) plan.demands.push_back(demand_of(plan, item(demands, i)));
     Py_INCREF(object);  // drivers are few and stay for good
     return capsule(std::make_unique<PlanPointer>(std::make_shared<const Plan>(std::move(plan))));
   });
 }
 
+// Takes the interpreter's lock again. Where the interpreter has ended meanwhile, CPython before 3.14 ends the thread by
+// unwinding, which would touch its objects without the lock; the thread waits for the process's end instead.
+void lock_again(PyThreadState* state) {
+  try {
+    PyEval_RestoreThread(state);
+  } catch (...) {
+    for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+}
+
 // Enqueues a plan without the interpreter's lock.
 void enqueue(const PlanPointer& plan, void* stream, const Value* values) {
-  std::string failure;
+  std::exception_ptr failure;
   PyThreadState* state = PyEval_SaveThread();
   try {
     run(*plan, stream, values);
-  } catch (const DriverError& error) {
-    failure = error.what;
+  } catch (const std::exception&) {
+    failure = std::current_exception();
   }
-  PyEval_RestoreThread(state);
-  if (!failure.empty()) raise(PyExc_RuntimeError, failure);
+  lock_again(state);
+  if (failure) std::rethrow_exception(failure);
 }
 
 // A tensor, a number, or None as the value of a slot.
-Value value_of(const Exchange* exchange, PyObject* object) {
-  if (PyLong_Check(object)) return word_of(object);
-  if (object == Py_None) return 0;
-  if (PyFloat_Check(object)) {
+Value value_of(const Exchange* exchange, PyObject* object, SlotKind kind) {
+  if (kind == SlotKind::kFloat || (kind == SlotKind::kUnused && PyFloat_Check(object))) {
+    if (!PyFloat_Check(object) && !PyLong_Check(object)) throw Unsupported{};
     const double number = PyFloat_AsDouble(object);
+    if (number == -1 && PyErr_Occurred()) throw PythonError{};
     Value bits;
     std::memcpy(&bits, &number, 8);
     return bits;
   }
+  if (PyLong_Check(object)) return word_of(object);
+  if (object == Py_None) return 0;
+  if (PyFloat_Check(object)) throw Unsupported{};
   if (exchange && is_plain_tensor(object)) {
     DlTensor tensor;
     if (exchange->view(object, &tensor)) throw PythonError{};
@@ -259,9 +300,13 @@ PyObject* launch_plan(PyObject*, PyObject* const* args, Py_ssize_t number) {
                                  std::to_string(number - 2) + " values");
     }
     if (plan->driver->current() != plan->context) Py_RETURN_FALSE;
-    Value values[256];
-    for (Py_ssize_t i = 2; i < number; ++i) values[i - 2] = value_of(exchange_of_tensors(), args[i]);
+    Value values[kMaxSlots];
+    for (uint32_t i = 0; i < plan->num_slots; ++i) {
+      values[i] = value_of(exchange_of_tensors(), args[i + 2], plan->kinds[i]);
+    }
     if (!satisfies(*plan, values)) Py_RETURN_FALSE;
+    const int64_t slot = misfit(*plan, values);
+    if (slot >= 0) raise(PyExc_OverflowError, "the integer of slot " + std::to_string(slot) + " is too large");
     enqueue(plan, stream, values);
     Py_RETURN_TRUE;
   });

@@ -1,7 +1,7 @@
 // Tables of launch plans: a call is looked up by the shapes, strides, dtypes, devices and alignment of its tensors.
+#include <algorithm>
 #include <cstring>
 #include <list>
-#include <string>
 #include <unordered_map>
 
 #include "dlpack.hpp"
@@ -10,43 +10,7 @@
 namespace constrint {
 namespace {
 
-const Exchange* g_exchange = nullptr;
-PyObject* g_types[2] = {nullptr, nullptr};  // torch.Tensor, torch.nn.Parameter
-
-// Addresses count up to this: what loads and choices depend on.
-constexpr uint64_t kAddressMask = 127;
-constexpr size_t kMaxWords = 256;
 constexpr Py_ssize_t kMaxTensors = 16;
-
-// use_tensors(exchange capsule, tensor type, parameter type): False where the interface is another one.
-PyObject* use_tensors(PyObject*, PyObject* args) {
-  PyObject *object, *tensor, *parameter;
-  if (!PyArg_ParseTuple(args, "OOO", &object, &tensor, &parameter)) return nullptr;
-  void* found = PyCapsule_GetPointer(object, "dlpack_exchange_api");
-  if (!found) return nullptr;
-  const Exchange* exchange = static_cast<const Exchange*>(found);
-  if (exchange->version.major != 1 || !exchange->view || !exchange->stream) Py_RETURN_FALSE;
-  g_exchange = exchange;
-  Py_INCREF(object);  // kept for good, as the types are
-  Py_INCREF(tensor);
-  Py_INCREF(parameter);
-  g_types[0] = tensor;
-  g_types[1] = parameter;
-  Py_RETURN_TRUE;
-}
-
-struct Signature {
-  size_t number = 0;
-  int64_t words[kMaxWords];
-  uint64_t hash = 1469598103934665603ull;
-
-  void add(int64_t word) {
-    if (number == kMaxWords) throw Unsupported{};
-    words[number++] = word;
-    hash = (hash ^ static_cast<uint64_t>(word)) * 1099511628211ull;
-    hash ^= hash >> 29;
-  }
-};
 
 // What a call that was seen needs: the plan, and what it is to allocate.
 struct Entry {
@@ -75,21 +39,11 @@ struct PlanTable {
   Order order;
   std::unordered_multimap<uint64_t, Order::iterator> places;
   long long hits = 0, misses = 0;
+  long long changes = 0;  // of the entries
   ~PlanTable() {
     for (PyObject* held : {allocate, counters, listeners, precision, has_grad}) Py_XDECREF(held);
   }
 };
-
-}  // namespace
-
-const Exchange* exchange_of_tensors() { return g_exchange; }
-
-bool is_plain_tensor(PyObject* object) {
-  PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
-  return type == g_types[0] || type == g_types[1];
-}
-
-namespace {
 
 template <>
 struct CapsuleName<PlanTable> {
@@ -102,34 +56,6 @@ bool is_true(PyObject* object) {
   return truth == 1;
 }
 
-// Whether a hook of Triton's wants to see launches.
-bool has_triton_hooks() {
-  static PyObject* knobs = nullptr;
-  if (!knobs) {
-    knobs = PyDict_GetItemString(PyImport_GetModuleDict(), "triton.knobs");
-    if (!knobs) return false;
-    Py_INCREF(knobs);
-  }
-  static PyObject* names[4] = {
-      PyUnicode_InternFromString("runtime"), PyUnicode_InternFromString("launch_enter_hook"),
-      PyUnicode_InternFromString("launch_exit_hook"), PyUnicode_InternFromString("calls")};
-  PyObject* runtime = PyObject_GetAttr(knobs, names[0]);
-  bool found = false;
-  for (int which = 1; runtime && which <= 2; ++which) {
-    PyObject* hook = PyObject_GetAttr(runtime, names[which]);
-    if (!hook) continue;
-    if (hook != Py_None) {
-      PyObject* calls = PyObject_GetAttr(hook, names[3]);
-      found |= !calls || !PyList_Check(calls) || PyList_Size(calls) > 0;
-      Py_XDECREF(calls);
-    }
-    Py_DECREF(hook);
-  }
-  Py_XDECREF(runtime);
-  PyErr_Clear();
-  return found;
-}
-
 bool is_listened_to(const PlanTable& table) {
   const Py_ssize_t number = PyTuple_Size(table.listeners);
   for (Py_ssize_t i = 0; i < number; ++i) {
@@ -137,30 +63,6 @@ bool is_listened_to(const PlanTable& table) {
     if (heard.get() != Py_False && heard.get() != Py_None && is_true(heard.get())) return true;
   }
   return has_triton_hooks();
-}
-
-// Adds a tensor to the signature; false where it is not one that plans are for.
-bool describe(Signature& signature, PyObject* object, DlTensor& tensor) {
-  static PyObject* is_neg = PyUnicode_InternFromString("is_neg");
-  if (!is_plain_tensor(object)) return false;
-  if (g_exchange->view(object, &tensor)) {
-    PyErr_Clear();
-    return false;
-  }
-  if (tensor.device.type != kCudaDevice && tensor.device.type != kRocmDevice) return false;
-  if (!tensor.strides && tensor.num_axes) return false;
-  if (tensor.element.code == kFloatCode) {  // views of complex tensors may be negated lazily
-    Ref negated(PyObject_CallMethodObjArgs(object, is_neg, nullptr));
-    if (negated.get() != Py_False) return false;
-  }
-  signature.add(tensor.device.index);
-  signature.add((int64_t{tensor.element.code} << 24) | (int64_t{tensor.element.bits} << 16) | tensor.element.lanes);
-  signature.add((int64_t{tensor.num_axes} << 8) | static_cast<int64_t>(address_of(tensor) & kAddressMask));
-  for (int32_t axis = 0; axis < tensor.num_axes; ++axis) {
-    signature.add(tensor.shape[axis]);
-    signature.add(tensor.strides[axis]);
-  }
-  return true;
 }
 
 // The call's arguments: their signature, addresses, and the object that is compared by equality.
@@ -214,21 +116,25 @@ struct Call {
   }
 };
 
-bool matches(const Entry& entry, const Call& call) {
-  const Signature& signature = call.signature;
-  if (entry.hash != signature.hash || entry.words.size() != signature.number) return false;
-  if (std::memcmp(entry.words.data(), signature.words, signature.number * sizeof(int64_t))) return false;
-  if (entry.extra == call.extra) return true;
-  const int equal = PyObject_RichCompareBool(entry.extra, call.extra, Py_EQ);
+bool is_equal(PyObject* one, PyObject* other) {
+  if (one == other) return true;
+  const int equal = PyObject_RichCompareBool(one, other, Py_EQ);
   if (equal < 0) throw PythonError{};
   return equal == 1;
 }
 
 std::shared_ptr<Entry> find(PlanTable& table, const Call& call) {
-  const auto range = table.places.equal_range(call.signature.hash);
+  const Signature& signature = call.signature;
+  const auto range = table.places.equal_range(signature.hash);
   for (auto at = range.first; at != range.second; ++at) {
-    std::shared_ptr<Entry> entry = *at->second;
-    if (!matches(*entry, call)) continue;
+    const std::shared_ptr<Entry> entry = *at->second;
+    if (entry->words.size() != signature.number) continue;
+    if (std::memcmp(entry->words.data(), signature.words, signature.number * sizeof(int64_t))) continue;
+    const long long before = table.changes;
+    const bool is_it = is_equal(entry->extra, call.extra);
+    // Comparing may have run code that changed the table: no place in it is sure any more.
+    if (table.changes != before) return is_it ? entry : nullptr;
+    if (!is_it) continue;
     table.order.splice(table.order.begin(), table.order, at->second);
     return entry;
   }
@@ -236,6 +142,7 @@ std::shared_ptr<Entry> find(PlanTable& table, const Call& call) {
 }
 
 void drop_last(PlanTable& table) {
+  ++table.changes;
   const auto last = std::prev(table.order.end());
   const auto range = table.places.equal_range((*last)->hash);
   for (auto at = range.first; at != range.second; ++at) {
@@ -250,17 +157,22 @@ void drop_last(PlanTable& table) {
 
 PyObject* make_table(PyObject*, PyObject* args) {
   long long capacity;
-  auto made = std::make_unique<PlanTable>();
-  if (!PyArg_ParseTuple(args, "LOOO!OO", &capacity, &made->allocate, &made->counters, &PyTuple_Type, &made->listeners,
-                        &made->precision, &made->has_grad)) {
-    made->allocate = made->counters = made->listeners = made->precision = made->has_grad = nullptr;
+  PyObject *allocate, *counters, *listeners, *precision, *has_grad;
+  if (!PyArg_ParseTuple(args, "LOOO!OO", &capacity, &allocate, &counters, &PyTuple_Type, &listeners, &precision,
+                        &has_grad)) {
     return nullptr;
   }
-  for (PyObject* held : {made->allocate, made->counters, made->listeners, made->precision, made->has_grad}) {
-    Py_INCREF(held);
-  }
-  made->capacity = static_cast<size_t>(capacity < 1 ? 1 : capacity);
-  return launching([&]() -> PyObject* { return capsule(std::move(made)); });
+  return launching([&]() -> PyObject* {
+    auto made = std::make_unique<PlanTable>();
+    made->capacity = static_cast<size_t>(capacity < 1 ? 1 : capacity);
+    for (PyObject* held : {allocate, counters, listeners, precision, has_grad}) Py_INCREF(held);
+    made->allocate = allocate;
+    made->counters = counters;
+    made->listeners = listeners;
+    made->precision = precision;
+    made->has_grad = has_grad;
+    return capsule(std::move(made));
+  });
 }
 
 PyObject* allocated(const PlanTable& table, PyObject* arguments) {
@@ -283,7 +195,7 @@ PyObject* run_entry(PlanTable& table, const Entry& entry, const Call& call) {
   if (plan.driver->current() != plan.context) Py_RETURN_NONE;
   void* stream = nullptr;
   if (g_exchange->stream(call.device_type, call.device, &stream)) throw PythonError{};
-  Value values[256];
+  Value values[kMaxSlots];
   Py_ssize_t at = 0;
   for (; at < entry.inputs; ++at) values[at] = call.addresses[at];
   Outputs outputs;
@@ -305,6 +217,7 @@ PyObject* run_entry(PlanTable& table, const Entry& entry, const Call& call) {
     values[at] = word_of(address.get());
     if (!values[at++]) Py_RETURN_NONE;
   }
+  if (!satisfies(plan, values)) Py_RETURN_NONE;
   enqueue(entry.plan, stream, values);
   if (entry.results == 1) {
     Py_INCREF(outputs.made[0]);
@@ -355,6 +268,11 @@ PyObject* table_call(PyObject*, PyObject* const* args, Py_ssize_t number) {
   });
 }
 
+bool takes_only_addresses(const Plan& plan) {
+  const bool has_float = std::find(plan.kinds, plan.kinds + kMaxSlots, SlotKind::kFloat) != plan.kinds + kMaxSlots;
+  return !has_float && plan.narrow.empty();
+}
+
 // table_insert(table, extra, tensors, plan or None, outputs, results, counters)
 PyObject* table_insert(PyObject*, PyObject* args) {
   PyObject *object, *extra, *tensors, *plan, *outputs;
@@ -388,11 +306,13 @@ PyObject* table_insert(PyObject*, PyObject* args) {
       entry->outputs.push_back(arguments);
     }
     const Py_ssize_t made = static_cast<Py_ssize_t>(entry->outputs.size());
-    if (made > kMaxTensors || results < 0 || results > made) throw Unsupported{};
+    if (made > kMaxTensors || results < 0 || results > made || counters < 0) throw Unsupported{};
     if (plan != Py_None) {
       entry->plan = held<PlanPointer>(plan);
       if (number + made + (counters ? 1 : 0) != static_cast<Py_ssize_t>(entry->plan->num_slots)) throw Unsupported{};
+      if (!takes_only_addresses(*entry->plan)) throw Unsupported{};
     }
+    ++table.changes;
     table.order.push_front(entry);
     table.places.emplace(entry->hash, table.order.begin());
     while (table.order.size() > table.capacity) drop_last(table);
@@ -403,7 +323,8 @@ PyObject* table_insert(PyObject*, PyObject* args) {
 PyObject* table_clear(PyObject*, PyObject* object) {
   return launching([&]() -> PyObject* {
     PlanTable& table = held<PlanTable>(object);
-    PlanTable::Order old;
+    PlanTable::Order old;  // the objects of its entries may run code when they go
+    ++table.changes;
     old.swap(table.order);
     table.places.clear();
     Py_RETURN_NONE;

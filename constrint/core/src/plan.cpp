@@ -6,7 +6,6 @@ namespace constrint {
 namespace {
 
 constexpr size_t kOnStack = 4096;
-constexpr size_t kMaxArguments = 256;
 
 void fill(const Driver& driver, const Patch& patch, uint8_t* arguments, Value value) {
   uint8_t* at = arguments + patch.offset;
@@ -64,6 +63,15 @@ bool satisfies(const Plan& plan, const Value* values) {
     }
   }
   return true;
+}
+
+int64_t misfit(const Plan& plan, const Value* values) {
+  for (const Patch& patch : plan.narrow) {
+    const int64_t word = static_cast<int64_t>(values[patch.slot] + static_cast<uint64_t>(patch.shift));
+    const int64_t limit = int64_t{1} << (8 * patch.bytes - 1);
+    if (word < -limit || word >= 2 * limit) return patch.slot;
+  }
+  return -1;
 }
 
 void run(const Plan& plan, void* stream, const Value* values) {

@@ -39,10 +39,17 @@ struct Step {
   std::vector<Patch> patches;
 };
 
+// What a slot's value is: anything where no step takes it.
+enum class SlotKind : uint8_t { kUnused, kWord, kFloat };
+
+constexpr uint32_t kMaxSlots = 256;
+
 struct Plan {
   const Driver* driver = nullptr;
   void* context = nullptr;  // current when the kernels were loaded
   uint32_t num_slots = 0;
+  SlotKind kinds[kMaxSlots] = {};
+  std::vector<Patch> narrow;  // integers of fewer than eight bytes
   std::vector<Step> steps;
   std::vector<Demand> demands;
 };
@@ -52,6 +59,8 @@ using Value = uint64_t;
 
 // Whether the values are of the kind that the kernels were compiled for.
 bool satisfies(const Plan& plan, const Value* values);
+// The slot of an integer that is too large for its argument; -1 where there is none.
+int64_t misfit(const Plan& plan, const Value* values);
 // Enqueues all steps; throws DriverError.
 void run(const Plan& plan, void* stream, const Value* values);
 

@@ -8,6 +8,7 @@
 #include "evaluate.cpp"
 #include "lanes.cpp"
 #include "launch_module.cpp"
+#include "launch_signature.cpp"
 #include "launch_table.cpp"
 #include "model.cpp"
 #include "plan.cpp"

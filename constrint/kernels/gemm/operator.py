@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from constrint.kernels.gemm.gradients import Saved, gradients, saved_of
+from constrint.kernels.gemm.plans import PLANS
 from constrint.kernels.gemm.reference import gemm_reference
 
 torch.library.define(
@@ -22,10 +23,17 @@ torch.library.define(
 
 
 @torch.library.impl("constrint::gemm", "CUDA")
-def _on_gpu(*arguments: Any) -> Tensor:
+def _on_gpu(
+    a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, alpha: float, beta: float, activation: str | None,
+    out_dtype: torch.dtype,
+) -> Tensor:  # fmt: skip
     from constrint.kernels.gemm.dispatch import run_on_gpu
 
-    return run_on_gpu(*arguments)
+    end = (alpha, beta, activation, out_dtype)
+    used = c if beta != 0.0 else None
+    out: Any = PLANS.run(end, a, b, bias, used)
+    made: Tensor = run_on_gpu(a, b, bias, c, *end) if out is None else out
+    return made
 
 
 @torch.library.impl("constrint::gemm", "CPU")

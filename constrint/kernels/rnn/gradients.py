@@ -11,6 +11,9 @@ from torch import Tensor
 from constrint.kernels.rnn.cells import Cell
 from constrint.kernels.rnn.interface import RnnGradients, RnnInputs
 
+#: Partial sums of one product over all slots take no more than this.
+SPLIT_BYTES = 256 << 20
+
 
 def gradients_of(
     inputs: RnnInputs,
@@ -48,6 +51,20 @@ def gradients_of_slots(
     return _input_gradient(kind, slots), r, None if b is None else _bias_gradient(kind, slots, b)
 
 
+def stacked_ends(end_h: Tensor | None, end_rest: Tensor | None, states: Tensor) -> Tensor | None:
+    """Gradients of the last states as one tensor in fp32."""
+    if end_h is None and end_rest is None:
+        return None
+    whole = torch.zeros(
+        (states.shape[0], states.shape[1], *states.shape[3:]), dtype=torch.float32, device=states.device
+    )
+    if end_h is not None:
+        whole[0] = end_h
+    if end_rest is not None:
+        whole[1:] = end_rest
+    return whole
+
+
 def _input_gradient(kind: Cell, slots: Tensor) -> Tensor:
     return slots[:, :, : kind.num_gates].contiguous() if kind.keeps_parts_apart else slots
 
@@ -67,22 +84,23 @@ def fused_weight_gradient(
     slots: Tensor,  # (B, T, slots, N, D)
     before: Tensor,  # (B, T, N, D)
 ) -> Tensor:
-    """Gradient of r, (G, N, D, D), with as few products as its layout allows.
+    """Gradient of r, (G, N, D, D), with as few products as its layout allows; one for all slots where N = 1.
 
-    One head takes one product over all slots. Sums in fp32 go through `matmul`, which splits long ones.
+    As `weight_gradient` says, sums in fp32 are split by sequences.
     """
-    from constrint.kernels.gemm.op import matmul
-
-    heads, dim = slots.shape[3:]
+    batch, time, _, heads, dim = slots.shape
+    rows = kind.num_slots * dim
     is_wide = slots.dtype == torch.float32
-    if heads == 1:
-        left, right = slots.view(-1, kind.num_slots * dim).t(), before.view(-1, dim)
-        product = matmul(left, right) if is_wide else torch.mm(left, right)
+    if heads == 1 and not is_wide:
+        product = torch.mm(slots.view(-1, rows).t(), before.view(-1, dim))
         return _recurrent(kind, product.view(kind.num_slots, 1, dim, dim))
+    if heads == 1 and batch * rows * dim * slots.element_size() <= SPLIT_BYTES:
+        product = torch.bmm(slots.view(batch, time, rows).transpose(1, 2), before.view(batch, time, dim)).sum(0)
+        return _recurrent(kind, product.view(kind.num_slots, 1, dim, dim))
+    if is_wide:
+        return weight_gradient(slots, before, kind.recurrent_slots, sums_by_sequence=True)
     states = before.view(-1, heads, dim).transpose(0, 1)  # (N, B * T, D)
     flat = slots.flatten(0, 1).permute(1, 2, 3, 0)  # (slots, N, D, B * T)
-    if is_wide:
-        return torch.stack([matmul(flat[slot], states) for slot in kind.recurrent_slots])
     r = slots.new_empty((kind.num_gates, heads, dim, dim))
     for gate, slot in enumerate(kind.recurrent_slots):
         torch.bmm(flat[slot], states, out=r[gate])

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.first_choice import decide
+from constrint.kernels.rnn.gradients import gradients_of_slots, stacked_ends
 from constrint.kernels.rnn.interface import RnnInputs, RnnSaved, RnnUpstream, zero_states
+from constrint.kernels.rnn.plans import BACKWARD, FORWARD, Backward, Forward
 
 # Defined by hand: torch.library.custom_op imports Dynamo at its first call, which takes seconds.
 torch.library.define(
@@ -40,6 +42,17 @@ def _forward(
         states, hidden, last_h, last_rest, gates = _fake_forward(wx, cell, backend, save_gates, hidden_only, clip)
         last = zero_states(inputs)
         return states, hidden, last_h.copy_(last[0]), last_rest.copy_(last[1:]), gates
+    planned = _planned_forward(wx, r, b, initial, cell, backend, save_gates, lengths, reset)
+    if planned is not None:
+        states, end_h, *others = planned
+        num_states = CELLS[cell].num_states
+        return (
+            states,
+            states[0].clone() if hidden_only else wx.new_empty(0),
+            end_h,
+            others[0] if num_states > 1 else wx.new_empty((0, *end_h.shape)),
+            others[-1] if save_gates else wx.new_empty(0),
+        )
     decision = decide(inputs.cell, wx, backend, "forward", recompute=not save_gates)
     saved = decision.backend.forward(inputs, decision.choice, save_gates=save_gates)
     last = last_states(inputs, saved.states)
@@ -89,6 +102,11 @@ def _backward(
     if wx.shape[0] == 0 or wx.shape[1] == 0:
         return _no_steps(inputs, upstream)
     saved = RnnSaved(states, gates if gates.numel() else None)
+    if saved.gates is not None and lengths is None and reset is None:
+        planned = _planned_backward(inputs, saved, grad_states, grad_hidden, grad_last_h, grad_last_rest, backend, clip)
+        if planned is not None:
+            gradients: tuple[Tensor, Tensor, Tensor, Tensor] = planned
+            return gradients
     decision = decide(inputs.cell, wx, backend, "backward", recompute=saved.gates is None)
     grads = decision.backend.backward(inputs, saved, upstream, decision.choice, clip=clip)
     return (
@@ -103,6 +121,38 @@ def _backward(
 def _fake_backward(*arguments: Any) -> tuple[Tensor, ...]:
     wx = arguments[4]
     return tuple(wx.new_empty(0) if given is None else given.new_empty(given.shape) for given in arguments[4:8])
+
+
+def _planned_forward(
+    wx: Tensor, r: Tensor, b: Tensor | None, initial: Tensor | None, cell: str, backend: str, save_gates: bool,
+    lengths: Tensor | None, reset: Tensor | None,
+) -> Any:  # fmt: skip
+    """The results of a forward call by its plan; None where it has none."""
+    if lengths is not None or reset is not None:
+        return None
+    operands = wx, r, b, initial, None if initial is None else initial[0].to(wx.dtype)
+    extra = Forward(cell, backend, save_gates, False if save_gates else None)
+    return FORWARD.run(extra, *operands)
+
+
+def _planned_backward(
+    inputs: RnnInputs, saved: RnnSaved, grad_states: Tensor | None, grad_hidden: Tensor | None,
+    grad_last_h: Tensor | None, grad_last_rest: Tensor | None, backend: str, clip: float,
+) -> Any:  # fmt: skip
+    """The gradients of a call by its plan; None where it has none."""
+    kind = inputs.kind
+    last = stacked_ends(grad_last_h, grad_last_rest, saved.states)
+    only_h = grad_last_rest is None and (grad_states is None or kind.num_states == 1)
+    extra = Backward(inputs.cell, backend, clip, only_h)
+    of_h, of_all = (None if grad is None else grad.contiguous() for grad in (grad_hidden, grad_states))
+    operands = of_h, of_all, last, inputs.wx, inputs.r, inputs.initial, saved.states, saved.gates
+    made = BACKWARD.run(extra, *operands)
+    if made is None:
+        return None
+    slots, before, initial = made
+    d_wx, d_r, d_b = gradients_of_slots(kind, slots, before, inputs.r.dtype, True, inputs.b)
+    nothing = slots.new_empty(0)
+    return d_wx, d_r, nothing if d_b is None else d_b, nothing if inputs.initial is None else initial
 
 
 rnn_forward = torch.ops.constrint.rnn_forward.default

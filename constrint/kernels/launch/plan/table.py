@@ -7,6 +7,7 @@ more object. Recipes are kept on disk, so that the next process neither chooses 
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Hashable
 from functools import lru_cache
@@ -75,6 +76,16 @@ class PlanTable:
                 return self._plain.call(is_inner, extra, *tensors)
             table = self._table
         return compiled.table_call(table, is_inner, extra, *tensors)  # type: ignore[union-attr]
+
+    def run(self, extra: Hashable, *tensors: Tensor | None) -> Any:
+        """As an operator's kernel: the results, learnt where the call is new; None where there is no plan.
+
+        Whatever looks at operators has seen the call; only who looks at launches and at memory is asked for.
+        """
+        if launches_are_seen():
+            return NO_PLAN
+        made = self.call(True, extra, *tensors)
+        return self.learn(extra, *tensors) if made is IS_NEW else made
 
     def learn(self, extra: Hashable, *tensors: Tensor | None) -> Any:
         """Make the plan of a new call and run it; None where such calls have no plan.
@@ -212,6 +223,14 @@ def _stand_in(tensor: Tensor) -> Tensor:
     skipped = (start - memory.data_ptr()) % ADDRESS_STEP
     whole = memory[skipped : skipped + end - start]
     return whole.view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
+
+
+def launches_are_seen() -> bool:
+    """Whether hooks of Triton's want launches, or torch is to fill memory before it is used."""
+    knobs = getattr(sys.modules.get("triton.knobs"), "runtime", None)
+    hooks = getattr(knobs, "launch_enter_hook", None), getattr(knobs, "launch_exit_hook", None)
+    is_hooked = any(hook is not None and getattr(hook, "calls", True) for hook in hooks)
+    return is_hooked or torch.are_deterministic_algorithms_enabled()
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,1 @@
+"""What public calls cost, as a user makes them from plain Python."""
