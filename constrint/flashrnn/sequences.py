@@ -11,11 +11,10 @@ from typing import TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling
 from torch.nn.functional import dropout, linear
 from torch.nn.utils.rnn import PackedSequence
 
-from constrint.kernels.gemm.op import matmul
+from constrint.kernels.gemm.op import small_linear
 
 
 def reverse_order(time: int, lengths: Tensor) -> Tensor:
@@ -34,10 +33,9 @@ def flip(x: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def project(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x (..., features) @ weight^T + bias: by `matmul` on a GPU, which costs the host less than a call of torch's."""
-    if not x.is_cuda or is_compiling() or x.dtype != weight.dtype or torch._C._is_any_autocast_enabled():
-        return linear(x, weight, bias)
-    return matmul(x, weight.t(), bias)
+    """x (..., features) @ weight^T + bias: small ones on a GPU by a launch plan, others by torch."""
+    out = small_linear(x, weight, bias) if x.is_cuda and not torch._C._is_any_autocast_enabled() else None
+    return linear(x, weight, bias) if out is None else out
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,18 @@ PyObject* launching(F work, PyObject* driver_error = PyExc_RuntimeError) {
   return nullptr;
 }
 
+// Calls the interpreter for what may give its lock to another thread. Where the interpreter has ended by then, CPython
+// before 3.14 ends this thread by unwinding it, and what unwinds would release objects without the lock: the thread
+// waits for the end of the process instead.
+template <typename F>
+auto interpreted(F work) {
+  try {
+    return work();
+  } catch (...) {
+    for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+}
+
 PyObject* part(PyObject* tuple, Py_ssize_t i) {
   if (!is_list(tuple) || i >= length(tuple)) throw Unsupported{};
   return item(tuple, i);
@@ -243,16 +255,6 @@ PyObject* make_plan(PyObject*, PyObject* args) {
   });
 }
 
-// Takes the interpreter's lock again. Where the interpreter has ended meanwhile, CPython before 3.14 ends the thread by
-// unwinding, which would touch its objects without the lock; the thread waits for the process's end instead.
-void lock_again(PyThreadState* state) {
-  try {
-    PyEval_RestoreThread(state);
-  } catch (...) {
-    for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
-  }
-}
-
 // Enqueues a plan without the interpreter's lock.
 void enqueue(const PlanPointer& plan, void* stream, const Value* values) {
   std::exception_ptr failure;
@@ -262,7 +264,7 @@ void enqueue(const PlanPointer& plan, void* stream, const Value* values) {
   } catch (const std::exception&) {
     failure = std::current_exception();
   }
-  lock_again(state);
+  interpreted([&] { PyEval_RestoreThread(state); });
   if (failure) std::rethrow_exception(failure);
 }
 
@@ -285,7 +287,7 @@ Value value_of(const Exchange* exchange, PyObject* object, SlotKind kind) {
     return address_of(tensor);
   }
   static PyObject* name = PyUnicode_InternFromString("data_ptr");
-  Ref address(PyObject_CallMethodObjArgs(object, name, nullptr));
+  Ref address(interpreted([&] { return PyObject_CallMethodObjArgs(object, name, nullptr); }));
   return word_of(address.get());
 }
 

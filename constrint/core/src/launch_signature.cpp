@@ -98,7 +98,7 @@ bool describe(Signature& signature, PyObject* object, DlTensor& tensor) {
     signature.add(tensor.strides[axis]);
   }
   if (tensor.element.code == kFloatCode) {  // views of complex tensors may be negated lazily
-    Ref negated(PyObject_CallMethodObjArgs(object, is_neg, nullptr));
+    Ref negated(interpreted([&] { return PyObject_CallMethodObjArgs(object, is_neg, nullptr); }));
     if (negated.get() != Py_False) return false;
   }
   return true;

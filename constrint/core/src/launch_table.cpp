@@ -56,10 +56,14 @@ bool is_true(PyObject* object) {
   return truth == 1;
 }
 
+PyObject* called(PyObject* function) {
+  return interpreted([&] { return PyObject_CallNoArgs(function); });
+}
+
 bool is_listened_to(const PlanTable& table) {
   const Py_ssize_t number = PyTuple_Size(table.listeners);
   for (Py_ssize_t i = 0; i < number; ++i) {
-    Ref heard(PyObject_CallNoArgs(PyTuple_GetItem(table.listeners, i)));
+    Ref heard(called(PyTuple_GetItem(table.listeners, i)));
     if (heard.get() != Py_False && heard.get() != Py_None && is_true(heard.get())) return true;
   }
   return has_triton_hooks();
@@ -101,7 +105,7 @@ struct Call {
       return;
     }
     if (is_wide && table.precision != Py_None) {
-      Ref precision(PyObject_CallNoArgs(table.precision));
+      Ref precision(called(table.precision));
       extra = PyTuple_Pack(2, given, precision.get());
       if (!extra) throw PythonError{};
     } else {
@@ -109,7 +113,7 @@ struct Call {
       extra = given;
     }
     if (extra != Py_None) {
-      const Py_hash_t hash = PyObject_Hash(extra);
+      const Py_hash_t hash = interpreted([&] { return PyObject_Hash(extra); });
       if (hash == -1) throw PythonError{};
       signature.hash ^= static_cast<uint64_t>(hash) * 0x9E3779B97F4A7C15ull;
     }
@@ -118,7 +122,7 @@ struct Call {
 
 bool is_equal(PyObject* one, PyObject* other) {
   if (one == other) return true;
-  const int equal = PyObject_RichCompareBool(one, other, Py_EQ);
+  const int equal = interpreted([&] { return PyObject_RichCompareBool(one, other, Py_EQ); });
   if (equal < 0) throw PythonError{};
   return equal == 1;
 }
@@ -176,7 +180,7 @@ PyObject* make_table(PyObject*, PyObject* args) {
 }
 
 PyObject* allocated(const PlanTable& table, PyObject* arguments) {
-  PyObject* made = PyObject_CallObject(table.allocate, arguments);
+  PyObject* made = interpreted([&] { return PyObject_CallObject(table.allocate, arguments); });
   if (!made) throw PythonError{};
   return made;
 }
@@ -213,7 +217,9 @@ PyObject* run_entry(PlanTable& table, const Entry& entry, const Call& call) {
     Ref handle(PyLong_FromVoidPtr(stream));
     Ref number(PyLong_FromLongLong(entry.counters));
     Ref index(PyLong_FromLong(call.device));
-    Ref address(PyObject_CallFunctionObjArgs(table.counters, index.get(), handle.get(), number.get(), nullptr));
+    Ref address(interpreted([&] {
+      return PyObject_CallFunctionObjArgs(table.counters, index.get(), handle.get(), number.get(), nullptr);
+    }));
     values[at] = word_of(address.get());
     if (!values[at++]) Py_RETURN_NONE;
   }
@@ -251,7 +257,7 @@ PyObject* table_call(PyObject*, PyObject* const* args, Py_ssize_t number) {
       }
       if (is_listened_to(table)) Py_RETURN_NONE;
       if (wants_grad) {
-        Ref recorded(PyObject_CallNoArgs(table.has_grad));
+        Ref recorded(called(table.has_grad));
         if (is_true(recorded.get())) Py_RETURN_TRUE;
       }
     }

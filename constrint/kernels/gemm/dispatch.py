@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import torch
@@ -63,8 +64,13 @@ def prepare(
     beta: float,
     activation: str | None,
     out: Tensor,  # (batch, M, N)
+    *,
+    chosen_for_rows: int | None = None,
 ) -> tuple[Product, Choice, Call] | None:
-    """The product, the first choice for it, and the call that a kernel is to launch; None where no kernel does."""
+    """The product, the first choice for it, and the call that a kernel is to launch; None where no kernel does.
+
+    With `chosen_for_rows` the choice is that for a product of so many rows.
+    """
     (batch, m, k), n = a.shape, b.shape[2]
     if not batch * m * n or not k or a.dtype not in DTYPE_NAMES or out.dtype == torch.float64:
         return None
@@ -75,6 +81,8 @@ def prepare(
     product = product_of(
         a, b, bias, source, out.dtype, is_three_pass=precision == "tf32x3", allows_gluon=allows_gluon()
     )
+    if chosen_for_rows is not None:
+        product = replace(product, m=chosen_for_rows)
     choice = choose(gpu, product)
     if choice is None:
         return None

@@ -15,8 +15,11 @@ from torch.compiler import is_compiling
 import constrint.kernels.gemm.operator  # noqa: F401  registers the operator
 from constrint.kernels.gemm.checks import stack
 from constrint.kernels.gemm.gradients import Facts, Saved, gradients, saved_of
-from constrint.kernels.gemm.plans import PLAIN, PLANS
+from constrint.kernels.gemm.plans import PLAIN, PLANS, STEADY
 from constrint.kernels.gemm.reference import default_out_dtype
+
+#: Products of up to so many multiplications take a GPU less time than the host takes to enqueue them.
+SMALL = 1 << 28
 
 
 def matmul(
@@ -71,6 +74,49 @@ def matmul(
             made: Tensor = out
             return made
     return _through_operator(a, b, bias, c, alpha, beta, activation, out_dtype)
+
+
+def small_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+    """x (..., K) @ weight (N, K)^T + bias (N,) where the host's time is what counts; None where it is not known how.
+
+    One kernel serves any number of rows, so that a batch size never seen compiles nothing. Gradients are torch's.
+    """
+    if is_compiling() or x.numel() * weight.shape[0] > SMALL:
+        return None
+    turned = weight.t()
+    out: Any = PLANS.call(False, STEADY, x, turned, bias, None)
+    if out is True:
+        linear: Tensor | None = _apply_linear(x, weight, bias)
+        return linear
+    if out is False and x.dim() > 1 and x.shape[-1] == weight.shape[1] and x.dtype == weight.dtype:
+        out = PLANS.learn(STEADY, x, turned, bias, None)
+    made: Tensor | None = None if out is False else out
+    return made
+
+
+class _Linear(torch.autograd.Function):
+    """`small_linear` with torch's own products for its gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        turned = weight.t()
+        out: Any = PLANS.call(True, STEADY, x, turned, bias, None)
+        if out is False:
+            out = PLANS.learn(STEADY, x, turned, bias, None)
+        if out is None:
+            out = torch.nn.functional.linear(x, weight, bias)
+        ctx.save_for_backward(x, weight)
+        made: Tensor = out
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        rows = gradient.reshape(-1, gradient.shape[-1])
+        grad_x = (rows @ weight).view(x.shape) if needs_x else None
+        grad_weight = rows.t() @ x.reshape(-1, x.shape[-1]) if needs_weight else None
+        return grad_x, grad_weight, rows.sum(0) if needs_bias else None
 
 
 def _through_operator(
@@ -149,5 +195,6 @@ class _Product(torch.autograd.Function):
         return grad_a, grad_b, grad_bias, grad_c, None
 
 
-#: `_Product.apply` without its look at functorch, which the table's listeners have taken.
+#: `apply` without its look at functorch, which the table's listeners have taken.
 _apply: Any = torch._C._FunctionBase.__dict__["apply"].__get__(None, _Product)
+_apply_linear: Any = torch._C._FunctionBase.__dict__["apply"].__get__(None, _Linear)

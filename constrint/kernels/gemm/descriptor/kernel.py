@@ -73,7 +73,8 @@ def store_tile(
             tl.store(c_ptr + offsets, out, mask=(rows[:, None] < m) & (columns[None, :] < n))
 
 
-@triton.jit(do_not_specialize=["num_blocks", "group_m"])
+# One kernel for any number of rows: nothing that it loads or stores is aligned by M.
+@triton.jit(do_not_specialize=["num_blocks", "group_m", "m", "stride_cb"])
 def gemm_descriptor_kernel(
     a_desc,  # (M, K) in tiles (tile_m, tile_k), or (K, M) in (tile_k, tile_m) where A is transposed; batch in front
     b_desc,  # (K, N) in tiles (tile_k, main_n), or (N, K) in (main_n, tile_k), main_n = tile_n - rest_n
