@@ -65,6 +65,8 @@ def rnn(
             known = by_plan(way, wx, r, b, is_checked=False)
             if known is not None:
                 return known[0], _joined(known)
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        backend = checks.REFERENCE  # transforms of torch.func take plain PyTorch apart
     kind = checks.check_cell(cell)
     checks.check_backend(backend, cell)
     wx = checks.check_wx(wx, kind)

@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 from torch.nn.utils.rnn import PackedSequence
 
 from constrint.flashrnn import checks, library
 from constrint.flashrnn.functional import rnn
 from constrint.flashrnn.parameters import RecurrentParameters
-from constrint.flashrnn.recurrence import Results, Way, by_plan
+from constrint.flashrnn.recurrence import Results, Way, by_plan, through_operator
 from constrint.flashrnn.sequences import AnyRows, DenseRows, PackedRows, Rows, flip
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.first_choice import AUTO
@@ -148,6 +149,10 @@ class _Recurrent(RecurrentParameters):
     def _recur(self, part: _Direction, lengths: Tensor | None) -> Results:
         """h of all steps (B, T, N, D), the last h (B, N, D), the other last states (S - 1, B, N, D)."""
         wx, r, b, states = part.wx, part.r, part.b, part.states
+        if is_compiling() and self.backend == AUTO:
+            way = Way(self.cell, AUTO, checks.check_clip(self.gradient_recurrent_clip))
+            initial = None if states is None else states.to(accumulation_dtype(wx.dtype))
+            return through_operator(way, wx, r.to(wx.dtype), b, initial, lengths, part.reset)
         if lengths is None and part.reset is None and self.backend == AUTO:
             # A signature that was seen before has been checked.
             way = Way(self.cell, AUTO, checks.check_clip(self.gradient_recurrent_clip))

@@ -69,7 +69,7 @@ def prepare(
 ) -> tuple[Product, Choice, Call] | None:
     """The product, the first choice for it, and the call that a kernel is to launch; None where no kernel does.
 
-    With `chosen_for_rows` the choice is that for a product of so many rows.
+    With `chosen_for_rows` the choice is one for a product of so many rows whose kernel serves any number of them.
     """
     (batch, m, k), n = a.shape, b.shape[2]
     if not batch * m * n or not k or a.dtype not in DTYPE_NAMES or out.dtype == torch.float64:
@@ -84,9 +84,25 @@ def prepare(
     if chosen_for_rows is not None:
         product = replace(product, m=chosen_for_rows)
     choice = choose(gpu, product)
+    if chosen_for_rows is not None and choice is not None:
+        choice = _for_any_rows(product, choice)
     if choice is None:
         return None
     return product, choice, Call(a, b, out, machine, Epilogue(bias, source, alpha, beta, activation), precision)
+
+
+#: The kernels that are not compiled again for another number of rows.
+ANY_ROWS = ("gemm.descriptor", "gemm.producer")
+#: How far down the choices one of them is looked for.
+NEAR = 32
+
+
+def _for_any_rows(product: Product, choice: Choice) -> Choice:
+    """The first of the next choices whose kernel serves any number of rows; the choice itself where there is none."""
+    if choice.gpu is None or choice.kernel in ANY_ROWS:
+        return choice
+    others = first_choice.best(choice.gpu, product, NEAR)
+    return next((other for other in others if other.kernel in ANY_ROWS), choice)
 
 
 def fitting(product: Product, choice: Choice, launch: Callable[[Choice], None]) -> Choice:

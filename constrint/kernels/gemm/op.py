@@ -16,10 +16,10 @@ import constrint.kernels.gemm.operator  # noqa: F401  registers the operator
 from constrint.kernels.gemm.checks import stack
 from constrint.kernels.gemm.gradients import Facts, Saved, gradients, saved_of
 from constrint.kernels.gemm.plans import PLAIN, PLANS, STEADY
-from constrint.kernels.gemm.reference import default_out_dtype
+from constrint.kernels.gemm.reference import default_out_dtype, gemm_reference
 
-#: Products of up to so many multiplications take a GPU less time than the host takes to enqueue them.
-SMALL = 1 << 28
+#: Weights of up to so many elements are multiplied with so fast that the host's time counts.
+SMALL = 1 << 18
 
 
 def matmul(
@@ -37,6 +37,7 @@ def matmul(
 
     Dimensions and batches are those of `torch.matmul`. Operands may have any strides. fp32 operands are multiplied in
     tf32 where `torch.get_float32_matmul_precision()` allows it, else in fp32 (three tf32 passes on NVIDIA's units).
+    Under `torch.autocast` operands are converted as those of `torch.matmul` are.
 
     Args:
         a: (..., M, K) or (K,): fp16, bf16, fp32, fp64, fp8 (e4m3) or int8.
@@ -57,6 +58,8 @@ def matmul(
         TypeError: For arguments that are no tensors, or dtypes that are not supported.
         UnknownNameError: For an unknown activation.
     """
+    if torch._C._is_any_autocast_enabled():
+        a, b = _autocast(a, b)
     if not is_compiling() and (c is None or beta != 0.0):
         is_plain = alpha == 1.0 and beta == 0.0 and activation is None and out_dtype is None
         end = PLAIN if is_plain else (float(alpha), float(beta), activation, out_dtype)
@@ -77,11 +80,11 @@ def matmul(
 
 
 def small_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
-    """x (..., K) @ weight (N, K)^T + bias (N,) where the host's time is what counts; None where it is not known how.
+    """x (..., K) @ weight (N, K)^T + bias (N,) for small weights, at little cost to the host; None for others.
 
     One kernel serves any number of rows, so that a batch size never seen compiles nothing. Gradients are torch's.
     """
-    if is_compiling() or x.numel() * weight.shape[0] > SMALL:
+    if is_compiling() or weight.numel() > SMALL:
         return None
     turned = weight.t()
     out: Any = PLANS.call(False, STEADY, x, turned, bias, None)
@@ -119,6 +122,17 @@ class _Linear(torch.autograd.Function):
         return grad_x, grad_weight, rows.sum(0) if needs_bias else None
 
 
+def _autocast(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in autocast's dtype where it is on for their device; fp64, 8-bit and integer operands stay."""
+    kind = a.device.type if isinstance(a, Tensor) else ""
+    if not kind or not isinstance(b, Tensor) or not torch.is_autocast_enabled(kind):
+        return a, b
+    dtype, narrow = torch.get_autocast_dtype(kind), (torch.float32, torch.float16, torch.bfloat16)
+    if a.dtype not in narrow or b.dtype not in narrow:
+        return a, b
+    return a.to(dtype), b.to(dtype)
+
+
 def _through_operator(
     a: Tensor,
     b: Tensor,
@@ -131,6 +145,9 @@ def _through_operator(
 ) -> Tensor:
     given = stack(a, b, bias, c, alpha, beta, activation, out_dtype)
     end = (float(alpha), float(beta), activation, given.kind)
+    if not is_compiling() and torch._C._are_functorch_transforms_active():
+        # Transforms of torch.func take plain PyTorch apart; of an operator they would have to be taught each.
+        return gemm_reference(given.a, given.b, bias, given.c, *end).reshape(given.result_shape)
     out: Tensor = torch.ops.constrint.gemm(given.a, given.b, bias, given.c, *end)
     return out.reshape(given.result_shape)
 

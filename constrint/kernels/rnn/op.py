@@ -37,22 +37,21 @@ def _forward(
     `hidden_only` all states are not differentiable, and the others cost the backward pass nothing. `clip` only matters
     to the gradient.
     """
+    planned = _planned_forward(wx, r, b, initial, cell, backend, save_gates, lengths, reset)
+    if planned is not None:
+        states, end_h, *others = planned
+        return (
+            states,
+            states[0].clone() if hidden_only else wx.new_empty(0),
+            end_h,
+            others[0] if CELLS[cell].num_states > 1 else wx.new_empty((0, *end_h.shape)),
+            others[-1] if save_gates else wx.new_empty(0),
+        )
     inputs = _prepare(RnnInputs(cell, wx, r, b, initial, lengths, reset))
     if wx.shape[0] == 0 or wx.shape[1] == 0:
         states, hidden, last_h, last_rest, gates = _fake_forward(wx, cell, backend, save_gates, hidden_only, clip)
         last = zero_states(inputs)
         return states, hidden, last_h.copy_(last[0]), last_rest.copy_(last[1:]), gates
-    planned = _planned_forward(wx, r, b, initial, cell, backend, save_gates, lengths, reset)
-    if planned is not None:
-        states, end_h, *others = planned
-        num_states = CELLS[cell].num_states
-        return (
-            states,
-            states[0].clone() if hidden_only else wx.new_empty(0),
-            end_h,
-            others[0] if num_states > 1 else wx.new_empty((0, *end_h.shape)),
-            others[-1] if save_gates else wx.new_empty(0),
-        )
     decision = decide(inputs.cell, wx, backend, "forward", recompute=not save_gates)
     saved = decision.backend.forward(inputs, decision.choice, save_gates=save_gates)
     last = last_states(inputs, saved.states)
@@ -102,7 +101,7 @@ def _backward(
     if wx.shape[0] == 0 or wx.shape[1] == 0:
         return _no_steps(inputs, upstream)
     saved = RnnSaved(states, gates if gates.numel() else None)
-    if saved.gates is not None and lengths is None and reset is None:
+    if saved.gates is not None and lengths is None and reset is None and wx.is_cuda:
         planned = _planned_backward(inputs, saved, grad_states, grad_hidden, grad_last_h, grad_last_rest, backend, clip)
         if planned is not None:
             gradients: tuple[Tensor, Tensor, Tensor, Tensor] = planned
@@ -128,7 +127,7 @@ def _planned_forward(
     lengths: Tensor | None, reset: Tensor | None,
 ) -> Any:  # fmt: skip
     """The results of a forward call by its plan; None where it has none."""
-    if lengths is not None or reset is not None:
+    if lengths is not None or reset is not None or not wx.is_cuda:
         return None
     operands = wx, r, b, initial, None if initial is None else initial[0].to(wx.dtype)
     extra = Forward(cell, backend, save_gates, False if save_gates else None)

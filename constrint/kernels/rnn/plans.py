@@ -7,13 +7,15 @@ gradients of the slots, the h that entered each step, and the gradient of the in
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from constrint.kernels.launch.plan.errors import NotPlannedError
-from constrint.kernels.launch.plan.recipe import Made, recipe_of
+from constrint.kernels.launch.plan.recipe import Made, compile_all, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.table import PlanTable
 from constrint.kernels.rnn.cells import CELLS
@@ -81,8 +83,40 @@ def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> Made:
         launches = decision.backend.plan_forward(inputs, start, made, choice, scratch)
         found[:] = [recipe_of(launches, tensors, results, scratch, f"{choice.kernel} {dict(choice.config)}")]
 
+    if extra.trains and keeps:
+        _compile_backward(inputs, made, extra)
     launch_what_fits(decision.choice, record, refuse)
     return found[0]
+
+
+#: Threads that compile what a backward pass will need, while the forward pass is compiled and run.
+_AHEAD: list[threading.Thread] = []
+
+
+def _compile_backward(inputs: Any, made: Any, extra: Forward) -> None:
+    """Begin to compile the kernels of the backward pass that most often follows: with a gradient of h alone."""
+    from constrint.kernels.rnn.first_choice import decide
+    from constrint.kernels.rnn.interface import PlannedBackward
+
+    kind, wx = CELLS[extra.cell], inputs.wx
+    batch, time, _, heads, dim = wx.shape
+
+    def compile_ahead() -> None:
+        of_h = torch.empty((batch, time, heads, dim), dtype=wx.dtype, device=wx.device)
+        slots = wx.new_empty((batch, time, kind.num_slots, heads, dim))
+        initial = torch.empty((kind.num_states, batch, heads, dim), dtype=torch.float32, device=wx.device)
+        grads = (of_h, *(None,) * (kind.num_states - 1))
+        planned = PlannedBackward(made.states, made.gates, grads, None, slots, initial, torch.empty_like(of_h))
+        # What fails here fails again, and is told of, when the backward pass is learnt.
+        with suppress(Exception), torch.cuda.device(wx.device):
+            decision = decide(extra.cell, wx, extra.backend, "backward", recompute=False)
+            options = {"clip": 0.0, "only_h": True}
+            compile_all(
+                decision.backend.plan_backward(inputs, planned, decision.choice, NotedScratch(), **options)  # type: ignore[arg-type]
+            )
+
+    _AHEAD.append(threading.Thread(target=compile_ahead, name="constrint-compile"))
+    _AHEAD[-1].start()
 
 
 def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> Made:
@@ -99,6 +133,8 @@ def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> Made
     assert r is not None
     assert states is not None
     assert gates is not None
+    while _AHEAD:
+        _AHEAD.pop().join()
     kind = CELLS[extra.cell]
     batch, time, _, heads, dim = wx.shape
     slots = wx.new_empty((batch, time, kind.num_slots, heads, dim))

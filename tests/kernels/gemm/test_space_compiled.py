@@ -219,8 +219,9 @@ def fresh(target: str) -> tuple[list[Request], list[Request]]:
 def test_fresh_configs_called_valid_run_and_take_no_more_memory_than_is_stated(
     compiler: Compiler, target: str, part: int
 ) -> None:
-    """Memory is a bound and registers an estimate: in 960 fresh configs 6 spilled, 8 to 496 bytes a thread."""
-    wrong, spilling = [], []
+    """Memory is a bound; registers are an estimate, so a configuration in a hundred or so spills after all."""
+    wrong: list[str] = []
+    spilling: list[str] = []
     for request in fresh(target)[0][part::PARTS]:
         taken, (_, use) = compiled(compiler, request), space_for(request)
         what = f"{request.spec.full_name} {request.workload} {request.config}: {taken}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -146,7 +147,7 @@ def recipe_of(
     for piece in scratch.counted:
         regions.add(piece, slot, counters * WORD_BYTES)
         counters += piece.numel()
-    by_kernel = [(launch, _compiled(launch)) for launch in launches]
+    by_kernel = list(zip(launches, compile_all(launches), strict=True))
     direct = [DirectLaunch.of(kernel, launch.grid, launch.values(), regions.locate) for launch, kernel in by_kernel]
     kernels = []
     if compiled is not None and driver() is not None:
@@ -154,12 +155,23 @@ def recipe_of(
     return Made(Recipe(zeroed, kernels, outputs, len(results), counters, note), direct)
 
 
-def _compiled(launch: Any) -> Any:
+def compile_all(launches: Sequence[Any]) -> list[Any]:
+    """Triton's compiled kernels, those of different functions compiled at the same time.
+
+    Raises:
+        NotPlannedError: For what is no launch of Triton's.
+        triton.runtime.errors.OutOfResources: When a kernel does not fit the device.
+    """
     from constrint.kernels.launch.triton import TritonLaunch
 
-    if not isinstance(launch, TritonLaunch):
-        raise NotPlannedError(f"{type(launch).__name__} is no launch of Triton's")
-    return launch.compiled()
+    for launch in launches:
+        if not isinstance(launch, TritonLaunch):
+            raise NotPlannedError(f"{type(launch).__name__} is no launch of Triton's")
+    first = {id(launch.function): launch for launch in reversed(launches)}
+    if len(first) > 1:
+        with ThreadPoolExecutor(len(first)) as threads:
+            list(threads.map(lambda launch: launch.compiled(), first.values()))
+    return [launch.compiled() for launch in launches]
 
 
 def _kernel_step(launch: Any, kernel: Any, regions: Regions) -> KernelStep:
