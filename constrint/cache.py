@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -30,10 +31,15 @@ _ignoring = 0
 def load(kind: str, key: bytes) -> bytes | None:
     """The entry of a kind under a key; None where there is none."""
     path = _path(kind, key)
-    if path is None:
+    if not path:
         return None
+    with _LOCK:
+        waiting = _WAITING.get(path)
+    if waiting is not None:
+        return waiting
     try:
-        whole = path.read_bytes()
+        with open(path, "rb") as file:
+            whole = file.read()
     except OSError:
         return None
     checksum, data = whole[:CHECKSUM_BYTES], whole[CHECKSUM_BYTES:]
@@ -43,12 +49,56 @@ def load(kind: str, key: bytes) -> bytes | None:
 def store(kind: str, key: bytes, data: bytes) -> None:
     """Keep an entry; it is whole or absent for every other process."""
     path = _path(kind, key)
-    if path is None:
+    if path:
+        _write(path, data)
+
+
+def store_soon(kind: str, key: bytes, data: bytes) -> None:
+    """Keep an entry without waiting for the disk: a thread writes it, before the process ends."""
+    path = _path(kind, key)
+    if not path:
         return
-    name = ""
+    with _LOCK:
+        _WAITING[path] = data
+        if len(_WAITING) == 1:
+            threading.Thread(target=_write_waiting, name="constrint-cache").start()
+
+
+#: Entries that a thread is about to write, by path.
+_WAITING: dict[str, bytes] = {}
+_LOCK = threading.Lock()
+
+
+def _after_fork() -> None:
+    """A forked process has neither the thread nor, for certain, the lock."""
+    global _LOCK
+    _LOCK = threading.Lock()
+    _WAITING.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _write_waiting() -> None:
+    while True:
+        with _LOCK:
+            if not _WAITING:
+                return
+            path, data = next(iter(_WAITING.items()))
+        _write(path, data)
+        with _LOCK:
+            if _WAITING.get(path) is data:
+                del _WAITING[path]
+            if not _WAITING:
+                return
+
+
+def _write(path: str, data: bytes) -> None:
+    name, folder = "", os.path.dirname(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent)
+        os.makedirs(folder, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=folder)
         with os.fdopen(handle, "wb") as file:
             file.write(_digest(data) + data)
         os.replace(name, path)
@@ -71,19 +121,22 @@ def ignored() -> Iterator[None]:
 
 def folder() -> Path | None:
     """Where this version's entries are; None where nothing is kept."""
+    root = _root()
+    return Path(root) if root else None
+
+
+def _root() -> str:
     chosen = os.environ.get("CONSTRINT_CACHE", "")
-    if chosen == "0" or _ignoring:
-        return None
-    return _root(chosen) / _version()
+    return "" if chosen == "0" or _ignoring else _root_of(chosen)
 
 
 @lru_cache(maxsize=8)
-def _root(chosen: str) -> Path:
+def _root_of(chosen: str) -> str:
     if chosen:
-        return Path(chosen)
-    from platformdirs import user_cache_path
+        return os.path.join(chosen, _version())
+    from platformdirs import user_cache_dir
 
-    return user_cache_path("constrint")
+    return os.path.join(user_cache_dir("constrint"), _version())
 
 
 @lru_cache(maxsize=1)
@@ -100,9 +153,10 @@ def _version() -> str:
     return f"{__version__}-{seen.hexdigest()}"
 
 
-def _path(kind: str, key: bytes) -> Path | None:
-    root = folder()
-    return None if root is None else root / kind / hashlib.blake2b(key, digest_size=20).hexdigest()
+def _path(kind: str, key: bytes) -> str:
+    """The file of an entry; empty where nothing is kept."""
+    root = _root()
+    return root and os.path.join(root, kind, hashlib.blake2b(key, digest_size=20).hexdigest())
 
 
 def _digest(data: bytes) -> bytes:

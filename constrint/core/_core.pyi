@@ -1,4 +1,8 @@
-"""Functions of the compiled core; each answers None where it declines the problem."""
+"""Functions of the compiled core.
+
+Those of the solver answer None where they decline the problem. Those of launches raise TypeError, ValueError or
+OverflowError for what they do not take, and RuntimeError with the driver's words where a call of the driver fails.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -15,6 +19,18 @@ Axes = list[tuple[bytearray, bool]]
 # Variables, their columns of positions (uint8 up to 256 values, else uint16), rows, the parent's place, the variables
 # shared with it.
 Table = tuple[list[int], list[bytearray], int, int, list[int]]
+# The GPU's driver, a kernel's launches, and the plans of an operation.
+Driver = object
+Plan = object
+PlanTable = object
+# ("bytes", one to eight bytes), ("integer", bytes, slot, shift), ("fp32", slot), ("fp64", slot), or ("map", slot,
+# shift, the driver's number of the dtype, its bytes, swizzle, whether padding is NaN, block, shape, strides).
+LaunchArgument = Sequence[object]
+# ("zero", slot, shift, words), or ("kernel", handle, grid, threads, shared bytes, blocks of a cluster, whether all
+# blocks run at once, whether it may begin before its predecessor ends, arguments).
+LaunchStep = Sequence[object]
+# What a slot's value must be: ("multiple", slot, of), ("equal", slot, to) or ("int32", slot, 0).
+Demand = Sequence[object]
 # ("limit", "cells" | "rows" | "bytes", how many, variables of the table)
 Limit = tuple[str, str, int, list[int]]
 
@@ -55,3 +71,66 @@ def walk_next(
     walk: Walk, component: int, max_cells: int, poll: Poll
 ) -> tuple[str, int, list[int]] | tuple[str, int] | Limit | None:
     """("row", cells, positions), ("end", cells) or a limit."""
+
+def driver(kind: str, library: str) -> Driver:
+    """Opens a driver, "cuda" or "hip"; OSError where there is none, or it lacks what is needed."""
+
+def current(driver: Driver) -> int:
+    """What is current in this thread: the address of a context, or a HIP device's number plus one; 0 for nothing."""
+
+def load_kernel(driver: Driver, image: bytes, name: str, shared_bytes: int) -> tuple[int, int, int, int]:
+    """Loads a kernel for good: its handle, registers and local bytes of a thread, and the most threads of a block."""
+
+def parameter_bytes(driver: Driver, handle: int) -> list[int]:
+    """Bytes of each of a kernel's parameters; none where the driver does not tell."""
+
+def plan(driver: Driver, slots: int, steps: Sequence[LaunchStep], demands: Sequence[Demand]) -> Plan:
+    """Lays out steps whose addresses and numbers are filled in from slots, for what is current in this thread."""
+
+def launch(plan: Plan, stream: int, *values: object) -> bool:
+    """Enqueues a plan; False where another context is current or the values are not what it demands.
+
+    A slot takes a tensor, an integer of 64 bits, None for 0, what has `data_ptr()`, or a number of floating point.
+    """
+
+def use_tensors(exchange: object, tensor: type, parameter: type) -> bool:
+    """States which classes' objects an exchange interface of DLPack reads; False where it is another version of it."""
+
+def table(
+    capacity: int,
+    allocate: Callable[..., object],
+    counters: Callable[[int, int, int], int],
+    listeners: tuple[Callable[[], object], ...],
+    precision: Callable[[], object] | None,
+    has_grad: Callable[[], object],
+) -> PlanTable:
+    """A table of plans by how their calls' tensors lie in memory.
+
+    `allocate` makes a tensor, `counters` gives the address of zeroed words of (device, stream, how many) or 0,
+    `listeners` must all be false for a call to go by its plan, `precision` is asked where a tensor has 32-bit floats,
+    and `has_grad` says whether gradients are recorded.
+    """
+
+def table_call(table: PlanTable, is_inner: bool, extra: object, *tensors: object) -> object:
+    """A call's results; None where such calls have no plan, True where gradients come first, False where it is new."""
+
+def table_insert(
+    table: PlanTable,
+    extra: object,
+    tensors: tuple[object, ...],
+    plan: Plan | None,
+    outputs: tuple[tuple[object, ...], ...],
+    results: int,
+    counters: int,
+) -> bool:
+    """Learns a call: its plan, what it allocates, how many of that it returns, and the counters it needs.
+
+    The plan's slots are the addresses of the tensors, of what is allocated, and of the counters if there are any.
+    False where the call was known or is of a kind that has no plans.
+    """
+
+def table_clear(table: PlanTable) -> None:
+    """Forgets all calls."""
+
+def table_state(table: PlanTable) -> tuple[int, int, int]:
+    """Entries, hits and misses."""

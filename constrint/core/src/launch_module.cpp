@@ -301,7 +301,7 @@ PyObject* launch_plan(PyObject*, PyObject* const* args, Py_ssize_t number) {
       raise(PyExc_TypeError, "the plan has " + std::to_string(plan->num_slots) + " slots, got " +
                                  std::to_string(number - 2) + " values");
     }
-    if (plan->driver->current() != plan->context) Py_RETURN_FALSE;
+    if (!is_current(*plan)) Py_RETURN_FALSE;
     Value values[kMaxSlots];
     for (uint32_t i = 0; i < plan->num_slots; ++i) {
       values[i] = value_of(exchange_of_tensors(), args[i + 2], plan->kinds[i]);

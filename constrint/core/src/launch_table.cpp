@@ -196,7 +196,7 @@ struct Outputs {
 
 PyObject* run_entry(PlanTable& table, const Entry& entry, const Call& call) {
   const Plan& plan = *entry.plan;
-  if (plan.driver->current() != plan.context) Py_RETURN_NONE;
+  if (!is_current(plan)) Py_RETURN_NONE;
   void* stream = nullptr;
   if (g_exchange->stream(call.device_type, call.device, &stream)) throw PythonError{};
   Value values[kMaxSlots];

@@ -57,6 +57,8 @@ struct Plan {
 // A slot's value: an address, an integer, or the bits of a double.
 using Value = uint64_t;
 
+// Whether the context that the plan's kernels were loaded in is current; without one no plan runs.
+inline bool is_current(const Plan& plan) { return plan.context && plan.driver->current() == plan.context; }
 // Whether the values are of the kind that the kernels were compiled for.
 bool satisfies(const Plan& plan, const Value* values);
 // The slot of an integer that is too large for its argument; -1 where there is none.

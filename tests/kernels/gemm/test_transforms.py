@@ -83,7 +83,7 @@ def test_modes_and_subclasses_see_the_operator() -> None:
     a, b = operands()
     seen: list[str] = []
 
-    class Mode(TorchDispatchMode):
+    class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             seen.append(str(function))
             return function(*args, **(kwargs or {}))

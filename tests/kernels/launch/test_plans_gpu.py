@@ -22,6 +22,7 @@ import triton
 from constrint.flashrnn import GRU, LSTM, rnn
 from constrint.kernels.gemm import matmul
 from constrint.kernels.gemm.plans import PLANS
+from constrint.kernels.launch.plan import recipe
 from constrint.kernels.launch.plan import table as tables
 from constrint.kernels.launch.plan.table import clear_plans, plan_states
 from constrint.kernels.rnn.plans import BACKWARD, FORWARD
@@ -291,6 +292,7 @@ def test_the_table_is_bounded_counts_and_can_be_cleared(monkeypatch: pytest.Monk
 
 def test_without_the_core_triton_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "reads_tensors", lambda: False)
+    monkeypatch.setattr(recipe, "reads_tensors", lambda: False)
     for table in (PLANS, FORWARD, BACKWARD):
         monkeypatch.setattr(table, "_table", None)
         monkeypatch.setattr(table, "_plain", None)

@@ -7,9 +7,9 @@ one piece of scratch memory), then the stream's counters.
 from __future__ import annotations
 
 import hashlib
+import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,7 +19,7 @@ from torch import Tensor
 from constrint import cache
 from constrint.core import compiled
 from constrint.kernels.launch.plan.direct import DirectLaunch
-from constrint.kernels.launch.plan.driver import driver
+from constrint.kernels.launch.plan.driver import driver, reads_tensors
 from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.scratch import NotedScratch
 
@@ -75,7 +75,7 @@ class Recipe(msgspec.Struct, frozen=True):
 
 
 class Made(NamedTuple):
-    """A recipe, and the same for this process without the core."""
+    """A recipe; where the core does not launch, the launches themselves, and no kernels in the recipe."""
 
     recipe: Recipe
     direct: list[DirectLaunch]
@@ -148,10 +148,11 @@ def recipe_of(
         regions.add(piece, slot, counters * WORD_BYTES)
         counters += piece.numel()
     by_kernel = list(zip(launches, compile_all(launches), strict=True))
-    direct = [DirectLaunch.of(kernel, launch.grid, launch.values(), regions.locate) for launch, kernel in by_kernel]
-    kernels = []
-    if compiled is not None and driver() is not None:
+    kernels, direct = [], []
+    if compiled is not None and driver() is not None and reads_tensors():
         kernels = [_kernel_step(launch, kernel, regions) for launch, kernel in by_kernel]
+    else:
+        direct = [DirectLaunch.of(kernel, launch.grid, launch.values(), regions.locate) for launch, kernel in by_kernel]
     return Made(Recipe(zeroed, kernels, outputs, len(results), counters, note), direct)
 
 
@@ -186,10 +187,7 @@ def _kernel_step(launch: Any, kernel: Any, regions: Regions) -> KernelStep:
     laid = layout_of(kernel, launch.values(), regions.locate)
     assert compiled is not None
     check_layout(laid, compiled.parameter_bytes(driver(), kernel.function))
-    image = bytes(kernel.kernel)
-    digest = hashlib.blake2b(image, digest_size=20).hexdigest()
-    _HANDLES[torch.cuda.current_device(), digest, meta.name] = int(kernel.function)
-    _store_image(digest, image)
+    digest = _keep_image(kernel)
     grid = (*launch.grid, 1, 1)[:3]
     return KernelStep(
         image=digest,
@@ -207,14 +205,22 @@ def _kernel_step(launch: Any, kernel: Any, regions: Regions) -> KernelStep:
 #: Handles of loaded kernels by device, image and name.
 _HANDLES: dict[tuple[int, str, str], int] = {}
 #: Images that this process has put on disk, by digest and folder.
-_STORED: set[tuple[str, Path | None]] = set()
+_STORED: set[tuple[str, str]] = set()
+#: Digests of the images of Triton's compiled kernels.
+_DIGESTS: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
-def _store_image(digest: str, image: bytes) -> None:
-    where = digest, cache.folder()
-    if where not in _STORED:
-        _STORED.add(where)
-        cache.store(IMAGES, digest.encode(), image)
+def _keep_image(kernel: Any) -> str:
+    """The digest of a compiled kernel's image, once the image is on disk and its handle is known."""
+    where = str(cache.folder())
+    digest = _DIGESTS.get(kernel)
+    if digest is None:
+        digest = _DIGESTS[kernel] = hashlib.blake2b(bytes(kernel.kernel), digest_size=20).hexdigest()
+    if (digest, where) not in _STORED:
+        _STORED.add((digest, where))
+        cache.store_soon(IMAGES, digest.encode(), bytes(kernel.kernel))
+    _HANDLES[torch.cuda.current_device(), digest, kernel.metadata.name] = int(kernel.function)
+    return digest
 
 
 def _handle(step: KernelStep) -> int:

@@ -176,7 +176,7 @@ class PlanTable:
 
     def _built(self, key: bytes, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> Recipe:
         recipe = self.build(apart(tensors), extra).recipe
-        cache.store(self.name, key, msgspec.msgpack.encode(recipe))
+        cache.store_soon(self.name, key, msgspec.msgpack.encode(recipe))
         return recipe
 
 

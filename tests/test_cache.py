@@ -1,0 +1,105 @@
+"""The cache on disk: whole entries or none, for any number of processes and threads, and never an error."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from constrint import cache
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CONSTRINT_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def test_what_is_stored_is_loaded_and_nothing_else(folder: Path) -> None:
+    assert cache.load("kind", b"key") is None
+    cache.store("kind", b"key", b"data")
+    assert cache.load("kind", b"key") == b"data"
+    assert cache.load("kind", b"other") is None
+    assert cache.load("another", b"key") is None
+    cache.store("kind", b"key", b"")
+    assert cache.load("kind", b"key") == b""
+
+
+@pytest.mark.parametrize("damage", [b"", b"short", None])
+def test_damaged_entries_are_none(folder: Path, damage: bytes | None) -> None:
+    cache.store("kind", b"key", b"data" * 100)
+    (path,) = files(folder)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + b"?" if damage is None else damage)
+    assert cache.load("kind", b"key") is None
+    cache.store("kind", b"key", b"again")
+    assert cache.load("kind", b"key") == b"again"
+
+
+def test_nothing_is_kept_where_it_is_ignored_or_cannot_be(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with cache.ignored():
+        cache.store("kind", b"key", b"data")
+        cache.store_soon("kind", b"key", b"data")
+        assert cache.folder() is None
+    monkeypatch.setenv("CONSTRINT_CACHE", "0")
+    cache.store("kind", b"key", b"data")
+    assert cache.load("kind", b"key") is None
+    blocked = folder / "file"
+    blocked.write_bytes(b"")
+    assert files(folder) == [blocked]
+    monkeypatch.setenv("CONSTRINT_CACHE", str(blocked))
+    cache.store("kind", b"key", b"data")
+    assert cache.load("kind", b"key") is None
+    assert files(folder) == [blocked]
+
+
+SOON = """
+from constrint import cache
+for i in range(200):
+    cache.store_soon("kind", str(i).encode(), bytes([i]) * 1000)
+assert cache.load("kind", b"199") == bytes([199]) * 1000
+"""
+
+
+def test_what_is_stored_soon_is_there_at_once_and_on_disk_at_the_end(folder: Path) -> None:
+    subprocess.run([sys.executable, "-c", SOON], check=True)
+    assert [cache.load("kind", str(i).encode()) for i in range(200)] == [bytes([i]) * 1000 for i in range(200)]
+    assert len(files(folder)) == 200
+
+
+def test_threads_and_a_forked_process_share_a_folder(folder: Path) -> None:
+    def work(number: int) -> None:
+        for i in range(100):
+            cache.store_soon("kind", str(i % 10).encode(), bytes([number]) * 5000)
+            data = cache.load("kind", str(i % 10).encode())
+            assert data is not None
+            assert len(set(data)) == 1
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    if hasattr(os, "fork"):
+        child = multiprocessing.get_context("fork").Process(target=work, args=(9,))
+        child.start()
+        child.join(30)
+        assert child.exitcode == 0
+    for thread in threads:
+        thread.join()
+
+
+def test_another_version_of_the_files_begins_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.store("kind", b"key", b"data")
+    cache._root_of.cache_clear()
+    monkeypatch.setattr(cache, "_version", lambda: "0.0-other")
+    assert cache.load("kind", b"key") is None
+    monkeypatch.undo()
+    cache._root_of.cache_clear()
