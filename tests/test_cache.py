@@ -76,6 +76,7 @@ def test_what_is_stored_soon_is_there_at_once_and_on_disk_at_the_end(folder: Pat
     assert len(files(folder)) == 200
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_threads_and_a_forked_process_share_a_folder(folder: Path) -> None:
     def work(number: int) -> None:
         for i in range(100):

@@ -17,7 +17,15 @@ from benchmarks.harness.workloads import gemm, listed, of_sizes
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "h200"
 TINY = f"{ROOT / 'tests' / 'tune' / 'tiny.py'}:SPEC"
-PROGRAMS = ("space", "gemm.simulate_cache", "rnn.plot", "solver.bench", "solver.bench_rnn_problem", "solver.latency")
+PROGRAMS = (
+    "bench_call",
+    "space",
+    "gemm.simulate_cache",
+    "rnn.plot",
+    "solver.bench",
+    "solver.bench_rnn_problem",
+    "solver.latency",
+)
 NEED_TORCH = ("gemm.bench", "rnn.bench")
 has_torch = importlib.util.find_spec("torch") is not None
 
