@@ -1,7 +1,7 @@
 """Stand-ins for a GPU's driver and for tensors in its memory, compiled by the tests that use them.
 
 The compiled core takes them for libcuda, libamdhip64 and torch: what it would have the GPU do is noted, and nothing is
-done. Every test has a copy of the core of its own, because the core keeps which classes are tensors.
+done. Tests use copies of the core, because a core keeps which classes are tensors.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ import json
 import shutil
 import subprocess
 import sysconfig
+import tempfile
 from array import array
 from collections.abc import Sequence
+from functools import cache
 from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from constrint.core import compiled
+from tests.support.shared import SharedResults
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 COMPILER = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
@@ -43,6 +46,12 @@ INTEGER, FLOAT, BFLOAT = 0, 2, 4
 _NUMBERS = count()
 
 
+def libraries_of(run: SharedResults) -> dict[str, str]:
+    """The paths of the libraries "cuda", "hip" and "exchange", compiled once in a run of the tests."""
+    made: dict[str, str] = run.once("fake drivers", lambda: build(run.folder))
+    return made
+
+
 def build(folder: Path) -> dict[str, str]:
     """Compile the libraries "cuda", "hip" and "exchange"; their paths."""
     made = {}
@@ -57,18 +66,24 @@ def build(folder: Path) -> dict[str, str]:
     return made
 
 
-def new_core(folder: Path) -> Any:
+def new_core() -> Any:
     """A copy of the compiled core with a state of its own."""
     assert compiled is not None
-    path = folder / f"core{next(_NUMBERS)}" / Path(str(compiled.__file__)).name
-    path.parent.mkdir()
-    shutil.copy(str(compiled.__file__), path)
-    loader = importlib.machinery.ExtensionFileLoader("_core", str(path))
-    spec = importlib.util.spec_from_file_location("_core", path, loader=loader)
-    assert spec is not None
-    core: ModuleType = importlib.util.module_from_spec(spec)
-    loader.exec_module(core)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / Path(str(compiled.__file__)).name
+        shutil.copy(str(compiled.__file__), path)
+        loader = importlib.machinery.ExtensionFileLoader("_core", str(path))
+        spec = importlib.util.spec_from_file_location("_core", path, loader=loader)
+        assert spec is not None
+        core: ModuleType = importlib.util.module_from_spec(spec)
+        loader.exec_module(core)
     return core
+
+
+@cache
+def common_core() -> Any:
+    """A copy of the compiled core for tests that state no classes."""
+    return new_core()
 
 
 class FakeDriver:
@@ -156,6 +171,12 @@ class Exchange:
         """The interface, as of this version."""
         return self.library.fake_exchange(major)
 
+    def classes_of(self) -> Any:
+        """The interface, stated by the fake tensors' class as torch.Tensor states its own."""
+        capsule = self.capsule()
+        FakeTensor.__dlpack_c_exchange_api__ = capsule
+        return capsule
+
     def fail_streams(self, how: int) -> None:
         """Let the stream not be found, with an exception (1) or without one (2)."""
         self.library.fake_stream_fails(how)
@@ -180,6 +201,8 @@ class _Described(ctypes.Structure):
 
 class FakeTensor:
     """A tensor that is nowhere."""
+
+    __dlpack_c_exchange_api__: Any = None
 
     def __init__(
         self,

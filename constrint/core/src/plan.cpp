@@ -1,5 +1,6 @@
 #include "plan.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace constrint {
@@ -39,7 +40,7 @@ void run_kernel(const Driver& driver, const Step& step, void* stream, const Valu
     heap.reset(new TensorMap[step.arguments.size() / sizeof(TensorMap) + 1]);
     arguments = heap[0].bytes;
   }
-  std::memcpy(arguments, step.arguments.data(), step.arguments.size());
+  std::copy(step.arguments.begin(), step.arguments.end(), arguments);
   for (const Patch& patch : step.patches) fill(driver, patch, arguments, values[patch.slot]);
   void* pointers[kMaxArguments];
   for (size_t i = 0; i < step.offsets.size(); ++i) pointers[i] = arguments + step.offsets[i];

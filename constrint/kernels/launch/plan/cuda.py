@@ -77,4 +77,5 @@ class PreparedCuda:
         stream = torch._C._cuda_getCurrentRawStream(self._index)
         if not compiled.launch(self._plan, stream, *given):
             with torch.cuda.device(self._index):
-                compiled.launch(self._plan, stream, *given)
+                if not compiled.launch(self._plan, stream, *given):
+                    raise RuntimeError("the kernel was prepared in another context of this device; prepare it again.")

@@ -167,6 +167,7 @@ class PreparedLaunch:
             slot, value = self._names.index(name), values[name]
             if kind == "constexpr":  # None, or the number 1
                 demands.append(("equal", slot, 0 if value is None else int(value)))
+                self._types.append((slot, type(value)))
                 continue
             if not isinstance(kind, str):
                 raise NotPlannedError(f"{name} is a tuple")
