@@ -11,10 +11,12 @@ Environment:
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -24,6 +26,8 @@ from constrint import __version__
 
 #: Bytes of the checksum that every entry begins with.
 CHECKSUM_BYTES = 16
+#: Seconds until entries that wait are written.
+DELAY_S = 0.5
 _PACKAGE = Path(__file__).parent
 _ignoring = 0
 
@@ -54,25 +58,28 @@ def store(kind: str, key: bytes, data: bytes) -> None:
 
 
 def store_soon(kind: str, key: bytes, data: bytes) -> None:
-    """Keep an entry without waiting for the disk: a thread writes it, before the process ends."""
+    """Keep an entry without waiting for the disk: it is written a little later, or when the process ends."""
+    global _is_writing
     path = _path(kind, key)
     if not path:
         return
     with _LOCK:
         _WAITING[path] = data
-        if len(_WAITING) == 1:
-            threading.Thread(target=_write_waiting, name="constrint-cache").start()
+        is_first, _is_writing = not _is_writing, True
+    if is_first:
+        threading.Thread(target=_write_later, name="constrint-cache", daemon=True).start()
 
 
-#: Entries that a thread is about to write, by path.
+#: Entries that are about to be written, by path.
 _WAITING: dict[str, bytes] = {}
 _LOCK = threading.Lock()
+_is_writing = False
 
 
 def _after_fork() -> None:
     """A forked process has neither the thread nor, for certain, the lock."""
-    global _LOCK
-    _LOCK = threading.Lock()
+    global _LOCK, _is_writing
+    _LOCK, _is_writing = threading.Lock(), False
     _WAITING.clear()
 
 
@@ -80,18 +87,25 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
+def _write_later() -> None:
+    # Whoever computes now is not disturbed.
+    time.sleep(DELAY_S)
+    _write_waiting()
+
+
+@atexit.register
 def _write_waiting() -> None:
+    global _is_writing
     while True:
         with _LOCK:
             if not _WAITING:
+                _is_writing = False
                 return
             path, data = next(iter(_WAITING.items()))
         _write(path, data)
         with _LOCK:
             if _WAITING.get(path) is data:
                 del _WAITING[path]
-            if not _WAITING:
-                return
 
 
 def _write(path: str, data: bytes) -> None:

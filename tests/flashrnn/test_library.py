@@ -306,7 +306,9 @@ def test_modes_transforms_and_compilation_see_our_operators(runs: list[str]) -> 
         return output.sum()
 
     gradients = torch.func.grad(loss)(parameters)
-    for name, gradient in zip(parameters, torch.autograd.grad(loss(parameters), parameters.values()), strict=True):
+    for name, gradient in zip(
+        parameters, torch.autograd.grad(loss(parameters), list(parameters.values())), strict=True
+    ):
         torch.testing.assert_close(gradients[name], gradient)
     assert runs.pop() == "gru"
     with warnings.catch_warnings():
