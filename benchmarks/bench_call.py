@@ -116,7 +116,7 @@ SECTIONS: Mapping[str, Callable[[], Rows]] = {
     "cpu": cpu,
 }
 PEERS = ("torch", "triton", "eager")
-US = ("ours", "compiled")
+US = ("ours", "compiled", "graphs")
 
 
 def main() -> None:

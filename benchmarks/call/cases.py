@@ -120,12 +120,20 @@ def fused_layer() -> dict[str, Run]:
 
 
 def compiled_layers() -> Iterator[tuple[str, dict[str, Run]]]:
-    """Our modules, eager and under `torch.compile`."""
+    """Our modules, eager and under `torch.compile`, the forward pass also in its CUDA graphs."""
     for name, kind, (inputs, hidden, batch, steps), dtype in LAYERS:
         module = getattr(flashrnn, kind)(inputs, hidden, device="cuda", dtype=dtype)
         compiled = torch.compile(module, fullgraph=True)
+        graphs = torch.compile(module, fullgraph=True, mode="reduce-overhead")
         x = torch.randn(steps, batch, inputs, device="cuda", dtype=dtype)
-        yield f"{name}, forward", {"eager": silent(module, x), "compiled": silent(compiled, x)}
+        yield (
+            f"{name}, forward",
+            {
+                "eager": silent(module, x),
+                "compiled": silent(compiled, x),
+                "graphs": silent(graphs, x),
+            },
+        )
         yield f"{name}, both", {"eager": training_step(module, x), "compiled": training_step(compiled, x)}
 
 
