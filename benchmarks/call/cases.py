@@ -122,6 +122,7 @@ def fused_layer() -> dict[str, Run]:
 def compiled_layers() -> Iterator[tuple[str, dict[str, Run]]]:
     """Our modules, eager and under `torch.compile`, the forward pass also in its CUDA graphs."""
     for name, kind, (inputs, hidden, batch, steps), dtype in LAYERS:
+        torch.compiler.reset()  # each is compiled on its own, as in a user's program
         module = getattr(flashrnn, kind)(inputs, hidden, device="cuda", dtype=dtype)
         compiled = torch.compile(module, fullgraph=True)
         graphs = torch.compile(module, fullgraph=True, mode="reduce-overhead")

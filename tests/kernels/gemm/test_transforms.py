@@ -122,3 +122,43 @@ def test_autocast_converts_as_torch_does(dtype: Any) -> None:
         assert matmul(a, b, out_dtype=torch.float32).dtype == torch.float32
     assert ours.dtype == theirs.dtype == dtype
     torch.testing.assert_close(ours, theirs)
+
+
+def test_whatever_looks_at_calls_is_heard_and_a_default_device_is_not() -> None:
+    from torch.overrides import TorchFunctionMode
+
+    from constrint.kernels.launch.plan.table import listeners
+
+    def heard() -> bool:
+        return any(bool(listener()) for listener in listeners())
+
+    class Functions(TorchFunctionMode):
+        pass
+
+    class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return function(*args, **(kwargs or {}))
+
+    assert not heard()
+    with torch.device("cpu"):
+        assert not heard()
+        with Functions():
+            assert heard()
+    operators: Any = Operators  # torch leaves its initialiser untyped
+    for mode in (Functions(), operators(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])):
+        with mode:
+            assert heard()
+    seen: list[bool] = []
+
+    def look(x: Any) -> Any:
+        seen.append(heard())
+        return x.sum()
+
+    torch.func.grad(look)(torch.ones(2))
+    assert seen == [True]
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert heard()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert not heard()

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 from torch import Tensor
+from torch.utils._device import DeviceContext
 
 from constrint import cache
 from constrint.core import compiled
@@ -233,13 +234,19 @@ def launches_are_seen() -> bool:
     return is_hooked or torch.are_deterministic_algorithms_enabled()
 
 
+def _has_function_modes() -> bool:
+    """Whether a mode sees calls of torch's functions, other than that of torch.set_default_device."""
+    number = torch._C._len_torch_function_stack()
+    return number > 1 or (number == 1 and type(torch._C._get_function_stack_at(0)) is not DeviceContext)
+
+
 @lru_cache(maxsize=1)
 def listeners() -> tuple[Callable[[], Any], ...]:
     """What tells that a call is traced, transformed, recorded or otherwise observed: then it takes the long way."""
     c = torch._C
     return (
         c._len_torch_dispatch_stack,
-        c._len_torch_function_stack,
+        _has_function_modes,
         c._are_functorch_transforms_active,
         c._get_tracing_state,
         c._autograd._profiler_enabled,
