@@ -71,8 +71,10 @@ class PlanTable:
         """
         table = self._table
         if table is None:
-            if self._plain is None and not self._open():
-                return NO_PLAN
+            if self._plain is None:
+                is_on_gpu = any(getattr(tensor, "is_cuda", False) for tensor in tensors)
+                if not is_on_gpu or not self._open():
+                    return NO_PLAN
             if self._plain is not None:
                 return self._plain.call(is_inner, extra, *tensors)
             table = self._table
@@ -119,7 +121,7 @@ class PlanTable:
         return TableState(*compiled.table_state(self._table))
 
     def _open(self) -> bool:
-        """Make the table at the first call on a GPU."""
+        """Make the table at the first call on a GPU; False for tensors on a GPU that is not there."""
         if not torch.cuda.is_available():
             return False
         if compiled is not None and driver() is not None and reads_tensors():
