@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from constrint.kernels.launch.plan.recipe import Made, compile_all, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.table import PlanTable
 from constrint.kernels.rnn.cells import CELLS
+
+if TYPE_CHECKING:
+    from constrint.kernels.rnn.interface import RnnInputs
 
 
 class Forward(NamedTuple):
@@ -83,8 +86,9 @@ def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> Made:
         launches = decision.backend.plan_forward(inputs, start, made, choice, scratch)
         found[:] = [recipe_of(launches, tensors, results, scratch, f"{choice.kernel} {dict(choice.config)}")]
 
-    if extra.trains and keeps:
-        _compile_backward(inputs, made, extra)
+    # While a graph is captured no other thread may allocate.
+    if extra.trains and keeps and not torch.cuda.is_current_stream_capturing():
+        _compile_backward(inputs, extra)
     launch_what_fits(decision.choice, record, refuse)
     return found[0]
 
@@ -93,27 +97,34 @@ def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> Made:
 _AHEAD: list[threading.Thread] = []
 
 
-def _compile_backward(inputs: Any, made: Any, extra: Forward) -> None:
+def _compile_backward(inputs: RnnInputs, extra: Forward) -> None:
     """Begin to compile the kernels of the backward pass that most often follows: with a gradient of h alone."""
     from constrint.kernels.rnn.first_choice import decide
     from constrint.kernels.rnn.interface import PlannedBackward
 
     kind, wx = CELLS[extra.cell], inputs.wx
-    batch, time, _, heads, dim = wx.shape
+    batch, time, gates, heads, dim = wx.shape
+    every = batch, time, heads, dim
+
+    def alike(*shape: int, dtype: torch.dtype = wx.dtype) -> Tensor:
+        """A tensor of that shape whose elements are one: a compiler asks for its dtype and alignment alone."""
+        return torch.empty(1, dtype=dtype, device=wx.device).expand(shape)
 
     def compile_ahead() -> None:
-        of_h = torch.empty((batch, time, heads, dim), dtype=wx.dtype, device=wx.device)
-        slots = wx.new_empty((batch, time, kind.num_slots, heads, dim))
-        initial = torch.empty((kind.num_states, batch, heads, dim), dtype=torch.float32, device=wx.device)
-        grads = (of_h, *(None,) * (kind.num_states - 1))
-        planned = PlannedBackward(made.states, made.gates, grads, None, slots, initial, torch.empty_like(of_h))
         # What fails here fails again, and is told of, when the backward pass is learnt.
         with suppress(Exception), torch.cuda.device(wx.device):
-            decision = decide(extra.cell, wx, extra.backend, "backward", recompute=False)
-            options = {"clip": 0.0, "only_h": True}
-            compile_all(
-                decision.backend.plan_backward(inputs, planned, decision.choice, NotedScratch(), **options)  # type: ignore[arg-type]
+            planned = PlannedBackward(
+                states=alike(kind.num_states, *every),
+                gates=alike(batch, time, gates, heads, dim),
+                grad_states=(alike(*every), *(None,) * (kind.num_states - 1)),
+                grad_last=None,
+                slots=alike(batch, time, kind.num_slots, heads, dim),
+                initial=alike(kind.num_states, batch, heads, dim, dtype=torch.float32),
+                before=alike(*every),
             )
+            decision = decide(extra.cell, wx, extra.backend, "backward", recompute=False)
+            plan = decision.backend.plan_backward
+            compile_all(plan(inputs, planned, decision.choice, NotedScratch(), clip=0.0, only_h=True))
 
     _AHEAD.append(threading.Thread(target=compile_ahead, name="constrint-compile"))
     _AHEAD[-1].start()
