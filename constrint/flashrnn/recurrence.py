@@ -15,6 +15,7 @@ from torch.compiler import is_compiling
 
 import constrint.flashrnn.autograd  # noqa: F401  registers the gradient of the operator
 from constrint.flashrnn.autograd import DOUBLE_BACKWARD
+from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.gradients import gradients_of_slots, stacked_ends
 from constrint.kernels.rnn.plans import BACKWARD, FORWARD, Backward, Forward
@@ -72,13 +73,13 @@ def by_plan(
     made: Any = FORWARD.call(False, extra, wx, r, b, initial, start)
     if made is None:
         return None
-    if made is True:
+    if made is WANTS_GRAD:
         try:
             every, end_h, end_rest = _apply(wx, r, b, initial, start, way, is_checked)
         except NewSignatureError:
             return None
         return every, end_h, end_rest
-    if made is False:
+    if made is IS_NEW:
         if not is_checked:
             return None
         made = FORWARD.learn(extra, wx, r, b, initial, start)
@@ -134,7 +135,7 @@ class _Recurrence(torch.autograd.Function):
         extra = _extra(way.cell, way.backend, True, way.recompute)
         kind = CELLS[way.cell]
         made: Any = FORWARD.call(True, extra, wx, r, b, initial, start)
-        if made is False:
+        if made is IS_NEW:
             if not is_checked:
                 raise NewSignatureError
             made = FORWARD.learn(extra, wx, r, b, initial, start)
@@ -190,7 +191,7 @@ def _gradients(ctx: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
         of_h, of_all = (every, None) if way.hidden_only else (None, every)
         operands = of_h, of_all, stacked_ends(end_h, end_rest, states), wx, r, initial, states, gates
         made = BACKWARD.call(True, extra, *operands)
-        if made is False:
+        if made is IS_NEW:
             made = BACKWARD.learn(extra, *operands)
     if made is None:
         d_wx, d_r, d_b, d_initial = _backward_long(way, every, end_h, end_rest, wx, r, b, initial, states, gates)

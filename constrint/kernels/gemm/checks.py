@@ -26,7 +26,6 @@ class Stacked:
         a: (batch, M, K).
         b: (batch, K, N).
         c: (batch, M, N), or None.
-        shape: The product's shape, before the dimensions that 1-D operands lack are dropped.
         result_shape: The shape that the caller gets.
         kind: The result's dtype.
     """
@@ -34,7 +33,6 @@ class Stacked:
     a: Tensor
     b: Tensor
     c: Tensor | None
-    shape: tuple[int, ...]
     result_shape: tuple[int, ...]
     kind: torch.dtype
 
@@ -81,7 +79,7 @@ def stack(
         result_shape = (*result_shape[:-2], result_shape[-1])
     if b.dim() == 1:
         result_shape = result_shape[:-1]
-    return Stacked(rows, stacked, c, shape, result_shape, kind)
+    return Stacked(rows, stacked, c, result_shape, kind)
 
 
 def check_types(a: Any, b: Any, bias: Any, c: Any, out_dtype: Any) -> None:

@@ -15,8 +15,9 @@ from torch.compiler import is_compiling
 import constrint.kernels.gemm.operator  # noqa: F401  registers the operator
 from constrint.kernels.gemm.checks import stack
 from constrint.kernels.gemm.gradients import Facts, Saved, gradients, saved_of
-from constrint.kernels.gemm.plans import PLAIN, PLANS, STEADY
+from constrint.kernels.gemm.plans import PLAIN, PLAIN_END, PLANS, STEADY
 from constrint.kernels.gemm.reference import default_out_dtype, gemm_reference
+from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD
 
 #: Weights of up to so many elements are multiplied with so fast that the host's time counts.
 SMALL = 1 << 18
@@ -64,11 +65,11 @@ def matmul(
         is_plain = alpha == 1.0 and beta == 0.0 and activation is None and out_dtype is None
         end = PLAIN if is_plain else (float(alpha), float(beta), activation, out_dtype)
         out: Any = PLANS.call(False, end, a, b, bias, c)
-        if out is True:
+        if out is WANTS_GRAD:
             if _keeps_batch(a, b, c):
                 differentiable: Tensor = _apply(a, b, bias, c, end)
                 return differentiable
-        elif out is False:
+        elif out is IS_NEW:
             out = PLANS.learn(end, a, b, bias, c)
             if out is not None:
                 learnt: Tensor = out
@@ -88,12 +89,12 @@ def small_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | Non
         return None
     turned = weight.t()
     out: Any = PLANS.call(False, STEADY, x, turned, bias, None)
-    if out is True:
+    if out is WANTS_GRAD:
         linear: Tensor | None = _apply_linear(x, weight, bias)
         return linear
-    if out is False and x.dim() > 1 and x.shape[-1] == weight.shape[1] and x.dtype == weight.dtype:
+    if out is IS_NEW and x.dim() > 1 and x.shape[-1] == weight.shape[1] and x.dtype == weight.dtype:
         out = PLANS.learn(STEADY, x, turned, bias, None)
-    made: Tensor | None = None if out is False else out
+    made: Tensor | None = None if out is IS_NEW else out
     return made
 
 
@@ -104,7 +105,7 @@ class _Linear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         turned = weight.t()
         out: Any = PLANS.call(True, STEADY, x, turned, bias, None)
-        if out is False:
+        if out is IS_NEW:
             out = PLANS.learn(STEADY, x, turned, bias, None)
         if out is None:
             out = torch.nn.functional.linear(x, weight, bias)
@@ -173,16 +174,15 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, end: Any) -> Tensor:
         out: Any = PLANS.call(True, end, a, b, bias, c)
-        if out is False:
+        if out is IS_NEW:
             out = PLANS.learn(end, a, b, bias, c)
         if out is None:
-            alpha, beta, activation, out_dtype = end or (1.0, 0.0, None, None)
-            out = _through_operator(a, b, bias, c, alpha, beta, activation, out_dtype)
+            out = _through_operator(a, b, bias, c, *(end or PLAIN_END))
         if end is PLAIN and bias is None:
             ctx.save_for_backward(a, b)
             ctx.facts = None
         else:
-            alpha, beta, activation, out_dtype = end or (1.0, 0.0, None, None)
+            alpha, beta, activation, out_dtype = end or PLAIN_END
             full = (alpha, beta, activation, out_dtype or default_out_dtype(a.dtype))
             tensors, ctx.facts = saved_of(a, b, bias, c, full, out)
             ctx.save_for_backward(*tensors)

@@ -14,8 +14,10 @@ from constrint.kernels.launch.plan.table import PlanTable
 
 #: Stands for alpha = 1, beta = 0, no activation, and the operands' own type of result.
 PLAIN = None
+#: (alpha, beta, activation, type of the result) of it.
+PLAIN_END = (1.0, 0.0, None, None)
 #: The same, with a configuration that is chosen for `USUAL_ROWS` rows however many there are: one kernel serves all.
-STEADY = (1.0, 0.0, None, None, True)
+STEADY = (*PLAIN_END, True)
 USUAL_ROWS = 512
 
 
@@ -32,7 +34,7 @@ def _build(tensors: tuple[Tensor | None, ...], end: Any) -> Made:
     a, b, bias, c = tensors
     assert a is not None
     assert b is not None
-    alpha, beta, activation, out_dtype, *is_steady = end or (1.0, 0.0, None, None)
+    alpha, beta, activation, out_dtype, *is_steady = end or PLAIN_END
     given = stack(a, b, bias, c, alpha, beta, activation, out_dtype)
     out = torch.empty(given.result_shape, dtype=given.kind, device=a.device)
     by_products = out.view(given.a.shape[0], given.a.shape[1], given.b.shape[2])

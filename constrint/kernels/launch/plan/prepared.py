@@ -26,7 +26,8 @@ from constrint.kernels.launch.plan.arguments import (
 )
 from constrint.kernels.launch.plan.driver import driver, reads_tensors
 from constrint.kernels.launch.plan.errors import NotPlannedError
-from constrint.kernels.launch.plan.recipe import PORTABLE_CLUSTER
+from constrint.kernels.launch.plan.recipe import LaunchShape
+from constrint.kernels.launch.plan.table import is_heard
 from constrint.kernels.launch.triton import DIVISOR, TritonLaunch
 
 Grid = tuple[int, ...] | Callable[[Mapping[str, Any]], tuple[int, ...]]
@@ -113,7 +114,7 @@ class PreparedLaunch:
         if len(args) != len(self._names):
             raise UsageError(f"{self._function.__name__} takes {', '.join(self._names)}; got {len(args)} arguments.")
         knobs = self._runtime
-        is_seen = _is_set(knobs.launch_enter_hook) or _is_set(knobs.launch_exit_hook)
+        is_seen = is_heard(knobs.launch_enter_hook) or is_heard(knobs.launch_exit_hook)
         if self._layout is None or is_seen or not self._fits(args):
             self._through_triton(args)
             return
@@ -199,23 +200,11 @@ class PreparedLaunch:
         """The core's plan for a grid."""
         assert self._layout is not None
         assert compiled is not None
-        meta = self.kernel.metadata
-        cluster = int(getattr(meta, "num_ctas", 1) or 1)
-        if getattr(meta, "global_scratch_size", 0) or getattr(meta, "profile_scratch_size", 0):
-            raise NotPlannedError("the kernel wants scratch memory of Triton's")
-        if cluster > PORTABLE_CLUSTER:
-            raise NotPlannedError(f"a cluster of {cluster} blocks")
-        whole = (*grid, 1, 1)[:3]
-        if min(whole) < 1:
+        shape = LaunchShape.of(self.kernel, grid)
+        if min(shape.grid) < 1:
             raise NotPlannedError("an empty grid")
         laid, demands = self._layout
-        flags = (
-            int(bool(getattr(meta, "launch_cooperative_grid", 0))),
-            int(bool(getattr(meta, "launch_pdl", 0))),
-        )
-        threads = int(meta.num_warps) * int(meta.target.warp_size)
-        shape = (whole[0] * cluster, whole[1], whole[2]), threads, int(meta.shared), cluster
-        step = ("kernel", int(self.kernel.function), *shape, *flags, laid)
+        step = ("kernel", int(self.kernel.function), *shape.for_core(), laid)
         with torch.cuda.device(self._index):
             self._plans[grid] = compiled.plan(driver(), len(self._names), [step], demands)
         return self._plans[grid]
@@ -224,8 +213,3 @@ class PreparedLaunch:
 def _facts(descriptor: Any) -> tuple[Any, ...]:
     sizes = list(descriptor.shape), list(descriptor.strides), list(descriptor.block_shape)
     return *sizes, getattr(descriptor, "padding", "zero"), descriptor.base.dtype
-
-
-def _is_set(hook: Any) -> bool:
-    """Whether a hook of Triton's wants to see launches."""
-    return hook is not None and bool(getattr(hook, "calls", True))

@@ -32,17 +32,59 @@ PORTABLE_CLUSTER = 8
 IMAGES = "kernels"
 
 
-class KernelStep(msgspec.Struct, frozen=True):
-    """One kernel: its image by digest, how it is launched, and its arguments as `arguments.layout_of` gives them."""
+class LaunchShape(NamedTuple):
+    """How a compiled kernel is launched.
 
-    image: str
-    name: str
+    Args:
+        grid: Blocks along x, y and z; a cluster counts as its blocks.
+        threads: Threads of a block.
+        shared_bytes: Shared memory of a block.
+        cluster: Blocks of a cluster.
+        is_cooperative: Whether all blocks are to reside at the same time.
+        is_dependent: Whether it may begin before the launch before it has ended.
+    """
+
     grid: tuple[int, int, int]
     threads: int
     shared_bytes: int
     cluster: int
     is_cooperative: bool
     is_dependent: bool
+
+    @classmethod
+    def of(cls, kernel: Any, grid: tuple[int, ...]) -> LaunchShape:
+        """How Triton would launch one of its compiled kernels on a grid.
+
+        Raises:
+            NotPlannedError: When only Triton can.
+        """
+        meta = kernel.metadata
+        cluster = int(getattr(meta, "num_ctas", 1) or 1)
+        if getattr(meta, "global_scratch_size", 0) or getattr(meta, "profile_scratch_size", 0):
+            raise NotPlannedError("the kernel wants scratch memory of Triton's")
+        if cluster > PORTABLE_CLUSTER:
+            raise NotPlannedError(f"a cluster of {cluster} blocks")
+        whole = (*grid, 1, 1)[:3]
+        return cls(
+            grid=(whole[0] * cluster, whole[1], whole[2]),
+            threads=int(meta.num_warps) * int(meta.target.warp_size),
+            shared_bytes=int(meta.shared),
+            cluster=cluster,
+            is_cooperative=bool(getattr(meta, "launch_cooperative_grid", False)),
+            is_dependent=bool(getattr(meta, "launch_pdl", False)),
+        )
+
+    def for_core(self) -> tuple[Any, ...]:
+        """The same as plans of the core take it: numbers alone."""
+        return *self[:4], int(self.is_cooperative), int(self.is_dependent)
+
+
+class KernelStep(msgspec.Struct, frozen=True):
+    """One kernel: its image by digest, how it is launched, and its arguments as `arguments.layout_of` gives them."""
+
+    image: str
+    name: str
+    shape: LaunchShape
     arguments: list[Any]
 
 
@@ -178,28 +220,11 @@ def compile_all(launches: Sequence[Any]) -> list[Any]:
 def _kernel_step(launch: Any, kernel: Any, regions: Regions) -> KernelStep:
     from constrint.kernels.launch.plan.arguments import check_layout, layout_of
 
-    meta = kernel.metadata
-    cluster = int(getattr(meta, "num_ctas", 1) or 1)
-    if getattr(meta, "global_scratch_size", 0) or getattr(meta, "profile_scratch_size", 0):
-        raise NotPlannedError("the kernel wants scratch memory of Triton's")
-    if cluster > PORTABLE_CLUSTER:
-        raise NotPlannedError(f"a cluster of {cluster} blocks")
+    shape = LaunchShape.of(kernel, launch.grid)
     laid = layout_of(kernel, launch.values(), regions.locate)
     assert compiled is not None
     check_layout(laid, compiled.parameter_bytes(driver(), kernel.function))
-    digest = _keep_image(kernel)
-    grid = (*launch.grid, 1, 1)[:3]
-    return KernelStep(
-        image=digest,
-        name=meta.name,
-        grid=(grid[0] * cluster, grid[1], grid[2]),
-        threads=int(meta.num_warps) * int(meta.target.warp_size),
-        shared_bytes=int(meta.shared),
-        cluster=cluster,
-        is_cooperative=bool(getattr(meta, "launch_cooperative_grid", False)),
-        is_dependent=bool(getattr(meta, "launch_pdl", False)),
-        arguments=laid,
-    )
+    return KernelStep(_keep_image(kernel), kernel.metadata.name, shape, laid)
 
 
 #: Handles of loaded kernels by device, image and name.
@@ -229,8 +254,8 @@ def _handle(step: KernelStep) -> int:
         image = cache.load(IMAGES, step.image.encode())
         if image is None or compiled is None:
             raise NotPlannedError("the kernel's image is not on disk")
-        function, _, _, max_threads = compiled.load_kernel(driver(), image, step.name, step.shared_bytes)
-        if step.threads > max_threads:
+        function, _, _, max_threads = compiled.load_kernel(driver(), image, step.name, step.shape.shared_bytes)
+        if step.shape.threads > max_threads:
             raise NotPlannedError("the kernel takes more registers than this device has")
         _HANDLES[key] = function
     return _HANDLES[key]
@@ -245,10 +270,7 @@ def plan_of(recipe: Recipe, num_tensors: int) -> Any:
     if compiled is None or driver() is None:
         raise NotPlannedError("there is no driver")
     steps: list[tuple[Any, ...]] = [("zero", step.slot, step.shift, step.words) for step in recipe.zeroed]
-    for step in recipe.kernels:
-        flags = int(step.is_cooperative), int(step.is_dependent)
-        shape = step.grid, step.threads, step.shared_bytes, step.cluster
-        steps.append(("kernel", _handle(step), *shape, *flags, step.arguments))
+    steps += [("kernel", _handle(step), *step.shape.for_core(), step.arguments) for step in recipe.kernels]
     slots = num_tensors + len(recipe.outputs) + (1 if recipe.num_counters else 0)
     try:
         return compiled.plan(driver(), slots, steps, [])

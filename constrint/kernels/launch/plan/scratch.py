@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import prod
 
 import torch
 from torch import Tensor
@@ -37,7 +36,7 @@ TORCH_SCRATCH = Scratch()
 
 @dataclass
 class NotedScratch(Scratch):
-    """Notes what was asked for, so that a plan can provide it at every call; see `plan.py`."""
+    """Notes what was asked for, so that a plan can provide it at every call; see `recipe.py`."""
 
     fresh: list[Tensor] = field(default_factory=list)
     zeroed: list[Tensor] = field(default_factory=list)
@@ -57,11 +56,6 @@ class NotedScratch(Scratch):
         """As in `Scratch`."""
         self.counted.append(torch.empty(num, dtype=torch.int32, device=device))
         return self.counted[-1]
-
-    @property
-    def num_counters(self) -> int:
-        """Counters of all launches together."""
-        return sum(prod(tensor.shape) for tensor in self.counted)
 
 
 class Counters:

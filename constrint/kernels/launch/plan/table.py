@@ -103,7 +103,7 @@ class PlanTable:
             else:
                 self._plain.insert(extra, tensors, self._entry(extra, tensors))
             made = self.call(True, extra, *tensors)
-        return None if made is False else made
+        return NO_PLAN if made is IS_NEW else made
 
     def clear(self) -> None:
         """Forget every plan; recipes on disk stay."""
@@ -232,8 +232,12 @@ def launches_are_seen() -> bool:
     """Whether hooks of Triton's want launches, or torch is to fill memory before it is used."""
     knobs = getattr(sys.modules.get("triton.knobs"), "runtime", None)
     hooks = getattr(knobs, "launch_enter_hook", None), getattr(knobs, "launch_exit_hook", None)
-    is_hooked = any(hook is not None and getattr(hook, "calls", True) for hook in hooks)
-    return is_hooked or torch.are_deterministic_algorithms_enabled()
+    return any(is_heard(hook) for hook in hooks) or torch.are_deterministic_algorithms_enabled()
+
+
+def is_heard(hook: Any) -> bool:
+    """Whether somebody listens to one of Triton's hooks of launches."""
+    return hook is not None and bool(getattr(hook, "calls", True))
 
 
 def _has_function_modes() -> bool:
