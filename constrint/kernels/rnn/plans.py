@@ -126,8 +126,9 @@ def _compile_backward(inputs: RnnInputs, extra: Forward) -> None:
             plan = decision.backend.plan_backward
             compile_all(plan(inputs, planned, decision.choice, NotedScratch(), clip=0.0, only_h=True))
 
-    _AHEAD.append(threading.Thread(target=compile_ahead, name="constrint-compile"))
-    _AHEAD[-1].start()
+    thread = threading.Thread(target=compile_ahead, name="constrint-compile")
+    thread.start()
+    _AHEAD.append(thread)
 
 
 def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> Made:
@@ -144,8 +145,9 @@ def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> Made
     assert r is not None
     assert states is not None
     assert gates is not None
-    while _AHEAD:
-        _AHEAD.pop().join()
+    with suppress(IndexError):  # Backward passes on several devices empty the list at the same time.
+        while True:
+            _AHEAD.pop().join()
     kind = CELLS[extra.cell]
     batch, time, _, heads, dim = wx.shape
     slots = wx.new_empty((batch, time, kind.num_slots, heads, dim))
