@@ -55,8 +55,9 @@ POWER = {"gemm.pointer": 2}
 USUAL_POWER = 5
 #: Relative difference of predicted times that decides a choice, for the time lost by choosing.
 DECISIVE = 0.01
-#: Steps of a recurrence beyond this spill; below `WAITING` times what its loads take, a step waits for them.
-SLOWEST_STEP_S, WAITING = 10e-6, 1.15
+#: Steps of a recurrence beyond this spill. Those below `WAITING_S`, over the steps that loads are ahead, may wait for
+#: their loads in part.
+SLOWEST_STEP_S, WAITING_S = 10e-6, 1.4375e-6
 
 
 @dataclass(frozen=True)
@@ -243,7 +244,8 @@ def _step(gpu: GpuModel, row: dict[str, str], clock: float) -> tuple[list[float]
     which = Layer.of(spec.cell, row["direction"], workload)  # type: ignore[attr-defined]
     barrier_s, late_s = cost.waits_s(gpu, which, columns)
     step_s = float(row["loop_ms"]) * 1e-3 / OLD_TIME
-    waits = late_s[0] > 0 and (int(row["num_stages"]) < 3 or step_s < WAITING * late_s[0])
+    stages = int(row["num_stages"])
+    waits = late_s[0] > 0 and (stages < 3 or step_s < WAITING_S / (stages - 1))
     if waits or step_s > SLOWEST_STEP_S:
         return None
     features = cost.step_features(gpu, which, columns)

@@ -1,15 +1,18 @@
 """Compile a sample of kernels, fit register weights to the recorded tables, check the resource rules against them.
 
-Compiling needs triton, fitting needs scipy; neither needs a GPU. Every kernel has the same three commands:
+Compiling needs triton, fitting needs scipy; neither needs a GPU. Every kernel has the same four commands:
 
     python benchmarks/registers.py sample --kernel gemm --draw valid=60 free=600 ranked=2 --out tests/data/TABLE.csv
     python benchmarks/registers.py fit --kernel gemm      # writes constrint/kernels/resources/data/gemm.json
     python benchmarks/registers.py check --kernel gemm    # how the rules do against every recorded table
+    python benchmarks/registers.py show --kernel gemm --draw fair=100 --seed 7 --out fair.csv --plot fair.png
 
 `fit` prints what fits to three quarters of the kernels say about the fourth, per target. `check` prints kernels; shared
-memory stated exactly, and below what was compiled; the median error of the register estimate where registers were not
-short; kernels that spill, and those within the bound; kernels that do not, and those beyond it. Fits are small: on a
-busy machine OPENBLAS_NUM_THREADS=1 makes them ten times faster.
+memory stated exactly, below what was compiled, and said to be needed above it; kernels that a certain limit excludes
+and that do not spill; the median and the 90 % error of the register estimate where registers were not short; kernels
+that spill, how many were expected to, and the log loss; then how often kernels spilled by the chance that they were
+given. `show` does it on kernels that no fit has seen, drawn now. Fits are small: on a busy machine
+OPENBLAS_NUM_THREADS=1 makes them ten times faster.
 """
 
 from __future__ import annotations
@@ -30,7 +33,9 @@ from typing import Any
 from constrint.errors import ConstrintError
 from constrint.kernels.resources import sample as kit
 from constrint.kernels.resources.check import TITLES, check_rows
-from constrint.kernels.resources.fit import fit_all, fitted_models, left_out, summaries
+from constrint.kernels.resources.curve import Calibration, calibration
+from constrint.kernels.resources.fit import chances_left_out, fit_all, fitted_models, left_out, summaries
+from constrint.kernels.resources.fresh import FRESH_TITLES, check_fresh
 from constrint.kernels.resources.weights import DATA, Weights, write_weights
 from constrint.tune.processes import Beat, Processes
 from constrint.tune.trial import Outcome
@@ -75,11 +80,12 @@ def fit(args: argparse.Namespace) -> None:
     compilers, kernels = kit.read_kernels(described, TABLES)
     if args.families:
         kernels = [kernel for kernel in kernels if kernel.families[0].name.startswith(tuple(args.families))]
-    results = [] if args.families else left_out(kernels, described.method)
-    models = fitted_models(kernels, fit_all(kernels, described.method), results)
+    results, fits = left_out(kernels), fit_all(kernels)
+    models = fitted_models(kernels, fits, results)
     today, command = datetime.date.today().isoformat(), f"{COMMAND} fit --kernel {args.kernel}"
     write_weights(Weights(compilers, today, command, models), out)
-    for target, summary in summaries(results, lambda kernel: kernel.target).items():
+    chances = chances_left_out(results, fits)
+    for target, summary in summaries(results, chances, lambda kernel: kernel.target).items():
         print(f"{target:8} {summary}")
 
 
@@ -92,6 +98,62 @@ def check(args: argparse.Namespace) -> None:
         print("".join(title.rjust(10) for title in ("target", *TITLES)))
         for target, found in check_rows(described, rows).items():
             print("".join(cell.rjust(10) for cell in [target, *found.cells()]))
+
+
+def show(args: argparse.Namespace) -> None:
+    """Draw kernels that are in no fit, compile them, and print what certain rules and chances said of them."""
+    described = load(args.kernel)
+    if args.out.exists() and not args.draw:
+        compiler, rows = kit.read_table(args.out)
+    else:
+        sample(args)
+        compiler, rows = kit.read_table(args.out)
+    print(f"{args.out.name}: {compiler}, seed {args.seed}")
+    checks = check_fresh(described, rows)
+    print("".join(title.rjust(12) for title in ("target", *FRESH_TITLES)))
+    for target, found in checks.items():
+        print("".join(cell.rjust(12) for cell in [target, *found.cells()]))
+    for text in [text for found in checks.values() for text in found.wrong]:
+        print(text)
+    steps = calibration([c for f in checks.values() for c in f.chances], [s for f in checks.values() for s in f.spills])
+    print(f"{'chance to spill':>18} {'kernels':>8} {'expected':>9} {'spilled':>8}")
+    for step in steps:
+        expected = step.mean_chance * step.kernels
+        print(f"{step.least:9.0%} to {step.most:5.0%} {step.kernels:8} {expected:9.1f} {step.spilled:8}")
+    if args.plot is not None:
+        plot_calibration(
+            steps, args.plot, f"{args.kernel}, {sum(s.kernels for s in steps)} kernels that no fit has seen"
+        )
+
+
+def plot_calibration(steps: list[Calibration], path: Path, title: str) -> None:
+    """Draw how often kernels spilled against the chance that they were given; needs matplotlib."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    some = [step for step in steps if step.kernels]
+    shares = [step.spilled / step.kernels for step in some]
+    errors = [
+        1.96 * (share * (1 - share) / step.kernels + 0.25 / step.kernels**2) ** 0.5
+        for share, step in zip(shares, some, strict=True)
+    ]
+    figure, axes = plt.subplots(figsize=(5, 5))
+    axes.plot([0, 1], [0, 1], color="0.7", linestyle="--", label="as often as predicted")
+    axes.errorbar([s.mean_chance for s in some], shares, yerr=errors, fmt="o", capsize=3, label="compiled (95 % band)")
+    for step, share in zip(some, shares, strict=True):
+        axes.annotate(str(step.kernels), (step.mean_chance, share), textcoords="offset points", xytext=(6, -12))
+    axes.set(
+        xlabel="predicted chance to spill",
+        ylabel="share that spilled",
+        title=title,
+        xlim=(-0.03, 1.03),
+        ylim=(-0.03, 1.03),
+    )
+    axes.legend(loc="upper left")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
 
 
 def compile_rows(load: Callable[[], kit.Sample], rows: list[kit.Row], jobs: int) -> Iterator[kit.Row]:
@@ -158,18 +220,22 @@ def main() -> None:
     """Run the named command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    for command in (sample, fit, check):
+    for command in (sample, fit, check, show):
         sub = commands.add_parser(command.__name__, help=command.__doc__)
         sub.add_argument("--kernel", choices=KERNELS, required=True)
         sub.set_defaults(run=command)
-    of_sample, of_fit, of_check = (commands.choices[name] for name in ("sample", "fit", "check"))
-    of_sample.add_argument("--draw", nargs="+", required=True, metavar="DRAW=NUMBER", help="so many rows per target")
-    of_sample.add_argument("--targets", nargs="*")
-    of_sample.add_argument("--fix", nargs="*", default=[], metavar="NAME=VALUE", help="parameters that are not drawn")
-    of_sample.add_argument("--table", type=Path, help="the table that a draw chooses from")
-    of_sample.add_argument("--seed", type=int, default=1)
-    of_sample.add_argument("--jobs", type=int, default=1)
-    of_sample.add_argument("--out", type=Path, required=True)
+    of_sample, of_fit, of_check, of_show = (commands.choices[name] for name in ("sample", "fit", "check", "show"))
+    for drawing, is_needed in ((of_sample, True), (of_show, False)):
+        drawing.add_argument(
+            "--draw", nargs="+", required=is_needed, default=[], metavar="DRAW=NUMBER", help="per target"
+        )
+        drawing.add_argument("--targets", nargs="*")
+        drawing.add_argument("--fix", nargs="*", default=[], metavar="NAME=VALUE", help="parameters that are not drawn")
+        drawing.add_argument("--table", type=Path, help="the table that a draw chooses from")
+        drawing.add_argument("--seed", type=int, default=1)
+        drawing.add_argument("--jobs", type=int, default=1)
+        drawing.add_argument("--out", type=Path, required=True)
+    of_show.add_argument("--plot", type=Path, help="draw the calibration, too")
     of_fit.add_argument("--out", type=Path, help="instead of the file in use")
     of_fit.add_argument("--families", nargs="*", help="these alone, by the start of their names, and no errors")
     of_check.add_argument("tables", nargs="*", type=Path, help="instead of the tables that the weights are fitted to")

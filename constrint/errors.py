@@ -34,17 +34,32 @@ class UsageError(ConstrintError, ValueError):
     """Raised when the caller asked for something that is malformed or does not exist."""
 
 
+#: So few known names are all listed.
+FEW_NAMES = 8
+
+
 class UnknownNameError(UsageError):
-    """Raised when a GPU, kernel, parameter or dtype of that name does not exist; lists the nearest ones."""
+    """Raised when a GPU, kernel, parameter or dtype of that name does not exist; lists the nearest ones.
+
+    Of a few known names all are listed, and only those with the same number in them are near: fp64 is no slip for fp16.
+    """
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         known = sorted(known)
         by_folded = {k.lower(): k for k in known}
         near = [by_folded[n] for n in difflib.get_close_matches(name.lower(), list(by_folded), n=3, cutoff=0.5)]
+        are_few = len(known) <= FEW_NAMES
+        if are_few:
+            near = [n for n in near if _digits(n) == _digits(name)]
         self.kind, self.name, self.nearest = kind, name, tuple(near)
         message = f"unknown {kind} {name!r}."
-        message += f" Nearest: {', '.join(near)}." if near else f" Known: {', '.join(known)}."
+        message += f" Nearest: {', '.join(near)}." if near else ""
+        message += f" Known: {', '.join(known)}." if are_few or not near else ""
         super().__init__(f"{message} {hint}".rstrip())
+
+
+def _digits(name: str) -> str:
+    return "".join(filter(str.isdigit, name))
 
 
 class HardwareModelError(UsageError):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from constrint import __version__
-from constrint.cli.kernel_options import KernelCommand, asked_operation, size_mistake
+from constrint.cli.kernel_options import KernelCommand, asked_operation, size_mistake, with_counts
 from constrint.errors import ConstrintError, UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Each is a function in a file of its own. Only the file of the command that is called is imported.
 COMMANDS = ("solve", "explain", "why-not", "count", "sample", "verify", "limits", "gpus", "gpu", "occupancy")
+#: Options whose number may be left out, and the number that is meant then.
+COUNTED = {"--compile": 10}
 #: What the command line library raises for unknown options and the like; it has no stable public name.
 _UsageMistake: type[Exception] = typer.BadParameter.__mro__[1]
 
@@ -79,7 +81,7 @@ def _options(
 
 def main() -> None:
     """Run the command line; never ends in a traceback for an error that the project raises on purpose."""
-    arguments, operation = sys.argv[1:], None
+    arguments, operation = with_counts(sys.argv[1:], COUNTED), None
     try:
         app, operation = application(arguments)
         code = app(arguments, prog_name="constrint", standalone_mode=False)

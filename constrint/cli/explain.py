@@ -10,12 +10,21 @@ from constrint.cli.kernel_options import Choice, Json, KernelCommand
 from constrint.cli.output import print_json, print_table, say, wrap
 from constrint.cli.question import Asked, Question
 from constrint.cli.request import question_of
+from constrint.cli.rules import YOURS, kind_of
 from constrint.cli.ways_out import ways_out
 from constrint.errors import InfeasibleError, LimitReachedError
+from constrint.model.constraint import CERTAIN, ESTIMATED, REDUNDANT
 from constrint.select.rank import reason_of
-from constrint.solve import Conflict, SearchSpace, enumerate_space, pruning
+from constrint.solve import Conflict, SearchSpace, enumerate_space, pruning, would_remove
 
 SCHEMA = "constrint.explain/1"
+#: What a rule is worth, in the words of the table.
+KINDS = {
+    CERTAIN: "what breaks it cannot run",
+    REDUNDANT: "what breaks it runs, but does the work of another config",
+    ESTIMATED: "it may be wrong",
+    YOURS: "asked for",
+}
 #: Larger domains are described by their bounds.
 MAX_VALUES = 4096
 #: A longer rule is shortened in the table; `--json` has all of it.
@@ -108,14 +117,16 @@ def _document(section: Section) -> dict[str, Any]:
 def _rules(asked: Asked) -> list[dict[str, Any]]:
     try:
         counts = {id(f.constraint): (f.removes_alone, f.removes_only) for f in pruning(asked.problem)}
+        counts |= {id(f.constraint): (f.removes_alone, f.removes_only) for f in would_remove(asked.problem)}
     except LimitReachedError as error:
         print(f"note: what each rule removes is not counted: {error}", file=sys.stderr)
         counts = {}
     rules = []
-    for rule in asked.problem.constraints:
+    for rule in (*asked.problem.constraints, *asked.problem.estimates):
         alone, only = counts.get(id(rule), (None, None))
-        named = {"name": rule.name, "rule": str(rule), "because": rule.because}
-        rules.append({**named, "removes_alone": alone, "removes_only": only})
+        named = {"name": rule.name, "kind": kind_of(asked, rule), "rule": str(rule), "because": rule.because}
+        prunes = rule not in asked.problem.estimates
+        rules.append({**named, "prunes": prunes, "removes_alone": alone, "removes_only": only})
     return rules
 
 
@@ -169,10 +180,25 @@ def _print(section: Section) -> None:
     say()
     say("rules, by how many configs of the full product each removes on its own")
     ordered = sorted(rules, key=lambda r: -(r["removes_alone"] or 0))
-    rows = [[_rule(r), *_removed(r, product), r["because"]] for r in ordered]
-    print_table(["rule", "alone", "only it", "because"], rows, left=("rule", "because"))
+    for heading, prunes in (
+        ("", True),
+        ("estimated rules, which rank and leave nothing out (--strict lets them)", False),
+    ):
+        some = [r for r in ordered if r["prunes"] is prunes]
+        if not some:
+            continue
+        if heading:
+            say()
+            say(wrap(heading))
+        kinds = any(r["kind"] for r in some)
+        rows = [[_rule(r), *([r["kind"]] * kinds), *_removed(r, product), r["because"]] for r in some]
+        titles = ["rule", *(["kind"] * kinds), "alone", "only it", "because"]
+        print_table(titles, rows, left=("rule", "kind", "because"))
     say()
     say(wrap("alone: share of the full product that breaks the rule; only it: configs that break no other rule"))
+    words = [f"{kind}: {KINDS[kind]}" for kind in dict.fromkeys(r["kind"] for r in ordered) if kind]
+    if words:
+        say(wrap("; ".join(words)))
 
 
 def _rule(rule: dict[str, Any]) -> str:

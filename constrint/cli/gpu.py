@@ -11,6 +11,7 @@ from constrint.cli.kernel_options import Json
 from constrint.cli.output import print_json, say, wrap
 from constrint.errors import UsageError
 from constrint.hwmodels import DetectedDevice, GpuModel, detect, load_gpu
+from constrint.hwmodels.targets import target_note
 
 SCHEMA = "constrint.gpu/1"
 DETECT_SCHEMA = "constrint.gpu.detect/1"
@@ -53,6 +54,8 @@ def _print(model: GpuModel) -> None:
     document = as_document(model)
     say(f"{model.name} ({model.vendor}, {model.arch.family}, {model.arch.target})")
     say(wrap(f"also: {', '.join(model.aliases)}" if model.aliases else "no aliases"))
+    if note := target_note(model):
+        say(wrap(f"note: {note}"))
     unknown = {entry.partition(":")[0] for entry in model.unconfirmed}
     for block in BLOCKS:
         say()

@@ -56,6 +56,9 @@ class ProblemOptions:
         Path | None,
         typer.Option("--space", help="A JSON file of params and restrictions instead of a kernel's space."),
     ] = None
+    strict: Annotated[
+        bool | None, typer.Option("--strict", help="Leave out what breaks an estimated rule (spills), too.")
+    ] = None
     dialect: Annotated[
         str | None,
         typer.Option("--dialect", help="How the text is read: standard, or constrint (`%` splits terms)."),
@@ -113,6 +116,18 @@ class KernelCommand:
         command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in shown}
         return command
+
+
+def with_counts(arguments: Sequence[str], options: Mapping[str, int]) -> list[str]:
+    """The arguments with a number for options that may stand without: `--compile` is `--compile=10`."""
+    given = list(arguments)
+    for place in reversed(range(len(given))):
+        option = given[place]
+        if option in options:
+            following = given[place + 1] if place + 1 < len(given) else ""
+            is_number = following.removeprefix("-").isdigit()
+            given[place : place + 1 + is_number] = [f"{option}={following if is_number else options[option]}"]
+    return given
 
 
 def asked_operation(arguments: Sequence[str]) -> Operation | None:

@@ -13,11 +13,12 @@ from constrint.kernels.registry import load_spec
 from constrint.select import Workload
 from constrint.solve import enumerate_space
 
-SCHEMA = "constrint.limits/1"
+SCHEMA = "constrint.limits/2"
 #: Head dimensions that are looked at, the largest first.
 HEAD_DIMS = (4096, 3072, 2560, 2048, 1536, 1280, 1024, 768, 640, 512, 384, 256, 192, 128, 96, 64, 48, 32, 16)
-#: What a unit is of the model's own: hertz, bytes, and bytes a second.
-UNITS = {"MHz": 1e6, "GB": 1e9, "GB/s": 1e9}
+#: How tables show the units of values: a shorter unit, and how many of the value's own it is.
+SHOWN = {"hertz": ("MHz", 1e6), "bytes/s": ("GB/s", 1e9), "flop/s": ("TFLOP/s", 1e12), "op/s": ("TOP/s", 1e12)}
+GIGABYTE = 1e9
 Row = tuple[str, str, Any, str]
 
 
@@ -25,24 +26,24 @@ def limits(gpu: Gpu, json: Json = False) -> None:
     """Print what one block, one SM (CU) and the device have to give."""
     model = load_gpu(gpu)
     sections = {
-        "one block": _block_rows(model),
-        f"one {model.terms.sm}": _sm_rows(model),
-        "the device": _device_rows(model),
-        "largest LSTM head in the fused kernels ('alternating' takes any)": _head_rows(model),
-        "peak rates, dense, 32-bit accumulation": _rate_rows(model),
+        "block": (f"one {model.terms.block}", _block_rows(model)),
+        "sm": (f"one {model.terms.sm}", _sm_rows(model)),
+        "device": ("the device", _device_rows(model)),
+        "heads": ("largest LSTM head in the fused kernels ('alternating' takes any)", _head_rows(model)),
+        "rates": ("peak rates, dense, 32-bit accumulation", _rate_rows(model)),
     }
     if json:
         documents = {
-            title: [{"key": key, "value": value, "unit": unit, "meaning": text} for key, unit, value, text in rows]
-            for title, rows in sections.items()
+            section: [{"key": key, "value": value, "unit": unit, "meaning": text} for key, unit, value, text in rows]
+            for section, (_, rows) in sections.items()
         }
         print_json({"schema": SCHEMA, "gpu": model.name, "target": model.arch.target, "limits": documents})
         return
     say(f"{model.name} ({model.arch.family}, {model.arch.target})")
-    for title, rows in sections.items():
+    for title, rows in sections.values():
         say()
         say(title)
-        table = [[meaning, _number(value), unit] for _, unit, value, meaning in rows]
+        table = [[meaning, *_shown(value, unit)] for _, unit, value, meaning in rows]
         print_table(["resource", "limit", "unit"], table, left=("resource", "unit"))
     if model.unconfirmed:
         say()
@@ -51,18 +52,19 @@ def limits(gpu: Gpu, json: Json = False) -> None:
     say(wrap(f"sources: constrint gpu {model.name.lower()}"))
 
 
-def _number(value: Any) -> str | None:
+def _shown(value: Any, unit: str) -> tuple[str | None, str]:
+    """A value and its unit as the table shows them."""
+    short, scale = SHOWN.get(unit, (unit, 1))
+    if unit == "bytes" and value is not None and value >= GIGABYTE:
+        short, scale = "GB", GIGABYTE
     if value is None:
-        return None
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+        return None, short
+    return f"{value:,}" if scale == 1 else f"{value / scale:,.1f}", short
 
 
 def _row(gpu: GpuModel, path: str, unit: str, meaning: str) -> Row:
     """The row of a field of the model: `memory.l2.size_bytes` has the key `l2_size_bytes`."""
-    value = attrgetter(path)(gpu)
-    if unit in UNITS and value is not None:
-        value /= UNITS[unit]
-    return path.partition(".")[2].replace(".", "_"), unit, value, meaning
+    return path.partition(".")[2].replace(".", "_"), unit, attrgetter(path)(gpu), meaning
 
 
 def _block_rows(gpu: GpuModel) -> list[Row]:
@@ -95,18 +97,18 @@ def _device_rows(gpu: GpuModel) -> list[Row]:
     rows = [
         _row(gpu, "device.sm_count", "", gpu.terms.sms),
         _row(gpu, "device.num_xcds", "", "XCDs, each with an L2 of its own"),
-        _row(gpu, "device.boost_clock_hz", "MHz", "boost clock"),
+        _row(gpu, "device.boost_clock_hz", "hertz", "boost clock"),
         _row(gpu, "memory.l2.size_bytes", "bytes", "L2, all of it"),
-        _row(gpu, "memory.l2.bandwidth_bytes_per_s", "GB/s", "L2 bandwidth"),
+        _row(gpu, "memory.l2.bandwidth_bytes_per_s", "bytes/s", "L2 bandwidth"),
     ]
     if gpu.memory.last_level is not None:
         rows.append(_row(gpu, "memory.last_level.size_bytes", "bytes", "last-level cache"))
-        rows.append(_row(gpu, "memory.last_level.bandwidth_bytes_per_s", "GB/s", "last-level cache bandwidth"))
+        rows.append(_row(gpu, "memory.last_level.bandwidth_bytes_per_s", "bytes/s", "last-level cache bandwidth"))
     kind = gpu.memory.dram.kind
     return [
         *rows,
-        _row(gpu, "memory.dram.size_bytes", "GB", f"{kind} memory"),
-        _row(gpu, "memory.dram.bandwidth_bytes_per_s", "GB/s", f"{kind} bandwidth"),
+        _row(gpu, "memory.dram.size_bytes", "bytes", f"{kind} memory"),
+        _row(gpu, "memory.dram.bandwidth_bytes_per_s", "bytes/s", f"{kind} bandwidth"),
     ]
 
 
@@ -139,10 +141,11 @@ def _rate_rows(gpu: GpuModel) -> list[Row]:
     for dtype in ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"):
         rate = gpu.peak_flop_per_s(dtype)
         if rate is not None:
-            rows.append((f"{dtype}_flop_per_s", "TOP/s" if dtype == "int8" else "TFLOP/s", rate / 1e12, dtype))
+            key, unit = ("int8_op_per_s", "op/s") if dtype == "int8" else (f"{dtype}_flop_per_s", "flop/s")
+            rows.append((key, unit, rate, dtype))
     for dtype, rate in (gpu.compute.packed_vector_flop_per_s or {}).items():
-        rows.append((f"packed_vector_{dtype}_flop_per_s", "TFLOP/s", rate / 1e12, f"{dtype}, packed vector units"))
+        rows.append((f"packed_vector_{dtype}_flop_per_s", "flop/s", rate, f"{dtype}, packed vector units"))
     for dtype, rate in (gpu.compute.matrix_fp16_accumulate_flop_per_s or {}).items():
         key = f"matrix_{dtype}_fp16_accumulate_flop_per_s"
-        rows.append((key, "TFLOP/s", rate / 1e12, f"{dtype}, 16-bit accumulation"))
+        rows.append((key, "flop/s", rate, f"{dtype}, 16-bit accumulation"))
     return rows

@@ -10,6 +10,8 @@ from constrint.cli.kernel_options import Json
 from constrint.cli.output import print_json, print_table, say
 from constrint.hwmodels import LIMIT_NAMES, UNLIMITED, GpuModel, Occupancy, load_gpu
 from constrint.hwmodels import occupancy as compute
+from constrint.hwmodels.occupancy.launchable import broken_limits, sentence
+from constrint.hwmodels.vendors.interface import BlockLimit
 
 SCHEMA = "constrint.occupancy/1"
 
@@ -28,25 +30,33 @@ def occupancy(
     barriers: Annotated[int, typer.Option("--barriers", help="NVIDIA: named barriers per block.")] = 0,
     json: Json = False,
 ) -> None:
-    """Compute how many blocks one SM (CU, WGP) holds at once, and why no more."""
+    """Compute how many blocks one SM (CU, WGP) holds at once, and why no more.
+
+    Ends with exit code 1 where a block of that size cannot be launched.
+    """
     model = load_gpu(gpu)
-    result = compute(
-        model,
-        threads_per_block=threads,
-        registers_per_thread=registers,
-        smem_bytes_per_block=smem,
-        accumulator_registers_per_thread=accumulators,
-        sgprs_per_wave=sgprs,
-        wave_size=wave,
-        wgp_mode=wgp,
-        smem_opt_in=not no_opt_in,
-        carveout_percent=carveout,
-        barriers_per_block=barriers,
-    )
+    asked: dict[str, Any] = {
+        "threads_per_block": threads,
+        "registers_per_thread": registers,
+        "smem_bytes_per_block": smem,
+        "accumulator_registers_per_thread": accumulators,
+        "sgprs_per_wave": sgprs,
+        "wave_size": wave,
+        "wgp_mode": wgp,
+        "smem_opt_in": not no_opt_in,
+        "carveout_percent": carveout,
+        "barriers_per_block": barriers,
+    }
+    result = compute(model, **asked)
+    broken = broken_limits(model, result, **asked)
     if json:
-        print_json({"schema": SCHEMA, "gpu": model.name, **as_document(result)})
-        return
-    _print(model, result, "WGP" if wgp else model.terms.sm)
+        impossible = [{"limit": limit.name, "asked": limit.asked, "most": limit.most} for limit in broken]
+        print_json({"schema": SCHEMA, "gpu": model.name, **as_document(result), "impossible": impossible})
+    else:
+        _print(model, result, "WGP" if wgp else model.terms.sm)
+        _print_broken(model, broken)
+    if broken:
+        raise typer.Exit(1)
 
 
 def as_document(result: Occupancy) -> dict[str, Any]:
@@ -66,6 +76,11 @@ def as_document(result: Occupancy) -> dict[str, Any]:
 def _limits(result: Occupancy) -> dict[str, int | None]:
     limits = {name: getattr(result, f"limit_{name}") for name in LIMIT_NAMES}
     return {name: None if limit == UNLIMITED else limit for name, limit in limits.items()}
+
+
+def _print_broken(model: GpuModel, broken: list[BlockLimit]) -> None:
+    for limit in broken:
+        say(f"a {model.terms.block} of that size cannot be launched: {sentence(limit)}")
 
 
 def _print(model: GpuModel, result: Occupancy, unit: str) -> None:

@@ -52,6 +52,7 @@ class Question:
         notes: The refusals that a user wants to hear of, a sentence each.
         several: Whether this GPU has several kernels for it, so that an answer has to name its kernel.
         started: When stating it began, by `time.perf_counter`.
+        arguments: What was asked as arguments of a command, to be repeated.
     """
 
     title: str
@@ -61,6 +62,7 @@ class Question:
     notes: tuple[str, ...] = ()
     several: bool = False
     started: float = 0.0
+    arguments: tuple[str, ...] = ()
 
     def title_of(self, kernels: set[str]) -> str:
         """What is printed above configurations of these kernels: the title of the one, or of all."""

@@ -61,7 +61,8 @@ def _check(choice: Choice) -> None:
         )
     if len(named) > 1:
         raise UsageError(f"{' and '.join(named)} exclude each other; give one of them.")
-    extra = [option for option, v in (("--kernel", choice.kernel), ("--dtype", choice.dtype)) if v is not None]
+    of_kernels = {"--kernel": choice.kernel, "--dtype": choice.dtype, "--strict": choice.strict or None}
+    extra = [option for option, value in of_kernels.items() if value is not None]
     if extra and choice.gpu is None:
         raise UsageError(f"{named[0]} takes no {', '.join(extra)}; these belong to a kernel on a --gpu.")
     if choice.dialect is not None and choice.dialect not in DIALECTS:
@@ -78,6 +79,8 @@ def _ask_kernels(choice: Choice, operation: Operation, gpu: GpuModel, started: f
     def titled(name: str) -> str:
         return f"{replace(workload, operation=name)} on {gpu.name}"
 
+    if choice.strict:
+        able = [replace(request, problem=request.problem.strict()) for request in able]
     added, lacking = add_own_rules(choice, {request.spec.full_name: request.problem for request in able})
     asked = tuple(
         Asked(titled(r.spec.full_name if several else operation.name), r.problem, added[r.spec.full_name], r)
@@ -87,7 +90,21 @@ def _ask_kernels(choice: Choice, operation: Operation, gpu: GpuModel, started: f
     notes = [f"not {spec.full_name}: {_plain(spec, workload, refusals[spec.full_name])}" for spec in refused]
     notes += [f"not {name}: {reason}" for name, reason in lacking.items()]
     refusals |= lacking
-    return Question(titled(operation.name), asked, operation, refusals, tuple(notes), several, started)
+    arguments = _arguments(choice)
+    return Question(titled(operation.name), asked, operation, refusals, tuple(notes), several, started, arguments)
+
+
+def _arguments(choice: Choice) -> tuple[str, ...]:
+    """The arguments that ask the same of another command."""
+    given = [f"--gpu {choice.gpu}"] + ([f"--kernel {choice.kernel}"] if choice.kernel else [])
+    words = [word for pair in given for word in pair.split(" ", 1)]
+    for name, value in choice.sizes.items():
+        words += ["--" + name.replace("_", "-"), str(value)]
+    words += ["--dtype", choice.dtype] if choice.dtype else []
+    for option, texts in (("--set", choice.set_), ("--where", choice.where)):
+        words += [word for text in texts or () for word in (option, text)]
+    words += ["--dialect", choice.dialect] if choice.dialect else []
+    return (*words, *(["--strict"] if choice.strict else []))
 
 
 def _runs_on(spec: KernelSpec, gpu: GpuModel) -> bool:

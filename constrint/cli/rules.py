@@ -7,11 +7,17 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from constrint.cli.kernel_options import Choice
 from constrint.errors import ParseError, UnknownNameError, UsageError
 from constrint.model import Constraint, Domain, Problem, Var, is_in, parse_constraint
 
+if TYPE_CHECKING:
+    from constrint.cli.question import Asked
+
+#: The kind of a rule of the user's own.
+YOURS = "yours"
 #: Domains up to this size are written out in a message.
 MAX_SHOWN = 24
 
@@ -54,6 +60,11 @@ def add_own_rules(
         reasons = "; ".join(f"{kernel}: {reason}" for kernel, reason in lacking.items())
         raise UsageError(f"no kernel has all the parameters that --set and --where name. {reasons}.")
     return added, lacking
+
+
+def kind_of(asked: Asked, rule: Constraint) -> str:
+    """What a rule is worth: its kind, or that it is the user's own."""
+    return YOURS if any(rule is own for own in asked.own) and asked.request is not None else rule.kind
 
 
 def _setting(problems: Mapping[str, Problem], text: str) -> Constraint:

@@ -1,63 +1,72 @@
-"""`constrint verify`: compile the first choices for a GPU, without a GPU, and print predicted beside compiled."""
+"""`constrint verify`: compile the first choices for a GPU, without a GPU, and print predicted beside compiled.
+
+They are ranked again by what the compiler says. A configuration that `--set` gives whole is compiled whatever rules it
+breaks; what is wrong with it is said.
+"""
 
 from __future__ import annotations
 
-import atexit
-import os
-import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
+from constrint.cli.compiling import compile_shown
 from constrint.cli.config_columns import ConfigColumns
 from constrint.cli.kernel_options import Choice, Json, KernelCommand
-from constrint.cli.output import print_json, print_table, say, wrap
+from constrint.cli.output import fitting, print_json, print_table, say, wrap
 from constrint.cli.question import Asked, Question
 from constrint.cli.request import question_of
-from constrint.cli.solve import rank_question
-from constrint.errors import UnsupportedError, UsageError
-from constrint.hwmodels import GpuModel, occupancy
+from constrint.cli.solve import MAX_COMPILED, rank_question, spill_text
+from constrint.errors import InfeasibleError, UnsupportedError, UsageError
 from constrint.model import Var
 from constrint.select import Candidate, ResourceUse
-from constrint.select.rank import Request
-from constrint.tune import CompiledKernel
+from constrint.select.core_space import BlockColumns
+from constrint.select.facts import Asked as ToCompile
+from constrint.select.facts import judge, runs
+from constrint.select.limits import slowdown
+from constrint.select.rank import cost_of_row
+from constrint.solve import why_not
 from constrint.tune.triton_versions import caution, is_verified
 
-SCHEMA = "constrint.verify/1"
+SCHEMA = "constrint.verify/2"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One configuration: what was predicted, what was compiled, and what that means."""
+    """One configuration: its place by prediction, what was predicted, and the same as compiled."""
 
-    candidate: Candidate
-    predicted: ResourceUse
-    compiled: CompiledKernel | None
-    blocks_per_sm: int | None
-    problem: str
+    place: int
+    before: Candidate
+    after: Candidate
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with it; empty if nothing is."""
+        return self.after.problem
 
 
 @partial(KernelCommand, takes_files=False)
 def verify(
     choice: Choice,
-    top: Annotated[int, typer.Option("--top", min=1, help="How many of the best configurations to compile.")] = 10,
+    top: Annotated[
+        int, typer.Option("--top", min=1, max=MAX_COMPILED, help="How many of the best configurations to compile.")
+    ] = 10,
     json: Json = False,
 ) -> None:
-    """Compile the best configurations for a GPU (no GPU needed) and compare them with the model."""
+    """Compile the best configurations for a GPU (no GPU needed), compare them with the model, rank them again."""
     question = _that_compile(question_of(choice))
-    atexit.register(_mute)
-    ranking = rank_question(question, top)
-    verdicts = _verdicts(ranking.candidates, {r.spec.full_name: r for r in question.requests})
+    verdicts = _verdicts(question, _candidates(question, top))
+    gpu = question.requests[0].gpu
     if json:
-        results = [_document(verdict, question.several) for verdict in verdicts]
-        print_json({"schema": SCHEMA, "gpu": ranking.gpu.name, "results": results})
+        results = [_document(verdict) for verdict in verdicts]
+        print_json({"schema": SCHEMA, "gpu": gpu.name, "target": gpu.arch.target, "results": results})
     else:
-        _print(question, ranking.gpu, verdicts, ConfigColumns(ranking.candidates, question.requests))
-    if any(v.compiled is None or not v.blocks_per_sm for v in verdicts):
+        _print(question, verdicts)
+    if any(verdict.problem for verdict in verdicts):
         raise typer.Exit(1)
 
 
@@ -77,61 +86,69 @@ def _is_ours(asked: Asked) -> bool:
     return r is not None and r.spec.use(r.gpu, r.workload, v) is not None
 
 
-def _verdicts(candidates: Sequence[Candidate], requests: dict[str, Request]) -> list[Verdict]:
-    """Compile the candidates one after the other."""
+def _candidates(question: Question, top: int) -> Sequence[Candidate]:
+    """The best by prediction; where no configuration satisfies every rule, the one that the user names whole."""
+    try:
+        return rank_question(question, top).candidates
+    except InfeasibleError:
+        named = [found for asked in question.asked for found in _named(asked)]
+        if not named:
+            raise
+        return named
+
+
+def _named(asked: Asked) -> list[Candidate]:
+    """The configuration that `--set` gives whole, with the rules that it breaks as its problem."""
+    request = asked.request
+    config = {
+        name: int(rule.because.partition("=")[2])
+        for rule in asked.own
+        for name in rule.variables
+        if rule.name == f"set_{name}" and rule.because.partition("=")[2].isdigit()
+    }
+    if request is None or config.keys() != asked.problem.variables.keys():
+        return []
+    spec, gpu, workload = request.spec, request.gpu, request.workload
+    use = spec.use(gpu, workload, {name: Var(name) for name in config})
+    columns: dict[str, Any] = {name: np.array([value]) for name, value in config.items()}
+    blocks = BlockColumns.of(gpu, use, columns, asked.problem.estimates)
+    cost = spec.cost(gpu, workload, columns, blocks.blocks_per_sm).slowed(slowdown(gpu, blocks.chances))
+    estimate = cost_of_row(cost, 0, spec.roofline_s(gpu, workload))
+    rules = [rule for rule in why_not(asked.problem, config) if rule.constraint is not None]
+    broken = "; ".join(f"breaks {rule.constraint.name}: {rule.seen}" for rule in rules if rule.constraint is not None)
+    return [Candidate(spec.full_name, config, blocks.resources(0, config), estimate, 1, broken)]
+
+
+def _verdicts(question: Question, candidates: Sequence[Candidate]) -> list[Verdict]:
+    """The candidates as compiled, the best first."""
+    requests = {r.spec.full_name: r for r in question.requests}
+    kernels = [candidate for candidate in candidates if candidate.resources is not None]
+    asked = [ToCompile(r.spec, r.gpu, r.workload, c.config) for c in kernels for r in (requests[c.kernel],)]
     verdicts = []
-    for done, candidate in enumerate(candidates, 1):
-        if candidate.resources is None:
-            continue
-        if sys.stderr.isatty():
-            print(f"\rcompiling {done} of {len(candidates)}", end="", file=sys.stderr)
-        request = requests[candidate.kernel]
-        try:
-            compiled = request.spec.compile(request.gpu, request.workload, candidate.config)
-        except UnsupportedError as error:
-            verdicts.append(Verdict(candidate, candidate.resources, None, None, str(error)))
-        else:
-            verdicts.append(_judge(request.gpu, candidate, candidate.resources, compiled))
-    if sys.stderr.isatty():
-        print("\r" + " " * 40 + "\r", end="", file=sys.stderr)
-    return verdicts
+    found = zip(kernels, asked, compile_shown(asked), strict=True)
+    for place, (before, one, told) in enumerate(found, 1):
+        after = judge(before, one, told)
+        problems = [text for text in (before.problem, after.problem) if text]
+        verdicts.append(Verdict(place, before, replace(after, problem="; ".join(problems))))
+    return sorted(verdicts, key=lambda verdict: (not runs(verdict.after), verdict.after.cost.seconds))
 
 
-def _mute() -> None:
-    """Say nothing more: Triton 3.9's bindings list pages of objects that a Gluon kernel leaves behind at the end."""
-    sys.stderr.flush()
-    with suppress(OSError), open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-
-
-def _judge(gpu: GpuModel, candidate: Candidate, predicted: ResourceUse, compiled: CompiledKernel) -> Verdict:
-    limit = gpu.sm.max_smem_bytes_per_block
-    if compiled.smem_bytes > limit:
-        return Verdict(candidate, predicted, compiled, 0, f"over the {limit:,} bytes of shared memory")
-    blocks = int(
-        occupancy(
-            gpu,
-            threads_per_block=predicted.threads,
-            registers_per_thread=compiled.registers_per_thread,
-            smem_bytes_per_block=compiled.smem_bytes,
-        ).blocks_per_sm
-    )
-    problem = f"spills {compiled.spill_bytes} bytes a thread" if compiled.spill_bytes else ""
-    # A kernel whose cost model keeps the matrix units busy is meant to use them.
-    if not compiled.instruction and candidate.cost.parts_s.get("matrix units", 0.0) > 0:
-        problem = problem or "no matrix instruction"
-    return Verdict(candidate, predicted, compiled, blocks, problem if blocks else "cannot be launched: registers")
-
-
-def _document(verdict: Verdict, names_kernel: bool) -> dict[str, Any]:
-    use, compiled = verdict.predicted, verdict.compiled
+def _document(verdict: Verdict) -> dict[str, Any]:
+    before, after = verdict.before.resources, verdict.after.resources
+    assert before is not None
+    assert after is not None
+    compiled = after.compiled
     return {
-        **({"kernel": verdict.candidate.kernel} if names_kernel else {}),
-        "config": dict(verdict.candidate.config),
+        "kernel": verdict.before.kernel,
+        "config": dict(verdict.before.config),
+        "place_modelled": verdict.place,
         "modelled": {
-            "smem_bytes_per_block": use.smem_bytes,
-            "registers_per_thread": use.registers_per_thread,
-            "blocks_per_sm": use.blocks_per_sm,
+            "smem_bytes_per_block": before.smem_bytes,
+            "registers_per_thread": before.registers_per_thread,
+            "registers_error_percent": before.error_percent,
+            "spill_chance": before.spill_chance,
+            "blocks_per_sm": before.blocks_per_sm,
+            "predicted_s": verdict.before.cost.seconds,
         },
         "compiled": None
         if compiled is None
@@ -142,54 +159,89 @@ def _document(verdict: Verdict, names_kernel: bool) -> dict[str, Any]:
             "smem_bytes_per_block": compiled.smem_bytes,
             "registers_per_thread": compiled.registers_per_thread,
             "spill_bytes_per_thread": compiled.spill_bytes,
-            "blocks_per_sm": verdict.blocks_per_sm,
+            "blocks_per_sm": after.blocks_per_sm,
             "instruction": compiled.instruction,
+            "predicted_s": verdict.after.cost.seconds,
         },
         "problem": verdict.problem,
     }
 
 
-def _print(question: Question, gpu: GpuModel, verdicts: list[Verdict], columns: ConfigColumns) -> None:
-    versions = {v.compiled.triton_version for v in verdicts if v.compiled}
-    compiler = f"triton {', '.join(sorted(versions))}"
-    title = question.title_of({v.candidate.kernel for v in verdicts})
-    say(f"{title} ({gpu.arch.target}): modelled / compiled by {compiler}")
+def _print(question: Question, verdicts: list[Verdict]) -> None:
+    gpu = question.requests[0].gpu
+    columns = ConfigColumns([verdict.before for verdict in verdicts], question.requests)
+    compiled = [v.after.resources.compiled for v in verdicts if v.after.resources is not None]
+    versions = sorted({found.triton_version for found in compiled if found is not None})
+    title = question.title_of({verdict.before.kernel for verdict in verdicts})
+    by = f"compiled by triton {', '.join(versions)}" if versions else "not compiled"
+    say(wrap(f"{title} ({gpu.arch.target}): modelled / {by}, ranked again"))
     say()
     smem = gpu.terms.smem_column
-    rows = []
-    for place, verdict in enumerate(verdicts, 1):
-        use, compiled = verdict.predicted, verdict.compiled
-        # What the model calls valid does not spill: 0 bytes.
-        predicted = (use.smem_bytes, use.registers_per_thread, 0, use.blocks_per_sm)
-        row: list[object] = [place, *columns.cells(verdict.candidate)]
-        if compiled is None:
-            rows.append([*row, *predicted, verdict.problem])
-            continue
-        actual = (compiled.smem_bytes, compiled.registers_per_thread, compiled.spill_bytes, verdict.blocks_per_sm)
-        row += [f"{one}/{other}" for one, other in zip(predicted, actual, strict=True)]
-        rows.append([*row, verdict.problem or compiled.instruction or "no matrix instruction, as predicted"])
-    headers = ["#", *columns.titles, smem, "regs", "spill", "blk", "compiled to"]
-    print_table(headers, rows, left=(*columns.text, "compiled to"))
+    headers = ["#", "was", *columns.titles, smem, "regs", "spill", "blk", "us", "compiled to"]
+    rows = [
+        [at, verdict.place, *columns.cells(verdict.before), *_cells(verdict)] for at, verdict in enumerate(verdicts, 1)
+    ]
+    spare = [columns.short.get(name, name) for name in reversed(columns.others)]
+    headers, rows, hidden = fitting(headers, rows, spare)
+    print_table(headers, rows, left=(*columns.text, "compiled to"), whole=columns.text)
     say()
     if columns.same:
         say(wrap(columns.same_text()))
-    legend = columns.legend | {smem: "bytes a block", "regs": "registers a thread", "spill": "bytes a thread"}
-    legend |= {"blk": f"blocks {gpu.terms.a_sm}"}
+    for at, verdict in enumerate(verdicts, 1):
+        if verdict.problem:
+            say(wrap(f"row {at}: {verdict.problem}"))
+    legend = {short: name for short, name in columns.legend.items() if short not in hidden}
+    legend |= {"was": "place by prediction", smem: "bytes a block", "regs": "registers a thread"}
+    legend |= {
+        "spill": "chance / bytes a thread",
+        "blk": f"blocks {gpu.terms.a_sm}",
+        "us": "predicted time, still modelled",
+    }
     say(wrap("columns: " + ", ".join(f"{short} = {long}" for short, long in legend.items())))
-    for text in filter(None, map(caution, sorted(versions))):
-        say()
+    for text in filter(None, map(caution, versions)):
         say(wrap(text))
-    if versions:
-        say()
-        say(wrap(_summary(smem, verdicts)))
+    say(wrap(_summary(smem, verdicts)))
+
+
+def _cells(verdict: Verdict) -> list[object]:
+    """Predicted and compiled, in the order of the titles."""
+    before, after = verdict.before.resources, verdict.after.resources
+    assert before is not None
+    assert after is not None
+    found = after.compiled
+    if found is None:
+        return [
+            before.smem_bytes,
+            before.registers_per_thread,
+            spill_text(before),
+            before.blocks_per_sm,
+            None,
+            "refused",
+        ]
+    pairs = [
+        f"{before.smem_bytes}/{found.smem_bytes}" if before.smem_bytes != found.smem_bytes else found.smem_bytes,
+        f"{before.registers_per_thread}/{found.registers_per_thread}",
+        f"{spill_text(before)}/{spill_text(after)}",
+        f"{before.blocks_per_sm}/{after.blocks_per_sm}",
+        f"{1e6 * verdict.before.cost.seconds:.1f}/{1e6 * verdict.after.cost.seconds:.1f}",
+    ]
+    return [*pairs, found.instruction or "no matrix instruction"]
 
 
 def _summary(smem: str, verdicts: list[Verdict]) -> str:
     """How far the model was off, in one sentence."""
-    pairs = [(v.predicted, v.compiled) for v in verdicts if v.compiled]
-    exact = sum(use.smem_bytes == compiled.smem_bytes for use, compiled in pairs)
-    errors = sorted(abs(use.registers_per_thread / compiled.registers_per_thread - 1) for use, compiled in pairs)
+    pairs: list[tuple[ResourceUse, ResourceUse]] = [
+        (v.before.resources, v.after.resources)
+        for v in verdicts
+        if v.before.resources is not None and v.after.resources is not None and v.after.resources.compiled is not None
+    ]
+    problems = sum(bool(verdict.problem) for verdict in verdicts)
+    if not pairs:
+        return f"{problems} of {len(verdicts)} with a problem"
+    exact = sum(before.smem_bytes == after.smem_bytes for before, after in pairs)
+    errors = sorted(abs(before.registers_per_thread / after.registers_per_thread - 1) for before, after in pairs)
     return (
         f"{smem} exact for {exact} of {len(pairs)}; registers off by {errors[len(errors) // 2]:.0%} (median); "
-        f"{sum(bool(v.problem) for v in verdicts)} with a problem"
+        f"{sum(before.spill_chance for before, _ in pairs):.1f} expected to spill, "
+        f"{sum(after.spill_chance for _, after in pairs):.0f} do; {problems} with a problem"
     )

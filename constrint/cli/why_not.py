@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from constrint.cli.config_columns import named_values
@@ -11,8 +13,10 @@ from constrint.cli.kernel_options import Choice, Json, KernelCommand
 from constrint.cli.output import print_json, say, wrap
 from constrint.cli.question import Asked, Question
 from constrint.cli.request import question_of
-from constrint.cli.rules import domain_of, integer
+from constrint.cli.rules import domain_of, integer, kind_of
 from constrint.errors import UsageError
+from constrint.model import Var
+from constrint.select.core_space import BlockColumns
 from constrint.solve import BrokenRule, WhyNot
 from constrint.solve import why_not as ask
 
@@ -36,7 +40,7 @@ def why_not(
     for place, (asked, answer) in enumerate(answers):
         if place:
             say()
-        _print(asked.title, answer)
+        _print(question, asked, answer)
 
 
 def _values(question: Question, pairs: list[str]) -> dict[str, int]:
@@ -84,34 +88,73 @@ def _document(asked: Asked, answer: WhyNot, names_kernel: bool) -> dict[str, Any
         "title": asked.title,
         "config": dict(answer.config),
         "valid": not answer,
-        "broken": [
-            {
-                "name": _name(broken),
-                "rule": broken.text,
-                "because": broken.because,
-                "seen": broken.seen,
-                "values": dict(broken.values),
-            }
-            for broken in answer
-        ],
+        "broken": [_rule(asked, broken) for broken in answer],
+        "doubts": [_rule(asked, broken) for broken in answer.doubts],
+        "spill_chance": _chance(asked, answer),
         "changes": {name: list(values) for name, values in answer.changes.items()},
     }
 
 
-def _print(title: str, answer: WhyNot) -> None:
-    say(wrap(f"{title}: {named_values(answer.config)}"))
-    if not answer:
-        say("valid: no rule is broken")
-        return
-    say(f"breaks {len(answer)} rule{'s' if len(answer) > 1 else ''}")
-    for broken in answer:
+def _rule(asked: Asked, broken: BrokenRule) -> dict[str, Any]:
+    return {
+        "name": _name(broken),
+        "kind": _kind(asked, broken),
+        "rule": broken.text,
+        "because": broken.because,
+        "seen": broken.seen,
+        "values": dict(broken.values),
+    }
+
+
+def _kind(asked: Asked, broken: BrokenRule) -> str:
+    return "" if broken.constraint is None else kind_of(asked, broken.constraint)
+
+
+def _chance(asked: Asked, answer: WhyNot) -> float | None:
+    """The chance that the configuration spills; None for a file, and where nothing is estimated of it."""
+    request, config = asked.request, answer.config
+    if request is None or any(config[name] not in domain for name, domain in asked.problem.variables.items()):
+        return None
+    use = request.spec.use(request.gpu, request.workload, {name: Var(name) for name in config})
+    if use is None:
+        return None
+    columns: dict[str, Any] = {name: np.array([value]) for name, value in config.items()}
+    return float(BlockColumns.of(request.gpu, use, columns, asked.problem.estimates).chances[0])
+
+
+def _print(question: Question, asked: Asked, answer: WhyNot) -> None:
+    say(wrap(f"{asked.title}: {named_values(answer.config)}"))
+    if answer:
+        say(f"breaks {len(answer)} rule{'s' if len(answer) > 1 else ''}")
+        for broken in answer:
+            _print_rule(asked, broken)
+        if answer.ways_out:
+            say()
+            say(wrap(answer.ways_out))
+    else:
+        say("valid: it breaks no rule that prunes" if answer.doubts else "valid: no rule is broken")
+    chance = _chance(asked, answer)
+    if answer.doubts:
         say()
-        name = _name(broken)
-        say(wrap(f"{name}: {broken.text}" if name else broken.text, "  "))
-        where = ", ".join(f"{name} = {value}" for name, value in broken.values.items())
-        say(wrap(f"{broken.seen} ({where})", "    "))
-        if broken.because:
-            say(wrap(f"because {broken.because}", "    "))
-    if answer.ways_out:
+        number = len(answer.doubts)
+        say(wrap(f"{number} estimated rule{'s' if number > 1 else ''} would leave it out, with --strict:"))
+        for broken in answer.doubts:
+            _print_rule(asked, broken)
+    if chance is not None and (answer.doubts or not answer):
         say()
-        say(wrap(answer.ways_out))
+        settings = [word for name, value in answer.config.items() for word in ("--set", f"{name}={value}")]
+        command = shlex.join(("constrint", "verify", *question.arguments, *settings))
+        text = "less than 1 %" if chance < 0.01 else f"{100 * chance:.0f} %"
+        say(wrap(f"estimated chance that its registers spill to memory: {text}"))
+        say(f"to know: {command}")
+
+
+def _print_rule(asked: Asked, broken: BrokenRule) -> None:
+    say()
+    name, kind = _name(broken), _kind(asked, broken)
+    titled = f"{name} ({kind})" if name and kind else name
+    say(wrap(f"{titled}: {broken.text}" if titled else broken.text, "  "))
+    where = ", ".join(f"{name} = {value}" for name, value in broken.values.items())
+    say(wrap(f"{broken.seen} ({where})", "    "))
+    if broken.because:
+        say(wrap(f"because {broken.because}", "    "))

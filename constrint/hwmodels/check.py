@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from constrint.hwmodels.schema import DTYPES, GpuModel
+from constrint.hwmodels.targets import target_findings
 from constrint.hwmodels.vendors.interface import Finding
 
 
@@ -17,6 +18,7 @@ def findings(raw: dict[str, Any], model: GpuModel) -> Iterator[Finding]:
     yield from _sources(raw, model)
     yield from _unknowns(raw, model)
     yield from _numbers(model)
+    yield from target_findings(model)
     yield from model.maker.findings(model)
 
 

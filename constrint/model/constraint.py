@@ -30,6 +30,12 @@ OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 }
 C = TypeVar("C", bound="Constraint")
 
+#: What a rule is worth. A configuration that breaks a certain rule cannot run as it is meant to. One that breaks a
+#: redundant rule can, but does the work of another one that is kept. An estimated rule may be wrong: it ranks, and
+#: prunes only where that is asked for (`Problem.strict`).
+CERTAIN, REDUNDANT, ESTIMATED = "certain", "redundant", "estimated"
+KINDS = ("", CERTAIN, REDUNDANT, ESTIMATED)
+
 
 class Constraint(Node):
     """A statement that holds or does not hold for an assignment.
@@ -37,16 +43,18 @@ class Constraint(Node):
     Attributes:
         because: Why the rule stands; "" when nobody said.
         name: Short id of the rule; "" when it has none.
+        kind: What the rule is worth: CERTAIN, REDUNDANT or ESTIMATED; "" when nobody said.
     """
 
-    __slots__ = ("_key", "_operands", "because", "name")
+    __slots__ = ("_key", "_operands", "because", "kind", "name")
     #: Decides a constraint row by row; `columns` enters it, since it imports this file.
     evaluator: ClassVar[Callable[[Constraint, Mapping[str, ArrayLike]], NDArray[np.bool_]]]
     because: str
     name: str
+    kind: str
 
     def _setup(self, parts: tuple[Expr | Constraint, ...]) -> None:
-        self.because, self.name, self._operands = "", "", parts
+        self.because, self.name, self.kind, self._operands = "", "", "", parts
         self._key: tuple[Any, ...] | None = None
         self.measure(parts)
 
@@ -68,13 +76,13 @@ class Constraint(Node):
         """Decides for every row of integer columns; exact."""
         return Constraint.evaluator(self, columns)
 
-    def labelled(self: C, because: str = "", name: str = "") -> C:
-        """Returns the same constraint with a reason and a name."""
+    def labelled(self: C, because: str = "", name: str = "", kind: str = "") -> C:
+        """Returns the same constraint with a reason, a name and a kind."""
         twin = object.__new__(type(self))
         for cls in type(self).__mro__[:-1]:
             for slot in cls.__dict__["__slots__"]:
                 object.__setattr__(twin, slot, getattr(self, slot))
-        twin.because, twin.name = because, name
+        twin.because, twin.name, twin.kind = because, name, kind
         return twin
 
     def __bool__(self) -> bool:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from constrint.errors import UnknownNameError, UsageError
-from constrint.model.constraint import Constraint
+from constrint.model.constraint import ESTIMATED, KINDS, Constraint
 from constrint.model.domain import Domain
 from constrint.model.expr import Const, Expr, Var, as_expr, check_name
 
@@ -50,6 +50,7 @@ class Problem:
         self.name = name
         self._variables: dict[str, Domain] = {}
         self._constraints: list[Constraint] = []
+        self._estimates: list[Constraint] = []
         self._constants: dict[str, int] = {}
         self.objective: Objective | None = None
 
@@ -67,6 +68,11 @@ class Problem:
     def constraints(self) -> tuple[Constraint, ...]:
         """The constraints in the order in which they were added."""
         return tuple(self._constraints)
+
+    @property
+    def estimates(self) -> tuple[Constraint, ...]:
+        """The rules that are only estimated: nothing is left out for their sake; see `strict`."""
+        return tuple(self._estimates)
 
     @property
     def constants(self) -> Mapping[str, int]:
@@ -127,13 +133,14 @@ class Problem:
         self._constants[name] = number.number
         return number
 
-    def add(self, constraint: Any, because: str = "", name: str = "") -> Constraint:
+    def add(self, constraint: Any, because: str = "", name: str = "", kind: str = "") -> Constraint:
         """Adds a constraint.
 
         Args:
             constraint: For example `x * y <= 4096`.
             because: The reason; it appears in explanations.
             name: Short id of the rule.
+            kind: What the rule is worth; an estimated one is kept beside the others, and leaves nothing out.
 
         Returns:
             The constraint as stored, with its reason and name.
@@ -144,14 +151,26 @@ class Problem:
                 f"add takes a constraint such as x <= 4, got {constraint!r} ({type(constraint).__name__})."
                 + (hint if isinstance(constraint, bool) else "")
             )
-        for text in (because, name):
+        for text in (because, name, kind):
             if not isinstance(text, str):
-                raise UsageError(f"because and name of a constraint must be text, got {text!r}.")
+                raise UsageError(f"because, name and kind of a constraint must be text, got {text!r}.")
+        if kind not in KINDS:
+            raise UnknownNameError("kind of rule", kind, KINDS[1:], "Leave it out where nothing is known of it.")
         self._check_names(constraint)
-        stored = constraint.labelled(because or constraint.because, name or constraint.name)
-        self._constraints.append(stored)
-        self.core = None
+        stored = constraint.labelled(because or constraint.because, name or constraint.name, kind or constraint.kind)
+        if stored.kind == ESTIMATED:
+            self._estimates.append(stored)
+        else:
+            self._constraints.append(stored)
+            self.core = None
         return stored
+
+    def strict(self) -> Problem:
+        """Returns a copy in which the estimated rules leave out what breaks them."""
+        twin = self.copy()
+        twin._constraints += twin._estimates
+        twin._estimates = []
+        return twin
 
     def minimise(self, expr: object) -> None:
         """Asks for the solution in which `expr` is smallest."""
@@ -180,6 +199,7 @@ class Problem:
         twin = Problem(self.name)
         twin._variables = dict(self._variables)
         twin._constraints = list(self._constraints)
+        twin._estimates = list(self._estimates)
         twin._constants = dict(self._constants)
         twin.objective = self.objective
         return twin
@@ -222,6 +242,7 @@ class Problem:
             and list(self._variables.items()) == list(other._variables.items())
             and self._constants == other._constants
             and self._constraints == other._constraints
+            and self._estimates == other._estimates
             and self.objective == other.objective
         )
 

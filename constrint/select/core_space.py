@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from constrint.hwmodels import GpuModel, occupancy
 from constrint.hwmodels.occupancy.limits import limit_names
 from constrint.model import Constraint, Problem, Var
-from constrint.select.limits import BlockUse
+from constrint.select.limits import BlockUse, broken_chance, most_registers, spill_chance
 from constrint.select.spec import Columns, KernelSpec, ResourceUse, Workload
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ class BlockColumns:
 
     Args:
         use: The expressions that were evaluated; None for an implementation that is no single kernel.
+        registers: At most what the compiler may give a thread.
+        blocks_per_sm: At least one: what is certain not to fit is not asked about.
+        chances: The chance that a configuration spills.
     """
 
     use: BlockUse | None
@@ -42,22 +45,39 @@ class BlockColumns:
     smem_bytes: NDArray[np.int64]
     blocks_per_sm: NDArray[np.int64]
     limited_by_mask: NDArray[Any]
+    chances: NDArray[np.float64]
 
     @staticmethod
-    def of(gpu: GpuModel, use: BlockUse | None, columns: Columns) -> BlockColumns:
-        """Evaluate a kernel's resource expressions."""
+    def of(gpu: GpuModel, use: BlockUse | None, columns: Columns, estimates: Iterable[Constraint] = ()) -> BlockColumns:
+        """Evaluate a kernel's resource expressions, and its estimated rules."""
         if use is None:
             none = np.zeros(len(next(iter(columns.values()), (0,))), dtype=np.int64)
-            return BlockColumns(None, none, none, none, np.ones_like(none), none)
+            return BlockColumns(None, none, none, none, np.ones_like(none), none, none.astype(np.float64))
         threads = use.warps.columns(columns) * gpu.sm.warp_size
-        registers, smem = use.registers_per_thread.columns(columns), use.smem_bytes.columns(columns)
-        fits = occupancy(gpu, threads_per_block=threads, registers_per_thread=registers, smem_bytes_per_block=smem)
-        return BlockColumns(use, threads, registers, smem, np.asarray(fits.blocks_per_sm), fits.limited_by_mask)
+        most = most_registers(gpu, use.warps).columns(columns)
+        registers = np.minimum(use.registers_per_thread.columns(columns), most)
+        smem = use.smem_bytes.columns(columns)
+        fits = occupancy(
+            gpu,
+            threads_per_block=threads,
+            registers_per_thread=registers,
+            smem_bytes_per_block=np.minimum(smem, gpu.sm.max_smem_bytes_per_block),
+        )
+        blocks = np.maximum(fits.blocks_per_sm, 1)
+        chances = np.maximum(spill_chance(gpu, use, columns), broken_chance(estimates, columns))
+        return BlockColumns(use, threads, registers, smem, blocks, fits.limited_by_mask, chances)
 
     def take(self, rows: NDArray[Any]) -> BlockColumns:
         """These rows alone."""
-        columns = (self.threads, self.registers, self.smem_bytes, self.blocks_per_sm, self.limited_by_mask)
-        return BlockColumns(self.use, *(column[rows] for column in columns))
+        return BlockColumns(
+            self.use,
+            self.threads[rows],
+            self.registers[rows],
+            self.smem_bytes[rows],
+            self.blocks_per_sm[rows],
+            self.limited_by_mask[rows],
+            self.chances[rows],
+        )
 
     def resources(self, row: int, config: Mapping[str, int]) -> ResourceUse | None:
         """One row, with the shared memory of the whole configuration where its free parameters change it."""
@@ -69,6 +89,8 @@ class BlockColumns:
             smem_bytes=int(self.smem_bytes[row]),
             blocks_per_sm=int(self.blocks_per_sm[row]),
             limited_by=str(limit_names(self.limited_by_mask[row])),
+            spill_chance=float(self.chances[row]),
+            error_percent=0 if self.use.spilling is None else self.use.spilling.error_of(config),
         )
         exact = self.use.smem_bytes_exact
         return stated if exact is None else replace(stated, smem_bytes=exact.value(config))
@@ -109,10 +131,11 @@ def core_space(spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Pro
     names = [name for name in problem.variables if name not in {*spec.order_params, *spec.free_params}]
     if space.size == 0:
         none = np.zeros(0, dtype=np.int64)
-        return CoreSpace({}, none, BlockColumns(None, none, none, none, none, none), num_product)
+        nothing = BlockColumns(None, none, none, none, none, none, none.astype(np.float64))
+        return CoreSpace({}, none, nothing, num_product)
     projected, counts = space.project(names)
     use = spec.use(gpu, workload, {name: Var(name) for name in problem.variables})
-    return CoreSpace(dict(projected), counts, BlockColumns.of(gpu, use, projected), num_product)
+    return CoreSpace(dict(projected), counts, BlockColumns.of(gpu, use, projected, problem.estimates), num_product)
 
 
 class _Kept:
@@ -134,7 +157,7 @@ class _Kept:
         columns, self.counts = _solved(_without(stated, self.order)).project(core)
         self.columns = dict(columns)
         use = spec.use(gpu, workload, {name: Var(name) for name in stated.variables})
-        self.blocks = BlockColumns.of(gpu, use, self.columns)
+        self.blocks = BlockColumns.of(gpu, use, self.columns, stated.estimates)
         self.values = {name: np.array(sorted(set(column.tolist()))) for name, column in self.columns.items()}
         self.places = {name: np.searchsorted(self.values[name], column) for name, column in self.columns.items()}
 

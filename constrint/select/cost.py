@@ -1,8 +1,9 @@
 """A cost model for kernels whose blocks walk tiles through shared memory.
 
 Every resource gets the time it would need if nothing else mattered; the largest one binds. On an SM these are the
-matrix units, shared memory, the L2 port, and the latency that too shallow a pipeline exposes; on the device the L2,
-the last-level cache and DRAM. Whole waves of blocks quantise the SM side. The figures are modelled, never measured.
+matrix or vector units, shared memory, the L2 port, and the latency that too shallow a pipeline exposes; on the device
+the L2, the last-level cache and DRAM. Whole waves of blocks quantise the SM side. The figures are modelled, never
+measured.
 """
 
 from __future__ import annotations
@@ -16,6 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
+from constrint.hwmodels.assumed import (
+    SUSTAINED,
+    Bandwidth,
+    assumption,
+    l2_bandwidth,
+    last_level_bandwidth,
+    sustained_matrix_fraction,
+)
+from constrint.hwmodels.targets import target_note
 from constrint.select.prepared import ByRow
 from constrint.select.work import BlockWork, GridWork, TileWork
 
@@ -35,6 +45,11 @@ BLOCK_START_S = 0.38e-6
 CLK_PER_LOAD = 0.278
 #: Bytes per clock between the L2 and one SM or CU. Fitted; the port itself is 64 bytes wide on both vendors' parts.
 L2_PORT_BYTES_PER_CLK = 38.7
+#: Share of its matrix peak that the GPU keeps up to which these constants were fitted: as its file states it.
+FITTED_SHARE = 0.786
+#: What moving bytes adds to the power of the best products, of which shares of the peak are known: those with tiles of
+#: 256x256x64 in 16 bits. See `BlockWork.flop_of_moves`.
+BEST_MOVES = 0.22
 #: The exponent p of the norm in `overlap` is 2**3 = 8. An infinite one means perfect overlap, 1 none at all. It was
 #: chosen: large exponents fit the measurements best, and a finite one also orders configurations that share their
 #: bottleneck.
@@ -47,6 +62,7 @@ ASSUMED_BANK_WIDTH_BYTES = 4
 
 PARTS = (
     "matrix units",
+    "vector units",
     "shared memory",
     "L2 port",
     "load issue",
@@ -105,24 +121,98 @@ class CostColumns:
 
         return CostColumns(self.seconds[rows], Later(parts))
 
+    def slowed(self, factors: Any) -> CostColumns:
+        """The same with times that are so many times as long: what registers that may spill are expected to cost."""
+
+        def parts() -> dict[str, Any]:
+            return {**self.parts_s, "spilling": self.seconds * (factors - 1.0)}
+
+        return CostColumns(self.seconds * factors, Later(parts))
+
     def bound_by(self, row: int) -> str:
         """Name of the resource that binds this row: the largest part, of equal ones the first."""
         parts_s = self.parts_of(row)
         return max(parts_s, key=lambda name: parts_s[name])
 
 
-def cost_assumptions(gpu: GpuModel) -> list[str]:
-    """What the model assumes about this GPU for want of a source, a sentence each."""
+def cost_assumptions(gpu: GpuModel, *, has_matrix_units: bool = True) -> list[str]:
+    """What the model assumes about this GPU for want of a source, a sentence each.
+
+    Args:
+        gpu: The hardware model.
+        has_matrix_units: Whether matrix units do the arithmetic; their sustained share matters only then.
+    """
     lines = [f"{gpu.figure('dram_latency_s') * 1e6:.2f} us load latency, {LAUNCH_S * 1e6:.1f} us launch"]
+    lines += filter(None, [target_note(gpu)])
     if gpu.device.boost_clock_hz is None:
         lines.append(f"clock unconfirmed: {ASSUMED_CLOCK_HZ / 1e9:.1f} GHz assumed")
     if gpu.sm.smem_banks is None or gpu.sm.smem_bank_width_bytes is None:
         lines.append(f"LDS banks unconfirmed: {ASSUMED_BANKS} of {ASSUMED_BANK_WIDTH_BYTES} bytes assumed")
-    if gpu.memory.l2.bandwidth_bytes_per_s is None:
-        lines.append("L2 bandwidth unconfirmed: only the SMs' ports to it are modelled")
-    if gpu.compute.sustained_matrix_fraction is None:
-        lines.append("sustained share of the peak unknown: the datasheet peak is used")
+    lines += _cache_lines(gpu)
+    if has_matrix_units and gpu.compute.sustained_matrix_fraction is None:
+        found = assumption(gpu, SUSTAINED)
+        if found is None:
+            lines.append("sustained share of the peak unknown: the datasheet peak is used")
+        else:
+            band = f"{found.low:.0%} to {found.high:.0%}"
+            lines.append(f"{found.value:.0%} of the matrix peak are kept up, assumed ({band}; {found.source})")
     return lines
+
+
+def _cache_lines(gpu: GpuModel) -> list[str]:
+    """What is assumed of the caches' bandwidths."""
+    lines = []
+    l2, last = l2_bandwidth(gpu, _clock_hz(gpu)), last_level_bandwidth(gpu, _clock_hz(gpu))
+    if l2 is None:
+        lines.append("L2 bandwidth unconfirmed: only the SMs' ports to it are modelled")
+    for name, found in (("L2", l2), ("last-level cache", last)):
+        if found is not None and not found.is_stated:
+            band = "" if found.low == found.high else f"{found.low / 1e12:.1f} to {found.high / 1e12:.1f}; "
+            binds = "" if found is last or l2_bytes_per_s(gpu) is not None else ", more than the SMs' ports take"
+            lines.append(f"{name} of {found.value / 1e12:.1f} TB/s assumed{binds} ({band}{found.source})")
+    return lines
+
+
+def l2_bytes_per_s(gpu: GpuModel) -> float | None:
+    """The rate at which the L2 itself can bind; None where it is unknown, or assumed and above that of all ports.
+
+    The ports' rate was fitted with the L2 behind them, so an L2 that gives at least as much is counted already.
+    """
+    found: Bandwidth | None = l2_bandwidth(gpu, _clock_hz(gpu))
+    if found is None or found.is_stated:
+        return None if found is None else found.value
+    ports = L2_PORT_BYTES_PER_CLK * _clock_hz(gpu) * gpu.device.sm_count
+    return found.value if found.value < ports else None
+
+
+def loaded_clock_hz(gpu: GpuModel) -> float:
+    """The clock of an SM whose matrix units are busy with the best of products, relative to the constants' fit.
+
+    A GPU that keeps up less of its peak than the fitted one is held back by its power limit: its clock falls, and
+    everything on an SM slows with its matrix units.
+    """
+    return _clock_hz(gpu) * min(1.0, sustained_matrix_fraction(gpu) / FITTED_SHARE)
+
+
+def kept_up(gpu: GpuModel, work: BlockWork) -> tuple[Any, Any]:
+    """The share of the matrix units' peak that the device keeps up, and that of its clock relative to the fit.
+
+    Where the power limit holds a GPU back (`loaded_clock_hz`), the share is that of the best products, whose tiles are
+    large: a kernel that moves more bytes for each operation spends more of the power on them, and its clock falls
+    further.
+    """
+    if not work.has_matrix_units:
+        return 1.0, 1.0
+    share = sustained_matrix_fraction(gpu)
+    if share >= FITTED_SHARE:
+        return share, 1.0
+    spent = 1.0 + work.flop_of_moves / work.flop
+    clock = np.minimum(1.0, share / FITTED_SHARE * (1.0 + BEST_MOVES) / spent)
+    return FITTED_SHARE * clock, clock
+
+
+def _clock_hz(gpu: GpuModel) -> float:
+    return gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
 
 
 def estimate(gpu: GpuModel, peak_flop_per_s: float, work: TileWork) -> CostColumns:
@@ -163,13 +253,14 @@ class BlockTimes(ByRow):
     """
 
     def __init__(self, gpu: GpuModel, peak_flop_per_s: float, work: BlockWork) -> None:
-        clock = gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
+        share, self.clock_share = kept_up(gpu, work)
+        clock = _clock_hz(gpu) * self.clock_share
         banks, width = gpu.sm.smem_banks or ASSUMED_BANKS, gpu.sm.smem_bank_width_bytes or ASSUMED_BANK_WIDTH_BYTES
         self.gpu, self.num_sms = gpu, gpu.device.sm_count
         self.flop, self.warps, self.is_async = work.flop, work.warps_per_block, work.is_async
         self.depth = np.asarray(work.stages_in_flight, dtype=np.float64)
-        # The share of the peak that the device sustains under load, where a source states it.
-        sm_flop_per_s = peak_flop_per_s * (gpu.compute.sustained_matrix_fraction or 1.0) / self.num_sms
+        self.unit = "matrix units" if work.has_matrix_units else "vector units"
+        sm_flop_per_s = peak_flop_per_s * share / self.num_sms
         self.matrix_flop_per_s = sm_flop_per_s * work.matrix_efficiency
         self.resident = np.asarray(work.blocks_per_sm, dtype=np.float64)
         self.slots = self.num_sms * self.resident
@@ -203,6 +294,10 @@ class BlockTimes(ByRow):
         tail_blocks = np.ceil((num_blocks - full * self.slots) / self.num_sms)
         wave_s = grid.iterations * waits.full_step_s + waits.full_edge_s
         tail_s = np.where(tail_blocks > 0, self._wave_s(tail_blocks, grid.iterations, waits), 0.0)
+        # Blocks of an incomplete wave have the power of those that are missing.
+        tail_s = tail_s * np.where(
+            self.clock_share < 1.0, np.maximum(self.clock_share, num_blocks / self.slots - full), 1.0
+        )
         sm_s = full * wave_s + tail_s
         device = _device_parts(self.gpu, grid)
         seconds = LAUNCH_S + overlap(sm_s, *device.values()) + grid.extra_s
@@ -210,12 +305,13 @@ class BlockTimes(ByRow):
         def parts() -> dict[str, Any]:
             num_waves = num_blocks / self.slots
             named = {name: part * num_waves for name, part in self._parts(grid.iterations, waits).items()}
+            named = dict.fromkeys(PARTS[:2], 0.0) | named
             return named | {"wave quantisation": np.maximum(sm_s - num_waves * wave_s, 0.0)} | device
 
         return CostColumns(seconds, Later(parts))
 
     def matrix_s(self, blocks: Any) -> Any:
-        """Seconds of one iteration's matrix instructions of so many blocks on an SM."""
+        """Seconds of one iteration's arithmetic of so many blocks on an SM."""
         busy = np.minimum(1.0, blocks * self.warps / self.gpu.sm.num_partitions)
         return blocks * self.flop / (self.matrix_flop_per_s * np.maximum(busy, 1e-9))
 
@@ -242,7 +338,7 @@ class BlockTimes(ByRow):
         """Seconds of one full wave on one SM per resource."""
         serial_s = np.where(self.is_async, 0.0, self.serial_s)
         return {
-            "matrix units": iterations * self.matrix_s(self.resident),
+            self.unit: iterations * self.matrix_s(self.resident),
             "shared memory": iterations * self.resident * self.smem_s,
             "L2 port": iterations * self.resident * self.port_s,
             "load issue": iterations * self.resident * self.issue_s,
@@ -265,10 +361,14 @@ class _Waits(ByRow):
 def _device_parts(gpu: GpuModel, work: GridWork) -> dict[str, Any]:
     """Seconds that each device-wide memory level needs for the grid's traffic."""
     memory = gpu.memory
-    l2_rate = memory.l2.bandwidth_bytes_per_s
+    l2_rate = work.l2_bytes_per_s
+    last_level = last_level_bandwidth(gpu, _clock_hz(gpu))
+    last_level_rate = None if last_level is None else last_level.value
     if l2_rate is None:
-        l2_rate = work.l2_bytes_per_s
-    last_level_rate = memory.last_level.bandwidth_bytes_per_s if memory.last_level else None
+        l2_rate = l2_bytes_per_s(gpu)
+    else:
+        # One rate stands for both caches.
+        last_level_rate = None
     return {
         # A cache of unknown bandwidth cannot bind: the SMs' ports stand for the L2, DRAM for the last level.
         "L2": 0.0 if l2_rate is None else work.l2_bytes / l2_rate,

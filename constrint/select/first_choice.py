@@ -8,17 +8,17 @@ refused is known to the process alone, and no choice on disk goes against it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from constrint import cache
-from constrint.errors import ConstrintError
+from constrint.errors import ConstrintError, InfeasibleError
 from constrint.hwmodels import GpuModel
-from constrint.model import Comparison, Var
+from constrint.model import Constraint, Var, all_of, any_of
 from constrint.select.kept import key_of
-from constrint.select.limits import BlockUse
+from constrint.select.limits import BlockUse, most_registers
 from constrint.select.rank import Request, rank_requests, requests
 from constrint.select.spec import Config, KernelSpec, Operation, Workload
 
@@ -77,22 +77,40 @@ class Refusal:
     required: int
     limit: int
 
-    def rule(self, use: BlockUse) -> Comparison:
+    def rule(self, gpu: GpuModel, use: BlockUse, *, is_wary: bool = False) -> Constraint:
         """The rule that further choices keep, from what was refused.
 
         For shared memory: it still fits if the prediction is as many bytes too small as for the refused configuration.
+        For registers: another tile or another number of warps; if wary, one that is estimated to take far less of the
+        registers that it may have.
         """
         if self.what == "shared memory" and 0 < self.limit < self.required:
             return use.smem_bytes <= use.smem_bytes.value(self.config) * self.limit // self.required
-        return Var("num_warps") != self.config["num_warps"]
+        if self.what != REGISTERS:
+            return Var("num_warps") != self.config["num_warps"]
+        shape = [name for name in self.config if name.startswith("tile_") or name in ("num_warps", "row_split")]
+        other = any_of(*(Var(name) != self.config[name] for name in shape))
+        if not is_wary:
+            return other
+        most = most_registers(gpu, use.warps)
+        of_refused = use.registers_per_thread.value(self.config), most.value(self.config)
+        return all_of(other, 100 * of_refused[1] * use.registers_per_thread <= WARY_PERCENT * of_refused[0] * most)
 
     def __str__(self) -> str:
         """Render as a reason."""
+        if self.what == REGISTERS:
+            return f"compiled, {dict(self.config)} spills {self.required} bytes a thread"
         return (
             f"the device refused {dict(self.config)}: {self.required} of {self.what} required, "
             f"the limit is {self.limit}"
         )
 
+
+#: Registers that a choice may be estimated to take after two that spilled, in percent of those of each, as shares of
+#: what a thread may have.
+WARY_PERCENT = 75
+#: What a refusal says where registers went to memory; `required` is then the bytes of a thread.
+REGISTERS = "registers"
 
 _Key = tuple[object, ...]
 #: What devices refused, and first choices, by everything that was asked. An entry keeps its GPU model, since a model of
@@ -171,13 +189,36 @@ def _best(
     refused: tuple[Refusal, ...],
 ) -> Choice:
     """Rank the whole spaces."""
+    try:
+        return _best_of(operation, gpu, workload, fixed, because, refused, wary=is_wary(refused))
+    except InfeasibleError:
+        if not is_wary(refused):
+            raise
+        return _best_of(operation, gpu, workload, fixed, because, refused, wary=False)
+
+
+def is_wary(refused: Sequence[Refusal]) -> bool:
+    """Whether two choices have spilled already, so that the next one is to be of another kind."""
+    return sum(refusal.what == REGISTERS for refusal in refused) > 1
+
+
+def _best_of(
+    operation: Operation,
+    gpu: GpuModel,
+    workload: Workload,
+    fixed: Mapping[str, int],
+    because: str,
+    refused: tuple[Refusal, ...],
+    *,
+    wary: bool,
+) -> Choice:
     able, refusals = requests(operation, gpu, workload)
     for request in able:
         for name, value in fixed.items():
             if name in request.problem.variables:
                 request.problem.add(Var(name) == value, because=because)
         if refused:
-            _exclude(request, refused)
+            _exclude(request, refused, wary=wary)
     best = rank_requests(operation, able, refusals, top=1).candidates[0]
     return Choice(gpu, best.kernel, best.config, best.cost.seconds, workload, fixed)
 
@@ -192,18 +233,25 @@ def refuse(kernel: Operation | KernelSpec, choice: Choice, refusal: Refusal) -> 
         raise ConstrintError(f"{refusal}; without a hardware model there is no other choice.")
     name = kernel.name if isinstance(kernel, Operation) else kernel.full_name
     key = _key(name, choice.gpu, choice.workload, choice.fixed)
-    if refusal not in _REFUSED.get(key, ()):
-        _REFUSED[key] = (*_REFUSED.get(key, ()), refusal)
+    before = _REFUSED.get(key, ())
+    if refusal not in before:
+        _REFUSED[key] = (*before, refusal)
         _CHOSEN.pop(key, None)
-    return choose(kernel, choice.gpu, choice.workload, fixed=choice.fixed)
+    try:
+        return choose(kernel, choice.gpu, choice.workload, fixed=choice.fixed)
+    except InfeasibleError:
+        if refusal.what == REGISTERS:
+            # What spills runs: where there is nothing else it stays the choice.
+            _REFUSED[key] = before
+        raise
 
 
-def _exclude(request: Request, refused: tuple[Refusal, ...]) -> None:
+def _exclude(request: Request, refused: tuple[Refusal, ...], *, wary: bool) -> None:
     problem = request.problem
     use = request.spec.use(request.gpu, request.workload, {name: Var(name) for name in problem.variables})
     for refusal in refused:
         if use is not None and refusal.config.keys() <= problem.variables.keys():
-            problem.add(refusal.rule(use), because=str(refusal))
+            problem.add(refusal.rule(request.gpu, use, is_wary=wary), because=str(refusal))
 
 
 def _key(name: str, gpu: GpuModel, workload: Workload, fixed: Mapping[str, int]) -> _Key:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from constrint.hwmodels import GpuModel
 from constrint.hwmodels.load import content_of
-from constrint.select.spec import KernelSpec
+
+if TYPE_CHECKING:
+    from constrint.select.spec import KernelSpec
 
 _PACKAGE = f"{__name__.partition('.')[0]}."
 

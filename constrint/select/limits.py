@@ -1,15 +1,64 @@
 """Hardware limits as constraints: what one block may take on a GPU, each rule with the limit's name and value.
 
-The numbers come from the `GpuModel` alone. The rules equal the occupancy model's conditions for at least one
-resident block.
+The numbers come from the `GpuModel` alone. Threads, shared memory and the registers that are proven to be needed are
+certain: what breaks them cannot run. What a compiler will make of the rest is estimated, and leaves nothing out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
-from constrint.model import Expr, Problem, ceildiv, minimum
+from constrint.model import Constraint, Expr, Problem, ceildiv, minimum
+from constrint.model.constraint import CERTAIN, ESTIMATED
+
+#: The estimated rule of which there is a curve.
+SPILLS = "spills"
+
+
+@dataclass(frozen=True)
+class Spilling:
+    """How likely a kernel spills: a logistic curve of what it is estimated to need over what it may have.
+
+    With x = ln(registers / (`at_percent` / 100 x the most that a thread may have)), the chance is
+    1 / (1 + exp(-`slope_tenths` / 10 x)).
+
+    Args:
+        at_percent: Percent of the most registers at which every other kernel spills.
+        slope_tenths: How steep the curve is.
+        clear_percent: Percent of the most registers up to which at most one kernel in ten spills.
+        error_percent: What one estimate in ten is off by at least, in percent of the true count.
+    """
+
+    at_percent: Expr | int
+    slope_tenths: Expr | int
+    clear_percent: Expr | int
+    error_percent: Expr | int
+
+    def error_of(self, config: Mapping[str, int]) -> int:
+        """`error_percent` of a configuration."""
+        error = self.error_percent
+        return error.value(config) if isinstance(error, Expr) else error
+
+    @staticmethod
+    def of(at_percent: int, slope_tenths: int, error_percent: int) -> Spilling:
+        """A curve that is the same for all configurations."""
+        clear = at_percent * np.exp(-np.log(9.0) * 10 / slope_tenths)
+        return Spilling(at_percent, slope_tenths, int(clear), error_percent)
+
+
+#: The chance to spill, or not to fit, of what breaks an estimated rule that has no curve.
+BROKEN_CHANCE = 0.7
+#: How much longer a spilling kernel takes where the vendor states no figure `spill_slowdown`.
+USUAL_SLOWDOWN = 1.5
+
+#: The curve of estimates that nobody has fitted: they may be off by a third.
+UNFITTED = Spilling.of(105, 60, 35)
 
 
 @dataclass(frozen=True)
@@ -18,61 +67,131 @@ class BlockUse:
 
     Args:
         warps: Warps (waves) per block.
-        registers_per_thread: 32-bit registers per thread; on CDNA2 and later the total of the unified file.
-        smem_bytes: Shared memory (LDS), static and dynamic together.
-        registers_bound: Registers that the compiler may need at most, where `registers_per_thread` is an estimate that
-            can fall short; it decides what spills.
+        registers_per_thread: 32-bit registers per thread, estimated; on CDNA2 and later the total of the unified file.
+        smem_bytes: Shared memory (LDS), static and dynamic together; never too small.
         smem_bytes_exact: Shared memory with the kernel's free parameters, where they change it; `smem_bytes` is then
-            the most over their values.
+            the most over their values, and limits nothing.
+        least_registers: Registers that a thread needs whatever the compiler does: what has to be live at once. None
+            where nothing is proven.
+        least_smem_bytes: Shared memory that a block takes at least, where `smem_bytes` may be too large.
+        spilling: How the estimate of the registers tells what spills; None where registers are known exactly.
     """
 
     warps: Expr
     registers_per_thread: Expr
     smem_bytes: Expr
-    registers_bound: Expr | None = None
     smem_bytes_exact: Expr | None = None
+    least_registers: Expr | None = None
+    least_smem_bytes: Expr | None = None
+    spilling: Spilling | None = UNFITTED
 
     @property
-    def registers_needed(self) -> Expr:
-        """Registers that a thread must be able to have: the bound if there is one."""
-        return self.registers_per_thread if self.registers_bound is None else self.registers_bound
+    def smem_needed(self) -> Expr:
+        """Shared memory that a block must be able to have."""
+        if self.least_smem_bytes is not None:
+            return self.least_smem_bytes
+        return self.smem_stated
+
+    @property
+    def smem_stated(self) -> Expr:
+        """Shared memory that is predicted, with the free parameters where they change it."""
+        return self.smem_bytes if self.smem_bytes_exact is None else self.smem_bytes_exact
 
 
 def add_block_limits(problem: Problem, gpu: GpuModel, use: BlockUse) -> None:
-    """Add the limits of one block: threads, shared memory, registers per thread and per partition."""
+    """Add the limits of one block, the certain ones and the estimated ones."""
     sm = gpu.sm
     problem.add(
         use.warps * sm.warp_size <= sm.max_threads_per_block,
         name="threads",
         because=f"a block of {gpu.name} has at most {sm.max_threads_per_block} threads",
+        kind=CERTAIN,
     )
+    fits = f"a block of {gpu.name} has at most {sm.max_smem_bytes_per_block:,} bytes of {gpu.terms.smem}"
+    problem.add(use.smem_needed <= sm.max_smem_bytes_per_block, name="smem", because=fits, kind=CERTAIN)
+    if use.least_registers is not None:
+        _add_register_limits(problem, gpu, use.warps, use.least_registers)
+    if use.least_smem_bytes is not None:
+        stated = f"with all that the compiler or an optional input may add; {fits}"
+        problem.add(use.smem_stated <= sm.max_smem_bytes_per_block, name="smem_stated", because=stated, kind=ESTIMATED)
+    if use.spilling is not None:
+        _add_spilling(problem, gpu, use, use.spilling)
+
+
+def _add_register_limits(problem: Problem, gpu: GpuModel, warps: Expr, least: Expr) -> None:
+    """What is proven to be live at once fits a thread's registers, and the block's warps the register file."""
+    most, files = gpu.sm.max_registers_per_thread, gpu.register_file.num_files
+    live = "what must be live at once alone"
     problem.add(
-        use.smem_bytes <= sm.max_smem_bytes_per_block,
-        name="smem",
-        because=f"a block of {gpu.name} has at most {sm.max_smem_bytes_per_block:,} bytes of {gpu.terms.smem}",
-    )
-    problem.add(
-        use.registers_needed <= sm.max_registers_per_thread,
+        least <= most * files,
         name="registers",
-        because=f"a thread of {gpu.name} has at most {sm.max_registers_per_thread} registers; beyond it spills",
+        because=f"a thread of {gpu.name} has at most {most * files} registers, and {live} needs more",
+        kind=CERTAIN,
     )
-    allocated, available, what = register_capacity(gpu, use)
+    allocated, available, what = register_capacity(gpu, warps, least)
     problem.add(
-        allocated <= available,
+        allocated <= available * files,
         name="register_file",
-        because=f"one block fits the register file: {available:,} {what}",
+        because=f"one block fits the register file: {available * files:,} {what}, and {live} needs more",
+        kind=CERTAIN,
     )
 
 
-def register_capacity(gpu: GpuModel, use: BlockUse) -> tuple[Expr, int, str]:
+def _add_spilling(problem: Problem, gpu: GpuModel, use: BlockUse, curve: Spilling) -> None:
+    """At most one kernel in ten that is estimated to need no more spills."""
+    most = most_registers(gpu, use.warps)
+    problem.add(
+        use.registers_per_thread <= most * curve.clear_percent // 100,
+        name=SPILLS,
+        because="one kernel in ten at this limit spills, of those that no fit has seen; one estimate in ten is off by "
+        f"more than {_percent(curve.error_percent)}; solve --compile says for certain",
+        kind=ESTIMATED,
+    )
+
+
+def _percent(value: Expr | int) -> str:
+    return f"{value} %" if isinstance(value, int) else "its error band"
+
+
+def spill_chance(gpu: GpuModel, use: BlockUse, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+    """The chance that each configuration spills, 0 to 1."""
+    if use.spilling is None:
+        return np.zeros(len(next(iter(columns.values()), (0,))))
+    most = most_registers(gpu, use.warps).columns(columns)
+    share = np.maximum(use.registers_per_thread.columns(columns), 1) / np.maximum(most, 1)
+    at, slope = (_column(figure, columns) for figure in (use.spilling.at_percent, use.spilling.slope_tenths))
+    return np.asarray(1.0 / (1.0 + (share / (at / 100.0)) ** (-slope / 10.0)), dtype=np.float64)
+
+
+def broken_chance(estimates: Iterable[Constraint], columns: Mapping[str, NDArray[Any]]) -> Any:
+    """`BROKEN_CHANCE` where a configuration breaks an estimated rule, else 0.
+
+    The rule that `spill_chance` stands for does not count, nor do rules on parameters that are still open.
+    """
+    chance: Any = 0.0
+    for rule in estimates:
+        if rule.name != SPILLS and rule.variables <= columns.keys():
+            chance = np.maximum(chance, np.where(rule.holds_columns(columns), 0.0, BROKEN_CHANCE))
+    return chance
+
+
+def slowdown(gpu: GpuModel, chances: Any) -> Any:
+    """Expected time of kernels that spill with these chances over that of the same kernels without a spill."""
+    figure = gpu.figure("spill_slowdown") if gpu.has_figure("spill_slowdown") else USUAL_SLOWDOWN
+    return 1.0 + chances * (figure - 1.0)
+
+
+def _column(figure: Expr | int, columns: Mapping[str, NDArray[Any]]) -> Any:
+    return figure.columns(columns) if isinstance(figure, Expr) else float(figure)
+
+
+def register_capacity(gpu: GpuModel, warps: Expr, registers: Expr) -> tuple[Expr, int, str]:
     """Registers that one block takes of its fullest partition, how many there are, and what is counted."""
     file = gpu.register_file
-    warps_per_partition = ceildiv(use.warps, gpu.sm.num_partitions)
-    registers = use.registers_needed
     if file.per_thread > 1:
         registers = registers * file.per_thread
     per_warp = file.granularity * ceildiv(registers, file.granularity)
-    return warps_per_partition * per_warp, file.capacity, file.counted
+    return _warps_of_a_partition(gpu, warps) * per_warp, file.capacity, file.counted
 
 
 def most_registers(gpu: GpuModel, warps: Expr) -> Expr:
@@ -81,5 +200,9 @@ def most_registers(gpu: GpuModel, warps: Expr) -> Expr:
     if file.shared_by_block is not None:
         left = file.shared_by_block // sm.warp_size // warps
     else:
-        left = file.capacity // ceildiv(warps, sm.num_partitions) // file.granularity * file.granularity
+        left = file.capacity // _warps_of_a_partition(gpu, warps) // file.granularity * file.granularity
     return minimum(sm.max_registers_per_thread, left)
+
+
+def _warps_of_a_partition(gpu: GpuModel, warps: Expr) -> Expr:
+    return ceildiv(warps, gpu.register_file.partitions_per_block or gpu.sm.num_partitions)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from constrint.hwmodels import GpuModel
 from constrint.model import Problem, Var
 from constrint.select.core_space import BlockColumns, core_space
 from constrint.select.cost import CostColumns
+from constrint.select.facts import Asked, Compile, as_compiled, one_by_one, runs
+from constrint.select.limits import slowdown
 from constrint.select.spec import (
     Candidate,
     CostEstimate,
@@ -82,6 +84,25 @@ class Ranking:
         """Configurations in the full products of all implementations that can take the workload."""
         return sum(space.num_product for space in self.spaces)
 
+    def work_of(self, candidate: Candidate) -> tuple[int, int]:
+        """Operations of the workload, 0 if they are not counted, and bytes that have to move once."""
+        spec = self.operation.spec(candidate.kernel)
+        return spec.num_operations(self.workload), spec.moved_bytes(self.workload)
+
+    @property
+    def rate_unit(self) -> str:
+        """What rates are given in: TFLOP/s (TOP/s of integers) where arithmetic binds the roofline, else GB/s."""
+        operations, moved_bytes = self.work_of(self.candidates[0])
+        peak = self.gpu.peak_flop_per_s(self.workload.dtype)
+        if not operations or not peak or operations / peak < moved_bytes / self.gpu.memory.dram.bandwidth_bytes_per_s:
+            return "GB/s"
+        return "TOP/s" if self.workload.dtype.startswith("int") else "TFLOP/s"
+
+    def rate_of(self, candidate: Candidate) -> float:
+        """A candidate's predicted rate, in `rate_unit`."""
+        operations, moved_bytes = self.work_of(candidate)
+        return (moved_bytes / 1e9 if self.rate_unit == "GB/s" else operations / 1e12) / candidate.cost.seconds
+
     @property
     def num_valid(self) -> int:
         """Configurations that satisfy every constraint of their implementation."""
@@ -127,6 +148,8 @@ def rank(
     workload: Workload | None = None,
     *,
     top: int = 10,
+    compile: int = 0,
+    strict: bool = False,
 ) -> Ranking:
     """Find the `top` valid configurations with the least predicted time.
 
@@ -135,16 +158,21 @@ def rank(
         gpu: The hardware model.
         workload: What is asked; the operation's default workload if None.
         top: How many candidates to return.
+        compile: How many of the best are compiled for the GPU, which need not be there, and ranked again by what the
+            compiler says. It is kept on disk: what was compiled once is looked up.
+        strict: Leave out what breaks an estimated rule, too.
 
     Raises:
         InfeasibleError: When nothing is valid; carries a minimal conflict.
-        UsageError: When the workload is not one that the kernels or the GPU can take.
+        UsageError: When the workload is not one that the kernels or the GPU can take, or triton is missing to compile.
     """
     started = time.perf_counter()
     operation = kernel if isinstance(kernel, Operation) else Operation(kernel.full_name, (kernel,))
     workload = workload or operation.default_workload(gpu)
     able, refusals = requests(operation, gpu, workload)
-    return rank_requests(operation, able, refusals, top=top, started=started)
+    if strict:
+        able = [replace(request, problem=request.problem.strict()) for request in able]
+    return rank_requests(operation, able, refusals, top=top, started=started, compile=compile)
 
 
 def rank_requests(
@@ -154,22 +182,25 @@ def rank_requests(
     *,
     top: int = 10,
     started: float | None = None,
+    compile: int = 0,
+    compile_all: Compile = one_by_one,
 ) -> Ranking:
     """Rank what `requests` gave, perhaps with further rules in the problems.
 
-    Among equal times the operation's preferred implementation comes first.
+    Among equal times the operation's preferred implementation comes first. `compile_all` compiles the `compile` best.
 
     Raises:
         InfeasibleError: When nothing is valid; carries a minimal conflict.
     """
     started = time.perf_counter() if started is None else started
-    parts = {request.spec.full_name: _rank_one(request, top) for request in able}
+    parts = {request.spec.full_name: _rank_one(request, max(top, compile)) for request in able}
     merged = sorted(
         (candidate for _, candidates in parts.values() for candidate in candidates),
         key=lambda candidate: float(_steps(candidate.cost.seconds)),
     )
     if not merged:
         raise infeasible(able)
+    merged = _compiled(merged, able, compile, compile_all)
     refused = {name: KernelSpace(name, refusal=text) for name, text in refusals.items()}
     offered = {name: space for name, (space, _) in parts.items()} | refused
     assumed = dict.fromkeys(line for r in able for line in r.spec.assumptions(r.gpu, r.workload))
@@ -185,27 +216,42 @@ def rank_requests(
     )
 
 
+def _compiled(candidates: list[Candidate], able: list[Request], number: int, compile_all: Compile) -> list[Candidate]:
+    """The candidates with facts for the first ones, by the times that follow; those that cannot run come last."""
+    by_kernel = {request.spec.full_name: request for request in able}
+    first = [candidate for candidate in candidates if candidate.resources is not None][:number]
+    if not first:
+        return candidates
+    asked = [Asked(r.spec, r.gpu, r.workload, c.config) for c in first for r in (by_kernel[c.kernel],)]
+    taken = {id(candidate) for candidate in first}
+    rest = [candidate for candidate in candidates if id(candidate) not in taken]
+    known = as_compiled(first, asked, compile_all)
+    return sorted([*known, *rest], key=lambda candidate: (not runs(candidate), candidate.cost.seconds))
+
+
 def _rank_one(request: Request, top: int) -> tuple[KernelSpace, list[Candidate]]:
     """One implementation's space and its best configurations."""
     spec, gpu, workload, problem = request.spec, request.gpu, request.workload, request.problem
     params = tuple(spec.params(gpu, workload))
     roofline_s = spec.roofline_s(gpu, workload)
     if not params:
-        only = _cost_of(spec.cost(gpu, workload, {}, np.ones(1)), 0, roofline_s)
+        only = cost_of_row(spec.cost(gpu, workload, {}, np.ones(1)), 0, roofline_s)
         return KernelSpace(spec.full_name, 1, 1), [Candidate(spec.full_name, {}, None, only, 1)]
     space = core_space(spec, gpu, workload, problem)
     if space.num_valid == 0:
         return KernelSpace(spec.full_name, space.num_product, 0), []
     core, blocks = space.columns, space.blocks
-    bound = spec.cost(gpu, workload, core, blocks.blocks_per_sm).seconds
+    factors = slowdown(gpu, blocks.chances)
+    bound = spec.cost(gpu, workload, core, blocks.blocks_per_sm).seconds * factors
     order_names = _order_names(spec, problem)
     order = [p for p in params if p.name in order_names]
     free = [p for p in params if p.name in {*spec.order_params, *spec.free_params} - order_names]
 
-    def price(columns: Mapping[str, NDArray[Any]], resident: NDArray[Any]) -> CostColumns:
-        return spec.cost(gpu, workload, columns, resident)
+    def price(columns: Mapping[str, NDArray[Any]]) -> CostColumns:
+        rows = columns["_row"]
+        return spec.cost(gpu, workload, columns, blocks.blocks_per_sm[rows]).slowed(factors[rows])
 
-    columns, cost = _best_rows(price, problem, core, blocks.blocks_per_sm, bound, order, params, top)
+    columns, cost = _best_rows(price, problem, core, bound, order, params, top)
     rows = columns.pop("_row").tolist()
     chosen = _complete(problem, columns, free, params)
     configs = [{name: int(column[place]) for name, column in chosen.items()} for place in range(len(rows))]
@@ -214,7 +260,7 @@ def _rank_one(request: Request, top: int) -> tuple[KernelSpace, list[Candidate]]
             kernel=spec.full_name,
             config=config,
             resources=blocks.resources(row, config),
-            cost=_cost_of(cost, place, roofline_s),
+            cost=cost_of_row(cost, place, roofline_s),
             num_variants=int(space.num_variants[row]),
         )
         for place, (row, config) in enumerate(zip(rows, configs, strict=True))
@@ -222,7 +268,8 @@ def _rank_one(request: Request, top: int) -> tuple[KernelSpace, list[Candidate]]
     return KernelSpace(spec.full_name, space.num_product, space.num_valid), candidates
 
 
-def _cost_of(cost: CostColumns, row: int, roofline_s: float) -> CostEstimate:
+def cost_of_row(cost: CostColumns, row: int, roofline_s: float) -> CostEstimate:
+    """One row's estimate."""
     seconds = float(cost.seconds[row])
     return CostEstimate(seconds, cost.bound_by(row), roofline_s / seconds, cost.parts_of(row))
 
@@ -245,7 +292,8 @@ def _order_names(spec: KernelSpec, problem: Problem) -> set[str]:
 def predict(spec: KernelSpec, gpu: GpuModel, workload: Workload, columns: Mapping[str, NDArray[Any]]) -> CostColumns:
     """Predicted time of given configurations (columns of parameters), valid or not."""
     use = spec.use(gpu, workload, {name: Var(name) for name in columns})
-    return spec.cost(gpu, workload, columns, BlockColumns.of(gpu, use, columns).blocks_per_sm)
+    blocks = BlockColumns.of(gpu, use, columns)
+    return spec.cost(gpu, workload, columns, blocks.blocks_per_sm).slowed(slowdown(gpu, blocks.chances))
 
 
 def infeasible(able: list[Request]) -> InfeasibleError:
@@ -276,10 +324,9 @@ def reason_of(problem: Problem, *, is_kernel: bool = True) -> tuple[str, Conflic
 
 
 def _best_rows(
-    price: Callable[[Mapping[str, NDArray[Any]], NDArray[Any]], CostColumns],
+    price: Callable[[Mapping[str, NDArray[Any]]], CostColumns],
     problem: Problem,
     core: Mapping[str, NDArray[Any]],
-    blocks_per_sm: NDArray[Any],
     bound: NDArray[np.float64],
     order: list[Param],
     params: tuple[Param, ...],
@@ -298,7 +345,7 @@ def _best_rows(
         fresh = _expand({n: c[rows] for n, c in core.items()} | {"_row": rows}, order, problem)
         if kept is not None:
             fresh = {n: np.concatenate([kept[n], fresh[n]]) for n in fresh}
-        priced = price(fresh, blocks_per_sm[fresh["_row"]])
+        priced = price(fresh)
         steps = _steps(priced.seconds)
         ordered = _in_order(steps, fresh, params)
         _, first = np.unique(fresh["_row"][ordered], return_index=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.model import Expr, Problem, Var
+from constrint.select.compiled import CompiledKernel
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse, add_block_limits
 from constrint.select.streaming import streaming_cost
-
-if TYPE_CHECKING:
-    from constrint.tune import CompiledKernel
 
 Columns = Mapping[str, NDArray[Any]]
 Config = Mapping[str, int]
@@ -30,6 +28,8 @@ Vars = Mapping[str, Expr]
 
 #: Sizes and strides are 32-bit integers in the kernels.
 MAX_SIZE = 2**31 - 1
+#: Triton compiles one variant for sizes that are multiples of this, one for others, and one for the size 1.
+SIZE_DIVISOR, LARGE_SIZE = 16, 4096
 #: Bytes of one element of each operand type.
 ELEMENT_BYTES: Mapping[str, int] = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
 
@@ -93,15 +93,34 @@ class Workload:
         return f"{self.operation} {numbers} {self.dtype}"
 
 
+def size_class(size: int) -> int:
+    """A size that stands for all that Triton compiles the same variant for."""
+    return size if size == 1 else LARGE_SIZE + size % SIZE_DIVISOR
+
+
 @dataclass(frozen=True)
 class ResourceUse:
-    """What one block of a configuration takes, estimated, and what fits on one SM."""
+    """What one block of a configuration takes, estimated, and what fits on one SM.
+
+    Args:
+        threads: Threads of a block.
+        registers_per_thread: 32-bit registers; no more than the compiler may give a thread.
+        smem_bytes: Shared memory of a block.
+        blocks_per_sm: Blocks that reside on one SM at once.
+        limited_by: What limits them.
+        spill_chance: The chance that the compiler spills registers to memory, 0 to 1; once compiled it is 0 or 1.
+        error_percent: What one register estimate in ten is off by at least, in percent; 0 where nothing is estimated.
+        compiled: What the compiler made of it, where it was asked: the other figures follow from that.
+    """
 
     threads: int
     registers_per_thread: int
     smem_bytes: int
     blocks_per_sm: int
     limited_by: str
+    spill_chance: float = 0.0
+    error_percent: int = 0
+    compiled: CompiledKernel | None = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +146,7 @@ class Candidate:
         resources: What a block takes; None for an implementation that is no single kernel.
         cost: The predicted time.
         num_variants: How many configurations it stands for.
+        problem: What is wrong with it as compiled: it spills, does not fit, or the compiler refuses it; else empty.
     """
 
     kernel: str
@@ -134,14 +154,20 @@ class Candidate:
     resources: ResourceUse | None
     cost: CostEstimate
     num_variants: int
+    problem: str = ""
 
 
 class Rule(NamedTuple):
-    """A condition (a constraint, or a column of booleans) with its name and its reason."""
+    """A condition (a constraint, or a column of booleans) with its name, its reason, and what it is worth.
+
+    What breaks a CERTAIN rule cannot run as the kernel means it; what breaks a REDUNDANT one does the work of another
+    configuration that is kept; an ESTIMATED rule may be wrong, and leaves nothing out. "" says nothing of it.
+    """
 
     condition: Any
     name: str
     because: str
+    kind: str = ""
 
 
 class Launch(Protocol):
@@ -166,6 +192,7 @@ class KernelSpec(ABC):
         dtypes: Operand types that it takes.
         order_params: Parameters that change only the traffic between memory levels.
         free_params: Parameters that only the compiler knows: the cost model cannot tell their values apart.
+        dtype_hints: What is said to who asks for a dtype that the kernel does not have, by its name.
         num_roundings: How often a value is rounded to the dtype on its way to an output (the states of a recurrence).
     """
 
@@ -178,6 +205,7 @@ class KernelSpec(ABC):
     order_params: tuple[str, ...] = ()
     free_params: tuple[str, ...] = ()
     num_roundings: int = 0
+    dtype_hints: ClassVar[Mapping[str, str]] = {}
 
     @property
     def full_name(self) -> str:
@@ -230,7 +258,7 @@ class KernelSpec(ABC):
             InfeasibleError: When the data does not fit the GPU's memory.
         """
         if workload.dtype not in self.dtypes:
-            raise UnknownNameError("dtype", workload.dtype, self.dtypes)
+            raise UnknownNameError("dtype", workload.dtype, self.dtypes, self.dtype_hints.get(workload.dtype, ""))
         given = {**workload.sizes, **workload.options}
         for size in (*self.sizes, *self.options):
             value = given.get(size.name, size.default)
@@ -261,7 +289,7 @@ class KernelSpec(ABC):
         for param in self.params(gpu, workload):
             v[param.name] = problem.int_var(param.name, values=list(param.values), because=param.because)
         for rule in self.rules(gpu, workload, v):
-            problem.add(rule.condition, name=rule.name, because=rule.because)
+            problem.add(rule.condition, name=rule.name, because=rule.because, kind=rule.kind)
         use = self.use(gpu, workload, v)
         if use is not None:
             add_block_limits(problem, gpu, use)
@@ -278,6 +306,10 @@ class KernelSpec(ABC):
         """Bytes that have to move to and from memory once: by default one input and one output of all sizes."""
         elements = int(np.prod([workload.sizes[name] for name in self.size_names], dtype=object))
         return 2 * elements * ELEMENT_BYTES[workload.dtype]
+
+    def num_operations(self, workload: Workload) -> int:
+        """Floating or integer operations that the workload takes at least, a multiply-add being two; 0 if uncounted."""
+        return 0
 
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """Predicted time of every row; without the order parameters, a lower bound over their values.
@@ -326,6 +358,10 @@ class KernelSpec(ABC):
     def num_terms(self, workload: Workload) -> int:
         """Products that one output element sums at most; the rounding that a check allows follows from it."""
         return max(workload.sizes.values())
+
+    def compiled_as(self, workload: Workload) -> Workload:
+        """A workload that stands for all that are compiled to the same code: by default each for itself alone."""
+        return workload
 
     def compile(self, gpu: GpuModel, workload: Workload, config: Config) -> CompiledKernel:
         """Compile one configuration for a named GPU, as it would be launched for this workload; no GPU is needed.

@@ -13,7 +13,7 @@ from constrint.solve.space.space import SearchSpace
 if TYPE_CHECKING:
     from constrint.solve.engine.walk import solutions_in_order
     from constrint.solve.explain.conflict import Conflict, ConflictMember, minimal_conflict
-    from constrint.solve.explain.pruning import RulePruning, pruning
+    from constrint.solve.explain.pruning import RulePruning, pruning, would_remove
     from constrint.solve.explain.relax import Relaxation, relaxations, ways_out
     from constrint.solve.explain.why_not import BrokenRule, WhyNot, why_not
     from constrint.solve.optimise import solve
@@ -24,7 +24,7 @@ __getattr__ = lazily(
     {
         "engine.walk": ("solutions_in_order",),
         "explain.conflict": ("Conflict", "ConflictMember", "minimal_conflict"),
-        "explain.pruning": ("RulePruning", "pruning"),
+        "explain.pruning": ("RulePruning", "pruning", "would_remove"),
         "explain.relax": ("Relaxation", "relaxations", "ways_out"),
         "explain.why_not": ("BrokenRule", "WhyNot", "why_not"),
         "optimise": ("solve",),
@@ -58,4 +58,5 @@ __all__ = [
     "solve",
     "ways_out",
     "why_not",
+    "would_remove",
 ]

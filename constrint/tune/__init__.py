@@ -1,6 +1,7 @@
 """Compile, check and measure candidates of any kernel; a search over them and a store of records come later."""
 
-from constrint.tune.compile import CompiledKernel, TritonSource, compile_triton
+from constrint.select.compiled import CompiledKernel
+from constrint.tune.compile import TritonSource, compile_triton
 from constrint.tune.pool import compile_many
 from constrint.tune.trial import Outcome, Trial
 

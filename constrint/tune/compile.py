@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from constrint.errors import UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel
+from constrint.select.compiled import CompiledKernel
 
 #: Registers, accumulation registers, bytes spilled per thread, and the matrix instruction.
 Resources = tuple[int, int, int, str]
@@ -41,29 +42,6 @@ class TritonSource:
     constants: Mapping[str, Any]
     aligned: frozenset[str]
     options: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class CompiledKernel:
-    """What a compiled kernel takes.
-
-    Args:
-        target: What it was compiled for, `sm_90` or `gfx942`.
-        triton_version: The compiler.
-        smem_bytes: Shared memory (LDS) of one block.
-        registers_per_thread: 32-bit registers; on CDNA2 and later the total of the unified file.
-        accumulator_registers: AGPRs on CDNA, contained in the total where the file is unified.
-        spill_bytes: Bytes per thread spilled to memory.
-        instruction: The matrix instruction in use; empty if there is none.
-    """
-
-    target: str
-    triton_version: str
-    smem_bytes: int
-    registers_per_thread: int
-    accumulator_registers: int
-    spill_bytes: int
-    instruction: str
 
 
 def require_triton() -> None:

@@ -9,7 +9,7 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from constrint.hwmodels import GpuModel
-from constrint.tune.compile import CompiledKernel
+from constrint.select.compiled import CompiledKernel
 from constrint.tune.processes import Beat, Processes
 from constrint.tune.trial import Load, Outcome, Trial
 
@@ -67,16 +67,19 @@ def compile_many(
     num_workers: int | None = None,
     into_cache: bool = False,
     patience_s: float = PATIENCE_S,
+    say: Callable[[int], None] | None = None,
 ) -> list[CompiledKernel | str]:
     """Compile trials on every core: what each takes, in the trials' order, or why it does not compile.
 
-    With `into_cache` Triton's cache is filled, and what compiles gives an empty string.
+    With `into_cache` Triton's cache is filled, and what compiles gives an empty string. `say` hears how many are done.
     """
     options: Any = {"num_workers": num_workers, "into_cache": into_cache, "patience_s": patience_s}
     with tempfile.TemporaryDirectory() as name:
         processes, state = start_compiling(load, gpu, trials, Path(name), **options)
         try:
             while not processes.poll():
+                if say is not None:
+                    say(int(np.count_nonzero(state)))
                 time.sleep(0.05)
         finally:
             processes.stop()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from constrint.cli.app import main
-from constrint.hwmodels import DetectedDevice, detect, list_gpus
+from constrint.hwmodels import DetectedDevice, detect, list_gpus, load_gpu
 
 Call = Callable[[str], tuple[int, str, str]]
 
@@ -114,7 +114,68 @@ def test_occupancy(call: Call) -> None:
         "registers_per_block": 43008,
         "smem_bytes_per_block": 50176,
         "waves_per_simd": None,
+        "impossible": [],
     }
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--gpu h200 --threads 1025 --registers 32", ["1,025 threads, the limit is 1,024"]),
+        ("--gpu h200 --threads 256 --registers 300", ["300 registers a thread, the limit is 255"]),
+        (
+            "--gpu h200 --threads 32 --registers 8 --smem 300000",
+            ["300,000 bytes of shared memory, the limit is 232,448"],
+        ),
+        (
+            "--gpu h200 --threads 32 --registers 8 --smem 60000 --no-opt-in",
+            ["60,000 bytes of shared memory, the limit is 49,152"],
+        ),
+        (
+            "--gpu h200 --threads 1025 --registers 300",
+            ["1,025 threads, the limit is 1,024", "300 registers a thread, the limit is 255"],
+        ),
+        ("--gpu h200 --threads 1024 --registers 128", ["32 warps of 128 registers a thread, the limit is 16"]),
+        # A block is checked as if its warps came in fours, and each sub-partition holds six.
+        ("--gpu h200 --threads 800 --registers 80", ["25 warps of 80 registers a thread, the limit is 24"]),
+        ("--gpu mi300x --threads 1024 --registers 512", ["16 waves of 512 registers a thread, the limit is 4"]),
+        ("--gpu mi300x --threads 64 --registers 300 --acc-vgprs 10", ["300 arch VGPRs a thread, the limit is 256"]),
+        ("--gpu 7900xtx --threads 64 --registers 8 --smem 70000", ["70,000 bytes of LDS, the limit is 65,536"]),
+    ],
+)
+def test_a_block_that_cannot_be_launched_is_explained(call: Call, line: str, said: list[str]) -> None:
+    code, out, err = call(f"occupancy {line}")
+    assert (code, err) == (1, "")
+    sentences = [text.partition("cannot be launched: ")[2] for text in out.splitlines() if "cannot be" in text]
+    assert sentences == said
+    code, out, _ = call(f"occupancy {line} --json")
+    assert code == 1
+    impossible = json.loads(out)["impossible"]
+    assert len(impossible) == len(said)
+    for entry, sentence in zip(impossible, said, strict=True):
+        assert entry["asked"] > entry["most"]
+        assert sentence.startswith(f"{entry['asked']:,} ")
+
+
+def test_limits_are_in_the_units_that_their_keys_name(call: Call) -> None:
+    for name in ("h200", "mi300x"):
+        document = json.loads(call(f"limits --gpu {name} --json")[1])
+        assert document["schema"] == "constrint.limits/2"
+        assert list(document["limits"]) == ["block", "sm", "device", "heads", "rates"]
+        gpu = load_gpu(name)
+        found = {row["key"]: row for rows in document["limits"].values() for row in rows}
+        assert found["boost_clock_hz"]["value"] == gpu.device.boost_clock_hz
+        assert found["dram_bandwidth_bytes_per_s"]["value"] == gpu.memory.dram.bandwidth_bytes_per_s
+        assert found["dram_size_bytes"]["value"] == gpu.memory.dram.size_bytes
+        assert found["bf16_flop_per_s"]["value"] == gpu.peak_flop_per_s("bf16")
+        assert found["int8_op_per_s"]["value"] == gpu.peak_flop_per_s("int8")
+        units = {"_flop_per_s": "flop/s", "_op_per_s": "op/s", "_hz": "hertz", "_bytes_per_s": "bytes/s"}
+        for key, row in found.items():
+            for ending, unit in units.items():
+                if key.endswith(ending):
+                    assert row["unit"] == unit
+    table = call("limits --gpu h200")[1]
+    assert any(line.split() == ["fp64", "67.0", "TFLOP/s"] for line in table.splitlines())
 
 
 def test_occupancy_on_amd_prints_llvms_figure(call: Call) -> None:

@@ -62,7 +62,7 @@ def test_explain_gives_every_rule_and_parameter(run: Any, way: tuple[object, ...
     assert result["parameters"]
     assert all({"name", "values", "meaning", "because"} <= set(p) for p in result["parameters"])
     for rule in result["rules"]:
-        assert set(rule) == {"name", "rule", "because", "removes_alone", "removes_only"}
+        assert set(rule) == {"name", "kind", "rule", "because", "prunes", "removes_alone", "removes_only"}
         assert 0 <= rule["removes_only"] <= rule["removes_alone"] <= result["num_product"]
     code, out, _ = run("explain", *way)
     assert code == 0
@@ -121,11 +121,12 @@ def test_every_backend_gives_the_same(run: Any, backend: str) -> None:
 def test_why_not_shows_the_numbers_and_what_would_fit(run: Any) -> None:
     config = ("tile_m=256", "tile_n=256", "tile_k=48", "stages=4")
     answer = json_of(run, "why-not", "--problem", TILES, *config)
-    assert set(answer) == {"schema", "title", "config", "valid", "broken", "changes"}
+    assert set(answer) == {"schema", "title", "config", "valid", "broken", "doubts", "spill_chance", "changes"}
+    assert (answer["doubts"], answer["spill_chance"]) == ([], None)
     assert (answer["schema"], answer["valid"]) == ("constrint.why-not/1", False)
     by_name = {broken["name"]: broken for broken in answer["broken"]}
     assert set(by_name) == {"lds", "no_remainder"}
-    assert set(by_name["lds"]) == {"name", "rule", "because", "seen", "values"}
+    assert set(by_name["lds"]) == {"name", "kind", "rule", "because", "seen", "values"}
     assert by_name["lds"]["seen"] == "196608 <= 65536 is false"
     assert by_name["lds"]["because"] == "all stages of A and B are resident in LDS"
     assert by_name["lds"]["values"] == {"tile_m": 256, "tile_n": 256, "tile_k": 48, "stages": 4}

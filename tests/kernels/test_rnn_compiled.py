@@ -10,9 +10,14 @@ import pytest
 
 from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_spec
+from constrint.kernels.resources.sample import draw
+from constrint.kernels.rnn.sample import SAMPLE, TARGETS
 from constrint.kernels.rnn.spec import workload_of
+from constrint.kernels.rnn.triton.registers import REGISTER_MODELS
 from constrint.model import Var
 from constrint.select.first_choice import choose
+from tests.support.compiled import Compiler
+from tests.support.fresh import check_fair_rows, compiled_rows, seed_of
 from tests.support.needs import needs_gpu, needs_triton
 
 
@@ -56,6 +61,33 @@ def test_a_split_head_compiles_with_its_barrier(name: str, dim: int, direction: 
     compiled = spec.compile(gpu, workload, config)
     assert compiled.smem_bytes <= gpu.sm.max_smem_bytes_per_block
     assert compiled.spill_bytes <= 32
+
+
+#: Tests that a target's fresh sample is spread over, so that processes share it out.
+PARTS = 3
+NUM_FAIR = 24
+#: Files, below the package, that decide what is compiled and what is said of it.
+SOURCES = ("kernels/rnn/*.py", "kernels/rnn/triton/*.py", "select/limits.py")
+
+
+@needs_triton
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("target", TARGETS)
+def test_fresh_configs_are_excluded_if_they_cannot_run_and_spill_as_often_as_is_said(
+    compiler: Compiler, target: str, part: int
+) -> None:
+    """Configurations of layers drawn at random, valid and excluded ones alike: others whenever the rules change."""
+    drawn = list(draw(SAMPLE, target, {"fair": NUM_FAIR}, seed_of(SOURCES, REGISTER_MODELS)))
+    assert len(drawn) == NUM_FAIR
+    rows = list(compiled_rows(compiler, SAMPLE, drawn[part::PARTS]))
+    check_fair_rows(SAMPLE, rows)
+    for row in rows:
+        if not row["error"]:
+            gpu, spec, workload, config = SAMPLE.request(row)
+            use = spec.use(gpu, workload, {name: Var(name) for name in config})
+            assert use is not None
+            assert use.smem_stated.value(config) >= int(row["smem_bytes"]), row
 
 
 @needs_triton

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.pointer.traffic import Tiles, operand_traffic
 from constrint.select import TileWork, estimate
-from constrint.select.cost import PARTS, overlap
+from constrint.select.cost import FITTED_SHARE, PARTS, cost_assumptions, l2_bytes_per_s, loaded_clock_hz, overlap
 
 WORK = TileWork(
     num_blocks=np.array([1056.0]),
@@ -32,7 +33,7 @@ WORK = TileWork(
 PEAK = 989.4e12
 
 
-def seconds(**changes: object) -> float:
+def seconds(**changes: Any) -> float:
     return float(estimate(load_gpu("h200"), PEAK, replace(WORK, **changes)).seconds[0])
 
 
@@ -131,3 +132,46 @@ def test_traffic_never_falls_below_reading_each_operand_once() -> None:
             traffic = operand_traffic(load_gpu(name), tiles(group_m=group, row_bytes=1e5, column_bytes=1e5))
             assert traffic.dram_bytes[0] >= 128 * 1e5 * (1 - 1e-9)
             assert traffic.l2_miss_bytes[0] >= traffic.dram_bytes[0]
+
+
+def test_the_constants_belong_to_the_share_that_the_fitted_gpu_keeps_up() -> None:
+    assert load_gpu("h200").compute.sustained_matrix_fraction == FITTED_SHARE
+
+
+def test_an_assumed_l2_binds_where_it_gives_less_than_the_ports_take() -> None:
+    for name in ("h200", "gh200", "h100", "b200"):
+        assert l2_bytes_per_s(load_gpu(name)) is None
+    consumer = load_gpu("rtx-5090")
+    rate = l2_bytes_per_s(consumer)
+    assert rate is not None
+    assert rate < 9.5e12
+    ample = estimate(consumer, 209.5e12, replace(WORK, l2_bytes=np.array([1.0])))
+    bound = estimate(consumer, 209.5e12, replace(WORK, l2_bytes=np.array([2e10])))
+    assert bound.bound_by(0) == "L2"
+    assert bound.parts_of(0)["L2"] == pytest.approx(2e10 / rate)
+    assert bound.seconds[0] > 2 * ample.seconds[0]
+
+
+def test_a_gpu_that_keeps_up_less_of_its_peak_slows_as_a_whole() -> None:
+    h200, l4 = load_gpu("h200"), load_gpu("l4")
+    assert loaded_clock_hz(h200) == h200.device.boost_clock_hz
+    assert loaded_clock_hz(l4) == pytest.approx(2.04e9 * 0.58 / FITTED_SHARE)
+    assert loaded_clock_hz(load_gpu("a100")) == 1.41e9
+
+
+def test_vector_units_are_named_and_know_no_sustained_share() -> None:
+    t4 = load_gpu("t4")
+    plain, matrix = (estimate(t4, 8.1e12, replace(WORK, has_matrix_units=has)).parts_of(0) for has in (False, True))
+    assert plain["matrix units"] == 0 == matrix["vector units"]
+    assert matrix["matrix units"] == pytest.approx(plain["vector units"] / 0.65)
+
+
+def test_assumptions_are_printed_with_their_band_and_source() -> None:
+    lines = cost_assumptions(load_gpu("rtx-4090"))
+    share = "97% of the matrix peak are kept up, assumed (97% to 100%; secondary: "
+    assert any(line.startswith(share) for line in lines)
+    cache = "L2 of 4.7 TB/s assumed (3.9 to 5.2; secondary: te42kyfo/gpu-benches: L40"
+    assert any(line.startswith(cache) for line in lines)
+    assert not any("matrix peak" in line for line in cost_assumptions(load_gpu("t4"), has_matrix_units=False))
+    assert any("more than the SMs' ports take" in line for line in cost_assumptions(load_gpu("h200")))
+    assert not any("matrix peak" in line for line in cost_assumptions(load_gpu("h200")))

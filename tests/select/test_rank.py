@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 from constrint.errors import InfeasibleError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.model import Var, const
+from constrint.model.constraint import ESTIMATED
 from constrint.select import BlockUse, Candidate, CostColumns, KernelSpec, Operation, Param, Rule, Size, Workload, rank
-from constrint.select.rank import TIE, rank_requests, requests
+from constrint.select.limits import BROKEN_CHANCE, Spilling, slowdown
+from constrint.select.rank import TIE, predict, rank_requests, requests
 from tests.support.gemm import KERNELS, able_kernels, gemm, gemm_operation
 
 H200 = load_gpu("h200")
@@ -148,3 +151,57 @@ def test_a_kernel_without_a_solution_leaves_the_others() -> None:
 def test_a_size_out_of_range_is_refused_for_all_kernels() -> None:
     with pytest.raises(UsageError, match="n must be between 1 and"):
         rank(Operation("fake", (Fake("a", {1: 1e-5}),)), H200, Workload("fake", {"n": 0}, "fp32"))
+
+
+class Spiller(Fake):
+    """A kernel whose tile 1 is estimated to need 100 registers, 2 twice and 3 three times as many; 0 is disliked."""
+
+    def __init__(self, seconds: Mapping[int, float]) -> None:
+        super().__init__("spiller", seconds)
+
+    def rules(self, gpu: GpuModel, workload: Workload, v: Any) -> Iterator[Rule]:
+        yield Rule(v["tile"] != 0, "disliked", "it was seen to spill", ESTIMATED)
+
+    def use(self, gpu: GpuModel, workload: Workload, v: Any) -> BlockUse:
+        return BlockUse(const(4), 100 * v["tile"], const(0), spilling=Spilling.of(100, 80, 20))
+
+
+#: The chances of its tiles to spill: of 255 registers, by the curve; of the tile 0, by the rule that it breaks.
+CHANCES = {tile: 1 / (1 + (100 * tile / 255) ** -8) for tile in (1, 2, 3)} | {0: BROKEN_CHANCE}
+
+
+def test_what_may_spill_stays_in_the_space_and_is_ranked_by_the_time_that_is_expected() -> None:
+    spiller = Spiller(dict.fromkeys((3, 0, 2, 1), 1e-5))
+    ranking = rank(spiller, H200)
+    assert [candidate.config["tile"] for candidate in ranking.candidates] == [1, 2, 3, 0]
+    assert ranking.num_valid == 4
+    for candidate in ranking.candidates:
+        assert candidate.resources is not None
+        chance = CHANCES[candidate.config["tile"]]
+        assert candidate.resources.spill_chance == pytest.approx(chance, rel=1e-6)
+        assert candidate.cost.seconds == pytest.approx(1e-5 * float(slowdown(H200, chance)), rel=1e-6)
+        # No more registers are given to a thread than there are.
+        assert candidate.resources.registers_per_thread == min(255, 100 * candidate.config["tile"])
+
+
+def test_what_is_all_but_sure_to_spill_comes_first_where_it_is_that_much_faster() -> None:
+    worth = 1e-5 / float(slowdown(H200, CHANCES[3]))
+    for seconds, first in ((0.95 * worth, 3), (1.05 * worth, 1)):
+        ranking = rank(Spiller({1: 1e-5, 3: seconds}), H200)
+        assert ranking.candidates[0].config["tile"] == first
+
+
+def test_strict_leaves_out_what_may_spill() -> None:
+    operation = Operation("fake", (Spiller(dict.fromkeys((3, 0, 2, 1), 1e-5)),))
+    (request,), refusals = requests(operation, H200, operation.default_workload(H200))
+    ranking = rank_requests(operation, [replace(request, problem=request.problem.strict())], refusals)
+    # The tile 2 spills once in eight times, and one in ten is kept.
+    assert [candidate.config["tile"] for candidate in ranking.candidates] == [1]
+
+
+def test_predicted_times_of_given_configurations_are_those_of_the_ranking() -> None:
+    spiller = Spiller(dict.fromkeys((3, 0, 2, 1), 1e-5))
+    ranking = rank(spiller, H200)
+    columns = {"tile": np.array([candidate.config["tile"] for candidate in ranking.candidates])}
+    seconds = predict(spiller, H200, ranking.workload, columns).seconds
+    np.testing.assert_allclose(seconds, [candidate.cost.seconds for candidate in ranking.candidates], rtol=1e-12)

@@ -44,12 +44,17 @@ def use_of(spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem
 
 def smem_of(use: BlockUse, config: Mapping[str, int]) -> int:
     """Shared memory of a whole configuration, free parameters included."""
-    return (use.smem_bytes if use.smem_bytes_exact is None else use.smem_bytes_exact).value(config)
+    return use.smem_stated.value(config)
 
 
 def broken_rules(problem: Problem, config: Mapping[str, int]) -> set[str]:
     """Names of the rules that a configuration breaks."""
     return {str(rule.name) for rule in problem.constraints if not rule.holds(config)}
+
+
+def unlikely_rules(problem: Problem, config: Mapping[str, int]) -> set[str]:
+    """Names of the estimated rules that a configuration breaks: it stays in the space."""
+    return {str(rule.name) for rule in problem.estimates if not rule.holds(config)}
 
 
 def able_kernels(gpu: GpuModel, workload: Workload) -> list[GemmSpec]:

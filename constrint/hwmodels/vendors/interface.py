@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, NoReturn
 import msgspec
 
 from constrint.errors import HardwareModelError, UnsupportedError
+from constrint.hwmodels.assumed import Assumption, read_assumed
 from constrint.hwmodels.parse import read_yaml
 
 if TYPE_CHECKING:
@@ -106,6 +107,9 @@ class RegisterFile:
             partition is counted, 1 where a lane is.
         shared_by_block: Registers of the SM that the compiler divides evenly among the threads of a block. None where
             it divides a partition's registers among the warps there, in steps of `granularity`.
+        partitions_per_block: Partitions over which the warps of one block are spread; those of an SM if None.
+        num_files: Files of this size that a thread's registers may lie in: two where matrix instructions can sum in
+            a file of their own.
     """
 
     capacity: int
@@ -113,6 +117,8 @@ class RegisterFile:
     counted: str
     per_thread: int
     shared_by_block: int | None = None
+    partitions_per_block: int | None = None
+    num_files: int = 1
 
 
 @dataclass(frozen=True)
@@ -156,6 +162,15 @@ class LimitRow(NamedTuple):
     meaning: str
 
 
+class BlockLimit(NamedTuple):
+    """What a block asks for of a resource, and the most that a block can have: an argument of `occupancy`, in words."""
+
+    name: str
+    unit: str
+    asked: Any
+    most: int
+
+
 @functools.cache
 def read_figures(path: Path) -> Mapping[str, Figure]:
     """The figures of a YAML file: a mapping of names to `value` and `source`."""
@@ -173,22 +188,30 @@ class Vendor(ABC):
         title: The name in sentences.
         terms: The vendor's words.
         sm_type: Struct of the file's `sm` block, tagged with `name`.
+        targets: The family of each target that constrint knows.
+        target_pattern: The form of a target, as a regular expression; empty if any text will do.
+        target_form: The same in words, with an example.
         required_keys: Keys that every file of the vendor has; `null` where unknown.
         matrix_kinds: Kinds of its matrix instructions, as the files state them.
         occupancy_options: The optional arguments of `occupancy` that this vendor's GPUs take, of `KernelUse.options`.
         triton_backend: Name of Triton's back-end, None where there is none.
         figures_file: YAML file of the vendor's figures.
+        assumed_file: YAML file of what is assumed of its GPUs, by family.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     terms: ClassVar[Terms]
     sm_type: ClassVar[type[Sm]]
+    targets: ClassVar[Mapping[str, str]] = {}
+    target_pattern: ClassVar[str] = ""
+    target_form: ClassVar[str] = ""
     required_keys: ClassVar[tuple[str, ...]] = ()
     matrix_kinds: ClassVar[tuple[str, ...]] = ()
     occupancy_options: ClassVar[frozenset[str]] = frozenset()
     triton_backend: ClassVar[str | None] = None
     figures_file: ClassVar[Path | None] = None
+    assumed_file: ClassVar[Path | None] = None
 
     @abstractmethod
     def register_file(self, gpu: GpuModel) -> RegisterFile:
@@ -202,6 +225,26 @@ class Vendor(ABC):
         """Rules of the vendor that a GPU's file breaks."""
         return iter(())
 
+    def target_number(self, target: str) -> int:
+        """The number in a target's name, by which targets are near to each other."""
+        return int("".join(filter(str.isdigit, target)) or 0)
+
+    def block_limits(self, gpu: GpuModel, use: KernelUse) -> list[BlockLimit]:
+        """What one block may take at most, beside what the kernel asks for."""
+        sm = gpu.sm
+        return [
+            BlockLimit("threads_per_block", "threads", use.threads_per_block, sm.max_threads_per_block),
+            BlockLimit(
+                "registers_per_thread", "registers a thread", use.registers_per_thread, sm.max_registers_per_thread
+            ),
+            BlockLimit(
+                "smem_bytes_per_block",
+                f"bytes of {self.terms.smem}",
+                use.smem_bytes_per_block,
+                sm.max_smem_bytes_per_block,
+            ),
+        ]
+
     def limit_rows(self, gpu: GpuModel) -> list[LimitRow]:
         """Limits of one SM that `constrint limits` prints beside those that every vendor has."""
         return []
@@ -209,6 +252,10 @@ class Vendor(ABC):
     def figures(self) -> Mapping[str, Figure]:
         """Numbers for the vendor's GPUs in general, which models of time ask for by name."""
         return {} if self.figures_file is None else read_figures(self.figures_file)
+
+    def assumed(self) -> Mapping[str, Mapping[str, Assumption]]:
+        """What is assumed of its GPUs: by quantity, then by a GPU's name, target or family."""
+        return {} if self.assumed_file is None else read_assumed(self.assumed_file)
 
     def device_facts(self, gpu: GpuModel) -> DeviceFacts:
         """What a device of this model may report."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -17,7 +17,7 @@ from constrint.kernels.gemm.operands import product_of, with_aligned_stride
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.reference import DTYPE_NAMES, gemm_reference
 from constrint.kernels.launch.device import describe, gpu_of, warn_once
-from constrint.kernels.launch.policy import launch_what_fits
+from constrint.kernels.launch.policy import Start, launch_what_fits, look
 from constrint.select.first_choice import Choice, Refusal
 from constrint.select.spec import Config, Launch
 from constrint.tune.triton_versions import caution, is_verified
@@ -51,8 +51,20 @@ def run_on_gpu(
     if prepared is None:
         return gemm_reference(a, b, bias, c, alpha, beta, activation, out_dtype)
     product, choice, call = prepared
-    fitting(product, choice, lambda chosen: launch(chosen.kernel, call, chosen.config))
+
+    def start(chosen: Choice, /, *, may_spill: bool) -> None:
+        key = chosen.kernel, tuple(chosen.config.items()), product, activation
+        if key not in _CLEAN and not may_spill and a.is_cuda:
+            look(launches_of(chosen.kernel, call, chosen.config))
+            _CLEAN.add(key)
+        launch(chosen.kernel, call, chosen.config)
+
+    fitting(product, choice, start, given=(activation or "",))
     return out
+
+
+#: Kernels that were looked at and do not spill, by everything that they are compiled for.
+_CLEAN: set[tuple[object, ...]] = set()
 
 
 def prepare(
@@ -105,8 +117,8 @@ def _for_any_rows(product: Product, choice: Choice) -> Choice:
     return next((other for other in others if other.kernel in ANY_ROWS), choice)
 
 
-def fitting(product: Product, choice: Choice, launch: Callable[[Choice], None]) -> Choice:
-    """Launch a choice; where the device refuses it, the next ones, at last what fits anywhere."""
+def fitting(product: Product, choice: Choice, launch: Start, given: Sequence[str] = ()) -> Choice:
+    """Launch a choice; where it spills or the device refuses it, the next ones, at last what fits anywhere."""
 
     def refuse(refused: Choice, refusal: Refusal) -> Choice:
         try:
@@ -116,7 +128,7 @@ def fitting(product: Product, choice: Choice, launch: Callable[[Choice], None]) 
                 raise
             return conservative(refused.gpu)
 
-    return launch_what_fits(choice, launch, refuse)
+    return launch_what_fits(choice, launch, refuse, given)
 
 
 def choose(gpu: GpuModel | None, product: Product) -> Choice | None:

@@ -19,12 +19,12 @@ from constrint.errors import InfeasibleError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.spec import GemmSpec
-from constrint.kernels.gemm.table import TIE, KeptTable, Table, closed_params
+from constrint.kernels.gemm.table import MILLION, TIE, KeptTable, Table, closed_params
 from constrint.kernels.gemm.units import ELEMENT_BYTES, WIDEST_BYTES, unit
 from constrint.kernels.registry import load_kernel
 from constrint.model import Var
 from constrint.select.core_space import BlockColumns
-from constrint.select.first_choice import Choice, Refusal
+from constrint.select.first_choice import REGISTERS, Choice, Refusal, is_wary
 from constrint.select.spec import Workload
 
 #: Shapes for which the best configurations are kept, first the better part of the space for a few, then the best of
@@ -48,6 +48,8 @@ FINE_SHAPES = (
 )
 COARSE_KEPT = 150
 FINE_KEPT = 5
+#: After two choices that spilled, another kernel has to be so sure not to: its chance in millionths.
+SURE_PPM = 10_000
 #: What devices refused, by GPU and product.
 _REFUSED: dict[tuple[str, Product], tuple[tuple[str, Refusal], ...]] = {}
 
@@ -207,12 +209,17 @@ def _whole_space(gpu: GpuModel, spec: GemmSpec, product: Product) -> Table:
     problem = spec.problem(gpu, workload)
     params = spec.params(gpu, workload)
     closed = closed_params(spec, params)
+    for param in params:
+        if param.name in spec.free_params:
+            # The compiler's knobs have their preferred values, with which a row has to be valid.
+            problem.add(Var(param.name) == param.values[0], because="a table has one value of it")
     columns, _ = enumerate_space(problem).project([p.name for p in closed])
     order = np.lexsort([_places(p.values, columns[p.name]) for p in reversed(closed)])
     columns = {name: column[order] for name, column in columns.items()}
     use = spec.use(gpu, workload, {name: Var(name) for name in problem.variables})
-    blocks = BlockColumns.of(gpu, use, columns)
-    return Table(gpu, spec, params, columns, blocks.blocks_per_sm, blocks.smem_bytes)
+    blocks = BlockColumns.of(gpu, use, columns, problem.estimates)
+    spill_ppm = np.round(blocks.chances * MILLION).astype(np.int64)
+    return Table(gpu, spec, params, columns, blocks.blocks_per_sm, blocks.smem_bytes, spill_ppm)
 
 
 def _places(values: tuple[int, ...], column: NDArray[Any]) -> NDArray[Any]:
@@ -234,9 +241,23 @@ def _preference(table: Table, row: int, dtype: str) -> tuple[int, ...]:
 def _price(gpu: GpuModel, table: Table, product: Product) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Valid rows of a table that no device refused, and their predicted seconds."""
     rows, seconds = table.price(product)
-    for kernel, refusal in _REFUSED.get((gpu.name, product), ()) if _REFUSED else ():
+    refused = _REFUSED.get((gpu.name, product), ()) if _REFUSED else ()
+    if not refused:
+        return rows, seconds
+    wary = is_wary([refusal for _, refusal in refused])
+    left = _left(table, product, refused, wary=wary)[rows]
+    if wary and not left.any():
+        left = _left(table, product, refused, wary=False)[rows]
+    return rows[left], seconds[left]
+
+
+def _left(table: Table, product: Product, refused: tuple[tuple[str, Refusal], ...], *, wary: bool) -> NDArray[np.bool_]:
+    """Which rows of a table the refusals leave."""
+    left = np.ones(len(table), dtype=bool)
+    for kernel, refusal in refused:
         if kernel == table.spec.full_name:
-            use = table.spec.use(gpu, product.workload, {name: Var(name) for name in refusal.config})
-            left = refusal.rule(use).holds_columns(table.columns)[rows]
-            rows, seconds = rows[left], seconds[left]
-    return rows, seconds
+            use = table.spec.use(table.gpu, product.workload, {name: Var(name) for name in refusal.config})
+            left &= refusal.rule(table.gpu, use, is_wary=wary).holds_columns(table.columns)
+        elif wary and refusal.what == REGISTERS:
+            left &= table.spill_ppm <= SURE_PPM
+    return left

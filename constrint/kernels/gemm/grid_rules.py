@@ -13,6 +13,7 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES
 from constrint.model import any_of, ceildiv, implies
+from constrint.model.constraint import CERTAIN, ESTIMATED, REDUNDANT
 from constrint.select.spec import Rule
 
 #: Blocks along the first grid dimension, on both vendors.
@@ -58,37 +59,40 @@ def grid_rules(
     for size, name, smallest in ((m, "tile_m", 16), (n, "tile_n", 16), (k, "tile_k", 32)):
         limit = max(smallest, 1 << (size - 1).bit_length())
         if limit < MAX_TILE[name]:
-            yield Rule(v[name] <= limit, f"{name}_in_size", padding)
+            yield Rule(v[name] <= limit, f"{name}_in_size", padding, REDUNDANT)
     splits = v.get("split_k", fixed.get("split_k", 1))
     if "split_k" in v:
         steps = algebra.ceildiv(k, v["tile_k"])
-        yield Rule(splits <= steps, "split_k_in_k", "every split of K gets at least one tile of K")
+        yield Rule(splits <= steps, "split_k_in_k", "every split of K gets at least one tile of K", REDUNDANT)
     iterations = algebra.ceildiv(k, v["tile_k"] * splits)
     filled = "the main loop is at least as long as the pipeline ahead of it"
-    yield Rule(v["num_stages"] <= iterations + 1, "stages_filled", filled)
+    yield Rule(v["num_stages"] <= iterations + 1, "stages_filled", filled, REDUNDANT)
     rows, columns = algebra.ceildiv(m, v["tile_m"]), algebra.ceildiv(n, v["tile_n"])
     tiles = rows * columns
-    yield Rule(tiles * splits <= MAX_GRID_BLOCKS, "grid", f"a grid has at most {MAX_GRID_BLOCKS} blocks")
+    yield Rule(tiles * splits <= MAX_GRID_BLOCKS, "grid", f"a grid has at most {MAX_GRID_BLOCKS} blocks", CERTAIN)
     many = "a persistent block needs more than one tile to walk"
     if "persistent" in v:
         is_persistent = v["persistent"] == 1
         whole = "the persistent loop walks whole tiles"
-        yield Rule(algebra.implies(is_persistent, splits == 1), "persistent_whole_k", whole)
-        yield Rule(algebra.implies(is_persistent, tiles > gpu.device.sm_count), "persistent_many_tiles", many)
+        yield Rule(algebra.implies(is_persistent, splits == 1), "persistent_whole_k", whole, CERTAIN)
+        enough = algebra.implies(is_persistent, tiles > gpu.device.sm_count)
+        yield Rule(enough, "persistent_many_tiles", many, REDUNDANT)
     elif fixed.get("persistent"):
-        yield Rule(tiles > gpu.device.sm_count, "persistent_many_tiles", many)
+        yield Rule(tiles > gpu.device.sm_count, "persistent_many_tiles", many, REDUNDANT)
     if "group_m" in v:
         group = algebra.any_of(v["group_m"] == 1, v["group_m"] < 2 * rows)
-        yield Rule(group, "group_in_grid", "a group of more rows than the grid has repeats a smaller one")
+        repeats = "a group of more rows than the grid has repeats a smaller one"
+        yield Rule(group, "group_in_grid", repeats, REDUNDANT)
     if "xcd_chunk" in v:
         yield from _chunk_rules(gpu.device.num_xcds, tiles, v["xcd_chunk"], algebra)
 
 
 def _chunk_rules(num_xcds: int, tiles: Any, chunk: Any, algebra: Algebra) -> Iterator[Rule]:
     few = "with fewer tiles than XCDs every XCD has one tile in any order"
-    yield Rule(algebra.implies(chunk >= 1, tiles > num_xcds), "chunk_many_tiles", few)
+    yield Rule(algebra.implies(chunk >= 1, tiles > num_xcds), "chunk_many_tiles", few, REDUNDANT)
     cycle = algebra.any_of(chunk == max(XCD_CHUNKS), chunk * num_xcds <= tiles)
-    yield Rule(cycle, "chunk_in_grid", "a grid with no whole cycle of chunks gives every XCD one run, as 512 does")
+    one_run = "a grid with no whole cycle of chunks gives every XCD one run, as 512 does"
+    yield Rule(cycle, "chunk_in_grid", one_run, REDUNDANT)
 
 
 def end_rules(
@@ -99,7 +103,7 @@ def end_rules(
     fixed: Mapping[str, int],
     algebra: Algebra,
 ) -> Iterator[Rule]:
-    """Rules that a matrix to add, and fp32 in three passes, impose; shared memory is limited elsewhere.
+    """Estimated rules of a matrix to add, and of fp32 in three passes; shared memory is limited elsewhere.
 
     Args:
         gpu: The hardware model.
@@ -113,14 +117,14 @@ def end_rules(
     if product.has_source:
         limit = gpu.sm.max_smem_bytes_per_block
         staged = "the matrix to add passes through shared memory into the accumulator's layout, 4 bytes an element"
-        yield Rule(4 * area + added_smem_bytes <= limit, "source_smem", staged)
+        yield Rule(4 * area + added_smem_bytes <= limit, "source_smem", staged, ESTIMATED)
         if "persistent" in v:
             alone = "the next tile's loads leave no room for a matrix to add"
-            yield Rule(v["persistent"] == 0, "source_not_persistent", alone)
+            yield Rule(v["persistent"] == 0, "source_not_persistent", alone, ESTIMATED)
     if product.has_source or product.is_three_pass:
         most = MOST_SUMS_BESIDE * gpu.sm.warp_size * v["num_warps"]
         because = "the sums leave registers for a matrix to add, or for both parts of fp32 operands"
-        yield Rule(area <= most, "sums_beside", because)
+        yield Rule(area <= most, "sums_beside", because, ESTIMATED)
 
 
 def end_smem_bytes(product: Product, v: Mapping[str, Any]) -> Any:

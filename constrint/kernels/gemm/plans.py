@@ -45,12 +45,13 @@ def _build(tensors: tuple[Tensor | None, ...], end: Any) -> Made:
     product, choice, call = prepared
     made: list[Made] = []
 
-    def record(chosen: Any) -> None:
+    def record(chosen: Any, /, *, may_spill: bool) -> None:
         scratch = NotedScratch()
         launches = launches_of(chosen.kernel, call.with_scratch(scratch), chosen.config)
-        made[:] = [recipe_of(launches, tensors, [out], scratch, f"{chosen.kernel} {dict(chosen.config)}")]
+        note = f"{chosen.kernel} {dict(chosen.config)}"
+        made[:] = [recipe_of(launches, tensors, [out], scratch, note, may_spill=may_spill)]
 
-    fitting(product, choice, record)
+    fitting(product, choice, record, given=(activation or "",))
     return made[0]
 
 

@@ -1,8 +1,9 @@
 """Registers of the GEMM kernels: what they are made of, as integer expressions; the weights are fitted.
 
-A kernel takes the larger of what its loop over K and its end hold at a time, each a sum of terms. Two figures: an
-estimate, for occupancy, and a bound, for what spills. Their weights per target, instruction and size of the elements
-are fitted to the kernels of `sample.py`, by `benchmarks/registers.py fit --kernel gemm`.
+A kernel takes the larger of what its loop over K and its end hold at a time, each a sum of terms. This estimate gives
+occupancy, and by a curve the chance of spilling. Weights and curves per target, instruction and size of the elements
+are fitted to the kernels of `sample.py`, by `benchmarks/registers.py fit --kernel gemm`. One figure is no estimate:
+the sums that have to be live at once.
 """
 
 from __future__ import annotations
@@ -25,13 +26,11 @@ from constrint.kernels.gemm.units import (
     unit,
 )
 from constrint.kernels.resources import registers
-from constrint.kernels.resources.registers import END, Family, Margins, RegisterModel, name_of_weights
+from constrint.kernels.resources.registers import END, Family, RegisterModel, either, name_of_weights
 from constrint.kernels.resources.weights import load_models
 from constrint.model import Expr, Var, ceildiv, const, maximum, minimum
+from constrint.select.limits import Spilling
 
-#: AMD: registers that a promise of several waves per SIMD must leave, in percent of the bound: the compiler squeezes
-#: kernels that would fit by the bound alone, and spills.
-PROMISE_PERCENT = 150
 #: Bytes along K that one step of the matrix instruction takes of an operand.
 STEP_BYTES = 32
 #: AMD: words of partial sums that a thread loads ahead at the end of a split tile.
@@ -65,11 +64,6 @@ class Kind(NamedTuple):
     def is_direct(self) -> bool:
         """Whether the matrix unit reads operands from shared memory instead of registers."""
         return self.instruction in ("wgmma", "tcgen05")
-
-    @property
-    def is_ragged(self) -> bool:
-        """Whether some rows do not allow the widest loads or stores."""
-        return not self.has_descriptors and min(self.aligned) < WIDEST_BYTES
 
     @property
     def is_amd(self) -> bool:
@@ -114,45 +108,47 @@ def registers_per_thread(
     gpu: GpuModel, dtype: str, v: Vars, aligned: Aligned = ALL_ALIGNED, *, has_descriptors: bool = False
 ) -> Expr:
     """Estimated 32-bit registers per thread (on CDNA the total of the unified file)."""
-    return _by_kind(gpu, dtype, v, kinds_of(gpu, dtype, aligned, has_descriptors=has_descriptors), is_bound=False)
-
-
-def registers_bound(
-    gpu: GpuModel, dtype: str, v: Vars, aligned: Aligned = ALL_ALIGNED, *, has_descriptors: bool = False
-) -> Expr:
-    """Registers that the compiler may want at most: what exceeds the limit by this figure may spill."""
-    return _by_kind(gpu, dtype, v, kinds_of(gpu, dtype, aligned, has_descriptors=has_descriptors), is_bound=True)
-
-
-def _by_kind(gpu: GpuModel, dtype: str, v: Vars, kinds: tuple[Kind, ...], *, is_bound: bool) -> Expr:
-    """The figure for the instruction that each configuration uses."""
-    figures = []
-    for kind in kinds:
-        model = REGISTER_MODELS[model_key(gpu, kind, REGISTER_MODELS)]
-        if is_bound:
-            with_margin = weighted(model.estimate, kind, v, model.margins_of(is_ragged=kind.is_ragged))
-            figures.append(maximum(weighted(model.bound, kind, v), with_margin))
-        else:
-            figures.append(weighted(model.estimate, kind, v))
+    kinds = kinds_of(gpu, dtype, aligned, has_descriptors=has_descriptors)
+    figures = [weighted(REGISTER_MODELS[model_key(gpu, kind, REGISTER_MODELS)].estimate, kind, v) for kind in kinds]
     if len(figures) == 1:
         return figures[0]
     use = async_share(unit(gpu, dtype), v)
     return use * figures[0] + (1 - use) * figures[1]
 
 
-def weighted(weights: Mapping[str, int], kind: Kind, v: Vars, percents: Margins = (100, 100)) -> Expr:
-    """The larger of the two sums of a kind's weighted terms, each so many percent of itself, in whole registers."""
+def spilling(
+    gpu: GpuModel, dtype: str, v: Vars, aligned: Aligned = ALL_ALIGNED, *, has_descriptors: bool = False
+) -> Spilling:
+    """How the estimate tells what spills, for the instruction that each configuration uses."""
+    kinds = kinds_of(gpu, dtype, aligned, has_descriptors=has_descriptors)
+    curves = [REGISTER_MODELS[model_key(gpu, kind, REGISTER_MODELS)].spilling for kind in kinds]
+    return curves[0] if len(curves) == 1 else either(async_share(unit(gpu, dtype), v), *curves)
+
+
+def least_registers(gpu: GpuModel, dtype: str, v: Vars) -> Expr:
+    """Registers that a thread needs whatever the compiler does: its sums, and one for the address they go to.
+
+    All sums are live where the loop over K ends, and the first one cannot be stored without an address. tcgen05 keeps
+    its sums in tensor memory.
+    """
+    found = unit(gpu, dtype)
+    sums = ceildiv(v["tile_m"] * v["tile_n"], v["num_warps"] * gpu.sm.warp_size)
+    if found.kind == "tcgen05":
+        sums = (1 - async_share(found, v)) * sums
+    return sums + 1
+
+
+def weighted(weights: Mapping[str, int], kind: Kind, v: Vars) -> Expr:
+    """The larger of the two sums of a kind's weighted terms, in whole registers."""
     if all(isinstance(variable, Var) and variable.name == name for name, variable in v.items()):
-        return _weighted_of_names(tuple(weights.items()), kind, tuple(v), percents)
-    return registers.weighted(weights, register_terms(kind, v), percents)
+        return _weighted_of_names(tuple(weights.items()), kind, tuple(v))
+    return registers.weighted(weights, register_terms(kind, v))
 
 
 @lru_cache(maxsize=1024)
-def _weighted_of_names(
-    weights: tuple[tuple[str, int], ...], kind: Kind, names: tuple[str, ...], percents: Margins
-) -> Expr:
+def _weighted_of_names(weights: tuple[tuple[str, int], ...], kind: Kind, names: tuple[str, ...]) -> Expr:
     """Expressions for plain variables are kept: building one takes as long as solving."""
-    return registers.weighted(dict(weights), register_terms(kind, {name: Var(name) for name in names}), percents)
+    return registers.weighted(dict(weights), register_terms(kind, {name: Var(name) for name in names}))
 
 
 def register_terms(kind: Kind, v: Vars) -> dict[str, Expr]:

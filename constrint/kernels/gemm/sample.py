@@ -7,6 +7,7 @@ shared-memory rule excludes must really be over. The register weights are fitted
     valid   from the valid space
     free    from the space without the rules on registers, accumulators within REGISTER_RIM of the limit
     smem    only shared memory excludes it, by no more than SMEM_RIM
+    near    valid, and estimated to take nearly as many registers as there are, or somewhat more
     ranked  among the model's first choices, so many per dtype and shape, if registers were no limit
 """
 
@@ -27,8 +28,7 @@ from constrint.kernels.gemm.registers import Kind, families, kinds_of, register_
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.tma.operands import has_tma
 from constrint.kernels.gemm.units import ELEMENT_BYTES, async_share, unit
-from constrint.kernels.resources.margins import fit_with_margins
-from constrint.kernels.resources.sample import Request, Row, Sample, Wanted, is_spilling
+from constrint.kernels.resources.sample import Request, Row, Sample, Wanted
 from constrint.kernels.resources.scores import SampledKernel
 from constrint.model import Domain, Expr, Problem, Var, const
 from constrint.select import Operation, Workload
@@ -66,15 +66,17 @@ SHAPES = (
     (1000, 1030, 1030),
 )
 #: Rules that say what registers a block takes.
-REGISTER_LIMITS = ("registers", "register_file", "waves_per_eu")
+REGISTER_LIMITS = ("registers", "register_file")
 #: Rules that say what a block takes; everything else decides what is a GEMM at all.
-LIMITS = ("smem", *REGISTER_LIMITS)
+LIMITS = ("threads", "smem", *REGISTER_LIMITS)
 #: Beyond the limit means up to this much of it: shared memory, and registers (the compiler takes minutes for more).
 SMEM_RIM, REGISTER_RIM = 1.35, 1.3
+#: Sums of a thread in a fair draw, in registers that it may have.
+FAIR_SUMS = 2
+#: Registers of a near draw, of the most that a thread may have.
+NEAR = 0.65, 1.25
 #: Draws after which a kind of row counts as one that does not exist.
 MOST_TRIES = 30000
-#: Weight of a kernel that the model would rank first, against one drawn at random.
-RANKED_WEIGHT = 40.0
 #: Parameters that decide the registers.
 PARAMS = ("tile_m", "tile_n", "tile_k", "num_warps", "num_stages", "split_k", "persistent")
 VARIABLES = {name: Var(name) for name in PARAMS}
@@ -138,6 +140,53 @@ def draw_free(wanted: Wanted) -> Iterator[Row]:
         limit = limit_of(wanted.target, row["num_warps"])
         if sums <= limit and sums + operands // (4 * num_threads) / 2 <= REGISTER_RIM * limit:
             yield row
+
+
+def draw_fair(wanted: Wanted) -> Iterator[Row]:
+    """Random configurations whatever they take: a random shape each, of a random kernel unless one is named."""
+    gpu, rng = load_gpu(SAMPLE.targets[wanted.target]), wanted.rng
+    kernels = [0, 1] if has_tma(gpu) else [0]
+    if "descriptor" in wanted.fix:
+        kernels = [kernel for kernel in kernels if kernel == wanted.fix["descriptor"]]
+    while kernels:
+        dtype, kernel = rng.choice(SPECS[0].dtypes), rng.choice(kernels)
+        sizes = _any_size(rng), _any_size(rng), _any_size(rng)
+        problem = problem_of.__wrapped__(wanted.target, dtype, sizes, LIMITS, kernel)
+        if problem is None:
+            continue
+        space = enumerate_space(problem)
+        use = SPECS[kernel].use(gpu, workload_of(dtype, sizes), {name: Var(name) for name in problem.variables})
+        for config in space.sample(min(space.size, 8), rng.randrange(2**31)) if space.size and use else ():
+            limit = limit_of(wanted.target, config["num_warps"])
+            sums = config["tile_m"] * config["tile_n"] // (config["num_warps"] * gpu.sm.warp_size)
+            if (
+                sums <= FAIR_SUMS * limit
+                and use.smem_stated.value(config) <= SMEM_RIM * gpu.sm.max_smem_bytes_per_block
+            ):
+                yield _row(wanted.target, dtype, sizes, config, kernel)
+                break
+
+
+def draw_near(wanted: Wanted) -> Iterator[Row]:
+    """Random valid configurations whose estimate is near the most that a thread may have: where the curve is steep."""
+    gpu, rng = load_gpu(SAMPLE.targets[wanted.target]), wanted.rng
+    least, most = NEAR
+    while True:
+        kernel = rng.choice([0, 1]) if has_tma(gpu) else 0
+        fix = {"waves_per_eu": 0, "descriptor": kernel} | dict(wanted.fix)
+        row = _draw(wanted.target, rng, fix, ())
+        _, spec, workload, config = request_of(row)
+        use = spec.use(gpu, workload, {name: Var(name) for name in config})
+        if use is not None:
+            share = use.registers_per_thread.value(config) / most_registers(gpu, use.warps).value(config)
+            if least <= share <= most:
+                yield row
+
+
+def _any_size(rng: random.Random) -> int:
+    """A size up to 8192 of any order of magnitude; every other one is a multiple of 16."""
+    size = int(2 ** rng.uniform(4, 13))
+    return size // 16 * 16 if rng.random() < 0.5 else size
 
 
 def draw_smem(wanted: Wanted) -> Iterator[Row]:
@@ -230,13 +279,9 @@ def limit_of(target: str, num_warps: int) -> int:
     """Registers that the compiler may give a thread of a block.
 
     gfx908 counts as if its two register files were one, as they are on the later targets that it shares weights with.
-    RDNA's compiler deals a block to both CUs of a pair: it was seen to give each of 16 warps more than one CU has.
     """
-    most = load_gpu(SAMPLE.targets[target]).sm.max_registers_per_thread
-    if target.startswith("gfx1"):
-        return most
-    file_of = load_gpu(SAMPLE.targets["gfx90a" if target == "gfx908" else target])
-    return min(most, most_registers(file_of, const(num_warps)).value({}))
+    gpu = load_gpu(SAMPLE.targets["gfx90a" if target == "gfx908" else target])
+    return most_registers(gpu, const(num_warps)).value({})
 
 
 @lru_cache(maxsize=512)
@@ -261,14 +306,8 @@ def kernel_of(row: Row, is_latest: bool) -> SampledKernel | None:
         terms={name: term.value(config) for name, term in _terms(kind).items()},
         registers=registers,
         limit=limit,
-        spills=is_refused(row) or is_spilling(int(row["spill_bytes"] or 0), registers, limit),
+        spills=is_refused(row) or int(row["spill_bytes"] or 0) > 0,
         counts=is_latest,
-        is_ragged=kind.is_ragged,
-        # Operands are turned in registers: what that takes hardly follows the sizes, and the other kernel does without.
-        is_erratic=kind.is_direct and not kind.has_descriptors and ELEMENT_BYTES[kind.dtype] != 2,
-        # Few of the kernels with descriptors spill, and those that do not are the best.
-        is_covered=not kind.has_descriptors,
-        weight=RANKED_WEIGHT if row.get("kind") == "ranked" else 1.0,
     )
 
 
@@ -278,11 +317,18 @@ SAMPLE = Sample(
         "triton_gemm_space_3_6.csv",
         "triton_gemm_descriptor.csv",
         "triton36_gemm_descriptor.csv",
+        "triton_gemm_fair.csv",
     ),
     targets=TARGETS | OTHERS,
-    draws={"valid": draw_valid, "free": draw_free, "smem": draw_smem, "ranked": ranked},
+    draws={
+        "valid": draw_valid,
+        "fair": draw_fair,
+        "near": draw_near,
+        "free": draw_free,
+        "smem": draw_smem,
+        "ranked": ranked,
+    },
     request=request_of,
     compile=compile_row,
     kernel=kernel_of,
-    method=fit_with_margins,
 )

@@ -22,7 +22,18 @@ from constrint.kernels.gemm.units import ELEMENT_BYTES, unit
 from constrint.model import Problem, Var
 from constrint.select.cost import CostColumns, cost_assumptions
 from constrint.select.limits import BlockUse, add_block_limits
-from constrint.select.spec import Columns, Config, KernelSpec, Launch, Param, Rule, Vars, Workload
+from constrint.select.spec import (
+    MAX_SIZE,
+    Columns,
+    Config,
+    KernelSpec,
+    Launch,
+    Param,
+    Rule,
+    Vars,
+    Workload,
+    size_class,
+)
 
 if TYPE_CHECKING:
     from constrint.kernels.gemm.launch import Call
@@ -53,6 +64,10 @@ class GemmSpec(KernelSpec):
     dtypes = ("bf16", *(dtype for dtype in ELEMENT_BYTES if dtype != "bf16"))
     order_params: tuple[str, ...] = ("group_m", "xcd_chunk")
     free_params: tuple[str, ...] = ("matrix_instr_nonkdim", "waves_per_eu", "kpack")
+    dtype_hints: ClassVar[Mapping[str, str]] = {
+        "fp32": "`matmul` multiplies fp32 operands as tf32: ask for --dtype tf32, and for --three-pass 1 where fp32's "
+        "precision is to be kept."
+    }
     #: Values of what other kernels of the operation have as parameters and this one has not.
     fixed: ClassVar[Mapping[str, int]] = {}
     #: Whether the predicted time depends on the order of tiles.
@@ -123,7 +138,7 @@ class GemmSpec(KernelSpec):
         stated = self._stated(gpu, product)
         problem = stated.problem.copy()
         for rule in grid_rules(gpu, product.sizes, stated.variables, EXPRESSIONS, self.fixed):
-            problem.add(rule.condition, name=rule.name, because=rule.because)
+            problem.add(rule.condition, name=rule.name, because=rule.because, kind=rule.kind)
         return problem
 
     def stated_problem(self, gpu: GpuModel, workload: Workload) -> Problem:
@@ -145,13 +160,13 @@ class GemmSpec(KernelSpec):
         for param in self.tile_params(gpu, product.dtype):
             v[param.name] = problem.int_var(param.name, values=list(param.values), because=param.because)
         for rule in self.tile_rules(gpu, product, v):
-            problem.add(rule.condition, name=rule.name, because=rule.because)
+            problem.add(rule.condition, name=rule.name, because=rule.because, kind=rule.kind)
         use = self._whole_use(gpu, product, {name: v[name] for name in v if name not in self.free_params})
         add_block_limits(problem, gpu, use)
         added = self.added_smem_bytes(gpu, product, v, use.smem_bytes)
         ends = end_rules(gpu, product, v, added, self.fixed, EXPRESSIONS)
         for rule in (*ends, *self.promise_rules(gpu, use, v)):
-            problem.add(rule.condition, name=rule.name, because=rule.because)
+            problem.add(rule.condition, name=rule.name, because=rule.because, kind=rule.kind)
         return _Stated(gpu, problem, v, use)
 
     def promise_rules(self, gpu: GpuModel, use: BlockUse, v: Vars) -> Iterator[Rule]:
@@ -165,7 +180,9 @@ class GemmSpec(KernelSpec):
         if isinstance(added, int) and added == 0:
             return plain
         exact = None if plain.smem_bytes_exact is None else plain.smem_bytes_exact + added
-        return replace(plain, smem_bytes=plain.smem_bytes + added, smem_bytes_exact=exact)
+        # What is added is the most that it can be; of padding, a plain product has as much as a ninth.
+        least = plain.smem_needed * 8 // 9 if plain.smem_bytes_exact is not None else plain.smem_needed
+        return replace(plain, smem_bytes=plain.smem_bytes + added, smem_bytes_exact=exact, least_smem_bytes=least)
 
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """Predicted time per row; without `group_m` and `xcd_chunk`, the least over their values."""
@@ -180,10 +197,16 @@ class GemmSpec(KernelSpec):
         p = Product.of(workload)
         return p.batch * ((p.m * p.k + p.k * p.n) * ELEMENT_BYTES[p.dtype] + p.m * p.n * p.output_bytes)
 
-    def roofline_s(self, gpu: GpuModel, workload: Workload) -> float:
-        """max(operations / peak, compulsory bytes / DRAM bandwidth)."""
+    def num_operations(self, workload: Workload) -> int:
+        """2 x batch x M x N x K."""
         p = Product.of(workload)
-        compute_s = 2.0 * p.batch * p.m * p.n * p.k / matrix_peak_flop_per_s(gpu, p.dtype)
+        return 2 * p.batch * p.m * p.n * p.k
+
+    def roofline_s(self, gpu: GpuModel, workload: Workload) -> float:
+        """max(operations / the device's own peak, compulsory bytes / DRAM bandwidth), whatever unit the kernel uses."""
+        p = Product.of(workload)
+        peak = _stated(gpu, p.dtype, gpu.peak_flop_per_s(p.dtype))
+        compute_s = 2.0 * p.batch * p.m * p.n * p.k / peak
         return float(np.maximum(compute_s, self.moved_bytes(workload) / gpu.memory.dram.bandwidth_bytes_per_s))
 
     # How a kernel is launched and checked.
@@ -209,6 +232,13 @@ class GemmSpec(KernelSpec):
         end = Epilogue(inputs.get("bias"), inputs.get("source"), beta=1.0 if "source" in inputs else 0.0)
         precision = modelled_precision(Product.of(workload))
         return self.call_launches(Call(inputs["a"], inputs["b"], outputs["c"], Machine.of(gpu), end, precision), config)
+
+    def compiled_as(self, workload: Workload) -> Workload:
+        """Sizes decide by what they are multiples of alone, unless addresses take more than 32 bits."""
+        sizes = workload.sizes
+        if max(sizes["m"] * sizes["k"], sizes["k"] * sizes["n"], sizes["m"] * sizes["n"]) > MAX_SIZE:
+            return workload
+        return replace(workload, sizes={name: size_class(size) for name, size in sizes.items()})
 
     @abstractmethod
     def call_launches(self, call: Call, config: Config) -> Sequence[Launch]:
@@ -238,6 +268,10 @@ def matrix_peak_flop_per_s(gpu: GpuModel, dtype: str) -> float:
         UnsupportedError: When no source states it.
     """
     peak = gpu.vector_flop_per_s("fp32") if unit(gpu, dtype).kind == "fma" else gpu.peak_flop_per_s(dtype)
+    return _stated(gpu, dtype, peak)
+
+
+def _stated(gpu: GpuModel, dtype: str, peak: float | None) -> float:
     if peak is None:
         raise UnsupportedError(f"the peak rate of {gpu.name} for {dtype} is unconfirmed, so no time can be modelled.")
     return peak

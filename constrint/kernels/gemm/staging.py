@@ -11,6 +11,8 @@ from constrint.model import Expr, ceildiv, const, maximum, minimum
 
 #: Lanes of tensor memory, which hold a row of an accumulator each.
 TENSOR_MEMORY_LANES = 128
+#: Columns of tensor memory, of 32 bits: Triton's driver refuses a kernel that takes more.
+TENSOR_MEMORY_COLUMNS = 512
 
 
 def store_staging(gpu: GpuModel, dtype: str, found: DotUnit, v: Vars, *, is_vectorised: bool) -> Expr:

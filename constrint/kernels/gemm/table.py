@@ -16,6 +16,7 @@ from constrint.kernels.gemm.grid_rules import COLUMNS, end_rules, grid_rules
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.select.kept import key_of
+from constrint.select.limits import BROKEN_CHANCE, slowdown
 from constrint.select.prepared import PreparedColumns, PreparedRow
 from constrint.select.spec import Config, Param, Rule
 
@@ -23,6 +24,8 @@ from constrint.select.spec import Config, Param, Rule
 TIE = 2e-3
 #: Rows whose pricing takes longer than everything that is done once for all rows.
 MANY_ROWS = 4096
+#: Chances are kept as integers, in millionths.
+MILLION = 1_000_000
 #: What tables are kept as.
 _KIND = "gemm-tables"
 
@@ -37,15 +40,17 @@ class Table:
         columns: Values of those that are decided here; the order of tiles and the compiler's knobs stay open.
         blocks_per_sm: Blocks that reside on one SM.
         smem_bytes: Shared memory of a block.
+        spill_ppm: The chance that a plain product spills, in millionths.
     """
 
     def __init__(
         self, gpu: GpuModel, spec: GemmSpec, params: tuple[Param, ...], columns: Mapping[str, NDArray[np.int64]],
-        blocks_per_sm: NDArray[np.int64], smem_bytes: NDArray[np.int64],
+        blocks_per_sm: NDArray[np.int64], smem_bytes: NDArray[np.int64], spill_ppm: NDArray[np.int64],
     ) -> None:  # fmt: skip
         self.gpu, self.spec, self.params = gpu, spec, params
         self.columns = PreparedColumns(columns, blocks_per_sm)
-        self.blocks_per_sm, self.smem_bytes = blocks_per_sm, smem_bytes
+        self.blocks_per_sm, self.smem_bytes, self.spill_ppm = blocks_per_sm, smem_bytes, spill_ppm
+        self._slowdown: NDArray[np.float64] = np.asarray(slowdown(gpu, spill_ppm / MILLION))
         opened = {p.name: p.values for p in params if p.name not in columns}
         order = [name for name in spec.order_params if name in opened]
         values = np.array(list(combinations(*(opened[name] for name in order))), dtype=np.int64).T
@@ -59,35 +64,56 @@ class Table:
     def take(self, rows: NDArray[Any]) -> Table:
         """These rows alone."""
         columns = {name: column[rows] for name, column in self.columns.items()}
-        return Table(self.gpu, self.spec, self.params, columns, self.blocks_per_sm[rows], self.smem_bytes[rows])
+        kept = (column[rows] for column in (self.blocks_per_sm, self.smem_bytes, self.spill_ppm))
+        return Table(self.gpu, self.spec, self.params, columns, *kept)
 
     def config(self, row: int) -> dict[str, int]:
         """One row as a configuration, without the order of tiles and the compiler's knobs."""
         return {name: int(column[row]) for name, column in self.columns.items()}
 
     def price(self, product: Product) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Rows that are valid for a product, and their predicted seconds."""
+        """Rows that are valid for a product, and their predicted seconds, a chance to spill included."""
         rows = np.flatnonzero(self._valid(product))
         if not len(rows):
             return rows, np.empty(0)
+        slower = self._slower(product)
         # What is known of all rows saves more than pricing fewer of them, unless there are many to be left out.
         if len(self) - len(rows) < MANY_ROWS:
-            return rows, self.spec.price(self.gpu, product, self.columns, self.blocks_per_sm).seconds[rows]
+            return rows, (self.spec.price(self.gpu, product, self.columns, self.blocks_per_sm).seconds * slower)[rows]
         part = {name: column[rows] for name, column in self.columns.items()}
-        return rows, self.spec.price(self.gpu, product, part, self.blocks_per_sm[rows]).seconds
+        return rows, self.spec.price(self.gpu, product, part, self.blocks_per_sm[rows]).seconds * slower[rows]
 
     def _valid(self, product: Product) -> NDArray[np.bool_]:
-        """Which rows satisfy the rules that depend on sizes or on the end of the product."""
-        gpu, spec = self.gpu, self.spec
-        added = spec.added_smem_bytes(gpu, product, self.columns, self.smem_bytes)
+        """Which rows satisfy the rules that depend on sizes."""
         valid = np.ones(len(self), dtype=bool)
         for rule in self._rules(product, self.columns):
             valid &= rule.condition
-        for rule in end_rules(gpu, product, self.columns, added, spec.fixed, COLUMNS):
-            valid &= rule.condition
-        if not isinstance(added, int):
-            valid &= self.smem_bytes + added <= gpu.sm.max_smem_bytes_per_block
         return valid
+
+    def _slower(self, product: Product) -> NDArray[np.float64]:
+        """How many times as long each row is expected to take as if it were sure to fit and not to spill."""
+        broken = self._broken(product)
+        if broken is None:
+            return self._slowdown
+        return np.asarray(np.maximum(self._slowdown, np.where(broken, slowdown(self.gpu, BROKEN_CHANCE), 1.0)))
+
+    def _broken(self, product: Product) -> NDArray[np.bool_] | None:
+        """Which rows break an estimated rule on the end of the product; None for a plain product."""
+        gpu, spec = self.gpu, self.spec
+        added = spec.added_smem_bytes(gpu, product, self.columns, self.smem_bytes)
+        rules = list(end_rules(gpu, product, self.columns, added, spec.fixed, COLUMNS))
+        if isinstance(added, int) and added == 0 and not rules:
+            return None
+        broken = np.asarray(self.smem_bytes + added > gpu.sm.max_smem_bytes_per_block)
+        for rule in rules:
+            broken = broken | ~np.asarray(rule.condition)
+        return broken
+
+    def chance(self, product: Product, row: int) -> float:
+        """The chance that a row spills, or does not fit, for a product."""
+        broken = self._broken(product)
+        plain = float(self.spill_ppm[row]) / MILLION
+        return plain if broken is None or not broken[row] else max(plain, BROKEN_CHANCE)
 
     def _rules(self, product: Product, v: Mapping[str, Any]) -> Iterator[Rule]:
         return grid_rules(self.gpu, product.sizes, v, COLUMNS, self.spec.fixed)
@@ -119,7 +145,7 @@ class Table:
     def to_bytes(self) -> bytes:
         """All columns, one below the other."""
         file = BytesIO()
-        columns = (*self.columns.values(), self.blocks_per_sm, self.smem_bytes)
+        columns = (*self.columns.values(), self.blocks_per_sm, self.smem_bytes, self.spill_ppm)
         np.save(file, np.stack(columns), allow_pickle=False)
         return file.getvalue()
 
@@ -133,10 +159,10 @@ class Table:
             return None
         if not isinstance(rows, np.ndarray) or rows.dtype != np.int64 or rows.ndim != 2 or not rows.size:
             return None
-        if len(rows) != len(names) + 2 or rows.min() < 0:
+        if len(rows) != len(names) + 3 or rows.min() < 0:
             return None
-        *columns, blocks_per_sm, smem_bytes = rows
-        return Table(gpu, spec, params, dict(zip(names, columns, strict=True)), blocks_per_sm, smem_bytes)
+        *columns, blocks_per_sm, smem_bytes, spill_ppm = rows
+        return Table(gpu, spec, params, dict(zip(names, columns, strict=True)), blocks_per_sm, smem_bytes, spill_ppm)
 
 
 def closed_params(spec: GemmSpec, params: tuple[Param, ...]) -> list[Param]:

@@ -63,7 +63,7 @@ def unit(gpu: GpuModel, dtype: str) -> DotUnit:
         usable = [d for d in ELEMENT_BYTES if gpu.matrix_shapes(d)]
         raise UnsupportedError(
             f"{gpu.name} has no matrix instruction for {dtype} ({gpu.arch.target}). "
-            f"It has them for: {', '.join(usable)}."
+            + (f"It has them for: {', '.join(usable)}." if usable else "It has none for a GEMM.")
         )
     found = gpu.dot_unit(dtype)
     if found is None:

@@ -1,46 +1,226 @@
-"""What is done when a configuration does not fit the device after all: the next choice runs, with a warning.
+"""Look before the launch: a choice that spills, does not compile or does not fit is not launched; the next one is.
 
-The rules hold for the compiler versions they are checked with; another one may take more shared memory or registers.
+Every choice rests on estimates. Its kernel is compiled before it runs anyway, and the compiler says what it takes. What
+it said of a choice that is no good is kept on disk, for each GPU, version of Triton and state of the sources, so that
+no later process compiles it again for the same purpose.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
-from constrint.select.first_choice import Choice, Refusal
+from constrint.kernels.registry import load_spec
+from constrint.select.compiled import CompiledKernel, keep, recall
+from constrint.select.first_choice import REGISTERS, Choice, Refusal
+
+#: How many choices that spill are passed over before the one that spills least is launched.
+MOST_NEXT = 3
+#: What Triton says where one of its compiler's passes gives up.
+PASS_FAILED = "PassManager::run failed"
+#: Bytes of a register, in which Triton counts what spills.
+REGISTER_BYTES = 4
+
+
+class SpilledError(Exception):
+    """Raised before a launch: a kernel's registers go to memory.
+
+    Args:
+        compiled: What the compiler said of the kernel.
+    """
+
+    def __init__(self, compiled: CompiledKernel) -> None:
+        super().__init__(f"{compiled.spill_bytes} bytes of a thread's registers go to memory")
+        self.compiled = compiled
+
+
+class Start(Protocol):
+    """Compiles a choice, looks, and launches it or records its launch."""
+
+    def __call__(self, choice: Choice, /, *, may_spill: bool) -> None:
+        """Launch.
+
+        Raises:
+            SpilledError: When it spills and may not.
+            triton.runtime.errors.OutOfResources: When it does not fit the device.
+            triton.errors.TritonError: When it does not compile.
+        """
 
 
 def launch_what_fits(
-    choice: Choice, launch: Callable[[Choice], None], refuse: Callable[[Choice, Refusal], Choice]
+    choice: Choice,
+    launch: Start,
+    refuse: Callable[[Choice, Refusal], Choice],
+    given: Sequence[str] = (),
 ) -> Choice:
-    """Launch a choice; where the device refuses it, the next ones, until one runs.
+    """Launch a choice; where it spills, does not compile or does not fit, the next ones, until one runs clean.
 
     Args:
         choice: The first choice.
-        launch: Launches a choice; raises Triton's OutOfResources before anything is enqueued.
+        launch: Launches a choice; raises before anything is enqueued.
         refuse: Remembers the refusal and gives the next choice; raises when there is none.
+        given: What else decides about the kernel: names of optional inputs.
 
     Returns:
-        The choice that was launched.
+        The choice that was launched. Where all that were tried spill, it is the one that spills least.
     """
-    import triton
-    from triton.runtime.errors import OutOfResources
+    from triton.errors import TritonError
 
+    settled = _SETTLED.get(_key(choice, given))
+    if settled is not None and settled.may_spill:
+        launch(settled.choice, may_spill=True)
+        return settled.choice
+    spilling: list[tuple[int, Choice]] = []
     while True:
         try:
-            launch(choice)
-        except OutOfResources as error:
-            refusal = Refusal(dict(choice.config), str(error.name), int(error.required), int(error.limit))
-            following = refuse(choice, refusal)
-            where = choice.gpu.name if choice.gpu is not None else "the device"
-            warnings.warn(
-                f"{choice.kernel} {choice.workload or ''}: {dict(choice.config)} does not fit {where} after all: it "
-                f"takes {error.required} of {error.name}, the limit is {error.limit}. From now on {following.kernel} "
-                f"{dict(following.config)} is used. Please report this with Triton's version ({triton.__version__}).",
-                RuntimeWarning,
-                stacklevel=4,
-            )
-            choice = following
+            if settled is None:
+                _look_up(choice, given)
+            launch(choice, may_spill=False)
+        except SpilledError as error:
+            _remember(choice, given, error.compiled)
+            spilling.append((error.compiled.spill_bytes, choice))
+            following = _next_clean(choice, error, refuse, len(spilling))
+        except (TritonError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and PASS_FAILED not in str(error):
+                raise
+            following = _next_that_runs(choice, error, refuse, may_be_none=bool(spilling))
         else:
+            _settle(choice, given, _Settled(choice, may_spill=False))
             return choice
+        if following is None:
+            break
+        choice, settled = following, None
+    least = min(spilling, key=lambda one: one[0])[1]
+    launch(least, may_spill=True)
+    # The last one is what is chosen from now on: nothing was said against it but that it spills.
+    _settle(choice, given, _Settled(least, may_spill=True))
+    return least
+
+
+class _Settled(NamedTuple):
+    """What this process launches where a choice is asked for, without asking again."""
+
+    choice: Choice
+    may_spill: bool
+
+
+#: By everything that the choice's kernel is compiled for.
+_SETTLED: dict[tuple[object, ...], _Settled] = {}
+#: As many are kept.
+MOST_SETTLED = 65536
+
+
+def _key(choice: Choice, given: Sequence[str]) -> tuple[object, ...]:
+    asked = choice.workload
+    sizes = () if asked is None else (asked.dtype, *asked.sizes.values(), *sorted(asked.options.items()))
+    where = None if choice.gpu is None else choice.gpu.name
+    return where, choice.kernel, *choice.config.items(), *sizes, *given
+
+
+def _settle(choice: Choice, given: Sequence[str], settled: _Settled) -> None:
+    if len(_SETTLED) >= MOST_SETTLED:
+        _SETTLED.clear()
+    _SETTLED[_key(choice, given)] = settled
+
+
+def look(launches: Sequence[Any]) -> None:
+    """Compile launches for the device of their tensors, and raise where one spills.
+
+    Raises:
+        SpilledError: When one spills.
+        triton.errors.TritonError: When one does not compile, or does not fit the device.
+    """
+    check_spills(launch.compiled() for launch in launches if hasattr(launch, "compiled"))
+
+
+def check_spills(kernels: Any) -> None:
+    """Raise where one of Triton's loaded kernels spills.
+
+    Raises:
+        SpilledError: Of the first that does.
+    """
+    for kernel in kernels:
+        if getattr(kernel, "n_spills", 0):
+            raise SpilledError(_compiled(kernel))
+
+
+def _compiled(kernel: Any) -> CompiledKernel:
+    import triton
+
+    target = kernel.metadata.target
+    name = f"sm_{target.arch}" if target.backend == "cuda" else str(target.arch)
+    return CompiledKernel(
+        target=name,
+        triton_version=triton.__version__,
+        smem_bytes=int(kernel.metadata.shared),
+        registers_per_thread=int(kernel.n_regs),
+        accumulator_registers=0,
+        spill_bytes=REGISTER_BYTES * int(kernel.n_spills),
+        instruction="",
+    )
+
+
+def _look_up(choice: Choice, given: Sequence[str]) -> None:
+    """Raise what some process has seen of this choice."""
+    if choice.gpu is None or choice.workload is None:
+        return
+    known = recall(choice.gpu, load_spec(choice.kernel), choice.workload, choice.config, given)
+    if isinstance(known, CompiledKernel) and known.spill_bytes:
+        raise SpilledError(known)
+
+
+def _remember(choice: Choice, given: Sequence[str], compiled: CompiledKernel) -> None:
+    if choice.gpu is not None and choice.workload is not None:
+        keep(choice.gpu, load_spec(choice.kernel), choice.workload, choice.config, compiled, given)
+
+
+def _next_clean(
+    choice: Choice, error: SpilledError, refuse: Callable[[Choice, Refusal], Choice], tried: int
+) -> Choice | None:
+    """The next choice; None where enough were tried, or none is left."""
+    from constrint.errors import ConstrintError
+
+    if tried > MOST_NEXT:
+        return None
+    try:
+        return refuse(choice, Refusal(dict(choice.config), REGISTERS, error.compiled.spill_bytes, 0))
+    except ConstrintError:
+        return None
+
+
+def _next_that_runs(
+    choice: Choice, error: Exception, refuse: Callable[[Choice, Refusal], Choice], *, may_be_none: bool
+) -> Choice | None:
+    """The next choice after one that does not run, which is told; None where none is left, if that may be."""
+    from constrint.errors import ConstrintError
+
+    try:
+        following = refuse(choice, _refusal(choice, error))
+    except ConstrintError:
+        if not may_be_none:
+            raise
+        return None
+    _warn(choice, following, error)
+    return following
+
+
+def _refusal(choice: Choice, error: Any) -> Refusal:
+    what = str(getattr(error, "name", "the compiler's patience"))
+    return Refusal(dict(choice.config), what, int(getattr(error, "required", 0)), int(getattr(error, "limit", 0)))
+
+
+def _warn(choice: Choice, following: Choice, error: Any) -> None:
+    import triton
+
+    where = choice.gpu.name if choice.gpu is not None else "the device"
+    takes = (
+        f"it takes {error.required} of {error.name}, the limit is {error.limit}" if hasattr(error, "name") else error
+    )
+    warnings.warn(
+        f"{choice.kernel} {choice.workload or ''}: {dict(choice.config)} does not fit {where} after all: {takes}. From "
+        f"now on {following.kernel} {dict(following.config)} is used. Please report this with Triton's version "
+        f"({triton.__version__}).",
+        RuntimeWarning,
+        stacklevel=6,
+    )

@@ -1,7 +1,7 @@
 """The register model: sums of a kernel's terms with fitted weights, as integer expressions.
 
-A kernel needs the larger of what its loop and its end hold at a time. There are two figures: an estimate, from which
-occupancy follows, and a bound, which says what may spill. A kernel whose terms are all of its loop is the simple case.
+A kernel needs the larger of what its loop and its end hold at a time. From this estimate follow occupancy and, by a
+curve, the chance that the kernel spills. A kernel whose terms are all of its loop is the simple case.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ import msgspec
 from constrint.errors import UnsupportedError
 from constrint.model import Expr, ceildiv, const, maximum
 from constrint.model.expr import add
+from constrint.select.limits import Spilling
 
 #: Terms whose names start with this belong to the end of the kernel, the others to its loop.
 END = "end_"
 
-#: Percent of the estimate's loop and of its end.
-Margins = tuple[int, int]
-
 
 class RegisterModel(msgspec.Struct, frozen=True):
-    """Weights of the terms in hundredths of a register.
+    """Weights of the terms, and how likely what they add up to spills.
 
     Args:
-        estimate: Weights of the estimate.
-        bound: Weights of the bound.
-        margins: The bound is at least so many percent of the estimate's loop and of its end; 0 asks for nothing.
-        ragged_margins: The same for kernels whose rows do not all allow the widest loads or stores.
+        estimate: Weights of the terms in hundredths of a register.
+        at_percent: Percent of the most registers at which every other kernel spills.
+        slope_tenths: How steep the chance of spilling is; see `Spilling`.
+        error_percent: What one estimate in ten is off by at least, in percent of the true count; of kernels that were
+            left out of the fit.
     """
 
     estimate: Mapping[str, int]
-    bound: Mapping[str, int]
-    margins: Margins = (0, 0)
-    ragged_margins: Margins = (0, 0)
+    at_percent: int
+    slope_tenths: int
+    error_percent: int
 
-    def margins_of(self, *, is_ragged: bool) -> Margins:
-        """The margins for kernels with or without ragged rows."""
-        return self.ragged_margins if is_ragged else self.margins
+    @property
+    def spilling(self) -> Spilling:
+        """The curve as a block's limits take it."""
+        return Spilling.of(self.at_percent, self.slope_tenths, self.error_percent)
 
 
 class Family(NamedTuple):
@@ -68,8 +68,8 @@ def name_of_weights(families: Sequence[Family], known: Collection[str]) -> str:
     raise UnsupportedError(f"there are no register weights for {tried}. Compile a sample and fit it.")
 
 
-def weighted(weights: Mapping[str, int], terms: Mapping[str, Expr], percents: Margins = (100, 100)) -> Expr:
-    """The larger of the loop's and the end's weighted sums, each so many percent of itself, in whole registers.
+def weighted(weights: Mapping[str, int], terms: Mapping[str, Expr]) -> Expr:
+    """The larger of the loop's and the end's weighted sums, in whole registers.
 
     Terms that a kernel does not have count as zero.
     """
@@ -78,6 +78,18 @@ def weighted(weights: Mapping[str, int], terms: Mapping[str, Expr], percents: Ma
         if name in terms:
             parts[name.startswith(END)].append(weight * terms[name])
     loop, end = (add(const(0), *part) for part in parts)
-    if percents == (100, 100):
-        return ceildiv(maximum(loop, end) if parts[True] else loop, 100)
-    return ceildiv(maximum(percents[0] * loop, percents[1] * end) if parts[True] else percents[0] * loop, 10_000)
+    return ceildiv(maximum(loop, end) if parts[True] else loop, 100)
+
+
+def either(use: Expr, first: Spilling, second: Spilling) -> Spilling:
+    """The first curve where `use` is 1, the second where it is 0."""
+
+    def chosen(a: Expr | int, b: Expr | int) -> Expr | int:
+        return a if isinstance(a, int) and a == b else use * a + (1 - use) * b
+
+    return Spilling(
+        chosen(first.at_percent, second.at_percent),
+        chosen(first.slope_tenths, second.slope_tenths),
+        chosen(first.clear_percent, second.clear_percent),
+        chosen(first.error_percent, second.error_percent),
+    )

@@ -13,15 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.resources.fit import Method
-from constrint.kernels.resources.scores import NEAR_LIMIT, SampledKernel
+from constrint.kernels.resources.scores import SampledKernel
 from constrint.select.spec import Config, KernelSpec, Workload
 
 if TYPE_CHECKING:
-    from constrint.tune.compile import CompiledKernel
+    from constrint.select.compiled import CompiledKernel
 
-#: A spill of so few bytes a thread (16 registers) is light.
-LIGHT_SPILL_BYTES = 64
 #: The cells of a row by column, read from a table or drawn.
 Row = Mapping[str, Any]
 
@@ -65,7 +62,6 @@ class Sample:
         compile: Compiles a row.
         kernel: The kernel of a row, as numbers, given whether its table is of the compiler that estimates are for;
             None for rows whose registers say nothing.
-        method: How a group of kernels is fitted.
     """
 
     tables: tuple[str, ...]
@@ -74,12 +70,6 @@ class Sample:
     request: Callable[[Row], Request]
     compile: Callable[[Row], CompiledKernel]
     kernel: Callable[[Row, bool], SampledKernel | None]
-    method: Method
-
-
-def is_spilling(spill_bytes: int, registers: int, limit: int) -> bool:
-    """Whether registers ran out, rather than the compiler trading a few for occupancy."""
-    return spill_bytes > LIGHT_SPILL_BYTES or (spill_bytes > 0 and registers >= limit - NEAR_LIMIT)
 
 
 def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:

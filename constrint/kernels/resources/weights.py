@@ -21,19 +21,19 @@ class LeftOut(msgspec.Struct, frozen=True):
         counts: Kernels whose register count says what they need.
         median_error: Median relative error of the estimate for these, in percent.
         p90_error: The error that one in ten of them exceeds, in percent.
-        spilling: Kernels that spill.
-        kept: Spilling kernels that the bound calls clean.
-        clean: Kernels that do not spill.
-        excluded: Clean kernels that the bound excludes.
+        kernels: All of them.
+        spilled: Those that spill.
+        expected: The sum of their chances to spill: as many as `spilled` where the chances are right.
+        log_loss: Mean of -ln of the chance that was given to what came true: 0 is certainty, 0.69 a coin's.
     """
 
     counts: int
     median_error: float | None
     p90_error: float | None
-    spilling: int
-    kept: int
-    clean: int
-    excluded: int
+    kernels: int
+    spilled: int
+    expected: float
+    log_loss: float
 
 
 class FittedModel(RegisterModel, frozen=True, kw_only=True):

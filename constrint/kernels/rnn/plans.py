@@ -81,15 +81,17 @@ def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> Made:
     inputs = RnnInputs(extra.cell, wx, r, b, initial, None, None)
     found: list[Made] = []
 
-    def record(choice: Any) -> None:
+    def record(choice: Any, /, *, may_spill: bool) -> None:
         scratch = NotedScratch()
         launches = decision.backend.plan_forward(inputs, start, made, choice, scratch)
-        found[:] = [recipe_of(launches, tensors, results, scratch, f"{choice.kernel} {dict(choice.config)}")]
+        note = f"{choice.kernel} {dict(choice.config)}"
+        found[:] = [recipe_of(launches, tensors, results, scratch, note, may_spill=may_spill)]
 
     # While a graph is captured no other thread may allocate.
     if extra.trains and keeps and not torch.cuda.is_current_stream_capturing():
         _compile_backward(inputs, extra)
-    launch_what_fits(decision.choice, record, refuse)
+    given = [name for name, tensor in (("bias", b), ("initial", initial), ("saved", gates)) if tensor is not None]
+    launch_what_fits(decision.choice, record, refuse, given)
     return found[0]
 
 
@@ -159,13 +161,16 @@ def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> Made
     inputs = RnnInputs(extra.cell, wx, r, None, initial, None, None)
     found: list[Made] = []
 
-    def record(choice: Any) -> None:
+    def record(choice: Any, /, *, may_spill: bool) -> None:
         scratch = NotedScratch()
         launches = decision.backend.plan_backward(inputs, made, choice, scratch, clip=extra.clip, only_h=extra.only_h)
-        results = [slots, before, grad_initial]
-        found[:] = [recipe_of(launches, tensors, results, scratch, f"{choice.kernel} {dict(choice.config)}")]
+        results, note = [slots, before, grad_initial], f"{choice.kernel} {dict(choice.config)}"
+        found[:] = [recipe_of(launches, tensors, results, scratch, note, may_spill=may_spill)]
 
-    launch_what_fits(decision.choice, record, refuse)
+    optional = {"initial": initial, "grad_last": grad_last, "clip": extra.clip or None, "only_h": extra.only_h or None}
+    optional |= {f"grad{state}": grad for state, grad in enumerate(every)}
+    given = [name for name, value in optional.items() if value is not None]
+    launch_what_fits(decision.choice, record, refuse, given)
     return found[0]
 
 

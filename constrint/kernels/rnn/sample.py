@@ -3,6 +3,7 @@
 A layer has a random cell, direction, dtype and a head_dim that is any multiple of 16. The draws:
 
     random    from the space with looser register and shared-memory rules: there are some on both sides of the limits
+    fair      from the space without any limit, short of what takes minutes to compile
     ranked    among those that the model ranks first
     first     the first choice
     measured  from `benchmarks/results/h200/rnn_space.csv`: the fastest configurations of every layer, and others
@@ -21,10 +22,9 @@ from typing import Any
 
 from constrint.errors import ConstrintError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.resources.additions import Additions
 from constrint.kernels.resources.registers import Family
-from constrint.kernels.resources.sample import LIGHT_SPILL_BYTES, Request, Row, Sample, Wanted, is_spilling
-from constrint.kernels.resources.scores import Fit, Kernels, SampledKernel
+from constrint.kernels.resources.sample import Request, Row, Sample, Wanted
+from constrint.kernels.resources.scores import SampledKernel
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton import registers
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
@@ -45,19 +45,19 @@ TARGETS = {
     "gfx950": "mi355x",
 }
 KEYS = ("tile_batch", "tile_out", "row_split", "num_warps", "num_stages", "split_depth", "recompute")
-RULES = ("registers", "register_file", "smem")
+RULES = ("registers", "register_file", "smem", "threads")
 #: Tenths of a limit that a configuration may take.
 SLACK = 13
+#: How much of the registers, and of shared memory, a fair draw may take: the compiler takes minutes for more.
+FAIR, SMEM_RIM = 2.0, 1.35
+#: Configurations of one layer of which one has to be so small.
+MOST_TRIES = 60
 #: Of the configurations ranked first, one of so many.
 TOP = 4
 #: Of the configurations of a layer that were measured: the fastest, and others.
 FASTEST, SLOWER = 4, 2
 #: Shares of kernels with all the optional inputs, and of random ones with a head in one program.
 WITH_INPUTS, WHOLE = 0.3, 0.5
-#: Weight of a kernel by how it came into the table, against one drawn at random.
-WEIGHTS = {"random": 1.0, "ranked": 6.0, "first": 6.0, "measured": 100.0}
-#: How groups are fitted, by vendor. On AMD kernels near the limit were not measured to be worth keeping.
-METHODS = {"nvidia": Additions(beyond=1.1, added_cost=1.0), "amd": Additions(beyond=1.2, added_cost=30.0)}
 
 Layer = tuple[str, tuple[int, int, int, int], str, str]
 
@@ -77,11 +77,8 @@ def loosened(gpu: GpuModel, workload: Workload) -> Problem:
     spec = SPECS[workload.operation]
     problem = spec.problem(gpu, workload).without(*RULES)
     use = spec.use(gpu, workload, {name: Var(name) for name in problem.variables})
-    most = gpu.sm.max_registers_per_thread
-    problem.add(10 * use.registers_per_thread <= SLACK * most)
+    problem.add(10 * use.registers_per_thread <= SLACK * most_registers(gpu, use.warps))
     problem.add(10 * use.smem_bytes <= SLACK * gpu.sm.max_smem_bytes_per_block)
-    lanes = most * (2 if gpu.register_file.shared_by_block else 1)
-    problem.add(10 * (use.warps // gpu.sm.num_partitions) * use.registers_per_thread <= SLACK * lanes)
     return problem
 
 
@@ -93,6 +90,36 @@ def random_config(gpu: GpuModel, workload: Workload, rng: random.Random) -> Mapp
     few = list(space.sample(min(24, space.size), seed=rng.randrange(2**31)))
     whole = [config for config in few if config["row_split"] == 1]
     return rng.choice(whole if whole and rng.random() < WHOLE else few)
+
+
+def draw_fair(wanted: Wanted) -> Iterator[Row]:
+    """Configurations of random layers whatever they take, valid and excluded ones alike."""
+    gpu = load_gpu(TARGETS[wanted.target])
+    while True:
+        layer = cell, sizes, dtype, direction = draw_layer(wanted.rng)
+        workload = workload_of(cell, sizes, dtype, direction)
+        try:
+            SPECS[workload.operation].check_workload(gpu, workload)
+        except ConstrintError:
+            continue
+        config = fair_config(gpu, workload, wanted)
+        if config is not None:
+            yield _row(wanted.target, layer, config, has_inputs=False)
+
+
+def fair_config(gpu: GpuModel, workload: Workload, wanted: Wanted) -> Mapping[str, int] | None:
+    """One configuration of the space without limits that is compiled within seconds; None if hardly any is."""
+    spec = SPECS[workload.operation]
+    space = enumerate_space(spec.problem(gpu, workload).without(*RULES))
+    use = spec.use(gpu, workload, {name: Var(name) for name in KEYS})
+    most = most_registers(gpu, use.warps)
+    few = space.sample(min(MOST_TRIES, space.size), seed=wanted.rng.randrange(2**31)) if space.size else ()
+    for config in few:
+        is_small = use.smem_stated.value(config) <= SMEM_RIM * gpu.sm.max_smem_bytes_per_block
+        is_small = is_small and use.registers_per_thread.value(config) <= FAIR * most.value(config)
+        if is_small and all(config[name] == value for name, value in wanted.fix.items()):
+            return config
+    return None
 
 
 def drawn(wanted: Wanted, top: int) -> Iterator[Row]:
@@ -177,12 +204,12 @@ def with_inputs(terms: Mapping[str, Expr]) -> dict[str, Expr]:
 @cache
 def expressions(
     name: str, cell: str, direction: str, dim: int, dtype: str, is_split: bool
-) -> tuple[str, dict[str, Expr]]:
-    """Name of the weights, and the terms, those of the optional inputs among them."""
+) -> tuple[tuple[Family, ...], dict[str, Expr]]:
+    """Whose weights it takes, and the terms, those of the optional inputs among them."""
     gpu, workload = load_gpu(name), workload_of(cell, (16, 16, 1, dim), dtype, direction)
     layer = SPECS[workload.operation].layer(workload)
     terms = registers.register_terms(gpu, layer, {key: Var(key) for key in KEYS}, is_split)
-    return registers.model_key(gpu, layer, is_split), with_inputs(terms)
+    return registers.families(gpu, layer, is_split), with_inputs(terms)
 
 
 @cache
@@ -201,29 +228,21 @@ def kernel_of(row: Row, is_latest: bool) -> SampledKernel | None:
     layer = (row["gpu"], row["cell"], row["direction"], int(row["head_dim"]))
     if not all(rule.holds(config) for rule in warp_rules(*layer)):
         return None
-    name, terms = expressions(*layer, row["dtype"], config["row_split"] > 1)
+    families, terms = expressions(*layer, row["dtype"], config["row_split"] > 1)
     limit = most_registers(gpu, const(config["num_warps"])).value({})
-    # What the compiler gave up spills without end. What was measured with a few bytes spilled was fast.
+    # What the compiler gave up spills without end.
     count, spilled = int(row["registers"] or limit), int(row["spill_bytes"] or 1 << 20)
-    is_light = spilled <= LIGHT_SPILL_BYTES
     return SampledKernel(
         target=row["target"],
-        families=(Family(name),),
+        families=families,
         terms={
             name: 0 if name.startswith("inputs") and not int(row["inputs"]) else term.value(config)
             for name, term in terms.items()
         },
         registers=count,
         limit=limit,
-        spills=is_spilling(spilled, count, limit) and not (is_light and row["kind"] == "measured"),
-        is_light=is_light,
-        weight=WEIGHTS[row["kind"]],
+        spills=spilled > 0,
     )
-
-
-def fit(kernels: Kernels, prior: Fit | None = None) -> Fit:
-    """Both figures of one group, all of one vendor."""
-    return METHODS[kernels[0].families[0].name.partition(" ")[0]](kernels, prior)
 
 
 SAMPLE = Sample(
@@ -231,6 +250,7 @@ SAMPLE = Sample(
     targets=TARGETS,
     draws={
         "random": lambda wanted: drawn(wanted, 0),
+        "fair": draw_fair,
         "ranked": lambda wanted: drawn(wanted, TOP),
         "first": lambda wanted: drawn(wanted, 1),
         "measured": measured,
@@ -238,5 +258,4 @@ SAMPLE = Sample(
     request=request_of,
     compile=compile_row,
     kernel=kernel_of,
-    method=fit,
 )

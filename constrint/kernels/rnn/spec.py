@@ -80,6 +80,11 @@ class RnnSpec(KernelSpec):
         written = self.cell.num_states if self.direction == "forward" else self.cell.num_slots
         return rows * (self.cell.num_loads(self.direction) + written)
 
+    def num_operations(self, workload: Workload) -> int:
+        """Those of the products with the recurrent weights: 2 x batch x time x heads x gates x head_dim^2."""
+        batch, time, heads, dim = (workload.sizes[name] for name in self.size_names)
+        return 2 * batch * time * heads * self.cell.num_gates * dim * dim
+
     # What an implementation says to a layer whose operator calls it.
 
     def refusal_on(self, device: torch.device, gpu: GpuModel | None) -> str:

@@ -109,6 +109,7 @@ class SpaceProblem(Problem):
     def __init__(self, name: str, params: Mapping[str, Sequence[int]], restrictions: Sequence[str], where: str) -> None:
         self.name, self.objective = name, None
         self._constants = {}
+        self._estimates = []
         self._params = {param: tuple(values) for param, values in params.items()}
         self._texts, self._where = tuple(restrictions), where
         self.rules_read: dict[int, Constraint] = {}

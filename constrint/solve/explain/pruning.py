@@ -12,6 +12,7 @@ import numpy as np
 from constrint.errors import LimitReachedError
 from constrint.model import Constraint, Problem
 from constrint.model.columns import Column, test
+from constrint.model.constraint import CERTAIN
 from constrint.solve.budget import Limits
 from constrint.solve.enumerate import count
 from constrint.solve.space.axes import Axis, axis_from_domain
@@ -52,6 +53,25 @@ def pruning(problem: Problem, limits: Limits | None = None) -> list[RulePruning]
         violated = own - satisfied(problem, constraint, scope)
         only = count(problem.without(constraint), limits) - total
         rules.append(RulePruning(constraint, violated * (product // own), only, product))
+    return rules
+
+
+def would_remove(problem: Problem, limits: Limits | None = None) -> list[RulePruning]:
+    """Measures every estimated rule of a problem: what it would remove if it pruned.
+
+    Raises:
+        LimitReachedError: When a rule links more combinations than can be evaluated.
+    """
+    product = math.prod(d.size for d in problem.variables.values())
+    total = count(problem, limits)
+    rules = []
+    for rule in problem.estimates:
+        scope = [n for n in problem.variables if n in rule.variables]
+        own = math.prod(problem.variables[n].size for n in scope)
+        violated = own - satisfied(problem, rule, scope)
+        pruned = problem.copy()
+        pruned.add(rule, kind=CERTAIN)
+        rules.append(RulePruning(rule, violated * (product // own), total - count(pruned, limits), product))
     return rules
 
 

@@ -57,12 +57,14 @@ class WhyNot:
     Attributes:
         config: The configuration.
         broken: The rules that it breaks; empty for a valid configuration.
+        doubts: The estimated rules that it breaks, which leave nothing out.
         changes: Per variable the values with which alone it would become valid.
     """
 
     config: dict[str, int]
     broken: tuple[BrokenRule, ...]
     changes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    doubts: tuple[BrokenRule, ...] = ()
     _domains: Mapping[str, Domain] = field(default_factory=dict, repr=False)
 
     def __bool__(self) -> bool:
@@ -104,7 +106,9 @@ def why_not(problem: Problem, config: Mapping[str, int]) -> WhyNot:
     ]
     broken += [_broken(c, values) for c in problem.constraints if not c.holds(values)]
     changes = _changes(problem, values) if broken else {}
-    return WhyNot(values, tuple(broken), changes, dict(problem.variables))
+    inside = all(values[n] in d for n, d in problem.variables.items())
+    doubts = tuple(_broken(c, values) for c in problem.estimates if inside and not c.holds(values))
+    return WhyNot(values, tuple(broken), changes, doubts, dict(problem.variables))
 
 
 def _checked(problem: Problem, config: Mapping[str, int]) -> dict[str, int]:

@@ -37,4 +37,4 @@ def substitute(item: Constraint, name: str, value: Expr) -> Constraint:
     else:
         assert isinstance(item, Implies)
         new = Implies(substitute(item.condition, name, value), substitute(item.consequence, name, value))
-    return new.labelled(item.because, item.name)
+    return new.labelled(item.because, item.name, item.kind)

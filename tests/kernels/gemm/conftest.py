@@ -1,10 +1,8 @@
-"""Fixtures of the GEMM's tests: where Triton keeps kernels, and where figures of compiled ones are kept."""
+"""Fixtures of the GEMM's tests: where Triton keeps kernels."""
 
 from collections.abc import Iterator
 
 import pytest
-
-from tests.support.compiled import Compiler
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -13,9 +11,3 @@ def _kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
         yield
-
-
-@pytest.fixture(scope="session")
-def compiler(pytestconfig: pytest.Config) -> Compiler:
-    """Compiles, and keeps figures in pytest's cache (`--cache-clear` forgets them)."""
-    return Compiler(getattr(pytestconfig, "cache", None))

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from constrint.errors import InfeasibleError, UnsupportedError
-from constrint.hwmodels import load_gpu
+from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm import first_choice
 from constrint.kernels.gemm.first_choice import best, gemm_spec
 from constrint.kernels.gemm.product import Operand, Product
+from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.table import TIE
 from constrint.kernels.gemm.units import OUTPUT_BYTES
 from constrint.select import Workload, rank
-from constrint.select.first_choice import Choice, Refusal
+from constrint.select.core_space import BlockColumns
+from constrint.select.first_choice import REGISTERS, Choice, Refusal
+from constrint.select.limits import slowdown
 from constrint.select.rank import predict
 from tests.support.gemm import (
     DESCRIPTOR,
@@ -99,7 +104,7 @@ SHAPES = [(4096, 4096, 4096), (1, 4096, 4096), (333, 777, 1555), (2048, 16, 64),
 @pytest.mark.parametrize("gpu_name", [*GPUS, "MI355X"])
 @pytest.mark.parametrize("options", [{}, {"batch": 3, "transpose_b": 1}, {"bias": 1, "transpose_a": 1}])
 def test_a_table_prices_its_rows_as_the_cost_models_do(gpu_name: str, options: dict[str, int]) -> None:
-    """What a table keeps of its rows for many products changes no predicted time."""
+    """What a table keeps of its rows for many products changes no predicted time, but for the rounding of chances."""
     gpu = load_gpu(gpu_name)
     for sizes in SHAPES:
         asked = product(*sizes, **options)
@@ -107,8 +112,18 @@ def test_a_table_prices_its_rows_as_the_cost_models_do(gpu_name: str, options: d
             rows, seconds = table.price(asked)
             columns = {name: column[rows] for name, column in table.columns.items()}
             priced = table.spec.price(gpu, asked, columns, table.blocks_per_sm[rows])
-            assert np.array_equal(seconds, priced.seconds)
+            chances = chances_of(gpu, table.spec, asked, columns)
+            np.testing.assert_allclose(seconds, priced.seconds * slowdown(gpu, chances), rtol=1e-6)
             assert all(np.all(np.asarray(part) >= 0) for part in priced.parts_s.values())
+            for place in range(0, len(rows), 37):
+                assert table.chance(asked, int(rows[place])) == pytest.approx(chances[place], abs=1e-6)
+
+
+def chances_of(gpu: GpuModel, spec: GemmSpec, asked: Product, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+    """The chances to spill, or not to fit, as the whole space has them."""
+    problem = spec.problem(gpu, asked.workload)
+    use = use_of(spec, gpu, asked.workload, problem)
+    return BlockColumns.of(gpu, use, columns, problem.estimates).chances
 
 
 @pytest.mark.parametrize("gpu_name", ["A100-SXM4-80GB", "MI300X", "MI355X"])
@@ -294,6 +309,21 @@ def test_refused_shared_memory_leaves_what_takes_as_much_less() -> None:
         stated.setdefault(choice.kernel, []).append(smem_of(use, choice.config))
     for taken in stated.values():
         assert all(later <= taken[0] * 232_448 / 300_000 for later in taken[1:])
+
+
+@pytest.mark.usefixtures("_forgotten")
+@pytest.mark.parametrize("asked", [product(4096, 4096, 4096, "fp8"), product(1000, 1000, 1000), product(16, 4096, 4096)])
+def test_after_two_that_spill_comes_one_that_is_all_but_sure_not_to(asked: Product) -> None:
+    """Each has another tile or number of warps than those that spilled, and is slower by prediction."""
+    chosen = [choose("h200", asked)]
+    for _ in range(2):
+        chosen.append(first_choice.refuse(asked, chosen[-1], Refusal(chosen[-1].config, REGISTERS, 16, 0)))
+    shapes = [(c.kernel, *(v for name, v in c.config.items() if name.startswith("tile_") or name == "num_warps")) for c in chosen]
+    assert len({*shapes}) == 3
+    assert all(later.seconds >= (1 - TIE) * earlier.seconds for earlier, later in pairwise(chosen))
+    last = chosen[-1]
+    columns = {name: np.array([value]) for name, value in last.config.items()}
+    assert chances_of(H200, gemm_spec(last.kernel), asked, columns)[0] <= 0.01
 
 
 @pytest.mark.usefixtures("_forgotten")

@@ -1,9 +1,13 @@
-"""What is done when a configuration does not fit after all, and which model a device has."""
+"""What is done when a choice spills, does not compile or does not fit after all, and which model a device has."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,69 +18,320 @@ if missing_packages("torch", "triton"):
     pytest.skip("needs the extra [torch]: torch or triton is not installed", allow_module_level=True)
 
 import torch
+from triton.errors import TritonError
 from triton.runtime.errors import OutOfResources
 
 from constrint.errors import InfeasibleError
-from constrint.hwmodels import load_gpu
+from constrint.hwmodels import GpuModel, load_gpu
 from constrint.hwmodels.match import DetectedDevice
 from constrint.kernels.launch import device as devices
-from constrint.kernels.launch.policy import launch_what_fits
+from constrint.kernels.launch import policy
+from constrint.kernels.launch.policy import MOST_NEXT, PASS_FAILED, SpilledError, launch_what_fits, look
 from constrint.kernels.registry import load_spec
-from constrint.select.first_choice import Choice, Refusal, choose, refuse
+from constrint.kernels.rnn.spec import workload_of
+from constrint.select import Workload
+from constrint.select import first_choice as select_first
+from constrint.select.compiled import CompiledKernel, recall, triton_version
+from constrint.select.first_choice import REGISTERS, Choice, Refusal, choose, refuse
 
 H200 = load_gpu("h200")
-FIRST, SECOND, THIRD = (Choice(H200, f"gemm.{name}", {"num_warps": 4}) for name in ("a", "b", "c"))
-FOLLOWING = {"gemm.a": SECOND, "gemm.b": THIRD}
+#: Choices of a kernel by their number of stages, in the order in which they are made.
+CONFIG = {"tile_m": 128, "tile_n": 128, "tile_k": 64, "num_warps": 4, "split_k": 1, "persistent": 0, "group_m": 8}
+ASKED = gemm(4096, 4096, 4096)
 
 
-def test_what_fits_is_launched_once_without_a_word() -> None:
-    tried: list[Choice] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert launch_what_fits(FIRST, tried.append, lambda *_: pytest.fail("nothing was refused")) == FIRST
-    assert tried == [FIRST]
+def choice(stages: int, workload: Workload = ASKED, gpu: GpuModel | None = H200) -> Choice:
+    return Choice(gpu, "gemm.pointer", {**CONFIG, "num_stages": stages}, workload=workload)
 
 
-def test_the_next_choices_run_until_one_fits_and_every_change_is_told() -> None:
-    tried, refused = [], []
+def compiled(spill_bytes: int) -> CompiledKernel:
+    return CompiledKernel("sm_90", triton_version(), 65_536, 255, 0, spill_bytes, "wgmma")
 
-    def launch(choice: Choice) -> None:
-        tried.append(choice)
-        if choice != THIRD:
-            raise OutOfResources(300, 200, "shared memory")
 
-    def next_choice(choice: Choice, refusal: Refusal) -> Choice:
-        refused.append((choice, refusal))
-        return FOLLOWING[choice.kernel]
+class Device:
+    """Stands for a device whose kernels are compiled as they are told to be; counts what it is asked to do.
 
+    Args:
+        spills: Bytes that the kernel of so many stages spills, or what is raised when it is compiled.
+    """
+
+    def __init__(self, spills: Mapping[int, int | Exception]) -> None:
+        self.spills = spills
+        self.compiled: list[int] = []
+        self.launched: list[int] = []
+        self.refused: list[tuple[int, Refusal]] = []
+
+    def launch(self, chosen: Choice, /, *, may_spill: bool) -> None:
+        stages = chosen.config["num_stages"]
+        self.compiled.append(stages)
+        result = self.spills.get(stages, 0)
+        if isinstance(result, Exception):
+            raise result
+        if result and not may_spill:
+            raise SpilledError(compiled(result))
+        self.launched.append(stages)
+
+    def refuse(self, refused: Choice, refusal: Refusal) -> Choice:
+        """The next choice has one stage more, up to ten."""
+        stages = refused.config["num_stages"]
+        self.refused.append((stages, refusal))
+        if stages == 10:
+            raise InfeasibleError(str(refusal))
+        return replace(refused, config={**refused.config, "num_stages": stages + 1})
+
+    def run(self, first: Choice, *given: str) -> int:
+        """The stages of what is launched for a choice, without a word."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return launch_what_fits(first, self.launch, self.refuse, given).config["num_stages"]
+
+
+def new_process() -> None:
+    """Forget what a process knows."""
+    policy._SETTLED.clear()
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder for what is kept on disk, and a process that knows nothing."""
+    monkeypatch.setenv("CONSTRINT_CACHE", str(tmp_path))
+    new_process()
+    yield tmp_path
+    new_process()
+
+
+def test_what_is_clean_is_launched_once_without_a_word_and_leaves_nothing_on_disk(folder: Path) -> None:
+    device = Device({})
+    assert device.run(choice(1)) == 1
+    assert (device.compiled, device.launched, device.refused) == ([1], [1], [])
+    assert not [path for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("num_spilling", range(MOST_NEXT + 1))
+def test_the_first_clean_one_of_the_choice_and_three_further_ones_is_launched(num_spilling: int) -> None:
+    device = Device({1 + number: 64 for number in range(num_spilling)})
+    assert device.run(choice(1)) == 1 + num_spilling
+    assert device.launched == [1 + num_spilling]
+    assert device.compiled == list(range(1, 2 + num_spilling))
+    assert device.refused == [
+        (1 + number, Refusal(choice(1 + number).config, REGISTERS, 64, 0)) for number in range(num_spilling)
+    ]
+
+
+@pytest.mark.parametrize(("bytes_", "least"), [((40, 80, 16, 24), 3), ((4, 80, 16, 24), 1), ((8, 8, 8, 4), 4)])
+def test_where_all_four_spill_the_one_that_spills_least_is_launched(bytes_: tuple[int, ...], least: int) -> None:
+    """The fifth choice would be clean: nobody waits for a fifth compilation."""
+    device = Device(dict(enumerate(bytes_, start=1)))
+    assert device.run(choice(1)) == least
+    assert device.launched == [least]
+    assert sorted({*device.compiled}) == [1, 2, 3, 4]
+
+
+def test_what_spills_is_launched_where_there_is_no_other_choice() -> None:
+    device = Device({9: 16, 10: 32})
+    assert device.run(choice(9)) == 9
+    assert device.launched == [9]
+
+
+def test_what_spills_is_launched_where_no_other_one_runs() -> None:
+    """A kernel that does not fit is no reason to give up one that runs, if slowly."""
+    device = Device({9: 16, 10: OutOfResources(300, 200, "shared memory")})
+    assert device.run(choice(9)) == 9
+    assert device.launched == [9]
+
+
+def test_later_launches_of_what_spills_are_not_looked_at_again() -> None:
+    """Each call would otherwise compile another three choices."""
+    device = Device(dict.fromkeys(range(1, 11), 16) | {3: 4})
+    assert device.run(choice(1)) == 3
+    device.compiled.clear()
+    # The last choice that was tried is the one that nothing was said against: it is what is chosen from now on.
+    last = device.refused[-1][0] + 1
+    for _ in range(3):
+        assert device.run(choice(last)) == 3
+    assert device.compiled == [3, 3, 3]
+
+
+def test_later_launches_of_what_is_clean_read_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device({})
+    device.run(choice(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(policy, "recall", lambda *_: pytest.fail("it was looked at in this process"))
+        assert device.run(choice(1)) == 1
+        with pytest.raises(pytest.fail.Exception):
+            device.run(choice(1), "relu")
+        with pytest.raises(pytest.fail.Exception):
+            device.run(choice(1, gemm(4096, 4096, 4096, bias=1)))
+
+
+def test_a_later_process_does_not_compile_what_is_known_to_spill() -> None:
+    Device({1: 64, 2: 8}).run(choice(1))
+    new_process()
+    later = Device({1: 64, 2: 8})
+    assert later.run(choice(1)) == 3
+    assert later.compiled == [3]
+    assert [(stages, refusal.required) for stages, refusal in later.refused] == [(1, 64), (2, 8)]
+
+
+def test_a_later_process_compiles_one_kernel_alone_where_all_spill() -> None:
+    Device(dict.fromkeys(range(1, 11), 16) | {2: 4}).run(choice(1))
+    new_process()
+    later = Device(dict.fromkeys(range(1, 11), 16) | {2: 4})
+    assert later.run(choice(1)) == 2
+    assert later.compiled == [2]
+
+
+ALIKE = [
+    # Sizes decide by what they are multiples of alone.
+    (gemm(4096, 4096, 4096), gemm(8192, 1024, 512), True),
+    (gemm(4096, 4096, 4096), gemm(8192, 1024, 513), False),
+    (gemm(4097, 4096, 4096), gemm(1025, 1024, 512), True),
+    (gemm(1, 4096, 4096), gemm(17, 4096, 4096), False),
+    # Addresses of more than 32 bits are another kernel.
+    (gemm(4096, 4096, 4096), gemm(65536, 4096, 65536), False),
+    (gemm(4096, 4096, 4096), gemm(4096, 4096, 4096, "fp16"), False),
+    (gemm(4096, 4096, 4096), gemm(4096, 4096, 4096, bias=1), False),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "is_known"), ALIKE, ids=str)
+def test_what_spills_is_known_of_all_workloads_that_are_compiled_alike(
+    one: Workload, other: Workload, is_known: bool
+) -> None:
+    Device({1: 64}).run(choice(1, one))
+    new_process()
+    later = Device({1: 64})
+    assert later.run(choice(1, other)) == 2
+    assert later.compiled == ([2] if is_known else [1, 2])
+
+
+def test_what_spills_on_one_gpu_or_with_one_end_is_not_known_of_others() -> None:
+    Device({1: 64}).run(choice(1), "relu")
+    new_process()
+    for other, given in ((choice(1), ()), (choice(1), ("gelu",)), (choice(1, gpu=load_gpu("b200")), ("relu",))):
+        later = Device({1: 64})
+        later.run(other, *given)
+        assert later.compiled == [1, 2]
+
+
+def test_a_layer_of_another_length_is_compiled_alike() -> None:
+    spec, config = load_spec("lstm.triton"), {"tile_batch": 16, "num_warps": 4, "num_stages": 1}
+    one, other, wider = (workload_of("lstm", (16, time, 12, dim), "bf16") for time, dim in ((256, 64), (512, 64), (256, 96)))
+    Device({1: 64}).run(Choice(H200, spec.full_name, config, workload=one))
+    assert isinstance(recall(H200, spec, one, config), CompiledKernel)
+    assert recall(H200, spec, other, config) == recall(H200, spec, one, config) == compiled(64)
+    assert recall(H200, spec, wider, config) is None
+
+
+def test_nothing_is_kept_where_nothing_may_be(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.setenv(name, str(folder))
+    monkeypatch.setenv("CONSTRINT_CACHE", "0")
+    for _ in range(2):
+        device = Device({1: 64, 2: 8})
+        assert device.run(choice(1)) == 3
+        assert device.compiled == [1, 2, 3]
+        new_process()
+    assert not [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_torn_facts_are_asked_for_again(folder: Path) -> None:
+    Device({1: 64}).run(choice(1))
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[:-3])
+    new_process()
+    later = Device({1: 64})
+    assert later.run(choice(1)) == 2
+    assert later.compiled == [1, 2]
+
+
+def test_a_choice_without_a_model_is_launched_although_it_spills() -> None:
+    """Nothing else can be chosen, and nothing is kept."""
+    device = Device({10: 64})
+    for _ in range(2):
+        assert device.run(choice(10, gpu=None)) == 10
+    assert device.launched == [10, 10]
+
+
+FAILURES = [
+    (OutOfResources(300, 200, "shared memory"), "it takes 300 of shared memory, the limit is 200", "shared memory"),
+    (TritonError("ptxas fatal: no registers"), "ptxas fatal: no registers", "the compiler's patience"),
+    (RuntimeError(f"{PASS_FAILED}"), PASS_FAILED, "the compiler's patience"),
+]
+
+
+@pytest.mark.parametrize(("failure", "text", "what"), FAILURES, ids=["memory", "assembler", "pass"])
+def test_what_does_not_run_is_replaced_and_every_change_is_told(failure: Exception, text: str, what: str) -> None:
+    device = Device({1: failure, 2: failure})
     with pytest.warns(RuntimeWarning, match="does not fit H200-SXM after all") as told:
-        assert launch_what_fits(FIRST, launch, next_choice) == THIRD
-    assert tried == [FIRST, SECOND, THIRD]
-    refusal = Refusal({"num_warps": 4}, "shared memory", 300, 200)
-    assert refused == [(FIRST, refusal), (SECOND, refusal)]
+        assert launch_what_fits(choice(1), device.launch, device.refuse) == choice(3)
+    assert device.launched == [3]
+    assert [(stages, refusal.what) for stages, refusal in device.refused] == [(1, what), (2, what)]
     assert len(told) == 2
-    assert "takes 300 of shared memory, the limit is 200. From now on gemm.b" in str(told[0].message)
+    assert f"{text}. From now on gemm.pointer {dict(choice(2).config)}" in str(told[0].message)
+
+
+def test_what_spills_and_what_does_not_run_may_take_turns() -> None:
+    """Only what spills counts towards the three further ones: what does not run was not to be expected."""
+    device = Device({1: 64, 2: TritonError("no"), 3: 32, 4: TritonError("no"), 5: 8, 6: 16, 7: 4})
+    with pytest.warns(RuntimeWarning, match="does not fit") as told:
+        assert launch_what_fits(choice(1), device.launch, device.refuse) == choice(5)
+    assert len(told) == 2
+    assert device.launched == [5]
+    assert max(device.compiled) == 6
 
 
 def test_where_there_is_no_other_choice_its_error_is_raised() -> None:
-    def launch(_: Choice) -> None:
-        raise OutOfResources(300, 200, "threads")
-
-    def next_choice(_: Choice, refusal: Refusal) -> Choice:
-        raise InfeasibleError(str(refusal))
-
+    device = Device({10: OutOfResources(300, 200, "threads")})
     with pytest.raises(InfeasibleError, match="300 of threads required, the limit is 200"):
-        launch_what_fits(FIRST, launch, next_choice)
+        device.run(choice(10))
 
 
-def test_other_errors_are_the_callers() -> None:
-    def launch(_: Choice) -> None:
-        raise RuntimeError("the device is gone")
+@pytest.mark.parametrize("error", [RuntimeError("the device is gone"), ValueError("a fault"), KeyboardInterrupt("by hand")])
+def test_other_errors_are_the_callers(error: BaseException) -> None:
+    def launch(_: Choice, /, *, may_spill: bool) -> None:
+        raise error
 
-    with pytest.raises(RuntimeError, match="the device is gone"):
-        launch_what_fits(FIRST, launch, lambda *_: pytest.fail("this is no refusal"))
+    with pytest.raises(type(error), match=str(error)):
+        launch_what_fits(choice(1), launch, lambda *_: pytest.fail("this is no refusal"))
 
 
+class Looked:
+    """A launch whose kernel is compiled, and says what it spills."""
+
+    def __init__(self, n_spills: int) -> None:
+        target = SimpleNamespace(backend="cuda", arch=90)
+        self.kernel = SimpleNamespace(
+            n_spills=n_spills, n_regs=255, metadata=SimpleNamespace(target=target, shared=1024)
+        )
+
+    def compiled(self) -> Any:
+        return self.kernel
+
+
+def test_a_look_raises_for_the_first_kernel_that_spills_any_register() -> None:
+    look([Looked(0), Looked(0), SimpleNamespace(run=lambda: None)])
+    with pytest.raises(SpilledError, match="4 bytes of a thread's registers go to memory") as spilled:
+        look([Looked(0), Looked(1), Looked(9)])
+    found = spilled.value.compiled
+    assert (found.target, found.spill_bytes, found.registers_per_thread, found.smem_bytes) == ("sm_90", 4, 255, 1024)
+
+
+@pytest.fixture
+def _unchosen() -> Iterator[None]:
+    """Choices and refusals of this test alone."""
+    memories: tuple[dict[Any, Any], ...] = (select_first._CHOSEN, select_first._REFUSED)
+    kept = [dict(memory) for memory in memories]
+    for memory in memories:
+        memory.clear()
+    yield
+    for memory, before in zip(memories, kept, strict=True):
+        memory.clear()
+        memory.update(before)
+
+
+@pytest.mark.usefixtures("_unchosen")
 def test_a_refused_choice_of_one_kernel_is_excluded_for_good() -> None:
     pointer, workload = load_spec("gemm.pointer"), gemm(1234, 2345, 3456)
     first = choose(pointer, H200, workload)
@@ -87,11 +342,60 @@ def test_a_refused_choice_of_one_kernel_is_excluded_for_good() -> None:
     assert choose(pointer, H200, workload, fixed={"num_warps": 8}).config["num_warps"] == 8
 
 
+@pytest.mark.usefixtures("_unchosen")
 def test_a_kernel_without_any_other_choice_says_what_was_refused() -> None:
     pointer, workload, fixed = load_spec("gemm.pointer"), gemm(1235, 2345, 3456), {"num_warps": 8}
     only = choose(pointer, H200, workload, fixed=fixed)
     with pytest.raises(InfeasibleError, match=r"the device refused .*: 2 of threads required"):
         refuse(pointer, only, Refusal(only.config, "threads", 2, 1))
+
+
+SHAPE = ("tile_m", "tile_n", "tile_k", "num_warps")
+
+
+def tile_of(chosen: Choice) -> tuple[int, ...]:
+    return tuple(chosen.config[name] for name in SHAPE)
+
+
+@pytest.mark.usefixtures("_unchosen")
+def test_after_one_that_spills_comes_another_tile_and_then_one_that_is_all_but_sure_not_to() -> None:
+    pointer, workload = load_spec("gemm.pointer"), gemm(4096, 4096, 4096, "fp8")
+    first = choose(pointer, H200, workload)
+    second = refuse(pointer, first, Refusal(first.config, REGISTERS, 8, 0))
+    third = refuse(pointer, second, Refusal(second.config, REGISTERS, 8, 0))
+    assert len({tile_of(chosen) for chosen in (first, second, third)}) == 3
+    assert first.seconds <= second.seconds <= third.seconds
+    assert chance_of(third) < 0.01
+    assert choose(pointer, H200, workload) == third
+
+
+def chance_of(chosen: Choice) -> float:
+    from constrint.kernels.resources.fresh import chance_of as chance
+    from tests.support.gemm import use_of
+
+    assert chosen.workload is not None
+    spec = load_spec(chosen.kernel)
+    problem = spec.problem(H200, chosen.workload)
+    return chance(H200, use_of(spec, H200, chosen.workload, problem), problem, chosen.config)
+
+
+@pytest.mark.usefixtures("_unchosen")
+def test_where_everything_else_is_excluded_what_spills_stays_the_choice() -> None:
+    """It runs, if slowly: a layer that was computed once must not be refused the next time."""
+    pointer, workload = load_spec("gemm.pointer"), gemm(4096, 4096, 4096)
+    fixed = {name: choose(pointer, H200, workload).config[name] for name in SHAPE}
+    only = choose(pointer, H200, workload, fixed=fixed)
+    with pytest.raises(InfeasibleError, match="spills 8 bytes a thread"):
+        refuse(pointer, only, Refusal(only.config, REGISTERS, 8, 0))
+    assert choose(pointer, H200, workload, fixed=fixed) == only
+    device = Device({only.config["num_stages"]: 8})
+
+    def next_choice(refused: Choice, refusal: Refusal) -> Choice:
+        return refuse(pointer, refused, refusal)
+
+    for _ in range(2):
+        asked = choose(pointer, H200, workload, fixed=fixed)
+        assert launch_what_fits(asked, device.launch, next_choice) == only
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import math
 import random
 import re
 import subprocess
@@ -12,19 +13,31 @@ import sys
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.resources.check import TITLES, check_rows
-from constrint.kernels.resources.fit import LEAST_KERNELS, fit_all, left_out, summaries
-from constrint.kernels.resources.margins import fit_with_margins
-from constrint.kernels.resources.registers import Family, RegisterModel, name_of_weights, weighted
-from constrint.kernels.resources.sample import draw, is_spilling, read_table
-from constrint.kernels.resources.scores import SampledKernel
+from constrint.kernels.resources.curve import STEPS, Curve, Judged, calibration, fit_curve
+from constrint.kernels.resources.estimate import fit_estimate
+from constrint.kernels.resources.fit import (
+    LEAST_KERNELS,
+    chances_left_out,
+    curves_of,
+    fit_all,
+    fitted_models,
+    left_out,
+    summaries,
+    summary,
+)
+from constrint.kernels.resources.registers import Family, RegisterModel, either, name_of_weights, weighted
+from constrint.kernels.resources.sample import draw, read_table
+from constrint.kernels.resources.scores import Fit, SampledKernel
 from constrint.kernels.resources.weights import DATA, load_models, read_weights
 from constrint.model import Var, const
-from constrint.select.limits import most_registers
+from constrint.select.limits import Spilling
+from tests.support.calibration import ERROR_RATE, bound, check_count, distribution, entropy, tails
 
 ROOT = Path(__file__).resolve().parents[3]
 needs_scipy = pytest.mark.skipif(
@@ -52,7 +65,9 @@ def test_the_fit_gives_the_weights_in_use(kernel: str, tmp_path: Path) -> None:
     in_use, fitted = load_models(kernel), read_weights(out).models
     assert len(fitted) >= 8
     for name, model in fitted.items():
-        assert msgspec.structs.replace(model, left_out=in_use[name].left_out) == in_use[name], name
+        # Curves and errors rest on all kernels of the sample, these weights on their family's alone.
+        assert model.estimate == in_use[name].estimate, name
+        assert (model.targets, model.kernels) == (in_use[name].targets, in_use[name].kernels), name
 
 
 @pytest.mark.parametrize("kernel", REFITTED)
@@ -68,13 +83,53 @@ def test_weights_come_with_what_they_were_fitted_to(kernel: str) -> None:
             assert len(model.targets) > 1 or model.kernels < LEAST_KERNELS, name
         else:
             # The error of a fit to the same kernels could be zero, that of kernels that were left out is not.
-            assert model.left_out.median_error, name
+            assert bool(model.left_out.median_error) is (model.left_out.counts > 0), name
+            assert model.left_out.counts <= model.left_out.kernels <= model.kernels, name
 
 
 def test_no_two_families_have_the_same_weights() -> None:
     for kernel in REFITTED:
-        models = [(model.estimate, model.bound, model.margins) for model in load_models(kernel).values()]
+        models = [model.estimate for model in load_models(kernel).values()]
         assert all(model not in models[:number] for number, model in enumerate(models))
+
+
+#: Figures of the files are rounded to this.
+ROUNDING = 0.05
+
+
+@pytest.mark.parametrize("kernel", REFITTED)
+def test_as_many_kernels_of_every_family_spill_as_were_expected_before_they_were_seen(kernel: str) -> None:
+    """Of kernels that were left out of the fit of the weights, and out of that of the curve."""
+    judged = {name: model.left_out for name, model in load_models(kernel).items() if model.left_out is not None}
+    assert len(judged) >= 20
+    for name, of in judged.items():
+        away = of.spilled - of.expected
+        expected = of.expected + math.copysign(min(ROUNDING, abs(away)), away)
+        assert bound(of.kernels, of.spilled, expected) >= ERROR_RATE / 2, (name, of)
+    total = sum(of.kernels for of in judged.values())
+    spilled, expected = sum(of.spilled for of in judged.values()), sum(of.expected for of in judged.values())
+    assert bound(total, spilled, expected) >= ERROR_RATE
+
+
+@pytest.mark.parametrize("kernel", REFITTED)
+def test_chances_tell_which_kernels_spill_far_better_than_the_share_of_those_that_do(kernel: str) -> None:
+    """The share would be the best that could be said of kernels without knowing anything of them."""
+    judged = [model.left_out for model in load_models(kernel).values() if model.left_out is not None]
+    total = sum(of.kernels for of in judged)
+    lost = sum(of.kernels * of.log_loss for of in judged) / total
+    # The share of each family by itself, which nobody knows beforehand either.
+    of_shares = sum(of.kernels * entropy(of.spilled / of.kernels) for of in judged) / total
+    assert lost <= 0.5 * of_shares
+
+
+@pytest.mark.parametrize("kernel", REFITTED)
+def test_the_error_band_that_is_told_is_the_one_that_was_seen(kernel: str) -> None:
+    for name, model in load_models(kernel).items():
+        if model.left_out is not None and model.left_out.p90_error is not None:
+            assert 0 <= model.error_percent - model.left_out.p90_error <= 1, name
+        # Few kernels spill at a tenth of what they may have, and most do at three times as much.
+        assert 60 <= model.at_percent <= 160, name
+        assert model.slope_tenths >= 20, name
 
 
 #: A kernel that the kit has never seen: 40 registers and one per accumulator, at the end 10 and two per accumulator.
@@ -92,15 +147,111 @@ def toy(rng: random.Random, families: tuple[Family, ...], limit: int = 128) -> S
 def test_another_kernel_needs_terms_and_a_sample_only() -> None:
     rng = random.Random(3)
     kernels = [toy(rng, (Family("toy"),)) for _ in range(200)]
-    fits = fit_all(kernels, fit_with_margins)
-    judged = summaries(left_out(kernels, fit_with_margins), lambda kernel: kernel.target)["sm_90"]
-    assert judged.spilling >= 20
-    assert judged.kept == 0
+    fits = fit_all(kernels)
+    results = left_out(kernels)
+    assert sorted(id(result.kernel) for result in results) == sorted(map(id, kernels))
+    chances = chances_left_out(results, fits)
+    judged = summaries(results, chances, lambda kernel: kernel.target)["sm_90"]
+    assert judged.kernels == 200
+    assert judged.spilled >= 20
+    # What is estimated exactly leaves nothing open but at the limit itself.
     assert judged.median_error is not None
     assert judged.median_error <= 2
-    model = fits["toy"].model()
+    assert judged.log_loss <= 0.15
+    check_count(chances, [result.kernel.spills for result in results])
+    model = fitted_models(kernels, fits, results)["toy"]
     for sums in (10, 30, 60):
         assert abs(weighted(model.estimate, TERMS).value({"sums": sums}) - max(40 + sums, 10 + 2 * sums)) <= 2
+    assert (model.targets, model.kernels) == (("sm_90",), 200)
+    assert 95 <= model.at_percent <= 105
+
+
+@needs_scipy
+def test_weights_are_of_kernels_whose_counts_say_what_they_need() -> None:
+    """What spills, what has all that it may have, and what another compiler made counts for the curve alone."""
+    rng = random.Random(5)
+    kernels = [toy(rng, (Family("toy"),)) for _ in range(120)]
+    free = [kernel for kernel in kernels if kernel.is_free]
+    assert 40 <= len(free) < 100
+    others = [
+        SampledKernel("sm_90", (Family("toy"),), kernel.terms, 7, 128, spills=False, counts=False) for kernel in kernels
+    ]
+    assert not any(kernel.is_free for kernel in others)
+    assert fit_estimate([*kernels, *others]).to_plain() == fit_estimate(kernels).to_plain()
+    assert fit_estimate(free).to_plain() == fit_estimate(kernels).to_plain()
+
+
+@needs_scipy
+def test_few_kernels_stay_near_the_weights_of_their_family() -> None:
+    """Kernels that need twice as much: four of them change little, two hundred almost everything."""
+    rng = random.Random(6)
+    prior = fit_estimate([toy(rng, (Family("toy"),), limit=4096) for _ in range(200)])
+
+    def doubled(number: int) -> list[SampledKernel]:
+        made = [toy(rng, (Family("toy"),), limit=4096) for _ in range(number)]
+        return [SampledKernel(k.target, k.families, k.terms, 2 * k.registers, 4096, spills=False) for k in made]
+
+    few, many = fit_estimate(doubled(4), prior), fit_estimate(doubled(200), prior)
+    ratios = []
+    for fit in (few, many):
+        kernels = [toy(random.Random(seed), (Family("toy"),), limit=4096) for seed in range(20)]
+        ratios.append(float(np.median(fit.of(kernels) / prior.of(kernels))))
+    assert 1.0 <= ratios[0] < 1.5 < ratios[1] <= 2.1
+
+
+def result_of(share: float, *, spills: bool, family: str = "toy", limit: int = 1000) -> Judged:
+    kernel = SampledKernel("sm_90", (Family(family),), {"base": 1}, limit, limit, spills=spills)
+    return Judged(kernel, share * limit)
+
+
+@needs_scipy
+def test_the_curve_of_many_kernels_is_the_one_that_made_them() -> None:
+    rng, true = np.random.default_rng(1), Curve(np.log(1.2), 9.0)
+    shares = rng.uniform(0.3, 3.0, 4000)
+    chances = true.chances(np.log(shares))
+    results = [result_of(s, spills=bool(rng.random() < c)) for s, c in zip(shares, chances, strict=True)]
+    found = fit_curve(results)
+    assert found.at == pytest.approx(true.at, abs=0.02)
+    assert found.slope == pytest.approx(true.slope, rel=0.1)
+    assert found.rounded()[0] == pytest.approx(120, abs=3)
+
+
+@needs_scipy
+def test_the_curve_of_few_kernels_is_near_that_of_all() -> None:
+    """Three kernels that spill far below the limit move their family's curve, but not to where they are."""
+    rng = np.random.default_rng(2)
+    usual = [result_of(float(s), spills=bool(s > 1.1), family="usual") for s in rng.uniform(0.3, 3.0, 400)]
+    odd = [result_of(0.4, spills=True, family="odd") for _ in range(3)]
+    curves = curves_of([*usual, *odd], ["usual", "odd", "unseen"])
+    pooled = fit_curve([*usual, *odd])
+    assert curves["unseen"] == pooled
+    assert np.log(0.4) < curves["odd"].at < pooled.at
+    # Without any kernel that spills, or with nothing but such, there is a curve.
+    for spills in (False, True):
+        assert np.isfinite(fit_curve([result_of(1.0, spills=spills)] * 5)).all()
+    assert fit_curve([result_of(1.0, spills=True)] * 5).at < fit_curve([result_of(1.0, spills=False)] * 5).at
+
+
+def test_calibration_counts_every_kernel_once() -> None:
+    chances = [0.0, 0.01, 0.05, 0.2, 0.5, 0.8, 0.95, 0.99, 1.0]
+    rows = calibration(chances, [chance >= 0.5 for chance in chances])
+    assert [(row.least, row.most) for row in rows] == list(zip(STEPS, STEPS[1:], strict=False))
+    assert [row.kernels for row in rows] == [2, 1, 1, 1, 1, 1, 2]
+    assert [row.spilled for row in rows] == [0, 0, 0, 1, 1, 1, 2]
+    assert rows[0].mean_chance == pytest.approx(0.005)
+    assert calibration([], []) == [(least, most, 0, 0.0, 0) for least, most in zip(STEPS, STEPS[1:], strict=False)]
+
+
+def test_a_summary_of_nothing_is_possible_and_one_of_something_is_right() -> None:
+    assert summary([], []).kernels == 0
+    some = [
+        Judged(SampledKernel("t", (Family("toy"),), {}, 100, 255, spills=False), 110.0),
+        Judged(SampledKernel("t", (Family("toy"),), {}, 255, 255, spills=True), 300.0),
+    ]
+    found = summary(some, [0.25, 0.5])
+    assert (found.counts, found.median_error, found.p90_error) == (1, 10.0, 10.0)
+    assert (found.kernels, found.spilled, found.expected) == (2, 1, 0.8)
+    assert found.log_loss == round(-(math.log(0.75) + math.log(0.5)) / 2, 3)
 
 
 @needs_scipy
@@ -110,7 +261,7 @@ def test_families_with_few_kernels_take_the_weights_of_a_wider_one() -> None:
     kernels = [toy(rng, (Family("many"), wide)) for _ in range(60)] + [
         toy(rng, (Family("few"), wide)) for _ in range(9)
     ]
-    fits = fit_all(kernels, fit_with_margins)
+    fits = fit_all(kernels)
     assert set(fits) == {"many", "any"}
     assert name_of_weights((Family("few"), wide), fits) == "any"
     assert name_of_weights((Family("many", "many of sm_90"), wide), fits) == "many"
@@ -118,23 +269,52 @@ def test_families_with_few_kernels_take_the_weights_of_a_wider_one() -> None:
         name_of_weights((Family("other"),), fits)
 
 
-def test_a_bound_may_rest_on_the_estimate_or_stand_alone() -> None:
-    alone = RegisterModel({"base": 1000}, {"base": 2000})
-    assert alone.margins_of(is_ragged=True) == (0, 0)
-    assert weighted(alone.bound, TERMS).value({}) == 20
-    assert weighted({"base": 1001, "end_base": 1500}, TERMS, (100, 50)).value({}) == 11
+def test_an_estimate_is_the_larger_sum_in_whole_registers() -> None:
+    assert weighted({"base": 1001, "end_base": 1500}, TERMS).value({}) == 15
+    assert weighted({"base": 1501, "end_base": 1500}, TERMS).value({}) == 16
+    assert weighted({"base": 1000}, TERMS).value({}) == 10
     assert weighted({"no_term_of_it": 5}, TERMS).value({}) == 0
 
 
-@pytest.mark.parametrize(("gpu", "num_warps", "registers"), [("h200", 4, 255), ("h200", 16, 128), ("mi300x", 8, 256)])
-def test_warps_share_the_register_file(gpu: str, num_warps: int, registers: int) -> None:
-    assert most_registers(load_gpu(gpu), const(num_warps)).value({}) == registers
+def test_a_fit_says_what_its_weights_say_as_an_expression() -> None:
+    """Weights are fitted by columns of numbers and used as expressions: both give the same registers."""
+    fit = Fit(["accumulators", "base", "end_accumulators", "end_base"], np.array([103.0, 4017.0, 198.0, 1044.0]))
+    kernels = [toy(random.Random(seed), (Family("toy"),)) for seed in range(50)]
+    stated = [weighted(fit.to_plain(), TERMS).value({"sums": kernel.terms["accumulators"]}) for kernel in kernels]
+    assert fit.of(kernels).tolist() == stated
 
 
-def test_a_few_bytes_spill_by_choice_and_count_only_at_the_limit() -> None:
-    assert is_spilling(65, 100, 255)
-    assert not is_spilling(64, 100, 255)
-    assert is_spilling(4, 253, 255)
+def test_a_model_hands_its_curve_to_the_limits() -> None:
+    model = RegisterModel({"base": 100}, at_percent=104, slope_tenths=73, error_percent=21)
+    assert model.spilling == Spilling.of(104, 73, 21)
+
+
+def test_either_curve_is_chosen_figure_by_figure() -> None:
+    use = Var("use")
+    first, second = Spilling.of(90, 70, 10), Spilling.of(120, 70, 30)
+    chosen = either(use, first, second)
+    assert chosen.slope_tenths == 70
+    for name in ("at_percent", "clear_percent", "error_percent"):
+        figure = getattr(chosen, name)
+        assert [figure.value({"use": value}) for value in (1, 0)] == [getattr(first, name), getattr(second, name)]
+    assert either(use, first, first) == first
+
+
+def test_the_probability_of_so_many_events_is_that_of_independent_ones() -> None:
+    """What the tests of calibration rest on."""
+    np.testing.assert_allclose(distribution([0.5] * 4), np.array([1, 4, 6, 4, 1]) / 16)
+    np.testing.assert_allclose(distribution([0.0, 1.0, 0.25]), [0.0, 0.75, 0.25, 0.0])
+    assert tails([0.5] * 4, 1) == pytest.approx((5 / 16, 15 / 16))
+    rng = np.random.default_rng(3)
+    chances = rng.uniform(0, 1, 60)
+    for number in range(61):
+        fewer, more = tails(chances, number)
+        assert min(fewer, more) <= bound(60, number, float(chances.sum())) + 1e-12
+    check_count(chances.tolist(), (rng.random(60) < chances).tolist())
+    with pytest.raises(AssertionError, match="too many: 60 of 60 where"):
+        check_count(chances.tolist(), [True] * 60)
+    with pytest.raises(AssertionError, match="too few: 0 of 60 where"):
+        check_count(chances.tolist(), [False] * 60)
 
 
 @pytest.mark.parametrize("kernel", REFITTED)
@@ -150,15 +330,46 @@ def test_draws_yield_rows_that_stand_for_configurations_of_the_space(kernel: str
         assert set(config) == set(spec.problem(gpu, workload).variables)
 
 
+@pytest.mark.parametrize("kernel", REFITTED)
+def test_a_fair_draw_has_configurations_that_are_pruned_and_ones_that_are_not(kernel: str) -> None:
+    sample = importlib.import_module(f"constrint.kernels.{kernel}.sample").SAMPLE
+    verdicts = []
+    for row in draw(sample, next(target for target in sample.targets if target.startswith("sm_90")), {"fair": 150}, 3):
+        gpu, spec, workload, config = sample.request(row)
+        problem = spec.problem(gpu, workload)
+        assert all(config[name] in domain for name, domain in problem.variables.items())
+        broken = [rule.name for rule in problem.constraints if not rule.holds(config)]
+        assert {*broken} <= {"threads", "smem", "registers", "register_file"}
+        verdicts.append(bool(broken))
+    assert len(verdicts) == 150
+    assert 0 < sum(verdicts) < 75
+
+
 def test_a_check_counts_what_is_stated_too_low_and_what_spills() -> None:
     sample = importlib.import_module("constrint.kernels.gemm.sample").SAMPLE
     _, rows = read_table(ROOT / "tests" / "data" / sample.tables[0])
     some = [row for row in rows if row["target"] == "sm_90"][::20]
     check = check_rows(sample, some)["sm_90"]
     assert check.compiled >= 40
-    assert check.under == check.registers.kept == 0
-    assert check.registers.spilling >= 2
+    assert check.under == check.wrong == 0
+    assert check.registers.spilled >= 2
+    assert len(check.judged) == len(check.chances) == sum(row.kernels for row in check.calibration)
     assert len(list(check.cells())) == len(TITLES)
+    check_count(check.chances, [judged.kernel.spills for judged in check.judged])
     first = next(row for row in some if row["smem_bytes"])
-    small = {**first, "smem_bytes": str(int(first["smem_bytes"]) + 10**6)}
-    assert check_rows(sample, [small])["sm_90"].under == 1
+    large, small = ({**first, "smem_bytes": str(int(first["smem_bytes"]) + more)} for more in (10**6, -100))
+    assert (check_rows(sample, [large])["sm_90"].under, check_rows(sample, [small])["sm_90"].over) == (1, 1)
+
+
+def test_a_check_counts_what_a_certain_limit_excludes_and_does_not_spill() -> None:
+    """A kernel of more sums than registers spills; a row that says otherwise is one that the limit is wrong about."""
+    sample = importlib.import_module("constrint.kernels.gemm.sample").SAMPLE
+    _, rows = read_table(ROOT / "tests" / "data" / sample.tables[0])
+    beyond = next(
+        row
+        for row in rows
+        if row["target"] == "sm_90" and int(row["tile_m"]) * int(row["tile_n"]) > 255 * 32 * int(row["num_warps"])
+    )
+    assert int(beyond["spill_bytes"]) > 0
+    assert check_rows(sample, [beyond])["sm_90"].wrong == 0
+    assert check_rows(sample, [{**beyond, "spill_bytes": "0"}])["sm_90"].wrong == 1

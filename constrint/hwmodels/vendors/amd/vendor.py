@@ -12,6 +12,7 @@ from constrint.hwmodels.schema import GpuModel
 from constrint.hwmodels.vendors.amd import occupancy
 from constrint.hwmodels.vendors.amd.sm import AmdCu
 from constrint.hwmodels.vendors.interface import (
+    BlockLimit,
     DeviceFacts,
     DotUnit,
     Finding,
@@ -21,6 +22,19 @@ from constrint.hwmodels.vendors.interface import (
     Traits,
     Vendor,
 )
+
+#: The family of each target that constrint knows.
+TARGETS = {
+    "gfx908": "CDNA1",
+    "gfx90a": "CDNA2",
+    "gfx942": "CDNA3",
+    "gfx950": "CDNA4",
+    "gfx1100": "RDNA3",
+    "gfx1101": "RDNA3",
+    "gfx1102": "RDNA3",
+    "gfx1200": "RDNA4",
+    "gfx1201": "RDNA4",
+}
 
 
 class Amd(Vendor):
@@ -41,6 +55,9 @@ class Amd(Vendor):
         smem_column="LDS",
     )
     sm_type = AmdCu
+    targets = TARGETS
+    target_pattern = r"gfx(9|1\d)[0-9a-f]{2}"
+    target_form = "'gfx', the generation and two digits, such as gfx942, without features"
     required_keys = ("device.num_xcds", "device.sms_per_xcd", "device.num_shader_engines")
     matrix_kinds = ("mfma", "wmma")
     occupancy_options = frozenset(
@@ -48,6 +65,7 @@ class Amd(Vendor):
     )
     triton_backend = "hip"
     figures_file = Path(__file__).parent / "figures.yaml"
+    assumed_file = Path(__file__).parent / "assumed.yaml"
 
     def register_file(self, gpu: GpuModel) -> RegisterFile:
         """The vector registers that a SIMD has for each lane of a wave."""
@@ -57,6 +75,9 @@ class Amd(Vendor):
             granularity=sm.vgpr_alloc_granularity(sm.warp_size),
             counted="vector registers per SIMD lane",
             per_thread=1,
+            # On RDNA LLVM compiles for WGP mode: a workgroup's waves are dealt to the SIMDs of both CUs.
+            partitions_per_block=sm.num_partitions * (1 if sm.max_multi_wave_blocks_per_wgp is None else 2),
+            num_files=1 if sm.has_unified_vgpr_file or sm.max_acc_vgprs_per_thread is None else 2,
         )
 
     def occupancy_limits(self, gpu: GpuModel, use: KernelUse) -> Limits:
@@ -66,8 +87,11 @@ class Amd(Vendor):
         return occupancy.limits(sm, mode, use)
 
     def findings(self, gpu: GpuModel) -> Iterator[Finding]:
-        """Dies, waves and register files that agree; keys that go together."""
+        """Matrix instructions of the target; dies, waves and register files that agree; keys that go together."""
         sm, device, l2 = _cu(gpu), gpu.device, gpu.memory.l2
+        kind = "mfma" if gpu.arch.target.startswith("gfx9") else "wmma"
+        if any(instruction.kind != kind for instruction in gpu.matrix.instructions):
+            yield "matrix.instructions", f"matrix instructions of {gpu.arch.target} are {kind}"
         if device.sms_per_xcd is not None and device.num_xcds * device.sms_per_xcd != device.sm_count:
             yield "device.sm_count", "must be num_xcds times sms_per_xcd"
         if l2.size_bytes and l2.size_bytes_per_xcd and l2.size_bytes_per_xcd * device.num_xcds != l2.size_bytes:
@@ -88,6 +112,22 @@ class Amd(Vendor):
         if sm.has_unified_vgpr_file and (sm.arch_vgpr_alignment_vgprs is None or sm.max_acc_vgprs_per_thread is None):
             yield "sm.arch_vgpr_alignment_vgprs", "a unified file needs it, and max_acc_vgprs_per_thread"
 
+    def block_limits(self, gpu: GpuModel, use: KernelUse) -> list[BlockLimit]:
+        """Each kind of vector registers has a cap of its own where a kernel uses both."""
+        sm, acc = _cu(gpu), use.accumulator_registers_per_thread
+        limits = super().block_limits(gpu, use)
+        if not acc:
+            return limits
+        return [
+            *(limit for limit in limits if limit.name != "registers_per_thread"),
+            BlockLimit(
+                "registers_per_thread", "arch VGPRs a thread", use.registers_per_thread, sm.max_arch_vgprs_per_thread
+            ),
+            BlockLimit(
+                "accumulator_registers_per_thread", "accumulation VGPRs a thread", acc, sm.max_acc_vgprs_per_thread or 0
+            ),
+        ]
+
     def limit_rows(self, gpu: GpuModel) -> list[LimitRow]:
         """Waves, vector registers for either size of a wave, scalar registers."""
         sm = _cu(gpu)
@@ -99,6 +139,10 @@ class Amd(Vendor):
                 LimitRow("vgpr_alloc_granularity", "32-bit", granularity, f"given to a wave{size} in steps of"),
             ]
         return [*rows, LimitRow("max_sgprs_per_wave", "32-bit", sm.max_sgprs_per_wave, "SGPRs that a wave can address")]
+
+    def target_number(self, target: str) -> int:
+        """Hexadecimal: gfx90a comes after gfx908."""
+        return int(target.removeprefix("gfx"), 16)
 
     def device_facts(self, gpu: GpuModel) -> DeviceFacts:
         """RDNA: HIP counts WGPs, rocminfo CUs; threads and LDS are reported of either, in waves of either size."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import cast
 from constrint.hwmodels.occupancy.inputs import KernelUse
 from constrint.hwmodels.occupancy.limits import Limits
 from constrint.hwmodels.schema import GpuModel
+from constrint.hwmodels.targets import check_compilable
 from constrint.hwmodels.vendors.interface import (
+    BlockLimit,
     DeviceFacts,
     DotUnit,
     Finding,
@@ -27,6 +30,28 @@ from constrint.hwmodels.vendors.nvidia.sm import NvidiaSm
 AMPERE = (8, 0)
 #: Compute capability from which there is a TMA unit.
 HOPPER = (9, 0)
+#: The family of each target that constrint knows.
+TARGETS = {
+    "sm_70": "Volta",
+    "sm_72": "Volta",
+    "sm_75": "Turing",
+    "sm_80": "Ampere",
+    "sm_86": "Ampere",
+    "sm_87": "Ampere",
+    "sm_89": "Ada Lovelace",
+    "sm_90": "Hopper",
+    "sm_90a": "Hopper",
+    "sm_100": "Blackwell",
+    "sm_100a": "Blackwell",
+    "sm_103": "Blackwell",
+    "sm_103a": "Blackwell",
+    "sm_110": "Blackwell",
+    "sm_110a": "Blackwell",
+    "sm_120": "Blackwell",
+    "sm_120a": "Blackwell",
+    "sm_121": "Blackwell",
+    "sm_121a": "Blackwell",
+}
 
 
 class Nvidia(Vendor):
@@ -47,11 +72,15 @@ class Nvidia(Vendor):
         smem_column="smem",
     )
     sm_type = NvidiaSm
+    targets = TARGETS
+    target_pattern = r"sm_[1-9]\d+[af]?"
+    target_form = "'sm_' and the compute capability, such as sm_90a for 9.0"
     required_keys = ("arch.compute_capability", "device.num_gpcs")
     matrix_kinds = ("mma", "wmma", "wgmma", "tcgen05")
     occupancy_options = frozenset({"carveout_percent", "barriers_per_block", "smem_opt_in=False"})
     triton_backend = "cuda"
     figures_file = Path(__file__).parent / "figures.yaml"
+    assumed_file = Path(__file__).parent / "assumed.yaml"
 
     def register_file(self, gpu: GpuModel) -> RegisterFile:
         """A partition's registers, of which a warp gets a multiple of the granularity."""
@@ -62,6 +91,7 @@ class Nvidia(Vendor):
             counted="registers per SM sub-partition",
             per_thread=sm.warp_size,
             shared_by_block=sm.registers_per_partition * sm.num_partitions,
+            partitions_per_block=sm.num_partitions,
         )
 
     def occupancy_limits(self, gpu: GpuModel, use: KernelUse) -> Limits:
@@ -69,8 +99,11 @@ class Nvidia(Vendor):
         return occupancy.limits(gpu.name, _sm(gpu), use)
 
     def findings(self, gpu: GpuModel) -> Iterator[Finding]:
-        """Carve-outs that rise, limits that agree, no keys of AMD's."""
+        """A target of the compute capability, carve-outs that rise, limits that agree, no keys of AMD's."""
         sm = _sm(gpu)
+        digits = (gpu.arch.compute_capability or "").replace(".", "")
+        if digits and re.sub(r"\D", "", gpu.arch.target) != digits:
+            yield "arch.target", f"{gpu.arch.target!r} is not of compute capability {gpu.arch.compute_capability}"
         carveouts = sm.smem_carveouts_bytes
         if not carveouts or list(carveouts) != sorted(set(carveouts)) or carveouts[-1] != sm.smem_bytes_per_sm:
             yield "sm.smem_carveouts_bytes", "must increase and end with smem_bytes_per_sm"
@@ -80,6 +113,14 @@ class Nvidia(Vendor):
             yield "sm.max_registers_per_block", "exceeds registers_per_partition times num_partitions"
         if gpu.device.num_xcds != 1 or gpu.memory.last_level is not None:
             yield "device.num_xcds", "XCDs and a last-level cache are AMD's"
+
+    def block_limits(self, gpu: GpuModel, use: KernelUse) -> list[BlockLimit]:
+        """Without opt-in a block has less shared memory."""
+        limits = super().block_limits(gpu, use)
+        if use.smem_opt_in:
+            return limits
+        most = _sm(gpu).max_smem_bytes_per_block_without_opt_in
+        return [limit._replace(most=most) if limit.name == "smem_bytes_per_block" else limit for limit in limits]
 
     def limit_rows(self, gpu: GpuModel) -> list[LimitRow]:
         """Registers, and tensor memory where there is some."""
@@ -110,7 +151,12 @@ class Nvidia(Vendor):
         return gpu.arch.target.rstrip("a")
 
     def triton_target(self, gpu: GpuModel) -> tuple[str, int | str, int]:
-        """The compute capability as one number."""
+        """The compute capability as one number.
+
+        Raises:
+            UnsupportedError: For a target that is not known.
+        """
+        check_compilable(gpu)
         return "cuda", int(self.compiler_target(gpu).removeprefix("sm_")), gpu.sm.warp_size
 
     def traits(self, gpu: GpuModel) -> Traits:

@@ -16,11 +16,16 @@ BUFFER_ALIGNMENT_BYTES = 1024
 BARRIER_BYTES = 8
 
 
-def descriptor_smem_bytes(gpu: GpuModel, dtype: str, v: Vars) -> Expr:
+def least_smem_bytes(gpu: GpuModel, dtype: str, v: Vars) -> Expr | None:
+    """The same as Triton 3.9 has it, where 3.6 takes more: 32-bit output that shares the pipeline's memory."""
+    return descriptor_smem_bytes(gpu, dtype, v, is_shared=True) if OUTPUT_BYTES[dtype] == PARTIAL_BYTES else None
+
+
+def descriptor_smem_bytes(gpu: GpuModel, dtype: str, v: Vars, *, is_shared: bool = False) -> Expr:
     """Shared memory of one block: operand pipeline, barriers, and the output tile on its way to the TMA unit.
 
     The output shares the pipeline's memory, except where the next tile's loads are already in flight (a persistent
-    grid) and, as Triton has it, where it is 32 bits wide.
+    grid) and, as Triton 3.6 has it, where it is 32 bits wide (3.9: `is_shared`).
     """
     found = unit(gpu, dtype)
     element, output = ELEMENT_BYTES[dtype], OUTPUT_BYTES[dtype]
@@ -35,11 +40,12 @@ def descriptor_smem_bytes(gpu: GpuModel, dtype: str, v: Vars) -> Expr:
         pipeline = pipeline + BUFFER_ALIGNMENT_BYTES * ceildiv(operand, BUFFER_ALIGNMENT_BYTES)
     held = pipeline + _barrier_bytes(found.kind, buffers, use, minimum(1, rest), is_upcast=is_upcast(found, dtype))
     splits = minimum(1, v["split_k"] - 1)
-    if output == PARTIAL_BYTES:
+    apart: Expr
+    if output == PARTIAL_BYTES and not is_shared:
         # Only where a block stores its one tile in halves do both of them share the pipeline's memory.
         halves = (1 - v["persistent"]) * (v["epilogue_subtile"] - 1)
         whole = v["tile_m"] * v["tile_n"] * output
-        apart: Expr = (1 - splits) * (1 - halves)
+        apart = (1 - splits) * (1 - halves)
         stored = halves * whole + (1 - halves) * (whole // v["epilogue_subtile"])
     else:
         # Of two parts the smaller one uses the other one's memory.

@@ -12,14 +12,16 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.descriptor.cost import descriptor_cost
-from constrint.kernels.gemm.descriptor.shared_memory import descriptor_smem_bytes
+from constrint.kernels.gemm.descriptor.shared_memory import descriptor_smem_bytes, least_smem_bytes
 from constrint.kernels.gemm.instruction_rules import instruction_rules
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.registers import registers_bound, registers_per_thread
+from constrint.kernels.gemm.registers import least_registers, registers_per_thread, spilling
 from constrint.kernels.gemm.spec import POWER, TILES, GemmSpec
+from constrint.kernels.gemm.staging import TENSOR_MEMORY_COLUMNS, TENSOR_MEMORY_LANES
 from constrint.kernels.gemm.tma.operands import TWO_PART_COLUMNS, rest_columns, tma_refusal
 from constrint.kernels.gemm.units import OUTPUT_BYTES, PARTIAL_BYTES, async_share, unit
 from constrint.model import any_of, implies
+from constrint.model.constraint import CERTAIN, ESTIMATED, REDUNDANT
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars
@@ -71,6 +73,10 @@ class DescriptorSpec(GemmSpec):
         if matrix.fallback is not None:
             direct = async_share(matrix, v) == 1
             yield from _two_part_rules(direct, v)
+            if matrix.kind == "tcgen05":
+                fits = v["tile_m"] * v["tile_n"] <= TENSOR_MEMORY_LANES * TENSOR_MEMORY_COLUMNS
+                held = f"sums lie in tensor memory: {TENSOR_MEMORY_LANES} lanes of {TENSOR_MEMORY_COLUMNS} columns"
+                yield Rule(implies(direct, fits), "tensor_memory", held, CERTAIN)
 
     def block_use(self, gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
         """Warps, registers and shared memory of one block."""
@@ -79,7 +85,9 @@ class DescriptorSpec(GemmSpec):
             v["num_warps"],
             registers_per_thread(gpu, dtype, v, aligned, has_descriptors=True),
             descriptor_smem_bytes(gpu, dtype, v),
-            registers_bound=registers_bound(gpu, dtype, v, aligned, has_descriptors=True),
+            least_registers=least_registers(gpu, dtype, v),
+            least_smem_bytes=least_smem_bytes(gpu, dtype, v),
+            spilling=spilling(gpu, dtype, v, aligned, has_descriptors=True),
         )
 
     def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
@@ -98,18 +106,21 @@ def _half_tile_rules(dtype: str, v: Vars) -> Iterator[Rule]:
     halves = v["epilogue_subtile"] == 2
     if OUTPUT_BYTES[dtype] == PARTIAL_BYTES:
         holds = any_of(v["persistent"] == 1, v["split_k"] == 1)
-        yield Rule(implies(halves, holds), "subtile_whole_k", "the last block of a split tile stores it whole")
+        yield Rule(implies(halves, holds), "subtile_whole_k", "the last block of a split tile stores it whole", CERTAIN)
         one_part = implies(halves, rest_columns(v["tile_n"]) == 0)
-        yield Rule(one_part, "subtile_one_part", "a tile in two parts is stored in parts as it is")
+        yield Rule(one_part, "subtile_one_part", "a tile in two parts is stored in parts as it is", CERTAIN)
     else:
         staged = "elsewhere an output of 16 bits is staged in the pipeline's memory, whatever its size"
-        yield Rule(implies(halves, v["persistent"] == 1), "subtile_persistent", staged)
+        yield Rule(implies(halves, v["persistent"] == 1), "subtile_persistent", staged, REDUNDANT)
     yield Rule(
         implies(halves, 16 * v["num_warps"] <= v["tile_m"]),
         "subtile_warps",
         "halves of the columns fall to each warp alone only if all warps share out the rows",
+        CERTAIN,
     )
-    yield Rule(implies(halves, v["tile_n"] >= 32), "subtile_columns", "a matrix instruction takes n = 8 or more")
+    yield Rule(
+        implies(halves, v["tile_n"] >= 32), "subtile_columns", "a matrix instruction takes n = 8 or more", CERTAIN
+    )
 
 
 def _two_part_rules(is_direct: Any, v: Vars) -> Iterator[Rule]:
@@ -119,17 +130,20 @@ def _two_part_rules(is_direct: Any, v: Vars) -> Iterator[Rule]:
         implies(has_rest, is_direct),
         "parts_direct",
         "both parts read one slice of A, which only wgmma and tcgen05 do from shared memory",
+        CERTAIN,
     )
     yield Rule(
         implies(has_rest, v["persistent"] == 0),
         "parts_not_persistent",
-        "one loop over tiles and slices that ends in two epilogues makes ptxas serialise wgmma",
+        "the persistent loop ends in one epilogue: with two of them ptxas serialises wgmma",
+        CERTAIN,
     )
     sums = v["tile_m"] * v["tile_n"]
     yield Rule(
         implies(has_rest, any_of(v["split_k"] == 1, sums <= 128 * 32 * v["num_warps"])),
         "parts_split",
         "a block that adds up others' sums spills with more than 128 of its own per thread",
+        ESTIMATED,
     )
 
 

@@ -116,9 +116,10 @@ class _Blocks(ByRow):
             ),
             load_instructions=a_bytes / a.width_bytes + b_bytes / b.width_bytes,
             store_bytes=c["tile_m"] * c["tile_n"] * np.where(self.is_split, PARTIAL_BYTES, output),
-            is_async=direct,
+            is_async=direct | _alternates(gpu, c),
             stages_in_flight=_stages_in_flight(gpu, c["num_stages"], direct, min(a.width_bytes, b.width_bytes)),
             is_persistent=c["persistent"],
+            has_matrix_units=unit(gpu, dtype).kind != "fma",
         )
         self.times = BlockTimes(gpu, matrix_peak_flop_per_s(gpu, dtype), work)
         self.slowdown: Any = 1.0
@@ -195,7 +196,9 @@ def _beside_tma(constants: Measured, seconds: Any, dram_s: Any) -> Any:
 
 def pointer_assumptions(gpu: GpuModel) -> list[str]:
     """What the cost model assumes about this GPU for want of a source, a sentence each."""
-    lines = cost_assumptions(gpu)
+    units = [gpu.dot_unit(dtype) for dtype in ELEMENT_BYTES]
+    has_matrix_units = any(found is not None and found.kind != "fma" for found in units)
+    lines = cost_assumptions(gpu, has_matrix_units=has_matrix_units)
     latencies_s = _latencies_s(gpu)
     if latencies_s is not None:
         hit, l2_miss, miss = (1e6 * latency_s for latency_s in latencies_s)
@@ -203,9 +206,11 @@ def pointer_assumptions(gpu: GpuModel) -> list[str]:
         lines[0] = f"{hit:.1f} us load latency, {added}, {LAUNCH_S * 1e6:.1f} us launch"
     assumed = _assumed_rates(gpu)
     if assumed is not None:
+        # Both rates together, as `_cache_rate` combines them.
         rates = (assumed[0] / 1e12, assumed[1] / 1e12)
-        lines = [line for line in lines if not line.startswith("L2 bandwidth")]
-        lines.append("L2 and last-level bandwidth unconfirmed: {} and {} TB/s assumed".format(*rates))
+        lines = [line for line in lines if not line.startswith(("L2 of", "last-level cache of"))]
+        source = gpu.sources[gpu.memory.l2.sources[-1]]
+        lines.append("L2 and last-level cache of {} and {} TB/s assumed ({})".format(*rates, source))
     return lines
 
 
@@ -255,6 +260,20 @@ def _is_direct(gpu: GpuModel, dtype: str, c: dict[str, Any]) -> Any:
     variables = {name: Var(name) for name in ("tile_m", "num_warps")}
     whole = {name: c[name].astype(np.int64) for name in variables}
     return async_share(matrix, variables).columns(whole) > 0
+
+
+def _alternates(gpu: GpuModel, c: dict[str, Any]) -> Any:
+    """Where two waves of a SIMD take turns: one multiplies while the other loads, so that neither waits for itself.
+
+    Triton schedules loops so on CDNA3, with two stages, if the tile is large enough; `s_setprio` in the compiled loop
+    tells (Triton 3.9: 256x256x32 and 128x256x64 with eight warps and 128x128x32 with four have it, 128x256x32 and
+    128x128x64 with eight have not).
+    """
+    if gpu.arch.target != "gfx942":
+        return False
+    volume, warps = c["tile_m"] * c["tile_n"] * c["tile_k"], c["num_warps"]
+    is_large = ((warps == 8) & (volume >= 1 << 21)) | ((warps == 4) & (volume >= 1 << 19))
+    return is_large & (c["num_stages"] == 2)
 
 
 def _stages_in_flight(gpu: GpuModel, stages: Any, direct: Any, width: int) -> Any:

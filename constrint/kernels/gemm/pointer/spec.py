@@ -16,12 +16,13 @@ from constrint.kernels.gemm.instruction_rules import instruction_rules
 from constrint.kernels.gemm.pointer.cost import pointer_assumptions, pointer_cost
 from constrint.kernels.gemm.pointer.shared_memory import smem_bytes
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.registers import PROMISE_PERCENT, registers_bound, registers_per_thread
+from constrint.kernels.gemm.registers import least_registers, registers_per_thread, spilling
 from constrint.kernels.gemm.spec import POWER, TILES, GemmSpec
 from constrint.kernels.gemm.units import ELEMENT_BYTES, needs_k_major, unit
 from constrint.model import Var, any_of
+from constrint.model.constraint import ESTIMATED
 from constrint.select.cost import CostColumns
-from constrint.select.limits import BlockUse, register_capacity
+from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload
 
 if TYPE_CHECKING:
@@ -55,15 +56,16 @@ class PointerSpec(GemmSpec):
         yield from instruction_rules(gpu, unit(gpu, product.dtype), v)
 
     def promise_rules(self, gpu: GpuModel, use: BlockUse, v: Vars) -> Iterator[Rule]:
-        """AMD: what the compiler does not spill to keep a promise of waves."""
-        if "waves_per_eu" not in v:
+        """AMD: what the compiler spills to keep a promise of waves."""
+        if "waves_per_eu" not in v or use.spilling is None:
             return
-        _, available, what = register_capacity(gpu, use)
-        fits = v["waves_per_eu"] * use.registers_needed * PROMISE_PERCENT <= 100 * available
+        capacity, what = gpu.register_file.capacity, gpu.register_file.counted
+        fits = 100 * v["waves_per_eu"] * use.registers_per_thread <= use.spilling.clear_percent * capacity
         yield Rule(
             any_of(v["waves_per_eu"] <= 1, fits),
             "waves_per_eu",
-            f"the compiler spills to keep a promise of waves, long before the last of {available} {what}",
+            f"to keep a promise of waves the compiler spills what exceeds their share of {capacity} {what}",
+            ESTIMATED,
         )
 
     def block_use(self, gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
@@ -78,8 +80,9 @@ class PointerSpec(GemmSpec):
             v["num_warps"],
             registers_per_thread(gpu, dtype, v, aligned),
             smem_bytes(gpu, dtype, v, aligned),
-            registers_bound=registers_bound(gpu, dtype, v, aligned),
             smem_bytes_exact=exact,
+            least_registers=least_registers(gpu, dtype, v),
+            spilling=spilling(gpu, dtype, v, aligned),
         )
 
     def added_smem_bytes(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any) -> Any:

@@ -31,6 +31,7 @@ from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.tma.operands import tma_refusal
 from constrint.kernels.gemm.units import ELEMENT_BYTES
 from constrint.model import const
+from constrint.model.constraint import CERTAIN
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars
@@ -82,17 +83,17 @@ class ProducerSpec(GemmSpec):
         """How many rows and sums a consumer can have."""
         in_turns = turns(product.dtype, v)
         rows = "a consumer has 64 rows, those of wgmma, or 128"
-        yield Rule(v["tile_m"] >= (2 - in_turns) * MIN_ROWS, "least_rows", rows)
-        yield Rule(v["tile_m"] <= (2 - in_turns) * MAX_ROWS, "most_rows", rows)
+        yield Rule(v["tile_m"] >= (2 - in_turns) * MIN_ROWS, "least_rows", rows, CERTAIN)
+        yield Rule(v["tile_m"] <= (2 - in_turns) * MAX_ROWS, "most_rows", rows, CERTAIN)
         most = most_sums(product.dtype)
         fits = f"{most // 128} sums a thread leave registers for all else"
-        yield Rule(v["tile_m"] * v["tile_n"] <= 2 * most, "sums", fits)
+        yield Rule(v["tile_m"] * v["tile_n"] <= 2 * most, "sums", fits, CERTAIN)
 
     def block_use(self, gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
         """Warps with the producer's, registers (the same for every tile) and shared memory of one block."""
         registers = const(REGISTERS)
         smem = producer_smem_bytes(product.dtype, v)
-        return BlockUse(v["num_warps"] + PRODUCER_WARPS, registers, smem, registers_bound=registers)
+        return BlockUse(v["num_warps"] + PRODUCER_WARPS, registers, smem, least_registers=registers, spilling=None)
 
     def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """Predicted time per row; the order of tiles makes no difference."""

@@ -1,8 +1,8 @@
 """Predicted time of kernels that load through the TMA unit.
 
 The time of a step is a p-norm of its matrix instructions, its loads, and the latency that the stages ahead do not
-cover. Steps, the stores between tiles, and waves of blocks add up to the time of the grid; DRAM works beside it. Where
-kernels differ is in their `MainLoop`.
+cover. Steps, the stores between tiles, and waves of blocks add up to the time of the grid; DRAM works beside it, and so
+does an L2 that is assumed to give less than the SMs can take. Where kernels differ is in their `MainLoop`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
+from constrint.hwmodels.assumed import sustained_matrix_fraction
 from constrint.kernels.gemm.grid_rules import MAX_TILE
 from constrint.kernels.gemm.measured import Measured
 from constrint.kernels.gemm.product import Product
@@ -28,7 +29,8 @@ from constrint.kernels.gemm.units import (
     straddling,
     unit,
 )
-from constrint.select.cost import ASSUMED_CLOCK_HZ, PARTS, CostColumns, Later
+from constrint.select.cost import FITTED_SHARE, PARTS, CostColumns, Later, l2_bytes_per_s, loaded_clock_hz
+from constrint.select.cost import overlap as overlap_of_device
 from constrint.select.prepared import MAX_DERIVED
 from constrint.select.spec import Columns
 
@@ -81,7 +83,7 @@ class TmaModel:
     ) -> None:  # fmt: skip
         c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
         self.gpu, self.dtype, self.c, self.loop, self.constants = gpu, dtype, c, loop, constants
-        self.clock, self.num_sms = gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ, gpu.device.sm_count
+        self.clock, self.num_sms = loaded_clock_hz(gpu), gpu.device.sm_count
         self.splits, self.is_persistent = c["split_k"], c["persistent"] > 0
         self.resident = np.where(self.is_persistent, 1.0, np.maximum(blocks_per_sm, 1.0))
         self.slots = self.num_sms * self.resident
@@ -94,6 +96,7 @@ class TmaModel:
         self.partial_bytes = c["tile_m"] * c["tile_n"] * PARTIAL_BYTES
         self.hand_over_rate = constants.hand_over_bytes_per_clk * self.clock
         self.last_hand_over_s = self.splits * self.partial_bytes / self.hand_over_rate
+        self.l2_bytes_per_s = l2_bytes_per_s(gpu)
         self._loads: dict[tuple[float, ...], _Loads] = {}
 
     def cost(self, product: Product) -> CostColumns:
@@ -109,7 +112,10 @@ class TmaModel:
         copied = p.copied_bytes * p.batch
         copy_s = constants.pack_s + 2 * copied / (bandwidth * constants.pack_share) if copied else 0.0
         fixed_s = constants.launch_s + self.loop.start_s
-        seconds = fixed_s + overlap(sm_s, dram_s) + self._hand_over_s(blocks) + copy_s
+        busy_s, l2_s = overlap(sm_s, dram_s), self._l2_s(p, blocks * steps)
+        if self.l2_bytes_per_s is not None:
+            busy_s = overlap_of_device(busy_s, l2_s)
+        seconds = fixed_s + busy_s + self._hand_over_s(blocks) + copy_s
 
         def parts() -> dict[str, Any]:
             # Seconds of the grid if each step took so long and the steps were spread evenly over all SMs.
@@ -117,7 +123,7 @@ class TmaModel:
             clks = {"matrix units": self.matrix, "L2 port": loads.load, "latency": loads.latency / self.resident}
             shared = {name: each * clk / self.num_sms / self.clock for name, clk in clks.items()}
             busiest = np.maximum(np.maximum(shared["matrix units"], shared["L2 port"]), shared["latency"])
-            rest = {"wave quantisation": np.maximum(sm_s - busiest, 0.0), "DRAM": dram_s}
+            rest = {"wave quantisation": np.maximum(sm_s - busiest, 0.0), "L2": l2_s, "DRAM": dram_s}
             return dict.fromkeys(PARTS, 0.0) | shared | rest
 
         return CostColumns(seconds, Later(parts))
@@ -130,8 +136,13 @@ class TmaModel:
         is_direct = (c["tile_m"] >= 64) & (c["num_warps"] >= 4) & (c["num_warps"] <= most_warps)
         # Every part of a tile reads A's slice again.
         busy = sum(np.where(part > 0, part + self.loop.read_columns, 0.0) for part in self.parts)
-        clk = 2 * c["tile_m"] * c["tile_k"] / (peak / self.num_sms / self.clock * self.loop.matrix_share)
-        matrix = clk * np.where(is_direct, busy, c["tile_n"] / constants.fallback_share)
+        columns = np.where(is_direct, busy, c["tile_n"] / constants.fallback_share)
+        share = self.loop.matrix_share * (sustained_matrix_fraction(gpu) / FITTED_SHARE)
+        if unit(gpu, dtype).fallback is None:
+            # The fastest unit takes fragments from registers; nothing was fitted to it.
+            columns, share = c["tile_n"], sustained_matrix_fraction(gpu)
+        clk = 2 * c["tile_m"] * c["tile_k"] / (peak / self.num_sms / self.clock * share)
+        matrix = clk * columns
         if self.loop.waits_for_sums and promotion_interval(gpu, dtype, 1) is not None:
             # Another block multiplies meanwhile.
             matrix = matrix / constants.promoted_share ** (1 / np.minimum(self.resident, 2.0))
@@ -161,6 +172,14 @@ class TmaModel:
         tail = np.where(rest > 0, steps * loads.step_of(np.maximum(rest, 1.0)), 0.0)
         waves = full * (steps * loads.full_step + self.constants.wave_s * self.clock) + tail
         return np.where(self.is_persistent, walked, waves) / self.clock
+
+    def _l2_s(self, p: Product, all_steps: Any) -> Any:
+        """Seconds in which the L2 gives all blocks their operands and takes the result."""
+        if self.l2_bytes_per_s is None:
+            return 0.0
+        step_bytes = (self.c["tile_m"] + self.c["tile_n"]) * self.c["tile_k"] * ELEMENT_BYTES[self.dtype]
+        stored = p.batch * p.m * p.n * OUTPUT_BYTES[p.dtype]
+        return (all_steps * step_bytes + stored) / self.l2_bytes_per_s
 
     def _hand_over_s(self, blocks: Any) -> Any:
         """Seconds for partial sums to go out and come back, where K is split."""

@@ -161,11 +161,14 @@ def recipe_of(
     results: Sequence[Tensor],
     scratch: NotedScratch,
     note: str = "",
+    *,
+    may_spill: bool = True,
 ) -> Made:
     """The recipe of launches that were stated for these tensors; compiles their kernels.
 
     Raises:
         NotPlannedError: When they have to go through Triton's launcher.
+        SpilledError: When a kernel spills and may not.
         triton.runtime.errors.OutOfResources: When a kernel does not fit the device.
     """
     regions = Regions()
@@ -190,6 +193,10 @@ def recipe_of(
         regions.add(piece, slot, counters * WORD_BYTES)
         counters += piece.numel()
     by_kernel = list(zip(launches, compile_all(launches), strict=True))
+    if not may_spill:
+        from constrint.kernels.launch.policy import check_spills
+
+        check_spills(kernel for _, kernel in by_kernel)
     kernels, direct = [], []
     if compiled is not None and driver() is not None and reads_tensors():
         kernels = [_kernel_step(launch, kernel, regions) for launch, kernel in by_kernel]

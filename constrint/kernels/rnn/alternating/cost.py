@@ -47,7 +47,7 @@ def alternating_cost(gpu: GpuModel, cell: Cell, direction: str, workload: Worklo
     products = 2 if direction == "backward" else 1
     parts: dict[str, Any] = dict.fromkeys(PARTS, 0.0) | {
         "latency": time * 2 * NODE_S[direction],
-        "matrix units": time * products * flop_s,
+        f"{peaks.unit} units": time * products * flop_s,
         "L2": time * weights_s if level == "l2" else 0.0,
         "DRAM": time * (moved_s + (weights_s if level == "dram" else 0.0)),
     }

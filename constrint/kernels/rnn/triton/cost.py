@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
+from constrint.hwmodels.targets import target_note
 from constrint.kernels.rnn.triton.layer import MIN_DEPTH, USUAL_SLICES, Layer, is_dealt_to_rows
 from constrint.select.cost import ASSUMED_CLOCK_HZ, LAUNCH_S, PARTS, CostColumns
 from constrint.select.spec import Columns, Workload
@@ -31,8 +32,6 @@ MMA_ISSUE_CLK = 8.0
 LONE_WARP = 1.5
 #: Bytes per clock of shared memory.
 SMEM_BYTES_PER_CLK = 128.0
-#: Further seconds that a step waits whose loads are not pipelined.
-UNPIPELINED_S = 0.7e-6
 
 #: Parts of a step, and the fitted weight of each part's clocks by (direction, whether a head is split).
 FEATURES = ("fixed", "chain", "issue", "special", "store", "gathered", "reduced")
@@ -82,16 +81,27 @@ def step_features(gpu: GpuModel, layer: Layer, columns: Columns) -> dict[str, Co
 
 
 def waits_s(gpu: GpuModel, layer: Layer, columns: Columns) -> tuple[Column, Column]:
-    """Seconds per step: of the barrier and the exchange through the L2, and of waiting for late loads."""
+    """Seconds per step: of the barrier and the exchange through the L2, and from the loads' issue to their data.
+
+    Pipelined loads are issued together. Without a pipeline each load is waited for before the next is issued.
+    """
     split = np.asarray(columns["row_split"], dtype=np.float64)
     rows = np.maximum(np.asarray(columns["tile_batch"], dtype=np.float64), 8.0)
     moved = split * rows * float(sum(layer.exchanged_depth(USUAL_SLICES))) * layer.element_bytes
     barrier = gpu.figure("barrier_s") + gpu.figure("barrier_per_block_s") * split
     barrier = barrier + moved / gpu.figure("exchange_bytes_per_s")
-    stages = np.asarray(columns["num_stages"], dtype=np.float64)
-    latency = gpu.figure("step_load_latency_s")
-    exposed = np.where(stages > 1, latency / np.maximum(stages - 1.0, 1.0), latency + UNPIPELINED_S)
-    return np.where(split > 1, barrier, 0.0), np.where(split > 1, 0.0, exposed)
+    in_turn = layer.num_loads * gpu.figure("dram_latency_s")
+    loads = np.where(np.asarray(columns["num_stages"]) > 1, gpu.figure("step_load_latency_s"), in_turn)
+    return np.where(split > 1, barrier, 0.0), np.where(split > 1, 0.0, loads)
+
+
+def waiting_step_s(chain_s: Column, loads_s: Column, num_stages: Column) -> Column:
+    """Seconds of a step that is not shorter than its loads allow.
+
+    With one or two stages a step waits for loads that it issued itself. Each further stage issues them a step earlier,
+    so that with `s` stages s - 1 steps have the time of a chain and of the loads.
+    """
+    return np.maximum(chain_s, (chain_s + loads_s) / np.maximum(num_stages - 1.0, 1.0))
 
 
 def rnn_cost(
@@ -114,17 +124,15 @@ def rnn_cost(
     sharing = np.clip(np.ceil(groups * split / gpu.device.sm_count), 1.0, resident)
     busy_s = sum(clks[name] for name in ("issue", "special", "store")) / clock
     chain_s = sum(clks.values()) / clock + (sharing - 1.0) * busy_s
-    # Pipelined loads overlap with the chain; others come before it.
-    is_pipelined = np.asarray(columns["num_stages"]) > 1
-    step_s = np.where(is_pipelined, np.maximum(chain_s, loads_s), chain_s + loads_s) + barrier_s
-    loop_s = rounds * time * step_s
+    own_s = waiting_step_s(chain_s, loads_s, np.asarray(columns["num_stages"], dtype=np.float64))
+    loop_s = rounds * time * (own_s + barrier_s)
     dram_s = _bytes(layer, workload, columns) / gpu.memory.dram.bandwidth_bytes_per_s
     after_s = _after_s(gpu, layer, workload, columns)
     scale = rounds * time / clock
     parts: dict[str, Any] = dict.fromkeys(PARTS, 0.0) | {
         "matrix units": scale * (clks["chain"] + clks["issue"]),
         "shared memory": scale * (clks["store"] + clks["gathered"] + clks["reduced"]),
-        "latency": scale * clks["fixed"] + rounds * time * loads_s,
+        "latency": scale * clks["fixed"] + rounds * time * (own_s - chain_s),
         "special functions": scale * clks["special"],
         "barrier": rounds * time * barrier_s,
         "DRAM": dram_s + after_s,
@@ -156,6 +164,7 @@ def _after_s(gpu: GpuModel, layer: Layer, workload: Workload, columns: Columns) 
 def rnn_assumptions(gpu: GpuModel) -> tuple[str, ...]:
     """What the model assumes about this GPU for want of a source or of a measurement."""
     lines = [f"{gpu.figure('step_load_latency_s') * 1e6:.2f} us load latency, {LAUNCH_S * 1e6:.1f} us launch"]
+    lines += filter(None, [target_note(gpu)])
     lines.append(f"a barrier between programs takes {gpu.figure('barrier_s') * 1e6:.2f} us and more")
     if gpu.arch.target != "sm_90a":
         lines.append("weights of a step's parts as fitted on an H200")

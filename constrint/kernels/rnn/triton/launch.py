@@ -14,7 +14,7 @@ from torch import Tensor
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
-from constrint.kernels.launch.policy import launch_what_fits
+from constrint.kernels.launch.policy import launch_what_fits, look
 from constrint.kernels.launch.triton import TritonLaunch
 from constrint.kernels.rnn import kernel_cells
 from constrint.kernels.rnn.first_choice import refuse
@@ -220,12 +220,25 @@ def _only_h(upstream: RnnUpstream) -> bool:
 def _launch(choice: Choice, layer: Layer, tensors: Tensors, *, recompute: bool, **options: Any) -> None:
     """Launch a choice, and if it does not fit after all, the next ones."""
 
-    def launch(choice: Choice) -> None:
+    given = sorted(name for name, tensor in tensors.items() if tensor is not None)
+    given += [f"{name}={value}" for name, value in options.items() if value]
+
+    def launch(choice: Choice, /, *, may_spill: bool) -> None:
         config = {**choice.config, "recompute": int(recompute)}
-        for each in launches_of(layer, config, tensors, choice.gpu, **options):
+        launches = launches_of(layer, config, tensors, choice.gpu, **options)
+        wx = _given(tensors, "wx")
+        key = choice.kernel, tuple(config.items()), layer, wx.dtype, wx.device, *given
+        if key not in _CLEAN and not may_spill and wx.is_cuda:
+            look(launches)
+            _CLEAN.add(key)
+        for each in launches:
             each.run()
 
-    launch_what_fits(choice, launch, refuse)
+    launch_what_fits(choice, launch, refuse, given)
+
+
+#: Kernels that were looked at and do not spill, by everything that they are compiled for.
+_CLEAN: set[tuple[object, ...]] = set()
 
 
 def _workload(choice: Choice) -> Any:

@@ -1,20 +1,21 @@
 """Registers of the recurrent Triton kernels: what they are made of, as integer expressions; the weights are fitted.
 
-Two figures: an estimate, for occupancy, of a layer without optional inputs, and a bound, for what spills. Their weights
-per vendor, direction, and whether a head is split, are fitted to the kernels of `rnn/sample.py`, by
+The estimate, of a layer without optional inputs, gives occupancy, and by a curve the chance of spilling. Weights and
+curves per target or vendor, direction, and whether a head is split, are fitted to the kernels of `rnn/sample.py`, by
 `benchmarks/registers.py fit --kernel rnn`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.resources.registers import RegisterModel, weighted
+from constrint.kernels.resources.registers import Family, RegisterModel, either, name_of_weights, weighted
 from constrint.kernels.resources.weights import load_models
 from constrint.kernels.rnn.triton.layer import Layer, Vars, is_dealt_to_rows, is_exchanged
 from constrint.kernels.rnn.triton.shared_memory import at_least, by_slices, has_two_layouts
 from constrint.model import Expr, ceildiv, const, maximum, minimum
+from constrint.select.limits import Spilling
 
 #: Rows and columns that a matrix instruction yields at least: sixteen rows are computed where fewer are asked for.
 MIN_ROWS, HALF_ROWS = 16, 8
@@ -24,19 +25,43 @@ CDNA_LANES = 64
 REGISTER_MODELS: Mapping[str, RegisterModel] = load_models("rnn")
 
 
-def model_key(gpu: GpuModel, layer: Layer, is_split: bool) -> str:
+def families(gpu: GpuModel, layer: Layer, is_split: bool) -> tuple[Family, ...]:
+    """Whose weights a layer may take: those of its target, of its vendor's GPUs where kernels were too few."""
+    kind = f"{layer.direction} {'split' if is_split else 'whole'}"
+    return (Family(f"{gpu.vendor} {kind}", f"{gpu.compiler_target} {kind}"),)
+
+
+def model_key(gpu: GpuModel, layer: Layer, is_split: bool, known: Collection[str]) -> str:
     """Name of the weights."""
-    return f"{gpu.vendor} {layer.direction} {'split' if is_split else 'whole'}"
+    return name_of_weights(families(gpu, layer, is_split), known)
 
 
-def registers_of(gpu: GpuModel, layer: Layer, v: Vars, models: Mapping[str, RegisterModel], figure: str) -> Expr:
-    """One of the two figures, whichever way a head is dealt."""
+def registers_per_thread(gpu: GpuModel, layer: Layer, v: Vars, models: Mapping[str, RegisterModel]) -> Expr:
+    """Estimated 32-bit registers per thread of a layer without optional inputs, whichever way a head is dealt."""
     use = is_exchanged(v)
     whole, split = (
-        weighted(getattr(models[model_key(gpu, layer, is_split)], figure), register_terms(gpu, layer, v, is_split))
+        weighted(models[model_key(gpu, layer, is_split, models)].estimate, register_terms(gpu, layer, v, is_split))
         for is_split in (False, True)
     )
     return use * split + (1 - use) * whole
+
+
+def spilling(gpu: GpuModel, layer: Layer, v: Vars, models: Mapping[str, RegisterModel]) -> Spilling:
+    """How the estimate tells what spills, whichever way a head is dealt."""
+    whole, split = (models[model_key(gpu, layer, is_split, models)].spilling for is_split in (False, True))
+    return either(is_exchanged(v), split, whole)
+
+
+def least_registers(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
+    """Registers that a thread needs whatever the compiler does: the states that it keeps in fp32 from step to step.
+
+    And one for an address. A program keeps all states of its tile but h, which passes from step to step in the
+    element type, two of 16 bits in a register.
+    """
+    columns = v["tile_out"]
+    threads = v["num_warps"] * gpu.sm.warp_size
+    kept = (layer.cell.num_states - 1) * (v["tile_batch"] * columns // threads)
+    return kept + 1
 
 
 def register_terms(gpu: GpuModel, layer: Layer, v: Vars, is_split: bool) -> dict[str, Expr]:

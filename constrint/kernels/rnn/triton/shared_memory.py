@@ -30,13 +30,22 @@ SMALL_DIM = 32
 BARRIER_BYTES = 16
 
 
-def smem_bytes(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
-    """Upper bound of the shared memory (LDS) of one program."""
+def smem_bytes(gpu: GpuModel, layer: Layer, v: Vars, *, is_plain: bool = False) -> Expr:
+    """Upper bound of the shared memory (LDS) of one program.
+
+    Args:
+        gpu: The hardware model.
+        layer: What is computed.
+        v: The parameters.
+        is_plain: Without the optional inputs: initial states, resets, gradients of other states than h.
+    """
     use = is_exchanged(v)
     if gpu.traits.has_async_copies:
-        alone, together = _alone_with_copies(gpu, layer, v), _together_with_copies(gpu, layer, v)
+        alone = _alone_with_copies(gpu, layer, v, is_plain=is_plain)
+        together = _together_with_copies(gpu, layer, v, is_plain=is_plain)
     else:
-        alone, together = _alone_in_registers(gpu, layer, v), _together_in_registers(layer, v)
+        alone = _alone_in_registers(gpu, layer, v, is_plain=is_plain)
+        together = _together_in_registers(layer, v)
     return use * together + (1 - use) * alone
 
 
@@ -45,7 +54,7 @@ def at_least(value: Expr, threshold: int) -> Expr:
     return minimum(1, value // threshold)
 
 
-def _alone_with_copies(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
+def _alone_with_copies(gpu: GpuModel, layer: Layer, v: Vars, *, is_plain: bool) -> Expr:
     """Weights pass through once, on their way into registers; then the loop's buffers use the same bytes."""
     is_forward, is_tripled = layer.direction == "forward", layer.num_products > 1
     single = layer.padded_dim**2 * layer.element_bytes
@@ -54,10 +63,11 @@ def _alone_with_copies(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
     # Three products of tf32 bring each weight twice (rounded, and what is left), one weight after the other.
     weights = const(2 * single) if is_tripled else layer.cell.num_gates * single + (0 if is_forward else 1) * tile
     # Gradients of the other states need not be given, but may be; resets are flags of rows.
-    loads = layer.num_loads + (0 if is_forward else layer.cell.num_states - 1)
+    loads = layer.num_loads + (0 if is_forward or is_plain else layer.cell.num_states - 1)
     moved = _stored_tiles(layer, v)
     in_loop = loads * ahead * tile + maximum(2 if is_tripled else 1, moved) * tile
-    in_loop += (v["tile_batch"] * FLAG_BYTES + FLAG_PADDING_BYTES) * ahead
+    if not is_plain:
+        in_loop += (v["tile_batch"] * FLAG_BYTES + FLAG_PADDING_BYTES) * ahead
     if not _is_direct(gpu):
         return maximum(weights, in_loop)
     direct = at_least(v["tile_batch"], DIRECT_ROWS) * at_least(v["num_warps"], DIRECT_WARPS)
@@ -65,7 +75,7 @@ def _alone_with_copies(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
     return maximum(weights, in_loop) + direct * (minimum(weights, in_loop) + BARRIER_BYTES)
 
 
-def _alone_in_registers(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
+def _alone_in_registers(gpu: GpuModel, layer: Layer, v: Vars, *, is_plain: bool) -> Expr:
     """Loads of later steps wait in registers; tiles change their layout on the way to the instruction and back."""
     rows, element = v["tile_batch"], layer.element_bytes
     single = layer.padded_dim**2 * element
@@ -73,7 +83,7 @@ def _alone_in_registers(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
     moved = maximum(in_fp32, _stored_tiles(layer, v) * rows * layer.padded_dim * element)
     if layer.cell.num_slots == 1:
         return maximum(single, moved)
-    initial = in_fp32 if element == PARTIAL_BYTES else const(0)
+    initial = in_fp32 if element == PARTIAL_BYTES and not is_plain else const(0)
     return maximum(single * (1 + (layer.cell.num_gates - 1) * has_two_layouts(gpu, layer, v)) + initial, moved)
 
 
@@ -105,7 +115,7 @@ def _together_in_registers(layer: Layer, v: Vars) -> Expr:
     return maximum(main * maximum(width, rows) * layer.element_bytes, _sums(rows, width, v))
 
 
-def _together_with_copies(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
+def _together_with_copies(gpu: GpuModel, layer: Layer, v: Vars, *, is_plain: bool) -> Expr:
     """The same for NVIDIA, where gathered states lie beside the weights."""
     rows, width, element = v["tile_batch"], layer.exchanged_slots * v["tile_out"], layer.element_bytes
     main = by_slices(layer, v, lambda parts: parts[0])

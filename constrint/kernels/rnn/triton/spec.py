@@ -18,18 +18,24 @@ from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, with_sizes
 from constrint.kernels.rnn.triton.cost import rnn_assumptions, rnn_cost
 from constrint.kernels.rnn.triton.layer import MIN_DEPTH, Layer, matrix_unit, padded_head_dim, pow2_at_least
-from constrint.kernels.rnn.triton.registers import REGISTER_MODELS, registers_of
+from constrint.kernels.rnn.triton.registers import (
+    REGISTER_MODELS,
+    least_registers,
+    registers_per_thread,
+    spilling,
+)
 from constrint.kernels.rnn.triton.shared_memory import smem_bytes
-from constrint.model import all_of, ceildiv, implies, maximum, minimum
+from constrint.model import all_of, ceildiv, implies, maximum
+from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.cost import CostColumns
-from constrint.select.limits import BlockUse, most_registers
-from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload
+from constrint.select.limits import BlockUse
+from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload, size_class
 
 if TYPE_CHECKING:
     import torch
 
     from constrint.kernels.rnn.interface import RnnBackend
-    from constrint.tune import CompiledKernel
+    from constrint.select.compiled import CompiledKernel
 
 #: The largest head dimension. A head is one tile of columns or is split over programs; no GPU runs enough programs at
 #: once for a larger one.
@@ -63,9 +69,11 @@ class TritonSpec(RnnSpec):
         super().check_workload(gpu, workload)
         dim = workload.sizes["head_dim"]
         if dim % MIN_DEPTH or dim > MAX_HEAD_DIM:
+            padded = padded_head_dim(dim)
+            fit = f"Pad each head to {padded}" if padded <= MAX_HEAD_DIM else "Split it into several heads"
             raise UsageError(
-                f"head_dim must be a multiple of {MIN_DEPTH} up to {MAX_HEAD_DIM}, got {dim}. Pad each head to "
-                f"{min(MAX_HEAD_DIM, padded_head_dim(dim))}, or use the back-end 'alternating', which takes any size."
+                f"head_dim must be a multiple of {MIN_DEPTH} up to {MAX_HEAD_DIM}, got {dim}. {fit}, or use the "
+                "back-end 'alternating', which takes any size."
             )
 
     def params(self, gpu: GpuModel, workload: Workload) -> tuple[Param, ...]:
@@ -99,21 +107,22 @@ class TritonSpec(RnnSpec):
         layer = self.layer(workload)
         exchanged = v["row_split"] > 1
         owned = v["row_split"] == ceildiv(layer.head_dim, v["tile_out"])
-        yield Rule(owned, "columns_owned", because="every column of a head belongs to one program")
+        yield Rule(owned, "columns_owned", because="every column of a head belongs to one program", kind=CERTAIN)
         whole = implies(v["row_split"] == 1, v["tile_out"] == layer.padded_dim)
-        yield Rule(whole, "whole_head", because=f"a head in one program is one tile of {layer.padded_dim} columns")
+        one_tile = f"a head in one program is one tile of {layer.padded_dim} columns"
+        yield Rule(whole, "whole_head", because=one_tile, kind=CERTAIN)
         fit = f"programs that wait for each other run at once: {gpu.device.sm_count} fit, one on each {gpu.terms.sm}"
-        yield Rule(v["row_split"] <= gpu.device.sm_count, "co_resident", because=fit)
+        yield Rule(v["row_split"] <= gpu.device.sm_count, "co_resident", because=fit, kind=CERTAIN)
         ahead = "a loop with a barrier is not pipelined; its inputs are loaded a step ahead instead"
-        yield Rule(implies(exchanged, v["num_stages"] == 1), "no_pipeline", because=ahead)
+        yield Rule(implies(exchanged, v["num_stages"] == 1), "no_pipeline", because=ahead, kind=REDUNDANT)
         read = "a state in registers is read by every warp anyway"
-        yield Rule(implies(v["split_depth"] == 1, exchanged), "depth_of_exchange", because=read)
+        yield Rule(implies(v["split_depth"] == 1, exchanged), "depth_of_exchange", because=read, kind=REDUNDANT)
         limit, padding = (
             max(16, pow2_at_least(workload.sizes["batch"])),
             "a larger tile would compute nothing but padding",
         )
         if limit < 64:
-            yield Rule(v["tile_batch"] <= limit, "tile_batch_in_batch", because=padding)
+            yield Rule(v["tile_batch"] <= limit, "tile_batch_in_batch", because=padding, kind=REDUNDANT)
 
     def _warp_rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
         layer = self.layer(workload)
@@ -121,26 +130,28 @@ class TritonSpec(RnnSpec):
         whole = f"each warp owns whole matrix instructions, {across} columns wide; more warps would repeat work"
         is_flat, width = v["split_depth"] == 0, layer.exchanged_slots * v["tile_out"]
         alone = implies(v["row_split"] == 1, across * v["num_warps"] <= v["tile_out"])
-        yield Rule(alone, "warps_busy", because=whole)
+        yield Rule(alone, "warps_busy", because=whole, kind=REDUNDANT)
         together = implies(is_flat, across * v["num_warps"] <= maximum(across, width))
-        yield Rule(together, "warps_busy_exchange", because=whole)
+        yield Rule(together, "warps_busy_exchange", because=whole, kind=REDUNDANT)
         if gpu.traits.has_square_dots:
             beside = implies(all_of(v["tile_batch"] == 32, is_flat), 32 * v["num_warps"] <= maximum(32, width))
             wide = "instructions for 32 rows are 32 columns wide; more warps would each do all of the work"
-            yield Rule(beside, "warps_side_by_side", because=wide)
+            yield Rule(beside, "warps_side_by_side", because=wide, kind=REDUNDANT)
         depth = layer.head_dim * (1 if self.direction == "forward" else layer.cell.num_gates)
         filled = implies(v["split_depth"] == 1, 16 * v["num_warps"] <= depth)
-        yield Rule(filled, "slices_filled", because="a warp's share of the depth fills a matrix instruction, 16 deep")
+        deep = "a warp's share of the depth fills a matrix instruction, 16 deep"
+        yield Rule(filled, "slices_filled", because=deep, kind=REDUNDANT)
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
         """Warps, registers and shared memory of one program."""
         layer = self.layer(workload)
-        estimate = registers_of(gpu, layer, v, REGISTER_MODELS, "estimate")
         return BlockUse(
             warps=v["num_warps"],
-            registers_per_thread=minimum(estimate, most_registers(gpu, v["num_warps"])),
+            registers_per_thread=registers_per_thread(gpu, layer, v, REGISTER_MODELS),
             smem_bytes=smem_bytes(gpu, layer, v),
-            registers_bound=registers_of(gpu, layer, v, REGISTER_MODELS, "bound"),
+            least_registers=least_registers(gpu, layer, v),
+            least_smem_bytes=smem_bytes(gpu, layer, v, is_plain=True),
+            spilling=spilling(gpu, layer, v, REGISTER_MODELS),
         )
 
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
@@ -166,6 +177,10 @@ class TritonSpec(RnnSpec):
     def planned(self, workload: Workload) -> Workload:
         """The batch rounded up to one of few sizes, and a time from which on the choice does not depend on it."""
         return with_sizes(self.run_as(workload), batch=planned_batch(workload.sizes["batch"]), time=PLANNED_TIME)
+
+    def compiled_as(self, workload: Workload) -> Workload:
+        """The number of steps, of sequences and of heads decide by what they are multiples of alone."""
+        return with_sizes(workload, **{name: size_class(workload.sizes[name]) for name in ("batch", "time", "heads")})
 
     def note(self, workload: Workload, directions: Collection[str]) -> str:
         """Whether heads are padded."""

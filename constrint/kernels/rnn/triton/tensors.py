@@ -13,8 +13,9 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import Cell
 from constrint.kernels.rnn.gradients import recompute_gates, states_before
 from constrint.kernels.rnn.reference import rnn_reference
+from constrint.select.compiled import CompiledKernel
 from constrint.select.spec import Config, Workload
-from constrint.tune.compile import CompiledKernel, require_triton
+from constrint.tune.compile import require_triton
 
 if TYPE_CHECKING:
     from constrint.kernels.rnn.triton.spec import TritonSpec

@@ -1,0 +1,120 @@
+"""What is assumed of a GPU where neither its vendor nor a measurement of the model itself states it.
+
+Assumptions are data: each vendor's `assumed.yaml` has them by quantity, for one GPU, a target or a family. What a GPU's
+own file states always comes first.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import msgspec
+
+from constrint.errors import HardwareModelError
+from constrint.hwmodels.parse import read_yaml
+
+if TYPE_CHECKING:
+    from constrint.hwmodels.schema import CacheLevel, GpuModel
+
+#: Quantities that may be assumed: a share of the matrix peak, and bytes that a cache gives each SM per clock.
+SUSTAINED = "sustained_matrix_fraction"
+L2 = "l2_bytes_per_clk_per_sm"
+LAST_LEVEL = "last_level_bytes_per_clk_per_sm"
+QUANTITIES = (SUSTAINED, L2, LAST_LEVEL)
+
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class Assumption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A value that stands in for an unknown one.
+
+    Args:
+        value: What cost models use.
+        low, high: The error band: the least and the largest value that seem possible.
+        source: Where it comes from, or "assumed: " and the reasoning.
+    """
+
+    value: Positive
+    low: Positive
+    high: Positive
+    source: Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Bandwidth(NamedTuple):
+    """Bytes per second of a cache, all SMs together.
+
+    Args:
+        value: What cost models use.
+        low, high: The error band; equal to `value` where the GPU's file has the figure.
+        source: Where an assumed figure comes from.
+        is_stated: Whether the GPU's file states it as the vendor's.
+    """
+
+    value: float
+    low: float
+    high: float
+    source: str
+    is_stated: bool
+
+
+@functools.cache
+def read_assumed(path: Path) -> Mapping[str, Mapping[str, Assumption]]:
+    """The assumptions of a YAML file: by quantity, then by a GPU's name, target or family."""
+    try:
+        found = msgspec.convert(read_yaml(path), dict[str, dict[str, Assumption]])
+    except msgspec.ValidationError as error:
+        raise HardwareModelError(f"{path}: {error}.") from None
+    for quantity, entries in found.items():
+        if quantity not in QUANTITIES:
+            raise HardwareModelError(f"{path}: {quantity}: unknown quantity. Known: {', '.join(QUANTITIES)}.")
+        for key, entry in entries.items():
+            if not entry.low <= entry.value <= entry.high:
+                raise HardwareModelError(f"{path}: {quantity}.{key}: the value must lie between 'low' and 'high'.")
+    return found
+
+
+def assumption(gpu: GpuModel, quantity: str) -> Assumption | None:
+    """What the vendor's file assumes of this GPU: by its name, else its target, else its family."""
+    entries = gpu.maker.assumed().get(quantity, {})
+    return next((entries[key] for key in (gpu.name, gpu.arch.target, gpu.arch.family) if key in entries), None)
+
+
+def sustained_matrix_fraction(gpu: GpuModel) -> float:
+    """The share of the matrix peak that a large GEMM keeps up: measured, else assumed, else all of it."""
+    stated = gpu.compute.sustained_matrix_fraction
+    if stated is not None:
+        return stated
+    found = assumption(gpu, SUSTAINED)
+    return 1.0 if found is None else found.value
+
+
+def l2_bandwidth(gpu: GpuModel, clock_hz: float) -> Bandwidth | None:
+    """What the L2 delivers; None where nobody states or assumes it.
+
+    Args:
+        gpu: The hardware model.
+        clock_hz: The clock that assumptions per clock are multiplied with.
+    """
+    return _bandwidth(gpu, gpu.memory.l2, L2, clock_hz)
+
+
+def last_level_bandwidth(gpu: GpuModel, clock_hz: float) -> Bandwidth | None:
+    """The same of the cache behind the L2."""
+    return None if gpu.memory.last_level is None else _bandwidth(gpu, gpu.memory.last_level, LAST_LEVEL, clock_hz)
+
+
+def _bandwidth(gpu: GpuModel, cache: CacheLevel, quantity: str, clock_hz: float) -> Bandwidth | None:
+    if cache.bandwidth_bytes_per_s is not None:
+        rate = cache.bandwidth_bytes_per_s
+        return Bandwidth(rate, rate, rate, "", True)
+    if cache.assumed_bandwidth_bytes_per_s is not None:
+        rate = cache.assumed_bandwidth_bytes_per_s
+        return Bandwidth(rate, rate, rate, gpu.sources[cache.sources[-1]], False)
+    found = assumption(gpu, quantity)
+    if found is None:
+        return None
+    scale = gpu.device.sm_count * clock_hz
+    return Bandwidth(found.value * scale, found.low * scale, found.high * scale, found.source, False)

@@ -1,0 +1,103 @@
+"""The weights of the estimate: the larger of two sums with the least mean relative error.
+
+Kernels whose counts say what they need are fitted; weights of few kernels are drawn to those of their family. Needs
+scipy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.kernels.resources.scores import Fit, Floats, Kernels, ends_of, matrix
+
+#: How strongly weights of few kernels are drawn to their family's: relative error per relative change of a term.
+PULL = 3.0
+
+
+def fit_estimate(kernels: Kernels, prior: Fit | None = None) -> Fit:
+    """Weights of one group in whole hundredths, near the prior where kernels are few."""
+    names = sorted({name for kernel in kernels for name, term in kernel.terms.items() if term})
+    free = [kernel for kernel in kernels if kernel.is_free]
+    known = None
+    if prior is not None:
+        by_name = dict(zip(prior.names, prior.weights / 100, strict=True))
+        known = np.array([by_name.get(name, 0.0) for name in names])
+    counts = np.array([float(kernel.registers) for kernel in free])
+    return Fit(names, np.round(100 * least_error(matrix(free, names), counts, ends_of(names), known)))
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Mean relative error of the larger of two sums, smoothed, and how far the weights are from where they start.
+
+    Args:
+        scaled: Terms per register that was counted.
+        ends: Which terms belong to the end of the kernel.
+        scale: Mean size of each term; the weights that are varied are multiples of it.
+        centre: Weights that cost nothing.
+        pull: Cost of the squared distance from the centre.
+    """
+
+    scaled: Floats
+    ends: NDArray[np.bool_]
+    scale: Floats
+    centre: Floats
+    pull: float
+
+    def __call__(self, z: Floats, sharpness: float) -> tuple[float, Floats]:
+        """Loss and gradient of scaled weights."""
+        scaled, ends = self.scaled, self.ends
+        weights = z / self.scale
+        loop, end = scaled[:, ~ends] @ weights[~ends], scaled[:, ends] @ weights[ends]
+        top = np.maximum(loop, end)
+        of_loop, of_end = np.exp(sharpness * (loop - top)), np.exp(sharpness * (end - top))
+        total = of_loop + of_end
+        error = top + np.log(total) / sharpness - 1
+        size = np.sqrt(error**2 + 1e-4)
+        slope = error / size / len(scaled)
+        gradient = np.zeros_like(z)
+        gradient[~ends] = scaled[:, ~ends].T @ (slope * of_loop / total)
+        gradient[ends] = scaled[:, ends].T @ (slope * of_end / total)
+        away = z - self.centre * self.scale
+        value = float(size.mean() + self.pull * (away**2).sum())
+        return value, gradient / self.scale + 2 * self.pull * away
+
+
+def least_error(x: Floats, counts: Floats, ends: NDArray[np.bool_], prior: Floats | None) -> Floats:
+    """Weights >= 0 of the least mean relative error, near the prior where kernels are few."""
+    from scipy.optimize import minimize
+
+    scaled = x / counts[:, None]
+    scale = np.sqrt((scaled**2).mean(axis=0)) + 1e-9
+    if prior is None:
+        start = separate_sums(scaled, ends)
+        loss = Loss(scaled, ends, scale, np.zeros_like(start), 0.002)
+    else:
+        start = prior
+        loss = Loss(scaled, ends, scale, start, PULL * 100 / len(counts))
+    best = []
+    # The largest of two sums has several best places; some are found only from the other side.
+    for factor in (0.9, 0.5) if prior is None else (1.0,):
+        z = np.where(ends, factor, 1.0) * start * scale
+        for sharpness in (20.0, 60.0, 200.0):
+            result = minimize(
+                loss, z, args=(sharpness,), jac=True, method="L-BFGS-B",
+                bounds=[(0, None)] * len(start), options={"maxiter": 300},
+            )  # fmt: skip
+            z = result.x
+        best.append((result.fun, tuple(z / scale)))
+    return np.asarray(min(best)[1])
+
+
+def separate_sums(scaled: Floats, ends: NDArray[np.bool_]) -> Floats:
+    """Weights >= 0 of the least squared error of the loop's sum alone, and of the end's."""
+    from scipy.optimize import nnls
+
+    weights = np.zeros(scaled.shape[1])
+    for part in (~ends, ends):
+        if part.any():
+            weights[part], _ = nnls(scaled[:, part], np.ones(len(scaled)))
+    return weights

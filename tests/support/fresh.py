@@ -1,0 +1,61 @@
+"""Kernels that no fit has seen, compiled on the spot, and what their rules and chances have to be worth."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from constrint.errors import UnsupportedError
+from constrint.kernels.resources.fresh import check_fresh
+from constrint.kernels.resources.sample import Row, Sample
+from tests.support.calibration import check_count
+from tests.support.compiled import PACKAGE, Compiler
+
+
+def seed_of(patterns: Iterable[str], *more: Any) -> int:
+    """A seed that changes with files of the package and with other content."""
+    text = hashlib.sha256(repr(more).encode())
+    for pattern in patterns:
+        files = sorted(PACKAGE.glob(pattern))
+        assert files, pattern
+        for file in files:
+            text.update(Path(file).read_bytes())
+    return int.from_bytes(text.digest()[:4], "big")
+
+
+def compiled_rows(compiler: Compiler, sample: Sample, rows: Iterable[Row]) -> Iterator[Row]:
+    """Rows as a table would have them: with what the compiler made of them."""
+    for row in rows:
+        gpu, spec, workload, config = sample.request(row)
+        try:
+            found = compiler.compile(spec, gpu, workload, config)
+        except UnsupportedError as error:
+            yield {**row, "error": str(error)[-120:], "spill_bytes": "", "smem_bytes": "", "registers": "", "agprs": ""}
+            continue
+        yield {
+            **row,
+            "smem_bytes": found.smem_bytes,
+            "registers": found.registers_per_thread,
+            "agprs": found.accumulator_registers,
+            "spill_bytes": found.spill_bytes,
+            "instruction": found.instruction,
+            "error": "",
+        }
+
+
+def check_fair_rows(sample: Sample, rows: Iterable[Row]) -> None:
+    """What is excluded for certain does not run clean, what is not runs, and as many spill as are expected to.
+
+    A kernel for which the assembler has no registers at all counts as one that spills.
+    """
+    compiled = list(rows)
+    refused = [f"{row['error']}: {row}" for row in compiled if row["error"] and "ptxas" not in row["error"]]
+    assert refused == [], "\n".join(refused)
+    (found,) = check_fresh(sample, compiled).values()
+    assert found.wrong == [], "\n".join(found.wrong)
+    assert (found.pruned_fit, found.valid_exceed) == (0, 0)
+    assert found.pruned + found.valid == len(compiled)
+    assert found.valid >= len(compiled) / 2
+    check_count(found.chances, found.spills)
