@@ -1,11 +1,12 @@
 """What a spill costs: configurations that may spill, timed beside ones that do not, on the GPU of this machine.
 
     python -m benchmarks.spill_cost run --gpu h200 --out spill_cost.csv
-    python -m benchmarks.spill_cost score benchmarks/results/h200/spill_cost.csv      # no GPU
+    python -m benchmarks.spill_cost score benchmarks/results/h200/spill_cost.csv --gpu h200      # no GPU
 
 Both kinds are drawn from what is predicted within `WORST` of the best, if nothing spilled. The compiler on the machine
 says which of them spill. A spill's cost is how many times as long spilling kernels take of their predicted times as
-others do: the figure `spill_slowdown` of the vendor.
+others of the same workload do. `score` fits it as a power of the registers that are estimated to be needed over those
+that there are: the vendor's figures `spill_exponent` and `step_spill_exponent`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from constrint.kernels.registry import load_kernel, load_spec
 from constrint.model import Var
 from constrint.select import KernelSpec, Workload
 from constrint.select.core_space import BlockColumns
+from constrint.select.limits import register_shares
 from constrint.solve import enumerate_space
 from constrint.tune import CompiledKernel, Outcome, Trial, compile_many
 from constrint.tune.worker import Run, run_trials
@@ -52,8 +54,10 @@ WORKLOADS = [
 RISKY, SAFE, WORST = 14, 6, 1.7
 #: Chances of the two kinds.
 LEAST_RISK, MOST_SAFE = 0.15, 0.02
-#: Bytes a thread by which spills are told apart.
-STEPS = (1, 65, 257, 1 << 30)
+#: Clean kernels of a workload that others are compared with, at least.
+LEAST_CLEAN = 3
+#: Registers needed over those that there are, by which spills are told apart.
+SHARES = (0.0, 1.0, 1.15, 1.3, 1.6, 2.0, 3.0, 9.0)
 
 
 def drawn(
@@ -123,32 +127,54 @@ def run(args: argparse.Namespace) -> None:
 
 
 def score(args: argparse.Namespace) -> None:
-    """Print measured over predicted of clean and of spilling kernels, per kernel and in all."""
+    """Print how many times as long spilling kernels take, by the registers that they are estimated to need."""
+    gpu = load_gpu(args.gpu)
     rows = [row for row in read_rows(args.out) if row["outcome"] == "ok" and int(row["spill_bytes"]) >= 0]
-    ratios: dict[tuple[str, str], list[tuple[int, float, float]]] = {}
+    by_workload: dict[tuple[str, str], list[tuple[int, float, float]]] = {}
     for row in rows:
         ratio = float(row["cold_us"]) / float(row["predicted_us"])
         key = row["kernel"], row["workload"]
-        ratios.setdefault(key, []).append((int(row["spill_bytes"]), ratio, float(row["chance"])))
-    relative: list[tuple[str, int, float]] = []
-    for (kernel, _), of_key in ratios.items():
+        by_workload.setdefault(key, []).append((int(row["spill_bytes"]), ratio, share_of(gpu, row)))
+    spilling: list[tuple[str, int, float, float]] = []
+    for (kernel, _), of_key in by_workload.items():
         clean = [ratio for spill, ratio, _ in of_key if not spill]
-        if len(clean) >= 3:
+        if len(clean) >= LEAST_CLEAN:
             usual = statistics.median(clean)
-            relative += [(kernel, spill, ratio / usual) for spill, ratio, _ in of_key if spill]
-    print(f"{len(rows)} kernels ran, {sum(int(row['spill_bytes']) > 0 for row in rows)} of them spill")
-    print(f"{'kernel':24} {'bytes a thread':>18} {'kernels':>8} {'slower, median':>15} {'quartiles':>14}")
-    for kernel in ("all", *sorted({kernel for kernel, _, _ in relative})):
-        for least, beyond in [(1, STEPS[-1]), *pairwise(STEPS)]:
-            some = [ratio for name, spill, ratio in relative if kernel in ("all", name) and least <= spill < beyond]
-            if len(some) >= 4:
-                low, middle, high = statistics.quantiles(some, n=4)
-                most = "" if beyond == STEPS[-1] else str(beyond - 1)
-                print(
-                    f"{kernel:24} {f'{least} to {most}':>18} {len(some):8} {middle:15.2f} {f'{low:.2f} {high:.2f}':>14}"
-                )
-    expected = sum(float(row["chance"]) for row in rows)
-    print(f"expected to spill: {expected:.1f}, spilled: {sum(int(row['spill_bytes']) > 0 for row in rows)}")
+            spilling += [(kernel, spill, ratio / usual, share) for spill, ratio, share in of_key if spill]
+    number = sum(int(row["spill_bytes"]) > 0 for row in rows)
+    print(
+        f"{len(rows)} kernels ran, {number} of them spill, {sum(float(row['chance']) for row in rows):.1f} expected to"
+    )
+    for what, is_gemm in (("products: spill_exponent", True), ("recurrences: step_spill_exponent", False)):
+        print(what)
+        print_cost([one[1:] for one in spilling if one[0].startswith("gemm") is is_gemm])
+
+
+def print_cost(spilling: list[tuple[int, float, float]]) -> None:
+    """Print spilled bytes and slow-down by the registers needed over those that there are, and the fitted exponent."""
+    print(f"{'needed / there':>16} {'kernels':>8} {'bytes, median':>14} {'slower, mean':>13}")
+    for least, beyond in pairwise(SHARES):
+        some = [(spill, slower) for spill, slower, share in spilling if least <= share < beyond]
+        if some:
+            spilled, slower = statistics.median(s for s, _ in some), statistics.geometric_mean(t for _, t in some)
+            print(f"{f'{least} to {beyond}':>16} {len(some):8} {spilled:14.0f} {slower:13.2f}")
+    needed = np.log([share for _, _, share in spilling if share > 1])
+    taken = np.log([slower for _, slower, share in spilling if share > 1])
+    print(
+        f"slower = (needed / there)^{float((needed * taken).sum() / (needed**2).sum()):.2f}, over {len(needed)} kernels"
+    )
+
+
+def share_of(gpu: GpuModel, row: dict[str, str]) -> float:
+    """Registers that a row's kernel is estimated to need over those that a thread may have."""
+    operation, *numbers, dtype = row["workload"].split()
+    given = {name: int(value) for name, _, value in (number.partition("=") for number in numbers)}
+    config = {name: int(value) for name, _, value in (pair.partition("=") for pair in row["config"].split())}
+    spec = load_spec(row["kernel"])
+    sizes = {name: given.pop(name) for name in spec.size_names}
+    use = spec.use(gpu, Workload(operation, sizes, dtype, given), {name: Var(name) for name in config})
+    assert use is not None
+    return float(register_shares(gpu, use, {name: np.array([value]) for name, value in config.items()})[0])
 
 
 def main() -> None:
@@ -162,6 +188,7 @@ def main() -> None:
     running.add_argument("--limit", type=float, default=400.0, help="seconds after which all ends")
     running.set_defaults(call=run)
     scoring.add_argument("out", type=Path)
+    scoring.add_argument("--gpu", required=True)
     scoring.set_defaults(call=score)
     args = parser.parse_args()
     args.call(args)

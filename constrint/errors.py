@@ -41,7 +41,8 @@ FEW_NAMES = 8
 class UnknownNameError(UsageError):
     """Raised when a GPU, kernel, parameter or dtype of that name does not exist; lists the nearest ones.
 
-    Of a few known names all are listed, and only those with the same number in them are near: fp64 is no slip for fp16.
+    Of a few known names all are listed, and only those whose number begins with the given one are near: fp64 is no slip
+    for fp16, and float3 may be one for float32.
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
@@ -50,7 +51,7 @@ class UnknownNameError(UsageError):
         near = [by_folded[n] for n in difflib.get_close_matches(name.lower(), list(by_folded), n=3, cutoff=0.5)]
         are_few = len(known) <= FEW_NAMES
         if are_few:
-            near = [n for n in near if _digits(n) == _digits(name)]
+            near = [n for n in near if _digits(n).startswith(_digits(name))]
         self.kind, self.name, self.nearest = kind, name, tuple(near)
         message = f"unknown {kind} {name!r}."
         message += f" Nearest: {', '.join(near)}." if near else ""

@@ -74,10 +74,17 @@ def test_every_command_takes_it(capsys: Any, monkeypatch: Any, gpu: str) -> None
     shown = call(capsys, monkeypatch, "explain", "--gpu", gpu)
     assert "rows of a block" in shown
     assert "no thread is without work" in shown
-    counted = json.loads(call(capsys, monkeypatch, "count", "--gpu", gpu, "--json"))["results"][0]
-    assert 0 < counted["num_valid"] < counted["num_product"] == 25 or gpu == "mi300x"
-    shown = call(capsys, monkeypatch, "why-not", "--gpu", gpu, "tile_m=16", "tile_n=2048", "num_warps=1", "--n", 2048)
-    assert "registers: 16 + " in shown
+    every, strict = (
+        json.loads(call(capsys, monkeypatch, "count", "--gpu", gpu, "--json", *more))["results"][0]
+        for more in ((), ("--strict",))
+    )
+    assert 0 < strict["num_valid"] <= every["num_valid"] == every["num_product"] == 25
+    assert strict["num_valid"] < 25 or gpu == "mi300x"
+    asked = ("why-not", "--gpu", gpu, "tile_m=16", "tile_n=2048", "num_warps=1", "--n", 2048)
+    shown = call(capsys, monkeypatch, *asked)
+    assert "valid: it breaks no rule that prunes" in shown
+    assert "spills (estimated): spills(num_warps, tile_m, tile_n) <= limit(num_warps)" in shown
+    shown = call(capsys, monkeypatch, *asked, "--strict")
     assert "fits if tile_m <= " in shown
     shown = " ".join(call(capsys, monkeypatch, "solve", "--help").split())
     assert "--m <int> Rows. [default: 4096]" in shown

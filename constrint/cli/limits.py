@@ -122,13 +122,13 @@ def _head_rows(gpu: GpuModel) -> list[Row]:
 
 
 def _largest_head_dim(gpu: GpuModel, operation: str, dtype: str) -> int | None:
-    """The largest usual head dimension of an LSTM that some configuration of the fused kernel takes."""
+    """The largest usual head dimension of an LSTM that some configuration takes which no estimate speaks against."""
     spec = load_spec(f"{operation}.triton")
     for dim in HEAD_DIMS:
         workload = Workload(operation, {"batch": 16, "time": 1024, "heads": 1, "head_dim": dim}, dtype)
         try:
             spec.check_workload(gpu, workload)
-            problem = spec.problem(gpu, workload)
+            problem = spec.problem(gpu, workload).strict()
         except ConstrintError:
             continue
         if enumerate_space(problem).size:

@@ -27,7 +27,6 @@ from constrint.select import Candidate, ResourceUse
 from constrint.select.core_space import BlockColumns
 from constrint.select.facts import Asked as ToCompile
 from constrint.select.facts import judge, runs
-from constrint.select.limits import slowdown
 from constrint.select.rank import cost_of_row
 from constrint.solve import why_not
 from constrint.tune.triton_versions import caution, is_verified
@@ -112,7 +111,7 @@ def _named(asked: Asked) -> list[Candidate]:
     use = spec.use(gpu, workload, {name: Var(name) for name in config})
     columns: dict[str, Any] = {name: np.array([value]) for name, value in config.items()}
     blocks = BlockColumns.of(gpu, use, columns, asked.problem.estimates)
-    cost = spec.cost(gpu, workload, columns, blocks.blocks_per_sm).slowed(slowdown(gpu, blocks.chances))
+    cost = spec.cost(gpu, workload, columns, blocks.blocks_per_sm).slowed(blocks.slowdown(gpu))
     estimate = cost_of_row(cost, 0, spec.roofline_s(gpu, workload))
     rules = [rule for rule in why_not(asked.problem, config) if rule.constraint is not None]
     broken = "; ".join(f"breaks {rule.constraint.name}: {rule.seen}" for rule in rules if rule.constraint is not None)

@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 from constrint.hwmodels import GpuModel, occupancy
 from constrint.hwmodels.occupancy.limits import limit_names
 from constrint.model import Constraint, Problem, Var
-from constrint.select.limits import BlockUse, broken_chance, most_registers, spill_chance
+from constrint.select.limits import (
+    BROKEN_SHARE,
+    BlockUse,
+    broken_chance,
+    most_registers,
+    register_shares,
+    slowdown,
+    spill_chance,
+)
 from constrint.select.spec import Columns, KernelSpec, ResourceUse, Workload
 
 if TYPE_CHECKING:
@@ -37,6 +45,7 @@ class BlockColumns:
         registers: At most what the compiler may give a thread.
         blocks_per_sm: At least one: what is certain not to fit is not asked about.
         chances: The chance that a configuration spills.
+        shares: Registers that it is estimated to need, over those that a thread may have.
     """
 
     use: BlockUse | None
@@ -46,13 +55,21 @@ class BlockColumns:
     blocks_per_sm: NDArray[np.int64]
     limited_by_mask: NDArray[Any]
     chances: NDArray[np.float64]
+    shares: NDArray[np.float64]
+
+    def slowdown(self, gpu: GpuModel) -> NDArray[np.float64]:
+        """How many times as long each configuration is expected to take as if it were sure not to spill."""
+        if self.use is None or self.use.spilling is None:
+            return np.ones(len(self.chances))
+        return np.asarray(slowdown(gpu, self.chances, self.shares, self.use.spilling.figure), dtype=np.float64)
 
     @staticmethod
     def of(gpu: GpuModel, use: BlockUse | None, columns: Columns, estimates: Iterable[Constraint] = ()) -> BlockColumns:
         """Evaluate a kernel's resource expressions, and its estimated rules."""
         if use is None:
             none = np.zeros(len(next(iter(columns.values()), (0,))), dtype=np.int64)
-            return BlockColumns(None, none, none, none, np.ones_like(none), none, none.astype(np.float64))
+            certain = none.astype(np.float64)
+            return BlockColumns(None, none, none, none, np.ones_like(none), none, certain, certain)
         threads = use.warps.columns(columns) * gpu.sm.warp_size
         most = most_registers(gpu, use.warps).columns(columns)
         registers = np.minimum(use.registers_per_thread.columns(columns), most)
@@ -64,8 +81,10 @@ class BlockColumns:
             smem_bytes_per_block=np.minimum(smem, gpu.sm.max_smem_bytes_per_block),
         )
         blocks = np.maximum(fits.blocks_per_sm, 1)
-        chances = np.maximum(spill_chance(gpu, use, columns), broken_chance(estimates, columns))
-        return BlockColumns(use, threads, registers, smem, blocks, fits.limited_by_mask, chances)
+        doubt = broken_chance(estimates, columns)
+        chances = np.maximum(spill_chance(gpu, use, columns), doubt)
+        shares = np.maximum(register_shares(gpu, use, columns), np.where(doubt > 0, BROKEN_SHARE, 0.0))
+        return BlockColumns(use, threads, registers, smem, blocks, fits.limited_by_mask, chances, shares)
 
     def take(self, rows: NDArray[Any]) -> BlockColumns:
         """These rows alone."""
@@ -77,6 +96,7 @@ class BlockColumns:
             self.blocks_per_sm[rows],
             self.limited_by_mask[rows],
             self.chances[rows],
+            self.shares[rows],
         )
 
     def resources(self, row: int, config: Mapping[str, int]) -> ResourceUse | None:
@@ -131,7 +151,8 @@ def core_space(spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Pro
     names = [name for name in problem.variables if name not in {*spec.order_params, *spec.free_params}]
     if space.size == 0:
         none = np.zeros(0, dtype=np.int64)
-        nothing = BlockColumns(None, none, none, none, none, none, none.astype(np.float64))
+        certain = none.astype(np.float64)
+        nothing = BlockColumns(None, none, none, none, none, none, certain, certain)
         return CoreSpace({}, none, nothing, num_product)
     projected, counts = space.project(names)
     use = spec.use(gpu, workload, {name: Var(name) for name in problem.variables})

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from constrint.hwmodels import GpuModel, occupancy
+from constrint.model import Var
 from constrint.select.compiled import CompiledKernel, compile_known
-from constrint.select.limits import slowdown
+from constrint.select.limits import UNFITTED, slowdown
 from constrint.select.spec import Candidate, Config, CostEstimate, KernelSpec, ResourceUse, Workload
 
 
@@ -26,6 +27,7 @@ class Asked(NamedTuple):
     config: Config
 
 
+REGISTER_BYTES = 4
 #: Compiles configurations: what each takes, in their order, or why it does not compile.
 Compile = Callable[[Sequence[Asked]], Sequence[CompiledKernel | str]]
 
@@ -99,7 +101,11 @@ def _cost(candidate: Candidate, asked: Asked, taken: ResourceUse) -> CostEstimat
     columns: Mapping[str, Any] = {name: np.array([value]) for name, value in candidate.config.items()}
     resident = np.array([max(taken.blocks_per_sm, 1)])
     cost = asked.spec.cost(asked.gpu, asked.workload, columns, resident)
-    cost = cost.slowed(np.asarray(slowdown(asked.gpu, np.array([taken.spill_chance]))))
+    spilled = 0 if taken.compiled is None else -(-taken.compiled.spill_bytes // REGISTER_BYTES)
+    share = 1.0 + spilled / max(taken.registers_per_thread, 1)
+    use = asked.spec.use(asked.gpu, asked.workload, {name: Var(name) for name in candidate.config})
+    figure = use.spilling.figure if use is not None and use.spilling is not None else UNFITTED.figure
+    cost = cost.slowed(np.asarray(slowdown(asked.gpu, np.array([taken.spill_chance]), share, figure)))
     seconds = float(cost.seconds[0])
     before = candidate.cost
     roofline_s = before.roofline_share * before.seconds

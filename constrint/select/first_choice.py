@@ -81,15 +81,15 @@ class Refusal:
         """The rule that further choices keep, from what was refused.
 
         For shared memory: it still fits if the prediction is as many bytes too small as for the refused configuration.
-        For registers: another tile or another number of warps; if wary, one that is estimated to take far less of the
-        registers that it may have.
+        For registers: another value of a parameter that the registers depend on; if wary, far fewer registers by the
+        estimate, of those that a thread may have.
         """
         if self.what == "shared memory" and 0 < self.limit < self.required:
             return use.smem_bytes <= use.smem_bytes.value(self.config) * self.limit // self.required
         if self.what != REGISTERS:
             return Var("num_warps") != self.config["num_warps"]
-        shape = [name for name in self.config if name.startswith("tile_") or name in ("num_warps", "row_split")]
-        other = any_of(*(Var(name) != self.config[name] for name in shape))
+        deciding = sorted(use.registers_per_thread.variables & self.config.keys()) or ["num_warps"]
+        other = any_of(*(Var(name) != self.config[name] for name in deciding))
         if not is_wary:
             return other
         most = most_registers(gpu, use.warps)

@@ -33,12 +33,14 @@ class Spilling:
         slope_tenths: How steep the curve is.
         clear_percent: Percent of the most registers up to which at most one kernel in ten spills.
         error_percent: What one estimate in ten is off by at least, in percent of the true count.
+        figure: The vendor's figure for what a spill costs such a kernel; see `slowdown`.
     """
 
     at_percent: Expr | int
     slope_tenths: Expr | int
     clear_percent: Expr | int
     error_percent: Expr | int
+    figure: str = "spill_exponent"
 
     def error_of(self, config: Mapping[str, int]) -> int:
         """`error_percent` of a configuration."""
@@ -54,8 +56,10 @@ class Spilling:
 
 #: The chance to spill, or not to fit, of what breaks an estimated rule that has no curve.
 BROKEN_CHANCE = 0.7
-#: How much longer a spilling kernel takes where the vendor states no figure `spill_slowdown`.
-USUAL_SLOWDOWN = 1.5
+#: The registers that such a kernel counts as needing, over those that a thread may have.
+BROKEN_SHARE = 1.3
+#: The exponent of `slowdown` where the vendor states none.
+USUAL_EXPONENT = 1.0
 
 #: The curve of estimates that nobody has fitted: they may be off by a third.
 UNFITTED = Spilling.of(105, 60, 35)
@@ -140,11 +144,12 @@ def _add_register_limits(problem: Problem, gpu: GpuModel, warps: Expr, least: Ex
 def _add_spilling(problem: Problem, gpu: GpuModel, use: BlockUse, curve: Spilling) -> None:
     """At most one kernel in ten that is estimated to need no more spills."""
     most = most_registers(gpu, use.warps)
+    seen = "assumed: no kernel like it was fitted" if curve is UNFITTED else "of those that no fit has seen"
     problem.add(
         use.registers_per_thread <= most * curve.clear_percent // 100,
         name=SPILLS,
-        because="one kernel in ten at this limit spills, of those that no fit has seen; one estimate in ten is off by "
-        f"more than {_percent(curve.error_percent)}; solve --compile says for certain",
+        because=f"one kernel in ten at this limit spills, {seen}; one estimate in ten is off by more than "
+        f"{_percent(curve.error_percent)}; solve --compile says for certain",
         kind=ESTIMATED,
     )
 
@@ -157,28 +162,48 @@ def spill_chance(gpu: GpuModel, use: BlockUse, columns: Mapping[str, NDArray[Any
     """The chance that each configuration spills, 0 to 1."""
     if use.spilling is None:
         return np.zeros(len(next(iter(columns.values()), (0,))))
-    most = most_registers(gpu, use.warps).columns(columns)
-    share = np.maximum(use.registers_per_thread.columns(columns), 1) / np.maximum(most, 1)
+    share = register_shares(gpu, use, columns)
     at, slope = (_column(figure, columns) for figure in (use.spilling.at_percent, use.spilling.slope_tenths))
     return np.asarray(1.0 / (1.0 + (share / (at / 100.0)) ** (-slope / 10.0)), dtype=np.float64)
 
 
 def broken_chance(estimates: Iterable[Constraint], columns: Mapping[str, NDArray[Any]]) -> Any:
-    """`BROKEN_CHANCE` where a configuration breaks an estimated rule, else 0.
+    """The chance that a configuration spills or does not fit because of the estimated rules that it breaks.
 
-    The rule that `spill_chance` stands for does not count, nor do rules on parameters that are still open.
+    Each of them alone makes it `BROKEN_CHANCE`, one apart from the others; 0 where none is broken. The rule
+    that `spill_chance` stands for does not count, nor do rules on parameters that are still open.
     """
-    chance: Any = 0.0
+    num_broken: Any = 0
     for rule in estimates:
         if rule.name != SPILLS and rule.variables <= columns.keys():
-            chance = np.maximum(chance, np.where(rule.holds_columns(columns), 0.0, BROKEN_CHANCE))
-    return chance
+            num_broken = num_broken + ~np.asarray(rule.holds_columns(columns), dtype=bool)
+    return chance_of_broken(num_broken)
 
 
-def slowdown(gpu: GpuModel, chances: Any) -> Any:
-    """Expected time of kernels that spill with these chances over that of the same kernels without a spill."""
-    figure = gpu.figure("spill_slowdown") if gpu.has_figure("spill_slowdown") else USUAL_SLOWDOWN
-    return 1.0 + chances * (figure - 1.0)
+def chance_of_broken(num_broken: Any) -> Any:
+    """The chance to spill or not to fit of what breaks so many estimated rules."""
+    return 1.0 - (1.0 - BROKEN_CHANCE) ** num_broken
+
+
+def slowdown(gpu: GpuModel, chances: Any, shares: Any, figure: str = "spill_exponent") -> Any:
+    """Expected time of kernels that may spill over that of the same kernels if they are sure not to.
+
+    A kernel that spills takes max(1, share)^e times as long: one that needs a few registers too many hardly longer.
+
+    Args:
+        gpu: The hardware model, whose vendor may state e.
+        chances: The chance of each kernel to spill.
+        shares: Registers that it needs over those that a thread may have.
+        figure: The name of e.
+    """
+    exponent = gpu.figure(figure) if gpu.has_figure(figure) else USUAL_EXPONENT
+    return 1.0 + chances * (np.maximum(1.0, shares) ** exponent - 1.0)
+
+
+def register_shares(gpu: GpuModel, use: BlockUse, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+    """Registers that each configuration is estimated to need, over those that a thread may have."""
+    most = most_registers(gpu, use.warps).columns(columns)
+    return np.asarray(np.maximum(use.registers_per_thread.columns(columns), 1) / np.maximum(most, 1), dtype=np.float64)
 
 
 def _column(figure: Expr | int, columns: Mapping[str, NDArray[Any]]) -> Any:

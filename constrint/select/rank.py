@@ -21,7 +21,6 @@ from constrint.model import Problem, Var
 from constrint.select.core_space import BlockColumns, core_space
 from constrint.select.cost import CostColumns
 from constrint.select.facts import Asked, Compile, as_compiled, one_by_one, runs
-from constrint.select.limits import slowdown
 from constrint.select.spec import (
     Candidate,
     CostEstimate,
@@ -241,7 +240,7 @@ def _rank_one(request: Request, top: int) -> tuple[KernelSpace, list[Candidate]]
     if space.num_valid == 0:
         return KernelSpace(spec.full_name, space.num_product, 0), []
     core, blocks = space.columns, space.blocks
-    factors = slowdown(gpu, blocks.chances)
+    factors = blocks.slowdown(gpu)
     bound = spec.cost(gpu, workload, core, blocks.blocks_per_sm).seconds * factors
     order_names = _order_names(spec, problem)
     order = [p for p in params if p.name in order_names]
@@ -292,8 +291,8 @@ def _order_names(spec: KernelSpec, problem: Problem) -> set[str]:
 def predict(spec: KernelSpec, gpu: GpuModel, workload: Workload, columns: Mapping[str, NDArray[Any]]) -> CostColumns:
     """Predicted time of given configurations (columns of parameters), valid or not."""
     use = spec.use(gpu, workload, {name: Var(name) for name in columns})
-    blocks = BlockColumns.of(gpu, use, columns)
-    return spec.cost(gpu, workload, columns, blocks.blocks_per_sm).slowed(slowdown(gpu, blocks.chances))
+    blocks = BlockColumns.of(gpu, use, columns, () if use is None else spec.problem(gpu, workload).estimates)
+    return spec.cost(gpu, workload, columns, blocks.blocks_per_sm).slowed(blocks.slowdown(gpu))
 
 
 def infeasible(able: list[Request]) -> InfeasibleError:

@@ -199,10 +199,11 @@ def test_occupancy_limits_and_roofline(path: Path) -> None:
     problem = Problem("block")
     warps, registers = problem.int_var("warps", lower=1, upper=40), problem.int_var("registers", lower=1, upper=200)
     smem = problem.int_var("smem", lower=0, upper=100_000)
-    add_block_limits(problem, gpu, BlockUse(warps, registers, smem))
+    add_block_limits(problem, gpu, BlockUse(warps, registers, smem, least_registers=registers))
     reasons = {c.name: c.because for c in problem.constraints}
     assert reasons["smem"] == "a block of Kiln-1 has at most 65,536 bytes of scratchpad"
-    assert reasons["register_file"] == "one block fits the register file: 32,768 registers per half of a core"
+    fits = "one block fits the register file: 32,768 registers per half of a core"
+    assert reasons["register_file"] == f"{fits}, and what must be live at once alone needs more"
     rows = {"warps": np.array([32, 33, 32]), "registers": np.array([128, 8, 129]), "smem": np.array([0, 0, 0])}
     holds = np.all([c.holds_columns(rows) for c in problem.constraints], axis=0)
     assert holds.tolist() == [True, False, False]

@@ -1,4 +1,4 @@
-"""The GEMM's register estimate, its chance of spilling and what is certain of it, against kernels that Triton compiled."""
+"""The GEMM's register estimate, its chance of spilling and what is certain of it, against compiled kernels."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def of(target: str) -> list[Row]:
 #: `benchmarks/registers.py fit`.
 MEDIAN_ERROR = {
     "3.9.0": dict.fromkeys(GPUS, 0.09),
-    "3.6.0": dict.fromkeys(GPUS, 0.22) | {"sm_80": 0.16, "sm_90": 0.09, "sm_100": 0.09},
+    "3.6.0": dict.fromkeys(GPUS, 0.22) | {"sm_80": 0.16, "sm_90": 0.09, "sm_100": 0.10},
 }
 
 
@@ -151,7 +151,7 @@ def test_no_kernel_does_with_fewer_registers_than_are_said_to_be_needed(target: 
 
 @pytest.mark.parametrize("target", GPUS)
 def test_as_many_recorded_kernels_spill_as_the_chances_add_up_to(target: str) -> None:
-    """The curves are fitted to these kernels, but one family at a time; other tests take kernels that no fit has seen."""
+    """The curves are fitted to these kernels, family by family; other tests take kernels that no fit has seen."""
     some = of(target)
     chances, spills = [row.chance for row in some], [row.spills for row in some]
     assert sum(spills) >= 15

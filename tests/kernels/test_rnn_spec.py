@@ -173,7 +173,8 @@ def test_depth_is_covered_by_powers_of_two(depth: int, slices: int, parts: tuple
     assert sum(parts) >= depth
 
 
-MEASURED = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "h200" / "rnn_space.csv"
+ROOT = Path(__file__).resolve().parents[2]
+MEASURED = ROOT / "benchmarks" / "results" / "h200" / "rnn_space.csv"
 
 
 def measured_rows() -> list[dict[str, str]]:
@@ -183,8 +184,22 @@ def measured_rows() -> list[dict[str, str]]:
         return [row for row in csv.DictReader(file) if row["outcome"] == "ok"]
 
 
+def spilling_on_the_h200() -> set[tuple[str, ...]]:
+    """Measured configurations that spill, as the compiler of the measurement made them."""
+    names = ("cell", "direction", "head_dim", "dtype", *KEYS)
+    with (ROOT / "tests" / "data" / "triton_rnn_resources_3.6.0.csv").open() as file:
+        rows = csv.DictReader(line for line in file if not line.startswith("#"))
+        plain = [row for row in rows if row["target"] == "sm_90a" and row["inputs"] == "0" and not row["error"]]
+    return {tuple(row[name] for name in names) for row in plain if int(row["spill_bytes"])}
+
+
 def test_first_choices_are_near_the_best_that_was_measured() -> None:
-    """Over the valid configurations of 28 layers, measured on an H200 in both directions, against all of them."""
+    """Over the valid configurations of 28 layers, measured on an H200 in both directions, against all of them.
+
+    The first choice is the one that is launched: what spills is looked at, and passed over.
+    """
+    spilling = spilling_on_the_h200()
+    assert len(spilling) >= 20
     gpu = load_gpu("h200")
     groups: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
     for row in measured_rows():
@@ -197,11 +212,15 @@ def test_first_choices_are_near_the_best_that_was_measured() -> None:
         columns = {key: np.array([int(row[key]) for row in rows]) for key in KEYS}
         problem = spec.problem(gpu, workload)
         seconds = predict(spec, gpu, workload, columns).seconds
-        is_valid = [all(c.holds({key: int(row[key]) for key in KEYS}) for c in problem.constraints) for row in rows]
+        is_valid = [
+            all(c.holds({key: int(row[key]) for key in KEYS}) for c in problem.constraints)
+            and (cell, direction, dim, dtype, *(row[key] for key in KEYS)) not in spilling
+            for row in rows
+        ]
         measured = np.array([float(row["whole_ms"]) for row in rows])
         shares.append(measured.min() / measured[int(np.argmin(np.where(is_valid, seconds, np.inf)))])
     assert len(shares) >= 50
-    assert np.exp(np.mean(np.log(shares))) >= 0.95
+    assert np.exp(np.mean(np.log(shares))) >= 0.965
     assert min(shares) >= 0.75
 
 
@@ -239,10 +258,9 @@ def test_predictions_hold_for_steps_that_wait_for_their_loads() -> None:
 
 def test_weights_of_the_cost_model_are_what_the_fit_gives() -> None:
     pytest.importorskip("scipy", reason="fitting needs scipy")
-    root = MEASURED.parents[3]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.fit", "rnn", str(MEASURED), "--gpu", "h200"],
-        cwd=root,
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=120,

@@ -16,7 +16,7 @@ from constrint.hwmodels import GpuModel, load_gpu
 from constrint.model import Var, const
 from constrint.model.constraint import ESTIMATED
 from constrint.select import BlockUse, Candidate, CostColumns, KernelSpec, Operation, Param, Rule, Size, Workload, rank
-from constrint.select.limits import BROKEN_CHANCE, Spilling, slowdown
+from constrint.select.limits import BROKEN_CHANCE, BROKEN_SHARE, Spilling, slowdown
 from constrint.select.rank import TIE, predict, rank_requests, requests
 from tests.support.gemm import KERNELS, able_kernels, gemm, gemm_operation
 
@@ -170,22 +170,31 @@ class Spiller(Fake):
 CHANCES = {tile: 1 / (1 + (100 * tile / 255) ** -8) for tile in (1, 2, 3)} | {0: BROKEN_CHANCE}
 
 
+def factor(tile: int) -> float:
+    """How many times as long a tile is expected to take as if it were sure not to spill."""
+    share = 100 * tile / 255 if tile else BROKEN_SHARE
+    return float(slowdown(H200, CHANCES[tile], share))
+
+
 def test_what_may_spill_stays_in_the_space_and_is_ranked_by_the_time_that_is_expected() -> None:
     spiller = Spiller(dict.fromkeys((3, 0, 2, 1), 1e-5))
     ranking = rank(spiller, H200)
-    assert [candidate.config["tile"] for candidate in ranking.candidates] == [1, 2, 3, 0]
+    assert [candidate.config["tile"] for candidate in ranking.candidates] == sorted(
+        CHANCES, key=lambda t: (factor(t), -t)
+    )
+    assert ranking.candidates[-1].cost.seconds > 1.1e-5
     assert ranking.num_valid == 4
     for candidate in ranking.candidates:
         assert candidate.resources is not None
         chance = CHANCES[candidate.config["tile"]]
         assert candidate.resources.spill_chance == pytest.approx(chance, rel=1e-6)
-        assert candidate.cost.seconds == pytest.approx(1e-5 * float(slowdown(H200, chance)), rel=1e-6)
+        assert candidate.cost.seconds == pytest.approx(1e-5 * factor(candidate.config["tile"]), rel=1e-6)
         # No more registers are given to a thread than there are.
         assert candidate.resources.registers_per_thread == min(255, 100 * candidate.config["tile"])
 
 
 def test_what_is_all_but_sure_to_spill_comes_first_where_it_is_that_much_faster() -> None:
-    worth = 1e-5 / float(slowdown(H200, CHANCES[3]))
+    worth = 1e-5 / factor(3)
     for seconds, first in ((0.95 * worth, 3), (1.05 * worth, 1)):
         ranking = rank(Spiller({1: 1e-5, 3: seconds}), H200)
         assert ranking.candidates[0].config["tile"] == first

@@ -40,9 +40,7 @@ def bound(number: int, events: int, expected: float) -> float:
     This is Chernoff's bound; of all chances with the same mean, equal ones have the widest distribution (Hoeffding).
     """
     share, mean = events / number, min(max(expected / number, 1e-9), 1 - 1e-9)
-    divergence = sum(
-        part * np.log(part / right) for part, right in ((share, mean), (1 - share, 1 - mean)) if part > 0
-    )
+    divergence = sum(part * np.log(part / right) for part, right in ((share, mean), (1 - share, 1 - mean)) if part > 0)
     return float(np.exp(-number * divergence))
 
 

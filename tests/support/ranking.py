@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 from constrint.hwmodels import GpuModel, occupancy
 from constrint.select import KernelSpec
@@ -23,13 +24,17 @@ def check_ranking(gpu: GpuModel, ranking: Ranking, specs: Mapping[str, KernelSpe
         assert not [rule.name for rule in problem.constraints if not rule.holds(config)]
         use = candidate.resources
         assert use is not None
-        fits = occupancy(
-            gpu,
-            threads_per_block=use.threads,
-            registers_per_thread=use.registers_per_thread,
-            smem_bytes_per_block=use.smem_bytes,
-        )
-        assert fits.blocks_per_sm == use.blocks_per_sm >= 1
+        block: dict[str, Any] = {
+            "threads_per_block": use.threads,
+            "registers_per_thread": use.registers_per_thread,
+            "smem_bytes_per_block": use.smem_bytes,
+        }
+        blocks = int(occupancy(gpu, **block).blocks_per_sm)
+        if not blocks and (gpu.register_file.partitions_per_block or 0) > gpu.sm.num_partitions:
+            # What one CU of RDNA cannot hold runs on both of a WGP.
+            blocks = -(-int(occupancy(gpu, **block, wgp_mode=True).blocks_per_sm) // 2)
+        assert blocks == use.blocks_per_sm >= 1
+        assert 0 <= use.spill_chance <= 1
         assert use.smem_bytes <= gpu.sm.max_smem_bytes_per_block
         assert 0 < candidate.cost.roofline_share <= 1
         assert candidate.num_variants >= 1

@@ -59,7 +59,7 @@ def run_on_gpu(
             _CLEAN.add(key)
         launch(chosen.kernel, call, chosen.config)
 
-    fitting(product, choice, start, given=(activation or "",))
+    fitting(product, choice, start, given=(activation,) if activation else ())
     return out
 
 

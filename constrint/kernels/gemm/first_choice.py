@@ -218,8 +218,8 @@ def _whole_space(gpu: GpuModel, spec: GemmSpec, product: Product) -> Table:
     columns = {name: column[order] for name, column in columns.items()}
     use = spec.use(gpu, workload, {name: Var(name) for name in problem.variables})
     blocks = BlockColumns.of(gpu, use, columns, problem.estimates)
-    spill_ppm = np.round(blocks.chances * MILLION).astype(np.int64)
-    return Table(gpu, spec, params, columns, blocks.blocks_per_sm, blocks.smem_bytes, spill_ppm)
+    spill_ppm, share_ppm = (np.round(MILLION * column).astype(np.int64) for column in (blocks.chances, blocks.shares))
+    return Table(gpu, spec, params, columns, blocks.blocks_per_sm, blocks.smem_bytes, spill_ppm, share_ppm)
 
 
 def _places(values: tuple[int, ...], column: NDArray[Any]) -> NDArray[Any]:

@@ -99,6 +99,7 @@ def end_rules(
     gpu: GpuModel,
     product: Product,
     v: Mapping[str, Any],
+    smem_bytes: Any,
     added_smem_bytes: Any,
     fixed: Mapping[str, int],
     algebra: Algebra,
@@ -109,7 +110,8 @@ def end_rules(
         gpu: The hardware model.
         product: What is computed.
         v: The parameters of a kernel.
-        added_smem_bytes: Shared memory beside that of a plain product.
+        smem_bytes: Shared memory that a block takes, but for the matrix to add.
+        added_smem_bytes: What of it a plain product does not take.
         fixed: `persistent` of a kernel that has no such parameter.
         algebra: `EXPRESSIONS` or `COLUMNS`, whichever `v` holds.
     """
@@ -119,8 +121,8 @@ def end_rules(
         staged = "the matrix to add passes through shared memory into the accumulator's layout, 4 bytes an element"
         yield Rule(4 * area + added_smem_bytes <= limit, "source_smem", staged, ESTIMATED)
         if "persistent" in v:
-            alone = "the next tile's loads leave no room for a matrix to add"
-            yield Rule(v["persistent"] == 0, "source_not_persistent", alone, ESTIMATED)
+            beside = "the matrix to add passes through shared memory beside the next tile's loads, a byte an element"
+            yield Rule(smem_bytes + v["persistent"] * area <= limit, "source_beside_loads", beside, ESTIMATED)
     if product.has_source or product.is_three_pass:
         most = MOST_SUMS_BESIDE * gpu.sm.warp_size * v["num_warps"]
         because = "the sums leave registers for a matrix to add, or for both parts of fp32 operands"

@@ -51,7 +51,7 @@ def _build(tensors: tuple[Tensor | None, ...], end: Any) -> Made:
         note = f"{chosen.kernel} {dict(chosen.config)}"
         made[:] = [recipe_of(launches, tensors, [out], scratch, note, may_spill=may_spill)]
 
-    fitting(product, choice, record, given=(activation or "",))
+    fitting(product, choice, record, given=(activation,) if activation else ())
     return made[0]
 
 

@@ -164,7 +164,7 @@ class GemmSpec(KernelSpec):
         use = self._whole_use(gpu, product, {name: v[name] for name in v if name not in self.free_params})
         add_block_limits(problem, gpu, use)
         added = self.added_smem_bytes(gpu, product, v, use.smem_bytes)
-        ends = end_rules(gpu, product, v, added, self.fixed, EXPRESSIONS)
+        ends = end_rules(gpu, product, v, use.smem_stated, added, self.fixed, EXPRESSIONS)
         for rule in (*ends, *self.promise_rules(gpu, use, v)):
             problem.add(rule.condition, name=rule.name, because=rule.because, kind=rule.kind)
         return _Stated(gpu, problem, v, use)

@@ -16,7 +16,7 @@ from constrint.kernels.gemm.grid_rules import COLUMNS, end_rules, grid_rules
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.select.kept import key_of
-from constrint.select.limits import BROKEN_CHANCE, slowdown
+from constrint.select.limits import BROKEN_SHARE, chance_of_broken, slowdown
 from constrint.select.prepared import PreparedColumns, PreparedRow
 from constrint.select.spec import Config, Param, Rule
 
@@ -41,16 +41,19 @@ class Table:
         blocks_per_sm: Blocks that reside on one SM.
         smem_bytes: Shared memory of a block.
         spill_ppm: The chance that a plain product spills, in millionths.
+        share_ppm: Registers that it is estimated to need over those that a thread may have, in millionths.
     """
 
     def __init__(
         self, gpu: GpuModel, spec: GemmSpec, params: tuple[Param, ...], columns: Mapping[str, NDArray[np.int64]],
         blocks_per_sm: NDArray[np.int64], smem_bytes: NDArray[np.int64], spill_ppm: NDArray[np.int64],
+        share_ppm: NDArray[np.int64],
     ) -> None:  # fmt: skip
         self.gpu, self.spec, self.params = gpu, spec, params
         self.columns = PreparedColumns(columns, blocks_per_sm)
-        self.blocks_per_sm, self.smem_bytes, self.spill_ppm = blocks_per_sm, smem_bytes, spill_ppm
-        self._slowdown: NDArray[np.float64] = np.asarray(slowdown(gpu, spill_ppm / MILLION))
+        self.blocks_per_sm, self.smem_bytes = blocks_per_sm, smem_bytes
+        self.spill_ppm, self.share_ppm = spill_ppm, share_ppm
+        self._slowdown: NDArray[np.float64] = np.asarray(slowdown(gpu, spill_ppm / MILLION, share_ppm / MILLION))
         opened = {p.name: p.values for p in params if p.name not in columns}
         order = [name for name in spec.order_params if name in opened]
         values = np.array(list(combinations(*(opened[name] for name in order))), dtype=np.int64).T
@@ -64,7 +67,7 @@ class Table:
     def take(self, rows: NDArray[Any]) -> Table:
         """These rows alone."""
         columns = {name: column[rows] for name, column in self.columns.items()}
-        kept = (column[rows] for column in (self.blocks_per_sm, self.smem_bytes, self.spill_ppm))
+        kept = (column[rows] for column in (self.blocks_per_sm, self.smem_bytes, self.spill_ppm, self.share_ppm))
         return Table(self.gpu, self.spec, self.params, columns, *kept)
 
     def config(self, row: int) -> dict[str, int]:
@@ -95,25 +98,25 @@ class Table:
         broken = self._broken(product)
         if broken is None:
             return self._slowdown
-        return np.asarray(np.maximum(self._slowdown, np.where(broken, slowdown(self.gpu, BROKEN_CHANCE), 1.0)))
+        return np.asarray(np.maximum(self._slowdown, slowdown(self.gpu, chance_of_broken(broken), BROKEN_SHARE)))
 
-    def _broken(self, product: Product) -> NDArray[np.bool_] | None:
-        """Which rows break an estimated rule on the end of the product; None for a plain product."""
+    def _broken(self, product: Product) -> NDArray[np.int64] | None:
+        """How many estimated rules on the end of the product each row breaks; None for a plain product."""
         gpu, spec = self.gpu, self.spec
         added = spec.added_smem_bytes(gpu, product, self.columns, self.smem_bytes)
-        rules = list(end_rules(gpu, product, self.columns, added, spec.fixed, COLUMNS))
+        rules = list(end_rules(gpu, product, self.columns, self.smem_bytes + added, added, spec.fixed, COLUMNS))
         if isinstance(added, int) and added == 0 and not rules:
             return None
-        broken = np.asarray(self.smem_bytes + added > gpu.sm.max_smem_bytes_per_block)
+        broken = np.asarray(self.smem_bytes + added > gpu.sm.max_smem_bytes_per_block, dtype=np.int64)
         for rule in rules:
-            broken = broken | ~np.asarray(rule.condition)
+            broken = broken + ~np.asarray(rule.condition, dtype=bool)
         return broken
 
     def chance(self, product: Product, row: int) -> float:
         """The chance that a row spills, or does not fit, for a product."""
         broken = self._broken(product)
         plain = float(self.spill_ppm[row]) / MILLION
-        return plain if broken is None or not broken[row] else max(plain, BROKEN_CHANCE)
+        return plain if broken is None else max(plain, float(chance_of_broken(broken[row])))
 
     def _rules(self, product: Product, v: Mapping[str, Any]) -> Iterator[Rule]:
         return grid_rules(self.gpu, product.sizes, v, COLUMNS, self.spec.fixed)
@@ -145,7 +148,7 @@ class Table:
     def to_bytes(self) -> bytes:
         """All columns, one below the other."""
         file = BytesIO()
-        columns = (*self.columns.values(), self.blocks_per_sm, self.smem_bytes, self.spill_ppm)
+        columns = (*self.columns.values(), self.blocks_per_sm, self.smem_bytes, self.spill_ppm, self.share_ppm)
         np.save(file, np.stack(columns), allow_pickle=False)
         return file.getvalue()
 
@@ -159,10 +162,11 @@ class Table:
             return None
         if not isinstance(rows, np.ndarray) or rows.dtype != np.int64 or rows.ndim != 2 or not rows.size:
             return None
-        if len(rows) != len(names) + 3 or rows.min() < 0:
+        if len(rows) != len(names) + 4 or rows.min() < 0:
             return None
-        *columns, blocks_per_sm, smem_bytes, spill_ppm = rows
-        return Table(gpu, spec, params, dict(zip(names, columns, strict=True)), blocks_per_sm, smem_bytes, spill_ppm)
+        *columns, blocks_per_sm, smem_bytes, spill_ppm, share_ppm = rows
+        named = dict(zip(names, columns, strict=True))
+        return Table(gpu, spec, params, named, blocks_per_sm, smem_bytes, spill_ppm, share_ppm)
 
 
 def closed_params(spec: GemmSpec, params: tuple[Param, ...]) -> list[Param]:

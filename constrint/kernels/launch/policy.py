@@ -19,6 +19,8 @@ from constrint.select.first_choice import REGISTERS, Choice, Refusal
 MOST_NEXT = 3
 #: What Triton says where one of its compiler's passes gives up.
 PASS_FAILED = "PassManager::run failed"
+#: Characters that are kept of what a compiler says when it refuses.
+MOST_TEXT = 400
 #: Bytes of a register, in which Triton counts what spills.
 REGISTER_BYTES = 4
 
@@ -33,6 +35,10 @@ class SpilledError(Exception):
     def __init__(self, compiled: CompiledKernel) -> None:
         super().__init__(f"{compiled.spill_bytes} bytes of a thread's registers go to memory")
         self.compiled = compiled
+
+
+class RefusedError(Exception):
+    """Raised before a launch: the compiler has refused the kernel before; says what it said."""
 
 
 class Start(Protocol):
@@ -81,10 +87,16 @@ def launch_what_fits(
             _remember(choice, given, error.compiled)
             spilling.append((error.compiled.spill_bytes, choice))
             following = _next_clean(choice, error, refuse, len(spilling))
+        except RefusedError as error:
+            following = _next_that_runs(choice, error, refuse, may_be_none=bool(spilling))
         except (TritonError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and PASS_FAILED not in str(error):
                 raise
+            if not hasattr(error, "required"):
+                _remember(choice, given, f"{type(error).__name__}: {error}"[-MOST_TEXT:])
             following = _next_that_runs(choice, error, refuse, may_be_none=bool(spilling))
+            if following is not None:
+                _warn(choice, following, error)
         else:
             _settle(choice, given, _Settled(choice, may_spill=False))
             return choice
@@ -166,11 +178,13 @@ def _look_up(choice: Choice, given: Sequence[str]) -> None:
     if choice.gpu is None or choice.workload is None:
         return
     known = recall(choice.gpu, load_spec(choice.kernel), choice.workload, choice.config, given)
-    if isinstance(known, CompiledKernel) and known.spill_bytes:
+    if isinstance(known, str):
+        raise RefusedError(known)
+    if known is not None and known.spill_bytes:
         raise SpilledError(known)
 
 
-def _remember(choice: Choice, given: Sequence[str], compiled: CompiledKernel) -> None:
+def _remember(choice: Choice, given: Sequence[str], compiled: CompiledKernel | str) -> None:
     if choice.gpu is not None and choice.workload is not None:
         keep(choice.gpu, load_spec(choice.kernel), choice.workload, choice.config, compiled, given)
 
@@ -192,17 +206,15 @@ def _next_clean(
 def _next_that_runs(
     choice: Choice, error: Exception, refuse: Callable[[Choice, Refusal], Choice], *, may_be_none: bool
 ) -> Choice | None:
-    """The next choice after one that does not run, which is told; None where none is left, if that may be."""
+    """The next choice after one that does not run; None where none is left, if that may be."""
     from constrint.errors import ConstrintError
 
     try:
-        following = refuse(choice, _refusal(choice, error))
+        return refuse(choice, _refusal(choice, error))
     except ConstrintError:
         if not may_be_none:
             raise
         return None
-    _warn(choice, following, error)
-    return following
 
 
 def _refusal(choice: Choice, error: Any) -> Refusal:
@@ -222,5 +234,5 @@ def _warn(choice: Choice, following: Choice, error: Any) -> None:
         f"now on {following.kernel} {dict(following.config)} is used. Please report this with Triton's version "
         f"({triton.__version__}).",
         RuntimeWarning,
-        stacklevel=6,
+        stacklevel=5,
     )

@@ -82,7 +82,8 @@ def rule_text(constraint: Constraint) -> str:
     `smem(num_stages, tile_k, tile_m) <= 65536` stands for a bound on an expression that would fill several lines.
     """
     if constraint.name and isinstance(constraint, Comparison) and len(str(constraint)) > _LONG_TEXT:
-        left, right = (_as_function(constraint.name, side) for side in (constraint.left, constraint.right))
+        left = _as_function(constraint.name, constraint.left)
+        right = _as_function(constraint.name if left == str(constraint.left) else "limit", constraint.right)
         return f"{left} {constraint.op} {right}"
     values = ", ".join(f"{name} = {number}" for name, number in sorted(named_constants(constraint).items()))
     return f"{constraint} [{values}]" if values else str(constraint)

@@ -174,9 +174,11 @@ WIDE = [
 def test_a_wide_output_needs_no_more_memory_than_the_latest_triton_takes(
     name: str, dtype: str, values: tuple[int, ...], smem_bytes: int
 ) -> None:
-    """What is stated is for the older one as well, and may be more than there is: an estimate, which excludes nothing."""
+    """What is stated is for the older one as well, and may be more than there is: an estimate excludes nothing."""
     gpu, workload = load_gpu(name), gemm(4096, 4096, 4096, dtype)
-    config = dict(zip(("tile_m", "tile_n", "tile_k", "num_warps", "num_stages", "epilogue_subtile"), values, strict=True))
+    config = dict(
+        zip(("tile_m", "tile_n", "tile_k", "num_warps", "num_stages", "epilogue_subtile"), values, strict=True)
+    )
     config |= {"split_k": 1, "persistent": 0, "group_m": 1}
     problem = DESCRIPTOR.problem(gpu, workload)
     use = use_of(DESCRIPTOR, gpu, workload, problem)

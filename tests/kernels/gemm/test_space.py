@@ -256,9 +256,7 @@ def test_what_the_end_of_a_product_adds_leaves_fewer_configs_that_are_likely_to_
 def test_fp32_in_three_passes_leaves_fewer_configs_that_are_likely_to_fit(name: str) -> None:
     gpu = load_gpu(name)
     for spec in able_kernels(gpu, gemm(4096, 4096, 4096, "tf32", three_pass=1)):
-        plain, longer = (
-            spec.problem(gpu, gemm(4096, 4096, 4096, "tf32", three_pass=passes)) for passes in (0, 1)
-        )
+        plain, longer = (spec.problem(gpu, gemm(4096, 4096, 4096, "tf32", three_pass=passes)) for passes in (0, 1))
         assert enumerate_space(longer).size <= enumerate_space(plain).size
         assert 0 < enumerate_space(longer.strict()).size < enumerate_space(plain.strict()).size, spec.full_name
 

@@ -159,7 +159,7 @@ def test_recorded_configs_take_the_memory_that_is_stated(target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_certain_rules_hold_for_the_older_version_that_is_called_verified(target: str) -> None:
-    """Triton 3.6: what is excluded does not run clean, what is allowed can be launched, and no memory is understated."""
+    """Triton 3.6: what is excluded does not run clean, what is allowed can be launched, no memory is understated."""
     rows = recorded(target, OLDER_TABLE, "3.6.0")
     most = load_gpu(TARGETS[target]).sm.max_smem_bytes_per_block
     assert [row for row in rows if row.excluded and row.runs_clean] == []
@@ -218,8 +218,11 @@ def test_fresh_configs_are_excluded_if_they_cannot_run_and_spill_as_often_as_is_
 def test_a_fair_sample_is_judged_by_what_the_compiler_says() -> None:
     """The checks of fresh samples fail when a certain rule is wrong, and when more or fewer spill than are expected."""
     rows = fresh("sm_90")
-    clean = [{**row, "error": "", "instruction": "wgmma", "agprs": 0, "spill_bytes": 0, "registers": 32} for row in rows]
-    allowed, excluded = [], []
+    clean = [
+        {**row, "error": "", "instruction": "wgmma", "agprs": 0, "spill_bytes": 0, "registers": 32} for row in rows
+    ]
+    allowed: list[dict[str, object]] = []
+    excluded: list[dict[str, object]] = []
     for row in clean:
         problem, use = space_for(SAMPLE.request(row))
         config = SAMPLE.request(row).config

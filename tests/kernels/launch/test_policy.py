@@ -216,7 +216,9 @@ def test_what_spills_on_one_gpu_or_with_one_end_is_not_known_of_others() -> None
 
 def test_a_layer_of_another_length_is_compiled_alike() -> None:
     spec, config = load_spec("lstm.triton"), {"tile_batch": 16, "num_warps": 4, "num_stages": 1}
-    one, other, wider = (workload_of("lstm", (16, time, 12, dim), "bf16") for time, dim in ((256, 64), (512, 64), (256, 96)))
+    one, other, wider = (
+        workload_of("lstm", (16, time, 12, dim), "bf16") for time, dim in ((256, 64), (512, 64), (256, 96))
+    )
     Device({1: 64}).run(Choice(H200, spec.full_name, config, workload=one))
     assert isinstance(recall(H200, spec, one, config), CompiledKernel)
     assert recall(H200, spec, other, config) == recall(H200, spec, one, config) == compiled(64)
@@ -288,7 +290,9 @@ def test_where_there_is_no_other_choice_its_error_is_raised() -> None:
         device.run(choice(10))
 
 
-@pytest.mark.parametrize("error", [RuntimeError("the device is gone"), ValueError("a fault"), KeyboardInterrupt("by hand")])
+@pytest.mark.parametrize(
+    "error", [RuntimeError("the device is gone"), ValueError("a fault"), KeyboardInterrupt("by hand")]
+)
 def test_other_errors_are_the_callers(error: BaseException) -> None:
     def launch(_: Choice, /, *, may_spill: bool) -> None:
         raise error
@@ -350,22 +354,28 @@ def test_a_kernel_without_any_other_choice_says_what_was_refused() -> None:
         refuse(pointer, only, Refusal(only.config, "threads", 2, 1))
 
 
-SHAPE = ("tile_m", "tile_n", "tile_k", "num_warps")
+def deciding(chosen: Choice) -> dict[str, int]:
+    """The parameters that the registers of the kernel depend on."""
+    from tests.support.gemm import use_of
 
-
-def tile_of(chosen: Choice) -> tuple[int, ...]:
-    return tuple(chosen.config[name] for name in SHAPE)
+    assert chosen.workload is not None
+    spec = load_spec(chosen.kernel)
+    use = use_of(spec, H200, chosen.workload, spec.problem(H200, chosen.workload))
+    return {name: chosen.config[name] for name in sorted(use.registers_per_thread.variables & chosen.config.keys())}
 
 
 @pytest.mark.usefixtures("_unchosen")
-def test_after_one_that_spills_comes_another_tile_and_then_one_that_is_all_but_sure_not_to() -> None:
+def test_after_one_that_spills_comes_another_one_and_then_one_that_is_all_but_sure_not_to() -> None:
     pointer, workload = load_spec("gemm.pointer"), gemm(4096, 4096, 4096, "fp8")
     first = choose(pointer, H200, workload)
     second = refuse(pointer, first, Refusal(first.config, REGISTERS, 8, 0))
     third = refuse(pointer, second, Refusal(second.config, REGISTERS, 8, 0))
-    assert len({tile_of(chosen) for chosen in (first, second, third)}) == 3
-    assert first.seconds <= second.seconds <= third.seconds
-    assert chance_of(third) < 0.01
+    assert len({tuple(deciding(chosen).items()) for chosen in (first, second, third)}) == 3
+    # Times that differ by less are a tie.
+    assert 0.999 * first.seconds <= second.seconds
+    assert 0.999 * second.seconds <= third.seconds
+    # A third below where one in ten spills: one in twenty, by the flattest curve that there may be.
+    assert chance_of(third) < 0.05
     assert choose(pointer, H200, workload) == third
 
 
@@ -383,7 +393,7 @@ def chance_of(chosen: Choice) -> float:
 def test_where_everything_else_is_excluded_what_spills_stays_the_choice() -> None:
     """It runs, if slowly: a layer that was computed once must not be refused the next time."""
     pointer, workload = load_spec("gemm.pointer"), gemm(4096, 4096, 4096)
-    fixed = {name: choose(pointer, H200, workload).config[name] for name in SHAPE}
+    fixed = deciding(choose(pointer, H200, workload))
     only = choose(pointer, H200, workload, fixed=fixed)
     with pytest.raises(InfeasibleError, match="spills 8 bytes a thread"):
         refuse(pointer, only, Refusal(only.config, REGISTERS, 8, 0))

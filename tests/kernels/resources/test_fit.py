@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 import math
+import os
 import random
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 
 from constrint.errors import UnsupportedError
-from constrint.hwmodels import load_gpu
 from constrint.kernels.resources.check import TITLES, check_rows
 from constrint.kernels.resources.curve import STEPS, Curve, Judged, calibration, fit_curve
 from constrint.kernels.resources.estimate import fit_estimate
@@ -235,11 +234,11 @@ def test_the_curve_of_few_kernels_is_near_that_of_all() -> None:
 def test_calibration_counts_every_kernel_once() -> None:
     chances = [0.0, 0.01, 0.05, 0.2, 0.5, 0.8, 0.95, 0.99, 1.0]
     rows = calibration(chances, [chance >= 0.5 for chance in chances])
-    assert [(row.least, row.most) for row in rows] == list(zip(STEPS, STEPS[1:], strict=False))
+    assert [(row.least, row.most) for row in rows] == list(pairwise(STEPS))
     assert [row.kernels for row in rows] == [2, 1, 1, 1, 1, 1, 2]
     assert [row.spilled for row in rows] == [0, 0, 0, 1, 1, 1, 2]
     assert rows[0].mean_chance == pytest.approx(0.005)
-    assert calibration([], []) == [(least, most, 0, 0.0, 0) for least, most in zip(STEPS, STEPS[1:], strict=False)]
+    assert calibration([], []) == [(least, most, 0, 0.0, 0) for least, most in pairwise(STEPS)]
 
 
 def test_a_summary_of_nothing_is_possible_and_one_of_something_is_right() -> None:

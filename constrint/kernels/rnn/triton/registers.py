@@ -8,6 +8,7 @@ curves per target or vendor, direction, and whether a head is split, are fitted 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.resources.registers import Family, RegisterModel, either, name_of_weights, weighted
@@ -49,7 +50,7 @@ def registers_per_thread(gpu: GpuModel, layer: Layer, v: Vars, models: Mapping[s
 def spilling(gpu: GpuModel, layer: Layer, v: Vars, models: Mapping[str, RegisterModel]) -> Spilling:
     """How the estimate tells what spills, whichever way a head is dealt."""
     whole, split = (models[model_key(gpu, layer, is_split, models)].spilling for is_split in (False, True))
-    return either(is_exchanged(v), split, whole)
+    return replace(either(is_exchanged(v), split, whole), figure="step_spill_exponent")
 
 
 def least_registers(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:

@@ -37,7 +37,8 @@ def smem_bytes(gpu: GpuModel, layer: Layer, v: Vars, *, is_plain: bool = False) 
         gpu: The hardware model.
         layer: What is computed.
         v: The parameters.
-        is_plain: Without the optional inputs: initial states, resets, gradients of other states than h.
+        is_plain: The least of both versions, without the optional inputs: initial states, resets, gradients of other
+            states than h.
     """
     use = is_exchanged(v)
     if gpu.traits.has_async_copies:
@@ -45,7 +46,7 @@ def smem_bytes(gpu: GpuModel, layer: Layer, v: Vars, *, is_plain: bool = False) 
         together = _together_with_copies(gpu, layer, v, is_plain=is_plain)
     else:
         alone = _alone_in_registers(gpu, layer, v, is_plain=is_plain)
-        together = _together_in_registers(layer, v)
+        together = _together_in_registers(layer, v, is_plain=is_plain)
     return use * together + (1 - use) * alone
 
 
@@ -108,24 +109,27 @@ def _stored_tiles(layer: Layer, v: Vars) -> Expr:
     return maximum(layer.cell.num_states, (1 - v["recompute"]) * layer.cell.num_slots)
 
 
-def _together_in_registers(layer: Layer, v: Vars) -> Expr:
+def _together_in_registers(layer: Layer, v: Vars, *, is_plain: bool) -> Expr:
     """The largest of three that use the same LDS one after the other: weights, gathered states, sums over slices."""
     rows, width = v["tile_batch"], layer.exchanged_slots * v["tile_out"]
     main = by_slices(layer, v, lambda parts: parts[0])
-    return maximum(main * maximum(width, rows) * layer.element_bytes, _sums(rows, width, v))
+    return maximum(main * maximum(width, rows) * layer.element_bytes, _sums(rows, width, v, is_plain=is_plain))
 
 
 def _together_with_copies(gpu: GpuModel, layer: Layer, v: Vars, *, is_plain: bool) -> Expr:
     """The same for NVIDIA, where gathered states lie beside the weights."""
     rows, width, element = v["tile_batch"], layer.exchanged_slots * v["tile_out"], layer.element_bytes
     main = by_slices(layer, v, lambda parts: parts[0])
-    sums = _sums(rows, width, v)
+    sums = _sums(rows, width, v, is_plain=is_plain)
     both, direct = by_slices(layer, v, sum), at_least(rows, DIRECT_ROWS) if _is_direct(gpu) else const(0)
     if layer.num_products > 1:
         # Each weight as two; what is gathered comes after them, unless the instruction reads it from there.
         operands = maximum(main * maximum(2 * width, rows), direct * both * (2 * width + rows))
         return maximum(operands * element, sums)
-    if layer.direction == "forward":
+    if is_plain:
+        # What is gathered may use the bytes that weights passed through.
+        sliced = flat = maximum(main * width, both * rows)
+    elif layer.direction == "forward":
         # An initial state is gathered beside both parts of the weights.
         sliced, flat = both * (width + rows), main * (width + rows)
     else:
@@ -143,9 +147,10 @@ def _is_direct(gpu: GpuModel) -> bool:
     return gpu.arch.target in ("sm_90a", "sm_100a", "sm_103a")
 
 
-def _sums(rows: Expr, width: Expr, v: Vars) -> Expr:
+def _sums(rows: Expr, width: Expr, v: Vars, *, is_plain: bool) -> Expr:
     """Partial sums of every slice (Triton 3.6), or one sum on its way to other threads."""
-    return maximum(1, v["split_depth"] * v["num_warps"]) * rows * width * PARTIAL_BYTES
+    slices = const(1) if is_plain else maximum(1, v["split_depth"] * v["num_warps"])
+    return slices * rows * width * PARTIAL_BYTES
 
 
 def by_slices(layer: Layer, v: Vars, part: Callable[[tuple[int, int]], int]) -> Expr:
