@@ -95,7 +95,7 @@ def launch_what_fits(
             if not hasattr(error, "required"):
                 _remember(choice, given, f"{type(error).__name__}: {error}"[-MOST_TEXT:])
             following = _next_that_runs(choice, error, refuse, may_be_none=bool(spilling))
-            if following is not None:
+            if following is not None and not _is_doubted(choice):
                 _warn(choice, following, error)
         else:
             _settle(choice, given, _Settled(choice, may_spill=False))
@@ -220,6 +220,14 @@ def _next_that_runs(
 def _refusal(choice: Choice, error: Any) -> Refusal:
     what = str(getattr(error, "name", "the compiler's patience"))
     return Refusal(dict(choice.config), what, int(getattr(error, "required", 0)), int(getattr(error, "limit", 0)))
+
+
+def _is_doubted(choice: Choice) -> bool:
+    """Whether some estimate said that it may not fit: nobody is told then, and nothing is to be reported."""
+    if choice.gpu is None or choice.workload is None:
+        return False
+    estimates = load_spec(choice.kernel).problem(choice.gpu, choice.workload).estimates
+    return any(r.variables <= choice.config.keys() and not r.holds(choice.config) for r in estimates)
 
 
 def _warn(choice: Choice, following: Choice, error: Any) -> None:

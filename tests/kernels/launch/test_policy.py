@@ -274,6 +274,17 @@ def test_what_does_not_run_is_replaced_and_every_change_is_told(failure: Excepti
     assert f"{text}. From now on gemm.pointer {dict(choice(2).config)}" in str(told[0].message)
 
 
+def test_what_was_doubted_is_replaced_without_a_word() -> None:
+    """An estimated rule speaks against it: the sums leave no registers for the matrix to add."""
+    asked = gemm(4096, 4096, 4096, source=1)
+    doubted = replace(choice(1, asked), config={**CONFIG, "num_stages": 1, "tile_m": 256})
+    assert [
+        rule.name for rule in load_spec(doubted.kernel).problem(H200, asked).estimates if not rule.holds(doubted.config)
+    ]
+    device = Device({1: OutOfResources(300, 200, "shared memory")})
+    assert device.run(doubted) == 2
+
+
 def test_what_spills_and_what_does_not_run_may_take_turns() -> None:
     """Only what spills counts towards the three further ones: what does not run was not to be expected."""
     device = Device({1: 64, 2: TritonError("no"), 3: 32, 4: TritonError("no"), 5: 8, 6: 16, 7: 4})
