@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from constrint.hwmodels import load_gpu
+from constrint.kernels.launch.policy import MOST_NEXT
 from constrint.kernels.registry import load_spec
 from constrint.kernels.resources.sample import draw
 from constrint.kernels.rnn.sample import SAMPLE, TARGETS
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton.registers import REGISTER_MODELS
 from constrint.model import Var
-from constrint.select.first_choice import choose
+from constrint.select import first_choice
+from constrint.select.first_choice import REGISTERS, Refusal, choose, refuse
 from tests.support.compiled import Compiler
 from tests.support.fresh import check_fair_rows, compiled_rows, seed_of
 from tests.support.needs import needs_gpu, needs_triton
@@ -35,12 +37,22 @@ from tests.support.needs import needs_gpu, needs_triton
         ("mi355x", "v_mfma_f32_16x16x32"),
     ],
 )
-def test_first_choice_compiles_within_what_was_predicted(name: str, instruction: str, direction: str) -> None:
+def test_what_is_launched_compiles_clean_within_what_was_predicted(
+    name: str, instruction: str, direction: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A choice that spills is passed over before its launch, as the library does it: at most three times."""
+    monkeypatch.setattr(first_choice, "_REFUSED", {})
+    monkeypatch.setattr(first_choice, "_CHOSEN", {})
     gpu = load_gpu(name)
     workload = workload_of("lstm", (16, 1024, 12, 64), "bf16", direction)
     spec = load_spec(f"{workload.operation}.triton")
-    config = choose(spec, gpu, workload).config
-    compiled = spec.compile(gpu, workload, config)
+    choice = choose(spec, gpu, workload)
+    for _ in range(1 + MOST_NEXT):
+        config = choice.config
+        compiled = spec.compile(gpu, workload, config)
+        if not compiled.spill_bytes:
+            break
+        choice = refuse(spec, choice, Refusal(config, REGISTERS, compiled.spill_bytes, 0))
     use = spec.use(gpu, workload, {name: Var(name) for name in config})
     assert use is not None
     assert compiled.instruction.startswith(instruction)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from constrint.kernels.registry import load_spec
 from constrint.select.compiled import CompiledKernel, keep, recall
 from constrint.select.first_choice import REGISTERS, Choice, Refusal
+from constrint.select.limits import SPILLS
 
 #: How many choices that spill are passed over before the one that spills least is launched.
 MOST_NEXT = 3
@@ -223,11 +224,12 @@ def _refusal(choice: Choice, error: Any) -> Refusal:
 
 
 def _is_doubted(choice: Choice) -> bool:
-    """Whether some estimate said that it may not fit: nobody is told then, and nothing is to be reported."""
+    """Whether an estimate beside that of its registers spoke against it: then nothing is to be reported."""
     if choice.gpu is None or choice.workload is None:
         return False
     estimates = load_spec(choice.kernel).problem(choice.gpu, choice.workload).estimates
-    return any(r.variables <= choice.config.keys() and not r.holds(choice.config) for r in estimates)
+    doubts = (r for r in estimates if r.name != SPILLS and r.variables <= choice.config.keys())
+    return not all(r.holds(choice.config) for r in doubts)
 
 
 def _warn(choice: Choice, following: Choice, error: Any) -> None:
