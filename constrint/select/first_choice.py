@@ -18,7 +18,7 @@ from constrint.errors import ConstrintError, InfeasibleError
 from constrint.hwmodels import GpuModel
 from constrint.model import Constraint, Var, all_of, any_of
 from constrint.select.kept import key_of
-from constrint.select.limits import BlockUse, most_registers
+from constrint.select.limits import SPILLS, BlockUse, most_registers
 from constrint.select.rank import Request, rank_requests, requests
 from constrint.select.spec import Config, KernelSpec, Operation, Workload
 
@@ -188,13 +188,19 @@ def _best(
     because: str,
     refused: tuple[Refusal, ...],
 ) -> Choice:
-    """Rank the whole spaces."""
-    try:
-        return _best_of(operation, gpu, workload, fixed, because, refused, wary=is_wary(refused))
-    except InfeasibleError:
-        if not is_wary(refused):
-            raise
-        return _best_of(operation, gpu, workload, fixed, because, refused, wary=False)
+    """Rank the whole spaces, at first without what is likely to spill as others did."""
+    for care in range(_care(refused), 0, -1):
+        with suppress(InfeasibleError):
+            return _best_of(operation, gpu, workload, fixed, because, refused, care=care)
+    return _best_of(operation, gpu, workload, fixed, because, refused, care=0)
+
+
+def _care(refused: Sequence[Refusal]) -> int:
+    """How carefully to choose after so many that spilled.
+
+    After two (1), nothing that spills with a chance of more than one in ten; after three (2), far fewer registers, too.
+    """
+    return min(2, max(0, sum(refusal.what == REGISTERS for refusal in refused) - 1))
 
 
 def is_wary(refused: Sequence[Refusal]) -> bool:
@@ -210,7 +216,7 @@ def _best_of(
     because: str,
     refused: tuple[Refusal, ...],
     *,
-    wary: bool,
+    care: int,
 ) -> Choice:
     able, refusals = requests(operation, gpu, workload)
     for request in able:
@@ -218,7 +224,7 @@ def _best_of(
             if name in request.problem.variables:
                 request.problem.add(Var(name) == value, because=because)
         if refused:
-            _exclude(request, refused, wary=wary)
+            _exclude(request, refused, care=care)
     best = rank_requests(operation, able, refusals, top=1).candidates[0]
     return Choice(gpu, best.kernel, best.config, best.cost.seconds, workload, fixed)
 
@@ -246,12 +252,15 @@ def refuse(kernel: Operation | KernelSpec, choice: Choice, refusal: Refusal) -> 
         raise
 
 
-def _exclude(request: Request, refused: tuple[Refusal, ...], *, wary: bool) -> None:
+def _exclude(request: Request, refused: tuple[Refusal, ...], *, care: int) -> None:
     problem = request.problem
+    for rule in problem.estimates if care else ():
+        if rule.name == SPILLS:
+            problem.add(rule, because=rule.because)
     use = request.spec.use(request.gpu, request.workload, {name: Var(name) for name in problem.variables})
     for refusal in refused:
         if use is not None and refusal.config.keys() <= problem.variables.keys():
-            problem.add(refusal.rule(request.gpu, use, is_wary=wary), because=str(refusal))
+            problem.add(refusal.rule(request.gpu, use, is_wary=care > 1), because=str(refusal))
 
 
 def _key(name: str, gpu: GpuModel, workload: Workload, fixed: Mapping[str, int]) -> _Key:
