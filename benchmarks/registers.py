@@ -103,16 +103,15 @@ def check(args: argparse.Namespace) -> None:
 def show(args: argparse.Namespace) -> None:
     """Draw kernels that are in no fit, compile them, and print what certain rules and chances said of them."""
     described = load(args.kernel)
-    if args.out.exists() and not args.draw:
-        compiler, rows = kit.read_table(args.out)
-    else:
+    if args.draw or not args.out.exists():
         sample(args)
-        compiler, rows = kit.read_table(args.out)
-    print(f"{args.out.name}: {compiler}, seed {args.seed}")
+    compiler, rows = kit.read_table(args.out)
+    with args.out.open() as file:
+        print(f"{args.out.name}: {compiler}; {file.readline().strip('# ').strip()}")
     checks = check_fresh(described, rows)
-    print("".join(title.rjust(12) for title in ("target", *FRESH_TITLES)))
+    print("".join(title.rjust(14) for title in ("target", *FRESH_TITLES)))
     for target, found in checks.items():
-        print("".join(cell.rjust(12) for cell in [target, *found.cells()]))
+        print("".join(cell.rjust(14) for cell in [target, *found.cells()]))
     for text in [text for found in checks.values() for text in found.wrong]:
         print(text)
     steps = calibration([c for f in checks.values() for c in f.chances], [s for f in checks.values() for s in f.spills])
