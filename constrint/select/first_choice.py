@@ -205,7 +205,7 @@ def _care(refused: Sequence[Refusal]) -> int:
 
 def is_wary(refused: Sequence[Refusal]) -> bool:
     """Whether two choices have spilled already, so that the next one is to be of another kind."""
-    return sum(refusal.what == REGISTERS for refusal in refused) > 1
+    return _care(refused) > 0
 
 
 def _best_of(

@@ -82,10 +82,7 @@ def check_rows(sample: Sample, rows: Iterable[Row]) -> dict[str, Check]:
 def _count(check: Check, sample: Sample, row: Row, gpu: GpuModel, use: BlockUse, config: Mapping[str, int]) -> None:
     kernel = sample.kernel(row, True)
     if row["smem_bytes"] and (row["instruction"] or kernel is not None):
-        stated, taken = (
-            (use.smem_bytes if use.smem_bytes_exact is None else use.smem_bytes_exact),
-            int(row["smem_bytes"]),
-        )
+        stated, taken = use.smem_stated, int(row["smem_bytes"])
         check.compiled += 1
         check.exact += stated.value(config) == taken
         check.under += stated.value(config) < taken

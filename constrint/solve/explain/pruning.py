@@ -48,11 +48,8 @@ def pruning(problem: Problem, limits: Limits | None = None) -> list[RulePruning]
     total = count(problem, limits)
     rules = []
     for constraint in problem.constraints:
-        scope = [n for n in problem.variables if n in constraint.variables]
-        own = math.prod(problem.variables[n].size for n in scope)
-        violated = own - satisfied(problem, constraint, scope)
         only = count(problem.without(constraint), limits) - total
-        rules.append(RulePruning(constraint, violated * (product // own), only, product))
+        rules.append(RulePruning(constraint, _violating(problem, constraint, product), only, product))
     return rules
 
 
@@ -66,13 +63,18 @@ def would_remove(problem: Problem, limits: Limits | None = None) -> list[RulePru
     total = count(problem, limits)
     rules = []
     for rule in problem.estimates:
-        scope = [n for n in problem.variables if n in rule.variables]
-        own = math.prod(problem.variables[n].size for n in scope)
-        violated = own - satisfied(problem, rule, scope)
         pruned = problem.copy()
         pruned.add(rule, kind=CERTAIN)
-        rules.append(RulePruning(rule, violated * (product // own), total - count(pruned, limits), product))
+        only = total - count(pruned, limits)
+        rules.append(RulePruning(rule, _violating(problem, rule, product), only, product))
     return rules
+
+
+def _violating(problem: Problem, constraint: Constraint, product: int) -> int:
+    """Counts the combinations of all declared domains, `product` in number, that violate a constraint."""
+    scope = [n for n in problem.variables if n in constraint.variables]
+    own = math.prod(problem.variables[n].size for n in scope)
+    return (own - satisfied(problem, constraint, scope)) * (product // own)
 
 
 def satisfied(problem: Problem, constraint: Constraint, scope: Sequence[str]) -> int:
