@@ -17,6 +17,7 @@ from constrint import cache
 from constrint.errors import ConstrintError, InfeasibleError
 from constrint.hwmodels import GpuModel
 from constrint.model import Constraint, Var, all_of, any_of
+from constrint.model.constraint import CERTAIN
 from constrint.select.kept import key_of
 from constrint.select.limits import SPILLS, BlockUse, most_registers
 from constrint.select.rank import Request, rank_requests, requests
@@ -256,7 +257,7 @@ def _exclude(request: Request, refused: tuple[Refusal, ...], *, care: int) -> No
     problem = request.problem
     for rule in problem.estimates if care else ():
         if rule.name == SPILLS:
-            problem.add(rule, because=rule.because)
+            problem.add(rule, kind=CERTAIN)
     use = request.spec.use(request.gpu, request.workload, {name: Var(name) for name in problem.variables})
     for refusal in refused:
         if use is not None and refusal.config.keys() <= problem.variables.keys():

@@ -394,6 +394,16 @@ def test_after_one_that_spills_comes_another_one_and_then_one_that_is_all_but_su
     assert chance_of(fourth) < 0.05
 
 
+@pytest.mark.usefixtures("_unchosen")
+def test_after_two_that_spill_a_layer_hardly_spills() -> None:
+    """Without care the third choice of this one would be all but sure to spill."""
+    spec, workload = load_spec("lstm.triton"), workload_of("lstm", (64, 1024, 1, 1024), "bf16")
+    chosen = choose(spec, H200, workload)
+    for _ in range(2):
+        chosen = refuse(spec, chosen, Refusal(chosen.config, REGISTERS, 8, 0))
+    assert chance_of(chosen) <= 0.12
+
+
 def chance_of(chosen: Choice) -> float:
     from constrint.kernels.resources.fresh import chance_of as chance
     from tests.support.gemm import use_of
