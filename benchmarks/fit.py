@@ -3,13 +3,11 @@
     R=benchmarks/results/h200
     python -m benchmarks.fit gemm.descriptor $R/gemm_parts_bf16.csv --unsplit $R/gemm_choices_bf16.csv --gpu h200
     python -m benchmarks.fit gemm.pointer $R/gemm_space_bf16.csv --gpu h200 --rounds 500 --leave-out 150
-    python -m benchmarks.fit rnn $R/rnn_space.csv --gpu h200
 
 `gemm.*`: what is fitted are the figures of `constrint/kernels/gemm/measured.json` whose source says so (of the pointer
 kernel those of `constrint/select/cost.py`), by Nelder-Mead over their logarithms. Without `--rounds` (the descriptor
 kernel took 3,000) the constants are only scored as they stand; `--leave-out ROUNDS` also judges each shape by constants
-fitted to the others. `rnn`: the weights of a step's parts (`WEIGHTS` of `constrint/kernels/rnn/triton/cost.py`), by
-non-negative least squares over the loops' times. Needs scipy.
+fitted to the others. Needs scipy. What recurrent kernels are fitted by is `benchmarks.rnn.fit`.
 """
 
 from __future__ import annotations
@@ -26,11 +24,9 @@ from unittest import mock
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize, nnls
+from scipy.optimize import minimize
 
-from benchmarks.harness.space import OLD_TIME, Measured, read_space
-from benchmarks.harness.table import read_rows
-from benchmarks.harness.workloads import layer
+from benchmarks.harness.space import Measured, read_space
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.descriptor.cost import descriptor_cost
 from constrint.kernels.gemm.measured import FILE, MEASURED, MeasuredFile
@@ -55,9 +51,6 @@ POWER = {"gemm.pointer": 2}
 USUAL_POWER = 5
 #: Relative difference of predicted times that decides a choice, for the time lost by choosing.
 DECISIVE = 0.01
-#: Steps of a recurrence beyond this spill. Those below `WAITING_S`, over the steps that loads are ahead, may wait for
-#: their loads in part.
-SLOWEST_STEP_S, WAITING_S = 10e-6, 1.4375e-6
 
 
 @dataclass(frozen=True)
@@ -208,61 +201,17 @@ def fit_gemm(args: argparse.Namespace, gpu: GpuModel) -> None:
         print(f"left out: {summary(left)}")
 
 
-def fit_rnn(args: argparse.Namespace, gpu: GpuModel) -> None:
-    """Print the weights that fit the loops' times best, relative errors squared."""
-    from constrint.kernels.rnn.triton import cost
-
-    clock = float(gpu.device.max_clock_hz or gpu.device.boost_clock_hz or general.ASSUMED_CLOCK_HZ)
-    rows = [
-        row for path in args.results for row in read_rows(path) if row["outcome"] == "ok" and row["loop_ms"] != "nan"
-    ]
-    for side, is_split in cost.WEIGHTS:
-        here = [r for r in rows if r["direction"] == side and (int(r["row_split"]) > 1) == is_split]
-        parts = [part for row in here if (part := _step(gpu, row, clock)) is not None]
-        design, clocks = np.array([part[0] for part in parts]), np.array([part[1] for part in parts])
-        weights, _ = nnls(design / clocks[:, None], np.ones(len(clocks)))
-        error = np.abs(design @ weights / clocks - 1.0)
-        print(
-            f"# {len(clocks)} rows, error {np.median(error):.1%} (median), {np.quantile(error, 0.9):.1%} (nine in ten)"
-        )
-        print(f'    ("{side}", {is_split}): ({", ".join(f"{v:.3g}" for v in weights)}),')
-
-
-def _step(gpu: GpuModel, row: dict[str, str], clock: float) -> tuple[list[float], float] | None:
-    """Clocks of a step's parts before weighting, and the measured clocks of all; None where something else binds."""
-    from constrint.kernels.rnn.triton import cost
-    from constrint.kernels.rnn.triton.layer import Layer
-
-    number = {name: int(row[name]) for name in ("batch", "heads", "head_dim")}
-    workload = layer(row["cell"], number["batch"], OLD_TIME, number["heads"], number["head_dim"], row["dtype"])
-    spec = load_spec(f"{row['cell']}{'-backward' if row['direction'] == 'backward' else ''}.triton")
-    columns = {param.name: np.array([int(row[param.name])]) for param in spec.params(gpu, workload)}
-    # The model is of one round of programs.
-    groups = number["heads"] * -(-number["batch"] // int(row["tile_batch"]))
-    if groups > max(1, gpu.device.sm_count // int(row["row_split"])):
-        return None
-    which = Layer.of(spec.cell, row["direction"], workload)  # type: ignore[attr-defined]
-    barrier_s, late_s = cost.waits_s(gpu, which, columns)
-    step_s = float(row["loop_ms"]) * 1e-3 / OLD_TIME
-    stages = int(row["num_stages"])
-    waits = late_s[0] > 0 and (stages < 3 or step_s < WAITING_S / (stages - 1))
-    if waits or step_s > SLOWEST_STEP_S:
-        return None
-    features = cost.step_features(gpu, which, columns)
-    return [float(features[name][0]) for name in cost.FEATURES], (step_s - float(barrier_s[0])) * clock
-
-
 def main() -> None:
     """Fit one kernel."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kernel", choices=[*COSTS, "rnn"])
+    parser.add_argument("kernel", choices=list(COSTS))
     parser.add_argument("results", type=Path, nargs="+")
     parser.add_argument("--unsplit", type=Path, nargs="*", default=[], help="tables of which split K is left out")
     parser.add_argument("--gpu", required=True)
     parser.add_argument("--rounds", type=int, default=0, help="0: only score the constants as they stand")
     parser.add_argument("--leave-out", type=int, default=0, help="rounds of the fits without one shape; 0: none")
     args = parser.parse_args()
-    (fit_rnn if args.kernel == "rnn" else fit_gemm)(args, load_gpu(args.gpu))
+    fit_gemm(args, load_gpu(args.gpu))
 
 
 if __name__ == "__main__":

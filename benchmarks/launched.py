@@ -2,9 +2,10 @@
 
     python -m benchmarks.launched benchmarks/results/h200/rnn_space.csv --gpu h200 --out launched.csv
 
-A table of `benchmarks.space run` says which configuration of each layer and direction was the fastest. The one that is
-launched is found as the library finds it: chosen, compiled, looked at, and passed over if it spills. `--part 2/8` does
-every eighth alone, so that several processes compile; a last one without it then finds all kernels compiled.
+A table of `benchmarks.rnn.loops run` says which configuration of each layer and direction is the fastest of those that
+do not spill. The one that is launched is found as the library finds it: chosen, compiled, looked at, and passed over if
+it spills. `--part 2/8` does every eighth alone, so that several processes compile; a last one without it then finds all
+kernels compiled.
 """
 
 from __future__ import annotations
@@ -15,33 +16,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from benchmarks.harness.table import Table, described, read_table
+from benchmarks.harness.table import Table, described, read_rows
+from benchmarks.rnn.loops import KEYS, LAYER, timed_ms, workload_of_row
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.launch.policy import launch_what_fits, look
 from constrint.kernels.registry import load_spec
-from constrint.kernels.rnn.spec import workload_of
 from constrint.select import Config, Workload
 from constrint.select.first_choice import Choice, Refusal, choose, refuse
 
-KEYS = ("tile_batch", "tile_out", "row_split", "num_warps", "num_stages", "split_depth", "recompute")
-TIME = 1024
 REPEATS = 9
 
 
 def fastest(path: Path) -> Iterator[tuple[Workload, Config]]:
-    """Every layer and direction of the table, with its fastest configuration."""
-    _, names, rows = read_table(path)
-    best: dict[tuple[str, ...], tuple[float, Config]] = {}
-    for values in rows:
-        row = dict(zip(names, values, strict=True))
-        if row["outcome"] == "ok":
-            layer = tuple(row[name] for name in ("cell", "batch", "heads", "head_dim", "dtype", "direction"))
-            found = float(row["whole_ms"]), {key: int(row[key]) for key in KEYS}
+    """Every layer and direction of the table, with the fastest of its configurations that do not spill."""
+    best: dict[tuple[str, ...], tuple[float, dict[str, str]]] = {}
+    for row in read_rows(path):
+        if row["outcome"] == "ok" and int(row["spill_bytes"]) == 0:
+            layer = tuple(row[name] for name in LAYER)
+            found = float(row["loop_ms"]), row
             best[layer] = min(best.get(layer, found), found, key=lambda one: one[0])
-    for (cell, batch, heads, dim, dtype, direction), (_, config) in best.items():
-        yield workload_of(cell, (int(batch), TIME, int(heads), int(dim)), dtype, direction), config
+    for _, row in best.values():
+        yield workload_of_row(row), {key: int(row[key]) for key in KEYS}
 
 
 class Layer:
@@ -81,17 +76,6 @@ class Layer:
                 if repeat:
                     kept.append(taken)
         return [statistics.median(kept) for kept in times]
-
-
-def timed_ms(launches: Any) -> float:
-    """Milliseconds of launches on the GPU."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    start.record()
-    for launch in launches:
-        launch.run()
-    end.record()
-    torch.cuda.synchronize()
-    return float(start.elapsed_time(end))
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from constrint.select.rank import predict
 #: Times in us, the best figure last.
 TIMES = ("quick_us", "cold_us", "again_us")
 #: Older names of columns; milliseconds are made microseconds.
-RENAMED = {"median_us": "cold_us", "cublas_us": "baseline_cold_us", "whole_ms": "cold_us"}
+RENAMED = {"median_us": "cold_us", "cublas_us": "baseline_cold_us", "loop_ms": "cold_us"}
 RENAMED |= {"cublas_cold_us": "baseline_cold_us", "cublas_warm_us": "baseline_warm_us"}
 DTYPES = ("bf16", "fp16", "tf32", "fp8", "int8", "fp32")
 #: Steps of all recurrent layers in older tables.
@@ -156,7 +156,8 @@ def _as_new(raw: dict[str, NDArray[Any]], note: str) -> dict[str, NDArray[Any]]:
     if "cell" in raw:
         backward = np.where(raw.pop("direction") == "backward", "-backward", "")
         names = np.char.add(np.char.add(raw.pop("cell"), backward), ".triton")
-        raw.pop("loop_ms")
+        for name in ("registers", "spill_bytes"):
+            raw.pop(name)
         return {**raw, "kernel": names, "time": np.full(num, OLD_TIME)}
     is_tma = raw.pop("descriptor", np.full(num, "0")) == "1"
     has_producer = raw.pop("producer", np.full(num, "0")) == "1"

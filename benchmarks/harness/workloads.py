@@ -51,6 +51,13 @@ LAYERS = [
     *(("lstm", 12, 64, dtype) for dtype in ("fp32", "tf32", "fp16")),
     ("lstm", 1, 256, "fp32"),
 ]
+#: Layers that no fit sees: cell, batch, heads, head dim, dtype.
+HELD_OUT = [
+    *(("lstm", 32, 16, 48, "bf16"), ("lstm", 128, 1, 384, "bf16"), ("lstm", 16, 2, 640, "fp16")),
+    *(("gru", 64, 24, 32, "bf16"), ("gru", 64, 1, 512, "bf16"), ("gru", 16, 12, 64, "tf32")),
+    *(("elman", 64, 8, 96, "bf16"), ("elman", 32, 1, 1024, "bf16"), ("slstm", 64, 8, 96, "bf16")),
+    ("slstm", 32, 2, 384, "bf16"),
+]
 
 
 def gemm(shape: Shape, dtype: str = "bf16", layout: str = "rr") -> Workload:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import csv
-import re
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.harness.workloads import HELD_OUT
 from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel, list_gpus, load_gpu
 from constrint.kernels.registry import list_kernels, load_kernel
 from constrint.kernels.rnn.plan import plan_for
 from constrint.kernels.rnn.spec import predict_s, workload_of
-from constrint.kernels.rnn.triton.cost import WEIGHTS, waiting_step_s
+from constrint.kernels.rnn.triton.cost import WEIGHTS, after_s, waiting_step_s
 from constrint.kernels.rnn.triton.layer import depth_parts
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
 from constrint.kernels.rnn.triton.spec import planned_batch
@@ -184,44 +182,33 @@ def measured_rows() -> list[dict[str, str]]:
         return [row for row in csv.DictReader(file) if row["outcome"] == "ok"]
 
 
-def spilling_on_the_h200() -> set[tuple[str, ...]]:
-    """Measured configurations that spill, as the compiler of the measurement made them."""
-    names = ("cell", "direction", "head_dim", "dtype", *KEYS)
-    with (ROOT / "tests" / "data" / "triton_rnn_resources_3.6.0.csv").open() as file:
-        rows = csv.DictReader(line for line in file if not line.startswith("#"))
-        plain = [row for row in rows if row["target"] == "sm_90a" and row["inputs"] == "0" and not row["error"]]
-    return {tuple(row[name] for name in names) for row in plain if int(row["spill_bytes"])}
-
-
 def test_first_choices_are_near_the_best_that_was_measured() -> None:
-    """Over the valid configurations of 28 layers, measured on an H200 in both directions, against all of them.
+    """Over the valid configurations of 38 layers, measured on an H200 in both directions; ten of them are in no fit.
 
     The first choice is the one that is launched: what spills is looked at, and passed over.
     """
-    spilling = spilling_on_the_h200()
-    assert len(spilling) >= 20
     gpu = load_gpu("h200")
     groups: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
     for row in measured_rows():
-        key = ("cell", "heads", "head_dim", "dtype", "batch", "direction")
-        groups[tuple(row[k] for k in key)].append(row)
-    shares = []
-    for (cell, heads, dim, dtype, batch, direction), rows in groups.items():
+        if row["spill_bytes"] == "0":
+            groups[tuple(row[k] for k in ("cell", "batch", "heads", "head_dim", "dtype", "direction"))].append(row)
+    shares: dict[bool, list[float]] = {False: [], True: []}
+    for (cell, batch, heads, dim, dtype, direction), rows in groups.items():
         workload = workload_of(cell, (int(batch), 1024, int(heads), int(dim)), dtype, direction)
         spec = SPECS[workload.operation]
         columns = {key: np.array([int(row[key]) for row in rows]) for key in KEYS}
         problem = spec.problem(gpu, workload)
         seconds = predict(spec, gpu, workload, columns).seconds
-        is_valid = [
-            all(c.holds({key: int(row[key]) for key in KEYS}) for c in problem.constraints)
-            and (cell, direction, dim, dtype, *(row[key] for key in KEYS)) not in spilling
-            for row in rows
-        ]
-        measured = np.array([float(row["whole_ms"]) for row in rows])
-        shares.append(measured.min() / measured[int(np.argmin(np.where(is_valid, seconds, np.inf)))])
-    assert len(shares) >= 50
-    assert np.exp(np.mean(np.log(shares))) >= 0.965
-    assert min(shares) >= 0.75
+        is_valid = [all(c.holds({key: int(row[key]) for key in KEYS}) for c in problem.constraints) for row in rows]
+        measured = np.array([float(row["loop_ms"]) for row in rows])
+        is_held_out = (cell, int(batch), int(heads), int(dim), dtype) in HELD_OUT
+        shares[is_held_out].append(measured.min() / measured[int(np.argmin(np.where(is_valid, seconds, np.inf)))])
+    for known, number in zip(shares.values(), (56, 20), strict=True):
+        assert len(known) == number
+        assert np.exp(np.mean(np.log(known))) >= 0.985
+        # The fastest of an LSTM of 768 with 64 sequences is as likely to spill as not, by the estimate: 0.788.
+        assert sorted(known)[0] >= 0.78
+        assert sorted(known)[1] >= 0.9
 
 
 @pytest.mark.parametrize("name", ["h200", "b200", "rtx-5090", "mi300x"])
@@ -236,9 +223,13 @@ def test_a_cell_of_one_gate_takes_less_time_than_one_of_three(name: str) -> None
 
 
 def test_each_further_stage_gives_loads_the_time_of_a_step() -> None:
-    chain_s, loads_s = np.array([0.4, 0.4, 0.4, 0.4, 0.1]), np.array([0.5, 0.5, 0.5, 0.5, 0.5])
-    stages = np.array([1.0, 2.0, 3.0, 4.0, 4.0])
-    assert waiting_step_s(chain_s, loads_s, stages) == pytest.approx([0.9, 0.9, 0.45, 0.4, 0.2])
+    chain_s, loads_s = np.array([0.4, 0.4, 1.0, 0.1, 0.4]), np.array([0.5, 0.5, 0.5, 1.1, 0.0])
+    stages = np.array([1.0, 2.0, 4.0, 4.0, 3.0])
+    # Where one of both is much longer, the step takes as long.
+    assert waiting_step_s(chain_s, loads_s, stages) == pytest.approx([0.9, 0.9, 1.0, 0.4, 0.4], rel=0.01)
+    # Where both are as long, it takes a little longer.
+    third, fourth = waiting_step_s(np.array([0.45, 0.45]), np.array([0.5, 0.5]), np.array([3.0, 4.0]))
+    assert 0.475 < third < 0.55 > 0.5 > fourth > 0.45
 
 
 def test_predictions_hold_for_steps_that_wait_for_their_loads() -> None:
@@ -250,28 +241,25 @@ def test_predictions_hold_for_steps_that_wait_for_their_loads() -> None:
         sizes = (int(row["batch"]), 1024, int(row["heads"]), int(row["head_dim"]))
         workload = workload_of(row["cell"], sizes, row["dtype"], row["direction"])
         config = {key: int(row[key]) for key in KEYS}
-        predicted_s = predict_s(SPECS[workload.operation], gpu, workload, config)
-        errors.append(abs(predicted_s / (float(row["whole_ms"]) * 1e-3) - 1.0))
+        spec = SPECS[workload.operation]
+        columns = {key: np.array([value]) for key, value in config.items()}
+        loop_s = predict_s(spec, gpu, workload, config) - float(
+            after_s(gpu, spec.layer(workload), workload, columns)[0]
+        )
+        errors.append(abs(loop_s / (float(row["loop_ms"]) * 1e-3) - 1.0))
     assert len(errors) > 80
     assert np.median(errors) < 0.1
 
 
 def test_weights_of_the_cost_model_are_what_the_fit_gives() -> None:
     pytest.importorskip("scipy", reason="fitting needs scipy")
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.fit", "rnn", str(MEASURED), "--gpu", "h200"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    lines = re.findall(r'\("(\w+)", (\w+)\): \((.*)\),', done.stdout)
-    assert {(side, split == "True") for side, split, _ in lines} == set(WEIGHTS)
-    for side, split, numbers in lines:
-        fitted = [float(number) for number in numbers.split(",")]
-        assert fitted == pytest.approx(list(WEIGHTS[side, split == "True"]), rel=0.02, abs=0.02)
+    from benchmarks.rnn.fit import fitted, read_loops
+
+    loops = read_loops(MEASURED, load_gpu("h200"))
+    found = fitted(loops)
+    for each in loops:
+        ours = np.array([*WEIGHTS[each.direction, False], *WEIGHTS[each.direction, True]])
+        assert each.predicted(found[each.direction]) == pytest.approx(each.predicted(ours), rel=0.02)
 
 
 def test_storing_gates_or_computing_them_again_is_decided_for_both_directions() -> None:

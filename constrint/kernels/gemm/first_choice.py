@@ -78,11 +78,12 @@ def choose(gpu: GpuModel, product: Product) -> Choice:
 
 @lru_cache(maxsize=65536)
 def _choose(model: _Model, product: Product) -> Choice:
-    gpu, leaders = model.gpu, []
-    for place, table in enumerate(_tables(gpu, product)):
-        rows, seconds = _price(gpu, table, product)
-        if len(rows):
-            leaders.append((float(seconds.min()), place, table, rows, seconds))
+    gpu = model.gpu
+    leaders = [
+        (float(seconds.min()), place, table, rows, seconds)
+        for place, (table, rows, seconds) in enumerate(_priced(gpu, product))
+        if len(rows)
+    ]
     if not leaders:
         raise InfeasibleError(f"no config of 'gemm' on {gpu.name} is valid for {product}.")
     least = min(leader[0] for leader in leaders)
@@ -102,8 +103,7 @@ def _choose(model: _Model, product: Product) -> Choice:
 def best(gpu: GpuModel, product: Product, top: int) -> list[Choice]:
     """The `top` configurations of all tables by predicted time, first choice first."""
     priced = []
-    for table in _tables(gpu, product):
-        rows, seconds = _price(gpu, table, product)
+    for table, rows, seconds in _priced(gpu, product):
         for at in np.argsort(seconds, kind="stable")[: top + 1]:
             priced.append((float(seconds[at]), table, int(rows[at])))
     chosen = [choose(gpu, product)]
@@ -238,17 +238,20 @@ def _preference(table: Table, row: int, dtype: str) -> tuple[int, ...]:
     return tuple(places[name].index(config[name]) for name in shared)
 
 
-def _price(gpu: GpuModel, table: Table, product: Product) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Valid rows of a table that no device refused, and their predicted seconds."""
-    rows, seconds = table.price(product)
+def _priced(gpu: GpuModel, product: Product) -> list[tuple[Table, NDArray[np.int64], NDArray[np.float64]]]:
+    """Of each table the valid rows that no device refused, and their predicted seconds.
+
+    After two that spilled, another kernel or far fewer registers, as long as any table has such a row.
+    """
+    priced = [(table, *table.price(product)) for table in _tables(gpu, product)]
     refused = _REFUSED.get((gpu.name, product), ()) if _REFUSED else ()
     if not refused:
-        return rows, seconds
-    wary = is_wary([refusal for _, refusal in refused])
-    left = _left(table, product, refused, wary=wary)[rows]
-    if wary and not left.any():
-        left = _left(table, product, refused, wary=False)[rows]
-    return rows[left], seconds[left]
+        return priced
+    for wary in (True, False) if is_wary([refusal for _, refusal in refused]) else (False,):
+        left = [_left(table, product, refused, wary=wary)[rows] for table, rows, _ in priced]
+        if any(each.any() for each in left):
+            break
+    return [(table, rows[is_left], s[is_left]) for (table, rows, s), is_left in zip(priced, left, strict=True)]
 
 
 def _left(table: Table, product: Product, refused: tuple[tuple[str, Refusal], ...], *, wary: bool) -> NDArray[np.bool_]:

@@ -160,7 +160,7 @@ def measured(wanted: Wanted) -> Iterator[Row]:
                 layers[row["cell"], sizes, row["dtype"], row["direction"]].append(row)
     rng, seen = random.Random(1), set()
     for layer, rows in layers.items():
-        rows.sort(key=lambda row: float(row["whole_ms"]))
+        rows.sort(key=lambda row: float(row["loop_ms"]))
         some = rows[:FASTEST] + rng.sample(rows[FASTEST:], min(SLOWER, len(rows[FASTEST:])))
         configs = [{key: int(row[key]) for key in KEYS} for row in some]
         workload = workload_of(*layer)

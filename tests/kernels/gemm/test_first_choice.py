@@ -25,6 +25,7 @@ from constrint.kernels.gemm.units import OUTPUT_BYTES
 from constrint.select import Workload, rank
 from constrint.select.core_space import BlockColumns
 from constrint.select.first_choice import REGISTERS, Choice, Refusal
+from constrint.select.limits import most_registers
 from constrint.select.rank import predict
 from tests.support.gemm import (
     DESCRIPTOR,
@@ -222,9 +223,9 @@ def seconds_of(gpu_name: str, asked: Product, kernel: str = "") -> float:
     """Least predicted time in the tables of all kernels, or of one."""
     gpu = load_gpu(gpu_name)
     times = []
-    for table in first_choice._tables(gpu, asked):
+    for table, _, seconds in first_choice._priced(gpu, asked):
         if kernel in ("", table.spec.full_name):
-            times.extend(first_choice._price(gpu, table, asked)[1].tolist())
+            times.extend(seconds.tolist())
     return min(times, default=np.inf)
 
 
@@ -318,7 +319,12 @@ def test_refused_shared_memory_leaves_what_takes_as_much_less() -> None:
 
 @pytest.mark.usefixtures("_forgotten")
 @pytest.mark.parametrize(
-    "asked", [product(4096, 4096, 4096, "fp8"), product(1000, 1000, 1000), product(16, 4096, 4096)]
+    "asked",
+    [
+        *(product(4096, 4096, 4096, "fp8"), product(1000, 1000, 1000), product(16, 4096, 4096)),
+        # Of one kernel all rows that are sure not to spill were among the refused ones: another kernel had some.
+        product(67, 150, 1241, "tf32", three_pass=1),
+    ],
 )
 def test_after_two_that_spill_comes_one_that_is_all_but_sure_not_to(asked: Product) -> None:
     """Each differs from those that spilled in what decides about registers, and is slower by prediction."""
@@ -330,6 +336,15 @@ def test_after_two_that_spill_comes_one_that_is_all_but_sure_not_to(asked: Produ
     last = chosen[-1]
     columns = {name: np.array([value]) for name, value in last.config.items()}
     assert blocks_of(H200, gemm_spec(last.kernel), asked, columns).chances[0] <= 0.01
+    shares = [share_of_registers(asked, choice) for choice in chosen]
+    for choice, share in zip(chosen[:-1], shares, strict=False):
+        assert choice.kernel != last.kernel or shares[-1] <= 0.75 * share
+
+
+def share_of_registers(asked: Product, choice: Choice) -> float:
+    """Registers that a thread is estimated to need over those that it may have."""
+    use = use_of(spec := gemm_spec(choice.kernel), H200, asked.workload, spec.problem(H200, asked.workload))
+    return use.registers_per_thread.value(choice.config) / most_registers(H200, use.warps).value(choice.config)
 
 
 def deciding(asked: Product, choice: Choice) -> tuple[object, ...]:

@@ -2,13 +2,13 @@
 
 A step is a chain: wait for the loads, multiply, compute special functions, pass the new state on through shared memory
 (or, for a split head, through the L2 and a barrier), store. The parts add up, because the next step needs this one's
-state. Weights of the parts are fitted to one H200 (`python -m benchmarks.fit rnn`, over
+state. Weights of the parts are fitted to one H200 (`python -m benchmarks.rnn.fit`, over
 `benchmarks/results/h200/rnn_space.csv`) and used for other GPUs as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,14 +33,25 @@ LONE_WARP = 1.5
 #: Bytes per clock of shared memory.
 SMEM_BYTES_PER_CLK = 128.0
 
+#: A thread that holds more registers of weights and of gathered states than this share of its registers loads them in
+#: turns.
+UNCROWDED = 0.25
+#: Exponent of the p-norm of a chain and of what its loads leave: neither hides the other as long as both are as long.
+WAITING_EXPONENT = 6.0
+
 #: Parts of a step, and the fitted weight of each part's clocks by (direction, whether a head is split).
-FEATURES = ("fixed", "chain", "issue", "special", "store", "gathered", "reduced")
+FEATURES = (
+    *("fixed", "chain", "issue", "special", "store", "gathered"),
+    *("reduced", "serial", "converted", "warps", "crowded"),
+)
 WEIGHTS: Mapping[tuple[str, bool], tuple[float, ...]] = {
-    ("forward", False): (461, 0.347, 1.17, 0.694, 3.93, 0, 0),
-    ("forward", True): (1.81e03, 0.517, 1.19, 2.9, 2.74, 0, 25.3),
-    ("backward", False): (540, 0, 1.36, 1.59, 8.1, 0, 0),
-    ("backward", True): (2.1e03, 0.522, 1.55, 3.93, 15.2, 0.446, 25.9),
+    ("forward", False): (303, 0, 0.964, 0.797, 3.18, 0, 0, 6.55, 23.8, 17.6, 0),
+    ("forward", True): (1.6e03, 0.158, 0.373, 0, 7.14, 0.863, 41.9, 68.1, 0, 0, 0.325),
+    ("backward", False): (278, 0, 1.27, 3.48, 1.02, 0, 0, 8.79, 94.4, 19.2, 0),
+    ("backward", True): (2.15e03, 0.22, 0.477, 0, 3.9, 0.316, 60.2, 77.6, 0, 0, 5.95),
 }
+#: Parts that programs of one SM do one after the other.
+BUSY = ("issue", "special", "store")
 
 
 def step_features(gpu: GpuModel, layer: Layer, columns: Columns) -> dict[str, Column]:
@@ -61,22 +72,32 @@ def step_features(gpu: GpuModel, layer: Layer, columns: Columns) -> dict[str, Co
         again = np.where(split, 1.0, np.ceil(warps / gpu.sm.num_partitions) * gpu.sm.num_partitions / dealt)
     instructions = np.where(split, depth, float(layer.padded_dim)) / 16.0 * np.ceil(width / 8.0) * passes / dealt
     across = np.maximum(1.0, np.ceil(width / 8.0) / np.where(sliced, 1.0, dealt))
-    chain = np.where(split, depth / slices, float(layer.padded_dim)) / 16.0 * passes
-    chained = np.where(across < 4.0, chain / np.maximum(across, 1.0), 0.0)
+    chained = np.where(across < 4.0, depth / slices / 16.0 * passes / across, 0.0)
     at_once = np.maximum(np.ceil(warps / gpu.sm.num_partitions), np.where(split, LONE_WARP, 1.0))
     tile = rows * out
     specials = layer.cell.forward_specials if forward else layer.cell.backward_specials
     rate = float(gpu.sm.special_functions_per_clk or 16)
     exchanged = rows * depth * element
     stores = layer.cell.num_states + np.where(c["recompute"] > 0, 0.0, dots) if forward else slots + 0.0 * rows
+    threads, lanes = warps * gpu.sm.warp_size, float(gpu.sm.warp_size)
+    # Registers of a thread that hold its share of the weights, and of what it gathers of the others' states.
+    weights = depth * layer.exchanged_slots * out * element / 4.0 / threads
+    gathered = rows * depth * element / 4.0 / np.where(sliced, threads, lanes)
+    crowded = weights + gathered - UNCROWDED * gpu.sm.max_registers_per_thread
     return {
         "fixed": np.ones_like(rows),
-        "chain": chained * MMA_LATENCY_CLK,
+        # A whole head's products are as many as its gates, and each has sums of its own: they wait for nothing.
+        "chain": np.where(split, chained * MMA_LATENCY_CLK, 0.0),
         "issue": instructions * at_once * MMA_ISSUE_CLK,
         "special": tile * again * specials / rate,
         "store": stores * tile * element * 2.0 / SMEM_BYTES_PER_CLK,
         "gathered": np.where(split, exchanged * (1.0 + np.where(sliced, 1.0, warps)) / SMEM_BYTES_PER_CLK, 0.0),
-        "reduced": np.where(split & sliced, warps**2 * tile * layer.exchanged_slots / SMEM_BYTES_PER_CLK, 0.0),
+        "reduced": np.where(split & sliced, warps * tile * layer.exchanged_slots * 4.0 / SMEM_BYTES_PER_CLK, 0.0),
+        # What one thread does after the other, and the warps that meet.
+        "serial": tile * np.where(split, slots, specials) / threads,
+        "converted": np.where(split | (layer.element_bytes <= 2), 0.0, tile * slots / threads),
+        "warps": np.where(split, 0.0, warps),
+        "crowded": np.where(split, np.maximum(0.0, crowded), 0.0),
     }
 
 
@@ -96,48 +117,73 @@ def waits_s(gpu: GpuModel, layer: Layer, columns: Columns) -> tuple[Column, Colu
 
 
 def waiting_step_s(chain_s: Column, loads_s: Column, num_stages: Column) -> Column:
-    """Seconds of a step that is not shorter than its loads allow.
+    """Seconds of a step that is hardly shorter than its loads allow.
 
     With one or two stages a step waits for loads that it issued itself. Each further stage issues them a step earlier,
-    so that with `s` stages s - 1 steps have the time of a chain and of the loads.
+    so that with `s` stages s - 1 steps have the time of a chain and of the loads. Loads take a while longer now and
+    then, so that the step is longer than the longer of both where they are about as long.
     """
-    return np.maximum(chain_s, (chain_s + loads_s) / np.maximum(num_stages - 1.0, 1.0))
+    ahead = np.maximum(num_stages - 1.0, 1.0)
+    least = (chain_s + loads_s) / ahead
+    hidden = (chain_s**WAITING_EXPONENT + least**WAITING_EXPONENT) ** (1.0 / WAITING_EXPONENT)
+    return np.where(loads_s == 0.0, chain_s, np.where(ahead > 1.0, hidden, least))
 
 
 def rnn_cost(
     gpu: GpuModel, layer: Layer, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]
 ) -> CostColumns:
     """Predicted time of every configuration."""
-    clock = gpu.device.max_clock_hz or gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
     split = np.asarray(columns["row_split"], dtype=np.float64)
+    clock = gpu.device.max_clock_hz or gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
     alone, together = WEIGHTS[layer.direction, False], WEIGHTS[layer.direction, True]
-    features = step_features(gpu, layer, columns)
-    clks = {n: np.where(split > 1, together[i], alone[i]) * features[n] for i, n in enumerate(FEATURES)}
-    barrier_s, loads_s = waits_s(gpu, layer, columns)
-    batch, time, heads, _ = (float(workload.sizes[name]) for name in ("batch", "time", "heads", "head_dim"))
-    rows = np.asarray(columns["tile_batch"], dtype=np.float64)
-    groups = heads * np.ceil(batch / rows)
-    # Programs that wait for each other take one SM each. Others share an SM, and its throughput.
-    resident = np.where(split > 1, 1.0, np.maximum(1.0, np.asarray(blocks_per_sm, dtype=np.float64)))
-    at_once = np.maximum(1.0, np.floor(gpu.device.sm_count * resident / split))
-    rounds = np.ceil(groups / at_once)
-    sharing = np.clip(np.ceil(groups * split / gpu.device.sm_count), 1.0, resident)
-    busy_s = sum(clks[name] for name in ("issue", "special", "store")) / clock
-    chain_s = sum(clks.values()) / clock + (sharing - 1.0) * busy_s
-    own_s = waiting_step_s(chain_s, loads_s, np.asarray(columns["num_stages"], dtype=np.float64))
+    clks = weighted(step_features(gpu, layer, columns), split > 1, alone, together)
+    time = float(workload.sizes["time"])
+    rounds, sharing = rounds_and_sharing(gpu, workload, columns, blocks_per_sm)
+    chain_s, own_s, barrier_s = step_s(gpu, layer, columns, clks, sharing, clock)
     loop_s = rounds * time * (own_s + barrier_s)
     dram_s = _bytes(layer, workload, columns) / gpu.memory.dram.bandwidth_bytes_per_s
-    after_s = _after_s(gpu, layer, workload, columns)
+    later_s = after_s(gpu, layer, workload, columns)
     scale = rounds * time / clock
     parts: dict[str, Any] = dict.fromkeys(PARTS, 0.0) | {
         "matrix units": scale * (clks["chain"] + clks["issue"]),
-        "shared memory": scale * (clks["store"] + clks["gathered"] + clks["reduced"]),
-        "latency": scale * clks["fixed"] + rounds * time * (own_s - chain_s),
+        "shared memory": scale * sum(clks[n] for n in ("store", "gathered", "reduced", "crowded")),
+        "latency": scale * sum(clks[n] for n in ("fixed", "serial", "converted", "warps"))
+        + rounds * time * (own_s - chain_s),
         "special functions": scale * clks["special"],
         "barrier": rounds * time * barrier_s,
-        "DRAM": dram_s + after_s,
+        "DRAM": dram_s + later_s,
     }
-    return CostColumns(LAUNCH_S + np.maximum(loop_s, dram_s) + after_s, parts)
+    return CostColumns(LAUNCH_S + np.maximum(loop_s, dram_s) + later_s, parts)
+
+
+def weighted(
+    features: Mapping[str, Column], is_split: NDArray[np.bool_], alone: Sequence[float], together: Sequence[float]
+) -> dict[str, Column]:
+    """Clocks of every part of a step, by the weights of whole heads and of split ones."""
+    return {n: np.where(is_split, together[i], alone[i]) * features[n] for i, n in enumerate(FEATURES)}
+
+
+def rounds_and_sharing(
+    gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]
+) -> tuple[Column, Column]:
+    """How many times all SMs are filled, and how many programs share one."""
+    split = np.asarray(columns["row_split"], dtype=np.float64)
+    rows = np.asarray(columns["tile_batch"], dtype=np.float64)
+    groups = float(workload.sizes["heads"]) * np.ceil(float(workload.sizes["batch"]) / rows)
+    # Programs that wait for each other take one SM each. Others share an SM, and its throughput.
+    resident = np.where(split > 1, 1.0, np.maximum(1.0, np.asarray(blocks_per_sm, dtype=np.float64)))
+    at_once = np.maximum(1.0, np.floor(gpu.device.sm_count * resident / split))
+    return np.ceil(groups / at_once), np.clip(np.ceil(groups * split / gpu.device.sm_count), 1.0, resident)
+
+
+def step_s(
+    gpu: GpuModel, layer: Layer, columns: Columns, clks: Mapping[str, Column], sharing: Column, clock: float
+) -> tuple[Column, Column, Column]:
+    """Seconds of a step's chain, of the step with what it waits for its loads, and of its barrier."""
+    barrier_s, loads_s = waits_s(gpu, layer, columns)
+    busy_s = sum(clks[name] for name in BUSY) / clock
+    chain_s = sum(clks.values()) / clock + (sharing - 1.0) * busy_s
+    return chain_s, waiting_step_s(chain_s, loads_s, np.asarray(columns["num_stages"], dtype=np.float64)), barrier_s
 
 
 def _bytes(layer: Layer, workload: Workload, columns: Columns) -> Column:
@@ -150,7 +196,7 @@ def _bytes(layer: Layer, workload: Workload, columns: Columns) -> Column:
     return np.asarray(rows * (layer.num_loads + layer.cell.num_slots) + 0.0 * stored, dtype=np.float64)
 
 
-def _after_s(gpu: GpuModel, layer: Layer, workload: Workload, columns: Columns) -> Column:
+def after_s(gpu: GpuModel, layer: Layer, workload: Workload, columns: Columns) -> Column:
     """Seconds before and after the backward loop: gates that are computed again, sums, gradients of the weights."""
     recompute = np.asarray(columns["recompute"], dtype=np.float64)
     if layer.direction == "forward":
