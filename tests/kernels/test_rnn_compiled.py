@@ -119,9 +119,13 @@ def test_batch_sizes_1_to_64_compile_each_kernel_once_per_plan() -> None:
     import torch
 
     from constrint.flashrnn import rnn
+    from constrint.kernels.rnn import plans as known_plans
     from constrint.kernels.rnn.triton.kernel_backward import backward_kernel
     from constrint.kernels.rnn.triton.kernel_forward import forward_kernel
     from constrint.kernels.rnn.triton.spec import planned_batch
+
+    for thread in list(known_plans._AHEAD):
+        thread.join()  # What earlier layers still compile is not counted.
 
     def compiled() -> list[int]:
         return [len(k.device_caches[torch.cuda.current_device()][0]) for k in (forward_kernel, backward_kernel)]
