@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from constrint.cli.config_columns import named_values
@@ -16,7 +15,7 @@ from constrint.cli.request import question_of
 from constrint.cli.rules import domain_of, integer, kind_of
 from constrint.errors import UsageError
 from constrint.model import Var
-from constrint.select.core_space import BlockColumns
+from constrint.select.core_space import chance_of
 from constrint.solve import BrokenRule, WhyNot
 from constrint.solve import why_not as ask
 
@@ -118,8 +117,7 @@ def _chance(asked: Asked, answer: WhyNot) -> float | None:
     use = request.spec.use(request.gpu, request.workload, {name: Var(name) for name in config})
     if use is None:
         return None
-    columns: dict[str, Any] = {name: np.array([value]) for name, value in config.items()}
-    return float(BlockColumns.of(request.gpu, use, columns, asked.problem.estimates).chances[0])
+    return chance_of(request.gpu, use, asked.problem.estimates, config)
 
 
 def _print(question: Question, asked: Asked, answer: WhyNot) -> None:

@@ -274,3 +274,9 @@ def _by_order(order: list[str], rules: list[Constraint]) -> Iterator[tuple[list[
         touched[0][1].append(rule)
     for names, own in groups:
         yield [name for name in order if name in names], own
+
+
+def chance_of(gpu: GpuModel, use: BlockUse, estimates: Iterable[Constraint], config: Mapping[str, int]) -> float:
+    """The chance of one configuration to spill or not to fit, 0 to 1."""
+    columns: dict[str, Any] = {name: np.array([value]) for name, value in config.items()}
+    return float(BlockColumns.of(gpu, use, columns, estimates).chances[0])

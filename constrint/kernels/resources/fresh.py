@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
 
 from constrint.hwmodels import GpuModel, occupancy
 from constrint.kernels.resources.sample import Request, Row, Sample
-from constrint.model import Problem, Var
-from constrint.select.core_space import BlockColumns
+from constrint.model import Var
+from constrint.select.core_space import chance_of
 from constrint.select.limits import BlockUse
 
 #: Of what `Fresh.cells` gives, after the target.
@@ -82,14 +79,8 @@ def _count(fresh: Fresh, request: Request, row: Row) -> None:
         fresh.valid_exceed += 1
         fresh.wrong.append(f"valid, but {reason}: {what}: {_taken(row)}")
     if not broken:
-        fresh.chances.append(chance_of(gpu, use, problem, config))
+        fresh.chances.append(chance_of(gpu, use, problem.estimates, config))
         fresh.spills.append(spills)
-
-
-def chance_of(gpu: GpuModel, use: BlockUse, problem: Problem, config: Mapping[str, int]) -> float:
-    """The chance of one configuration to spill."""
-    columns: dict[str, Any] = {name: np.array([value]) for name, value in config.items()}
-    return float(BlockColumns.of(gpu, use, columns, problem.estimates).chances[0])
 
 
 def exceeded(gpu: GpuModel, use: BlockUse, config: Mapping[str, int], row: Row) -> str:

@@ -405,13 +405,13 @@ def test_after_two_that_spill_a_layer_hardly_spills() -> None:
 
 
 def chance_of(chosen: Choice) -> float:
-    from constrint.kernels.resources.fresh import chance_of as chance
+    from constrint.select.core_space import chance_of as chance
     from tests.support.gemm import use_of
 
     assert chosen.workload is not None
     spec = load_spec(chosen.kernel)
     problem = spec.problem(H200, chosen.workload)
-    return chance(H200, use_of(spec, H200, chosen.workload, problem), problem, chosen.config)
+    return chance(H200, use_of(spec, H200, chosen.workload, problem), problem.estimates, chosen.config)
 
 
 @pytest.mark.usefixtures("_unchosen")
