@@ -16,6 +16,7 @@ from constrint.model.constraint import (
     implies,
     is_in,
     negate,
+    not_in,
 )
 from constrint.model.domain import Domain
 from constrint.model.expr import Const, Expr, Operation, Var, absolute, ceildiv, const, gcd, lcm, maximum, minimum
@@ -54,6 +55,7 @@ __all__ = [
     "maximum",
     "minimum",
     "negate",
+    "not_in",
     "parse",
     "parse_constraint",
     "render",

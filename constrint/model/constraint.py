@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from constrint.errors import UndefinedValueError, UsageError
 from constrint.model.domain import Domain
-from constrint.model.expr import Expr, as_expr
+from constrint.model.expr import Expr, as_expr, is_total
 from constrint.model.node import Node
 
 if TYPE_CHECKING:
@@ -272,7 +272,20 @@ def is_in(expr: object, values: Iterable[int] | Domain) -> Constraint:
     """`expr` is one of `values` (integers, a range or a `Domain`)."""
     if isinstance(values, Domain):
         return IsIn(as_expr(expr), Domain(values.lower, values.upper, values.step, values.listed))
-    listed = values if isinstance(values, range) else tuple(values)
+    if isinstance(values, range):
+        listed: Iterable[int] = values if values.step > 0 else values[::-1]
+    else:
+        listed = tuple(values)
     if not listed:
         return AnyOf(())
     return IsIn(as_expr(expr), Domain.from_values(listed))
+
+
+def not_in(expr: object, values: Iterable[int] | Domain) -> Constraint:
+    """`expr` has a value that is none of `values`; `negate(is_in(...))` holds where it has no value, too."""
+    return outside(as_expr(expr), is_in(expr, values))
+
+
+def outside(expr: Expr, member: Constraint) -> Constraint:
+    """`expr` has a value, and `member`, which speaks of that value alone, does not hold."""
+    return negate(member) if is_total(expr) else all_of(Comparison(expr, "==", expr), negate(member))

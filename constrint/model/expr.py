@@ -255,6 +255,16 @@ class Operation(Expr):
         return operations.apply(self.op, tuple(a.value(assignment) for a in self._args))
 
 
+def is_total(expr: Expr) -> bool:
+    """Says whether an expression has a value for any integers."""
+    if isinstance(expr, Operation) and expr.op in operations.BINARY and operations.BINARY[expr.op].partial:
+        right = expr.args[1]
+        usable = isinstance(right, Const) and (right.number >= 0 if expr.op == "pow" else right.number != 0)
+        if not usable or expr.op == "div":
+            return False
+    return all(is_total(a) for a in expr.args)
+
+
 def const(value: object, name: str = "") -> Const:
     """Makes a number that keeps its name in messages: `const(101376, "smem_bytes")`."""
     return Const(value, name)

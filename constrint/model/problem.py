@@ -117,6 +117,8 @@ class Problem:
     def declare(self, name: str, domain: Domain) -> Var:
         """Declares a variable with a ready domain."""
         var = Var(name)
+        if not isinstance(domain, Domain):
+            raise UsageError(f"variable {name!r} is declared with a Domain, got {domain!r} ({type(domain).__name__}).")
         if name in self._variables:
             raise UsageError(f"variable {name!r} is declared twice; remove one declaration.")
         if name in self._constants:

@@ -170,6 +170,16 @@ int Model::node(Op op, std::vector<int> args, int64_t value) {
   return static_cast<int>(nodes.size()) - 1;
 }
 
+bool Model::is_total(int node) const {
+  const Node& n = nodes[node];
+  if (n.op == Op::kDiv) return false;
+  if (n.op == Op::kFloorDiv || n.op == Op::kCeilDiv || n.op == Op::kMod || n.op == Op::kPow) {
+    const Node& right = nodes[n.args[1]];
+    if (right.op != Op::kConst || (n.op == Op::kPow ? right.value < 0 : right.value == 0)) return false;
+  }
+  return std::all_of(n.args.begin(), n.args.end(), [&](int a) { return is_total(a); });
+}
+
 void Model::shrink(size_t num_nodes) {
   nodes.resize(num_nodes);
   for (auto it = known_.begin(); it != known_.end();) {

@@ -69,6 +69,8 @@ class Model {
   int constant(int64_t value);
   int node(Op op, std::vector<int> args, int64_t value = 0);
   int list(std::vector<int64_t> values);
+  // Whether a number has a value for any integers.
+  bool is_total(int node) const;
   void require(int condition);
   // Forgets the nodes that were added last.
   void shrink(size_t num_nodes);

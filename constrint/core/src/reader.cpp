@@ -173,7 +173,11 @@ class Reader {
     std::sort(values.begin(), values.end());
     values.erase(std::unique(values.begin(), values.end()), values.end());
     int found = model_.node(Op::kInList, {left}, model_.list(values));
-    return inverted ? model_.node(Op::kNot, {found}) : found;
+    if (!inverted) return found;
+    int outside = model_.node(Op::kNot, {found});
+    // A test with an undefined value in it is false.
+    return model_.is_total(left) ? outside
+                                 : model_.node(Op::kAnd, {model_.node(Op::kEq, {left, left}), outside});
   }
 
   int sum() {

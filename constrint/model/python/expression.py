@@ -179,8 +179,7 @@ class _Reader:
 
     def _test(self, node: ast.Compare, op: ast.cmpop, left: ast.expr, right: ast.expr, depth: int) -> c.Constraint:
         if isinstance(op, (ast.In, ast.NotIn)):
-            found = self._member(left, right, depth)
-            return found if isinstance(op, ast.In) else c.negate(found)
+            return self._member(left, right, depth, isinstance(op, ast.In))
         sign = _COMPARISONS.get(type(op))
         if sign is None:
             raise self.place.at(node, _HINTS.get(type(op), "this comparison is not supported"))
@@ -192,7 +191,7 @@ class _Reader:
 
         return self._decided(left, read, [left, right], sign)
 
-    def _member(self, left: ast.expr, right: ast.expr, depth: int) -> c.Constraint:
+    def _member(self, left: ast.expr, right: ast.expr, depth: int, inside: bool) -> c.Constraint:
         if not isinstance(right, (ast.Tuple, ast.List, ast.Set)):
             raise self.place.at(right, "`in` takes a list of numbers here: x in (1, 2, 4)")
         members: list[int] = []
@@ -206,9 +205,9 @@ class _Reader:
         except InexactError:
             value = None
         if isinstance(value, e.Expr) and len(members) == len(right.elts):
-            return self._guarded(right, lambda: c.is_in(value, members))
-        tests = [self._equal_or("==", left, item, depth) for item in right.elts]
-        return self._guarded(right, lambda: c.any_of(*tests))
+            return self._guarded(right, lambda: (c.is_in if inside else c.not_in)(value, members))
+        tests = [self._equal_or("==" if inside else "!=", left, item, depth) for item in right.elts]
+        return self._guarded(right, lambda: (c.any_of if inside else c.all_of)(*tests))
 
     def number(self, node: ast.expr, depth: int) -> Number:
         """Reads a node whose value counts."""

@@ -292,7 +292,7 @@ class Grammar:
                 parts.append(c.Divides(side, self._side(operator)))
             elif self.token.value == "[" and operator.value in ("==", "!="):
                 member = self._one_of(side, self.values("[", "]"))
-                parts.append(member if operator.value == "==" else c.negate(member))
+                parts.append(member if operator.value == "==" else c.outside(side, member))
             else:
                 right = self._side(operator)
                 parts.append(c.Comparison(side, operator.value, right))
@@ -305,7 +305,7 @@ class Grammar:
     def _membership(self, side: e.Expr, operator: Token) -> c.Constraint:
         if operator.value == "not":
             self.expect("in", "after `not`")
-            return c.negate(self._one_of(side, self.domain()))
+            return c.outside(side, self._one_of(side, self.domain()))
         return self._one_of(side, self.domain())
 
     @staticmethod

@@ -6,7 +6,7 @@ import json
 
 from constrint.model import constraint as c
 from constrint.model.domain import Domain
-from constrint.model.expr import NAME_PATTERN, RESERVED, Const, Expr, Operation, Var
+from constrint.model.expr import NAME_PATTERN, RESERVED, Const, Expr, Operation, Var, is_total
 from constrint.model.operations import BINARY
 from constrint.model.problem import Problem
 
@@ -97,11 +97,31 @@ def _logic(item: c.Constraint) -> tuple[str, int]:
         if not item.parts:
             return ("true" if every else "false"), _TEST
         word, own = (" and ", _AND) if every else (" or ", _OR)
-        return word.join(_logic_at(p, own + 1) for p in item.parts), own
+        texts = _tests(item.parts, own + 1) if every else [_logic_at(p, own + 1) for p in item.parts]
+        return word.join(texts), own if len(texts) > 1 else _TEST
+    if isinstance(item, c.Not) and isinstance(item.part, c.IsIn) and is_total(item.part.expr):
+        return _not_in(item.part), _TEST
     if isinstance(item, c.Not):
         return f"not {_logic_at(item.part, _NOT)}", _NOT
     assert isinstance(item, c.Implies)
     return f"{_logic_at(item.condition, _OR)} -> {_logic_at(item.consequence, _IMPLIES)}", _IMPLIES
+
+
+def _not_in(item: c.IsIn) -> str:
+    return f"{render_expr(item.expr)} not in {item.domain}"
+
+
+def _tests(parts: tuple[c.Constraint, ...], strength: int) -> list[str]:
+    """Writes the parts of a conjunction; `e == e and not e in d`, which is what `e not in d` means, as that."""
+    texts: list[str] = []
+    for before, part in zip((None, *parts), parts, strict=False):
+        if isinstance(part, c.Not) and isinstance(part.part, c.IsIn) and not is_total(part.part.expr):
+            expr = part.part.expr
+            if isinstance(before, c.Comparison) and before.key() == ("==", expr.key(), expr.key()):
+                texts[-1] = _not_in(part.part)
+                continue
+        texts.append(_logic_at(part, strength))
+    return texts
 
 
 def render_rule(constraint: c.Constraint) -> str:

@@ -106,7 +106,7 @@ def _filter(constraints: list[Constraint], state: Prepared, budget: Budget) -> N
     for name in [n for n in state.axes if n not in linked]:
         # Only single-variable constraints touched it: its remaining values are free of the others.
         axis = state.axes.pop(name)
-        state.free[name] = Domain(*axis.bounds, 1, tuple(axis.values.tolist()))
+        state.free[name] = Domain.from_members(tuple(axis.values.tolist()))
 
 
 def _apply_alone(

@@ -72,7 +72,7 @@ def _small(bounds: Interval) -> Interval:
 
 
 def _unary(op: str, a: _Range) -> _Range:
-    bounds = UNARY[op].bounds(a.bounds)
+    bounds = UNARY[op].bounds(_small(a.bounds))
     if op == "neg":
         return _Range(-a.high, -a.low, bounds)
     if a.bounds[0] >= 0:
@@ -81,7 +81,8 @@ def _unary(op: str, a: _Range) -> _Range:
 
 
 def _binary(op: str, a: _Range, b: _Range) -> _Range:
-    known = BINARY[op].bounds(a.bounds, b.bounds)
+    # A small result does not make its operands small: min(x, 2 ^ 70).
+    known = BINARY[op].bounds(_small(a.bounds), _small(b.bounds))
     if known is None:
         raise _Unknown
     bounds = _small(known)

@@ -61,7 +61,7 @@ class Domains:
         left = list(values)
         if not left:
             raise Contradiction(name)
-        self.set(name, Domain.from_values(left))
+        self.set(name, Domain.from_members(tuple(left)))
 
     def intersect(self, name: str, values: Iterable[int]) -> None:
         """Keeps only values that are listed."""

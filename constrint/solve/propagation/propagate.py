@@ -24,14 +24,13 @@ from constrint.model import (
     Var,
 )
 from constrint.model.divisors import FACTOR_LIMIT, divisors
-from constrint.model.operations import BINARY
+from constrint.model.expr import is_total
 from constrint.solve.propagation.domains import Contradiction, Domains, narrow
 
 # Bounds of cyclic constraints on huge ranges can creep one step at a time; narrowing less is still sound.
 MAX_ROUNDS: Final = 60
 MAX_DIVISORS: Final = 1 << 16
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<=": ">", ">": "<=", "<": ">=", ">=": "<"}
-_PARTIAL: Final = frozenset(name for name, rule in BINARY.items() if rule.partial)
 
 
 def propagate(domains: dict[str, Domain], constraints: Sequence[Constraint]) -> dict[str, Domain] | None:
@@ -57,13 +56,6 @@ def propagate(domains: dict[str, Domain], constraints: Sequence[Constraint]) -> 
     return state.of
 
 
-def _total(expr: Expr) -> bool:
-    """Says whether an expression has a value everywhere."""
-    if isinstance(expr, Operation) and expr.op in _PARTIAL:
-        return False
-    return all(_total(a) for a in expr.args)
-
-
 def normal(item: Constraint) -> Constraint:
     """Moves negations inwards where that keeps the meaning, and writes implications as alternatives."""
     if isinstance(item, Implies):
@@ -80,7 +72,7 @@ def normal(item: Constraint) -> Constraint:
     if isinstance(part, (AllOf, AnyOf)):
         other = AnyOf if isinstance(part, AllOf) else AllOf
         return other(tuple(normal(Not(p)) for p in part.parts))
-    if isinstance(part, Comparison) and _total(part.left) and _total(part.right):
+    if isinstance(part, Comparison) and is_total(part.left) and is_total(part.right):
         return Comparison(part.left, _OPPOSITE[part.op], part.right)
     return item
 

@@ -57,14 +57,15 @@ def axis_of(values: NDArray[Any]) -> Axis:
 
 def axis_from_domain(domain: Domain) -> Axis:
     """Lists the values of a domain; the caller has checked that there are not too many."""
-    fits = domain.lower >= -(2**63) and domain.upper < 2**63 - domain.step
-    dtype = np.int64 if fits else object
-    if domain.listed is not None:
-        return Axis(np.array(domain.listed, dtype=dtype), (domain.lower, domain.upper))
-    if fits:
-        values = np.arange(domain.lower, domain.upper + 1, domain.step, dtype=np.int64)
+    fits = domain.lower >= -(2**63) and domain.upper < 2**63
+    if domain.listed is None and fits and domain.step < 2**63:
+        # Not np.arange(lower, upper, step): it computes the number of values in floating point. Steps wrap around
+        # where lower and upper lie more than 2^63 apart, and what is added up is exact again.
+        values = np.arange(domain.size, dtype=np.int64)
+        values *= domain.step
+        values += domain.lower
     else:
-        values = np.array(list(domain), dtype=object)
+        values = np.array(tuple(domain), dtype=np.int64 if fits else object)
     return Axis(values, (domain.lower, domain.upper))
 
 
@@ -146,7 +147,8 @@ class Layout:
         """Positions of columns of values; None if some value is not on its axis."""
         rows: Rows = {}
         for name, axis in self.axes.items():
-            wanted = np.asarray(columns[name])
+            # Numpy compares 64 bits with and without a sign as floats.
+            wanted = np.asarray(column_of(columns[name], f"column {name!r}").values)
             if isinstance(axis, LazyAxis):
                 positions = [axis.position(v) for v in wanted.tolist()]
                 if None in positions:

@@ -79,7 +79,8 @@ class Tree:
             total = weights.sum(dtype=self._total_type)
             node.totals = np.array([total] if node.num_rows else [], dtype=self._total_type)
         elif len(node.starts) == node.num_rows:
-            node.totals = weights
+            # In the dtype of sums: products and sums of totals are formed in it.
+            node.totals = weights.astype(self._total_type)
         else:
             node.totals = np.add.reduceat(weights, node.starts, dtype=self._total_type)
 
