@@ -92,7 +92,10 @@ def test_backends_agree_on_the_best(encodings: None, data: st.DataObject) -> Non
 
     expected = answer("brute")
     for backend in ("native", "numpy", *OTHERS):
-        assert answer(backend) == expected, backend
+        try:
+            assert answer(backend) == expected, backend
+        except UnsupportedError:
+            assert backend == "cpsat"
 
 
 def large_problem(number: int) -> tuple[Problem, list[tuple[int, ...]]]:

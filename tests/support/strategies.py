@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from constrint import model as m
+from tests.support import random_problems
 
 NAMES = ("a", "b", "c", "d", "e")
 _BINARY = (
@@ -76,8 +77,15 @@ def constraints(names: tuple[str, ...], depth: int = 2) -> st.SearchStrategy[m.C
     )
 
 
+def problems(max_variables: int = 4, max_values: int = 6) -> st.SearchStrategy[m.Problem]:
+    """Small problems that shrink well, and those of `random_problems`: wide, huge and empty ones."""
+    drawn = st.integers(0, 2**40).map(random_problems.draw_listed)
+    wide = drawn.map(random_problems.problem_of).map(m.Problem.without_objective)
+    return st.one_of(_small_problems(max_variables, max_values), wide)
+
+
 @st.composite
-def problems(draw: st.DrawFn, max_variables: int = 4, max_values: int = 6) -> m.Problem:
+def _small_problems(draw: st.DrawFn, max_variables: int, max_values: int) -> m.Problem:
     problem = m.Problem(draw(st.sampled_from(("", "small", "two words"))))
     names = NAMES[: draw(st.integers(1, max_variables))]
     reasons = st.sampled_from(("", "because", 'a "quoted" \\ one\n'))

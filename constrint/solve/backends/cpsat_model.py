@@ -45,6 +45,8 @@ from constrint.model.operations import BINARY, apply, fold
 SAFE: Final = 1 << 50
 # A function without an encoding of its own becomes a table of at most this many rows.
 MAX_TABLE: Final = 20_000
+# CP-SAT 9.15 loses rows of tables with wider values (4294967302 beside -2): these are listed by their place.
+TABLE_LIMIT: Final = 1 << 31
 # A constraint over at most this many combinations is listed instead of translated.
 MAX_LISTED: Final = 2_000
 
@@ -70,12 +72,13 @@ class ModelBuilder:
         self.variables: dict[str, Any] = {n: self._variable(n, d) for n, d in domains.items()}
         self._known: dict[tuple[Any, ...], Term] = {}
         self._true: Any = None
+        self._places: dict[str, Any] = {}
 
     def _variable(self, name: str, domain: Domain) -> Any:
         self._check((domain.lower, domain.upper), f"variable {name!r}")
         if domain.listed is not None:
             return self.model.new_int_var_from_domain(self._library.Domain.from_values(domain.listed), name)
-        if domain.step == 1:
+        if domain.step == 1 or domain.size == 1:
             return self.model.new_int_var(domain.lower, domain.upper, name)
         var = self.model.new_int_var(domain.lower, domain.upper, name)
         times = self.model.new_int_var(0, domain.size - 1, "")
@@ -251,6 +254,11 @@ class ModelBuilder:
             except UndefinedValueError:
                 rows.append((x, y, 0, 0))
         bounds = min(r[2] for r in rows), max(r[2] for r in rows)
+        if max(map(abs, (*bounds, *a.bounds, *b.bounds))) >= TABLE_LIMIT:
+            raise UnsupportedError(
+                f"{what} has values beyond {TABLE_LIMIT}, which CP-SAT's tables do not hold; "
+                "bound it more tightly or use the native back-end."
+            )
         target = self._new(bounds, what)
         has_value = self.model.new_bool_var("")
         operands = [self._new(t.bounds, what) for t in (a, b)]
@@ -297,13 +305,29 @@ class ModelBuilder:
         combinations = math.prod(self.domains[n].size for n in names)
         if not names or combinations > MAX_LISTED:
             return False
+        lists = {n: list(self.domains[n]) for n in names}
         rows = [
-            values
-            for values in itertools.product(*(self.domains[n] for n in names))
-            if item.holds(dict(zip(names, values, strict=True)))
+            places
+            for places in itertools.product(*(range(len(v)) for v in lists.values()))
+            if item.holds({n: v[i] for (n, v), i in zip(lists.items(), places, strict=True)})
         ]
-        self.model.add_allowed_assignments([self.variables[n] for n in names], rows)
+        wide = {n for n, v in lists.items() if max(map(abs, v)) >= TABLE_LIMIT}
+        columns = [self._place(n) if n in wide else self.variables[n] for n in names]
+        shown = [tuple(i if n in wide else lists[n][i] for n, i in zip(names, row, strict=True)) for row in rows]
+        self.model.add_allowed_assignments(columns, shown)
         return True
+
+    def _place(self, name: str) -> Any:
+        """Where a variable's value stands in its domain, as a variable."""
+        if name not in self._places:
+            values = list(self.domains[name])
+            at = self.model.new_int_var(0, len(values) - 1, "")
+            here = [self.model.new_bool_var("") for _ in values]
+            self.model.add_exactly_one(here)
+            self.model.add(sum(i * literal for i, literal in enumerate(here)) == at)
+            self.model.add(sum(v * literal for v, literal in zip(values, here, strict=True)) == self.variables[name])
+            self._places[name] = at
+        return self._places[name]
 
     def literal(self, item: Constraint) -> Any:
         """A literal that holds exactly where the constraint holds."""

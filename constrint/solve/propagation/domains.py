@@ -70,7 +70,8 @@ class Domains:
             allowed = frozenset(values)
             self.choose(name, [v for v in domain.listed if v in allowed])
         else:
-            self.choose(name, [v for v in values if v in domain])
+            # A range prefers its smaller values.
+            self.choose(name, sorted(v for v in values if v in domain))
 
     def congruent(self, name: str, remainder: int, modulus: int) -> None:
         """Keeps values that leave `remainder` when divided by `modulus` >= 1."""
