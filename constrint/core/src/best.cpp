@@ -38,8 +38,9 @@ class Search {
   }
 
   // The best row; -1 where the expression has no value in any.
-  int64_t run() {
+  int64_t run(Budget& budget) {
     for (size_t start = 0; start < table_.num_rows; start += kLanes) {
+      budget.tick(static_cast<int64_t>(kLanes * nodes_.size()));
       int n = static_cast<int>(std::min<size_t>(kLanes, table_.num_rows - start));
       for (int node : nodes_) fill(node, start, n);
       const T* values = lanes_.values(expression_);
@@ -100,7 +101,8 @@ class Search {
 
 }  // namespace
 
-std::vector<Choice> best_choice(const Model& model, const Space& space, int expression, bool maximise) {
+std::vector<Choice> best_choice(const Model& model, const Space& space, int expression, bool maximise,
+                                Budget& budget) {
   std::vector<Interval> variables;
   for (const Axis& axis : space.axes) variables.push_back(axis.bounds());
   std::vector<Interval> bounds = model.bounds(variables);
@@ -108,8 +110,8 @@ std::vector<Choice> best_choice(const Model& model, const Space& space, int expr
   const Table* table = open.any() ? covering(space, open) : nullptr;
   if (!table) throw Unsupported{};
   int64_t row = fits_32(bounds, nodes_below(model, {expression}), model)
-                    ? Search<int32_t>(model, space, *table, expression, maximise, bounds).run()
-                    : Search<int64_t>(model, space, *table, expression, maximise, bounds).run();
+                    ? Search<int32_t>(model, space, *table, expression, maximise, bounds).run(budget)
+                    : Search<int64_t>(model, space, *table, expression, maximise, bounds).run(budget);
   if (row < 0) throw Unsupported{};
   std::vector<Choice> choices;
   for (size_t c = 0; c < table->variables.size(); ++c) {

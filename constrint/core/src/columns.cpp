@@ -23,10 +23,12 @@ void with_type(int bytes, F f) {
 }
 
 // Repeats what the first `bytes` bytes hold until `total` bytes are filled.
-void replicate(char* out, size_t bytes, size_t total) {
+void replicate(char* out, size_t bytes, size_t total, Budget& budget) {
+  constexpr size_t kMost = size_t{1} << 20;
   for (size_t done = bytes; done < total;) {
-    size_t more = std::min(done, total - done);
-    std::memcpy(out + done, out, more);
+    size_t from = done % bytes, more = std::min({done - from, total - done, kMost});
+    std::memcpy(out + done, out + from, more);
+    budget.tick(static_cast<int64_t>(more / 8));
     done += more;
   }
 }
@@ -96,9 +98,11 @@ class Join {
   std::vector<uint32_t> lengths_;
 };
 
+// Writes a value many times.
 template <typename T>
-void repeat_each(T* out, const std::vector<T>& values, int64_t inner) {
-  for (T value : values) out = std::fill_n(out, inner, value);
+T* filled(T* out, int64_t count, T value, Budget& budget) {
+  in_pieces(static_cast<size_t>(count), budget, [&](size_t start, size_t end) { std::fill(out + start, out + end, value); });
+  return out + count;
 }
 
 struct Column {
@@ -108,7 +112,7 @@ struct Column {
   std::vector<char> values;
 };
 
-std::vector<Column> columns_of(const Space& space, const Part& part) {
+std::vector<Column> columns_of(const Space& space, const Part& part, Budget& budget) {
   std::vector<Column> columns;
   Set seen;
   for (size_t i = 0; i < part.nodes.size(); ++i) {
@@ -123,7 +127,9 @@ std::vector<Column> columns_of(const Space& space, const Part& part) {
         using T = decltype(type);
         std::vector<T> values(axis.values.begin(), axis.values.end());
         T* out = reinterpret_cast<T*>(column.values.data());
-        for (size_t r = 0; r < table.num_rows; ++r) out[r] = values[table.columns[c][r]];
+        in_pieces(table.num_rows, budget, [&](size_t start, size_t end) {
+          for (size_t r = start; r < end; ++r) out[r] = values[table.columns[c][r]];
+        });
       });
       columns.push_back(std::move(column));
     }
@@ -132,29 +138,33 @@ std::vector<Column> columns_of(const Space& space, const Part& part) {
 }
 
 // Writes `count` values of one column, each `inner` times, from row `done` on; `at` maps rows where it is given.
-void write(const Column& column, int bytes, const uint32_t* at, int64_t count, int64_t done, int64_t inner, char* out) {
+void write(const Column& column, int bytes, const uint32_t* at, int64_t count, int64_t done, int64_t inner, char* out,
+           Budget& budget) {
   with_type(bytes, [&](auto type) {
     using T = decltype(type);
     const T* values = reinterpret_cast<const T*>(column.values.data());
     T* to = reinterpret_cast<T*>(out) + done * inner;
     if (inner == 1) {
-      if (at) {
-        for (int64_t t = 0; t < count; ++t) to[t] = values[at[t]];
-      } else {
-        std::memcpy(to, values + done, static_cast<size_t>(count) * sizeof(T));
-      }
+      in_pieces(static_cast<size_t>(count), budget, [&](size_t start, size_t end) {
+        if (at) {
+          for (size_t t = start; t < end; ++t) to[t] = values[at[t]];
+        } else {
+          std::memcpy(to + start, values + done + static_cast<int64_t>(start), (end - start) * sizeof(T));
+        }
+      });
       return;
     }
-    for (int64_t t = 0; t < count; ++t) to = std::fill_n(to, inner, values[at ? at[t] : done + t]);
+    for (int64_t t = 0; t < count; ++t) to = filled(to, inner, values[at ? at[t] : done + t], budget);
   });
 }
 
-void list_tree(const Space& space, const Part& part, int64_t inner, const std::vector<char*>& out) {
-  std::vector<Column> columns = columns_of(space, part);
+void list_tree(const Space& space, const Part& part, int64_t inner, const std::vector<char*>& out, Budget& budget) {
+  std::vector<Column> columns = columns_of(space, part, budget);
   const Table& root = part.nodes[0].table;
   if (part.nodes.size() == 1) {
     for (const Column& column : columns) {
-      write(column, value_bytes(space.axes[column.variable]), nullptr, part.count, 0, inner, out[column.variable]);
+      write(column, value_bytes(space.axes[column.variable]), nullptr, part.count, 0, inner, out[column.variable],
+            budget);
     }
     return;
   }
@@ -163,11 +173,12 @@ void list_tree(const Space& space, const Part& part, int64_t inner, const std::v
   int64_t done = 0;
   for (int64_t start = 0; start < static_cast<int64_t>(root.num_rows); start += step) {
     int64_t end = std::min<int64_t>(start + step, static_cast<int64_t>(root.num_rows));
+    budget.tick(kPieceRows * static_cast<int64_t>(part.nodes.size()));
     join.run(static_cast<uint32_t>(start), static_cast<uint32_t>(end));
     int64_t count = static_cast<int64_t>(join.rows(0).size());
     for (const Column& column : columns) {
       const uint32_t* at = join.rows(column.node).data();
-      write(column, value_bytes(space.axes[column.variable]), at, count, done, inner, out[column.variable]);
+      write(column, value_bytes(space.axes[column.variable]), at, count, done, inner, out[column.variable], budget);
     }
     done += count;
   }
@@ -184,7 +195,16 @@ int value_bytes(const Axis& axis) {
   return 8;
 }
 
-void list_columns(const Space& space, int64_t rows, const std::vector<char*>& columns) {
+int64_t total_of(const Space& space) {
+  __int128 total = space.feasible ? 1 : 0;
+  for (const Part& part : space.parts) {
+    total *= part.count;
+    if (total > kMaxMagnitude) throw Unsupported{};
+  }
+  return static_cast<int64_t>(total);
+}
+
+void list_columns(const Space& space, int64_t rows, const std::vector<char*>& columns, Budget& budget) {
   int64_t outer = 1, inner = rows;
   for (const Part& part : space.parts) {
     inner /= part.count;
@@ -195,7 +215,7 @@ void list_columns(const Space& space, int64_t rows, const std::vector<char*>& co
       with_type(value_bytes(axis), [&](auto type) {
         using T = decltype(type);
         T* out = reinterpret_cast<T*>(columns[part.free]);
-        repeat_each(out, std::vector<T>(axis.values.begin(), axis.values.end()), inner);
+        for (int64_t value : axis.values) out = filled(out, inner, static_cast<T>(value), budget);
       });
     } else {
       Set mine;
@@ -205,11 +225,11 @@ void list_columns(const Space& space, int64_t rows, const std::vector<char*>& co
           mine.set(v);
         }
       }
-      list_tree(space, part, inner, columns);
+      list_tree(space, part, inner, columns, budget);
     }
     for (int v : variables) {
       size_t bytes = static_cast<size_t>(part.count * inner) * value_bytes(space.axes[v]);
-      replicate(columns[v], bytes, bytes * static_cast<size_t>(outer));
+      replicate(columns[v], bytes, bytes * static_cast<size_t>(outer), budget);
     }
     outer *= part.count;
   }
@@ -217,7 +237,7 @@ void list_columns(const Space& space, int64_t rows, const std::vector<char*>& co
     if (!space.fixed[v]) continue;
     with_type(value_bytes(space.axes[v]), [&](auto type) {
       using T = decltype(type);
-      std::fill_n(reinterpret_cast<T*>(columns[v]), rows, static_cast<T>(space.axes[v].values[0]));
+      filled(reinterpret_cast<T*>(columns[v]), rows, static_cast<T>(space.axes[v].values[0]), budget);
     });
   }
 }

@@ -46,18 +46,6 @@ PyObject* launching(F work, PyObject* driver_error = PyExc_RuntimeError) {
   return nullptr;
 }
 
-// Calls the interpreter for what may give its lock to another thread. Where the interpreter has ended by then, CPython
-// before 3.14 ends this thread by unwinding it, and what unwinds would release objects without the lock: the thread
-// waits for the end of the process instead.
-template <typename F>
-auto interpreted(F work) {
-  try {
-    return work();
-  } catch (...) {
-    for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
-  }
-}
-
 PyObject* part(PyObject* tuple, Py_ssize_t i) {
   if (!is_list(tuple) || i >= length(tuple)) throw Unsupported{};
   return item(tuple, i);

@@ -143,10 +143,14 @@ int Model::variable(int index) { return node(Op::kVar, {}, index); }
 int Model::constant(int64_t value) { return node(Op::kConst, {}, value); }
 
 int Model::list(std::vector<int64_t> values) {
-  for (size_t i = 0; i < lists.size(); ++i) {
-    if (lists[i] == values) return static_cast<int>(i);
+  uint64_t hash = values.size();
+  for (int64_t v : values) hash = (hash ^ static_cast<uint64_t>(v)) * 0x100000001B3u + 0x7F4A7C15u;
+  auto range = known_lists_.equal_range(hash);
+  for (auto it = range.first; it != range.second; ++it) {
+    if (lists[it->second] == values) return it->second;
   }
   lists.push_back(std::move(values));
+  known_lists_.emplace(hash, static_cast<int>(lists.size()) - 1);
   return static_cast<int>(lists.size()) - 1;
 }
 
@@ -180,17 +184,17 @@ bool Model::is_total(int node) const {
   return std::all_of(n.args.begin(), n.args.end(), [&](int a) { return is_total(a); });
 }
 
-void Model::shrink(size_t num_nodes) {
-  nodes.resize(num_nodes);
-  for (auto it = known_.begin(); it != known_.end();) {
-    it = static_cast<size_t>(it->second) >= num_nodes ? known_.erase(it) : std::next(it);
-  }
+void Model::require(int condition) {
+  std::vector<bool> seen(nodes.size(), false);
+  require(condition, seen);
 }
 
-void Model::require(int condition) {
+// A conjunction may stand in many others: its parts are required once.
+void Model::require(int condition, std::vector<bool>& seen) {
+  if (seen[condition]) return;
+  seen[condition] = true;
   if (nodes[condition].op == Op::kAnd) {
-    std::vector<int> parts = nodes[condition].args;
-    for (int part : parts) require(part);
+    for (int part : nodes[condition].args) require(part, seen);
     return;
   }
   roots.push_back(condition);

@@ -72,8 +72,6 @@ class Model {
   // Whether a number has a value for any integers.
   bool is_total(int node) const;
   void require(int condition);
-  // Forgets the nodes that were added last.
-  void shrink(size_t num_nodes);
 
   // Bounds of every node, given the bounds of the variables; conditions lie in 0..1.
   std::vector<Interval> bounds(const std::vector<Interval>& variables) const;
@@ -84,7 +82,8 @@ class Model {
   Interval plain_bounds_of(const Node& node, const std::vector<Interval>& known,
                            const std::vector<Interval>& variables) const;
   Interval equality(const Node& node, const std::vector<Interval>& known) const;
-  std::unordered_multimap<uint64_t, int> known_;
+  void require(int condition, std::vector<bool>& seen);
+  std::unordered_multimap<uint64_t, int> known_, known_lists_;
 };
 
 Interval interval_of(const std::vector<int64_t>& values);

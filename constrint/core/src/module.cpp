@@ -1,15 +1,9 @@
-// The Python side of the compiled core, on the stable interface of CPython 3.10. Every function answers None where the
-// problem is not of the kind that the core takes; constrint/core/_core.pyi states the signatures.
-#define Py_LIMITED_API 0x030A0000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+// The solver's functions of the compiled core. Every one answers None where the problem is not of the kind that the core
+// takes; constrint/core/_core.pyi states the signatures.
+#include "python.hpp"
 
-#include <memory>
-#include <new>
-
+#include "decode.hpp"
 #include "reader.hpp"
-#include "space.hpp"
-#include "walk.hpp"
 
 namespace constrint {
 
@@ -17,119 +11,6 @@ namespace constrint {
 int add_launch_functions(PyObject* module);
 
 namespace {
-
-// A Python exception is set; unwinds to the boundary.
-struct PythonError {};
-
-// Owns one reference.
-class Ref {
- public:
-  explicit Ref(PyObject* object) : object_(object) {
-    if (!object) throw PythonError{};
-  }
-  Ref(const Ref&) = delete;
-  Ref& operator=(const Ref&) = delete;
-  ~Ref() { Py_XDECREF(object_); }
-  PyObject* get() const { return object_; }
-  PyObject* release() {
-    PyObject* object = object_;
-    object_ = nullptr;
-    return object;
-  }
-
- private:
-  PyObject* object_;
-};
-
-template <typename T>
-struct CapsuleName;
-template <>
-struct CapsuleName<Model> {
-  static constexpr const char* value = "constrint.Model";
-};
-template <>
-struct CapsuleName<Space> {
-  static constexpr const char* value = "constrint.Space";
-};
-
-struct Walk {
-  PyObject* model_capsule;
-  Prepared prepared;
-  std::vector<std::unique_ptr<Walker>> walkers;
-  ~Walk() { Py_XDECREF(model_capsule); }
-};
-template <>
-struct CapsuleName<Walk> {
-  static constexpr const char* value = "constrint.Walk";
-};
-
-template <typename T>
-PyObject* capsule(std::unique_ptr<T> object) {
-  PyObject* made = PyCapsule_New(object.get(), CapsuleName<T>::value, [](PyObject* self) {
-    delete static_cast<T*>(PyCapsule_GetPointer(self, CapsuleName<T>::value));
-  });
-  if (!made) throw PythonError{};
-  object.release();
-  return made;
-}
-
-template <typename T>
-T& held(PyObject* object) {
-  void* found = PyCapsule_GetPointer(object, CapsuleName<T>::value);
-  if (!found) throw PythonError{};
-  return *static_cast<T*>(found);
-}
-
-// Calls `work` and turns what it throws into Python's terms; what the core does not take becomes None.
-template <typename F>
-PyObject* guarded(F work) {
-  try {
-    return work();
-  } catch (const Unsupported&) {
-    Py_RETURN_NONE;
-  } catch (const PythonError&) {
-    return nullptr;
-  } catch (const std::bad_alloc&) {
-    return PyErr_NoMemory();
-  }
-}
-
-bool is_list(PyObject* object) { return PyList_Check(object) || PyTuple_Check(object); }
-
-Py_ssize_t length(PyObject* object) { return PyList_Check(object) ? PyList_Size(object) : PyTuple_Size(object); }
-
-PyObject* item(PyObject* object, Py_ssize_t i) {
-  return PyList_Check(object) ? PyList_GetItem(object, i) : PyTuple_GetItem(object, i);
-}
-
-int64_t integer(PyObject* object) {
-  // Not bool and not numpy's: the Python path knows what to say about those.
-  if (!PyLong_CheckExact(object)) throw Unsupported{};
-  int overflow = 0;
-  long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
-  if (overflow || value >= kMaxMagnitude || value <= -kMaxMagnitude) throw Unsupported{};
-  return value;
-}
-
-std::vector<int64_t> integers(PyObject* object) {
-  if (!is_list(object)) throw Unsupported{};
-  std::vector<int64_t> values;
-  Py_ssize_t n = length(object);
-  values.reserve(static_cast<size_t>(n));
-  for (Py_ssize_t i = 0; i < n; ++i) values.push_back(integer(item(object, i)));
-  return values;
-}
-
-std::string_view text_of(PyObject* object) {
-  if (!PyUnicode_Check(object)) throw Unsupported{};
-  Py_ssize_t size = 0;
-  const char* text = PyUnicode_AsUTF8AndSize(object, &size);
-  if (!text) {
-    PyErr_Clear();
-    throw Unsupported{};
-  }
-  return {text, static_cast<size_t>(size)};
-}
 
 bool is_name(std::string_view text) {
   if (text.empty() || (text[0] >= '0' && text[0] <= '9')) return false;
@@ -157,113 +38,17 @@ void add_domain(Model& model, std::string_view name, PyObject* values) {
   model.domains.push_back(std::move(distinct));
 }
 
-// A condition or an expression in postfix order, each operation as its number, its operand count and a value or list.
-int decoded(Model& model, PyObject* code) {
-  std::vector<int64_t> words = integers(code);
-  std::vector<int> stack, written;
-  for (size_t at = 0; at + 2 < words.size();) {
-    Op op = static_cast<Op>(words[at]);
-    size_t count = static_cast<size_t>(words[at + 1]);
-    int64_t value = words[at + 2];
-    at += 3;
-    if (words[at - 3] < 0 || op > Op::kAgain || count > stack.size()) throw Unsupported{};
-    if (op == Op::kInList || op == Op::kInRange) {
-      size_t size = static_cast<size_t>(value);
-      if (at + size > words.size()) throw Unsupported{};
-      value = model.list({words.begin() + static_cast<long>(at), words.begin() + static_cast<long>(at + size)});
-      at += size;
-    }
-    if (op == Op::kVar && (value < 0 || value >= static_cast<int64_t>(model.domains.size()))) throw Unsupported{};
-    if (op == Op::kAgain) {
-      if (value < 0 || value >= static_cast<int64_t>(written.size())) throw Unsupported{};
-      written.push_back(written[static_cast<size_t>(value)]);
-      stack.push_back(written.back());
-      continue;
-    }
-    std::vector<int> args(stack.end() - static_cast<long>(count), stack.end());
-    stack.resize(stack.size() - count);
-    stack.push_back(model.node(op, std::move(args), value));
-    written.push_back(stack.back());
-  }
-  if (stack.size() != 1) throw Unsupported{};
-  return stack[0];
-}
-
-void require_code(Model& model, PyObject* code) {
-  int condition = decoded(model, code);
+void require_code(Model& model, const std::vector<int64_t>& words) {
+  int condition = Decoder(model, words).whole();
   if (!is_condition(model.nodes[condition].op)) throw Unsupported{};
   model.require(condition);
 }
 
-PyObject* read(PyObject*, PyObject* args) {
-  PyObject *params, *restrictions, *reserved;
-  if (!PyArg_ParseTuple(args, "OOO", &params, &restrictions, &reserved)) return nullptr;
-  return guarded([&]() -> PyObject* {
-    if (!PyDict_CheckExact(params) || !is_list(restrictions)) throw Unsupported{};
-    auto model = std::make_unique<Model>();
-    std::unordered_map<std::string, int> names;
-    PyObject *key, *values;
-    for (Py_ssize_t at = 0; PyDict_Next(params, &at, &key, &values);) {
-      std::string_view name = text_of(key);
-      int forbidden = PySet_Contains(reserved, key);
-      if (forbidden < 0) throw PythonError{};
-      if (forbidden || !is_name(name)) throw Unsupported{};
-      names.emplace(name, static_cast<int>(model->domains.size()));
-      add_domain(*model, name, values);
-    }
-    if (model->domains.empty()) throw Unsupported{};
-    Ref left(PyList_New(0));
-    for (Py_ssize_t i = 0; i < length(restrictions); ++i) {
-      std::string_view text = text_of(item(restrictions, i));
-      try {
-        model->require(read_restriction(*model, names, text));
-      } catch (const Unsupported&) {
-        Ref number(PyLong_FromSsize_t(i));
-        if (PyList_Append(left.get(), number.get())) throw PythonError{};
-      }
-    }
-    Ref made(capsule(std::move(model)));
-    return PyTuple_Pack(2, made.get(), left.get());
-  });
+int number_of_code(Model& model, const std::vector<int64_t>& words) {
+  int expression = Decoder(model, words).whole();
+  if (is_condition(model.nodes[expression].op)) throw Unsupported{};
+  return expression;
 }
-
-PyObject* build(PyObject*, PyObject* args) {
-  PyObject *domains, *codes;
-  if (!PyArg_ParseTuple(args, "OO", &domains, &codes)) return nullptr;
-  return guarded([&]() -> PyObject* {
-    if (!is_list(domains) || !is_list(codes)) throw Unsupported{};
-    auto model = std::make_unique<Model>();
-    for (Py_ssize_t i = 0; i < length(domains); ++i) add_domain(*model, {}, item(domains, i));
-    if (model->domains.empty()) throw Unsupported{};
-    for (Py_ssize_t i = 0; i < length(codes); ++i) require_code(*model, item(codes, i));
-    return capsule(std::move(model));
-  });
-}
-
-PyObject* require(PyObject*, PyObject* args) {
-  PyObject *model, *code;
-  if (!PyArg_ParseTuple(args, "OO", &model, &code)) return nullptr;
-  return guarded([&]() -> PyObject* {
-    require_code(held<Model>(model), code);
-    Py_RETURN_TRUE;
-  });
-}
-
-struct Allowance {
-  Budget budget;
-  Allowance(long long cells, long long rows, long long bytes, PyObject* poll) {
-    budget.max_cells = cells;
-    budget.max_rows = rows;
-    budget.max_bytes = bytes;
-    if (poll == Py_None) return;
-    budget.poll_every = budget.next_poll = 1 << 16;
-    budget.poll = [poll](int64_t spent) {
-      PyObject* answer = PyObject_CallFunction(poll, "L", static_cast<long long>(spent));
-      Py_XDECREF(answer);
-      return answer != nullptr;
-    };
-  }
-};
 
 PyObject* numbers(const std::vector<int>& values) {
   Ref list(PyList_New(0));
@@ -274,13 +59,89 @@ PyObject* numbers(const std::vector<int>& values) {
   return list.release();
 }
 
-// ("limit", what, number, variables); a poll that raised propagates its exception instead.
+PyObject* read(PyObject*, PyObject* args) {
+  PyObject *params, *restrictions, *reserved;
+  if (!PyArg_ParseTuple(args, "OOO", &params, &restrictions, &reserved)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    if (!PyDict_CheckExact(params) || !is_list(restrictions) || !PyAnySet_CheckExact(reserved)) throw Unsupported{};
+    auto shared = std::make_unique<SharedModel>();
+    Model& model = shared->model;
+    std::unordered_map<std::string, int> names;
+    // Comparing names may run code of theirs, which must not change what is gone through.
+    Ref copied(PyDict_Copy(params));
+    PyObject *key, *values;
+    for (Py_ssize_t at = 0; PyDict_Next(copied.get(), &at, &key, &values);) {
+      if (!PyUnicode_CheckExact(key)) throw Unsupported{};
+      std::string_view name = text_of(key);
+      int forbidden = PySet_Contains(reserved, key);
+      if (forbidden < 0) throw PythonError{};
+      if (forbidden || !is_name(name)) throw Unsupported{};
+      names.emplace(name, static_cast<int>(model.domains.size()));
+      add_domain(model, name, values);
+    }
+    if (model.domains.empty()) throw Unsupported{};
+    std::vector<std::string> texts;
+    for (Py_ssize_t i = 0; i < length(restrictions); ++i) texts.emplace_back(text_of(item(restrictions, i)));
+    std::vector<int> left;
+    Allowance allowance(kUnlimited, 0, 0, Py_None);
+    allowance.run([&] {
+      for (size_t i = 0; i < texts.size(); ++i) {
+        allowance.budget.tick(64 * static_cast<int64_t>(texts[i].size() + 1));
+        try {
+          model.require(read_restriction(model, names, texts[i]));
+        } catch (const Unsupported&) {
+          left.push_back(static_cast<int>(i));
+        }
+      }
+    });
+    Ref unread(numbers(left)), made(capsule(std::move(shared)));
+    return PyTuple_Pack(2, made.get(), unread.get());
+  });
+}
+
+PyObject* build(PyObject*, PyObject* args) {
+  PyObject *domains, *codes;
+  if (!PyArg_ParseTuple(args, "OO", &domains, &codes)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    if (!is_list(domains) || !is_list(codes)) throw Unsupported{};
+    auto shared = std::make_unique<SharedModel>();
+    for (Py_ssize_t i = 0; i < length(domains); ++i) add_domain(shared->model, {}, item(domains, i));
+    if (shared->model.domains.empty()) throw Unsupported{};
+    Allowance allowance(kUnlimited, 0, 0, Py_None);
+    for (Py_ssize_t i = 0; i < length(codes); ++i) {
+      std::vector<int64_t> words = integers(item(codes, i));
+      allowance.budget.tick(64 * static_cast<int64_t>(words.size() + 1));
+      require_code(shared->model, words);
+    }
+    return capsule(std::move(shared));
+  });
+}
+
+PyObject* require(PyObject*, PyObject* args) {
+  PyObject *model, *code;
+  if (!PyArg_ParseTuple(args, "OO", &model, &code)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    SharedModel& shared = held<SharedModel>(model);
+    Use alone(shared.readers, 1);
+    require_code(shared.model, integers(code));
+    Py_RETURN_TRUE;
+  });
+}
+
+// ("limit", what, number, variables); a signal's or a poll's exception instead, where there is one.
 PyObject* limited(const LimitReached& limit) {
-  if (limit.what == Limit::kStopped) throw PythonError{};
+  if (limit.what == Limit::kStopped) return nullptr;
   static constexpr const char* kNames[] = {"cells", "rows", "bytes"};
-  Ref variables(numbers(limit.variables));
-  return Py_BuildValue("(ssLO)", "limit", kNames[static_cast<int>(limit.what)], static_cast<long long>(limit.number),
-                       variables.get());
+  PyObject* variables = PyList_New(0);
+  for (size_t i = 0; variables && i < limit.variables.size(); ++i) {
+    PyObject* number = PyLong_FromLong(limit.variables[i]);
+    const bool failed = !number || PyList_Append(variables, number);
+    Py_XDECREF(number);
+    if (failed) Py_CLEAR(variables);
+  }
+  if (!variables) return nullptr;
+  return Py_BuildValue("(ssLN)", "limit", kNames[static_cast<int>(limit.what)], static_cast<long long>(limit.number),
+                       variables);
 }
 
 PyObject* enumerate_model(PyObject*, PyObject* args) {
@@ -288,24 +149,22 @@ PyObject* enumerate_model(PyObject*, PyObject* args) {
   long long cells, rows, bytes;
   if (!PyArg_ParseTuple(args, "OLLLO", &model, &cells, &rows, &bytes, &poll)) return nullptr;
   return guarded([&]() -> PyObject* {
+    SharedModel& shared = held<SharedModel>(model);
+    Use together(shared.readers, kManyUsers);
     Allowance allowance(cells, rows, bytes, poll);
-    try {
-      auto space = std::make_unique<Space>(enumerate(held<Model>(model), allowance.budget));
-      long long listed = 0, tables = 0;
-      Ref counts(PyList_New(0));
-      for (const Part& part : space->parts) {
-        Ref count(PyLong_FromLongLong(part.count));
-        if (PyList_Append(counts.get(), count.get())) throw PythonError{};
-        for (const TreeNode& node : part.nodes) listed += static_cast<long long>(node.table.num_rows), ++tables;
-      }
-      if (!space->feasible) return Py_BuildValue("(sL)", "infeasible", static_cast<long long>(allowance.budget.cells));
-      Ref made(capsule(std::move(space)));
-      return Py_BuildValue("(sOOLLLL)", "space", made.get(), counts.get(),
-                           static_cast<long long>(allowance.budget.cells), listed, tables,
-                           static_cast<long long>(allowance.budget.bytes));
-    } catch (const LimitReached& limit) {
-      return limited(limit);
+    auto space = allowance.run([&] { return std::make_unique<Space>(enumerate(shared.model, allowance.budget)); });
+    long long listed = 0, tables = 0;
+    Ref counts(PyList_New(0));
+    for (const Part& part : space->parts) {
+      Ref count(PyLong_FromLongLong(part.count));
+      if (PyList_Append(counts.get(), count.get())) throw PythonError{};
+      for (const TreeNode& node : part.nodes) listed += static_cast<long long>(node.table.num_rows), ++tables;
     }
+    if (!space->feasible) return Py_BuildValue("(sL)", "infeasible", static_cast<long long>(allowance.budget.cells));
+    Ref made(capsule(std::move(space)));
+    return Py_BuildValue("(sOOLLLL)", "space", made.get(), counts.get(),
+                         static_cast<long long>(allowance.budget.cells), listed, tables,
+                         static_cast<long long>(allowance.budget.bytes));
   });
 }
 
@@ -315,6 +174,8 @@ PyObject* columns(PyObject*, PyObject* args) {
   if (!PyArg_ParseTuple(args, "OL", &object, &rows)) return nullptr;
   return guarded([&]() -> PyObject* {
     const Space& space = held<Space>(object);
+    if (rows != total_of(space)) refuse(PyExc_ValueError, "the space has another number of solutions");
+    if (rows > PY_SSIZE_T_MAX / 8) throw std::bad_alloc();
     Ref list(PyList_New(0));
     std::vector<char*> out;
     for (const Axis& axis : space.axes) {
@@ -323,7 +184,8 @@ PyObject* columns(PyObject*, PyObject* args) {
       Ref entry(Py_BuildValue("(iO)", value_bytes(axis), column.get()));
       if (PyList_Append(list.get(), entry.get())) throw PythonError{};
     }
-    list_columns(space, rows, out);
+    Allowance allowance(kUnlimited, 0, 0, Py_None);
+    allowance.run([&] { list_columns(space, rows, out, allowance.budget); });
     return list.release();
   });
 }
@@ -348,11 +210,15 @@ PyObject* axes_of(const std::vector<Axis>& axes, const Set& fixed) {
 // Positions in the smallest unsigned type that holds every place on the axis.
 PyObject* positions_of(const std::vector<uint16_t>& column, const Axis& axis) {
   if (axis.values.size() > 256) return bytes_of(column);
-  PyObject* made = PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(column.size()));
-  if (!made) throw PythonError{};
-  char* out = PyByteArray_AsString(made);
-  for (size_t i = 0; i < column.size(); ++i) out[i] = static_cast<char>(column[i]);
-  return made;
+  Ref made(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(column.size())));
+  char* out = PyByteArray_AsString(made.get());
+  Allowance allowance(kUnlimited, 0, 0, Py_None);
+  allowance.run([&] {
+    in_pieces(column.size(), allowance.budget, [&](size_t start, size_t end) {
+      for (size_t i = start; i < end; ++i) out[i] = static_cast<char>(column[i]);
+    });
+  });
+  return made.release();
 }
 
 PyObject* tables_of(const Part& part, const std::vector<Axis>& axes) {
@@ -385,32 +251,36 @@ PyObject* factors(PyObject*, PyObject* args) {
 }
 
 // Pairs of a variable and its value.
-std::vector<Choice> choices_of(PyObject* pairs) {
+std::vector<Choice> choices_of(PyObject* pairs, const Model& model) {
+  if (!is_list(pairs)) throw Unsupported{};
   std::vector<Choice> choices;
   for (Py_ssize_t i = 0; i < length(pairs); ++i) {
     std::vector<int64_t> pair = integers(item(pairs, i));
-    if (pair.size() != 2) throw Unsupported{};
+    if (pair.size() != 2 || pair[0] < 0 || pair[0] >= static_cast<int64_t>(model.domains.size())) throw Unsupported{};
     choices.push_back({static_cast<int>(pair[0]), pair[1]});
   }
   return choices;
 }
 
 PyObject* best(PyObject*, PyObject* args) {
-  PyObject *model, *space, *code;
+  PyObject *object, *held_space, *code;
   int maximise;
-  if (!PyArg_ParseTuple(args, "OOOp", &model, &space, &code, &maximise)) return nullptr;
+  if (!PyArg_ParseTuple(args, "OOOp", &object, &held_space, &code, &maximise)) return nullptr;
   return guarded([&]() -> PyObject* {
-    Model& held_model = held<Model>(model);
-    // The expression is not part of the problem: what it needs is gone again afterwards.
-    struct Restored {
-      Model& model;
-      size_t num_nodes;
-      ~Restored() { model.shrink(num_nodes); }
-    } restored{held_model, held_model.nodes.size()};
-    int expression = decoded(held_model, code);
-    if (is_condition(held_model.nodes[expression].op)) throw Unsupported{};
+    SharedModel& shared = held<SharedModel>(object);
+    const Space& space = held<Space>(held_space);
+    Use together(shared.readers, kManyUsers);
+    if (space.axes.size() != shared.model.domains.size()) throw Unsupported{};
+    const std::vector<int64_t> words = integers(code);
+    Allowance allowance(kUnlimited, 0, 0, Py_None);
+    std::vector<Choice> choices = allowance.run([&] {
+      // The expression is no part of the problem.
+      Model model = shared.model;
+      const int expression = number_of_code(model, words);
+      return best_choice(model, space, expression, maximise, allowance.budget);
+    });
     Ref list(PyList_New(0));
-    for (const Choice& choice : best_choice(held_model, held<Space>(space), expression, maximise)) {
+    for (const Choice& choice : choices) {
       Ref pair(Py_BuildValue("(iL)", choice.variable, static_cast<long long>(choice.value)));
       if (PyList_Append(list.get(), pair.get())) throw PythonError{};
     }
@@ -423,19 +293,24 @@ PyObject* evaluate_columns(PyObject*, PyObject* args) {
   long long rows;
   if (!PyArg_ParseTuple(args, "OOL", &code, &columns, &rows)) return nullptr;
   return guarded([&]() -> PyObject* {
-    if (!PyList_Check(columns) || rows < 1) throw Unsupported{};
+    if (!PyList_CheckExact(columns) || rows < 1 || rows > PY_SSIZE_T_MAX / 8) throw Unsupported{};
+    // Another thread may change the list while the lock is given up.
+    Ref kept(PyList_AsTuple(columns));
+    const Py_ssize_t number = PyTuple_Size(kept.get());
+    if (number > kMaxVariables) throw Unsupported{};
     Model model;
     std::vector<const int64_t*> data;
-    for (Py_ssize_t i = 0; i < PyList_Size(columns); ++i) {
-      PyObject* bytes = PyList_GetItem(columns, i);
-      if (!PyBytes_Check(bytes) || PyBytes_Size(bytes) != rows * 8) throw Unsupported{};
+    for (Py_ssize_t i = 0; i < number; ++i) {
+      PyObject* bytes = PyTuple_GetItem(kept.get(), i);
+      if (!PyBytes_Check(bytes) || PyBytes_Size(bytes) != static_cast<Py_ssize_t>(rows * 8)) throw Unsupported{};
       data.push_back(reinterpret_cast<const int64_t*>(PyBytes_AsString(bytes)));
       model.domains.emplace_back();
     }
-    int expression = decoded(model, code);
-    if (is_condition(model.nodes[expression].op)) throw Unsupported{};
-    Ref out(PyByteArray_FromStringAndSize(nullptr, rows * 8));
-    evaluate(model, expression, data, rows, reinterpret_cast<int64_t*>(PyByteArray_AsString(out.get())));
+    const int expression = number_of_code(model, integers(code));
+    Ref out(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(rows * 8)));
+    int64_t* values = reinterpret_cast<int64_t*>(PyByteArray_AsString(out.get()));
+    Allowance allowance(kUnlimited, 0, 0, Py_None);
+    allowance.run([&] { evaluate(model, expression, data, rows, values, allowance.budget); });
     return out.release();
   });
 }
@@ -445,25 +320,31 @@ PyObject* walk(PyObject*, PyObject* args) {
   long long cells;
   if (!PyArg_ParseTuple(args, "OLOO", &object, &cells, &poll, &chosen)) return nullptr;
   return guarded([&]() -> PyObject* {
-    const Model& model = held<Model>(object);
+    SharedModel& shared = held<SharedModel>(object);
+    Use together(shared.readers, kManyUsers);
+    const Model& model = shared.model;
+    const std::vector<Choice> choices = choices_of(chosen, model);
     Allowance allowance(cells, 0, 0, poll);
-    try {
-      Prepared prepared = prepare(model, allowance.budget, choices_of(chosen));
-      if (!prepared.feasible) return Py_BuildValue("(s)", "infeasible");
-      Py_INCREF(object);
-      std::unique_ptr<Walk> made(new Walk{object, std::move(prepared), {}});
-      Ref groups(PyList_New(0));
-      for (const std::vector<int>& group : components(model, made->prepared)) {
+    Prepared prepared = allowance.run([&] { return prepare(model, allowance.budget, choices); });
+    if (!prepared.feasible) return Py_BuildValue("(s)", "infeasible");
+    std::unique_ptr<Walk> made(new Walk{object, std::move(prepared), {}});
+    Py_INCREF(object);
+    std::vector<std::vector<int>> found = allowance.run([&] {
+      std::vector<std::vector<int>> members = components(model, made->prepared);
+      for (const std::vector<int>& group : members) {
+        allowance.budget.tick(static_cast<int64_t>(64 * model.nodes.size()));
         made->walkers.push_back(std::make_unique<Walker>(model, made->prepared, group));
-        Ref members(numbers(group));
-        if (PyList_Append(groups.get(), members.get())) throw PythonError{};
       }
-      Ref axes(axes_of(made->prepared.axes, made->prepared.fixed));
-      Ref held_walk(capsule(std::move(made)));
-      return Py_BuildValue("(sOOO)", "walk", held_walk.get(), groups.get(), axes.get());
-    } catch (const LimitReached& limit) {
-      return limited(limit);
+      return members;
+    });
+    Ref groups(PyList_New(0));
+    for (const std::vector<int>& group : found) {
+      Ref members(numbers(group));
+      if (PyList_Append(groups.get(), members.get())) throw PythonError{};
     }
+    Ref axes(axes_of(made->prepared.axes, made->prepared.fixed));
+    Ref held_walk(capsule(std::move(made)));
+    return Py_BuildValue("(sOOO)", "walk", held_walk.get(), groups.get(), axes.get());
   });
 }
 
@@ -473,15 +354,18 @@ PyObject* walk_next(PyObject*, PyObject* args) {
   if (!PyArg_ParseTuple(args, "OLLO", &object, &which, &cells, &poll)) return nullptr;
   return guarded([&]() -> PyObject* {
     Walk& walk = held<Walk>(object);
-    Allowance allowance(cells, 0, 0, poll);
-    try {
-      Walker& walker = *walk.walkers.at(static_cast<size_t>(which));
-      if (!walker.next(allowance.budget)) return Py_BuildValue("(sL)", "end", static_cast<long long>(allowance.budget.cells));
-      Ref found(numbers(walker.positions()));
-      return Py_BuildValue("(sLO)", "row", static_cast<long long>(allowance.budget.cells), found.get());
-    } catch (const LimitReached& limit) {
-      return limited(limit);
+    Use alone(walk.users, 1);
+    Use together(held<SharedModel>(walk.model_capsule).readers, kManyUsers);
+    if (which < 0 || which >= static_cast<long long>(walk.walkers.size())) {
+      refuse(PyExc_IndexError, "the walk has no component of this number");
     }
+    Allowance allowance(cells, 0, 0, poll);
+    Walker& walker = *walk.walkers[static_cast<size_t>(which)];
+    if (!allowance.run([&] { return walker.next(allowance.budget); })) {
+      return Py_BuildValue("(sL)", "end", static_cast<long long>(allowance.budget.cells));
+    }
+    Ref found(numbers(walker.positions()));
+    return Py_BuildValue("(sLO)", "row", static_cast<long long>(allowance.budget.cells), found.get());
   });
 }
 

@@ -75,6 +75,7 @@ Prepared prepare(const Model& model, Budget& budget, const std::vector<Choice>& 
     again = false;
     // Bounds may only be computed on what is left: what never overflows there is exact.
     state.bounds = model.bounds(variable_bounds(state.axes));
+    budget.tick(static_cast<int64_t>(16 * model.nodes.size()));
     std::vector<int> later;
     for (int check : waiting) {
       if (state.bounds[check].lower == 1) continue;
@@ -90,6 +91,7 @@ Prepared prepare(const Model& model, Budget& budget, const std::vector<Choice>& 
         if (variable < 0) variable = 0;
         Axis& axis = state.axes[variable];
         std::vector<bool> passes = passing(model, check, variable, state.axes, state.bounds);
+        budget.tick(static_cast<int64_t>(16 * model.nodes.size()));
         budget.spend(static_cast<int64_t>(passes.size()));
         size_t count = static_cast<size_t>(std::count(passes.begin(), passes.end(), true));
         if (count == passes.size()) continue;

@@ -26,13 +26,15 @@ class Keys {
   }
   uint64_t bound() const { return bound_; }
 
-  std::vector<uint64_t> of(const Table& table) const {
+  std::vector<uint64_t> of(const Table& table, Budget& budget) const {
     std::vector<uint64_t> keys(table.num_rows, 0);
     for (size_t i = 0; i < shared_.size(); ++i) {
       size_t c = static_cast<size_t>(std::find(table.variables.begin(), table.variables.end(), shared_[i]) -
                                      table.variables.begin());
       const std::vector<uint16_t>& column = table.columns[c];
-      for (size_t r = 0; r < keys.size(); ++r) keys[r] = keys[r] * sizes_[i] + column[r];
+      in_pieces(keys.size(), budget, [&](size_t start, size_t end) {
+        for (size_t r = start; r < end; ++r) keys[r] = keys[r] * sizes_[i] + column[r];
+      });
     }
     return keys;
   }
@@ -64,18 +66,47 @@ class Groups {
   std::vector<uint32_t> dense_;
 };
 
-void reorder(TreeNode& node, const std::vector<uint32_t>& order) {
-  for (std::vector<uint16_t>& column : node.table.columns) {
-    std::vector<uint16_t> sorted(order.size());
-    for (size_t i = 0; i < order.size(); ++i) sorted[i] = column[order[i]];
-    column = std::move(sorted);
-  }
+template <typename T>
+std::vector<T> taken(const std::vector<T>& from, const std::vector<uint32_t>& order, Budget& budget) {
+  std::vector<T> sorted(order.size());
+  in_pieces(order.size(), budget, [&](size_t start, size_t end) {
+    for (size_t i = start; i < end; ++i) sorted[i] = from[order[i]];
+  });
+  return sorted;
+}
+
+void reorder(TreeNode& node, const std::vector<uint32_t>& order, Budget& budget) {
+  for (std::vector<uint16_t>& column : node.table.columns) column = taken(column, order, budget);
   for (std::vector<uint32_t>& link : node.links) {
-    std::vector<uint32_t> sorted(order.size());
-    for (size_t i = 0; i < order.size(); ++i) sorted[i] = link[order[i]];
-    link = std::move(sorted);
+    if (!link.empty()) link = taken(link, order, budget);
   }
   node.table.num_rows = order.size();
+}
+
+// The order in which keys below `bound` rise, equal ones as they stand: sorted digit by digit.
+std::vector<uint32_t> rising(std::vector<uint64_t> keys, uint64_t bound, Budget& budget) {
+  constexpr int kBits = 11;
+  constexpr uint64_t kDigits = uint64_t{1} << kBits;
+  std::vector<uint32_t> order(keys.size()), next(keys.size());
+  std::vector<uint64_t> moved(keys.size());
+  std::iota(order.begin(), order.end(), 0u);
+  for (int shift = 0; shift < 64 && (bound - 1) >> shift; shift += kBits) {
+    std::vector<size_t> at(kDigits + 1, 0);
+    in_pieces(keys.size(), budget, [&](size_t start, size_t end) {
+      for (size_t i = start; i < end; ++i) ++at[((keys[i] >> shift) & (kDigits - 1)) + 1];
+    });
+    for (uint64_t d = 0; d < kDigits; ++d) at[d + 1] += at[d];
+    in_pieces(keys.size(), budget, [&](size_t start, size_t end) {
+      for (size_t i = start; i < end; ++i) {
+        size_t to = at[(keys[i] >> shift) & (kDigits - 1)]++;
+        next[to] = order[i];
+        moved[to] = keys[i];
+      }
+    });
+    order.swap(next);
+    keys.swap(moved);
+  }
+  return order;
 }
 
 int64_t times(int64_t a, int64_t b) {
@@ -87,42 +118,48 @@ int64_t times(int64_t a, int64_t b) {
 // Links a node to its children, drops rows without a solution below, groups the rest and counts.
 class Counter {
  public:
-  Counter(std::vector<TreeNode>& nodes, const std::vector<Axis>& axes) : nodes_(nodes), axes_(axes), groups_(nodes.size()) {}
+  Counter(std::vector<TreeNode>& nodes, const std::vector<Axis>& axes, Budget& budget)
+      : nodes_(nodes), axes_(axes), budget_(budget), groups_(nodes.size()) {}
 
   void count(size_t i) {
     TreeNode& node = nodes_[i];
+    // Keys, weights and the order of rows are given back; links stay.
+    const int64_t rows = static_cast<int64_t>(node.table.num_rows), scratch = 40 * rows;
+    budget_.take(scratch + 4 * rows * static_cast<int64_t>(node.children.size()), node.table.variables);
     node.links.resize(node.children.size());
     for (size_t c = 0; c < node.children.size(); ++c) link(node, c);
     std::vector<int64_t> weights(node.table.num_rows, 1);
     for (size_t c = 0; c < node.children.size(); ++c) {
       const std::vector<int64_t>& totals = nodes_[node.children[c]].totals;
-      for (size_t r = 0; r < weights.size(); ++r) weights[r] = times(weights[r], totals[node.links[c][r]]);
+      in_pieces(weights.size(), budget_, [&](size_t start, size_t end) {
+        for (size_t r = start; r < end; ++r) weights[r] = times(weights[r], totals[node.links[c][r]]);
+      });
     }
     group(i, weights);
+    budget_.give(scratch);
   }
 
  private:
   void link(TreeNode& node, size_t c) {
     int child = node.children[c];
     Keys keys(nodes_[child].shared, axes_);
-    std::vector<uint64_t> wanted = keys.of(node.table);
+    std::vector<uint64_t> wanted = keys.of(node.table, budget_);
     std::vector<uint32_t>& at = node.links[c];
     at.resize(wanted.size());
     bool all = true;
-    for (size_t r = 0; r < wanted.size(); ++r) {
-      at[r] = groups_[child]->find(wanted[r]);
-      all &= at[r] != kNone;
-    }
+    in_pieces(wanted.size(), budget_, [&](size_t start, size_t end) {
+      for (size_t r = start; r < end; ++r) {
+        at[r] = groups_[child]->find(wanted[r]);
+        all &= at[r] != kNone;
+      }
+    });
     if (all) return;
     std::vector<uint32_t> kept;
     for (size_t r = 0; r < at.size(); ++r) {
       if (at[r] != kNone) kept.push_back(static_cast<uint32_t>(r));
     }
     // Links that are still empty belong to later children.
-    std::vector<std::vector<uint32_t>> links = std::move(node.links);
-    node.links.assign(links.begin(), links.begin() + static_cast<long>(c) + 1);
-    reorder(node, kept);
-    node.links.resize(links.size());
+    reorder(node, kept, budget_);
   }
 
   void group(size_t i, std::vector<int64_t>& weights) {
@@ -140,27 +177,24 @@ class Counter {
       if (rows) node.starts.push_back(0), node.totals.push_back(total);
     } else {
       Keys keys(node.shared, axes_);
-      std::vector<uint64_t> of = keys.of(node.table);
+      std::vector<uint64_t> of = keys.of(node.table, budget_);
       if (!std::is_sorted(of.begin(), of.end())) {
-        std::vector<uint32_t> order(rows);
-        std::iota(order.begin(), order.end(), 0u);
-        std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return of[a] < of[b]; });
-        reorder(node, order);
-        std::vector<uint64_t> sorted(rows);
-        std::vector<int64_t> moved(rows);
-        for (size_t r = 0; r < rows; ++r) sorted[r] = of[order[r]], moved[r] = weights[order[r]];
-        of = std::move(sorted);
-        weights = std::move(moved);
+        const std::vector<uint32_t> order = rising(of, keys.bound(), budget_);
+        reorder(node, order, budget_);
+        of = taken(of, order, budget_);
+        weights = taken(weights, order, budget_);
       }
-      for (size_t r = 0; r < rows; ++r) {
-        if (r == 0 || of[r] != of[r - 1]) {
-          node.starts.push_back(static_cast<uint32_t>(r));
-          node.totals.push_back(0);
-          distinct.push_back(of[r]);
+      in_pieces(rows, budget_, [&](size_t start, size_t end) {
+        for (size_t r = start; r < end; ++r) {
+          if (r == 0 || of[r] != of[r - 1]) {
+            node.starts.push_back(static_cast<uint32_t>(r));
+            node.totals.push_back(0);
+            distinct.push_back(of[r]);
+          }
+          node.totals.back() += weights[r];
+          if (node.totals.back() > kMaxMagnitude) throw Unsupported{};
         }
-        node.totals.back() += weights[r];
-        if (node.totals.back() > kMaxMagnitude) throw Unsupported{};
-      }
+      });
       groups_[i] = std::make_unique<Groups>(std::move(distinct), keys.bound());
     }
     node.starts.push_back(static_cast<uint32_t>(rows));
@@ -168,6 +202,7 @@ class Counter {
 
   std::vector<TreeNode>& nodes_;
   const std::vector<Axis>& axes_;
+  Budget& budget_;
   std::vector<std::unique_ptr<Groups>> groups_;
 };
 
@@ -235,7 +270,7 @@ bool tree_part(const Model& model, const Prepared& prepared, const std::vector<i
     if (tables.back().num_rows == 0) return false;
   }
   part.nodes = linked(bags, tables);
-  Counter counter(part.nodes, prepared.axes);
+  Counter counter(part.nodes, prepared.axes, budget);
   for (size_t i = part.nodes.size(); i-- > 0;) counter.count(i);
   part.count = part.nodes[0].totals.empty() ? 0 : part.nodes[0].totals[0];
   return part.count > 0;

@@ -74,15 +74,19 @@ Space enumerate(const Model& model, Budget& budget);
 
 // The values of an expression's open variables in the solution where it is largest or smallest; of equally good ones
 // the first by the declared order. Unsupported where no table holds them all, or the expression has no value.
-std::vector<Choice> best_choice(const Model& model, const Space& space, int expression, bool maximise);
+std::vector<Choice> best_choice(const Model& model, const Space& space, int expression, bool maximise, Budget& budget);
 
-void evaluate(const Model& model, int expression, const std::vector<const int64_t*>& columns, int64_t rows, int64_t* out);
+void evaluate(const Model& model, int expression, const std::vector<const int64_t*>& columns, int64_t rows, int64_t* out,
+              Budget& budget);
+
+// Number of solutions; Unsupported where it is too large for a list.
+int64_t total_of(const Space& space);
 
 // Bytes that hold every value of an axis as a signed integer: 1, 2, 4 or 8.
 int value_bytes(const Axis& axis);
 
 // Writes the values of all solutions in index order, one column per variable; `columns[v]` has room for
 // `rows * value_bytes(axes[v])` bytes.
-void list_columns(const Space& space, int64_t rows, const std::vector<char*>& columns);
+void list_columns(const Space& space, int64_t rows, const std::vector<char*>& columns, Budget& budget);
 
 }  // namespace constrint

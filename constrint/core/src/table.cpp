@@ -25,23 +25,23 @@ struct Level {
 std::vector<int> ordered(const Model& model, const std::vector<int>& variables, const std::vector<int>& checks,
                          const std::vector<Axis>& axes) {
   std::vector<int> order;
-  Set placed;
-  std::vector<bool> done(checks.size(), false);
+  Set placed, members;
+  for (int v : variables) members.set(v);
   for (;;) {
     int best = -1;
     double least = 0;
-    for (size_t i = 0; i < checks.size(); ++i) {
-      if (done[i]) continue;
+    for (int check : checks) {
+      const Set open = model.nodes[check].variables & members & ~placed;
+      if (open.none()) continue;
       double cost = 0;
       for (int v : variables) {
-        if (model.nodes[checks[i]].variables[v] && !placed[v]) cost += std::log(double(axes[v].values.size()));
+        if (open[v]) cost += std::log(double(axes[v].values.size()));
       }
-      if (best < 0 || cost < least) best = static_cast<int>(i), least = cost;
+      if (best < 0 || cost < least) best = check, least = cost;
     }
     if (best < 0) break;
-    done[best] = true;
     for (int v : variables) {
-      if (model.nodes[checks[best]].variables[v] && !placed[v]) placed.set(v), order.push_back(v);
+      if (model.nodes[best].variables[v] && !placed[v]) placed.set(v), order.push_back(v);
     }
   }
   for (int v : variables) {
@@ -78,6 +78,7 @@ class Builder {
     for (size_t i = 1; i < levels_.size(); ++i) {
       if (blocks_[i].rows) extend(i);
     }
+    budget_.give(scratch_);
     return std::move(table_);
   }
 
@@ -103,6 +104,8 @@ class Builder {
   std::vector<std::vector<std::vector<T>>> tiles_;
   std::vector<std::vector<std::vector<uint8_t>>> tile_flags_, tile_defined_;
   Table table_;
+  // Bytes of blocks and lanes.
+  int64_t scratch_ = 0;
   std::vector<int> kept_ = std::vector<int>(kLanes + 1), row_ = std::vector<int>(kLanes);
   std::vector<uint8_t> mask_ = std::vector<uint8_t>(kLanes);
 };
@@ -119,6 +122,10 @@ void Builder<T>::plan(const std::vector<int>& checks) {
     levels_.push_back(level);
   }
   std::vector<int> needed = nodes_below(model_, checks);
+  const int64_t lane_bytes = static_cast<int64_t>(needed.size()) * kLanes * static_cast<int64_t>(sizeof(T) + 1);
+  const int64_t place_bytes = static_cast<int64_t>(order.size() * order.size()) * kLanes * sizeof(uint16_t);
+  scratch_ = lane_bytes + place_bytes;
+  budget_.take(scratch_, order);
   for (int node : needed) {
     const Node& n = model_.nodes[node];
     int count = 0;
@@ -248,6 +255,7 @@ void Builder<T>::extend_chunk(size_t at, int row, int rows, int value, int value
   const Block<T>& block = blocks_[at];
   int lanes = rows * values;
   budget_.spend(lanes);
+  budget_.tick(int64_t{lanes} * static_cast<int64_t>(level.computed.size() + at + 1));
   if (!level.checks.empty() || !level.carried.empty()) {
     for (int node : level.repeated) {
       const std::vector<int>& carried = levels_[at - 1].carried;
@@ -371,18 +379,38 @@ Table run(const Model& model, std::vector<int> order, const std::vector<int>& ch
 void Budget::spend(int64_t more) {
   cells += more;
   if (cells > max_cells) throw LimitReached{Limit::kCells, cells, {}};
-  if (poll_every && cells >= next_poll) {
-    next_poll = cells + poll_every;
-    if (!poll(cells)) throw LimitReached{Limit::kStopped, cells, {}};
-  }
+  tick(64);
+}
+
+void Budget::look() {
+  left_ = kBetweenLooks;
+  const Clock::time_point now = Clock::now();
+  if (now < next_ || !poll) return;
+  const bool goes_on = poll(cells);
+  next_ = Clock::now() + std::chrono::milliseconds(20);
+  if (!goes_on) throw LimitReached{Limit::kStopped, cells, {}};
+}
+
+void Budget::take(int64_t more, const std::vector<int>& variables) {
+  bytes += more;
+  if (max_bytes && bytes > max_bytes) throw LimitReached{Limit::kBytes, bytes, variables};
 }
 
 void Budget::add_rows(Table& table, int64_t more) {
-  table.num_rows += static_cast<size_t>(more);
-  int64_t rows = static_cast<int64_t>(table.num_rows);
-  if (rows > max_rows) throw LimitReached{Limit::kRows, rows, table.variables};
-  bytes += more * 2 * static_cast<int64_t>(table.variables.size());
-  if (max_bytes && bytes > max_bytes) throw LimitReached{Limit::kBytes, bytes, table.variables};
+  const size_t rows = table.num_rows + static_cast<size_t>(more);
+  // Links between tables are numbers of 32 bits.
+  if (static_cast<int64_t>(rows) > max_rows || rows >= UINT32_MAX) {
+    throw LimitReached{Limit::kRows, static_cast<int64_t>(rows), table.variables};
+  }
+  if (!table.columns.empty() && rows > table.columns[0].capacity()) {
+    const size_t before = table.columns[0].capacity(), after = std::max(rows, 2 * before);
+    take(static_cast<int64_t>((after - before) * sizeof(uint16_t) * table.columns.size()), table.variables);
+    for (std::vector<uint16_t>& column : table.columns) {
+      tick(static_cast<int64_t>(before));
+      column.reserve(after);
+    }
+  }
+  table.num_rows = rows;
 }
 
 std::vector<int> nodes_below(const Model& model, const std::vector<int>& roots) {

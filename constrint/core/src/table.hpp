@@ -2,6 +2,7 @@
 // of lanes. Rows come out in lexicographic order of the variables' order in the table.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
@@ -23,16 +24,45 @@ struct Table {
   size_t num_rows = 0;
 };
 
-// What a search may spend; `poll` looks at clocks and signals and returns false to stop.
-struct Budget {
+// What a search may spend, and what can end it: `poll` looks at clocks and signals and returns false to stop. It is
+// called a millisecond after the start and every twenty from then on, as long as the work is reported by `tick`.
+class Budget {
+ public:
   int64_t max_cells = 0, max_rows = 0, max_bytes = 0;
   int64_t cells = 0, bytes = 0;
-  int64_t poll_every = 0, next_poll = 0;
   std::function<bool(int64_t)> poll;
 
+  // Counts combinations on which conditions are evaluated.
   void spend(int64_t more);
+  // Reports work; a unit is a nanosecond or a few.
+  void tick(int64_t work) {
+    if ((left_ -= work) <= 0) look();
+  }
+  // Counts memory that is about to be taken, and what was given back.
+  void take(int64_t more, const std::vector<int>& variables);
+  void give(int64_t less) { bytes -= less; }
+  // Makes room for more rows of a table.
   void add_rows(Table& table, int64_t more);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr int64_t kBetweenLooks = 1 << 16;
+  void look();
+
+  int64_t left_ = kBetweenLooks;
+  Clock::time_point next_ = Clock::now() + std::chrono::milliseconds(1);
 };
+
+// Calls `work` on pieces of 0..count, so that a long loop can be ended.
+template <typename F>
+void in_pieces(size_t count, Budget& budget, F work) {
+  constexpr size_t kPiece = size_t{1} << 15;
+  for (size_t start = 0; start < count; start += kPiece) {
+    size_t end = count - start < kPiece ? count : start + kPiece;
+    budget.tick(2 * static_cast<int64_t>(end - start));
+    work(start, end);
+  }
+}
 
 enum class Limit { kCells, kRows, kBytes, kStopped };
 

@@ -1,6 +1,7 @@
 #include "walk.hpp"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace constrint {
 
@@ -125,7 +126,15 @@ void Walker::release(size_t level) {
 }
 
 bool Walker::next(Budget& budget) {
+  if (broken_) throw std::logic_error("the walk has ended at a limit; begin a new one");
   if (done_) return false;
+  broken_ = true;
+  const bool found = moved(budget);
+  broken_ = false;
+  return found;
+}
+
+bool Walker::moved(Budget& budget) {
   size_t levels = variables_.size(), level = 0;
   if (started_) {
     level = levels - 1;
@@ -144,6 +153,7 @@ bool Walker::next(Budget& budget) {
     bool found = false;
     for (; position < size && !found; ++position) {
       budget.spend(1);
+      budget.tick(static_cast<int64_t>(32 * steps_[level].nodes.size()));
       found = assign(level, position);
     }
     if (!found) {

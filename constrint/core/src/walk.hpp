@@ -14,7 +14,8 @@ class Walker {
   // `variables` in the order in which they are assigned; `prepared` and `model` must outlive the walker.
   Walker(const Model& model, const Prepared& prepared, std::vector<int> variables);
 
-  // Moves on to the next solution; false when there is none. Every value tried is spent as one cell.
+  // Moves on to the next solution; false when there is none. Every value tried is spent as one cell. A walk that a
+  // limit ended cannot go on.
   bool next(Budget& budget);
   // Positions on the prepared axes.
   const std::vector<int>& positions() const { return positions_; }
@@ -29,6 +30,7 @@ class Walker {
     // What the nodes' bounds are while the variable is open, given those before it.
     std::vector<Interval> saved;
   };
+  bool moved(Budget& budget);
   bool assign(size_t level, int position);
   void enter(size_t level);
   void release(size_t level);
@@ -44,7 +46,7 @@ class Walker {
   // Where each value of a variable stands.
   std::vector<std::unordered_map<int64_t, int>> places_;
   std::vector<int> positions_;
-  bool started_ = false, done_ = false;
+  bool started_ = false, done_ = false, broken_ = false;
 };
 
 }  // namespace constrint

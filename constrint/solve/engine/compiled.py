@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from constrint.core import compiled as core
+from constrint.errors import LimitReachedError
 from constrint.model import Problem
 from constrint.model.encode import encode_all, encode_expression
 from constrint.solve.budget import Budget
@@ -54,7 +55,8 @@ def enumerate_factors(problem: Problem, budget: Budget) -> CompiledFactors | Non
         return None
     limits = budget.limits
     budget.check_work()
-    answer: Any = core.enumerate(model, limits.max_cells, limits.max_rows, limits.max_bytes or 0, _poll(budget))
+    max_bytes = 0 if limits.max_bytes is None else max(1, _word(limits.max_bytes))
+    answer: Any = core.enumerate(model, _word(limits.max_cells), _word(limits.max_rows), max_bytes, _poll(budget))
     if answer is None:
         return None
     if answer[0] == "limit":
@@ -79,17 +81,24 @@ def _poll(budget: Budget) -> Callable[[int], None] | None:
     return poll
 
 
-def _refuse(answer: tuple[str, str, int, Sequence[int]], problem: Problem, budget: Budget) -> None:
+def _word(limit: int) -> int:
+    """A limit as the core takes it; what is larger is never reached."""
+    return min(limit, 1 << 62)
+
+
+def _refuse(answer: tuple[str, str, int, Sequence[int]], problem: Problem, budget: Budget) -> NoReturn:
     """Raises what the core's limit means."""
     _, what, number, variables = answer
     names = tuple(problem.names[v] for v in variables)
     if what == "rows":
         budget.check_rows(number, names)
     elif what == "bytes":
+        budget.stats.table_bytes = 0
         budget.check_bytes(number, f"a table over {', '.join(names)}")
     else:
         budget.stats.cells = number
         budget.check_work()
+    raise LimitReachedError(f"the compiled core takes no more than {number} {what}; narrow the problem.")
 
 
 class CompiledFactors(Factors):
@@ -192,7 +201,7 @@ class CompiledWalk:
         while True:
             left = budget.limits.max_cells - budget.stats.cells
             spent = budget.stats.cells
-            answer = self._core.walk_next(self._walk, component, left, _poll(budget))
+            answer = self._core.walk_next(self._walk, component, _word(left), _poll(budget))
             if answer[0] == "limit":
                 _refuse((*answer[:2], spent + answer[2], answer[3]), self._problem, budget)
             budget.stats.cells = spent + answer[1]
@@ -230,7 +239,7 @@ def walk_in_order(
     if core is None or model is None:
         return None
     budget.check_work()
-    answer: Any = core.walk(model, budget.limits.max_cells, _poll(budget), list(chosen))
+    answer: Any = core.walk(model, _word(budget.limits.max_cells), _poll(budget), list(chosen))
     if answer is None:
         return None
     if answer[0] == "limit":

@@ -45,7 +45,8 @@ def best_solutions(
     if k == 0 or len(counts) == 0:
         return []
     rows, costs = _costs(columns, len(counts), cost)
-    order = np.argsort(-costs if maximise else costs, kind="stable")
+    # Not the order of negated costs: the smallest integer of a dtype has no negative, and unsigned ones have none.
+    order = np.argsort(costs, kind="stable")[:: -1 if maximise else 1]
     ranked: list[Ranked] = []
     for at in order.tolist():
         partial = {n: int(column[rows[at]]) for n, column in columns.items()}

@@ -1,0 +1,109 @@
+"""Long calls end when a signal comes, whatever they compute, and let other threads run meanwhile."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from constrint.core import compiled
+from constrint.errors import CancelledError, LimitReachedError
+from constrint.model import Var, minimum, parse
+from constrint.model.python.restrictions import problem_from_space
+from constrint.solve import Limits, enumerate_space, solutions_in_order
+
+#: Seconds until the signal comes, and from then until it must have been seen.
+WAIT, REACTION = 0.3, 0.15
+HUGE = Limits(max_cells=1 << 60, max_rows=1 << 30)
+
+pytestmark = pytest.mark.skipif(compiled is None, reason="the compiled core was not built (no C++ compiler)")
+
+
+class Alarm(Exception):
+    """Raised by the signal's handler."""
+
+
+def enumerating(limits: Limits) -> None:
+    params = {n: list(range(1, 200)) for n in "abcd"}
+    enumerate_space(problem_from_space(params, ["a * b + c * d >= 40", "a * d != b * c"]), limits)
+
+
+def pruning(limits: Limits) -> None:
+    params = {n: list(range(1, 3000)) for n in "abc"}
+    enumerate_space(problem_from_space(params, ["a * a + b * b == c * c + 1000003 * (a % 2 + 2)"]), limits)
+
+
+def walking(limits: Limits) -> None:
+    problem = parse("var x in 1..3000; var y in 1..3000; var z in 1..3000; x * x * x + y * y * y == z * z * z")
+    assert list(solutions_in_order(problem, limits)) == []
+
+
+def evaluating(limits: Limits) -> None:
+    expr = minimum(*(Var("a") % (i + 2) * Var("b") for i in range(2000)))
+    columns = {n: np.arange(4_000_000, dtype=np.int64) % 1000 for n in "ab"}
+    expr.columns(columns)
+
+
+LONG = [enumerating, pruning, walking, evaluating]
+
+
+@pytest.mark.parametrize("work", LONG)
+def test_a_signal_ends_a_long_call(work: Callable[[Limits], None]) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        pytest.skip("signals reach the main thread only, and this is another one")
+    rung: list[float] = []
+
+    def ring(*_: object) -> None:
+        rung.append(time.perf_counter())
+        raise Alarm
+
+    before = signal.signal(signal.SIGALRM, ring)
+    started = time.perf_counter()
+    signal.setitimer(signal.ITIMER_REAL, WAIT)
+    try:
+        with pytest.raises(Alarm):
+            work(HUGE)
+        ended = time.perf_counter()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert ended - started < WAIT + REACTION
+
+
+@pytest.mark.parametrize("work", LONG[:3])
+def test_other_threads_run_during_a_long_call(work: Callable[[Limits], None]) -> None:
+    stop = threading.Event()
+    moments: list[float] = []
+    failed: list[CancelledError] = []
+
+    def working() -> None:
+        try:
+            work(replace(HUGE, cancel=stop))
+        except CancelledError as error:
+            failed.append(error)
+
+    # The search has a thread of its own; this one goes on and looks at the clock.
+    thread = threading.Thread(target=working)
+    thread.start()
+    end = time.perf_counter() + 0.5
+    while time.perf_counter() < end:
+        moments.append(time.perf_counter())
+        time.sleep(0.001)
+    stop.set()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert len(failed) == 1
+    assert max(np.diff(moments)) < 0.1
+
+
+@pytest.mark.parametrize("work", LONG[:3])
+def test_a_time_limit_is_kept(work: Callable[[Limits], None]) -> None:
+    started = time.perf_counter()
+    with pytest.raises(LimitReachedError, match=r"max_seconds=0\.3"):
+        work(replace(HUGE, max_seconds=0.3))
+    assert time.perf_counter() - started < 0.3 * 1.2 + 0.2
