@@ -13,12 +13,15 @@ INTERFACE: int
 Model = object
 Space = object
 Walk = object
+BestSearch = object
 Poll = Callable[[int], object] | None
 # Per variable the values that are left (int64), and whether there is only one.
 Axes = list[tuple[bytearray, bool]]
 # Variables, their columns of positions (uint8 up to 256 values, else uint16), rows, the parent's place, the variables
 # shared with it.
 Table = tuple[list[int], list[bytearray], int, int, list[int]]
+# A variable, how many states its layer starts from, and the arcs: source (uint32), position (uint16), target (uint32).
+Layer = tuple[int, int, bytearray, bytearray, bytearray]
 # The GPU's driver, a kernel's launches, and the plans of an operation.
 Driver = object
 Plan = object
@@ -48,7 +51,15 @@ def require(model: Model, code: list[int]) -> bool | None:
 def enumerate(
     model: Model, max_cells: int, max_rows: int, max_bytes: int, poll: Poll
 ) -> tuple[str, Space, list[int], int, int, int, int] | tuple[str, int] | Limit | None:
-    """("space", space, solutions of each part, cells, rows, tables, bytes), ("infeasible", cells) or a limit."""
+    """("space", space, solutions of each part, cells, rows, tables, bytes), ("infeasible", cells) or a limit.
+
+    A part that is a diagram counts -1: its solutions may be more than 64 bits hold.
+    """
+
+def enumerate_by(
+    model: Model, way: int
+) -> tuple[str, Space, list[int], int, int, int, int] | tuple[str, int] | Limit | None:
+    """The same, listed in one way: 0 as the work so far says, 1 tables, 2 depth-first search, 3 decision diagrams."""
 
 def evaluate(code: list[int], columns: list[bytes], rows: int) -> bytearray | None:
     """An encoded expression over int64 columns, its variables; None also where some row has no value."""
@@ -56,8 +67,8 @@ def evaluate(code: list[int], columns: list[bytes], rows: int) -> bytearray | No
 def columns(space: Space, rows: int) -> list[tuple[int, bytearray]] | None:
     """Per variable the bytes of a value and the values of all solutions in index order."""
 
-def factors(space: Space) -> tuple[Axes, list[int | list[Table]]] | None:
-    """The axes, and the parts: a free variable or the tables of a tree, parents before children."""
+def factors(space: Space) -> tuple[Axes, list[int | list[Table] | tuple[list[Layer]]]] | None:
+    """The axes, and the parts: a free variable, the tables of a tree (parents before children) or a diagram."""
 
 def best(model: Model, space: Space, code: list[int], maximise: bool) -> list[tuple[int, int]] | None:
     """Values of an encoded expression's open variables in its best solution; the first of equally good ones."""
@@ -71,6 +82,29 @@ def walk_next(
     walk: Walk, component: int, max_cells: int, poll: Poll
 ) -> tuple[str, int, list[int]] | tuple[str, int] | Limit | None:
     """("row", cells, positions), ("end", cells) or a limit."""
+
+def best_search(
+    model: Model,
+    goals: Sequence[tuple[list[int], bool]],
+    num_best: int,
+    hints: Sequence[tuple[int, int]],
+    max_cells: int,
+    poll: Poll,
+) -> BestSearch | Limit | None:
+    """Prepares a search for the best solutions by encoded objectives, each with whether it is maximised, in order.
+
+    `hints` are variables with a value that is tried first.
+    """
+
+def best_run(search: BestSearch, max_cells: int, max_decisions: int, poll: Poll) -> bool | Limit | None:
+    """Goes on with it: True where it came to its end, False after so many decisions; other threads run meanwhile."""
+
+def best_state(search: BestSearch) -> tuple[list[list[int]], int, int, bool]:
+    """The best solutions so far (a value of every variable), what it knows and what it did.
+
+    That is a bound on the first objective (the negative one where it is maximised), the number of decisions, and
+    whether an objective had no value in some solution.
+    """
 
 def driver(kind: str, library: str) -> Driver:
     """Opens a driver, "cuda" or "hip"; OSError where there is none, or it lacks what is needed."""

@@ -11,7 +11,7 @@ namespace {
 // The table whose rows hold all these variables and all extend to solutions; null where there is none.
 const Table* covering(const Space& space, const Set& open) {
   for (const Part& part : space.parts) {
-    if (part.free >= 0) continue;
+    if (part.nodes.empty()) continue;
     Set held;
     for (int v : part.nodes[0].table.variables) held.set(v);
     if ((open & ~held).none()) return &part.nodes[0].table;

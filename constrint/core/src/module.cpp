@@ -3,12 +3,15 @@
 #include "python.hpp"
 
 #include "decode.hpp"
+#include "diagram.hpp"
 #include "reader.hpp"
 
 namespace constrint {
 
 // The functions of launches, in launch_table.cpp.
 int add_launch_functions(PyObject* module);
+// Those of the search for the best solutions, in search_module.cpp.
+int add_search_functions(PyObject* module);
 
 namespace {
 
@@ -144,6 +147,22 @@ PyObject* limited(const LimitReached& limit) {
                        variables);
 }
 
+// ("space", space, solutions of each part, cells, rows, tables, bytes), or ("infeasible", cells).
+PyObject* answer_of(std::unique_ptr<Space> space, const Budget& budget) {
+  long long listed = 0, tables = 0;
+  Ref counts(PyList_New(0));
+  for (const Part& part : space->parts) {
+    Ref count(PyLong_FromLongLong(part.count));
+    if (PyList_Append(counts.get(), count.get())) throw PythonError{};
+    for (const TreeNode& node : part.nodes) listed += static_cast<long long>(node.table.num_rows), ++tables;
+    if (part.diagram) listed += static_cast<long long>(part.diagram->num_arcs), ++tables;
+  }
+  if (!space->feasible) return Py_BuildValue("(sL)", "infeasible", static_cast<long long>(budget.cells));
+  Ref made(capsule(std::move(space)));
+  return Py_BuildValue("(sOOLLLL)", "space", made.get(), counts.get(), static_cast<long long>(budget.cells), listed,
+                       tables, static_cast<long long>(budget.bytes));
+}
+
 PyObject* enumerate_model(PyObject*, PyObject* args) {
   PyObject *model, *poll;
   long long cells, rows, bytes;
@@ -153,18 +172,7 @@ PyObject* enumerate_model(PyObject*, PyObject* args) {
     Use together(shared.readers, kManyUsers);
     Allowance allowance(cells, rows, bytes, poll);
     auto space = allowance.run([&] { return std::make_unique<Space>(enumerate(shared.model, allowance.budget)); });
-    long long listed = 0, tables = 0;
-    Ref counts(PyList_New(0));
-    for (const Part& part : space->parts) {
-      Ref count(PyLong_FromLongLong(part.count));
-      if (PyList_Append(counts.get(), count.get())) throw PythonError{};
-      for (const TreeNode& node : part.nodes) listed += static_cast<long long>(node.table.num_rows), ++tables;
-    }
-    if (!space->feasible) return Py_BuildValue("(sL)", "infeasible", static_cast<long long>(allowance.budget.cells));
-    Ref made(capsule(std::move(space)));
-    return Py_BuildValue("(sOOLLLL)", "space", made.get(), counts.get(),
-                         static_cast<long long>(allowance.budget.cells), listed, tables,
-                         static_cast<long long>(allowance.budget.bytes));
+    return answer_of(std::move(space), allowance.budget);
   });
 }
 
@@ -236,6 +244,23 @@ PyObject* tables_of(const Part& part, const std::vector<Axis>& axes) {
   return list.release();
 }
 
+// Per layer its variable, how many states it starts from, and the arcs: from (uint32), place (uint16), to (uint32).
+PyObject* layers_of(const Diagram& diagram) {
+  Ref list(PyList_New(0));
+  for (const Layer& layer : diagram.layers) {
+    Ref from(bytes_of(layer.from)), places(bytes_of(layer.places)), to(bytes_of(layer.to));
+    Ref entry(Py_BuildValue("(iLOOO)", layer.variable, static_cast<long long>(layer.num_states), from.get(),
+                            places.get(), to.get()));
+    if (PyList_Append(list.get(), entry.get())) throw PythonError{};
+  }
+  return PyTuple_Pack(1, list.get());
+}
+
+PyObject* part_of(const Part& part, const std::vector<Axis>& axes) {
+  if (part.free >= 0) return PyLong_FromLong(part.free);
+  return part.diagram ? layers_of(*part.diagram) : tables_of(part, axes);
+}
+
 PyObject* factors(PyObject*, PyObject* args) {
   PyObject* object;
   if (!PyArg_ParseTuple(args, "O", &object)) return nullptr;
@@ -243,7 +268,7 @@ PyObject* factors(PyObject*, PyObject* args) {
     const Space& space = held<Space>(object);
     Ref axes(axes_of(space.axes, space.fixed)), parts(PyList_New(0));
     for (const Part& part : space.parts) {
-      Ref entry(part.free >= 0 ? PyLong_FromLong(part.free) : tables_of(part, space.axes));
+      Ref entry(part_of(part, space.axes));
       if (PyList_Append(parts.get(), entry.get())) throw PythonError{};
     }
     return PyTuple_Pack(2, axes.get(), parts.get());
@@ -387,7 +412,8 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_core", nullptr, -1, methods, 
 PyMODINIT_FUNC PyInit__core() {
   PyObject* module = PyModule_Create(&constrint::definition);
   // What constrint/core/__init__.py expects; raised with every change of a signature or of the encoding.
-  if (module && (PyModule_AddIntConstant(module, "INTERFACE", 5) || constrint::add_launch_functions(module))) {
+  if (module && (PyModule_AddIntConstant(module, "INTERFACE", 6) || constrint::add_launch_functions(module) ||
+                 constrint::add_search_functions(module))) {
     Py_DECREF(module);
     return nullptr;
   }

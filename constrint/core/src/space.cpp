@@ -1,5 +1,7 @@
 #include "space.hpp"
 
+#include "listing.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -239,8 +241,8 @@ std::vector<TreeNode> linked(const std::vector<Bag>& bags, std::vector<Table>& t
   return nodes;
 }
 
-bool tree_part(const Model& model, const Prepared& prepared, const std::vector<int>& variables, Budget& budget,
-               Part& part) {
+bool tree_part(const Model& model, const Prepared& prepared, const std::vector<int>& variables, Way way,
+               Budget& budget, Part& part) {
   Set mine;
   for (int v : variables) mine.set(v);
   std::vector<int> checks;
@@ -257,19 +259,14 @@ bool tree_part(const Model& model, const Prepared& prepared, const std::vector<i
     sizes[v] = std::log(static_cast<double>(prepared.axes[v].values.size()));
   }
   std::vector<Bag> bags = product <= kOneTable ? std::vector<Bag>{{mine, -1, {}}} : tree(variables, scopes, sizes);
-  std::vector<Table> tables;
-  for (const Bag& bag : bags) {
-    std::vector<int> members, inside;
-    for (int v : variables) {
-      if (bag.variables[v]) members.push_back(v);
-    }
-    for (size_t i = 0; i < checks.size(); ++i) {
-      if ((scopes[i] & ~bag.variables).none()) inside.push_back(checks[i]);
-    }
-    tables.push_back(build_table(model, members, inside, prepared.axes, prepared.bounds, budget));
-    if (tables.back().num_rows == 0) return false;
+  Listed listed = list_component(model, prepared, variables, checks, scopes, std::move(bags), way, budget);
+  if (!listed.feasible) return false;
+  if (listed.diagram) {
+    part.diagram = std::move(listed.diagram);
+    part.count = -1;
+    return true;
   }
-  part.nodes = linked(bags, tables);
+  part.nodes = linked(listed.bags, listed.tables);
   Counter counter(part.nodes, prepared.axes, budget);
   for (size_t i = part.nodes.size(); i-- > 0;) counter.count(i);
   part.count = part.nodes[0].totals.empty() ? 0 : part.nodes[0].totals[0];
@@ -278,14 +275,14 @@ bool tree_part(const Model& model, const Prepared& prepared, const std::vector<i
 
 }  // namespace
 
-Space enumerate(const Model& model, Budget& budget) {
+Space enumerate(const Model& model, Budget& budget, Way way) {
   Prepared prepared = prepare(model, budget);
   Space space;
   space.feasible = prepared.feasible;
   if (space.feasible) {
     for (const std::vector<int>& group : components(model, prepared)) {
       Part part;
-      if (!tree_part(model, prepared, group, budget, part)) {
+      if (!tree_part(model, prepared, group, way, budget, part)) {
         space.feasible = false;
         space.parts.clear();
         break;

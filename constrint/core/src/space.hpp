@@ -55,10 +55,14 @@ struct TreeNode {
   std::vector<int64_t> totals;
 };
 
+struct Diagram;
+
 struct Part {
-  // A free variable, or -1 for a tree; node 0 is the root and parents precede children.
+  // A free variable, or -1 for a tree (node 0 is the root and parents precede children) or a diagram.
   int free = -1;
   std::vector<TreeNode> nodes;
+  std::shared_ptr<const Diagram> diagram;
+  // Solutions; -1 for those of a diagram, which may be more than 64 bits hold.
   int64_t count = 0;
 };
 
@@ -70,7 +74,10 @@ struct Space {
   std::vector<Part> parts;
 };
 
-Space enumerate(const Model& model, Budget& budget);
+// How components are listed: as the work so far says, or in one way wherever there is more than one combination.
+enum class Way { kChosen, kTables, kSearch, kDiagram };
+
+Space enumerate(const Model& model, Budget& budget, Way way = Way::kChosen);
 
 // The values of an expression's open variables in the solution where it is largest or smallest; of equally good ones
 // the first by the declared order. Unsupported where no table holds them all, or the expression has no value.

@@ -19,6 +19,7 @@ from constrint.model import Problem
 from constrint.model.encode import encode_all, encode_expression
 from constrint.solve.budget import Budget
 from constrint.solve.space.axes import Axis, Layout, axis_of, position_type
+from constrint.solve.space.diagram import DiagramPart, Layer
 from constrint.solve.space.factors import Factors
 from constrint.solve.space.parts import FreePart, Part, TreePart
 from constrint.solve.space.row_keys import check_listing
@@ -32,6 +33,7 @@ _KINDS: Final[dict[int, np.dtype[Any]]] = {
     4: np.dtype(np.int32),
     8: np.dtype(np.int64),
 }
+_ARC_TYPES: Final = (np.uint32, np.uint16, np.uint32)
 
 
 def core_model(problem: Problem, budget: Budget) -> object | None:
@@ -105,8 +107,10 @@ class CompiledFactors(Factors):
     """A factored space in the core; its parts become numpy tables when they are asked for."""
 
     def __init__(self, module: ModuleType, names: tuple[str, ...], space: object | None, counts: Sequence[int]) -> None:
-        self._names, self._total = names, 0 if space is None else math.prod(counts)
-        self._core, self._space = module, space
+        self._names, self._core, self._space = names, module, space
+        # -1 is the number of solutions of a diagram, which is counted when somebody asks.
+        self._has_diagram = -1 in counts
+        self._total = 0 if space is None else -1 if self._has_diagram else math.prod(counts)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The core's space cannot be copied or pickled; its tables can.
@@ -126,6 +130,8 @@ class CompiledFactors(Factors):
     @property
     def total(self) -> int:
         """Number of solutions."""
+        if self._total < 0:
+            self._total = math.prod(part.count for part in self.parts or ())
         return self._total
 
     def columns(self) -> dict[str, NDArray[Any]]:
@@ -133,6 +139,8 @@ class CompiledFactors(Factors):
         if self._space is None:
             return {n: np.zeros(0, dtype=np.int8) for n in self.names}
         check_listing(self.total)
+        if self._has_diagram:
+            return super().columns()
         listed: list[tuple[int, bytearray]] = self._core.columns(self._space, self.total)
         return {n: np.frombuffer(data, _KINDS[size]) for n, (size, data) in zip(self.names, listed, strict=True)}
 
@@ -147,15 +155,21 @@ class CompiledFactors(Factors):
         listed, parts = self._core.factors(self._space)
         axes, fixed = _axes(self.names, listed)
         sizes = {name: len(axis) for name, axis in axes.items()}
-        made: list[Part] = [
-            FreePart(self.names[part], sizes[self.names[part]])
-            if isinstance(part, int)
-            else TreePart(Tree([self._node(place, part, sizes) for place in range(len(part))], sizes))
-            for part in parts
-        ]
-        return Layout(self.names, {**axes}, fixed), tuple(made)
+        return Layout(self.names, {**axes}, fixed), tuple(self._part(part, sizes) for part in parts)
 
-    def _node(self, place: int, tables: Sequence[Any], sizes: dict[str, int]) -> LinkedTable:
+    def _part(self, part: Any, sizes: Mapping[str, int]) -> Part:
+        if isinstance(part, int):
+            return FreePart(self.names[part], sizes[self.names[part]])
+        if isinstance(part, tuple):
+            (layers,) = part
+            return DiagramPart([self._layer(*layer) for layer in layers], sizes)
+        return TreePart(Tree([self._node(place, part, sizes) for place in range(len(part))], sizes))
+
+    def _layer(self, variable: int, num_states: int, *arcs: bytearray) -> Layer:
+        source, place, target = (np.frombuffer(a, t) for a, t in zip(arcs, _ARC_TYPES, strict=True))
+        return Layer(self.names[variable], num_states, source, place, target)
+
+    def _node(self, place: int, tables: Sequence[Any], sizes: Mapping[str, int]) -> LinkedTable:
         variables, columns, num_rows, parent, shared = tables[place]
         rows: dict[str, NDArray[Any]] = {}
         for v, column in zip(variables, columns, strict=True):

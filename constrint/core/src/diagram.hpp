@@ -1,0 +1,33 @@
+// A decision diagram: the solutions of some variables as paths through layers of states. Partial assignments that leave
+// the same to be decided (equal partial sums, equal values where they still matter) are one state.
+#pragma once
+
+#include <vector>
+
+#include "propagate.hpp"
+
+namespace constrint {
+
+struct Layer {
+  int variable = 0;
+  // How many states the layer starts from, and the arcs from them, in order of their source and of the declared values:
+  // from a state, with a place on the variable's axis, to a state of the next layer.
+  uint32_t num_states = 0;
+  std::vector<uint32_t> from, to;
+  std::vector<uint16_t> places;
+};
+
+struct Diagram {
+  std::vector<Layer> layers;
+  // 0 where no path is left.
+  size_t num_arcs = 0;
+};
+
+// Whether some sum over many of the variables makes a diagram worth a try.
+bool suits_diagram(const Model& model, const Prepared& prepared, const std::vector<int>& variables);
+
+// Builds the diagram of one component; false where it would have more arcs.
+bool build_diagram(const Model& model, const Prepared& prepared, const std::vector<int>& variables, size_t max_arcs,
+                   Budget& budget, Diagram* diagram);
+
+}  // namespace constrint

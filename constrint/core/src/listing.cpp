@@ -1,0 +1,177 @@
+#include "listing.hpp"
+
+#include <algorithm>
+
+#include "search.hpp"
+
+namespace constrint {
+
+namespace {
+
+// Groups with at most this many combinations are listed straight away.
+constexpr double kFewCells = 1 << 20;
+constexpr double kDiagramCells = 1 << 16;
+// With more than this many a short depth-first search comes first: it may be over at once.
+constexpr double kManyCells = 1e9;
+constexpr int64_t kFirstDecisions = 1 << 11, kMoreDecisions = 1 << 14;
+// A table's cell is worth about a quarter of a unit of work of the search.
+constexpr double kCellsPerStep = 4;
+constexpr size_t kSmallDiagram = size_t{1} << 18, kLargeDiagram = size_t{1} << 24;
+// A search that would list more rows than this, by its progress, is the last resort.
+constexpr double kManyRows = 1 << 22;
+
+class Component {
+ public:
+  Component(const Model& model, const Prepared& prepared, const std::vector<int>& variables,
+            const std::vector<int>& checks, const std::vector<Set>& scopes, std::vector<Bag> bags, Budget& budget)
+      : model_(model), prepared_(prepared), variables_(variables), checks_(checks), scopes_(scopes), budget_(budget) {
+    listed_.bags = std::move(bags);
+    for (const Bag& bag : listed_.bags) {
+      double cells = 1;
+      for (int v : variables) {
+        if (bag.variables[v]) cells *= static_cast<double>(prepared.axes[v].values.size());
+      }
+      most_cells_ = std::max(most_cells_, cells);
+    }
+  }
+
+  Listed run(Way way) {
+    if (way == Way::kTables || (way == Way::kChosen && most_cells_ <= kFewCells && !suits_early())) {
+      list_tables();
+    } else if (way == Way::kSearch) {
+      search(INT64_MAX);
+    } else if (way == Way::kDiagram) {
+      if (!draw(kLargeDiagram)) throw Unsupported{};
+    } else if (!by_small_means()) {
+      by_estimate();
+    }
+    return std::move(listed_);
+  }
+
+ private:
+  // A sum is worth a diagram before its table is long.
+  bool suits_early() const { return most_cells_ > kDiagramCells && suits_diagram(model_, prepared_, variables_); }
+
+  bool by_small_means() {
+    bool sums = suits_diagram(model_, prepared_, variables_);
+    if (sums && draw(kSmallDiagram)) return true;
+    if (most_cells_ > kManyCells && search(kFirstDecisions)) return true;
+    return tables_within(kFewCells) || search(kMoreDecisions);
+  }
+
+  // What the search has done says how much it still has to do.
+  void by_estimate() {
+    double progress = std::max(search_->progress(), 1e-12);
+    double steps = static_cast<double>(steps_) * (1 / progress - 1);
+    double rows = static_cast<double>(rows_.num_rows) / progress;
+    bool sums = suits_diagram(model_, prepared_, variables_);
+    bool many = rows > std::min(kManyRows, static_cast<double>(budget_.max_rows));
+    if (tables_within(many ? 1e18 : kCellsPerStep / 2 * steps)) return;
+    if (sums && (many || steps > 1e8) && draw(std::min(kLargeDiagram, static_cast<size_t>(budget_.max_rows)))) return;
+    search(INT64_MAX);
+  }
+
+  void list_tables() {
+    for (const Bag& bag : listed_.bags) {
+      std::vector<int> members, inside;
+      for (int v : variables_) {
+        if (bag.variables[v]) members.push_back(v);
+      }
+      for (size_t i = 0; i < checks_.size(); ++i) {
+        if ((scopes_[i] & ~bag.variables).none()) inside.push_back(checks_[i]);
+      }
+      listed_.tables.push_back(build_table(model_, members, inside, prepared_.axes, prepared_.bounds, budget_));
+      if (listed_.tables.back().num_rows == 0) {
+        listed_.feasible = false;
+        return;
+      }
+    }
+  }
+
+  // Lists the tables if that takes at most so many cells.
+  bool tables_within(double cells) {
+    int64_t all = budget_.max_cells, bytes = budget_.bytes;
+    if (static_cast<double>(all - budget_.cells) > cells) budget_.max_cells = budget_.cells + static_cast<int64_t>(cells);
+    try {
+      list_tables();
+    } catch (const LimitReached& limit) {
+      bool final = limit.what == Limit::kStopped || (limit.what == Limit::kCells && limit.number > all);
+      budget_.max_cells = all;
+      budget_.bytes = bytes;
+      listed_.tables.clear();
+      if (final) throw;
+      return false;
+    }
+    budget_.max_cells = all;
+    drop_rows();
+    return true;
+  }
+
+  // Goes on with the search; true where it came to its end within so many decisions.
+  bool search(int64_t decisions) {
+    if (!search_) {
+      search_ = std::make_unique<DepthFirst>(model_, prepared_, variables_, DepthFirst::Order::kSmallest);
+      rows_.variables = variables_;
+      rows_.columns.resize(variables_.size());
+    }
+    int64_t last = decisions > INT64_MAX - search_->decisions() ? INT64_MAX : search_->decisions() + decisions;
+    int64_t before = budget_.cells;
+    for (;;) {
+      DepthFirst::Outcome outcome = search_->next(budget_, last - search_->decisions());
+      if (outcome != DepthFirst::Outcome::kSolution) {
+        steps_ += budget_.cells - before;
+        if (outcome == DepthFirst::Outcome::kPaused) return false;
+        break;
+      }
+      budget_.add_rows(rows_, 1);
+      for (size_t i = 0; i < variables_.size(); ++i) rows_.columns[i].push_back(static_cast<uint16_t>(search_->positions()[i]));
+    }
+    Set mine;
+    for (int v : variables_) mine.set(v);
+    listed_.bags = {{mine, -1, {}}};
+    listed_.feasible = rows_.num_rows > 0;
+    listed_.tables.clear();
+    listed_.tables.push_back(std::move(rows_));
+    return true;
+  }
+
+  bool draw(size_t max_arcs) {
+    auto diagram = std::make_unique<Diagram>();
+    if (!build_diagram(model_, prepared_, variables_, max_arcs, budget_, diagram.get())) return false;
+    budget_.take(static_cast<int64_t>(diagram->num_arcs) * 10, variables_);
+    listed_.feasible = diagram->layers[0].num_states > 0;
+    listed_.diagram = std::move(diagram);
+    drop_rows();
+    return true;
+  }
+
+  void drop_rows() {
+    if (!rows_.columns.empty()) {
+      budget_.give(static_cast<int64_t>(rows_.columns[0].capacity() * rows_.columns.size() * sizeof(uint16_t)));
+    }
+    rows_ = Table();
+    search_.reset();
+  }
+
+  const Model& model_;
+  const Prepared& prepared_;
+  const std::vector<int>& variables_;
+  const std::vector<int>& checks_;
+  const std::vector<Set>& scopes_;
+  Budget& budget_;
+  Listed listed_;
+  double most_cells_ = 0;
+  std::unique_ptr<DepthFirst> search_;
+  Table rows_;
+  int64_t steps_ = 0;
+};
+
+}  // namespace
+
+Listed list_component(const Model& model, const Prepared& prepared, const std::vector<int>& variables,
+                      const std::vector<int>& checks, const std::vector<Set>& scopes, std::vector<Bag> bags, Way way,
+                      Budget& budget) {
+  return Component(model, prepared, variables, checks, scopes, std::move(bags), budget).run(way);
+}
+
+}  // namespace constrint

@@ -1,0 +1,214 @@
+"""Tables, depth-first search and decision diagrams list the same solutions, and pick what is quick by themselves."""
+
+import itertools
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from constrint.core import compiled as core
+from constrint.errors import LimitReachedError
+from constrint.model import Problem, Var, parse
+from constrint.solve import Limits, SearchSpace, brute_force, count, enumerate_space
+from constrint.solve.budget import Budget, SearchStats
+from constrint.solve.engine.compiled import CompiledFactors, core_model
+from constrint.solve.engine.factored import factored_space
+from tests.support import strategies
+
+WAYS = {"tables": 1, "search": 2, "diagram": 3}
+pytestmark = pytest.mark.skipif(core is None, reason="the compiled core is not built: numpy has one way only")
+
+
+def listed_by(problem: Problem, way: str) -> SearchSpace | None:
+    """The space as one way lists it; None where the core declines the problem."""
+    assert core is not None
+    model = core_model(problem, Budget(Limits()))
+    answer = None if model is None else core.enumerate_by(model, WAYS[way])
+    if answer is None:
+        return None
+    space, counts = (None, ()) if answer[0] == "infeasible" else answer[1:3]
+    return SearchSpace(problem, CompiledFactors(core, problem.names, space, counts), SearchStats(), factored_space)
+
+
+def check_space(problem: Problem, space: SearchSpace, rng: random.Random) -> None:
+    """Compares every question a space answers with the list of its solutions."""
+    names = problem.names
+    solutions = [tuple(s[n] for n in names) for s in brute_force(problem)]
+    found = [tuple(s[n] for n in names) for s in space]
+    assert sorted(found) == sorted(solutions)
+    assert space.size == len(solutions)
+    columns = space.columns()
+    assert list(zip(*(columns[n].tolist() for n in names), strict=True)) == found
+    keep = rng.sample(names, rng.randint(0, len(names)))
+    kept, counts = space.project(keep)
+    keys = list(zip(*(kept[n].tolist() for n in keep), strict=True)) if keep else [()] * len(counts)
+    assert dict(zip(keys, counts.tolist(), strict=True)) == Counter(
+        tuple(s[names.index(n)] for n in keep) for s in solutions
+    )
+    drawn = {n: rng.choice(list(d)) for n, d in problem.variables.items()}
+    assert space.contains(drawn) == (tuple(drawn.values()) in solutions)
+    near = [s for s in solutions if sum(a != b for a, b in zip(s, drawn.values(), strict=True)) == 1]
+    assert sorted(tuple(s.values()) for s in space.neighbours(drawn)) == sorted(near)
+    part = {n: drawn[n] for n in keep}
+    extended = space.extend(part)
+    assert sorted(tuple(s[n] for n in names) for s in extended) == sorted(
+        s for s in solutions if all(s[names.index(n)] == v for n, v in part.items())
+    )
+    if solutions:
+        assert tuple(space.first().values()) == solutions[0]
+        assert space.contains(dict(zip(names, rng.choice(solutions), strict=True)))
+
+
+def puzzle(number: int) -> Problem:
+    """Sums, differences and other rules over up to seven variables of few values."""
+    rng = random.Random(number)
+    problem = Problem(f"puzzle {number}")
+    num, most = rng.randint(2, 7), rng.randint(1, 3)
+    variables = [
+        problem.int_var(f"x{i}", lower=0, upper=most)
+        if rng.random() < 0.7
+        else problem.int_var(f"x{i}", values=rng.sample(range(-3, 5), 3))
+        for i in range(num)
+    ]
+    for _ in range(rng.randint(1, 4)):
+        some = rng.sample(variables, rng.randint(2, num))
+        pick = rng.randrange(7)
+        total = sum((rng.choice((1, 1, 2, -1, 3)) * x for x in some), start=rng.randint(-2, 2) * some[0])
+        bound = rng.randint(-2, 6)
+        if pick == 0:
+            problem.add(total <= bound)
+        elif pick == 1:
+            problem.add(total == bound)
+        elif pick == 2:
+            problem.add(total != bound)
+        elif pick == 3:
+            for a, b in itertools.combinations(some, 2):
+                problem.add(a != b)
+        elif pick == 4:
+            problem.add(some[0] * some[1] >= total - bound)
+        elif pick == 5:
+            problem.add(total % 3 == rng.randrange(3))
+        else:
+            problem.add(some[0] // (some[1] + rng.randint(0, 2)) <= bound)
+    return problem
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(deadline=None, max_examples=25)
+@given(start=st.integers(0, 10**9))
+def test_every_way_lists_what_plain_python_finds(
+    random_problem: Callable[[int], Problem], way: str, start: int
+) -> None:
+    for number in range(start, start + 4):
+        for problem in (random_problem(number), puzzle(number)):
+            space = listed_by(problem, way)
+            if space is not None:
+                check_space(problem, space, random.Random(number))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(deadline=None, max_examples=30)
+@given(data=st.data())
+def test_every_way_lists_drawn_problems(way: str, data: st.DataObject) -> None:
+    problem = data.draw(strategies.problems())
+    space = listed_by(problem, way)
+    if space is not None:
+        check_space(problem, space, random.Random(data.draw(st.integers(0, 99))))
+
+
+def bits(number: int) -> tuple[Problem, list[Var]]:
+    problem = Problem()
+    return problem, [problem.int_var(f"v{i}", lower=0, upper=1) for i in range(number)]
+
+
+@pytest.mark.parametrize("number", [20, 26, 60, 100, 200])
+def test_a_bounded_sum_is_counted_without_a_list(number: int) -> None:
+    problem, variables = bits(number)
+    problem.add(sum(variables) <= 3)
+    start = time.perf_counter()
+    space = enumerate_space(problem)
+    assert space.size == sum(math.comb(number, k) for k in range(4))
+    assert time.perf_counter() - start < 0.5
+    assert space.stats.rows < 2000
+    last = space[space.size - 1]
+    assert sum(last.values()) <= 3
+    assert space.contains(last)
+
+
+def test_counts_beyond_64_bits_are_exact() -> None:
+    problem, variables = bits(150)
+    problem.add(sum(variables) == 75)
+    assert count(problem) == math.comb(150, 75)
+    space = enumerate_space(problem)
+    middle = space[space.size // 2]
+    assert sum(middle.values()) == 75
+    assert all(sum(s.values()) == 75 for s in space.sample(20, seed=1))
+
+
+def test_two_sums_are_counted_together() -> None:
+    problem, variables = bits(40)
+    problem.add(sum(variables) == 12)
+    problem.add(sum(variables[:20]) >= sum(variables[20:]))
+    want = sum(math.comb(20, a) * math.comb(20, 12 - a) for a in range(13) if a >= 12 - a)
+    assert count(problem) == want
+
+
+SUDOKUS = {
+    "easy": "530070000600195000098000060800060003400803001700020006060000280000419005000080079",
+    "hard": "800000000003600000070090200050007000000045700000100030001000068008500010090000400",
+    "17 clues": "000000010400000000020000000000050407008000300001090000300400200050100000000806000",
+}
+
+
+def sudoku(clues: str) -> Problem:
+    problem = Problem()
+    cells = {
+        (r, c): problem.int_var(f"c{r}{c}", values=[int(clues[9 * r + c])] if clues[9 * r + c] != "0" else range(1, 10))
+        for r, c in itertools.product(range(9), repeat=2)
+    }
+    for (a, x), (b, y) in itertools.combinations(cells.items(), 2):
+        if a[0] == b[0] or a[1] == b[1] or (a[0] // 3, a[1] // 3) == (b[0] // 3, b[1] // 3):
+            problem.add(x != y)
+    return problem
+
+
+@pytest.mark.parametrize("name", SUDOKUS)
+def test_sudokus_have_one_solution_and_it_comes_at_once(name: str) -> None:
+    problem = sudoku(SUDOKUS[name])
+    enumerate_space(problem)
+    start = time.perf_counter()
+    space = enumerate_space(problem)
+    assert time.perf_counter() - start < 0.05 * 4  # Four times the promise: tests share their machine.
+    (solution,) = space
+    assert all(c.holds(solution) for c in problem.constraints)
+
+
+@pytest.mark.parametrize("pigeons", [9, 12, 40])
+def test_more_pigeons_than_holes_is_seen_at_once(pigeons: int) -> None:
+    problem = Problem()
+    holes = [problem.int_var(f"p{i}", lower=1, upper=pigeons - 1) for i in range(pigeons)]
+    for a, b in itertools.combinations(holes, 2):
+        problem.add(a != b)
+    assert count(problem, Limits(max_seconds=2)) == 0
+
+
+def test_an_odd_sum_of_even_numbers_is_seen_at_once() -> None:
+    problem, variables = bits(60)
+    problem.add(2 * sum(variables) == 61)
+    assert count(problem, Limits(max_seconds=2)) == 0
+
+
+def test_limits_hold_in_a_search() -> None:
+    # Products of many variables: no sum, no difference, and far too many solutions for one table.
+    problem = parse("\n".join(f"var x{i} in 1..9" for i in range(14)))
+    product = math.prod((Var(f"x{i}") for i in range(1, 14)), start=Var("x0"))
+    problem.add(product % 1009 == 5)
+    start = time.perf_counter()
+    with pytest.raises(LimitReachedError):
+        enumerate_space(problem, Limits(max_seconds=0.5))
+    assert time.perf_counter() - start < 1.0
