@@ -12,7 +12,7 @@ from constrint.cli.output import print_json, say, wrap
 from constrint.cli.question import Asked, Question
 from constrint.cli.rows import BATCH, Columns, Solutions, print_rows
 from constrint.errors import LimitReachedError
-from constrint.solve import SearchSpace, Status, solve
+from constrint.solve import SearchSpace, Status, best_solutions, solve
 
 #: Solutions that are sorted by an objective in memory.
 MAX_RANKED = 5_000_000
@@ -37,8 +37,10 @@ def print_best(question: Question, top: int, backend: str, *, as_json: bool) -> 
         say(wrap(f"{asked.title}: {size:,} solutions of {num_product:,} combinations"))
     else:
         say(wrap(f"{asked.title}: {num_product:,} combinations, too many solutions to list"))
-    if problem.objective is not None:
-        say(wrap(f"best first: {problem.objective}"))
+    order = [f"weight {s.weight} if not {s.constraint}" for s in problem.soft_constraints]
+    order += [str(objective) for objective in problem.objectives]
+    if order:
+        say(wrap(f"best first: {'; then '.join(order)}"))
     say()
     columns = {name: np.array([row[name] for row in rows], dtype=object) for name in problem.variables}
     print_rows(problem.variables, [columns])
@@ -51,15 +53,20 @@ def _one(question: Question, backend: str, limit: LimitReachedError) -> dict[str
     answer = solve(question.asked[0].problem, backend=backend)
     if answer.status is Status.INFEASIBLE:
         raise question.infeasible()
-    assignment = dict(answer.require())
+    assignment = answer.assignment or answer.require()
     print(f"note: only one solution is shown: {limit}", file=sys.stderr)
-    return assignment
+    if not answer:
+        known = "" if answer.bound is None else f", and the first objective cannot be better than {answer.bound}"
+        print(f"note: it is the best known, not proven best{known}: {answer.message}", file=sys.stderr)
+    return dict(assignment)
 
 
 def _best_rows(asked: Asked, space: SearchSpace, top: int) -> list[dict[str, int]]:
-    objective = asked.problem.objective
-    if objective is None:
+    problem, objective = asked.problem, asked.problem.objective
+    if objective is None and not problem.soft_constraints:
         return [space[i] for i in range(min(top, space.size))]
+    if objective is None or len(problem.objectives) > 1 or problem.soft_constraints:
+        return [answer.assignment for answer in best_solutions(problem, top)]
     return [ranked.config for ranked in space.best(top, objective.expr, maximise=objective.maximise)]
 
 
@@ -73,18 +80,23 @@ def print_all(question: Question, backend: str, *, as_json: bool) -> None:
 
 
 def _in_order(question: Question, solutions: Solutions) -> Iterator[Columns]:
-    """All solutions, the best first where there is an objective that can be sorted by."""
-    objective = question.asked[0].problem.objective
-    if objective is not None and solutions.size > MAX_RANKED:
+    """All solutions, the best first where there are objectives that can be sorted by."""
+    problem = question.asked[0].problem
+    has_order = bool(problem.objectives or problem.soft_constraints)
+    if has_order and solutions.size > MAX_RANKED:
         print(f"note: more than {MAX_RANKED:,} solutions are not sorted by the objective", file=sys.stderr)
-        objective = None
-    if objective is None:
+        has_order = False
+    if not has_order:
         yield from solutions.all()
         return
     ((_, space),) = solutions.spaces
     columns = space.columns()
-    values = objective.expr.columns(columns)
-    order = np.argsort(-values if objective.maximise else values, kind="stable")
+    keys = [-o.expr.columns(columns) if o.maximise else o.expr.columns(columns) for o in problem.objectives]
+    if problem.soft_constraints:
+        wide = {name: column.astype(np.int64) for name, column in columns.items()}
+        prices = [s.weight * ~s.constraint.holds_columns(wide) for s in problem.soft_constraints]
+        keys.insert(0, np.sum(prices, axis=0))
+    order = np.lexsort(keys[::-1])
     for start in range(0, len(order), BATCH):
         rows = order[start : start + BATCH]
         yield {name: column[rows] for name, column in columns.items()}

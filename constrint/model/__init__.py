@@ -20,7 +20,7 @@ from constrint.model.constraint import (
 )
 from constrint.model.domain import Domain
 from constrint.model.expr import Const, Expr, Operation, Var, absolute, ceildiv, const, gcd, lcm, maximum, minimum
-from constrint.model.problem import Objective, Problem
+from constrint.model.problem import Objective, Problem, SoftConstraint
 from constrint.model.text.grammar import DialectWarning
 from constrint.model.text.parse import parse, parse_constraint
 from constrint.model.text.render import render
@@ -41,6 +41,7 @@ __all__ = [
     "Objective",
     "Operation",
     "Problem",
+    "SoftConstraint",
     "Var",
     "absolute",
     "all_of",

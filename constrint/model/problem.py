@@ -1,4 +1,4 @@
-"""A problem: named integer variables, constraints, at most one objective. It stores; it never solves."""
+"""A problem: named integer variables, constraints, and objectives in order. It stores; it never solves."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from constrint.errors import UnknownNameError, UsageError
 from constrint.model.constraint import ESTIMATED, KINDS, Constraint
 from constrint.model.domain import Domain
 from constrint.model.expr import Const, Expr, Var, as_expr, check_name
+from constrint.model.intmath import as_int
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,25 @@ class Objective:
         return hash((self.expr.key(), self.maximise))
 
 
+@dataclass(frozen=True, eq=False)
+class SoftConstraint:
+    """A rule that may be violated at a price."""
+
+    constraint: Constraint
+    weight: int
+
+    def _content(self) -> tuple[Any, ...]:
+        return self.weight, self.constraint.because, self.constraint.name, self.constraint.key()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SoftConstraint) and self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash(self._content())
+
+
 class Problem:
-    """Variables with their domains, and the constraints between them.
+    """Variables with their domains, the constraints between them, and what makes one solution better than another.
 
     Example:
         >>> p = Problem("gemm")
@@ -43,6 +61,8 @@ class Problem:
 
     #: What the compiled core has read of this problem already, if anything.
     core: object | None = None
+    _objectives: tuple[Objective, ...] = ()
+    _soft: tuple[SoftConstraint, ...] = ()
     #: Writes a problem in the text language; entered by `text/render.py`, which imports this file.
     writer: ClassVar[Callable[[Problem], str]]
 
@@ -52,7 +72,6 @@ class Problem:
         self._constraints: list[Constraint] = []
         self._estimates: list[Constraint] = []
         self._constants: dict[str, int] = {}
-        self.objective: Objective | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -78,6 +97,21 @@ class Problem:
     def constants(self) -> Mapping[str, int]:
         """The named numbers that constraints use."""
         return MappingProxyType(self._constants)
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """What makes a solution better, the most important first: a later one decides between equals by the earlier."""
+        return self._objectives
+
+    @property
+    def objective(self) -> Objective | None:
+        """The most important objective, if there is one."""
+        return self._objectives[0] if self._objectives else None
+
+    @property
+    def soft_constraints(self) -> tuple[SoftConstraint, ...]:
+        """The rules that may be violated at a price, in the order in which they were added."""
+        return self._soft
 
     def int_var(
         self,
@@ -174,19 +208,37 @@ class Problem:
         twin._estimates = []
         return twin
 
+    def add_soft(self, constraint: Any, weight: object = 1, because: str = "", name: str = "") -> SoftConstraint:
+        """Adds a constraint that a solution may violate: the total weight of the violated ones is minimised.
+
+        That total counts before every objective; what is a solution, and how many there are, does not depend on it.
+
+        Args:
+            constraint: For example `x * y <= 4096`; where it has an undefined value in it, it is violated.
+            weight: The price of violating it, at least 1.
+            because: The reason; it appears in explanations.
+            name: Short id of the rule.
+        """
+        price = as_int(weight, "the weight of a soft constraint")
+        if price < 1:
+            raise UsageError(f"the weight of a soft constraint must be at least 1, got {price}.")
+        trial = self.copy()
+        stored = SoftConstraint(trial.add(constraint, because, name), price)
+        self._check_names(stored.constraint)
+        self._soft = (*self._soft, stored)
+        return stored
+
     def minimise(self, expr: object) -> None:
-        """Asks for the solution in which `expr` is smallest."""
-        self._set_objective(as_expr(expr), maximise=False)
+        """Asks for the solution in which `expr` is smallest; after other objectives, among the best by those."""
+        self._add_objective(as_expr(expr), maximise=False)
 
     def maximise(self, expr: object) -> None:
-        """Asks for the solution in which `expr` is largest."""
-        self._set_objective(as_expr(expr), maximise=True)
+        """Asks for the solution in which `expr` is largest; after other objectives, among the best by those."""
+        self._add_objective(as_expr(expr), maximise=True)
 
-    def _set_objective(self, expr: Expr, maximise: bool) -> None:
-        if self.objective is not None:
-            raise UsageError(f"the problem already has an objective ({self.objective}); give only one.")
+    def _add_objective(self, expr: Expr, maximise: bool) -> None:
         self._check_names(expr)
-        self.objective = Objective(expr, maximise)
+        self._objectives = (*self._objectives, Objective(expr, maximise))
 
     def _check_names(self, item: Constraint | Expr) -> None:
         for missing in sorted(item.variables - self._variables.keys()):
@@ -203,13 +255,17 @@ class Problem:
         twin._constraints = list(self._constraints)
         twin._estimates = list(self._estimates)
         twin._constants = dict(self._constants)
-        twin.objective = self.objective
+        twin._objectives, twin._soft = self._objectives, self._soft
         return twin
 
     def without_objective(self) -> Problem:
-        """Returns a copy that asks for any solution."""
+        """Returns a copy that asks for any solution: it has no objectives and no soft constraints."""
+        return self.with_objectives()
+
+    def with_objectives(self, *objectives: Objective) -> Problem:
+        """Returns a copy with these objectives alone, and without soft constraints."""
         twin = self.copy()
-        twin.objective = None
+        twin._objectives, twin._soft = objectives, ()
         return twin
 
     def without(self, *constraints: Constraint | str) -> Problem:
@@ -245,7 +301,8 @@ class Problem:
             and self._constants == other._constants
             and self._constraints == other._constraints
             and self._estimates == other._estimates
-            and self.objective == other.objective
+            and self._objectives == other._objectives
+            and self._soft == other._soft
         )
 
     __hash__ = None  # type: ignore[assignment]

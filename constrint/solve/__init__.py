@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from constrint.solve.explain.pruning import RulePruning, pruning, would_remove
     from constrint.solve.explain.relax import Relaxation, relaxations, ways_out
     from constrint.solve.explain.why_not import BrokenRule, WhyNot, why_not
-    from constrint.solve.optimise import solve
+    from constrint.solve.optimise import best_solutions, solve
     from constrint.solve.space.best import Ranked
 
 __getattr__ = lazily(
@@ -27,7 +27,7 @@ __getattr__ = lazily(
         "explain.pruning": ("RulePruning", "pruning", "would_remove"),
         "explain.relax": ("Relaxation", "relaxations", "ways_out"),
         "explain.why_not": ("BrokenRule", "WhyNot", "why_not"),
-        "optimise": ("solve",),
+        "optimise": ("best_solutions", "solve"),
         "space.best": ("Ranked",),
     },
 )
@@ -46,6 +46,7 @@ __all__ = [
     "Solution",
     "Status",
     "WhyNot",
+    "best_solutions",
     "brute_force",
     "count",
     "enumerate_space",

@@ -34,7 +34,7 @@ class Limits:
         progress: Called from time to time with the cost of the search so far.
     """
 
-    max_nodes: int = 200_000
+    max_nodes: int = 1 << 22
     max_rows: int = 1 << 24
     max_seconds: float | None = None
     max_values: int = 1 << 22

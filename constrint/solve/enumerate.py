@@ -28,14 +28,14 @@ def enumerate_space(problem: Problem, limits: Limits | None = None, backend: str
     Args:
         problem: The problem; its objective plays no role here.
         limits: How much work is allowed.
-        backend: Who searches: "native" (the compiled core where it takes the problem, else numpy), "numpy", "brute",
-            "cpsat" or "python-constraint".
+        backend: Who searches: "native" (the compiled core where it takes the problem, else numpy) or "auto" (the same),
+            "numpy", "brute", "cpsat" or "python-constraint".
 
     Raises:
         LimitReachedError: When a limit ended the search before all solutions were known.
     """
-    if backend in NATIVE:
-        return NativeBackend(backend).space(problem, limits or Limits())
+    if backend in NATIVE or backend == "auto":
+        return NativeBackend("numpy" if backend == "numpy" else "native").space(problem, limits or Limits())
     started = time.perf_counter()
     columns = get_backend(backend).solutions(problem, limits or Limits())
     factors = _one_table(problem, columns)

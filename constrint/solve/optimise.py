@@ -1,20 +1,95 @@
-"""One solution of a problem: the first by the order of values, or the best by the problem's objective."""
+"""The best solutions of a problem by its objectives; without one, the first by the order of values."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
+from constrint.errors import LimitReachedError, UnknownNameError, UsageError
 from constrint.model import Problem
+from constrint.model.intmath import as_int
+from constrint.solve.backends.backend import solution_of
 from constrint.solve.backends.registry import get_backend
-from constrint.solve.budget import Limits
+from constrint.solve.budget import Budget, Limits
 from constrint.solve.explain.conflict import minimal_conflict
+from constrint.solve.found import Found
+from constrint.solve.soft import hardened
 from constrint.solve.solution import Solution
 
+#: Where no limits are given a search for the best ends after this time, with the best that it knows. It may need
+#: forever, and its answer is of use before that; a list of all solutions is not, so listing has no such limit.
+DEFAULT_SECONDS: Final = 60.0
 
-def solve(problem: Problem, limits: Limits | None = None, backend: str = "native") -> Solution:
-    """Finds the best solution by the objective; without one, the first in declared order.
 
-    A back-end of another library gives any solution where there is no objective; "numpy" is the native engine without
-    its compiled core.
+def solve(
+    problem: Problem,
+    limits: Limits | None = None,
+    backend: str = "auto",
+    *,
+    hint: Mapping[str, object] | None = None,
+) -> Solution:
+    """Finds the best solution by the objectives; without one, the first in declared order.
+
+    Soft constraints count before objectives, and an objective counts before those added after it. At a limit the answer
+    is LIMIT_REACHED with the best solution found so far and a bound on what the first objective can be.
+
+    Args:
+        problem: The problem.
+        limits: How much work is allowed; without them at most `DEFAULT_SECONDS` seconds.
+        backend: "auto" (the native engine; after a second, or less where less is allowed, CP-SAT where OR-tools is
+            installed), "native", "numpy" (the native engine without its compiled core), "cpsat", "python-constraint" or
+            "brute". A back-end of another library gives any solution where there is no objective.
+        hint: Values of some variables that may be good; they are tried first and forbid nothing.
+
+    Raises:
+        UndefinedValueError: When there are solutions and an objective has a value in none of them.
     """
-    return replace(get_backend(backend).solve(problem, limits or Limits()), explain=minimal_conflict)
+    found, budget, asked = _found(problem, 1, limits, backend, hint)
+    return replace(solution_of(problem, found, budget, asked), explain=minimal_conflict)
+
+
+def best_solutions(
+    problem: Problem,
+    number: int,
+    limits: Limits | None = None,
+    backend: str = "auto",
+    *,
+    hint: Mapping[str, object] | None = None,
+) -> tuple[Solution, ...]:
+    """Finds the `number` best solutions by the objectives, the best first; without one, the first in declared order.
+
+    There are fewer where the problem has fewer, and none where it has none.
+
+    Args:
+        problem: The problem.
+        number: How many, at least 1.
+        limits: How much work is allowed; without them at most `DEFAULT_SECONDS` seconds.
+        backend: As `solve` takes it.
+        hint: As `solve` takes it.
+
+    Raises:
+        LimitReachedError: When a limit ended the search before any solution was found. Where some were, their status is
+            LIMIT_REACHED.
+    """
+    wanted = as_int(number, "the number of solutions")
+    if wanted < 1:
+        raise UsageError(f"best_solutions finds at least 1 solution, not {wanted}.")
+    found, budget, asked = _found(problem, wanted, limits, backend, hint)
+    if not found.complete and not found.assignments:
+        raise LimitReachedError(found.message)
+    return tuple(solution_of(problem, found, budget, asked, place) for place in range(len(found.assignments)))
+
+
+def _found(
+    problem: Problem, number: int, limits: Limits | None, backend: str, hint: Mapping[str, object] | None
+) -> tuple[Found, Budget, str]:
+    tried: dict[str, int] = {}
+    for name, value in (hint or {}).items():
+        if name not in problem.names:
+            raise UnknownNameError("variable", name, problem.names, "A hint is a value per variable.")
+        tried[name] = as_int(value, f"the hint for {name!r}")
+    budget = Budget(limits or Limits(max_seconds=DEFAULT_SECONDS))
+    found = get_backend(backend).find(hardened(problem), budget, number, tried)
+    budget.stats.seconds = budget.elapsed_seconds()
+    return found, budget, backend

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from constrint.errors import InfeasibleError, LimitReachedError, RulesInConflict
-from constrint.model import Problem
+from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError, RulesInConflict
+from constrint.model import Problem, SoftConstraint
 from constrint.solve.budget import SearchStats, Status
 
 
@@ -15,9 +15,15 @@ class Solution:
     """The answer of `solve`.
 
     Attributes:
-        status: FEASIBLE, INFEASIBLE, or LIMIT_REACHED when nothing was found before a limit.
-        assignment: A value per variable; empty unless feasible.
-        value: The objective's value; None without an objective.
+        status: FEASIBLE (proven best by the objectives), INFEASIBLE, or LIMIT_REACHED.
+        assignment: A value per variable; with LIMIT_REACHED the best one known, empty where none is known.
+        value: The first objective's value; None without an objective or an assignment.
+        values: The values of all objectives in order.
+        bound: What the first objective can at best be, so far as is known; equal to the value of a proven optimum. With
+            soft constraints, the total weight of those violated is the first objective here.
+        violated: The soft constraints that the assignment violates.
+        penalty: Their total weight; None without soft constraints or an assignment.
+        solver: The back-end that gave the answer.
         message: What ended the search, where a limit did.
         stats: What the search cost.
         explain: Finds the conflict in a problem without a solution; `solve` gives it, back-ends leave it out.
@@ -30,14 +36,57 @@ class Solution:
     message: str = ""
     stats: SearchStats = field(default_factory=SearchStats)
     explain: Callable[[Problem], RulesInConflict] | None = field(default=None, repr=False, compare=False)
+    values: tuple[int, ...] = ()
+    bound: int | None = None
+    violated: tuple[SoftConstraint, ...] = ()
+    penalty: int | None = None
+    solver: str = ""
 
     @classmethod
-    def of(cls, problem: Problem, assignment: dict[str, int] | None, stats: SearchStats) -> Solution:
-        """The answer of a search that ran to its end: this assignment, or None where there is no solution."""
+    def of(
+        cls,
+        problem: Problem,
+        assignment: dict[str, int] | None,
+        stats: SearchStats,
+        status: Status | None = None,
+        *,
+        bound: int | None = None,
+        message: str = "",
+        solver: str = "",
+    ) -> Solution:
+        """The answer that an assignment is (None where none is known), evaluated and checked with Python's integers.
+
+        Without a status the search ran to its end: the assignment is the answer, and without one there is no solution.
+
+        Raises:
+            ConstrintError: When the assignment is no solution: the solver that gave it is wrong.
+        """
+        if status is None:
+            status = Status.INFEASIBLE if assignment is None else Status.FEASIBLE
         if assignment is None:
-            return cls(Status.INFEASIBLE, problem, stats=stats)
-        value = None if problem.objective is None else problem.objective.expr.value(assignment)
-        return cls(Status.FEASIBLE, problem, assignment, value, stats=stats)
+            return cls(status, problem, stats=stats, bound=bound, message=message, solver=solver)
+        assignment = {name: assignment[name] for name in problem.names}
+        for rule in problem.constraints:
+            if not rule.holds(assignment):
+                raise ConstrintError(f"{solver or 'a back-end'} gave an assignment that violates {rule}: {assignment}")
+        values = tuple(o.expr.value(assignment) for o in problem.objectives)
+        violated = tuple(s for s in problem.soft_constraints if not s.constraint.holds(assignment))
+        penalty = sum(s.weight for s in violated) if problem.soft_constraints else None
+        if status is Status.FEASIBLE:
+            bound = penalty if penalty is not None else values[0] if values else None
+        return cls(
+            status,
+            problem,
+            assignment,
+            values[0] if values else None,
+            message,
+            stats,
+            values=values,
+            bound=bound,
+            violated=violated,
+            penalty=penalty,
+            solver=solver,
+        )
 
     def __bool__(self) -> bool:
         return self.status is Status.FEASIBLE
@@ -53,7 +102,8 @@ class Solution:
         if self.status is Status.FEASIBLE:
             return self.assignment
         if self.status is Status.LIMIT_REACHED:
-            raise LimitReachedError(self.message)
+            known = f" `assignment` has the best solution known, with {self.values}." if self.assignment else ""
+            raise LimitReachedError(self.message + known)
         conflict = self.explain(self.problem) if self.explain is not None else None
         name = f" of {self.problem.name!r}" if self.problem.name else ""
         why = str(conflict) if conflict is not None else "minimal_conflict(problem) says why."

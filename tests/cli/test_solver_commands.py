@@ -10,7 +10,7 @@ import pytest
 
 from constrint.model import parse
 from constrint.model.python.restrictions import load_space
-from constrint.solve import list_backends
+from constrint.solve import brute_force, list_backends
 
 ROOT = Path(__file__).parents[2]
 TILES = ROOT / "examples" / "tiles.constrint"
@@ -164,6 +164,28 @@ def test_a_problem_with_too_many_solutions_to_list_gives_one(run: Any, tmp_path:
     (row,) = document["solutions"]
     assert row["x"] == 2
     assert all(rule.holds(row) for rule in parse(path.read_text()).constraints)
+
+
+def test_solutions_are_sorted_by_all_objectives_in_order(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "ordered.constrint"
+    text = "var x in 1..5; var y in 1..5; soft x + y >= 5 weight 2; soft x != 3; maximise x * y // 4; minimise x\n"
+    path.write_text(text)
+    problem = parse(text)
+
+    def cost(row: dict[str, int]) -> tuple[int, ...]:
+        return (2 * (row["x"] + row["y"] < 5) + (row["x"] == 3), -(row["x"] * row["y"] // 4), row["x"])
+
+    everything = sorted(map(cost, brute_force(problem)))
+    code, out, err = run("solve", "--problem", path, "--all", "--json")
+    assert code == 0, err
+    assert [cost(json.loads(line)) for line in out.splitlines()] == everything
+    code, out, err = run("solve", "--problem", path, "--top", 4, "--json")
+    assert code == 0, err
+    assert [cost(row) for row in json.loads(out)["solutions"]] == everything[:4]
+    code, out, err = run("solve", "--problem", path, "--top", 1)
+    assert "best first: weight 2 if not x + y >= 5; weight 1 if not x != 3; maximise x * y // 4; then minimise x" in (
+        out.replace("; then ", "; ").replace("; minimise", "; then minimise")
+    )
 
 
 def test_the_dialect_decides_what_a_remainder_means(run: Any, tmp_path: Path) -> None:

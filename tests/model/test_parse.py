@@ -172,7 +172,6 @@ def test_a_whole_file() -> None:
         ("x in {1, y}", 1, 10, "variable"),
         ("x == 1 y == 2", 1, 8, "complete"),
         ("ceildiv(x) == 1", 1, 1, "takes 2"),
-        ("minimise x\nmaximise x", 2, 1, "only one"),
         ("x <= k\nconst k = 3", 1, 6, "before its definition"),
         ("const k = 1 / 0", 1, 11, "not an integer"),
         ("const k = 9 ^ 9 ^ 9", 1, 11, "bits"),

@@ -19,6 +19,7 @@ from constrint.solve.budget import Budget, SearchStats
 from constrint.solve.engine.compiled import CompiledFactors, core_model
 from constrint.solve.engine.factored import factored_space
 from tests.support import strategies
+from tests.support.puzzles import SUDOKUS, bits, pigeonholes, sudoku
 
 WAYS = {"tables": 1, "search": 2, "diagram": 3}
 pytestmark = pytest.mark.skipif(core is None, reason="the compiled core is not built: numpy has one way only")
@@ -121,11 +122,6 @@ def test_every_way_lists_drawn_problems(way: str, data: st.DataObject) -> None:
         check_space(problem, space, random.Random(data.draw(st.integers(0, 99))))
 
 
-def bits(number: int) -> tuple[Problem, list[Var]]:
-    problem = Problem()
-    return problem, [problem.int_var(f"v{i}", lower=0, upper=1) for i in range(number)]
-
-
 @pytest.mark.parametrize("number", [20, 26, 60, 100, 200])
 def test_a_bounded_sum_is_counted_without_a_list(number: int) -> None:
     problem, variables = bits(number)
@@ -158,25 +154,6 @@ def test_two_sums_are_counted_together() -> None:
     assert count(problem) == want
 
 
-SUDOKUS = {
-    "easy": "530070000600195000098000060800060003400803001700020006060000280000419005000080079",
-    "hard": "800000000003600000070090200050007000000045700000100030001000068008500010090000400",
-    "17 clues": "000000010400000000020000000000050407008000300001090000300400200050100000000806000",
-}
-
-
-def sudoku(clues: str) -> Problem:
-    problem = Problem()
-    cells = {
-        (r, c): problem.int_var(f"c{r}{c}", values=[int(clues[9 * r + c])] if clues[9 * r + c] != "0" else range(1, 10))
-        for r, c in itertools.product(range(9), repeat=2)
-    }
-    for (a, x), (b, y) in itertools.combinations(cells.items(), 2):
-        if a[0] == b[0] or a[1] == b[1] or (a[0] // 3, a[1] // 3) == (b[0] // 3, b[1] // 3):
-            problem.add(x != y)
-    return problem
-
-
 @pytest.mark.parametrize("name", SUDOKUS)
 def test_sudokus_have_one_solution_and_it_comes_at_once(name: str) -> None:
     problem = sudoku(SUDOKUS[name])
@@ -190,11 +167,7 @@ def test_sudokus_have_one_solution_and_it_comes_at_once(name: str) -> None:
 
 @pytest.mark.parametrize("pigeons", [9, 12, 40])
 def test_more_pigeons_than_holes_is_seen_at_once(pigeons: int) -> None:
-    problem = Problem()
-    holes = [problem.int_var(f"p{i}", lower=1, upper=pigeons - 1) for i in range(pigeons)]
-    for a, b in itertools.combinations(holes, 2):
-        problem.add(a != b)
-    assert count(problem, Limits(max_seconds=2)) == 0
+    assert count(pigeonholes(pigeons), Limits(max_seconds=2)) == 0
 
 
 def test_an_odd_sum_of_even_numbers_is_seen_at_once() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from constrint.model import Problem, Var, ceildiv
+from constrint.model import Domain, Problem, Var, ceildiv
 
 GATES: Final = {"lstm": 4, "slstm": 4, "elman": 1}
 STATES: Final = {"lstm": 2, "slstm": 4, "elman": 1}
@@ -134,3 +134,25 @@ def _add_pass(problem: Problem, case: Case, prefix: str, columns: int, depth: in
 
 def _divisors(number: int, largest: int) -> list[int]:
     return [d for d in range(1, min(number, largest) + 1) if number % d == 0]
+
+
+def with_preferences(problem: Problem, wide: bool = False) -> Problem:
+    """Adds one objective per variable, in declared order: its values are listed in order of preference.
+
+    Args:
+        problem: The problem; in each of its lists the values rise or fall.
+        wide: Whether variables that divide something become plain positive integers: only the rules bound them then.
+    """
+    asked = Problem(problem.name)
+    free = ("blocks_depth", "blocks_column", "warp_tiles")
+    for name, domain in problem.variables.items():
+        asked.declare(name, Domain.positive() if wide and name[3:] in free else domain)
+    for rule in problem.constraints:
+        asked.add(rule)
+    for name, domain in problem.variables.items():
+        values = list(domain)
+        if len(values) > 1 and values[0] > values[1]:
+            asked.maximise(Var(name))
+        else:
+            asked.minimise(Var(name))
+    return asked

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "diagram.hpp"
 #include "space.hpp"
 
 namespace constrint {
@@ -217,6 +218,9 @@ void list_columns(const Space& space, int64_t rows, const std::vector<char*>& co
         T* out = reinterpret_cast<T*>(columns[part.free]);
         for (int64_t value : axis.values) out = filled(out, inner, static_cast<T>(value), budget);
       });
+    } else if (part.diagram) {
+      for (const Layer& layer : part.diagram->layers) variables.push_back(layer.variable);
+      list_paths(*part.diagram, space.axes, inner, columns);
     } else {
       Set mine;
       for (const TreeNode& node : part.nodes) {

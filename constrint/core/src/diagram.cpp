@@ -208,6 +208,60 @@ class DiagramBuilder {
 
 }  // namespace
 
+std::vector<std::vector<int64_t>> Diagram::paths() const {
+  std::vector<std::vector<int64_t>> found(layers.size() + 1);
+  found.back() = {1};
+  for (size_t level = layers.size(); level-- > 0;) {
+    const Layer& layer = layers[level];
+    found[level].assign(layer.num_states, 0);
+    for (size_t arc = 0; arc < layer.from.size(); ++arc) {
+      int64_t& total = found[level][layer.from[arc]];
+      total += found[level + 1][layer.to[arc]];
+      if (total > kMaxMagnitude) throw Unsupported{};
+    }
+  }
+  return found;
+}
+
+namespace {
+
+// The column of one layer: every beginning of a path is repeated for each of its ends.
+template <typename T>
+void list_layer(const Layer& layer, const std::vector<int64_t>& values, const std::vector<int64_t>& ends, int64_t inner,
+                std::vector<uint32_t>& states, T* out) {
+  std::vector<uint32_t> starts(layer.num_states + 1, 0), after;
+  for (uint32_t from : layer.from) ++starts[from + 1];
+  for (size_t s = 0; s < layer.num_states; ++s) starts[s + 1] += starts[s];
+  after.reserve(states.size());
+  for (uint32_t state : states) {
+    for (uint32_t arc = starts[state]; arc < starts[state + 1]; ++arc) {
+      int64_t count = ends[layer.to[arc]] * inner;
+      out = std::fill_n(out, count, static_cast<T>(values[layer.places[arc]]));
+      after.push_back(layer.to[arc]);
+    }
+  }
+  states = std::move(after);
+}
+
+}  // namespace
+
+void list_paths(const Diagram& diagram, const std::vector<Axis>& axes, int64_t inner, const std::vector<char*>& columns) {
+  std::vector<std::vector<int64_t>> paths = diagram.paths();
+  std::vector<uint32_t> states = {0};
+  for (size_t level = 0; level < diagram.layers.size(); ++level) {
+    const Layer& layer = diagram.layers[level];
+    const Axis& axis = axes[layer.variable];
+    const std::vector<int64_t>& ends = paths[level + 1];
+    char* out = columns[layer.variable];
+    switch (value_bytes(axis)) {
+      case 1: list_layer(layer, axis.values, ends, inner, states, reinterpret_cast<int8_t*>(out)); break;
+      case 2: list_layer(layer, axis.values, ends, inner, states, reinterpret_cast<int16_t*>(out)); break;
+      case 4: list_layer(layer, axis.values, ends, inner, states, reinterpret_cast<int32_t*>(out)); break;
+      default: list_layer(layer, axis.values, ends, inner, states, reinterpret_cast<int64_t*>(out));
+    }
+  }
+}
+
 bool suits_diagram(const Model& model, const Prepared& prepared, const std::vector<int>& variables) {
   Set mine;
   for (int v : variables) mine.set(v);

@@ -21,7 +21,12 @@ struct Diagram {
   std::vector<Layer> layers;
   // 0 where no path is left.
   size_t num_arcs = 0;
+  // Paths from every state, layer by layer and after the last; Unsupported where there are more than 2^62.
+  std::vector<std::vector<int64_t>> paths() const;
 };
+
+// Writes the values of all paths, each `inner` times in a row, as `list_columns` does.
+void list_paths(const Diagram& diagram, const std::vector<Axis>& axes, int64_t inner, const std::vector<char*>& columns);
 
 // Whether some sum over many of the variables makes a diagram worth a try.
 bool suits_diagram(const Model& model, const Prepared& prepared, const std::vector<int>& variables);

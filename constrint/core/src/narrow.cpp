@@ -66,7 +66,10 @@ bool Narrowing::descend(const std::vector<int>& nodes, Store& store) {
       int v = static_cast<int>(n.value);
       fits = store.at_least(v, known_[node].lower) && store.at_most(v, known_[node].upper);
     } else if (is_condition(n.op)) {
-      fits = condition(n, need == kHolds);
+      // As a number a condition is 0 or 1.
+      bool is_number = need == kValue;
+      if (is_number && known_[node].lower != known_[node].upper) continue;
+      fits = condition(n, is_number ? known_[node].lower == 1 : need == kHolds);
     } else {
       fits = number(n, known_[node]);
     }

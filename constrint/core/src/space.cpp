@@ -263,7 +263,11 @@ bool tree_part(const Model& model, const Prepared& prepared, const std::vector<i
   if (!listed.feasible) return false;
   if (listed.diagram) {
     part.diagram = std::move(listed.diagram);
-    part.count = -1;
+    try {
+      part.count = part.diagram->paths()[0][0];
+    } catch (const Unsupported&) {
+      part.count = -1;
+    }
     return true;
   }
   part.nodes = linked(listed.bags, listed.tables);

@@ -62,7 +62,7 @@ struct Part {
   int free = -1;
   std::vector<TreeNode> nodes;
   std::shared_ptr<const Diagram> diagram;
-  // Solutions; -1 for those of a diagram, which may be more than 64 bits hold.
+  // Solutions; -1 where a diagram has more than 2^62.
   int64_t count = 0;
 };
 

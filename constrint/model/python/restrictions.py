@@ -107,7 +107,7 @@ class SpaceProblem(Problem):
     _constraints: list[Constraint]
 
     def __init__(self, name: str, params: Mapping[str, Sequence[int]], restrictions: Sequence[str], where: str) -> None:
-        self.name, self.objective = name, None
+        self.name = name
         self._constants = {}
         self._estimates = []
         self._params = {param: tuple(values) for param, values in params.items()}

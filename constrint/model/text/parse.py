@@ -1,4 +1,4 @@
-"""Reads the text language: a problem from declarations, constraints with reasons, and an objective.
+"""Reads the text language: a problem from declarations, constraints with reasons, and objectives.
 
 One statement per line; `;` also ends one, and a line that ends or begins with an operator goes on. `#` begins
 a comment. Undeclared names are positive integers. Errors name line and column.
@@ -71,8 +71,8 @@ class _Reader:
         # Declarations may follow a use: names are collected before anything is read.
         self.declared = _declared(words)
         self.constants: dict[str, e.Const] = {}
-        self.waiting: list[tuple[Constraint, str, str, Token]] = []
-        self.objective: tuple[str, e.Expr, Token] | None = None
+        self.waiting: list[tuple[Constraint, str, str, int | None, Token]] = []
+        self.objectives: list[tuple[str, e.Expr, Token]] = []
 
     def _resolve(self, name: str, start: int) -> e.Expr:
         if name in self.constants:
@@ -104,12 +104,14 @@ class _Reader:
         return self._finish()
 
     def _finish(self) -> Problem:
-        for constraint, because, name, token in self.waiting:
-            self._located(token, partial(self.result.add, constraint, because, name))
-        if self.objective is not None:
-            word, expr, token = self.objective
+        for constraint, because, name, weight, token in self.waiting:
+            if weight is None:
+                self._located(token, partial(self.result.add, constraint, because, name))
+            else:
+                self._located(token, partial(self.result.add_soft, constraint, weight, because, name))
+        for word, expr, token in self.objectives:
             act = self.result.maximise if word.startswith("max") else self.result.minimise
-            self._located(token, lambda: act(expr))
+            self._located(token, partial(act, expr))
         return self.result
 
     def _located(self, token: Token, action: Callable[[], object]) -> None:
@@ -128,9 +130,10 @@ class _Reader:
             self._title(first)
         elif word in ("maximise", "maximize", "minimise", "minimize"):
             self.grammar.next()
-            if self.objective is not None:
-                raise self.grammar.error("there is already an objective; give only one", first)
-            self.objective = (word, self.grammar.expression(), first)
+            self.objectives.append((word, self.grammar.expression(), first))
+        elif word == "soft" and self._begins_rule(self.grammar.at + 1):
+            self.grammar.next()
+            self._rule(self.grammar.token, soft=True)
         else:
             self._rule(first)
 
@@ -184,7 +187,16 @@ class _Reader:
             raise grammar.error('expected the reason in double quotes: because "..."', reason)
         return reason.value
 
-    def _rule(self, first: Token) -> None:
+    def _begins_rule(self, at: int) -> bool:
+        """Says whether a rule can begin at this token; what stands after the name of a variable cannot."""
+        token, following = (self.grammar.tokens[min(i, len(self.grammar.tokens) - 1)] for i in (at, at + 1))
+        if token.kind == "sign":
+            return token.value == "("
+        if token.value == "not":
+            return following.value != "in"
+        return token.kind in ("word", "number", "text") and token.value not in ("in", "divides", "and", "or", "because")
+
+    def _rule(self, first: Token, soft: bool = False) -> None:
         grammar = self.grammar
         name = ""
         following = grammar.tokens[min(grammar.at + 1, len(grammar.tokens) - 1)]
@@ -195,7 +207,10 @@ class _Reader:
             grammar.at += 2
             grammar.skip_lines()
         constraint = grammar.constraint()
-        self.waiting.append((constraint, self._because(), name, first))
+        weight = 1 if soft else None
+        if soft and grammar.accept("weight"):
+            weight = grammar.number()
+        self.waiting.append((constraint, self._because(), name, weight, first))
 
 
 def _declared(words: list[Token]) -> dict[str, str]:

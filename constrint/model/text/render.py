@@ -8,7 +8,7 @@ from constrint.model import constraint as c
 from constrint.model.domain import Domain
 from constrint.model.expr import NAME_PATTERN, RESERVED, Const, Expr, Operation, Var, is_total
 from constrint.model.operations import BINARY
-from constrint.model.problem import Problem
+from constrint.model.problem import Problem, SoftConstraint
 
 # Binding strength, weakest first; `parse` reads the same order.
 _ADD, _MUL, _NEG, _POW, _ATOM = 1, 2, 3, 4, 5
@@ -130,6 +130,17 @@ def render_rule(constraint: c.Constraint) -> str:
     return label + render_constraint(constraint) + _reason(constraint.because)
 
 
+def render_soft(soft: SoftConstraint) -> str:
+    """Writes a soft constraint as a line."""
+    constraint = soft.constraint
+    label = f"{identifier(constraint.name)}: " if constraint.name else ""
+    body = render_constraint(constraint)
+    # Without brackets `soft -x <= 3` would be about a variable named soft.
+    body = f"({body})" if not label and body.startswith("-") else body
+    weight = f" weight {soft.weight}" if soft.weight != 1 else ""
+    return f"soft {label}{body}{weight}{_reason(constraint.because)}"
+
+
 def _reason(because: str) -> str:
     return f" because {quoted(because)}" if because else ""
 
@@ -144,8 +155,8 @@ def render(problem: Problem) -> str:
     lines += [f"const {name} = {number}" for name, number in problem.constants.items()]
     lines += [_declaration(name, domain) for name, domain in problem.variables.items()]
     lines += [render_rule(constraint) for constraint in problem.constraints]
-    if problem.objective is not None:
-        lines.append(str(problem.objective))
+    lines += [render_soft(soft) for soft in problem.soft_constraints]
+    lines += [str(objective) for objective in problem.objectives]
     return "\n".join(lines) + "\n"
 
 

@@ -1,19 +1,21 @@
 """What all back-ends have in common.
 
-A back-end lists all solutions of a problem as integer columns and finds one (the best, where the problem has an
-objective). It imports its library inside the function that uses it, and refuses what it cannot do exactly.
+A back-end lists all solutions of a problem as integer columns and finds one (the best, where the problem has
+objectives). It imports its library inside the function that uses it, and refuses what it cannot do exactly.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 from numpy.typing import NDArray
 
-from constrint.errors import LimitReachedError
-from constrint.model import Problem
+from constrint.errors import LimitReachedError, UndefinedValueError
+from constrint.model import AllOf, Comparison, Const, Not, Problem, Var
 from constrint.solve.budget import Budget, Limits, Status
+from constrint.solve.found import Found, StoppedEarlyError
 from constrint.solve.solution import Solution
 
 Columns = dict[str, NDArray[Any]]
@@ -34,20 +36,89 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def best(self, problem: Problem, budget: Budget) -> dict[str, int] | None:
-        """The best solution by the problem's objective, any solution without one; None where there is none.
+    def best(self, problem: Problem, budget: Budget, hint: Mapping[str, int] | None = None) -> dict[str, int] | None:
+        """The best solution by the problem's first objective, any solution without one; None where there is none.
+
+        Args:
+            problem: The problem; further objectives play no role here.
+            budget: How much work is allowed.
+            hint: Values that may be good.
 
         Raises:
-            LimitReachedError: When a limit ended the search before the answer was known.
+            LimitReachedError: When a limit ended the search before the answer was known; a `StoppedEarlyError` where
+                something is known.
             UndefinedValueError: When there are solutions and the objective has a value in none of them.
         """
 
-    def solve(self, problem: Problem, limits: Limits) -> Solution:
-        """Finds the best solution by the problem's objective, and says how the search ended."""
-        budget = Budget(limits)
+    def find(self, problem: Problem, budget: Budget, number: int = 1, hint: Mapping[str, int] | None = None) -> Found:
+        """The best solutions by all objectives in order of importance, and what is known at a limit."""
+        known: list[dict[str, int]] = []
+        asked = problem.copy()
+        bound: int | None = None
         try:
-            best = self.best(problem, budget)
+            while len(known) < number:
+                best = self._by_all_objectives(asked, budget, hint)
+                if best is None:
+                    break
+                known.append(best)
+                asked.add(Not(AllOf(tuple(Comparison(Var(n), "==", Const(v)) for n, v in best.items()))))
         except LimitReachedError as error:
-            return Solution(Status.LIMIT_REACHED, problem, message=str(error), stats=budget.stats)
+            if isinstance(error, StoppedEarlyError):
+                known += [error.incumbent] if error.incumbent is not None else []
+                bound = error.bound
+            return Found(tuple(known), False, bound if len(known) < 2 else None, str(error))
+        except UndefinedValueError:
+            if not known:
+                raise
+        return Found(tuple(known))
+
+    def _by_all_objectives(
+        self, problem: Problem, budget: Budget, hint: Mapping[str, int] | None
+    ) -> dict[str, int] | None:
+        """Takes one objective after the other, each among the best by those before it."""
+        if len(problem.objectives) < 2:
+            return self.best(problem, budget, hint)
+        asked = problem.without_objective()
+        for objective in problem.objectives:
+            # False where the objective has no value: such a solution is not comparable.
+            asked.add(Comparison(objective.expr, "==", objective.expr))
+        best: dict[str, int] | None = None
+        bound: int | None = None
+        for objective in problem.objectives:
+            try:
+                better = self.best(asked.with_objectives(objective), budget, best or hint)
+            except LimitReachedError as error:
+                known = error if isinstance(error, StoppedEarlyError) else StoppedEarlyError(str(error))
+                raise StoppedEarlyError(
+                    str(error), known.incumbent or best, known.bound if best is None else bound
+                ) from None
+            if better is None:
+                if self.best(problem.without_objective(), budget) is None:
+                    return None
+                objectives = "; ".join(map(str, problem.objectives))
+                raise UndefinedValueError(f"{objectives} has no value in any solution; change the objectives.")
+            value = objective.expr.value(better)
+            bound = value if best is None else bound
+            best = better
+            asked.add(Comparison(objective.expr, "==", Const(value)))
+        return best
+
+    def solve(self, problem: Problem, limits: Limits) -> Solution:
+        """Finds the best solution by the problem's objectives, and says how the search ended."""
+        budget = Budget(limits)
+        found = self.find(problem, budget)
         budget.stats.seconds = budget.elapsed_seconds()
-        return Solution.of(problem, best, budget.stats)
+        return solution_of(problem, found, budget, self.name)
+
+
+def solution_of(problem: Problem, found: Found, budget: Budget, solver: str, place: int = 0) -> Solution:
+    """The answer that a search's findings are, the `place`-th best."""
+    solver = found.solver or solver
+    if found.complete:
+        status = Status.FEASIBLE if place < len(found.assignments) else Status.INFEASIBLE
+    else:
+        status = Status.LIMIT_REACHED
+    assignment = found.assignments[place] if place < len(found.assignments) else None
+    return Solution.of(
+        problem, assignment, budget.stats, status, bound=found.bound, message=found.message, solver=solver
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from constrint.errors import LimitReachedError
@@ -43,6 +43,6 @@ class BruteBackend(Backend):
         """Lists every solution."""
         return columns_of(problem, all_solutions(problem, Budget(limits), MAX_COMBINATIONS))
 
-    def best(self, problem: Problem, budget: Budget) -> dict[str, int] | None:
+    def best(self, problem: Problem, budget: Budget, hint: Mapping[str, int] | None = None) -> dict[str, int] | None:
         """The best solution, or the first one by declared order."""
         return best_of(problem, all_solutions(problem, budget, MAX_COMBINATIONS))

@@ -6,6 +6,7 @@ library aborts the process on some overflows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from constrint.errors import ConstrintError, LimitReachedError, UndefinedValueError, UnsupportedError
@@ -15,6 +16,7 @@ from constrint.solve.backends.cpsat_model import ModelBuilder
 from constrint.solve.backends.listed import columns_of
 from constrint.solve.budget import Budget, Limits
 from constrint.solve.engine.prepare import flatten
+from constrint.solve.found import StoppedEarlyError
 from constrint.solve.propagation.propagate import propagate
 
 
@@ -37,7 +39,7 @@ class CpSatBackend(Backend):
             )
         return columns_of(problem, listed)
 
-    def best(self, problem: Problem, budget: Budget) -> dict[str, int] | None:
+    def best(self, problem: Problem, budget: Budget, hint: Mapping[str, int] | None = None) -> dict[str, int] | None:
         """The best solution by the objective, proven; any solution without one."""
         objective = problem.objective
         built = _built(problem)
@@ -45,15 +47,25 @@ class CpSatBackend(Backend):
             return None
         if objective is not None:
             built.optimise(objective.expr, objective.maximise)
+        for name, value in (hint or {}).items():
+            built.model.add_hint(built.variables[name], value)
         improving: list[dict[str, int]] = []
-        status = _run(built, budget, improving, everything=False)
+        bounds: list[int] = []
+        try:
+            status = _run(built, budget, improving, everything=False, bounds=bounds)
+        except LimitReachedError as error:
+            raise StoppedEarlyError(str(error), improving[-1] if improving else None) from None
         if status == "INFEASIBLE":
             if objective is not None and self.best(problem.without_objective(), budget) is not None:
                 raise UndefinedValueError(f"{objective} has no value in any solution; change the objective.")
             return None
         # Without proof of optimality the best so far is no answer.
         if not improving or (objective is not None and status != "OPTIMAL"):
-            raise LimitReachedError("CP-SAT stopped at a limit before the answer was known; raise max_seconds.")
+            raise StoppedEarlyError(
+                "CP-SAT stopped at a limit before the answer was known; raise max_seconds.",
+                improving[-1] if improving else None,
+                bounds[0] if bounds and objective is not None else None,
+            )
         return improving[-1]
 
 
@@ -68,8 +80,14 @@ def _built(problem: Problem) -> ModelBuilder | None:
     return builder
 
 
-def _run(built: ModelBuilder, budget: Budget, solutions: list[dict[str, int]], everything: bool) -> str:
-    """Solves, and adds every solution to `solutions`; returns the name of CP-SAT's status."""
+def _run(
+    built: ModelBuilder,
+    budget: Budget,
+    solutions: list[dict[str, int]],
+    everything: bool,
+    bounds: list[int] | None = None,
+) -> str:
+    """Solves, adds every solution to `solutions` and the bound to `bounds`; returns the name of CP-SAT's status."""
     from ortools.sat.python import cp_model
 
     complaint = built.model.validate()
@@ -98,6 +116,9 @@ def _run(built: ModelBuilder, budget: Budget, solutions: list[dict[str, int]], e
     status = str(solver.status_name(solver.solve(built.model, Collector())))
     if stopped:
         raise stopped[0]
+    if bounds is not None and status == "FEASIBLE" and built.model.has_objective():
+        # Every number of the model is below 2^50, so the float is the integer bound.
+        bounds.append(round(solver.best_objective_bound))
     if everything and status == "FEASIBLE":
         return "UNKNOWN"
     return status

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from constrint.errors import UndefinedValueError
+from constrint.errors import LimitReachedError, UndefinedValueError
 from constrint.model import Problem
 from constrint.solve.backends.backend import Columns
+from constrint.solve.found import StoppedEarlyError
 
 
 def columns_of(problem: Problem, rows: Iterable[Mapping[str, int]]) -> Columns:
@@ -25,6 +26,7 @@ def best_of(problem: Problem, rows: Iterable[dict[str, int]]) -> dict[str, int] 
     """The best row by the objective; the first row without one.
 
     Raises:
+        StoppedEarlyError: When a limit ended the rows.
         UndefinedValueError: When there are rows and the objective has a value in none of them.
     """
     objective = problem.objective
@@ -33,14 +35,17 @@ def best_of(problem: Problem, rows: Iterable[dict[str, int]]) -> dict[str, int] 
     best: dict[str, int] | None = None
     value: int | None = None
     seen = False
-    for row in rows:
-        seen = True
-        try:
-            cost = objective.expr.value(row)
-        except UndefinedValueError:
-            continue
-        if value is None or (cost > value if objective.maximise else cost < value):
-            best, value = row, cost
+    try:
+        for row in rows:
+            seen = True
+            try:
+                cost = objective.expr.value(row)
+            except UndefinedValueError:
+                continue
+            if value is None or (cost > value if objective.maximise else cost < value):
+                best, value = row, cost
+    except LimitReachedError as error:
+        raise StoppedEarlyError(str(error), best) from None
     if seen and best is None:
         raise UndefinedValueError(f"{objective} has no value in any solution; change the objective.")
     return best

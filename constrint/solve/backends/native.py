@@ -5,6 +5,10 @@ Each step takes over where the one before it would cost too much; all of them an
 
 from __future__ import annotations
 
+import itertools
+import math
+import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -15,11 +19,13 @@ from constrint.model import Comparison, Const, Problem
 from constrint.model.columns import column_of, evaluate
 from constrint.solve.backends.backend import Backend, Columns
 from constrint.solve.budget import Budget, Limits
+from constrint.solve.engine.branch_and_bound import BranchAndBound, found_within
 from constrint.solve.engine.compiled import best_assignment
 from constrint.solve.engine.depth_first import search_one
 from constrint.solve.engine.factored import factored_space
 from constrint.solve.engine.prepare import flatten
 from constrint.solve.engine.walk import solutions_in_order
+from constrint.solve.found import Found, StoppedEarlyError
 from constrint.solve.propagation.domains import Domains
 from constrint.solve.propagation.propagate import propagate
 from constrint.solve.space.space import SearchSpace
@@ -28,6 +34,14 @@ from constrint.solve.space.space import SearchSpace
 _WALK_CELLS: Final = 1 << 22
 # Tables up to this length are listed before a depth-first search takes over.
 _TABLE_ROWS: Final = 1 << 21
+# Tables may look at this many combinations before branch and bound takes over.
+_TABLE_CELLS: Final = 1 << 22
+# With more combinations than this a short branch and bound comes before the tables, and they may look at fewer.
+_MANY: Final = 1 << 36
+_FEW_CELLS: Final = 1 << 19
+# So many solutions are compared one by one where no table has the whole objective.
+_FEW: Final = 1 << 14
+_FIRST_DECISIONS: Final = 1 << 13
 
 
 #: Names under which the native engine goes: with its compiled core, and on numpy alone.
@@ -49,7 +63,7 @@ class NativeBackend(Backend):
         """Lists every solution."""
         return self.space(problem, limits).columns()
 
-    def best(self, problem: Problem, budget: Budget) -> dict[str, int] | None:
+    def best(self, problem: Problem, budget: Budget, hint: Mapping[str, int] | None = None) -> dict[str, int] | None:
         """The best solution; without an objective, the first one in declared order.
 
         Without an objective solutions are walked in order. Else the tables of the factored space say which is best.
@@ -65,20 +79,69 @@ class NativeBackend(Backend):
             except LimitReachedError:
                 pass  # It takes too long: tables may be quicker.
         try:
-            space = self.space(problem, replace(limits, max_rows=min(limits.max_rows, _TABLE_ROWS)))
-            budget.stats = space.stats
-            return _best_of_space(problem, space)
+            return self._best_by_tables(problem, budget, limits.max_cells, sys.maxsize)
+        except CancelledError:
+            raise
         except LimitReachedError:
             return _searched(problem, budget)
+
+    def find(self, problem: Problem, budget: Budget, number: int = 1, hint: Mapping[str, int] | None = None) -> Found:
+        """The best solutions: by tables where they are small, else by branch and bound on the compiled core.
+
+        Without objectives they are the first ones in declared order.
+        """
+        if not problem.objectives:
+            return self._first(problem, budget, number)
+        try:
+            search = BranchAndBound.of(problem, budget, number, hint) if self._use_core else None
+        except LimitReachedError as error:
+            return Found((), False, message=str(error))
+        if search is None:
+            return super().find(problem, budget, number, hint)
+        many = math.prod(d.size for d in problem.variables.values()) > _MANY
+        try:
+            if many:
+                search.run(budget, _FIRST_DECISIONS)
+            if number == len(problem.objectives) == 1 and not search.done:
+                best = self._best_by_tables(problem, budget, _FEW_CELLS if many else _TABLE_CELLS, _FEW)
+                return Found(() if best is None else (best,))
+        except CancelledError as error:
+            return search.found(str(error))
+        except LimitReachedError:
+            pass  # The tables are too large, or the time is over: the search will say.
+        return search.found() if search.done else found_within(search, budget)
+
+    def _first(self, problem: Problem, budget: Budget, number: int) -> Found:
+        if number == 1:
+            return super().find(problem, budget)
+        known: list[dict[str, int]] = []
+        try:
+            known.extend(itertools.islice(solutions_in_order(problem, budget.limits, self.name), number))
+        except LimitReachedError as error:
+            return Found(tuple(known), False, message=str(error))
+        return Found(tuple(known))
+
+    def _best_by_tables(self, problem: Problem, budget: Budget, max_cells: int, few: int) -> dict[str, int] | None:
+        """The best solution where one table has the objective in it, or where there are few solutions.
+
+        Raises:
+            LimitReachedError: Where neither is so.
+        """
+        left = budget.rest(min(budget.limits.max_rows, _TABLE_ROWS))
+        space = self.space(problem, replace(left, max_cells=min(left.max_cells, max_cells)))
+        budget.stats = space.stats
+        if not space:
+            return None
+        best = best_assignment(problem, space.factors, Budget(Limits(max_cells=_WALK_CELLS)))
+        if best is None and space.size > few:
+            raise LimitReachedError(f"the objective is not in one table, and there are {space.size} solutions.")
+        return best or _best_of_space(problem, space)
 
 
 def _best_of_space(problem: Problem, space: SearchSpace) -> dict[str, int] | None:
     objective = problem.objective
-    if not space or objective is None:
-        return space.first() if space else None
-    quick = best_assignment(problem, space.factors, Budget(Limits(max_cells=_WALK_CELLS)))
-    if quick is not None:
-        return quick
+    if objective is None:
+        return space.first()
     names = [n for n in problem.variables if n in objective.expr.variables]
     columns, places = space.covering(names)
     num_rows = len(next(iter(places.values())))
@@ -100,25 +163,33 @@ def _searched(problem: Problem, budget: Budget) -> dict[str, int] | None:
     """The best solution by depth-first search: the range of the objective's possible values is halved."""
     if problem.objective is None:
         return search_one(problem, budget)
-    expr = -problem.objective.expr if problem.objective.maximise else problem.objective.expr
+    maximise = problem.objective.maximise
+    expr = -problem.objective.expr if maximise else problem.objective.expr
     plain = problem.without_objective()
     # False where the objective has no value: such a solution is not comparable.
     plain.add(Comparison(expr, "==", expr))
-    best = search_one(plain, budget)
-    if best is None:
-        return None
-    domains = propagate(dict(plain.variables), flatten(plain.constraints))
-    known = Domains(domains).bounds(expr) if domains is not None else None
-    if known is None:
-        raise LimitReachedError(f"no bounds are known for the objective {expr}; bound its powers by a constraint.")
-    low, high = known[0], expr.value(best)
-    while low < high:
-        middle = (low + high) // 2
-        trial = plain.copy()
-        trial.add(Comparison(expr, "<=", Const(middle)))
-        better = search_one(trial, budget)
-        if better is None:
-            low = middle + 1
-        else:
-            best, high = better, expr.value(better)
+    best: dict[str, int] | None = None
+    low: int | None = None
+    try:
+        domains = propagate(dict(plain.variables), flatten(plain.constraints))
+        known = Domains(domains).bounds(expr) if domains is not None else None
+        low = None if known is None else known[0]
+        best = search_one(plain, budget)
+        if best is None:
+            return None
+        if low is None:
+            raise LimitReachedError(f"no bounds are known for the objective {expr}; bound its powers by a constraint.")
+        high = expr.value(best)
+        while low < high:
+            middle = (low + high) // 2
+            trial = plain.copy()
+            trial.add(Comparison(expr, "<=", Const(middle)))
+            better = search_one(trial, budget)
+            if better is None:
+                low = middle + 1
+            else:
+                best, high = better, expr.value(better)
+    except LimitReachedError as error:
+        bound = -low if low is not None and maximise else low
+        raise StoppedEarlyError(str(error), best, bound) from None
     return best

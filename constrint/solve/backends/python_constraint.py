@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from constrint.errors import LimitReachedError
@@ -28,7 +28,7 @@ class PythonConstraintBackend(Backend):
         """Lists every solution."""
         return columns_of(problem, self._iterate(problem, Budget(limits)))
 
-    def best(self, problem: Problem, budget: Budget) -> dict[str, int] | None:
+    def best(self, problem: Problem, budget: Budget, hint: Mapping[str, int] | None = None) -> dict[str, int] | None:
         """The best solution of those listed, or any one without an objective."""
         return best_of(problem, self._iterate(problem, budget))
 

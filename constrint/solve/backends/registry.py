@@ -10,6 +10,7 @@ from constrint.solve.backends.backend import Backend
 
 #: Module and class of each back-end, and the arguments that make it; a module is imported when it is asked for.
 _BACKENDS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
+    "auto": ("auto", "AutoBackend", ()),
     "native": ("native", "NativeBackend", ()),
     "numpy": ("native", "NativeBackend", ("numpy",)),
     "brute": ("brute", "BruteBackend", ()),
@@ -19,7 +20,7 @@ _BACKENDS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
 
 
 def list_backends() -> tuple[str, ...]:
-    """Names that `get_backend` takes; the default comes first."""
+    """Names that `get_backend` takes; the default of `solve` comes first."""
     return tuple(_BACKENDS)
 
 

@@ -18,6 +18,8 @@ from constrint.errors import LimitReachedError
 from constrint.model import Problem
 from constrint.model.encode import encode_all, encode_expression
 from constrint.solve.budget import Budget
+from constrint.solve.engine.prepare import flatten
+from constrint.solve.propagation.propagate import propagate
 from constrint.solve.space.axes import Axis, Layout, axis_of, position_type
 from constrint.solve.space.diagram import DiagramPart, Layer
 from constrint.solve.space.factors import Factors
@@ -41,13 +43,28 @@ def core_model(problem: Problem, budget: Budget) -> object | None:
     if core is None or budget.limits.max_values < MAX_VALUES:
         return None
     if problem.core is None:
-        domains = problem.variables.values()
-        if not domains or any(d.size > MAX_VALUES for d in domains):
+        domains = _narrow_domains(problem)
+        if domains is None:
             return None
         places = {name: place for place, name in enumerate(problem.names)}
         # Kept until the problem changes: a problem is often asked several questions.
-        problem.core = core.build([list(d) for d in domains], [encode_all(problem.constraints, places)])
+        problem.core = core.build(domains, [encode_all(problem.constraints, places)])
     return problem.core
+
+
+def _narrow_domains(problem: Problem) -> list[list[int]] | None:
+    """The values of every variable, long domains after propagation; None where some are still too many."""
+    declared = problem.variables
+    if not declared:
+        return None
+    if all(d.size <= MAX_VALUES for d in declared.values()):
+        return [list(d) for d in declared.values()]
+    narrowed = propagate(dict(declared), flatten(problem.constraints))
+    if narrowed is None or any(d.size > MAX_VALUES for d in narrowed.values()):
+        return None
+    return [
+        [v for v in d if v in narrowed[n]] if d.listed is not None else list(narrowed[n]) for n, d in declared.items()
+    ]
 
 
 def enumerate_factors(problem: Problem, budget: Budget) -> CompiledFactors | None:
@@ -108,9 +125,8 @@ class CompiledFactors(Factors):
 
     def __init__(self, module: ModuleType, names: tuple[str, ...], space: object | None, counts: Sequence[int]) -> None:
         self._names, self._core, self._space = names, module, space
-        # -1 is the number of solutions of a diagram, which is counted when somebody asks.
-        self._has_diagram = -1 in counts
-        self._total = 0 if space is None else -1 if self._has_diagram else math.prod(counts)
+        # A diagram with too many solutions for the core is counted when somebody asks.
+        self._total = 0 if space is None else -1 if -1 in counts else math.prod(counts)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The core's space cannot be copied or pickled; its tables can.
@@ -139,8 +155,6 @@ class CompiledFactors(Factors):
         if self._space is None:
             return {n: np.zeros(0, dtype=np.int8) for n in self.names}
         check_listing(self.total)
-        if self._has_diagram:
-            return super().columns()
         listed: list[tuple[int, bytearray]] = self._core.columns(self._space, self.total)
         return {n: np.frombuffer(data, _KINDS[size]) for n, (size, data) in zip(self.names, listed, strict=True)}
 

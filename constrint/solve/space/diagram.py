@@ -51,6 +51,9 @@ class DiagramPart:
         for layer, starts in zip(reversed(self.layers), reversed(self._starts), strict=True):
             self._paths.insert(0, np.add.reduceat(self._paths[0][layer.target], starts[:-1]))
         self.count = int(self._paths[0][0])
+        # Every state lies on a path, so all numbers of one layer together are at most the number of solutions.
+        self._type = total_type(self.count)
+        self._paths = [paths.astype(self._type, copy=False) for paths in self._paths]
 
     def _before(self, level: int) -> NDArray[Any]:
         """Number of paths by earlier arcs of a layer."""

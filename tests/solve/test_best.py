@@ -1,0 +1,306 @@
+"""The best solutions: objectives in order, hints, k best, soft constraints, and what is known at a limit."""
+
+import itertools
+import math
+import random
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from constrint.errors import ConstrintError, LimitReachedError, UndefinedValueError, UnknownNameError, UsageError
+from constrint.model import Problem, Var, parse
+from constrint.solve import (
+    Limits,
+    Solution,
+    Status,
+    best_solutions,
+    brute_force,
+    list_backends,
+    solutions_in_order,
+    solve,
+)
+from constrint.solve.backends import auto, native
+from tests.support import rnn_problem, strategies
+from tests.support.puzzles import knapsack
+
+LIMITS = Limits(max_seconds=10)
+
+
+def costs(problem: Problem, assignment: dict[str, int]) -> tuple[int, ...] | None:
+    """The weight of violated soft constraints, then what every objective costs; None where one has no value."""
+    penalty = sum(s.weight for s in problem.soft_constraints if not s.constraint.holds(assignment))
+    try:
+        values = [o.expr.value(assignment) * (-1 if o.maximise else 1) for o in problem.objectives]
+    except UndefinedValueError:
+        return None
+    return (penalty, *values)
+
+
+def ranked(problem: Problem) -> list[tuple[int, ...]]:
+    """The costs of all solutions, by plain Python."""
+    return sorted(c for c in (costs(problem, s) for s in brute_force(problem)) if c is not None)
+
+
+def with_objectives(data: st.DataObject, most_soft: int = 2) -> Problem:
+    problem = data.draw(strategies.problems())
+    names = tuple(problem.variables)
+    for constraint in data.draw(st.lists(strategies.constraints(names, 1), max_size=most_soft)):
+        problem.add_soft(constraint, data.draw(st.integers(1, 5)))
+    for expr in data.draw(st.lists(strategies.expressions(names), min_size=1, max_size=3)):
+        problem.minimise(expr) if data.draw(st.booleans()) else problem.maximise(expr)
+    return problem
+
+
+@pytest.mark.parametrize("backend", list_backends())
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_objectives_count_in_order(backend: str, data: st.DataObject) -> None:
+    problem = with_objectives(data)
+    expected = ranked(problem)
+    if not expected and brute_force(problem):
+        with pytest.raises(UndefinedValueError, match="no value"):
+            solve(problem, LIMITS, backend)
+        return
+    answer = solve(problem, LIMITS, backend)
+    assert answer.status is (Status.FEASIBLE if expected else Status.INFEASIBLE)
+    if expected:
+        assert costs(problem, answer.assignment) == expected[0]
+        assert (answer.penalty or 0, *answer.values) == (
+            expected[0][0],
+            *(o.expr.value(answer.assignment) for o in problem.objectives),
+        )
+        assert answer.value == answer.values[0]
+        assert sum(s.weight for s in answer.violated) == expected[0][0]
+        assert list(answer.assignment) == list(problem.names)
+
+
+@pytest.mark.parametrize("backend", ["auto", "native", "numpy", "cpsat"])
+@settings(deadline=None, max_examples=25)
+@given(data=st.data())
+def test_the_k_best_are_the_k_best(backend: str, data: st.DataObject) -> None:
+    problem = with_objectives(data)
+    number = data.draw(st.integers(1, 6))
+    expected = ranked(problem)
+    if not expected and brute_force(problem):
+        return
+    found = best_solutions(problem, number, LIMITS, backend)
+    assert [costs(problem, s.assignment) for s in found] == expected[:number]
+    assert len({tuple(s.assignment.values()) for s in found}) == len(found)
+    assert all(s.status is Status.FEASIBLE for s in found)
+
+
+@settings(deadline=None, max_examples=30)
+@given(data=st.data())
+def test_branch_and_bound_needs_no_tables(data: st.DataObject) -> None:
+    problem = with_objectives(data)
+    expected = ranked(problem)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "_MANY", 0)
+        patch.setattr(native, "_TABLE_CELLS", -1)
+        patch.setattr(native, "_FEW_CELLS", -1)
+        if not expected:
+            return
+        hint = {n: data.draw(st.sampled_from([*d, 99])) for n, d in problem.variables.items()}
+        answer = solve(problem, LIMITS, "native", hint=hint)
+    assert costs(problem, answer.assignment) == expected[0]
+
+
+def test_without_an_objective_the_k_best_are_the_first(random_problem: Callable[[int], Problem]) -> None:
+    for number in range(200):
+        problem = random_problem(number)
+        assert [s.assignment for s in best_solutions(problem, 5, LIMITS)] == brute_force(problem)[:5]
+
+
+@pytest.mark.parametrize("size", [24, 40, 80])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_knapsack_is_solved_at_once(size: int, seed: int) -> None:
+    problem, best = knapsack(size, seed)
+    start = time.perf_counter()
+    answer = solve(problem, LIMITS, "native")
+    assert time.perf_counter() - start < 1.0
+    assert answer.status is Status.FEASIBLE
+    assert answer.value == answer.bound == best
+
+
+def hard_problem() -> Problem:
+    """A product of many factors near a target, under two sums: nobody proves the best one quickly."""
+    rng = random.Random(7)
+    problem = Problem("hard")
+    xs = [problem.int_var(f"x{i}", lower=1, upper=60) for i in range(24)]
+    for _ in range(6):
+        problem.add(sum(rng.randint(1, 50) * x for x in xs) <= 12_000)
+    problem.add(sum(x * y for x, y in itertools.pairwise(xs)) % 101 == 5)
+    problem.maximise(sum(rng.randint(1, 9) * x * y for x, y in itertools.pairwise(xs)))
+    return problem
+
+
+@pytest.mark.parametrize("backend", ["native", "auto", "cpsat"])
+def test_a_limit_leaves_the_best_known_and_a_bound(backend: str) -> None:
+    problem = hard_problem()
+    start = time.perf_counter()
+    answer = solve(problem, Limits(max_seconds=1.5), backend)
+    assert time.perf_counter() - start < 2.3
+    assert answer.status is Status.LIMIT_REACHED
+    assert answer.assignment
+    assert all(c.holds(answer.assignment) for c in problem.constraints)
+    assert answer.value == problem.objectives[0].expr.value(answer.assignment)
+    assert answer.bound is not None
+    assert answer.bound >= answer.value
+    with pytest.raises(LimitReachedError, match="best solution known"):
+        answer.require()
+    assert not answer
+
+
+@settings(deadline=None, max_examples=30)
+@given(data=st.data())
+def test_what_is_known_at_a_limit_is_true(data: st.DataObject) -> None:
+    problem = with_objectives(data)
+    expected = ranked(problem)
+    nodes = data.draw(st.integers(1, 6))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "_MANY", 1 << 99)
+        patch.setattr(native, "_TABLE_CELLS", -1)
+        patch.setattr(native, "_FEW_CELLS", -1)
+        try:
+            answer = solve(problem, Limits(max_nodes=nodes), "native")
+        except UndefinedValueError:
+            assert not expected
+            return
+    if answer.status is not Status.LIMIT_REACHED:
+        assert (answer.status is Status.FEASIBLE) == bool(expected)
+        return
+    if answer.assignment:
+        assert costs(problem, answer.assignment) in expected
+    if answer.bound is not None and expected:
+        soft, first = bool(problem.soft_constraints), problem.objectives[0]
+        best = expected[0][0] if soft else expected[0][1] * (-1 if first.maximise else 1)
+        assert answer.bound >= best if first.maximise and not soft else answer.bound <= best
+
+
+def test_auto_hands_over_and_says_who_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, best = knapsack(30, 1)
+    assert solve(problem, LIMITS).solver == "native"
+    monkeypatch.setattr(auto, "NATIVE_SECONDS", 0.0)
+    answer = solve(problem, LIMITS)
+    assert (answer.solver, answer.value, answer.status) == ("cpsat", best, Status.FEASIBLE)
+    monkeypatch.setattr(auto, "find_spec", lambda name: None)
+    assert solve(problem, LIMITS).solver == "native"
+
+
+def test_auto_stays_native_where_cpsat_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "NATIVE_SECONDS", 0.0)
+    problem = parse("var x in 1..1000000000000; var y in 1..1000000000000; x * y == 10403; x > 1; maximise y - x")
+    wide = parse(f"var x in {-(2**60)}..{2**60}; x % 3 == 1; x < 100; maximise x")
+    assert solve(wide, LIMITS).value == 97
+    assert solve(problem, LIMITS).value == 103 - 101
+
+
+def test_hints_are_tried_first_and_forbid_nothing() -> None:
+    problem, best = knapsack(40, 3)
+    known = solve(problem, LIMITS, "native").assignment
+    for backend in ("native", "auto", "cpsat"):
+        answer = solve(problem, LIMITS, backend, hint=known)
+        assert answer.value == best
+        assert solve(problem, LIMITS, backend, hint={"x0": 7}).value == best
+    with pytest.raises(UnknownNameError, match="y"):
+        solve(problem, hint={"y": 1})
+    with pytest.raises(UsageError):
+        solve(problem, hint={"x0": "1"})
+    with pytest.raises(UsageError, match="at least 1"):
+        best_solutions(problem, 0)
+
+
+def test_an_assignment_that_violates_a_rule_is_never_an_answer() -> None:
+    problem = parse("var x in 1..3; x >= 2")
+    stats = solve(problem).stats
+    with pytest.raises(ConstrintError, match="x >= 2"):
+        Solution.of(problem, {"x": 1}, stats, solver="wrong")
+
+
+def test_soft_constraints_and_objectives_are_text() -> None:
+    problem = parse(
+        """
+        var x in 1..9; var y in 1..9; var soft in 0..1
+        x + y <= 12
+        soft wide: x >= 8 weight 4 because "wide rows are fast"
+        soft y >= 7 weight 2
+        soft (-x + y) >= 0
+        soft <= 1
+        maximise x * y; minimise x
+        maximise soft
+        """
+    )
+    assert [s.weight for s in problem.soft_constraints] == [4, 2, 1]
+    assert [str(o) for o in problem.objectives] == ["maximise x * y", "minimise x", "maximise soft"]
+    assert parse(str(problem)) == problem
+    answer = solve(problem)
+    assert answer.assignment == {"x": 8, "y": 4, "soft": 1}
+    assert answer.penalty == 3
+    assert [s.weight for s in answer.violated] == [2, 1]
+    assert answer.values == (32, 8, 1)
+
+
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_soft_constraints_are_written_and_read_back(data: st.DataObject) -> None:
+    problem = with_objectives(data, most_soft=4)
+    again = parse(str(problem))
+    assert again == problem
+    assert again.objectives == problem.objectives
+    assert again.soft_constraints == problem.soft_constraints
+    assert problem.copy() == problem
+    assert problem.without_objective() != problem
+
+
+def test_a_weight_is_a_positive_integer() -> None:
+    problem = Problem()
+    x = problem.int_var("x", lower=1, upper=3)
+    with pytest.raises(UsageError, match="weight"):
+        problem.add_soft(x <= 2, 0)
+    with pytest.raises(UsageError, match="weight"):
+        problem.add_soft(x <= 2, 1.5)
+    with pytest.raises(UnknownNameError):
+        problem.add_soft(Var("y") <= 2)
+    assert problem.soft_constraints == ()
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["listed", "positive integers"])
+def test_the_lexicographic_optimum_of_a_fused_kernel_is_the_first_solution(wide: bool) -> None:
+    cases = [*rnn_problem.cases()[::23], rnn_problem.Case("slstm", "bf16", 768, 16)]
+    spent = []
+    for case in cases:
+        problem = rnn_problem.rnn_problem(case)
+        first = next(solutions_in_order(problem, LIMITS), None)
+        asked = rnn_problem.with_preferences(problem, wide=wide)
+        assert len(asked.objectives) == 28
+        start = time.perf_counter()
+        answer = solve(asked, LIMITS, "native")
+        spent.append(time.perf_counter() - start)
+        assert (answer.assignment or None) == first, case
+        assert answer.status is (Status.FEASIBLE if first else Status.INFEASIBLE)
+    assert max(spent) < 1.0
+    assert sorted(spent)[len(spent) // 2] < 0.1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "var x in 1..100000; var y in 1..100000; var z in 1..100000; x ^ 3 + y ^ 3 == z ^ 3",
+        "x ^ 2 + y ^ 2 == 1000000016000000063",
+        "var x in 1..100000; var y in 1..100000; x ^ 3 - y ^ 2 == 7; maximise x",
+    ],
+)
+@pytest.mark.parametrize("backend", ["auto", "native"])
+def test_hard_equations_end_in_time(text: str, backend: str) -> None:
+    problem = parse(text)
+    start = time.perf_counter()
+    answer = solve(problem, Limits(max_seconds=1), backend)
+    assert time.perf_counter() - start < 1.6
+    if answer.assignment:
+        assert all(c.holds(answer.assignment) for c in problem.constraints)
+    assert sys.getsizeof(answer.message) or answer.status is not Status.LIMIT_REACHED
+    assert math.isfinite(answer.stats.seconds)
