@@ -5,13 +5,21 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from constrint.errors import ConstrintError, LimitReachedError, UndefinedValueError, UnknownNameError, UsageError
+from constrint.errors import (
+    ConstrintError,
+    LimitReachedError,
+    UndefinedValueError,
+    UnknownNameError,
+    UnsupportedError,
+    UsageError,
+)
 from constrint.model import Problem, Var, parse
 from constrint.solve import (
     Limits,
@@ -45,6 +53,16 @@ def ranked(problem: Problem) -> list[tuple[int, ...]]:
     return sorted(c for c in (costs(problem, s) for s in brute_force(problem)) if c is not None)
 
 
+@contextmanager
+def may_refuse(backend: str) -> Iterator[None]:
+    """CP-SAT takes no numbers beyond 2^50; the others take any."""
+    try:
+        yield
+    except UnsupportedError:
+        if backend != "cpsat":
+            raise
+
+
 def with_objectives(data: st.DataObject, most_soft: int = 2) -> Problem:
     problem = data.draw(strategies.problems())
     names = tuple(problem.variables)
@@ -61,6 +79,11 @@ def with_objectives(data: st.DataObject, most_soft: int = 2) -> Problem:
 def test_objectives_count_in_order(backend: str, data: st.DataObject) -> None:
     problem = with_objectives(data)
     expected = ranked(problem)
+    with may_refuse(backend):
+        check_answer(problem, backend, expected)
+
+
+def check_answer(problem: Problem, backend: str, expected: list[tuple[int, ...]]) -> None:
     if not expected and brute_force(problem):
         with pytest.raises(UndefinedValueError, match="no value"):
             solve(problem, LIMITS, backend)
@@ -87,10 +110,11 @@ def test_the_k_best_are_the_k_best(backend: str, data: st.DataObject) -> None:
     expected = ranked(problem)
     if not expected and brute_force(problem):
         return
-    found = best_solutions(problem, number, LIMITS, backend)
-    assert [costs(problem, s.assignment) for s in found] == expected[:number]
-    assert len({tuple(s.assignment.values()) for s in found}) == len(found)
-    assert all(s.status is Status.FEASIBLE for s in found)
+    with may_refuse(backend):
+        found = best_solutions(problem, number, LIMITS, backend)
+        assert [costs(problem, s.assignment) for s in found] == expected[:number]
+        assert len({tuple(s.assignment.values()) for s in found}) == len(found)
+        assert all(s.status is Status.FEASIBLE for s in found)
 
 
 @settings(deadline=None, max_examples=30)
