@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from constrint.errors import LimitReachedError, UnknownNameError, UsageError
@@ -12,7 +13,7 @@ from constrint.model.intmath import as_int
 from constrint.solve.backends.backend import solution_of
 from constrint.solve.backends.registry import get_backend
 from constrint.solve.budget import Budget, Limits
-from constrint.solve.explain.conflict import minimal_conflict
+from constrint.solve.explain.conflict import conflict_of_infeasible
 from constrint.solve.found import Found
 from constrint.solve.soft import hardened
 from constrint.solve.solution import Solution
@@ -46,7 +47,9 @@ def solve(
         UndefinedValueError: When there are solutions and an objective has a value in none of them.
     """
     found, budget, asked = _found(problem, 1, limits, backend, hint)
-    return replace(solution_of(problem, found, budget, asked), explain=minimal_conflict)
+    # The caller's signals belong to this search; they are not kept for questions that come later.
+    later = replace(limits or Limits(), cancel=None, progress=None)
+    return replace(solution_of(problem, found, budget, asked), explain=partial(conflict_of_infeasible, later))
 
 
 def best_solutions(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from constrint.errors import UsageError
 from constrint.model import Problem, Var, all_of, const, divides, is_in, parse
 from constrint.solve import ConflictMember, brute_force, count, minimal_conflict, pruning, relaxations, solve
-from constrint.solve.explain.conflict import widened
+from constrint.solve.explain.reduction import widened
 from tests.support import strategies
 
 

@@ -7,19 +7,19 @@ means: if any one member is taken away, the others can hold together. Each membe
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from constrint.errors import LimitReachedError, UsageError
+from constrint.errors import CancelledError, LimitReachedError, UsageError
 from constrint.model import Comparison, Const, Constraint, Domain, Expr, IsIn, Problem
 from constrint.model.problem import named_constants
 from constrint.solve.backends.native import NativeBackend
 from constrint.solve.budget import Limits, Status
+from constrint.solve.explain.questions import Questions
+from constrint.solve.explain.reduction import Reduction, Rules, widened
 
 _SHOWN_VALUES = 12
 # A rule longer than this is shown as a function of its variables.
 _LONG_TEXT = 72
-# Each of the many small questions may cost this much.
-QUESTION: Limits = Limits(max_nodes=300, max_rows=1 << 20, max_seconds=5.0, max_cells=1 << 21)
 
 
 @dataclass(frozen=True)
@@ -94,47 +94,6 @@ def _as_function(name: str, side: Expr) -> str:
     return text if len(text) <= _LONG_TEXT // 2 else f"{name}({', '.join(sorted(side.variables))})"
 
 
-def widened(domain: Domain) -> Domain:
-    """The generous range that stands for "this domain does not limit the variable"."""
-    return Domain.from_range(min(1, domain.lower), max(2**16, 4 * domain.upper))
-
-
-@dataclass(frozen=True)
-class _Rules:
-    """The rules of a problem that are in force; the other domains are wide open."""
-
-    problem: Problem
-    constraints: tuple[Constraint, ...]
-    domains: frozenset[str]
-
-    def asked(self) -> Problem:
-        """Builds the problem of these rules, over the variables that they mention."""
-        mentioned = frozenset().union(*(c.variables for c in self.constraints))
-        asked = Problem(self.problem.name)
-        for name, domain in self.problem.variables.items():
-            if name in mentioned:
-                kept = name in self.domains or not domain.declared
-                asked.declare(name, domain if kept else widened(domain))
-        for constraint in self.constraints:
-            asked.add(constraint)
-        return asked
-
-    def status(self) -> Status:
-        """Decides whether these rules can hold together."""
-        return NativeBackend().solve(self.asked(), QUESTION).status
-
-    def suggests(self, name: str) -> bool:
-        """Whether further values of one variable alone would mend it: powers of two, or what a rule asks for."""
-        asked = self.asked()
-        domain = asked.variables[name]
-        if domain.listed is None:
-            wider = widened(domain)
-        else:
-            numbers = {n for c in self.constraints if c.variables == {name} for n in _numbers(c)}
-            wider = Domain.from_values(sorted({*domain.listed, *(1 << i for i in range(17)), *numbers}))
-        return NativeBackend().solve(asked.with_domain(name, wider), QUESTION).status is Status.FEASIBLE
-
-
 def _numbers(constraint: Constraint) -> Iterable[int]:
     """The numbers that a rule on one variable compares the variable with."""
     if isinstance(constraint, IsIn):
@@ -142,52 +101,92 @@ def _numbers(constraint: Constraint) -> Iterable[int]:
     return [part.number for part in constraint.operands() if isinstance(part, Const)]
 
 
-def _reduce(rules: _Rules, *, in_force: bool) -> tuple[_Rules, bool]:
-    """Drops every rule that the contradiction does not need."""
-    minimal = True
-
-    def try_with(fewer: _Rules) -> None:
-        nonlocal rules, minimal
-        status = fewer.status()
-        minimal &= status is not Status.LIMIT_REACHED
-        rules = fewer if status is Status.INFEASIBLE else rules
-
-    # Rules without a reason are dropped first: what stays should speak for itself.
-    for constraint in sorted(rules.constraints, key=lambda c: bool(c.because)):
-        try_with(replace(rules, constraints=tuple(c for c in rules.constraints if c is not constraint)))
-    mentioned: Iterable[str] = frozenset().union(*(c.variables for c in rules.constraints))
-    candidates = [n for n in rules.problem.variables if n in mentioned and n in rules.domains]
-    rules = replace(rules, domains=frozenset(candidates))
-    if in_force:
-        return replace(rules, domains=frozenset(filter(rules.suggests, candidates))), minimal
-    for name in sorted(candidates, key=lambda n: bool(rules.problem.variables[n].because)):
-        try_with(replace(rules, domains=rules.domains - {name}))
-    return rules, minimal
-
-
-def minimal_conflict(problem: Problem, *, domains_in_force: bool = False) -> Conflict:
+def minimal_conflict(problem: Problem, limits: Limits | None = None, *, domains_in_force: bool = False) -> Conflict:
     """Finds a minimal set of constraints and domains that cannot hold together.
 
     Args:
         problem: A problem without a solution.
+        limits: How much work is allowed. Where a limit ends the search for a smaller set, the smallest one so far is
+            returned, marked as not minimal. Without `max_seconds` a question that is hard is left open after a moment.
         domains_in_force: The domains are facts, not rules that could be given up (a kernel's parameters): all of them
             hold, and one is named only where another value of that variable alone would do. Much quicker.
 
     Raises:
         UsageError: When the problem has a solution.
         LimitReachedError: When it could not be decided whether it has one.
+        CancelledError: When the caller's own signal came.
     """
-    answer = NativeBackend().solve(problem.without_objective(), Limits())
+    questions = Questions(limits)
+    reduction = _reduction(problem, questions, domains_in_force)
+    seen = reduction.focus()
+    if not seen:
+        _check_infeasible(problem, questions)
+    return _reduced(reduction, questions, together=not seen)
+
+
+def conflict_of_infeasible(limits: Limits, problem: Problem) -> Conflict:
+    """`minimal_conflict` of a problem that is known to have no solution; of all its rules where a limit comes first."""
+    questions = Questions(limits)
+    reduction = _reduction(problem, questions, domains_in_force=False)
+    try:
+        seen = reduction.focus()
+    except CancelledError:
+        raise
+    except LimitReachedError:
+        seen = False
+    return _reduced(reduction, questions, together=not seen)
+
+
+def _reduction(problem: Problem, questions: Questions, domains_in_force: bool) -> Reduction:
+    declared = frozenset(n for n, d in problem.variables.items() if d.declared)
+    return Reduction(Rules(problem, problem.constraints, declared, facts=domains_in_force), questions)
+
+
+def _reduced(reduction: Reduction, questions: Questions, *, together: bool) -> Conflict:
+    """The conflict that is left once everything unneeded was dropped, or a limit was reached."""
+    problem = reduction.rules.problem
+    try:
+        minimal = reduction.run(together)
+        domains = _to_name(reduction.rules, questions)
+    except CancelledError:
+        raise
+    except LimitReachedError:
+        minimal, domains = False, _mentioned(reduction.rules)
+    variables = problem.variables
+    members = [ConflictMember(domain_text(n, variables[n]), variables[n].because, variable=n) for n in domains]
+    kept = {id(c) for c in reduction.rules.constraints}
+    members += [ConflictMember(rule_text(c), c.because, constraint=c) for c in problem.constraints if id(c) in kept]
+    return Conflict(tuple(members), minimal)
+
+
+def _check_infeasible(problem: Problem, questions: Questions) -> None:
+    budget = questions.budget
+    answer = NativeBackend().solve(problem.without_objective(), budget.rest(budget.limits.max_rows))
     if answer.status is Status.FEASIBLE:
         raise UsageError(f"problem {problem.name!r} has a solution ({answer.assignment}); there is no conflict.")
     if answer.status is Status.LIMIT_REACHED:
+        questions.check()
         raise LimitReachedError(answer.message)
-    declared = frozenset(n for n, d in problem.variables.items() if d.declared)
-    rules, minimal = _reduce(_Rules(problem, problem.constraints, declared), in_force=domains_in_force)
-    members = [
-        ConflictMember(domain_text(n, d), d.because, variable=n)
-        for n, d in problem.variables.items()
-        if n in rules.domains
-    ]
-    members += [ConflictMember(rule_text(c), c.because, constraint=c) for c in rules.constraints]
-    return Conflict(tuple(members), minimal)
+
+
+def _mentioned(rules: Rules) -> list[str]:
+    """The variables whose domain is in force and plays a part."""
+    return [name for name in rules.in_scope() if name in rules.domains]
+
+
+def _to_name(rules: Rules, questions: Questions) -> list[str]:
+    """The variables whose domain a conflict names."""
+    names = _mentioned(rules)
+    return [name for name in names if _suggests(rules, name, questions)] if rules.facts else names
+
+
+def _suggests(rules: Rules, name: str, questions: Questions) -> bool:
+    """Whether further values of one variable alone would mend it: powers of two, or what a rule asks for."""
+    asked = rules.asked()
+    domain = asked.variables[name]
+    if domain.listed is None:
+        wider = widened(domain)
+    else:
+        numbers = {n for c in rules.constraints if c.variables == {name} for n in _numbers(c)}
+        wider = Domain.from_values(sorted({*domain.listed, *(1 << i for i in range(17)), *numbers}))
+    return questions.decide(asked.with_domain(name, wider)).status is Status.FEASIBLE

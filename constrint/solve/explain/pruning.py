@@ -13,7 +13,7 @@ from constrint.errors import LimitReachedError
 from constrint.model import Constraint, Problem
 from constrint.model.columns import Column, test
 from constrint.model.constraint import CERTAIN
-from constrint.solve.budget import Limits
+from constrint.solve.budget import Budget, Limits
 from constrint.solve.enumerate import count
 from constrint.solve.space.axes import Axis, axis_from_domain
 
@@ -41,43 +41,59 @@ class RulePruning:
 def pruning(problem: Problem, limits: Limits | None = None) -> list[RulePruning]:
     """Measures every constraint of a problem, exactly.
 
+    Args:
+        problem: The problem.
+        limits: How much work is allowed; the time is that of all rules together.
+
     Raises:
-        LimitReachedError: When a constraint links more combinations than can be evaluated.
+        LimitReachedError: When a constraint links more combinations than can be evaluated, or a limit is reached.
     """
+    budget = Budget(limits or Limits())
     product = math.prod(d.size for d in problem.variables.values())
-    total = count(problem, limits)
+    total = _counted(problem, budget)
     rules = []
     for constraint in problem.constraints:
-        only = count(problem.without(constraint), limits) - total
-        rules.append(RulePruning(constraint, _violating(problem, constraint, product), only, product))
+        only = _counted(problem.without(constraint), budget) - total
+        rules.append(RulePruning(constraint, _violating(problem, constraint, product, budget), only, product))
     return rules
+
+
+def _counted(problem: Problem, budget: Budget) -> int:
+    """Counts the solutions in what is left of the time."""
+    budget.check_work()
+    return count(problem, budget.rest(budget.limits.max_rows))
 
 
 def would_remove(problem: Problem, limits: Limits | None = None) -> list[RulePruning]:
     """Measures every estimated rule of a problem: what it would remove if it pruned.
 
+    Args:
+        problem: The problem.
+        limits: How much work is allowed; the time is that of all rules together.
+
     Raises:
-        LimitReachedError: When a rule links more combinations than can be evaluated.
+        LimitReachedError: When a rule links more combinations than can be evaluated, or a limit is reached.
     """
+    budget = Budget(limits or Limits())
     product = math.prod(d.size for d in problem.variables.values())
-    total = count(problem, limits)
+    total = _counted(problem, budget)
     rules = []
     for rule in problem.estimates:
         pruned = problem.copy()
         pruned.add(rule, kind=CERTAIN)
-        only = total - count(pruned, limits)
-        rules.append(RulePruning(rule, _violating(problem, rule, product), only, product))
+        only = total - _counted(pruned, budget)
+        rules.append(RulePruning(rule, _violating(problem, rule, product, budget), only, product))
     return rules
 
 
-def _violating(problem: Problem, constraint: Constraint, product: int) -> int:
+def _violating(problem: Problem, constraint: Constraint, product: int, budget: Budget) -> int:
     """Counts the combinations of all declared domains, `product` in number, that violate a constraint."""
     scope = [n for n in problem.variables if n in constraint.variables]
     own = math.prod(problem.variables[n].size for n in scope)
-    return (own - satisfied(problem, constraint, scope)) * (product // own)
+    return (own - _satisfied(problem, constraint, scope, budget)) * (product // own)
 
 
-def satisfied(problem: Problem, constraint: Constraint, scope: Sequence[str]) -> int:
+def _satisfied(problem: Problem, constraint: Constraint, scope: Sequence[str], budget: Budget) -> int:
     """Counts the combinations of its own variables' domains that satisfy a constraint."""
     cells = math.prod(problem.variables[n].size for n in scope)
     if cells > _MAX_CELLS:
@@ -91,18 +107,24 @@ def satisfied(problem: Problem, constraint: Constraint, scope: Sequence[str]) ->
     while len(grid) > 1 and math.prod(len(axes[n]) for n in grid) > _PIECE_CELLS:
         grid.sort(key=lambda n: len(axes[n]))
         leading.append(grid.pop(0))
-    return _count(constraint, leading, grid, axes, {})
+    return _count(constraint, leading, grid, axes, {}, budget)
 
 
 def _count(
-    constraint: Constraint, leading: list[str], grid: list[str], axes: Mapping[str, Axis], chosen: dict[str, Column]
+    constraint: Constraint,
+    leading: list[str],
+    grid: list[str],
+    axes: Mapping[str, Axis],
+    chosen: dict[str, Column],
+    budget: Budget,
 ) -> int:
     if leading:
         first, *rest = leading
         total = 0
         for value in axes[first].values.tolist():
-            total += _count(constraint, rest, grid, axes, {**chosen, first: Column(value, (value, value))})
+            total += _count(constraint, rest, grid, axes, {**chosen, first: Column(value, (value, value))}, budget)
         return total
+    budget.check_work()
     columns = dict(chosen)
     for position, name in enumerate(grid):
         shape = [1] * len(grid)

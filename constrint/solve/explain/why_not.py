@@ -8,10 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from constrint.errors import UndefinedValueError, UnknownNameError, UsageError
+from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError, UnknownNameError, UsageError
 from constrint.model import Comparison, Constraint, Divides, Domain, Expr, IsIn, Problem
 from constrint.model.columns import Column, test
 from constrint.model.intmath import as_int
+from constrint.solve.budget import Budget, Limits
 from constrint.solve.explain.conflict import rule_text
 from constrint.solve.space.axes import axis_from_domain
 
@@ -86,16 +87,20 @@ class WhyNot:
         return "\n".join([*map(str, self.broken), *([self.ways_out] if self.ways_out else [])])
 
 
-def why_not(problem: Problem, config: Mapping[str, int]) -> WhyNot:
+def why_not(problem: Problem, config: Mapping[str, int], limits: Limits | None = None) -> WhyNot:
     """Lists every rule that a configuration breaks, with the numbers in it.
 
     Args:
         problem: The problem.
         config: A value for every variable.
+        limits: How much work is allowed. The broken rules are always all named; changes that were not tried before a
+            limit are left out.
 
     Raises:
         UsageError: When a variable has no value, or there is no variable of a name.
+        CancelledError: When the caller's own signal came.
     """
+    budget = Budget(limits or Limits())
     values = _checked(problem, config)
     broken = [
         BrokenRule(
@@ -105,7 +110,7 @@ def why_not(problem: Problem, config: Mapping[str, int]) -> WhyNot:
         if values[n] not in d
     ]
     broken += [_broken(c, values) for c in problem.constraints if not c.holds(values)]
-    changes = _changes(problem, values) if broken else {}
+    changes = _changes(problem, values, budget) if broken else {}
     inside = all(values[n] in d for n, d in problem.variables.items())
     doubts = tuple(_broken(c, values) for c in problem.estimates if inside and not c.holds(values))
     return WhyNot(values, tuple(broken), changes, doubts, dict(problem.variables))
@@ -159,25 +164,36 @@ def _atoms(rule: Constraint) -> list[Constraint]:
     return [atom for part in rule.operands() if isinstance(part, Constraint) for atom in _atoms(part)]
 
 
-def _changes(problem: Problem, values: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+def _changes(problem: Problem, values: Mapping[str, int], budget: Budget) -> dict[str, tuple[int, ...]]:
     """Values of each single variable that make the configuration valid."""
     outside = [n for n, d in problem.variables.items() if values[n] not in d]
     changes: dict[str, tuple[int, ...]] = {}
-    for name, domain in problem.variables.items():
-        if domain.size > _MAX_VALUES or any(n != name for n in outside):
-            continue
-        if any(name not in c.variables and not c.holds(values) for c in problem.constraints):
-            continue
-        axis = axis_from_domain(domain)
-        columns = {n: Column(v, (v, v)) for n, v in values.items()}
-        columns[name] = Column(axis.values, axis.bounds)
-        fits = np.ones(len(axis), dtype=bool)
-        for constraint in problem.constraints:
-            if name in constraint.variables:
-                fits &= np.asarray(test(constraint, columns), dtype=bool)
-        if fits.any():
-            changes[name] = tuple(sorted(int(v) for v in axis.values[fits]))
+    try:
+        for name, domain in problem.variables.items():
+            if domain.size <= _MAX_VALUES and all(n == name for n in outside):
+                fitting = _fitting(problem, values, name, budget)
+                changes |= {name: fitting} if fitting else {}
+    except CancelledError:
+        raise
+    except LimitReachedError:
+        pass  # The changes found so far hold.
     return changes
+
+
+def _fitting(problem: Problem, values: Mapping[str, int], name: str, budget: Budget) -> tuple[int, ...]:
+    """Values of one variable with which alone the configuration is valid."""
+    budget.check_work()
+    if any(name not in c.variables and not c.holds(values) for c in problem.constraints):
+        return ()
+    axis = axis_from_domain(problem.variables[name])
+    columns = {n: Column(v, (v, v)) for n, v in values.items()}
+    columns[name] = Column(axis.values, axis.bounds)
+    fits = np.ones(len(axis), dtype=bool)
+    for constraint in problem.constraints:
+        if name in constraint.variables:
+            budget.check_work()
+            fits &= np.asarray(test(constraint, columns), dtype=bool)
+    return tuple(sorted(int(v) for v in axis.values[fits]))
 
 
 def _phrase(name: str, fitting: Sequence[int], domain: Domain, value: int) -> str:

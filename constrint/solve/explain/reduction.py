@@ -1,0 +1,237 @@
+"""From rules that cannot hold together to a minimal set of them.
+
+Each question is whether some of the rules can hold. Cycles of differences and narrowing answer first: they are quick,
+and where they see a contradiction they name the rules behind it. Solutions that were found once answer for every set
+of rules that they satisfy. Only what is left goes to the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from constrint.errors import LimitReachedError
+from constrint.model import Constraint, Domain, Problem
+from constrint.solve.budget import Status
+from constrint.solve.explain.differences import Differences
+from constrint.solve.explain.narrowing import Core, Narrowing
+from constrint.solve.explain.questions import Questions
+
+
+def widened(domain: Domain) -> Domain:
+    """The generous range that stands for "this domain does not limit the variable"."""
+    return Domain.from_range(min(1, domain.lower), max(2**16, 4 * domain.upper))
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of a problem that are in force; the other domains are wide open.
+
+    Attributes:
+        problem: The problem.
+        constraints: Those in force.
+        domains: The variables whose domain is in force.
+        facts: The domains are not up for discussion: they stay, whatever a contradiction needs.
+    """
+
+    problem: Problem
+    constraints: tuple[Constraint, ...]
+    domains: frozenset[str]
+    facts: bool = False
+
+    def in_scope(self) -> dict[str, Domain]:
+        """The domains of the variables that the constraints mention, as far as they are in force."""
+        mentioned = frozenset().union(*(c.variables for c in self.constraints))
+        return {
+            name: domain if name in self.domains or not domain.declared else widened(domain)
+            for name, domain in self.problem.variables.items()
+            if name in mentioned
+        }
+
+    def asked(self) -> Problem:
+        """Builds the problem of these rules, over the variables that they mention."""
+        asked = Problem(self.problem.name)
+        for name, domain in self.in_scope().items():
+            asked.declare(name, domain)
+        for constraint in self.constraints:
+            asked.add(constraint)
+        return asked
+
+    def without(self, members: Iterable[Member]) -> Rules:
+        """These rules less some."""
+        gone = set(members)
+        return replace(
+            self,
+            constraints=tuple(c for c in self.constraints if id(c) not in gone),
+            domains=frozenset(n for n in self.domains if n not in gone),
+        )
+
+    def reduced(self, core: Core) -> Rules:
+        """The rules of a contradiction among these."""
+        kept = tuple(c for place, c in enumerate(self.constraints) if place in core.rules)
+        return replace(self, constraints=kept, domains=self.domains if self.facts else self.domains & core.variables)
+
+
+#: A constraint by its id, or a variable whose domain it is.
+Member = int | str
+
+# Where the caller gave no time and some member stays open anyway, no more is asked after this many seconds.
+_PATIENCE: Final = 2.0
+
+
+class Reduction:
+    """Drops every rule that a contradiction does not need.
+
+    Attributes:
+        rules: What is left.
+    """
+
+    def __init__(self, rules: Rules, questions: Questions) -> None:
+        self.rules = rules
+        self._questions = questions
+        # What stayed undecided, with the number of rules at that time.
+        self._open: dict[Member, int] = {}
+        # Per solution that was found: the rules that it breaks.
+        self._broken: list[frozenset[Member]] = []
+        self._needed: set[Member] = set()
+
+    def contradiction(self, rules: Rules) -> Core | None:
+        """A contradiction that is seen without search."""
+        domains = rules.in_scope()
+        differences = Differences(domains, rules.constraints, self._questions.check)
+        if differences.core is not None:
+            return differences.core
+        self._learn({**{n: d.lower for n, d in domains.items()}, **differences.values})
+        narrowing = Narrowing(domains, rules.constraints, self._questions.check)
+        if narrowing.core is None:
+            for values in _corners(narrowing.domains):
+                self._learn(values)
+        return narrowing.core
+
+    def focus(self) -> bool:
+        """Keeps the rules of a contradiction that is seen without search; False where none is."""
+        core = self.contradiction(self.rules)
+        if core is None:
+            return False
+        # Rules that took part early may turn out not to matter: seen the other way round, others come first.
+        while core is not None:
+            before = len(self.rules.constraints)
+            kept = self.rules.reduced(core)
+            self.rules = replace(kept, constraints=kept.constraints[::-1])
+            core = self.contradiction(self.rules) if len(kept.constraints) < before else None
+        return True
+
+    def run(self, together: bool) -> bool:
+        """Drops what is not needed, rules without a reason first: what stays should speak for itself.
+
+        Args:
+            together: Tries many rules at once, which is quick where few are needed.
+
+        Returns:
+            Whether every rule that is left is needed; False where that stayed open.
+        """
+        constraints = [id(c) for c in sorted(self.rules.constraints, key=lambda c: bool(c.because))]
+        variables = self.rules.problem.variables
+        named = [n for n in variables if n in self.rules.domains and not self.rules.facts]
+        named.sort(key=lambda n: bool(variables[n].because))
+        for members in (constraints, named):
+            if together:
+                self._drop(members)
+            else:
+                for member in members:
+                    self._drop([member])
+        # Among fewer rules a question may be easier.
+        for member, size in list(self._open.items()):
+            if self._size() < size:
+                del self._open[member]
+                self._drop([member])
+        return self._open.keys() <= self._needed
+
+    def _size(self) -> int:
+        return len(self.rules.constraints) + len(self.rules.domains)
+
+    def _drop(self, members: Sequence[Member]) -> None:
+        present = {*map(id, self.rules.constraints), *self.rules.domains}
+        members = [m for m in members if m in present and m not in self._needed]
+        if not members:
+            return
+        if (
+            self._open
+            and self._questions.budget.elapsed_seconds() > _PATIENCE
+            and self._questions.budget.limits.max_seconds is None
+        ):
+            self._open[members[0]] = 0
+            return
+        fewer = self.rules.without(members)
+        answer = self._status(fewer)
+        if isinstance(answer, Rules):
+            self.rules = answer
+        elif len(members) > 1:
+            half = len(members) // 2
+            self._drop(members[:half])
+            self._drop(members[half:])
+        elif answer is Status.LIMIT_REACHED:
+            self._open[members[0]] = self._size()
+        else:
+            self._needed.add(members[0])
+
+    def _status(self, rules: Rules) -> Status | Rules:
+        """Whether rules can hold together; where they cannot, those of them that are in contradiction."""
+        mine = {*map(id, rules.constraints), *rules.domains}
+        if any(not broken & mine for broken in self._broken):
+            return Status.FEASIBLE
+        core = self.contradiction(rules)
+        if core is not None:
+            return rules.reduced(core)
+        if any(not broken & mine for broken in self._broken):
+            return Status.FEASIBLE
+        answer = self._questions.decide(rules.asked())
+        if answer.status is Status.FEASIBLE:
+            self._learn(answer.assignment)
+        return rules if answer.status is Status.INFEASIBLE else answer.status
+
+    def _learn(self, values: Mapping[str, int]) -> None:
+        """Notes which rules an assignment breaks; if that is a single one, looks for others next to it."""
+        everywhere = {n: values.get(n, d.lower) for n, d in self.rules.problem.variables.items()}
+        broken = self._note(everywhere)
+        # The rule is needed. Mended by one variable, the assignment may break another one alone.
+        while broken is not None and len(broken) == 1 and next(iter(broken)) not in self._needed:
+            (member,) = broken
+            self._needed.add(member)
+            broken = self._turned(member, everywhere)
+
+    def _note(self, values: Mapping[str, int]) -> frozenset[Member] | None:
+        """The rules that an assignment breaks, of those that are left; None where it cannot be computed."""
+        try:
+            broken = {id(c) for c in self.rules.constraints if not c.holds(values)}
+        except LimitReachedError:
+            return None
+        domains = self.rules.problem.variables
+        all_broken = frozenset(broken | {n for n in self.rules.domains if values[n] not in domains[n]})
+        self._broken.append(all_broken)
+        return all_broken
+
+    def _turned(self, member: Member, values: dict[str, int]) -> frozenset[Member] | None:
+        """Changes one variable so that the one broken rule holds and another one alone does not; changes `values`."""
+        rule = next((c for c in self.rules.constraints if id(c) == member), None)
+        if rule is None:
+            return None
+        domains = self.rules.in_scope()
+        for name in sorted(rule.variables):
+            point = {n: Domain.from_values([values[n]]) for n in rule.variables}
+            narrowed = Narrowing({**point, name: domains[name]}, [rule], self._questions.check)
+            if narrowed.core is not None:
+                continue
+            for value in (narrowed.domains[name].lower, narrowed.domains[name].upper):
+                broken = self._note({**values, name: value})
+                if broken is not None and len(broken) == 1 and next(iter(broken)) not in self._needed:
+                    values[name] = value
+                    return broken
+        return None
+
+
+def _corners(domains: Mapping[str, Domain]) -> Iterable[dict[str, int]]:
+    """Assignments that are worth a try: everything at its smallest, and everything at its largest."""
+    yield {n: d.lower for n, d in domains.items()}
+    yield {n: d.upper for n, d in domains.items()}
