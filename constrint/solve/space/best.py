@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from constrint.errors import UnknownNameError, UsageError
 from constrint.model import Expr
-from constrint.model.columns import column_of, evaluate
+from constrint.solve.budget import Budget, Limits
+from constrint.solve.space.k_best import KBest
 
 if TYPE_CHECKING:
     from constrint.solve.space.space import SearchSpace
@@ -28,25 +29,36 @@ class Ranked:
 
 
 def best_solutions(
-    space: SearchSpace, k: int, cost: Expr | Cost, names: Sequence[str] | None, maximise: bool
+    space: SearchSpace, k: int, cost: Expr | Cost, names: Sequence[str] | None, maximise: bool, limits: Limits | None
 ) -> list[Ranked]:
-    """Implements `SearchSpace.best`.
-
-    Solutions of equal cost come in no particular order. Rows in which the cost has no value are left out.
-    """
+    """Implements `SearchSpace.best`."""
     if k < 0:
         raise UsageError(f"the number of solutions must not be negative, got {k}.")
-    if isinstance(cost, Expr):
-        for name in sorted(cost.variables):
-            if name not in space.names:
-                raise UnknownNameError("variable", name, space.names)
-        names = [n for n in space.names if n in cost.variables]
+    budget = Budget(limits or Limits())
+    if not isinstance(cost, Expr):
+        return _by_function(space, k, cost, names, maximise, budget)
+    for name in sorted(cost.variables):
+        if name not in space.names:
+            raise UnknownNameError("variable", name, space.names)
+    if k == 0 or not space.size:
+        return []
+    found = KBest(space.factors, -cost if maximise else cost, k + len(space.gaps), budget).run()
+    found = [f for f in found if f.place not in space.gaps][:k]
+    configs = space.taken_with_gaps([f.place for f in found])
+    return [Ranked(-f.cost if maximise else f.cost, config) for f, config in zip(found, configs, strict=True)]
+
+
+def _by_function(
+    space: SearchSpace, k: int, cost: Cost, names: Sequence[str] | None, maximise: bool, budget: Budget
+) -> list[Ranked]:
+    """The best by a function over columns: every combination of its variables is listed."""
+    budget.check_work()
     columns, counts = space.project(list(names if names is not None else space.names))
     if k == 0 or len(counts) == 0:
         return []
     rows, costs = _costs(columns, len(counts), cost)
-    # Not the order of negated costs: the smallest integer of a dtype has no negative, and unsigned ones have none.
-    order = np.argsort(costs, kind="stable")[:: -1 if maximise else 1]
+    budget.check_work()
+    order = _first(_turned(costs) if maximise else costs, k)
     ranked: list[Ranked] = []
     for at in order.tolist():
         partial = {n: int(column[rows[at]]) for n, column in columns.items()}
@@ -60,15 +72,22 @@ def best_solutions(
     return ranked
 
 
-def _costs(columns: dict[str, NDArray[Any]], num_rows: int, cost: Expr | Cost) -> tuple[NDArray[np.intp], NDArray[Any]]:
+def _turned(costs: NDArray[Any]) -> NDArray[Any]:
+    """Numbers in the opposite order; not the negative ones, which the smallest integer and unsigned ones lack."""
+    return ~costs if costs.dtype.kind in "iu" else -costs
+
+
+def _first(costs: NDArray[Any], k: int) -> NDArray[np.intp]:
+    """Rows of the k smallest costs, the smallest first; equal ones in their order."""
+    if costs.dtype == object or len(costs) <= 4 * k:
+        return np.argsort(costs, kind="stable")[:k]
+    largest = np.partition(costs, k - 1)[k - 1]
+    rows = np.flatnonzero(costs <= largest)
+    return rows[np.argsort(costs[rows], kind="stable")[:k]]
+
+
+def _costs(columns: dict[str, NDArray[Any]], num_rows: int, cost: Cost) -> tuple[NDArray[np.intp], NDArray[Any]]:
     """Rows that have a cost, and the costs."""
-    if isinstance(cost, Expr):
-        result = evaluate(cost, {n: column_of(c) for n, c in columns.items()})
-        values = np.broadcast_to(np.asarray(result.values), (num_rows,))
-        if result.defined is None:
-            return np.arange(num_rows), values
-        rows = np.flatnonzero(np.broadcast_to(result.defined, (num_rows,)))
-        return rows, values[rows]
     values = np.asarray(cost(columns))
     if values.shape != (num_rows,) or values.dtype.kind not in "iufO":
         raise UsageError(

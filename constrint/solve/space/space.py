@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from constrint.errors import UnknownNameError, UsageError
 from constrint.model import Domain, Expr, Problem
 from constrint.model.intmath import as_int
-from constrint.solve.budget import SearchStats
+from constrint.solve.budget import Limits, SearchStats
 from constrint.solve.space.axes import Layout, dicts_of
 from constrint.solve.space.best import Cost, Ranked, best_solutions
 from constrint.solve.space.factors import Factors
@@ -39,6 +39,7 @@ class SearchSpace:
         factors: The solutions in factored form, excluded ones still in them.
         stats: What finding them cost.
         excluded: Solutions that were taken out again.
+        gaps: Indices that the excluded solutions would have, in ascending order.
         size: Number of solutions, without the excluded ones.
     """
 
@@ -59,9 +60,8 @@ class SearchSpace:
         self._search = search
         self._given = dict(given or {})
         self.excluded = tuple(dict(e) for e in excluded)
-        # Indices that the excluded solutions would have, in ascending order.
-        self._gaps = sorted(self._index(e) for e in self.excluded)
-        self.size: int = factors.total - len(self._gaps)
+        self.gaps = sorted(self._index(e) for e in self.excluded)
+        self.size: int = factors.total - len(self.gaps)
 
     @property
     def layout(self) -> Layout:
@@ -102,13 +102,18 @@ class SearchSpace:
         for index in (array.min(), array.max()) if len(array) else ():
             if not 0 <= index < self.size:
                 raise IndexError(f"index {index} is outside the space of {self.size} solutions")
-        for gap in self._gaps:
+        for gap in self.gaps:
             array = array + (array >= gap)
         return self.layout.assignments(self._positions(array), len(array))
 
+    def taken_with_gaps(self, indices: Sequence[int]) -> list[dict[str, int]]:
+        """The solutions with these indices, excluded ones counted."""
+        wanted = np.array(indices, dtype=total_type(self.factors.total))
+        return dicts_of(self.layout.assignments(self._positions(wanted), len(wanted)), len(wanted))
+
     def _positions(self, wanted: NDArray[Any]) -> Rows:
         """Positions of the solutions with these indices, excluded ones counted."""
-        rest: NDArray[Any] = wanted.astype(total_type(self.size + len(self._gaps)))
+        rest: NDArray[Any] = wanted.astype(total_type(self.size + len(self.gaps)))
         rows: Rows = {}
         for part in reversed(self.parts or ()):
             rows.update(part.take((rest % part.count).astype(total_type(part.count))))
@@ -133,7 +138,7 @@ class SearchSpace:
             LimitReachedError: When there are more than `row_keys.MAX_FLAT_ROWS` solutions.
         """
         columns = self.factors.columns()
-        return {n: np.delete(c, self._gaps) for n, c in columns.items()} if self._gaps else columns
+        return {n: np.delete(c, self.gaps) for n, c in columns.items()} if self.gaps else columns
 
     def contains(self, assignment: Mapping[str, int]) -> bool:
         """Says whether a full assignment is one of the solutions."""
@@ -154,7 +159,7 @@ class SearchSpace:
         if not self.contains(assignment):
             raise UsageError(f"{dict(assignment)} is not in the space; why_not(problem, config) says why.")
         raw = self._index(self._checked(assignment))
-        return raw - sum(gap < raw for gap in self._gaps)
+        return raw - sum(gap < raw for gap in self.gaps)
 
     def _index(self, values: Mapping[str, int]) -> int:
         """Index with excluded solutions counted; -1 for what is no solution."""
@@ -184,9 +189,19 @@ class SearchSpace:
         return self._of(self.factors, self._given, gone)
 
     def best(
-        self, k: int, cost: Expr | Cost, *, names: Sequence[str] | None = None, maximise: bool = False
+        self,
+        k: int,
+        cost: Expr | Cost,
+        *,
+        names: Sequence[str] | None = None,
+        maximise: bool = False,
+        limits: Limits | None = None,
     ) -> list[Ranked]:
-        """The `k` cheapest solutions, cheapest first.
+        """The `k` cheapest solutions, cheapest first; those in which the cost has no value are left out.
+
+        By an expression they are found without listing the others. Of equal cost is first what comes first by the
+        positions of the expression's variables on their lists of values, variables in declared order; then what has
+        the smaller index.
 
         Args:
             k: How many at most.
@@ -194,8 +209,12 @@ class SearchSpace:
             names: The variables that a cost function reads; all of them when None. The space is listed only
                 over these, so naming them keeps large spaces factored.
             maximise: Ranks the largest cost first instead.
+            limits: How much work is allowed.
+
+        Raises:
+            LimitReachedError: When a limit came first.
         """
-        return best_solutions(self, as_int(k, "the number of solutions"), cost, names, maximise)
+        return best_solutions(self, as_int(k, "the number of solutions"), cost, names, maximise, limits)
 
     def _checked(self, assignment: Mapping[str, object]) -> dict[str, int]:
         for name in assignment:
@@ -346,7 +365,7 @@ class SearchSpace:
             return {n: np.zeros(0, dtype=np.int64) for n in names}, np.zeros(0, dtype=np.int64)
         needed = self.layout.needed(names)
         rows, counts = self._project_positions([n for n in self.names if n in needed and n in self.layout.axes])
-        if self._gaps:
+        if self.gaps:
             rows, counts = self._less_excluded(rows, counts)
         known = self.layout.assignments(rows, len(counts), needed)
         if any(n in self.layout.derived for n in needed):
@@ -361,7 +380,7 @@ class SearchSpace:
         Returns:
             Columns of values, and of positions in the order of preference.
         """
-        for part in () if self._gaps else self.parts or ():
+        for part in () if self.gaps else self.parts or ():
             if names and isinstance(part, TreePart) and all(n in part.root.rows for n in names):
                 rows = {n: part.root.rows[n] for n in names}
                 return {n: self.layout.narrow_values(n)[at] for n, at in rows.items()}, rows
@@ -380,7 +399,7 @@ class SearchSpace:
         return {n: c[kept] for n, c in rows.items()}, counts[kept]
 
     def _project_positions(self, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
-        counts_type = total_type(self.size + len(self._gaps))
+        counts_type = total_type(self.size + len(self.gaps))
         rows: Rows = {}
         counts: NDArray[Any] = np.ones(1, dtype=counts_type)
         for part in self.parts or ():

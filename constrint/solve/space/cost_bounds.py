@@ -1,0 +1,161 @@
+"""Bounds of an expression on partly chosen solutions, row by row.
+
+The chosen variables have values. Of every table below that is still open each group has bounds of the expressions over
+it: a sum of terms that lie in different tables is bounded by the exact smallest sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.model import Expr, Operation, Var
+from constrint.model.columns import Column, evaluate
+from constrint.model.intervals import Interval
+from constrint.model.operations import BINARY, UNARY, fold
+from constrint.solve.space.forest import Forest
+
+# Bounds beyond this might overflow in the next operation.
+_LARGEST = 1 << 60
+
+
+class Unbounded(Exception):
+    """Raised where no bounds are known."""
+
+
+class Range(NamedTuple):
+    """Bounds of an expression per row, and over all rows."""
+
+    low: Any
+    high: Any
+    bounds: Interval
+
+
+@dataclass(slots=True)
+class Choice:
+    """What is chosen: columns of values, or only ranges of them, and the groups of the tables that are open."""
+
+    columns: Mapping[str, Column]
+    groups: Mapping[int, NDArray[Any] | None]
+    ranges: Mapping[str, Range]
+
+
+class CostBounds:
+    """Bounds of one expression over a forest."""
+
+    def __init__(self, forest: Forest, fixed: Mapping[str, Column]) -> None:
+        self._forest, self._fixed = forest, fixed
+        self._messages: dict[tuple[int, Any], Range] = {}
+
+    def range(self, expr: Expr, choice: Choice) -> Range:
+        """Bounds of an expression in every row.
+
+        Raises:
+            Unbounded: Where none are known, or the numbers are too large.
+        """
+        if expr.variables <= choice.columns.keys():
+            column = evaluate(expr, choice.columns)
+            values = np.asarray(column.values)
+            if column.defined is not None:
+                # What stands in rows without a value is no bound of anything, but must not overflow either.
+                values = np.clip(values, *_small(column.bounds))
+            return Range(values, values, _small(column.bounds))
+        if isinstance(expr, Var) and expr.name in choice.ranges:
+            return choice.ranges[expr.name]
+        place = self._home(expr, choice)
+        if place is not None:
+            return self._of_group(place, expr, choice)
+        assert isinstance(expr, Operation)
+        args: Sequence[Expr] = expr.args
+        if expr.op in BINARY and BINARY[expr.op].many and len(args) > 1:
+            args = self._bundled(expr, choice)
+        return fold(expr.op, [self.range(a, choice) for a in args], _unary, _binary)
+
+    def _home(self, expr: Expr, choice: Choice) -> int | None:
+        """The open table below which all variables of an expression lie."""
+        return next((p for p in choice.groups if expr.variables <= self._forest.tables[p].below), None)
+
+    def _bundled(self, expr: Operation, choice: Choice) -> Sequence[Expr]:
+        """Operands that lie below one open table are taken together."""
+        bundles: dict[int | None, list[Expr]] = {}
+        rest: list[Expr] = []
+        for arg in expr.args:
+            known = arg.variables <= choice.columns.keys()
+            home = None if known else self._home(arg, choice)
+            if known or home is not None:
+                bundles.setdefault(home, []).append(arg)
+            else:
+                rest.append(arg)
+        return [*(b[0] if len(b) == 1 else Operation(expr.op, tuple(b)) for b in bundles.values()), *rest]
+
+    def _of_group(self, place: int, expr: Expr, choice: Choice) -> Range:
+        whole = self.message(place, expr)
+        groups = choice.groups[place]
+        if groups is None:
+            return Range(*whole.bounds, whole.bounds)
+        return Range(whole.low[groups], whole.high[groups], whole.bounds)
+
+    def message(self, place: int, expr: Expr) -> Range:
+        """Bounds of an expression in every group of a table."""
+        key = (place, expr.key())
+        if key not in self._messages:
+            table = self._forest.tables[place]
+            columns = {n: self._forest.column(place, n) for n in expr.variables if n in table.rows}
+            inside = self.range(expr, Choice({**self._fixed, **columns}, table.links, {}))
+            low, high = (np.broadcast_to(np.asarray(a), (table.num_rows,)) for a in inside[:2])
+            begins = table.starts[:-1]
+            low, high = np.minimum.reduceat(low, begins), np.maximum.reduceat(high, begins)
+            self._messages[key] = Range(low, high, (int(low.min()), int(high.max())))
+        return self._messages[key]
+
+
+def _small(bounds: Interval) -> Interval:
+    if bounds[0] <= -_LARGEST or bounds[1] >= _LARGEST:
+        raise Unbounded
+    return bounds
+
+
+def _wide(values: Any) -> Any:
+    return values if isinstance(values, int) else np.asarray(values).astype(np.int64, copy=False)
+
+
+def _unary(op: str, a: Range) -> Range:
+    bounds = UNARY[op].bounds(a.bounds)
+    if op == "neg":
+        return Range(-_wide(a.high), -_wide(a.low), bounds)
+    if a.bounds[0] >= 0:
+        return a
+    low, high = _wide(a.low), _wide(a.high)
+    return Range(np.maximum(np.maximum(low, -high), 0), np.maximum(-low, high), bounds)
+
+
+def _binary(op: str, a: Range, b: Range) -> Range:
+    known = BINARY[op].bounds(a.bounds, b.bounds)
+    if known is None:
+        raise Unbounded
+    bounds = _small(known)
+    low_a, high_a, low_b, high_b = _wide(a.low), _wide(a.high), _wide(b.low), _wide(b.high)
+    if op == "add":
+        return Range(low_a + low_b, high_a + high_b, bounds)
+    if op == "mul":
+        if a.bounds[0] >= 0 and b.bounds[0] >= 0:
+            return Range(low_a * low_b, high_a * high_b, bounds)
+        corners = [low_a * low_b, low_a * high_b, high_a * low_b, high_a * high_b]
+        low, high = corners[0], corners[0]
+        for corner in corners[1:]:
+            low, high = np.minimum(low, corner), np.maximum(high, corner)
+        return Range(low, high, bounds)
+    if op in ("min", "max"):
+        function = np.minimum if op == "min" else np.maximum
+        return Range(function(low_a, low_b), function(high_a, high_b), bounds)
+    if op in ("floordiv", "div") and a.bounds[0] >= 0 and b.bounds[0] > 0:
+        return Range(low_a // high_b, high_a // low_b, bounds)
+    if op == "ceildiv" and a.bounds[0] >= 0 and b.bounds[0] > 0:
+        return Range(-(-low_a // high_b), -(-high_a // low_b), bounds)
+    if op == "pow" and b.bounds[0] == b.bounds[1] and (a.bounds[0] >= 0 or b.bounds[0] % 2):
+        return Range(low_a ** b.bounds[0], high_a ** b.bounds[0], bounds)
+    return Range(*bounds, bounds)

@@ -1,0 +1,164 @@
+"""The k best solutions of a space against sorting all of them, ties included."""
+
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+
+from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError
+from constrint.model import Domain, Expr, Problem, Var, parse, parse_constraint
+from constrint.solve import Limits, SearchSpace, enumerate_space
+from constrint.solve.engine import factored
+from constrint.solve.space import k_best
+
+
+def expression(text: str) -> Expr:
+    return parse_constraint(f"{text} == 0").left  # type: ignore[attr-defined, no-any-return]
+
+
+def sorted_by(space: SearchSpace, expr: Expr, maximise: bool) -> list[tuple[int, dict[str, int]]]:
+    """Every solution in the order that `best` documents."""
+    place = {n: {v: i for i, v in enumerate(d)} for n, d in space.problem.variables.items()}
+    names = [n for n in space.names if n in expr.variables]
+    keys = []
+    listed = list(space)
+    for index, config in enumerate(listed):
+        try:
+            value = expr.value(config)
+        except UndefinedValueError:
+            continue
+        keys.append((-value if maximise else value, [place[n][config[n]] for n in names], index))
+    return [(-c if maximise else c, listed[i]) for c, _, i in sorted(keys)]
+
+
+def check(space: SearchSpace, expr: Expr, rng: random.Random, most: int = 10_000) -> int:
+    maximise = rng.random() < 0.5
+    expected = sorted_by(space, expr, maximise)
+    k = rng.choice((1, 2, 5, 10, most))
+    found = [(r.cost, r.config) for r in space.best(k, expr, maximise=maximise)]
+    assert found == expected[:k], (str(space.problem), str(expr), maximise, k)
+    return len(expected)
+
+
+def random_expr(rng: random.Random, names: list[str], depth: int) -> Expr:
+    if depth == 0 or rng.random() < 0.1:
+        return Var(rng.choice(names)) if rng.random() < 0.8 else expression(str(rng.randint(-4, 9)))
+    a, b = (random_expr(rng, names, depth - 1) for _ in range(2))
+    operations: list[Callable[[], Expr]] = [
+        *(lambda: a + b, lambda: a - b, lambda: a * b, lambda: a + b, lambda: a * b, lambda: a + 2 * b - 3),
+        *(lambda: a // b, lambda: a % b, lambda: a / b, lambda: abs(a), lambda: a ** rng.randint(0, 3)),
+        *(lambda: expression(f"max({a}, {b})"), lambda: expression(f"min({a}, {b})")),
+        *(lambda: expression(f"ceildiv({a}, {b})"), lambda: expression(f"gcd({a}, {b})"), lambda: 0 * a),
+    ]
+    return rng.choice(operations)()
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy", "brute"])
+def test_best_equals_sorting(backend: str, random_problem: Callable[[int], Problem]) -> None:
+    rng = random.Random(backend)
+    sizes = []
+    for number in range(600):
+        problem = random_problem(number)
+        space = enumerate_space(problem, backend=backend)
+        if space.size > 1 and rng.random() < 0.2:
+            space = space.exclude(*space.sample(min(3, space.size), seed=number))
+        sizes.append(check(space, random_expr(rng, list(problem.names), rng.randint(0, 3)), rng))
+    assert sum(size > 20 for size in sizes) > 50
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+def test_best_equals_sorting_over_trees(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several tables: chains and stars of rules, and variables that no rule touches."""
+    monkeypatch.setattr(factored, "ONE_TABLE", 2)
+    monkeypatch.setattr(k_best, "_FIRST_ROWS", 8)
+    monkeypatch.setattr(k_best, "_MOST_ROWS", 64)
+    monkeypatch.setattr(k_best, "_LONG", 20)
+    monkeypatch.setattr(k_best, "_RANGE", 6)
+    rng = random.Random(7)
+    tables = []
+    for _ in range(25):
+        names = ["a", "b", "c", "d", "e"]
+        problem = Problem()
+        for name in names:
+            problem.int_var(name, values=rng.sample(range(-4, 9), 6 if backend == "native" else rng.randint(2, 4)))
+        for _ in range(rng.randint(1, 4)):
+            x, y = rng.sample(names, 2)
+            problem.add(parse_constraint(f"{x} * {rng.randint(1, 3)} + {y} <= {rng.randint(-6, 6)}"))
+        space = enumerate_space(problem, backend=backend)
+        if not space:
+            continue
+        tables.append(max((len(p.tree.nodes) for p in space.parts or () if hasattr(p, "tree")), default=0))
+        for _ in range(3):
+            check(space, random_expr(rng, names, 3), rng, 100)
+    assert max(tables) >= 2
+
+
+@pytest.mark.parametrize("scale", [2**31, 2**53, 2**63, 2**80])
+def test_best_of_wide_values(scale: int) -> None:
+    rng = random.Random(scale)
+    problem = Problem()
+    for name in ("x", "y", "z"):
+        problem.declare(name, Domain.from_values([rng.randint(-scale, scale) for _ in range(6)]))
+    problem.add(parse_constraint(f"x + y <= {scale}"))
+    space = enumerate_space(problem)
+    for text in ("x + y + z", "x * y - z", "x * y * z", "(x - y) // z", "x ^ 2 - y ^ 2", "abs(x) % (z - 1)"):
+        check(space, expression(text), rng)
+
+
+def test_best_of_derived_and_fixed_variables() -> None:
+    space = enumerate_space(
+        parse("var x in 0..9000; var y in 1..40; var z in {7}; x == 3 * y * y - 40 * y + 9; y % 3 != 1")
+    )
+    for text in ("x", "x + z", "x - y", "z", "y", "x % z"):
+        check(space, expression(text), random.Random(text))
+
+
+def test_more_variables_than_one_number_can_order() -> None:
+    """Ties are decided by positions even where these do not fit into 64 bits."""
+    names = [f"v{i}" for i in range(40)]
+    problem = parse("; ".join([*(f"var {n} in {{3, 1, 2}}" for n in names), "v0 + v1 <= 4; v38 + v39 <= 4"]))
+    space = enumerate_space(problem)
+    found = space.best(5, expression(" + ".join(names)))
+    assert [r.cost for r in found] == [40, 41, 41, 41, 41]
+    twos = [[n for n in names if r.config[n] == 2] for r in found]
+    assert twos == [[], ["v39"], ["v38"], ["v37"], ["v36"]]
+
+
+TEXT = """
+var a in 1..42; var b in 1..42; var c in 1..42; var d in 1..42; var e in 1..42
+a * b <= 882; b + c <= 63; c % 3 == d % 3; d * e <= 588
+"""
+
+
+@pytest.mark.parametrize(
+    "text", ["a + b + c + d + e", "a * b * c * d * e", "(a - 20) * (b - 17) + abs(c - d) * e", "a * e - b * d + c", "a"]
+)
+def test_best_of_22_million_is_found_without_listing_them(text: str) -> None:
+    space = enumerate_space(parse(TEXT))
+    assert space.size > 22_000_000
+    started = time.process_time()
+    found = space.best(10, expression(text))
+    assert time.process_time() - started < 0.4
+    assert len(found) == 10
+    # The same with the smallest one excluded, which the cheap bound cannot know of.
+    again = space.exclude(found[0].config).best(9, expression(text))
+    assert [r.cost for r in again] == [r.cost for r in found[1:]]
+
+
+def test_best_of_22_million_equals_the_listed_minimum() -> None:
+    space = enumerate_space(parse(TEXT))
+    columns = {n: c.astype("int64") for n, c in space.columns().items()}
+    costs = (columns["a"] - 20) * (columns["b"] - 17) + abs(columns["c"] - columns["d"]) * columns["e"]
+    costs.sort()
+    found = space.best(10, expression("(a - 20) * (b - 17) + abs(c - d) * e"))
+    assert [r.cost for r in found] == costs[:10].tolist()
+
+
+def test_best_keeps_its_limits() -> None:
+    space = enumerate_space(parse(TEXT))
+    for limits, error in ((Limits(max_seconds=0), LimitReachedError), (Limits(cancel=lambda: True), CancelledError)):
+        with pytest.raises(error):
+            space.best(10, expression("a * b - c * d"), limits=limits)
+        with pytest.raises(error):
+            space.best(10, lambda columns: columns["a"], names=["a"], limits=limits)
