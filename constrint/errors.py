@@ -6,7 +6,6 @@ exit code 2 and every other `ConstrintError` to exit code 1; none of them reache
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -46,6 +45,8 @@ class UnknownNameError(UsageError):
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        import difflib  # loaded where a name is wrong
+
         known = sorted(known)
         by_folded = {k.lower(): k for k in known}
         near = [by_folded[n] for n in difflib.get_close_matches(name.lower(), list(by_folded), n=3, cutoff=0.5)]

@@ -22,3 +22,13 @@ def lazily(package: str, modules: Mapping[str, tuple[str, ...]]) -> Callable[[st
         return getattr(import_module(module_of[name]), name)
 
     return load
+
+
+def names_of(namespace: Mapping[str, Any], modules: Mapping[str, tuple[str, ...]]) -> Callable[[], list[str]]:
+    """The `__dir__` of such a package: what it holds already, and what it offers.
+
+    Args:
+        namespace: The package's `globals()`.
+        modules: The names by the module that has them.
+    """
+    return lambda: sorted({*namespace, *(name for names in modules.values() for name in names)})

@@ -1,36 +1,48 @@
-"""Finds, counts and explains the solutions of a `constrint.model.Problem`, natively on numpy."""
+"""Finds, counts and explains the solutions of a `constrint.model.Problem`, natively on numpy.
 
-from typing import TYPE_CHECKING
+The package can be called: `constrint.solve(problem)` is `constrint.solve.solve(problem)`, so that
+`from constrint import solve` is the function, whatever was imported before. Names are imported when they are first
+asked for.
+"""
 
-from constrint.lazy import lazily
-from constrint.solve.backends.backend import Backend
-from constrint.solve.backends.registry import get_backend, list_backends
-from constrint.solve.budget import Limits, SearchStats, Status
-from constrint.solve.enumerate import brute_force, count, enumerate_space
-from constrint.solve.solution import Solution
-from constrint.solve.space.space import SearchSpace
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+from constrint.lazy import lazily, names_of
 
 if TYPE_CHECKING:
+    from constrint.solve.backends.backend import Backend
+    from constrint.solve.backends.registry import get_backend, list_backends
+    from constrint.solve.budget import Limits, SearchStats, Status
     from constrint.solve.engine.walk import solutions_in_order
+    from constrint.solve.enumerate import brute_force, count, enumerate_space
     from constrint.solve.explain.conflict import Conflict, ConflictMember, minimal_conflict
     from constrint.solve.explain.pruning import RulePruning, pruning, would_remove
     from constrint.solve.explain.relax import Relaxation, relaxations, ways_out
     from constrint.solve.explain.why_not import BrokenRule, WhyNot, why_not
     from constrint.solve.optimise import best_solutions, solve
+    from constrint.solve.solution import Solution
     from constrint.solve.space.best import Ranked
+    from constrint.solve.space.space import SearchSpace
 
-__getattr__ = lazily(
-    __name__,
-    {
-        "engine.walk": ("solutions_in_order",),
-        "explain.conflict": ("Conflict", "ConflictMember", "minimal_conflict"),
-        "explain.pruning": ("RulePruning", "pruning", "would_remove"),
-        "explain.relax": ("Relaxation", "relaxations", "ways_out"),
-        "explain.why_not": ("BrokenRule", "WhyNot", "why_not"),
-        "optimise": ("best_solutions", "solve"),
-        "space.best": ("Ranked",),
-    },
-)
+_NAMES: Final = {
+    "backends.backend": ("Backend",),
+    "backends.registry": ("get_backend", "list_backends"),
+    "budget": ("Limits", "SearchStats", "Status"),
+    "engine.walk": ("solutions_in_order",),
+    "enumerate": ("brute_force", "count", "enumerate_space"),
+    "explain.conflict": ("Conflict", "ConflictMember", "minimal_conflict"),
+    "explain.pruning": ("RulePruning", "pruning", "would_remove"),
+    "explain.relax": ("Relaxation", "relaxations", "ways_out"),
+    "explain.why_not": ("BrokenRule", "WhyNot", "why_not"),
+    "optimise": ("best_solutions", "solve"),
+    "solution": ("Solution",),
+    "space.best": ("Ranked",),
+    "space.space": ("SearchSpace",),
+}
+__getattr__ = lazily(__name__, _NAMES)
+__dir__ = names_of(globals(), _NAMES)
 
 __all__ = [
     "Backend",
@@ -61,3 +73,15 @@ __all__ = [
     "why_not",
     "would_remove",
 ]
+
+
+class _Callable(ModuleType):
+    """A package that is called like the function of its name."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from constrint.solve.optimise import solve
+
+        return solve(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -8,10 +8,9 @@ every row.
 from __future__ import annotations
 
 import math
-import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +20,13 @@ from constrint.model import Domain, Expr, Problem
 from constrint.model.intmath import as_int
 from constrint.solve.budget import Limits, SearchStats
 from constrint.solve.space.axes import Layout, dicts_of
-from constrint.solve.space.best import Cost, Ranked, best_solutions
 from constrint.solve.space.factors import Factors
-from constrint.solve.space.neighbours import neighbour_columns, neighbours_of
 from constrint.solve.space.parts import Part, TreePart
 from constrint.solve.space.projection import merged
 from constrint.solve.space.row_keys import Rows, check_listing, total_type
+
+if TYPE_CHECKING:
+    from constrint.solve.space.best import Cost, Ranked
 
 _BATCH: Final = 4096
 
@@ -214,6 +214,8 @@ class SearchSpace:
         Raises:
             LimitReachedError: When a limit came first.
         """
+        from constrint.solve.space.best import best_solutions  # loaded when it is asked for
+
         return best_solutions(self, as_int(k, "the number of solutions"), cost, names, maximise, limits)
 
     def _checked(self, assignment: Mapping[str, object]) -> dict[str, int]:
@@ -233,6 +235,8 @@ class SearchSpace:
         """Indices of `n` distinct solutions, drawn uniformly."""
         n = min(n, self.size)
         if self.size > 1 << 62:
+            import random  # loaded where 64 bits do not suffice
+
             wide = random.Random(seed)
             drawn = dict.fromkeys(wide.randrange(self.size) for _ in range(n))
             while len(drawn) < n:
@@ -333,6 +337,8 @@ class SearchSpace:
 
     def neighbours(self, assignment: Mapping[str, int]) -> list[dict[str, int]]:
         """Solutions that differ from `assignment` in exactly one variable, in declared order."""
+        from constrint.solve.space.neighbours import neighbours_of  # loaded when it is asked for
+
         values = self._checked(assignment)
         return [n for n in neighbours_of(self, [values]) if n not in self.excluded]
 
@@ -347,6 +353,8 @@ class SearchSpace:
         Returns:
             For each neighbour the row of `assignments` that it belongs to, and the neighbours as columns.
         """
+        from constrint.solve.space.neighbours import neighbour_columns  # loaded when it is asked for
+
         return neighbour_columns(self, assignments)
 
     def project(self, names: Sequence[str]) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:

@@ -1,0 +1,66 @@
+"""`import constrint` offers the main names, whatever was imported before, and loads only what is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+
+import constrint
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("name", constrint.__all__)
+def test_every_name_is_that_of_its_package(name: str) -> None:
+    value = getattr(constrint, name)
+    assert name in dir(constrint)
+    if name != "solve":
+        home = importlib.import_module(value.__module__)
+        assert getattr(home, value.__name__) is value
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'no_such_thing'"):
+        _ = constrint.no_such_thing
+
+
+@pytest.mark.parametrize(
+    "before", ["", "import constrint.solve", "from constrint.solve import count", "import constrint.model"]
+)
+def test_solve_is_the_function_and_the_package(before: str) -> None:
+    code = f"{before}\nfrom constrint import parse, solve\nprint(solve(parse('var x in 1..9; maximise x')).value)"
+    assert run(code) == "9"
+    assert run(f"{before}\nimport constrint\nprint(constrint.solve.count(constrint.parse('var x in 1..9')))") == "9"
+
+
+def test_names_load_only_what_they_need() -> None:
+    loaded = run("from constrint import parse, Problem\nimport sys\nprint(*sorted(sys.modules))").split()
+    assert "constrint.model.problem" in loaded
+    assert not [m for m in loaded if m.startswith(("constrint.hwmodels", "constrint.select", "constrint.solve"))]
+    loaded = run("import constrint.model, constrint.solve\nimport sys\nprint(*sorted(sys.modules))").split()
+    assert not [m for m in loaded if m.startswith("constrint.solve.")]
+
+
+def cpu_seconds(code: str) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", code], check=True, env=dict(os.environ), timeout=120)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_the_solver_is_imported_in_60_ms_beyond_numpy() -> None:
+    # The smallest of several runs, alternating: the machine may be busy with other things.
+    alone, ours = [], []
+    for _ in range(7):
+        alone.append(cpu_seconds("import numpy"))
+        ours.append(cpu_seconds("import constrint.model, constrint.solve"))
+    assert min(ours) - min(alone) < 0.06
