@@ -8,6 +8,8 @@ expanding it.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from constrint.core import compiled
 from constrint.errors import IntegerOverflowError, UndefinedValueError, UnknownNameError, UsageError
 from constrint.model import constraint as c
-from constrint.model import intmath
+from constrint.model import intmath, work
 from constrint.model.encode import encode_expression
 from constrint.model.expr import Const, Expr, Operation, Var
 from constrint.model.intervals import Interval
@@ -26,6 +28,10 @@ from constrint.model.operations import BINARY, TABLE, UNARY, fold
 BoolArray = NDArray[np.bool_]
 # Encoding a shorter expression takes as long as evaluating it with numpy.
 _WORTH_ENCODING: Final = 30
+# So many rows of Python integers are computed at least before the clock is looked at; twice as many as long as that
+# takes less than so many seconds.
+_FEW_ROWS: Final = 8
+_SHORT_SECONDS: Final = 0.002
 # In a shorter expression looking for parts that stand in several places takes longer than evaluating them twice.
 _WORTH_SHARING: Final = 60
 Mask = BoolArray | None
@@ -70,7 +76,25 @@ def _as_object(values: Any) -> Any:
 
 def _elementwise(function: Callable[..., int], arity: int) -> Callable[..., Any]:
     lifted: Callable[..., Any] = np.frompyfunc(function, arity, 1)
-    return lifted
+
+    def in_pieces(*operands: Any) -> Any:
+        """Applies the function to some rows at a time: with long numbers a row may take milliseconds."""
+        shape = np.broadcast_shapes(*(np.shape(x) for x in operands))
+        if math.prod(shape) <= _FEW_ROWS:
+            work.step()
+            return lifted(*operands)
+        flat = [np.broadcast_to(np.asarray(x).astype(object), shape).reshape(-1) for x in operands]
+        result = np.empty(len(flat[0]), dtype=object)
+        start, rows = 0, _FEW_ROWS
+        while start < len(result):
+            began = time.perf_counter()
+            result[start : start + rows] = lifted(*(x[start : start + rows] for x in flat))
+            start += rows
+            rows = max(_FEW_ROWS, 2 * rows if time.perf_counter() - began < _SHORT_SECONDS else rows // 4)
+            work.step()
+        return result.reshape(shape)
+
+    return in_pieces
 
 
 _EXACT: Final = {rule.name: _elementwise(rule.exact, 1 if rule.name in UNARY else 2) for rule in TABLE}
@@ -128,6 +152,7 @@ def _guard(op: str, a: Column, b: Column) -> tuple[Column, Column, Mask]:
 
 def binary(op: str, a: Column, b: Column) -> Column:
     """Applies a two-operand operation exactly."""
+    work.step()
     a, b, defined = _guard(op, a, b)
     rule = BINARY[op]
     bounds = rule.bounds(a.bounds, b.bounds)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from constrint.model.work import step
+
 _WITNESSES: Final = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 # Below this the witnesses above decide primality with certainty (Sorenson and Webster 2015).
 FACTOR_LIMIT: Final = 318_665_857_834_031_151_167_461
@@ -41,6 +43,7 @@ def _split(n: int) -> int:
         x = y = 2
         factor = 1
         while factor == 1:
+            step()
             start_x, start_y, product = x, y, 1
             for _ in range(128):
                 x = (x * x + offset) % n

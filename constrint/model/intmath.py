@@ -92,17 +92,25 @@ def multiply(a: int, b: int) -> int:
     return a * b
 
 
+def least_multiple(a: int, b: int) -> int:
+    """Least common multiple within the bit limit."""
+    if a == 0 or b == 0:
+        return 0
+    return multiply(abs(a) // math.gcd(a, b), abs(b))
+
+
 def integer_root(value: int, degree: int) -> int:
     """Largest r >= 0 with r ** degree <= value, for value >= 0 and degree >= 1 (exact, no floats)."""
     if value < 2 or degree == 1:
         return value
     if degree == 2:
         return math.isqrt(value)
-    low, high = 1, 1 << (value.bit_length() // degree + 1)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if middle**degree <= value:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    if degree >= value.bit_length():
+        return 1
+    # Newton's steps from above fall until they reach the root; the first is at most twice too large.
+    root = 1 << -(-value.bit_length() // degree)
+    while True:
+        lower = ((degree - 1) * root + value // root ** (degree - 1)) // degree
+        if lower >= root:
+            return root
+        root = lower

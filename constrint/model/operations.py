@@ -60,7 +60,7 @@ TABLE: Final[tuple[Unary | Binary, ...]] = (
     Binary("min", min, intervals.min_bounds, np.minimum, many=True),
     Binary("max", max, intervals.max_bounds, np.maximum, many=True),
     Binary("gcd", math.gcd, intervals.gcd_bounds, np.gcd, many=True, alone="abs"),
-    Binary("lcm", math.lcm, intervals.lcm_bounds, np.lcm, many=True, alone="abs"),
+    Binary("lcm", intmath.least_multiple, intervals.lcm_bounds, np.lcm, many=True, alone="abs"),
 )
 UNARY: Final[dict[str, Unary]] = {rule.name: rule for rule in TABLE if isinstance(rule, Unary)}
 BINARY: Final[dict[str, Binary]] = {rule.name: rule for rule in TABLE if isinstance(rule, Binary)}

@@ -1,14 +1,31 @@
-"""How far a search may go, how it ended, and what it cost."""
+"""How far a search may go, how it ended, and what it cost.
+
+A search makes one `Budget` of its limits and hands it down. What can take long calls `budget.tick()` between pieces of
+some milliseconds at most, or runs inside `budget.watching()`, where the arithmetic of `constrint.model` does so by
+itself. A step of the search that takes limits of its own gets `budget.rest(...)`: the clock goes on from the start;
+`budget.part(seconds)` is for one that may take no more than a part of the time.
+Memory is asked for with `budget.check_bytes` before it is taken.
+"""
 
 from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Event
+from typing import Any, Final
 
-from constrint.errors import CancelledError, LimitReachedError
+from constrint.errors import CancelledError, LimitReachedError, UsageError
+from constrint.model.intmath import as_int
+from constrint.model.work import watched
+from constrint.solve.memory import available_bytes
+
+#: Seconds between two looks at the clock, at signals and at the caller.
+BETWEEN_LOOKS: Final = 0.02
+# Without max_bytes, only what is larger than this is compared with the memory that is left.
+_LARGE_BYTES: Final = 1 << 26
 
 
 class Status(enum.Enum):
@@ -29,9 +46,13 @@ class Limits:
         max_seconds: Wall-clock time in seconds; None for no limit.
         max_cells: Combinations on which constraints may be evaluated.
         max_values: Values of one constrained variable that may be listed.
-        max_bytes: Memory that the tables of one search may take together, in bytes; None for no limit.
+        max_bytes: Memory that the tables of one search may take together, in bytes; None for what the machine has left.
         cancel: Ends the search once it returns True (a callable) or is set (an event).
         progress: Called from time to time with the cost of the search so far.
+        started: When the search began of which this is a step, by `time.perf_counter`; None for now.
+
+    Raises:
+        UsageError: For what is no limit.
     """
 
     max_nodes: int = 1 << 22
@@ -42,6 +63,20 @@ class Limits:
     max_bytes: int | None = None
     cancel: Callable[[], bool] | Event | None = None
     progress: Callable[[SearchStats], None] | None = None
+    started: float | None = field(default=None, repr=False, compare=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        for name in ("max_nodes", "max_rows", "max_values", "max_cells", "max_bytes"):
+            limit = getattr(self, name)
+            if (limit is not None or name != "max_bytes") and as_int(limit, name) < 0:
+                raise UsageError(f"{name} must not be negative, got {limit}.")
+        seconds: Any = self.max_seconds
+        if seconds is not None and not (isinstance(seconds, (int, float)) and seconds >= 0):
+            raise UsageError(f"max_seconds must be a number of seconds, or None for no limit, got {seconds!r}.")
+        if not (self.cancel is None or isinstance(self.cancel, Event) or callable(self.cancel)):
+            raise UsageError(f"cancel must be an event or a function, got {self.cancel!r}.")
+        if not (self.progress is None or callable(self.progress)):
+            raise UsageError(f"progress must be a function, got {self.progress!r}.")
 
 
 @dataclass(slots=True)
@@ -72,6 +107,11 @@ class Budget:
     limits: Limits
     stats: SearchStats = field(default_factory=SearchStats)
     started: float = field(default_factory=time.perf_counter)
+    _next_look: float = field(init=False, default=0.0)
+
+    def __post_init__(self) -> None:
+        if self.limits.started is not None:
+            self.started = self.limits.started
 
     def elapsed_seconds(self) -> float:
         """Seconds since the search began."""
@@ -94,11 +134,40 @@ class Budget:
         if limit is not None and self.elapsed_seconds() > limit:
             raise LimitReachedError(f"the search took longer than max_seconds={limit}; raise it or narrow the problem.")
 
-    def rest(self, max_rows: int) -> Limits:
-        """Limits for a step of this search: what is left of its time, and the same signals."""
-        seconds = self.limits.max_seconds
-        left = None if seconds is None else max(0.0, seconds - self.elapsed_seconds())
-        return replace(self.limits, max_seconds=left, max_rows=max_rows)
+    def tick(self) -> None:
+        """Does what `check_work` does if it is some milliseconds since the last time; cheap enough for inner loops."""
+        now = time.perf_counter()
+        if now >= self._next_look:
+            self._next_look = now + BETWEEN_LOOKS
+            self.check_work()
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Has long computations in the block tick by themselves; where memory runs out a limit was reached.
+
+        A generator must not yield inside the block.
+        """
+        try:
+            with watched(self.tick):
+                yield
+        except MemoryError:
+            raise LimitReachedError("there is not enough memory for this search; narrow the problem.") from None
+
+    def rest(self, **changes: Any) -> Limits:
+        """Limits for a step of this search: they count from its start, and its signals are heard."""
+        return replace(self.limits, started=self.started, **changes)
+
+    def seconds_left(self) -> float | None:
+        """Seconds that may still be taken; None without a limit."""
+        limit = self.limits.max_seconds
+        return None if limit is None else max(0.0, limit - self.elapsed_seconds())
+
+    def part(self, seconds: float, **changes: Any) -> Limits:
+        """Limits for a step that may take so many seconds of what is left."""
+        left = self.seconds_left()
+        return replace(
+            self.limits, started=None, max_seconds=seconds if left is None else min(seconds, left), **changes
+        )
 
     def check_rows(self, rows: int, names: tuple[str, ...]) -> None:
         """Ends the search when one table grows too long."""
@@ -108,10 +177,21 @@ class Budget:
                 "narrow these variables, add a constraint that links fewer of them, or raise max_rows."
             )
 
+    def bytes_left(self) -> int:
+        """Bytes that may still be taken."""
+        limit = self.limits.max_bytes
+        return available_bytes() if limit is None else limit - self.stats.table_bytes
+
     def check_bytes(self, num_bytes: int, what: str) -> None:
         """Ends the search when one step would need more memory than is left."""
         limit = self.limits.max_bytes
-        if limit is not None and self.stats.table_bytes + num_bytes > limit:
+        if limit is None and (num_bytes < _LARGE_BYTES or num_bytes <= available_bytes()):
+            return
+        if limit is None:
+            raise LimitReachedError(
+                f"{what} needs {num_bytes} bytes, and there are {available_bytes()} left; narrow the problem."
+            )
+        if self.stats.table_bytes + num_bytes > limit:
             raise LimitReachedError(
                 f"{what} needs {num_bytes} bytes on top of {self.stats.table_bytes}, more than "
                 f"max_bytes={limit}; raise it or narrow the problem."
@@ -125,5 +205,4 @@ class Budget:
                 f"no answer after max_nodes={self.limits.max_nodes} assignments; "
                 "narrow the variables or raise max_nodes."
             )
-        if self.stats.nodes % 16 == 1:
-            self.check_work()
+        self.tick()

@@ -39,9 +39,8 @@ class AutoBackend(Backend):
         """The best solutions by all objectives; without one, the first in declared order or else any solution."""
         if find_spec("ortools") is None or (number > 1 and not problem.objectives):
             return replace(self._native.find(problem, budget, number, hint), solver="native")
-        limit = budget.limits.max_seconds
-        share = NATIVE_SECONDS if limit is None else min(NATIVE_SECONDS, NATIVE_PART * limit)
-        early = Budget(replace(budget.limits, max_seconds=share))
+        left = budget.seconds_left()
+        early = Budget(budget.part(NATIVE_SECONDS if left is None else min(NATIVE_SECONDS, NATIVE_PART * left)))
         native = replace(self._native.find(problem, early, number, hint), solver="native")
         budget.stats = early.stats
         if native.complete:
@@ -58,11 +57,11 @@ class AutoBackend(Backend):
         from constrint.solve.backends.cpsat import CpSatBackend
 
         incumbent = native.assignments[0] if native.assignments else hint
-        rest = Budget(budget.rest(budget.limits.max_rows))
+        rest = Budget(budget.rest())
         try:
             found = replace(CpSatBackend().find(problem, rest, number, incumbent), solver="cpsat")
         except UnsupportedError:
-            rest = Budget(budget.rest(budget.limits.max_rows))
+            rest = Budget(budget.rest())
             found = replace(self._native.find(problem, rest, number, incumbent), solver="native")
         return found if found.complete else _together(problem, found, native)
 

@@ -26,9 +26,9 @@ def all_solutions(problem: Problem, budget: Budget, max_combinations: int) -> It
     if total > max_combinations:
         raise LimitReachedError(f"brute force over {total} combinations; at most {max_combinations} are tried.")
     names = tuple(problem.variables)
-    for tried, values in enumerate(itertools.product(*problem.variables.values())):
-        if tried % 1024 == 0:
-            budget.check_work()
+    budget.check_work()
+    for values in itertools.product(*problem.variables.values()):
+        budget.tick()
         assignment = dict(zip(names, values, strict=True))
         if all(c.holds(assignment) for c in problem.constraints):
             yield assignment

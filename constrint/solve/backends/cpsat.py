@@ -28,7 +28,7 @@ class CpSatBackend(Backend):
     def solutions(self, problem: Problem, limits: Limits) -> Columns:
         """Lists every solution."""
         budget = Budget(limits)
-        built = _built(problem)
+        built = _built(problem, budget)
         if built is None:
             return columns_of(problem, [])
         listed: list[dict[str, int]] = []
@@ -42,7 +42,7 @@ class CpSatBackend(Backend):
     def best(self, problem: Problem, budget: Budget, hint: Mapping[str, int] | None = None) -> dict[str, int] | None:
         """The best solution by the objective, proven; any solution without one."""
         objective = problem.objective
-        built = _built(problem)
+        built = _built(problem, budget)
         if built is None:
             return None
         if objective is not None:
@@ -69,14 +69,16 @@ class CpSatBackend(Backend):
         return improving[-1]
 
 
-def _built(problem: Problem) -> ModelBuilder | None:
+def _built(problem: Problem, budget: Budget) -> ModelBuilder | None:
     constraints = flatten(problem.constraints)
-    domains = propagate(dict(problem.variables), constraints)
-    if domains is None:
-        return None
-    builder = ModelBuilder(domains)
-    for constraint in constraints:
-        builder.require(constraint)
+    with budget.watching():
+        domains = propagate(dict(problem.variables), constraints)
+        if domains is None:
+            return None
+        builder = ModelBuilder(domains)
+        for constraint in constraints:
+            budget.tick()
+            builder.require(constraint)
     return builder
 
 

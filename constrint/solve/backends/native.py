@@ -9,13 +9,12 @@ import itertools
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError
-from constrint.model import Comparison, Const, Problem
+from constrint.model import Comparison, Const, Objective, Problem
 from constrint.model.columns import column_of, evaluate
 from constrint.solve.backends.backend import Backend, Columns
 from constrint.solve.budget import Budget, Limits
@@ -71,7 +70,7 @@ class NativeBackend(Backend):
         """
         limits = budget.limits
         if problem.objective is None:
-            walked = replace(limits, max_cells=min(limits.max_cells, _WALK_CELLS))
+            walked = budget.rest(max_cells=min(limits.max_cells, _WALK_CELLS))
             try:
                 return next(solutions_in_order(problem, walked, self.name), None)
             except CancelledError:
@@ -83,6 +82,7 @@ class NativeBackend(Backend):
         except CancelledError:
             raise
         except LimitReachedError:
+            budget.check_work()
             return _searched(problem, budget)
 
     def find(self, problem: Problem, budget: Budget, number: int = 1, hint: Mapping[str, int] | None = None) -> Found:
@@ -127,21 +127,29 @@ class NativeBackend(Backend):
         Raises:
             LimitReachedError: Where neither is so.
         """
-        left = budget.rest(min(budget.limits.max_rows, _TABLE_ROWS))
-        space = self.space(problem, replace(left, max_cells=min(left.max_cells, max_cells)))
+        limits = budget.limits
+        rows, cells = min(limits.max_rows, _TABLE_ROWS), min(limits.max_cells, max_cells)
+        space = self.space(problem, budget.rest(max_rows=rows, max_cells=cells))
         budget.stats = space.stats
         if not space:
             return None
-        best = best_assignment(problem, space.factors, Budget(Limits(max_cells=_WALK_CELLS)))
+        best = best_assignment(problem, space.factors, Budget(budget.rest(max_cells=_WALK_CELLS)))
         if best is None and space.size > few:
             raise LimitReachedError(f"the objective is not in one table, and there are {space.size} solutions.")
-        return best or _best_of_space(problem, space)
+        return best or _best_of_space(problem, space, budget)
 
 
-def _best_of_space(problem: Problem, space: SearchSpace) -> dict[str, int] | None:
+def _best_of_space(problem: Problem, space: SearchSpace, budget: Budget) -> dict[str, int] | None:
     objective = problem.objective
     if objective is None:
         return space.first()
+    with budget.watching():
+        return _first_best(objective, space)
+
+
+def _first_best(objective: Objective, space: SearchSpace) -> dict[str, int]:
+    """Of the best solutions the first one."""
+    problem = space.problem
     names = [n for n in problem.variables if n in objective.expr.variables]
     columns, places = space.covering(names)
     num_rows = len(next(iter(places.values())))
@@ -171,7 +179,8 @@ def _searched(problem: Problem, budget: Budget) -> dict[str, int] | None:
     best: dict[str, int] | None = None
     low: int | None = None
     try:
-        domains = propagate(dict(plain.variables), flatten(plain.constraints))
+        with budget.watching():
+            domains = propagate(dict(plain.variables), flatten(plain.constraints))
         known = Domains(domains).bounds(expr) if domains is not None else None
         low = None if known is None else known[0]
         best = search_one(plain, budget)

@@ -15,8 +15,6 @@ from constrint.solve.propagation.propagate import propagate
 
 # The library keeps every domain as a list.
 MAX_VALUES: Final = 1 << 16
-# Tests of a constraint between two looks at the clock.
-_TESTS: Final = 512
 
 
 class PythonConstraintBackend(Backend):
@@ -37,7 +35,9 @@ class PythonConstraintBackend(Backend):
         from constraint import Problem as LibraryProblem
 
         flat = flatten(problem.constraints)
-        domains = propagate(dict(problem.variables), flat)
+        budget.check_work()
+        with budget.watching():
+            domains = propagate(dict(problem.variables), flat)
         if domains is None or not all(c.holds({}) for c in flat if not c.variables):
             return
         if not domains:
@@ -56,18 +56,13 @@ class PythonConstraintBackend(Backend):
                 scope = sorted(constraint.variables)
                 library.addConstraint(_tested(constraint, scope, budget), scope)
         for solution in library.getSolutionIter():
-            budget.check_work()
+            budget.tick()
             yield {n: solution[n] for n in problem.variables}
 
 
 def _tested(constraint: Constraint, scope: list[str], budget: Budget) -> Callable[..., Any]:
-    count = 0
-
     def holds(*values: int) -> bool:
-        nonlocal count
-        count += 1
-        if count % _TESTS == 0:
-            budget.check_work()
+        budget.tick()
         return constraint.holds(dict(zip(scope, values, strict=True)))
 
     return holds

@@ -74,8 +74,9 @@ def enumerate_factors(problem: Problem, budget: Budget) -> CompiledFactors | Non
         return None
     limits = budget.limits
     budget.check_work()
-    max_bytes = 0 if limits.max_bytes is None else max(1, _word(limits.max_bytes))
-    answer: Any = core.enumerate(model, _word(limits.max_cells), _word(limits.max_rows), max_bytes, _poll(budget))
+    max_bytes = max(1, _word(budget.bytes_left()))
+    with budget.watching():
+        answer: Any = core.enumerate(model, _word(limits.max_cells), _word(limits.max_rows), max_bytes, _poll(budget))
     if answer is None:
         return None
     if answer[0] == "limit":

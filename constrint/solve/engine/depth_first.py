@@ -35,7 +35,8 @@ def search_one(problem: Problem, budget: Budget) -> dict[str, int] | None:
     stack: list[dict[str, Domain]] = [dict(problem.variables)]
     while stack:
         budget.spend_node()
-        domains = propagate(stack.pop(), constraints)
+        with budget.watching():
+            domains = propagate(stack.pop(), constraints)
         if domains is None:
             continue
         open_names = [n for n in domains if n in touched and domains[n].size > 1]

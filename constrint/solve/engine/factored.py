@@ -40,10 +40,12 @@ def factored_space(problem: Problem, limits: Limits | None = None, use_core: boo
     budget = Budget(limits or Limits())
     factors: Factors | None = enumerate_factors(problem, budget) if use_core else None
     if factors is None:
-        prepared = prepare(problem, budget)
-        layout = _layout(problem, prepared, budget)
-        parts = _parts(prepared, layout, budget) if prepared.feasible else None
-        factors = Factors(layout, None if parts is None else tuple(parts))
+        budget.check_work()
+        with budget.watching():
+            prepared = prepare(problem, budget)
+            layout = _layout(problem, prepared, budget)
+            parts = _parts(prepared, layout, budget) if prepared.feasible else None
+            factors = Factors(layout, None if parts is None else tuple(parts))
     budget.stats.seconds = budget.elapsed_seconds()
     return SearchSpace(problem, factors, budget.stats, factored_space)
 

@@ -25,6 +25,8 @@ from constrint.solve.space.row_keys import Rows
 GRID_CELLS: Final = 1 << 13
 # A grid larger than this is evaluated in pieces: their columns stay in the cache, and in memory that is used again.
 CHUNK_CELLS: Final = 31 << 10
+# Longer tables are written so many rows at a time.
+PIECE_ROWS: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +138,25 @@ class _Builder:
 
     def _decoded(self, flat: NDArray[np.intp] | None, rows: Rows, num_rows: int) -> Rows:
         """Positions of every variable at the given cells of the grid."""
-        if flat is None:
-            cells = num_rows
-            for name in self.waiting:
-                cells *= len(self.axes[name])
-            flat = np.arange(cells)
+        total = num_rows * math.prod(len(self.axes[n]) for n in self.waiting) if flat is None else len(flat)
+        if total <= PIECE_ROWS:
+            return self._decoded_piece(np.arange(total) if flat is None else flat, rows, num_rows)
+        listed: Rows = {n: np.empty(total, dtype=c.dtype) for n, c in rows.items()}
+        listed.update({n: np.empty(total, dtype=position_type(len(self.axes[n]))) for n in self.waiting})
+        for start in range(0, total, PIECE_ROWS):
+            self.budget.tick()
+            end = min(start + PIECE_ROWS, total)
+            piece = np.arange(start, end) if flat is None else flat[start:end]
+            for name, column in self._decoded_piece(piece, rows, num_rows).items():
+                listed[name][start:end] = column
+        return listed
+
+    def _row_bytes(self) -> int:
+        """Bytes of one row of the table over what is listed and what waits."""
+        waiting = [int(np.dtype(position_type(len(self.axes[n]))).itemsize) for n in self.waiting]
+        return sum(waiting) + sum(column.itemsize for column in self.rows.values())
+
+    def _decoded_piece(self, flat: NDArray[np.intp], rows: Rows, num_rows: int) -> Rows:
         decoded: Rows = {}
         rest: NDArray[Any] = flat if len(flat) == 0 or flat[-1] >= 1 << 31 else flat.astype(np.int32)
         if num_rows > 1 or rows:
@@ -165,6 +181,7 @@ class _Builder:
         flat = self._selected(self.masks, self.num_rows)
         num_rows = self.cells() if flat is None else len(flat)
         self.budget.check_rows(num_rows, (*self.rows, *self.waiting))
+        self.budget.check_bytes(num_rows * self._row_bytes(), "a table")
         self._take(self._decoded(flat, self.rows, self.num_rows), num_rows)
 
     def _take(self, rows: Rows, num_rows: int) -> None:
@@ -179,12 +196,14 @@ class _Builder:
         pieces: list[Rows] = []
         num_listed = 0
         for start in range(0, self.num_rows, step):
-            self.budget.check_work()
+            self.budget.tick()
             part = {name: column[start : start + step] for name, column in self.rows.items()}
             num = min(step, self.num_rows - start)
             flat = self._selected(self._evaluate(checks, part, {}), num)
             num_listed += num * width if flat is None else len(flat)
             self.budget.check_rows(num_listed, (*self.rows, *self.waiting))
+            # What was listed is put together in the end: for a moment it is there twice.
+            self.budget.check_bytes(2 * num_listed * self._row_bytes(), "a table")
             pieces.append(self._decoded(flat, part, num))
         self._take({n: np.concatenate([p[n] for p in pieces]) for n in pieces[0]} if pieces else {}, num_listed)
 
@@ -200,7 +219,7 @@ def build_table(
     builder = _Builder(axes, fixed, budget)
     for chosen, ready in order_variables(names, checks, axes):
         builder.add(chosen, ready)
-        budget.check_work()
+        budget.tick()
     builder.list_rows()
     if builder.empty:
         return {name: np.zeros(0, dtype=np.uint8) for name in names}, 0

@@ -54,7 +54,8 @@ def solutions_in_order(
         for positions in _merged(walks, [n for n in problem.names if n in open_names]):
             yield compiled.assignment(positions)
         return
-    prepared = prepare(problem, budget)
+    with budget.watching():
+        prepared = prepare(problem, budget)
     if not prepared.feasible:
         return
     axes: dict[str, Axis | LazyAxis] = dict(prepared.axes)
@@ -155,12 +156,13 @@ class _Component:
                 for row in rows.tolist():
                     yield tuple(row)
                 continue
-            self.budget.check_work()
+            self.budget.tick()
             step = max(1, self.cells // len(self.axes[self.names[level]]))
             if len(rows) > step:
                 stack.append((level, rows[step:]))
                 rows = rows[:step]
-            rows = self._extended(level, rows)
+            with self.budget.watching():
+                rows = self._extended(level, rows)
             if len(rows):
                 stack.append((level + 1, rows))
             else:

@@ -161,7 +161,7 @@ def _reduced(reduction: Reduction, questions: Questions, *, together: bool) -> C
 
 def _check_infeasible(problem: Problem, questions: Questions) -> None:
     budget = questions.budget
-    answer = NativeBackend().solve(problem.without_objective(), budget.rest(budget.limits.max_rows))
+    answer = NativeBackend().solve(problem.without_objective(), budget.rest())
     if answer.status is Status.FEASIBLE:
         raise UsageError(f"problem {problem.name!r} has a solution ({answer.assignment}); there is no conflict.")
     if answer.status is Status.LIMIT_REACHED:

@@ -61,7 +61,7 @@ def pruning(problem: Problem, limits: Limits | None = None) -> list[RulePruning]
 def _counted(problem: Problem, budget: Budget) -> int:
     """Counts the solutions in what is left of the time."""
     budget.check_work()
-    return count(problem, budget.rest(budget.limits.max_rows))
+    return count(problem, budget.rest())
 
 
 def would_remove(problem: Problem, limits: Limits | None = None) -> list[RulePruning]:

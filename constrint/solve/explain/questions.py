@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from constrint.errors import CancelledError, LimitReachedError
@@ -49,14 +48,14 @@ class Questions:
             asked.minimise(objective)
         self.check()
         limits = self.budget.limits
-        left = self.budget.rest(min(limits.max_rows, _MAX_ROWS))
+        left = self.budget.seconds_left()
         seconds = _SECONDS if self._undecided_seconds < _UNDECIDED_SECONDS else _SECONDS / 10
-        if left.max_seconds is not None:
+        if left is not None:
             # A caller who gives more time gets answers that take longer.
-            seconds = min(left.max_seconds, max(seconds, _SHARE * left.max_seconds))
-        mine = replace(
-            left,
-            max_seconds=seconds,
+            seconds = max(seconds, _SHARE * left)
+        mine = self.budget.part(
+            seconds,
+            max_rows=min(limits.max_rows, _MAX_ROWS),
             max_nodes=min(limits.max_nodes, _MAX_NODES),
             max_cells=min(limits.max_cells, _MAX_CELLS),
         )

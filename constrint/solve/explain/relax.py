@@ -75,7 +75,7 @@ def relaxations(
     """
     budget = Budget(limits or Limits())
     known = conflict or minimal_conflict(problem, limits)
-    questions = Questions(budget.rest(budget.limits.max_rows))
+    questions = Questions(budget.rest())
     ways: list[Relaxation] = []
     try:
         for member in known.members:

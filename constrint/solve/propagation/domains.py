@@ -10,9 +10,10 @@ import math
 from collections.abc import Callable, Iterable
 
 from constrint.model import Const, Domain, Expr, Operation, Var
-from constrint.model.intervals import Interval, mul_bounds
+from constrint.model.intervals import Interval
 from constrint.model.intmath import integer_root
 from constrint.model.operations import BINARY, UNARY, fold
+from constrint.model.work import step
 
 Bound = int | None
 
@@ -127,6 +128,7 @@ def narrow(domains: Domains, expr: Expr, low: Bound, high: Bound) -> None:
             raise Contradiction("a number")
     else:
         assert isinstance(expr, Operation)
+        step()
         rule = _RULES.get(expr.op)
         if rule is not None:
             rule(domains, expr, low, high)
@@ -161,13 +163,20 @@ def quotient_bounds(low: Bound, high: Bound, other: Interval) -> tuple[Bound, Bo
     return least, most
 
 
+def _products(known: list[Interval | None]) -> list[Interval | None]:
+    """Bounds of the product of the first 0, 1, 2, ... factors."""
+    products: list[Interval | None] = [(1, 1)]
+    for factor in known:
+        products.append(_binary_bounds("mul", products[-1], factor))
+    return products
+
+
 def _mul(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
     known = [domains.bounds(a) for a in expr.args]
+    before, after = _products(known), _products(known[::-1])[::-1]
     for i, arg in enumerate(expr.args):
-        other: Interval | None = (1, 1)
-        for j, k in enumerate(known):
-            if j != i:
-                other = None if other is None or k is None else mul_bounds(other, k)
+        first, second = before[i], after[i + 1]
+        other = None if first is None or second is None else _binary_bounds("mul", first, second)
         if other is None or other[0] <= 0 <= other[1]:
             continue
         narrow(domains, arg, *quotient_bounds(low, high, other))

@@ -25,6 +25,7 @@ from constrint.model import (
 )
 from constrint.model.divisors import FACTOR_LIMIT, divisors
 from constrint.model.expr import is_total
+from constrint.model.work import step
 from constrint.solve.propagation.domains import Contradiction, Domains, narrow
 
 # Bounds of cyclic constraints on huge ranges can creep one step at a time; narrowing less is still sound.
@@ -79,6 +80,7 @@ def normal(item: Constraint) -> Constraint:
 
 def revise(state: Domains, rule: Constraint) -> None:
     """Narrows domains by one rule."""
+    step()
     if isinstance(rule, Comparison):
         _compare(state, rule)
     elif isinstance(rule, Divides):

@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.errors import LimitReachedError
+from constrint.model.work import step
 
 Keys = NDArray[np.int64]
 #: Columns of positions, one per variable: each row stands for one combination.
 Rows = dict[str, NDArray[Any]]
 _KEY_LIMIT: Final = 1 << 62
 _DENSE: Final = 1 << 16
+_MANY: Final = 1 << 18
 MAX_FLAT_ROWS: Final = 1 << 27
 
 
@@ -57,14 +59,28 @@ def group(keys: Keys, bound: int) -> tuple[NDArray[np.intp] | None, Keys, NDArra
     """
     order: NDArray[np.intp] | None = None
     if len(keys) > 1 and not bool(np.all(keys[1:] >= keys[:-1])):
-        small = keys.astype(np.uint16) if bound <= _DENSE else keys
-        order = np.argsort(small, kind="stable")
+        order = _rising(keys, bound)
         keys = keys[order]
     first = np.empty(len(keys), dtype=bool)
     first[:1] = True
     np.not_equal(keys[1:], keys[:-1], out=first[1:])
     starts = np.flatnonzero(first)
     return order, keys[starts], starts
+
+
+def _rising(keys: Keys, bound: int) -> NDArray[np.intp]:
+    """The order in which keys rise, equal ones as they stand; many long ones are sorted 16 bits at a time."""
+    if bound <= _DENSE or len(keys) < _MANY:
+        return np.argsort(keys.astype(np.uint16) if bound <= _DENSE else keys, kind="stable")
+    order: NDArray[np.intp] | None = None
+    for shift in range(0, (bound - 1).bit_length(), 16):
+        step()
+        digits = (keys >> shift).astype(np.uint16)
+        more = np.argsort(digits if order is None else digits[order], kind="stable")
+        step()
+        order = more if order is None else order[more]
+    assert order is not None
+    return order
 
 
 def find(wanted: NDArray[Any], known: Keys, bound: int) -> NDArray[Any]:

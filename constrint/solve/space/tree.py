@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from constrint.model.work import step
 from constrint.solve.space.row_keys import Keys, Rows, combine, find, group, total_type
 
 
@@ -64,6 +65,7 @@ class Tree:
         """Counts the solutions below every group of node i, drops rows that have none, and groups the rest."""
         node = self.nodes[i]
         for child in node.children:
+            step()
             below = self.nodes[child]
             link = self._match(below, node)
             linked = link >= 0
