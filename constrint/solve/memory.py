@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from typing import Final
 
 #: Where nothing is known, or nothing limits.
@@ -27,12 +26,20 @@ def available_bytes() -> int:
     return _last[1]
 
 
+def _read(path: str) -> bytes:
+    """The first bytes of a file of the system; quicker than opening it as text."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(file, 4096)
+    finally:
+        os.close(file)
+
+
 def _of_machine() -> int:
     try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
+        text = _read("/proc/meminfo")
+        return int(text[text.index(b"MemAvailable:") + 13 :].split(None, 1)[0]) * 1024
+    except (OSError, ValueError):
         pass
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -43,7 +50,7 @@ def _of_machine() -> int:
 def _of_group() -> int:
     for most, used in _GROUPS:
         try:
-            return int(Path(most).read_text()) - int(Path(used).read_text())
+            return int(_read(most)) - int(_read(used))
         except (OSError, ValueError):
             # No such file, or "max".
             continue
@@ -52,11 +59,10 @@ def _of_group() -> int:
 
 def _of_process() -> int:
     try:
-        import resource
-
-        most, _ = resource.getrlimit(resource.RLIMIT_AS)
-        if most == resource.RLIM_INFINITY:
+        text = _read("/proc/self/limits")
+        most = text[text.index(b"Max address space") + 17 :].split(None, 1)[0]
+        if most == b"unlimited":
             return UNKNOWN
-        return most - int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    except (ImportError, AttributeError, OSError, ValueError, IndexError):
+        return int(most) - int(_read("/proc/self/statm").split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError, IndexError):
         return UNKNOWN

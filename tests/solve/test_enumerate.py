@@ -16,6 +16,8 @@ from constrint.solve import Limits, brute_force, count, enumerate_space
 from constrint.solve.engine import factored as enumeration
 from constrint.solve.engine import prepare as preparation
 from constrint.solve.engine import tables
+from constrint.solve.memory import available_bytes
+from constrint.solve.space import row_keys
 from tests.support import strategies
 
 SPACES = Path(__file__).parents[1] / "data" / "spaces"
@@ -98,19 +100,34 @@ def test_every_row_of_a_published_space_is_valid_and_distinct() -> None:
     assert len(np.unique(np.stack(list(columns.values())), axis=1)[0]) == COUNTS["gemm_clblast"]
 
 
-def test_a_large_space_stays_factored() -> None:
+def test_a_large_space_stays_factored(monkeypatch: pytest.MonkeyPatch) -> None:
     space = enumerate_space(space_file("atf_gemm_10x500x64"))
     assert space.size == 251_370_000
     assert space.stats.rows < 100_000
     last = space[space.size - 1]
     assert space.contains(last)
     assert all(c.holds(last) for c in space.problem.constraints)
-    with pytest.raises(LimitReachedError, match="Project"):
-        space.columns()
+    monkeypatch.setattr(row_keys, "available_bytes", lambda: 4 << 30)
+    for listed in (space, enumerate_space(space.problem, backend="numpy")):
+        with pytest.raises(LimitReachedError, match=r"251370000 rows of \d+ bytes; .* Project"):
+            listed.columns()
     columns, counts = space.project(["L_CB_SIZE_L_2", "CACHE_L_CB"])
     assert counts.sum() == space.size
     first = {n: int(columns[n][0]) for n in columns}
     assert space.extend(first).size == counts[0]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(available_bytes() < 4 << 30, reason="listing 2 ^ 27 rows and more takes two gigabytes of memory")
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+def test_memory_alone_limits_a_listing(backend: str) -> None:
+    space = enumerate_space(parse("var a in 1..600; var b in 1..600; var c in 1..600; a != b"), backend=backend)
+    assert space.size == 600 * 599 * 600 > 1 << 27
+    columns = space.columns()
+    assert all(len(c) == space.size and c.dtype == np.int16 for c in columns.values())
+    assert not np.any(columns["a"] == columns["b"])
+    for at in (0, 1 << 27, space.size - 1):
+        assert {n: int(c[at]) for n, c in columns.items()} == space[at]
 
 
 def test_huge_free_ranges_cost_nothing() -> None:

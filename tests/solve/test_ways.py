@@ -33,7 +33,7 @@ def listed_by(problem: Problem, way: str) -> SearchSpace | None:
     if answer is None:
         return None
     space, counts = (None, ()) if answer[0] == "infeasible" else answer[1:3]
-    return SearchSpace(problem, CompiledFactors(core, problem.names, space, counts), SearchStats(), factored_space)
+    return SearchSpace(problem, CompiledFactors(core, problem, space, counts), SearchStats(), factored_space)
 
 
 def check_space(problem: Problem, space: SearchSpace, rng: random.Random) -> None:

@@ -20,13 +20,15 @@ from constrint.model.encode import encode_all, encode_expression
 from constrint.solve.budget import Budget
 from constrint.solve.engine.prepare import flatten
 from constrint.solve.propagation.propagate import propagate
-from constrint.solve.space.axes import Axis, Layout, axis_of, position_type
+from constrint.solve.space.axes import Axis, Layout, axis_of, dtype_for, position_type
 from constrint.solve.space.diagram import DiagramPart, Layer
 from constrint.solve.space.factors import Factors
 from constrint.solve.space.parts import FreePart, Part, TreePart
 from constrint.solve.space.row_keys import check_listing
 from constrint.solve.space.tree import LinkedTable, Tree
 
+# Listings of so many rows are small whatever their values are.
+_FEW_ROWS: Final = 1 << 16
 # The core's own limit on the values of one variable.
 MAX_VALUES: Final = 4096
 _KINDS: Final[dict[int, np.dtype[Any]]] = {
@@ -84,9 +86,9 @@ def enumerate_factors(problem: Problem, budget: Budget) -> CompiledFactors | Non
     stats = budget.stats
     if answer[0] == "infeasible":
         stats.cells = answer[1]
-        return CompiledFactors(core, problem.names, None, ())
+        return CompiledFactors(core, problem, None, ())
     _, space, counts, stats.cells, stats.rows, stats.tables, stats.table_bytes = answer
-    return CompiledFactors(core, problem.names, space, counts)
+    return CompiledFactors(core, problem, space, counts)
 
 
 def _poll(budget: Budget) -> Callable[[int], None] | None:
@@ -124,8 +126,8 @@ def _refuse(answer: tuple[str, str, int, Sequence[int]], problem: Problem, budge
 class CompiledFactors(Factors):
     """A factored space in the core; its parts become numpy tables when they are asked for."""
 
-    def __init__(self, module: ModuleType, names: tuple[str, ...], space: object | None, counts: Sequence[int]) -> None:
-        self._names, self._core, self._space = names, module, space
+    def __init__(self, module: ModuleType, problem: Problem, space: object | None, counts: Sequence[int]) -> None:
+        self._names, self._core, self._space, self._problem = problem.names, module, space, problem
         # A diagram with too many solutions for the core is counted when somebody asks.
         self._total = 0 if space is None else -1 if -1 in counts else math.prod(counts)
 
@@ -155,7 +157,9 @@ class CompiledFactors(Factors):
         """Lets the core list every solution."""
         if self._space is None:
             return {n: np.zeros(0, dtype=np.int8) for n in self.names}
-        check_listing(self.total)
+        if self.total > _FEW_ROWS:
+            kinds = [np.dtype(dtype_for(d.lower, d.upper)) for d in self._problem.variables.values()]
+            check_listing(self.total, sum(kind.itemsize for kind in kinds))
         listed: list[tuple[int, bytearray]] = self._core.columns(self._space, self.total)
         return {n: np.frombuffer(data, _KINDS[size]) for n, (size, data) in zip(self.names, listed, strict=True)}
 

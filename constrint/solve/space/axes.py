@@ -123,6 +123,13 @@ class Layout:
             return smallest(axis.take(np.arange(axis.size)))
         return axis.values.astype(dtype_for(*axis.bounds), copy=False)
 
+    def itemsize(self, name: str) -> int:
+        """Bytes of one value of a variable in a listing; eight where they are not known beforehand."""
+        axis = self.axes.get(name)
+        if isinstance(axis, Axis):
+            return int(np.dtype(dtype_for(*axis.bounds)).itemsize)
+        return int(np.dtype(dtype_for(*(self.fixed[name],) * 2)).itemsize) if name in self.fixed else 8
+
     def position(self, name: str, value: int) -> int | None:
         """Position of a value on a variable's axis; None if it is not there."""
         axis = self.axes[name]

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from constrint.errors import UnknownNameError, UsageError
 from constrint.model import Expr
+from constrint.model.columns import column_of, evaluate
 from constrint.solve.budget import Budget, Limits
+from constrint.solve.space.diagram import DiagramPart
 from constrint.solve.space.k_best import KBest
 
 if TYPE_CHECKING:
     from constrint.solve.space.space import SearchSpace
 
 Cost = Callable[[dict[str, NDArray[Any]]], Any]
+
+#: Layers of a diagram up to which bounds are computed layer by layer, which calls itself as often.
+DEEPEST: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,8 @@ def best_solutions(
             raise UnknownNameError("variable", name, space.names)
     if k == 0 or not space.size:
         return []
+    if any(isinstance(part, DiagramPart) and len(part.layers) > DEEPEST for part in space.factors.parts or ()):
+        return _by_listing(space, k, cost, maximise, budget)
     found = KBest(space.factors, -cost if maximise else cost, k + len(space.gaps), budget).run()
     found = [f for f in found if f.place not in space.gaps][:k]
     configs = space.taken_with_gaps([f.place for f in found])
@@ -58,6 +65,34 @@ def _by_function(
         return []
     rows, costs = _costs(columns, len(counts), cost)
     budget.check_work()
+    return _ranked(space, k, columns, rows, costs, maximise)
+
+
+def _by_listing(space: SearchSpace, k: int, cost: Expr, maximise: bool, budget: Budget) -> list[Ranked]:
+    """The best by an expression whose variables are listed: for chains of tables that are too long to bound it on."""
+    budget.check_work()
+    names = [n for n in space.names if n in cost.variables]
+    # Distinct combinations are sought where some variables are left out.
+    columns = space.columns() if len(names) == len(space.names) else space.project(names)[0]
+    num_rows = len(next(iter(columns.values()), (0,)))
+    with budget.watching():
+        result = evaluate(cost, {n: column_of(c) for n, c in columns.items()})
+    values = np.broadcast_to(np.asarray(result.values), (num_rows,))
+    rows = np.arange(num_rows)
+    if result.defined is not None:
+        rows = np.flatnonzero(np.broadcast_to(result.defined, (num_rows,)))
+    return _ranked(space, k, columns, rows, values[rows], maximise)
+
+
+def _ranked(
+    space: SearchSpace,
+    k: int,
+    columns: dict[str, NDArray[Any]],
+    rows: NDArray[np.intp],
+    costs: NDArray[Any],
+    maximise: bool,
+) -> list[Ranked]:
+    """The solutions of the k best rows."""
     order = _first(_turned(costs) if maximise else costs, k)
     ranked: list[Ranked] = []
     for at in order.tolist():

@@ -60,6 +60,10 @@ class DiagramPart:
         below = self._paths[level + 1][self.layers[level].target]
         return np.asarray(np.cumsum(below, dtype=self._type) - below)
 
+    def groups(self, level: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Of a layer: where each state's arcs begin, the solutions from each state, and those of all earlier arcs."""
+        return self._starts[level], self._paths[level], self._before(level)
+
     def take(self, indices: NDArray[Any]) -> Rows:
         """Positions of the solutions with these indices: at every state the arc that the index falls to."""
         rest = np.asarray(indices, dtype=self._type)

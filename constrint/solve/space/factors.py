@@ -40,7 +40,7 @@ class Factors:
         if self.parts is None:
             return {n: np.zeros(0, dtype=np.int8) for n in self.names}
         total = self.total
-        check_listing(total)
+        check_listing(total, sum(self.layout.itemsize(n) for n in self.names))
         columns: Rows = {}
         outer, inner = 1, total
         for part in self.parts:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from constrint.model.columns import Column
 from constrint.solve.space.axes import Axis, Layout
+from constrint.solve.space.diagram import DiagramPart
 from constrint.solve.space.parts import FreePart, Part, TreePart
 from constrint.solve.space.row_keys import Rows, check_listing, total_type
 
@@ -74,8 +75,23 @@ class Forest:
             ends = np.array([0, part.count])
             self.tables.append(Table(rows, part.count, ends, np.array([part.count], dtype=self.count_type), counting))
             return len(self.tables) - 1
+        if isinstance(part, DiagramPart):
+            return self._add_diagram(part)
         assert isinstance(part, TreePart)
         return self._add_tree(part, 0)
+
+    def _add_diagram(self, part: DiagramPart) -> int:
+        """A chain of tables: the arcs of a layer are the rows, the states that they leave the groups."""
+        first = len(self.tables)
+        for level, layer in enumerate(part.layers):
+            starts, totals, before = (np.asarray(a) for a in part.groups(level))
+            totals, before = (a.astype(self.count_type, copy=False) for a in (totals, before))
+            table = Table({layer.name: layer.place}, len(layer.place), starts, totals, before)
+            if level + 1 < len(part.layers):
+                table.children = [len(self.tables) + 1]
+                table.links = {len(self.tables) + 1: layer.target.astype(np.intp)}
+            self.tables.append(table)
+        return first
 
     def _add_tree(self, part: TreePart, i: int) -> int:
         node = part.tree.nodes[i]

@@ -20,7 +20,7 @@ _PIECE_ROWS: Final = 1 << 14
 
 def list_rows(tree: Tree, values: Mapping[str, NDArray[Any]]) -> Rows:
     """Values of all solutions in index order, given the values on each variable's axis."""
-    check_listing(tree.count)
+    check_listing(tree.count, sum(values[name].dtype.itemsize for name in tree.names))
     root = tree.nodes[0]
     listed: list[Rows] = [{name: _looked_up(values[name], at) for name, at in node.rows.items()} for node in tree.nodes]
     if not root.children:

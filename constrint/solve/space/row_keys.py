@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from constrint.errors import LimitReachedError
 from constrint.model.work import step
+from constrint.solve.memory import available_bytes
 
 Keys = NDArray[np.int64]
 #: Columns of positions, one per variable: each row stands for one combination.
@@ -17,7 +18,8 @@ Rows = dict[str, NDArray[Any]]
 _KEY_LIMIT: Final = 1 << 62
 _DENSE: Final = 1 << 16
 _MANY: Final = 1 << 18
-MAX_FLAT_ROWS: Final = 1 << 27
+# Listings up to this size are not compared with the memory that is left.
+_FEW_BYTES: Final = 1 << 24
 
 
 def combine(tables: Sequence[Sequence[NDArray[Any]]], sizes: Sequence[int]) -> tuple[list[Keys], int]:
@@ -98,12 +100,18 @@ def find(wanted: NDArray[Any], known: Keys, bound: int) -> NDArray[Any]:
     return at
 
 
-def check_listing(rows: int) -> None:
-    """Refuses to list more rows than memory should hold."""
-    if rows > MAX_FLAT_ROWS:
+def check_listing(rows: int, row_bytes: int = 8) -> None:
+    """Refuses to list rows that would take more than half of the memory that is left.
+
+    Args:
+        rows: How many.
+        row_bytes: Bytes of one row.
+    """
+    needed = rows * row_bytes
+    if needed > _FEW_BYTES and needed > available_bytes() // 2:
         raise LimitReachedError(
-            f"this would list {rows} rows; the limit is {MAX_FLAT_ROWS}. "
-            "Project onto fewer variables, restrict, sample or iterate."
+            f"this would list {rows} rows of {row_bytes} bytes; there are {available_bytes()} bytes of memory left, "
+            "and half of them may be used. Project onto fewer variables, restrict, sample or iterate."
         )
 
 

@@ -135,7 +135,7 @@ class SearchSpace:
         Row i is `space[i]`. Convert to int64 before computing with a column.
 
         Raises:
-            LimitReachedError: When there are more than `row_keys.MAX_FLAT_ROWS` solutions.
+            LimitReachedError: When they would take more than half of the memory that is left.
         """
         columns = self.factors.columns()
         return {n: np.delete(c, self.gaps) for n, c in columns.items()} if self.gaps else columns
