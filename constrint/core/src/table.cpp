@@ -403,7 +403,7 @@ void Budget::add_rows(Table& table, int64_t more) {
     throw LimitReached{Limit::kRows, static_cast<int64_t>(rows), table.variables};
   }
   if (!table.columns.empty() && rows > table.columns[0].capacity()) {
-    const size_t before = table.columns[0].capacity(), after = std::max(rows, 2 * before);
+    const size_t before = table.columns[0].capacity(), after = std::max(rows, (before < size_t{1} << 18 ? 4 : 2) * before);
     take(static_cast<int64_t>((after - before) * sizeof(uint16_t) * table.columns.size()), table.variables);
     for (std::vector<uint16_t>& column : table.columns) {
       tick(static_cast<int64_t>(before));
