@@ -197,6 +197,11 @@ class Budget:
                 f"max_bytes={limit}; raise it or narrow the problem."
             )
 
+    def take_bytes(self, num_bytes: int, what: str) -> None:
+        """Counts memory that the search keeps until its end."""
+        self.check_bytes(num_bytes, what)
+        self.stats.table_bytes += num_bytes
+
     def spend_node(self) -> None:
         """Counts one assignment of a depth-first search."""
         self.stats.nodes += 1

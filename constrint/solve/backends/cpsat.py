@@ -6,7 +6,9 @@ library aborts the process on some overflows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from constrint.errors import ConstrintError, LimitReachedError, UndefinedValueError, UnsupportedError
@@ -14,7 +16,7 @@ from constrint.model import Problem
 from constrint.solve.backends.backend import Backend, Columns
 from constrint.solve.backends.cpsat_model import ModelBuilder
 from constrint.solve.backends.listed import columns_of
-from constrint.solve.budget import Budget, Limits
+from constrint.solve.budget import BETWEEN_LOOKS, Budget, Limits
 from constrint.solve.engine.prepare import flatten
 from constrint.solve.found import StoppedEarlyError
 from constrint.solve.propagation.propagate import propagate
@@ -115,7 +117,8 @@ def _run(
     solver.parameters.enumerate_all_solutions = everything
     if budget.limits.max_seconds is not None:
         solver.parameters.max_time_in_seconds = max(0.0, budget.limits.max_seconds - budget.elapsed_seconds())
-    status = str(solver.status_name(solver.solve(built.model, Collector())))
+    with _heard(budget, solver, stopped):
+        status = str(solver.status_name(solver.solve(built.model, Collector())))
     if stopped:
         raise stopped[0]
     if bounds is not None and status == "FEASIBLE" and built.model.has_objective():
@@ -124,3 +127,29 @@ def _run(
     if everything and status == "FEASIBLE":
         return "UNKNOWN"
     return status
+
+
+@contextmanager
+def _heard(budget: Budget, solver: Any, stopped: list[ConstrintError]) -> Iterator[None]:
+    """Stops the solver when the search is cancelled, also while it has found nothing yet."""
+    done = threading.Event()
+
+    def listen() -> None:
+        while not done.wait(BETWEEN_LOOKS):
+            try:
+                budget.check_work()
+            except ConstrintError as error:
+                stopped.append(error)
+                solver.stop_search()
+                return
+
+    if budget.limits.cancel is None:
+        yield
+        return
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    try:
+        yield
+    finally:
+        done.set()
+        listener.join()

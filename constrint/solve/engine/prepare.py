@@ -20,6 +20,8 @@ from constrint.solve.space.axes import Axis, axis_from_domain
 
 # Domains up to this size are filtered by evaluating constraints on them; larger ones are propagated first.
 SMALL: Final = 4096
+# So many values are filtered at once.
+PIECE: Final = 1 << 16
 
 
 @dataclass(slots=True)
@@ -76,6 +78,8 @@ def _listed(name: str, domain: Domain, budget: Budget) -> Axis:
             f"variable {name!r} still has {domain.size} values ({domain.lower}..{domain.upper}) left; "
             f"the search lists at most {limit}. Bound it more tightly or raise max_values."
         )
+    # Values of 64 bits, and of 32 beside them where these suffice.
+    budget.take_bytes(12 * domain.size, f"a list of the values of {name!r}")
     return axis_from_domain(domain)
 
 
@@ -119,10 +123,13 @@ def _apply_alone(
         return False
     (name,) = scope
     axis = state.axes[name]
-    columns = {**{n: fixed[n] for n in constraint.variables if n != name}, name: Column(axis.values, axis.bounds)}
-    verdict = test(constraint, columns)
-    budget.stats.cells += len(axis)
-    mask = np.broadcast_to(np.asarray(verdict, dtype=bool), (len(axis),))
+    others = {n: fixed[n] for n in constraint.variables if n != name}
+    mask = np.empty(len(axis), dtype=bool)
+    for start in range(0, len(axis), PIECE):
+        piece = slice(start, start + PIECE)
+        mask[piece] = test(constraint, {**others, name: Column(axis.values[piece], axis.bounds)})
+        budget.stats.cells += len(mask[piece])
+        budget.tick()
     if mask.all():
         return False
     kept = axis.keep(mask)
