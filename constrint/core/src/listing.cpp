@@ -9,16 +9,22 @@ namespace constrint {
 namespace {
 
 // Groups with at most this many combinations are listed straight away.
-constexpr double kFewCells = 1 << 20;
-constexpr double kDiagramCells = 1 << 16;
-// With more than this many a short depth-first search comes first: it may be over at once.
-constexpr double kManyCells = 1e9;
-constexpr int64_t kFirstDecisions = 1 << 11, kMoreDecisions = 1 << 14;
+constexpr double kFewCells = 1 << 17;
+// Attempts grow from round to round: combinations of the tables, decisions of the search, arcs of the diagram.
+constexpr int kRounds = 3;
+constexpr double kFirstCells = 1 << 19;
+constexpr int64_t kFirstDecisions = 1 << 10;
+constexpr size_t kFirstArcs = 1 << 15;
+constexpr int kGrowth = 3;
+// The attempts before all others.
+constexpr int64_t kGlance = 1 << 7;
+constexpr size_t kGlanceArcs = 1 << 12;
+constexpr size_t kMostArcs = size_t{1} << 24;
 // A table's cell is worth about a quarter of a unit of work of the search.
 constexpr double kCellsPerStep = 4;
-constexpr size_t kSmallDiagram = size_t{1} << 18, kLargeDiagram = size_t{1} << 24;
 // A search that would list more rows than this, by its progress, is the last resort.
 constexpr double kManyRows = 1 << 22;
+constexpr double kUnlimited = 1e18;
 
 class Component {
  public:
@@ -32,42 +38,50 @@ class Component {
         if (bag.variables[v]) cells *= static_cast<double>(prepared.axes[v].values.size());
       }
       most_cells_ = std::max(most_cells_, cells);
+      all_cells_ += cells;
     }
   }
 
   Listed run(Way way) {
-    if (way == Way::kTables || (way == Way::kChosen && most_cells_ <= kFewCells && !suits_early())) {
+    if (way == Way::kTables || (way == Way::kChosen && most_cells_ <= kFewCells)) {
       list_tables();
     } else if (way == Way::kSearch) {
       search(INT64_MAX);
     } else if (way == Way::kDiagram) {
-      if (!draw(kLargeDiagram)) throw Unsupported{};
-    } else if (!by_small_means()) {
-      by_estimate();
+      if (!draw(kMostArcs)) throw Unsupported{};
+    } else {
+      choose();
     }
     return std::move(listed_);
   }
 
  private:
-  // A sum is worth a diagram before its table is long.
-  bool suits_early() const { return most_cells_ > kDiagramCells && suits_diagram(model_, prepared_, variables_); }
-
-  bool by_small_means() {
+  void choose() {
     bool sums = suits_diagram(model_, prepared_, variables_);
-    if (sums && draw(kSmallDiagram)) return true;
-    if (most_cells_ > kManyCells && search(kFirstDecisions)) return true;
-    return tables_within(kFewCells) || search(kMoreDecisions);
+    if ((sums && draw(kGlanceArcs)) || tables_within(kFewCells) || search(kGlance)) return;
+    // What the tables can cost at most may be less than what the search still has to do.
+    if (all_cells_ < kCellsPerStep * steps_left() && tables_within(kUnlimited)) return;
+    double cells = kFirstCells;
+    int64_t decisions = kFirstDecisions;
+    size_t arcs = kFirstArcs;
+    for (int round = 0; round < kRounds; ++round) {
+      if (tables_within(std::min(cells, kCellsPerStep * steps_left())) || search(decisions)) return;
+      if (sums && draw(arcs)) return;
+      cells *= 1 << kGrowth;
+      decisions <<= kGrowth;
+      arcs <<= kGrowth;
+    }
+    by_estimate(sums);
   }
 
-  // What the search has done says how much it still has to do.
-  void by_estimate() {
-    double progress = std::max(search_->progress(), 1e-12);
-    double steps = static_cast<double>(steps_) * (1 / progress - 1);
-    double rows = static_cast<double>(rows_.num_rows) / progress;
-    bool sums = suits_diagram(model_, prepared_, variables_);
+  // Work that the search still has to do, by the part of its tree that is behind it.
+  double steps_left() const { return static_cast<double>(steps_) * (1 / std::max(search_->progress(), 1e-12) - 1); }
+
+  void by_estimate(bool sums) {
+    double rows = static_cast<double>(rows_.num_rows) / std::max(search_->progress(), 1e-12);
     bool many = rows > std::min(kManyRows, static_cast<double>(budget_.max_rows));
-    if (tables_within(many ? 1e18 : kCellsPerStep / 2 * steps)) return;
-    if (sums && (many || steps > 1e8) && draw(std::min(kLargeDiagram, static_cast<size_t>(budget_.max_rows)))) return;
+    if (tables_within(many ? kUnlimited : kCellsPerStep / 2 * steps_left())) return;
+    if (sums && draw(std::min(kMostArcs, static_cast<size_t>(budget_.max_rows)))) return;
     search(INT64_MAX);
   }
 
@@ -160,7 +174,7 @@ class Component {
   const std::vector<Set>& scopes_;
   Budget& budget_;
   Listed listed_;
-  double most_cells_ = 0;
+  double most_cells_ = 0, all_cells_ = 0;
   std::unique_ptr<DepthFirst> search_;
   Table rows_;
   int64_t steps_ = 0;

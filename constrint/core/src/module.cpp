@@ -375,7 +375,7 @@ PyObject* walk(PyObject*, PyObject* args) {
       std::vector<std::vector<int>> members = components(model, made->prepared);
       for (const std::vector<int>& group : members) {
         allowance.budget.tick(static_cast<int64_t>(64 * model.nodes.size()));
-        made->walkers.push_back(std::make_unique<Walker>(model, made->prepared, group));
+        made->walkers.push_back(std::make_unique<OrderedWalk>(model, made->prepared, group));
       }
       return members;
     });
@@ -402,7 +402,7 @@ PyObject* walk_next(PyObject*, PyObject* args) {
       refuse(PyExc_IndexError, "the walk has no component of this number");
     }
     Allowance allowance(cells, 0, 0, poll);
-    Walker& walker = *walk.walkers[static_cast<size_t>(which)];
+    OrderedWalk& walker = *walk.walkers[static_cast<size_t>(which)];
     if (!allowance.run([&] { return walker.next(allowance.budget); })) {
       return Py_BuildValue("(sL)", "end", static_cast<long long>(allowance.budget.cells));
     }

@@ -16,8 +16,9 @@
 #include <string>
 #include <thread>
 
+#include "ordered.hpp"
 #include "space.hpp"
-#include "walk.hpp"
+
 
 namespace constrint {
 namespace {
@@ -65,7 +66,7 @@ struct CapsuleName<Space> {
 struct Walk {
   PyObject* model_capsule;
   Prepared prepared;
-  std::vector<std::unique_ptr<Walker>> walkers;
+  std::vector<std::unique_ptr<OrderedWalk>> walkers;
   std::atomic<int> users{0};
   ~Walk() { Py_XDECREF(model_capsule); }
 };

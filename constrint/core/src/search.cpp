@@ -189,7 +189,7 @@ bool DepthFirst::record() {
     }
     found.costs.push_back(goals_[goal].maximise ? -value.lower : value.lower);
   }
-  if (goals_.empty()) return true;
+  if (goals_.empty() && !best_.empty()) return true;
   found.positions = positions_;
   auto worse = [](const Found& a, const Found& b) { return a.costs < b.costs; };
   best_.insert(std::upper_bound(best_.begin(), best_.end(), found, worse), std::move(found));
@@ -245,6 +245,7 @@ DepthFirst::Outcome DepthFirst::next(Budget& budget, int64_t max_decisions) {
 }
 
 int64_t DepthFirst::bound() const {
+  if (goals_.empty()) return -kMaxMagnitude;
   if (done_) return best_.empty() ? root_bound_ : best_.front().costs[0];
   int64_t least = bound_;
   for (const Frame& frame : stack_) least = std::min(least, frame.bound);

@@ -52,7 +52,7 @@ class DepthFirst {
   // How much of the tree is behind, from 0 to 1.
   double progress() const { return progress_; }
   int64_t decisions() const { return decisions_; }
-  // The best solutions so far, best first: their costs and positions.
+  // The best solutions so far, best first: their costs and positions. Without goals, the first one found.
   struct Found {
     std::vector<int64_t> costs;
     std::vector<int> positions;

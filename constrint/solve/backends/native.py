@@ -76,7 +76,10 @@ class NativeBackend(Backend):
             except CancelledError:
                 raise
             except LimitReachedError:
-                pass  # It takes too long: tables may be quicker.
+                pass  # It takes too long: tables may be quicker, or a search in another order.
+            search = BranchAndBound.of(problem, budget) if self._use_core else None
+            if search is not None:
+                return self._any(search, budget)
         try:
             return self._best_by_tables(problem, budget, limits.max_cells, sys.maxsize)
         except CancelledError:
@@ -120,6 +123,13 @@ class NativeBackend(Backend):
         except LimitReachedError as error:
             return Found(tuple(known), False, message=str(error))
         return Found(tuple(known))
+
+    def _any(self, search: BranchAndBound, budget: Budget) -> dict[str, int] | None:
+        """Any solution, by depth-first search; None where there is none."""
+        found = found_within(search, budget)
+        if not found.complete and not found.assignments:
+            raise LimitReachedError(found.message)
+        return found.assignments[0] if found.assignments else None
 
     def _best_by_tables(self, problem: Problem, budget: Budget, max_cells: int, few: int) -> dict[str, int] | None:
         """The best solution where one table has the objective in it, or where there are few solutions.
