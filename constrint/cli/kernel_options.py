@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from constrint.select import Operation, Size
 
 Gpu = Annotated[str, typer.Option("--gpu", help="GPU name (see `constrint gpus`) or a path to a model's YAML file.")]
-Backend = Annotated[str, typer.Option("--backend", help="Solver: auto, native, numpy, brute, cpsat or python-constraint.")]
+Backend = Annotated[
+    str, typer.Option("--backend", help="Solver: auto, native, numpy, brute, cpsat or python-constraint.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md describes it).")]
 #: The options that say that a file is meant, and no kernel.
 FILE_OPTIONS = ("--problem", "--space")

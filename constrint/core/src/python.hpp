@@ -19,7 +19,6 @@
 #include "ordered.hpp"
 #include "space.hpp"
 
-
 namespace constrint {
 namespace {
 

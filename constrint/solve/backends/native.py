@@ -27,6 +27,7 @@ from constrint.solve.engine.walk import solutions_in_order
 from constrint.solve.found import Found, StoppedEarlyError
 from constrint.solve.propagation.domains import Domains
 from constrint.solve.propagation.propagate import propagate
+from constrint.solve.propagation.residues import impossible
 from constrint.solve.space.space import SearchSpace
 
 # A walk in declared order may look at this many combinations before tables are tried.
@@ -35,11 +36,13 @@ _WALK_CELLS: Final = 1 << 22
 _TABLE_ROWS: Final = 1 << 21
 # Tables may look at this many combinations before branch and bound takes over.
 _TABLE_CELLS: Final = 1 << 22
-# With more combinations than this a short branch and bound comes before the tables, and they may look at fewer.
+# With more combinations than this, or more variables in the objective, a short branch and bound comes before the tables,
+# and they may look at fewer.
 _MANY: Final = 1 << 36
+_WIDE: Final = 8
 _FEW_CELLS: Final = 1 << 19
-# So many solutions are compared one by one where no table has the whole objective.
-_FEW: Final = 1 << 14
+# So many combinations of an objective's variables are compared where no table has them all.
+_FEW: Final = 1 << 18
 _FIRST_DECISIONS: Final = 1 << 13
 
 
@@ -77,6 +80,8 @@ class NativeBackend(Backend):
                 raise
             except LimitReachedError:
                 pass  # It takes too long: tables may be quicker, or a search in another order.
+            if impossible(problem.variables, flatten(problem.constraints)):
+                return None
             search = BranchAndBound.of(problem, budget) if self._use_core else None
             if search is not None:
                 return self._any(search, budget)
@@ -86,6 +91,8 @@ class NativeBackend(Backend):
             raise
         except LimitReachedError:
             budget.check_work()
+            if impossible(problem.variables, flatten(problem.constraints)):
+                return None
             return _searched(problem, budget)
 
     def find(self, problem: Problem, budget: Budget, number: int = 1, hint: Mapping[str, int] | None = None) -> Found:
@@ -102,6 +109,7 @@ class NativeBackend(Backend):
         if search is None:
             return super().find(problem, budget, number, hint)
         many = math.prod(d.size for d in problem.variables.values()) > _MANY
+        many |= len(problem.objectives[0].expr.variables) > _WIDE
         try:
             if many:
                 search.run(budget, _FIRST_DECISIONS)
@@ -132,7 +140,7 @@ class NativeBackend(Backend):
         return found.assignments[0] if found.assignments else None
 
     def _best_by_tables(self, problem: Problem, budget: Budget, max_cells: int, few: int) -> dict[str, int] | None:
-        """The best solution where one table has the objective in it, or where there are few solutions.
+        """The best solution where one table has the objective in it, or where its variables have few combinations.
 
         Raises:
             LimitReachedError: Where neither is so.
@@ -144,9 +152,16 @@ class NativeBackend(Backend):
         if not space:
             return None
         best = best_assignment(problem, space.factors, Budget(budget.rest(max_cells=_WALK_CELLS)))
-        if best is None and space.size > few:
+        if best is None and _num_rows(problem, space) > few:
             raise LimitReachedError(f"the objective is not in one table, and there are {space.size} solutions.")
         return best or _best_of_space(problem, space, budget)
+
+
+def _num_rows(problem: Problem, space: SearchSpace) -> int:
+    """At most so many combinations of the objective's variables extend to solutions."""
+    names = problem.objective.expr.variables if problem.objective is not None else ()
+    sizes = (space.layout.size(n) for n in space.layout.needed(list(names)) if n in space.layout.axes)
+    return min(space.size, math.prod(sizes))
 
 
 def _best_of_space(problem: Problem, space: SearchSpace, budget: Budget) -> dict[str, int] | None:
