@@ -1,9 +1,12 @@
 """The best solutions: objectives in order, hints, k best, soft constraints, and what is known at a limit."""
 
+import contextlib
 import itertools
 import math
 import random
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from constrint.core import compiled as core
 from constrint.errors import (
     ConstrintError,
     LimitReachedError,
@@ -21,6 +25,7 @@ from constrint.errors import (
     UsageError,
 )
 from constrint.model import Problem, Var, parse
+from constrint.model.encode import encode_all
 from constrint.solve import (
     Limits,
     Solution,
@@ -177,6 +182,69 @@ def test_a_limit_leaves_the_best_known_and_a_bound(backend: str) -> None:
     with pytest.raises(LimitReachedError, match="best solution known"):
         answer.require()
     assert not answer
+
+
+class _Alarm(Exception):
+    pass
+
+
+def test_a_search_for_the_best_hears_signals() -> None:
+    def ring(*_: object) -> None:
+        raise _Alarm
+
+    before = signal.signal(signal.SIGALRM, ring)
+    start = time.perf_counter()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(_Alarm):
+            solve(hard_problem(), Limits(max_seconds=20), "native")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert time.perf_counter() - start < 1.0
+
+
+def test_other_threads_run_while_the_best_is_searched() -> None:
+    gaps, done = [0.0], threading.Event()
+
+    def tick() -> None:
+        last = time.perf_counter()
+        while not done.wait(0.005):
+            gaps.append(time.perf_counter() - last)
+            last = time.perf_counter()
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    solve(hard_problem(), Limits(max_seconds=1), "native")
+    done.set()
+    thread.join()
+    assert len(gaps) > 20
+    assert max(gaps) < 0.5
+
+
+def test_a_cancelled_search_keeps_what_it_has() -> None:
+    cancel = threading.Event()
+    threading.Timer(0.3, cancel.set).start()
+    answer = solve(hard_problem(), Limits(cancel=cancel), "auto")
+    assert answer.status is Status.LIMIT_REACHED
+    assert "cancelled" in answer.message
+    assert answer.assignment
+
+
+@pytest.mark.skipif(core is None, reason="the compiled core is not built")
+def test_malformed_arguments_of_a_search_end_in_an_error_or_nothing() -> None:
+    assert core is not None
+    model = core.build([[1, 2], [3, 4]], [encode_all([], {})])
+    odd: list[object] = [None, -1, 0, 1 << 70, "x", [], [[]], [(1, 2)], [([0, 0, 9], True)], [(99, 1)], object(), model]
+    calls = [
+        *((core.best_search, (model, a, b, c, 1 << 40, None)) for a, b, c in itertools.product(odd, odd, odd)),
+        *((core.best_run, (a, 1 << 40, b, None)) for a, b in itertools.product(odd, odd)),
+        *((core.enumerate_by, (a, b)) for a, b in itertools.product(odd, odd)),
+        *((core.best_state, (a,)) for a in odd),
+    ]
+    for function, arguments in calls:
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            function(*arguments)
 
 
 @settings(deadline=None, max_examples=30)

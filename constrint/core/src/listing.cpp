@@ -24,7 +24,7 @@ constexpr size_t kMostArcs = size_t{1} << 24;
 constexpr double kCellsPerStep = 4;
 // A search that would list more rows than this, by its progress, is the last resort.
 constexpr double kManyRows = 1 << 22;
-constexpr double kUnlimited = 1e18;
+constexpr double kNoEnd = 1e18;
 
 class Component {
  public:
@@ -60,7 +60,7 @@ class Component {
     bool sums = suits_diagram(model_, prepared_, variables_);
     if ((sums && draw(kGlanceArcs)) || tables_within(kFewCells) || search(kGlance)) return;
     // What the tables can cost at most may be less than what the search still has to do.
-    if (all_cells_ < kCellsPerStep * steps_left() && tables_within(kUnlimited)) return;
+    if (all_cells_ < kCellsPerStep * steps_left() && tables_within(kNoEnd)) return;
     double cells = kFirstCells;
     int64_t decisions = kFirstDecisions;
     size_t arcs = kFirstArcs;
@@ -80,7 +80,7 @@ class Component {
   void by_estimate(bool sums) {
     double rows = static_cast<double>(rows_.num_rows) / std::max(search_->progress(), 1e-12);
     bool many = rows > std::min(kManyRows, static_cast<double>(budget_.max_rows));
-    if (tables_within(many ? kUnlimited : kCellsPerStep / 2 * steps_left())) return;
+    if (tables_within(many ? kNoEnd : kCellsPerStep / 2 * steps_left())) return;
     if (sums && draw(std::min(kMostArcs, static_cast<size_t>(budget_.max_rows)))) return;
     search(INT64_MAX);
   }

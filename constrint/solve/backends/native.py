@@ -36,8 +36,8 @@ _WALK_CELLS: Final = 1 << 22
 _TABLE_ROWS: Final = 1 << 21
 # Tables may look at this many combinations before branch and bound takes over.
 _TABLE_CELLS: Final = 1 << 22
-# With more combinations than this, or more variables in the objective, a short branch and bound comes before the tables,
-# and they may look at fewer.
+# With more combinations than this, or more variables in the objective, a short branch and bound comes before the tables
+# and these may look at fewer.
 _MANY: Final = 1 << 36
 _WIDE: Final = 8
 _FEW_CELLS: Final = 1 << 19
