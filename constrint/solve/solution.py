@@ -97,6 +97,17 @@ class Solution:
     def __iter__(self) -> Iterator[str]:
         return iter(self.assignment)
 
+    def __str__(self) -> str:
+        name = f" of {self.problem.name!r}" if self.problem.name else ""
+        values = ", ".join(f"{n} = {v}" for n, v in self.assignment.items())
+        if self.status is Status.INFEASIBLE:
+            return f"no solution{name}"
+        if self.value is not None:
+            values += f"; {self.problem.objective} is {self.value}"
+        if self.status is Status.LIMIT_REACHED:
+            return f"limit reached{name}: {self.message}" + (f" Best so far: {values}" if values else "")
+        return f"solution{name}: {values}" if values else f"solution{name} without variables"
+
     def require(self) -> dict[str, int]:
         """Returns the assignment, or raises with the minimal conflict (or the limit) against it."""
         if self.status is Status.FEASIBLE:

@@ -194,10 +194,14 @@ class Layout:
             columns.update({name: smallest(columns[name]) for name in self.derived})
         return {name: columns[name] for name in self.names}
 
+    def derived_column(self, name: str, known: Mapping[str, NDArray[Any]], num_rows: int) -> NDArray[Any]:
+        """Values of a derived variable, given columns of those that it is computed from."""
+        return value_column(self.derived[name], known, num_rows)
+
     def _derive(self, known: dict[str, NDArray[Any]], num_rows: int, needed: Set[str] | None) -> None:
-        for name, expr in self.derived.items():
+        for name in self.derived:
             if needed is None or name in needed:
-                known[name] = value_column(expr, known, num_rows)
+                known[name] = self.derived_column(name, known, num_rows)
 
 
 def value_column(expr: Expr, known: Mapping[str, NDArray[Any]], num_rows: int) -> NDArray[Any]:

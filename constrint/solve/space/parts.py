@@ -44,8 +44,8 @@ class Part(Protocol):
     def first(self, order: Sequence[str]) -> dict[str, int]:
         """Positions of the lexicographically first solution, variables taken in this order."""
 
-    def restrict(self, fixed: Mapping[str, int]) -> Part | None:
-        """The solutions in which these variables have these positions; None if there is none."""
+    def restrict(self, allowed: Mapping[str, NDArray[Any]]) -> Part | None:
+        """The solutions in which each of these variables has one of these positions; None if there is none."""
 
 
 @dataclass(slots=True)
@@ -95,12 +95,17 @@ class FreePart:
         """The fixed position, else 0."""
         return {self.name: self.only or 0}
 
-    def restrict(self, fixed: Mapping[str, int]) -> Part | None:
-        """Fixes the variable to a position."""
-        position = fixed.get(self.name)
-        if position is None or position == self.only:
+    def restrict(self, allowed: Mapping[str, NDArray[Any]]) -> Part | None:
+        """Fixes the variable to a position; several ones make it a table."""
+        if self.name not in allowed:
             return self
-        return FreePart(self.name, self.size, position) if self.only is None else None
+        positions = allowed[self.name]
+        if self.only is not None:
+            return self if self.only in positions.tolist() else None
+        if len(positions) == 1:
+            return FreePart(self.name, self.size, int(positions[0]))
+        table = LinkedTable({self.name: positions}, len(positions), -1, [], ())
+        return TreePart(Tree([table], {self.name: self.size}))
 
 
 class TreePart:
@@ -130,12 +135,12 @@ class TreePart:
         tree = self.tree
         for name in order:
             positions[name] = int(project_tree(tree, [name])[0][name][0])
-            tree = tree.restricted({name: positions[name]})
+            tree = tree.restricted({name: np.array([positions[name]])})
         return positions
 
-    def restrict(self, fixed: Mapping[str, int]) -> Part | None:
-        """Keeps the rows that agree with `fixed`."""
-        mine = {n: p for n, p in fixed.items() if n in self.tree.sizes}
+    def restrict(self, allowed: Mapping[str, NDArray[Any]]) -> Part | None:
+        """Keeps the rows that have allowed positions."""
+        mine = {n: p for n, p in allowed.items() if n in self.tree.sizes}
         if not mine:
             return self
         tree = self.tree.restricted(mine)

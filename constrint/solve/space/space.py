@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,7 @@ class SearchSpace:
         stats: SearchStats,
         search: Callable[[Problem], SearchSpace],
         *,
-        given: Mapping[str, int] | None = None,
+        given: Mapping[str, tuple[int, ...]] | None = None,
         excluded: Sequence[Mapping[str, int]] = (),
     ) -> None:
         self.problem = problem
@@ -92,7 +92,58 @@ class SearchSpace:
         return self.size > 0
 
     def __repr__(self) -> str:
-        return f"<SearchSpace {self.problem.name!r}: {self.size} of {self.product_size} configs>"
+        from constrint.solve.space.views import summary  # loaded when it is asked for
+
+        return summary(self)
+
+    def _repr_html_(self) -> str:
+        """The first solutions as a table, for notebooks."""
+        from constrint.solve.space.views import as_html  # loaded when it is asked for
+
+        return as_html(self)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the other space has the same variables and the same solutions, in whatever order.
+
+        Spaces whose tables are alike are compared without listing them.
+        """
+        if not isinstance(other, SearchSpace):
+            return NotImplemented
+        from constrint.solve.space.comparison import same_solutions  # loaded when it is asked for
+
+        return self is other or same_solutions(self, other)
+
+    def __hash__(self) -> int:
+        return hash((frozenset(self.names), self.size))
+
+    def to_pandas(self) -> Any:
+        """Every solution as a row of a `pandas.DataFrame`, in index order.
+
+        Raises:
+            UsageError: When pandas is not installed.
+            LimitReachedError: When there are too many solutions to list.
+        """
+        from constrint.solve.space.views import library  # loaded when it is asked for
+
+        frame = library("pandas", "to_pandas").DataFrame
+        return frame(self.columns(), index=range(self.size), columns=list(self.names))
+
+    def to_polars(self) -> Any:
+        """Every solution as a row of a `polars.DataFrame`, in index order.
+
+        Raises:
+            UsageError: When polars is not installed.
+            LimitReachedError: When there are too many solutions to list.
+        """
+        from constrint.solve.space.views import library  # loaded when it is asked for
+
+        polars = library("polars", "to_polars")
+        # Numbers beyond 64 bits stay Python integers.
+        series = {
+            n: polars.Series(n, c.tolist(), dtype=polars.Object) if c.dtype == object else c
+            for n, c in self.columns().items()
+        }
+        return polars.DataFrame(series)
 
     def take(self, indices: Sequence[int] | NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Lists the solutions with these indices as columns."""
@@ -120,7 +171,20 @@ class SearchSpace:
             rest = rest // part.count
         return rows
 
-    def __getitem__(self, index: int) -> dict[str, int]:
+    @overload
+    def __getitem__(self, index: int) -> dict[str, int]: ...
+
+    @overload
+    def __getitem__(self, index: slice | Sequence[int] | NDArray[Any]) -> list[dict[str, int]]: ...
+
+    def __getitem__(self, index: Any) -> dict[str, int] | list[dict[str, int]]:
+        """The solution with an index, or a list of those in a slice or with listed indices; -1 is the last."""
+        if not isinstance(index, int):
+            from constrint.solve.space.views import indices_of  # loaded when it is asked for
+
+            several = indices_of(index, self.size)
+            if several is not None:
+                return dicts_of(self.take(np.array(several, dtype=total_type(self.size))), len(several))
         number = as_int(index, "an index")
         return dicts_of(self.take(np.array([number + self.size if number < 0 else number], dtype=object)), 1)[0]
 
@@ -149,6 +213,20 @@ class SearchSpace:
         return self._index(values) >= 0 and values not in self.excluded
 
     __contains__ = contains
+
+    def contains_columns(self, columns: Mapping[str, NDArray[Any]]) -> bool:
+        """Whether every row of columns, one per variable, is a solution; many rows at once."""
+        number = len(next(iter(columns.values()), ()))
+        if self.gaps:
+            return all(self.contains(row) for row in dicts_of(dict(columns), number))
+        if self.parts is None or any(bool(np.any(columns[n] != v)) for n, v in self.layout.fixed.items()):
+            return False
+        rows = self.layout.positions_of(columns)
+        if rows is None or not all(bool(np.all(part.ranks(rows) >= 0)) for part in self.parts):
+            return False
+        return all(
+            bool(np.all(self.layout.derived_column(n, columns, number) == columns[n])) for n in self.layout.derived
+        )
 
     def index(self, assignment: Mapping[str, int]) -> int:
         """Index of a solution: `space.index(space[i]) == i`.
@@ -251,38 +329,59 @@ class SearchSpace:
             drawn_so_far = more[np.sort(np.unique(more, return_index=True)[1])]
         return [int(i) for i in drawn_so_far[:n]]
 
-    def restrict(self, **fixed: int) -> SearchSpace:
-        """Returns the solutions in which these variables have these values."""
-        return self.extend(fixed)
+    def restrict(self, **fixed: int | Iterable[int]) -> SearchSpace:
+        """Returns the solutions in which these variables have this value each, or one of several listed ones."""
+        return self._narrowed({n: self._values(n, wanted) for n, wanted in fixed.items()})
 
     def extend(self, partial: Mapping[str, int]) -> SearchSpace:
         """Returns all completions of a partial assignment."""
-        values = self._checked(partial)
+        return self._narrowed({n: (v,) for n, v in self._checked(partial).items()})
+
+    def _values(self, name: str, wanted: int | Iterable[int]) -> tuple[int, ...]:
+        """One or several values of a variable, each of them once."""
+        several = (
+            isinstance(wanted, Iterable) and not isinstance(wanted, (str, bytes)) and getattr(wanted, "ndim", 1) != 0
+        )
+        listed: Iterable[Any] = wanted if several else (wanted,)  # type: ignore[assignment]
+        if isinstance(wanted, range):
+            check_listing(len(wanted))
+        if not several or name not in self.problem.variables:
+            return tuple(self._checked(dict.fromkeys([name], wanted)).values())
+        return tuple(dict.fromkeys(self._checked({name: v})[name] for v in listed))
+
+    def _narrowed(self, values: Mapping[str, tuple[int, ...]]) -> SearchSpace:
+        """The solutions in which each of these variables has one of its listed values."""
         if self.parts is None:
             return self
-        positions: dict[str, int] = {}
-        for name, value in values.items():
+        positions: dict[str, NDArray[Any]] = {}
+        for name, wanted in values.items():
             if name in self.layout.fixed:
-                if self.layout.fixed[name] != value:
+                if self.layout.fixed[name] not in wanted:
                     return self._nothing()
             elif name not in self.layout.derived:
-                at = self.layout.position(name, value)
-                if at is None:
+                at = [p for p in (self.layout.position(name, v) for v in wanted) if p is not None]
+                if not at:
                     return self._nothing()
-                positions[name] = at
+                positions[name] = np.array(sorted(at))
+        given = dict(self._given)
+        for name, wanted in values.items():
+            given[name] = tuple(v for v in given.get(name, wanted) if v in wanted)
         if any(name in self.layout.derived for name in values):
-            return self._solved_again(values)
+            return self._solved_again(given)
         parts: list[Part] = []
         for part in self.parts:
             kept = part.restrict(positions)
             if kept is None:
                 return self._nothing()
             parts.append(kept)
-        gone = [e for e in self.excluded if all(e[n] == v for n, v in values.items())]
-        return self._of(Factors(self.layout, tuple(parts)), {**self._given, **values}, gone)
+        gone = [e for e in self.excluded if all(e[n] in wanted for n, wanted in values.items())]
+        return self._of(Factors(self.layout, tuple(parts)), given, gone)
 
     def _of(
-        self, factors: Factors, given: Mapping[str, int] | None = None, excluded: Sequence[Mapping[str, int]] = ()
+        self,
+        factors: Factors,
+        given: Mapping[str, tuple[int, ...]] | None = None,
+        excluded: Sequence[Mapping[str, int]] = (),
     ) -> SearchSpace:
         """A space of the same problem with other solutions."""
         return SearchSpace(self.problem, factors, self.stats, self._search, given=given, excluded=excluded)
@@ -290,16 +389,16 @@ class SearchSpace:
     def _nothing(self) -> SearchSpace:
         return self._of(Factors(self.layout, None))
 
-    def _solved_again(self, values: Mapping[str, int]) -> SearchSpace:
-        """Fixes derived variables: these have no axis, so the problem is solved anew."""
+    def _solved_again(self, given: Mapping[str, tuple[int, ...]]) -> SearchSpace:
+        """Narrows derived variables: these have no axis, so the problem is solved anew."""
         narrowed = self.problem
-        for name, value in {**self._given, **values}.items():
-            if value not in self.problem.variables[name] or self._given.get(name, value) != value:
+        for name, wanted in given.items():
+            left = [v for v in wanted if v in self.problem.variables[name]]
+            if not left:
                 return self._nothing()
-            narrowed = narrowed.with_domain(name, Domain.from_values([value]))
+            narrowed = narrowed.with_domain(name, Domain.from_values(left))
         space = self._search(narrowed)
-        gone = [e for e in self.excluded if all(e[n] == v for n, v in values.items())]
-        given = {**self._given, **values}
+        gone = [e for e in self.excluded if all(e[n] in wanted for n, wanted in given.items())]
         return SearchSpace(self.problem, space.factors, space.stats, self._search, given=given, excluded=gone)
 
     def first(self) -> dict[str, int]:

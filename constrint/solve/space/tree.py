@@ -153,14 +153,15 @@ class Tree:
             self._descend(child, node.links[child][row], rest // after, rows)
             rest = rest % after
 
-    def restricted(self, fixed: Mapping[str, int]) -> Tree:
-        """The tree of the rows that agree with `fixed`, counted again; it may have no solution."""
+    def restricted(self, allowed: Mapping[str, NDArray[Any]]) -> Tree:
+        """The tree of the rows that have allowed positions, counted again; it may have no solution."""
         nodes = []
         for node in self.nodes:
             mask: NDArray[np.bool_] | None = None
-            for name, position in fixed.items():
+            for name, positions in allowed.items():
                 if name in node.rows:
-                    agrees = node.rows[name] == position
+                    column = node.rows[name]
+                    agrees = column == positions[0] if len(positions) == 1 else np.isin(column, positions)
                     mask = agrees if mask is None else mask & agrees
             rows = node.rows if mask is None else {n: column[mask] for n, column in node.rows.items()}
             num_rows = node.num_rows if mask is None else int(mask.sum())

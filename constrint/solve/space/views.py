@@ -1,0 +1,99 @@
+"""A space as other libraries and notebooks show it: data frames and an HTML table of the first solutions."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from constrint.errors import UsageError
+from constrint.model.intmath import as_int, shown
+from constrint.solve.space.row_keys import check_listing
+
+if TYPE_CHECKING:
+    from constrint.solve.space.space import SearchSpace
+
+_SHOWN_ROWS: Final = 10
+_SHOWN_NAMES: Final = 6
+_STYLE: Final = "text-align: right; padding: 0.1em 0.6em"
+
+
+def library(name: str, method: str) -> Any:
+    """A data frame library.
+
+    Raises:
+        UsageError: When it is not installed.
+    """
+    try:
+        return import_module(name)
+    except ImportError:
+        raise UsageError(
+            f"{method}() needs {name}, which is not installed: pip install {name}. "
+            "Or use columns(), which needs numpy only."
+        ) from None
+
+
+def written(number: int) -> str:
+    """A number of solutions; a large one rounded down to three digits."""
+    if number < 10**15 or number.bit_length() > 1 << 13:
+        return shown(number)
+    digits = str(number)
+    return f"{digits[0]}.{digits[1:3]}e{len(digits) - 1}"
+
+
+def summary(space: SearchSpace) -> str:
+    """The space in one line: its name, its size, its variables."""
+    name = f" {space.problem.name!r}" if space.problem.name else ""
+    names = ", ".join(space.names[:_SHOWN_NAMES]) + (", ..." if len(space.names) > _SHOWN_NAMES else "")
+    sizes = f"{written(space.size)} of {written(space.product_size)} configs"
+    return f"<SearchSpace{name}: {sizes} over {names or 'no variables'}>"
+
+
+def as_html(space: SearchSpace) -> str:
+    """The first solutions as a table; every text in it is escaped."""
+    number = min(space.size, _SHOWN_ROWS)
+    caption = html.escape(summary(space)[1:-1])
+    head = "".join(f'<th style="{_STYLE}">{html.escape(n)}</th>' for n in ("", *space.names))
+    body = []
+    for index, config in enumerate(space[:number]):
+        cells = "".join(f'<td style="{_STYLE}">{html.escape(str(config[n]))}</td>' for n in space.names)
+        body.append(f'<tr><th style="{_STYLE}">{index}</th>{cells}</tr>')
+    if space.size > number:
+        more = f"... {written(space.size - number)} more"
+        body.append(f'<tr><td colspan="{len(space.names) + 1}" style="padding: 0.1em 0.6em">{more}</td></tr>')
+    rows = f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody>" if number else ""
+    return f'<table><caption style="text-align: left">{caption}</caption>{rows}</table>'
+
+
+def indices_of(wanted: object, size: int) -> list[int] | range | None:
+    """The indices that a subscript means, counted from 0; None where it is a single one.
+
+    Raises:
+        UsageError: When it is neither a number, a slice nor a list of numbers.
+        IndexError: When an index of a list is outside the space.
+        LimitReachedError: When a slice has too many solutions to list.
+    """
+    if isinstance(wanted, slice):
+        for part in (wanted.start, wanted.stop, wanted.step):
+            if part is not None:
+                as_int(part, "a bound of a slice")
+        if wanted.step == 0:
+            raise UsageError("the step of a slice must not be 0.")
+        chosen = range(size)[wanted]
+        # len() of a long range overflows.
+        check_listing(max(0, -((chosen.start - chosen.stop) // chosen.step)))
+        return chosen
+    if isinstance(wanted, np.ndarray) and wanted.ndim == 1:
+        if wanted.dtype == bool:
+            raise UsageError("a space takes indices, not a mask; numpy.flatnonzero(mask) gives the indices.")
+        wanted = wanted.tolist()
+    if not isinstance(wanted, Sequence) or isinstance(wanted, (str, bytes)):
+        return None
+    indices = [as_int(i, "an index") for i in wanted]
+    for index in indices:
+        if not -size <= index < size:
+            raise IndexError(f"index {index} is outside the space of {size} solutions")
+    return [i + size if i < 0 else i for i in indices]
