@@ -89,9 +89,7 @@ def test_restricting_to_several_values(random_problem: Callable[[int], Problem])
 
 
 def test_restricting_free_derived_and_fixed_variables() -> None:
-    space = enumerate_space(
-        parse("var x in 0..9000; var y in 1..40; var z in {7}; var w in 1..100000; x == 3 * y * y")
-    )
+    space = enumerate_space(parse("var x in 0..9000; var y in 1..40; var z in {7}; var w in 1..100000; x == 3 * y * y"))
     assert space.restrict(x=[12, 27, 28]).size == 2 * 100_000
     assert [c["y"] for c in space.restrict(x=[12, 27, 28], w=5)] == [2, 3]
     assert space.restrict(z=[6, 7], w=range(3, 9)).size == 40 * 6

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import repeat
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,9 @@ from constrint.model import Domain, Expr
 from constrint.model.columns import Column, column_of, evaluate
 from constrint.solve.budget import Budget
 from constrint.solve.space.row_keys import Rows
+
+# The positions of the values of a longer axis are not kept.
+_MOST_PLACES: Final = 1 << 16
 
 
 @dataclass(slots=True)
@@ -105,6 +109,7 @@ class Layout:
     axes: dict[str, Axis | LazyAxis]
     fixed: dict[str, int]
     derived: dict[str, Expr] = field(default_factory=dict)
+    _places: dict[str, dict[int, int]] = field(default_factory=dict, repr=False)
 
     def values(self, name: str, positions: NDArray[Any]) -> NDArray[Any]:
         """Values of a variable at positions on its axis."""
@@ -137,8 +142,12 @@ class Layout:
             return axis.position(value)
         if not axis.bounds[0] <= value <= axis.bounds[1]:
             return None
-        at = np.flatnonzero(axis.values == value)
-        return int(at[0]) if len(at) else None
+        if len(axis) > _MOST_PLACES:
+            at = np.flatnonzero(axis.values == value)
+            return int(at[0]) if len(at) else None
+        if name not in self._places:
+            self._places[name] = {v: at for at, v in enumerate(axis.values.tolist())}
+        return self._places[name].get(value)
 
     def rows_of(self, assignments: Sequence[Mapping[str, int]]) -> Rows | None:
         """Positions of assignments, one row each; None if some value is not on its axis."""
@@ -231,5 +240,6 @@ def dicts_of(columns: dict[str, NDArray[Any]], num_rows: int) -> list[dict[str, 
     """Rows of columns as dictionaries."""
     if not columns:
         return [{} for _ in range(num_rows)]
-    names = tuple(columns)
-    return [dict(zip(names, row, strict=True)) for row in zip(*(c.tolist() for c in columns.values()), strict=True)]
+    # Without a loop in Python: this is most of the cost of iterating over a space.
+    rows = zip(*(c.tolist() for c in columns.values()), strict=True)
+    return list(map(dict, map(zip, repeat(tuple(columns)), rows)))

@@ -6,7 +6,7 @@ Every table is searched by row keys, which are sorted once, when they are first 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -49,6 +49,16 @@ class _Lookup:
             order, known = self._sorted(both[1], bound)
         at = find(keys, known, bound)
         return at if order is None or len(order) == 0 else np.where(at >= 0, order[at], -1)
+
+    def has(self, positions: Mapping[str, int]) -> bool:
+        """Whether the table has one row of positions."""
+        if self.bound >= _LARGEST_KEY:
+            return bool(self.find({n: np.array([positions[n]]) for n in self.names})[0] >= 0)
+        key = 0
+        for name, size in zip(self.names, self.sizes, strict=True):
+            key = key * size + positions[name]
+        at = int(self.known.searchsorted(key))
+        return at < len(self.known) and int(self.known[at]) == key
 
     def moves_of(self, name: str) -> _Moves | None:
         """Which positions of one variable go with the others; None where that table would be too large."""
@@ -118,6 +128,10 @@ class Membership:
             node = self._tree.nodes[i]
             self._lookups[i] = _Lookup(node, tuple(node.rows), [self._tree.sizes[n] for n in node.rows])
         return self._lookups[i]
+
+    def has(self, positions: Mapping[str, int]) -> bool:
+        """Whether one row of positions is a solution: where it is in every table."""
+        return all(self._lookup(i).has(positions) for i in range(len(self._tree.nodes)))
 
     def moves(self, rows: Rows) -> tuple[NDArray[np.bool_], dict[str, NDArray[np.bool_]]]:
         """Decides what becomes of rows when one variable moves.

@@ -32,6 +32,9 @@ class Part(Protocol):
     def expand(self, values: Mapping[str, NDArray[Any]]) -> Rows:
         """Values of all solutions, in index order, given the values on each variable's axis."""
 
+    def has(self, positions: Mapping[str, int]) -> bool:
+        """Whether one row of positions is a solution."""
+
     def ranks(self, rows: Rows) -> NDArray[Any]:
         """Index of the solution in each row of positions; -1 where it is none."""
 
@@ -70,6 +73,10 @@ class FreePart:
         """Every value."""
         column = values[self.name]
         return {self.name: column if self.only is None else column[self.only : self.only + 1]}
+
+    def has(self, positions: Mapping[str, int]) -> bool:
+        """Every position is one, or the only one."""
+        return self.only is None or positions[self.name] == self.only
 
     def ranks(self, rows: Rows) -> NDArray[Any]:
         """The position is the index."""
@@ -115,6 +122,7 @@ class TreePart:
         self.tree, self.names, self.count = tree, tree.names, tree.count
         membership = Membership(tree)
         self.take, self.ranks, self.moves = tree.take, membership.ranks, membership.moves
+        self.has = membership.has
 
     @property
     def root(self) -> LinkedTable:

@@ -210,7 +210,21 @@ class SearchSpace:
         missing = [n for n in self.names if n not in values]
         if missing:
             raise UsageError(f"contains needs a value for every variable; missing: {', '.join(missing)}.")
-        return self._index(values) >= 0 and values not in self.excluded
+        return self._has(values) and values not in self.excluded
+
+    def _has(self, values: Mapping[str, int]) -> bool:
+        """Whether an assignment is a solution, excluded ones counted."""
+        if self.parts is None or any(values[n] != v for n, v in self.layout.fixed.items()):
+            return False
+        positions: dict[str, int] = {}
+        for name in self.layout.axes:
+            at = self.layout.position(name, values[name])
+            if at is None:
+                return False
+            positions[name] = at
+        if any(e.value(values) != values[n] for n, e in self.layout.derived.items()):
+            return False
+        return all(part.has(positions) for part in self.parts)
 
     __contains__ = contains
 
