@@ -154,24 +154,24 @@ HARD = "var x in 1..100000; var y in 1..100000; var z in 1..100000; x^3 + y^3 ==
 
 @pytest.mark.parametrize("question", [minimal_conflict, relaxations, pruning], ids=lambda f: f.__name__)
 def test_limits_of_time_hold(question: Callable[..., object]) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(LimitReachedError):
         question(parse(HARD), limits=Limits(max_seconds=0.5))
-    assert time.perf_counter() - started < 0.5 * 1.2 + 0.2
+    assert time.process_time() - started < 0.5 * 1.2 + 0.2
 
 
 def test_what_a_limit_leaves_open_is_not_called_minimal() -> None:
     problem = parse(
         "; ".join(
             [
-                *(f"var v{i} in 0..999" for i in range(60)),
-                *(f"v{i} + v{(i + 1) % 60} < 2 * v{(i + 2) % 60}" for i in range(60)),
+                *(f"var v{i} in 0..999" for i in range(100)),
+                *(f"v{i} + v{(i + 1) % 100} < 2 * v{(i + 2) % 100}" for i in range(100)),
             ]
         )
     )
-    started = time.perf_counter()
-    conflict = minimal_conflict(problem, Limits(max_seconds=0.5))
-    assert time.perf_counter() - started < 0.5 * 1.2 + 0.2
+    started = time.process_time()
+    conflict = minimal_conflict(problem, Limits(max_seconds=2))
+    assert time.process_time() - started < 2 * 1.2 + 0.2
     assert not conflict.minimal
     hopeless = minimal_conflict(parse("var x in {-4294967295, 6, 8, 4294967295}; 4 - x <= x ^ (x % 3) / 60"))
     assert len(hopeless.members) == 2

@@ -63,6 +63,12 @@ def split(domain: Domain) -> list[Domain]:
     """Cuts a domain into pieces: single values if it is small, else two halves."""
     if domain.size <= _HALVED:
         return [Domain.from_values([v]) for v in domain]
-    members = domain.values if domain.listed is None else domain.listed
     half = domain.size // 2
-    return [Domain.from_values(members[:half]), Domain.from_values(members[half:])]
+    if domain.listed is not None:
+        return [Domain.from_values(domain.listed[:half]), Domain.from_values(domain.listed[half:])]
+    # Slices of a range with more than 2^63 members overflow.
+    middle = domain.lower + half * domain.step
+    return [
+        Domain.from_range(domain.lower, middle - domain.step, domain.step),
+        Domain.from_range(middle, domain.upper, domain.step),
+    ]

@@ -15,8 +15,11 @@ _MAX_NODES: Final = 300
 _MAX_ROWS: Final = 1 << 20
 _MAX_CELLS: Final = 1 << 21
 # Where the caller gave no time: seconds for one question, and for all those together that stay without an answer.
-_SECONDS: Final = 0.1
+_SECONDS: Final = 0.3
 _UNDECIDED_SECONDS: Final = 2.0
+# Variables with more values than this are hardly ever searched through; a moment shows whether there is a quick answer.
+_SEARCHED: Final = 1 << 24
+_MOMENT: Final = 0.05
 # Of the time that the caller gave one question takes at most this share of what is left.
 _SHARE: Final = 0.25
 
@@ -49,7 +52,9 @@ class Questions:
         self.check()
         limits = self.budget.limits
         left = self.budget.seconds_left()
-        seconds = _SECONDS if self._undecided_seconds < _UNDECIDED_SECONDS else _SECONDS / 10
+        seconds = _SECONDS
+        if self._undecided_seconds > _UNDECIDED_SECONDS or any(d.size > _SEARCHED for d in asked.variables.values()):
+            seconds = _MOMENT
         if left is not None:
             # A caller who gives more time gets answers that take longer.
             seconds = max(seconds, _SHARE * left)

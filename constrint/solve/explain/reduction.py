@@ -58,6 +58,22 @@ class Rules:
             asked.add(constraint)
         return asked
 
+    def near(self) -> Problem | None:
+        """The problem of these rules on values near those of the domains and near 0.
+
+        None where all domains are in force, or where there are too many variables for that to be quick.
+        """
+        asked = self.asked()
+        if len(asked.names) > _MOST_NEAR:
+            return None
+        wide = [n for n, d in self.problem.variables.items() if n in asked.variables and n not in self.domains]
+        for name in wide:
+            domain, bounds = self.problem.variables[name], asked.variables[name]
+            own = domain.listed[:_NEAR] if domain.listed is not None else (domain.lower, domain.upper)
+            values = {*own, *range(-_NEAR // 4, _NEAR), *(1 << i for i in range(17))}
+            asked = asked.with_domain(name, Domain.from_values(sorted(v for v in values if v in bounds)))
+        return asked if wide else None
+
     def without(self, members: Iterable[Member]) -> Rules:
         """These rules less some."""
         gone = set(members)
@@ -78,6 +94,9 @@ Member = int | str
 
 # Where the caller gave no time and some member stays open anyway, no more is asked after this many seconds.
 _PATIENCE: Final = 2.0
+# So many values are near.
+_NEAR: Final = 40
+_MOST_NEAR: Final = 2
 
 
 class Reduction:
@@ -186,7 +205,11 @@ class Reduction:
             return rules.reduced(core)
         if any(not broken & mine for broken in self._broken):
             return Status.FEASIBLE
-        answer = self._questions.decide(rules.asked())
+        # A wide domain holds solutions near small numbers, if any: there is little to search.
+        near = rules.near()
+        answer = self._questions.decide(near) if near is not None else None
+        if answer is None or answer.status is not Status.FEASIBLE:
+            answer = self._questions.decide(rules.asked())
         if answer.status is Status.FEASIBLE:
             self._learn(answer.assignment)
         return rules if answer.status is Status.INFEASIBLE else answer.status
