@@ -1,7 +1,11 @@
 """Functions of the compiled core.
 
-Those of the solver answer None where they decline the problem. Those of launches raise TypeError, ValueError or
-OverflowError for what they do not take, and RuntimeError with the driver's words where a call of the driver fails.
+Those of the solver answer None where they decline the problem; they raise ValueError, TypeError or IndexError for
+arguments that do not belong together, and RuntimeError for an object that another call is using. Those that take long
+give the interpreter's lock up, look at signals, and ask `poll` with the combinations so far.
+
+Those of launches raise TypeError, ValueError or OverflowError for what they do not take, and RuntimeError with the
+driver's words where a call of the driver fails.
 """
 
 from collections.abc import Callable, Mapping, Sequence

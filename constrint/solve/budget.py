@@ -46,7 +46,7 @@ class Limits:
         max_seconds: Wall-clock time in seconds; None for no limit.
         max_cells: Combinations on which constraints may be evaluated.
         max_values: Values of one constrained variable that may be listed.
-        max_bytes: Memory that the tables of one search may take together, in bytes; None for what the machine has left.
+        max_bytes: Memory that the tables of one search may take together, in bytes; None for half of what is left.
         cancel: Ends the search once it returns True (a callable) or is set (an event).
         progress: Called from time to time with the cost of the search so far.
         started: When the search began of which this is a step, by `time.perf_counter`; None for now.
@@ -189,7 +189,8 @@ class Budget:
             return
         if limit is None:
             raise LimitReachedError(
-                f"{what} needs {num_bytes} bytes, and there are {available_bytes()} left; narrow the problem."
+                f"{what} needs {num_bytes} bytes, and {available_bytes()}, half of the memory left, may be taken; "
+                "narrow the problem."
             )
         if self.stats.table_bytes + num_bytes > limit:
             raise LimitReachedError(

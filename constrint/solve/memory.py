@@ -18,11 +18,14 @@ _last: tuple[float, int] = (float("-inf"), UNKNOWN)
 
 
 def available_bytes() -> int:
-    """Bytes that can be taken before the machine, its container or a limit of this process has none left."""
+    """Bytes that a search or a listing may take: half of what the machine, its container and this process have left.
+
+    The other half is for copies on the way, for what uses the answer, and for other processes.
+    """
     global _last
     now = time.monotonic()
     if now - _last[0] > _FRESH:
-        _last = (now, max(0, min(_of_machine(), _of_group(), _of_process())))
+        _last = (now, max(0, min(_of_machine(), _of_group(), _of_process())) // 2)
     return _last[1]
 
 

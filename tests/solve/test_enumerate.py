@@ -107,7 +107,7 @@ def test_a_large_space_stays_factored(monkeypatch: pytest.MonkeyPatch) -> None:
     last = space[space.size - 1]
     assert space.contains(last)
     assert all(c.holds(last) for c in space.problem.constraints)
-    monkeypatch.setattr(row_keys, "available_bytes", lambda: 4 << 30)
+    monkeypatch.setattr(row_keys, "available_bytes", lambda: 2 << 30)
     for listed in (space, enumerate_space(space.problem, backend="numpy")):
         with pytest.raises(LimitReachedError, match=r"251370000 rows of \d+ bytes; .* Project"):
             listed.columns()
@@ -118,7 +118,7 @@ def test_a_large_space_stays_factored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(available_bytes() < 4 << 30, reason="listing 2 ^ 27 rows and more takes two gigabytes of memory")
+@pytest.mark.skipif(available_bytes() < 2 << 30, reason="listing 2 ^ 27 rows and more takes two gigabytes of memory")
 @pytest.mark.parametrize("backend", ["native", "numpy"])
 def test_memory_alone_limits_a_listing(backend: str) -> None:
     space = enumerate_space(parse("var a in 1..600; var b in 1..600; var c in 1..600; a != b"), backend=backend)

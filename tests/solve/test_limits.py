@@ -120,9 +120,9 @@ def test_memory_that_is_not_there_is_not_asked_for(monkeypatch: pytest.MonkeyPat
     assert 0 < available_bytes() < 1 << 50
     wide = parse(variables(5, "0..59") + "v0 + v1 + v2 + v3 + v4 <= 200")
     monkeypatch.setattr(memory_module, "_of_machine", lambda: 100_000_000)
-    monkeypatch.setattr(memory_module, "_FRESH", 0.0)
+    monkeypatch.setattr(memory_module, "_last", (float("-inf"), 0))
     for backend in ("native", "numpy"):
-        with pytest.raises(LimitReachedError, match=r"bytes, and there are \d+ left"):
+        with pytest.raises(LimitReachedError, match=r"bytes, and \d+, half of the memory left"):
             count(wide, Limits(max_rows=1 << 40), backend)
 
 

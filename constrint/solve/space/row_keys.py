@@ -108,10 +108,10 @@ def check_listing(rows: int, row_bytes: int = 8) -> None:
         row_bytes: Bytes of one row.
     """
     needed = rows * row_bytes
-    if needed > _FEW_BYTES and needed > available_bytes() // 2:
+    if needed > _FEW_BYTES and needed > available_bytes():
         raise LimitReachedError(
-            f"this would list {rows} rows of {row_bytes} bytes; there are {available_bytes()} bytes of memory left, "
-            "and half of them may be used. Project onto fewer variables, restrict, sample or iterate."
+            f"this would list {rows} rows of {row_bytes} bytes; {available_bytes()} bytes, half of the memory left, "
+            "may be taken. Project onto fewer variables, restrict, sample or iterate."
         )
 
 
