@@ -19,7 +19,7 @@ from constrint.solve import enumerate_space, solve
 
 TEXT = (Path(__file__).parents[2] / "docs" / "language.md").read_text()
 BLOCKS = re.findall(r"```constrint\n(.*?)```", TEXT, re.DOTALL)
-EXAMPLE, UNDEFINED, DIALECT = BLOCKS
+EXAMPLE, SOFT, UNDEFINED, DIALECT = BLOCKS
 
 
 @pytest.mark.parametrize("text", BLOCKS)
@@ -35,6 +35,12 @@ def test_the_worked_example() -> None:
     assert all(c.because for c in problem.constraints[:3])
     best = solve(problem).require()
     assert (best["tile_m"], best["tile_n"]) == (256, 256)
+
+
+def test_soft_rules_and_objectives_in_order() -> None:
+    answer = solve(parse(SOFT))
+    assert answer.assignment == {"tile_m": 64, "tile_n": 64}
+    assert (answer.values, answer.penalty) == ((4096, 64), 0)
 
 
 def test_undefined_values() -> None:

@@ -172,7 +172,8 @@ def test_a_limit_leaves_the_best_known_and_a_bound(backend: str) -> None:
     problem = hard_problem()
     start = time.perf_counter()
     answer = solve(problem, Limits(max_seconds=1.5), backend)
-    assert time.perf_counter() - start < 2.3
+    # CP-SAT looks at its clock rarely, and all the more so on a machine that is shared by tests.
+    assert time.perf_counter() - start < (2.3 if backend == "native" else 4.5)
     assert answer.status is Status.LIMIT_REACHED
     assert answer.assignment
     assert all(c.holds(answer.assignment) for c in problem.constraints)

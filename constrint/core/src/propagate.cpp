@@ -71,12 +71,13 @@ bool linear_sum(const Model& model, const Prepared& prepared, int left, int righ
     Interval bounds = prepared.axes[v].bounds();
     most += (factor < 0 ? -factor : factor) * std::max(bounds.upper < 0 ? -Wide{bounds.upper} : Wide{bounds.upper},
                                                        bounds.lower < 0 ? -Wide{bounds.lower} : Wide{bounds.lower});
-    if (factor > kMaxCoefficient || factor < -Wide{kMaxCoefficient} || most > kMaxMagnitude) return false;
+    if (factor > kMaxCoefficient || factor < -Wide{kMaxCoefficient} || most > kMaxMagnitude / 2) return false;
     sum->variables.push_back(v);
     sum->coefficients.push_back(static_cast<int64_t>(factor));
   }
   sum->number = static_cast<int64_t>(number);
-  return most <= kMaxMagnitude;
+  // The width of a term is at most twice this, which 64 bits hold.
+  return most <= kMaxMagnitude / 2;
 }
 
 Propagation::Propagation(const Model& model, const Prepared& prepared, const std::vector<int>& variables)

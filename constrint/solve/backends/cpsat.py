@@ -56,7 +56,9 @@ class CpSatBackend(Backend):
         try:
             status = _run(built, budget, improving, everything=False, bounds=bounds)
         except LimitReachedError as error:
-            raise StoppedEarlyError(str(error), improving[-1] if improving else None) from None
+            raise StoppedEarlyError(
+                str(error), improving[-1] if improving else None, bounds[0] if bounds else None
+            ) from None
         if status == "INFEASIBLE":
             if objective is not None and self.best(problem.without_objective(), budget) is not None:
                 raise UndefinedValueError(f"{objective} has no value in any solution; change the objective.")
@@ -119,11 +121,11 @@ def _run(
         solver.parameters.max_time_in_seconds = max(0.0, budget.limits.max_seconds - budget.elapsed_seconds())
     with _heard(budget, solver, stopped):
         status = str(solver.status_name(solver.solve(built.model, Collector())))
-    if stopped:
-        raise stopped[0]
     if bounds is not None and status == "FEASIBLE" and built.model.has_objective():
         # Every number of the model is below 2^50, so the float is the integer bound.
         bounds.append(round(solver.best_objective_bound))
+    if stopped:
+        raise stopped[0]
     if everything and status == "FEASIBLE":
         return "UNKNOWN"
     return status
