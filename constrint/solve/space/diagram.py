@@ -91,6 +91,17 @@ class DiagramPart:
             columns[layer.name] = np.repeat(values[layer.name][layer.place[arcs]], ends)
         return columns
 
+    def has(self, positions: Mapping[str, int]) -> bool:
+        """Whether one row of positions is a solution: it has an arc at every state."""
+        state = 0
+        for layer, starts in zip(self.layers, self._starts, strict=True):
+            start, end = int(starts[state]), int(starts[state + 1])
+            arc = start + int(np.searchsorted(layer.place[start:end], positions[layer.name]))
+            if arc == end or layer.place[arc] != positions[layer.name]:
+                return False
+            state = int(layer.target[arc])
+        return True
+
     def ranks(self, rows: Rows) -> NDArray[Any]:
         """Index of the solution in each row of positions; -1 where it is none."""
         num_rows = len(next(iter(rows.values())))
@@ -151,21 +162,21 @@ class DiagramPart:
         part: DiagramPart = self
         for name in order:
             positions[name] = int(part.project([name])[0][name][0])
-            left = part.restrict({name: positions[name]})
+            left = part.restrict({name: np.array([positions[name]])})
             assert left is not None
             part = left
         return positions
 
-    def restrict(self, fixed: Mapping[str, int]) -> DiagramPart | None:
-        """The solutions in which these variables have these positions; None if there is none."""
-        if not any(n in self.sizes for n in fixed):
+    def restrict(self, allowed: Mapping[str, NDArray[Any]]) -> DiagramPart | None:
+        """The solutions in which each of these variables has one of these positions; None if there is none."""
+        if not any(n in self.sizes for n in allowed):
             return self
         reached = np.ones(1, dtype=bool)
         masks: list[NDArray[np.bool_]] = []
         for level, layer in enumerate(self.layers):
             mask = reached[layer.source]
-            if layer.name in fixed:
-                mask = mask & (layer.place == fixed[layer.name])
+            if layer.name in allowed:
+                mask = mask & np.isin(layer.place, allowed[layer.name])
             masks.append(mask)
             reached = np.zeros(len(self._paths[level + 1]), dtype=bool)
             reached[layer.target[mask]] = True
