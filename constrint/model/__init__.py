@@ -18,13 +18,31 @@ from constrint.model.constraint import (
     negate,
 )
 from constrint.model.domain import Domain
-from constrint.model.expr import Const, Expr, Operation, Var, absolute, ceildiv, const, gcd, lcm, maximum, minimum
+from constrint.model.expr import (
+    Const,
+    Element,
+    Expr,
+    Operation,
+    Truth,
+    Var,
+    absolute,
+    ceildiv,
+    const,
+    element,
+    gcd,
+    lcm,
+    maximum,
+    minimum,
+)
+from constrint.model.logic import AllDifferent, all_different, count, if_then_else, iff, xor
 from constrint.model.problem import Objective, Problem
+from constrint.model.table import Table, table
 from constrint.model.text.grammar import DialectWarning
 from constrint.model.text.parse import parse, parse_constraint
 from constrint.model.text.render import render
 
 __all__ = [
+    "AllDifferent",
     "AllOf",
     "AnyOf",
     "Comparison",
@@ -33,6 +51,7 @@ __all__ = [
     "DialectWarning",
     "Divides",
     "Domain",
+    "Element",
     "Expr",
     "Implies",
     "IsIn",
@@ -40,14 +59,21 @@ __all__ = [
     "Objective",
     "Operation",
     "Problem",
+    "Table",
+    "Truth",
     "Var",
     "absolute",
+    "all_different",
     "all_of",
     "any_of",
     "ceildiv",
     "const",
+    "count",
     "divides",
+    "element",
     "gcd",
+    "if_then_else",
+    "iff",
     "implies",
     "is_in",
     "lcm",
@@ -57,4 +83,6 @@ __all__ = [
     "parse",
     "parse_constraint",
     "render",
+    "table",
+    "xor",
 ]

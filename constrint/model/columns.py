@@ -19,9 +19,10 @@ from constrint.errors import IntegerOverflowError, UndefinedValueError, UnknownN
 from constrint.model import constraint as c
 from constrint.model import intmath
 from constrint.model.encode import encode_expression
-from constrint.model.expr import Const, Expr, Operation, Var
+from constrint.model.expr import Const, Element, Expr, Operation, Truth, Var
 from constrint.model.intervals import Interval
 from constrint.model.operations import BINARY, TABLE, UNARY, fold
+from constrint.model.table import Table
 
 BoolArray = NDArray[np.bool_]
 # Encoding a shorter expression takes as long as evaluating it with numpy.
@@ -207,6 +208,8 @@ def evaluate(expr: Expr, columns: Mapping[str, Column], shared: _Shared | None =
         return columns[expr.name]
     if isinstance(expr, Const):
         return Column(expr.number, (expr.number, expr.number))
+    if isinstance(expr, Truth):
+        return _truth(test(expr.condition, columns))
     assert isinstance(expr, Operation)
     if shared is None and expr.size >= _WORTH_SHARING:
         shared = _Shared(expr)
@@ -215,7 +218,44 @@ def evaluate(expr: Expr, columns: Mapping[str, Column], shared: _Shared | None =
     return _operation(expr, [evaluate(a, columns) for a in expr.args])
 
 
+def _truth(verdict: Verdict) -> Column:
+    """A condition as a column of ones and zeros."""
+    if isinstance(verdict, bool):
+        return Column(int(verdict), (int(verdict), int(verdict)))
+    return Column(verdict.astype(np.int64), (0, 1))
+
+
+def _element(index: Column, items: list[Column]) -> Column:
+    """Takes every row's item; an item that no row selects plays no role."""
+    low, high = max(index.bounds[0], 0), min(index.bounds[1], len(items) - 1)
+    if low > high:
+        return Column(0, (0, 0), np.asarray(False))
+    chosen = items[low : high + 1]
+    bounds = min(c.bounds[0] for c in chosen), max(c.bounds[1] for c in chosen)
+    inside = index.bounds[0] >= 0 and index.bounds[1] < len(items)
+    defined = index.defined if inside else _joined(index.defined, _between(index, low, high))
+    places = np.where(True if defined is None else defined, index.values, low)
+    dtype = np.int64 if _fits(bounds) else object
+    if all(np.ndim(c.values) == 0 and c.defined is None for c in chosen):
+        listed = np.array([int(c.values) for c in chosen], dtype=dtype)
+        return Column(listed[(places - low).astype(np.intp)], bounds, defined)
+    values: Any = np.zeros((), dtype=dtype)
+    there: Mask = None if all(c.defined is None for c in chosen) else np.asarray(False)
+    for place, item in enumerate(chosen, start=low):
+        here = places == place
+        values = np.where(here, np.asarray(item.values).astype(dtype, copy=False), values)
+        if there is not None:
+            there = there | (here if item.defined is None else here & item.defined)
+    return Column(values, bounds, _joined(defined, there))
+
+
+def _between(column: Column, low: int, high: int) -> BoolArray:
+    return np.asarray((np.asarray(column.values) >= low) & (np.asarray(column.values) <= high), dtype=bool)
+
+
 def _operation(expr: Operation, args: list[Column]) -> Column:
+    if isinstance(expr, Element):
+        return _element(args[0], args[1:])
     if expr.op == "mul" and len(args) > 2:
         # Small operands first: a grid is only spanned where its axes meet.
         args.sort(key=lambda column: np.size(column.values))
@@ -276,6 +316,39 @@ def _member(column: Column, domain: Any) -> Verdict:
     return _masked(verdict, column.defined)
 
 
+def _tabled(rule: Table, columns: Mapping[str, Column]) -> Verdict:
+    """Looks the rows up: every column becomes places among the values that the table has in it."""
+    keys: Any = 0
+    known = np.zeros(len(rule.rows), dtype=np.int64)
+    defined: Mask = None
+    inside: Any = True
+    total = 1
+    for place, expr in enumerate(rule.exprs):
+        column = evaluate(expr, columns)
+        defined = _joined(defined, column.defined)
+        listed = sorted({row[place] for row in rule.rows})
+        fits = _fits(column.bounds, (listed[0], listed[-1])) and np.asarray(column.values).dtype != object
+        levels = np.array(listed, dtype=np.int64 if fits else object)
+        values = np.asarray(column.values) if fits else np.asarray(column.values).astype(object)
+        at = np.minimum(np.searchsorted(levels, values), len(levels) - 1)
+        inside = inside & (levels[at] == values)
+        mine = np.searchsorted(levels, np.array([row[place] for row in rule.rows], dtype=levels.dtype))
+        total *= len(levels)
+        if total >= 1 << 62:
+            known, keys, total = _renumbered(known, keys, len(levels))
+        known = known * len(levels) + mine
+        keys = keys * len(levels) + at
+    return _masked(inside & np.isin(keys, known), defined)
+
+
+def _renumbered(known: Any, keys: Any, size: int) -> tuple[Any, Any, int]:
+    """Numbers keys anew by the rows that are known, with one number more for every other key."""
+    levels = np.unique(known)
+    at = np.minimum(np.searchsorted(levels, keys), len(levels) - 1)
+    keys = np.where(levels[at] == keys, at, len(levels))
+    return np.searchsorted(levels, known), keys, (len(levels) + 1) * size
+
+
 def test(constraint: c.Constraint, columns: Mapping[str, Column]) -> Verdict:
     """Decides a constraint on columns that broadcast together; one bool where all rows agree."""
     if isinstance(constraint, c.Comparison):
@@ -286,6 +359,8 @@ def test(constraint: c.Constraint, columns: Mapping[str, Column]) -> Verdict:
         return _masked(rest.values == 0, rest.defined)
     if isinstance(constraint, c.IsIn):
         return _member(evaluate(constraint.expr, columns), constraint.domain)
+    if isinstance(constraint, Table):
+        return _tabled(constraint, columns)
     if isinstance(constraint, (c.AllOf, c.AnyOf)):
         return _many([test(p, columns) for p in constraint.parts], isinstance(constraint, c.AllOf))
     if isinstance(constraint, c.Not):

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from constrint.errors import UsageError
-from constrint.model.intmath import as_int
+from constrint.model import values as v
+from constrint.model.intmath import MAX_WRITTEN_BITS, as_int
 
 POSITIVE_UPPER: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """A finite set of integers: either `lower..upper step step`, or `listed` values in the order given.
+    """A finite set of integers, which may be codes of other values.
+
+    It is either `lower..upper step step`, or `listed` values in the order given.
 
     Attributes:
         lower: Smallest member.
@@ -26,6 +29,9 @@ class Domain:
         listed: The values in the order in which they were given, or None for a range.
         because: Why the variable is limited so; "" when nobody said.
         declared: False for a name that was used without a declaration (a positive integer).
+        labels: The values that the integers in `listed` stand for, in the same order; None where they stand for
+            themselves.
+        scale: An integer is its value times this; 0 where integers only number the values.
     """
 
     lower: int
@@ -34,6 +40,21 @@ class Domain:
     listed: tuple[int, ...] | None = None
     because: str = ""
     declared: bool = True
+    labels: tuple[Any, ...] | None = None
+    scale: int = 1
+
+    @staticmethod
+    def of(values: Iterable[object], because: str = "", what: str = "a value") -> Domain:
+        """Builds a domain of any values that can be hashed; their order is kept, equal ones count once."""
+        if isinstance(values, range):
+            return Domain.from_values(values, because, what)
+        labels = v.distinct(values, what)
+        if all(type(label) is int for label in labels):
+            return Domain.from_values(labels, because, what)
+        codes, scale = v.coded(labels)
+        if max(map(int.bit_length, codes)) > MAX_WRITTEN_BITS:
+            raise UsageError(f"{what} takes numbers of {MAX_WRITTEN_BITS} bits at most over a common denominator.")
+        return Domain(min(codes), max(codes), 1, codes, because, labels=labels, scale=scale)
 
     @staticmethod
     def from_values(values: Iterable[object], because: str = "", what: str = "a value") -> Domain:
@@ -71,6 +92,32 @@ class Domain:
             return len(self.listed)
         return (self.upper - self.lower) // self.step + 1
 
+    def value_of(self, code: int) -> Any:
+        """The value that an integer stands for; the integer itself where the domain does not list it."""
+        if self.labels is None or self.listed is None or code not in self.listed:
+            return code
+        return self.labels[self.listed.index(code)]
+
+    def code_of(self, value: object) -> int | None:
+        """The integer that stands for a value; None for no value of the domain.
+
+        Raises:
+            UsageError: For a value that is none of any variable: not-a-number, or what cannot be hashed.
+        """
+        if self.labels is None or self.listed is None:
+            number = as_int(value, "a value of the variable")
+            return number if number in self else None
+        wanted = v.plain(value, "a value of the variable")
+        for code, label in zip(self.listed, self.labels, strict=True):
+            if label == wanted:
+                return code
+        return None
+
+    @property
+    def is_condition(self) -> bool:
+        """Says whether the values are True and False."""
+        return self.labels is not None and all(isinstance(label, bool) for label in self.labels)
+
     def __len__(self) -> int:
         return self.size
 
@@ -92,5 +139,5 @@ class Domain:
 
     def __str__(self) -> str:
         if self.listed is not None:
-            return "{" + ", ".join(map(str, self.listed)) + "}"
+            return "{" + ", ".join(map(v.literal, self.labels or self.listed)) + "}"
         return f"{self.lower}..{self.upper}" + (f" step {self.step}" if self.step != 1 else "")

@@ -7,11 +7,12 @@ products are n-ary and flat. Comparisons build constraints, so `bool(x == 1)` is
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import WeakValueDictionary
 
-from constrint.errors import UnknownNameError, UsageError
+from constrint.errors import UndefinedValueError, UnknownNameError, UsageError
 from constrint.model import intmath, operations
 from constrint.model.node import Node, check_shape
 
@@ -21,32 +22,36 @@ if TYPE_CHECKING:
 
     from constrint.model.constraint import Comparison
 
+#: A name that stands in text as it is; any other one stands between backquotes.
 NAME_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+MAX_NAME: Final = 1_000
 RESERVED: Final[frozenset[str]] = frozenset(
     word
     for words in (
         ("and", "or", "not", "in", "divides", "step", "because", "true", "false"),
-        ("var", "const", "problem", "maximise", "minimise", "maximize", "minimize"),
+        ("none", "var", "const", "problem", "maximise", "minimise", "maximize", "minimize"),
     )
     for word in words
 )
 
 
 def check_name(name: object, what: str) -> str:
-    """Returns `name` if it may name a variable or a constant in the text language."""
-    if not isinstance(name, str) or not NAME_PATTERN.match(name):
-        raise UsageError(f"{what} must be letters, digits and _ (not starting with a digit), got {name!r}.")
-    if name in RESERVED:
-        raise UsageError(f"{what} {name!r} is a word of the constraint language; choose another one.")
+    """Returns `name` if it may name a variable or a constant: any text that can be written."""
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"{what} must be text of at least one character, got {name!r}.")
+    if len(name) > MAX_NAME:
+        raise UsageError(f"{what} has {len(name):,} characters; at most {MAX_NAME:,} are allowed.")
+    if any("\ud800" <= ch <= "\udfff" for ch in name):
+        raise UsageError(f"{what} {name!r} holds half of a surrogate pair, which is no character.")
     return name
 
 
 def as_expr(value: object) -> Expr:
-    """Returns an expression: the value itself, or an integer as a `Const`."""
+    """Returns an expression: the value itself, an integer as a `Const`, or 1 where a constraint holds and else 0."""
     if isinstance(value, Expr):
         return value
     if isinstance(value, Node):
-        raise UsageError(f"an integer was expected, got the constraint {value}. Constraints are not numbers here.")
+        return Truth(value)
     return Const(intmath.as_int(value, "an operand"))
 
 
@@ -77,13 +82,17 @@ def neg(expr: Expr) -> Expr:
     return Operation("neg", (expr,))
 
 
-def _both_ways(build: Callable[[Expr, Expr], Expr]) -> tuple[Callable[[Expr, object], Expr], ...]:
+def _both_ways(build: Callable[[Expr, Expr], Expr], sign: str = "") -> tuple[Callable[[Expr, object], Expr], ...]:
     """The two methods of an operator: for an expression on its left, and for one on its right."""
 
-    def from_left(self: Expr, other: object) -> Expr:
+    def from_left(self: Expr, other: Any) -> Any:
+        if sign and is_fractional(other):
+            return Expr.fractions(sign, self, other)
         return build(self, as_expr(other))
 
-    def from_right(self: Expr, other: object) -> Expr:
+    def from_right(self: Expr, other: Any) -> Any:
+        if sign and is_fractional(other):
+            return Expr.fractions(sign, other, self)
         return build(as_expr(other), self)
 
     return from_left, from_right
@@ -92,21 +101,48 @@ def _both_ways(build: Callable[[Expr, Expr], Expr]) -> tuple[Callable[[Expr, obj
 def _compared(op: str) -> Callable[[Expr, object], Comparison]:
     """The method of a comparison."""
 
-    def compare(self: Expr, other: object) -> Comparison:
+    def compare(self: Expr, other: Any) -> Any:
+        if is_fractional(other):
+            return Expr.fractions(op, self, other)
         return Expr.comparison(self, op, as_expr(other))
 
     return compare
+
+
+def is_fractional(value: object) -> bool:
+    """Says whether arithmetic with this operand is that of exact fractions: a float, a `Fraction` or a `Ratio`."""
+    return isinstance(value, (float, Fraction)) or getattr(type(value), "exact_fraction", False)
+
+
+def _junction(sign: str) -> tuple[Callable[[Expr, Any], Any], ...]:
+    """The two methods of `& | ^`: bitwise on integers, logical beside a condition."""
+
+    def from_left(self: Expr, other: Any) -> Any:
+        if self.is_condition or (isinstance(other, Node) and not isinstance(other, Expr)):
+            return Expr.junction(sign, self, other)
+        return Operation(sign, (self, as_expr(other)))
+
+    def from_right(self: Expr, other: Any) -> Any:
+        return Operation(sign, (as_expr(other), self))
+
+    return from_left, from_right
 
 
 class Expr(Node):
     """An integer expression; `+ - * // % **` build larger ones, comparisons build constraints."""
 
     __slots__ = ("__weakref__", "named")
+    #: Whether the expression is a yes or no, a variable whose values are True and False.
+    is_condition: bool = False
     # numpy integers on the left must leave the operator to us.
     __array_ufunc__ = None
 
     #: Builds a comparison of two expressions; `constraint` enters it, since it imports this file.
     comparison: ClassVar[Callable[[Expr, str, Expr], Comparison]]
+    #: Arithmetic and comparisons with fractions; `ratio` enters it.
+    fractions: ClassVar[Callable[[str, Any, Any], Any]]
+    #: Joins conditions by `& | ^`; `logic` enters it.
+    junction: ClassVar[Callable[[str, Any, Any], Any]]
     #: Evaluates an expression row by row; `columns` enters it.
     evaluator: ClassVar[Callable[[Expr, Mapping[str, ArrayLike]], NDArray[np.int64]]]
     #: Whether a named number stands somewhere in the expression.
@@ -155,16 +191,25 @@ class Expr(Node):
     def __hash__(self) -> int:
         return hash(self.key())
 
-    __add__, __radd__ = _both_ways(add)
-    __sub__, __rsub__ = _both_ways(lambda a, b: add(a, neg(b)))
-    __mul__, __rmul__ = _both_ways(mul)
+    __add__, __radd__ = _both_ways(add, "+")
+    __sub__, __rsub__ = _both_ways(lambda a, b: add(a, neg(b)), "-")
+    __mul__, __rmul__ = _both_ways(mul, "*")
     __floordiv__, __rfloordiv__ = _both_ways(lambda a, b: Operation("floordiv", (a, b)))
-    __truediv__, __rtruediv__ = _both_ways(lambda a, b: Operation("div", (a, b)))
+    __truediv__, __rtruediv__ = _both_ways(lambda a, b: Operation("div", (a, b)), "/")
     __mod__, __rmod__ = _both_ways(lambda a, b: Operation("mod", (a, b)))
     __pow__, __rpow__ = _both_ways(lambda a, b: Operation("pow", (a, b)))
 
+    __and__, __rand__ = _junction("bitand")
+    __or__, __ror__ = _junction("bitor")
+    __xor__, __rxor__ = _junction("bitxor")
+    __lshift__, __rlshift__ = _both_ways(lambda a, b: mul(a, Operation("pow", (Const(2), b))))
+    __rshift__, __rrshift__ = _both_ways(lambda a, b: Operation("floordiv", (a, Operation("pow", (Const(2), b)))))
+
     def __neg__(self) -> Expr:
         return neg(self)
+
+    def __invert__(self) -> Any:
+        return Expr.junction("not", self, None) if self.is_condition else add(neg(self), Const(-1))
 
     def __abs__(self) -> Expr:
         return absolute(self)
@@ -207,6 +252,70 @@ class Var(Expr):
 
     def __hash__(self) -> int:
         return hash(("var", self.name))
+
+
+class Coded(Var):
+    """A variable whose values are not all plain integers; it stands for the integer that codes the value.
+
+    Attributes:
+        name: The variable's name.
+        scale: The code is the value times this; 0 where codes only number the values.
+        labels: The values in the order of their codes, where these number them.
+        is_condition: Whether the values are True and False.
+    """
+
+    __slots__ = ("is_condition", "labels", "scale")
+    scale: int
+    labels: tuple[Any, ...]
+
+    def __new__(cls, name: str, scale: int = 1, is_condition: bool = False, labels: tuple[Any, ...] = ()) -> Coded:
+        """Returns a variable for the codes of a domain."""
+        check_name(name, "a variable's name")
+        self = object.__new__(cls)
+        self.name, self.depth, self.size, self.named, self._variables = name, 1, 1, False, frozenset((name,))
+        self.scale, self.is_condition, self.labels = scale, is_condition, labels
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Coded, (self.name, self.scale, self.is_condition, self.labels)
+
+    def code_of(self, value: object) -> int:
+        """The integer that stands for True, False or a number in a table."""
+        if isinstance(value, bool) and self.is_condition:
+            return int(value)
+        return intmath.as_int(value, f"a value of {self.name!r}")
+
+    def key(self) -> tuple[Any, ...]:
+        """Returns ("var", name), and the scale unless it is 1."""
+        return ("var", self.name) if self.scale == 1 else ("var", self.name, self.scale)
+
+    __hash__ = Var.__hash__
+
+
+class Truth(Expr):
+    """A condition as a number: 1 where it holds, 0 elsewhere."""
+
+    __slots__ = ("condition",)
+
+    def __init__(self, condition: Any) -> None:
+        self.condition = condition
+        self.measure((condition,))
+        self.named = True
+
+    def operands(self) -> tuple[Any, ...]:
+        """The condition."""
+        return (self.condition,)
+
+    def key(self) -> tuple[Any, ...]:
+        """Returns ("truth", key of the condition)."""
+        return ("truth", self.condition.key())
+
+    def value(self, assignment: Mapping[str, int]) -> int:
+        """Decides the condition."""
+        return int(self.condition.holds(assignment))
+
+    def __hash__(self) -> int:
+        return hash(self.key())
 
 
 class Const(Expr):
@@ -253,6 +362,45 @@ class Operation(Expr):
     def value(self, assignment: Mapping[str, int]) -> int:
         """Applies the operation to the operands' values."""
         return operations.apply(self.op, tuple(a.value(assignment) for a in self._args))
+
+
+class Element(Operation):
+    """The item that an index selects, counted from 0; no value where there is no such item.
+
+    Only the selected item is looked at: that another one has no value does not matter.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, args: tuple[Expr, ...]) -> None:
+        super().__init__("element", args)
+
+    def value(self, assignment: Mapping[str, int]) -> int:
+        """Evaluates the index, then the item."""
+        at = self._args[0].value(assignment)
+        if not 0 <= at < len(self._args) - 1:
+            raise UndefinedValueError(f"there is no item {intmath.shown(at)} among {len(self._args) - 1}")
+        return self._args[1 + at].value(assignment)
+
+
+def rebuilt(expr: Operation, args: tuple[Expr, ...]) -> Expr:
+    """The same operation on other operands; sums and products stay flat."""
+    if expr.op in ("add", "mul"):
+        return add(*args) if expr.op == "add" else mul(*args)
+    if isinstance(expr, Element):
+        return Element(args)
+    return neg(args[0]) if expr.op == "neg" else Operation(expr.op, args)
+
+
+def element(index: object, items: Iterable[object]) -> Expr:
+    """The item at an index, counted from 0: `element(i, [10, 20, x]) <= 20`.
+
+    There is no value where the index is negative or beyond the last item.
+    """
+    listed = tuple(as_expr(item) for item in items)
+    if not listed:
+        raise UsageError("element needs at least one item.")
+    return Element((as_expr(index), *listed))
 
 
 def const(value: object, name: str = "") -> Const:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -10,7 +10,9 @@ from typing import Any, ClassVar
 from constrint.errors import UnknownNameError, UsageError
 from constrint.model.constraint import ESTIMATED, KINDS, Constraint
 from constrint.model.domain import Domain
-from constrint.model.expr import Const, Expr, Var, as_expr, check_name
+from constrint.model.expr import Coded, Const, Expr, Var, as_expr, check_name
+from constrint.model.intmath import as_int
+from constrint.model.ratio import expression_of
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,51 @@ class Problem:
         self.declare(name, domain)
         return var
 
+    def var(self, name: str, values: Iterable[object], *, because: str = "") -> Any:
+        """Declares a variable of any values: integers, floats, bools, text, `None` or whatever else can be hashed.
+
+        Args:
+            name: Its name.
+            values: The values it may take, in order of preference; numpy scalars count as what they hold.
+            because: Why it may take these values only.
+
+        Returns:
+            What stands for it in constraints. For integers that is a `Var`. For True and False it is a `Var` that is a
+            condition, too. For other numbers it is an exact fraction, which takes `+ - *`, division by a number, and
+            comparisons. Anything else is compared by `==`, `!=` and `one_of` only.
+
+        Raises:
+            UsageError: When a value cannot be hashed or equals nothing (not-a-number).
+        """
+        domain = Domain.of(values, because, f"variable {name!r}")
+        self.declare(name, domain)
+        return expression_of(name, domain)
+
+    def bool_var(self, name: str, *, because: str = "") -> Any:
+        """Declares a variable of False and True: a condition, and 0 or 1 in sums."""
+        return self.var(name, (False, True), because=because)
+
+    def int_vars(self, name: str, *sizes: int, **options: Any) -> list[Any]:
+        """Declares an array of variables: `int_vars("x", 9, 9, lower=1, upper=9)[2][0]` is the variable `x_2_0`.
+
+        Args:
+            name: The beginning of their names.
+            sizes: How many along each dimension.
+            options: What `int_var` takes.
+        """
+        return self._array(name, sizes, lambda full: self.int_var(full, **options))
+
+    def bool_vars(self, name: str, *sizes: int, because: str = "") -> list[Any]:
+        """Declares an array of variables of False and True, as `int_vars` does."""
+        return self._array(name, sizes, lambda full: self.bool_var(full, because=because))
+
+    def _array(self, name: str, sizes: Sequence[int], declare: Callable[[str], Any]) -> list[Any]:
+        if not sizes or any(as_int(size, "the size of an array of variables") < 0 for size in sizes):
+            raise UsageError(f"an array of variables {name!r} needs its sizes, none below 0, got {tuple(sizes)}.")
+        first, *rest = sizes
+        parts = (f"{name}_{place}" for place in range(first))
+        return [self._array(part, rest, declare) if rest else declare(part) for part in parts]
+
     def declare(self, name: str, domain: Domain) -> Var:
         """Declares a variable with a ready domain."""
         var = Var(name)
@@ -193,6 +240,18 @@ class Problem:
             )
         for name, number in named_constants(item).items():
             self.constant(name, number)
+        for var in _variables_in(item) if any(d.labels is not None for d in self._variables.values()) else ():
+            self._check_coding(var, item)
+
+    def _check_coding(self, var: Var, item: Constraint | Expr) -> None:
+        """Refuses a variable in a rule that codes its values otherwise than the domain does."""
+        domain = self._variables[var.name]
+        scale, labels = (var.scale, var.labels) if isinstance(var, Coded) else (1, ())
+        if scale != domain.scale or (scale == 0 and labels != domain.labels):
+            raise UsageError(
+                f"variable {var.name!r} has the values {domain}, which are no integers; build rules with what "
+                f"`var` returned for it, not with Var({var.name!r}): {item}"
+            )
 
     def copy(self) -> Problem:
         """Returns an independent problem with the same content."""
@@ -241,8 +300,8 @@ class Problem:
             self.name == other.name
             and list(self._variables.items()) == list(other._variables.items())
             and self._constants == other._constants
-            and self._constraints == other._constraints
-            and self._estimates == other._estimates
+            and _same(self._constraints, other._constraints)
+            and _same(self._estimates, other._estimates)
             and self.objective == other.objective
         )
 
@@ -255,6 +314,27 @@ class Problem:
         return f"<Problem {self.name!r}: {len(self._variables)} variables, {len(self._constraints)} constraints>"
 
 
+def _same(rules: Sequence[Constraint], others: Sequence[Constraint]) -> bool:
+    return len(rules) == len(others) and all(a.same(b) for a, b in zip(rules, others, strict=True))
+
+
+def _variables_in(item: Constraint | Expr) -> list[Var]:
+    """The nodes of variables in a constraint or an expression, each once."""
+    found: dict[int, Var] = {}
+    stack: list[Any] = [item]
+    seen: set[int] = set()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Var):
+            found[id(node)] = node
+        else:
+            stack.extend(node.operands())
+    return list(found.values())
+
+
 def named_constants(item: Constraint | Expr) -> dict[str, int]:
     """Named numbers that occur in a constraint or an expression."""
     constants: dict[str, int] = {}
@@ -264,8 +344,6 @@ def named_constants(item: Constraint | Expr) -> dict[str, int]:
         if isinstance(node, Const):
             if node.name and constants.setdefault(node.name, node.number) != node.number:
                 raise UsageError(f"the constant {node.name!r} has two values in: {item}. Rename one of them.")
-        elif isinstance(node, Constraint):
+        elif isinstance(node, Constraint) or node.named:
             stack.extend(node.operands())
-        elif node.named:
-            stack.extend(node.args)
     return constants

@@ -16,7 +16,7 @@ def _random_expr(rng: random.Random, names: list[str], depth: int) -> m.Expr:
     if depth == 0 or rng.random() < 0.25:
         return m.Var(rng.choice(names)) if rng.random() < 0.75 else m.const(rng.randint(-6, 12))
     a, b = (_random_expr(rng, names, depth - 1) for _ in range(2))
-    pick = rng.randrange(16)
+    pick = rng.randrange(20)
     if pick < 4:
         return a * b
     if pick < 7:
@@ -35,6 +35,15 @@ def _random_expr(rng: random.Random, names: list[str], depth: int) -> m.Expr:
         return m.minimum(a, b) if rng.random() < 0.5 else m.maximum(a, b)
     if pick == 14:
         return rng.choice((m.ceildiv, m.gcd, m.lcm))(m.Var(rng.choice(names)), m.Var(rng.choice(names)))
+    if pick == 16:
+        return m.Operation(rng.choice(("bitand", "bitor", "bitxor")), (a, b))
+    if pick == 17:
+        return m.element(a % 4 if rng.random() < 0.5 else a, [b, rng.randint(-9, 9), a / 2])
+    if pick == 18:
+        return m.count(_random_rule(rng, names, 0), a > b)
+    if pick == 19:
+        chosen: m.Expr = m.if_then_else(_random_rule(rng, names, 0), a, b)
+        return chosen
     return a / b if rng.random() < 0.5 else abs(a)
 
 
@@ -45,7 +54,18 @@ def _random_rule(rng: random.Random, names: list[str], depth: int) -> m.Constrai
         combine = (m.any_of, m.any_of, m.implies, lambda a, b: m.all_of(m.negate(a), b))
         return combine[pick](*parts)
     a = _random_expr(rng, names, 2)
-    kind = rng.randrange(8)
+    kind = rng.randrange(12)
+    if kind == 8:
+        return m.all_different(*(_random_expr(rng, names, 1) for _ in range(rng.randint(0, 3))))
+    if kind == 9:
+        width = rng.randint(1, 3)
+        rows = [[rng.randint(-6, 12) for _ in range(width)] for _ in range(rng.randint(0, 40))]
+        return m.table([_random_expr(rng, names, rng.randint(0, 1)) for _ in range(width)], rows)
+    if kind == 10:
+        return rng.choice((m.iff, m.xor))(_random_rule(rng, names, 0), a > rng.randint(-5, 9))
+    if kind == 11:
+        chosen: m.Constraint = m.if_then_else(*(_random_rule(rng, names, 0) for _ in range(3)))
+        return chosen
     if kind == 0:
         return m.divides(m.Var(rng.choice(names)), a)
     if kind == 1:

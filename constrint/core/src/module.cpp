@@ -167,10 +167,11 @@ int decoded(Model& model, PyObject* code) {
     int64_t value = words[at + 2];
     at += 3;
     if (words[at - 3] < 0 || op > Op::kAgain || count > stack.size()) throw Unsupported{};
-    if (op == Op::kInList || op == Op::kInRange) {
+    if (op == Op::kInList || op == Op::kInRange || op == Op::kTable) {
       size_t size = static_cast<size_t>(value);
-      if (at + size > words.size()) throw Unsupported{};
-      value = model.list({words.begin() + static_cast<long>(at), words.begin() + static_cast<long>(at + size)});
+      if (value < 0 || size > words.size() - at) throw Unsupported{};
+      std::vector<int64_t> listed(words.begin() + static_cast<long>(at), words.begin() + static_cast<long>(at + size));
+      value = op == Op::kTable ? model.table(listed, count) : model.list(std::move(listed));
       at += size;
     }
     if (op == Op::kVar && (value < 0 || value >= static_cast<int64_t>(model.domains.size()))) throw Unsupported{};
@@ -503,7 +504,7 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_core", nullptr, -1, methods, 
 PyMODINIT_FUNC PyInit__core() {
   PyObject* module = PyModule_Create(&constrint::definition);
   // What constrint/core/__init__.py expects; raised with every change of a signature or of the encoding.
-  if (module && (PyModule_AddIntConstant(module, "INTERFACE", 5) || constrint::add_launch_functions(module))) {
+  if (module && (PyModule_AddIntConstant(module, "INTERFACE", 6) || constrint::add_launch_functions(module))) {
     Py_DECREF(module);
     return nullptr;
   }

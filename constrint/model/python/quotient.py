@@ -69,7 +69,12 @@ class Bounds:
         if isinstance(expr, e.Var):
             domain = self.domains[expr.name]
             return domain.lower, domain.upper
+        if isinstance(expr, e.Truth):
+            return 0, 1
         assert isinstance(expr, e.Operation)
+        if isinstance(expr, e.Element):
+            items = [self.of(a) for a in expr.args[1:]]
+            return min(i[0] for i in items), max(i[1] for i in items)
         return fold(expr.op, [self.of(a) for a in expr.args], lambda op, a: UNARY[op].bounds(a), _bounds)
 
     def size(self, expr: e.Expr) -> int:

@@ -8,18 +8,36 @@ as a <= b < c are allowed), `+ -`, `* / // %`, unary `-`, `^` `**` (to the right
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 from constrint.errors import ConstrintError, ParseError
 from constrint.model import constraint as c
 from constrint.model import expr as e
+from constrint.model import logic
 from constrint.model.domain import Domain
 from constrint.model.operations import BINARY
+from constrint.model.ratio import Ratio, Symbol, fractions, ratio_of
+from constrint.model.table import table
 from constrint.model.text.lexer import Source, Token
 
 MAX_NESTING: Final = 120
-Value = e.Expr | c.Constraint
+
+
+class Literal(NamedTuple):
+    """A value that is no number: text or `none`."""
+
+    value: str | None
+
+
+class Listed(NamedTuple):
+    """Several values in brackets, `(x, y)`: what a table speaks of."""
+
+    parts: tuple[Any, ...]
+
+
+Value = e.Expr | c.Constraint | Ratio | Symbol | Literal | Listed
+Number = e.Expr | Ratio
 
 _IMPLIES, _OR, _AND, _NOT, _TEST, _ADD, _MOD, _MUL, _NEG, _POW = range(1, 11)
 _LOGIC: Final = {"->": _IMPLIES, "or": _OR, "|": _OR, "and": _AND}
@@ -31,6 +49,15 @@ FUNCTIONS: Final[dict[str, int | None]] = {
     **{name: None if rule.many else 2 for name, rule in BINARY.items() if not rule.sign},
     "abs": 1,
     "pow2": 1,
+    "element": None,
+}
+#: Functions with conditions among their arguments, and how many they take.
+LOGIC_FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], int | None]]] = {
+    "all_different": (logic.all_different, None),
+    "count": (logic.count, None),
+    "iff": (logic.iff, 2),
+    "xor": (logic.xor, 2),
+    "if_then_else": (logic.if_then_else, 3),
 }
 
 
@@ -107,14 +134,25 @@ class Grammar:
     def _as_constraint(self, value: Value, token: Token) -> c.Constraint:
         if isinstance(value, c.Constraint):
             return value
+        if isinstance(value, e.Expr) and value.is_condition:
+            return c.as_condition(value, "a rule")
         if self.token.value == "=":
             raise self.error("write `==` to compare", self.token)
-        raise self.error(f"`{_short(value)}` is a number, not a condition; compare it with something (== <= in)", token)
+        raise self.error(f"{_kind(value)}, not a condition; compare it with something (== <= in)", token)
 
     def _as_expr(self, value: Value, token: Token) -> e.Expr:
-        if isinstance(value, e.Expr):
+        number = self._as_number(value, token)
+        if isinstance(number, Ratio):
+            raise self.error(f"{_kind(number)}, and an integer is expected; multiply it by {number.den}", token)
+        return number
+
+    def _as_number(self, value: Value, token: Token) -> Number:
+        """A condition counts as 1 where it holds and as 0 elsewhere."""
+        if isinstance(value, (e.Expr, Ratio)):
             return value
-        raise self.error(f"the condition `{_short(value)}` stands where a number is expected", token)
+        if isinstance(value, c.Constraint):
+            return e.Truth(value)
+        raise self.error(f"{_kind(value)}, and a number is expected", token)
 
     def value(self, strength: int) -> Value:
         """Reads operators that bind at least as strongly as `strength`."""
@@ -169,7 +207,8 @@ class Grammar:
         token = self.token
         if self.accept("-"):
             self.skip_lines()
-            return e.neg(self._as_expr(self.value(_NEG), self.token))
+            number = self._as_number(self.value(_NEG), self.token)
+            return -number if isinstance(number, Ratio) else e.neg(number)
         if token.kind == "word" and token.value == "not":
             self.next()
             self.skip_lines()
@@ -182,22 +221,65 @@ class Grammar:
         token = self.next()
         if token.kind == "number":
             return e.Const(int(token.value))
+        if token.kind == "decimal":
+            return self._decimal(token)
+        if token.kind == "text":
+            return Literal(token.value)
+        if token.kind == "name":
+            return self.names(token.value, token.start)
         if token.value == "(" and token.kind == "sign":
-            self.brackets += 1
-            inner = self.value(_IMPLIES)
-            self.expect(")", "to close the bracket")
-            self.brackets -= 1
-            return inner
+            return self._bracket()
         if token.kind == "word":
+            if token.value == "none":
+                return Literal(None)
             if token.value in ("true", "false"):
                 return c.AllOf(()) if token.value == "true" else c.AnyOf(())
             if token.value in FUNCTIONS and self.token.value == "(" and self.token.kind == "sign":
                 return self._call(token)
+            if token.value in LOGIC_FUNCTIONS and self.token.value == "(" and self.token.kind == "sign":
+                return self._logic_call(token)
             if token.value not in e.RESERVED:
                 return self.names(token.value, token.start)
         if token.value == "=":
             raise self.error("write `==` to compare", token)
         raise self.error(f"expected a number, a name or a bracket, found {self.describe(token)}", token)
+
+    def _bracket(self) -> Value:
+        """Reads what stands in brackets: one value, or several for a table."""
+        self.brackets += 1
+        parts = [self.value(_IMPLIES)]
+        several = False
+        while self.accept(","):
+            several = True
+            if self.token.value == ")" and self.token.kind == "sign":
+                break
+            parts.append(self.value(_ADD))
+        self.expect(")", "to close the bracket")
+        self.brackets -= 1
+        return Listed(tuple(parts)) if several else parts[0]
+
+    def _decimal(self, token: Token) -> Ratio:
+        value = float(token.value)
+        if value in (float("inf"), 0.0) and token.value.strip("0.eE+-"):
+            raise self.error(f"{token.value} is beyond the range of floating-point numbers", token)
+        return ratio_of(value)
+
+    def _logic_call(self, name: Token) -> Value:
+        self.next()
+        self.brackets += 1
+        function, wanted = LOGIC_FUNCTIONS[name.value]
+        args: list[Any] = []
+        while not self.accept(")"):
+            if args:
+                self.expect(",", f"or `)` between the arguments of {name.value}")
+            args.append(self.value(_IMPLIES))
+        self.brackets -= 1
+        if wanted is not None and len(args) != wanted:
+            raise self.error(f"{name.value} takes {wanted} arguments, got {len(args)}", name)
+        for arg in args:
+            if isinstance(arg, (Literal, Listed, Symbol, Ratio)):
+                raise self.error(f"{_kind(arg)}, which {name.value} does not take", name)
+        return function(*args)  # type: ignore[no-any-return]
 
     def _call(self, name: Token) -> e.Expr:
         self.next()
@@ -212,13 +294,17 @@ class Grammar:
             raise self.error(f"{name.value} takes {wanted} argument(s), got {len(args)}", name)
         if name.value == "pow2":
             return e.Operation("pow", (e.Const(2), args[0]))
+        if name.value == "element":
+            if len(args) < 2:
+                raise self.error("element takes an index and at least one item: element(i, 10, 20)", name)
+            return e.Element(tuple(args))
         return e.Operation(name.value, tuple(args))
 
     def _infix(self, left: Value, start: Token, operator: Token, level: int) -> Value:
         if level == _TEST:
             return self._tests(left, start)
         if level in (_ADD, _MOD, _MUL):
-            return self._run(self._as_expr(left, start), operator, level)
+            return self._run(self._as_number(left, start), operator, level)
         self.next()
         self.skip_lines()
         if level == _POW:
@@ -234,18 +320,21 @@ class Grammar:
             parts.append(self._as_constraint(self.value(level + 1), again))
         return c.any_of(*parts) if level == _OR else c.all_of(*parts)
 
-    def _run(self, left: e.Expr, operator: Token, level: int) -> e.Expr:
+    def _run(self, left: Number, operator: Token, level: int) -> Number:
         """Reads a run of operators of one level, so that long sums are flat and cost no nesting."""
         signs = [operator]
-        parts = [left]
+        found: list[Number] = [left]
         while True:
             self.next()
             self.skip_lines()
-            parts.append(self._as_expr(self.value(level + 1), self.token))
+            found.append(self._as_number(self.value(level + 1), self.token))
             again = self._operator()
             if again is None or self._level(again) != level:
                 break
             signs.append(again)
+        parts = [number for number in found if isinstance(number, e.Expr)]
+        if len(parts) < len(found):
+            return self._with_fractions(signs, found)
         if level == _ADD:
             return e.add(parts[0], *(p if s.value == "+" else e.neg(p) for s, p in zip(signs, parts[1:], strict=True)))
         self._warn(signs, parts)
@@ -257,6 +346,25 @@ class Grammar:
             result = e.Operation(_ARITHMETIC[sign.value], (e.mul(*factors), part))
             factors = [result]
         return e.mul(*factors)
+
+    def _with_fractions(self, signs: Sequence[Token], parts: Sequence[Number]) -> Number:
+        """Computes a run from the left, exactly."""
+        result = parts[0]
+        for sign, part in zip(signs, parts[1:], strict=True):
+            if isinstance(result, Ratio) or isinstance(part, Ratio):
+                if sign.value not in ("+", "-", "*", "/"):
+                    number = result if isinstance(result, Ratio) else part
+                    raise self.error(
+                        f"`{sign.value}` needs integers; {_kind(number)}: multiply it by its denominator", sign
+                    )
+                result = fractions(sign.value, result, part)
+            elif sign.value in ("+", "-"):
+                result = e.add(result, part if sign.value == "+" else e.neg(part))
+            else:
+                result = (
+                    e.mul(result, part) if sign.value == "*" else e.Operation(_ARITHMETIC[sign.value], (result, part))
+                )
+        return result
 
     def _warn(self, signs: list[Token], parts: list[e.Expr]) -> None:
         """Warns where a remainder is multiplied or divided: ConstrINT reads that differently."""
@@ -280,40 +388,98 @@ class Grammar:
     def _tests(self, left: Value, start: Token) -> c.Constraint:
         """Reads a comparison or a chain of them."""
         parts: list[c.Constraint] = []
-        side = self._as_expr(left, start)
+        side = left
+        chained = True
         while (operator := self._operator()) is not None and self._level(operator) == _TEST:
-            if parts and not isinstance(parts[-1], c.Comparison):
+            if not chained:
                 raise self.error("only == != < <= > >= can be chained; use `and`", operator)
             self.next()
             self.skip_lines()
+            chained = False
             if operator.value in ("in", "not"):
-                parts.append(self._membership(side, operator))
+                parts.append(self._membership(side, start, operator))
             elif operator.value == "divides":
-                parts.append(c.Divides(side, self._side(operator)))
+                number = self._as_expr(self.value(_ADD), operator)
+                parts.append(c.Divides(self._as_expr(side, start), number))
             elif self.token.value == "[" and operator.value in ("==", "!="):
-                member = self._one_of(side, self.values("[", "]"))
+                member = self._one_of(side, self.values("[", "]"), start)
                 parts.append(member if operator.value == "==" else c.negate(member))
             else:
-                right = self._side(operator)
-                parts.append(c.Comparison(side, operator.value, right))
-                side = right
+                right = self.value(_ADD)
+                parts.append(self._compared(side, operator, right))
+                side, chained = right, True
         return c.all_of(*parts)
 
-    def _side(self, operator: Token) -> e.Expr:
-        return self._as_expr(self.value(_ADD), operator)
+    def _compared(self, left: Value, operator: Token, right: Value) -> c.Constraint:
+        sign = operator.value
+        if isinstance(right, Symbol) and not isinstance(left, Symbol):
+            left, right = right, left
+        if isinstance(left, Symbol):
+            if sign not in ("==", "!="):
+                raise self.error(f"{_kind(left)}; it can be compared by == and != only", operator)
+            equal: c.Constraint = left == (right if isinstance(right, Symbol) else self._value_of(right, operator))
+            return equal if sign == "==" else c.negate(equal)
+        a, b = self._as_number(left, operator), self._as_number(right, operator)
+        if isinstance(a, Ratio) or isinstance(b, Ratio):
+            return fractions(sign, a, b)  # type: ignore[no-any-return]
+        return c.Comparison(a, sign, b)
 
-    def _membership(self, side: e.Expr, operator: Token) -> c.Constraint:
+    def _value_of(self, value: Value, token: Token) -> object:
+        """The fixed value that a symbol is compared with."""
+        if isinstance(value, Literal):
+            return value.value
+        if isinstance(value, c.Constraint) and not value.operands():
+            return value.holds({})
+        if isinstance(value, Ratio) and isinstance(value.num, e.Const):
+            return value.num.number / value.den
+        if isinstance(value, e.Expr) and not value.variables:
+            return value.value({})
+        raise self.error(f"{_kind(value)}; a fixed value is expected here", token)
+
+    def _membership(self, side: Value, start: Token, operator: Token) -> c.Constraint:
         if operator.value == "not":
             self.expect("in", "after `not`")
-            return c.negate(self._one_of(side, self.domain()))
-        return self._one_of(side, self.domain())
+        found = self._rows(side) if isinstance(side, Listed) else self._one_of(side, self.members(), start)
+        return found if operator.value == "in" else c.negate(found)
 
-    @staticmethod
-    def _one_of(side: e.Expr, domain: Domain | None) -> c.Constraint:
-        return c.AnyOf(()) if domain is None else c.is_in(side, domain)
+    def _one_of(self, side: Value, members: Domain | list[Any], start: Token) -> c.Constraint:
+        if isinstance(side, Symbol) and isinstance(members, list):
+            return side.one_of(members) if members else c.AnyOf(())
+        number = self._as_number(side, start)
+        if isinstance(number, e.Expr) and isinstance(members, Domain):
+            return c.is_in(number, members)
+        if isinstance(members, Domain):
+            raise self.error("a range holds integers; list the values: {0.5, 1}", start)
+        if isinstance(number, Ratio) or any(type(member) is not int for member in members):
+            if not all(isinstance(member, (bool, int, float)) for member in members):
+                raise self.error(f"{_kind(number)}; its values are no text", start)
+            ratio = ratio_of(number)
+            codes = [code for code in map(ratio.code_of, members) if code is not None]
+            return c.is_in(ratio.num, codes)
+        return c.is_in(number, members)
+
+    def _rows(self, side: Listed) -> c.Constraint:
+        """Reads the rows of a table: (x, y) in {(1, 2), (3, 4)}."""
+        opening = self.expect("{", "before the rows of a table: (x, y) in {(1, 2), (3, 4)}")
+        self.brackets += 1
+        rows: list[list[Any]] = []
+        while not self.accept("}"):
+            if rows:
+                self.expect(",", "or `}` between rows")
+            rows.append(self.values("(", ")"))
+        self.brackets -= 1
+        for part in side.parts:
+            if isinstance(part, (Literal, Listed)):
+                raise self.error(f"{_kind(part)}; a table speaks of variables and expressions", opening)
+        return table(side.parts, rows)
 
     def domain(self) -> Domain | None:
         """Reads {1, 2, 3} or a..b step s; None for the empty set."""
+        members = self.members()
+        return members if isinstance(members, Domain) else Domain.of(members) if members else None
+
+    def members(self) -> Domain | list[Any]:
+        """Reads {1, 2.5, "text", true, none} or a..b step s; a list where nothing is a range."""
         token = self.token
         if token.value == "{" and token.kind == "sign":
             return self.values("{", "}")
@@ -325,19 +491,34 @@ class Grammar:
         step = self.number() if self.accept("step") else 1
         if step < 1:
             raise self.error(f"the step of a range must be at least 1, got {step}", token)
-        return Domain.from_range(lower, upper, step) if lower <= upper else None
+        return Domain.from_range(lower, upper, step) if lower <= upper else []
 
-    def values(self, opening: str, closing: str) -> Domain | None:
-        """Reads a list of numbers in brackets."""
+    def values(self, opening: str, closing: str) -> list[Any]:
+        """Reads a list of values in brackets."""
         self.expect(opening, "before the values")
         self.brackets += 1
-        numbers: list[int] = []
+        listed: list[Any] = []
         while not self.accept(closing):
-            if numbers:
+            if listed:
                 self.expect(",", f"or `{closing}` between values")
-            numbers.append(self.number())
+            listed.append(self.literal())
         self.brackets -= 1
-        return Domain.from_values(numbers) if numbers else None
+        return listed
+
+    def literal(self) -> object:
+        """Reads a value: text, `true`, `false`, `none`, a decimal number, or an integer that may be computed."""
+        token = self.token
+        if token.kind == "text" or (token.kind == "word" and token.value in ("true", "false", "none")):
+            self.next()
+            return token.value if token.kind == "text" else {"true": True, "false": False}.get(token.value)
+        following = self.tokens[min(self.at + 1, len(self.tokens) - 1)]
+        negative = token.kind == "sign" and token.value == "-" and following.kind == "decimal"
+        if negative or token.kind == "decimal":
+            self.at += negative
+            number = self.next()
+            self._decimal(number)
+            return -float(number.value) if negative else float(number.value)
+        return self.number()
 
     def number(self) -> int:
         """Reads an expression without variables and computes it."""
@@ -351,6 +532,19 @@ class Grammar:
             raise self.error(str(error), token) from None
 
 
-def _short(value: Value | None) -> str:
+def _kind(value: Value) -> str:
+    """Names what stands somewhere in a message."""
+    if isinstance(value, Literal):
+        return f"`{'none' if value.value is None else value.value[:40]}` is a fixed value"
+    if isinstance(value, Listed):
+        return "several values in brackets stand here, which only `in` takes"
+    if isinstance(value, Symbol):
+        return f"the values of `{value.name}` are no numbers"
+    if isinstance(value, Ratio):
+        return f"`{_short(value.num)}` over {value.den} has fractions" if value.num.variables else "this is a fraction"
+    return f"`{_short(value)}` is a {'condition' if isinstance(value, c.Constraint) else 'number'}"
+
+
+def _short(value: e.Expr | c.Constraint | None) -> str:
     text = str(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from constrint.errors import UndefinedValueError, UnknownNameError, UsageError
-from constrint.model import Comparison, Constraint, Divides, Domain, Expr, IsIn, Problem
+from constrint.model import Comparison, Constraint, Divides, Domain, Expr, IsIn, Problem, Table
 from constrint.model.columns import Column, test
 from constrint.model.intmath import as_int
 from constrint.solve.explain.conflict import rule_text
@@ -146,6 +146,9 @@ def _broken(rule: Constraint, values: Mapping[str, int]) -> BrokenRule:
     elif isinstance(rule, IsIn):
         left = _value(rule.expr, values)
         seen = f"{_written(left)} is not in {rule.domain}"
+    elif isinstance(rule, Table):
+        shown = ", ".join(_written(_value(e, values)) for e in rule.exprs)
+        seen = f"({shown}) is not among the {len(rule.rows)} rows"
     else:
         parts = [str(_broken(c, values).seen) for c in _atoms(rule) if not c.holds(values)]
         seen = "; ".join(parts) if parts else "it does not hold"
@@ -154,7 +157,7 @@ def _broken(rule: Constraint, values: Mapping[str, int]) -> BrokenRule:
 
 def _atoms(rule: Constraint) -> list[Constraint]:
     """Comparisons, divisibilities and memberships in a rule."""
-    if isinstance(rule, (Comparison, Divides, IsIn)):
+    if isinstance(rule, (Comparison, Divides, IsIn, Table)):
         return [rule]
     return [atom for part in rule.operands() if isinstance(part, Constraint) for atom in _atoms(part)]
 

@@ -16,11 +16,13 @@ from constrint.model import (
     Constraint,
     Divides,
     Domain,
+    Element,
     Expr,
     Implies,
     IsIn,
     Not,
     Operation,
+    Table,
     Var,
 )
 from constrint.model.divisors import FACTOR_LIMIT, divisors
@@ -59,7 +61,7 @@ def propagate(domains: dict[str, Domain], constraints: Sequence[Constraint]) -> 
 
 def _total(expr: Expr) -> bool:
     """Says whether an expression has a value everywhere."""
-    if isinstance(expr, Operation) and expr.op in _PARTIAL:
+    if isinstance(expr, Operation) and (expr.op in _PARTIAL or isinstance(expr, Element)):
         return False
     return all(_total(a) for a in expr.args)
 
@@ -69,7 +71,7 @@ def normal(item: Constraint) -> Constraint:
     if isinstance(item, Implies):
         return AnyOf((normal(Not(item.condition)), normal(item.consequence)))
     if isinstance(item, (AllOf, AnyOf)):
-        return type(item)(tuple(normal(p) for p in item.parts))
+        return (AllOf if isinstance(item, AllOf) else AnyOf)(tuple(normal(p) for p in item.parts))
     if not isinstance(item, Not):
         return item
     part = item.part
@@ -93,6 +95,8 @@ def revise(state: Domains, rule: Constraint) -> None:
         _divides(state, rule.divisor, rule.number)
     elif isinstance(rule, IsIn):
         _member(state, rule)
+    elif isinstance(rule, Table):
+        _tabled(state, rule)
     elif isinstance(rule, AllOf):
         for part in rule.parts:
             revise(state, part)
@@ -210,6 +214,34 @@ def _member(state: Domains, rule: IsIn) -> None:
         state.intersect(name, domain.listed)
     elif domain.step > 1:
         state.congruent(name, domain.lower, domain.step)
+
+
+def _tabled(state: Domains, rule: Table) -> None:
+    """Keeps the values of the rows that every variable still allows."""
+    rows = rule.rows
+    for place, expr in enumerate(rule.exprs):
+        known = state.bounds(expr)
+        if known is None:
+            continue
+        domain = state.of[expr.name] if isinstance(expr, Var) else None
+        rows = tuple(
+            row for row in rows if known[0] <= row[place] <= known[1] and (domain is None or row[place] in domain)
+        )
+    if not rows:
+        raise Contradiction(str(rule.exprs))
+    for place, expr in enumerate(rule.exprs):
+        values = sorted({row[place] for row in rows})
+        if isinstance(expr, Var):
+            state.intersect(expr.name, values)
+        else:
+            narrow(state, expr, values[0], values[-1])
+
+
+def _holding(state: Domains, condition: Constraint, truth: bool) -> None:
+    revise(state, normal(condition if truth else Not(condition)))
+
+
+Domains.holding = _holding
 
 
 def _any_of(state: Domains, rule: AnyOf) -> None:
