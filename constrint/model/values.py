@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -28,8 +29,6 @@ def plain(value: Any, what: str) -> Any:
         result = value.item()
     else:
         result = value
-    if result != result:
-        raise UsageError(f"{what} cannot be {value!r}: it equals no value, not even itself. Leave it out.")
     try:
         hash(result)
     except TypeError:
@@ -37,6 +36,8 @@ def plain(value: Any, what: str) -> Any:
             f"{what} must be a value that can be hashed, got {_shown(value)} ({type(value).__name__}). "
             "Write a tuple instead of a list or an array."
         ) from None
+    if isinstance(result, (float, complex, Decimal)) and result != result:
+        raise UsageError(f"{what} cannot be {value!r}: it equals no value, not even itself. Leave it out.")
     return result
 
 
@@ -55,7 +56,10 @@ def distinct(values: Iterable[object], what: str) -> tuple[Any, ...]:
         listed = list(values)
     except TypeError:
         raise UsageError(f"{what} must come from a list of values, got {_shown(values)}.") from None
-    kept = tuple(dict.fromkeys(plain(value, what) for value in listed))
+    try:
+        kept = tuple(dict.fromkeys(plain(value, what) for value in listed))
+    except TypeError:
+        raise UsageError(f"{what} takes values that Python can compare for equality, got {_shown(listed)}.") from None
     if not kept:
         raise UsageError(f"the list of values for {what} is empty; give at least one value.")
     return kept

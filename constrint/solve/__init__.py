@@ -11,22 +11,22 @@ from constrint.solve.solution import Solution
 from constrint.solve.space.space import SearchSpace
 
 if TYPE_CHECKING:
-    from constrint.solve.engine.walk import solutions_in_order
     from constrint.solve.explain.conflict import Conflict, ConflictMember, minimal_conflict
     from constrint.solve.explain.pruning import RulePruning, pruning, would_remove
     from constrint.solve.explain.relax import Relaxation, relaxations, ways_out
     from constrint.solve.explain.why_not import BrokenRule, WhyNot, why_not
+    from constrint.solve.in_order import solutions_in_order
     from constrint.solve.optimise import solve
     from constrint.solve.space.best import Ranked
 
 __getattr__ = lazily(
     __name__,
     {
-        "engine.walk": ("solutions_in_order",),
         "explain.conflict": ("Conflict", "ConflictMember", "minimal_conflict"),
         "explain.pruning": ("RulePruning", "pruning", "would_remove"),
         "explain.relax": ("Relaxation", "relaxations", "ways_out"),
         "explain.why_not": ("BrokenRule", "WhyNot", "why_not"),
+        "in_order": ("solutions_in_order",),
         "optimise": ("solve",),
         "space.best": ("Ranked",),
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from constrint.errors import InfeasibleError, LimitReachedError, RulesInConflict
 from constrint.model import Problem
@@ -25,7 +26,7 @@ class Solution:
 
     status: Status
     problem: Problem
-    assignment: dict[str, int] = field(default_factory=dict)
+    assignment: dict[str, Any] = field(default_factory=dict)
     value: int | None = None
     message: str = ""
     stats: SearchStats = field(default_factory=SearchStats)
@@ -42,13 +43,13 @@ class Solution:
     def __bool__(self) -> bool:
         return self.status is Status.FEASIBLE
 
-    def __getitem__(self, name: str) -> int:
+    def __getitem__(self, name: str) -> Any:
         return self.require()[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.assignment)
 
-    def require(self) -> dict[str, int]:
+    def require(self) -> dict[str, Any]:
         """Returns the assignment, or raises with the minimal conflict (or the limit) against it."""
         if self.status is Status.FEASIBLE:
             return self.assignment

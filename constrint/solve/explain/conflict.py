@@ -10,8 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from constrint.errors import LimitReachedError, UsageError
-from constrint.model import Comparison, Const, Constraint, Domain, Expr, IsIn, Problem
+from constrint.model import Comparison, Const, Constraint, Domain, Expr, IsIn, Problem, Table
+from constrint.model.coding import Coding
 from constrint.model.problem import named_constants
+from constrint.model.values import literal
 from constrint.solve.backends.native import NativeBackend
 from constrint.solve.budget import Limits, Status
 
@@ -69,7 +71,7 @@ def domain_text(name: str, domain: Domain) -> str:
     """Writes a variable's domain as a sentence; long lists are shortened."""
     if domain.listed is None:
         return f"{name} in {domain}"
-    values = sorted(domain.listed)
+    values = sorted(domain.listed) if domain.labels is None else [literal(label) for label in domain.labels]
     if len(values) <= _SHOWN_VALUES:
         return f"{name} in {{{', '.join(map(str, values))}}}"
     first = ", ".join(map(str, values[: _SHOWN_VALUES - 2]))
@@ -85,6 +87,8 @@ def rule_text(constraint: Constraint) -> str:
         left = _as_function(constraint.name, constraint.left)
         right = _as_function(constraint.name if left == str(constraint.left) else "limit", constraint.right)
         return f"{left} {constraint.op} {right}"
+    if isinstance(constraint, Table) and len(constraint.rows) > _SHOWN_VALUES:
+        return f"({', '.join(map(str, constraint.exprs))}) in a table of {len(constraint.rows)} rows"
     values = ", ".join(f"{name} = {number}" for name, number in sorted(named_constants(constraint).items()))
     return f"{constraint} [{values}]" if values else str(constraint)
 
@@ -179,7 +183,9 @@ def minimal_conflict(problem: Problem, *, domains_in_force: bool = False) -> Con
     """
     answer = NativeBackend().solve(problem.without_objective(), Limits())
     if answer.status is Status.FEASIBLE:
-        raise UsageError(f"problem {problem.name!r} has a solution ({answer.assignment}); there is no conflict.")
+        coding = Coding.of(problem)
+        found = answer.assignment if coding is None else coding.decoded(answer.assignment)
+        raise UsageError(f"problem {problem.name!r} has a solution ({found}); there is no conflict.")
     if answer.status is Status.LIMIT_REACHED:
         raise LimitReachedError(answer.message)
     declared = frozenset(n for n, d in problem.variables.items() if d.declared)

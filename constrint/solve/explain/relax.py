@@ -13,6 +13,7 @@ from typing import Final
 
 from constrint.errors import RulesInConflict
 from constrint.model import Comparison, Const, Domain, Expr, IsIn, Problem, Var, is_in
+from constrint.model.coding import Coding
 from constrint.solve.backends.native import NativeBackend
 from constrint.solve.explain.conflict import QUESTION, ConflictMember, minimal_conflict, rule_text, widened
 from constrint.solve.solution import Solution
@@ -79,7 +80,10 @@ def _way_out(problem: Problem, member: ConflictMember) -> Relaxation | None:
         return _wider_domain(problem, member)
     without = problem.without(rule)
     changed: Relaxation | None = None
-    if isinstance(rule, Comparison):
+    if any(problem.variables[name].scale != 1 for name in rule.variables):
+        # Its bound is that of codes, which nobody asks about.
+        pass
+    elif isinstance(rule, Comparison):
         changed = _moved_bound(without, member, rule)
     elif isinstance(rule, IsIn) and isinstance(rule.expr, Var):
         changed = _other_value(without, member, rule, rule.expr)
@@ -99,13 +103,18 @@ def _way(
 ) -> Relaxation | None:
     """A change, if the changed problem has a solution."""
     answer = _answer(changed)
-    return Relaxation(member, text, changed, answer.assignment, condition, cost) if answer else None
+    coding = Coding.of(changed)
+    solution = answer.assignment if coding is None else coding.decoded(answer.assignment)
+    return Relaxation(member, text, changed, solution, condition, cost) if answer else None
 
 
 def _wider_domain(problem: Problem, member: ConflictMember) -> Relaxation | None:
     """The domain with the nearest further value that is enough."""
     name = member.variable
     domain = problem.variables[name]
+    if domain.labels is not None:
+        # No value is nearest to those that it has.
+        return None
     open_problem = problem.with_domain(name, widened(domain))
     nearest = None
     # Nearest above and nearest below the range of the domain; inside it, any value that is not a member.
