@@ -15,6 +15,7 @@ from constrint.model.constraint import (
     divides,
     implies,
     is_in,
+    is_not_in,
     negate,
 )
 from constrint.model.domain import Domain
@@ -76,6 +77,7 @@ __all__ = [
     "iff",
     "implies",
     "is_in",
+    "is_not_in",
     "lcm",
     "maximum",
     "minimum",

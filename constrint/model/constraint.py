@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from constrint.errors import UndefinedValueError, UsageError
 from constrint.model.domain import Domain
-from constrint.model.expr import Expr, Truth, as_expr
+from constrint.model.expr import Expr, Truth, as_expr, is_total
 from constrint.model.node import Node
 
 if TYPE_CHECKING:
@@ -329,6 +329,13 @@ def implies(condition: Constraint, consequence: Constraint) -> Constraint:
 def divides(divisor: object, number: object) -> Constraint:
     """`divisor` divides `number` without remainder; false for a divisor of 0."""
     return Divides(as_expr(divisor), as_expr(number))
+
+
+def is_not_in(expr: object, values: Iterable[int] | Domain) -> Constraint:
+    """`expr` has a value, and it is none of `values`."""
+    side = as_expr(expr)
+    outside = negate(is_in(side, values))
+    return outside if is_total(side) else all_of(Comparison(side, "==", side), outside)
 
 
 def is_in(expr: object, values: Iterable[int] | Domain) -> Constraint:

@@ -383,6 +383,13 @@ class Element(Operation):
         return self._args[1 + at].value(assignment)
 
 
+def is_total(expr: Expr) -> bool:
+    """Says whether an expression has a value for all values of its variables."""
+    if isinstance(expr, Element) or (isinstance(expr, Operation) and expr.op in operations.PARTIAL):
+        return False
+    return all(map(is_total, expr.args))
+
+
 def rebuilt(expr: Operation, args: tuple[Expr, ...]) -> Expr:
     """The same operation on other operands; sums and products stay flat."""
     if expr.op in ("add", "mul"):

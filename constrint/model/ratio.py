@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from fractions import Fraction
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from constrint.errors import UnknownNameError, UsageError
 from constrint.model import constraint as c
@@ -133,13 +133,20 @@ class Symbol:
         return f"<Symbol {self.name}>"
 
 
+def code_variable(name: str, domain: Domain) -> Var:
+    """What stands for the integers that code a variable's values."""
+    if domain.labels is None:
+        return Var(name)
+    return Coded(name, domain.scale, domain.is_condition, () if domain.scale else domain.labels)
+
+
 def expression_of(name: str, domain: Domain) -> Any:
     """What stands for a variable in expressions: a `Var`, a `Ratio` or a `Symbol`, as its values ask for."""
     if domain.labels is None:
         return Var(name)
     if domain.scale == 0:
         return Symbol(name, domain.labels)
-    code = Coded(name, domain.scale, domain.is_condition)
+    code = code_variable(name, domain)
     return code if domain.scale == 1 else Ratio(code, domain.scale)
 
 
@@ -215,4 +222,3 @@ def fractions(sign: str, left: object, right: object) -> Any:
 
 
 Expr.fractions = fractions
-COMPARED: Final = frozenset(c.OPERATORS)

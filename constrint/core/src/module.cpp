@@ -208,8 +208,8 @@ PyObject* read(PyObject*, PyObject* args) {
       std::string_view name = text_of(key);
       int forbidden = PySet_Contains(reserved, key);
       if (forbidden < 0) throw PythonError{};
-      if (forbidden || !is_name(name)) throw Unsupported{};
-      names.emplace(name, static_cast<int>(model->domains.size()));
+      // Restrictions that speak of another name are left to the Python reader.
+      if (!forbidden && is_name(name)) names.emplace(name, static_cast<int>(model->domains.size()));
       add_domain(*model, name, values);
     }
     if (model->domains.empty()) throw Unsupported{};

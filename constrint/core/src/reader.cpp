@@ -173,7 +173,16 @@ class Reader {
     std::sort(values.begin(), values.end());
     values.erase(std::unique(values.begin(), values.end()), values.end());
     int found = model_.node(Op::kInList, {left}, model_.list(values));
-    return inverted ? model_.node(Op::kNot, {found}) : found;
+    if (!inverted) return found;
+    found = model_.node(Op::kNot, {found});
+    // Without a value it is not in the list either, but the test is false.
+    return partial(left) ? model_.node(Op::kAnd, {model_.node(Op::kEq, {left, left}), found}) : found;
+  }
+
+  bool partial(int node) const {
+    const Node& n = model_.nodes[node];
+    if (n.op == Op::kFloorDiv || n.op == Op::kMod) return true;
+    return std::any_of(n.args.begin(), n.args.end(), [this](int a) { return partial(a); });
   }
 
   int sum() {

@@ -402,8 +402,7 @@ class Grammar:
                 number = self._as_expr(self.value(_ADD), operator)
                 parts.append(c.Divides(self._as_expr(side, start), number))
             elif self.token.value == "[" and operator.value in ("==", "!="):
-                member = self._one_of(side, self.values("[", "]"), start)
-                parts.append(member if operator.value == "==" else c.negate(member))
+                parts.append(self._one_of(side, self.values("[", "]"), start, inverted=operator.value == "!="))
             else:
                 right = self.value(_ADD)
                 parts.append(self._compared(side, operator, right))
@@ -439,24 +438,28 @@ class Grammar:
     def _membership(self, side: Value, start: Token, operator: Token) -> c.Constraint:
         if operator.value == "not":
             self.expect("in", "after `not`")
-        found = self._rows(side) if isinstance(side, Listed) else self._one_of(side, self.members(), start)
-        return found if operator.value == "in" else c.negate(found)
+        if isinstance(side, Listed):
+            found = self._rows(side)
+            return found if operator.value == "in" else _with_values(found)
+        return self._one_of(side, self.members(), start, inverted=operator.value == "not")
 
-    def _one_of(self, side: Value, members: Domain | list[Any], start: Token) -> c.Constraint:
+    def _one_of(self, side: Value, members: Domain | list[Any], start: Token, inverted: bool = False) -> c.Constraint:
+        """Reads `side in members`; inverted, that it has a value and that is none of them."""
         if isinstance(side, Symbol) and isinstance(members, list):
-            return side.one_of(members) if members else c.AnyOf(())
+            found = side.one_of(members) if members else c.AnyOf(())
+            return c.negate(found) if inverted else found
         number = self._as_number(side, start)
+        within = c.is_not_in if inverted else c.is_in
         if isinstance(number, e.Expr) and isinstance(members, Domain):
-            return c.is_in(number, members)
+            return within(number, members)
         if isinstance(members, Domain):
             raise self.error("a range holds integers; list the values: {0.5, 1}", start)
         if isinstance(number, Ratio) or any(type(member) is not int for member in members):
             if not all(isinstance(member, (bool, int, float)) for member in members):
                 raise self.error(f"{_kind(number)}; its values are no text", start)
             ratio = ratio_of(number)
-            codes = [code for code in map(ratio.code_of, members) if code is not None]
-            return c.is_in(ratio.num, codes)
-        return c.is_in(number, members)
+            return within(ratio.num, [code for code in map(ratio.code_of, members) if code is not None])
+        return within(number, members)
 
     def _rows(self, side: Listed) -> c.Constraint:
         """Reads the rows of a table: (x, y) in {(1, 2), (3, 4)}."""
@@ -530,6 +533,12 @@ class Grammar:
             return expr.value({})
         except ConstrintError as error:
             raise self.error(str(error), token) from None
+
+
+def _with_values(rows: c.Constraint) -> c.Constraint:
+    """None of these rows, where every expression has a value."""
+    partial = [p for p in rows.operands() if isinstance(p, e.Expr) and not e.is_total(p)]
+    return c.all_of(*(c.Comparison(p, "==", p) for p in partial), c.negate(rows))
 
 
 def _kind(value: Value) -> str:
