@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -36,9 +35,14 @@ def plain(value: Any, what: str) -> Any:
             f"{what} must be a value that can be hashed, got {_shown(value)} ({type(value).__name__}). "
             "Write a tuple instead of a list or an array."
         ) from None
-    if isinstance(result, (float, complex, Decimal)) and result != result:
+    if _is_nan(result):
         raise UsageError(f"{what} cannot be {value!r}: it equals no value, not even itself. Leave it out.")
     return result
+
+
+def _is_nan(value: object) -> bool:
+    """Only a number that is none differs from itself."""
+    return (isinstance(value, (float, complex)) or type(value).__name__ == "Decimal") and bool(value != value)
 
 
 def _shown(value: object) -> str:

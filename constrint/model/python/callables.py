@@ -5,7 +5,6 @@ Only the explicit trusted mode of `problem_from_space` comes here: a function ru
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -90,6 +89,8 @@ def constraint_of(
 def _caller(
     function: Callable[..., Any], domains: Mapping[str, Domain], values: _Values, place: str
 ) -> Callable[[], Any]:
+    import inspect
+
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):

@@ -22,7 +22,6 @@ from constrint.errors import ConstrintError, ParseError
 from constrint.model import constraint as c
 from constrint.model import expr as e
 from constrint.model.domain import Domain
-from constrint.model.logic import if_then_else
 from constrint.model.python.evaluate import ARITHMETIC, HINTS, Refused, TooLong, function_of, is_call
 from constrint.model.python.place import MAX_NESTING, TOO_DEEP, Place
 from constrint.model.python.quotient import Arithmetic, InexactError, Number, Quotient
@@ -192,8 +191,7 @@ class _Reader:
             test = self.condition(node.test, depth + 1)
             yes, no = self.number(node.body, depth + 1), self.number(node.orelse, depth + 1)
             if isinstance(yes, e.Expr) and isinstance(no, e.Expr):
-                chosen: e.Expr = if_then_else(test, yes, no)
-                return chosen
+                return e.Element((e.Truth(test), no, yes))
             raise InexactError("`if` between fractions")
         if isinstance(node, ast.Call):
             return self._call(node, depth)

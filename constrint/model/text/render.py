@@ -55,7 +55,7 @@ def _expr(expr: Expr) -> tuple[str, int]:
         return str(expr.number), _ATOM if expr.number >= 0 else _NEG
     assert isinstance(expr, Operation)
     args = expr.args
-    if isinstance(expr, Element) and isinstance(args[0], Truth) and len(args) == 3:
+    if isinstance(expr, Element) and isinstance(args[0], Truth) and len(args) == 3 and not _conditions(args[1:]):
         test = render_constraint(args[0].condition)
         return f"if_then_else({test}, {_expr(args[2])[0]}, {_expr(args[1])[0]})", _ATOM
     if expr.op == "neg":
@@ -73,6 +73,11 @@ def _expr(expr: Expr) -> tuple[str, int]:
         head = f"({_expr(first)[0]})" if bracketed else _at(first, _MUL)
         return f" {sign} ".join([head, *(_at(a, _NEG) for a in args[1:])]), _MUL
     return f"{expr.op}({', '.join(_expr(a)[0] for a in args)})", _ATOM
+
+
+def _conditions(args: tuple[Expr, ...]) -> bool:
+    """Whether all are variables of True and False: a choice between these is read as a condition."""
+    return all(a.is_condition for a in args)
 
 
 def _sum(args: tuple[Expr, ...]) -> str:
