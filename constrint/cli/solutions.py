@@ -12,6 +12,7 @@ from constrint.cli.output import print_json, say, wrap
 from constrint.cli.question import Asked, Question
 from constrint.cli.rows import BATCH, Columns, Solutions, print_rows
 from constrint.errors import LimitReachedError
+from constrint.model.coding import Coding
 from constrint.solve import SearchSpace, Status, solve
 
 #: Solutions that are sorted by an objective in memory.
@@ -83,7 +84,8 @@ def _in_order(question: Question, solutions: Solutions) -> Iterator[Columns]:
         return
     ((_, space),) = solutions.spaces
     columns = space.columns()
-    values = objective.expr.columns(columns)
+    coding = Coding.of(question.asked[0].problem)
+    values = objective.expr.columns(columns if coding is None else coding.encoded_columns(columns))
     order = np.argsort(-values if objective.maximise else values, kind="stable")
     for start in range(0, len(order), BATCH):
         rows = order[start : start + BATCH]

@@ -247,7 +247,8 @@ class Problem:
         """Refuses a variable in a rule that codes its values otherwise than the domain does."""
         domain = self._variables[var.name]
         scale, labels = (var.scale, var.labels) if isinstance(var, Coded) else (1, ())
-        if scale != domain.scale or (scale == 0 and labels != domain.labels):
+        renumbered = scale == 0 and domain.labels is not None and labels != domain.labels
+        if scale != domain.scale or renumbered:
             raise UsageError(
                 f"variable {var.name!r} has the values {domain}, which are no integers; build rules with what "
                 f"`var` returned for it, not with Var({var.name!r}): {item}"

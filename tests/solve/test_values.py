@@ -228,6 +228,8 @@ def test_explanations_speak_of_values() -> None:
     outside = why_not(problem, {"x": 3, "s": "fast"})
     assert outside.broken[0].seen == "3 is not in the domain"
     assert outside.changes == {"x": (0.5,)}
+    both = why_not(problem, {"x": 2.5, "s": "fast"})
+    assert [rule.seen for rule in both] == ["2.5 <= 1.5 is false", '"fast" is not in {"small"}; 2.5 == 0.5 is false']
     problem.add(x > 2)
     conflict = minimal_conflict(problem)
     assert [m.text for m in conflict.members] == ["x <= 1.5", "x > 2"]
@@ -236,6 +238,19 @@ def test_explanations_speak_of_values() -> None:
     for way in ways:
         assert way.solution["x"] in (0.5, 1.5, 2.5)
         assert why_not(way.problem, way.solution).broken == ()
+
+
+def test_domains_of_values_take_part_in_conflicts() -> None:
+    problem = parse('var x in {0.5, 1.5} because "halves"; var s in {"a", "b"}; var i in 0..3; x > 3; i > 1')
+    conflict = minimal_conflict(problem)
+    assert [(m.text, m.because) for m in conflict.members] == [("x in {0.5, 1.5}", "halves"), ("x > 3", "")]
+    problem = parse('var s in {"a", "b"}; var i in 0..3; s != "a"; s == "b" -> i > 2; i < 3')
+    assert minimal_conflict(problem).members[0].text == 's in {"a", "b"}'
+    assert len(minimal_conflict(problem).members) == 4
+    for way in relaxations(problem):
+        assert why_not(way.problem, way.solution).broken == ()
+    in_force = minimal_conflict(problem, domains_in_force=True)
+    assert {m.text for m in in_force.members} >= {"i < 3", 's in {"b"} -> i > 2'}
 
 
 def test_best_by_values() -> None:

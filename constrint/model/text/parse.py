@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -54,10 +54,26 @@ def parse(text: str, *, dialect: str | None = None, source: str = "") -> Problem
     return _Reader(place, tokens(place), chosen == "constrint").problem()
 
 
-def parse_constraint(text: str, *, dialect: str = "standard") -> Constraint:
-    """Reads a single constraint; every name in it is a variable."""
+def parse_constraint(
+    text: str, *, dialect: str = "standard", variables: Mapping[str, Domain] | None = None
+) -> Constraint:
+    """Reads a single constraint; every name in it is a variable.
+
+    Args:
+        text: The constraint.
+        dialect: As for `parse`.
+        variables: The domains of variables, which are needed where their values are no integers.
+
+    Raises:
+        ParseError: Where the text is no constraint.
+    """
+    known = variables or {}
+
+    def named(name: str, _: int) -> Any:
+        return expression_of(name, known[name]) if name in known else e.Var(name)
+
     place = Source(text, "")
-    grammar = Grammar(place, tokens(place), lambda name, _: e.Var(name), dialect == "constrint")
+    grammar = Grammar(place, tokens(place), named, dialect == "constrint")
     grammar.skip_lines()
     constraint = grammar.constraint()
     grammar.skip_lines()

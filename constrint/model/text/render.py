@@ -129,6 +129,13 @@ def _logic(item: c.Constraint) -> tuple[str, int]:
     return f"{_logic_at(item.condition, _OR)} -> {_logic_at(item.consequence, _IMPLIES)}", _IMPLIES
 
 
+def code_text(side: Expr, code: int) -> str:
+    """Writes what an integer stands for beside an expression: the value that it codes, or the integer itself."""
+    if isinstance(side, Coded) and side.labels:
+        return literal(side.labels[code])
+    return _value(side, Const(code)) or str(code)
+
+
 def _value(side: Expr, number: Expr) -> str:
     """The value that a number stands for beside a coded variable; "" where it has to be written as an integer."""
     if not isinstance(side, Coded) or side.scale < 2 or not isinstance(number, Const) or number.name:

@@ -100,7 +100,9 @@ def _as_function(name: str, side: Expr) -> str:
 
 def widened(domain: Domain) -> Domain:
     """The generous range that stands for "this domain does not limit the variable"."""
-    return Domain.from_range(min(1, domain.lower), max(2**16, 4 * domain.upper))
+    wide = Domain.from_range(min(1, domain.lower), max(2**16, 4 * domain.upper))
+    # Codes of other values keep their scale: any number of that many fractions, or any value at all.
+    return replace(wide, scale=domain.scale)
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ class _Rules:
         """Whether further values of one variable alone would mend it: powers of two, or what a rule asks for."""
         asked = self.asked()
         domain = asked.variables[name]
-        if domain.listed is None:
+        if domain.listed is None or domain.labels is not None:
             wider = widened(domain)
         else:
             numbers = {n for c in self.constraints if c.variables == {name} for n in _numbers(c)}

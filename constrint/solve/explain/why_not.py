@@ -9,10 +9,11 @@ from typing import Any, Final
 import numpy as np
 
 from constrint.errors import UndefinedValueError, UnknownNameError, UsageError
-from constrint.model import Comparison, Constraint, Divides, Domain, Expr, IsIn, Problem, Table
+from constrint.model import Comparison, Const, Constraint, Divides, Domain, Expr, IsIn, Problem, Table
 from constrint.model.coding import Coding
 from constrint.model.columns import Column, test
 from constrint.model.intmath import as_int
+from constrint.model.text.render import code_text
 from constrint.model.values import literal, plain
 from constrint.solve.explain.conflict import rule_text
 from constrint.solve.space.axes import axis_from_domain
@@ -47,7 +48,7 @@ class BrokenRule:
     seen: str = ""
 
     def __str__(self) -> str:
-        where = ", ".join(f"{n} = {v}" for n, v in self.values.items())
+        where = ", ".join(f"{n} = {literal(v)}" for n, v in self.values.items())
         reason = f", because {self.because}" if self.because else ""
         return f"{self.text}: {self.seen} ({where}){reason}"
 
@@ -166,8 +167,10 @@ def _value(expr: Expr, values: Mapping[str, int]) -> int | None:
         return None
 
 
-def _written(number: int | None) -> str:
-    return "(no value)" if number is None else str(number)
+def _written(number: int | None, side: Expr | None = None) -> str:
+    if number is None:
+        return "(no value)"
+    return str(number) if side is None else code_text(side, number)
 
 
 def _broken(rule: Constraint, values: Mapping[str, int]) -> BrokenRule:
@@ -176,16 +179,20 @@ def _broken(rule: Constraint, values: Mapping[str, int]) -> BrokenRule:
     right: int | None = None
     if isinstance(rule, Comparison):
         left, right = _value(rule.left, values), _value(rule.right, values)
-        seen = f"{_written(left)} {rule.op} {_written(right)} is false"
+        # Beside the code of a value a number is shown as the value that it stands for.
+        coded = rule.left if isinstance(rule.right, Const) else rule.right if isinstance(rule.left, Const) else None
+        seen = f"{_written(left, coded)} {rule.op} {_written(right, coded)} is false"
     elif isinstance(rule, Divides):
         left, right = _value(rule.divisor, values), _value(rule.number, values)
         rest = f", remainder {right % left}" if left and right is not None else ""
         seen = f"{_written(left)} does not divide {_written(right)}{rest}"
     elif isinstance(rule, IsIn):
         left = _value(rule.expr, values)
-        seen = f"{_written(left)} is not in {rule.domain}"
+        listed = rule.domain.listed or ()
+        members = f"{{{', '.join(code_text(rule.expr, v) for v in listed)}}}" if listed else str(rule.domain)
+        seen = f"{_written(left, rule.expr)} is not in {members}"
     elif isinstance(rule, Table):
-        shown = ", ".join(_written(_value(e, values)) for e in rule.exprs)
+        shown = ", ".join(_written(_value(e, values), e) for e in rule.exprs)
         seen = f"({shown}) is not among the {len(rule.rows)} rows"
     else:
         parts = [str(_broken(c, values).seen) for c in _atoms(rule) if not c.holds(values)]
