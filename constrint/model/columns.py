@@ -8,7 +8,8 @@ expanding it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -316,37 +317,55 @@ def _member(column: Column, domain: Any) -> Verdict:
     return _masked(verdict, column.defined)
 
 
+class _RowIndex:
+    """The rows of a table as keys: every column's values are numbered, and a row is one number made of these."""
+
+    def __init__(self, rule: Table) -> None:
+        self.levels = [sorted({row[place] for row in rule.rows}) for place in range(len(rule.exprs))]
+        self.arrays = [_listed(levels) for levels in self.levels]
+        columns = zip(*rule.rows, strict=True)
+        places = [np.searchsorted(array, _listed(column)) for array, column in zip(self.arrays, columns, strict=True)]
+        self.fits = math.prod(map(len, self.levels)) < 1 << 62
+        self.keys: NDArray[Any] = np.sort(self._keys(places)) if self.fits else np.zeros(0, dtype=np.int64)
+        self.rows = frozenset(() if self.fits else rule.rows)
+
+    def _keys(self, places: list[Any]) -> Any:
+        keys: Any = 0
+        for levels, at in zip(self.levels, places, strict=True):
+            keys = keys * len(levels) + at
+        return keys
+
+    def has(self, columns: list[Any]) -> Any:
+        """Which rows of columns, whose values may be of any size, are in the table."""
+        if not self.fits:
+            return _elementwise(lambda *row: tuple(map(int, row)) in self.rows, len(columns))(*columns)
+        inside: Any = True
+        places = []
+        for array, values in zip(self.arrays, columns, strict=True):
+            if np.asarray(values).dtype == object and array.dtype != object:
+                array = array.astype(object)
+            at = np.minimum(np.searchsorted(array, values), len(array) - 1)
+            inside = inside & (array[at] == values)
+            places.append(at)
+        keys = self._keys(places)
+        found = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return inside & (self.keys[found] == keys)
+
+
+def _listed(values: Sequence[int]) -> NDArray[Any]:
+    return np.array(values, dtype=np.int64 if min(values) >= MIN and max(values) <= MAX else object)
+
+
 def _tabled(rule: Table, columns: Mapping[str, Column]) -> Verdict:
-    """Looks the rows up: every column becomes places among the values that the table has in it."""
-    keys: Any = 0
-    known = np.zeros(len(rule.rows), dtype=np.int64)
+    """Looks rows up in a table."""
+    if rule.index is None:
+        rule.index = _RowIndex(rule)
+    sides = [evaluate(expr, columns) for expr in rule.exprs]
     defined: Mask = None
-    inside: Any = True
-    total = 1
-    for place, expr in enumerate(rule.exprs):
-        column = evaluate(expr, columns)
-        defined = _joined(defined, column.defined)
-        listed = sorted({row[place] for row in rule.rows})
-        fits = _fits(column.bounds, (listed[0], listed[-1])) and np.asarray(column.values).dtype != object
-        levels = np.array(listed, dtype=np.int64 if fits else object)
-        values = np.asarray(column.values) if fits else np.asarray(column.values).astype(object)
-        at = np.minimum(np.searchsorted(levels, values), len(levels) - 1)
-        inside = inside & (levels[at] == values)
-        mine = np.searchsorted(levels, np.array([row[place] for row in rule.rows], dtype=levels.dtype))
-        total *= len(levels)
-        if total >= 1 << 62:
-            known, keys, total = _renumbered(known, keys, len(levels))
-        known = known * len(levels) + mine
-        keys = keys * len(levels) + at
-    return _masked(inside & np.isin(keys, known), defined)
-
-
-def _renumbered(known: Any, keys: Any, size: int) -> tuple[Any, Any, int]:
-    """Numbers keys anew by the rows that are known, with one number more for every other key."""
-    levels = np.unique(known)
-    at = np.minimum(np.searchsorted(levels, keys), len(levels) - 1)
-    keys = np.where(levels[at] == keys, at, len(levels))
-    return np.searchsorted(levels, known), keys, (len(levels) + 1) * size
+    for side in sides:
+        defined = _joined(defined, side.defined)
+    verdict = rule.index.has([np.asarray(side.values) for side in sides])
+    return _masked(verdict, defined)
 
 
 def test(constraint: c.Constraint, columns: Mapping[str, Column]) -> Verdict:

@@ -19,12 +19,14 @@ class Table(Constraint):
     Attributes:
         exprs: The expressions, at least two.
         rows: The allowed combinations, each once, in ascending order.
+        index: What `columns` has made of the rows, once it was asked.
     """
 
-    __slots__ = ("_known", "exprs", "rows")
+    __slots__ = ("_known", "exprs", "index", "rows")
 
     def __init__(self, exprs: tuple[Expr, ...], rows: Iterable[tuple[int, ...]]) -> None:
         self.exprs = exprs
+        self.index: Any = None
         self._known = frozenset(rows)
         self.rows: tuple[tuple[int, ...], ...] = tuple(sorted(self._known))
         if len(self.rows) > MAX_ROWS:

@@ -182,6 +182,13 @@ int decoded(Model& model, PyObject* code) {
       continue;
     }
     std::vector<int> args(stack.end() - static_cast<long>(count), stack.end());
+    bool of_condition = op == Op::kTruth;
+    if (of_condition || op == Op::kElement || op == Op::kTable || (op >= Op::kBitAnd && op <= Op::kBitXor)) {
+      if (count < (op == Op::kElement ? 2u : 1u) || (of_condition && count > 1)) throw Unsupported{};
+      for (int a : args) {
+        if (is_condition(model.nodes[a].op) != of_condition) throw Unsupported{};
+      }
+    }
     stack.resize(stack.size() - count);
     stack.push_back(model.node(op, std::move(args), value));
     written.push_back(stack.back());

@@ -25,7 +25,7 @@ MAX_NODES: Final = 200
 class Trials:
     """Steps left for conditions that are tried on all values."""
 
-    left: int = 4_000_000
+    left: int = 2_000_000
 
     def spend(self, node: ast.expr, num_assignments: int) -> bool:
         """Takes the steps of one condition; False when too few are left."""

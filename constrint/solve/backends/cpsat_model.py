@@ -373,6 +373,11 @@ class ModelBuilder:
 
     def _row_of(self, item: Table) -> Any:
         """A literal per value of a column, one per row that holds where all of its values do, and their disjunction."""
+        if len(item.rows) > MAX_TABLE:
+            raise UnsupportedError(
+                f"a condition on a table of {len(item.rows)} rows; CP-SAT gets one of at most {MAX_TABLE}. "
+                "Require the table by itself, or use the native back-end."
+            )
         terms = [self.term(e) for e in item.exprs]
         values: list[dict[int, Any]] = []
         for place, term in enumerate(terms):

@@ -32,6 +32,8 @@ from constrint.solve.propagation.domains import Contradiction, Domains, narrow
 # Bounds of cyclic constraints on huge ranges can creep one step at a time; narrowing less is still sound.
 MAX_ROUNDS: Final = 60
 MAX_DIVISORS: Final = 1 << 16
+# Longer tables narrow nothing: looking through them in every round would take too long.
+MAX_TABLE: Final = 20_000
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<=": ">", ">": "<=", "<": ">=", ">=": "<"}
 _PARTIAL: Final = frozenset(name for name, rule in BINARY.items() if rule.partial)
 
@@ -219,6 +221,8 @@ def _member(state: Domains, rule: IsIn) -> None:
 def _tabled(state: Domains, rule: Table) -> None:
     """Keeps the values of the rows that every variable still allows."""
     rows = rule.rows
+    if len(rows) > MAX_TABLE:
+        return
     for place, expr in enumerate(rule.exprs):
         known = state.bounds(expr)
         if known is None:
