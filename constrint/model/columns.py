@@ -235,11 +235,11 @@ def _element(index: Column, items: list[Column]) -> Column:
     bounds = min(c.bounds[0] for c in chosen), max(c.bounds[1] for c in chosen)
     inside = index.bounds[0] >= 0 and index.bounds[1] < len(items)
     defined = index.defined if inside else _joined(index.defined, _between(index, low, high))
-    places = np.where(True if defined is None else defined, index.values, low)
+    places = np.where(True if defined is None else defined, np.asarray(index.values), low).astype(np.intp)
     dtype = np.int64 if _fits(bounds) else object
     if all(np.ndim(c.values) == 0 and c.defined is None for c in chosen):
         listed = np.array([int(c.values) for c in chosen], dtype=dtype)
-        return Column(listed[(places - low).astype(np.intp)], bounds, defined)
+        return Column(listed[places - low], bounds, defined)
     values: Any = np.zeros((), dtype=dtype)
     there: Mask = None if all(c.defined is None for c in chosen) else np.asarray(False)
     for place, item in enumerate(chosen, start=low):

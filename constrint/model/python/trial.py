@@ -29,7 +29,7 @@ class Trials:
 
     def spend(self, node: ast.expr, num_assignments: int) -> bool:
         """Takes the steps of one condition; False when too few are left."""
-        nodes = list(ast.walk(node))
+        nodes = [part for part in ast.walk(node) if isinstance(part, ast.expr)]
         # A power of integers may be long.
         powers = sum(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Pow) and not _short(n.right) for n in nodes)
         steps = (len(nodes) + 50 * powers) * num_assignments
