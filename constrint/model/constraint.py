@@ -338,8 +338,11 @@ def is_not_in(expr: object, values: Iterable[int] | Domain) -> Constraint:
     return outside if is_total(side) else all_of(Comparison(side, "==", side), outside)
 
 
-def is_in(expr: object, values: Iterable[int] | Domain) -> Constraint:
-    """`expr` is one of `values` (integers, a range or a `Domain`)."""
+def is_in(expr: object, values: Iterable[Any] | Domain) -> Constraint:
+    """`expr` is one of `values` (integers, a range or a `Domain`; for variables of other values such ones)."""
+    if hasattr(type(expr), "one_of"):
+        found: Constraint = expr.one_of(values)  # type: ignore[attr-defined]
+        return found
     if isinstance(values, Domain):
         return IsIn(as_expr(expr), Domain(values.lower, values.upper, values.step, values.listed))
     listed = values if isinstance(values, range) else tuple(values)

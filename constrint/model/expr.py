@@ -52,6 +52,10 @@ def as_expr(value: object) -> Expr:
         return value
     if isinstance(value, Node):
         return Truth(value)
+    if getattr(type(value), "exact_fraction", False):
+        raise UsageError(f"{value} is a fraction, and an integer is needed here; multiply it by its denominator.")
+    if hasattr(type(value), "one_of"):
+        raise UsageError(f"the values of {value} are no numbers; compare it by ==, != or one_of.")
     return Const(intmath.as_int(value, "an operand"))
 
 
@@ -278,6 +282,22 @@ class Coded(Var):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Coded, (self.name, self.scale, self.is_condition, self.labels)
+
+    def value(self, assignment: Mapping[str, int]) -> int:
+        """Looks the code up.
+
+        Raises:
+            UsageError: For a value instead of its code.
+        """
+        code = assignment.get(self.name, 0)
+        if isinstance(code, bool) and self.is_condition:
+            return int(code)
+        if self.scale != 1 and not hasattr(code, "__index__"):
+            raise UsageError(
+                f"expressions are evaluated for the integers that code values, got {code!r} for {self.name!r}; "
+                "why_not(problem, config) and space.contains(config) take values."
+            )
+        return super().value(assignment)
 
     def code_of(self, value: object) -> int:
         """The integer that stands for True, False or a number in a table."""

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from constrint.errors import UnknownNameError, UsageError
-from constrint.model.constraint import ESTIMATED, KINDS, Constraint
+from constrint.model.constraint import ESTIMATED, KINDS, Constraint, as_condition
 from constrint.model.domain import Domain
 from constrint.model.expr import Coded, Const, Expr, Var, as_expr, check_name
 from constrint.model.intmath import as_int
@@ -192,6 +192,8 @@ class Problem:
         Returns:
             The constraint as stored, with its reason and name.
         """
+        if isinstance(constraint, Expr) and constraint.is_condition:
+            constraint = as_condition(constraint, "add")
         if not isinstance(constraint, Constraint):
             hint = " A comparison of two Python numbers is a bool: is a variable missing?"
             raise UsageError(

@@ -54,6 +54,11 @@ class Ratio:
         code = _exact(value) * self.den
         return int(code) if code.denominator == 1 else None
 
+    def one_of(self, values: Iterable[object]) -> c.Constraint:
+        """It has one of these values."""
+        codes = [self.code_of(value) for value in values]
+        return c.is_in(self.num, [code for code in codes if code is not None])
+
     def __bool__(self) -> bool:
         raise TypeError(f"{self} has no truth value; compare it (x == 0.5) and combine comparisons with all_of, any_of")
 
@@ -128,6 +133,9 @@ class Symbol:
 
     def __bool__(self) -> bool:
         raise TypeError(f"{self.name} has no truth value; compare it with one of its values ({self.name} == ...)")
+
+    def __str__(self) -> str:
+        return self.name
 
     def __repr__(self) -> str:
         return f"<Symbol {self.name}>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -217,6 +218,8 @@ def test_functions_are_called_where_they_are_trusted(function: Callable[..., Any
             problem_from_space(PARAMS, function, trusted=True)
         return
     assert found(PARAMS, function, trusted=True) == typed(python_rows(PARAMS, text))
+    pickled = pickle.loads(pickle.dumps(enumerate_space(problem_from_space(PARAMS, function, trusted=True))))
+    assert len(pickled) == len(python_rows(PARAMS, text))
     assert found(PARAMS, ["x > 1", function], trusted=True) == typed(python_rows(PARAMS, f"x > 1 and ({text})"))
 
 

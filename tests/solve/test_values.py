@@ -211,8 +211,25 @@ def test_rules_need_what_var_returned() -> None:
     problem.add(any_of(s == "a", x > 1))
     problem.add(s.one_of(["a", "b"]))
     problem.add(is_in(x * 2, [1, 3]))
+    problem.add(is_in(x, [0.5, 1.5, 7]))
+    problem.add(is_in(s, ["a", "b"]))
+    for rule in (x <= 1, s == "a"):
+        with pytest.raises(UsageError, match=r"space\.contains"):
+            rule.holds({"x": 1.5, "s": "b"})
+    with pytest.raises(UsageError, match="is a fraction"):
+        problem.minimise(x)
+    with pytest.raises(UsageError, match="are no numbers"):
+        problem.minimise(s)
     assert enumerate_space(problem).size == 3
     assert parse(render(problem)) == problem
+
+
+def test_a_variable_of_true_and_false_is_a_rule() -> None:
+    problem = Problem()
+    flag = problem.bool_var("flag")
+    problem.add(flag)
+    assert list(enumerate_space(problem)) == [{"flag": True}]
+    assert problem.constraints[0].holds({"flag": True})
 
 
 def test_explanations_speak_of_values() -> None:

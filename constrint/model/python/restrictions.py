@@ -184,7 +184,9 @@ class SpaceProblem(Problem):
             self._params = {param: tuple(values) for param, values in params.items()}
         else:
             self._variables = domains
-        self._restrictions, self._origin = tuple(restrictions), origin
+        # Functions became tables already, and need not be kept: they could not be pickled.
+        self._restrictions = tuple(text if isinstance(text, str) else "" for text in restrictions)
+        self._origin = origin
         self.rules_read: dict[int, Constraint] = {}
 
     @property
