@@ -223,6 +223,16 @@ def test_functions_are_called_where_they_are_trusted(function: Callable[..., Any
     assert found(PARAMS, ["x > 1", function], trusted=True) == typed(python_rows(PARAMS, f"x > 1 and ({text})"))
 
 
+def test_functions_are_values_too() -> None:
+    """As in a test of pyATF."""
+    params = {"tp4": [min, max], "tp5": range(1, 11), "tp6": range(1, 11)}
+    problem = problem_from_space(params, lambda tp6, tp4, tp5: tp4(tp5, tp6) == 10, trusted=True)
+    rows: list[Any] = list(enumerate_space(problem))
+    assert len(rows) == 20
+    assert all(row["tp4"](row["tp5"], row["tp6"]) == 10 for row in rows)
+    assert {"tp4": min, "tp5": 10, "tp6": 10} in rows
+
+
 def test_a_function_reads_only_what_it_needs() -> None:
     params = {name: list(range(50)) for name in "abcdef"}
     problem = problem_from_space(params, [lambda p: p["a"] < 2 or p["f"] < p["a"]], trusted=True)

@@ -258,6 +258,8 @@ def test_numbers_beyond_floats_are_as_python_has_them() -> None:
         ("max(a, b, key=c) == 1", 1, "only min"),
         ("print(a)", 1, "only min"),
         ("'x' * 10 ** 9 == a", 1, "repeated"),
+        ("'%1000000000d' % a == 'x'", 1, "formatted"),
+        ("round(a, -10 ** 9) == 0", 1, "rounding"),
         ("f'{a}' == 1", 1, "JoinedStr"),
         ("a +", 4, "not a Python expression"),
         ("a = 3", 1, "not a Python expression"),

@@ -48,6 +48,18 @@ def _product(left: Any, right: Any) -> Any:
     return left * right
 
 
+def _remainder(left: Any, right: Any) -> Any:
+    if isinstance(left, str):
+        raise TooLong("text is formatted by `%`")
+    return left % right
+
+
+def _rounded(value: Any, digits: Any = None) -> Any:
+    if isinstance(digits, int) and abs(digits) > 400:
+        raise TooLong(f"rounding to {digits} digits")
+    return round(value, digits)
+
+
 def _shifted(left: Any, right: Any) -> Any:
     if isinstance(right, int) and right > MAX_BITS:
         raise TooLong(f"a shift by {right} bits; the limit is {MAX_BITS}")
@@ -61,7 +73,7 @@ ARITHMETIC: Final[dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]
     ast.Mult: ("*", _product),
     ast.Div: ("/", operator.truediv),
     ast.FloorDiv: ("//", operator.floordiv),
-    ast.Mod: ("%", operator.mod),
+    ast.Mod: ("%", _remainder),
     ast.Pow: ("**", power),
     ast.BitAnd: ("&", operator.and_),
     ast.BitOr: ("|", operator.or_),
@@ -89,7 +101,8 @@ _UNARY: Final[dict[type[ast.unaryop], Callable[[Any], Any]]] = {
 }
 #: The functions of Python that a restriction may call.
 CALLS: Final[dict[str, Callable[..., Any]]] = {
-    **{f.__name__: f for f in (min, max, abs, sum, int, float, bool, round, any, all, len)},
+    **{f.__name__: f for f in (min, max, abs, sum, int, float, bool, any, all, len)},
+    "round": _rounded,
     "pow": power,
 }
 HINTS: Final[dict[type, str]] = {
