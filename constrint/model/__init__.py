@@ -19,9 +19,9 @@ from constrint.model.constraint import (
     negate,
 )
 from constrint.model.domain import Domain
+from constrint.model.element import Element, element
 from constrint.model.expr import (
     Const,
-    Element,
     Expr,
     Operation,
     Truth,
@@ -29,7 +29,6 @@ from constrint.model.expr import (
     absolute,
     ceildiv,
     const,
-    element,
     gcd,
     lcm,
     maximum,

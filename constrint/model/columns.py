@@ -8,8 +8,7 @@ expanding it.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -19,10 +18,12 @@ from constrint.core import compiled
 from constrint.errors import IntegerOverflowError, UndefinedValueError, UnknownNameError, UsageError
 from constrint.model import constraint as c
 from constrint.model import intmath
+from constrint.model.element import Element
 from constrint.model.encode import encode_expression
-from constrint.model.expr import Const, Element, Expr, Operation, Truth, Var
+from constrint.model.expr import Const, Expr, Operation, Truth, Var
 from constrint.model.intervals import Interval
 from constrint.model.operations import BINARY, TABLE, UNARY, fold
+from constrint.model.row_index import RowIndex
 from constrint.model.table import Table
 
 BoolArray = NDArray[np.bool_]
@@ -317,49 +318,10 @@ def _member(column: Column, domain: Any) -> Verdict:
     return _masked(verdict, column.defined)
 
 
-class _RowIndex:
-    """The rows of a table as keys: every column's values are numbered, and a row is one number made of these."""
-
-    def __init__(self, rule: Table) -> None:
-        self.levels = [sorted({row[place] for row in rule.rows}) for place in range(len(rule.exprs))]
-        self.arrays = [_listed(levels) for levels in self.levels]
-        columns = zip(*rule.rows, strict=True)
-        places = [np.searchsorted(array, _listed(column)) for array, column in zip(self.arrays, columns, strict=True)]
-        self.fits = math.prod(map(len, self.levels)) < 1 << 62
-        self.keys: NDArray[Any] = np.sort(self._keys(places)) if self.fits else np.zeros(0, dtype=np.int64)
-        self.rows = frozenset(() if self.fits else rule.rows)
-
-    def _keys(self, places: list[Any]) -> Any:
-        keys: Any = 0
-        for levels, at in zip(self.levels, places, strict=True):
-            keys = keys * len(levels) + at
-        return keys
-
-    def has(self, columns: list[Any]) -> Any:
-        """Which rows of columns, whose values may be of any size, are in the table."""
-        if not self.fits:
-            return _elementwise(lambda *row: tuple(map(int, row)) in self.rows, len(columns))(*columns)
-        inside: Any = True
-        places = []
-        for array, values in zip(self.arrays, columns, strict=True):
-            if np.asarray(values).dtype == object and array.dtype != object:
-                array = array.astype(object)
-            at = np.minimum(np.searchsorted(array, values), len(array) - 1)
-            inside = inside & (array[at] == values)
-            places.append(at)
-        keys = self._keys(places)
-        found = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return inside & (self.keys[found] == keys)
-
-
-def _listed(values: Sequence[int]) -> NDArray[Any]:
-    return np.array(values, dtype=np.int64 if min(values) >= MIN and max(values) <= MAX else object)
-
-
 def _tabled(rule: Table, columns: Mapping[str, Column]) -> Verdict:
     """Looks rows up in a table."""
     if rule.index is None:
-        rule.index = _RowIndex(rule)
+        rule.index = RowIndex(rule)
     sides = [evaluate(expr, columns) for expr in rule.exprs]
     defined: Mask = None
     for side in sides:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from constrint.errors import UndefinedValueError, UsageError
 from constrint.model.domain import Domain
-from constrint.model.expr import Expr, Truth, as_expr, is_total
+from constrint.model.element import is_total
+from constrint.model.expr import Expr, Truth, as_expr
 from constrint.model.node import Node
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ products are n-ary and flat. Comparisons build constraints, so `bool(x == 1)` is
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import WeakValueDictionary
 
-from constrint.errors import UndefinedValueError, UnknownNameError, UsageError
+from constrint.errors import UnknownNameError, UsageError
 from constrint.model import intmath, operations
 from constrint.model.node import Node, check_shape
 
@@ -258,60 +258,6 @@ class Var(Expr):
         return hash(("var", self.name))
 
 
-class Coded(Var):
-    """A variable whose values are not all plain integers; it stands for the integer that codes the value.
-
-    Attributes:
-        name: The variable's name.
-        scale: The code is the value times this; 0 where codes only number the values.
-        labels: The values in the order of their codes, where these number them.
-        is_condition: Whether the values are True and False.
-    """
-
-    __slots__ = ("is_condition", "labels", "scale")
-    scale: int
-    labels: tuple[Any, ...]
-
-    def __new__(cls, name: str, scale: int = 1, is_condition: bool = False, labels: tuple[Any, ...] = ()) -> Coded:
-        """Returns a variable for the codes of a domain."""
-        check_name(name, "a variable's name")
-        self = object.__new__(cls)
-        self.name, self.depth, self.size, self.named, self._variables = name, 1, 1, False, frozenset((name,))
-        self.scale, self.is_condition, self.labels = scale, is_condition, labels
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Coded, (self.name, self.scale, self.is_condition, self.labels)
-
-    def value(self, assignment: Mapping[str, int]) -> int:
-        """Looks the code up.
-
-        Raises:
-            UsageError: For a value instead of its code.
-        """
-        code = assignment.get(self.name, 0)
-        if isinstance(code, bool) and self.is_condition:
-            return int(code)
-        if self.scale != 1 and not hasattr(code, "__index__"):
-            raise UsageError(
-                f"expressions are evaluated for the integers that code values, got {code!r} for {self.name!r}; "
-                "why_not(problem, config) and space.contains(config) take values."
-            )
-        return super().value(assignment)
-
-    def code_of(self, value: object) -> int:
-        """The integer that stands for True, False or a number in a table."""
-        if isinstance(value, bool) and self.is_condition:
-            return int(value)
-        return intmath.as_int(value, f"a value of {self.name!r}")
-
-    def key(self) -> tuple[Any, ...]:
-        """Returns ("var", name), and the scale unless it is 1."""
-        return ("var", self.name) if self.scale == 1 else ("var", self.name, self.scale)
-
-    __hash__ = Var.__hash__
-
-
 class Truth(Expr):
     """A condition as a number: 1 where it holds, 0 elsewhere."""
 
@@ -382,52 +328,6 @@ class Operation(Expr):
     def value(self, assignment: Mapping[str, int]) -> int:
         """Applies the operation to the operands' values."""
         return operations.apply(self.op, tuple(a.value(assignment) for a in self._args))
-
-
-class Element(Operation):
-    """The item that an index selects, counted from 0; no value where there is no such item.
-
-    Only the selected item is looked at: that another one has no value does not matter.
-    """
-
-    __slots__ = ()
-
-    def __init__(self, args: tuple[Expr, ...]) -> None:
-        super().__init__("element", args)
-
-    def value(self, assignment: Mapping[str, int]) -> int:
-        """Evaluates the index, then the item."""
-        at = self._args[0].value(assignment)
-        if not 0 <= at < len(self._args) - 1:
-            raise UndefinedValueError(f"there is no item {intmath.shown(at)} among {len(self._args) - 1}")
-        return self._args[1 + at].value(assignment)
-
-
-def is_total(expr: Expr) -> bool:
-    """Says whether an expression has a value for all values of its variables."""
-    if isinstance(expr, Element) or (isinstance(expr, Operation) and expr.op in operations.PARTIAL):
-        return False
-    return all(map(is_total, expr.args))
-
-
-def rebuilt(expr: Operation, args: tuple[Expr, ...]) -> Expr:
-    """The same operation on other operands; sums and products stay flat."""
-    if expr.op in ("add", "mul"):
-        return add(*args) if expr.op == "add" else mul(*args)
-    if isinstance(expr, Element):
-        return Element(args)
-    return neg(args[0]) if expr.op == "neg" else Operation(expr.op, args)
-
-
-def element(index: object, items: Iterable[object]) -> Expr:
-    """The item at an index, counted from 0: `element(i, [10, 20, x]) <= 20`.
-
-    There is no value where the index is negative or beyond the last item.
-    """
-    listed = tuple(as_expr(item) for item in items)
-    if not listed:
-        raise UsageError("element needs at least one item.")
-    return Element((as_expr(index), *listed))
 
 
 def const(value: object, name: str = "") -> Const:

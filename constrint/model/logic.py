@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from constrint.model.constraint import AllOf, Comparison, Constraint, all_of, any_of, as_condition, negate
-from constrint.model.expr import Element, Expr, Truth, add, as_expr
+from constrint.model.element import Element
+from constrint.model.expr import Expr, Truth, add, as_expr
 from constrint.model.node import Node, check_shape
 
 _SIGNS = {"bitand": "&", "bitor": "|", "bitxor": "^"}

@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 
 from constrint.errors import UnknownNameError, UsageError
 from constrint.model import constraint as c
+from constrint.model.coded import Coded
 from constrint.model.domain import Domain
-from constrint.model.expr import Coded, Const, Expr, Var, add, as_expr, mul, neg
+from constrint.model.expr import Const, Expr, Var, add, as_expr, mul, neg
 from constrint.model.intmath import MAX_WRITTEN_BITS
 from constrint.model.table import table_of
 from constrint.model.values import literal, plain

@@ -10,10 +10,8 @@ What else Python computes (text, rounded floats, `x ** 0.5`) is tried on all val
 from __future__ import annotations
 
 import ast
-import difflib
 import itertools
 import math
-import unicodedata
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Final, TypeVar
@@ -22,11 +20,12 @@ from constrint.errors import ConstrintError, ParseError
 from constrint.model import constraint as c
 from constrint.model import expr as e
 from constrint.model.domain import Domain
+from constrint.model.element import Element
 from constrint.model.python.evaluate import ARITHMETIC, HINTS, Refused, TooLong, function_of, is_call
+from constrint.model.python.parameters import Parameters
 from constrint.model.python.place import MAX_NESTING, TOO_DEEP, Place
 from constrint.model.python.quotient import Arithmetic, InexactError, Number, Quotient
 from constrint.model.python.trial import Trials, answers, combinations
-from constrint.model.ratio import code_variable
 
 MAX_CHARACTERS: Final = 20_000
 # Beyond this a table is quicker to decide than arithmetic, which leaves 64 bits.
@@ -77,8 +76,7 @@ class _Reader:
     def __init__(self, place: Place, domains: Mapping[str, Domain], trials: Trials) -> None:
         self.place, self.domains, self.trials = place, domains, trials
         self.arithmetic = Arithmetic(domains)
-        # Python reads identifiers in this form.
-        self.spelled = {unicodedata.normalize("NFKC", name): name for name in domains}
+        self.parameters = Parameters(place, domains)
         self.tried = False
 
     def condition(self, node: ast.expr, depth: int) -> c.Constraint:
@@ -172,9 +170,9 @@ class _Reader:
     def number(self, node: ast.expr, depth: int) -> Number:
         """Reads a node whose value counts."""
         self._deeper(node, depth)
-        name = self.name_of(node)
+        name = self.parameters.name_of(node)
         if name is not None:
-            return self._parameter(name)
+            return self.parameters.number(name)
         if isinstance(node, ast.Constant):
             return self._constant(node)
         if isinstance(node, ast.UnaryOp):
@@ -191,7 +189,7 @@ class _Reader:
             test = self.condition(node.test, depth + 1)
             yes, no = self.number(node.body, depth + 1), self.number(node.orelse, depth + 1)
             if isinstance(yes, e.Expr) and isinstance(no, e.Expr):
-                return e.Element((e.Truth(test), no, yes))
+                return Element((e.Truth(test), no, yes))
             raise InexactError("`if` between fractions")
         if isinstance(node, ast.Call):
             return self._call(node, depth)
@@ -205,41 +203,6 @@ class _Reader:
             exact = Fraction(value)
             return Quotient(e.Const(exact.numerator), e.Const(exact.denominator))
         raise InexactError("a value that is no number")
-
-    def name_of(self, node: ast.expr) -> str | None:
-        """The parameter that a name, or `p["name"]`, stands for; None for another node."""
-        if isinstance(node, ast.Name):
-            name = node.id
-        elif (
-            isinstance(node, ast.Subscript)
-            and isinstance(node.value, ast.Name)
-            and node.value.id not in self.domains
-            and isinstance(node.slice, ast.Constant)
-            and isinstance(node.slice.value, str)
-        ):
-            name = node.slice.value
-        else:
-            return None
-        if name in self.domains:
-            return name
-        if name in self.spelled:
-            return self.spelled[name]
-        near = difflib.get_close_matches(name, list(self.domains), n=1, cutoff=0.5)
-        known = f"did you mean {near[0]!r}?" if near else f"the parameters are {', '.join(list(self.domains)[:20])}."
-        raise self.place.at(node, f"there is no parameter {name!r}; {known}")
-
-    def variable(self, name: str) -> e.Var:
-        """What stands for the codes of a parameter."""
-        return code_variable(name, self.domains[name])
-
-    def _parameter(self, name: str) -> Number:
-        domain = self.domains[name]
-        if domain.labels is not None and not all(isinstance(label, (int, float)) for label in domain.labels):
-            raise InexactError(f"{name} has values that are no numbers")
-        if domain.scale == 0:
-            raise InexactError(f"{name} has values that are not finite")
-        floats = any(isinstance(label, float) for label in domain.labels or ())
-        return Quotient(self.variable(name), e.Const(domain.scale)) if floats else self.variable(name)
 
     def _unary(self, node: ast.UnaryOp, depth: int) -> Number:
         if isinstance(node.op, ast.Not):
@@ -346,9 +309,9 @@ class _Reader:
         self, whole: ast.expr, node: ast.expr, reason: str, candidate: c.Constraint | None = None
     ) -> c.Constraint:
         """Tries a condition on all values; `candidate` is taken instead of a table where it says the same."""
-        names = self._names_in(whole)
+        names = self.parameters.names_in(whole)
         try:
-            function = function_of(whole, {name: place for place, name in enumerate(names)}, self.name_of)
+            function = function_of(whole, {name: place for place, name in enumerate(names)}, self.parameters.name_of)
         except Refused as error:
             raise self.place.at(error.node, error.message) from None
         except RecursionError:
@@ -369,22 +332,7 @@ class _Reader:
         if candidate is not None and asked.agrees(candidate):
             return candidate
         self.tried = True
-        return self._guarded(node, lambda: asked.constraint(self.variable))
-
-    def _names_in(self, node: ast.expr) -> list[str]:
-        """The parameters in a node, in declared order."""
-        found: set[str] = set()
-        stack: list[ast.AST] = [node]
-        while stack:
-            part = stack.pop()
-            name = self.name_of(part) if isinstance(part, (ast.Name, ast.Subscript)) else None
-            if name is not None:
-                found.add(name)
-            elif isinstance(part, ast.Call):
-                stack.extend(part.args)
-            elif not isinstance(part, (ast.Lambda, ast.comprehension, ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-                stack.extend(ast.iter_child_nodes(part))
-        return [name for name in self.domains if name in found]
+        return self._guarded(node, lambda: asked.constraint(self.parameters.variable))
 
 
 def _compare(left: ast.expr, op: ast.cmpop, right: ast.expr) -> ast.Compare:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from constrint.model import constraint as c
 from constrint.model import expr as e
 from constrint.model.domain import Domain
+from constrint.model.element import Element
 from constrint.model.intervals import Interval
 from constrint.model.intmath import MAX_BITS
 from constrint.model.logic import junction
@@ -75,7 +76,7 @@ class Bounds:
         if isinstance(expr, e.Truth):
             return 0, 1
         assert isinstance(expr, e.Operation)
-        if isinstance(expr, e.Element):
+        if isinstance(expr, Element):
             items = [self.of(a) for a in expr.args[1:]]
             return min(i[0] for i in items), max(i[1] for i in items)
         return fold(expr.op, [self.of(a) for a in expr.args], lambda op, a: UNARY[op].bounds(a), _bounds)

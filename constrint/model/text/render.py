@@ -6,8 +6,10 @@ from fractions import Fraction
 
 from constrint.errors import UsageError
 from constrint.model import constraint as c
+from constrint.model.coded import Coded
 from constrint.model.domain import Domain
-from constrint.model.expr import NAME_PATTERN, RESERVED, Coded, Const, Element, Expr, Operation, Truth, Var
+from constrint.model.element import Element
+from constrint.model.expr import NAME_PATTERN, RESERVED, Const, Expr, Operation, Truth, Var
 from constrint.model.logic import AllDifferent
 from constrint.model.operations import BINARY
 from constrint.model.problem import Problem

@@ -18,7 +18,7 @@ from constrint.model import (
     Truth,
     Var,
 )
-from constrint.model.expr import rebuilt
+from constrint.model.element import rebuilt
 
 
 def substitute_expr(expr: Expr, name: str, value: Expr) -> Expr:
