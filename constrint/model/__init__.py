@@ -36,6 +36,7 @@ from constrint.model.expr import (
 )
 from constrint.model.logic import AllDifferent, all_different, count, if_then_else, iff, xor
 from constrint.model.problem import Objective, Problem
+from constrint.model.ratio import Ratio, Symbol
 from constrint.model.table import Table, table
 from constrint.model.text.grammar import DialectWarning
 from constrint.model.text.parse import parse, parse_constraint
@@ -59,6 +60,8 @@ __all__ = [
     "Objective",
     "Operation",
     "Problem",
+    "Ratio",
+    "Symbol",
     "Table",
     "Truth",
     "Var",
