@@ -270,6 +270,14 @@ def test_domains_of_values_take_part_in_conflicts() -> None:
     assert {m.text for m in in_force.members} >= {"i < 3", 's in {"b"} -> i > 2'}
 
 
+def test_long_tables_are_shortened_in_reasons() -> None:
+    problem = Problem()
+    x, y = problem.int_var("x", lower=0, upper=99), problem.var("y", ["a", "b"])
+    problem.add(any_of(table([x, y], [(i, "a") for i in range(90)]), x == 95))
+    answer = why_not(problem, {"x": 99, "y": "a"})
+    assert answer.broken[0].text == '(x, y) in {(0, "a"), (1, "a"), ... (90 rows)} or x == 95'
+
+
 def test_best_by_values() -> None:
     problem = Problem()
     x = problem.var("x", [0.5, 1.5, 2.5])

@@ -6,11 +6,12 @@ means: if any one member is taken away, the others can hold together. Each membe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from constrint.errors import LimitReachedError, UsageError
-from constrint.model import Comparison, Const, Constraint, Domain, Expr, IsIn, Problem, Table
+from constrint.model import Comparison, Const, Constraint, Domain, Expr, IsIn, Problem
 from constrint.model.coding import Coding
 from constrint.model.problem import named_constants
 from constrint.model.values import literal
@@ -20,6 +21,9 @@ from constrint.solve.budget import Limits, Status
 _SHOWN_VALUES = 12
 # A rule longer than this is shown as a function of its variables.
 _LONG_TEXT = 72
+# In a rule that is longer than this only the first rows of tables are shown.
+_LONG_TABLE = 240
+_ROWS = re.compile(r"\{(\([^(){}]*\), \([^(){}]*\)), \([^{}]*\)\}")
 # Each of the many small questions may cost this much.
 QUESTION: Limits = Limits(max_nodes=300, max_rows=1 << 20, max_seconds=5.0, max_cells=1 << 21)
 
@@ -87,10 +91,17 @@ def rule_text(constraint: Constraint) -> str:
         left = _as_function(constraint.name, constraint.left)
         right = _as_function(constraint.name if left == str(constraint.left) else "limit", constraint.right)
         return f"{left} {constraint.op} {right}"
-    if isinstance(constraint, Table) and len(constraint.rows) > _SHOWN_VALUES:
-        return f"({', '.join(map(str, constraint.exprs))}) in a table of {len(constraint.rows)} rows"
     values = ", ".join(f"{name} = {number}" for name, number in sorted(named_constants(constraint).items()))
-    return f"{constraint} [{values}]" if values else str(constraint)
+    text = str(constraint)
+    if len(text) > _LONG_TABLE:
+        text = _ROWS.sub(_first_rows, text)
+    return f"{text} [{values}]" if values else text
+
+
+def _first_rows(hit: re.Match[str]) -> str:
+    """The first rows of a long table, and how many there are."""
+    rows = hit.group(0).count("), (") + 1
+    return f"{{{hit.group(1)}, ... ({rows} rows)}}"
 
 
 def _as_function(name: str, side: Expr) -> str:

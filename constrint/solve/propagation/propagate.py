@@ -261,7 +261,7 @@ def _any_of(state: Domains, rule: AnyOf) -> None:
             return
         alive.append(trial)
     if not alive:
-        raise Contradiction(str(rule))
+        raise Contradiction("every alternative")
     for name in set.intersection(*(t.changed for t in alive)):
         options = [t.of[name] for t in alive]
         if all(o.listed is not None for o in options):
