@@ -19,13 +19,31 @@ from constrint.model.constraint import (
     not_in,
 )
 from constrint.model.domain import Domain
-from constrint.model.expr import Const, Expr, Operation, Var, absolute, ceildiv, const, gcd, lcm, maximum, minimum
+from constrint.model.element import Element, element
+from constrint.model.expr import (
+    Const,
+    Expr,
+    Operation,
+    Truth,
+    Var,
+    absolute,
+    ceildiv,
+    const,
+    gcd,
+    lcm,
+    maximum,
+    minimum,
+)
+from constrint.model.logic import AllDifferent, all_different, count, if_then_else, iff, xor
 from constrint.model.problem import Objective, Problem, SoftConstraint
+from constrint.model.ratio import Ratio, Symbol
+from constrint.model.table import Table, table
 from constrint.model.text.grammar import DialectWarning
 from constrint.model.text.parse import parse, parse_constraint
 from constrint.model.text.render import render
 
 __all__ = [
+    "AllDifferent",
     "AllOf",
     "AnyOf",
     "Comparison",
@@ -34,6 +52,7 @@ __all__ = [
     "DialectWarning",
     "Divides",
     "Domain",
+    "Element",
     "Expr",
     "Implies",
     "IsIn",
@@ -41,15 +60,24 @@ __all__ = [
     "Objective",
     "Operation",
     "Problem",
+    "Ratio",
     "SoftConstraint",
+    "Symbol",
+    "Table",
+    "Truth",
     "Var",
     "absolute",
+    "all_different",
     "all_of",
     "any_of",
     "ceildiv",
     "const",
+    "count",
     "divides",
+    "element",
     "gcd",
+    "if_then_else",
+    "iff",
     "implies",
     "is_in",
     "lcm",
@@ -60,4 +88,6 @@ __all__ = [
     "parse",
     "parse_constraint",
     "render",
+    "table",
+    "xor",
 ]

@@ -138,9 +138,13 @@ class SearchSpace:
         from constrint.solve.space.views import library  # loaded when it is asked for
 
         polars = library("polars", "to_polars")
-        # Numbers beyond 64 bits stay Python integers.
+        # Numbers beyond 64 bits, and values that are neither numbers nor text, stay Python's.
         series = {
-            n: polars.Series(n, c.tolist(), dtype=polars.Object) if c.dtype == object else c
+            n: polars.Series(
+                n, c.tolist(), dtype=polars.String if all(isinstance(v, str) for v in c) else polars.Object
+            )
+            if c.dtype == object
+            else c
             for n, c in self.columns().items()
         }
         return polars.DataFrame(series)
