@@ -45,7 +45,8 @@ def core_model(problem: Problem, budget: Budget) -> object | None:
     if core is None or budget.limits.max_values < MAX_VALUES:
         return None
     if problem.core is None:
-        domains = _narrow_domains(problem)
+        with budget.watching():
+            domains = _narrow_domains(problem)
         if domains is None:
             return None
         places = {name: place for place, name in enumerate(problem.names)}
