@@ -148,9 +148,14 @@ def _guard(op: str, a: Column, b: Column) -> tuple[Column, Column, Mask]:
         defined = _joined(defined, usable)
     if op == "pow" and defined is not None:
         # Undefined operands hold placeholders; 0 keeps their powers small.
-        a = Column(np.where(defined, a.values, 0), (min(a.bounds[0], 0), max(a.bounds[1], 0)))
-        b = Column(np.where(defined, b.values, 0), (min(b.bounds[0], 0), max(b.bounds[1], 0)))
+        a, b = (Column(_or_0(x, defined), (min(x.bounds[0], 0), max(x.bounds[1], 0))) for x in (a, b))
     return a, b, defined
+
+
+def _or_0(column: Column, defined: BoolArray) -> Any:
+    # numpy does not take a Python integer beyond 64 bits as it is.
+    values = column.values if _fits(column.bounds) else np.asarray(column.values, dtype=object)
+    return np.where(defined, values, 0)
 
 
 def binary(op: str, a: Column, b: Column) -> Column:
