@@ -66,7 +66,6 @@ TABLE: Final[tuple[Unary | Binary, ...]] = (
     Binary("bitxor", operator.xor, intervals.bitxor_bounds, np.bitwise_xor, many=True),
 )
 UNARY: Final[dict[str, Unary]] = {rule.name: rule for rule in TABLE if isinstance(rule, Unary)}
-PARTIAL: Final = frozenset(rule.name for rule in TABLE if isinstance(rule, Binary) and rule.partial)
 BINARY: Final[dict[str, Binary]] = {rule.name: rule for rule in TABLE if isinstance(rule, Binary)}
 
 
