@@ -1,5 +1,8 @@
 """Integer problems as data: expressions, constraints with reasons, the text language. No solver."""
 
+from typing import TYPE_CHECKING, Final
+
+from constrint.lazy import lazily, names_of
 from constrint.model import columns as columns
 from constrint.model.constraint import (
     AllOf,
@@ -38,9 +41,16 @@ from constrint.model.logic import AllDifferent, all_different, count, if_then_el
 from constrint.model.problem import Objective, Problem, SoftConstraint
 from constrint.model.ratio import Ratio, Symbol
 from constrint.model.table import Table, table
-from constrint.model.text.grammar import DialectWarning
-from constrint.model.text.parse import parse, parse_constraint
 from constrint.model.text.render import render
+
+if TYPE_CHECKING:
+    from constrint.model.text.grammar import DialectWarning
+    from constrint.model.text.parse import parse, parse_constraint
+
+# The reader of the text language is loaded when it is first asked for.
+_NAMES: Final = {"text.grammar": ("DialectWarning",), "text.parse": ("parse", "parse_constraint")}
+__getattr__ = lazily(__name__, _NAMES)
+__dir__ = names_of(globals(), _NAMES)
 
 __all__ = [
     "AllDifferent",
