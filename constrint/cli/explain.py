@@ -14,6 +14,7 @@ from constrint.cli.rules import YOURS, kind_of
 from constrint.cli.ways_out import ways_out
 from constrint.errors import InfeasibleError, LimitReachedError
 from constrint.model.constraint import CERTAIN, ESTIMATED, REDUNDANT
+from constrint.model.values import literal
 from constrint.select.rank import reason_of
 from constrint.solve import Conflict, SearchSpace, enumerate_space, pruning, would_remove
 
@@ -125,7 +126,7 @@ def _rules(asked: Asked) -> list[dict[str, Any]]:
     for rule in (*asked.problem.constraints, *asked.problem.estimates):
         alone, only = counts.get(id(rule), (None, None))
         named = {"name": rule.name, "kind": kind_of(asked, rule), "rule": str(rule), "because": rule.because}
-        prunes = rule not in asked.problem.estimates
+        prunes = not any(rule is estimate for estimate in asked.problem.estimates)
         rules.append({**named, "prunes": prunes, "removes_alone": alone, "removes_only": only})
     return rules
 
@@ -137,11 +138,11 @@ def _parameters(asked: Asked) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "values": list(domain) if domain.size <= MAX_VALUES else None,
+            "values": list(domain.labels or domain) if domain.size <= MAX_VALUES else None,
             "meaning": "",
             "because": domain.because,
-            "lower": domain.lower,
-            "upper": domain.upper,
+            "lower": domain.lower if domain.labels is None else None,
+            "upper": domain.upper if domain.labels is None else None,
             "num_values": domain.size,
         }
         for name, domain in asked.problem.variables.items()
@@ -150,8 +151,12 @@ def _parameters(asked: Asked) -> list[dict[str, Any]]:
 
 def _values(parameter: dict[str, Any]) -> str:
     values = parameter["values"]
+    if values is None and parameter["lower"] is None:
+        return f"{parameter['num_values']:,} values"
     if values is None:
         return f"{parameter['lower']:,} .. {parameter['upper']:,} ({parameter['num_values']:,} values)"
+    if not all(type(value) is int for value in values):
+        return " ".join(map(literal, values))
     ordered = sorted(values)
     step = ordered[1] - ordered[0] if len(ordered) > 1 else 0
     if len(ordered) > 12 and ordered == list(range(ordered[0], ordered[-1] + 1, step)):

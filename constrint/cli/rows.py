@@ -1,7 +1,7 @@
 """Solutions, however many: of one space or of several kernels' spaces as one list, in batches of columns.
 
 Printed as aligned rows or as JSON lines; a closed pipe ends it early. Kernels have different parameters: rows of
-several carry their kernel's name, and None where it lacks a parameter.
+several carry their kernel's name, and `ABSENT` where it lacks a parameter.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ import textwrap
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from constrint.cli.question import Question
+from constrint.model.values import literal
 
 BATCH = 4096
+#: Stands where a kernel has no such parameter.
+ABSENT: Final = msgspec.UNSET
 Columns = Mapping[str, NDArray[Any]]
 
 
@@ -79,7 +82,7 @@ class Solutions:
         if self.names == tuple(columns):
             return columns
         length = len(next(iter(columns.values()))) if columns else 1
-        absent = np.full(length, None, dtype=object)
+        absent = np.full(length, ABSENT, dtype=object)
         name = np.full(length, kernel, dtype=object)
         return {n: name if n == "kernel" else columns.get(n, absent) for n in self.names}
 
@@ -87,7 +90,7 @@ class Solutions:
         """Rows of several spaces, in the order of their indices."""
         ends = list(accumulate(space.size for _, space in self.spaces))
         owners = np.array([bisect_right(ends, index) for index in indices])
-        rows = {name: np.full(len(indices), None, dtype=object) for name in self.names}
+        rows = {name: np.full(len(indices), ABSENT, dtype=object) for name in self.names}
         for owner, (kernel, space) in enumerate(self.spaces):
             places = np.flatnonzero(owners == owner)
             if len(places):
@@ -115,8 +118,8 @@ def print_json_lines(batches: Iterable[Columns]) -> None:
     for columns in batches:
         lists = [column.tolist() for column in columns.values()]
         lines = [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
-        if any(None in cells for cells in lists):
-            lines = [{name: cell for name, cell in line.items() if cell is not None} for line in lines]
+        if any(ABSENT in cells for cells in lists):
+            lines = [{name: cell for name, cell in line.items() if cell is not ABSENT} for line in lines]
         sys.stdout.write(encode(lines).decode())
 
 
@@ -126,7 +129,9 @@ def print_rows(names: Iterable[str], batches: Iterable[Columns]) -> None:
     width, is_terminal = shutil.get_terminal_size().columns, sys.stdout.isatty()
     is_first = True
     for columns in batches:
-        texts = {name: ["-" if cell is None else str(cell) for cell in columns[name].tolist()] for name in widths}
+        texts = {
+            name: ["-" if cell is ABSENT else _written(cell) for cell in columns[name].tolist()] for name in widths
+        }
         widths = {name: max(widths[name], *map(len, texts[name])) for name in widths}
         if is_terminal and sum(widths.values()) + 2 * (len(widths) - 1) > width:
             _print_pairs(texts, width)
@@ -136,6 +141,13 @@ def print_rows(names: Iterable[str], batches: Iterable[Columns]) -> None:
             is_first = False
         aligned = [[text.rjust(widths[name]) for text in texts[name]] for name in widths]
         sys.stdout.write("".join("  ".join(row) + "\n" for row in zip(*aligned, strict=True)))
+
+
+def _written(cell: object) -> str:
+    """A cell of a table; text without quotes, and a dash where a kernel has no such parameter."""
+    if cell is ABSENT:
+        return "-"
+    return cell if isinstance(cell, str) else literal(cell)
 
 
 def _print_pairs(texts: Mapping[str, Sequence[str]], width: int) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from constrint.cli.kernel_options import Choice
 from constrint.errors import ParseError, UnknownNameError, UsageError
 from constrint.model import Constraint, Domain, Problem, Var, is_in, parse_constraint
+from constrint.model.ratio import code_variable
+from constrint.model.values import literal
 
 if TYPE_CHECKING:
     from constrint.cli.question import Asked
@@ -74,6 +76,9 @@ def _setting(problems: Mapping[str, Problem], text: str) -> Constraint:
     if not equals:
         raise UsageError(f"--set takes NAME=VALUE, for example --set tile_m=128; got {text!r}.")
     domain = domain_of(problems.values(), name)
+    if domain.labels is not None:
+        codes = [code_in(domain, part, f"--set {name}") for part in value_text.split(",")]
+        return is_in(code_variable(name, domain), codes).labelled(f"asked for by --set {text}", f"set_{name}")
     values = [integer(part, f"--set {name}") for part in value_text.split(",")]
     for value in values:
         if value not in domain:
@@ -86,7 +91,8 @@ def _rule(problems: Mapping[str, Problem], text: str, dialect: str) -> Constrain
     """The rule of `--where RULE`."""
     try:
         with shown_warnings():
-            rule = parse_constraint(text, dialect=dialect)
+            known = {n: d for problem in problems.values() for n, d in problem.variables.items()}
+            rule = parse_constraint(text, dialect=dialect, variables=known)
     except ParseError as error:
         raise UsageError(f"--where is not a rule: {error}\nA rule looks like: tile_k <= 64") from None
     names = list(dict.fromkeys(name for problem in problems.values() for name in problem.variables))
@@ -116,6 +122,17 @@ def integer(text: str, what: str) -> int:
     except ValueError:
         shown = text.strip() if len(text) <= 40 else f"{text[:40]}..."
         raise UsageError(f"{what}: expected an integer, got {shown!r}.") from None
+
+
+def code_in(domain: Domain, text: str, what: str) -> int:
+    """The code of a value of other variables than integers: `1.5`, `true`, `none`, or text with or without quotes."""
+    wanted = text.strip()
+    for value in domain.labels or ():
+        if wanted in (literal(value), str(value)):
+            code = domain.code_of(value)
+            if code is not None:
+                return code
+    raise UsageError(f"{what}={wanted[:40]}: it takes {', '.join(map(literal, domain.labels or ()))}.")
 
 
 def allowed(domain: Domain) -> str:

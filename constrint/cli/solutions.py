@@ -12,6 +12,7 @@ from constrint.cli.output import print_json, say, wrap
 from constrint.cli.question import Asked, Question
 from constrint.cli.rows import BATCH, Columns, Solutions, print_rows
 from constrint.errors import LimitReachedError
+from constrint.model.coding import Coding
 from constrint.solve import SearchSpace, Status, best_solutions, solve
 
 #: Solutions that are sorted by an objective in memory.
@@ -91,9 +92,11 @@ def _in_order(question: Question, solutions: Solutions) -> Iterator[Columns]:
         return
     ((_, space),) = solutions.spaces
     columns = space.columns()
-    keys = [-o.expr.columns(columns) if o.maximise else o.expr.columns(columns) for o in problem.objectives]
+    coding = Coding.of(problem)
+    codes = columns if coding is None else coding.encoded_columns(columns)
+    keys = [-o.expr.columns(codes) if o.maximise else o.expr.columns(codes) for o in problem.objectives]
     if problem.soft_constraints:
-        wide = {name: column.astype(np.int64) for name, column in columns.items()}
+        wide = {name: column.astype(np.int64) for name, column in codes.items()}
         prices = [s.weight * ~s.constraint.holds_columns(wide) for s in problem.soft_constraints]
         keys.insert(0, np.sum(prices, axis=0))
     order = np.lexsort(keys[::-1])

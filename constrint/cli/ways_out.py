@@ -63,6 +63,9 @@ def _several_changes(asked: Asked) -> list[str]:
 def _nearest(problem: Problem, held: Iterable[Constraint], name: str, rule: Constraint) -> int | None:
     """The value of a parameter nearest to those asked for with which the rules held can hold."""
     asked = _values(rule)
+    if problem.variables[name].labels is not None:
+        # No value is nearest to another.
+        return None
     for value in sorted(problem.variables[name].values, key=lambda v: (min(abs(v - w) for w in asked), -v)):
         if _has_solution(problem, *held, Var(name) == value):
             return value

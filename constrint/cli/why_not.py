@@ -12,7 +12,7 @@ from constrint.cli.kernel_options import Choice, Json, KernelCommand
 from constrint.cli.output import print_json, say, wrap
 from constrint.cli.question import Asked, Question
 from constrint.cli.request import question_of
-from constrint.cli.rules import domain_of, integer, kind_of
+from constrint.cli.rules import code_in, domain_of, integer, kind_of
 from constrint.errors import UsageError
 from constrint.model import Var
 from constrint.select.core_space import chance_of
@@ -42,21 +42,22 @@ def why_not(
         _print(question, asked, answer)
 
 
-def _values(question: Question, pairs: list[str]) -> dict[str, int]:
-    values: dict[str, int] = {}
+def _values(question: Question, pairs: list[str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         name = name.strip()
         if not equals:
             raise UsageError(f"a configuration is written NAME=VALUE NAME=VALUE ..., got {pair!r}.")
-        domain_of([asked.problem for asked in question.asked], name)
+        domain = domain_of([asked.problem for asked in question.asked], name)
         if name in values:
             raise UsageError(f"{name} is given twice.")
-        values[name] = integer(text, name)
+        labelled = domain.labels is not None
+        values[name] = domain.value_of(code_in(domain, text, name)) if labelled else integer(text, name)
     return values
 
 
-def _that_have(question: Question, values: dict[str, int]) -> list[Asked]:
+def _that_have(question: Question, values: dict[str, Any]) -> list[Asked]:
     """The problems whose parameters are exactly the named ones.
 
     Raises:

@@ -1,5 +1,8 @@
 """Integer problems as data: expressions, constraints with reasons, the text language. No solver."""
 
+from typing import TYPE_CHECKING, Final
+
+from constrint.lazy import lazily, names_of
 from constrint.model import columns as columns
 from constrint.model.constraint import (
     AllOf,
@@ -19,13 +22,38 @@ from constrint.model.constraint import (
     not_in,
 )
 from constrint.model.domain import Domain
-from constrint.model.expr import Const, Expr, Operation, Var, absolute, ceildiv, const, gcd, lcm, maximum, minimum
+from constrint.model.element import Element, element
+from constrint.model.expr import (
+    Const,
+    Expr,
+    Operation,
+    Truth,
+    Var,
+    absolute,
+    ceildiv,
+    const,
+    gcd,
+    lcm,
+    maximum,
+    minimum,
+)
+from constrint.model.logic import AllDifferent, all_different, count, if_then_else, iff, xor
 from constrint.model.problem import Objective, Problem, SoftConstraint
-from constrint.model.text.grammar import DialectWarning
-from constrint.model.text.parse import parse, parse_constraint
+from constrint.model.ratio import Ratio, Symbol
+from constrint.model.table import Table, table
 from constrint.model.text.render import render
 
+if TYPE_CHECKING:
+    from constrint.model.text.grammar import DialectWarning
+    from constrint.model.text.parse import parse, parse_constraint
+
+# The reader of the text language is loaded when it is first asked for.
+_NAMES: Final = {"text.grammar": ("DialectWarning",), "text.parse": ("parse", "parse_constraint")}
+__getattr__ = lazily(__name__, _NAMES)
+__dir__ = names_of(globals(), _NAMES)
+
 __all__ = [
+    "AllDifferent",
     "AllOf",
     "AnyOf",
     "Comparison",
@@ -34,6 +62,7 @@ __all__ = [
     "DialectWarning",
     "Divides",
     "Domain",
+    "Element",
     "Expr",
     "Implies",
     "IsIn",
@@ -41,15 +70,24 @@ __all__ = [
     "Objective",
     "Operation",
     "Problem",
+    "Ratio",
     "SoftConstraint",
+    "Symbol",
+    "Table",
+    "Truth",
     "Var",
     "absolute",
+    "all_different",
     "all_of",
     "any_of",
     "ceildiv",
     "const",
+    "count",
     "divides",
+    "element",
     "gcd",
+    "if_then_else",
+    "iff",
     "implies",
     "is_in",
     "lcm",
@@ -60,4 +98,6 @@ __all__ = [
     "parse",
     "parse_constraint",
     "render",
+    "table",
+    "xor",
 ]

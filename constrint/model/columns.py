@@ -20,10 +20,13 @@ from constrint.core import compiled
 from constrint.errors import IntegerOverflowError, UndefinedValueError, UnknownNameError, UsageError
 from constrint.model import constraint as c
 from constrint.model import intmath, work
+from constrint.model.element import Element
 from constrint.model.encode import encode_expression
-from constrint.model.expr import Const, Expr, Operation, Var
+from constrint.model.expr import Const, Expr, Operation, Truth, Var
 from constrint.model.intervals import Interval
 from constrint.model.operations import BINARY, TABLE, UNARY, fold
+from constrint.model.row_index import RowIndex
+from constrint.model.table import Table
 
 BoolArray = NDArray[np.bool_]
 # Encoding a shorter expression takes as long as evaluating it with numpy.
@@ -145,9 +148,14 @@ def _guard(op: str, a: Column, b: Column) -> tuple[Column, Column, Mask]:
         defined = _joined(defined, usable)
     if op == "pow" and defined is not None:
         # Undefined operands hold placeholders; 0 keeps their powers small.
-        a = Column(np.where(defined, a.values, 0), (min(a.bounds[0], 0), max(a.bounds[1], 0)))
-        b = Column(np.where(defined, b.values, 0), (min(b.bounds[0], 0), max(b.bounds[1], 0)))
+        a, b = (Column(_or_0(x, defined), (min(x.bounds[0], 0), max(x.bounds[1], 0))) for x in (a, b))
     return a, b, defined
+
+
+def _or_0(column: Column, defined: BoolArray) -> Any:
+    # numpy does not take a Python integer beyond 64 bits as it is.
+    values = column.values if _fits(column.bounds) else np.asarray(column.values, dtype=object)
+    return np.where(defined, values, 0)
 
 
 def binary(op: str, a: Column, b: Column) -> Column:
@@ -232,6 +240,8 @@ def evaluate(expr: Expr, columns: Mapping[str, Column], shared: _Shared | None =
         return columns[expr.name]
     if isinstance(expr, Const):
         return Column(expr.number, (expr.number, expr.number))
+    if isinstance(expr, Truth):
+        return _truth(test(expr.condition, columns))
     assert isinstance(expr, Operation)
     if shared is None and expr.size >= _WORTH_SHARING:
         shared = _Shared(expr)
@@ -240,7 +250,44 @@ def evaluate(expr: Expr, columns: Mapping[str, Column], shared: _Shared | None =
     return _operation(expr, [evaluate(a, columns) for a in expr.args])
 
 
+def _truth(verdict: Verdict) -> Column:
+    """A condition as a column of ones and zeros."""
+    if isinstance(verdict, bool):
+        return Column(int(verdict), (int(verdict), int(verdict)))
+    return Column(verdict.astype(np.int64), (0, 1))
+
+
+def _element(index: Column, items: list[Column]) -> Column:
+    """Takes every row's item; an item that no row selects plays no role."""
+    low, high = max(index.bounds[0], 0), min(index.bounds[1], len(items) - 1)
+    if low > high:
+        return Column(0, (0, 0), np.asarray(False))
+    chosen = items[low : high + 1]
+    bounds = min(c.bounds[0] for c in chosen), max(c.bounds[1] for c in chosen)
+    inside = index.bounds[0] >= 0 and index.bounds[1] < len(items)
+    defined = index.defined if inside else _joined(index.defined, _between(index, low, high))
+    places = np.where(True if defined is None else defined, np.asarray(index.values), low).astype(np.intp)
+    dtype = np.int64 if _fits(bounds) else object
+    if all(np.ndim(c.values) == 0 and c.defined is None for c in chosen):
+        listed = np.array([int(c.values) for c in chosen], dtype=dtype)
+        return Column(listed[places - low], bounds, defined)
+    values: Any = np.zeros((), dtype=dtype)
+    there: Mask = None if all(c.defined is None for c in chosen) else np.asarray(False)
+    for place, item in enumerate(chosen, start=low):
+        here = places == place
+        values = np.where(here, np.asarray(item.values).astype(dtype, copy=False), values)
+        if there is not None:
+            there = there | (here if item.defined is None else here & item.defined)
+    return Column(values, bounds, _joined(defined, there))
+
+
+def _between(column: Column, low: int, high: int) -> BoolArray:
+    return np.asarray((np.asarray(column.values) >= low) & (np.asarray(column.values) <= high), dtype=bool)
+
+
 def _operation(expr: Operation, args: list[Column]) -> Column:
+    if isinstance(expr, Element):
+        return _element(args[0], args[1:])
     if expr.op == "mul" and len(args) > 2:
         # Small operands first: a grid is only spanned where its axes meet.
         args.sort(key=lambda column: np.size(column.values))
@@ -301,6 +348,18 @@ def _member(column: Column, domain: Any) -> Verdict:
     return _masked(verdict, column.defined)
 
 
+def _tabled(rule: Table, columns: Mapping[str, Column]) -> Verdict:
+    """Looks rows up in a table."""
+    if rule.index is None:
+        rule.index = RowIndex(rule)
+    sides = [evaluate(expr, columns) for expr in rule.exprs]
+    defined: Mask = None
+    for side in sides:
+        defined = _joined(defined, side.defined)
+    verdict = rule.index.has([np.asarray(side.values) for side in sides])
+    return _masked(verdict, defined)
+
+
 def test(constraint: c.Constraint, columns: Mapping[str, Column]) -> Verdict:
     """Decides a constraint on columns that broadcast together; one bool where all rows agree."""
     if isinstance(constraint, c.Comparison):
@@ -311,6 +370,8 @@ def test(constraint: c.Constraint, columns: Mapping[str, Column]) -> Verdict:
         return _masked(rest.values == 0, rest.defined)
     if isinstance(constraint, c.IsIn):
         return _member(evaluate(constraint.expr, columns), constraint.domain)
+    if isinstance(constraint, Table):
+        return _tabled(constraint, columns)
     if isinstance(constraint, (c.AllOf, c.AnyOf)):
         return _many([test(p, columns) for p in constraint.parts], isinstance(constraint, c.AllOf))
     if isinstance(constraint, c.Not):

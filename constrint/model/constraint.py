@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from constrint.errors import UndefinedValueError, UsageError
 from constrint.model.domain import Domain
-from constrint.model.expr import Expr, as_expr, is_total
+from constrint.model.expr import Expr, Truth, as_expr, is_total
 from constrint.model.node import Node
 
 if TYPE_CHECKING:
@@ -29,6 +29,31 @@ OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     ">": operator.gt,
 }
 C = TypeVar("C", bound="Constraint")
+
+
+def _as_number(op: str) -> tuple[Callable[[Constraint, object], Expr], ...]:
+    """The two methods of an arithmetic operator: a condition counts as 1 where it holds and as 0 elsewhere."""
+    plain, reflected = getattr(Expr, f"__{op}__"), getattr(Expr, f"__r{op}__")
+    return (lambda self, other: plain(Truth(self), other)), (lambda self, other: reflected(Truth(self), other))
+
+
+def _compared(op: str) -> Callable[[Constraint, object], Comparison]:
+    """The method of a comparison: `(x > 1) == (y > 1)` holds where both hold or neither does."""
+
+    def compare(self: Constraint, other: Any) -> Any:
+        if isinstance(other, bool):
+            other = int(other)
+        return Comparison(Truth(self), op, as_expr(other))
+
+    return compare
+
+
+def _joined_by(sign: str) -> tuple[Callable[[Constraint, object], Constraint], ...]:
+    """The two methods of `& | ^` between conditions."""
+    return (lambda self, other: Expr.junction(sign, self, other)), (
+        lambda self, other: Expr.junction(sign, other, self)
+    )
+
 
 #: What a rule is worth. A configuration that breaks a certain rule cannot run as it is meant to. One that breaks a
 #: redundant rule can, but does the work of another one that is kept. An estimated rule may be wrong: it ranks, and
@@ -88,14 +113,37 @@ class Constraint(Node):
     def __bool__(self) -> bool:
         raise TypeError(
             f"the constraint {self} has no truth value by itself; use all_of, any_of, negate or implies "
-            "instead of and, or, not, chained comparisons; use .holds({...}) to test an assignment"
+            "(or & | ~ around conditions in brackets) instead of and, or, not, chained comparisons; use "
+            ".holds({...}) to test an assignment, and a.same(b) to ask whether two constraints are the same text"
         )
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Constraint):
-            return NotImplemented
-        return (self.because, self.name) == (other.because, other.name) and self.key() == other.key()
+    def same(self, other: object) -> bool:
+        """Says whether both are the same constraint with the same reason and name (`==` builds a constraint)."""
+        return (
+            isinstance(other, Constraint)
+            and (self.because, self.name) == (other.because, other.name)
+            and self.key() == other.key()
+        )
 
+    # numpy integers on the left must leave the operator to us.
+    __array_ufunc__ = None
+    __and__, __rand__ = _joined_by("bitand")
+    __or__, __ror__ = _joined_by("bitor")
+    __xor__, __rxor__ = _joined_by("bitxor")
+    __add__, __radd__ = _as_number("add")
+    __sub__, __rsub__ = _as_number("sub")
+    __mul__, __rmul__ = _as_number("mul")
+    __eq__, __ne__ = _compared("=="), _compared("!=")  # type: ignore[assignment]
+    __le__, __lt__ = _compared("<="), _compared("<")
+    __ge__, __gt__ = _compared(">="), _compared(">")
+
+    def __invert__(self) -> Constraint:
+        return negate(self)
+
+    def __neg__(self) -> Expr:
+        return -Truth(self)
+
+    # A class that defines `==` has to say anew how it is hashed.
     def __hash__(self) -> int:
         return hash(self.key())
 
@@ -121,6 +169,12 @@ class Comparison(Constraint):
             return bool(OPERATORS[self.op](self.left.value(assignment), self.right.value(assignment)))
         except UndefinedValueError:
             return False
+
+    def __bool__(self) -> bool:
+        # A condition equals itself: lists and dictionaries of constraints ask for that.
+        if self.op in ("==", "!=") and isinstance(self.left, Truth) and self.left.same(self.right):
+            return self.op == "=="
+        return super().__bool__()
 
 
 Expr.comparison = Comparison
@@ -227,12 +281,21 @@ class Implies(Constraint):
         return consequence or not condition
 
 
+def as_condition(value: object, where: str) -> Constraint:
+    """Returns a constraint: the value itself, or that a variable of True and False is true.
+
+    Raises:
+        UsageError: For anything else; `where` says what takes constraints.
+    """
+    if isinstance(value, Constraint):
+        return value
+    if isinstance(value, Expr) and value.is_condition:
+        return Comparison(value, "==", as_expr(1))
+    raise UsageError(f"{where} takes constraints such as x <= 4, got {value!r} ({type(value).__name__}).")
+
+
 def _checked(parts: Iterable[object], where: str) -> tuple[Constraint, ...]:
-    checked = tuple(parts)
-    for part in checked:
-        if not isinstance(part, Constraint):
-            raise UsageError(f"{where} takes constraints such as x <= 4, got {part!r} ({type(part).__name__}).")
-    return checked  # type: ignore[return-value]
+    return tuple(as_condition(part, where) for part in parts)
 
 
 def _joined(junction: type[_Many], parts: tuple[Constraint, ...]) -> Constraint:
@@ -268,8 +331,11 @@ def divides(divisor: object, number: object) -> Constraint:
     return Divides(as_expr(divisor), as_expr(number))
 
 
-def is_in(expr: object, values: Iterable[int] | Domain) -> Constraint:
-    """`expr` is one of `values` (integers, a range or a `Domain`)."""
+def is_in(expr: object, values: Iterable[Any] | Domain) -> Constraint:
+    """`expr` is one of `values` (integers, a range or a `Domain`; for variables of other values such ones)."""
+    if hasattr(type(expr), "one_of"):
+        found: Constraint = expr.one_of(values)  # type: ignore[attr-defined]
+        return found
     if isinstance(values, Domain):
         return IsIn(as_expr(expr), Domain(values.lower, values.upper, values.step, values.listed))
     if isinstance(values, range):
@@ -281,11 +347,12 @@ def is_in(expr: object, values: Iterable[int] | Domain) -> Constraint:
     return IsIn(as_expr(expr), Domain.from_values(listed))
 
 
-def not_in(expr: object, values: Iterable[int] | Domain) -> Constraint:
+def not_in(expr: object, values: Iterable[Any] | Domain) -> Constraint:
     """`expr` has a value that is none of `values`; `negate(is_in(...))` holds where it has no value, too."""
-    return outside(as_expr(expr), is_in(expr, values))
+    member = is_in(expr, values)
+    return negate(member) if hasattr(type(expr), "one_of") else with_values((as_expr(expr),), negate(member))
 
 
-def outside(expr: Expr, member: Constraint) -> Constraint:
-    """`expr` has a value, and `member`, which speaks of that value alone, does not hold."""
-    return negate(member) if is_total(expr) else all_of(Comparison(expr, "==", expr), negate(member))
+def with_values(exprs: Iterable[Expr], condition: Constraint) -> Constraint:
+    """The condition, where all these expressions have values."""
+    return all_of(*(Comparison(e, "==", e) for e in exprs if not is_total(e)), condition)

@@ -9,19 +9,20 @@ import itertools
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from constrint.errors import UsageError
-from constrint.model.intmath import as_int
+from constrint.model import values as v
+from constrint.model.intmath import MAX_WRITTEN_BITS, as_int
 
 POSITIVE_UPPER: Final = 2**63 - 1
-#: Longer lists of values are refused: state a range instead.
-MAX_LISTED: Final = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """A finite set of integers: either `lower..upper step step`, or `listed` values in the order given.
+    """A finite set of integers, which may be codes of other values.
+
+    It is either `lower..upper step step`, or `listed` values in the order given.
 
     Attributes:
         lower: Smallest member.
@@ -30,6 +31,9 @@ class Domain:
         listed: The values in the order in which they were given, or None for a range.
         because: Why the variable is limited so; "" when nobody said.
         declared: False for a name that was used without a declaration (a positive integer).
+        labels: The values that the integers in `listed` stand for, in the same order; None where they stand for
+            themselves.
+        scale: An integer is its value times this; 0 where integers only number the values.
 
     Raises:
         UsageError: Where these are no such set; `from_range` and `from_values` take any bounds and any list.
@@ -41,6 +45,21 @@ class Domain:
     listed: tuple[int, ...] | None = None
     because: str = ""
     declared: bool = True
+    labels: tuple[Any, ...] | None = None
+    scale: int = 1
+
+    @staticmethod
+    def of(values: Iterable[object], because: str = "", what: str = "a value") -> Domain:
+        """Builds a domain of any values that can be hashed; their order is kept, equal ones count once."""
+        if isinstance(values, range):
+            return Domain.from_values(values, because, what)
+        labels = v.distinct(values, what)
+        if all(type(label) is int for label in labels):
+            return Domain.from_values(labels, because, what)
+        codes, scale = v.coded(labels)
+        if max(map(int.bit_length, codes)) > MAX_WRITTEN_BITS:
+            raise UsageError(f"{what} takes numbers of {MAX_WRITTEN_BITS} bits at most over a common denominator.")
+        return Domain(min(codes), max(codes), 1, codes, because, labels=labels, scale=scale)
 
     def __post_init__(self) -> None:
         for name in ("lower", "upper", "step"):
@@ -51,7 +70,7 @@ class Domain:
         if self.upper < self.lower:
             raise UsageError(f"{shown} is empty; the lower bound must not exceed the upper one.")
         if self.listed is not None:
-            listed = tuple(as_int(v, "a value of a domain") for v in self.listed)
+            listed = tuple(as_int(value, "a value of a domain") for value in self.listed)
             object.__setattr__(self, "listed", listed)
             bounds = (min(listed), max(listed)) if listed else None
             if bounds != (self.lower, self.upper) or self.step != 1 or len(set(listed)) != len(listed):
@@ -59,7 +78,9 @@ class Domain:
                     f"{shown}: listed values must be distinct, with the smallest as lower bound, the largest as upper "
                     "bound and step 1; Domain.from_values(...) makes such a domain."
                 )
-        elif (self.upper - self.lower) % self.step:
+        if self.labels is not None and (self.listed is None or len(self.labels) != len(self.listed)):
+            raise UsageError(f"{shown}: labels need as many listed integers; Domain.of(...) makes such a domain.")
+        if self.listed is None and (self.upper - self.lower) % self.step:
             raise UsageError(
                 f"{shown}: the upper bound must be a member, {self.upper - (self.upper - self.lower) % self.step} for "
                 "example; Domain.from_range(...) takes any bound."
@@ -71,7 +92,8 @@ class Domain:
     ) -> Domain:
         """A domain of which all this is known already; looking at it again would cost a pass over its values."""
         made = object.__new__(Domain)
-        for name, value in zip(Domain.__slots__, (lower, upper, step, listed, because, declared), strict=True):
+        content = (lower, upper, step, listed, because, declared, None, 1)
+        for name, value in zip(Domain.__slots__, content, strict=True):
             object.__setattr__(made, name, value)
         return made
 
@@ -87,10 +109,10 @@ class Domain:
             return Domain.from_range(values[0], values[-1], values.step, because)
         if isinstance(values, (str, bytes)):
             raise UsageError(f"{what} must come from a list of integers, got the text {values!r}.")
-        first = itertools.islice(values, MAX_LISTED + 1)
-        listed = tuple(dict.fromkeys(as_int(v, what) for v in first))
-        if len(listed) > MAX_LISTED:
-            raise UsageError(f"more than {MAX_LISTED} values are listed for {what}; state a range instead.")
+        first = itertools.islice(values, v.MAX_LISTED + 1)
+        listed = tuple(dict.fromkeys(as_int(value, what) for value in first))
+        if len(listed) > v.MAX_LISTED:
+            raise UsageError(f"more than {v.MAX_LISTED} values are listed for {what}; state a range instead.")
         if not listed:
             raise UsageError(f"the list of values for {what} is empty; give at least one integer.")
         return Domain._checked(min(listed), max(listed), 1, listed, because)
@@ -119,6 +141,32 @@ class Domain:
             return len(self.listed)
         return (self.upper - self.lower) // self.step + 1
 
+    def value_of(self, code: int) -> Any:
+        """The value that an integer stands for; the integer itself where the domain does not list it."""
+        if self.labels is None or self.listed is None or code not in self.listed:
+            return code
+        return self.labels[self.listed.index(code)]
+
+    def code_of(self, value: object) -> int | None:
+        """The integer that stands for a value; None for no value of the domain.
+
+        Raises:
+            UsageError: For a value that is none of any variable: not-a-number, or what cannot be hashed.
+        """
+        if self.labels is None or self.listed is None:
+            number = as_int(value, "a value of the variable")
+            return number if number in self else None
+        wanted = v.plain(value, "a value of the variable")
+        for code, label in zip(self.listed, self.labels, strict=True):
+            if label == wanted:
+                return code
+        return None
+
+    @property
+    def is_condition(self) -> bool:
+        """Says whether the values are True and False."""
+        return self.labels is not None and all(isinstance(label, bool) for label in self.labels)
+
     def __len__(self) -> int:
         if self.size > sys.maxsize:
             raise OverflowError(f"the domain has {self.size} members, too many for len(); use domain.size")
@@ -145,5 +193,5 @@ class Domain:
 
     def __str__(self) -> str:
         if self.listed is not None:
-            return "{" + ", ".join(map(str, self.listed)) + "}"
+            return "{" + ", ".join(map(v.literal, self.labels or self.listed)) + "}"
         return f"{self.lower}..{self.upper}" + (f" step {self.step}" if self.step != 1 else "")

@@ -10,17 +10,18 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from constrint.model.constraint import AllOf, AnyOf, Comparison, Constraint, Divides, Implies, IsIn, Not
-from constrint.model.expr import Const, Expr, Operation, Var
+from constrint.model.expr import Const, Expr, Operation, Truth, Var
 from constrint.model.operations import TABLE
+from constrint.model.table import Table
 
 # The order is that of `Op` in the core's model.hpp.
 OPERATIONS: Final = (
-    *("var", "const", *(rule.name for rule in TABLE)),
-    *("==", "!=", "<=", "<", "divides", "in list", "in range", "and", "or", "not", "again"),
+    *("var", "const", *(rule.name for rule in TABLE), "truth", "element"),
+    *("==", "!=", "<=", "<", "divides", "in list", "in range", "table", "and", "or", "not", "again"),
 )
 _CODE: Final = {name: place for place, name in enumerate(OPERATIONS)}
 _VAR, _CONST, _LIST, _RANGE = _CODE["var"], _CODE["const"], _CODE["in list"], _CODE["in range"]
-_AGAIN: Final = _CODE["again"]
+_AGAIN, _TRUTH, _TABLE = _CODE["again"], _CODE["truth"], _CODE["table"]
 _AND, _OR, _NOT, _DIVIDES = _CODE["and"], _CODE["or"], _CODE["not"], _CODE["divides"]
 
 
@@ -85,6 +86,12 @@ class _Encoder:
             else:
                 self._add(_RANGE, 1, 3)
                 self.code += (domain.lower, domain.upper, domain.step)
+        elif isinstance(item, Table):
+            for expr in item.exprs:
+                self.expression(expr)
+            self._add(_TABLE, len(item.exprs), len(item.rows) * len(item.exprs))
+            for row in item.rows:
+                self.code += row
         elif isinstance(item, AllOf):
             self.all_of(item.parts)
         elif isinstance(item, AnyOf):
@@ -119,6 +126,14 @@ class _Encoder:
                 self.expression(arg)
             self._written[id(expr)] = self._count
             self._add(_CODE[expr.op], len(args), 0)
+        elif isinstance(expr, Truth):
+            known = self._written.get(id(expr))
+            if known is not None:
+                self._add(_AGAIN, 0, known)
+                return
+            self.condition(expr.condition)
+            self._written[id(expr)] = self._count
+            self._add(_TRUTH, 1, 0)
         elif isinstance(expr, Var):
             self._add(_VAR, 0, self.places[expr.name])
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import WeakValueDictionary
 
@@ -21,32 +22,40 @@ if TYPE_CHECKING:
 
     from constrint.model.constraint import Comparison
 
+#: A name that stands in text as it is; any other one stands between backquotes.
 NAME_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+MAX_NAME: Final = 1_000
 RESERVED: Final[frozenset[str]] = frozenset(
     word
     for words in (
         ("and", "or", "not", "in", "divides", "step", "because", "true", "false"),
-        ("var", "const", "problem", "maximise", "minimise", "maximize", "minimize"),
+        ("none", "var", "const", "problem", "maximise", "minimise", "maximize", "minimize"),
     )
     for word in words
 )
 
 
 def check_name(name: object, what: str) -> str:
-    """Returns `name` if it may name a variable or a constant in the text language."""
-    if not isinstance(name, str) or not NAME_PATTERN.match(name):
-        raise UsageError(f"{what} must be letters, digits and _ (not starting with a digit), got {name!r}.")
-    if name in RESERVED:
-        raise UsageError(f"{what} {name!r} is a word of the constraint language; choose another one.")
+    """Returns `name` if it may name a variable or a constant: any text that can be written."""
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"{what} must be text of at least one character, got {name!r}.")
+    if len(name) > MAX_NAME:
+        raise UsageError(f"{what} has {len(name):,} characters; at most {MAX_NAME:,} are allowed.")
+    if any("\ud800" <= ch <= "\udfff" for ch in name):
+        raise UsageError(f"{what} {name!r} holds half of a surrogate pair, which is no character.")
     return name
 
 
 def as_expr(value: object) -> Expr:
-    """Returns an expression: the value itself, or an integer as a `Const`."""
+    """Returns an expression: the value itself, an integer as a `Const`, or 1 where a constraint holds and else 0."""
     if isinstance(value, Expr):
         return value
     if isinstance(value, Node):
-        raise UsageError(f"an integer was expected, got the constraint {value}. Constraints are not numbers here.")
+        return Truth(value)
+    if getattr(type(value), "exact_fraction", False):
+        raise UsageError(f"{value} is a fraction, and an integer is needed here; multiply it by its denominator.")
+    if hasattr(type(value), "one_of"):
+        raise UsageError(f"the values of {value} are no numbers; compare it by ==, != or one_of.")
     return Const(intmath.as_int(value, "an operand"))
 
 
@@ -77,13 +86,17 @@ def neg(expr: Expr) -> Expr:
     return Operation("neg", (expr,))
 
 
-def _both_ways(build: Callable[[Expr, Expr], Expr]) -> tuple[Callable[[Expr, object], Expr], ...]:
+def _both_ways(build: Callable[[Expr, Expr], Expr], sign: str = "") -> tuple[Callable[[Expr, object], Expr], ...]:
     """The two methods of an operator: for an expression on its left, and for one on its right."""
 
-    def from_left(self: Expr, other: object) -> Expr:
+    def from_left(self: Expr, other: Any) -> Any:
+        if sign and is_fractional(other):
+            return Expr.fractions(sign, self, other)
         return build(self, as_expr(other))
 
-    def from_right(self: Expr, other: object) -> Expr:
+    def from_right(self: Expr, other: Any) -> Any:
+        if sign and is_fractional(other):
+            return Expr.fractions(sign, other, self)
         return build(as_expr(other), self)
 
     return from_left, from_right
@@ -92,21 +105,48 @@ def _both_ways(build: Callable[[Expr, Expr], Expr]) -> tuple[Callable[[Expr, obj
 def _compared(op: str) -> Callable[[Expr, object], Comparison]:
     """The method of a comparison."""
 
-    def compare(self: Expr, other: object) -> Comparison:
+    def compare(self: Expr, other: Any) -> Any:
+        if is_fractional(other):
+            return Expr.fractions(op, self, other)
         return Expr.comparison(self, op, as_expr(other))
 
     return compare
+
+
+def is_fractional(value: object) -> bool:
+    """Says whether arithmetic with this operand is that of exact fractions: a float, a `Fraction` or a `Ratio`."""
+    return isinstance(value, (float, Fraction)) or getattr(type(value), "exact_fraction", False)
+
+
+def _junction(sign: str) -> tuple[Callable[[Expr, Any], Any], ...]:
+    """The two methods of `& | ^`: bitwise on integers, logical beside a condition."""
+
+    def from_left(self: Expr, other: Any) -> Any:
+        if self.is_condition or (isinstance(other, Node) and not isinstance(other, Expr)):
+            return Expr.junction(sign, self, other)
+        return Operation(sign, (self, as_expr(other)))
+
+    def from_right(self: Expr, other: Any) -> Any:
+        return Operation(sign, (as_expr(other), self))
+
+    return from_left, from_right
 
 
 class Expr(Node):
     """An integer expression; `+ - * // % **` build larger ones, comparisons build constraints."""
 
     __slots__ = ("__weakref__", "named")
+    #: Whether the expression is a yes or no, a variable whose values are True and False.
+    is_condition: bool = False
     # numpy integers on the left must leave the operator to us.
     __array_ufunc__ = None
 
     #: Builds a comparison of two expressions; `constraint` enters it, since it imports this file.
     comparison: ClassVar[Callable[[Expr, str, Expr], Comparison]]
+    #: Arithmetic and comparisons with fractions; `ratio` enters it.
+    fractions: ClassVar[Callable[[str, Any, Any], Any]]
+    #: Joins conditions by `& | ^`; `logic` enters it.
+    junction: ClassVar[Callable[[str, Any, Any], Any]]
     #: Evaluates an expression row by row; `columns` enters it.
     evaluator: ClassVar[Callable[[Expr, Mapping[str, ArrayLike]], NDArray[np.int64]]]
     #: Whether a named number stands somewhere in the expression.
@@ -155,16 +195,25 @@ class Expr(Node):
     def __hash__(self) -> int:
         return hash(self.key())
 
-    __add__, __radd__ = _both_ways(add)
-    __sub__, __rsub__ = _both_ways(lambda a, b: add(a, neg(b)))
-    __mul__, __rmul__ = _both_ways(mul)
+    __add__, __radd__ = _both_ways(add, "+")
+    __sub__, __rsub__ = _both_ways(lambda a, b: add(a, neg(b)), "-")
+    __mul__, __rmul__ = _both_ways(mul, "*")
     __floordiv__, __rfloordiv__ = _both_ways(lambda a, b: Operation("floordiv", (a, b)))
-    __truediv__, __rtruediv__ = _both_ways(lambda a, b: Operation("div", (a, b)))
+    __truediv__, __rtruediv__ = _both_ways(lambda a, b: Operation("div", (a, b)), "/")
     __mod__, __rmod__ = _both_ways(lambda a, b: Operation("mod", (a, b)))
     __pow__, __rpow__ = _both_ways(lambda a, b: Operation("pow", (a, b)))
 
+    __and__, __rand__ = _junction("bitand")
+    __or__, __ror__ = _junction("bitor")
+    __xor__, __rxor__ = _junction("bitxor")
+    __lshift__, __rlshift__ = _both_ways(lambda a, b: mul(a, Operation("pow", (Const(2), b))))
+    __rshift__, __rrshift__ = _both_ways(lambda a, b: Operation("floordiv", (a, Operation("pow", (Const(2), b)))))
+
     def __neg__(self) -> Expr:
         return neg(self)
+
+    def __invert__(self) -> Any:
+        return Expr.junction("not", self, None) if self.is_condition else add(neg(self), Const(-1))
 
     def __abs__(self) -> Expr:
         return absolute(self)
@@ -207,6 +256,32 @@ class Var(Expr):
 
     def __hash__(self) -> int:
         return hash(("var", self.name))
+
+
+class Truth(Expr):
+    """A condition as a number: 1 where it holds, 0 elsewhere."""
+
+    __slots__ = ("condition",)
+
+    def __init__(self, condition: Any) -> None:
+        self.condition = condition
+        self.measure((condition,))
+        self.named = True
+
+    def operands(self) -> tuple[Any, ...]:
+        """The condition."""
+        return (self.condition,)
+
+    def key(self) -> tuple[Any, ...]:
+        """Returns ("truth", key of the condition)."""
+        return ("truth", self.condition.key())
+
+    def value(self, assignment: Mapping[str, int]) -> int:
+        """Decides the condition."""
+        return int(self.condition.holds(assignment))
+
+    def __hash__(self) -> int:
+        return hash(self.key())
 
 
 class Const(Expr):
@@ -257,6 +332,8 @@ class Operation(Expr):
 
 def is_total(expr: Expr) -> bool:
     """Says whether an expression has a value for any integers."""
+    if isinstance(expr, Operation) and expr.op == "element":
+        return False
     if isinstance(expr, Operation) and expr.op in operations.BINARY and operations.BINARY[expr.op].partial:
         right = expr.args[1]
         usable = isinstance(right, Const) and (right.number >= 0 if expr.op == "pow" else right.number != 0)

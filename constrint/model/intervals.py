@@ -117,3 +117,30 @@ def gcd_bounds(a: Interval, b: Interval) -> Interval:
 def lcm_bounds(a: Interval, b: Interval) -> Interval:
     """Bounds of the least common multiple."""
     return 0, abs_bounds(a)[1] * abs_bounds(b)[1]
+
+
+def _bits(a: Interval, b: Interval) -> int:
+    """Bits that every value of both needs beside its sign."""
+    return max((~v if v < 0 else v).bit_length() for v in (*a, *b))
+
+
+def bitand_bounds(a: Interval, b: Interval) -> Interval:
+    """Bounds of a & b, where negative numbers go on with ones for ever."""
+    tops = [high for low, high in (a, b) if low >= 0]
+    if tops:
+        return 0, min(tops)
+    return -(1 << _bits(a, b)), max(a[1], b[1]) if a[1] < 0 and b[1] < 0 else (1 << _bits(a, b)) - 1
+
+
+def bitor_bounds(a: Interval, b: Interval) -> Interval:
+    """Bounds of a | b."""
+    most = (1 << _bits(a, b)) - 1
+    if a[0] >= 0 and b[0] >= 0:
+        return max(a[0], b[0]), most
+    return -most - 1, -1 if a[1] < 0 or b[1] < 0 else most
+
+
+def bitxor_bounds(a: Interval, b: Interval) -> Interval:
+    """Bounds of a ^ b as exclusive or."""
+    most = (1 << _bits(a, b)) - 1
+    return (0 if a[0] >= 0 and b[0] >= 0 else -most - 1), most

@@ -61,6 +61,9 @@ TABLE: Final[tuple[Unary | Binary, ...]] = (
     Binary("max", max, intervals.max_bounds, np.maximum, many=True),
     Binary("gcd", math.gcd, intervals.gcd_bounds, np.gcd, many=True, alone="abs"),
     Binary("lcm", intmath.least_multiple, intervals.lcm_bounds, np.lcm, many=True, alone="abs"),
+    Binary("bitand", operator.and_, intervals.bitand_bounds, np.bitwise_and, many=True),
+    Binary("bitor", operator.or_, intervals.bitor_bounds, np.bitwise_or, many=True),
+    Binary("bitxor", operator.xor, intervals.bitxor_bounds, np.bitwise_xor, many=True),
 )
 UNARY: Final[dict[str, Unary]] = {rule.name: rule for rule in TABLE if isinstance(rule, Unary)}
 BINARY: Final[dict[str, Binary]] = {rule.name: rule for rule in TABLE if isinstance(rule, Binary)}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 from constrint.errors import UnknownNameError, UsageError
-from constrint.model.constraint import ESTIMATED, KINDS, Constraint
+from constrint.model.coded import Coded
+from constrint.model.constraint import ESTIMATED, KINDS, Constraint, as_condition
 from constrint.model.domain import Domain
 from constrint.model.expr import Const, Expr, Var, as_expr, check_name
 from constrint.model.intmath import as_int
+from constrint.model.ratio import expression_of
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,51 @@ class Problem:
         self.declare(name, domain)
         return var
 
+    def var(self, name: str, values: Iterable[object], *, because: str = "") -> Any:
+        """Declares a variable of any values: integers, floats, bools, text, `None` or whatever else can be hashed.
+
+        Args:
+            name: Its name.
+            values: The values it may take, in order of preference; numpy scalars count as what they hold.
+            because: Why it may take these values only.
+
+        Returns:
+            What stands for it in constraints. For integers that is a `Var`. For True and False it is a `Var` that is a
+            condition, too. For other numbers it is an exact fraction, which takes `+ - *`, division by a number, and
+            comparisons. Anything else is compared by `==`, `!=` and `one_of` only.
+
+        Raises:
+            UsageError: When a value cannot be hashed or equals nothing (not-a-number).
+        """
+        domain = Domain.of(values, because, f"variable {name!r}")
+        self.declare(name, domain)
+        return expression_of(name, domain)
+
+    def bool_var(self, name: str, *, because: str = "") -> Any:
+        """Declares a variable of False and True: a condition, and 0 or 1 in sums."""
+        return self.var(name, (False, True), because=because)
+
+    def int_vars(self, name: str, *sizes: int, **options: Any) -> list[Any]:
+        """Declares an array of variables: `int_vars("x", 9, 9, lower=1, upper=9)[2][0]` is the variable `x_2_0`.
+
+        Args:
+            name: The beginning of their names.
+            sizes: How many along each dimension.
+            options: What `int_var` takes.
+        """
+        return self._array(name, sizes, lambda full: self.int_var(full, **options))
+
+    def bool_vars(self, name: str, *sizes: int, because: str = "") -> list[Any]:
+        """Declares an array of variables of False and True, as `int_vars` does."""
+        return self._array(name, sizes, lambda full: self.bool_var(full, because=because))
+
+    def _array(self, name: str, sizes: Sequence[int], declare: Callable[[str], Any]) -> list[Any]:
+        if not sizes or any(as_int(size, "the size of an array of variables") < 0 for size in sizes):
+            raise UsageError(f"an array of variables {name!r} needs its sizes, none below 0, got {tuple(sizes)}.")
+        first, *rest = sizes
+        parts = (f"{name}_{place}" for place in range(first))
+        return [self._array(part, rest, declare) if rest else declare(part) for part in parts]
+
     def declare(self, name: str, domain: Domain) -> Var:
         """Declares a variable with a ready domain."""
         var = Var(name)
@@ -181,6 +228,8 @@ class Problem:
         Returns:
             The constraint as stored, with its reason and name.
         """
+        if isinstance(constraint, Expr) and constraint.is_condition:
+            constraint = as_condition(constraint, "add")
         if not isinstance(constraint, Constraint):
             hint = " A comparison of two Python numbers is a bool: is a variable missing?"
             raise UsageError(
@@ -247,6 +296,19 @@ class Problem:
             )
         for name, number in named_constants(item).items():
             self.constant(name, number)
+        for var in _variables_in(item) if any(d.labels is not None for d in self._variables.values()) else ():
+            self._check_coding(var, item)
+
+    def _check_coding(self, var: Var, item: Constraint | Expr) -> None:
+        """Refuses a variable in a rule that codes its values otherwise than the domain does."""
+        domain = self._variables[var.name]
+        scale, labels = (var.scale, var.labels) if isinstance(var, Coded) else (1, ())
+        renumbered = scale == 0 and domain.labels is not None and labels != domain.labels
+        if scale != domain.scale or renumbered:
+            raise UsageError(
+                f"variable {var.name!r} has the values {domain}, which are no integers; build rules with what "
+                f"`var` returned for it, not with Var({var.name!r}): {item}"
+            )
 
     def copy(self) -> Problem:
         """Returns an independent problem with the same content."""
@@ -299,8 +361,8 @@ class Problem:
             self.name == other.name
             and list(self._variables.items()) == list(other._variables.items())
             and self._constants == other._constants
-            and self._constraints == other._constraints
-            and self._estimates == other._estimates
+            and _same(self._constraints, other._constraints)
+            and _same(self._estimates, other._estimates)
             and self._objectives == other._objectives
             and self._soft == other._soft
         )
@@ -314,6 +376,27 @@ class Problem:
         return f"<Problem {self.name!r}: {len(self._variables)} variables, {len(self._constraints)} constraints>"
 
 
+def _same(rules: Sequence[Constraint], others: Sequence[Constraint]) -> bool:
+    return len(rules) == len(others) and all(a.same(b) for a, b in zip(rules, others, strict=True))
+
+
+def _variables_in(item: Constraint | Expr) -> list[Var]:
+    """The nodes of variables in a constraint or an expression, each once."""
+    found: dict[int, Var] = {}
+    stack: list[Any] = [item]
+    seen: set[int] = set()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Var):
+            found[id(node)] = node
+        else:
+            stack.extend(node.operands())
+    return list(found.values())
+
+
 def named_constants(item: Constraint | Expr) -> dict[str, int]:
     """Named numbers that occur in a constraint or an expression."""
     constants: dict[str, int] = {}
@@ -323,8 +406,6 @@ def named_constants(item: Constraint | Expr) -> dict[str, int]:
         if isinstance(node, Const):
             if node.name and constants.setdefault(node.name, node.number) != node.number:
                 raise UsageError(f"the constant {node.name!r} has two values in: {item}. Rename one of them.")
-        elif isinstance(node, Constraint):
+        elif isinstance(node, Constraint) or node.named:
             stack.extend(node.operands())
-        elif node.named:
-            stack.extend(node.args)
     return constants

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from constrint.solve.backends.backend import Backend
     from constrint.solve.backends.registry import get_backend, list_backends
     from constrint.solve.budget import Limits, SearchStats, Status
-    from constrint.solve.engine.walk import solutions_in_order
     from constrint.solve.enumerate import brute_force, count, enumerate_space
     from constrint.solve.explain.conflict import Conflict, ConflictMember, minimal_conflict
     from constrint.solve.explain.pruning import RulePruning, pruning, would_remove
     from constrint.solve.explain.relax import Relaxation, relaxations, ways_out
     from constrint.solve.explain.why_not import BrokenRule, WhyNot, why_not
+    from constrint.solve.in_order import solutions_in_order
     from constrint.solve.optimise import best_solutions, solve
     from constrint.solve.solution import Solution
     from constrint.solve.space.best import Ranked
@@ -30,12 +30,12 @@ _NAMES: Final = {
     "backends.backend": ("Backend",),
     "backends.registry": ("get_backend", "list_backends"),
     "budget": ("Limits", "SearchStats", "Status"),
-    "engine.walk": ("solutions_in_order",),
     "enumerate": ("brute_force", "count", "enumerate_space"),
     "explain.conflict": ("Conflict", "ConflictMember", "minimal_conflict"),
     "explain.pruning": ("RulePruning", "pruning", "would_remove"),
     "explain.relax": ("Relaxation", "relaxations", "ways_out"),
     "explain.why_not": ("BrokenRule", "WhyNot", "why_not"),
+    "in_order": ("solutions_in_order",),
     "optimise": ("best_solutions", "solve"),
     "solution": ("Solution",),
     "space.best": ("Ranked",),

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.model import Problem
+from constrint.model.coding import Coding
 from constrint.solve.backends.backend import Columns
 from constrint.solve.backends.brute import all_solutions
 from constrint.solve.backends.native import NATIVE, NativeBackend
@@ -17,6 +18,7 @@ from constrint.solve.budget import Budget, Limits, SearchStats
 from constrint.solve.engine.factored import factored_space
 from constrint.solve.space.axes import Axis, Layout, axis_of, position_type
 from constrint.solve.space.factors import Factors
+from constrint.solve.space.labelled import with_values
 from constrint.solve.space.parts import Part, TreePart
 from constrint.solve.space.space import SearchSpace
 from constrint.solve.space.tree import LinkedTable, Tree
@@ -35,11 +37,13 @@ def enumerate_space(problem: Problem, limits: Limits | None = None, backend: str
         LimitReachedError: When a limit ended the search before all solutions were known.
     """
     if backend in NATIVE or backend == "auto":
-        return NativeBackend("numpy" if backend == "numpy" else "native").space(problem, limits or Limits())
+        native = NativeBackend("numpy" if backend == "numpy" else "native")
+        return with_values(native.space(problem, limits or Limits()), problem)
     started = time.perf_counter()
     columns = get_backend(backend).solutions(problem, limits or Limits())
     factors = _one_table(problem, columns)
-    return SearchSpace(problem, factors, SearchStats(seconds=time.perf_counter() - started), factored_space)
+    space = SearchSpace(problem, factors, SearchStats(seconds=time.perf_counter() - started), factored_space)
+    return with_values(space, problem)
 
 
 def count(problem: Problem, limits: Limits | None = None, backend: str = "native") -> int:
@@ -47,13 +51,15 @@ def count(problem: Problem, limits: Limits | None = None, backend: str = "native
     return enumerate_space(problem, limits, backend).size
 
 
-def brute_force(problem: Problem, max_combinations: int = 1_000_000) -> list[dict[str, int]]:
+def brute_force(problem: Problem, max_combinations: int = 1_000_000) -> list[dict[str, Any]]:
     """Tests every combination of the domains with exact Python integers; the reference for everything else.
 
     Raises:
         LimitReachedError: When the domains have more than `max_combinations` combinations.
     """
-    return list(all_solutions(problem, Budget(Limits()), max_combinations))
+    found = all_solutions(problem, Budget(Limits()), max_combinations)
+    coding = Coding.of(problem)
+    return list(found if coding is None else map(coding.decoded, found))
 
 
 def _one_table(problem: Problem, columns: Columns) -> Factors:

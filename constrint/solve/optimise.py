@@ -9,6 +9,7 @@ from typing import Final
 
 from constrint.errors import LimitReachedError, UnknownNameError, UsageError
 from constrint.model import Problem
+from constrint.model.coding import Coding
 from constrint.model.intmath import as_int
 from constrint.solve.backends.backend import solution_of
 from constrint.solve.backends.registry import get_backend
@@ -49,7 +50,8 @@ def solve(
     found, budget, asked = _found(problem, 1, limits, backend, hint)
     # The caller's signals belong to this search; they are not kept for questions that come later.
     later = replace(limits or Limits(), cancel=None, progress=None)
-    return replace(solution_of(problem, found, budget, asked), explain=partial(conflict_of_infeasible, later))
+    answer = _with_values(problem, solution_of(problem, found, budget, asked))
+    return replace(answer, explain=partial(conflict_of_infeasible, later))
 
 
 def best_solutions(
@@ -81,17 +83,28 @@ def best_solutions(
     found, budget, asked = _found(problem, wanted, limits, backend, hint)
     if not found.complete and not found.assignments:
         raise LimitReachedError(found.message)
-    return tuple(solution_of(problem, found, budget, asked, place) for place in range(len(found.assignments)))
+    answers = (solution_of(problem, found, budget, asked, place) for place in range(len(found.assignments)))
+    return tuple(_with_values(problem, answer) for answer in answers)
+
+
+def _with_values(problem: Problem, answer: Solution) -> Solution:
+    """The answer in values of the problem's variables instead of the integers that code them."""
+    coding = Coding.of(problem)
+    return answer if coding is None else replace(answer, assignment=coding.decoded(answer.assignment))
 
 
 def _found(
     problem: Problem, number: int, limits: Limits | None, backend: str, hint: Mapping[str, object] | None
 ) -> tuple[Found, Budget, str]:
     tried: dict[str, int] = {}
+    coding = Coding.of(problem)
     for name, value in (hint or {}).items():
         if name not in problem.names:
             raise UnknownNameError("variable", name, problem.names, "A hint is a value per variable.")
-        tried[name] = as_int(value, f"the hint for {name!r}")
+        if coding is None or name not in coding.domains:
+            tried[name] = as_int(value, f"the hint for {name!r}")
+        elif (code := coding.code(name, value)) is not None:
+            tried[name] = code
     budget = Budget(limits or Limits(max_seconds=DEFAULT_SECONDS))
     found = get_backend(backend).find(hardened(problem), budget, number, tried)
     budget.stats.seconds = budget.elapsed_seconds()

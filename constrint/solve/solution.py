@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError, RulesInConflict
 from constrint.model import Problem, SoftConstraint
+from constrint.model.values import literal
 from constrint.solve.budget import SearchStats, Status
 
 
@@ -31,7 +33,7 @@ class Solution:
 
     status: Status
     problem: Problem
-    assignment: dict[str, int] = field(default_factory=dict)
+    assignment: dict[str, Any] = field(default_factory=dict)
     value: int | None = None
     message: str = ""
     stats: SearchStats = field(default_factory=SearchStats)
@@ -91,7 +93,7 @@ class Solution:
     def __bool__(self) -> bool:
         return self.status is Status.FEASIBLE
 
-    def __getitem__(self, name: str) -> int:
+    def __getitem__(self, name: str) -> Any:
         return self.require()[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -99,7 +101,7 @@ class Solution:
 
     def __str__(self) -> str:
         name = f" of {self.problem.name!r}" if self.problem.name else ""
-        values = ", ".join(f"{n} = {v}" for n, v in self.assignment.items())
+        values = ", ".join(f"{n} = {literal(v)}" for n, v in self.assignment.items())
         if self.status is Status.INFEASIBLE:
             return f"no solution{name}"
         if self.value is not None:
@@ -108,7 +110,7 @@ class Solution:
             return f"limit reached{name}: {self.message}" + (f" Best so far: {values}" if values else "")
         return f"solution{name}: {values}" if values else f"solution{name} without variables"
 
-    def require(self) -> dict[str, int]:
+    def require(self) -> dict[str, Any]:
         """Returns the assignment, or raises with the minimal conflict (or the limit) against it."""
         if self.status is Status.FEASIBLE:
             return self.assignment

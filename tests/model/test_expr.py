@@ -54,7 +54,7 @@ def test_truth_value_is_refused_with_advice(thing: Expr | Constraint) -> None:
         1 <= X <= 3  # noqa: B015
 
 
-@pytest.mark.parametrize("wrong", [True, 1.5, "3", None, np.float64(2), np.True_, X == 1])
+@pytest.mark.parametrize("wrong", [True, "3", None, np.float32(2), np.True_, 1j])
 def test_operands_that_are_no_integers_are_refused(wrong: Any) -> None:
     with pytest.raises(UsageError, match=r"integer"):
         X + wrong
@@ -181,7 +181,7 @@ def test_problem_refuses_what_it_does_not_know() -> None:
     for bad in wrong_domains:
         with pytest.raises(UsageError):
             problem.int_var("y", **bad)
-    wrong_names: list[Any] = ["a b", "1x", "", "and", 7]
+    wrong_names: list[Any] = ["", 7, None, "x" * 1001, "\ud800"]
     for name in wrong_names:
         with pytest.raises(UsageError):
             problem.int_var(name, values=[1])

@@ -7,6 +7,7 @@ import re
 import textwrap
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,12 +15,12 @@ from constrint.errors import ParseError
 from constrint.model import DialectWarning, parse, render
 from constrint.model.expr import RESERVED
 from constrint.model.python.restrictions import problem_from_space
-from constrint.model.text.grammar import FUNCTIONS
+from constrint.model.text.grammar import FUNCTIONS, LOGIC_FUNCTIONS
 from constrint.solve import enumerate_space, solve
 
 TEXT = (Path(__file__).parents[2] / "docs" / "language.md").read_text()
 BLOCKS = re.findall(r"```constrint\n(.*?)```", TEXT, re.DOTALL)
-EXAMPLE, SOFT, UNDEFINED, DIALECT = BLOCKS
+EXAMPLE, SOFT, VALUES, UNDEFINED, DIALECT = BLOCKS
 
 
 @pytest.mark.parametrize("text", BLOCKS)
@@ -45,8 +46,35 @@ def test_soft_rules_and_objectives_in_order() -> None:
 
 def test_undefined_values() -> None:
     assert sorted(row["x"] for row in enumerate_space(parse(UNDEFINED))) == [-2, -1, 0, 2]
-    for text, holds in (("1 // x == 0", False), ("1 // x != 0", False), ("not 1 // x == 0", True)):
+    tests = (("1 // x == 0", False), ("1 // x != 0", False), ("1 // x not in {0}", False), ("not 1 // x == 0", True))
+    for text, holds in tests:
         assert bool(enumerate_space(parse(f"var x in {{0}}\n{text}"))) is holds
+
+
+def test_values_that_are_no_integers() -> None:
+    expected = [
+        {"scale": scale, "layout": layout, "cached": cached, "tile": tile}
+        for scale in (0.5, 1.5, 2)
+        for layout in ("row", "column", None)
+        for cached in (True, False)
+        for tile in (16, 32)
+        if scale * tile + 0.5 <= 32.5
+        and (layout == "row" or scale in (1.5, 2))
+        and (not cached or (tile == 32 and layout is not None))
+        and (layout, tile) in {("row", 16), ("row", 32), ("column", 32), (None, 16)}
+    ]
+    found = list(enumerate_space(parse(VALUES)))
+    assert sorted(map(str, found)) == sorted(map(str, expected))
+    assert not enumerate_space(parse("var x in {0}; 0.1 * 3 == 0.3"))
+
+
+def test_the_python_examples_run() -> None:
+    for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
+        names: dict[str, Any] = {}
+        exec(block, names)  # noqa: S102 - an example of our own document
+        space = enumerate_space(names["problem"])
+        assert len(space) > 0
+        assert parse(render(names["problem"])) == names["problem"]
 
 
 def test_the_dialects_differ_as_described() -> None:
@@ -59,7 +87,7 @@ def test_the_dialects_differ_as_described() -> None:
 def test_the_tables_name_every_word() -> None:
     (listed,) = re.findall(r"Reserved words: `(.*)`", TEXT)
     assert set(listed.split()) == RESERVED
-    assert all(f"`{name}(" in TEXT for name in FUNCTIONS)
+    assert all(f"`{name}(" in TEXT for name in (*FUNCTIONS, *LOGIC_FUNCTIONS))
 
 
 @pytest.mark.parametrize(
@@ -76,6 +104,19 @@ def test_the_tables_name_every_word() -> None:
         ("a // 2 * 2 - b % 3 == 1", "((a // 2) * 2) - (b % 3) == 1"),
         ("pow2(a) == b + 1_0", "2 ^ a == b + 10"),
         ("a / 2 == b", "2 divides a and a // 2 == b"),
+        ("iff(a > 1, b > 1)", "(a > 1 and b > 1) or (a <= 1 and b <= 1)"),
+        ("(a > 1) == (b > 1)", "iff(a > 1, b > 1)"),
+        ("xor(a > 1, b > 1)", "not iff(a > 1, b > 1)"),
+        ("if_then_else(a > 1, b > 1, b < 1)", "(a > 1 -> b > 1) and (a <= 1 -> b < 1)"),
+        ("if_then_else(a > 1, b, 2) == 2", "a <= 1 or b == 2"),
+        ("all_different(a, b, 2)", "a != b and a != 2 and b != 2"),
+        ("(a, b) in {(1, 2), (3, 4)}", "(a == 1 and b == 2) or (a == 3 and b == 4)"),
+        ("(a, b) not in {(1, 2), (3, 4)}", "not (a, b) in {(1, 2), (3, 4)}"),
+        ("bitand(a, 2) == 2", "a in {2, 3}"),
+        ("bitor(a, 1) == bitxor(b, 1)", "(a // 2 == b // 2 and b % 2 == 0)"),
+        ("element(a, 4, b, 2) == 2", "(a == 1 and b == 2) or a == 2"),
+        ("count(a > 1, b > 1) == 1", "(a > 1) + (b > 1) == 1"),
+        ("(a > 1) + b == 2", "(a > 1 and b == 1) or (a <= 1 and b == 2)"),
     ],
 )
 def test_the_grammar_table(text: str, same: str) -> None:

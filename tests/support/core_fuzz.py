@@ -56,7 +56,7 @@ class Fuzz:
     def meddle(self, cells: int = 0) -> None:
         """A poll that uses what is being used."""
         if self.models and self.random.random() < 0.5:
-            self.core.require(self.random.choice(self.models), [1, 0, 1, 1, 0, 1, 17, 2, 0])
+            self.core.require(self.random.choice(self.models), [1, 0, 1, 1, 0, 1, OPERATIONS.index("<="), 2, 0])
         elif self.walks:
             self.core.walk_next(self.random.choice(self.walks), 0, 10, None)
 

@@ -99,6 +99,9 @@ _EXACT: Final[dict[str, Callable[..., int | None]]] = {
     "lcm": lambda *args: math.lcm(*args),
     "neg": lambda a: -a,
     "abs": abs,
+    "bitand": lambda a, b: a & b,
+    "bitor": lambda a, b: a | b,
+    "bitxor": lambda a, b: a ^ b,
 }
 _TESTS: Final[dict[str, Callable[[int, int], bool]]] = {
     "==": lambda a, b: a == b,
@@ -117,7 +120,15 @@ def value_of(expr: Tree, assignment: Assignment) -> int | None:
         return assignment[expr[1]]
     if expr[0] == "number":
         return int(expr[1])
+    if expr[0] == "truth":
+        return int(holds(expr[1], assignment))
+    if expr[0] == "choice":
+        test, then, otherwise = holds(expr[1], assignment), *(value_of(arg, assignment) for arg in expr[2:])
+        return then if test else otherwise
     args = [value_of(arg, assignment) for arg in expr[1:]]
+    if expr[0] == "element":
+        at, items = args[0], args[1:]
+        return items[at] if at is not None and 0 <= at < len(items) else None
     if None in args:
         return None
     found = _EXACT[expr[0]](*args)
@@ -135,6 +146,18 @@ def holds(rule: Tree, assignment: Assignment) -> bool:
     if kind == "->":
         condition, consequence = holds(rule[1], assignment), holds(rule[2], assignment)
         return consequence or not condition
+    if kind in ("iff", "xor"):
+        first, second = holds(rule[1], assignment), holds(rule[2], assignment)
+        return (first is second) is bool(kind == "iff")
+    if kind == "if":
+        test, then, otherwise = (holds(part, assignment) for part in rule[1:])
+        return then if test else otherwise
+    if kind == "all_different":
+        values = [value_of(part, assignment) for part in rule[1:]]
+        return len(values) < 2 or (None not in values and len(set(values)) == len(values))
+    if kind == "table":
+        row = tuple(value_of(part, assignment) for part in rule[1])
+        return any(row == listed for listed in rule[2])
     if kind in ("in", "not in"):
         value = value_of(rule[1], assignment)
         return value is not None and is_member(value, rule[2]) == (kind == "in")
@@ -169,6 +192,10 @@ _FUNCTIONS: Final[dict[str, Callable[..., m.Expr]]] = {
     "/": lambda a, b: a / b,
     "^": lambda a, b: a**b,
     "neg": lambda a: -a,
+    "bitand": lambda a, b: a & b,
+    "bitor": lambda a, b: a | b,
+    "bitxor": lambda a, b: a ^ b,
+    "element": lambda index, *items: m.element(index, items),
 }
 
 
@@ -178,6 +205,11 @@ def expression(expr: Tree) -> m.Expr:
         return m.Var(expr[1])
     if expr[0] == "number":
         return m.const(expr[1])
+    if expr[0] == "truth":
+        return m.count(constraint(expr[1]))
+    if expr[0] == "choice":
+        chosen: m.Expr = m.if_then_else(constraint(expr[1]), *map(expression, expr[2:]))
+        return chosen
     return _FUNCTIONS[expr[0]](*map(expression, expr[1:]))
 
 
@@ -192,6 +224,15 @@ def constraint(rule: Tree) -> m.Constraint:
         return m.implies(constraint(rule[1]), constraint(rule[2]))
     if kind in ("in", "not in"):
         return (m.is_in if kind == "in" else m.not_in)(expression(rule[1]), members_of(rule[2]))
+    if kind in ("iff", "xor"):
+        return (m.iff if kind == "iff" else m.xor)(*map(constraint, rule[1:]))
+    if kind == "if":
+        chosen: m.Constraint = m.if_then_else(*map(constraint, rule[1:]))
+        return chosen
+    if kind == "all_different":
+        return m.all_different(*map(expression, rule[1:]))
+    if kind == "table":
+        return m.table(map(expression, rule[1]), rule[2])
     if kind == "divides":
         return m.divides(expression(rule[1]), expression(rule[2]))
     return m.Comparison(expression(rule[1]), kind, expression(rule[2]))
@@ -229,8 +270,17 @@ def text_of(tree: Tree) -> str:
         return f"({parts[0]})"
     if kind in ("in", "not in"):
         return f"({text_of(parts[0])} {kind} {_domain_text(parts[1])})"
+    if kind == "table":
+        rows = (f"({', '.join(map(str, row))})" for row in parts[1])
+        return f"(({', '.join(map(text_of, parts[0]))}) in {{{', '.join(rows)}}})"
     texts = [text_of(part) for part in parts]
-    if kind in ("min", "max", "gcd", "lcm", "abs", "ceildiv"):
+    if kind == "truth":
+        return texts[0]
+    if kind in ("iff", "xor"):
+        return f"({texts[0]} {'==' if kind == 'iff' else '!='} {texts[1]})"
+    if kind in ("choice", "if"):
+        return f"if_then_else({', '.join(texts)})"
+    if kind in (*_BITWISE, "min", "max", "gcd", "lcm", "abs", "ceildiv", "element", "all_different"):
         return f"{kind}({', '.join(texts)})"
     if kind in ("neg", "not"):
         return f"(-{texts[0]})" if kind == "neg" else f"(not {texts[0]})"
@@ -246,6 +296,7 @@ def problem_text(drawn: Drawn) -> str:
     return "\n".join(lines) + "\n"
 
 
+_BITWISE: Final = {"bitand": "&", "bitor": "|", "bitxor": "^"}
 _PYTHON_OPERATIONS: Final = frozenset(("+", "-", "*", "//", "%", "min", "max", "abs", "neg", "var", "number"))
 
 
@@ -259,6 +310,8 @@ def python_of(tree: Tree) -> str | None:
         return f"({inner} {kind} [{', '.join(map(str, members_of(parts[1])))}])"
     if kind in ("var", "number"):
         return text_of(tree)
+    if kind == "table":
+        return None
     texts = [python_of(part) for part in parts]
     if None in texts:
         return None
@@ -267,6 +320,8 @@ def python_of(tree: Tree) -> str | None:
         return "(" + f" {kind} ".join(words) + ")"
     if kind == "not":
         return f"(not {words[0]})"
+    if kind in _BITWISE:
+        return f"({words[0]} {_BITWISE[kind]} {words[1]})"
     if kind not in _PYTHON_OPERATIONS or (kind in ("min", "max") and len(words) < 2):
         return None
     return text_of((kind, *(("var", word) for word in words)))
@@ -344,6 +399,8 @@ class _Drawer:
         pick = self.random
         if depth == 0 or pick.random() < 0.2:
             return ("var", pick.choice(list(self.drawn.domains))) if pick.random() < 0.75 else ("number", self.number())
+        if pick.random() < 0.15:
+            return self.chosen(depth)
         kind = pick.random()
         if kind < 0.55:
             return (pick.choice("+-*"), self.expr(depth - 1), self.expr(depth - 1))
@@ -356,6 +413,20 @@ class _Drawer:
             exponent = ("number", pick.randint(0, 4)) if pick.random() < 0.6 else ("%", self.expr(0), ("number", 5))
             return ("^", self.expr(depth - 1), exponent)
         return (pick.choice(("neg", "abs")), self.expr(depth - 1))
+
+    def chosen(self, depth: int) -> Tree:
+        """Bits, conditions as numbers, and one of several numbers."""
+        pick = self.random
+        kind = pick.randrange(4)
+        if kind == 0:
+            return (pick.choice(list(_BITWISE)), self.expr(depth - 1), self.expr(depth - 1))
+        if kind == 1:
+            index = self.expr(depth - 1)
+            index = ("%", index, ("number", pick.randint(1, 4))) if pick.random() < 0.6 else index
+            return ("element", index, *(self.expr(depth - 1) for _ in range(pick.randint(1, 3))))
+        if kind == 2:
+            return ("+", *(("truth", self.test(0)) for _ in range(2)))
+        return ("choice", self.test(0), self.expr(depth - 1), self.expr(depth - 1))
 
     def close_to(self, expr: Tree) -> int:
         """A number that the expression has, or one beside it."""
@@ -373,8 +444,23 @@ class _Drawer:
         if kind < 4:
             parts = [self.rule(depth - 1) for _ in range(2)]
             return (("or", *parts), ("->", *parts), ("and", *parts), ("not", parts[0]))[kind]
-        left = self.expr(2)
-        choice = pick.randrange(8)
+        if depth and pick.random() < 0.3:
+            return (pick.choice(("iff", "xor")), self.rule(0), self.rule(0))
+        if depth and pick.random() < 0.15:
+            return ("if", *(self.rule(0) for _ in range(3)))
+        return self.test(2)
+
+    def test(self, depth: int) -> Tree:
+        """A comparison, a divisibility, or whether values are among others."""
+        pick = self.random
+        left = self.expr(depth)
+        choice = pick.randrange(10)
+        if choice == 8:
+            return ("all_different", *(self.expr(pick.randint(0, 1)) for _ in range(pick.randint(0, 3))))
+        if choice == 9:
+            exprs = tuple(self.expr(pick.randint(0, 1)) for _ in range(pick.randint(1, 3)))
+            rows = [tuple(self.close_to(e) for e in exprs) for _ in range(pick.choice((1, 3, 12, 40)))]
+            return ("table", exprs, tuple(dict.fromkeys(rows)))
         if choice == 0:
             return ("divides", self.expr(1), left)
         if choice == 1:

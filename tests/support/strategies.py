@@ -21,6 +21,11 @@ _BINARY = (
     m.ceildiv,
     m.gcd,
     m.lcm,
+    lambda a, b: a & b,
+    lambda a, b: a | b,
+    lambda a, b: a ^ b,
+    lambda a, b: m.element(a, [b, 3, a + b]),
+    lambda a, b: (a > b) + (b <= 2),
 )
 _COMPARISONS = (
     lambda a, b: a == b,
@@ -30,6 +35,12 @@ _COMPARISONS = (
     lambda a, b: a >= b,
     lambda a, b: a > b,
     m.divides,
+    lambda a, b: m.all_different(a, b, 3),
+    lambda a, b: (a > 1) == (b > 1),
+    lambda a, b: m.xor(a > 1, b < 3),
+    lambda a, b: m.count(a > 1, b > 1, a == b) >= 2,
+    lambda a, b: m.if_then_else(a < b, a % 2, 4 // b) == 1,
+    lambda a, b: m.table([a, b], [(0, 1), (1, 0), (2, 2), (5, -1), (3, 12)]),
 )
 
 

@@ -30,7 +30,14 @@ Shape shape_of(Op op) {
     case Op::kMin:
     case Op::kMax:
     case Op::kGcd:
-    case Op::kLcm: return {1, SIZE_MAX, false};
+    case Op::kLcm:
+    case Op::kBitAnd:
+    case Op::kBitOr:
+    case Op::kBitXor:
+    case Op::kTable: return {1, SIZE_MAX, false};
+    // The index and the items.
+    case Op::kElement: return {2, SIZE_MAX, false};
+    case Op::kTruth:
     case Op::kNot: return {1, 1, true};
     case Op::kAnd:
     case Op::kOr: return {0, SIZE_MAX, true};
@@ -67,6 +74,7 @@ class Decoder {
     }
     if (op == Op::kVar && (value < 0 || value >= static_cast<int64_t>(model_.domains.size()))) throw Unsupported{};
     if (op == Op::kInList || op == Op::kInRange) value = list(op, value);
+    if (op == Op::kTable) value = model_.table(numbers(value), count);
     std::vector<int> args(stack_.end() - static_cast<long>(count), stack_.end());
     for (int a : args) {
       if (is_condition(model_.nodes[a].op) != shape.conditions) throw Unsupported{};
@@ -75,12 +83,17 @@ class Decoder {
     push(model_.node(op, std::move(args), value));
   }
 
-  // Listed numbers, which follow: sorted members, or the lower bound, the upper bound and the step of a range.
-  int64_t list(Op op, int64_t size) {
+  // So many numbers, which follow.
+  std::vector<int64_t> numbers(int64_t size) {
     if (size < 1 || size > static_cast<int64_t>(words_.size() - at_)) throw Unsupported{};
     auto first = words_.begin() + static_cast<long>(at_);
-    std::vector<int64_t> values(first, first + static_cast<long>(size));
     at_ += static_cast<size_t>(size);
+    return {first, first + static_cast<long>(size)};
+  }
+
+  // Sorted members, or the lower bound, the upper bound and the step of a range.
+  int64_t list(Op op, int64_t size) {
+    std::vector<int64_t> values = numbers(size);
     if (op == Op::kInRange) {
       if (size != 3 || values[0] > values[1] || values[2] < 1) throw Unsupported{};
     } else {

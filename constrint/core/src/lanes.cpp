@@ -57,7 +57,10 @@ bool fits_32(const std::vector<Interval>& bounds, const std::vector<int>& nodes,
     if (!within(bounds[i], limit)) return false;
     // Powers multiply past their result; lists may hold wide numbers.
     Op op = model.nodes[i].op;
-    if (op == Op::kPow || op == Op::kInList || op == Op::kInRange || op == Op::kLcm) return false;
+    if (op == Op::kPow || op == Op::kInList || op == Op::kInRange || op == Op::kLcm ||
+        op == Op::kTable) {
+      return false;
+    }
   }
   return true;
 }
@@ -103,7 +106,8 @@ void Lanes<T>::divide(const Node& n, int node, int lanes) {
   const T* a = values(number);
   const T* b = values(by);
   const Interval& range = bounds_[by];
-  bool zero = range.lower <= 0 && range.upper >= 0;
+  // Where there is no value, any number may stand.
+  bool zero = range.undefined || (range.lower <= 0 && range.upper >= 0);
   if (zero) {
     divisor_.resize(kLanes);
     for (int i = 0; i < lanes; ++i) divisor_[i] = b[i] == 0 ? 1 : b[i];
@@ -188,6 +192,43 @@ void Lanes<T>::many(const Node& n, int node, int lanes) {
 }
 
 template <typename T>
+void Lanes<T>::element(const Node& n, int node, int lanes) {
+  T* out = values(node);
+  const T* index = values(n.args[0]);
+  uint8_t* flag = defined(node);
+  const uint8_t* known = defined(n.args[0]);
+  T items = static_cast<T>(n.args.size() - 1);
+  for (int i = 0; i < lanes; ++i) {
+    bool inside = index[i] >= 0 && index[i] < items && (!known || known[i]);
+    out[i] = 0;
+    if (flag) flag[i] = inside;
+    if (!inside) continue;
+    int item = n.args[static_cast<size_t>(index[i]) + 1];
+    out[i] = values(item)[i];
+    const uint8_t* there = defined(item);
+    if (flag && there) flag[i] = there[i];
+  }
+}
+
+template <typename T>
+void Lanes<T>::row_of(const Node& n, int node, int lanes) {
+  const RowTable& table = model_.tables[static_cast<size_t>(n.value)];
+  uint8_t* out = truth(node);
+  std::memset(out, 1, lanes);
+  keys_.assign(kLanes, 0);
+  for (size_t c = 0; c < n.args.size(); ++c) {
+    const T* a = values(n.args[c]);
+    for (int i = 0; i < lanes; ++i) {
+      int64_t place = table.place(c, a[i]);
+      out[i] &= place >= 0;
+      keys_[i] = keys_[i] * table.size(c) + static_cast<uint64_t>(place < 0 ? 0 : place);
+    }
+  }
+  for (int i = 0; i < lanes; ++i) out[i] = out[i] && table.has(keys_[i]);
+  mask_defined(n, node, lanes);
+}
+
+template <typename T>
 void Lanes<T>::compute(int node, int lanes) {
   const Node& n = model_.nodes[node];
   auto fold = [&](auto f) {
@@ -253,6 +294,17 @@ void Lanes<T>::compute(int node, int lanes) {
     case Op::kDiv:
     case Op::kMod:
     case Op::kDivides: divide(n, node, lanes); break;
+    case Op::kBitAnd: fold([](T a, T b) { return static_cast<T>(a & b); }); break;
+    case Op::kBitOr: fold([](T a, T b) { return static_cast<T>(a | b); }); break;
+    case Op::kBitXor: fold([](T a, T b) { return static_cast<T>(a ^ b); }); break;
+    case Op::kTruth: {
+      T* out = values(node);
+      const uint8_t* a = truth(n.args[0]);
+      for (int i = 0; i < lanes; ++i) out[i] = a[i];
+      break;
+    }
+    case Op::kElement: element(n, node, lanes); break;
+    case Op::kTable: row_of(n, node, lanes); break;
     case Op::kEq:
     case Op::kNe:
     case Op::kLe:

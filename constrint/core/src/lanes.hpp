@@ -90,6 +90,8 @@ class Lanes {
   void compare(const Node& n, int node, int lanes);
   void member(const Node& n, int node, int lanes);
   void many(const Node& n, int node, int lanes);
+  void element(const Node& n, int node, int lanes);
+  void row_of(const Node& n, int node, int lanes);
   void join_defined(const Node& n, int node, int lanes);
   void mask_defined(const Node& n, int node, int lanes);
 
@@ -99,6 +101,7 @@ class Lanes {
   std::vector<std::unique_ptr<uint8_t[]>> flags_;
   std::vector<std::unique_ptr<uint8_t[]>> defined_;
   std::vector<T> divisor_, rest_;
+  std::vector<uint64_t> keys_;
 };
 
 extern template class Lanes<int32_t>;

@@ -7,6 +7,9 @@ namespace constrint {
 
 namespace {
 
+// Longer tables are not gone through for bounds.
+constexpr size_t kScanned = 256;
+
 using Wide = __int128;
 
 Interval checked(Wide lower, Wide upper, bool undefined) {
@@ -99,6 +102,24 @@ Interval power(const Interval& a, Interval b, bool undefined) {
   return found;
 }
 
+// Values of both sides need so many bits beside their sign; negative ones go on with ones for ever.
+int64_t all_ones(const Interval& a, const Interval& b) {
+  int64_t most = 0;
+  for (int64_t v : {a.lower, a.upper, b.lower, b.upper}) most |= v < 0 ? ~v : v;
+  for (int shift = 1; shift < 64; shift *= 2) most |= most >> shift;
+  return most;
+}
+
+Interval bitwise(Op op, const Interval& a, const Interval& b, bool undefined) {
+  int64_t most = all_ones(a, b);
+  Wide low = a.lower >= 0 && b.lower >= 0 ? Wide{0} : -Wide{most} - 1, high = most;
+  if (op == Op::kBitAnd && (a.lower >= 0 || b.lower >= 0)) {
+    low = 0;
+    high = std::min(a.lower >= 0 ? a.upper : most, b.lower >= 0 ? b.upper : most);
+  }
+  return checked(low, high, undefined);
+}
+
 Wide magnitude(const Interval& a) {
   return std::max(a.lower < 0 ? -Wide{a.lower} : Wide{a.lower}, a.upper < 0 ? -Wide{a.upper} : Wide{a.upper});
 }
@@ -154,6 +175,96 @@ int Model::list(std::vector<int64_t> values) {
   return static_cast<int>(lists.size()) - 1;
 }
 
+RowTable::RowTable(const std::vector<int64_t>& rows, size_t width)
+    : columns_(width), num_rows_(rows.size() / width), rows_(rows) {
+  uint64_t total = 1;
+  for (size_t c = 0; c < width; ++c) {
+    std::vector<int64_t>& values = columns_[c].values;
+    for (size_t at = c; at < rows.size(); at += width) values.push_back(rows[at]);
+    std::sort(values.begin(), values.end());
+    values.erase(std::unique(values.begin(), values.end()), values.end());
+    if (total > (uint64_t{1} << 62) / values.size()) throw Unsupported{};
+    total *= values.size();
+    uint64_t range = static_cast<uint64_t>(values.back()) - static_cast<uint64_t>(values.front());
+    if (range < (1 << 16)) {
+      columns_[c].places.assign(range + 1, -1);
+      for (size_t i = 0; i < values.size(); ++i) columns_[c].places[values[i] - values.front()] = static_cast<int32_t>(i);
+    }
+  }
+  bool dense = total <= (uint64_t{1} << 26);
+  if (dense) dense_.resize(total);
+  for (size_t at = 0; at < rows.size(); at += width) {
+    uint64_t key = 0;
+    for (size_t c = 0; c < width; ++c) key = key * size(c) + static_cast<uint64_t>(place(c, rows[at + c]));
+    if (dense) dense_[key] = true;
+    else keys_.push_back(key);
+  }
+  std::sort(keys_.begin(), keys_.end());
+}
+
+int64_t RowTable::place(size_t column, int64_t value) const {
+  const Column& c = columns_[column];
+  if (value < c.values.front() || value > c.values.back()) return -1;
+  if (!c.places.empty()) return c.places[value - c.values.front()];
+  auto at = std::lower_bound(c.values.begin(), c.values.end(), value);
+  return *at == value ? at - c.values.begin() : -1;
+}
+
+bool RowTable::has(uint64_t key) const {
+  return dense_.empty() ? std::binary_search(keys_.begin(), keys_.end(), key) : dense_[key];
+}
+
+bool RowTable::may_have(const std::vector<Interval>& bounds) const {
+  uint64_t key = 0;
+  bool one = true;
+  for (size_t c = 0; c < width(); ++c) {
+    const std::vector<int64_t>& values = columns_[c].values;
+    auto at = std::lower_bound(values.begin(), values.end(), bounds[c].lower);
+    if (at == values.end() || *at > bounds[c].upper) return false;
+    one &= bounds[c].lower == bounds[c].upper;
+    key = key * size(c) + static_cast<uint64_t>(at - values.begin());
+  }
+  if (one) return has(key);
+  if (num_rows_ > kScanned) return true;
+  for (size_t at = 0; at < rows_.size(); at += width()) {
+    bool inside = true;
+    for (size_t c = 0; c < width() && inside; ++c) {
+      inside = rows_[at + c] >= bounds[c].lower && rows_[at + c] <= bounds[c].upper;
+    }
+    if (inside) return true;
+  }
+  return false;
+}
+
+bool RowTable::hull(const std::vector<Interval>& bounds, std::vector<Interval>* found) const {
+  found->clear();
+  if (num_rows_ > kScanned) {
+    for (const Column& c : columns_) found->push_back({c.values.front(), c.values.back(), false});
+    return true;
+  }
+  for (size_t at = 0; at < rows_.size(); at += width()) {
+    bool inside = true;
+    for (size_t c = 0; c < width() && inside; ++c) {
+      inside = rows_[at + c] >= bounds[c].lower && rows_[at + c] <= bounds[c].upper;
+    }
+    if (!inside) continue;
+    const bool first = found->empty();
+    for (size_t c = 0; c < width(); ++c) {
+      const int64_t value = rows_[at + c];
+      if (first) found->push_back({value, value, false});
+      (*found)[c].lower = std::min((*found)[c].lower, value);
+      (*found)[c].upper = std::max((*found)[c].upper, value);
+    }
+  }
+  return !found->empty();
+}
+
+int Model::table(const std::vector<int64_t>& rows, size_t width) {
+  if (width == 0 || rows.empty() || rows.size() % width != 0) throw Unsupported{};
+  tables.emplace_back(rows, width);
+  return static_cast<int>(tables.size()) - 1;
+}
+
 int Model::node(Op op, std::vector<int> args, int64_t value) {
   uint64_t hash = static_cast<uint64_t>(op) * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(value);
   for (int a : args) hash = (hash ^ static_cast<uint64_t>(a)) * 0x100000001B3u + 0x7F4A7C15u;
@@ -176,7 +287,8 @@ int Model::node(Op op, std::vector<int> args, int64_t value) {
 
 bool Model::is_total(int node) const {
   const Node& n = nodes[node];
-  if (n.op == Op::kDiv) return false;
+  if (n.op == Op::kTruth) return true;
+  if (n.op == Op::kDiv || n.op == Op::kElement) return false;
   if (n.op == Op::kFloorDiv || n.op == Op::kCeilDiv || n.op == Op::kMod || n.op == Op::kPow) {
     const Node& right = nodes[n.args[1]];
     if (right.op != Op::kConst || (n.op == Op::kPow ? right.value < 0 : right.value == 0)) return false;
@@ -203,7 +315,7 @@ void Model::require(int condition, std::vector<bool>& seen) {
 Interval Model::bounds_of(const Node& n, const std::vector<Interval>& known,
                           const std::vector<Interval>& variables) const {
   Interval found = plain_bounds_of(n, known, variables);
-  if (is_condition(n.op)) return found;
+  if (is_condition(n.op) || n.op == Op::kTruth || n.op == Op::kElement) return found;
   for (int a : n.args) found.never |= known[a].never;
   return found;
 }
@@ -291,10 +403,56 @@ Interval Model::plain_bounds_of(const Node& n, const std::vector<Interval>& know
       if (points) return {multiple, multiple, false};
       return checked(0, most, undefined);
     }
+    case Op::kBitAnd:
+    case Op::kBitOr:
+    case Op::kBitXor: {
+      Interval result = arg(0);
+      bool points = arg(0).lower == arg(0).upper;
+      int64_t value = arg(0).lower;
+      for (size_t i = 1; i < n.args.size(); ++i) {
+        int64_t other = arg(i).lower;
+        points &= arg(i).lower == arg(i).upper;
+        value = n.op == Op::kBitAnd ? value & other : n.op == Op::kBitOr ? value | other : value ^ other;
+        result = bitwise(n.op, result, arg(i), undefined);
+      }
+      if (points) result.lower = result.upper = value;
+      result.undefined = undefined;
+      return result;
+    }
+    case Op::kTruth: return {arg(0).lower, arg(0).upper, false};
+    case Op::kElement: {
+      const Interval& index = arg(0);
+      int64_t last = static_cast<int64_t>(n.args.size()) - 2;
+      int64_t from = std::max<int64_t>(index.lower, 0), to = std::min(index.upper, last);
+      Interval result{0, 0, true, true};
+      if (index.never || from > to) return result;
+      bool first = true, partial = index.undefined || index.lower < 0 || index.upper > last;
+      for (int64_t i = from; i <= to; ++i) {
+        const Interval& item = known[n.args[static_cast<size_t>(i) + 1]];
+        partial |= item.undefined;
+        result.lower = first ? item.lower : std::min(result.lower, item.lower);
+        result.upper = first ? item.upper : std::max(result.upper, item.upper);
+        result.never &= item.never;
+        first = false;
+      }
+      result.undefined = partial || result.never;
+      return result;
+    }
     case Op::kEq:
     case Op::kNe:
     case Op::kLe:
     case Op::kLt: return equality(n, known);
+    case Op::kTable: {
+      bool points = true;
+      std::vector<Interval> bounds;
+      for (int a : n.args) {
+        if (known[a].never) return truth(false, false);
+        points &= known[a].point();
+        bounds.push_back(known[a]);
+      }
+      bool possibly = tables[static_cast<size_t>(n.value)].may_have(bounds);
+      return truth(possibly && points, possibly);
+    }
     case Op::kDivides: {
       if (arg(0).never || arg(1).never) return truth(false, false);
       Interval rest = remainder(arg(1), arg(0), arg(0).undefined || arg(1).undefined);

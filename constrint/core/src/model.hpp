@@ -31,7 +31,10 @@ inline int first_of(const Set& set) {
 // The order is part of the encoding: constrint/model/encode.py and operations.py name the same numbers.
 enum class Op : uint8_t {
   kVar, kConst, kAdd, kMul, kNeg, kAbs, kFloorDiv, kCeilDiv, kDiv, kMod, kPow, kMin, kMax, kGcd, kLcm,
-  kEq, kNe, kLe, kLt, kDivides, kInList, kInRange, kAnd, kOr, kNot,
+  // kTruth: a condition as 1 or 0; kElement: the item that an index selects.
+  kBitAnd, kBitOr, kBitXor, kTruth, kElement,
+  // kTable: the values of the operands together are a row of a table.
+  kEq, kNe, kLe, kLt, kDivides, kInList, kInRange, kTable, kAnd, kOr, kNot,
   // In an encoding only: an operation that was written before.
   kAgain,
 };
@@ -40,7 +43,8 @@ inline bool is_condition(Op op) { return op >= Op::kEq; }
 
 struct Node {
   Op op = Op::kConst;
-  // kVar: the variable; kConst: the number; kInList: the list; kInRange: the list of lower, upper, step.
+  // kVar: the variable; kConst: the number; kInList: the list; kInRange: the list of lower, upper, step; kTable: the
+  // table.
   int64_t value = 0;
   std::vector<int> args;
   Set variables;
@@ -56,12 +60,43 @@ struct Interval {
   bool point() const { return lower == upper && !undefined; }
 };
 
+// Listed combinations of values: every value becomes its place in its column, every row a key.
+class RowTable {
+ public:
+  RowTable(const std::vector<int64_t>& rows, size_t width);
+  size_t width() const { return columns_.size(); }
+  size_t num_rows() const { return num_rows_; }
+  // Place of a value in a column, -1 where no row has it.
+  int64_t place(size_t column, int64_t value) const;
+  // How many values a column has.
+  uint64_t size(size_t column) const { return columns_[column].values.size(); }
+  bool has(uint64_t key) const;
+  // Whether some row may lie within these bounds; true where that would take long to find out.
+  bool may_have(const std::vector<Interval>& bounds) const;
+  // Bounds of the rows within these bounds, or of all rows where these are many; false where there are none.
+  bool hull(const std::vector<Interval>& bounds, std::vector<Interval>* found) const;
+
+ private:
+  struct Column {
+    std::vector<int64_t> values;
+    // The place of every number from the least value to the largest, where these are few.
+    std::vector<int32_t> places;
+  };
+  std::vector<Column> columns_;
+  size_t num_rows_ = 0;
+  std::vector<int64_t> rows_;
+  // One bit per key where there are few, else the keys in order.
+  std::vector<bool> dense_;
+  std::vector<uint64_t> keys_;
+};
+
 class Model {
  public:
   std::vector<std::string> names;
   std::vector<std::vector<int64_t>> domains;
   std::vector<Node> nodes;
   std::vector<std::vector<int64_t>> lists;
+  std::vector<RowTable> tables;
   // Conditions that must hold; conjunctions are split up.
   std::vector<int> roots;
 
@@ -69,6 +104,7 @@ class Model {
   int constant(int64_t value);
   int node(Op op, std::vector<int> args, int64_t value = 0);
   int list(std::vector<int64_t> values);
+  int table(const std::vector<int64_t>& rows, size_t width);
   // Whether a number has a value for any integers.
   bool is_total(int node) const;
   void require(int condition);

@@ -82,8 +82,8 @@ PyObject* read(PyObject*, PyObject* args) {
       std::string_view name = text_of(key);
       int forbidden = PySet_Contains(reserved, key);
       if (forbidden < 0) throw PythonError{};
-      if (forbidden || !is_name(name)) throw Unsupported{};
-      names.emplace(name, static_cast<int>(model.domains.size()));
+      // Restrictions that speak of another name are left to the Python reader.
+      if (!forbidden && is_name(name)) names.emplace(name, static_cast<int>(model.domains.size()));
       add_domain(model, name, values);
     }
     if (model.domains.empty()) throw Unsupported{};
@@ -429,7 +429,7 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_core", nullptr, -1, methods, 
 PyMODINIT_FUNC PyInit__core() {
   PyObject* module = PyModule_Create(&constrint::definition);
   // What constrint/core/__init__.py expects; raised with every change of a signature or of the encoding.
-  if (module && (PyModule_AddIntConstant(module, "INTERFACE", 6) || constrint::add_launch_functions(module) ||
+  if (module && (PyModule_AddIntConstant(module, "INTERFACE", 7) || constrint::add_launch_functions(module) ||
                  constrint::add_search_functions(module))) {
     Py_DECREF(module);
     return nullptr;

@@ -130,6 +130,7 @@ bool Narrowing::condition(const Node& n, bool holds) {
       if (low == list.end() || high == list.begin()) return false;
       return cut(n.args[0], *low, *(high - 1));
     }
+    case Op::kTable: return !holds || row(n);
     case Op::kAnd:
     case Op::kOr: {
       bool every = (n.op == Op::kAnd) == holds;
@@ -166,8 +167,38 @@ bool Narrowing::number(const Node& n, const Interval& range) {
     case Op::kCeilDiv:
     case Op::kDiv: return quotient(n, range);
     case Op::kPow: return power(n, range);
+    case Op::kTruth:
+      if (range.lower == range.upper) want(n.args[0], range.lower == 1 ? kHolds : kFails);
+      return true;
+    case Op::kElement: return element(n, range);
     default: return true;
   }
+}
+
+// The index selects an item that may have a value in the range; where only one is left, it has one.
+bool Narrowing::element(const Node& n, const Interval& range) {
+  const Interval index = known_[n.args[0]];
+  const int64_t end = std::min(index.upper, static_cast<int64_t>(n.args.size()) - 2);
+  int64_t first = -1, last = -1;
+  for (int64_t i = std::max<int64_t>(index.lower, 0); i <= end; ++i) {
+    const Interval& item = known_[n.args[static_cast<size_t>(i) + 1]];
+    if (item.never || item.lower > range.upper || item.upper < range.lower) continue;
+    if (first < 0) first = i;
+    last = i;
+  }
+  if (first < 0 || !cut(n.args[0], first, last)) return false;
+  return first < last || cut(n.args[static_cast<size_t>(first) + 1], range.lower, range.upper);
+}
+
+// Every operand lies between the least and the largest of its values in rows that are still possible.
+bool Narrowing::row(const Node& n) {
+  std::vector<Interval> bounds, hull;
+  for (int a : n.args) bounds.push_back(known_[a]);
+  if (!model_.tables[static_cast<size_t>(n.value)].hull(bounds, &hull)) return false;
+  for (size_t c = 0; c < n.args.size(); ++c) {
+    if (!cut(n.args[c], hull[c].lower, hull[c].upper)) return false;
+  }
+  return true;
 }
 
 bool Narrowing::sum(const Node& n, const Interval& range) {

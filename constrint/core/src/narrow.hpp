@@ -33,6 +33,8 @@ class Narrowing {
   bool quotient(const Node& n, const Interval& range);
   bool extreme(const Node& n, const Interval& range);
   bool power(const Node& n, const Interval& range);
+  bool element(const Node& n, const Interval& range);
+  bool row(const Node& n);
   void want(int node, uint8_t need) {
     if (need_[node] == kNothing) need_[node] = need;
   }

@@ -1,32 +1,35 @@
 """Reads one restriction written as a Python expression into a constraint, with `ast`; nothing is ever evaluated
 by Python.
 
-Allowed: integers, names, `+ - * / // % **`, comparisons and chains of them, `in` and `not in` a list of
-numbers, `and or not`, `min max abs`. The constraint holds exactly where Python would find the expression true;
-where Python would raise (a division by zero) the comparison counts as false.
+The constraint holds exactly where Python would find the expression true; where Python would raise (a division by zero)
+the comparison counts as false. Integers, and floats whose rounding can be ruled out, become expressions of the model.
+What else Python computes (text, rounded floats, `x ** 0.5`) is tried on all values of the parameters in that comparison
+(`evaluate`, `trial`), and becomes a table.
 """
 
 from __future__ import annotations
 
 import ast
-import difflib
 import itertools
 import math
-import re
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Final, TypeVar
 
 from constrint.errors import ConstrintError, ParseError
 from constrint.model import constraint as c
 from constrint.model import expr as e
 from constrint.model.domain import Domain
-from constrint.model.python.float_trial import ARITHMETIC, first_difference
-from constrint.model.python.quotient import EXACT_FLOAT, Arithmetic, InexactError, Number, Quotient
+from constrint.model.element import Element
+from constrint.model.python.evaluate import ARITHMETIC, HINTS, Refused, TooLong, function_of, is_call
+from constrint.model.python.parameters import Parameters
+from constrint.model.python.place import MAX_NESTING, TOO_DEEP, Place
+from constrint.model.python.quotient import Arithmetic, InexactError, Number, Quotient
+from constrint.model.python.trial import Trials, answers, combinations
 
 MAX_CHARACTERS: Final = 20_000
-MAX_NESTING: Final = 80
+# Beyond this a table is quicker to decide than arithmetic, which leaves 64 bits.
+_PLAIN_SIZE: Final = 2**61
 
 T = TypeVar("T")
 _COMPARISONS: Final[dict[type, str]] = {
@@ -37,56 +40,6 @@ _COMPARISONS: Final[dict[type, str]] = {
     ast.Gt: ">",
     ast.GtE: ">=",
 }
-_TOO_DEEP: Final = f"nested more than {MAX_NESTING} levels deep; split the restriction up"
-_HINTS: Final[dict[type, str]] = {
-    ast.BitAnd: "`&` is not supported; write `and` between conditions",
-    ast.BitOr: "`|` is not supported; write `or` between conditions",
-    ast.BitXor: "`^` is exclusive or in Python, which is not supported; a power is `**`",
-    ast.LShift: "`<<` is not supported; write * 2 ** n",
-    ast.RShift: "`>>` is not supported; write // 2 ** n",
-    ast.Invert: "`~` is not supported; write `not` before a condition",
-    ast.Is: "`is` is not supported; write ==",
-    ast.IsNot: "`is not` is not supported; write !=",
-    ast.IfExp: "`if ... else` is not supported; write (condition and a) or (not condition and b)",
-    ast.Attribute: "attributes are not supported; use plain parameter names",
-    ast.Subscript: "subscripts are not supported; use plain parameter names",
-    ast.NamedExpr: "`:=` is not supported",
-}
-
-
-class _Place:
-    """A restriction's text, to say where something stands."""
-
-    def __init__(self, text: str, source: str) -> None:
-        self.text, self.source = text, source
-
-    def error(self, message: str, line: int, column: int) -> ParseError:
-        lines = self.text.split("\n")
-        shown = "".join(ch if ch.isprintable() else " " for ch in lines[line - 1]) if line <= len(lines) else ""
-        return ParseError(message, text="\n" * (line - 1) + shown, line=line, column=column, source=self.source)
-
-    def at(self, node: ast.AST, message: str) -> ParseError:
-        """An error at a node; ast counts columns in bytes of UTF-8."""
-        line = getattr(node, "lineno", 1)
-        lines = self.text.split("\n")
-        prefix = lines[line - 1].encode()[: getattr(node, "col_offset", 0)] if line <= len(lines) else b""
-        return self.error(message, line, len(prefix.decode(errors="replace")) + 1)
-
-
-@dataclass(slots=True)
-class Trials:
-    """Steps left for comparisons whose rounding cannot be ruled out: these are tried on all values."""
-
-    left: int = 400_000
-
-    def spend(self, sides: Sequence[ast.expr], num_assignments: int) -> bool:
-        """Takes the steps of one comparison; False when too few are left."""
-        nodes = [type(node) for side in sides for node in ast.walk(side)]
-        # A power may be long.
-        steps = len(nodes) * num_assignments * (50 if ast.Pow in nodes else 1)
-        affordable = steps <= self.left and len(nodes) <= 200
-        self.left -= steps if affordable else 0
-        return affordable
 
 
 def read_restriction(
@@ -98,7 +51,10 @@ def read_restriction(
         text: A Python expression.
         domains: The parameters with their values: rounding of true quotients is ruled out by them.
         source: Where the text stands, for messages.
-        trials: What may be spent on trying comparisons of rounded quotients, shared by restrictions.
+        trials: What may be spent on trying comparisons on all values, shared by restrictions.
+
+    Returns:
+        The constraint; where part of it became a table its reason is the text itself.
 
     Raises:
         ParseError: Where the text is no expression of the supported kind, with line, column and a caret.
@@ -108,51 +64,20 @@ def read_restriction(
             f"a restriction of {len(text):,} characters; at most {MAX_CHARACTERS:,} are read", source=source
         )
     # Python refuses an indented expression.
-    place = _Place(text.strip(), source)
-    _check_nesting(place)
-    return _Reader(place, domains, trials or Trials()).condition(_parsed(place), 0)
-
-
-def _check_nesting(place: _Place) -> None:
-    """Counts brackets and prefix operators first: Python's own parser may run out of stack."""
-    if sum(map(place.text.count, ("(", "[", "{", "not", "-", "+", "~"))) <= MAX_NESTING:
-        return
-    depth = prefixes = 0
-    for hit in re.finditer(r"\bnot\b|\S", place.text):
-        token = hit.group()
-        if token in "([{":
-            depth += 1
-        elif token in ")]}":
-            depth -= 1
-        prefixes = prefixes + 1 if token in ("not", "-", "+", "~") else 0
-        if max(depth, prefixes) > MAX_NESTING:
-            line = place.text.count("\n", 0, hit.start()) + 1
-            column = hit.start() - place.text.rfind("\n", 0, hit.start())
-            raise place.error(_TOO_DEEP, line, column)
-
-
-def _parsed(place: _Place) -> ast.expr:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(place.text, mode="eval").body
-    except SyntaxError as error:
-        lines = place.text.split("\n")
-        # Python gives no position for what is missing at the end.
-        at = (error.lineno, error.offset) if error.lineno and error.offset else (len(lines), len(lines[-1]) + 1)
-        raise place.error(f"not a Python expression: {error.msg}", *at) from None
-    except ValueError:
-        raise place.error("not a Python expression: it holds characters that Python cannot read", 1, 1) from None
-    except (RecursionError, MemoryError):
-        raise place.error("too long or nested too deep for Python's parser; split the restriction up", 1, 1) from None
+    place = Place(text.strip(), source)
+    reader = _Reader(place, domains, trials or Trials())
+    constraint = reader.condition(place.parsed(), 0)
+    return constraint.labelled(place.text) if reader.tried else constraint
 
 
 class _Reader:
     """Turns the tree of one restriction into a constraint."""
 
-    def __init__(self, place: _Place, domains: Mapping[str, Domain], trials: Trials) -> None:
+    def __init__(self, place: Place, domains: Mapping[str, Domain], trials: Trials) -> None:
         self.place, self.domains, self.trials = place, domains, trials
         self.arithmetic = Arithmetic(domains)
+        self.parameters = Parameters(place, domains)
+        self.tried = False
 
     def condition(self, node: ast.expr, depth: int) -> c.Constraint:
         """Reads a node whose truth counts."""
@@ -165,9 +90,18 @@ class _Reader:
             return c.negate(self.condition(node.operand, depth + 1))
         if isinstance(node, ast.Compare):
             return self._chain(node, depth + 1)
+        if isinstance(node, ast.IfExp):
+            test, yes, no = (self.condition(n, depth + 1) for n in (node.test, node.body, node.orelse))
+            return self._guarded(node, lambda: c.any_of(c.all_of(test, yes), c.all_of(c.negate(test), no)))
         if isinstance(node, ast.Constant) and isinstance(node.value, bool):
             return c.AllOf(()) if node.value else c.AnyOf(())
-        return self._decided(node, lambda: self.arithmetic.truth(self.number(node, depth + 1)), [node])
+        if is_call(node, "all") or is_call(node, "any"):
+            items = _items(node)
+            if items is not None:
+                parts = [self.condition(item, depth + 1) for item in items]
+                junction = c.all_of if is_call(node, "all") else c.any_of
+                return self._guarded(node, lambda: junction(*parts))
+        return self._decided(node, lambda: self.arithmetic.truth(self.number(node, depth + 1)), node)
 
     def _chain(self, node: ast.Compare, depth: int) -> c.Constraint:
         sides = [node.left, *node.comparators]
@@ -179,78 +113,122 @@ class _Reader:
 
     def _test(self, node: ast.Compare, op: ast.cmpop, left: ast.expr, right: ast.expr, depth: int) -> c.Constraint:
         if isinstance(op, (ast.In, ast.NotIn)):
-            return self._member(left, right, depth, isinstance(op, ast.In))
+            return self._member(op, left, right, depth)
+        whole = ast.copy_location(ast.Compare(left, [op], [right]), left)
         sign = _COMPARISONS.get(type(op))
         if sign is None:
-            raise self.place.at(node, _HINTS.get(type(op), "this comparison is not supported"))
-        return self._equal_or(sign, left, right, depth)
+            return self._tried(whole, node, HINTS[type(op)])
 
-    def _equal_or(self, sign: str, left: ast.expr, right: ast.expr, depth: int) -> c.Constraint:
         def read() -> c.Constraint:
             return self.arithmetic.compare(self.number(left, depth), sign, self.number(right, depth))
 
-        return self._decided(left, read, [left, right], sign)
+        return self._decided(left, read, whole)
 
-    def _member(self, left: ast.expr, right: ast.expr, depth: int, inside: bool) -> c.Constraint:
-        if not isinstance(right, (ast.Tuple, ast.List, ast.Set)):
-            raise self.place.at(right, "`in` takes a list of numbers here: x in (1, 2, 4)")
-        members: list[int] = []
-        for item in right.elts:
-            number = self._decided(item, lambda item=item: self.number(item, depth))  # type: ignore[misc]
-            if not isinstance(number, e.Const):
-                break
-            members.append(number.number)
-        try:
+    def _member(self, op: ast.cmpop, left: ast.expr, right: ast.expr, depth: int) -> c.Constraint:
+        """Reads `left in right` or `left not in right`; a range of integers stays one."""
+        inverted = isinstance(op, ast.NotIn)
+
+        def read() -> c.Constraint:
+            if is_call(right, "range"):
+                return self._within(left, right, inverted, depth)
+            if not isinstance(right, (ast.Tuple, ast.List, ast.Set)):
+                raise InexactError("`in` takes a list or a range here")
+            members = [self.number(item, depth) for item in right.elts]
             value = self.number(left, depth)
-        except InexactError:
-            value = None
-        if isinstance(value, e.Expr) and len(members) == len(right.elts):
-            return self._guarded(right, lambda: (c.is_in if inside else c.not_in)(value, members))
-        tests = [self._equal_or("==" if inside else "!=", left, item, depth) for item in right.elts]
-        return self._guarded(right, lambda: (c.any_of if inside else c.all_of)(*tests))
+            if isinstance(value, e.Expr) and all(isinstance(m, e.Const) for m in members):
+                numbers = [m.number for m in members if isinstance(m, e.Const)]
+                return (c.not_in if inverted else c.is_in)(value, numbers)
+            sign, junction = ("!=", c.all_of) if inverted else ("==", c.any_of)
+            return junction(*(self.arithmetic.compare(value, sign, member) for member in members))
+
+        if isinstance(right, (ast.Tuple, ast.List, ast.Set)) and len(right.elts) > 1 and not _constants(right.elts):
+            # One by one: some items may need to be tried, and each tries fewer parameters.
+            sign = ast.NotEq() if inverted else ast.Eq()
+            tests = [self._test(_compare(left, sign, item), sign, left, item, depth) for item in right.elts]
+            return self._guarded(right, lambda: (c.all_of if inverted else c.any_of)(*tests))
+        return self._decided(right, read, _compare(left, op, right))
+
+    def _within(self, left: ast.expr, right: ast.expr, inverted: bool, depth: int) -> c.Constraint:
+        assert isinstance(right, ast.Call)
+        value = self.number(left, depth)
+        numbers = [self.number(arg, depth) for arg in right.args]
+        bounds = [b for b in numbers if isinstance(b, e.Expr)]
+        if not isinstance(value, e.Expr) or len(bounds) < len(numbers) or not 1 <= len(bounds) <= 3:
+            raise InexactError("a range of what may be no integers")
+        known = [b.number for b in bounds if isinstance(b, e.Const)]
+        if len(known) == len(bounds) and (len(known) < 3 or known[2] != 0):
+            listed = range(*known)
+            return (c.not_in if inverted else c.is_in)(value, listed if listed.step > 0 else listed[::-1])
+        low, high = (e.Const(0), bounds[0]) if len(bounds) == 1 else bounds[:2]
+        if len(bounds) == 3 and not (isinstance(bounds[2], e.Const) and bounds[2].number == 1):
+            raise InexactError("a range with a step and bounds that vary")
+        if inverted:
+            below, above = c.Comparison(value, "<", low), c.Comparison(value, ">=", high)
+            return c.all_of(*(c.Comparison(b, "==", b) for b in (low, high, value)), c.any_of(below, above))
+        return c.all_of(c.Comparison(low, "<=", value), c.Comparison(value, "<", high))
 
     def number(self, node: ast.expr, depth: int) -> Number:
         """Reads a node whose value counts."""
         self._deeper(node, depth)
+        name = self.parameters.name_of(node)
+        if name is not None:
+            return self.parameters.number(name)
         if isinstance(node, ast.Constant):
             return self._constant(node)
-        if isinstance(node, ast.Name):
-            return self._name(node)
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
-            operand = self.number(node.operand, depth + 1)
-            return self.arithmetic.negate(operand) if isinstance(node.op, ast.USub) else operand
+        if isinstance(node, ast.UnaryOp):
+            return self._unary(node, depth)
         if isinstance(node, ast.BinOp):
             return self._binary(node, depth)
+        if isinstance(node, ast.Compare):
+            return e.Truth(self.condition(node, depth + 1))
+        if isinstance(node, ast.BoolOp):
+            if all(map(_is_truth, node.values)):
+                return e.Truth(self.condition(node, depth + 1))
+            raise InexactError("the value of `and` and `or` between numbers")
+        if isinstance(node, ast.IfExp):
+            test = self.condition(node.test, depth + 1)
+            yes, no = self.number(node.body, depth + 1), self.number(node.orelse, depth + 1)
+            if isinstance(yes, e.Expr) and isinstance(no, e.Expr):
+                return Element((e.Truth(test), no, yes))
+            raise InexactError("`if` between fractions")
         if isinstance(node, ast.Call):
             return self._call(node, depth)
-        kind = getattr(node, "op", node)
-        if isinstance(node, (ast.Compare, ast.BoolOp)) or isinstance(kind, ast.Not):
-            raise self.place.at(node, "a condition stands where a number is expected; join them by and, or")
-        raise self.place.at(node, _HINTS.get(type(kind), f"{type(node).__name__} is not supported in a restriction"))
+        raise InexactError(HINTS.get(type(node), f"{type(node).__name__} is not supported in a restriction"))
 
     def _constant(self, node: ast.Constant) -> Number:
         value = node.value
         if isinstance(value, (bool, int)):
             return self._guarded(node, lambda: e.Const(int(value)))
-        if isinstance(value, float):
-            if value.is_integer() and abs(value) <= EXACT_FLOAT:
-                return Quotient(e.Const(int(value)), e.Const(1))
-            raise self.place.at(node, f"the number {value} is no integer; write a fraction as a quotient: 1 / 2")
-        raise self.place.at(node, f"only integers are supported, not {type(value).__name__}")
+        if isinstance(value, float) and math.isfinite(value):
+            exact = Fraction(value)
+            return Quotient(e.Const(exact.numerator), e.Const(exact.denominator))
+        raise InexactError("a value that is no number")
 
-    def _name(self, node: ast.Name) -> e.Expr:
-        if node.id in self.domains:
-            return e.Var(node.id)
-        near = difflib.get_close_matches(node.id, list(self.domains), n=1, cutoff=0.5)
-        known = f"did you mean {near[0]!r}?" if near else f"the parameters are {', '.join(list(self.domains)[:20])}."
-        raise self.place.at(node, f"there is no parameter {node.id!r}; {known}")
+    def _unary(self, node: ast.UnaryOp, depth: int) -> Number:
+        if isinstance(node.op, ast.Not):
+            return e.Truth(self.condition(node, depth + 1))
+        operand = self.number(node.operand, depth + 1)
+        if isinstance(node.op, ast.Invert):
+            if not isinstance(operand, e.Expr):
+                raise InexactError("`~` of a fraction")
+            return e.add(e.neg(operand), e.Const(-1))
+        return self.arithmetic.negate(operand) if isinstance(node.op, ast.USub) else operand
 
     def _call(self, node: ast.Call, depth: int) -> Number:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
-        plain = not node.keywords and not any(isinstance(arg, ast.Starred) for arg in node.args)
-        if name not in ("min", "max", "abs") or not plain:
-            raise self.place.at(node, "this call is not supported; only min(...), max(...) and abs(...) are")
         args = node.args
+        if is_call(node, "sum") and (items := _items(node)) is not None:
+            terms = [self.number(item, depth + 1) for item in items]
+            return self._guarded(node, lambda: self._folded(e.Const(0), [("+", term) for term in terms]))
+        if name in ("bool", "int", "float") and is_call(node, name) and len(args) == 1:
+            if name == "bool":
+                return e.Truth(self.condition(args[0], depth + 1))
+            value = self.number(args[0], depth + 1)
+            return self._guarded(node, lambda: self.arithmetic.converted(name, value))
+        if name in ("any", "all") and is_call(node, name) and _items(node) is not None:
+            return e.Truth(self.condition(node, depth + 1))
+        if name not in ("min", "max", "abs") or not is_call(node, name):
+            raise InexactError("this call")
         if name != "abs" and len(args) == 1 and isinstance(args[0], (ast.Tuple, ast.List)):
             args = args[0].elts
         if (len(args) != 1) if name == "abs" else (len(args) < 2 and args is node.args) or not args:
@@ -264,7 +242,7 @@ class _Reader:
         inner: ast.expr = node
         while isinstance(inner, ast.BinOp):
             if type(inner.op) not in ARITHMETIC:
-                raise self.place.at(inner, _HINTS.get(type(inner.op), "this operator is not supported"))
+                raise self.place.at(inner, "this operator is not supported")
             chain.append(inner)
             inner = inner.left
         value = self.number(inner, depth + 1)
@@ -287,6 +265,8 @@ class _Reader:
         arithmetic = self.arithmetic
         if sign in ("+", "-"):
             return arithmetic.add(left, right, sign)
+        if sign in ("&", "|", "^", "<<", ">>"):
+            return arithmetic.bitwise(left, right, sign)
         methods: dict[str, Callable[[Number, Number], Number]] = {
             "*": arithmetic.multiply,
             "/": arithmetic.divide,
@@ -298,7 +278,7 @@ class _Reader:
 
     def _deeper(self, node: ast.expr, depth: int) -> None:
         if depth > 2 * MAX_NESTING:
-            raise self.place.at(node, _TOO_DEEP)
+            raise self.place.at(node, TOO_DEEP)
 
     def _guarded(self, node: ast.AST, build: Callable[[], T]) -> T:
         """Says where a limit of the expressions was met."""
@@ -309,30 +289,82 @@ class _Reader:
         except ConstrintError as error:
             raise self.place.at(node, str(error)) from None
 
-    def _decided(self, node: ast.expr, read: Callable[[], T], sides: Sequence[ast.expr] = (), sign: str = "!=") -> T:
-        """Reads a test; where rounding might matter, all values are tried instead."""
+    def _decided(self, node: ast.expr, read: Callable[[], c.Constraint], whole: ast.expr) -> c.Constraint:
+        """Reads a test exactly; where that is not possible, all values are tried instead."""
         try:
             return self._guarded(node, read)
         except InexactError as error:
             reason = str(error)
-        if not sides:
-            raise self.place.at(node, f"{reason}; rewrite it with integers")
         self.arithmetic = Arithmetic(self.domains, trusting=True)
         try:
-            constraint = self._guarded(node, read)
-        except InexactError as error:
-            raise self.place.at(node, f"{error}; rewrite it with integers") from None
+            exact = self._guarded(node, read)
+            plain = all(self.arithmetic.bounds.size(side) < _PLAIN_SIZE for side in _sides(exact))
+        except (InexactError, ParseError):
+            exact, plain = None, False
         finally:
             self.arithmetic = Arithmetic(self.domains)
-        assert isinstance(constraint, c.Constraint)
-        if not self.trials.spend(sides, math.prod(self.domains[name].size for name in constraint.variables)):
+        return self._tried(whole, node, reason, exact if plain else None)
+
+    def _tried(
+        self, whole: ast.expr, node: ast.expr, reason: str, candidate: c.Constraint | None = None
+    ) -> c.Constraint:
+        """Tries a condition on all values; `candidate` is taken instead of a table where it says the same."""
+        names = self.parameters.names_in(whole)
+        try:
+            function = function_of(whole, {name: place for place, name in enumerate(names)}, self.parameters.name_of)
+        except Refused as error:
+            raise self.place.at(error.node, error.message) from None
+        except RecursionError:
+            raise self.place.at(node, TOO_DEEP) from None
+        number = combinations(names, self.domains)
+        if not self.trials.spend(whole, number):
             raise self.place.at(
-                node, f"{reason}, and there are too many values to try; multiply by the divisor, or use //"
+                node,
+                f"{reason}, and there are too many values to try ({number:,} combinations); "
+                "write it with integers: multiply by the divisor, or use //",
             )
-        wrong = self._guarded(node, lambda: first_difference(constraint, sides, sign, self.domains))
-        if wrong is not None:
-            shown = ", ".join(f"{name} = {value}" for name, value in wrong.items())
-            raise self.place.at(
-                node, f"{reason}: for {shown} Python's rounding changes the answer; multiply by the divisor, or use //"
-            )
-        return constraint
+        try:
+            asked = answers(function, names, self.domains)
+        except TooLong as error:
+            raise self.place.at(node, f"{reason}, and trying all values meets {error}") from None
+        if asked.raised:
+            raise self.place.at(node, f"Python raises for all values ({asked.raised})")
+        if candidate is not None and asked.agrees(candidate):
+            return candidate
+        self.tried = True
+        return self._guarded(node, lambda: asked.constraint(self.parameters.variable))
+
+
+def _compare(left: ast.expr, op: ast.cmpop, right: ast.expr) -> ast.Compare:
+    return ast.copy_location(ast.Compare(left, [op], [right]), right)
+
+
+def _items(node: ast.expr) -> list[ast.expr] | None:
+    """The items of the list that a call's only argument is."""
+    assert isinstance(node, ast.Call)
+    argument = node.args[0] if len(node.args) == 1 else None
+    if not isinstance(argument, (ast.List, ast.Tuple)):
+        return None
+    return None if any(isinstance(item, ast.Starred) for item in argument.elts) else argument.elts
+
+
+def _constants(items: list[ast.expr]) -> bool:
+    """Whether all items are plain constants, negative numbers included."""
+    return all(isinstance(item.operand if isinstance(item, ast.UnaryOp) else item, ast.Constant) for item in items)
+
+
+def _is_truth(node: ast.expr) -> bool:
+    """Whether Python's value of a node is True or False."""
+    if isinstance(node, ast.BoolOp):
+        return all(map(_is_truth, node.values))
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, bool)
+    return isinstance(node, ast.Compare) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not))
+
+
+def _sides(constraint: c.Constraint) -> list[e.Expr]:
+    """The expressions that tests in a constraint compare."""
+    found: list[e.Expr] = []
+    for part in constraint.operands():
+        found.extend([part] if isinstance(part, e.Expr) else _sides(part))
+    return found

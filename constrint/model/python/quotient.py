@@ -11,13 +11,16 @@ A quotient with denominator 0 has no value: a comparison with it in it is false.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Final, NamedTuple
 
 from constrint.model import constraint as c
 from constrint.model import expr as e
 from constrint.model.domain import Domain
+from constrint.model.element import Element
 from constrint.model.intervals import Interval
 from constrint.model.intmath import MAX_BITS
+from constrint.model.logic import junction
 from constrint.model.operations import BINARY, UNARY, fold
 
 EXACT_FLOAT: Final = 2**53  # every integer up to here is a Python float
@@ -47,6 +50,7 @@ class Remainder(NamedTuple):
 
 Number = e.Expr | Quotient | Remainder
 ONE: Final = e.Const(1)
+_BITWISE: Final = {"&": "bitand", "|": "bitor", "^": "bitxor"}
 _MIRRORED: Final = {"==": "==", "!=": "!=", "<=": ">=", "<": ">", ">=": "<=", ">": "<"}
 
 
@@ -69,7 +73,12 @@ class Bounds:
         if isinstance(expr, e.Var):
             domain = self.domains[expr.name]
             return domain.lower, domain.upper
+        if isinstance(expr, e.Truth):
+            return 0, 1
         assert isinstance(expr, e.Operation)
+        if isinstance(expr, Element):
+            items = [self.of(a) for a in expr.args[1:]]
+            return min(i[0] for i in items), max(i[1] for i in items)
         return fold(expr.op, [self.of(a) for a in expr.args], lambda op, a: UNARY[op].bounds(a), _bounds)
 
     def size(self, expr: e.Expr) -> int:
@@ -89,7 +98,8 @@ class Bounds:
         if isinstance(expr, e.Var):
             domain = self.domains[expr.name]
             return domain.size <= _LISTED and all(map(_is_dyadic, domain))
-        assert isinstance(expr, e.Operation)
+        if not isinstance(expr, e.Operation):
+            return False
         if expr.op == "pow":
             return self.dyadic(expr.args[0]) and self.of(expr.args[1])[0] >= 0
         return expr.op in ("mul", "neg", "abs", "min", "max") and all(map(self.dyadic, expr.args))
@@ -199,6 +209,38 @@ class Arithmetic:
             raise InexactError(f"the power {base} ** {exponent} has more than {MAX_BITS} bits")
         return e.Operation("pow", (base, exponent))
 
+    def bitwise(self, left: Number, right: Number, sign: str) -> Number:
+        """`& | ^` of integers or of conditions, and shifts."""
+        if not (isinstance(left, e.Expr) and isinstance(right, e.Expr)):
+            raise InexactError(f"`{sign}` of a fraction")
+        if isinstance(left, e.Truth) and isinstance(right, e.Truth) and sign in _BITWISE:
+            return e.Truth(junction(_BITWISE[sign], left.condition, right.condition))
+        if sign in _BITWISE:
+            return e.Operation(_BITWISE[sign], (left, right))
+        # A shift by a negative number has no value, and neither has its power of two.
+        if (self.bounds.size(left).bit_length() + 1) + self.bounds.of(right)[1] > MAX_BITS:
+            raise InexactError(f"the shift {left} {sign} {right} may have more than {MAX_BITS} bits")
+        times = e.Operation("pow", (e.Const(2), right))
+        return e.mul(left, times) if sign == "<<" else e.Operation("floordiv", (left, times))
+
+    def converted(self, name: str, value: Number) -> Number:
+        """`int(value)`, which rounds towards 0, or `float(value)`."""
+        if name == "float":
+            return value if isinstance(value, Quotient) else self._lifted(value)
+        if isinstance(value, e.Expr):
+            return value
+        if isinstance(value, Remainder):
+            raise InexactError("int of the remainder of an inexact quotient")
+        if value.den.same(ONE) and not value.rounded:
+            return value.num
+        low, least = self.bounds.of(value.num)[0], self.bounds.of(value.den)[0]
+        if low < 0 or least <= 0:
+            raise InexactError("int of a quotient that may be negative")
+        # A quotient below 2^53 rounds to the next integer only where it is that integer.
+        size = self.bounds.size(value.num) + self.bounds.size(value.den)
+        self.prove(not value.rounded or size < EXACT_FLOAT, f"int({_text(value)}) of numbers beyond 2^53")
+        return value.num // value.den
+
     def negate(self, value: Number) -> Number:
         """Negative."""
         if isinstance(value, e.Expr):
@@ -229,6 +271,9 @@ class Arithmetic:
 
     def truth(self, value: Number) -> c.Constraint:
         """A number used as a condition: it is not 0."""
+        if isinstance(value, e.Truth):
+            condition: c.Constraint = value.condition
+            return condition
         return self.compare(value, "!=", e.Const(0))
 
     def compare(self, left: Number, op: str, right: Number) -> c.Constraint:
@@ -244,6 +289,10 @@ class Arithmetic:
             return self._divisible(left, op == "==")
         if isinstance(right, Remainder):
             raise InexactError("two remainders of inexact quotients")
+        if isinstance(left, e.Const) or (isinstance(left, Quotient) and _fixed(left) is not None):
+            left, op, right = right, _MIRRORED[op], left
+        if isinstance(left, e.Expr) and isinstance(right, Quotient) and (number := _fixed(right)) is not None:
+            return _beside(left, op, number)
         a = left if isinstance(left, Quotient) else Quotient(left, ONE)
         b = right if isinstance(right, Quotient) else Quotient(right, ONE)
         over, under = _times(a.num, b.den), _times(b.num, a.den)
@@ -290,6 +339,25 @@ class Arithmetic:
             zero = c.all_of(zero, exact if never else c.any_of(exact, x.num == 0))
         defined = [part != 0 for part in (q.num, q.den, x.den) if not self.bounds.nonzero(part)]
         return c.all_of(*defined, zero if wanted else c.negate(zero))
+
+
+def _fixed(value: Quotient) -> Fraction | None:
+    """The fraction that a quotient of two plain numbers is; None for another one."""
+    if value.rounded or not isinstance(value.num, e.Const) or not isinstance(value.den, e.Const):
+        return None
+    return Fraction(value.num.number, value.den.number) if value.den.number else None
+
+
+def _beside(expr: e.Expr, op: str, number: Fraction) -> c.Constraint:
+    """An integer compared with a fraction, as Python decides it: exactly."""
+    if number.denominator == 1:
+        return c.Comparison(expr, op, e.Const(number.numerator))
+    if op == "==":
+        return c.AnyOf(())
+    if op == "!=":
+        return c.Comparison(expr, "==", expr)
+    least = number.numerator // number.denominator
+    return c.Comparison(expr, "<=", e.Const(least)) if op in ("<=", "<") else c.Comparison(expr, ">", e.Const(least))
 
 
 def _times(left: e.Expr, right: e.Expr) -> e.Expr:

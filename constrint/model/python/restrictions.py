@@ -2,100 +2,163 @@
 
 A restriction is a Python expression (`constrint.model.python.expression` says which); it is read with `ast` and
 never evaluated.
-`load_space` reads the JSON form: {"name": ..., "params": {name: [values]}, "restrictions": [...]}.
+`load_space` reads the JSON form: {"name": ..., "params": {name: [values]}, "restrictions": [...]}. Functions are only
+taken from Python, and only where they are trusted.
 """
 
 from __future__ import annotations
 
 import json
 import keyword
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from constrint.core import compiled
 from constrint.errors import ParseError, UsageError
 from constrint.model.constraint import Constraint
 from constrint.model.domain import Domain
 from constrint.model.encode import encode
-from constrint.model.expr import RESERVED, Var
+from constrint.model.expr import RESERVED, Var, check_name
 from constrint.model.problem import Problem
-from constrint.model.python.expression import Trials, read_restriction
+from constrint.model.python.callables import constraint_of
+from constrint.model.python.expression import read_restriction
+from constrint.model.python.trial import Trials
+from constrint.model.ratio import code_variable
 
 MAX_BYTES: Final = 16_000_000
 MAX_PARAMS: Final = 1_000
 MAX_RESTRICTIONS: Final = 10_000
-# Parameters of these names are refused, or mean something else in an expression: the Python reader says what.
+# The core takes variables of at most this many values.
+_MOST_VALUES: Final = 4096
+# Restrictions on parameters of these names are read by Python: it says what they mean.
 _NOT_FOR_CORE: Final = RESERVED | frozenset(keyword.kwlist)
 
 
+Restriction = str | Callable[..., object]
+
+
 def problem_from_space(
-    params: Mapping[str, Sequence[int]], restrictions: Sequence[str], name: str = "", *, source: str = ""
+    params: Mapping[str, Iterable[object]],
+    restrictions: Restriction | Sequence[Restriction] | None = (),
+    name: str = "",
+    *,
+    source: str = "",
+    trusted: bool = False,
 ) -> Problem:
     """Builds the problem of all configurations that satisfy every restriction.
 
     Args:
-        params: The values of each parameter; their order is the order of preference.
-        restrictions: Python expressions over the parameters.
+        params: The values of each parameter, in order of preference: integers, floats, bools, text, `None` or whatever
+            else can be hashed; a list, a range or a numpy array of them.
+        restrictions: Python expressions over the parameters, or a single one.
         name: Name of the problem.
         source: Name of the file, for messages.
+        trusted: Whether restrictions may be functions, too. They are called, with all that they do: never set this
+            for functions from elsewhere. `lambda x, y: ...` takes parameters by name, `lambda p: p["x"] ...` all.
 
     Raises:
         ParseError: Where a restriction is not of the supported kind, with line, column and a caret.
-        UsageError: For parameters that are no lists of integers.
+        UsageError: For parameters that are no lists of values, and for functions without `trusted`.
     """
     where = f"{source}: " if source else ""
-    _check_type(params, Mapping, f"{where}params", "an object from parameter names to lists of integers")
-    _check_list(restrictions, f"{where}restrictions", "Python expressions")
+    _check_type(params, Mapping, f"{where}params", "an object from parameter names to lists of values")
+    for param in params:
+        check_name(param, f"{where}params: the name of a parameter")
+    asked: Sequence[Restriction]
+    if restrictions is None:
+        asked = ()
+    elif isinstance(restrictions, str) or callable(restrictions):
+        asked = (restrictions,)
+    else:
+        _check_list(restrictions, f"{where}restrictions", "Python expressions, or a single one")
+        asked = restrictions
     for number, limit, what in (
         (len(params), MAX_PARAMS, "parameters"),
-        (len(restrictions), MAX_RESTRICTIONS, "restrictions"),
+        (len(asked), MAX_RESTRICTIONS, "restrictions"),
     ):
         if number > limit:
             raise UsageError(f"{where}{number:,} {what}; at most {limit:,} are read.")
-    if compiled is not None:
-        problem = _read_by_core(compiled, params, restrictions, name, where)
-        if problem is not None:
-            return problem
-    return _read_by_python(params, restrictions, name, where)
+    origin = _Origin(name, where, trusted)
+    problem = None if compiled is None else _read_by_core(compiled, params, asked, origin)
+    return _read_by_python(_domains(params, where), asked, origin) if problem is None else problem
 
 
-def _read_by_python(params: Mapping[str, Sequence[int]], restrictions: Sequence[str], name: str, where: str) -> Problem:
-    problem = Problem(name)
+class _Origin(NamedTuple):
+    """Where a space comes from."""
+
+    name: str
+    where: str
+    trusted: bool
+
+    def rule(self, number: int, text: Restriction, domains: Mapping[str, Domain], trials: Trials) -> Constraint:
+        """Reads one restriction."""
+        place = f"{self.where}restrictions[{number}]"
+        if isinstance(text, str):
+            return read_restriction(text, domains, place, trials)
+        if not callable(text):
+            raise UsageError(f"{place} must be the text of a Python expression, got {_shown(text)}.")
+        called = getattr(text, "__name__", "of no name")
+        if not self.trusted:
+            raise UsageError(
+                f"{place} is a function ({called}), and functions are only called where "
+                "problem_from_space(..., trusted=True) says so. Write it as the text of an expression, or trust it."
+            )
+        found = constraint_of(text, domains, lambda name: code_variable(name, domains[name]), place)
+        return found.labelled(f"the function {called} says so")
+
+
+def _domains(params: Mapping[str, Iterable[object]], where: str) -> dict[str, Domain]:
+    domains: dict[str, Domain] = {}
     for param, values in params.items():
-        _check_list(values, f"{where}params: {param!r}", "integers")
+        if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+            raise UsageError(f"{where}params: {param!r} must be a list of values, got {_shown(values)}.")
         try:
-            problem.declare(param, Domain.from_values(values, what=repr(param)))
+            domains[param] = Domain.of(values, what=repr(param))
         except UsageError as error:
             raise UsageError(f"{where}params: {error}") from None
+    return domains
+
+
+def _read_by_python(domains: Mapping[str, Domain], restrictions: Sequence[Restriction], origin: _Origin) -> Problem:
+    problem = Problem(origin.name)
+    for param, domain in domains.items():
+        problem.declare(param, domain)
     trials = Trials()
     for number, text in enumerate(restrictions):
-        place = f"{where}restrictions[{number}]"
-        if not isinstance(text, str):
-            raise UsageError(f"{place} must be the text of a Python expression, got {_shown(text)}.")
-        problem.add(read_restriction(text, problem.variables, place, trials))
+        problem.add(origin.rule(number, text, domains, trials))
     return problem
 
 
 def _read_by_core(
-    core: ModuleType, params: Mapping[str, Sequence[int]], restrictions: Sequence[str], name: str, where: str
+    core: ModuleType, params: Mapping[str, Iterable[object]], restrictions: Sequence[Restriction], origin: _Origin
 ) -> Problem | None:
     """Lets the compiled core read what it can; None where it declines, which includes every mistake."""
-    read = core.read(params, restrictions, _NOT_FOR_CORE)
+    texts = [text if isinstance(text, str) else "" for text in restrictions]
+    domains: dict[str, Domain] | None = None
+    read = core.read(params, texts, _NOT_FOR_CORE)
+    if read is None:
+        # The core reads lists of integers alone: bools are handed over as 0 and 1, other values as their codes.
+        domains = _domains(params, origin.where)
+        if all(type(v) in (list, tuple) and domains[n].labels is None for n, v in params.items()):
+            return None
+        if any(domain.size > _MOST_VALUES for domain in domains.values()):
+            return None
+        others = {n for n, d in domains.items() if any(type(label) not in (int, bool) for label in d.labels or ())}
+        read = core.read({name: list(d) for name, d in domains.items()}, texts, _NOT_FOR_CORE | others)
     if read is None:
         return None
-    model, others = read
-    problem = SpaceProblem(name, params, restrictions, where)
-    if others:
-        places = {param: place for place, param in enumerate(params)}
-        trials = Trials()
-        for number in others:
-            text = restrictions[number]
-            rule = read_restriction(text, problem.variables, f"{where}restrictions[{number}]", trials)
-            problem.rules_read[number] = rule
-            if not core.require(model, encode(rule, places)):
-                return None
+    model, left = read
+    problem = SpaceProblem(params, restrictions, origin, domains)
+    places = {param: place for place, param in enumerate(params)}
+    trials = Trials()
+    for number in left:
+        rule = origin.rule(number, restrictions[number], problem.variables, trials)
+        problem.rules_read[number] = rule
+        if not core.require(model, encode(rule, places)):
+            # Codes beyond the core's numbers: the numpy path takes the problem as it is.
+            return _read_by_python(problem.variables, restrictions, origin)
     problem.core = model
     return problem
 
@@ -106,18 +169,30 @@ class SpaceProblem(Problem):
     _variables: dict[str, Domain]
     _constraints: list[Constraint]
 
-    def __init__(self, name: str, params: Mapping[str, Sequence[int]], restrictions: Sequence[str], where: str) -> None:
-        self.name = name
+    def __init__(
+        self,
+        params: Mapping[str, Iterable[object]],
+        restrictions: Sequence[Restriction],
+        origin: _Origin,
+        domains: dict[str, Domain] | None,
+    ) -> None:
+        self.name = origin.name
         self._constants = {}
         self._estimates = []
-        self._params = {param: tuple(values) for param, values in params.items()}
-        self._texts, self._where = tuple(restrictions), where
+        self._names = tuple(params)
+        if domains is None:
+            self._params = {param: tuple(values) for param, values in params.items()}
+        else:
+            self._variables = domains
+        # Functions became tables already, and need not be kept: they could not be pickled.
+        self._restrictions = tuple(text if isinstance(text, str) else "" for text in restrictions)
+        self._origin = origin
         self.rules_read: dict[int, Constraint] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
         """The parameters in declared order."""
-        return tuple(self._params)
+        return self._names
 
     def __getattr__(self, name: str) -> Any:
         if name == "_variables":
@@ -128,8 +203,8 @@ class SpaceProblem(Problem):
             self._constraints = [
                 self.rules_read[number]
                 if number in self.rules_read
-                else read_restriction(text, self._variables, f"{self._where}restrictions[{number}]", trials)
-                for number, text in enumerate(self._texts)
+                else self._origin.rule(number, text, self._variables, trials)
+                for number, text in enumerate(self._restrictions)
             ]
             return self._constraints
         raise AttributeError(name)
@@ -137,7 +212,7 @@ class SpaceProblem(Problem):
     def declare(self, name: str, domain: Domain) -> Var:
         """Declares a further variable."""
         var = super().declare(name, domain)
-        self._params = {n: tuple(d) for n, d in self._variables.items()}
+        self._names = tuple(self._variables)
         return var
 
 

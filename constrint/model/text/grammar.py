@@ -8,18 +8,22 @@ as a <= b < c are allowed), `+ -`, `* / // %`, unary `-`, `^` `**` (to the right
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from constrint.errors import ConstrintError, ParseError
 from constrint.model import constraint as c
 from constrint.model import expr as e
-from constrint.model.domain import Domain
+from constrint.model import logic
+from constrint.model.element import Element
 from constrint.model.operations import BINARY
+from constrint.model.ratio import Ratio, Symbol, fractions
 from constrint.model.text.lexer import Source, Token
+from constrint.model.text.members import MemberReader
+from constrint.model.text.terms import Listed, Literal, Number, Value, kind_of, shown
 
 MAX_NESTING: Final = 120
-Value = e.Expr | c.Constraint
+
 
 _IMPLIES, _OR, _AND, _NOT, _TEST, _ADD, _MOD, _MUL, _NEG, _POW = range(1, 11)
 _LOGIC: Final = {"->": _IMPLIES, "or": _OR, "|": _OR, "and": _AND}
@@ -31,6 +35,15 @@ FUNCTIONS: Final[dict[str, int | None]] = {
     **{name: None if rule.many else 2 for name, rule in BINARY.items() if not rule.sign},
     "abs": 1,
     "pow2": 1,
+    "element": None,
+}
+#: Functions with conditions among their arguments, and how many they take.
+LOGIC_FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], int | None]]] = {
+    "all_different": (logic.all_different, None),
+    "count": (logic.count, None),
+    "iff": (logic.iff, 2),
+    "xor": (logic.xor, 2),
+    "if_then_else": (logic.if_then_else, 3),
 }
 
 
@@ -38,61 +51,15 @@ class DialectWarning(UserWarning):
     """Warns about text that the dialect "constrint" reads differently."""
 
 
-class Grammar:
+class Grammar(MemberReader):
     """Reads expressions and constraints from tokens; `names` resolves a word to a variable or a number."""
 
     def __init__(
         self, source: Source, words: list[Token], names: Callable[[str, int], e.Expr], constrint: bool = False
     ) -> None:
-        self.source, self.tokens, self.names, self.constrint = source, words, names, constrint
-        self.at = 0
+        super().__init__(source, words)
+        self.names, self.constrint = names, constrint
         self.nesting = 0
-        self.brackets = 0
-
-    @property
-    def token(self) -> Token:
-        """The next token; inside brackets, lines do not end."""
-        if self.brackets:
-            while self.tokens[self.at].kind == "newline":
-                self.at += 1
-        return self.tokens[self.at]
-
-    def next(self) -> Token:
-        """Takes the next token."""
-        token = self.token
-        if token.kind != "end":
-            self.at += 1
-        return token
-
-    def skip_lines(self) -> None:
-        """Skips line ends: after an operator a statement goes on."""
-        while self.tokens[self.at].kind == "newline":
-            self.at += 1
-
-    def accept(self, value: str) -> bool:
-        """Takes a sign or a word if it comes next."""
-        token = self.token
-        if token.value == value and token.kind in ("sign", "word"):
-            self.at += 1
-            return True
-        return False
-
-    def expect(self, value: str, why: str) -> Token:
-        """Takes a sign or a word, or says what is missing."""
-        token = self.token
-        if not self.accept(value):
-            raise self.error(f"expected `{value}` {why}, found {self.describe(token)}", token)
-        return token
-
-    def describe(self, token: Token) -> str:
-        """Names a token in a message."""
-        if token.kind == "end":
-            return "the end of the text"
-        return "the end of the line" if token.kind == "newline" else f"`{token.value[:40]}`"
-
-    def error(self, message: str, token: Token) -> ParseError:
-        """Builds an error at a token."""
-        return self.source.error(message, token.start)
 
     def constraint(self) -> c.Constraint:
         """Reads a constraint."""
@@ -107,14 +74,17 @@ class Grammar:
     def _as_constraint(self, value: Value, token: Token) -> c.Constraint:
         if isinstance(value, c.Constraint):
             return value
+        if isinstance(value, e.Expr) and value.is_condition:
+            return c.as_condition(value, "a rule")
         if self.token.value == "=":
             raise self.error("write `==` to compare", self.token)
-        raise self.error(f"`{_short(value)}` is a number, not a condition; compare it with something (== <= in)", token)
+        raise self.error(f"{kind_of(value)}, not a condition; compare it with something (== <= in)", token)
 
     def _as_expr(self, value: Value, token: Token) -> e.Expr:
-        if isinstance(value, e.Expr):
-            return value
-        raise self.error(f"the condition `{_short(value)}` stands where a number is expected", token)
+        number = self.as_number(value, token)
+        if isinstance(number, Ratio):
+            raise self.error(f"{kind_of(number)}, and an integer is expected; multiply it by {number.den}", token)
+        return number
 
     def value(self, strength: int) -> Value:
         """Reads operators that bind at least as strongly as `strength`."""
@@ -169,7 +139,8 @@ class Grammar:
         token = self.token
         if self.accept("-"):
             self.skip_lines()
-            return e.neg(self._as_expr(self.value(_NEG), self.token))
+            number = self.as_number(self.value(_NEG), self.token)
+            return -number if isinstance(number, Ratio) else e.neg(number)
         if token.kind == "word" and token.value == "not":
             self.next()
             self.skip_lines()
@@ -182,22 +153,59 @@ class Grammar:
         token = self.next()
         if token.kind == "number":
             return e.Const(int(token.value))
+        if token.kind == "decimal":
+            return self.decimal(token)
+        if token.kind == "text":
+            return Literal(token.value)
+        if token.kind == "name":
+            return self.names(token.value, token.start)
         if token.value == "(" and token.kind == "sign":
-            self.brackets += 1
-            inner = self.value(_IMPLIES)
-            self.expect(")", "to close the bracket")
-            self.brackets -= 1
-            return inner
+            return self._bracket()
         if token.kind == "word":
+            if token.value == "none":
+                return Literal(None)
             if token.value in ("true", "false"):
                 return c.AllOf(()) if token.value == "true" else c.AnyOf(())
             if token.value in FUNCTIONS and self.token.value == "(" and self.token.kind == "sign":
                 return self._call(token)
+            if token.value in LOGIC_FUNCTIONS and self.token.value == "(" and self.token.kind == "sign":
+                return self._logic_call(token)
             if token.value not in e.RESERVED:
                 return self.names(token.value, token.start)
         if token.value == "=":
             raise self.error("write `==` to compare", token)
         raise self.error(f"expected a number, a name or a bracket, found {self.describe(token)}", token)
+
+    def _bracket(self) -> Value:
+        """Reads what stands in brackets: one value, or several for a table."""
+        self.brackets += 1
+        parts = [self.value(_IMPLIES)]
+        several = False
+        while self.accept(","):
+            several = True
+            if self.token.value == ")" and self.token.kind == "sign":
+                break
+            parts.append(self.value(_ADD))
+        self.expect(")", "to close the bracket")
+        self.brackets -= 1
+        return Listed(tuple(parts)) if several else parts[0]
+
+    def _logic_call(self, name: Token) -> Value:
+        self.next()
+        self.brackets += 1
+        function, wanted = LOGIC_FUNCTIONS[name.value]
+        args: list[Any] = []
+        while not self.accept(")"):
+            if args:
+                self.expect(",", f"or `)` between the arguments of {name.value}")
+            args.append(self.value(_IMPLIES))
+        self.brackets -= 1
+        if wanted is not None and len(args) != wanted:
+            raise self.error(f"{name.value} takes {wanted} arguments, got {len(args)}", name)
+        for arg in args:
+            if isinstance(arg, (Literal, Listed, Symbol, Ratio)):
+                raise self.error(f"{kind_of(arg)}, which {name.value} does not take", name)
+        return function(*args)  # type: ignore[no-any-return]
 
     def _call(self, name: Token) -> e.Expr:
         self.next()
@@ -212,13 +220,17 @@ class Grammar:
             raise self.error(f"{name.value} takes {wanted} argument(s), got {len(args)}", name)
         if name.value == "pow2":
             return e.Operation("pow", (e.Const(2), args[0]))
+        if name.value == "element":
+            if len(args) < 2:
+                raise self.error("element takes an index and at least one item: element(i, 10, 20)", name)
+            return Element(tuple(args))
         return e.Operation(name.value, tuple(args))
 
     def _infix(self, left: Value, start: Token, operator: Token, level: int) -> Value:
         if level == _TEST:
             return self._tests(left, start)
         if level in (_ADD, _MOD, _MUL):
-            return self._run(self._as_expr(left, start), operator, level)
+            return self._run(self.as_number(left, start), operator, level)
         self.next()
         self.skip_lines()
         if level == _POW:
@@ -234,18 +246,21 @@ class Grammar:
             parts.append(self._as_constraint(self.value(level + 1), again))
         return c.any_of(*parts) if level == _OR else c.all_of(*parts)
 
-    def _run(self, left: e.Expr, operator: Token, level: int) -> e.Expr:
+    def _run(self, left: Number, operator: Token, level: int) -> Number:
         """Reads a run of operators of one level, so that long sums are flat and cost no nesting."""
         signs = [operator]
-        parts = [left]
+        found: list[Number] = [left]
         while True:
             self.next()
             self.skip_lines()
-            parts.append(self._as_expr(self.value(level + 1), self.token))
+            found.append(self.as_number(self.value(level + 1), self.token))
             again = self._operator()
             if again is None or self._level(again) != level:
                 break
             signs.append(again)
+        parts = [number for number in found if isinstance(number, e.Expr)]
+        if len(parts) < len(found):
+            return self._with_fractions(signs, found)
         if level == _ADD:
             return e.add(parts[0], *(p if s.value == "+" else e.neg(p) for s, p in zip(signs, parts[1:], strict=True)))
         self._warn(signs, parts)
@@ -258,6 +273,25 @@ class Grammar:
             factors = [result]
         return e.mul(*factors)
 
+    def _with_fractions(self, signs: Sequence[Token], parts: Sequence[Number]) -> Number:
+        """Computes a run from the left, exactly."""
+        result = parts[0]
+        for sign, part in zip(signs, parts[1:], strict=True):
+            if isinstance(result, Ratio) or isinstance(part, Ratio):
+                if sign.value not in ("+", "-", "*", "/"):
+                    number = result if isinstance(result, Ratio) else part
+                    raise self.error(
+                        f"`{sign.value}` needs integers; {kind_of(number)}: multiply it by its denominator", sign
+                    )
+                result = fractions(sign.value, result, part)
+            elif sign.value in ("+", "-"):
+                result = e.add(result, part if sign.value == "+" else e.neg(part))
+            else:
+                result = (
+                    e.mul(result, part) if sign.value == "*" else e.Operation(_ARITHMETIC[sign.value], (result, part))
+                )
+        return result
+
     def _warn(self, signs: list[Token], parts: list[e.Expr]) -> None:
         """Warns where a remainder is multiplied or divided: ConstrINT reads that differently."""
         values = [s.value for s in signs]
@@ -267,11 +301,11 @@ class Grammar:
         at = hits[0]
         line, _ = self.source.position(signs[at].start)
         left, right = e.mul(*parts[: at + 1]) if set(values[:at]) <= {"*"} else None, parts[at + 1]
-        tail = "".join(f" {v} {_short(p)}" for v, p in zip(values[at + 1 :], parts[at + 2 :], strict=True))
-        head = _short(left) if left is not None else "..."
+        tail = "".join(f" {v} {shown(p)}" for v, p in zip(values[at + 1 :], parts[at + 2 :], strict=True))
+        head = shown(left) if left is not None else "..."
         warnings.warn(
-            f"{self.source.name or 'text'}:{line}: `{head} % {_short(right)}{tail}` is read here as "
-            f"`({head} % {_short(right)}){tail}`; ConstrINT reads `{head} % ({_short(right)}{tail})`. "
+            f"{self.source.name or 'text'}:{line}: `{head} % {shown(right)}{tail}` is read here as "
+            f"`({head} % {shown(right)}){tail}`; ConstrINT reads `{head} % ({shown(right)}{tail})`. "
             "Add brackets, or mark the file with `# dialect: constrint`.",
             DialectWarning,
             stacklevel=2,
@@ -280,77 +314,32 @@ class Grammar:
     def _tests(self, left: Value, start: Token) -> c.Constraint:
         """Reads a comparison or a chain of them."""
         parts: list[c.Constraint] = []
-        side = self._as_expr(left, start)
+        side = left
+        chained = True
         while (operator := self._operator()) is not None and self._level(operator) == _TEST:
-            if parts and not isinstance(parts[-1], c.Comparison):
+            if not chained:
                 raise self.error("only == != < <= > >= can be chained; use `and`", operator)
             self.next()
             self.skip_lines()
+            chained = False
             if operator.value in ("in", "not"):
-                parts.append(self._membership(side, operator))
+                parts.append(self._membership(side, start, operator))
             elif operator.value == "divides":
-                parts.append(c.Divides(side, self._side(operator)))
+                number = self._as_expr(self.value(_ADD), operator)
+                parts.append(c.Divides(self._as_expr(side, start), number))
             elif self.token.value == "[" and operator.value in ("==", "!="):
-                member = self._one_of(side, self.values("[", "]"))
-                parts.append(member if operator.value == "==" else c.outside(side, member))
+                parts.append(self.one_of(side, self.values("[", "]"), start, inverted=operator.value == "!="))
             else:
-                right = self._side(operator)
-                parts.append(c.Comparison(side, operator.value, right))
-                side = right
+                right = self.value(_ADD)
+                parts.append(self.compared(side, operator, right))
+                side, chained = right, True
         return c.all_of(*parts)
 
-    def _side(self, operator: Token) -> e.Expr:
-        return self._as_expr(self.value(_ADD), operator)
-
-    def _membership(self, side: e.Expr, operator: Token) -> c.Constraint:
+    def _membership(self, side: Value, start: Token, operator: Token) -> c.Constraint:
         if operator.value == "not":
             self.expect("in", "after `not`")
-            return c.outside(side, self._one_of(side, self.domain()))
-        return self._one_of(side, self.domain())
-
-    @staticmethod
-    def _one_of(side: e.Expr, domain: Domain | None) -> c.Constraint:
-        return c.AnyOf(()) if domain is None else c.is_in(side, domain)
-
-    def domain(self) -> Domain | None:
-        """Reads {1, 2, 3} or a..b step s; None for the empty set."""
-        token = self.token
-        if token.value == "{" and token.kind == "sign":
-            return self.values("{", "}")
-        if token.value == "[" and token.kind == "sign":
-            return self.values("[", "]")
-        lower = self.number()
-        self.expect("..", "of the range (a..b), or a set {a, b}")
-        upper = self.number()
-        step = self.number() if self.accept("step") else 1
-        if step < 1:
-            raise self.error(f"the step of a range must be at least 1, got {step}", token)
-        return Domain.from_range(lower, upper, step) if lower <= upper else None
-
-    def values(self, opening: str, closing: str) -> Domain | None:
-        """Reads a list of numbers in brackets."""
-        self.expect(opening, "before the values")
-        self.brackets += 1
-        numbers: list[int] = []
-        while not self.accept(closing):
-            if numbers:
-                self.expect(",", f"or `{closing}` between values")
-            numbers.append(self.number())
-        self.brackets -= 1
-        return Domain.from_values(numbers) if numbers else None
-
-    def number(self) -> int:
-        """Reads an expression without variables and computes it."""
-        token = self.token
-        expr = self.expression()
-        if expr.variables:
-            raise self.error(f"a fixed number is needed here; {', '.join(sorted(expr.variables))} is a variable", token)
-        try:
-            return expr.value({})
-        except ConstrintError as error:
-            raise self.error(str(error), token) from None
-
-
-def _short(value: Value | None) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+        if isinstance(side, Listed):
+            found = self.rows(side)
+            parts = [part for part in found.operands() if isinstance(part, e.Expr)]
+            return found if operator.value == "in" else c.with_values(parts, c.negate(found))
+        return self.one_of(side, self.members(), start, inverted=operator.value == "not")

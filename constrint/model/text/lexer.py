@@ -16,17 +16,21 @@ _TOKEN: Final = re.compile(
     r"(?P<space>[ \t\r\f\v\ufeff]+)"
     r"|(?P<comment>\#[^\n]*)"
     r"|(?P<newline>\n)"
+    r"|(?P<decimal>[0-9][0-9_]*(?:\.[0-9]+(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)(?![0-9A-Za-z_]))"
     r"|(?P<number>[0-9][0-9_]*)"
+    r"|(?P<name>`(?:[^`\\\n]|\\.)*`)"
     r"|(?P<word>[A-Za-z_][A-Za-z0-9_]*)"
     r'|(?P<text>"(?:[^"\\\n]|\\.)*")'
     r"|(?P<sign>->|==|!=|<=|>=|\.\.|//|\*\*|[-+*/%^<>=()\[\]{},;:|])"
 )
+_BARE_QUOTE: Final = re.compile(r'(\\.)|"')
 # What people write for something that the language spells otherwise.
 _HINTS: Final = {
     "&": "write `and`",
     "!": "write `not`, or `!=` for unequal",
     "~": "write `not`",
-    ".": "numbers are integers; a range is a..b",
+    ".": "a fraction is written 0.5, a range a..b",
+    "`": "the name is not closed; end it with a backquote on the same line",
     "'": 'put text in double quotes: because "..."',
     '"': "the text is not closed; end it with a double quote on the same line",
 }
@@ -35,7 +39,7 @@ _HINTS: Final = {
 class Token(NamedTuple):
     """One word of the text."""
 
-    kind: str  #: number, word, text, sign, newline or end.
+    kind: str  #: number, decimal, word, name (a word between backquotes), text, sign, newline or end.
     value: str  #: The characters, or the decoded text.
     start: int  #: Position in the whole text.
 
@@ -80,7 +84,11 @@ def tokens(source: Source) -> list[Token]:
             value = hit.group()
             if kind == "text":
                 value = _decoded(value, source, at)
-            elif kind == "number":
+            elif kind == "name":
+                value = _decoded('"' + _BARE_QUOTE.sub(_escaped, value[1:-1]) + '"', source, at)
+                if not value:
+                    raise source.error("a name has at least one character", at)
+            elif kind in ("number", "decimal"):
                 value = _digits(value, source, at)
             tokens_read.append(Token(kind, value, at))
             if len(tokens_read) > MAX_TOKENS:
@@ -96,6 +104,11 @@ def _digits(value: str, source: Source, start: int) -> str:
     if value.endswith("_") or "__" in value:
         raise source.error("single underscores may stand between digits (1_000), nowhere else", start)
     return value.replace("_", "")
+
+
+def _escaped(hit: re.Match[str]) -> str:
+    """A double quote inside a name needs no escape: only the backquote ends the name."""
+    return hit.group(1) or '\\"'
 
 
 def _decoded(value: str, source: Source, start: int) -> str:

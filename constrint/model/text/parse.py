@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from constrint.errors import ConstrintError, ParseError, UsageError
 from constrint.model import expr as e
 from constrint.model.constraint import Constraint
 from constrint.model.domain import Domain
 from constrint.model.problem import Problem
+from constrint.model.ratio import expression_of
 from constrint.model.text.grammar import Grammar
 from constrint.model.text.lexer import Source, Token, tokens
 
@@ -52,10 +54,26 @@ def parse(text: str, *, dialect: str | None = None, source: str = "") -> Problem
     return _Reader(place, tokens(place), chosen == "constrint").problem()
 
 
-def parse_constraint(text: str, *, dialect: str = "standard") -> Constraint:
-    """Reads a single constraint; every name in it is a variable."""
+def parse_constraint(
+    text: str, *, dialect: str = "standard", variables: Mapping[str, Domain] | None = None
+) -> Constraint:
+    """Reads a single constraint; every name in it is a variable.
+
+    Args:
+        text: The constraint.
+        dialect: As for `parse`.
+        variables: The domains of variables, which are needed where their values are no integers.
+
+    Raises:
+        ParseError: Where the text is no constraint.
+    """
+    known = variables or {}
+
+    def named(name: str, _: int) -> Any:
+        return expression_of(name, known[name]) if name in known else e.Var(name)
+
     place = Source(text, "")
-    grammar = Grammar(place, tokens(place), lambda name, _: e.Var(name), dialect == "constrint")
+    grammar = Grammar(place, tokens(place), named, dialect == "constrint")
     grammar.skip_lines()
     constraint = grammar.constraint()
     grammar.skip_lines()
@@ -73,16 +91,20 @@ class _Reader:
         self.constants: dict[str, e.Const] = {}
         self.waiting: list[tuple[Constraint, str, str, int | None, Token]] = []
         self.objectives: list[tuple[str, e.Expr, Token]] = []
+        # Variables that were used before their declaration, taken as integers.
+        self.early: set[str] = set()
 
-    def _resolve(self, name: str, start: int) -> e.Expr:
+    def _resolve(self, name: str, start: int) -> Any:
         if name in self.constants:
             return self.constants[name]
         if self.declared.get(name) == "const":
             raise self.grammar.source.error(f"the constant {name!r} is used before its definition; move it up", start)
-        var = e.Var(name)
-        if name not in self.declared and name not in self.result.variables:
+        if name in self.result.variables:
+            return expression_of(name, self.result.variables[name])
+        if name not in self.declared:
             self.result.declare(name, Domain.positive())
-        return var
+        self.early.add(name)
+        return e.Var(name)
 
     def problem(self) -> Problem:
         """Reads all statements."""
@@ -139,14 +161,14 @@ class _Reader:
 
     def _name(self, what: str) -> str:
         token = self.grammar.next()
-        if token.kind != "word" or token.value in e.RESERVED:
+        if token.kind != "name" and (token.kind != "word" or token.value in e.RESERVED):
             raise self.grammar.error(f"expected the name of {what}, found {self.grammar.describe(token)}", token)
         return token.value
 
     def _title(self, first: Token) -> None:
         self.grammar.next()
         token = self.grammar.next()
-        if token.kind not in ("word", "text"):
+        if token.kind not in ("word", "name", "text"):
             raise self.grammar.error("expected the problem's name", token)
         if self.result.name:
             raise self.grammar.error("the problem already has a name", first)
@@ -161,7 +183,11 @@ class _Reader:
             given = self.grammar.domain()
             if given is None:
                 raise self.grammar.error(f"variable {name!r} has no value: its domain is empty", token)
-            domain = Domain(given.lower, given.upper, given.step, given.listed, self._because())
+            domain = replace(given, because=self._because())
+        if domain.labels is not None and name in self.early:
+            raise self.grammar.error(
+                f"variable {name!r} has values that are no integers; declare it before it is used", token
+            )
         self.result.declare(name, domain)
 
     def _constant(self) -> None:
@@ -200,7 +226,7 @@ class _Reader:
         grammar = self.grammar
         name = ""
         following = grammar.tokens[min(grammar.at + 1, len(grammar.tokens) - 1)]
-        if first.kind in ("word", "text") and following.kind == "sign" and following.value == ":":
+        if first.kind in ("word", "name", "text") and following.kind == "sign" and following.value == ":":
             name = first.value
             if not name or (first.kind == "word" and name in e.RESERVED):
                 raise grammar.error("a rule's name must be a plain word or quoted text", first)
@@ -218,7 +244,7 @@ def _declared(words: list[Token]) -> dict[str, str]:
     declared: dict[str, str] = {}
     begins = True
     for token, following in itertools.pairwise(words):
-        if begins and token.kind == "word" and token.value in ("var", "const"):
+        if begins and token.kind == "word" and token.value in ("var", "const") and following.kind in ("word", "name"):
             declared[following.value] = token.value
         begins = token.kind == "newline" or (token.kind == "sign" and token.value == ";")
     return declared

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-import json
+from fractions import Fraction
 
+from constrint.errors import UsageError
 from constrint.model import constraint as c
+from constrint.model.coded import Coded
 from constrint.model.domain import Domain
-from constrint.model.expr import NAME_PATTERN, RESERVED, Const, Expr, Operation, Var, is_total
+from constrint.model.element import Element
+from constrint.model.expr import NAME_PATTERN, RESERVED, Const, Expr, Operation, Truth, Var, is_total
+from constrint.model.logic import AllDifferent
 from constrint.model.operations import BINARY
 from constrint.model.problem import Problem, SoftConstraint
+from constrint.model.table import Table
+from constrint.model.values import is_literal, literal, quoted
 
 # Binding strength, weakest first; `parse` reads the same order.
-_ADD, _MUL, _NEG, _POW, _ATOM = 1, 2, 3, 4, 5
+_WHOLE, _ADD, _MUL, _NEG, _POW, _ATOM = 0, 1, 2, 3, 4, 5
 _IMPLIES, _OR, _AND, _NOT, _TEST = 1, 2, 3, 4, 5
-
-
-def quoted(text: str) -> str:
-    """Writes a text constant in double quotes; control characters are escaped."""
-    body = json.dumps(text, ensure_ascii=False)
-    return "".join(ch if ch.isprintable() else json.dumps(ch)[1:-1] for ch in body)
 
 
 def identifier(name: str) -> str:
     """Writes a rule's or a problem's name, in quotes unless it is a plain name."""
     plain = NAME_PATTERN.match(name) is not None and name not in RESERVED
     return name if plain else quoted(name)
+
+
+def variable(name: str) -> str:
+    """Writes the name of a variable or a constant, between backquotes unless it is a plain name."""
+    plain = NAME_PATTERN.match(name) is not None and name not in RESERVED
+    return name if plain else quoted(name, "`")
 
 
 def render_expr(expr: Expr) -> str:
@@ -39,13 +45,21 @@ def _at(expr: Expr, strength: int) -> str:
 
 def _expr(expr: Expr) -> tuple[str, int]:
     if isinstance(expr, Var):
-        return expr.name, _ATOM
+        if isinstance(expr, Coded) and expr.scale > 1:
+            # The integer that codes the value; in brackets beside other operators, so that it is read as one.
+            return f"{variable(expr.name)} * {expr.scale}", _WHOLE
+        return variable(expr.name), _ATOM
+    if isinstance(expr, Truth):
+        return f"({render_constraint(expr.condition)})", _ATOM
     if isinstance(expr, Const):
         if expr.name:
-            return expr.name, _ATOM
+            return variable(expr.name), _ATOM
         return str(expr.number), _ATOM if expr.number >= 0 else _NEG
     assert isinstance(expr, Operation)
     args = expr.args
+    if isinstance(expr, Element) and isinstance(args[0], Truth) and len(args) == 3 and not _conditions(args[1:]):
+        test = render_constraint(args[0].condition)
+        return f"if_then_else({test}, {_expr(args[2])[0]}, {_expr(args[1])[0]})", _ATOM
     if expr.op == "neg":
         # Brackets keep -(3) apart from the number -3.
         return f"-({_expr(args[0])[0]})" if isinstance(args[0], Const) else f"-{_at(args[0], _NEG)}", _NEG
@@ -61,6 +75,11 @@ def _expr(expr: Expr) -> tuple[str, int]:
         head = f"({_expr(first)[0]})" if bracketed else _at(first, _MUL)
         return f" {sign} ".join([head, *(_at(a, _NEG) for a in args[1:])]), _MUL
     return f"{expr.op}({', '.join(_expr(a)[0] for a in args)})", _ATOM
+
+
+def _conditions(args: tuple[Expr, ...]) -> bool:
+    """Whether all are variables of True and False: a choice between these is read as a condition."""
+    return all(a.is_condition for a in args)
 
 
 def _sum(args: tuple[Expr, ...]) -> str:
@@ -87,11 +106,19 @@ def _logic_at(constraint: c.Constraint, strength: int) -> str:
 
 def _logic(item: c.Constraint) -> tuple[str, int]:
     if isinstance(item, c.Comparison):
+        for coded, number, sides in ((item.left, item.right, "{0} {1} {2}"), (item.right, item.left, "{2} {1} {0}")):
+            value = _value(coded, number)
+            if value and isinstance(coded, Coded):
+                return sides.format(variable(coded.name), item.op, value), _TEST
         return f"{render_expr(item.left)} {item.op} {render_expr(item.right)}", _TEST
     if isinstance(item, c.Divides):
         return f"{render_expr(item.divisor)} divides {render_expr(item.number)}", _TEST
     if isinstance(item, c.IsIn):
-        return f"{render_expr(item.expr)} in {item.domain}", _TEST
+        return _member(item), _TEST
+    if isinstance(item, Table):
+        return _table(item), _TEST
+    if isinstance(item, AllDifferent):
+        return f"all_different({', '.join(_expr(e)[0] for e in item.exprs)})", _TEST
     if isinstance(item, (c.AllOf, c.AnyOf)):
         every = isinstance(item, c.AllOf)
         if not item.parts:
@@ -100,15 +127,11 @@ def _logic(item: c.Constraint) -> tuple[str, int]:
         texts = _tests(item.parts, own + 1) if every else [_logic_at(p, own + 1) for p in item.parts]
         return word.join(texts), own if len(texts) > 1 else _TEST
     if isinstance(item, c.Not) and isinstance(item.part, c.IsIn) and is_total(item.part.expr):
-        return _not_in(item.part), _TEST
+        return _member(item.part, "not in"), _TEST
     if isinstance(item, c.Not):
         return f"not {_logic_at(item.part, _NOT)}", _NOT
     assert isinstance(item, c.Implies)
     return f"{_logic_at(item.condition, _OR)} -> {_logic_at(item.consequence, _IMPLIES)}", _IMPLIES
-
-
-def _not_in(item: c.IsIn) -> str:
-    return f"{render_expr(item.expr)} not in {item.domain}"
 
 
 def _tests(parts: tuple[c.Constraint, ...], strength: int) -> list[str]:
@@ -118,10 +141,59 @@ def _tests(parts: tuple[c.Constraint, ...], strength: int) -> list[str]:
         if isinstance(part, c.Not) and isinstance(part.part, c.IsIn) and not is_total(part.part.expr):
             expr = part.part.expr
             if isinstance(before, c.Comparison) and before.key() == ("==", expr.key(), expr.key()):
-                texts[-1] = _not_in(part.part)
+                texts[-1] = _member(part.part, "not in")
                 continue
         texts.append(_logic_at(part, strength))
     return texts
+
+
+def code_text(side: Expr, code: int) -> str:
+    """Writes what an integer stands for beside an expression: the value that it codes, or the integer itself."""
+    if isinstance(side, Coded) and side.labels:
+        return literal(side.labels[code])
+    return _value(side, Const(code)) or str(code)
+
+
+def _value(side: Expr, number: Expr) -> str:
+    """The value that a number stands for beside a coded variable; "" where it has to be written as an integer."""
+    if not isinstance(side, Coded) or side.scale < 2 or not isinstance(number, Const) or number.name:
+        return ""
+    return _decimal(Fraction(number.number, side.scale))
+
+
+def _decimal(exact: Fraction) -> str:
+    """An exact fraction as an integer or as a decimal number; "" where no float is equal to it."""
+    if exact.denominator == 1:
+        return str(exact.numerator)
+    try:
+        rounded = float(exact)
+    except OverflowError:
+        return ""
+    return repr(rounded) if Fraction(rounded) == exact else ""
+
+
+def _member(item: c.IsIn, word: str = "in") -> str:
+    side, listed = item.expr, item.domain.listed
+    if isinstance(side, Coded) and listed is not None:
+        values = [literal(side.labels[code]) if side.labels else _value(side, Const(code)) for code in listed]
+        if all(values):
+            return f"{variable(side.name)} {word} {{{', '.join(values)}}}"
+    return f"{render_expr(side)} {word} {item.domain}"
+
+
+def _table(item: Table) -> str:
+    heads, columns = [], []
+    for place, expr in enumerate(item.exprs):
+        codes = [row[place] for row in item.rows]
+        head, values = _expr(expr)[0], list(map(str, codes))
+        if isinstance(expr, Coded) and expr.scale != 1:
+            decimals = [literal(expr.labels[v]) if expr.labels else _value(expr, Const(v)) for v in codes]
+            if all(decimals):
+                head, values = variable(expr.name), decimals
+        heads.append(head)
+        columns.append(values)
+    rows = ", ".join(f"({', '.join(row)})" for row in zip(*columns, strict=True))
+    return f"({', '.join(heads)}) in {{{rows}}}"
 
 
 def render_rule(constraint: c.Constraint) -> str:
@@ -146,13 +218,17 @@ def _reason(because: str) -> str:
 
 
 def _declaration(name: str, domain: Domain) -> str:
-    return f"var {name} in {domain}{_reason(domain.because)}" if domain.declared else f"var {name}"
+    for label in domain.labels or ():
+        if not is_literal(label):
+            raise UsageError(f"the text language cannot write the value {label!r} of variable {name!r}.")
+    named = variable(name)
+    return f"var {named} in {domain}{_reason(domain.because)}" if domain.declared else f"var {named}"
 
 
 def render(problem: Problem) -> str:
     """Writes a whole problem; `parse` reads it back as an equal one."""
     lines = [f"problem {identifier(problem.name)}"] if problem.name else []
-    lines += [f"const {name} = {number}" for name, number in problem.constants.items()]
+    lines += [f"const {variable(name)} = {number}" for name, number in problem.constants.items()]
     lines += [_declaration(name, domain) for name, domain in problem.variables.items()]
     lines += [render_rule(constraint) for constraint in problem.constraints]
     lines += [render_soft(soft) for soft in problem.soft_constraints]

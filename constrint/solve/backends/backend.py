@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from constrint.errors import LimitReachedError, UndefinedValueError
 from constrint.model import AllOf, Comparison, Const, Not, Problem, Var
+from constrint.model.coding import in_codes
 from constrint.solve.budget import Budget, Limits, Status
 from constrint.solve.found import Found, StoppedEarlyError
 from constrint.solve.solution import Solution
@@ -53,7 +54,7 @@ class Backend(ABC):
     def find(self, problem: Problem, budget: Budget, number: int = 1, hint: Mapping[str, int] | None = None) -> Found:
         """The best solutions by all objectives in order of importance, and what is known at a limit."""
         known: list[dict[str, int]] = []
-        asked = problem.copy()
+        asked = in_codes(problem).copy()
         bound: int | None = None
         try:
             while len(known) < number:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from constrint.errors import UndefinedValueError, UnsupportedError
 from constrint.model import (
+    AllDifferent,
     AllOf,
     AnyOf,
     Comparison,
@@ -21,11 +22,14 @@ from constrint.model import (
     Constraint,
     Divides,
     Domain,
+    Element,
     Expr,
     Implies,
     IsIn,
     Not,
     Operation,
+    Table,
+    Truth,
     Var,
 )
 from constrint.model.constraint import OPERATORS
@@ -134,14 +138,37 @@ class ModelBuilder:
         if isinstance(expr, Const):
             self._check((expr.number, expr.number), f"the number {expr}")
             return Term(expr.number, (expr.number, expr.number))
+        if isinstance(expr, Truth):
+            return Term(self.literal(expr.condition), (0, 1))
         assert isinstance(expr, Operation)
         what = str(expr)
+        if isinstance(expr, Element):
+            return self._element(expr, what)
         return fold(
             expr.op,
             [self.term(a) for a in expr.args],
             lambda op, a: _negated(a) if op == "neg" else self._absolute(a, what),
             lambda op, a, b: self._binary(op, a, b, what),
         )
+
+    def _element(self, expr: Element, what: str) -> Term:
+        """One literal per place of the index; where it holds, the target is that item."""
+        index = self.term(expr.args[0])
+        low, high = max(index.bounds[0], 0), min(index.bounds[1], len(expr.args) - 2)
+        if low > high:
+            return Term(0, (0, 0), (self._constant(False),))
+        items = [self.term(item) for item in expr.args[1 + low : 2 + high]]
+        bounds = min(i.bounds[0] for i in items), max(i.bounds[1] for i in items)
+        target = self._new(bounds, what)
+        here = [self._decided(index.linear, "==", low + place) for place in range(len(items))]
+        there = []
+        for literal, item in zip(here, items, strict=True):
+            self.model.add(target == item.linear).only_enforce_if(literal)
+            there.append(self._all([literal, *item.defined]))
+        self.model.add(target == bounds[0]).only_enforce_if(self._all([~literal for literal in here]))
+        everywhere = index.bounds == (low, high) and not any(item.defined for item in items)
+        has_value = () if everywhere else (~self._all([~literal for literal in there]),)
+        return Term(target, bounds, (*index.defined, *has_value))
 
     def _absolute(self, a: Term, what: str) -> Term:
         bounds = abs_bounds(a.bounds)
@@ -293,6 +320,14 @@ class ModelBuilder:
             for literal in (*left.defined, *right.defined):
                 self.model.add(literal == 1)
             self.model.add(_related(left.linear, item.op, right.linear))
+        elif isinstance(item, AllDifferent):
+            terms = [self.term(e) for e in item.exprs]
+            for term in terms if len(terms) > 1 else ():
+                for literal in term.defined:
+                    self.model.add(literal == 1)
+            self.model.add_all_different([self._library.LinearExpr.sum([t.linear]) for t in terms])
+        elif isinstance(item, Table) and all(isinstance(e, Var) for e in item.exprs):
+            self.model.add_allowed_assignments([self.term(e).linear for e in item.exprs], list(item.rows))
         elif isinstance(item, AllOf):
             for part in item.parts:
                 self.require(part)
@@ -355,8 +390,31 @@ class ModelBuilder:
         if isinstance(item, Divides):
             rest = self.term(Operation("mod", (item.number, item.divisor)))
             return self._all([*rest.defined, self._decided(rest.linear, "==", 0)])
+        if isinstance(item, Table):
+            return self._row_of(item)
         assert isinstance(item, IsIn)
         return self._member(item)
+
+    def _row_of(self, item: Table) -> Any:
+        """A literal per value of a column, one per row that holds where all of its values do, and their disjunction."""
+        if len(item.rows) > MAX_TABLE:
+            raise UnsupportedError(
+                f"a condition on a table of {len(item.rows)} rows; CP-SAT gets one of at most {MAX_TABLE}. "
+                "Require the table by itself, or use the native back-end."
+            )
+        terms = [self.term(e) for e in item.exprs]
+        values: list[dict[int, Any]] = []
+        for place, term in enumerate(terms):
+            values.append({v: self._is_value(term, v) for v in sorted({row[place] for row in item.rows})})
+        rows = [self._all([known[v] for known, v in zip(values, row, strict=True)]) for row in item.rows]
+        return self._all([*(x for t in terms for x in t.defined), ~self._all([~row for row in rows])])
+
+    def _is_value(self, term: Term, value: int) -> Any:
+        if not term.bounds[0] <= value <= term.bounds[1]:
+            return self._constant(False)
+        return (
+            self._constant(term.linear == value) if _is_number(term.linear) else self._decided(term.linear, "==", value)
+        )
 
     def _member(self, item: IsIn) -> Any:
         term = self.term(item.expr)

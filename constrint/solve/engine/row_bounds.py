@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.model import Comparison, Const, Expr, Operation, Var
+from constrint.model import Comparison, Const, Element, Expr, Operation, Truth, Var
 from constrint.model.columns import MAX, MIN, Column, evaluate, wide
 from constrint.model.intervals import Interval
 from constrint.model.operations import BINARY, UNARY, fold
@@ -58,10 +58,15 @@ def _range(expr: Expr, assigned: Mapping[str, Column], open_bounds: Mapping[str,
             return _Range(column.values, column.values, column.bounds)
         low, high = open_bounds[expr.name]
         return _Range(low, high, (low, high))
-    assert isinstance(expr, Operation)
+    if isinstance(expr, Truth) and not all(n in assigned for n in expr.variables):
+        return _Range(0, 1, (0, 1))
+    if isinstance(expr, Element) and not all(n in assigned for n in expr.variables):
+        raise _Unknown
+    assert isinstance(expr, (Operation, Truth))
     if all(n in assigned for n in expr.variables):
         column = evaluate(expr, assigned)
         return _Range(column.values, column.values, _small(column.bounds))
+    assert isinstance(expr, Operation)
     return fold(expr.op, [_range(a, assigned, open_bounds) for a in expr.args], _unary, _binary)
 
 

@@ -6,12 +6,15 @@ means: if any one member is taken away, the others can hold together. Each membe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from constrint.errors import CancelledError, LimitReachedError, UsageError
 from constrint.model import Comparison, Const, Constraint, Domain, Expr, IsIn, Problem
+from constrint.model.coding import Coding
 from constrint.model.problem import named_constants
+from constrint.model.values import literal
 from constrint.solve.backends.native import NativeBackend
 from constrint.solve.budget import Limits, Status
 from constrint.solve.explain.questions import Questions
@@ -20,6 +23,9 @@ from constrint.solve.explain.reduction import Reduction, Rules, widened
 _SHOWN_VALUES = 12
 # A rule longer than this is shown as a function of its variables.
 _LONG_TEXT = 72
+# In a rule that is longer than this only the first rows of tables are shown.
+_LONG_TABLE = 240
+_ROWS = re.compile(r"\{(\([^(){}]*\), \([^(){}]*\)), \([^{}]*\)\}")
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,7 @@ def domain_text(name: str, domain: Domain) -> str:
     """Writes a variable's domain as a sentence; long lists are shortened."""
     if domain.listed is None:
         return f"{name} in {domain}"
-    values = sorted(domain.listed)
+    values = sorted(domain.listed) if domain.labels is None else [literal(label) for label in domain.labels]
     if len(values) <= _SHOWN_VALUES:
         return f"{name} in {{{', '.join(map(str, values))}}}"
     first = ", ".join(map(str, values[: _SHOWN_VALUES - 2]))
@@ -86,7 +92,16 @@ def rule_text(constraint: Constraint) -> str:
         right = _as_function(constraint.name if left == str(constraint.left) else "limit", constraint.right)
         return f"{left} {constraint.op} {right}"
     values = ", ".join(f"{name} = {number}" for name, number in sorted(named_constants(constraint).items()))
-    return f"{constraint} [{values}]" if values else str(constraint)
+    text = str(constraint)
+    if len(text) > _LONG_TABLE:
+        text = _ROWS.sub(_first_rows, text)
+    return f"{text} [{values}]" if values else text
+
+
+def _first_rows(hit: re.Match[str]) -> str:
+    """The first rows of a long table, and how many there are."""
+    rows = hit.group(0).count("), (") + 1
+    return f"{{{hit.group(1)}, ... ({rows} rows)}}"
 
 
 def _as_function(name: str, side: Expr) -> str:
@@ -163,7 +178,9 @@ def _check_infeasible(problem: Problem, questions: Questions) -> None:
     budget = questions.budget
     answer = NativeBackend().solve(problem.without_objective(), budget.rest())
     if answer.status is Status.FEASIBLE:
-        raise UsageError(f"problem {problem.name!r} has a solution ({answer.assignment}); there is no conflict.")
+        coding = Coding.of(problem)
+        found = answer.assignment if coding is None else coding.decoded(answer.assignment)
+        raise UsageError(f"problem {problem.name!r} has a solution ({found}); there is no conflict.")
     if answer.status is Status.LIMIT_REACHED:
         questions.check()
         raise LimitReachedError(answer.message)
@@ -184,7 +201,7 @@ def _suggests(rules: Rules, name: str, questions: Questions) -> bool:
     """Whether further values of one variable alone would mend it: powers of two, or what a rule asks for."""
     asked = rules.asked()
     domain = asked.variables[name]
-    if domain.listed is None:
+    if domain.listed is None or domain.labels is not None:
         wider = widened(domain)
     else:
         numbers = {n for c in rules.constraints if c.variables == {name} for n in _numbers(c)}

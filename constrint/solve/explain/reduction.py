@@ -21,7 +21,9 @@ from constrint.solve.explain.questions import Questions
 
 def widened(domain: Domain) -> Domain:
     """The generous range that stands for "this domain does not limit the variable"."""
-    return Domain.from_range(min(1, domain.lower), max(2**16, 4 * domain.upper))
+    wide = Domain.from_range(min(1, domain.lower), max(2**16, 4 * domain.upper))
+    # Codes of other values keep their scale: any number of that many fractions, or any value at all.
+    return wide if domain.scale == 1 else replace(wide, scale=domain.scale)
 
 
 @dataclass(frozen=True)

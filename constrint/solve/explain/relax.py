@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from constrint.errors import CancelledError, LimitReachedError, RulesInConflict
 from constrint.model import Comparison, Const, Domain, IsIn, Problem, Var, is_in
+from constrint.model.coding import Coding
 from constrint.solve.budget import Budget, Limits
 from constrint.solve.explain.conflict import ConflictMember, minimal_conflict, rule_text
 from constrint.solve.explain.questions import Questions
@@ -38,7 +39,7 @@ class Relaxation:
     member: ConflictMember
     text: str
     problem: Problem
-    solution: dict[str, int]
+    solution: dict[str, Any]
     condition: str = ""
     cost: float = math.inf
 
@@ -107,7 +108,10 @@ class _WayOut:
             return self._wider_domain()
         without = self.problem.without(rule)
         changed: Relaxation | None = None
-        if isinstance(rule, Comparison):
+        if any(self.problem.variables[name].scale != 1 for name in rule.variables):
+            # Its bound is that of codes, which nobody asks about.
+            pass
+        elif isinstance(rule, Comparison):
             changed = self._moved_bound(without, rule)
         elif isinstance(rule, IsIn) and isinstance(rule.expr, Var):
             changed = self._other_value(without, rule, rule.expr)
@@ -117,12 +121,17 @@ class _WayOut:
     def _way(self, changed: Problem, text: str, condition: str, cost: float = math.inf) -> Relaxation | None:
         """A change, if the changed problem has a solution."""
         answer = self.questions.decide(changed)
-        return Relaxation(self.member, text, changed, answer.assignment, condition, cost) if answer else None
+        coding = Coding.of(changed)
+        solution = answer.assignment if coding is None else coding.decoded(answer.assignment)
+        return Relaxation(self.member, text, changed, solution, condition, cost) if answer else None
 
     def _wider_domain(self) -> Relaxation | None:
         """The domain with the nearest further value that is enough."""
         name = self.member.variable
         domain = self.problem.variables[name]
+        if domain.labels is not None:
+            # No value is nearest to those that it has.
+            return None
         open_problem = self.problem.with_domain(name, widened(domain))
         nearest = None
         # Nearest above and nearest below the range of the domain; inside it, any value that is not a member.

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import numpy as np
 
 from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError, UnknownNameError, UsageError
-from constrint.model import Comparison, Constraint, Divides, Domain, Expr, IsIn, Problem
+from constrint.model import Comparison, Const, Constraint, Divides, Domain, Expr, IsIn, Problem, Table
+from constrint.model.coding import Coding
 from constrint.model.columns import Column, test
 from constrint.model.intmath import as_int
+from constrint.model.text.render import code_text
+from constrint.model.values import literal, plain
 from constrint.solve.budget import Budget, Limits
 from constrint.solve.explain.conflict import rule_text
 from constrint.solve.space.axes import axis_from_domain
@@ -38,7 +41,7 @@ class BrokenRule:
 
     text: str
     because: str
-    values: dict[str, int]
+    values: dict[str, Any]
     left: int | None = None
     right: int | None = None
     constraint: Constraint | None = None
@@ -46,7 +49,7 @@ class BrokenRule:
     seen: str = ""
 
     def __str__(self) -> str:
-        where = ", ".join(f"{n} = {v}" for n, v in self.values.items())
+        where = ", ".join(f"{n} = {literal(v)}" for n, v in self.values.items())
         reason = f", because {self.because}" if self.because else ""
         return f"{self.text}: {self.seen} ({where}){reason}"
 
@@ -62,9 +65,9 @@ class WhyNot:
         changes: Per variable the values with which alone it would become valid.
     """
 
-    config: dict[str, int]
+    config: dict[str, Any]
     broken: tuple[BrokenRule, ...]
-    changes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    changes: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     doubts: tuple[BrokenRule, ...] = ()
     _domains: Mapping[str, Domain] = field(default_factory=dict, repr=False)
 
@@ -87,7 +90,7 @@ class WhyNot:
         return "\n".join([*map(str, self.broken), *([self.ways_out] if self.ways_out else [])])
 
 
-def why_not(problem: Problem, config: Mapping[str, int], limits: Limits | None = None) -> WhyNot:
+def why_not(problem: Problem, config: Mapping[str, Any], limits: Limits | None = None) -> WhyNot:
     """Lists every rule that a configuration breaks, with the numbers in it.
 
     Args:
@@ -102,13 +105,10 @@ def why_not(problem: Problem, config: Mapping[str, int], limits: Limits | None =
     """
     budget = Budget(limits or Limits())
     values = _checked(problem, config)
-    broken = [
-        BrokenRule(
-            f"{n} in {d}", d.because, {n: values[n]}, values[n], variable=n, seen=f"{values[n]} is not in the domain"
-        )
-        for n, d in problem.variables.items()
-        if values[n] not in d
-    ]
+    coding = Coding.of(problem)
+    if coding is not None:
+        return _why_not_of_values(problem, values, coding, budget)
+    broken = _outside(problem, values)
     broken += [_broken(c, values) for c in problem.constraints if not c.holds(values)]
     changes = _changes(problem, values, budget) if broken else {}
     inside = all(values[n] in d for n, d in problem.variables.items())
@@ -116,14 +116,54 @@ def why_not(problem: Problem, config: Mapping[str, int], limits: Limits | None =
     return WhyNot(values, tuple(broken), changes, doubts, dict(problem.variables))
 
 
-def _checked(problem: Problem, config: Mapping[str, int]) -> dict[str, int]:
+def _outside(problem: Problem, values: Mapping[str, Any]) -> list[BrokenRule]:
+    """The domains that do not have their variable's value."""
+    return [
+        BrokenRule(
+            f"{n} in {d}",
+            d.because,
+            {n: values[n]},
+            values[n] if d.labels is None else None,
+            variable=n,
+            seen=f"{literal(values[n])} is not in the domain",
+        )
+        for n, d in problem.variables.items()
+        if d.code_of(values[n]) is None
+    ]
+
+
+def _why_not_of_values(problem: Problem, config: dict[str, Any], coding: Coding, budget: Budget) -> WhyNot:
+    """Asks about the codes, where every value has one, and answers in values."""
+    outside = _outside(problem, config)
+    codes = coding.encoded({n: v for n, v in config.items() if not any(b.variable == n for b in outside)}) or {}
+    known = [
+        c for c in (*problem.constraints, *problem.estimates) if c.variables <= codes.keys() and not c.holds(codes)
+    ]
+    rules = {id(c): _broken(c, codes) for c in known}
+    told = {key: replace(rule, values=coding.decoded(rule.values)) for key, rule in rules.items()}
+    broken = outside + [told[id(c)] for c in problem.constraints if id(c) in told]
+    changes: dict[str, tuple[Any, ...]] = {}
+    if broken:
+        # A variable without a code takes any: only its own change can mend the configuration.
+        known_codes = {n: codes.get(n, problem.variables[n].lower) for n in config}
+        for name, found in _changes(problem, known_codes, budget).items():
+            if not outside or [b.variable for b in outside] == [name]:
+                changes[name] = tuple(problem.variables[name].value_of(code) for code in found)
+    doubts = tuple(told[id(c)] for c in problem.estimates if not outside and id(c) in told)
+    return WhyNot(config, tuple(broken), changes, doubts, dict(problem.variables))
+
+
+def _checked(problem: Problem, config: Mapping[str, Any]) -> dict[str, Any]:
     for name in config:
         if name not in problem.variables:
             raise UnknownNameError("variable", str(name), problem.variables)
     missing = [n for n in problem.variables if n not in config]
     if missing:
         raise UsageError(f"why_not needs a value for every variable; missing: {', '.join(missing)}.")
-    return {n: as_int(config[n], f"the value of {n!r}") for n in problem.variables}
+    return {
+        n: as_int(config[n], f"the value of {n!r}") if d.labels is None else plain(config[n], f"the value of {n!r}")
+        for n, d in problem.variables.items()
+    }
 
 
 def _value(expr: Expr, values: Mapping[str, int]) -> int | None:
@@ -133,8 +173,10 @@ def _value(expr: Expr, values: Mapping[str, int]) -> int | None:
         return None
 
 
-def _written(number: int | None) -> str:
-    return "(no value)" if number is None else str(number)
+def _written(number: int | None, side: Expr | None = None) -> str:
+    if number is None:
+        return "(no value)"
+    return str(number) if side is None else code_text(side, number)
 
 
 def _broken(rule: Constraint, values: Mapping[str, int]) -> BrokenRule:
@@ -143,14 +185,21 @@ def _broken(rule: Constraint, values: Mapping[str, int]) -> BrokenRule:
     right: int | None = None
     if isinstance(rule, Comparison):
         left, right = _value(rule.left, values), _value(rule.right, values)
-        seen = f"{_written(left)} {rule.op} {_written(right)} is false"
+        # Beside the code of a value a number is shown as the value that it stands for.
+        coded = rule.left if isinstance(rule.right, Const) else rule.right if isinstance(rule.left, Const) else None
+        seen = f"{_written(left, coded)} {rule.op} {_written(right, coded)} is false"
     elif isinstance(rule, Divides):
         left, right = _value(rule.divisor, values), _value(rule.number, values)
         rest = f", remainder {right % left}" if left and right is not None else ""
         seen = f"{_written(left)} does not divide {_written(right)}{rest}"
     elif isinstance(rule, IsIn):
         left = _value(rule.expr, values)
-        seen = f"{_written(left)} is not in {rule.domain}"
+        listed = rule.domain.listed or ()
+        members = f"{{{', '.join(code_text(rule.expr, v) for v in listed)}}}" if listed else str(rule.domain)
+        seen = f"{_written(left, rule.expr)} is not in {members}"
+    elif isinstance(rule, Table):
+        shown = ", ".join(_written(_value(e, values), e) for e in rule.exprs)
+        seen = f"({shown}) is not among the {len(rule.rows)} rows"
     else:
         parts = [str(_broken(c, values).seen) for c in _atoms(rule) if not c.holds(values)]
         seen = "; ".join(parts) if parts else "it does not hold"
@@ -159,7 +208,7 @@ def _broken(rule: Constraint, values: Mapping[str, int]) -> BrokenRule:
 
 def _atoms(rule: Constraint) -> list[Constraint]:
     """Comparisons, divisibilities and memberships in a rule."""
-    if isinstance(rule, (Comparison, Divides, IsIn)):
+    if isinstance(rule, (Comparison, Divides, IsIn, Table)):
         return [rule]
     return [atom for part in rule.operands() if isinstance(part, Constraint) for atom in _atoms(part)]
 
@@ -196,8 +245,12 @@ def _fitting(problem: Problem, values: Mapping[str, int], name: str, budget: Bud
     return tuple(sorted(int(v) for v in axis.values[fits]))
 
 
-def _phrase(name: str, fitting: Sequence[int], domain: Domain, value: int) -> str:
+def _phrase(name: str, fitting: Sequence[Any], domain: Domain, value: Any) -> str:
     """Says which values fit: as a bound where that says the same."""
+    if domain.labels is not None:
+        more = f", ... ({len(fitting)} values)" if len(fitting) > _SHOWN else ""
+        shown = [literal(label) for label in fitting[:_SHOWN]]
+        return f"{name} = {shown[0]}" if len(fitting) == 1 else f"{name} in {{{', '.join(shown)}{more}}}"
     members = list(domain.values)
     if len(members) > 1 and len(fitting) < len(members):
         if fitting[-1] < value and fitting == tuple(members[: len(fitting)]):

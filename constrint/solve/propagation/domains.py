@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from typing import ClassVar
 
-from constrint.model import Const, Domain, Expr, Operation, Var
+from constrint.model import Const, Constraint, Domain, Element, Expr, Operation, Truth, Var
 from constrint.model.intervals import Interval
 from constrint.model.intmath import integer_root
 from constrint.model.operations import BINARY, UNARY, fold
@@ -30,6 +31,9 @@ class Domains:
         self.changed: set[str] = set()
         # Bounds of operations under the current domains, with the expression so that its id stays taken.
         self._bounds: dict[int, tuple[Operation, Interval | None]] = {}
+
+    #: Uses that a condition holds (or does not); `propagate` enters it, since it imports this file.
+    holding: ClassVar[Callable[[Domains, Constraint, bool], None]]
 
     def copy(self) -> Domains:
         """Returns an independent copy."""
@@ -97,14 +101,26 @@ class Domains:
             return domain.lower, domain.upper
         if isinstance(expr, Const):
             return expr.number, expr.number
+        if isinstance(expr, Truth):
+            return 0, 1
         assert isinstance(expr, Operation)
         known = self._bounds.get(id(expr))
         if known is None:
-            known = self._bounds[id(expr)] = (
-                expr,
-                fold(expr.op, [self.bounds(a) for a in expr.args], _unary_bounds, _binary_bounds),
+            args = [self.bounds(a) for a in expr.args]
+            found = (
+                _item_bounds(args) if isinstance(expr, Element) else fold(expr.op, args, _unary_bounds, _binary_bounds)
             )
+            known = self._bounds[id(expr)] = (expr, found)
         return known[1]
+
+
+def _item_bounds(args: list[Interval | None]) -> Interval | None:
+    """Bounds of the items that the index may select; where it selects none, no row counts."""
+    index = args[0]
+    low, high = (0, len(args) - 2) if index is None else (max(index[0], 0), min(index[1], len(args) - 2))
+    items = args[1 + low : 2 + high] or args[1:]
+    listed = [item for item in items if item is not None]
+    return (min(i[0] for i in listed), max(i[1] for i in listed)) if len(listed) == len(items) else None
 
 
 def _unary_bounds(op: str, a: Interval | None) -> Interval | None:
@@ -126,6 +142,11 @@ def narrow(domains: Domains, expr: Expr, low: Bound, high: Bound) -> None:
     elif isinstance(expr, Const):
         if (low is not None and expr.number < low) or (high is not None and expr.number > high):
             raise Contradiction("a number")
+    elif isinstance(expr, Truth):
+        if (low is not None and low > 1) or (high is not None and high < 0):
+            raise Contradiction("a condition")
+        if low == 1 or high == 0:
+            Domains.holding(domains, expr.condition, low == 1)
     else:
         assert isinstance(expr, Operation)
         step()
@@ -253,6 +274,27 @@ def _abs(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
         narrow(domains, expr.args[0], None, -low)
 
 
+def _element(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
+    """The index selects an item that can lie in low..high; where one is left, that item does."""
+    index, items = expr.args[0], expr.args[1:]
+    known = domains.bounds(index)
+    first, last = (0, len(items) - 1) if known is None else (max(known[0], 0), min(known[1], len(items) - 1))
+    left = [place for place in range(first, last + 1) if _meets(domains.bounds(items[place]), low, high)]
+    if not left:
+        raise Contradiction("an index")
+    narrow(domains, index, left[0], left[-1])
+    if isinstance(index, Var) and len(left) < domains.of[index.name].size:
+        domains.intersect(index.name, left)
+    if len(left) == 1:
+        narrow(domains, items[left[0]], low, high)
+
+
+def _meets(interval: Interval | None, low: Bound, high: Bound) -> bool:
+    return interval is None or not (
+        (low is not None and interval[1] < low) or (high is not None and interval[0] > high)
+    )
+
+
 _RULES: dict[str, Callable[[Domains, Operation, Bound, Bound], None]] = {
     "add": _add,
     "neg": _neg,
@@ -264,4 +306,5 @@ _RULES: dict[str, Callable[[Domains, Operation, Bound, Bound], None]] = {
     "min": _min,
     "max": _max,
     "abs": _abs,
+    "element": _element,
 }

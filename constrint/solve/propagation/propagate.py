@@ -21,6 +21,7 @@ from constrint.model import (
     IsIn,
     Not,
     Operation,
+    Table,
     Var,
 )
 from constrint.model.divisors import FACTOR_LIMIT, divisors
@@ -31,6 +32,8 @@ from constrint.solve.propagation.domains import Contradiction, Domains, narrow
 # Bounds of cyclic constraints on huge ranges can creep one step at a time; narrowing less is still sound.
 MAX_ROUNDS: Final = 60
 MAX_DIVISORS: Final = 1 << 16
+# Longer tables narrow nothing: looking through them in every round would take too long.
+MAX_TABLE: Final = 20_000
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<=": ">", ">": "<=", "<": ">=", ">=": "<"}
 
 
@@ -62,7 +65,7 @@ def normal(item: Constraint) -> Constraint:
     if isinstance(item, Implies):
         return AnyOf((normal(Not(item.condition)), normal(item.consequence)))
     if isinstance(item, (AllOf, AnyOf)):
-        return type(item)(tuple(normal(p) for p in item.parts))
+        return (AllOf if isinstance(item, AllOf) else AnyOf)(tuple(normal(p) for p in item.parts))
     if not isinstance(item, Not):
         return item
     part = item.part
@@ -87,6 +90,8 @@ def revise(state: Domains, rule: Constraint) -> None:
         _divides(state, rule.divisor, rule.number)
     elif isinstance(rule, IsIn):
         _member(state, rule)
+    elif isinstance(rule, Table):
+        _tabled(state, rule)
     elif isinstance(rule, AllOf):
         for part in rule.parts:
             revise(state, part)
@@ -206,6 +211,36 @@ def _member(state: Domains, rule: IsIn) -> None:
         state.congruent(name, domain.lower, domain.step)
 
 
+def _tabled(state: Domains, rule: Table) -> None:
+    """Keeps the values of the rows that every variable still allows."""
+    rows = rule.rows
+    if len(rows) > MAX_TABLE:
+        return
+    for place, expr in enumerate(rule.exprs):
+        known = state.bounds(expr)
+        if known is None:
+            continue
+        domain = state.of[expr.name] if isinstance(expr, Var) else None
+        rows = tuple(
+            row for row in rows if known[0] <= row[place] <= known[1] and (domain is None or row[place] in domain)
+        )
+    if not rows:
+        raise Contradiction(str(rule.exprs))
+    for place, expr in enumerate(rule.exprs):
+        values = sorted({row[place] for row in rows})
+        if isinstance(expr, Var):
+            state.intersect(expr.name, values)
+        else:
+            narrow(state, expr, values[0], values[-1])
+
+
+def _holding(state: Domains, condition: Constraint, truth: bool) -> None:
+    revise(state, normal(condition if truth else Not(condition)))
+
+
+Domains.holding = _holding
+
+
 def _any_of(state: Domains, rule: AnyOf) -> None:
     """Tries every alternative alone; keeps the values that at least one of them leaves."""
     alive: list[Domains] = []
@@ -219,7 +254,7 @@ def _any_of(state: Domains, rule: AnyOf) -> None:
             return
         alive.append(trial)
     if not alive:
-        raise Contradiction(str(rule))
+        raise Contradiction("every alternative")
     for name in set.intersection(*(t.changed for t in alive)):
         options = [t.of[name] for t in alive]
         if all(o.listed is not None for o in options):

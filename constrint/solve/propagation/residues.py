@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from constrint.model import Comparison, Const, Constraint, Domain, Expr, Operation, Var
+from constrint.model import Comparison, Const, Constraint, Domain, Expr, Operation, Truth, Var
 
 # Remainders of squares, cubes and higher powers are few modulo these.
 MODULI: Final = (4, 5, 7, 8, 9, 11, 13, 16)
@@ -33,6 +33,8 @@ def _residues(expr: Expr, domains: Mapping[str, Domain], modulus: int) -> Residu
         return frozenset((expr.number % modulus,))
     if isinstance(expr, Var):
         return _of_domain(domains[expr.name], modulus)
+    if isinstance(expr, Truth):
+        return frozenset((0, 1 % modulus))
     assert isinstance(expr, Operation)
     if expr.op == "neg":
         return frozenset(-a % modulus for a in _residues(expr.args[0], domains, modulus))

@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
-from constrint.model import AllOf, AnyOf, Comparison, Constraint, Divides, Expr, Implies, IsIn, Not, Operation, Var
-from constrint.model.expr import add, mul, neg
+from constrint.model import (
+    AllDifferent,
+    AllOf,
+    AnyOf,
+    Comparison,
+    Constraint,
+    Divides,
+    Expr,
+    Implies,
+    IsIn,
+    Not,
+    Operation,
+    Table,
+    Truth,
+    Var,
+)
+from constrint.model.element import rebuilt
 
 
 def substitute_expr(expr: Expr, name: str, value: Expr) -> Expr:
@@ -12,11 +27,10 @@ def substitute_expr(expr: Expr, name: str, value: Expr) -> Expr:
         return expr
     if isinstance(expr, Var):
         return value
+    if isinstance(expr, Truth):
+        return Truth(substitute(expr.condition, name, value))
     assert isinstance(expr, Operation)
-    args = tuple(substitute_expr(a, name, value) for a in expr.args)
-    if expr.op in ("add", "mul"):
-        return add(*args) if expr.op == "add" else mul(*args)
-    return neg(args[0]) if expr.op == "neg" else Operation(expr.op, args)
+    return rebuilt(expr, tuple(substitute_expr(a, name, value) for a in expr.args))
 
 
 def substitute(item: Constraint, name: str, value: Expr) -> Constraint:
@@ -30,6 +44,10 @@ def substitute(item: Constraint, name: str, value: Expr) -> Constraint:
         new = Divides(substitute_expr(item.divisor, name, value), substitute_expr(item.number, name, value))
     elif isinstance(item, IsIn):
         new = IsIn(substitute_expr(item.expr, name, value), item.domain)
+    elif isinstance(item, AllDifferent):
+        new = AllDifferent(tuple(substitute_expr(e, name, value) for e in item.exprs))
+    elif isinstance(item, Table):
+        new = Table(tuple(substitute_expr(e, name, value) for e in item.exprs), item.rows)
     elif isinstance(item, (AllOf, AnyOf)):
         new = type(item)(tuple(substitute(p, name, value) for p in item.parts))
     elif isinstance(item, Not):

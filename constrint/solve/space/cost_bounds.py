@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.model import Expr, Operation, Var
+from constrint.model import Element, Expr, Operation, Truth, Var
 from constrint.model.columns import Column, evaluate
 from constrint.model.intervals import Interval
 from constrint.model.operations import BINARY, UNARY, fold
@@ -69,11 +69,26 @@ class CostBounds:
         place = self._home(expr, choice)
         if place is not None:
             return self._of_group(place, expr, choice)
+        if isinstance(expr, Truth):
+            return Range(0, 1, (0, 1))
         assert isinstance(expr, Operation)
+        if isinstance(expr, Element):
+            return self._of_items(expr, choice)
         args: Sequence[Expr] = expr.args
         if expr.op in BINARY and BINARY[expr.op].many and len(args) > 1:
             args = self._bundled(expr, choice)
         return fold(expr.op, [self.range(a, choice) for a in args], _unary, _binary)
+
+    def _of_items(self, expr: Element, choice: Choice) -> Range:
+        """Bounds of the items that the index may select; where it selects none, no solution counts."""
+        least, most = self.range(expr.args[0], choice).bounds
+        items = expr.args[1:]
+        first, *others = [self.range(a, choice) for a in items[max(least, 0) : max(most, 0) + 1] or items]
+        low, high, bounds = first
+        for other in others:
+            low, high = np.minimum(_wide(low), _wide(other.low)), np.maximum(_wide(high), _wide(other.high))
+            bounds = min(bounds[0], other.bounds[0]), max(bounds[1], other.bounds[1])
+        return Range(low, high, bounds)
 
     def _home(self, expr: Expr, choice: Choice) -> int | None:
         """The open table below which all variables of an expression lie."""

@@ -125,8 +125,10 @@ class SearchSpace:
         """
         from constrint.solve.space.views import library  # loaded when it is asked for
 
-        frame = library("pandas", "to_pandas").DataFrame
-        return frame(self.columns(), index=range(self.size), columns=list(self.names))
+        pandas = library("pandas", "to_pandas")
+        # Python's own values stay what they are: None does not become not-a-number.
+        series = {n: pandas.Series(c, dtype=c.dtype) for n, c in self.columns().items()}
+        return pandas.DataFrame(series, index=range(self.size), columns=list(self.names))
 
     def to_polars(self) -> Any:
         """Every solution as a row of a `polars.DataFrame`, in index order.
@@ -138,9 +140,13 @@ class SearchSpace:
         from constrint.solve.space.views import library  # loaded when it is asked for
 
         polars = library("polars", "to_polars")
-        # Numbers beyond 64 bits stay Python integers.
+        # Numbers beyond 64 bits, and values that are neither numbers nor text, stay Python's.
         series = {
-            n: polars.Series(n, c.tolist(), dtype=polars.Object) if c.dtype == object else c
+            n: polars.Series(
+                n, c.tolist(), dtype=polars.String if all(isinstance(v, str) for v in c) else polars.Object
+            )
+            if c.dtype == object
+            else c
             for n, c in self.columns().items()
         }
         return polars.DataFrame(series)
@@ -343,7 +349,7 @@ class SearchSpace:
             drawn_so_far = more[np.sort(np.unique(more, return_index=True)[1])]
         return [int(i) for i in drawn_so_far[:n]]
 
-    def restrict(self, **fixed: int | Iterable[int]) -> SearchSpace:
+    def restrict(self, **fixed: Any) -> SearchSpace:
         """Returns the solutions in which these variables have this value each, or one of several listed ones."""
         return self._narrowed({n: self._values(n, wanted) for n, wanted in fixed.items()})
 

@@ -1,0 +1,99 @@
+"""Constraints made of others: equivalence, exclusive or, choice, counting, and all different.
+
+A condition counts as the number 1 where it holds and 0 elsewhere (`expr.Truth`); what is here follows from that.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+from constrint.model.constraint import AllOf, Comparison, Constraint, all_of, any_of, as_condition, negate
+from constrint.model.element import Element
+from constrint.model.expr import Expr, Truth, add, as_expr
+from constrint.model.node import Node, check_shape
+
+_SIGNS = {"bitand": "&", "bitor": "|", "bitxor": "^"}
+
+
+class AllDifferent(AllOf):
+    """No two of the expressions have the same value, and each has one: `!=` between every two of them."""
+
+    __slots__ = ("exprs",)
+
+    def __init__(self, exprs: tuple[Expr, ...]) -> None:
+        self.exprs = exprs
+        check_shape(1, sum(e.size for e in exprs) * max(1, len(exprs) - 1) + len(exprs))
+        super().__init__(tuple(Comparison(a, "!=", b) for a, b in itertools.combinations(exprs, 2)))
+
+    def key(self) -> tuple[Any, ...]:
+        """Structure: the expressions."""
+        if self._key is None:
+            self._key = ("all_different", *(e.key() for e in self.exprs))
+        return self._key
+
+
+def _listed(items: tuple[object, ...]) -> tuple[object, ...]:
+    """The arguments, or the items of the only argument where that is a collection."""
+    if len(items) == 1 and isinstance(items[0], Iterable) and not isinstance(items[0], (Node, str, bytes)):
+        return tuple(items[0])
+    return items
+
+
+def all_different(*exprs: object) -> Constraint:
+    """No two of the expressions have the same value: `all_different(x, y, z)` or `all_different(row)`.
+
+    It is true of fewer than two expressions. An expression without a value differs from nothing.
+    """
+    return AllDifferent(tuple(as_expr(e) for e in _listed(exprs)))
+
+
+def iff(first: object, second: object) -> Constraint:
+    """Both conditions hold, or neither does; the same as `(x > 1) == (y > 1)`."""
+    return _agree(first, "==", second, "iff")
+
+
+def xor(first: object, second: object) -> Constraint:
+    """Exactly one of the two conditions holds; the same as `(x > 1) ^ (y > 1)`."""
+    return _agree(first, "!=", second, "xor")
+
+
+def _agree(first: object, op: str, second: object, where: str) -> Constraint:
+    return Comparison(Truth(as_condition(first, where)), op, Truth(as_condition(second, where)))
+
+
+def count(*conditions: object) -> Expr:
+    """How many of the conditions hold, as an expression: `count(x > 1, y > 1, z > 1) <= 2`."""
+    held = [Truth(as_condition(c, "count")) for c in _listed(conditions)]
+    return add(*held) if held else as_expr(0)
+
+
+def if_then_else(condition: object, then: object, otherwise: object) -> Any:
+    """One of two conditions, or one of two numbers.
+
+    Args:
+        condition: Decides which.
+        then: What counts where the condition holds.
+        otherwise: What counts elsewhere; a number exactly if `then` is one. The other one may have no value.
+    """
+    test = as_condition(condition, "if_then_else")
+    branches = (then, otherwise)
+    if all(isinstance(b, Constraint) or getattr(b, "is_condition", False) for b in branches):
+        yes, no = (as_condition(b, "if_then_else") for b in branches)
+        return any_of(all_of(test, yes), all_of(negate(test), no))
+    return Element((Truth(test), as_expr(otherwise), as_expr(then)))
+
+
+def junction(sign: str, left: object, right: object) -> Constraint:
+    """What `& | ^ ~` mean where at least one side is a condition."""
+    if sign == "not":
+        return negate(as_condition(left, "~"))
+    where = f"`{_SIGNS[sign]}` beside a condition"
+    first, second = as_condition(left, where), as_condition(right, where)
+    if sign == "bitxor":
+        return xor(first, second)
+    return (all_of if sign == "bitand" else any_of)(first, second)
+
+
+Expr.junction = junction
