@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.table import Table, described, read_rows
-from benchmarks.rnn.loops import KEYS, LAYER, timed_ms, workload_of_row
+from benchmarks.rnn.loops import LAYER, timed_ms, workload_of_row
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.launch.policy import launch_what_fits, look
 from constrint.kernels.registry import load_spec
+from constrint.kernels.rnn.sample import KEYS
 from constrint.select import Config, Workload
 from constrint.select.first_choice import Choice, Refusal, choose, refuse
 

@@ -25,9 +25,10 @@ from scipy.optimize import least_squares
 
 from benchmarks.harness.table import read_rows
 from benchmarks.harness.workloads import HELD_OUT
-from benchmarks.rnn.loops import KEYS, LAYER, TIME, workload_of_row
+from benchmarks.rnn.loops import LAYER, TIME, workload_of_row
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import load_spec
+from constrint.kernels.rnn.sample import KEYS
 from constrint.kernels.rnn.triton import cost
 from constrint.model import Var
 from constrint.select import cost as general

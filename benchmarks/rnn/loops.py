@@ -26,12 +26,12 @@ from benchmarks.harness.table import Table, described, read_rows
 from benchmarks.harness.workloads import HELD_OUT, LAYERS
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import load_spec
+from constrint.kernels.rnn.sample import KEYS
 from constrint.kernels.rnn.spec import workload_of
 from constrint.select import Config, Workload, rank
 from constrint.select.rank import predict
 from constrint.solve import enumerate_space
 
-KEYS = ("tile_batch", "tile_out", "row_split", "num_warps", "num_stages", "split_depth", "recompute")
 LAYER = ("cell", "batch", "heads", "head_dim", "dtype", "direction")
 TIME = 1024
 #: Configurations of a layer: first choices, the fastest of an older table, random ones.

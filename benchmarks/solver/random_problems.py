@@ -287,7 +287,7 @@ def run(number: int, seed: int, processes: int, say: Callable[[str], None]) -> R
 
 def main() -> int:
     """Runs from the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--number", type=int, default=2000, help="how many problems")
     parser.add_argument("--seed", type=int, default=1, help="the first problem's seed; the others follow it")
     parser.add_argument("--processes", type=int, default=1)

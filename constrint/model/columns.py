@@ -458,3 +458,15 @@ def constraint_column(constraint: c.Constraint, columns: Mapping[str, ArrayLike]
 
 Expr.evaluator = expression_column
 c.Constraint.evaluator = constraint_column
+
+
+def rows_with_value(
+    expr: Expr, columns: Mapping[str, NDArray[Any]], num_rows: int
+) -> tuple[NDArray[np.intp], NDArray[Any]]:
+    """Rows of columns of integers in which an expression has a value, and the values there."""
+    result = evaluate(expr, {name: column_of(column) for name, column in columns.items()})
+    values = np.broadcast_to(np.asarray(result.values), (num_rows,))
+    if result.defined is None:
+        return np.arange(num_rows), values
+    rows = np.flatnonzero(np.broadcast_to(result.defined, (num_rows,)))
+    return rows, values[rows]

@@ -21,12 +21,16 @@ PROGRAMS = (
     "bench_call",
     "space",
     "gemm.simulate_cache",
+    "rnn.loops",
     "rnn.plot",
     "solver.bench",
     "solver.bench_rnn_problem",
+    "solver.bench_search",
     "solver.latency",
+    "solver.random_problems",
 )
 NEED_TORCH = ("gemm.bench", "rnn.bench")
+NEED_SCIPY = ("fit", "rnn.fit")
 has_torch = importlib.util.find_spec("torch") is not None
 
 
@@ -36,13 +40,13 @@ def run(monkeypatch: pytest.MonkeyPatch, name: str, *arguments: str) -> None:
     module.main()
 
 
-@pytest.mark.parametrize("name", [*PROGRAMS, *NEED_TORCH, "fit"])
+@pytest.mark.parametrize("name", [*PROGRAMS, *NEED_TORCH, *NEED_SCIPY])
 def test_every_program_says_how_it_is_used(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if name in NEED_TORCH and not has_torch:
         pytest.skip("needs the extra [torch]: torch is not installed")
-    if name == "fit":
+    if name in NEED_SCIPY:
         pytest.importorskip("scipy", reason="fitting needs scipy")
     with pytest.raises(SystemExit) as ended:
         run(monkeypatch, name, "--help")

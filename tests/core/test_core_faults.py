@@ -142,15 +142,20 @@ def test_a_walk_that_a_limit_ended_says_so() -> None:
 
 def test_no_argument_ends_the_interpreter() -> None:
     assert compiled is not None
+    check_fuzz(str(compiled.__file__), seconds=4, seed=20261)
+
+
+def check_fuzz(extension: str, *, seconds: int, seed: int, environment: dict[str, str] | None = None) -> None:
     ended = subprocess.run(
-        [*FUZZ, str(compiled.__file__), "4", "20261"],
+        [*FUZZ, extension, str(seconds), str(seed)],
         cwd=ROOT,
+        env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300 if environment else 120,
         check=False,
     )
-    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-4000:]
+    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-6000:]
     assert "calls" in ended.stdout
 
 
@@ -186,14 +191,4 @@ def test_no_argument_breaks_a_rule_that_sanitizers_check(tmp_path: Path) -> None
         "ASAN_OPTIONS": "detect_leaks=0,allocator_may_return_null=1",
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
-    ended = subprocess.run(
-        [*FUZZ, str(extension), "25", "20262"],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-6000:]
-    assert "calls" in ended.stdout
+    check_fuzz(str(extension), seconds=25, seed=20262, environment=environment)

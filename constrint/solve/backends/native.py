@@ -15,7 +15,7 @@ import numpy as np
 
 from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError
 from constrint.model import Comparison, Const, Objective, Problem
-from constrint.model.columns import column_of, evaluate
+from constrint.model.columns import rows_with_value
 from constrint.solve.backends.backend import Backend, Columns
 from constrint.solve.budget import Budget, Limits
 from constrint.solve.engine.branch_and_bound import BranchAndBound, found_within
@@ -178,15 +178,10 @@ def _first_best(objective: Objective, space: SearchSpace) -> dict[str, int]:
     names = [n for n in problem.variables if n in objective.expr.variables]
     columns, places = space.covering(names)
     num_rows = len(next(iter(places.values())))
-    result = evaluate(objective.expr, {n: column_of(c) for n, c in columns.items()})
-    values = np.broadcast_to(np.asarray(result.values), (num_rows,))
-    rows = np.arange(num_rows)
-    if result.defined is not None:
-        rows = np.flatnonzero(np.broadcast_to(result.defined, (num_rows,)))
-        if len(rows) == 0:
-            raise UndefinedValueError(f"{objective} has no value in any solution; change the objective.")
-    extreme = (np.max if objective.maximise else np.min)(values[rows])
-    equal = rows[np.flatnonzero(values[rows] == extreme)]
+    rows, values = rows_with_value(objective.expr, columns, num_rows)
+    if len(rows) == 0:
+        raise UndefinedValueError(f"{objective} has no value in any solution; change the objective.")
+    equal = rows[np.flatnonzero(values == (np.max if objective.maximise else np.min)(values))]
     # Of equally good ones the first in the order of preference.
     at = int(equal[np.lexsort([place[equal] for place in reversed(places.values())])[0]])
     return space.extend({n: int(columns[n][at]) for n in names}).first()

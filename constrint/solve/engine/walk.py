@@ -33,16 +33,7 @@ _MOST_CELLS: Final = 1 << 15
 def solutions_in_order(
     problem: Problem, limits: Limits | None = None, backend: str = "native"
 ) -> Iterator[dict[str, int]]:
-    """Yields solutions in the declared order of variables and of their values, the first one first.
-
-    Args:
-        problem: The problem; its objective plays no role here.
-        limits: How much work is allowed.
-        backend: "native" (the compiled core where it takes the problem, else numpy) or "numpy".
-
-    Raises:
-        LimitReachedError: When a limit ended the search before the next solution was known.
-    """
+    """What `constrint.solve.solutions_in_order` yields, as integers where values are coded."""
     budget = Budget(limits or Limits())
     compiled = walk_in_order(problem, budget) if backend == "native" else None
     if compiled is False:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from constrint.errors import UnknownNameError, UsageError
 from constrint.model import Expr
-from constrint.model.columns import column_of, evaluate
+from constrint.model.columns import rows_with_value
 from constrint.solve.budget import Budget, Limits
 from constrint.solve.space.diagram import DiagramPart
 from constrint.solve.space.k_best import KBest
@@ -76,12 +76,8 @@ def _by_listing(space: SearchSpace, k: int, cost: Expr, maximise: bool, budget: 
     columns = space.columns() if len(names) == len(space.names) else space.project(names)[0]
     num_rows = len(next(iter(columns.values()), (0,)))
     with budget.watching():
-        result = evaluate(cost, {n: column_of(c) for n, c in columns.items()})
-    values = np.broadcast_to(np.asarray(result.values), (num_rows,))
-    rows = np.arange(num_rows)
-    if result.defined is not None:
-        rows = np.flatnonzero(np.broadcast_to(result.defined, (num_rows,)))
-    return _ranked(space, k, columns, rows, values[rows], maximise)
+        rows, values = rows_with_value(cost, columns, num_rows)
+    return _ranked(space, k, columns, rows, values, maximise)
 
 
 def _ranked(
