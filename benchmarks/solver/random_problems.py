@@ -24,8 +24,18 @@ from typing import Final
 from constrint.errors import LimitReachedError, UndefinedValueError, UnsupportedError
 from constrint.model import Problem, parse, render
 from constrint.model.python.restrictions import problem_from_space
-from constrint.solve import Limits, Solution, enumerate_space, get_backend, solutions_in_order, solve, why_not
+from constrint.solve import (
+    Limits,
+    Solution,
+    enumerate_space,
+    get_backend,
+    minimal_conflict,
+    solutions_in_order,
+    solve,
+    why_not,
+)
 from tests.support import random_problems as plain
+from tests.support.conflicts import fault_of
 from tests.support.random_problems import Assignment, Drawn, TooLongError
 
 NATIVE: Final = ("native", "numpy")
@@ -33,6 +43,8 @@ SLOW: Final = ("brute", "python-constraint", "cpsat")
 #: Seconds that one question may take; one that takes more, and some, is over the limit.
 MAX_SECONDS: Final = 5.0
 SLACK_SECONDS: Final = 0.2
+#: A conflict is given less: where it is not shown minimal within this, more seldom helps.
+CONFLICT_SECONDS: Final = 0.2
 #: One problem in so many also goes through the back-ends that list solutions one by one.
 EVERY: Final = 8
 #: Bad answers that are printed in full.
@@ -130,6 +142,8 @@ class Comparison:
         self.restrictions()
         if built.constraints:
             self.reasons(built)
+        if not self.expected:
+            self.conflict(built)
         if self.drawn.seed % EVERY == 0 and self.drawn.is_listed:
             for backend in SLOW:
                 self.listed(parsed, backend)
@@ -242,6 +256,20 @@ class Comparison:
             found = why_not(problem, assignment)
             named = {id(r.constraint) for r in found if r.constraint is not None}
             self.equal([id(c) in named for c in problem.constraints], broken)
+
+    def conflict(self, problem: Problem) -> None:
+        """Which rules cannot hold together; each answer is checked anew, and so is that it is minimal."""
+        with self.question("conflict"):
+            started = time.perf_counter()
+            conflict = minimal_conflict(problem, Limits(max_seconds=CONFLICT_SECONDS))
+            took = time.perf_counter() - started
+            self.report.counts["conflicts shown minimal" if conflict.minimal else "conflicts not shown minimal"] += 1
+            if took > 1.2 * CONFLICT_SECONDS + SLACK_SECONDS:
+                self.report.counts["over the limit"] += 1
+                self.note("conflict", f"took {took:.2f} s with max_seconds={CONFLICT_SECONDS}")
+            fault = fault_of(problem, conflict)
+            if fault:
+                raise Wrong(fault)
 
 
 def compared(seed: int) -> Report:

@@ -2,17 +2,17 @@
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from threading import Event
 
 import pytest
 
 from constrint.errors import CancelledError, InfeasibleError, LimitReachedError
-from constrint.model import Domain, Problem, parse
-from constrint.solve import ConflictMember, Limits, brute_force, minimal_conflict, pruning, relaxations, solve, why_not
+from constrint.model import Problem, parse
+from constrint.solve import Limits, brute_force, minimal_conflict, pruning, relaxations, solve, why_not
 from constrint.solve.explain.differences import Differences
 from constrint.solve.explain.narrowing import Narrowing
-from constrint.solve.explain.reduction import widened
+from tests.support.conflicts import fault_of, kept, near
 
 
 def chain(length: int, upper: int, seed: int | None = None) -> Problem:
@@ -23,28 +23,6 @@ def chain(length: int, upper: int, seed: int | None = None) -> Problem:
     return parse("; ".join([*(f"var v{i} in 0..{upper}" for i in range(length)), *rules]))
 
 
-def kept(problem: Problem, members: Iterable[ConflictMember], outside: Callable[[str, Domain], Domain]) -> Problem:
-    """The problem of some members of a conflict; `outside` says where a variable lies whose domain is no member."""
-    members = list(members)
-    constraints = [m.constraint for m in members if m.constraint is not None]
-    named = {m.variable for m in members}
-    rest = Problem()
-    for name, domain in problem.variables.items():
-        if any(name in c.variables for c in constraints):
-            rest.declare(name, domain if name in named else outside(name, domain))
-    for constraint in constraints:
-        rest.add(constraint)
-    return rest
-
-
-def near(name: str, domain: Domain) -> Domain:
-    """Values of the wide range that brute force can try."""
-    wide = widened(domain)
-    near = {*range(max(wide.lower, -9), min(wide.upper, 70)), *domain, wide.lower, wide.upper}
-    near |= {v for v in (*range(100, 900, 25), 3600, 4096, 65535) if v in wide}
-    return Domain.from_values(sorted(near))
-
-
 @pytest.mark.parametrize("first", range(5))
 def test_conflicts_of_random_problems(first: int, random_problem: Callable[[int], Problem]) -> None:
     asked = 0
@@ -53,18 +31,7 @@ def test_conflicts_of_random_problems(first: int, random_problem: Callable[[int]
         if len(problem.names) > 2 or brute_force(problem):
             continue
         asked += 1
-        conflict = minimal_conflict(problem)
-        # Contradictory, wherever the variables lie whose domains are not named.
-        assert not brute_force(kept(problem, conflict.members, near)), (number, str(conflict))
-        if not conflict.minimal:
-            continue
-        for member in conflict.members:
-            others = [m for m in conflict.members if m is not member]
-            if brute_force(kept(problem, others, near)):
-                continue
-            rest = kept(problem, others, lambda _, d: widened(d))
-            # On the widest domains no search ends; what is shown must not be that there is none.
-            assert solve(rest, Limits(max_seconds=5)).status.name != "INFEASIBLE", (number, str(conflict), member.text)
+        assert not fault_of(problem, minimal_conflict(problem)), number
     assert asked > 20
 
 
