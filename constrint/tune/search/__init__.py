@@ -1,0 +1,1 @@
+"""Which configuration to try next: the model's order, neighbours in the solved space, and other tools' samplers."""
