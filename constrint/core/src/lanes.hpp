@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model.hpp"
+#include "runs.hpp"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__)
 #if __GNUC__ >= 12
@@ -83,7 +84,7 @@ class Lanes {
  private:
   template <typename U>
   U* slot(std::vector<std::unique_ptr<U[]>>& slots, int node) {
-    if (!slots[node]) slots[node].reset(new U[kLanes]);
+    if (!slots[node]) slots[node].reset(new U[kLanes + kStore]);
     return slots[node].get();
   }
   void divide(const Node& n, int node, int lanes);

@@ -13,8 +13,11 @@ namespace {
 struct Level {
   int variable = 0;
   int size = 0;
-  // Nodes over this variable alone: known for each of its values.
+  // Nodes over this variable alone: known for each of its values. Their lanes stay as they are from chunk to chunk where
+  // no later level writes over them; so many are filled.
   std::vector<int> tiled;
+  std::vector<bool> stays;
+  int filled = 0;
   // Nodes of earlier levels that this level reads, those that it computes, and the conditions it decides.
   std::vector<int> repeated, computed, checks;
   // Nodes known here that later levels read.
@@ -91,6 +94,9 @@ class Builder {
   void pass_on(size_t at, int row, int values, int value, int count);
   void list(size_t at, int row, int values, int value, int count);
   void place(int row, int values, int count);
+  template <typename From, typename To>
+  void repeat_rows(const From& from, To& out, size_t start) const;
+  void number(int row, int values, int value, int count, uint16_t* out) const;
 
   const Model& model_;
   const std::vector<Axis>& axes_;
@@ -107,6 +113,9 @@ class Builder {
   // Bytes of blocks and lanes.
   int64_t scratch_ = 0;
   std::vector<int> kept_ = std::vector<int>(kLanes + 1), row_ = std::vector<int>(kLanes);
+  // The waiting rows of which some lane is kept, and how many of each.
+  std::vector<uint32_t> run_rows_ = std::vector<uint32_t>(kLanes + 1), run_lengths_ = run_rows_;
+  size_t num_runs_ = 0;
   std::vector<uint8_t> mask_ = std::vector<uint8_t>(kLanes);
 };
 
@@ -190,6 +199,9 @@ void Builder<T>::read_ahead(const std::vector<int>& needed) {
   for (int node : needed) {
     for (int at = level_of_[node]; at >= 0 && at < last_use[node]; ++at) levels_[at].carried.push_back(node);
   }
+  for (Level& level : levels_) {
+    for (int node : level.tiled) level.stays.push_back(last_use[node] < 0 && level.size <= kLanes);
+  }
 }
 
 // Computes the nodes over one variable alone on its values.
@@ -235,23 +247,13 @@ void Builder<T>::extend(size_t at) {
 }
 
 template <typename U>
-void repeat_each(U* out, const U* from, int rows, int values) {
-  for (int r = 0; r < rows; ++r, out += values) std::fill_n(out, values, from[r]);
-}
-
-template <typename U>
-void repeat_all(U* out, const U* from, int rows, int values) {
-  for (int r = 0; r < rows; ++r, out += values) std::copy_n(from, values, out);
-}
-
-template <typename U>
 void gather(U* out, const U* from, const int* at, int count) {
   for (int i = 0; i < count; ++i) out[i] = from[at[i]];
 }
 
 template <typename T>
 void Builder<T>::extend_chunk(size_t at, int row, int rows, int value, int values) {
-  const Level& level = levels_[at];
+  Level& level = levels_[at];
   const Block<T>& block = blocks_[at];
   int lanes = rows * values;
   budget_.spend(lanes);
@@ -269,13 +271,15 @@ void Builder<T>::extend_chunk(size_t at, int row, int rows, int value, int value
     }
     for (size_t t = 0; t < level.tiled.size(); ++t) {
       int node = level.tiled[t];
+      if (level.stays[t] && lanes <= level.filled) continue;
       if (is_condition(model_.nodes[node].op)) {
-        repeat_all(lanes_.truth(node), tile_flags_[at][t].data() + value, rows, values);
+        repeat_all(lanes_.truth(node), tile_flags_[at][t].data() + value, values, rows);
         continue;
       }
-      repeat_all(lanes_.values(node), tiles_[at][t].data() + value, rows, values);
-      if (uint8_t* d = lanes_.defined(node)) repeat_all(d, tile_defined_[at][t].data() + value, rows, values);
+      repeat_all(lanes_.values(node), tiles_[at][t].data() + value, values, rows);
+      if (uint8_t* d = lanes_.defined(node)) repeat_all(d, tile_defined_[at][t].data() + value, values, rows);
     }
+    level.filled = std::max(level.filled, lanes);
     for (int node : level.computed) lanes_.compute(node, lanes);
   }
   const uint8_t* mask = nullptr;
@@ -310,13 +314,8 @@ void Builder<T>::pass_on(size_t at, int row, int values, int value, int count) {
   Block<T>& next = blocks_[at + 1];
   int start = next.rows;
   place(row, values, count);
-  for (size_t v = 0; v < at; ++v) {
-    uint16_t* out = next.places[v].data() + start;
-    const uint16_t* from = block.places[v].data();
-    for (int i = 0; i < count; ++i) out[i] = from[row_[i]];
-  }
-  uint16_t* out = next.places[at].data() + start;
-  for (int i = 0; i < count; ++i) out[i] = static_cast<uint16_t>(value + (kept_[i] - (row_[i] - row) * values));
+  for (size_t v = 0; v < at; ++v) repeat_rows(block.places[v], next.places[v], start);
+  number(row, values, value, count, next.places[at].data() + start);
   for (size_t c = 0; c < level.carried.size(); ++c) {
     int node = level.carried[c];
     bool here = level_of_[node] == static_cast<int>(at);
@@ -325,16 +324,19 @@ void Builder<T>::pass_on(size_t at, int row, int values, int value, int count) {
       const std::vector<int>& earlier = levels_[at - 1].carried;
       before = std::find(earlier.begin(), earlier.end(), node) - earlier.begin();
     }
-    const int* from = here ? kept_.data() : row_.data();
-    if (is_condition(model_.nodes[node].op)) {
-      const uint8_t* flags = here ? lanes_.truth(node) : block.flags[before].data();
-      gather(next.flags[c].data() + start, flags, from, count);
-      continue;
-    }
-    gather(next.numbers[c].data() + start, here ? lanes_.values(node) : block.numbers[before].data(), from, count);
-    if (bounds_[node].undefined) {
-      const uint8_t* defined = here ? lanes_.defined(node) : block.defined[before].data();
-      gather(next.defined[c].data() + start, defined, from, count);
+    const bool undefined = bounds_[node].undefined, condition = is_condition(model_.nodes[node].op);
+    if (here) {
+      if (condition) {
+        gather(next.flags[c].data() + start, lanes_.truth(node), kept_.data(), count);
+        continue;
+      }
+      gather(next.numbers[c].data() + start, lanes_.values(node), kept_.data(), count);
+      if (undefined) gather(next.defined[c].data() + start, lanes_.defined(node), kept_.data(), count);
+    } else if (condition) {
+      repeat_rows(block.flags[before], next.flags[c], start);
+    } else {
+      repeat_rows(block.numbers[before], next.numbers[c], start);
+      if (undefined) repeat_rows(block.defined[before], next.defined[c], start);
     }
   }
   next.rows += count;
@@ -348,24 +350,40 @@ void Builder<T>::list(size_t at, int row, int values, int value, int count) {
   size_t start = table_.num_rows;
   budget_.add_rows(table_, count);
   for (size_t v = 0; v < at; ++v) {
-    std::vector<uint16_t>& column = table_.columns[v];
-    column.resize(start + count);
-    const uint16_t* from = block.places[v].data();
-    for (int i = 0; i < count; ++i) column[start + i] = from[row_[i]];
+    table_.columns[v].resize(start + count);
+    repeat_rows(block.places[v], table_.columns[v], start);
   }
-  std::vector<uint16_t>& column = table_.columns[at];
-  column.resize(start + count);
-  for (int i = 0; i < count; ++i) column[start + i] = static_cast<uint16_t>(value + (kept_[i] - (row_[i] - row) * values));
+  table_.columns[at].resize(start + count);
+  number(row, values, value, count, table_.columns[at].data() + start);
 }
 
 // Finds the waiting row of every kept lane.
 template <typename T>
 void Builder<T>::place(int row, int values, int count) {
-  int current = 0, end = values;
-  for (int i = 0; i < count; ++i) {
-    while (kept_[i] >= end) ++current, end += values;
-    row_[i] = row + current;
+  num_runs_ = 0;
+  for (int i = 0, end = values; i < count; ++row, end += values) {
+    const int first = i;
+    for (; i < count && kept_[i] < end; ++i) row_[i] = row;
+    run_rows_[num_runs_] = static_cast<uint32_t>(row);
+    run_lengths_[num_runs_] = static_cast<uint32_t>(i - first);
+    num_runs_ += i > first;
   }
+}
+
+// What waiting rows have, once for every kept lane, from place `start` on.
+template <typename T>
+template <typename From, typename To>
+void Builder<T>::repeat_rows(const From& from, To& out, size_t start) const {
+  const auto* values = from.data();
+  const uint32_t* rows = run_rows_.data();
+  write_equal(run_lengths_.data(), num_runs_, out.data() + start, out.data() + out.size(),
+              [=](size_t t) { return values[rows[t]]; });
+}
+
+// The positions of the level's own variable on the kept lanes.
+template <typename T>
+void Builder<T>::number(int row, int values, int value, int count, uint16_t* out) const {
+  for (int i = 0; i < count; ++i) out[i] = static_cast<uint16_t>(value + (kept_[i] - (row_[i] - row) * values));
 }
 
 template <typename T>
@@ -375,6 +393,9 @@ Table run(const Model& model, std::vector<int> order, const std::vector<int>& ch
 }
 
 }  // namespace
+
+// Tables of up to so many rows grow fourfold; longer ones get room for many at once, so that rows are seldom moved.
+constexpr size_t kShortTable = size_t{1} << 13, kLongTable = size_t{1} << 18;
 
 void Budget::spend(int64_t more) {
   cells += more;
@@ -403,9 +424,13 @@ void Budget::add_rows(Table& table, int64_t more) {
     throw LimitReached{Limit::kRows, static_cast<int64_t>(rows), table.variables};
   }
   if (!table.columns.empty() && rows > table.columns[0].capacity()) {
-    const size_t before = table.columns[0].capacity(), after = std::max(rows, (before < size_t{1} << 18 ? 4 : 2) * before);
-    take(static_cast<int64_t>((after - before) * sizeof(uint16_t) * table.columns.size()), table.variables);
-    for (std::vector<uint16_t>& column : table.columns) {
+    const size_t before = table.columns[0].capacity(), row_bytes = sizeof(uint16_t) * table.columns.size();
+    size_t after = std::max(rows, before < kShortTable ? 4 * before : before < kLongTable ? kLongTable : 2 * before);
+    // Where memory is short, only a little more than what is needed.
+    if (max_bytes && bytes + static_cast<int64_t>((after - before) * row_bytes) > max_bytes) after = rows + rows / 8;
+    take(static_cast<int64_t>((after - before) * row_bytes), table.variables);
+    const Slab::Shared together(table.columns.size(), after * sizeof(uint16_t));
+    for (SlabVector<uint16_t>& column : table.columns) {
       tick(static_cast<int64_t>(before));
       column.reserve(after);
     }

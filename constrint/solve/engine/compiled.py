@@ -161,8 +161,11 @@ class CompiledFactors(Factors):
         if self.total > _FEW_ROWS:
             kinds = [np.dtype(dtype_for(d.lower, d.upper)) for d in self._problem.variables.values()]
             check_listing(self.total, sum(kind.itemsize for kind in kinds))
-        listed: list[tuple[int, bytearray]] = self._core.columns(self._space, self.total)
-        return {n: np.frombuffer(data, _KINDS[size]) for n, (size, data) in zip(self.names, listed, strict=True)}
+        listed: list[tuple[int, bytearray, int]] = self._core.columns(self._space, self.total)
+        return {
+            n: np.frombuffer(data, _KINDS[size], self.total, offset)
+            for n, (size, data, offset) in zip(self.names, listed, strict=True)
+        }
 
     def best(self, model: object, code: list[int], maximise: bool) -> list[tuple[int, int]] | None:
         """Values of an expression's variables in its best solution; None where the core declines."""
