@@ -2,6 +2,9 @@
 
 A back-end lists all solutions of a problem as integer columns and finds one (the best, where the problem has
 objectives). It imports its library inside the function that uses it, and refuses what it cannot do exactly.
+
+Back-ends speak in integers, also where a variable's values are others (`constrint/model/coding.py`); `solve`,
+`enumerate_space` and `count` translate, and take a back-end by its name.
 """
 
 from __future__ import annotations
