@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Event
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from constrint.errors import CancelledError, LimitReachedError, UsageError
 from constrint.model.intmath import as_int
@@ -185,18 +185,23 @@ class Budget:
     def check_bytes(self, num_bytes: int, what: str) -> None:
         """Ends the search when one step would need more memory than is left."""
         limit = self.limits.max_bytes
-        if limit is None and (num_bytes < _LARGE_BYTES or num_bytes <= available_bytes()):
-            return
+        if limit is None and num_bytes >= _LARGE_BYTES and num_bytes > available_bytes():
+            self.refuse_bytes(num_bytes, what)
+        if limit is not None and self.stats.table_bytes + num_bytes > limit:
+            self.refuse_bytes(num_bytes, what)
+
+    def refuse_bytes(self, num_bytes: int, what: str) -> NoReturn:
+        """Ends the search, which has not so much memory left."""
+        limit = self.limits.max_bytes
         if limit is None:
             raise LimitReachedError(
                 f"{what} needs {num_bytes} bytes, and {available_bytes()}, half of the memory left, may be taken; "
                 "narrow the problem."
             )
-        if self.stats.table_bytes + num_bytes > limit:
-            raise LimitReachedError(
-                f"{what} needs {num_bytes} bytes on top of {self.stats.table_bytes}, more than "
-                f"max_bytes={limit}; raise it or narrow the problem."
-            )
+        raise LimitReachedError(
+            f"{what} needs {num_bytes} bytes on top of {self.stats.table_bytes}, more than "
+            f"max_bytes={limit}; raise it or narrow the problem."
+        )
 
     def take_bytes(self, num_bytes: int, what: str) -> None:
         """Counts memory that the search keeps until its end."""

@@ -117,7 +117,7 @@ def _refuse(answer: tuple[str, str, int, Sequence[int]], problem: Problem, budge
         budget.check_rows(number, names)
     elif what == "bytes":
         budget.stats.table_bytes = 0
-        budget.check_bytes(number, f"a table over {', '.join(names)}")
+        budget.refuse_bytes(number, f"a table over {', '.join(names)}")
     else:
         budget.stats.cells = number
         budget.check_work()
