@@ -25,7 +25,7 @@ from constrint.solve.memory import available_bytes
 #: Seconds between two looks at the clock, at signals and at the caller.
 BETWEEN_LOOKS: Final = 0.02
 # Without max_bytes, only what is larger than this is compared with the memory that is left.
-_LARGE_BYTES: Final = 1 << 26
+LARGE_BYTES: Final = 1 << 26
 
 
 class Status(enum.Enum):
@@ -185,7 +185,7 @@ class Budget:
     def check_bytes(self, num_bytes: int, what: str) -> None:
         """Ends the search when one step would need more memory than is left."""
         limit = self.limits.max_bytes
-        if limit is None and num_bytes >= _LARGE_BYTES and num_bytes > available_bytes():
+        if limit is None and num_bytes >= LARGE_BYTES and num_bytes > available_bytes():
             self.refuse_bytes(num_bytes, what)
         if limit is not None and self.stats.table_bytes + num_bytes > limit:
             self.refuse_bytes(num_bytes, what)

@@ -1,5 +1,6 @@
 """The k best solutions of a space against sorting all of them, ties included."""
 
+import itertools
 import random
 import time
 from collections.abc import Callable
@@ -172,7 +173,7 @@ def test_best_over_a_diagram_equals_sorting(number: int, at_most: int) -> None:
     problem.add(sum(bits, Var("x0") * 0) <= at_most)
     space = enumerate_space(problem)
     few, ties = bits[0] + bits[number // 2] * bits[-1], sum((b if rng.random() < 0.7 else -b for b in bits), bits[0])
-    for cost in (few, ties, sum(rng.randint(-5, 5) * b for b in bits), sum(a * b for a, b in zip(bits, bits[1:]))):
+    for cost in (few, ties, sum(rng.randint(-5, 5) * b for b in bits), sum(a * b for a, b in itertools.pairwise(bits))):
         for maximise in (False, True):
             expected = sorted_by(space, cost, maximise)[:10]
             assert [(r.cost, r.config) for r in space.best(10, cost, maximise=maximise)] == expected
@@ -187,4 +188,5 @@ def test_best_over_a_diagram_of_200_layers_lists_nothing() -> None:
     found = space.best(3, sum((i % 7 - 2) * b for i, b in enumerate(bits)), maximise=True)
     weights = sorted((i % 7 - 2 for i in range(200)), reverse=True)
     assert [r.cost for r in found] == [sum(weights[:60])] * 3
-    assert all(r.config in space for r in found) and len({tuple(r.config.values()) for r in found}) == 3
+    assert all(r.config in space for r in found)
+    assert len({tuple(r.config.values()) for r in found}) == 3

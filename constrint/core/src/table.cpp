@@ -63,12 +63,21 @@ struct Block {
   std::vector<std::vector<uint8_t>> flags, defined;
 };
 
+// Combinations of the variables' values, or `most` where these are more.
+size_t product(const std::vector<int>& variables, const std::vector<Axis>& axes, size_t most) {
+  size_t combinations = 1;
+  for (int v : variables) combinations = std::min(most, combinations * axes[v].values.size());
+  return combinations;
+}
+
 template <typename T>
 class Builder {
  public:
   Builder(const Model& model, std::vector<int> order, const std::vector<int>& checks, const std::vector<Axis>& axes,
           const std::vector<Interval>& bounds, Budget& budget)
-      : model_(model), axes_(axes), bounds_(bounds), budget_(budget), lanes_(model, bounds), level_of_(model.nodes.size(), -1) {
+      : model_(model), axes_(axes), bounds_(bounds), budget_(budget), most_lanes_(product(order, axes, kLanes)),
+        lanes_(model, bounds, most_lanes_), level_of_(model.nodes.size(), -1), kept_(most_lanes_ + 1), row_(most_lanes_),
+        run_rows_(most_lanes_ + 1), run_lengths_(most_lanes_ + 1), mask_(most_lanes_) {
     table_.variables = std::move(order);
     table_.columns.resize(table_.variables.size());
     plan(checks);
@@ -102,6 +111,8 @@ class Builder {
   const std::vector<Axis>& axes_;
   const std::vector<Interval>& bounds_;
   Budget& budget_;
+  // No chunk has more lanes.
+  const size_t most_lanes_;
   Lanes<T> lanes_;
   std::vector<Level> levels_;
   std::vector<int> level_of_;
@@ -112,11 +123,11 @@ class Builder {
   Table table_;
   // Bytes of blocks and lanes.
   int64_t scratch_ = 0;
-  std::vector<int> kept_ = std::vector<int>(kLanes + 1), row_ = std::vector<int>(kLanes);
+  std::vector<int> kept_, row_;
   // The waiting rows of which some lane is kept, and how many of each.
-  std::vector<uint32_t> run_rows_ = std::vector<uint32_t>(kLanes + 1), run_lengths_ = run_rows_;
+  std::vector<uint32_t> run_rows_, run_lengths_;
   size_t num_runs_ = 0;
-  std::vector<uint8_t> mask_ = std::vector<uint8_t>(kLanes);
+  std::vector<uint8_t> mask_;
 };
 
 template <typename T>
@@ -144,10 +155,10 @@ void Builder<T>::plan(const std::vector<int>& checks) {
     if (count == 0) {
       // Over fixed variables and numbers only: the same everywhere.
       if (n.op == Op::kVar) {
-        std::fill_n(lanes_.values(node), kLanes, static_cast<T>(axes_[n.value].values[0]));
+        std::fill_n(lanes_.values(node), most_lanes_, static_cast<T>(axes_[n.value].values[0]));
       } else {
         lanes_.fill_constant(node);
-        lanes_.compute(node, kLanes);
+        lanes_.compute(node, static_cast<int>(most_lanes_));
       }
       continue;
     }
@@ -165,7 +176,9 @@ void Builder<T>::plan(const std::vector<int>& checks) {
   for (size_t i = 0; i < levels_.size(); ++i) {
     tile(levels_[i]);
     Block<T>& block = blocks_[i];
-    block.places.assign(i, std::vector<uint16_t>(2 * kLanes));
+    // Two chunks at most, and no more than there are combinations.
+    const size_t rows = product({order.begin(), order.begin() + static_cast<long>(i)}, axes_, 2 * kLanes);
+    block.places.assign(i, std::vector<uint16_t>(rows));
     size_t carried = i ? levels_[i - 1].carried.size() : 0;
     block.numbers.resize(carried);
     block.flags.resize(carried);
@@ -173,10 +186,10 @@ void Builder<T>::plan(const std::vector<int>& checks) {
     for (size_t c = 0; c < carried; ++c) {
       int node = levels_[i - 1].carried[c];
       if (is_condition(model_.nodes[node].op)) {
-        block.flags[c].resize(2 * kLanes);
+        block.flags[c].resize(rows);
       } else {
-        block.numbers[c].resize(2 * kLanes);
-        if (bounds_[node].undefined) block.defined[c].resize(2 * kLanes);
+        block.numbers[c].resize(rows);
+        if (bounds_[node].undefined) block.defined[c].resize(rows);
       }
     }
   }

@@ -70,7 +70,7 @@ def _by_function(
 
 
 def _is_projected(space: SearchSpace, cost: Expr) -> bool:
-    """Whether the expression has few variables, and a diagram the others: then many paths differ in nothing that counts."""
+    """Whether a diagram has few of its variables in the expression: then many paths differ in nothing that counts."""
     names = [n for n in space.layout.needed(sorted(cost.variables)) if n in space.layout.axes]
     diagrams = [part for part in space.factors.parts or () if isinstance(part, DiagramPart)]
     return any(n in part.sizes for part in diagrams for n in names) and (

@@ -132,7 +132,9 @@ class KBest:
         if len(self._best) < self._k or block.cost is None or block.least is None:
             return block
         better: Any = False
-        for bound, known in zip(reversed((block.cost, *block.least, block.index)), reversed(self._best[-1]), strict=True):
+        for bound, known in zip(
+            reversed((block.cost, *block.least, block.index)), reversed(self._best[-1]), strict=True
+        ):
             better = (bound < known) | ((bound == known) & better)
         return block.only(np.asarray(better, dtype=bool))
 
