@@ -22,7 +22,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "model": ({"core"}, {"numpy", "msgspec"}),
     "solve": ({"model", "core"}, {"numpy", "ortools", "constraint"}),
     "select": ({"model", "solve", "hwmodels"}, {"numpy"}),
-    "tune": ({"select", "hwmodels"}, {"numpy", "msgspec", "platformdirs", "torch", "triton"}),
+    "tune": ({"select", "hwmodels"}, {"numpy", "msgspec", "platformdirs", "sqlalchemy", "torch", "triton"}),
     "kernels.registry": ({"select"}, set()),
     "kernels.resources": ({"model", "select", "hwmodels"}, {"numpy", "msgspec", "scipy", "triton"}),
     "kernels.launch": ({"select", "tune", "hwmodels"}, {"torch", "triton"}),
