@@ -116,7 +116,7 @@ class NoDeviceError(ConstrintError):
 
 
 class StoreError(ConstrintError):
-    """Raised when the store of tuning records cannot do what was asked: it is locked, out of reach, of a later version."""
+    """Raised when the store of tuning records cannot do what was asked: it is locked, out of reach, too new."""
 
 
 class StoreFullError(StoreError):

@@ -21,7 +21,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "core": (set(), set()),
     "model": ({"core"}, {"numpy", "msgspec"}),
     "solve": ({"model", "core"}, {"numpy", "ortools", "constraint"}),
-    "select": ({"model", "solve", "hwmodels"}, {"numpy"}),
+    "select": ({"model", "solve", "hwmodels"}, {"numpy", "msgspec"}),
     "tune": ({"select", "hwmodels"}, {"numpy", "msgspec", "platformdirs", "sqlalchemy", "torch", "triton"}),
     "kernels.registry": ({"select"}, set()),
     "kernels.resources": ({"model", "select", "hwmodels"}, {"numpy", "msgspec", "scipy", "triton"}),
