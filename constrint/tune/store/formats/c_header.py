@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 
 from constrint.errors import UsageError
@@ -45,8 +44,8 @@ def _literal(value: Value) -> str:
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, str):
-        # The escapes of JSON for ASCII are those of C, but for \\u, which C knows outside the basic characters.
-        return json.dumps(value)
+        plain = (chr(byte) if chr(byte).isalnum() and byte < 128 else f"\\{byte:03o}" for byte in value.encode())
+        return f'"{"".join(plain)}"'
     if isinstance(value, int) and not -(2**63) < value < 2**63:
         raise UsageError(f"{value} has more than the 64 bits of a C integer.")
     return f"({value!r})" if value < 0 else repr(value)

@@ -1,8 +1,8 @@
 """Kernel Tuner's cache files, which its simulation mode replays; times in milliseconds.
 
-Layout after `kernel_tuner/util.py` (`process_cache`, `read_cache`, `store_cache`) of Kernel Tuner 1.5. A cache holds one
-kernel on one problem size and GPU, and one result per configuration. What it has no place for (dtype, options, hashes,
-toolchain) stands under the key `constrint`, which Kernel Tuner does not look at.
+Layout after `kernel_tuner/util.py` (`process_cache`, `read_cache`, `store_cache`) of Kernel Tuner 1.5. A cache holds
+one kernel on one problem size and GPU, and one result per configuration. What it has no place for (dtype, options,
+hashes, toolchain) stands under the key `constrint`, which Kernel Tuner does not look at.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from constrint.errors import UsageError
+from constrint.hwmodels.names import match_device_name
 from constrint.tune.store.formats.interface import Format, Ours, Source
 from constrint.tune.store.formats.reading import (
     Place,
@@ -82,9 +84,15 @@ def write(records: Iterable[TuningRecord]) -> Iterator[str]:
         "cache": {},
     }
     yield json.dumps(header, indent=0)[: -len("{}\n}")] + "{"
+    keys: set[str] = set()
     for at, record in enumerate(kept):
         config = {name: record.config[name] for name in names}
         key = ",".join(str(value) for value in config.values())
+        if key in keys:
+            raise UsageError(
+                f"a cache of Kernel Tuner cannot tell two configurations apart that it calls {key[:60]!r}."
+            )
+        keys.add(key)
         yield ("," if at else "") + "\n" + json.dumps({key: {**config, **_result(record)}})[1:-1]
     yield "}\n}\n"
 
@@ -135,7 +143,7 @@ def _common(source: Source, cache: _Cache) -> dict[str, Any]:
         **(ours.of_record() if ours else {}),
         "kernel": kernel,
         "operation": said.operation or (ours.operation if ours else kernel.partition(".")[0]),
-        "gpu": said.gpu or cache.device_name,
+        "gpu": said.gpu or (cache.device_name if ours else match_device_name(cache.device_name) or cache.device_name),
         "dtype": need(source, "the dtype", said.dtype or (ours.dtype if ours else ""), "--dtype"),
         "sizes": sizes,
         "run": source.run("kernel-tuner"),
@@ -167,8 +175,8 @@ def _record(source: Source, cache: _Cache, key: str, common: dict[str, Any]) -> 
     outcome = OUTCOMES[error] if error else "ok"
     if figures is not None and cache.constrint is not None:
         figures = msgspec.structs.replace(figures, cache=cache.constrint.cache)
-    found = {"config": config, "outcome": outcome, "message": error, "figures": figures, "created": created}
-    return place, TuningRecord(**common, **found)
+    found = TuningRecord(**common, config=config, outcome=outcome, message=error, figures=figures, created=created)
+    return place, found
 
 
 def _figures(source: Source, entry: _Entry, place: tuple[str, ...]) -> tuple[Figures | None, str]:

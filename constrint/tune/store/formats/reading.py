@@ -1,4 +1,4 @@
-"""What reading the files of other tools shares: JSON that is taken by the letter, and errors that name line and rule."""
+"""What reading the files of other tools shares: JSON taken by the letter, errors that name line and rule."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def line_of(source: Source, place: Place) -> int:
 
 
 def checked(source: Source, records: Iterable[tuple[int | Place, TuningRecord]]) -> list[TuningRecord]:
-    """Records with their lines, or their places in the document, if all of them can be kept, and no two contradict each other.
+    """Records with their lines or places in the document, if all can be kept and no two contradict each other.
 
     Raises:
         UsageError: Otherwise, with the line and the rule.

@@ -15,7 +15,7 @@ from constrint.tune.store.formats.writing import identifier, of_one_kernel, work
 from constrint.tune.store.record import TuningRecord, Value
 
 #: The schema's types, the first one that every value has; `bool` is an `int` in Python, so it comes first.
-TYPES = {"bool": bool, "int": int, "float": (int, float), "string": str}
+TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (int, float), "string": (str,)}
 
 
 def write(records: Iterable[TuningRecord]) -> Iterator[str]:
@@ -48,7 +48,7 @@ def _parameter(name: str, values: list[Value]) -> dict[str, object]:
         raise UsageError(
             f"T1 has parameters of one type each, and {name!r} has values of several, such as {values[0]!r}."
         )
-    unique = sorted(set(values), key=lambda value: (str(type(value)), value))  # type: ignore[type-var,return-value]
+    unique = list(dict.fromkeys(values))
     return {"Name": name, "Type": kinds[0], "Values": repr(unique), "Default": values[0]}
 
 
