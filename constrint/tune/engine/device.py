@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -187,6 +188,11 @@ def serve_compiler(setup: Setup) -> Callable[[Trial, Callable[[int], None]], Ans
     os.nice(10)
     if setup.device != "cpu":
         compile_for(setup.gpu)
+    with contextlib.suppress(ImportError):
+        import torch
+
+        # What torch loads for its first tensor without data is no candidate's time.
+        torch.empty(1, device="meta")
 
     def answer(trial: Trial, note: Callable[[int], None]) -> Answer:
         try:
