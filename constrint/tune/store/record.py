@@ -7,9 +7,7 @@ import hashlib
 import msgspec
 
 from constrint.select import Workload
-
-#: What a parameter's value may be: whole numbers in our kernels, anything that JSON has in others'.
-Value = int | float | str | bool | None
+from constrint.select.tuned import Value as Value
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
