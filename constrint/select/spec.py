@@ -371,6 +371,10 @@ class KernelSpec(ABC):
         """What is tuned where nobody names a workload, at install time: by default the one of `default_workload`."""
         return (self.default_workload(gpu),)
 
+    def ways(self, workload: Workload) -> Iterable[Mapping[str, int]]:
+        """Values of parameters that callers give: each way is tuned for itself. By default there is one, of none."""
+        return ({},)
+
     def compiled_as(self, workload: Workload) -> Workload:
         """A workload that stands for all that are compiled to the same code: by default each for itself alone."""
         return workload

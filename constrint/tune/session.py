@@ -29,10 +29,17 @@ MAX_MOVES = 1
 
 @dataclass(frozen=True)
 class Goal:
-    """What is tuned: an operation, all of whose implementations compete, for one workload."""
+    """What is tuned: an operation, all of whose implementations compete, for one workload.
+
+    Args:
+        operation: The operation.
+        workload: What is asked of it.
+        fixed: Parameters that have to have given values.
+    """
 
     operation: Operation
     workload: Workload
+    fixed: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -231,6 +238,7 @@ class Session:
             dtype=workload.dtype,
             sizes=dict(workload.sizes),
             options=dict(workload.options),
+            fixed=dict(self.goal.fixed),
             config=dict(config),
             outcome="",
             run=self.facts.run,

@@ -17,11 +17,11 @@ from typing import Protocol
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
 from constrint.select.fingerprint import fingerprint_of
+from constrint.select.toolchain import differences, toolchain
 from constrint.tune.engine.interface import Done, Engine, Job
 from constrint.tune.search.interface import Search, Task
 from constrint.tune.session import Facts, Goal, Session, Tuned, latest
 from constrint.tune.store.record import TuningRecord
-from constrint.tune.toolchain import differences, toolchain
 from constrint.tune.trial import Outcome
 
 #: Workloads that are tuned at once on one device: while one is compiled, the other runs.
@@ -144,7 +144,7 @@ class Tuner:
     def _begin(self, goal: Goal, num_waiting: int) -> Session:
         settings = self._settings
         records = self._records_of(goal.operation.implementations[0].operation)
-        task = Task(goal.operation, settings.gpu, goal.workload, known=records, seed=settings.seed)
+        task = Task(goal.operation, settings.gpu, goal.workload, known=records, seed=settings.seed, fixed=goal.fixed)
         known = latest(r for r in records if self._is_same(goal, r)) if settings.resume else {}
         session = Session(
             goal, settings.search(task), self._facts, settings.trials, settings.num_final, known, settings.name_of
@@ -164,7 +164,7 @@ class Tuner:
 
     def _is_same(self, goal: Goal, record: TuningRecord) -> bool:
         """Whether a record is one of this workload and of today's kernels."""
-        if record.workload != goal.workload:
+        if record.workload != goal.workload or record.fixed != dict(goal.fixed):
             return False
         specs = {spec.full_name: spec for spec in goal.operation.implementations}
         spec = specs.get(record.kernel)

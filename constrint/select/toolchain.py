@@ -16,15 +16,19 @@ MAKERS = ("triton", "cuda", "rocm")
 _DRIVER_FILES = (Path("/proc/driver/nvidia/version"), Path("/sys/module/amdgpu/version"))
 
 
-@lru_cache(maxsize=1)
 def toolchain() -> Mapping[str, str]:
-    """Versions by name: `triton`, `torch`, `cuda` or `rocm`, `driver`; what is not there is left out."""
+    """Versions by name: `triton`, `torch`, `cuda` or `rocm`, `driver`; what is not there is left out.
+
+    Torch is asked only where it has been imported: what is launched comes with it.
+    """
+    return _toolchain(sys.modules.get("torch") is not None)
+
+
+@lru_cache(maxsize=2)
+def _toolchain(has_torch: bool) -> Mapping[str, str]:
     found = {"triton": triton_version(), "driver": _driver()}
-    torch = sys.modules.get("torch")
-    if torch is None:
-        with suppress(ImportError):
-            import torch
-    if torch is not None:
+    if has_torch:
+        torch = sys.modules["torch"]
         found["torch"] = str(torch.__version__)
         found["cuda"], found["rocm"] = (str(getattr(torch.version, name, None) or "") for name in ("cuda", "hip"))
     return {name: version for name, version in sorted(found.items()) if version}
