@@ -10,7 +10,7 @@ import itertools
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,21 +22,12 @@ from constrint.tune.engine.interface import Done, Engine, Job
 from constrint.tune.search.interface import Search, Task
 from constrint.tune.session import Facts, Goal, Session, Tuned, latest
 from constrint.tune.store.record import TuningRecord
+from constrint.tune.store.store import RecordStore
 from constrint.tune.trial import Outcome
 
 #: Workloads that are tuned at once on one device: while one is compiled, the other runs.
 OPEN = 2
 POLL_S = 0.25
-
-
-class Store(Protocol):
-    """What the tuner needs of a store."""
-
-    def add(self, records: Iterable[TuningRecord]) -> int:
-        """Keep records."""
-
-    def find(self, *, operation: str | None = None, gpu: str | None = None) -> Iterable[TuningRecord]:
-        """Records of an operation on a GPU."""
 
 
 class Listener(Protocol):
@@ -87,7 +78,9 @@ class Tuner:
         listener: Hears how far it is.
     """
 
-    def __init__(self, settings: Settings, engine: Engine, store: Store, listener: Listener | None = None) -> None:
+    def __init__(
+        self, settings: Settings, engine: Engine, store: RecordStore, listener: Listener | None = None
+    ) -> None:
         self._settings, self._engine, self._store, self._listener = settings, engine, store, listener
         self._facts = Facts(uuid.uuid4().hex[:12], settings.gpu.name, toolchain())
         self._numbers = itertools.count()
