@@ -39,6 +39,7 @@ class TunedEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         toolchain: Versions by name: `triton`, `torch`, `cuda` or `rocm`, `driver`.
         run: Which run of the tuner measured it.
         created: When, in seconds since 1970.
+        fixed: Parameters whose values were given: the best is the best with these.
     """
 
     kernel: str
@@ -53,6 +54,7 @@ class TunedEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     toolchain: dict[str, str]
     run: str
     created: float
+    fixed: dict[str, int] = {}
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

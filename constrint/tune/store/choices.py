@@ -43,8 +43,8 @@ def best_records(records: Iterable[TuningRecord], *, per_toolchain: bool = False
 
 
 def workload_key(record: TuningRecord) -> tuple[Any, ...]:
-    """What records must share to compete: operation, dtype, sizes, options and GPU."""
-    return (record.operation, record.dtype, record.sizes, record.options, record.gpu)
+    """What records must share to compete: operation, dtype, sizes, options, given values and GPU."""
+    return (record.operation, record.dtype, record.sizes, record.options, record.fixed, record.gpu)
 
 
 def of_newest_code(records: Iterable[TuningRecord]) -> list[TuningRecord]:
@@ -109,6 +109,7 @@ def _entry(record: TuningRecord) -> TunedEntry:
         toolchain=record.toolchain,
         run=record.run,
         created=record.created,
+        fixed=record.fixed,
     )
 
 
