@@ -155,7 +155,9 @@ class KernelCandidates:
         for name, column in self.columns.items():
             added = np.array([config[name] for config in configs], dtype=np.int64)
             self.columns[name] = np.concatenate([column, added])
-        places.update({tuple(config[n] for n in self.columns): int(row) for config, row in zip(configs, fresh, strict=True)})
+        places.update(
+            {tuple(config[n] for n in self.columns): int(row) for config, row in zip(configs, fresh, strict=True)}
+        )
         self.num_rows += len(configs)
         self.seconds = np.concatenate([self.seconds, self._price(fresh)])
 

@@ -117,16 +117,23 @@ class RecordStore:
     def _found(self, query: Any) -> Iterator[TuningRecord]:
         with self._reading() as connection, connection.execute(query) as rows:
             for name, text in rows:
-                try:
-                    yield msgspec.json.decode(text, type=TuningRecord)
-                except (msgspec.DecodeError, UnicodeError) as error:
-                    self._warn(f"the record {name} of {self.place} cannot be read and is left out: {error}")
+                record = _decoded(text)
+                if isinstance(record, TuningRecord):
+                    yield record
+                else:
+                    self._warn(f"the record {name} of {self.place} cannot be read and is left out: {record}")
 
     def ids(self, prefix: str) -> list[str]:
         """The ids that begin with these hexadecimal digits, in order."""
         query = select(RECORDS.c.id).where(RECORDS.c.id.startswith(prefix, autoescape=True)).order_by(RECORDS.c.id)
         with self._reading() as connection:
             return list(connection.execute(query).scalars())
+
+    def unreadable_ids(self) -> list[str]:
+        """The ids of records that cannot be read, in order."""
+        query = select(RECORDS.c.id, RECORDS.c.record).order_by(RECORDS.c.id).execution_options(yield_per=CHUNK)
+        with self._reading() as connection, connection.execute(query) as rows:
+            return [name for name, text in rows if isinstance(_decoded(text), Exception)]
 
     def count(self, **filters: Unpack[Filters]) -> int:
         """How many records agree with every filter."""
@@ -196,3 +203,11 @@ class RecordStore:
                 UnreadableRecordWarning,
                 stacklevel=3,
             )
+
+
+def _decoded(text: str) -> TuningRecord | Exception:
+    """A record, or why it cannot be read: it is of a later version, or not as it was written."""
+    try:
+        return msgspec.json.decode(text, type=TuningRecord)
+    except (ValueError, RecursionError) as error:
+        return error

@@ -1,0 +1,28 @@
+"""`constrint records`: what the store of tuning records holds, and what goes in and out of it."""
+
+from __future__ import annotations
+
+import typer
+
+from constrint.cli.records.difference import diff
+from constrint.cli.records.exchange import export, import_
+from constrint.cli.records.listing import list_, show
+from constrint.cli.records.pruning import prune
+
+records = typer.Typer(
+    help="List, show, compare, prune, export and import what was measured.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+for _name, _command in (
+    ("list", list_),
+    ("show", show),
+    ("diff", diff),
+    ("prune", prune),
+    ("export", export),
+    ("import", import_),
+):
+    records.command(_name)(_command)
+
+__all__ = ["records"]
