@@ -96,6 +96,20 @@ def test_damage_while_it_is_open_is_an_error_with_a_way_out(tmp_path: Path) -> N
             list(store.find())
 
 
+def test_a_writer_that_does_not_end_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("constrint.tune.store.connection.BUSY_S", 0.05)
+    path = filled(tmp_path / "records.sqlite", 1)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with RecordStore.open(path) as store:
+        assert store.count() == 1
+        with pytest.raises(StoreError, match="database is locked; another process has been writing for a long time"):
+            store.add([record(2)])
+        other.execute("ROLLBACK")
+        assert store.add([record(2)]) == 1
+    other.close()
+
+
 def test_an_empty_file_is_a_new_store(tmp_path: Path) -> None:
     path = tmp_path / "records.sqlite"
     path.touch()
