@@ -20,7 +20,7 @@ from constrint.kernels.registry import importable_name, list_kernels, load_kerne
 from constrint.select import KernelSpec, Operation, Workload, winners
 from constrint.tune.engine.interface import Engine, Setup
 from constrint.tune.goals import goals_of, usual_goals
-from constrint.tune.search import make_search
+from constrint.tune.search.registry import make_search
 from constrint.tune.session import Goal, Tuned
 from constrint.tune.store.choices import publish
 from constrint.tune.store.store import RecordStore
@@ -95,6 +95,17 @@ def local_engine(setup: Setup, devices: Sequence[int]) -> Engine:
     from constrint.tune.engine.local import LocalEngine
 
     return LocalEngine(setup, devices)
+
+
+def ray_engine(setup: Setup, address: str | None) -> Engine:
+    """The engine of a Ray cluster's devices.
+
+    Raises:
+        UsageError: When Ray is not installed.
+    """
+    from constrint.tune.engine.ray import RayEngine
+
+    return RayEngine(setup, address)
 
 
 def devices_of(indices: Sequence[int] | None, model: str | None = None) -> tuple[GpuModel, tuple[int, ...]]:

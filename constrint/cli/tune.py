@@ -78,7 +78,7 @@ def tune(
     from constrint.cli.tune_progress import progress
     from constrint.kernels.registry import load_spec
     from constrint.tune.engine.interface import Setup
-    from constrint.tune.search import make_search
+    from constrint.tune.search.registry import make_search
     from constrint.tune.store.store import RecordStore
     from constrint.tune.tuner import Settings
     from constrint.tuning import devices_of, local_engine, ray_engine, tune

@@ -45,15 +45,14 @@ def print_report(gpu: GpuModel, tuned: Sequence[Tuned], num_goals: int, seconds:
     else:
         rows = []
         for each in tuned:
-            winner, first = each.winner, each.first
-            gain = first.figures.median_s / winner.figures.median_s if winner and first else None
+            winner = each.winner
             failed = sum(number for outcome, number in each.outcomes.items() if outcome != "ok")
             rows.append(
                 (
                     named(each.goal.workload),
                     winner and winner.kernel,
-                    winner and time_text(winner.figures.median_s),
-                    None if gain is None else f"{gain:.3f}",
+                    each.best_s and time_text(each.best_s),
+                    each.gain and f"{each.gain:.3f}",
                     sum(each.outcomes.values()),
                     failed,
                     _config(winner),

@@ -20,7 +20,7 @@ from constrint.select.fingerprint import fingerprint_of
 from constrint.select.toolchain import differences, toolchain
 from constrint.tune.engine.interface import Done, Engine, Job
 from constrint.tune.search.interface import Search, Task
-from constrint.tune.session import Facts, Goal, Session, Tuned, latest
+from constrint.tune.session import Facts, Goal, Session, Tuned
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.store import RecordStore
 from constrint.tune.trial import Outcome
@@ -137,8 +137,9 @@ class Tuner:
     def _begin(self, goal: Goal, num_waiting: int) -> Session:
         settings = self._settings
         records = self._records_of(goal.operation.implementations[0].operation)
-        task = Task(goal.operation, settings.gpu, goal.workload, known=records, seed=settings.seed, fixed=goal.fixed)
-        known = latest(r for r in records if self._is_same(goal, r)) if settings.resume else {}
+        others = [record for record in records if record.workload != goal.workload]
+        task = Task(goal.operation, settings.gpu, goal.workload, known=others, seed=settings.seed, fixed=goal.fixed)
+        known = [record for record in records if settings.resume and self._is_same(goal, record)]
         session = Session(
             goal, settings.search(task), self._facts, settings.trials, settings.num_final, known, settings.name_of
         )
