@@ -16,7 +16,7 @@ from constrint.tune.store.record import Compiled, Figures
 from constrint.tune.trial import Load, Outcome, Trial
 
 #: How long one kernel may take to compile, a trial or one finalist on the device, and a process to start.
-COMPILE_PATIENCE_S, RUN_PATIENCE_S, START_PATIENCE_S = 120.0, 30.0, 180.0
+COMPILE_PATIENCE_S, RUN_PATIENCE_S, START_PATIENCE_S = 60.0, 30.0, 180.0
 
 
 @dataclass(frozen=True)
