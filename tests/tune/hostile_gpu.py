@@ -11,6 +11,7 @@ import triton.language as tl
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch import TritonKernelSpec
+from constrint.model import Const
 from constrint.select import BlockUse, Param, Rule, Size, Workload
 from constrint.select.spec import Config, Vars
 from constrint.tune import Outcome
@@ -60,7 +61,7 @@ class HostileGpuSpec(TritonKernelSpec):
         yield from ()
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
-        return BlockUse(4, 32, smem_bytes=0)
+        return BlockUse(Const(4), Const(32), smem_bytes=Const(0))
 
     def grid(self, workload: Workload, config: Config) -> tuple[int, ...]:
         blocks: int = triton.cdiv(workload.sizes["n"], config["tile"])
