@@ -28,6 +28,8 @@ from constrint.tune.trial import Outcome
 #: Workloads that are tuned at once on one device: while one is compiled, the other runs.
 OPEN = 2
 POLL_S = 0.25
+#: Trials after which the time that is left can be told: the first ones pay for what is loaded once.
+TELLING_TRIALS = 12
 
 
 class Listener(Protocol):
@@ -213,7 +215,8 @@ class Tuner:
     def _left_s(self) -> float | None:
         """What is left of the run, from what its trials have taken so far."""
         spent = time.monotonic() - self._started
-        left = spent * max(0, self._left - self._num_trials) / self._num_trials if self._num_trials else None
+        is_told = self._num_trials >= TELLING_TRIALS
+        left = spent * max(0, self._left - self._num_trials) / self._num_trials if is_told else None
         if self._until is not None:
             rest = max(0.0, self._until - time.monotonic())
             return rest if left is None else min(left, rest)
