@@ -120,11 +120,7 @@ def time_text(seconds: float) -> str:
 
 def result_text(tuned: Tuned) -> str:
     """What came of a workload, in a line."""
-    if tuned.winner is None or tuned.winner.figures is None:
+    if tuned.best_s is None:
         return "nothing ran and was right" if tuned.outcomes else "nothing was tried"
-    text = time_text(tuned.winner.figures.median_s)
-    if tuned.first is not None and tuned.first.figures is not None:
-        text += (
-            f", {tuned.first.figures.median_s / tuned.winner.figures.median_s:.3f} times as fast as the first choice"
-        )
-    return text
+    gain = "" if tuned.gain is None else f", {tuned.gain:.3f} times as fast as the first choice"
+    return f"{time_text(tuned.best_s)}{gain}"

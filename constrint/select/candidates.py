@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
+from constrint.model import Var
 from constrint.select.rank import Request, infeasible, predict, requests, tie_steps
 from constrint.select.spec import Config, KernelSpec, Operation, Workload
 
@@ -174,14 +175,19 @@ class Candidates:
         self.by_name = {kernel.spec.full_name: place for place, kernel in enumerate(self.kernels)}
 
     @staticmethod
-    def of(operation: Operation, gpu: GpuModel, workload: Workload) -> Candidates:
-        """Those of an operation, solved.
+    def of(
+        operation: Operation, gpu: GpuModel, workload: Workload, fixed: Mapping[str, int] | None = None
+    ) -> Candidates:
+        """Those of an operation, solved; with given values of some parameters, in the kernels that have these.
 
         Raises:
             UsageError: When no implementation can take the workload.
             InfeasibleError: When nothing is valid; carries a minimal conflict.
         """
         able, _ = requests(operation, gpu, workload)
+        for request in able:
+            for name in (fixed or {}).keys() & request.problem.variables.keys():
+                request.problem.add(Var(name) == (fixed or {})[name], because="it is given")
         kernels = [KernelCandidates.of(request) for request in able]
         if not any(kernel.size for kernel in kernels):
             raise infeasible(able)

@@ -53,7 +53,7 @@ def make_search(name: str, task: Task, candidates: Candidates | None = None) -> 
     base, _, argument = name.partition(":")
     maker = _maker(base)
     if candidates is None:
-        candidates = Candidates.of(task.operation, task.gpu, task.workload)
+        candidates = Candidates.of(task.operation, task.gpu, task.workload, fixed=task.fixed)
     return maker(task, candidates, argument)
 
 
