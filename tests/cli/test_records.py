@@ -185,6 +185,18 @@ def test_pruning_asks_or_wants_to_be_told(run: Call, place: str, monkeypatch: py
     assert (code, "write 12h, 30d or 8w" in err) == (2, True)
 
 
+def test_names_in_records_load_no_files(run: Call, place: str, tmp_path: Path) -> None:
+    trap, mark = tmp_path / "trap.py", tmp_path / "loaded"
+    trap.write_text(f"open({str(mark)!r}, 'w').close()\nSPEC = None\n")
+    with RecordStore.open(place) as store:
+        store.add([record(77, kernel=f"{trap}:SPEC", operation=f"{trap}:SPEC")])
+        store.add([record(78, kernel="this:s", operation="this:s")])
+    for arguments in (("prune", "--stale", "--dry-run"), ("list", "--workload", "bias=0"), ("diff", place, place)):
+        code, _, err = run("records", *arguments, "--store", place)
+        assert (code, err) == (0, "")
+    assert not mark.exists()
+
+
 def test_unreadable_records_can_be_removed(run: Call, place: str) -> None:
     with sqlite3.connect(place) as raw:
         raw.execute("UPDATE constrint_records SET record = 'torn' WHERE run = 'monday' AND outcome = 'crashed'")

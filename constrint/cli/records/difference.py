@@ -10,7 +10,7 @@ import typer
 from constrint.cli.kernel_options import Json
 from constrint.cli.output import fitting, print_json, print_table, say, wrap
 from constrint.cli.records.listing import config_text, counted, document_of, microseconds, sizes_text
-from constrint.cli.records.selection import Dtype, Gpu, Kernel, Selection, Store, Workload, opened
+from constrint.cli.records.selection import Dtype, Gpu, Kernel, Selection, Store, Workload, opened, printable
 from constrint.errors import UnknownNameError
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def diff(
     pairs = [(first.get(key), second.get(key)) for key in dict.fromkeys([*first, *second])]
     if json:
         results = [_document(*pair) for pair in pairs]
-        print_json({"schema": SCHEMA, "before": before, "after": after, "results": results})
+        names = {"before": printable(before), "after": printable(after)}
+        print_json({"schema": SCHEMA, **names, "results": results})
     else:
         _print(pairs)
 

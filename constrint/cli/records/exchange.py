@@ -27,6 +27,7 @@ from constrint.cli.records.selection import (
     gpu_name,
     numbers_of,
     opened,
+    printable,
 )
 from constrint.errors import StoreError
 
@@ -103,8 +104,8 @@ def import_(
         place = found.place
     if json:
         counts = {"num_records": len(records), "num_new": num_new}
-        print_json({"schema": SCHEMA, "store": place, "file": str(file), "format": form, **counts})
+        print_json({"schema": SCHEMA, "store": place, "file": printable(str(file)), "format": form, **counts})
     else:
         known = len(records) - num_new
-        text = f"{counted(num_new, 'record')} of {file} added to {place}"
+        text = f"{counted(num_new, 'record')} of {printable(str(file))} added to {place}"
         say(wrap(f"{text}; {known:,} were there already." if known else f"{text}."))

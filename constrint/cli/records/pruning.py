@@ -14,7 +14,18 @@ import typer
 from constrint.cli.kernel_options import Json
 from constrint.cli.output import print_json, say, wrap
 from constrint.cli.records.listing import counted
-from constrint.cli.records.selection import Dtype, Gpu, Kernel, Outcome, Run, Selection, Store, Workload, opened
+from constrint.cli.records.selection import (
+    Dtype,
+    Gpu,
+    Kernel,
+    Outcome,
+    Run,
+    Selection,
+    Store,
+    Workload,
+    known_kernel,
+    opened,
+)
 from constrint.errors import ConstrintError, UsageError
 
 if TYPE_CHECKING:
@@ -125,11 +136,10 @@ def is_stale(record: TuningRecord) -> bool:
 @lru_cache(maxsize=256)
 def _code(kernel: str) -> tuple[str, str] | None:
     """The hashes of a kernel as it is here; None where it is not."""
-    from constrint.kernels.registry import load_kernel
     from constrint.select.fingerprint import fingerprint_of
 
     try:
-        (spec,) = load_kernel(kernel).implementations
+        (spec,) = known_kernel(kernel).implementations
     except (ConstrintError, ValueError):
         return None
     found = fingerprint_of(spec)

@@ -16,6 +16,7 @@ import typer
 from constrint.errors import ConstrintError, UsageError
 
 if TYPE_CHECKING:
+    from constrint.select import Operation
     from constrint.tune.store.record import TuningRecord
     from constrint.tune.store.store import RecordStore
 
@@ -80,13 +81,26 @@ class Selection:
                 yield record
 
 
+def known_kernel(name: str) -> Operation:
+    """What a record calls a kernel, as it is here.
+
+    A record may come from anywhere, so a name that would load a file or a module is not followed.
+
+    Raises:
+        UsageError: When it is not known here.
+    """
+    from constrint.kernels.registry import load_kernel
+
+    if ":" in name:
+        raise UsageError(f"the kernel {name!r} is named by a file.")
+    return load_kernel(name)
+
+
 @lru_cache(maxsize=64)
 def _defaults(operation: str) -> Mapping[str, int]:
     """The defaults of an operation's options; none of one that is not known here."""
-    from constrint.kernels.registry import load_kernel
-
     try:
-        return {option.name: option.default for option in load_kernel(operation).options}
+        return {option.name: option.default for option in known_kernel(operation).options}
     except (ConstrintError, ValueError):
         return {}
 
@@ -136,6 +150,11 @@ def opened(place: str | None, *, is_made: bool = False) -> Iterator[RecordStore]
         warnings.showwarning = _print_note
         with RecordStore.open(place) as store:
             yield store
+
+
+def printable(text: str) -> str:
+    """A name as it may be printed: what is no text in it, such as bytes of a file's name, is shown escaped."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _print_note(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -55,8 +55,9 @@ def url_of(named: str | Path | None) -> URL:
 
 def shown(url: URL) -> str:
     """The address as it may be printed: the path of a file, a URL without its password."""
+    # Bytes of a file's name that are no text are shown escaped.
     if url.get_backend_name() == "sqlite" and url.database:
-        return url.database
+        return url.database.encode(errors="backslashreplace").decode()
     return url.set(drivername=url.get_backend_name()).render_as_string(hide_password=True)
 
 

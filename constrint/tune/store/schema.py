@@ -6,10 +6,11 @@ written, in one place, so that records can be looked for.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
-from sqlalchemy import Column, ColumnElement, Double, Index, MetaData, String, Table, Text
+from sqlalchemy import Column, ColumnElement, Double, Index, MetaData, String, Table, Text, false
 
 from constrint.errors import UsageError
 from constrint.tune.store.record import TuningRecord
@@ -101,11 +102,17 @@ def conditions(filters: Filters) -> list[ColumnElement[bool]]:
         elif name == "since":
             found.append(RECORDS.c.created >= value)
         elif name in FIELDS and name != "created":
-            found.append(RECORDS.c[name] == value)
+            # Text that no record can have would be refused by the database.
+            found.append(RECORDS.c[name] == value if _is_text(value) else false())
         else:
             known = ", ".join(sorted(Filters.__annotations__))
             raise UsageError(f"records cannot be looked for by {name!r}; known: {known}.")
     return found
+
+
+def _is_text(value: object) -> bool:
+    """Whether a database can hold it: it has no NUL and no half of a character."""
+    return isinstance(value, str) and not re.search("[\0\ud800-\udfff]", value)
 
 
 def _named(record: TuningRecord) -> str:

@@ -192,6 +192,7 @@ class RecordStore:
     def _after_fork(self) -> None:
         """A forked process must not use the connections of its parent, nor close them."""
         if self._process != os.getpid():
+            self._inherited = self._engine.pool  # what is collected would be closed
             self._engine.dispose(close=False)
             self._process = os.getpid()
 

@@ -51,6 +51,14 @@ def test_filters_agree_with_plain_python(store: RecordStore) -> None:
     assert store.count(gpu="A100", run="r1") == sum(r.gpu == "A100" and r.run == "r1" for r in records)
 
 
+@pytest.mark.parametrize("text", ["\ud800", "a\0", "'; DROP TABLE constrint_records; --", "%"])
+def test_text_that_no_record_has_finds_nothing(store: RecordStore, text: str) -> None:
+    store.add([record(0)])
+    assert list(store.find(gpu=text)) == []
+    assert store.count(run=text) == store.count(id=text) == 0
+    assert store.count() == 1
+
+
 def test_an_unknown_filter_is_refused_by_name(store: RecordStore) -> None:
     with pytest.raises(UsageError, match="cannot be looked for by 'colour'; known: dtype, gpu"):
         store.count(colour="red")  # type: ignore[call-arg]
