@@ -43,6 +43,9 @@ Index("constrint_records_by_time", RECORDS.c.created, RECORDS.c.id)
 #: Columns that are a field of the record, as it stands there.
 FIELDS = ("id", "key", "operation", "kernel", "gpu", "dtype", "outcome", "run", "created")
 
+#: Characters of what is indexed: PostgreSQL takes some 2,700 bytes for all columns of an index together.
+LONGEST = {"operation": 200, "gpu": 200, "dtype": 200, "run": 500}
+
 
 class Filters(TypedDict, total=False):
     """Which records are meant: those that agree with every filter given.
@@ -79,6 +82,9 @@ def row_of(record: TuningRecord) -> dict[str, Any]:
     unfit = [name for name, value in row.items() if isinstance(value, str) and (not value or "\0" in value)]
     if unfit:
         raise UsageError(f"{_named(record)} has an empty {unfit[0]}, or one with a NUL character; say what it is.")
+    long = [name for name, most in LONGEST.items() if len(row[name]) > most]
+    if long:
+        raise UsageError(f"{_named(record)} has a name of more than {LONGEST[long[0]]} characters for its {long[0]}.")
     return {**row, "workload": workload_text(record.sizes, record.options), "record": text.decode()}
 
 
@@ -116,4 +122,4 @@ def _is_text(value: object) -> bool:
 
 
 def _named(record: TuningRecord) -> str:
-    return f"the record of {record.kernel!r} of run {record.run!r}"
+    return f"the record of {record.kernel[:80]!r} of run {record.run[:80]!r}"

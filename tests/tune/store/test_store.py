@@ -108,7 +108,7 @@ def test_a_hostile_record_is_kept_exactly_or_refused(store: RecordStore, one: Tu
 
 @pytest.mark.parametrize("changes", [
     {"predicted_s": float("nan")}, {"created": float("inf")}, {"config": {"x": float("nan")}},
-    {"message": "\ud800"}, {"gpu": ""}, {"run": "a\0b"},
+    {"message": "\ud800"}, {"gpu": ""}, {"run": "a\0b"}, {"gpu": "x" * 201}, {"run": "x" * 501},
 ])  # fmt: skip
 def test_what_would_not_come_back_is_refused_and_nothing_is_kept(
     store: RecordStore, changes: dict[str, object]
