@@ -110,6 +110,24 @@ def test_a_writer_that_does_not_end_is_said(tmp_path: Path, monkeypatch: pytest.
     other.close()
 
 
+def test_a_file_that_is_removed_or_set_aside_meanwhile_is_followed(tmp_path: Path) -> None:
+    path = tmp_path / "records.sqlite"
+    with RecordStore.open(path) as store:
+        store.add([record(0)])
+        path.unlink()
+        assert store.add([record(1)]) == 1
+        with RecordStore.open(path) as other:
+            assert list(other.find()) == list(store.find()) == [record(1)]
+            other.add([record(i) for i in range(2, 300)])
+        spoil(path, "scribbled")
+        with pytest.warns(DamagedStoreWarning):
+            RecordStore.open(path).close()
+        assert store.add([record(1000)]) == 1
+        assert store.count() == 1
+    with RecordStore.open(path) as again:
+        assert list(again.find()) == [record(1000)]
+
+
 def test_an_empty_file_is_a_new_store(tmp_path: Path) -> None:
     path = tmp_path / "records.sqlite"
     path.touch()
