@@ -1,9 +1,9 @@
-"""How fast the tuner is on the GPUs of this machine: trials a second, from an empty store and an empty compiler's cache.
+"""How fast the tuner is on this machine's GPUs: trials a second, from an empty store and an empty compiler's cache.
 
     python -m benchmarks.tuning.run --gpus 0 --gpus 0,1 --out benchmarks/results/h200/tuning_run.csv
 
-Each set of GPUs tunes the same workloads (by default the usual products) in a process of its own. Written are the time of
-the whole command, what each workload's winner takes, and how much faster it is than the first choice.
+Each set of GPUs tunes the same workloads (by default the usual products) in a process of its own. Written are the time
+of the whole command, what each workload's winner takes, and how much faster it is than the first choice.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def add_rows(table: Table, gpus: str, report: dict[str, Any], took: float) -> fl
 
 def main() -> int:
     """Runs from the command line; what it does not know goes to `constrint tune`."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--gpus", action="append", help="a set of GPUs, 0 or 0,1; may be repeated")
     parser.add_argument("--out", type=Path, help="a CSV file")
     asked, others = parser.parse_known_args()
