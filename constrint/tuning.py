@@ -16,7 +16,7 @@ from pathlib import Path
 from constrint import cache
 from constrint.errors import NoDeviceError, UsageError
 from constrint.hwmodels import DetectedDevice, GpuModel, detect, load_gpu
-from constrint.kernels.registry import importable_name, list_kernels, load_kernel, load_spec, register
+from constrint.kernels.registry import code_of, importable_name, list_kernels, load_kernel, load_spec, register
 from constrint.select import KernelSpec, Operation, Workload, winners
 from constrint.tune.engine.interface import Engine, Setup
 from constrint.tune.goals import goals_of, usual_goals
@@ -79,7 +79,7 @@ def tune(
     finally:
         folder = cache.user_folder()
         if folder is not None:
-            publish(store, settings.gpu.name, folder)
+            publish(store, settings.gpu.name, folder, code_of)
             winners.reload()
 
 

@@ -191,10 +191,30 @@ def test_names_in_records_load_no_files(run: Call, place: str, tmp_path: Path) -
     with RecordStore.open(place) as store:
         store.add([record(77, kernel=f"{trap}:SPEC", operation=f"{trap}:SPEC")])
         store.add([record(78, kernel="this:s", operation="this:s")])
-    for arguments in (("prune", "--stale", "--dry-run"), ("list", "--workload", "bias=0"), ("diff", place, place)):
+    publish = ("publish", "--folder", str(tmp_path))
+    for arguments in (("prune", "--stale", "--dry-run"), ("list", "--workload", "bias=0"), publish):
         code, _, err = run("records", *arguments, "--store", place)
         assert (code, err) == (0, "")
     assert not mark.exists()
+
+
+def test_winners_of_a_store_are_published(run: Call, place: str, tmp_path: Path) -> None:
+    from constrint.kernels.registry import code_of
+
+    code = code_of("gemm.pointer")
+    assert code is not None
+    with RecordStore.open(place) as store:
+        current = {"source_hash": code[0], "spec_hash": code[1], "run": "here", "gpu": "H200-SXM"}
+        store.add([record(i, sizes={"m": 16 + i}, created=1.0, **current) for i in range(3)])
+    folder = tmp_path / "tables"
+    found = document(run, "publish", "--folder", folder, "--store", place)
+    # The other records are of other code than the kernel has here.
+    assert found["results"] == [{"gpu": "H200-SXM", "file": str(folder / "tuned-h200-sxm.json"), "num_entries": 3}]
+    code_seen, out, _ = run("records", "publish", "--gpu", "h200", "--folder", folder, "--store", place)
+    assert (code_seen, out.startswith("3 winners for H200-SXM in ")) == (0, True)
+    code_seen, _, err = run("records", "publish", "--gpu", "a100", "--folder", folder, "--store", place)
+    assert (code_seen, "has no records of A100-SXM4-80GB; it has those of: H200-SXM" in err) == (2, True)
+    assert "CONSTRINT_CACHE is 0" in run("records", "publish", "--store", place)[2]
 
 
 def test_unreadable_records_can_be_removed(run: Call, place: str) -> None:

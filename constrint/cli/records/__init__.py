@@ -8,9 +8,10 @@ from constrint.cli.records.difference import diff
 from constrint.cli.records.exchange import export, import_
 from constrint.cli.records.listing import list_, show
 from constrint.cli.records.pruning import prune
+from constrint.cli.records.publishing import publish
 
 records = typer.Typer(
-    help="List, show, compare, prune, export and import what was measured.",
+    help="List, compare, prune, export, import and publish what was measured.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -22,6 +23,7 @@ for _name, _command in (
     ("prune", prune),
     ("export", export),
     ("import", import_),
+    ("publish", publish),
 ):
     records.command(_name)(_command)
 

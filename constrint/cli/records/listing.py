@@ -154,7 +154,6 @@ def _lines(record: TuningRecord) -> list[tuple[str, object]]:
         ("kernel", record.kernel),
         ("GPU", record.gpu),
         ("workload", f"{record.dtype} {sizes_text(record)}"),
-        ("fixed", pairs_text(record.fixed)),
         ("config", config_text(record)),
         ("outcome", record.outcome),
         ("message", record.message.encode("unicode_escape").decode()),
@@ -203,8 +202,9 @@ def microseconds(record: TuningRecord | None) -> str | None:
 
 
 def sizes_text(record: TuningRecord) -> str:
-    """`m=4096 n=4096 k=4096`, options with it."""
-    return pairs_text({**record.sizes, **record.options})
+    """`m=4096 n=4096 k=4096`, options with it; values that were given stand behind `with`."""
+    fixed = f" with {pairs_text(record.fixed)}" if record.fixed else ""
+    return pairs_text({**record.sizes, **record.options}) + fixed
 
 
 def config_text(record: TuningRecord | None) -> str:

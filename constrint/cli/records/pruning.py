@@ -23,10 +23,9 @@ from constrint.cli.records.selection import (
     Selection,
     Store,
     Workload,
-    known_kernel,
     opened,
 )
-from constrint.errors import ConstrintError, UsageError
+from constrint.errors import UsageError
 
 if TYPE_CHECKING:
     from constrint.tune.store.record import TuningRecord
@@ -128,19 +127,14 @@ def is_stale(record: TuningRecord) -> bool:
     now = toolchain()
     if any(record.toolchain.get(name, version) != version for name, version in now.items() if name in MAKERS):
         return True
-    code = _code(record.kernel)
+    code = _code_here(record.kernel)
     recorded = (record.source_hash, record.spec_hash)
     return code is not None and all(recorded) and recorded != code
 
 
 @lru_cache(maxsize=256)
-def _code(kernel: str) -> tuple[str, str] | None:
-    """The hashes of a kernel as it is here; None where it is not."""
-    from constrint.select.fingerprint import fingerprint_of
+def _code_here(kernel: str) -> tuple[str, str] | None:
+    """What tells the kernel's code; records name few kernels, and many times."""
+    from constrint.kernels.registry import code_of
 
-    try:
-        (spec,) = known_kernel(kernel).implementations
-    except (ConstrintError, ValueError):
-        return None
-    found = fingerprint_of(spec)
-    return found.source, found.spec
+    return code_of(kernel)

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from constrint.errors import ConstrintError, UsageError
+from constrint.errors import UsageError
 
 if TYPE_CHECKING:
-    from constrint.select import Operation
     from constrint.tune.store.record import TuningRecord
     from constrint.tune.store.store import RecordStore
 
@@ -81,27 +80,17 @@ class Selection:
                 yield record
 
 
-def known_kernel(name: str) -> Operation:
-    """What a record calls a kernel, as it is here.
+@lru_cache(maxsize=64)
+def _defaults(operation: str) -> Mapping[str, int]:
+    """The defaults of an operation's options; none of one that is not known here.
 
     A record may come from anywhere, so a name that would load a file or a module is not followed.
-
-    Raises:
-        UsageError: When it is not known here.
     """
     from constrint.kernels.registry import load_kernel
 
-    if ":" in name:
-        raise UsageError(f"the kernel {name!r} is named by a file.")
-    return load_kernel(name)
-
-
-@lru_cache(maxsize=64)
-def _defaults(operation: str) -> Mapping[str, int]:
-    """The defaults of an operation's options; none of one that is not known here."""
     try:
-        return {option.name: option.default for option in known_kernel(operation).options}
-    except (ConstrintError, ValueError):
+        return {} if ":" in operation else {option.name: option.default for option in load_kernel(operation).options}
+    except UsageError:
         return {}
 
 

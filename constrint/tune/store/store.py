@@ -125,6 +125,11 @@ class RecordStore:
         with self._database.reading() as connection:
             return connection.execute(query).scalar_one()
 
+    def gpus(self) -> list[str]:
+        """The GPUs that there are records of, by name."""
+        with self._database.reading() as connection:
+            return sorted(connection.execute(select(RECORDS.c.gpu).distinct()).scalars())
+
     def runs(self) -> list[Run]:
         """The runs of the tuner, the earliest first."""
         column = RECORDS.c

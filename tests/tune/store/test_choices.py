@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from constrint.errors import StoreError
 from constrint.select.tuned import TunedTable, read_tuned, tuned_path, write_tuned
-from constrint.tune.store.choices import best_records, of_newest_code, publish
+from constrint.tune.store.choices import best_records, of_one_code, publish
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.store import RecordStore
 from tests.support.records import TOOLCHAIN, record, timed
@@ -87,11 +87,14 @@ def test_the_answer_is_the_same_in_any_order(trials: list[tuple[int, int, bool, 
     assert best_records(records) == expected
 
 
-def test_records_of_older_code_are_left_aside() -> None:
+def test_records_of_other_code_are_left_aside() -> None:
     old = [record(i, source_hash="old", figures=timed(1e-6)) for i in range(2)]
     new = [record(i, created=2e9, source_hash="new") for i in range(2, 4)]
     other = [record(9, kernel="gemm.descriptor", source_hash="its own")]
-    assert of_newest_code([*old, *new, *other]) == [*new, *other]
+    assert of_one_code([*old, *new, *other], lambda kernel: None) == [*new, *other]
+    # Where the kernel is known, its own version counts, whatever others measured later with theirs.
+    known = {"gemm.pointer": ("old", "b2"), "gemm.descriptor": ("new", "b2")}
+    assert of_one_code([*old, *new, *other], known.get) == old
 
 
 def test_winners_are_published_and_read(store: RecordStore, tmp_path: Path) -> None:

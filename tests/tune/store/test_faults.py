@@ -85,6 +85,7 @@ def test_only_one_of_many_sets_it_aside(tmp_path: Path) -> None:
     for store in stores:
         store.close()
     assert len([path for path in tmp_path.glob("*.damaged*") if not path.name.endswith(("-wal", "-shm"))]) == 1
+    assert not list(tmp_path.glob("*lock*"))
 
 
 def test_damage_while_it_is_open_is_an_error_with_a_way_out(tmp_path: Path) -> None:

@@ -64,6 +64,14 @@ def test_the_longest_names_fit_its_indices(database: str) -> None:
         assert list(store.find(run=wide, gpu=one.gpu)) == [one]
 
 
+def test_a_connection_that_was_ended_is_made_anew(database: str) -> None:
+    with RecordStore.open(database) as store:
+        store.add([record(0)])
+        execute(database, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        assert store.add([record(1)]) == 1
+        assert store.count() == 2
+
+
 def test_a_later_schema_is_refused(database: str) -> None:
     RecordStore.open(database).close()
     execute(database, "UPDATE constrint_meta SET value = '7'")
