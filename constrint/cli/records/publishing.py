@@ -24,7 +24,7 @@ def publish(
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Write the best records as the tables that `matmul` and the layers launch from."""
+    """Write the winners as the tables that launches go by."""
     from constrint import cache
     from constrint.kernels.registry import code_of
     from constrint.select.tuned import read_tuned
@@ -45,6 +45,7 @@ def publish(
         print_json({"schema": SCHEMA, "results": results})
         return
     for path, table in tables:
-        say(wrap(f"{counted(len(table.entries), 'winner')} for {table.gpu} in {path}."))
+        why = "" if table.entries else ": no record is ok and of the code that the kernels have here"
+        say(wrap(f"{counted(len(table.entries), 'winner')} for {table.gpu} in {path}{why}."))
     if not tables:
         say("There are no records, so nothing was written.")
