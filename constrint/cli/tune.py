@@ -81,21 +81,27 @@ def tune(
     from constrint.tune.search.registry import make_search
     from constrint.tune.store.store import RecordStore
     from constrint.tune.tuner import Settings
-    from constrint.tuning import devices_of, local_engine, ray_engine, tune
+    from constrint.tuning import devices_of, local_engine, ray_cluster, ray_engine, tune
 
-    make_search_of = partial(make_search, search)
-    if device == "cpu":
-        assert choice.gpu is not None
-        gpu, devices = load_gpu(choice.gpu), tuple(indices or (0,))
-    else:
-        gpu, devices = devices_of(indices, choice.gpu)
-    goals = goals_of_choice(choice, gpu, workloads, install=install)
     with ExitStack() as stack:
+        cluster, devices = None, tuple(indices or (0,))
+        if engine == "ray":
+            cluster = ray_cluster(address, device)
+            stack.callback(cluster.close)
+            gpu = load_gpu(choice.gpu or cluster.model())
+        elif choice.gpu is not None and device == "cpu":
+            gpu = load_gpu(choice.gpu)
+        else:
+            gpu, devices = devices_of(indices, choice.gpu)
+        goals = goals_of_choice(choice, gpu, workloads, install=install)
         opened = stack.enter_context(RecordStore.open(store))
         setup = Setup(load_spec, gpu, device=device, cache=cache, seed=seed)
-        runs = ray_engine(setup, address) if engine == "ray" else local_engine(setup, devices)
+        runs = ray_engine(setup, cluster) if cluster is not None else local_engine(setup, devices)
         stack.callback(runs.close)
-        settings = Settings(gpu, make_search_of, trials, seconds, resume=resume or install, seed=seed)
+        tools = cluster and cluster.toolchain
+        settings = Settings(
+            gpu, partial(make_search, search), trials, seconds, resume=resume or install, seed=seed, toolchain=tools
+        )
         listener = stack.enter_context(progress(runs.slots, trials, len(goals)))
         tuned = tune(goals, settings, runs, opened, listener)
     print_report(gpu, tuned, len(goals), time.monotonic() - started, json=json)

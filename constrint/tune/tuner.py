@@ -10,7 +10,7 @@ import itertools
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,7 +23,6 @@ from constrint.tune.search.interface import Search, Task
 from constrint.tune.session import Facts, Goal, Session, Tuned
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.store import RecordStore
-from constrint.tune.trial import Outcome
 
 #: Workloads that are tuned at once on one device: while one is compiled, the other runs.
 OPEN = 2
@@ -55,6 +54,7 @@ class Settings:
         num_final: The quickest of a workload that are timed once more, in turn.
         resume: Whether what the store knows of these very kernels, GPU and tools is not measured again.
         seed: Of whatever is random.
+        toolchain: The tools of the engine's devices, where they are not those of this process.
         name_of: Name by which other processes find a kernel, where it is not its full name.
     """
 
@@ -65,6 +65,7 @@ class Settings:
     num_final: int = 4
     resume: bool = False
     seed: int = 0
+    toolchain: Mapping[str, str] | None = None
     name_of: Callable[[str], str] = str
 
 
@@ -82,7 +83,7 @@ class Tuner:
         self, settings: Settings, engine: Engine, store: RecordStore, listener: Listener | None = None
     ) -> None:
         self._settings, self._engine, self._store, self._listener = settings, engine, store, listener
-        self._facts = Facts(uuid.uuid4().hex[:12], settings.gpu.name, toolchain())
+        self._facts = Facts(uuid.uuid4().hex[:12], settings.gpu.name, settings.toolchain or toolchain())
         self._numbers = itertools.count()
         #: The session and the device of every job that is under way.
         self._jobs: dict[int, tuple[Session, int]] = {}
@@ -175,8 +176,8 @@ class Tuner:
 
     def _hear(self, done: Done) -> None:
         session, _ = self._jobs.pop(done.job.number)
-        if all(answer.outcome == Outcome.NOT_RUN for answer in done.answers) and not done.job.is_final:
-            self._leave(done.slot)
+        if done.slot_is_lost:
+            self._leave(done)
         records, again = session.hear(done, self._numbers)
         if records:
             self._store.add(records)
@@ -187,12 +188,15 @@ class Tuner:
             if self._listener:
                 self._listener.tried(done.slot, session, record, self._left_s())
 
-    def _leave(self, slot: int) -> None:
+    def _leave(self, done: Done) -> None:
         """Use a device no more; its workloads go to the next one."""
+        slot = done.slot
         self._lost.add(slot)
         others = [other for other in range(len(self._sessions)) if other not in self._lost]
         if not others:
-            raise ConstrintError("the last device is lost; what was measured is kept: --resume goes on with it.")
+            raise ConstrintError(
+                f"the last device is lost; what was measured is kept: --resume goes on with it. {done.answers[0].message}"
+            )
         self._sessions[others[0]] += self._sessions[slot]
         self._sessions[slot] = []
 

@@ -74,12 +74,21 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Done:
-    """The answers to a job, one for each of its trials."""
+    """The answers to a job, one for each of its trials.
+
+    Args:
+        job: The job.
+        slot: The device that it was given to.
+        answers: What came of its trials.
+        seconds: What they took.
+        slot_is_lost: Whether nothing can be run on that device any more; the job was not run then.
+    """
 
     job: Job
     slot: int
     answers: tuple[Answer, ...]
     seconds: float
+    slot_is_lost: bool = False
 
 
 class Engine(Protocol):

@@ -74,7 +74,7 @@ class LocalEngine:
         """Take a job for a device."""
         self._slot_of[job.number] = slot
         if self._slots[slot].why_lost:
-            self._finish(job, failed(job, Outcome.NOT_RUN, self._slots[slot].why_lost))
+            self._refuse(job, self._slots[slot].why_lost)
         elif job.is_final:
             self._compiled.add(job.number)
             self._slots[slot].waiting.append(job)
@@ -119,6 +119,12 @@ class LocalEngine:
     def _finish(self, job: Job, answers: tuple[Answer, ...], seconds: float = 0.0) -> None:
         self._compiled.discard(job.number)
         self._done.append(Done(job, self._slot_of.pop(job.number), answers, seconds))
+
+    def _refuse(self, job: Job, why: str) -> None:
+        """Answer that a job is not run: its device is lost."""
+        self._compiled.discard(job.number)
+        answers = failed(job, Outcome.NOT_RUN, why)
+        self._done.append(Done(job, self._slot_of.pop(job.number), answers, 0.0, slot_is_lost=True))
 
     def _step_compiler(self, compiler: _Compiler) -> None:
         """Hear what a compiler has to say, and give it the next job."""
@@ -191,7 +197,7 @@ class LocalEngine:
                 if compiler.at is job:
                     compiler.worker.stop()
                     compiler.at = None
-            self._finish(job, failed(job, Outcome.NOT_RUN, slot.why_lost))
+            self._refuse(job, slot.why_lost)
         slot.waiting.clear()
 
 
