@@ -15,6 +15,7 @@ from constrint.cli.kernel_options import Choice, Json, KernelCommand
 from constrint.cli.tune_report import print_frozen, print_report
 from constrint.errors import UnknownNameError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
+from constrint.tune.engine.interface import RUN_PATIENCE_S
 
 ENGINES = ("local", "ray")
 CACHES = ("cold", "warm")
@@ -55,6 +56,9 @@ def tune(
     store: Annotated[
         str | None, typer.Option("--store", metavar="URL", help="Where records are kept: a file, or postgresql://...")
     ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, help="Seconds that a candidate may take; twice as many to compile.")
+    ] = RUN_PATIENCE_S,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random inputs, and of the search.")] = 0,
     engine: Annotated[str, typer.Option("--engine", help="local, or ray for many machines.")] = "local",
     address: Annotated[
@@ -83,28 +87,25 @@ def tune(
     from constrint.tune.tuner import Settings
     from constrint.tuning import devices_of, local_engine, ray_cluster, ray_engine, tune
 
+    make_search_of = partial(make_search, search)
     with ExitStack() as stack:
-        cluster, devices = None, tuple(indices or (0,))
-        if engine == "ray":
-            cluster = ray_cluster(address, device)
-            stack.callback(cluster.close)
-            gpu = load_gpu(choice.gpu or cluster.model())
-        elif choice.gpu is not None and device == "cpu":
-            gpu = load_gpu(choice.gpu)
+        cluster = stack.enter_context(ray_cluster(address, device)) if engine == "ray" else None
+        if cluster is not None:
+            gpu, devices = load_gpu(choice.gpu or cluster.model()), ()
+        elif device == "cpu":
+            assert choice.gpu is not None
+            gpu, devices = load_gpu(choice.gpu), tuple(indices or (0,))
         else:
             gpu, devices = devices_of(indices, choice.gpu)
         goals = goals_of_choice(choice, gpu, workloads, install=install)
         opened = stack.enter_context(RecordStore.open(store))
-        setup = Setup(load_spec, gpu, device=device, cache=cache, seed=seed)
-        runs = ray_engine(setup, cluster) if cluster is not None else local_engine(setup, devices)
+        setup = Setup(load_spec, gpu, device, cache, seed=seed).with_patience(timeout)
+        runs = local_engine(setup, devices) if cluster is None else ray_engine(setup, cluster)
         stack.callback(runs.close)
-        tools = cluster and cluster.toolchain
-        settings = Settings(
-            gpu, partial(make_search, search), trials, seconds, resume=resume or install, seed=seed, toolchain=tools
-        )
+        settings = Settings(gpu, make_search_of, trials, seconds, resume=resume or install, seed=seed)
         listener = stack.enter_context(progress(runs.slots, trials, len(goals)))
-        tuned = tune(goals, settings, runs, opened, listener)
-    print_report(gpu, tuned, len(goals), time.monotonic() - started, json=json)
+        report = tune(goals, settings, runs, opened, listener)
+    print_report(gpu, report, len(goals), time.monotonic() - started, json=json)
 
 
 def _check(choice: Choice, install: bool, workloads: Path | None, cache: str, engine: str, device: str) -> None:
@@ -119,6 +120,10 @@ def _check(choice: Choice, install: bool, workloads: Path | None, cache: str, en
     ):
         if value not in known:
             raise UnknownNameError(name, value, known)
+    if engine == "ray" and gpus != "all":
+        raise UsageError("--gpus names GPUs of this machine: with --engine ray all free ones of the cluster are used.")
+    if address is not None and engine != "ray":
+        raise UsageError("--address is that of a Ray cluster: add --engine ray.")
     if device == "cpu" and choice.gpu is None:
         raise UsageError("--device cpu needs --gpu NAME: the model by which configurations are chosen.")
 

@@ -10,14 +10,14 @@ import itertools
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
 from constrint.select.fingerprint import fingerprint_of
-from constrint.select.toolchain import differences, toolchain
+from constrint.select.toolchain import differences
 from constrint.tune.engine.interface import Done, Engine, Job
 from constrint.tune.search.interface import Search, Task
 from constrint.tune.session import Facts, Goal, Session, Tuned
@@ -27,6 +27,8 @@ from constrint.tune.store.store import RecordStore
 #: Workloads that are tuned at once on one device: while one is compiled, the other runs.
 OPEN = 2
 POLL_S = 0.25
+#: Trials after which the time that is left can be told: the first ones pay for what is loaded once.
+TELLING_TRIALS = 12
 
 
 class Listener(Protocol):
@@ -54,7 +56,6 @@ class Settings:
         num_final: The quickest of a workload that are timed once more, in turn.
         resume: Whether what the store knows of these very kernels, GPU and tools is not measured again.
         seed: Of whatever is random.
-        toolchain: The tools of the engine's devices, where they are not those of this process.
         name_of: Name by which other processes find a kernel, where it is not its full name.
     """
 
@@ -65,8 +66,20 @@ class Settings:
     num_final: int = 4
     resume: bool = False
     seed: int = 0
-    toolchain: Mapping[str, str] | None = None
     name_of: Callable[[str], str] = str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of a run.
+
+    Args:
+        tuned: The workloads that were begun, in the order in which they were finished.
+        is_interrupted: Whether it was ended by Ctrl-C.
+    """
+
+    tuned: tuple[Tuned, ...]
+    is_interrupted: bool = False
 
 
 class Tuner:
@@ -83,7 +96,7 @@ class Tuner:
         self, settings: Settings, engine: Engine, store: RecordStore, listener: Listener | None = None
     ) -> None:
         self._settings, self._engine, self._store, self._listener = settings, engine, store, listener
-        self._facts = Facts(uuid.uuid4().hex[:12], settings.gpu.name, settings.toolchain or toolchain())
+        self._facts = Facts(uuid.uuid4().hex[:12], settings.gpu.name, engine.toolchain)
         self._numbers = itertools.count()
         #: The session and the device of every job that is under way.
         self._jobs: dict[int, tuple[Session, int]] = {}
@@ -96,13 +109,13 @@ class Tuner:
         """What the records of this run are found by."""
         return self._facts.run
 
-    def run(self, goals: Sequence[Goal]) -> list[Tuned]:
-        """Tune workloads; what was not begun is missing from the answer, in whose order they were finished.
+    def run(self, goals: Sequence[Goal]) -> Report:
+        """Tune workloads; Ctrl-C ends it with what is known by then.
 
         Raises:
             ConstrintError: When no device can be used, or the store keeps nothing any more.
         """
-        waiting, tuned = deque(goals), []
+        waiting, tuned, is_interrupted = deque(goals), [], False
         started = time.monotonic()
         self._until = started + self._settings.budget_s if self._settings.budget_s is not None else None
         self._started, self._num_trials = started, 0
@@ -119,8 +132,9 @@ class Tuner:
                 for done in self._engine.poll(POLL_S) if self._jobs else ():
                     self._hear(done)
         except KeyboardInterrupt:
+            is_interrupted = True
             tuned += [session.result() for sessions in self._sessions for session in sessions]
-        return tuned
+        return Report(tuple(tuned), is_interrupted)
 
     def _open(self, waiting: deque[Goal]) -> None:
         """Begin workloads on the devices that have room."""
@@ -203,7 +217,8 @@ class Tuner:
     def _left_s(self) -> float | None:
         """What is left of the run, from what its trials have taken so far."""
         spent = time.monotonic() - self._started
-        left = spent * max(0, self._left - self._num_trials) / self._num_trials if self._num_trials else None
+        is_told = self._num_trials >= TELLING_TRIALS
+        left = spent * max(0, self._left - self._num_trials) / self._num_trials if is_told else None
         if self._until is not None:
             rest = max(0.0, self._until - time.monotonic())
             return rest if left is None else min(left, rest)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 
 from constrint.errors import ConstrintError
+from constrint.select.toolchain import toolchain
 from constrint.tune.engine.device import Told, serve_compiler, serve_device
 from constrint.tune.engine.interface import START_PATIENCE_S, Answer, Done, Job, Setup, failed
 from constrint.tune.engine.process import Lost, Serve, StartError, Worker, machine_memory_bytes
@@ -69,6 +70,11 @@ class LocalEngine:
     def slots(self) -> Sequence[str]:
         """A name for each device."""
         return self._names
+
+    @property
+    def toolchain(self) -> Mapping[str, str]:
+        """The tools of this process, which are those of all."""
+        return toolchain()
 
     def submit(self, slot: int, job: Job) -> None:
         """Take a job for a device."""

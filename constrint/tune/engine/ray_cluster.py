@@ -113,6 +113,12 @@ class RayCluster:
         self._unused = []
         return chosen
 
+    def __enter__(self) -> RayCluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """End all actors, at first by asking them to, and what was started of Ray for this program."""
         actors, self._actors = self._actors, []
