@@ -62,7 +62,7 @@ def tune(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random inputs, and of the search.")] = 0,
     engine: Annotated[str, typer.Option("--engine", help="local, or ray for many machines.")] = "local",
     address: Annotated[
-        str | None, typer.Option("--address", help="Of the Ray cluster; one of this machine's own if left out.")
+        str | None, typer.Option("--address", help="Of the Ray cluster; one of this machine alone if left out.")
     ] = None,
     device: Annotated[
         str, typer.Option("--device", help="cuda, or cpu for kernels that run there (with --gpu).")
@@ -73,6 +73,7 @@ def tune(
     from constrint.cli.tune_goals import goals_of_choice
 
     _check(choice, install, workloads, cache, engine, device)
+    _check_engine(engine, address, gpus)
     started, seconds = time.monotonic(), _seconds_of(budget)
     indices = _indices(gpus)
     if frozen:
@@ -90,11 +91,12 @@ def tune(
     make_search_of = partial(make_search, search)
     with ExitStack() as stack:
         cluster = stack.enter_context(ray_cluster(address, device)) if engine == "ray" else None
+        devices = tuple(indices or (0,))
         if cluster is not None:
-            gpu, devices = load_gpu(choice.gpu or cluster.model()), ()
+            gpu = load_gpu(choice.gpu or cluster.model())
         elif device == "cpu":
             assert choice.gpu is not None
-            gpu, devices = load_gpu(choice.gpu), tuple(indices or (0,))
+            gpu = load_gpu(choice.gpu)
         else:
             gpu, devices = devices_of(indices, choice.gpu)
         goals = goals_of_choice(choice, gpu, workloads, install=install)
@@ -120,12 +122,15 @@ def _check(choice: Choice, install: bool, workloads: Path | None, cache: str, en
     ):
         if value not in known:
             raise UnknownNameError(name, value, known)
-    if engine == "ray" and gpus != "all":
-        raise UsageError("--gpus names GPUs of this machine: with --engine ray all free ones of the cluster are used.")
-    if address is not None and engine != "ray":
-        raise UsageError("--address is that of a Ray cluster: add --engine ray.")
     if device == "cpu" and choice.gpu is None:
         raise UsageError("--device cpu needs --gpu NAME: the model by which configurations are chosen.")
+
+
+def _check_engine(engine: str, address: str | None, gpus: str) -> None:
+    if engine == "ray" and gpus != "all":
+        raise UsageError("--gpus names GPUs of this machine: with --engine ray all free ones of the cluster are used.")
+    if engine != "ray" and address is not None:
+        raise UsageError("--address is that of a Ray cluster: add --engine ray.")
 
 
 def _seconds_of(budget: str | None) -> float | None:

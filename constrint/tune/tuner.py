@@ -208,8 +208,9 @@ class Tuner:
         self._lost.add(slot)
         others = [other for other in range(len(self._sessions)) if other not in self._lost]
         if not others:
+            why = done.answers[0].message
             raise ConstrintError(
-                f"the last device is lost; what was measured is kept: --resume goes on with it. {done.answers[0].message}"
+                f"the last device is lost ({why}); what was measured is kept: --resume goes on with it."
             )
         self._sessions[others[0]] += self._sessions[slot]
         self._sessions[slot] = []

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,20 +97,12 @@ class RayCluster:
         Raises:
             NoDeviceError: When there is none.
         """
-        chosen = self._kept(self.devices, [d for d in self.devices if d.report.version == __version__], _version)
-        if self.device != "cpu":
-            of_model = [d for d in chosen if d.report.model == model]
-            # A model that was named stands for devices of which none is known.
-            unknown = [d for d in chosen if d.report.model is None and d.report.device_name]
-            chosen = self._kept(chosen, of_model or unknown, lambda d: f"is {d.report.device_name or 'no GPU'}")
-        if chosen:
-            tools = Counter(_tools(device) for device in chosen).most_common(1)[0][0]
-            chosen = self._kept(chosen, [d for d in chosen if _tools(d) == tools], _tools)
+        chosen, unused = choose(self.devices, model, is_cpu=self.device == "cpu")
+        unused, self._unused = self._unused + unused, []
         if not chosen:
-            raise NoDeviceError(f"the Ray cluster has no {model} that can be used: {'; '.join(self._unused)}.")
-        if self._unused:
-            print(f"not used: {'; '.join(self._unused)}", file=sys.stderr)
-        self._unused = []
+            raise NoDeviceError(f"the Ray cluster has no {model} that can be used: {'; '.join(unused)}.")
+        if unused:
+            print(f"not used: {'; '.join(unused)}", file=sys.stderr)
         return chosen
 
     def __enter__(self) -> RayCluster:
@@ -132,10 +124,6 @@ class RayCluster:
             if self._is_ours:
                 self.ray.shutdown()
             self._is_ours = False
-
-    def _kept(self, devices: Sequence[Device], kept: list[Device], why: Any) -> list[Device]:
-        self._unused += [f"{device.name} {why(device)}" for device in devices if device not in kept]
-        return kept
 
     def _start(self) -> list[Device]:
         """Start an actor on each device that is free."""
@@ -204,9 +192,27 @@ class RayCluster:
         return remote(Host).remote(self.device)
 
 
-def _version(device: Device) -> str:
-    return f"has constrint {device.report.version}, not {__version__}"
+def choose(devices: Sequence[Device], model: str, *, is_cpu: bool) -> tuple[list[Device], list[str]]:
+    """The devices of a model that have this package and the same tools; and of each other one why it is not used."""
+    unused: list[str] = []
+
+    def keep(from_: Sequence[Device], kept: list[Device], why: Callable[[Device], str]) -> list[Device]:
+        unused.extend(f"{device.name} {why(device)}" for device in from_ if device not in kept)
+        return kept
+
+    of_version = [device for device in devices if device.report.version == __version__]
+    chosen = keep(devices, of_version, lambda d: f"has constrint {d.report.version}, not {__version__}")
+    if not is_cpu:
+        of_model = [device for device in chosen if device.report.model == model]
+        # A model that was named stands for devices of which none is known.
+        unknown = [device for device in chosen if device.report.model is None and device.report.device_name]
+        chosen = keep(chosen, of_model or unknown, lambda d: f"is {d.report.device_name or 'no GPU'}, not {model}")
+    if chosen:
+        ((most, _),) = Counter(map(_tools, chosen)).most_common(1)
+        alike = [device for device in chosen if _tools(device) == most]
+        chosen = keep(chosen, alike, lambda d: f"has {_tools(d)}, where others have {most}")
+    return chosen, unused
 
 
 def _tools(device: Device) -> str:
-    return "has " + ", ".join(f"{name} {version}" for name, version in sorted(device.report.toolchain.items()))
+    return ", ".join(f"{name} {version}" for name, version in sorted(device.report.toolchain.items())) or "no tools"

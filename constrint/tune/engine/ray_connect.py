@@ -52,7 +52,7 @@ def connect(ray: Any, address: str) -> None:
     quiet = {"log_to_driver": False, "logging_level": "error"}
     try:
         ray.init(address, include_dashboard=False, **quiet) if address == "local" else ray.init(address, **quiet)
-    except Exception as error:  # noqa: BLE001 - Ray raises what it likes, RuntimeError and ConnectionError among it
+    except Exception as error:  # Ray raises what it likes: RuntimeError, ConnectionError, ...
         raise _no_cluster(address, one_line(error)) from error
 
 
@@ -84,4 +84,4 @@ def _no_cluster(address: str, why: str) -> ConstrintError:
 def one_line(error: object) -> str:
     """What an error of Ray's says: the last line of it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else type(error).__name__
+    return lines[-1][:300].rstrip(".") if lines else type(error).__name__
