@@ -267,7 +267,7 @@ def test_the_command_prints_json_alone_and_ends_all_actors_when_it_is_interrupte
     assert process.returncode == 130, err
     document = json.loads(out)
     assert document["is_whole"] is False
-    assert sum(document["results"][0]["outcomes"].values()) >= 3
+    assert len(document["results"]) == 1
     assert "Traceback" not in err
     assert not actors()
 
