@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from constrint import cache
 from constrint.errors import NoDeviceError, UsageError
@@ -25,6 +26,10 @@ from constrint.tune.session import Goal
 from constrint.tune.store.choices import publish
 from constrint.tune.store.store import RecordStore
 from constrint.tune.tuner import Listener, Report, Settings, Tuner
+
+if TYPE_CHECKING:
+    from constrint.tune.engine.ray import RayEngine
+    from constrint.tune.engine.ray_cluster import RayCluster
 
 #: Configurations of a workload that are tried where nobody says how many.
 TRIALS = 16
@@ -97,15 +102,27 @@ def local_engine(setup: Setup, devices: Sequence[int]) -> Engine:
     return LocalEngine(setup, devices)
 
 
-def ray_engine(setup: Setup, address: str | None) -> Engine:
-    """The engine of a Ray cluster's devices.
+def ray_cluster(address: str | None, device: str = "cuda") -> RayCluster:
+    """The free devices of a Ray cluster, `docs/tuning_many.md`; close it, or the engine that is made of it.
 
     Raises:
         UsageError: When Ray is not installed.
+        ConstrintError: When no cluster answers, or it has no device.
+    """
+    from constrint.tune.engine.ray_cluster import RayCluster
+
+    return RayCluster(address, device)
+
+
+def ray_engine(setup: Setup, cluster: RayCluster) -> RayEngine:
+    """The engine of a Ray cluster's devices.
+
+    Raises:
+        NoDeviceError: When none of them is of the model that is tuned for.
     """
     from constrint.tune.engine.ray import RayEngine
 
-    return RayEngine(setup, address)
+    return RayEngine(setup, cluster=cluster)
 
 
 def devices_of(indices: Sequence[int] | None, model: str | None = None) -> tuple[GpuModel, tuple[int, ...]]:
