@@ -28,7 +28,7 @@ SAID: dict[str, Fault] = {
 }
 #: How PostgreSQL's SQLSTATE code begins -> the same.
 STATES: dict[str, Fault] = {
-    "53": (StoreFullError, "the server has no room for it; ask its administrator, or name another store"),
+    "53100": (StoreFullError, "the server has no room for it; ask its administrator, or name another store"),
     "25006": (StoreReadOnlyError, "the server takes no writes now; name the primary, or another store"),
     "42501": (StoreReadOnlyError, "the user may not do this; ask for the right, or name another store"),
 }

@@ -48,21 +48,21 @@ LONGEST = {"operation": 200, "gpu": 200, "dtype": 200, "run": 500}
 
 
 class Filters(TypedDict, total=False):
-    """Which records are meant: those that agree with every filter given.
+    """Which records are meant: those that agree with every filter given; None leaves one out.
 
     `since` is the earliest `created`, in seconds since 1970. `workload` means operation, sizes, dtype and options.
     """
 
-    id: str
-    key: str
-    operation: str
-    kernel: str
-    gpu: str
-    dtype: str
-    outcome: str
-    run: str
-    workload: Workload
-    since: float
+    id: str | None
+    key: str | None
+    operation: str | None
+    kernel: str | None
+    gpu: str | None
+    dtype: str | None
+    outcome: str | None
+    run: str | None
+    workload: Workload | None
+    since: float | None
 
 
 def row_of(record: TuningRecord) -> dict[str, Any]:
@@ -101,6 +101,8 @@ def conditions(filters: Filters) -> list[ColumnElement[bool]]:
     """
     found: list[ColumnElement[bool]] = []
     for name, value in filters.items():
+        if value is None and name in Filters.__annotations__:
+            continue
         if name == "workload":
             work: Any = value
             text = workload_text(dict(work.sizes), dict(work.options))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +117,22 @@ def test_winners_are_published_and_read(store: RecordStore, tmp_path: Path) -> N
         other.add(reversed(list(store.find())))
         assert publish(other, "H200", tmp_path / "again").read_bytes() == path.read_bytes()
     assert [one.name for one in path.parent.iterdir()] == ["tuned-h200.json"]
+
+
+def test_who_publishes_waits_for_others_and_reads_the_store_afterwards(store: RecordStore, tmp_path: Path) -> None:
+    fcntl = pytest.importorskip("fcntl", reason="folders cannot be locked here")
+    store.add([record(0)])
+    other = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    with ThreadPoolExecutor(1) as pool:
+        publishing = pool.submit(publish, store, "H200", tmp_path)
+        time.sleep(0.2)
+        assert not publishing.done()
+        store.add([record(1, figures=timed(1e-9))])
+        os.close(other)
+        path = publishing.result(timeout=60)
+    (entry,) = read_tuned(path).entries
+    assert entry.seconds == 1e-9
 
 
 def test_a_name_of_a_gpu_becomes_a_name_of_a_file() -> None:

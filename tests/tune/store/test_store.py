@@ -48,6 +48,7 @@ def test_filters_agree_with_plain_python(store: RecordStore) -> None:
     expected = [r for r in records if r.sizes["m"] == 16 and r.options["bias"] and r.dtype == "bf16"]
     assert list(store.find(workload=asked)) == expected
     assert len(expected) == store.count(workload=asked) > 0
+    assert store.count(gpu=None, workload=None) == 60
     assert store.count(gpu="A100", run="r1") == sum(r.gpu == "A100" and r.run == "r1" for r in records)
 
 
