@@ -32,6 +32,7 @@ MODULES = {
     "cp-sat": "ortools",
 }
 PEERS = ("kernel_tuner", "python-constraint2", "pyatf", "ortools", "numpy")
+NAMES = {peer.replace("_", "-").lower() for peer in PEERS}
 MEASURES = {
     "columns": ("constrint", "numpy brute", "kernel_tuner", "python-constraint2", "pyatf flat", "cp-sat"),
     "count": ("constrint", "pyatf tree"),
@@ -143,7 +144,8 @@ def main() -> None:
     if args.out:
         listing = subprocess.run([python, "-m", "pip", "freeze"], capture_output=True, text=True, check=False).stdout
         clock = "process CPU time, fresh process per measurement, libraries imported before, medians"
-        facts = environment() | {"peers": listing.splitlines(), "clock": clock}
+        versions = [line for line in listing.splitlines() if line.split("==")[0].replace("_", "-").lower() in NAMES]
+        facts = environment() | {"peers": versions, "clock": clock}
         (args.out / "environment.json").write_text(json.dumps(facts, indent=2) + "\n")
 
 
