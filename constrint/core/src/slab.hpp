@@ -12,6 +12,9 @@
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
+#ifdef _WIN32
+#include <malloc.h>
+#endif
 
 namespace constrint {
 
@@ -108,7 +111,10 @@ class Slab {
   static void* aligned(size_t unit, size_t bytes) { return _aligned_malloc(bytes, unit); }
   static void free_aligned(void* data) { _aligned_free(data); }
 #else
-  static void* aligned(size_t unit, size_t bytes) { return std::aligned_alloc(unit, bytes); }
+  static void* aligned(size_t unit, size_t bytes) {
+    void* data = nullptr;
+    return posix_memalign(&data, unit, bytes) == 0 ? data : nullptr;
+  }
   static void free_aligned(void* data) { std::free(data); }
 #endif
 
