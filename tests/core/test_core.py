@@ -132,7 +132,7 @@ def test_long_listings_equal_those_of_numpy(text: str) -> None:
         rows = np.stack([column.astype(np.int64) for column in columns.values()])
         listed.append(rows[:, np.lexsort(rows)])
     assert listed[0].shape[1] > 50_000
-    assert np.array_equal(*listed)
+    assert np.array_equal(listed[0], listed[1])
 
 
 @pytest.mark.parametrize("path", SPACES, ids=lambda p: p.stem)
