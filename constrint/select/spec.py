@@ -330,6 +330,10 @@ class KernelSpec(ABC):
         """What the cost model had to assume because no source states it."""
         return ()
 
+    def values_of(self, config: Config) -> Mapping[str, Any]:
+        """What a configuration's numbers stand for: by default themselves, else the values that they code."""
+        return config
+
     # How it is launched and checked. These import torch and triton when they are called.
 
     def inputs(self, gpu: GpuModel, workload: Workload, *, device: Any = "meta", seed: int = 0) -> dict[str, Any]:

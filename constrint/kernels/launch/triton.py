@@ -130,9 +130,10 @@ class TritonKernelSpec(KernelSpec):
         """The one launch."""
         names = set(self.function.arg_names)
         preset = {option.name: option.default for option in self.options}
-        given = {**inputs, **outputs, **workload.sizes, **preset, **workload.options, **config}
+        values = self.values_of(config)
+        given = {**inputs, **outputs, **workload.sizes, **preset, **workload.options, **values}
         arguments = {name: value for name, value in given.items() if name in names}
-        options = {name: value for name, value in config.items() if name not in names}
+        options = {name: value for name, value in values.items() if name not in names}
         return [TritonLaunch(self.function, self.grid(workload, config), arguments, options)]
 
 
