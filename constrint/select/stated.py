@@ -142,10 +142,10 @@ class _Numbers(ast.NodeTransformer):
     def __init__(self, known: Mapping[str, int]) -> None:
         self.known = known
 
-    def visit_Name(self, node: ast.Name) -> ast.expr:  # noqa: N802  the name that `ast` calls
+    def visit_Name(self, node: ast.Name) -> ast.expr:
         return ast.copy_location(ast.Constant(self.known[node.id]), node) if node.id in self.known else node
 
-    def visit_Call(self, node: ast.Call) -> ast.expr:  # noqa: N802
+    def visit_Call(self, node: ast.Call) -> ast.expr:
         args = [self.visit(arg) for arg in node.args]
         if isinstance(node.func, ast.Name) and node.func.id == CEILDIV and len(args) == 2 and not node.keywords:
             over = ast.BinOp(ast.UnaryOp(ast.USub(), args[0]), ast.FloorDiv(), args[1])

@@ -9,7 +9,7 @@ import triton.language as tl
 
 import constrint
 from constrint.kernels.launch import TritonKernelSpec
-from constrint.model import ceildiv
+from constrint.model import ceildiv, maximum
 from constrint.select import BlockUse, Param, Rule, Size
 
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -45,15 +45,17 @@ class LayerNorm(TritonKernelSpec):
 
     def use(self, gpu, workload, v):
         elements = ceildiv(v["tile_m"] * v["tile_n"], v["num_warps"] * gpu.sm.warp_size)
-        return BlockUse(v["num_warps"], 24 + elements * 7 // 4, smem_bytes=4 * v["tile_m"] * v["num_warps"])
+        # Rows that are not aligned to 16 elements are brought into another layout.
+        moved = 0 if workload.sizes["n"] % 16 == 0 else TYPES[workload.dtype].itemsize * v["tile_n"]
+        return BlockUse(v["num_warps"], 24 + elements * 7 // 4, maximum(4 * v["tile_m"] * v["num_warps"], moved))
 
     def grid(self, workload, config):
         return (triton.cdiv(workload.sizes["m"], config["tile_m"]),)
 
     def inputs(self, gpu, workload, *, device="meta", seed=0):
-        (m, n), dtype = workload.sizes.values(), TYPES[workload.dtype]
-        data = {name: torch.randn(*size, dtype=dtype, device=device) for name, size in _shapes(m, n).items()}
-        return data | {"eps": 1e-5}
+        (m, n), options = workload.sizes.values(), {"dtype": TYPES[workload.dtype], "device": device}
+        x, weight, bias = torch.randn(m, n, **options), torch.randn(n, **options), torch.randn(n, **options)
+        return {"x": x, "weight": weight, "bias": bias, "eps": 1e-5}
 
     def outputs(self, gpu, workload, inputs):
         return {"y": torch.empty_like(inputs["x"])}
@@ -61,10 +63,6 @@ class LayerNorm(TritonKernelSpec):
     def reference(self, workload, inputs):
         x, weight, bias = (inputs[name].double() for name in ("x", "weight", "bias"))
         return {"y": torch.nn.functional.layer_norm(x, x.shape[1:], weight, bias, inputs["eps"])}
-
-
-def _shapes(m, n):
-    return {"x": (m, n), "weight": (n,), "bias": (n,)}
 
 
 SPEC = LayerNorm()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from constrint.lazy import lazily
 
 if TYPE_CHECKING:
-    from constrint.kernels.launch.autotune.decorator import AutotunedKernel, autotune
     from constrint.kernels.launch.autotune.call_space import Space, space
+    from constrint.kernels.launch.autotune.decorator import AutotunedKernel, autotune
 
 __all__ = ["AutotunedKernel", "Space", "autotune", "space"]
 

@@ -10,8 +10,8 @@ from constrint.errors import InfeasibleError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.launch.autotune import kept
 from constrint.kernels.launch.autotune.call import Call, Grid, Signature
-from constrint.kernels.launch.autotune.cases import CallCase, Checks, Restored
 from constrint.kernels.launch.autotune.call_space import CallSpec, Space
+from constrint.kernels.launch.autotune.cases import CallCase, Checks, Restored
 from constrint.kernels.launch.autotune.tuning import Tuning
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.launch.policy import SpilledError, check_spills
@@ -47,7 +47,7 @@ def autotune(
     takes what was tuned before, else the model's first choice (or, if told so, it tries several and keeps the best).
 
     Args:
-        spec: `constrint.space(...)`, or a whole `TritonKernelSpec`, whose sizes and options are arguments of the kernel.
+        spec: `constrint.space(...)`, or a `TritonKernelSpec`, whose sizes and options are arguments of the kernel.
         key: Names of the arguments that the choice depends on; the types of all tensors always count.
         tune: "never", or "first_call" to measure at the first call of a key.
         trials: How many of the model's best are then tried.

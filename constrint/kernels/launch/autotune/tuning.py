@@ -80,9 +80,9 @@ class Tuning:
                 message = f"wrong: an error of {error:.3g} times what rounding explains"
                 return self._record(candidate, "wrong_result", message, error=error)
             (figure,) = timer.cold([timer.graph(call_of(launches))], ROUNDS)
-        except (TritonError, RuntimeError, ValueError) as error:
-            outcome = "launch_failed" if isinstance(error, RuntimeError) else "compile_failed"
-            message = f"{type(error).__name__}: {error}"[-_MAX_MESSAGE:]
+        except (TritonError, RuntimeError, ValueError) as failure:
+            outcome = "launch_failed" if isinstance(failure, RuntimeError) else "compile_failed"
+            message = f"{type(failure).__name__}: {failure}"[-_MAX_MESSAGE:]
             return self._record(candidate, outcome, message)
         return self._record(candidate, "ok", error=error, figure=figure)
 
