@@ -139,6 +139,20 @@ def folder() -> Path | None:
     return Path(root) if root else None
 
 
+def user_folder() -> Path | None:
+    """The folder around all versions, for what outlives them: records, tables of winners; None where `0` is set."""
+    chosen = os.environ.get("CONSTRINT_CACHE", "")
+    return None if chosen == "0" else Path(_home(chosen))
+
+
+def _home(chosen: str) -> str:
+    if chosen:
+        return chosen
+    from platformdirs import user_cache_dir
+
+    return user_cache_dir("constrint")
+
+
 def _root() -> str:
     chosen = os.environ.get("CONSTRINT_CACHE", "")
     return "" if chosen == "0" or _ignoring else _root_of(chosen)
@@ -146,11 +160,7 @@ def _root() -> str:
 
 @lru_cache(maxsize=8)
 def _root_of(chosen: str) -> str:
-    if chosen:
-        return os.path.join(chosen, _version())
-    from platformdirs import user_cache_dir
-
-    return os.path.join(user_cache_dir("constrint"), _version())
+    return os.path.join(_home(chosen), _version())
 
 
 @lru_cache(maxsize=1)

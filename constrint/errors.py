@@ -113,3 +113,19 @@ class InfeasibleError(ConstrintError):
 
 class NoDeviceError(ConstrintError):
     """Raised when something needs a GPU on this machine and none was found."""
+
+
+class StoreError(ConstrintError):
+    """Raised when the store of tuning records cannot do what was asked: it is locked, out of reach, too new."""
+
+
+class StoreFullError(StoreError):
+    """Raised when there is no room for more records; none of those given was kept."""
+
+
+class StoreReadOnlyError(StoreError):
+    """Raised when the store may be read but not written, or its folder not be made."""
+
+
+class StoreDamagedError(StoreError):
+    """Raised when the store's file was damaged while it was open; opening it again sets it aside."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from constrint.select import Operation
 
 #: Each is a function in a file of its own. Only the file of the command that is called is imported.
-COMMANDS = ("solve", "explain", "why-not", "count", "sample", "verify", "limits", "gpus", "gpu", "occupancy")
+COMMANDS = ("solve", "explain", "why-not", "count", "sample", "verify", "limits", "gpus", "gpu", "occupancy", "tune")
 #: Options whose number may be left out, and the number that is meant then.
 COUNTED = {"--compile": 10}
 #: What the command line library raises for unknown options and the like; it has no stable public name.

@@ -22,6 +22,8 @@ from constrint.select.kept import key_of
 from constrint.select.limits import SPILLS, BlockUse, most_registers
 from constrint.select.rank import Request, rank_requests, requests
 from constrint.select.spec import Config, KernelSpec, Operation, Workload
+from constrint.select.tuned import TunedEntry
+from constrint.select.winners import winner
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Choice:
         gpu: The model it was chosen for; None where there is none of the device.
         kernel: The implementation's full name.
         config: Its parameters.
-        seconds: The predicted time; 0 where nothing is predicted.
+        seconds: The predicted time, or the measured one of a winner; 0 where neither is known.
         workload: What it was chosen for.
         fixed: Parameters whose values were given.
     """
@@ -49,6 +51,14 @@ class Choice:
         workload = None if self.workload is None else asdict(self.workload)
         stated = {"kernel": self.kernel, "config": dict(self.config), "seconds": self.seconds}
         return stated | {"workload": workload, "fixed": dict(self.fixed)}
+
+    @staticmethod
+    def of_winner(
+        entry: TunedEntry, gpu: GpuModel, workload: Workload, fixed: Mapping[str, int] | None = None
+    ) -> Choice:
+        """The choice that was measured to be the best."""
+        config = {name: value for name, value in entry.config.items() if isinstance(value, int)}
+        return Choice(gpu, entry.kernel, config, entry.seconds, workload, dict(fixed or {}))
 
     @staticmethod
     def from_plain(plain: Mapping[str, Any], gpu: GpuModel) -> Choice:
@@ -130,7 +140,7 @@ def choose(
     fixed: Mapping[str, int] | None = None,
     because: str = "it is given",
 ) -> Choice:
-    """The configuration with the least predicted time; remembered.
+    """The measured winner where there is one, else the configuration with the least predicted time; remembered.
 
     Args:
         kernel: An operation, or one implementation of it.
@@ -150,14 +160,22 @@ def choose(
     if known is not None and known.gpu is gpu:
         return known
     refused = _REFUSED.get(key, ())
+    entry = winner(operation.implementations, gpu, workload, fixed)
+    if entry is not None and all(refusal.config != entry.config for refusal in refused):
+        choice = _CHOSEN[key] = Choice.of_winner(entry, gpu, workload, fixed)
+        return choice
     where = None if refused else key_of(gpu, operation.implementations, *key)
-    choice = _load(where, operation, gpu, workload, fixed)
-    if choice is None:
-        choice = _best(operation, gpu, workload, fixed, because, refused)
-        if where is not None:
-            cache.store(_KIND, where, json.dumps(choice.to_plain()).encode())
+    kept = _load(where, operation, gpu, workload, fixed)
+    choice = kept or _best(operation, gpu, workload, fixed, because, refused)
+    if kept is None and where is not None:
+        cache.store(_KIND, where, json.dumps(choice.to_plain()).encode())
     _CHOSEN[key] = choice
     return choice
+
+
+def forget() -> None:
+    """Choose again when it is asked next; what devices refused is not forgotten."""
+    _CHOSEN.clear()
 
 
 def has_refused(gpu: GpuModel) -> bool:

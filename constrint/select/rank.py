@@ -195,7 +195,7 @@ def rank_requests(
     parts = {request.spec.full_name: _rank_one(request, max(top, compile)) for request in able}
     merged = sorted(
         (candidate for _, candidates in parts.values() for candidate in candidates),
-        key=lambda candidate: float(_steps(candidate.cost.seconds)),
+        key=lambda candidate: float(tie_steps(candidate.cost.seconds)),
     )
     if not merged:
         raise infeasible(able)
@@ -339,13 +339,13 @@ def _best_rows(
     worst = np.inf
     for start in range(0, len(by_bound), CHUNK_ROWS):
         rows = by_bound[start : start + CHUNK_ROWS]
-        if kept is not None and len(kept["_row"]) >= top and _steps(bound[rows[0]]) > worst:
+        if kept is not None and len(kept["_row"]) >= top and tie_steps(bound[rows[0]]) > worst:
             break
         fresh = _expand({n: c[rows] for n, c in core.items()} | {"_row": rows}, order, problem)
         if kept is not None:
             fresh = {n: np.concatenate([kept[n], fresh[n]]) for n in fresh}
         priced = price(fresh)
-        steps = _steps(priced.seconds)
+        steps = tie_steps(priced.seconds)
         ordered = _in_order(steps, fresh, params)
         _, first = np.unique(fresh["_row"][ordered], return_index=True)
         keep = ordered[np.sort(first)[:top]]
@@ -355,7 +355,7 @@ def _best_rows(
     return kept, cost
 
 
-def _steps(seconds: Any) -> NDArray[np.float64]:
+def tie_steps(seconds: Any) -> NDArray[np.float64]:
     """Times on a logarithmic grid of `TIE`: differences far below the model's error must not decide."""
     return np.floor(np.log(np.asarray(seconds, dtype=np.float64)) / TIE)
 

@@ -363,6 +363,22 @@ class KernelSpec(ABC):
         """Products that one output element sums at most; the rounding that a check allows follows from it."""
         return max(workload.sizes.values())
 
+    def checked_as(self, workload: Workload) -> Workload:
+        """A workload that takes the same way through the kernel, on which it is checked: by default the same one."""
+        return workload
+
+    def bucket(self, workload: Workload) -> Workload:
+        """The workload that is tuned for all that are alike to the choice: by default each for itself alone."""
+        return workload
+
+    def usual_workloads(self, gpu: GpuModel) -> Iterable[Workload]:
+        """What is tuned where nobody names a workload, at install time: by default the one of `default_workload`."""
+        return (self.default_workload(gpu),)
+
+    def ways(self, workload: Workload) -> Iterable[Mapping[str, int]]:
+        """Values of parameters that callers give: each way is tuned for itself. By default there is one, of none."""
+        return ({},)
+
     def compiled_as(self, workload: Workload) -> Workload:
         """A workload that stands for all that are compiled to the same code: by default each for itself alone."""
         return workload

@@ -60,6 +60,13 @@ class Case:
         self._expected = {
             name: (value, _bound(value, self.outputs[name], tolerance)) for name, value in reference.items()
         }
+        self._before = {name: value.clone() for name, value in self.inputs.items() if hasattr(value, "clone")}
+
+    def renew(self) -> None:
+        """Take other memory for the outputs: nothing that was computed before is in reach."""
+        before = self.outputs
+        self.outputs = self.spec.outputs(self.gpu, self.workload, self.inputs)
+        del before
 
     def launches(self, config: Config) -> Sequence[Launch]:
         """The launches of one configuration on these inputs and outputs."""
@@ -72,9 +79,20 @@ class Case:
             launch.run()
         return max(self._error(name) for name in self._expected)
 
+    def changed_inputs(self) -> list[str]:
+        """Names of the inputs that are not what they were."""
+        return [name for name, value in self._before.items() if not _is_same(value, self.inputs[name])]
+
     def _error(self, name: str) -> float:
         expected, bound = self._expected[name]
         return _largest((self.outputs[name].to(expected.dtype) - expected).abs() / bound)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two tensors hold the same bytes."""
+    import torch
+
+    return bool(torch.equal(one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8)))
 
 
 def poison(outputs: Mapping[str, Any]) -> None:

@@ -22,6 +22,7 @@ CACHE_BYTES = 50 * 2**30
 #: What the rounds of one cold call may take, the flushing not counted, and the fewest rounds.
 COLD_BUDGET_S = 3e-3
 FEWEST_ROUNDS = 7
+QUICK_ROUNDS = 3
 #: A warm run and a run from Python take about this long, with at most so many calls.
 RUN_S, MAX_CALLS = 1e-3, 50
 
@@ -84,6 +85,10 @@ class Timer:
                 graph.capture_end()
         replay: Call = graph.replay
         return replay
+
+    def quick(self, call: Call) -> Measurement:
+        """A few cold calls, enough to see that something is far too slow."""
+        return Measurement.of(self._cold_times([call] * QUICK_ROUNDS))
 
     def cold(self, calls: Sequence[Call], rounds: int = 31) -> list[Measurement]:
         """Time calls that take turns, each beginning a turn as often, so that drift favours none."""

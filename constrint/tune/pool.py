@@ -105,14 +105,14 @@ def compile_share(
     os.nice(10)
     state = np.memmap(folder / "compiled", np.uint8, "r+", shape=(max(1, len(trials)),))
     if into_cache:
-        _compile_for(gpu)
+        compile_for(gpu)
     with (folder / f"compiled-{worker}.jsonl").open("ab") as file:
         for number in range(worker, len(trials), num_workers):
             if state[number] != Outcome.NOT_RUN:
                 continue
             beat.at(number)
             try:
-                compiled, error = _compile(load, gpu, trials[number], into_cache), ""
+                compiled, error = compile_trial(load, gpu, trials[number], into_cache), ""
                 state[number] = Outcome.OK
             except Exception as refusal:  # noqa: BLE001 - the outcome of the trial
                 compiled, error = None, f"{type(refusal).__name__}: {refusal}"
@@ -121,7 +121,8 @@ def compile_share(
             file.flush()
 
 
-def _compile(load: Load, gpu: GpuModel, trial: Trial, into_cache: bool) -> CompiledKernel | None:
+def compile_trial(load: Load, gpu: GpuModel, trial: Trial, into_cache: bool) -> CompiledKernel | None:
+    """What one trial takes; None where it went into the compiler's cache instead."""
     spec = load(trial.kernel)
     if not into_cache:
         return spec.compile(gpu, trial.workload, trial.config)
@@ -133,7 +134,7 @@ def _compile(load: Load, gpu: GpuModel, trial: Trial, into_cache: bool) -> Compi
     return None
 
 
-def _compile_for(gpu: GpuModel) -> None:
+def compile_for(gpu: GpuModel) -> None:
     """Let Triton compile for a GPU that this process has no driver of."""
     with contextlib.suppress(ImportError):
         from triton.backends.compiler import GPUTarget

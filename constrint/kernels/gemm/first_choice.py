@@ -8,6 +8,7 @@ few hundred rows are priced; a repeated shape is looked up. No torch, no triton.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from itertools import product as combinations
 from typing import Any
@@ -26,6 +27,7 @@ from constrint.model import Var
 from constrint.select.core_space import BlockColumns
 from constrint.select.first_choice import REGISTERS, Choice, Refusal, is_wary
 from constrint.select.spec import Workload
+from constrint.select.winners import winner
 
 #: Shapes for which the best configurations are kept, first the better part of the space for a few, then the best of
 #: those for many. Between them the best one changes little by little. The three lists after the grid hold shapes with a
@@ -67,7 +69,7 @@ _MODELS: dict[int, _Model] = {}
 
 
 def choose(gpu: GpuModel, product: Product) -> Choice:
-    """The configuration with the least predicted time.
+    """The measured winner where there is one, else the configuration with the least predicted time.
 
     Raises:
         UnsupportedError: When the GPU has no unit for the dtype.
@@ -79,6 +81,9 @@ def choose(gpu: GpuModel, product: Product) -> Choice:
 @lru_cache(maxsize=65536)
 def _choose(model: _Model, product: Product) -> Choice:
     gpu = model.gpu
+    measured = _measured(gpu, product)
+    if measured is not None:
+        return measured
     leaders = [
         (float(seconds.min()), place, table, rows, seconds)
         for place, (table, rows, seconds) in enumerate(_priced(gpu, product))
@@ -98,6 +103,19 @@ def _choose(model: _Model, product: Product) -> Choice:
     )
     config = table.whole_config(product, row)
     return Choice(gpu, table.spec.full_name, config, least, product.workload)
+
+
+def _measured(gpu: GpuModel, product: Product) -> Choice | None:
+    """The measured winner, for a product that a workload describes wholly; None where there is none."""
+    workload = product.workload
+    if replace(Product.of(workload), allows_gluon=product.allows_gluon) != product:
+        return None
+    able = [spec for spec in gemm_specs() if not spec.refusal(gpu, product)]
+    entry = winner(able, gpu, workload) if able else None
+    refused = _REFUSED.get((gpu.name, product), ())
+    if entry is None or any(refusal.config == entry.config for _, refusal in refused):
+        return None
+    return Choice.of_winner(entry, gpu, workload)
 
 
 def best(gpu: GpuModel, product: Product, top: int) -> list[Choice]:

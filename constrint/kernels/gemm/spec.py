@@ -42,6 +42,13 @@ if TYPE_CHECKING:
 MAX_STATED = 64
 #: Sides of a tile, in order of preference.
 TILES = (128, 64, 256, 32, 16)
+#: Sizes (m, n, k) that are tuned where nobody names any.
+USUAL_SHAPES = (
+    *((16, 4096, 4096), (16, 14336, 4096), (16, 4096, 14336), (64, 8192, 8192), (256, 4096, 4096)),
+    *((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192)),
+    *((512, 14336, 4096), (512, 4096, 14336), (1024, 3072, 768), (2048, 6144, 4096), (4096, 14336, 4096)),
+    *((4096, 4096, 14336), (8192, 768, 768), (8192, 3072, 768), (8192, 768, 3072), (16384, 4096, 4096)),
+)
 POWER = "powers of two, as Triton's block shapes must be"
 
 
@@ -196,6 +203,14 @@ class GemmSpec(KernelSpec):
         """Bytes of A, B and C, each counted once."""
         p = Product.of(workload)
         return p.batch * ((p.m * p.k + p.k * p.n) * ELEMENT_BYTES[p.dtype] + p.m * p.n * p.output_bytes)
+
+    def usual_workloads(self, gpu: GpuModel) -> Iterator[Workload]:
+        """Products of transformers of several widths, for few tokens and for many; weights by rows and by columns."""
+        dtype = self.default_workload(gpu).dtype
+        for transpose_b in (0, 1):
+            options = {"transpose_b": 1} if transpose_b else {}
+            for m, n, k in USUAL_SHAPES:
+                yield Workload(self.operation, {"m": m, "n": n, "k": k}, dtype, options)
 
     def num_operations(self, workload: Workload) -> int:
         """2 x batch x M x N x K."""

@@ -20,6 +20,7 @@ from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, predict_s
 from constrint.select.first_choice import Choice, choose, has_refused
 from constrint.select.kept import key_of
 from constrint.select.spec import Config, Workload
+from constrint.select.winners import stamp
 
 if TYPE_CHECKING:
     import torch
@@ -146,7 +147,7 @@ def plan_for(workload: Workload, gpu: GpuModel, directions: tuple[str, ...]) -> 
     specs = implementations_of(workload.operation)
     asked = workload.dtype, tuple(workload.sizes.items()), tuple(workload.options.items()), directions
     every = [spec for by_direction in specs.values() for spec in by_direction.values()]
-    where = None if has_refused(gpu) else key_of(gpu, every, *asked)
+    where = None if has_refused(gpu) else key_of(gpu, every, *asked, stamp(gpu))
     offers = _load(where, gpu, specs)
     if offers is None:
         offers = [_offer(name, each, gpu, workload, directions) for name, each in specs.items()]

@@ -38,6 +38,7 @@ class Task:
         workload: What is asked of it.
         known: Records of other workloads on this GPU, for a warm start; any order.
         seed: Of whatever is random.
+        fixed: Parameters that have to have given values, in the kernels that have them.
     """
 
     operation: Operation
@@ -45,6 +46,7 @@ class Task:
     workload: Workload
     known: Sequence[TuningRecord] = field(default=())
     seed: int = 0
+    fixed: Mapping[str, int] = field(default_factory=dict)
 
 
 class Search(Protocol):

@@ -7,9 +7,7 @@ import hashlib
 import msgspec
 
 from constrint.select import Workload
-
-#: What a parameter's value may be: whole numbers in our kernels, anything that JSON has in others'.
-Value = int | float | str | bool | None
+from constrint.select.tuned import Value as Value
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,6 +48,7 @@ class TuningRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         dtype: Type of the operands.
         sizes: The workload's sizes.
         options: Those of its options that differ from their defaults.
+        fixed: Parameters whose values the caller gave: the winner is the best with these.
         config: A value for each parameter.
         outcome: `ok`, or what went wrong: `compile_failed`, `launch_failed`, `wrong_result`, `timed_out`, `crashed`.
         message: What was said of it; empty where it is ok.
@@ -77,6 +76,7 @@ class TuningRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     spec_hash: str = ""
     toolchain: dict[str, str] = {}
     options: dict[str, int] = {}
+    fixed: dict[str, int] = {}
     message: str = ""
     predicted_s: float | None = None
     error_over_bound: float | None = None

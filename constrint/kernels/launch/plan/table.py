@@ -21,11 +21,13 @@ from torch.utils._device import DeviceContext
 
 from constrint import cache
 from constrint.core import compiled
+from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.launch.plan.direct import ADDRESS_STEP, Entry, PlainTable
 from constrint.kernels.launch.plan.driver import driver, fast_allocator, reads_tensors
 from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.recipe import Made, Recipe, extent, plan_of
 from constrint.kernels.launch.plan.scratch import COUNTERS
+from constrint.select.winners import stamp
 
 #: Signatures that a table keeps, the least recently used go first.
 CAPACITY = 4096
@@ -166,7 +168,9 @@ class PlanTable:
             else (*tensor.shape, *tensor.stride(), str(tensor.dtype), tensor.data_ptr() % ADDRESS_STEP)
             for tensor in tensors
         ]
-        return repr((self.name, seen, extra, self.precision(), _device_facts(device.index), _triton())).encode()
+        return repr(
+            (self.name, seen, extra, self.precision(), _device_facts(device.index), _triton(), _tables(device))
+        ).encode()
 
     def _kept(self, key: bytes, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> Recipe | None:
         data = cache.load(self.name, key)
@@ -265,6 +269,12 @@ def _device_facts(index: int) -> tuple[Any, ...]:
     properties = torch.cuda.get_device_properties(index)
     target = getattr(properties, "gcnArchName", "") or (properties.major, properties.minor)
     return properties.name, target, properties.multi_processor_count, properties.total_memory >> 30
+
+
+def _tables(device: torch.device) -> str:
+    """Which tables of measured winners hold for a device: with others, others are chosen."""
+    gpu = gpu_of(device)
+    return "" if gpu is None else stamp(gpu)
 
 
 @lru_cache(maxsize=1)

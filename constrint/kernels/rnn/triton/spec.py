@@ -6,7 +6,7 @@ The two directions are separate kernels, each with parameters of its own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,10 @@ MAX_HEAD_DIM = 4096
 BATCH_TILES, NARROW_TILES = (8, 16, 32, 64), (16, 8, 32, 64, 128)
 #: Steps that a configuration is chosen for. From a few dozen steps on, the choice does not depend on their number.
 PLANNED_TIME = 1024
+#: Steps that a candidate is checked over.
+CHECKED_TIME = 32
+#: Heads and units of each that are tuned where nobody names any.
+USUAL_HEADS = ((1, 256), (1, 512), (1, 1024), (12, 64))
 #: Batch sizes that a configuration is chosen for.
 PLANNED_BATCHES = (16, 64, 256)
 
@@ -177,6 +181,24 @@ class TritonSpec(RnnSpec):
     def planned(self, workload: Workload) -> Workload:
         """The batch rounded up to one of few sizes, and a time from which on the choice does not depend on it."""
         return with_sizes(self.run_as(workload), batch=planned_batch(workload.sizes["batch"]), time=PLANNED_TIME)
+
+    def bucket(self, workload: Workload) -> Workload:
+        """The same as `planned`: what is chosen once is tuned once."""
+        return self.planned(workload)
+
+    def ways(self, workload: Workload) -> tuple[dict[str, int], ...]:
+        """With pre-activations stored, and with these computed again: both directions are launched alike."""
+        return tuple({"recompute": value} for value in (0, 1))
+
+    def checked_as(self, workload: Workload) -> Workload:
+        """With fewer steps: rounding grows with them, and the code of a step is the same."""
+        return with_sizes(workload, time=min(workload.sizes["time"], CHECKED_TIME))
+
+    def usual_workloads(self, gpu: GpuModel) -> Iterable[Workload]:
+        """Layers of a few widths, of one head and of several."""
+        usual = self.default_workload(gpu)
+        for heads, dim in USUAL_HEADS:
+            yield self.bucket(with_sizes(usual, heads=heads, head_dim=dim))
 
     def compiled_as(self, workload: Workload) -> Workload:
         """The number of steps, of sequences and of heads decide by what they are multiples of alone."""

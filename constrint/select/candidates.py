@@ -1,0 +1,239 @@
+"""The valid configurations of an operation's kernels with their predicted times: what a search chooses from.
+
+A space is listed whole up to `MOST_LISTED` rows. Of a larger one the rows with the preferred order of blocks and the
+preferred compiler's knobs are listed, or a random share of these; further rows are added when someone asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.hwmodels import GpuModel
+from constrint.model import Var
+from constrint.select.rank import Request, infeasible, predict, requests, tie_steps
+from constrint.select.spec import Config, KernelSpec, Operation, Workload
+
+if TYPE_CHECKING:
+    from constrint.solve import SearchSpace
+
+#: Rows of one kernel that are listed and priced at once: half a second of work.
+MOST_LISTED = 500_000
+#: Rows of a larger space that are drawn where even those with preferred values are too many.
+NUM_DRAWN = 50_000
+
+Rows = NDArray[np.int64]
+
+
+class KernelCandidates:
+    """The configurations of one implementation.
+
+    Args:
+        spec: The implementation.
+        gpu: The hardware model.
+        workload: What is asked.
+        columns: A column for each parameter; rows in the order of preference.
+        space: Where further configurations come from; None where the columns are all that there is.
+    """
+
+    def __init__(
+        self,
+        spec: KernelSpec,
+        gpu: GpuModel,
+        workload: Workload,
+        columns: Mapping[str, NDArray[Any]],
+        space: SearchSpace | None = None,
+    ) -> None:
+        self.spec, self.gpu, self.workload, self.space = spec, gpu, workload, space
+        self.columns = {name: np.asarray(column, dtype=np.int64) for name, column in columns.items()}
+        self.num_rows = len(next(iter(self.columns.values()))) if self.columns else 1
+        self.seconds = self._price(np.arange(self.num_rows))
+        self._places: dict[tuple[int, ...], int] | None = None  # of rows by their values; made when it is asked for
+
+    @staticmethod
+    def of(request: Request) -> KernelCandidates:
+        """The space of a request, solved."""
+        from constrint.solve import enumerate_space  # loaded where there is something to solve
+
+        spec, gpu, workload, problem = request.spec, request.gpu, request.workload, request.problem
+        if not problem.variables:
+            return KernelCandidates(spec, gpu, workload, {})
+        space = enumerate_space(problem)
+        if space.size <= MOST_LISTED:
+            return KernelCandidates(spec, gpu, workload, space.columns())
+        preferred = {p.name: p.values[0] for p in spec.params(gpu, workload) if p.name in _untold(spec)}
+        some = space.restrict(**preferred)
+        some = some if some.size else space
+        if some.size <= MOST_LISTED:
+            return KernelCandidates(spec, gpu, workload, some.columns(), space)
+        drawn = np.sort(np.array(some.sample_indices(NUM_DRAWN, seed=0), dtype=object))
+        return KernelCandidates(spec, gpu, workload, some.take(drawn), space)
+
+    @property
+    def size(self) -> int:
+        """The number of all configurations, listed or not."""
+        return self.num_rows if self.space is None else self.space.size
+
+    def config(self, row: int) -> dict[str, int]:
+        """The configuration of a row."""
+        return {name: int(column[row]) for name, column in self.columns.items()}
+
+    def at(self, index: int) -> dict[str, int]:
+        """The configuration of that number, listed or not."""
+        return self.config(index) if self.space is None else self.space[index]
+
+    def find(self, config: Mapping[str, Any]) -> int | None:
+        """The row of a configuration, which is listed if it was not; None where it is not valid."""
+        if set(config) != set(self.columns) or any(not isinstance(value, int) for value in config.values()):
+            return None
+        values = tuple(config[name] for name in self.columns)
+        if self.space is None:
+            is_it = np.ones(self.num_rows, dtype=bool)
+            for column, value in zip(self.columns.values(), values, strict=True):
+                is_it &= column == value
+            rows = np.flatnonzero(is_it)
+            return int(rows[0]) if len(rows) else None
+        if values not in self._by_values() and self.space.contains(config):
+            self._append([config])
+        return self._by_values().get(values)
+
+    def neighbours(self, row: int) -> Rows:
+        """Rows that differ from a row in exactly one parameter."""
+        if self.space is None:
+            different = np.zeros(self.num_rows, dtype=np.int64)
+            for column in self.columns.values():
+                different += column != column[row]
+            return np.flatnonzero(different == 1)
+        return self._listed(self.space.neighbours(self.config(row)))
+
+    def widen(self, number: int, seed: int) -> Rows:
+        """List up to so many further configurations: random ones, and in the end whatever is left."""
+        if self.space is None or self.num_rows >= self.space.size:
+            return np.zeros(0, dtype=np.int64)
+        before = self.num_rows
+        self._listed(self.space.sample(number, seed))
+        if self.num_rows == before:
+            # Among so many in a row there are at least `number` that are not listed, or all that are left.
+            stop = min(self.space.size, self.num_rows + number)
+            self._listed([self.space[index] for index in range(stop)])
+        return np.arange(before, self.num_rows)
+
+    def parts_s(self, rows: Rows) -> dict[str, NDArray[np.float64]]:
+        """What each resource would need for these rows if nothing else mattered, by its name."""
+        costs = self._costs(rows)
+        shape = (len(rows),)
+        return {name: np.broadcast_to(np.asarray(part, dtype=np.float64), shape) for name, part in costs.items()}
+
+    def _price(self, rows: Rows) -> NDArray[np.float64]:
+        """Predicted seconds; inf where the model has none."""
+        seconds = np.asarray(_cost(self, rows).seconds, dtype=np.float64)
+        return np.where(np.isfinite(seconds) & (seconds > 0), seconds, np.inf)
+
+    def _costs(self, rows: Rows) -> Mapping[str, Any]:
+        return _cost(self, rows).parts_s
+
+    def _by_values(self) -> dict[tuple[int, ...], int]:
+        if self._places is None:
+            values = zip(*(column.tolist() for column in self.columns.values()), strict=True)
+            self._places = {of_row: row for row, of_row in enumerate(values)}
+        return self._places
+
+    def _listed(self, configs: Sequence[Config]) -> Rows:
+        """The rows of valid configurations; those that were not listed are added."""
+        places = self._by_values()
+        keys = [tuple(config[name] for name in self.columns) for config in configs]
+        self._append([config for config, key in zip(configs, keys, strict=True) if key not in places])
+        return np.array([places[key] for key in keys], dtype=np.int64)
+
+    def _append(self, configs: Sequence[Config]) -> None:
+        if not configs:
+            return
+        places = self._by_values()
+        fresh = np.arange(self.num_rows, self.num_rows + len(configs))
+        for name, column in self.columns.items():
+            added = np.array([config[name] for config in configs], dtype=np.int64)
+            self.columns[name] = np.concatenate([column, added])
+        places.update(
+            {tuple(config[n] for n in self.columns): int(row) for config, row in zip(configs, fresh, strict=True)}
+        )
+        self.num_rows += len(configs)
+        self.seconds = np.concatenate([self.seconds, self._price(fresh)])
+
+
+class Candidates:
+    """The configurations of all implementations of an operation that can take a workload.
+
+    Args:
+        kernels: What each implementation has to offer, in the operation's order.
+    """
+
+    def __init__(self, kernels: Sequence[KernelCandidates]) -> None:
+        self.kernels = tuple(kernels)
+        self.by_name = {kernel.spec.full_name: place for place, kernel in enumerate(self.kernels)}
+
+    @staticmethod
+    def of(
+        operation: Operation, gpu: GpuModel, workload: Workload, fixed: Mapping[str, int] | None = None
+    ) -> Candidates:
+        """Those of an operation, solved; with given values of some parameters, in the kernels that have these.
+
+        Raises:
+            UsageError: When no implementation can take the workload.
+            InfeasibleError: When nothing is valid; carries a minimal conflict.
+        """
+        able, _ = requests(operation, gpu, workload)
+        for request in able:
+            for name in (fixed or {}).keys() & request.problem.variables.keys():
+                request.problem.add(Var(name) == (fixed or {})[name], because="it is given")
+        kernels = [KernelCandidates.of(request) for request in able]
+        if not any(kernel.size for kernel in kernels):
+            raise infeasible(able)
+        return Candidates(kernels)
+
+    @property
+    def size(self) -> int:
+        """The number of all configurations."""
+        return sum(kernel.size for kernel in self.kernels)
+
+    def at(self, index: int) -> tuple[str, dict[str, int]]:
+        """The kernel and the configuration of that number, counted over all implementations."""
+        for kernel in self.kernels:
+            if index < kernel.size:
+                return kernel.spec.full_name, kernel.at(index)
+            index -= kernel.size
+        raise IndexError(f"index {index} is outside of the configurations")
+
+    def best(self, number: int) -> tuple[Rows, Rows]:
+        """The listed rows with the least predicted times, as kernels' places and rows; ties by preference."""
+        parts = []
+        for place, kernel in enumerate(self.kernels):
+            steps = tie_steps(kernel.seconds)
+            rows = _least(steps, number)
+            parts.append((np.full(len(rows), place), rows, steps[rows]))
+        places, rows, steps = (np.concatenate(column) for column in zip(*parts, strict=True))
+        first = np.argsort(steps, kind="stable")[:number]
+        return places[first], rows[first]
+
+
+def _cost(kernel: KernelCandidates, rows: Rows) -> Any:
+    if not kernel.columns:
+        return kernel.spec.cost(kernel.gpu, kernel.workload, {}, np.ones(1))
+    columns = {name: column[rows] for name, column in kernel.columns.items()}
+    return predict(kernel.spec, kernel.gpu, kernel.workload, columns)
+
+
+def _untold(spec: KernelSpec) -> set[str]:
+    """Parameters that the model prices late or not at all."""
+    return {*spec.order_params, *spec.free_params}
+
+
+def _least(steps: NDArray[np.float64], number: int) -> Rows:
+    """The rows of the least steps; of equal ones the first."""
+    if number < len(steps):
+        bound = np.partition(steps, number - 1)[number - 1]
+        near = np.flatnonzero(steps <= bound)
+        return near[np.argsort(steps[near], kind="stable")][:number]
+    return np.argsort(steps, kind="stable")

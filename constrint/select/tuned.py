@@ -1,0 +1,123 @@
+"""The file of measured winners for one GPU, `tuned-<gpu>.json`: what is in it, reading and writing.
+
+Look-ups read it instead of the store of records. Who wins is decided where it is published
+(`constrint.tune.store.choices`); whether an entry still holds is decided where it is looked up.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+SCHEMA = "constrint.tuned/1"
+#: A larger file is no table of winners: an entry has some 600 bytes.
+MAX_BYTES = 64 * 2**20
+#: What a parameter's value may be: whole numbers in our kernels, anything that JSON has in others'.
+Value = int | float | str | bool | None
+
+
+class TunedEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The measured best of one workload with one toolchain.
+
+    Args:
+        kernel: The implementation's full name, `gemm.pointer`.
+        operation: What it computes, `gemm`.
+        dtype: Type of the operands.
+        sizes: The workload's sizes.
+        options: Those of its options that differ from their defaults.
+        config: A value for each parameter.
+        seconds: The measured median.
+        source_hash: Of the device code.
+        spec_hash: Of the space, rules and costs.
+        toolchain: Versions by name: `triton`, `torch`, `cuda` or `rocm`, `driver`.
+        run: Which run of the tuner measured it.
+        created: When, in seconds since 1970.
+        fixed: Parameters whose values were given: the best is the best with these.
+    """
+
+    kernel: str
+    operation: str
+    dtype: str
+    sizes: dict[str, int]
+    options: dict[str, int]
+    config: dict[str, Value]
+    seconds: Annotated[float, msgspec.Meta(gt=0)]
+    source_hash: str
+    spec_hash: str
+    toolchain: dict[str, str]
+    run: str
+    created: float
+    fixed: dict[str, int] = {}
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    schema: str
+    gpu: str
+    entries: tuple[TunedEntry, ...]
+
+
+@dataclass(frozen=True)
+class TunedTable:
+    """The winners for one GPU.
+
+    Args:
+        gpu: The model's name; empty where the file could not be read.
+        entries: In the order of the file.
+        problem: Why there are none; empty where the file was read, or where there is no file.
+    """
+
+    gpu: str = ""
+    entries: tuple[TunedEntry, ...] = ()
+    problem: str = ""
+
+
+def tuned_path(folder: Path, gpu: str) -> Path:
+    """The file of a GPU: `tuned-rtx-4090.json` for `RTX 4090`."""
+    return folder / f"tuned-{re.sub(r'[^a-z0-9]+', '-', gpu.lower()).strip('-')}.json"
+
+
+def read_tuned(path: Path) -> TunedTable:
+    """Read a table; one that is torn, or a file of something else, is empty and says why. Nothing is raised."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES + 1)
+        if len(text) > MAX_BYTES:
+            return TunedTable(problem=f"{path} has more than {MAX_BYTES} bytes: it is no table of tuned kernels.")
+        found = msgspec.json.decode(text, type=_File)
+    except FileNotFoundError:
+        return TunedTable()
+    except (OSError, ValueError, RecursionError) as error:
+        return TunedTable(problem=f"{path} is left aside: {error}. Publish it again with `constrint tune`.")
+    if found.schema != SCHEMA:
+        return TunedTable(problem=f"{path} is left aside: its schema is {found.schema!r}, this version reads {SCHEMA}.")
+    return TunedTable(found.gpu, found.entries)
+
+
+def write_tuned(table: TunedTable, path: Path) -> None:
+    """Write a table; other processes see the old file or the new one, whole.
+
+    Raises:
+        OSError: When the folder cannot be written to, or is full; the old file stays as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole = _File(schema=SCHEMA, gpu=table.gpu, entries=table.entries)
+    text = msgspec.json.format(msgspec.json.encode(whole, order="deterministic"), indent=1)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(text + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)  # as readable as other files: what is temporary is made for its owner alone
+        os.replace(name, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise

@@ -1,0 +1,204 @@
+"""What runs in the process of one device: candidates are checked on several sets of inputs, then timed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from constrint.select import KernelSpec, Workload
+from constrint.tune.check import Case
+from constrint.tune.engine.interface import Answer, Job, Setup
+from constrint.tune.measure import Call, Measurement, Timer
+from constrint.tune.pool import compile_for, compile_trial
+from constrint.tune.store.record import Compiled, Figures
+from constrint.tune.trial import Outcome, Trial
+from constrint.tune.worker import FINAL_ROUNDS, ROUNDS, call_of
+
+#: A candidate whose first rounds are slower than the best by more than this is not timed to the end.
+HOPELESS = 1.5
+#: Workloads whose inputs and expected outputs are kept.
+KEPT_CASES = 4
+
+
+class Told(NamedTuple):
+    """The answers to a job, and whether the process is to be given up: the device is lost to it."""
+
+    answers: tuple[Answer, ...]
+    is_lost: bool
+
+
+class _Kept(NamedTuple):
+    """A workload's data: what is checked, and what is timed (the same, unless the check is of less work)."""
+
+    checks: Sequence[Case]
+    timed: Any
+
+
+class _Timed:
+    """Inputs and outputs of a workload that is timed alone: what is checked is smaller."""
+
+    def __init__(self, spec: KernelSpec, setup: Setup, workload: Workload) -> None:
+        self._spec, self._gpu, self._workload = spec, setup.gpu, workload
+        self.inputs = spec.inputs(setup.gpu, workload, device=setup.device, seed=setup.seed)
+        self.outputs = spec.outputs(setup.gpu, workload, self.inputs)
+
+    def launches(self, config: Any) -> Any:
+        return self._spec.launches(self._gpu, self._workload, config, self.inputs, self.outputs)
+
+
+class Device:
+    """Tries candidates on one device."""
+
+    def __init__(self, setup: Setup, index: int) -> None:
+        self.setup = setup
+        if setup.device != "cpu":
+            import torch
+
+            torch.cuda.set_device(index)
+        self.timer = Timer(setup.device)
+        self.kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
+
+    def __call__(self, job: Job, note: Callable[[int], None]) -> Told:
+        """Do a job; `note` says which trial is about to be run."""
+        answers, is_lost = (self._finals(job, note) if job.is_final else (self._try(job.trials[0], job.best_s),)), False
+        if any(answer.outcome != Outcome.OK for answer in answers):
+            # Whatever went wrong may have written anywhere.
+            self.kept.clear()
+            try:
+                self.timer.synchronize()
+            except Exception:  # noqa: BLE001 - the device is lost to this process, whatever it raises
+                is_lost = True
+        return Told(answers, is_lost)
+
+    def _data(self, trial: Trial) -> _Kept:
+        key = trial.kernel, str(trial.workload)
+        if key in self.kept:
+            self.kept.move_to_end(key)
+            return self.kept[key]
+        while len(self.kept) >= KEPT_CASES:
+            self.kept.popitem(last=False)
+        setup, spec = self.setup, self.setup.load(trial.kernel)
+        less = spec.checked_as(trial.workload)
+        seeds = range(setup.seed, setup.seed + setup.num_inputs)
+        checks = [Case(spec, setup.gpu, less, device=setup.device, seed=seed) for seed in seeds]
+        timed = checks[0] if less == trial.workload else _Timed(spec, setup, trial.workload)
+        self.kept[key] = _Kept(checks, timed)
+        return self.kept[key]
+
+    def _try(self, trial: Trial, best_s: float) -> Answer:
+        """One candidate: right on every set of inputs, then timed."""
+        try:
+            data = self._data(trial)
+            refused, error = self._checked(trial, data)
+            if refused:
+                return Answer(outcome=Outcome.WRONG_RESULT, message=refused, error_over_bound=error)
+            launches = data.timed.launches(trial.config)
+            figures = self._timed(call_of(launches), best_s)
+            return Answer(outcome=Outcome.OK, error_over_bound=error, figures=figures, compiled=_compiled(launches[-1]))
+        except Exception as error:  # noqa: BLE001 - the outcome of the trial
+            return Answer(outcome=Outcome.LAUNCH_FAILED, message=_said(error))
+
+    def _checked(self, trial: Trial, data: _Kept) -> tuple[str, float]:
+        """What is wrong with a candidate's results, empty if nothing is; and the largest error over its bound."""
+        worst = 0.0
+        for number, case in enumerate(data.checks, 1):
+            case.renew()
+            error = case.check(case.launches(trial.config))
+            worst = max(worst, error)
+            changed = case.changed_inputs()
+            if changed:
+                return f"it wrote to its inputs: {', '.join(changed)}", worst
+            if error > 1.0:
+                of = f"on inputs {number} of {len(data.checks)}"
+                return f"an error of {error:.3g} times what rounding allows, {of}", worst
+        return "", worst
+
+    def _timed(self, call: Call, best_s: float) -> Figures:
+        if self.setup.cache == "warm":
+            call()
+            about = self.timer.quick(call).median_s
+            return _figures(self.timer.warm([call], about)[0], "warm")
+        graph = self.timer.graph(call)
+        quick = self.timer.quick(graph)
+        if quick.median_s > HOPELESS * best_s:
+            return _figures(quick, "cold")
+        return _figures(self.timer.cold([graph], ROUNDS)[0], "cold")
+
+    def _finals(self, job: Job, note: Callable[[int], None]) -> tuple[Answer, ...]:
+        """The finalists in turn; afterwards each is checked once more, since some are right only at first."""
+        data, calls = [], []
+        for number, trial in enumerate(job.trials):
+            note(number)
+            data.append(self._data(trial))
+            launches = data[-1].timed.launches(trial.config)
+            call = call_of(launches)
+            calls.append(self.timer.graph(call) if self.setup.cache == "cold" else call)
+        note(-1)
+        if self.setup.cache == "cold":
+            measured = self.timer.cold(calls, FINAL_ROUNDS)
+        else:
+            about = max(self.timer.quick(call).median_s for call in calls)
+            measured = self.timer.warm(calls, about, rounds=9)
+        answers = []
+        for number, (trial, of_trial, figure) in enumerate(zip(job.trials, data, measured, strict=True)):
+            note(number)
+            refused, error = self._checked(trial, of_trial)
+            figures = _figures(figure, self.setup.cache, is_final=True)
+            outcome = Outcome.WRONG_RESULT if refused else Outcome.OK
+            told = f"after it was timed: {refused}" if refused else ""
+            answers.append(Answer(outcome=outcome, message=told, error_over_bound=error, figures=figures))
+        return tuple(answers)
+
+
+def _figures(measured: Measurement, cache: str, *, is_final: bool = False) -> Figures:
+    return Figures(
+        median_s=measured.median_s,
+        spread_s=measured.spread_s,
+        num_rounds=measured.num_rounds,
+        cache=cache,
+        is_final=is_final,
+    )
+
+
+def _compiled(launch: Any) -> Compiled | None:
+    """What the compiler made of a launch that has run; None where its compiler does not say."""
+    if not hasattr(launch, "compiled"):
+        return None
+    kernel = launch.compiled()
+    return Compiled(registers=kernel.n_regs, spill_bytes=4 * kernel.n_spills, smem_bytes=kernel.metadata.shared)
+
+
+def _said(error: Exception) -> str:
+    """An error in one line."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"[:400]
+
+
+def serve_device(setup: Setup, index: int) -> Device:
+    """Makes what answers in the process of a device."""
+    return Device(setup, index)
+
+
+def serve_compiler(setup: Setup) -> Callable[[Trial, Callable[[int], None]], Answer]:
+    """Makes what answers in a process that compiles, into the compiler's own cache."""
+    import os
+
+    os.nice(10)
+    if setup.device != "cpu":
+        compile_for(setup.gpu)
+    with contextlib.suppress(ImportError):
+        import torch
+
+        # What torch loads for its first tensor without data is no candidate's time.
+        torch.empty(1, device="meta")
+
+    def answer(trial: Trial, note: Callable[[int], None]) -> Answer:
+        try:
+            compile_trial(setup.load, setup.gpu, trial, into_cache=True)
+        except Exception as error:  # noqa: BLE001 - the outcome of the trial
+            return Answer(outcome=Outcome.COMPILE_FAILED, message=_said(error))
+        return Answer(outcome=Outcome.OK)
+
+    return answer

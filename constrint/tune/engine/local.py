@@ -1,0 +1,205 @@
+"""Trials on the devices of this machine: compiled on its cores ahead of time, run by one process for each device."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+
+from constrint.errors import ConstrintError
+from constrint.tune.engine.device import Told, serve_compiler, serve_device
+from constrint.tune.engine.interface import START_PATIENCE_S, Answer, Done, Job, Setup, failed
+from constrint.tune.engine.process import Lost, Serve, StartError, Worker, machine_memory_bytes
+from constrint.tune.trial import Outcome
+
+#: How often a process may fail to start before its device is given up.
+MAX_STARTS = 3
+#: How long nothing is looked at when no process has news.
+POLL_S = 0.05
+
+
+@dataclass
+class _Slot:
+    """A device: its process, what waits for it, and what it is at."""
+
+    worker: Worker
+    waiting: deque[Job] = field(default_factory=deque)
+    at: Job | None = None
+    since: float = 0.0
+    failed_starts: int = 0
+    why_lost: str = ""
+
+
+@dataclass
+class _Compiler:
+    worker: Worker
+    at: Job | None = None
+
+
+class LocalEngine:
+    """The devices of this machine.
+
+    Args:
+        setup: How trials are run.
+        devices: Indices of the devices.
+        num_compilers: Processes that compile; one for each core by default.
+    """
+
+    def __init__(self, setup: Setup, devices: Sequence[int] = (0,), *, num_compilers: int | None = None) -> None:
+        self._setup = setup
+        memory = setup.max_memory_bytes or machine_memory_bytes() // 2
+
+        def process(make: Serve, *arguments: object) -> Worker:
+            return Worker(make, arguments, start_s=START_PATIENCE_S, max_memory_bytes=memory)
+
+        self._names = [f"GPU {index}" if setup.device != "cpu" else f"CPU {index}" for index in devices]
+        self._slots = [_Slot(process(serve_device, setup, index)) for index in devices]
+        number = num_compilers or max(1, min(os.cpu_count() or 1, 16 * len(devices)))
+        self._compilers = [_Compiler(process(serve_compiler, setup)) for _ in range(number)]
+        self._to_compile: deque[Job] = deque()
+        #: Numbers of the jobs that are compiled, and answers of those that the compiler refused.
+        self._compiled: set[int] = set()
+        self._done: list[Done] = []
+        self._slot_of: dict[int, int] = {}
+
+    @property
+    def slots(self) -> Sequence[str]:
+        """A name for each device."""
+        return self._names
+
+    def submit(self, slot: int, job: Job) -> None:
+        """Take a job for a device."""
+        self._slot_of[job.number] = slot
+        if self._slots[slot].why_lost:
+            self._finish(job, failed(job, Outcome.NOT_RUN, self._slots[slot].why_lost))
+        elif job.is_final:
+            self._compiled.add(job.number)
+            self._slots[slot].waiting.append(job)
+        else:
+            self._to_compile.append(job)
+            self._slots[slot].waiting.append(job)
+
+    def poll(self, timeout_s: float) -> list[Done]:
+        """The jobs that are done since the last call; waits for one, but no longer than so many seconds.
+
+        Raises:
+            ConstrintError: When no device can be used any more.
+        """
+        until = time.monotonic() + timeout_s
+        while True:
+            for compiler in self._compilers:
+                self._step_compiler(compiler)
+            for slot in self._slots:
+                self._step_slot(slot)
+            if self._done:
+                done, self._done = self._done, []
+                return done
+            if all(slot.why_lost for slot in self._slots):
+                raise ConstrintError(f"no device can be used: {self._slots[0].why_lost}")
+            left = until - time.monotonic()
+            if left <= 0:
+                return []
+            pipes = [w.wake for w in self._workers() if w.is_busy and w.wake is not None]
+            if pipes:
+                wait(pipes, timeout=min(left, POLL_S))
+            else:
+                time.sleep(min(left, POLL_S))
+
+    def close(self) -> None:
+        """End all processes at once."""
+        for worker in self._workers():
+            worker.close()
+
+    def _workers(self) -> list[Worker]:
+        return [*(compiler.worker for compiler in self._compilers), *(slot.worker for slot in self._slots)]
+
+    def _finish(self, job: Job, answers: tuple[Answer, ...], seconds: float = 0.0) -> None:
+        self._compiled.discard(job.number)
+        self._done.append(Done(job, self._slot_of.pop(job.number), answers, seconds))
+
+    def _step_compiler(self, compiler: _Compiler) -> None:
+        """Hear what a compiler has to say, and give it the next job."""
+        job = compiler.at
+        if job is not None:
+            try:
+                reply = compiler.worker.poll()
+                answer = reply and reply[0]
+            except Lost as lost:
+                answer = Answer(outcome=lost.outcome, message=f"compiling: {lost.message}")
+            except StartError as error:
+                # The device's process compiles it then.
+                answer = Answer(outcome=Outcome.OK, message=str(error))
+            if answer is None:
+                return
+            compiler.at = None
+            if answer.outcome == Outcome.OK:
+                self._compiled.add(job.number)
+            else:
+                self._slots[self._slot_of[job.number]].waiting.remove(job)
+                self._finish(job, (answer,))
+        if self._to_compile:
+            compiler.at = self._to_compile.popleft()
+            compiler.worker.ask(compiler.at.trials[0], self._setup.compile_patience_s)
+
+    def _step_slot(self, slot: _Slot) -> None:
+        """Hear what a device's process has to say, and give it the next job that is compiled."""
+        if slot.at is not None and not self._heard(slot, slot.at):
+            return
+        job = next((job for job in slot.waiting if job.number in self._compiled), None)
+        if job is not None:
+            slot.waiting.remove(job)
+            slot.at, slot.since = job, time.monotonic()
+            slot.worker.ask(job, self._setup.run_patience_s * len(job.trials))
+
+    def _heard(self, slot: _Slot, job: Job) -> bool:
+        """Whether the process is through with its job, one way or another."""
+        seconds = time.monotonic() - slot.since
+        try:
+            reply = slot.worker.poll()
+        except Lost as lost:
+            self._finish(job, _blamed(job, slot.worker.noted, lost), seconds)
+        except StartError as error:
+            slot.failed_starts += 1
+            if slot.failed_starts < MAX_STARTS:
+                slot.worker.ask(job, self._setup.run_patience_s * len(job.trials))
+                return False
+            self._give_up(slot, str(error))
+        except Exception as error:  # noqa: BLE001 - raised in the process, by what is not a candidate's doing
+            self._finish(job, failed(job, Outcome.LAUNCH_FAILED, str(error)), seconds)
+        else:
+            if reply is None:
+                return False
+            told: Told = reply[0]
+            slot.failed_starts = 0
+            if told.is_lost:
+                slot.worker.stop()
+            self._finish(job, told.answers, seconds)
+        slot.at = None
+        return True
+
+    def _give_up(self, slot: _Slot, why: str) -> None:
+        """Answer that nothing runs on this device."""
+        name = self._names[self._slots.index(slot)]
+        slot.why_lost = f"{name}: its process does not start: {why}"
+        for job in [*([slot.at] if slot.at else []), *slot.waiting]:
+            if job in self._to_compile:
+                self._to_compile.remove(job)
+            for compiler in self._compilers:
+                if compiler.at is job:
+                    compiler.worker.stop()
+                    compiler.at = None
+            self._finish(job, failed(job, Outcome.NOT_RUN, slot.why_lost))
+        slot.waiting.clear()
+
+
+def _blamed(job: Job, noted: int, lost: Lost) -> tuple[Answer, ...]:
+    """The answers where a process was lost: of several trials the one that it was at is to blame, if that is known."""
+    if len(job.trials) == 1:
+        return failed(job, lost.outcome, lost.message)
+    answers = list(failed(job, Outcome.NOT_RUN, f"lost with another one: {lost.message}"))
+    if 0 <= noted < len(answers):
+        answers[noted] = Answer(outcome=lost.outcome, message=lost.message)
+    return tuple(answers)

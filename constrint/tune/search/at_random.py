@@ -1,0 +1,58 @@
+"""Random search: every valid configuration of every kernel is as likely to be the next as any other."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from constrint.errors import UsageError
+from constrint.select.candidates import Candidates
+from constrint.tune.search.interface import Proposal, Task
+
+
+class RandomSearch:
+    """Draws configurations uniformly, none of them twice.
+
+    Args:
+        task: What it is about.
+        candidates: The configurations.
+    """
+
+    def __init__(self, task: Task, candidates: Candidates) -> None:
+        self.candidates = candidates
+        self._generator = np.random.default_rng(task.seed)
+        self._proposed: set[int] = set()
+
+    def ask(self, number: int) -> list[Proposal]:
+        """Up to so many configurations to try next, none of which it proposed before."""
+        drawn: list[int] = []
+        while len(drawn) < number and len(self._proposed) < self.candidates.size:
+            index = self._draw()
+            self._proposed.add(index)
+            drawn.append(index)
+        return [Proposal(*self.candidates.at(index), because="random") for index in drawn]
+
+    def tell(self, proposal: Proposal, seconds: float | None) -> None:
+        """Nothing is learnt from what came of a proposal, but another's proposal is not drawn any more."""
+
+    def _draw(self) -> int:
+        """The number of a configuration that was not proposed."""
+        size = self.candidates.size
+        for _ in range(16):
+            index = int(self._generator.integers(0, min(size, 2**62)))
+            if index not in self._proposed:
+                return index
+        # Nearly everything was proposed, or the space is small: the next one that was not.
+        while index in self._proposed:
+            index = (index + 1) % size
+        return index
+
+
+def make(task: Task, candidates: Candidates, argument: str) -> RandomSearch:
+    """Make a random search.
+
+    Raises:
+        UsageError: When something stands behind the colon.
+    """
+    if argument:
+        raise UsageError(f"search 'random:{argument}': 'random' takes nothing behind a colon.")
+    return RandomSearch(task, candidates)

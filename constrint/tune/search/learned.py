@@ -1,0 +1,140 @@
+"""What records of other workloads say about this one: measured over predicted times, ready for the regression."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from constrint.errors import ConstrintError
+from constrint.hwmodels import GpuModel
+from constrint.select import KernelSpec, Workload
+from constrint.select.candidates import KernelCandidates
+from constrint.tune.search.interface import Task
+from constrint.tune.search.points import Describer, Floats, Points
+from constrint.tune.store.record import TuningRecord
+
+#: The nearest workloads that are asked, and the fastest configurations of each.
+MOST_WORKLOADS, MOST_CONFIGS = 24, 32
+#: A record that is further from the prediction than this factor is about something else.
+MOST_OFF = 20.0
+#: How far workloads of different types are apart, and those that differ in an option, in powers of two of a size.
+OF_DTYPE, OF_OPTION = 2.0, 1.0
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Measurements of other workloads.
+
+    Args:
+        points: The configurations.
+        log_ratios: Logarithms of their measured over their predicted times.
+        distances: Between workloads, by their numbers; number 0 is the workload that is tuned.
+    """
+
+    points: Points | None
+    log_ratios: Floats
+    distances: Floats
+
+
+def learn_from(task: Task, describer: Describer) -> Learned:
+    """What the records of a task say, as far as they can be used: those of its GPU, operation and kernels."""
+    groups = nearest(task)
+    points: list[Points] = []
+    ratios: list[Floats] = []
+    for number, (workload, records) in enumerate(groups, start=1):
+        for spec in task.operation.implementations:
+            own = [record for record in records if record.kernel == spec.full_name]
+            if own and spec.full_name in describer.places:
+                candidates, log_ratios = ratios_of(spec, task.gpu, workload, own)
+                if candidates is not None:
+                    points.append(describer.points(candidates, np.arange(candidates.num_rows), number))
+                    ratios.append(log_ratios)
+    distances = _distances([task.workload, *(workload for workload, _ in groups)])
+    if not points:
+        return Learned(None, np.zeros(0), distances)
+    return Learned(Points.joined(points), np.concatenate(ratios), distances)
+
+
+def nearest(task: Task) -> list[tuple[Workload, list[TuningRecord]]]:
+    """The workloads nearest to a task's of which there are records, nearest first, and their fastest records."""
+    groups: dict[tuple[object, ...], list[TuningRecord]] = {}
+    for record in task.known:
+        if _is_usable(record, task):
+            key = (record.dtype, *sorted(record.sizes.items()), None, *sorted(record.options.items()))
+            groups.setdefault(key, []).append(record)
+    found = [(records[0].workload, _fastest(records)) for records in groups.values()]
+    found.sort(key=lambda group: (distance(task.workload, group[0]), str(group[0])))
+    return found[:MOST_WORKLOADS]
+
+
+def distance(one: Workload, other: Workload) -> float:
+    """How far two workloads of one operation are apart, in powers of two of a size."""
+    squares = sum(math.log2(max(one.sizes[n], 1) / max(other.sizes[n], 1)) ** 2 for n in one.sizes)
+    different = sum(one.options.get(n) != other.options.get(n) for n in {*one.options, *other.options})
+    return math.sqrt(squares) + OF_OPTION * different + OF_DTYPE * (one.dtype != other.dtype)
+
+
+def ratios_of(
+    spec: KernelSpec, gpu: GpuModel, workload: Workload, records: Sequence[TuningRecord]
+) -> tuple[KernelCandidates | None, Floats]:
+    """One kernel's recorded configurations of a workload, and their measured over predicted times as logarithms."""
+    nothing = None, np.zeros(0)
+    try:
+        spec.check_workload(gpu, workload)
+        allowed = {param.name: set(param.values) for param in spec.params(gpu, workload)}
+    except ConstrintError:
+        return nothing
+    usable = [record for record in records if _is_allowed(record.config, allowed)]
+    if not usable:
+        return nothing
+    columns = {name: np.array([record.config[name] for record in usable], dtype=np.int64) for name in allowed}
+    if not columns:
+        usable = usable[:1]
+    candidates = KernelCandidates(spec, gpu, workload, columns)
+    measured = np.array([record.figures.median_s for record in usable if record.figures is not None])
+    log_ratios = np.log(measured / candidates.seconds)
+    kept = np.flatnonzero(np.abs(log_ratios) <= math.log(MOST_OFF))
+    if not len(kept):
+        return nothing
+    if columns:
+        candidates = KernelCandidates(spec, gpu, workload, {name: column[kept] for name, column in columns.items()})
+    return candidates, log_ratios[kept]
+
+
+def _is_usable(record: TuningRecord, task: Task) -> bool:
+    """Whether a record is of another workload of the same GPU and operation, and has a time."""
+    names = set(task.workload.sizes)
+    if record.operation != task.workload.operation or record.gpu.lower() != task.gpu.name.lower():
+        return False
+    if not record.is_ok or record.figures is None or set(record.sizes) != names:
+        return False
+    return math.isfinite(record.figures.median_s) and record.figures.median_s > 0
+
+
+def _fastest(records: Iterable[TuningRecord]) -> list[TuningRecord]:
+    """The fastest configurations; of several records of one the final figure, of different caches the cold ones."""
+    known = list(records)
+    cold = [record for record in known if record.figures is not None and record.figures.cache == "cold"]
+    by_config: dict[tuple[object, ...], TuningRecord] = {}
+    for record in sorted(cold or known, key=lambda r: (r.figures is not None and r.figures.is_final, r.created)):
+        by_config[(record.kernel, *sorted(record.config.items()))] = record
+    return sorted(by_config.values(), key=_time)[:MOST_CONFIGS]
+
+
+def _time(record: TuningRecord) -> float:
+    return math.inf if record.figures is None else record.figures.median_s
+
+
+def _is_allowed(config: Any, allowed: dict[str, set[int]]) -> bool:
+    """Whether a recorded configuration has a value that the kernel knows for each of its parameters."""
+    if set(config) != set(allowed):
+        return False
+    return all(isinstance(value, int) and value in allowed[name] for name, value in config.items())
+
+
+def _distances(workloads: Sequence[Workload]) -> Floats:
+    return np.array([[distance(one, other) for other in workloads] for one in workloads])

@@ -1,0 +1,205 @@
+"""The default search: the cost model's order, corrected by what was measured, on this workload and on others.
+
+A regression (`regression.py`) learns how far measurements are from predictions, and how sure that is. Next comes the
+configuration whose expected improvement over the best so far is largest: one that is predicted to be fast, or one of
+which little is known. The pool that it is chosen from holds the model's first few thousand configurations and the
+neighbours of every best one.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from constrint.errors import UsageError
+from constrint.select.candidates import Candidates, Rows
+from constrint.tune.search.interface import Proposal, Task
+from constrint.tune.search.learned import learn_from
+from constrint.tune.search.points import Describer, Floats, Points
+from constrint.tune.search.regression import Prior, Regression
+
+#: Configurations in the pool at first.
+POOL = 3000
+#: What the time of a configuration like one that failed is multiplied by, as a logarithm.
+PENALTY = math.log(2.0)
+
+
+class ModelSearch:
+    """The default search; see the module's docstring.
+
+    Args:
+        task: What it is about.
+        candidates: The configurations.
+        prior: What the regression expects.
+    """
+
+    def __init__(self, task: Task, candidates: Candidates, prior: Prior | None = None) -> None:
+        self.candidates = candidates
+        self.seed = task.seed
+        self._describer = Describer(self.candidates)
+        learned = learn_from(task, self._describer)
+        self._num_known = len(learned.log_ratios)
+        self._places: dict[tuple[int, int], int] = {}  # of the pool's rows, by kernel and row
+        self._pool: list[tuple[int, int]] = []
+        self._predicted = np.zeros(0)  # logarithms
+        points = self._described(*self.candidates.best(POOL))
+        points = points if learned.points is None else Points.joined([learned.points, points])
+        self._regression = Regression(prior or Prior(), points, learned.distances)
+        for row, log_ratio in enumerate(learned.log_ratios.tolist()):
+            self._regression.learn(row, log_ratio)
+        self._is_proposed = np.zeros(len(self._pool), dtype=bool)
+        self._pending: list[int] = []
+        self._penalty = np.zeros(len(self._pool))
+        self._best: tuple[float, int] | None = None  # the logarithm of its time, its place in the pool
+        self._near: set[int] = set()  # places of the best one's neighbours
+        self._num_told = 0
+
+    def ask(self, number: int) -> list[Proposal]:
+        """Up to so many configurations to try next, none of which it proposed before."""
+        believed = self._regression.copy()
+        for place in self._pending:
+            self._believe(believed, place)
+        proposals: list[Proposal] = []
+        while len(proposals) < number and self._has_more():
+            place = int(np.argmax(self._gain(believed)))
+            proposals.append(self._proposal(place, believed))
+            self._is_proposed[place] = True
+            self._pending.append(place)
+            self._believe(believed, place)
+        return proposals
+
+    def tell(self, proposal: Proposal, seconds: float | None) -> None:
+        """What came of a proposal, this search's own or another's: its median time, or None where it failed."""
+        place = self._place_of(proposal)
+        if place is None:
+            return
+        if place in self._pending:
+            self._pending.remove(place)
+        self._is_proposed[place] = True
+        if seconds is None or not math.isfinite(seconds) or seconds <= 0:
+            self._fail(place)
+            return
+        self._num_told += 1
+        measured = math.log(seconds)
+        self._regression.learn(self._num_known + place, measured - float(self._predicted[place]))
+        if self._best is None or measured < self._best[0]:
+            self._best = measured, place
+            kernel, row = self._pool[place]
+            near = self.candidates.kernels[kernel].neighbours(row)
+            self._near = set(self._add(np.full(len(near), kernel), near))
+
+    def _gain(self, regression: Regression) -> Floats:
+        """The expected improvement of every configuration of the pool over the best one; -inf for those proposed."""
+        mean = self._predicted + regression.mean[self._num_known :] + self._penalty
+        sigma = np.sqrt(regression.variance[self._num_known :]) + 1e-12
+        if self._best is None and not self._pending:
+            return np.where(self._is_proposed, -np.inf, -mean)
+        known = [self._best[0]] if self._best is not None else []
+        best = min(known + [float(mean[place]) for place in self._pending])
+        z = (best - mean) / sigma
+        gain = sigma * (z * _normal_share(z) + np.exp(-0.5 * np.square(z)) / math.sqrt(2.0 * math.pi))
+        # Far away all improvements are 0; then the least time decides.
+        gain = np.where(z > -6.0, gain, 0.0)
+        return np.where(self._is_proposed, -np.inf, np.where(gain > 0.0, gain, -1.0 - np.maximum(mean - best, 0.0)))
+
+    def _believe(self, regression: Regression, place: int) -> None:
+        """Take for measured what is expected, so that the next proposal is not the same again."""
+        row = self._num_known + place
+        regression.learn(row, float(regression.mean[row]))
+
+    def _proposal(self, place: int, regression: Regression) -> Proposal:
+        kernel, row = self._pool[place]
+        candidates = self.candidates.kernels[kernel]
+        is_modelled = math.isfinite(candidates.seconds[row])
+        seconds = math.exp(self._predicted[place] + regression.mean[self._num_known + place])
+        return Proposal(
+            kernel=candidates.spec.full_name,
+            config=candidates.config(row),
+            predicted_s=seconds if is_modelled or self._num_told else math.nan,
+            because=self._reason(place),
+        )
+
+    def _reason(self, place: int) -> str:
+        if place in self._near:
+            return "neighbour of the best"
+        if self._num_known or self._num_told:
+            return "corrected model"
+        return f"model's choice {place + 1}"
+
+    def _fail(self, place: int) -> None:
+        """Make what is like a failed configuration less likely to be tried."""
+        points = self._regression.points
+        row = self._num_known + place
+        own = slice(self._num_known, None)
+        distance = np.square(points.at[own] - points.at[row]).sum(axis=1)
+        alike = np.exp(-0.5 * distance) * (points.kernel[own] == points.kernel[row])
+        self._penalty = np.maximum(self._penalty, PENALTY * alike)
+
+    def _has_more(self) -> bool:
+        """Whether anything was not proposed yet; the pool grows where it has run out."""
+        if not self._is_proposed.all():
+            return True
+        if self._add(*self.candidates.best(2 * len(self._pool))):
+            return True
+        for place, kernel in enumerate(self.candidates.kernels):
+            rows = kernel.widen(POOL, self.seed + len(self._pool))
+            self._add(np.full(len(rows), place), rows)
+        return not self._is_proposed.all()
+
+    def _place_of(self, proposal: Proposal) -> int | None:
+        """The place of a configuration in the pool; None where it is not valid."""
+        kernel = self.candidates.by_name.get(proposal.kernel)
+        row = None if kernel is None else self.candidates.kernels[kernel].find(proposal.config)
+        if kernel is None or row is None:
+            return None
+        self._add(np.array([kernel]), np.array([row]))
+        return self._places[kernel, row]
+
+    def _add(self, kernels: Rows, rows: Rows) -> list[int]:
+        """Put configurations into the pool; gives the places of all of them."""
+        keys = list(zip(kernels.tolist(), rows.tolist(), strict=True))
+        fresh = [key for key in keys if key not in self._places]
+        if fresh:
+            added = self._described(*(np.array(column, dtype=np.int64) for column in zip(*fresh, strict=True)))
+            self._regression.extend(added)
+            self._is_proposed = np.append(self._is_proposed, np.zeros(len(added), dtype=bool))
+            self._penalty = np.append(self._penalty, np.zeros(len(added)))
+        return [self._places[key] for key in keys]
+
+    def _described(self, kernels: Rows, rows: Rows) -> Points:
+        """Number configurations as the pool's next ones, and describe them in that order."""
+        points, seconds, order = [], np.zeros(len(rows)), []
+        for place, kernel in enumerate(self.candidates.kernels):
+            mine = np.flatnonzero(kernels == place)
+            if len(mine):
+                points.append(self._describer.points(kernel, rows[mine]))
+                seconds[mine] = kernel.seconds[rows[mine]]
+                order.append(mine)
+        for key in zip(kernels.tolist(), rows.tolist(), strict=True):
+            self._places[key] = len(self._pool)
+            self._pool.append(key)
+        self._predicted = np.append(self._predicted, np.log(_finite(seconds)))
+        return Points.joined(points).take(np.argsort(np.concatenate(order), kind="stable"))
+
+
+def _finite(seconds: Floats) -> Floats:
+    """Times with those that the model does not know replaced by the longest that it does."""
+    known = seconds[np.isfinite(seconds)]
+    return np.where(np.isfinite(seconds), seconds, float(known.max()) if len(known) else 1.0)
+
+
+def _normal_share(z: Floats) -> Floats:
+    """The share of a standard normal distribution below z."""
+    return np.array([0.5 * math.erfc(-value / math.sqrt(2.0)) for value in z.tolist()])
+
+
+def make(task: Task, candidates: Candidates, argument: str) -> ModelSearch:
+    """Make the default search.
+
+    Raises:
+        UsageError: When something stands behind the colon.
+    """
+    if argument:
+        raise UsageError(f"search 'model:{argument}': 'model' takes nothing behind a colon.")
+    return ModelSearch(task, candidates)

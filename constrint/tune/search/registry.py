@@ -1,0 +1,79 @@
+"""The searches there are, by name: built-in ones, those of installed packages, and those that a program registers.
+
+A name may carry an argument behind a colon: `optuna:cmaes`. Another package offers its search as an entry point of the
+group `constrint.searches` that names a function like those of `MAKERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+
+from constrint.errors import UnknownNameError
+from constrint.select.candidates import Candidates
+from constrint.tune.search.interface import Search, Task
+
+ENTRY_POINTS = "constrint.searches"
+DEFAULT_SEARCH = "model"
+#: Makes a search from a task, its configurations, and what stands behind the colon of its name.
+Maker = Callable[[Task, Candidates, str], Search]
+#: Where the built-in ones are made.
+_BUILT_IN = {
+    "model": "constrint.tune.search.model:make",
+    "random": "constrint.tune.search.at_random:make",
+}
+_REGISTERED: dict[str, Maker] = {}
+
+
+def register_search(name: str, maker: Maker) -> None:
+    """Make a search known; one of the same name is replaced."""
+    _REGISTERED[name] = maker
+
+
+def list_searches() -> tuple[str, ...]:
+    """Names of all searches, the default one first."""
+    _ask_packages()
+    return tuple(dict.fromkeys((*_BUILT_IN, *_REGISTERED)))
+
+
+def make_search(name: str, task: Task, candidates: Candidates | None = None) -> Search:
+    """Make a search by its name.
+
+    Args:
+        name: `model`, `random`, `optuna`, `optuna:cmaes`, or another that is registered.
+        task: What it is about.
+        candidates: What it may propose; every valid configuration of the task's operation if None.
+
+    Raises:
+        UnknownNameError: When there is no such search.
+        UsageError: When it needs a package that is not installed, or no kernel can take the workload.
+        InfeasibleError: When no configuration is valid.
+    """
+    base, _, argument = name.partition(":")
+    maker = _maker(base)
+    if candidates is None:
+        candidates = Candidates.of(task.operation, task.gpu, task.workload, fixed=task.fixed)
+    return maker(task, candidates, argument)
+
+
+def _maker(name: str) -> Maker:
+    if name not in _REGISTERED and name not in _BUILT_IN:
+        _ask_packages()
+    if name in _REGISTERED:
+        return _REGISTERED[name]
+    if name not in _BUILT_IN:
+        raise UnknownNameError("search", name, list_searches(), "`register_search` adds one.")
+    module, _, attribute = _BUILT_IN[name].partition(":")
+    maker: Maker = getattr(import_module(module), attribute)
+    return maker
+
+
+@cache
+def _ask_packages() -> None:
+    """Register what installed packages offer; asked once, and only where a name is not built in."""
+    from importlib import metadata  # 30 ms that no built-in search has to wait for
+
+    for entry in metadata.entry_points(group=ENTRY_POINTS):
+        if entry.name not in _REGISTERED:
+            register_search(entry.name, entry.load())

@@ -1,0 +1,289 @@
+"""The tuning of one workload: which trials are next, what came of them, and which configuration it is in the end.
+
+It runs nothing and keeps nothing: the tuner carries its jobs to an engine, and its records to a store.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from constrint.select import Operation, Workload
+from constrint.select.fingerprint import fingerprint_of
+from constrint.tune.engine.interface import Answer, Done, Job
+from constrint.tune.search.interface import Proposal, Search
+from constrint.tune.store.record import TuningRecord, digest
+from constrint.tune.trial import Outcome, Trial
+
+#: Trials that are asked of a search at once.
+BATCH = 4
+#: Of what is tried again where a device was lost: how often.
+MAX_MOVES = 1
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is tuned: an operation, all of whose implementations compete, for one workload.
+
+    Args:
+        operation: The operation.
+        workload: What is asked of it.
+        fixed: Parameters that have to have given values.
+    """
+
+    operation: Operation
+    workload: Workload
+    fixed: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What came of a workload.
+
+    Args:
+        goal: What was tuned.
+        winner: The finalist with the least time; None where nothing ran and was right.
+        first: The figure of the model's first choice, in the same rounds; None where it failed.
+        outcomes: How many trials had which outcome.
+        num_known: How many of them an earlier run had measured.
+        is_whole: Whether it was tuned to the end: neither interrupted nor out of time.
+        seconds: From its first trial to its last.
+    """
+
+    goal: Goal
+    winner: TuningRecord | None
+    first: TuningRecord | None
+    outcomes: Mapping[str, int]
+    num_known: int
+    is_whole: bool
+    seconds: float
+
+    @property
+    def gain(self) -> float | None:
+        """How many times as fast as the first choice the winner is; None where either is unknown."""
+        if self.winner is None or self.first is None or not self.winner.figures or not self.first.figures:
+            return None
+        return self.first.figures.median_s / self.winner.figures.median_s
+
+    @property
+    def best_s(self) -> float | None:
+        """The winner's time; None where there is none."""
+        return None if self.winner is None or self.winner.figures is None else self.winner.figures.median_s
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What all records of a run have in common."""
+
+    run: str
+    gpu: str
+    toolchain: Mapping[str, str]
+
+
+@dataclass
+class Session:
+    """One workload.
+
+    Args:
+        goal: What is tuned.
+        search: What proposes.
+        facts: Of the run.
+        num_trials: How many configurations are tried at most.
+        num_final: How many of the quickest are timed once more, in turn.
+        known: Records of this workload by these very kernels and tools that need not be measured again.
+        name_of: Name by which other processes find a kernel, where it is not its full name.
+    """
+
+    goal: Goal
+    search: Search
+    facts: Facts
+    num_trials: int
+    num_final: int
+    known: Sequence[TuningRecord] = ()
+    name_of: Callable[[str], str] = str
+    stop_at: float = math.inf
+    num_known: int = 0
+    records: list[TuningRecord] = field(default_factory=list)
+    finals: list[TuningRecord] = field(default_factory=list)
+    started: float = 0.0
+    is_through: bool = False
+    is_whole: bool = True
+    _asked: list[tuple[Proposal, TuningRecord | None]] = field(default_factory=list)
+    _open: dict[int, Proposal | None] = field(default_factory=dict)
+    _has_finals: bool = False
+    _moves: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def best_s(self) -> float:
+        """The least time so far; infinite where there is none."""
+        return min((r.figures.median_s for r in self.records if r.is_ok and r.figures), default=math.inf)
+
+    @property
+    def num_tried(self) -> int:
+        """Trials whose outcome is known."""
+        return len(self.records)
+
+    def next_jobs(self, numbers: Iterator[int]) -> list[Job]:
+        """What to run next; empty while something is under way, and when the workload is through.
+
+        Args:
+            numbers: Gives a number for every job.
+        """
+        if not self.started:
+            self.started = time.monotonic()
+            self._recall()
+        while not self._open and not self.is_through:
+            if self._has_finals:
+                self.is_through = True
+                break
+            proposals = self._ask()
+            if not proposals:
+                return self._final_jobs(numbers)
+            best_s = self.best_s
+            jobs = [Job(next(numbers), (self._trial(proposal),), best_s=best_s) for proposal in proposals]
+            self._open = {job.number: proposal for job, proposal in zip(jobs, proposals, strict=True)}
+            self._asked = [(proposal, None) for proposal in proposals]
+            return jobs
+        return []
+
+    def _recall(self) -> None:
+        """Tell the search what is known; a workload that was tuned to the end is through."""
+        tried = latest(self.known)
+        for record in tried:
+            config = {name: value for name, value in record.config.items() if isinstance(value, int)}
+            figures = record.figures if record.is_ok else None
+            self.search.tell(Proposal(record.kernel, config), figures.median_s if figures else None)
+        self.records, self.num_known = tried, len(tried)
+        finals = [record for record in self.known if record.figures is not None and record.figures.is_final]
+        if finals and len(tried) >= self.num_trials:
+            last = finals[-1].run
+            self.finals, self.is_through = [record for record in finals if record.run == last], True
+
+    def hear(self, done: Done, numbers: Iterator[int]) -> tuple[list[TuningRecord], list[Job]]:
+        """What came of a job: records to keep, and jobs for what was not run through no fault of its own.
+
+        That is tried once more; finalists that were lost together are timed one by one.
+        """
+        job = done.job
+        proposal = self._open.pop(job.number)
+        may_move = self._moves.pop(job.number, 0) < MAX_MOVES
+        records, again = [], []
+        for trial, answer in zip(job.trials, done.answers, strict=True):
+            if answer.outcome == Outcome.NOT_RUN and may_move:
+                again.append(Job(next(numbers), (trial,), is_final=job.is_final, best_s=job.best_s))
+                self._open[again[-1].number], self._moves[again[-1].number] = proposal, 1
+            else:
+                records.append(self._record(trial, answer, proposal))
+        if job.is_final:
+            self.finals += records
+        elif records:
+            self._asked = [(asked, records[0] if asked is proposal else known) for asked, known in self._asked]
+            if not self._open:
+                self._tell()
+        return records, again
+
+    def result(self) -> Tuned:
+        """What came of it."""
+        right = [record for record in self.finals if record.is_ok and record.figures]
+        first = self.records[0] if self.records else None
+        return Tuned(
+            goal=self.goal,
+            winner=min(right, key=_order, default=None),
+            first=next((r for r in right if first and r.key == first.key), None),
+            outcomes=dict(Counter(record.outcome for record in self.records)),
+            num_known=self.num_known,
+            is_whole=self.is_whole and self.is_through,
+            seconds=time.monotonic() - self.started if self.started else 0.0,
+        )
+
+    def _ask(self) -> list[Proposal]:
+        left = self.num_trials - len(self.records)
+        if left > 0 and time.monotonic() > self.stop_at:
+            self.is_whole, left = False, 0
+        return self.search.ask(min(BATCH, left)) if left > 0 else []
+
+    def _tell(self) -> None:
+        """Tell the search what came of its proposals, in the order in which it made them."""
+        for proposal, record in self._asked:
+            assert record is not None
+            figures = record.figures if record.is_ok else None
+            self.search.tell(proposal, figures.median_s if figures else None)
+            self.records.append(record)
+        self._asked = []
+
+    def _final_jobs(self, numbers: Iterator[int]) -> list[Job]:
+        """The quickest and the first choice, to be timed in turn."""
+        self._has_finals = True
+        right = sorted((record for record in self.records if record.is_ok and record.figures), key=_order)
+        chosen = right[: self.num_final]
+        first = self.records[0] if self.records else None
+        if first is not None and first in right and first not in chosen:
+            chosen.append(first)
+        if not chosen:
+            self.is_through = True
+            return []
+        job = Job(next(numbers), tuple(map(self._trial_of, chosen)), is_final=True)
+        self._open = {job.number: None}
+        return [job]
+
+    def _trial(self, proposal: Proposal) -> Trial:
+        return Trial(self.name_of(proposal.kernel), self.goal.workload, dict(proposal.config))
+
+    def _trial_of(self, record: TuningRecord) -> Trial:
+        config = {name: value for name, value in record.config.items() if isinstance(value, int)}
+        return Trial(self.name_of(record.kernel), self.goal.workload, config)
+
+    def _record(self, trial: Trial, answer: Answer, proposal: Proposal | None) -> TuningRecord:
+        """The record of an answer; that of a finalist, which no proposal comes with, has what is known of its trial."""
+        outcome = Outcome.CRASHED if answer.outcome == Outcome.NOT_RUN else answer.outcome
+        told: dict[str, Any] = {"outcome": outcome.name.lower(), "message": answer.message, "figures": answer.figures}
+        told["error_over_bound"] = _finite(answer.error_over_bound)
+        if proposal is not None:
+            blank = self._blank(proposal.kernel, proposal.config)
+            told |= {"predicted_s": _finite(proposal.predicted_s), "compiled": answer.compiled}
+            return msgspec.structs.replace(blank, **told)
+        tried = next(r for r in self.records if self._trial_of(r) == trial)
+        return msgspec.structs.replace(tried, run=self.facts.run, created=time.time(), **told)
+
+    def _blank(self, kernel: str, config: Mapping[str, int]) -> TuningRecord:
+        fingerprint = fingerprint_of(self.goal.operation.spec(kernel))
+        workload = self.goal.workload
+        return TuningRecord(
+            kernel=kernel,
+            operation=workload.operation,
+            gpu=self.facts.gpu,
+            dtype=workload.dtype,
+            sizes=dict(workload.sizes),
+            options=dict(workload.options),
+            fixed=dict(self.goal.fixed),
+            config=dict(config),
+            outcome="",
+            run=self.facts.run,
+            created=time.time(),
+            source_hash=fingerprint.source,
+            spec_hash=fingerprint.spec,
+            toolchain=dict(self.facts.toolchain),
+        )
+
+
+def _order(record: TuningRecord) -> tuple[float, str, str]:
+    """Records by time; equal times in an order that is the same everywhere."""
+    assert record.figures is not None
+    return record.figures.median_s, record.kernel, digest(record.config)
+
+
+def _finite(number: float | None) -> float | None:
+    return None if number is None or not math.isfinite(number) else number
+
+
+def latest(records: Iterable[TuningRecord]) -> list[TuningRecord]:
+    """Of each configuration the newest record that is no finalist's figure, in the order in which they were tried."""
+    ordered = sorted(records, key=lambda record: (record.created, record.id))
+    newest = {r.key: r for r in ordered if r.figures is None or not r.figures.is_final}
+    return sorted(newest.values(), key=lambda record: (record.created, record.id))

@@ -1,0 +1,120 @@
+"""Which record of a workload is the best, and the file of winners that look-ups read.
+
+The answer depends on the records alone, not on their order: all processes and ranks with the same store decide alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from constrint.errors import StoreError
+from constrint.select.tuned import TunedEntry, TunedTable, tuned_path, write_tuned
+from constrint.tune.store.record import Figures, TuningRecord
+
+if TYPE_CHECKING:
+    from constrint.tune.store.store import RecordStore
+
+
+def best_records(records: Iterable[TuningRecord], *, per_toolchain: bool = False) -> list[TuningRecord]:
+    """The best record of every GPU, operation, dtype and workload that has one that was right and measured.
+
+    Within a run its finalists are compared, which were measured in turn; a run without finalists is compared by all its
+    medians. Then the winners of the runs are compared, first those with a cold L2, of these first the finalists, by
+    their medians. Equal ones are told apart by the kernel's name and the configuration.
+
+    Args:
+        records: Any records, in any order.
+        per_toolchain: Whether toolchains are kept apart, too.
+
+    Returns:
+        One record each, in the order of operation, dtype, workload, GPU (and toolchain).
+    """
+    groups: dict[bytes, dict[str, list[TuningRecord]]] = {}
+    for record in records:
+        if record.is_ok and record.figures is not None and record.figures.median_s > 0:
+            of_group = [*workload_key(record), record.toolchain if per_toolchain else None]
+            runs = groups.setdefault(_text(of_group), {})
+            runs.setdefault(record.run, []).append(record)
+    return [min(map(_winner, groups[group].values()), key=_place) for group in sorted(groups)]
+
+
+def workload_key(record: TuningRecord) -> tuple[Any, ...]:
+    """What records must share to compete: operation, dtype, sizes, options, given values and GPU."""
+    return (record.operation, record.dtype, record.sizes, record.options, record.fixed, record.gpu)
+
+
+def of_newest_code(records: Iterable[TuningRecord]) -> list[TuningRecord]:
+    """Records of each kernel's newest device code and space; what older code did says nothing of it."""
+    kept = list(records)
+    newest: dict[str, TuningRecord] = {}
+    for record in kept:
+        other = newest.get(record.kernel)
+        if other is None or (record.created, record.id) > (other.created, other.id):
+            newest[record.kernel] = record
+    return [record for record in kept if _code(record) == _code(newest[record.kernel])]
+
+
+def publish(store: RecordStore, gpu: str, folder: Path) -> Path:
+    """Write the winners for a GPU, one entry for each workload and toolchain, where look-ups find them.
+
+    Args:
+        store: Where the records are.
+        gpu: The model's name, as in the records.
+        folder: Where the file is written; it is made where it is missing.
+
+    Returns:
+        The file, `tuned-<gpu>.json`. The same records give the same bytes.
+
+    Raises:
+        StoreError: When the file cannot be written; the old one stays.
+    """
+    best = best_records(of_newest_code(store.find(gpu=gpu, outcome="ok")), per_toolchain=True)
+    path = tuned_path(folder, gpu)
+    try:
+        write_tuned(TunedTable(gpu, tuple(map(_entry, best))), path)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error.strerror}; the table before it, if any, stays.") from error
+    return path
+
+
+def _winner(records: list[TuningRecord]) -> TuningRecord:
+    """The best of one run."""
+    finalists = [record for record in records if record.figures is not None and record.figures.is_final]
+    return min(finalists or records, key=_place)
+
+
+def _place(record: TuningRecord) -> tuple[Any, ...]:
+    figures: Any = record.figures
+    rank = (figures.cache != "cold", not figures.is_final, figures.median_s)
+    return (*rank, record.kernel, _text(record.config), record.created, record.id)
+
+
+def _entry(record: TuningRecord) -> TunedEntry:
+    assert isinstance(record.figures, Figures)  # `best_records` gives no other
+    return TunedEntry(
+        kernel=record.kernel,
+        operation=record.operation,
+        dtype=record.dtype,
+        sizes=record.sizes,
+        options=record.options,
+        config=record.config,
+        seconds=record.figures.median_s,
+        source_hash=record.source_hash,
+        spec_hash=record.spec_hash,
+        toolchain=record.toolchain,
+        run=record.run,
+        created=record.created,
+        fixed=record.fixed,
+    )
+
+
+def _code(record: TuningRecord) -> tuple[str, str]:
+    return record.source_hash, record.spec_hash
+
+
+def _text(value: object) -> bytes:
+    return msgspec.json.encode(value, order="sorted")

@@ -1,0 +1,111 @@
+"""The tables of a store, the same in SQLite and PostgreSQL.
+
+A record is kept whole as JSON, and that is what is read back. The other columns are computed from it when it is
+written, in one place, so that records can be looked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import msgspec
+from sqlalchemy import Column, ColumnElement, Double, Index, MetaData, String, Table, Text
+
+from constrint.errors import UsageError
+from constrint.tune.store.record import TuningRecord
+
+if TYPE_CHECKING:
+    from constrint.select import Workload
+
+#: Raised with every change of the tables; a store of a later number is refused.
+SCHEMA = 1
+METADATA = MetaData()
+META = Table("constrint_meta", METADATA, Column("name", String(32), primary_key=True), Column("value", Text()))
+RECORDS = Table(
+    "constrint_records",
+    METADATA,
+    Column("id", String(32), primary_key=True),
+    Column("key", String(32), nullable=False),
+    Column("operation", Text(), nullable=False),
+    Column("kernel", Text(), nullable=False),
+    Column("gpu", Text(), nullable=False),
+    Column("dtype", Text(), nullable=False),
+    Column("workload", Text(), nullable=False),
+    Column("outcome", Text(), nullable=False),
+    Column("run", Text(), nullable=False),
+    Column("created", Double(), nullable=False),
+    Column("record", Text(), nullable=False),
+)
+Index("constrint_records_by_run", RECORDS.c.run)
+Index("constrint_records_by_workload", RECORDS.c.operation, RECORDS.c.gpu, RECORDS.c.dtype)
+Index("constrint_records_by_time", RECORDS.c.created, RECORDS.c.id)
+#: Columns that are a field of the record, as it stands there.
+FIELDS = ("id", "key", "operation", "kernel", "gpu", "dtype", "outcome", "run", "created")
+
+
+class Filters(TypedDict, total=False):
+    """Which records are meant: those that agree with every filter given.
+
+    `since` is the earliest `created`, in seconds since 1970. `workload` means operation, sizes, dtype and options.
+    """
+
+    id: str
+    key: str
+    operation: str
+    kernel: str
+    gpu: str
+    dtype: str
+    outcome: str
+    run: str
+    workload: Workload
+    since: float
+
+
+def row_of(record: TuningRecord) -> dict[str, Any]:
+    """A record as a row.
+
+    Raises:
+        UsageError: When it would not be read back as it is.
+    """
+    try:
+        text = msgspec.json.encode(record)
+        if msgspec.json.decode(text, type=TuningRecord) != record:
+            raise UsageError(f"{_named(record)} has a number that is not finite; leave the figure out instead.")
+    except (msgspec.ValidationError, UnicodeEncodeError, TypeError, OverflowError) as mistake:
+        raise UsageError(f"{_named(record)} cannot be kept: {mistake}. Records hold finite numbers and text.") from None
+    row = {name: getattr(record, name) for name in FIELDS}
+    unfit = [name for name, value in row.items() if isinstance(value, str) and (not value or "\0" in value)]
+    if unfit:
+        raise UsageError(f"{_named(record)} has an empty {unfit[0]}, or one with a NUL character; say what it is.")
+    return {**row, "workload": workload_text(record.sizes, record.options), "record": text.decode()}
+
+
+def workload_text(sizes: dict[str, int], options: dict[str, int]) -> str:
+    """Sizes and options as one text, the same whatever their order."""
+    return msgspec.json.encode([sizes, options], order="sorted").decode()
+
+
+def conditions(filters: Filters) -> list[ColumnElement[bool]]:
+    """What a row has to satisfy.
+
+    Raises:
+        UsageError: When there is no such filter.
+    """
+    found: list[ColumnElement[bool]] = []
+    for name, value in filters.items():
+        if name == "workload":
+            work: Any = value
+            text = workload_text(dict(work.sizes), dict(work.options))
+            found += [RECORDS.c.workload == text, RECORDS.c.operation == work.operation, RECORDS.c.dtype == work.dtype]
+        elif name == "since":
+            found.append(RECORDS.c.created >= value)
+        elif name in FIELDS and name != "created":
+            found.append(RECORDS.c[name] == value)
+        else:
+            known = ", ".join(sorted(Filters.__annotations__))
+            raise UsageError(f"records cannot be looked for by {name!r}; known: {known}.")
+    return found
+
+
+def _named(record: TuningRecord) -> str:
+    return f"the record of {record.kernel!r} of run {record.run!r}"

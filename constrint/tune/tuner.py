@@ -1,0 +1,213 @@
+"""The tuner: the only loop. It carries jobs of several workloads to an engine, and what comes back to a store.
+
+Every record is in the store before anything else is done with it, so that an interruption, a crash or a full disk
+loses at most what the devices are at.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from constrint.errors import ConstrintError
+from constrint.hwmodels import GpuModel
+from constrint.select.fingerprint import fingerprint_of
+from constrint.select.toolchain import differences, toolchain
+from constrint.tune.engine.interface import Done, Engine, Job
+from constrint.tune.search.interface import Search, Task
+from constrint.tune.session import Facts, Goal, Session, Tuned
+from constrint.tune.store.record import TuningRecord
+from constrint.tune.store.store import RecordStore
+from constrint.tune.trial import Outcome
+
+#: Workloads that are tuned at once on one device: while one is compiled, the other runs.
+OPEN = 2
+POLL_S = 0.25
+
+
+class Listener(Protocol):
+    """Hears how far it is."""
+
+    def started(self, slot: int, session: Session) -> None:
+        """A workload is begun on a device."""
+
+    def tried(self, slot: int, session: Session, record: TuningRecord, left_s: float | None) -> None:
+        """A trial's outcome is known; `left_s` is what is left of the whole run, if that can be told."""
+
+    def finished(self, slot: int, tuned: Tuned) -> None:
+        """A workload is through."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much is tried, and how.
+
+    Args:
+        gpu: The hardware model of all devices.
+        search: Makes what proposes configurations.
+        trials: Configurations of a workload that are tried at most.
+        budget_s: Time for all workloads; None for as long as it takes.
+        num_final: The quickest of a workload that are timed once more, in turn.
+        resume: Whether what the store knows of these very kernels, GPU and tools is not measured again.
+        seed: Of whatever is random.
+        name_of: Name by which other processes find a kernel, where it is not its full name.
+    """
+
+    gpu: GpuModel
+    search: Callable[[Task], Search]
+    trials: int = 16
+    budget_s: float | None = None
+    num_final: int = 4
+    resume: bool = False
+    seed: int = 0
+    name_of: Callable[[str], str] = str
+
+
+class Tuner:
+    """Tunes workloads one after another on each device.
+
+    Args:
+        settings: How.
+        engine: Runs the trials.
+        store: Keeps what comes of them.
+        listener: Hears how far it is.
+    """
+
+    def __init__(
+        self, settings: Settings, engine: Engine, store: RecordStore, listener: Listener | None = None
+    ) -> None:
+        self._settings, self._engine, self._store, self._listener = settings, engine, store, listener
+        self._facts = Facts(uuid.uuid4().hex[:12], settings.gpu.name, toolchain())
+        self._numbers = itertools.count()
+        #: The session and the device of every job that is under way.
+        self._jobs: dict[int, tuple[Session, int]] = {}
+        self._sessions: list[list[Session]] = [[] for _ in engine.slots]
+        self._lost: set[int] = set()
+        self._known: dict[str, list[TuningRecord]] = {}
+
+    @property
+    def run_name(self) -> str:
+        """What the records of this run are found by."""
+        return self._facts.run
+
+    def run(self, goals: Sequence[Goal]) -> list[Tuned]:
+        """Tune workloads; what was not begun is missing from the answer, in whose order they were finished.
+
+        Raises:
+            ConstrintError: When no device can be used, or the store keeps nothing any more.
+        """
+        waiting, tuned = deque(goals), []
+        started = time.monotonic()
+        self._until = started + self._settings.budget_s if self._settings.budget_s is not None else None
+        self._started, self._num_trials = started, 0
+        self._left = len(goals) * self._settings.trials
+        try:
+            while waiting or any(self._sessions):
+                self._open(waiting)
+                for slot, sessions in enumerate(self._sessions):
+                    for session in list(sessions):
+                        self._submit(slot, session, session.next_jobs(self._numbers))
+                        if session.is_through:
+                            sessions.remove(session)
+                            tuned.append(self._finish(slot, session))
+                for done in self._engine.poll(POLL_S) if self._jobs else ():
+                    self._hear(done)
+        except KeyboardInterrupt:
+            tuned += [session.result() for sessions in self._sessions for session in sessions]
+        return tuned
+
+    def _open(self, waiting: deque[Goal]) -> None:
+        """Begin workloads on the devices that have room."""
+        for depth in range(OPEN):
+            for slot, sessions in enumerate(self._sessions):
+                if waiting and len(sessions) == depth and slot not in self._lost:
+                    if self._until is not None and time.monotonic() > self._until:
+                        waiting.clear()
+                        return
+                    session = self._begin(waiting.popleft(), len(waiting))
+                    sessions.append(session)
+                    if self._listener:
+                        self._listener.started(slot, session)
+
+    def _begin(self, goal: Goal, num_waiting: int) -> Session:
+        settings = self._settings
+        records = self._records_of(goal.operation.implementations[0].operation)
+        others = [record for record in records if record.workload != goal.workload]
+        task = Task(goal.operation, settings.gpu, goal.workload, known=others, seed=settings.seed, fixed=goal.fixed)
+        known = [record for record in records if settings.resume and self._is_same(goal, record)]
+        session = Session(
+            goal, settings.search(task), self._facts, settings.trials, settings.num_final, known, settings.name_of
+        )
+        if self._until is not None:
+            # Each of those that are left has an equal share of the devices' time.
+            now, ways = time.monotonic(), OPEN * max(1, len(self._sessions) - len(self._lost))
+            session.stop_at = now + (self._until - now) * min(1.0, ways / (num_waiting + 1))
+        return session
+
+    def _records_of(self, operation: str) -> list[TuningRecord]:
+        """What the store knew of an operation on this GPU when the run began, measured by today's tools."""
+        if operation not in self._known:
+            found = self._store.find(operation=operation, gpu=self._settings.gpu.name)
+            self._known[operation] = [r for r in found if not differences(r.toolchain, self._facts.toolchain)]
+        return self._known[operation]
+
+    def _is_same(self, goal: Goal, record: TuningRecord) -> bool:
+        """Whether a record is one of this workload and of today's kernels."""
+        if record.workload != goal.workload or record.fixed != dict(goal.fixed):
+            return False
+        specs = {spec.full_name: spec for spec in goal.operation.implementations}
+        spec = specs.get(record.kernel)
+        return spec is not None and (record.source_hash, record.spec_hash) == tuple(fingerprint_of(spec))
+
+    def _submit(self, home: int, session: Session, jobs: Sequence[Job]) -> None:
+        """Hand jobs on; trials also go to devices that have nothing else to do, finalists stay together."""
+        slots = [home, *(slot for slot, own in enumerate(self._sessions) if not own and slot not in self._lost)]
+        slots = [slot for slot in slots if slot not in self._lost] or [home]
+        for place, job in enumerate(jobs):
+            slot = slots[0] if job.is_final else slots[place % len(slots)]
+            self._jobs[job.number] = session, slot
+            self._engine.submit(slot, job)
+
+    def _hear(self, done: Done) -> None:
+        session, _ = self._jobs.pop(done.job.number)
+        if all(answer.outcome == Outcome.NOT_RUN for answer in done.answers) and not done.job.is_final:
+            self._leave(done.slot)
+        records, again = session.hear(done, self._numbers)
+        if records:
+            self._store.add(records)
+        home = next((slot for slot, sessions in enumerate(self._sessions) if session in sessions), done.slot)
+        self._submit(home, session, again)
+        for record in records:
+            self._num_trials += not done.job.is_final
+            if self._listener:
+                self._listener.tried(done.slot, session, record, self._left_s())
+
+    def _leave(self, slot: int) -> None:
+        """Use a device no more; its workloads go to the next one."""
+        self._lost.add(slot)
+        others = [other for other in range(len(self._sessions)) if other not in self._lost]
+        if not others:
+            raise ConstrintError("the last device is lost; what was measured is kept: --resume goes on with it.")
+        self._sessions[others[0]] += self._sessions[slot]
+        self._sessions[slot] = []
+
+    def _left_s(self) -> float | None:
+        """What is left of the run, from what its trials have taken so far."""
+        spent = time.monotonic() - self._started
+        left = spent * max(0, self._left - self._num_trials) / self._num_trials if self._num_trials else None
+        if self._until is not None:
+            rest = max(0.0, self._until - time.monotonic())
+            return rest if left is None else min(left, rest)
+        return left
+
+    def _finish(self, slot: int, session: Session) -> Tuned:
+        tuned = session.result()
+        self._left -= max(0, self._settings.trials - session.num_tried)
+        if self._listener:
+            self._listener.finished(slot, tuned)
+        return tuned

@@ -1,0 +1,65 @@
+"""Whatever a candidate does is an answer, and the next one is run as if nothing had been."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from constrint.hwmodels import load_gpu
+from constrint.kernels.registry import load_spec
+from constrint.select import Workload
+from constrint.tune import Outcome, Trial
+from constrint.tune.engine.interface import Done, Job, Setup
+from constrint.tune.engine.local import LocalEngine
+
+if importlib.util.find_spec("torch") is None:
+    pytest.skip("needs the extra [torch]: torch is not installed", allow_module_level=True)
+
+KERNEL = f"{Path(__file__).parents[1] / 'hostile.py'}:SPEC"
+WORKLOAD = Workload("hostile", {"n": 8}, "fp32")
+SETUP = Setup(
+    load_spec, load_gpu("h200"), device="cpu", run_patience_s=4.0, compile_patience_s=4.0, max_memory_bytes=500 << 20
+)
+SPEC = load_spec(KERNEL)
+NAMES = type(SPEC).__module__ and __import__(type(SPEC).__module__).NAMES
+BEHAVIOURS = __import__(type(SPEC).__module__).BEHAVIOURS
+
+
+def trial(what: str) -> Trial:
+    return Trial(KERNEL, WORKLOAD, {"what": NAMES.index(what), "times": 1})
+
+
+def answers(engine: LocalEngine, number: int, limit_s: float = 120.0) -> dict[int, Done]:
+    """The answers to so many jobs, by number."""
+    found: dict[int, Done] = {}
+    until = time.monotonic() + limit_s
+    while len(found) < number:
+        assert time.monotonic() < until, f"only {sorted(found)} are answered"
+        found |= {done.job.number: done for done in engine.poll(0.2)}
+    return found
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[LocalEngine]:
+    made = LocalEngine(SETUP, (0, 1), num_compilers=2)
+    yield made
+    made.close()
+
+
+def test_every_behaviour_has_its_outcome_and_harms_no_other(engine: LocalEngine) -> None:
+    # A candidate that is right stands between any two others.
+    order = [name for pair in zip(NAMES, ["right"] * len(NAMES), strict=True) for name in pair]
+    for number, name in enumerate(order):
+        engine.submit(number // 2 % 2, Job(number, (trial(name),)))
+    found = answers(engine, len(order))
+    told = {number: (order[number], done.answers[0].outcome.name) for number, done in found.items()}
+    assert told == {number: (name, BEHAVIOURS[name].name) for number, name in enumerate(order)}
+    for number, done in found.items():
+        answer = done.answers[0]
+        assert (answer.figures is not None) == (answer.outcome == Outcome.OK), order[number]
+        assert (answer.message == "") == (answer.outcome == Outcome.OK), order[number]
+        assert len(answer.message.splitlines()) <= 1

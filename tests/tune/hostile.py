@@ -1,0 +1,171 @@
+"""A kernel whose configurations do whatever a candidate may do to its tuner; beside them, one that is right."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from constrint.errors import UnsupportedError
+from constrint.hwmodels import GpuModel
+from constrint.select import KernelSpec, Param, Workload
+from constrint.select.limits import BlockUse
+from constrint.select.spec import Config, Launch, Rule, Size, Vars
+from constrint.tune import Outcome
+
+#: What each value of the parameter does, and what has to be recorded of it.
+BEHAVIOURS: dict[str, Outcome] = {
+    "right": Outcome.OK,
+    "slow": Outcome.OK,
+    "prints": Outcome.OK,
+    "wrong": Outcome.WRONG_RESULT,
+    "wrong_later": Outcome.WRONG_RESULT,
+    "unwritten": Outcome.WRONG_RESULT,
+    "writes_inputs": Outcome.WRONG_RESULT,
+    "raises": Outcome.LAUNCH_FAILED,
+    "exits": Outcome.CRASHED,
+    "segfaults": Outcome.CRASHED,
+    "is_killed": Outcome.CRASHED,
+    "eats_memory": Outcome.CRASHED,
+    "hangs": Outcome.TIMED_OUT,
+    "hangs_in_c": Outcome.TIMED_OUT,
+    "prints_without_end": Outcome.LAUNCH_FAILED,
+    "closes_everything": Outcome.CRASHED,
+    "refused": Outcome.COMPILE_FAILED,
+    "kills_compiler": Outcome.CRASHED,
+    "hangs_compiler": Outcome.TIMED_OUT,
+}
+NAMES = tuple(BEHAVIOURS)
+
+
+@dataclass(frozen=True)
+class HostileLaunch:
+    """A launch, on the CPU."""
+
+    inputs: Mapping[str, Any]
+    out: Any
+    what: str
+
+    def run(self) -> None:
+        getattr(self, f"_{self.what}", self._compute)()
+
+    def warm_up(self) -> None:
+        if self.what == "refused":
+            raise UnsupportedError("the compiler refuses this configuration")
+        if self.what == "kills_compiler":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if self.what == "hangs_compiler":
+            time.sleep(1000)
+
+    def _compute(self) -> None:
+        self.out.copy_(2 * self.inputs["x"])
+
+    def _slow(self) -> None:
+        time.sleep(0.005)
+        self._compute()
+
+    def _prints(self) -> None:
+        os.write(1, b"\xff\xfe{garbage]\n" * 1000)
+        sys.stderr.write("more of it\n")
+        self._compute()
+
+    def _prints_without_end(self) -> None:
+        while True:
+            os.write(1, b"x" * (1 << 20))
+
+    def _wrong(self) -> None:
+        self.out.copy_(2 * self.inputs["x"] + 1)
+
+    def _wrong_later(self) -> None:
+        # Right on the first set of inputs alone.
+        self.out.copy_(2 * self.inputs["x"] + (self.inputs["x"][0] != self.inputs["first"][0]))
+
+    def _unwritten(self) -> None:
+        pass
+
+    def _writes_inputs(self) -> None:
+        self._compute()
+        self.inputs["x"].zero_()
+
+    def _raises(self) -> None:
+        raise RuntimeError("this configuration cannot be launched\nand says so at length")
+
+    def _exits(self) -> None:
+        os._exit(3)
+
+    def _segfaults(self) -> None:
+        ctypes.string_at(0)
+
+    def _is_killed(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _eats_memory(self) -> None:
+        kept = []
+        while True:
+            kept.append(b"x" * (256 << 20))
+
+    def _hangs(self) -> None:
+        time.sleep(1000)
+
+    def _hangs_in_c(self) -> None:
+        # Holds the interpreter's lock, as a kernel launch that never returns may.
+        ctypes.PyDLL(None).sleep(1000)
+
+    def _closes_everything(self) -> None:
+        os.closerange(0, 1024)
+
+
+class HostileSpec(KernelSpec):
+    """Doubles its input, or does something else."""
+
+    operation = "hostile"
+    summary = "y = 2 x, or something else"
+    sizes = (Size("n", 8, "elements"),)
+    dtypes = ("fp32",)
+
+    def params(self, gpu: GpuModel, workload: Workload) -> tuple[Param, ...]:
+        return (
+            Param("what", tuple(range(len(NAMES))), "how it behaves", "one value for each behaviour"),
+            Param("times", (1, 2), "nothing", "so that there are more configurations"),
+        )
+
+    def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
+        yield from ()
+
+    def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse | None:
+        return None
+
+    def inputs(self, gpu: GpuModel, workload: Workload, *, device: Any = "meta", seed: int = 0) -> dict[str, Any]:
+        import torch
+
+        n = workload.sizes["n"]
+        if device == "meta":
+            return {"x": torch.empty(n, device="meta"), "first": torch.empty(n, device="meta")}
+        x, first = (torch.randn(n, generator=torch.Generator().manual_seed(s)) for s in (seed, 0))
+        return {"x": x, "first": first}
+
+    def outputs(self, gpu: GpuModel, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        import torch
+
+        return {"y": torch.empty_like(inputs["x"])}
+
+    def launches(
+        self,
+        gpu: GpuModel,
+        workload: Workload,
+        config: Config,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+    ) -> Sequence[Launch]:
+        return [HostileLaunch(inputs, outputs["y"], NAMES[config["what"]])]  # type: ignore[list-item]
+
+    def reference(self, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        return {"y": 2 * inputs["x"].double()}
+
+
+SPEC = HostileSpec()
