@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -211,6 +212,16 @@ class KernelSpec(ABC):
     def full_name(self) -> str:
         """The name that tells it from every other kernel: `gemm.pointer`, or `softmax` where there is one."""
         return f"{self.operation}.{self.name}" if self.name else self.operation
+
+    @property
+    def home(self) -> str:
+        """Name of the module that states it: that of its class, unless a function makes specs for other modules."""
+        return type(self).__module__
+
+    @property
+    def device_files(self) -> tuple[Path, ...]:
+        """Files of device code beside the module that states it."""
+        return ()
 
     @property
     def size_names(self) -> tuple[str, ...]:

@@ -76,5 +76,6 @@ def grid_cost(gpu: GpuModel, load: GridLoad, blocks_per_sm: Any) -> CostColumns:
     waves = np.ceil(num_blocks / at_once)
     quantisation_s = work_s * np.where(waves > 1, waves * at_once / num_blocks - 1.0, 0.0)
     quantisation_s = quantisation_s + (waves - 1) * BLOCK_START_S / per_sm
-    parts = {**streamed.parts_s, "matrix units": arithmetic_s, "wave quantisation": quantisation_s}
+    units = "matrix units" if load.dtype in gpu.compute.matrix_flop_per_s else "vector units"
+    parts = {**streamed.parts_s, units: arithmetic_s, "wave quantisation": quantisation_s}
     return CostColumns(LAUNCH_S + work_s + quantisation_s, parts)

@@ -118,6 +118,11 @@ class CallSpec(TritonKernelSpec):
         self.dtypes = (call.dtype,)
 
     @property
+    def home(self) -> str:
+        """The module of the user's function."""
+        return str(self.call.signature.base.__module__)
+
+    @property
     def workload(self) -> Workload:
         """What the call asks for."""
         return Workload(self.operation, self.call.key_numbers, self.call.dtype)

@@ -187,14 +187,14 @@ class AutotunedKernel:
         origin = kept.origin_of(self.signature, spec, sorted(given.items()) if self.tune != MODES[0] else ())
         known = kept.recall(spec, gpu, workload, origin)
         if known is not None:
-            return spec.values_of(kept.config_of(known, spec))
+            return spec.values_of(known)
         if self.tune == MODES[0]:
             candidates = rank(spec, gpu, workload, top=RESERVE).candidates
             return spec.values_of(self._first_that_runs(call, spec, candidates).config)
         candidates = rank(spec, gpu, workload, top=self.trials).candidates
         tuning = Tuning(spec, gpu, workload, origin, self._case(call, spec, gpu, workload), _device_of(call))
         records = self.records[key] = tuning.try_all(candidates)
-        kept.keep(records[0], spec, gpu, origin)
+        kept.keep(records, spec, gpu, origin)
         return dict(records[0].config)
 
     def _case(self, call: Call, spec: KernelSpec, gpu: GpuModel, workload: Workload) -> Checks:

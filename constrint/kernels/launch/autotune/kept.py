@@ -1,27 +1,30 @@
-"""What was tuned in place, kept on disk: the record of the best trial of a call's key, for later processes.
+"""What was measured for a call's key, kept on disk for later processes.
 
-An entry belongs to the kernel's source, its space, the GPU's model, the toolchain and the workload; whatever of these
-changes, it is not found.
+For a whole spec these are the records and the table of winners that `constrint tune` keeps; for a stated space, the
+record of the best trial under the kernel's source, the texts, the GPU's model, the tools and the workload.
 """
 
 from __future__ import annotations
 
 import hashlib
 import inspect
-import sys
-from functools import lru_cache
-from pathlib import Path
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from constrint import cache
-from constrint.errors import UsageError
+from constrint.errors import ConstrintError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.hwmodels.load import content_of
 from constrint.kernels.launch.autotune.call import Signature
 from constrint.kernels.launch.autotune.call_space import CallSpec
+from constrint.select import winners
+from constrint.select.fingerprint import fingerprint_of
 from constrint.select.spec import Config, KernelSpec, Workload
+from constrint.select.toolchain import toolchain
+from constrint.select.winners import winner
 from constrint.tune.store.record import TuningRecord, digest
 
 #: What entries are kept as.
@@ -33,7 +36,7 @@ class Origin(NamedTuple):
 
     source_hash: str
     spec_hash: str
-    toolchain: dict[str, str]
+    toolchain: Mapping[str, str]
 
 
 def origin_of(signature: Signature, spec: KernelSpec, given: Any) -> Origin:
@@ -44,69 +47,80 @@ def origin_of(signature: Signature, spec: KernelSpec, given: Any) -> Origin:
         spec: Its space.
         given: What else the caller said that compiles to other code.
     """
+    if not isinstance(spec, CallSpec):
+        return Origin(*fingerprint_of(spec), toolchain())
     jitted = signature.jitted
     # Triton's key covers the functions that the kernel calls, and constants that it reads.
     source = getattr(jitted, "cache_key", None) or inspect.getsource(signature.base)
     return Origin(_hash(source), _hash(repr(_stated(spec)) + repr(given)), toolchain())
 
 
-@lru_cache(maxsize=1)
-def toolchain() -> dict[str, str]:
-    """Versions that a measured choice depends on."""
-    import torch
-    import triton
+def recall(spec: KernelSpec, gpu: GpuModel, workload: Workload, origin: Origin) -> Config | None:
+    """The best configuration that was measured; None where there is none.
 
-    versions = {"triton": triton.__version__, "torch": str(torch.__version__)}
-    found = {"cuda": torch.version.cuda, "rocm": torch.version.hip}
-    return versions | {name: version for name, version in found.items() if version}
-
-
-def recall(spec: KernelSpec, gpu: GpuModel, workload: Workload, origin: Origin) -> TuningRecord | None:
-    """The best trial that some process has kept; None where there is none."""
+    For a whole spec that is the winner of `constrint tune` or of any process; for a stated space, what some process
+    has kept for the same kernel and texts.
+    """
+    if not isinstance(spec, CallSpec):
+        entry = winner((spec,), gpu, workload)
+        return None if entry is None else _codes(entry.config, spec, gpu, workload)
     data = cache.load(_KIND, _key(spec, gpu, workload, origin))
     try:
         record = None if data is None else msgspec.json.decode(data, type=TuningRecord)
     except msgspec.DecodeError:
         return None
-    return record if record is not None and _is_of(record.config, spec, gpu, workload) else None
+    return None if record is None else _codes(record.config, spec, gpu, workload)
 
 
-def keep(record: TuningRecord, spec: KernelSpec, gpu: GpuModel, origin: Origin) -> None:
-    """Keep the best trial of a workload."""
-    cache.store(_KIND, _key(spec, gpu, record.workload, origin), msgspec.json.encode(record))
-
-
-def config_of(record: TuningRecord, spec: KernelSpec) -> Config:
-    """A record's configuration as the spec codes it.
-
-    Raises:
-        UsageError: For a value that its parameter does not have.
-    """
+def keep(records: Sequence[TuningRecord], spec: KernelSpec, gpu: GpuModel, origin: Origin) -> None:
+    """Keep what was tried, the best trial first, for later processes; where that fails, the user is told."""
     if isinstance(spec, CallSpec):
-        return spec.space.stated.encoded(record.config)
-    if not all(type(value) is int for value in record.config.values()):
-        raise UsageError(f"{record.kernel}: the recorded configuration {record.config} is not of whole numbers.")
-    return {name: int(value) for name, value in record.config.items() if value is not None}
+        best = records[0]
+        cache.store(_KIND, _key(spec, gpu, best.workload, origin), msgspec.json.encode(best))
+        return
+    folder = cache.user_folder()
+    if folder is None or not origin.source_hash:
+        return
+    from constrint.tune.store.choices import publish
+    from constrint.tune.store.store import RecordStore
+
+    try:
+        with RecordStore.open() as store:
+            store.add(records)
+            publish(store, gpu.name, folder)
+    except ConstrintError as error:
+        warnings.warn(f"{spec.full_name}: what was measured is not kept: {error}", RuntimeWarning, stacklevel=2)
+        return
+    winners.reload()
 
 
-def _is_of(config: Any, spec: KernelSpec, gpu: GpuModel, workload: Workload) -> bool:
-    return {param.name for param in spec.params(gpu, workload)} == set(config)
+def _codes(values: Mapping[str, Any], spec: KernelSpec, gpu: GpuModel, workload: Workload) -> Config | None:
+    """Recorded values as the spec codes them; None where they are of other parameters or values."""
+    params = {param.name: param.values for param in spec.params(gpu, workload)}
+    try:
+        codes = spec.space.stated.encoded(values) if isinstance(spec, CallSpec) else dict(values)
+    except (KeyError, UsageError):
+        return None
+    same = params.keys() == codes.keys() and all(code in params[name] for name, code in codes.items())
+    return codes if same else None
 
 
 def _key(spec: KernelSpec, gpu: GpuModel, workload: Workload, origin: Origin) -> bytes:
     asked = [spec.full_name, workload.dtype, dict(workload.sizes), dict(workload.options)]
-    return content_of(gpu) + digest([asked, origin.source_hash, origin.spec_hash, origin.toolchain]).encode()
+    return content_of(gpu) + digest([asked, origin.source_hash, origin.spec_hash, dict(origin.toolchain)]).encode()
 
 
-def _stated(spec: KernelSpec) -> object:
-    """What a spec says: the texts of a stated space, or the file that another one is written in."""
-    if isinstance(spec, CallSpec):
-        space, stated = spec.space, spec.space.stated
-        rules = [rule if isinstance(rule, str) else getattr(rule, "__code__", rule) for rule in stated.rules]
-        texts = (space.registers, space.smem_bytes, space.operations, space.moved_bytes, space.outputs)
-        return {name: tuple(domain.labels or domain) for name, domain in stated.domains.items()}, rules, texts
-    file = getattr(sys.modules.get(type(spec).__module__), "__file__", None)
-    return type(spec).__qualname__, Path(file).read_text(encoding="utf-8") if file else ""
+def _stated(spec: CallSpec) -> object:
+    """The texts of a stated space; of functions, their code."""
+    space, stated = spec.space, spec.space.stated
+    rules = [rule if isinstance(rule, str) else _code_of(rule) for rule in stated.rules]
+    texts = (space.registers, space.smem_bytes, space.operations, space.moved_bytes, space.outputs)
+    return {name: tuple(domain.labels or domain) for name, domain in stated.domains.items()}, rules, texts
+
+
+def _code_of(function: Any) -> object:
+    code = getattr(function, "__code__", None)
+    return type(function).__name__ if code is None else (code.co_code, code.co_names, repr(code.co_consts))
 
 
 def _hash(text: str) -> str:

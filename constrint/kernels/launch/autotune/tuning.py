@@ -121,7 +121,7 @@ class Tuning:
             created=time.time(),
             source_hash=self.origin.source_hash,
             spec_hash=self.origin.spec_hash,
-            toolchain=self.origin.toolchain,
+            toolchain=dict(self.origin.toolchain),
             predicted_s=candidate.cost.seconds,
             error_over_bound=error if error is None or math.isfinite(error) else None,
             figures=measured,

@@ -119,6 +119,12 @@ class CudaKernelSpec(KernelSpec):
     compile_options: tuple[str, ...] = ()
     include_folders: tuple[str | Path, ...] = ()
 
+    @property
+    def device_files(self) -> tuple[Path, ...]:
+        """The source, where it is a file."""
+        path = _path_of(self.source)
+        return () if path is None or not path.is_file() else (path,)
+
     @abstractmethod
     def grid(self, workload: Workload, config: Config) -> tuple[int, ...]:
         """Blocks along each grid dimension."""

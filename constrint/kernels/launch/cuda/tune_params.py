@@ -7,6 +7,7 @@ Beside the parameters the source finds these macros, as under Kernel Tuner: `blo
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +54,7 @@ class Description:
         arguments: In the kernel's order, by names of your choice: `("float32", "n")` is a tensor of n random elements,
             `"int32"` a number that is the size of that name, and numpy's arrays and scalars are taken as they are.
         tune_params: The values of each parameter.
+        home: Name of the module that describes it.
         sizes: Default values of what `problem_size` and `arguments` speak of; `x`, `y`, `z` of the problem if None.
         outputs: Names of the arguments that the kernel writes; the first array if none are named.
         restrictions: Python expressions over the parameters, or functions of them.
@@ -72,6 +74,7 @@ class Description:
     problem_size: Sequence[str | int] | str | int
     arguments: Mapping[str, Argument]
     tune_params: Mapping[str, Iterable[object]]
+    home: str
     sizes: Mapping[str, int] | None = None
     outputs: Iterable[str] = ()
     restrictions: StatedRule | Sequence[StatedRule] | None = ()
@@ -117,7 +120,8 @@ def spec_from_tune_params(
     for name in further:
         if name not in Description.__dataclass_fields__:
             raise UnknownNameError("property of a kernel", name, Description.__dataclass_fields__)
-    return TuneParamsSpec(Description(**known, arguments=arguments, tune_params=tune_params, **further))  # type: ignore[arg-type]
+    home = str(sys._getframe(1).f_globals.get("__name__", ""))
+    return TuneParamsSpec(Description(home=home, **known, arguments=arguments, tune_params=tune_params, **further))  # type: ignore[arg-type]
 
 
 class TuneParamsSpec(CudaKernelSpec):
@@ -153,6 +157,11 @@ class TuneParamsSpec(CudaKernelSpec):
         element = first[0] if isinstance(first, tuple) else str(first.dtype)
         self.dtypes = (_DTYPES.get(element, element),)
         self._check()
+
+    @property
+    def home(self) -> str:
+        """Name of the module that describes it."""
+        return self.described.home
 
     # The space.
 
