@@ -38,7 +38,7 @@ class Signature:
 
     def __init__(self, function: Any) -> None:
         base = function
-        while not inspect.isfunction(base):
+        while not inspect.isfunction(base) or base is function:
             if not hasattr(base, "fn") or not hasattr(function, "run"):
                 raise UsageError(
                     f"constrint.autotune decorates a function of triton.jit, got {type(function).__name__}; "

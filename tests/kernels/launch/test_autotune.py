@@ -1,0 +1,196 @@
+"""`constrint.autotune`: what is refused when a kernel is decorated, what is chosen, and what trying in place gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.interpreter import interpreted
+from tests.support.needs import missing_packages, needs_gpu
+
+if missing_packages("torch", "triton"):
+    pytest.skip("needs the extra [torch]: torch or triton is not installed", allow_module_level=True)
+
+import torch
+
+import constrint
+from constrint.errors import ParseError, UnknownNameError, UsageError
+from tests.support import autotuned
+from tests.support.autotuned import SPACE, accumulate_kernel, add_kernel, blocks
+
+#: What runs in Triton's interpreter, in one process.
+CASES: dict[str, dict[str, Any]] = {
+    "never": {"what": "added", "n": 1000, "tune": "never"},
+    "first_call": {"what": "added", "n": 1000, "tune": "first_call"},
+    "wrong": {"what": "refused", "has_reference": True},
+    "accumulates": {"what": "accumulated"},
+    "kept": {"what": "kept"},
+}
+
+
+@pytest.fixture(scope="module")
+def ran() -> dict[str, Any]:
+    return interpreted("tests.support.autotuned:run", CASES)
+
+
+def decorated(**stated: Any) -> Any:
+    """The sum behind a space; what is stated replaces the usual."""
+    params = stated.pop("params", {"tile": [64, 128], "num_warps": [1, 2]})
+    space = {name: stated.pop(name) for name in ("rules", "registers", "outputs", "moved_bytes") if name in stated}
+    return constrint.autotune(constrint.space(params, **space), **{"key": ["n"], **stated})(add_kernel)
+
+
+@pytest.mark.parametrize(
+    ("stated", "error", "told"),
+    [
+        ({"key": ["size"]}, UnknownNameError, "unknown argument 'size'.*key of add_kernel"),
+        ({"key": "n"}, UsageError, "key takes a list of names, got the text 'n'"),
+        ({"reset_to_zero": ["output"]}, UnknownNameError, "unknown argument 'output'.*Nearest: out"),
+        ({"params": {"n": [1, 2]}}, UsageError, "'n' is an argument without a `tl.constexpr` annotation"),
+        ({"params": {"tiles": [64]}}, UnknownNameError, "unknown parameter 'tiles'.*Nearest: tile"),
+        ({"params": {}}, UsageError, "params must map the name of each parameter"),
+        ({"params": {"tile": []}}, UsageError, "list of values for space: 'tile' is empty"),
+        ({"rules": ["tile <= m"]}, UnknownNameError, "unknown name 'm'.*rules\\[0\\]"),
+        ({"rules": ["tile <="]}, ParseError, "not a Python expression"),
+        ({"rules": [3.5]}, UsageError, "rules\\[0\\] must be the text of an expression"),
+        ({"registers": "tile * x"}, UnknownNameError, "unknown name 'x'.*registers"),
+        ({"moved_bytes": "tile * n"}, UnknownNameError, "unknown name 'tile'.*moved_bytes"),
+        ({"outputs": ["result"]}, UnknownNameError, "unknown argument 'result'"),
+        ({"tune": "always"}, UsageError, "tune must be 'never' or 'first_call', got 'always'"),
+        ({"trials": 0}, UsageError, "trials must be a whole number from 1"),
+        ({"gpu": "h201"}, UnknownNameError, "H200-SXM"),
+    ],
+)
+def test_what_is_wrong_is_told_when_the_kernel_is_decorated(stated: Any, error: Any, told: str) -> None:
+    with pytest.raises(error, match=f"(?s){told}"):
+        decorated(**stated)
+
+
+def test_only_jitted_functions_and_specs_are_taken() -> None:
+    with pytest.raises(UsageError, match=r"decorates a function of triton\.jit, got function"):
+        constrint.autotune(SPACE)(lambda x: x)
+    with pytest.raises(UsageError, match=r"takes constrint.space\(...\) or a TritonKernelSpec, got dict"):
+        constrint.autotune({"tile": [64]})  # type: ignore[arg-type]
+
+
+def meta(n: int, dtype: torch.dtype = torch.float32) -> Any:
+    return torch.empty(n, device="meta", dtype=dtype)
+
+
+def test_the_model_ranks_what_fits_each_gpu_and_compiles_it() -> None:
+    kernel = constrint.autotune(SPACE, key=["n"])(add_kernel)
+    given: Any = {"grid": blocks}
+    for gpu, warp_size, target in (("h200", 32, "sm_90"), ("mi300x", 64, "gfx942")):
+        ranking = kernel.ranking(meta(1000), meta(1000), meta(1000), 1000, gpu=gpu, **given)
+        assert ranking.num_product == 6
+        assert all(c.config["num_warps"] * warp_size <= c.config["tile"] for c in ranking.candidates)
+        config, compiled = kernel.compile(meta(1000), meta(1000), meta(1000), 1000, gpu=gpu, **given)
+        assert config == ranking.candidates[0].config
+        assert compiled.target == target
+        assert compiled.spill_bytes == 0
+    # `tile <= 4 * n`: the key's numbers are known to the rules.
+    small = kernel.ranking(meta(20), meta(20), meta(20), 20, gpu="h200", grid=blocks)
+    assert {candidate.config["tile"] for candidate in small.candidates} == {64}
+
+
+def test_many_small_blocks_are_predicted_to_take_longer() -> None:
+    space = constrint.space({"tile": [16, 1024], "num_warps": [1]})
+    n = 50_000_000
+    ranking = constrint.autotune(space, key=["n"])(add_kernel).ranking(
+        meta(n), meta(n), meta(n), n, grid=blocks, gpu="h200"
+    )
+    assert [candidate.config["tile"] for candidate in ranking.candidates] == [1024, 16]
+    assert ranking.candidates[0].cost.seconds >= ranking.roofline_s
+
+
+def test_a_call_that_cannot_be_made_is_told() -> None:
+    kernel = constrint.autotune(SPACE, key=["n"], gpu="h200")(add_kernel)
+    x = torch.zeros(64)
+    with pytest.raises(UsageError, match=r"tile is chosen by constrint\.autotune; leave it out"):
+        kernel[(1,)](x, x, x, 64, tile=64)
+    with pytest.raises(UsageError, match="the call lacks n, which is no parameter"):
+        kernel[(1,)](x, x, x)
+    lacking = constrint.autotune(constrint.space({"tile": [64]}), gpu="h200")(accumulate_kernel)
+    with pytest.raises(UsageError, match=r"the call lacks kind \(a tl\.constexpr\)"):
+        lacking[(1,)](x, x, 64)
+    of_tensor = constrint.autotune(SPACE, key=["n", "x"], gpu="h200")(add_kernel)
+    with pytest.raises(UsageError, match="the key names the tensor 'x'"):
+        of_tensor[(1,)](x, x, x, 64)
+
+
+def test_names_of_triton_users_are_there() -> None:
+    kernel = constrint.autotune(SPACE, key=["n"])(add_kernel)
+    assert kernel.fn is add_kernel
+    assert kernel.arg_names == ["x", "y", "out", "n", "tile"]
+    assert kernel.keys == ("n",)
+    assert kernel.cache == {}
+    assert kernel.best_config is None
+    assert kernel.base_fn.__name__ == kernel.__name__ == "add_kernel"
+
+
+def test_calls_in_the_interpreter_are_right_and_chosen_once(ran: Any) -> None:
+    for name in ("never", "first_call"):
+        seen = ran[name]
+        assert seen["is_right"], name
+        assert seen["keys"] == 1
+        assert seen["tile"] in (64, 128, 256)
+        if name == "never":
+            assert seen["outcomes"] == []
+        else:
+            assert set(seen["outcomes"]) == {"ok"}
+            assert seen["finals"] == 3
+            assert seen["recorded"] == {"tile": seen["tile"], "num_warps": seen["num_warps"]}
+
+
+def test_a_wrong_candidate_is_recorded_and_not_taken(ran: Any) -> None:
+    seen = ran["wrong"]
+    assert seen["outcomes"] == {"64": "wrong_result", "128": "ok", "256": "wrong_result"}
+    assert seen["is_right"]
+    assert seen["tile"] == 128
+
+
+def test_a_kernel_that_accumulates_is_run_once_on_the_users_tensors(ran: Any) -> None:
+    seen = ran["accumulates"]
+    assert seen["error"] < 1e-2
+    assert seen["kind"] == "square"
+    assert set(seen["outcomes"]) == {"ok"}
+
+
+def test_what_was_measured_is_kept(ran: Any) -> None:
+    seen = ran["kept"]
+    assert seen["first"]["outcomes"]
+    assert seen["second"]["outcomes"] == []
+    assert seen["second"]["tile"] == seen["first"]["tile"]
+    assert seen["second"]["num_warps"] == seen["first"]["num_warps"]
+    assert seen["other"]["outcomes"]
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("tune", ["never", "first_call"])
+def test_calls_on_the_gpu(tune: str) -> None:
+    seen = autotuned.added({"n": 1 << 20, "tune": tune, "device": "cuda"})
+    assert seen["is_right"]
+    assert set(seen["outcomes"]) == ({"ok"} if tune == "first_call" else set())
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_checks_on_the_gpu() -> None:
+    seen = autotuned.refused({"has_reference": True, "device": "cuda"})
+    assert seen["outcomes"] == {"64": "wrong_result", "128": "ok", "256": "wrong_result"}
+    assert autotuned.accumulated({"device": "cuda"})["error"] < 1e-1
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_choice_that_does_not_fit_gives_way_to_the_next() -> None:
+    # A tile of 2**20 elements in one warp: it is refused or spills, whatever the stated registers say.
+    space = constrint.space({"tile": [1 << 17, 256], "num_warps": [1]}, registers=32)
+    kernel = constrint.autotune(space, key=["n"])(add_kernel)
+    n = 1 << 20
+    x, y, out = (torch.randn(n, device="cuda") for _ in range(3))
+    kernel[blocks](x, y, out, n)
+    assert torch.equal(out, x + y)
+    assert kernel.best_config.kwargs["tile"] == 256

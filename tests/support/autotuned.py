@@ -1,0 +1,126 @@
+"""Small Triton kernels behind `constrint.autotune`, run in Triton's interpreter and on GPUs."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any
+from unittest import mock
+
+import torch
+import triton
+import triton.language as tl
+
+import constrint
+
+SPACE = constrint.space(
+    params={"tile": [256, 64, 128], "num_warps": [2, 1]},
+    rules=["num_warps * warp_size <= tile", "tile <= 4 * n"],
+    registers="16 + 2 * cdiv(tile, num_warps * warp_size)",
+    outputs=["out"],
+)
+
+
+@triton.jit
+def add_kernel(x, y, out, n, tile: tl.constexpr):
+    at = tl.program_id(0) * tile + tl.arange(0, tile)
+    tl.store(out + at, tl.load(x + at, mask=at < n) + tl.load(y + at, mask=at < n), mask=at < n)
+
+
+@triton.jit
+def wrong_kernel(x, y, out, n, tile: tl.constexpr):
+    at = tl.program_id(0) * tile + tl.arange(0, tile)
+    # Only with one of the tiles is the result the sum.
+    other = tl.load(y + at, mask=at < n) * (1 if tile == 128 else 2)
+    tl.store(out + at, tl.load(x + at, mask=at < n) + other, mask=at < n)
+
+
+@triton.jit
+def accumulate_kernel(x, total, n, tile: tl.constexpr, kind: tl.constexpr):
+    at = tl.program_id(0) * tile + tl.arange(0, tile)
+    values = tl.load(x + at, mask=at < n, other=0.0)
+    if kind == "square":
+        values = values * values
+    tl.atomic_add(total, tl.sum(values, axis=0))
+
+
+def blocks(meta: dict[str, Any]) -> tuple[int]:
+    """The grid of all of them."""
+    return (triton.cdiv(meta["n"], meta["tile"]),)
+
+
+def added(case: dict[str, Any]) -> dict[str, Any]:
+    """A sum, chosen by the model or measured; what was chosen, and whether the call's tensors were left alone."""
+    device, n = case.get("device", "cpu"), case["n"]
+    kernel = constrint.autotune(SPACE, key=["n"], tune=case["tune"], trials=3)(add_kernel)
+    x, y, out = (torch.randn(n, device=device) for _ in range(3))
+    before = x.clone(), y.clone()
+    kernel[blocks](x, y, out, n)
+    first = kernel.best_config.kwargs
+    is_right = torch.equal(out, x + y) and torch.equal(x, before[0]) and torch.equal(y, before[1])
+    kernel[lambda meta: blocks(meta)](x=x, y=y, out=out, n=n)
+    records = [record for one in kernel.records.values() for record in one]
+    return {
+        "is_right": is_right,
+        "tile": first["tile"],
+        "num_warps": kernel.best_config.num_warps,
+        "keys": len(kernel.cache),
+        "outcomes": [record.outcome for record in records],
+        "finals": sum(record.figures is not None and record.figures.is_final for record in records),
+        "recorded": records[0].config if records else None,
+    }
+
+
+def refused(case: dict[str, Any]) -> dict[str, Any]:
+    """Candidates against a reference that all but one tile break."""
+    device = case.get("device", "cpu")
+    space = constrint.space(
+        params={"tile": [256, 64, 128], "num_warps": [2]},
+        outputs=["out"],
+        reference=lambda given: {"out": given["x"].double() + given["y"].double()} if case["has_reference"] else {},
+    )
+    kernel = constrint.autotune(space, key=["n"], tune="first_call")(wrong_kernel)
+    x, y, out = (torch.randn(1000, device=device) for _ in range(3))
+    kernel[blocks](x, y, out, 1000)
+    outcomes = {record.config["tile"]: record.outcome for record in next(iter(kernel.records.values()))}
+    outcomes_by_name = {str(tile): outcome for tile, outcome in outcomes.items()}
+    return {
+        "outcomes": outcomes_by_name,
+        "is_right": torch.allclose(out, x + y),
+        "tile": kernel.best_config.kwargs["tile"],
+    }
+
+
+def accumulated(case: dict[str, Any]) -> dict[str, Any]:
+    """A kernel that adds to what is there, with a parameter that is text."""
+    device = case.get("device", "cpu")
+    space = constrint.space(
+        params={"tile": [256, 64], "kind": ["square", "plain"], "num_warps": [2]}, rules=["kind == 'square'"]
+    )
+    kernel = constrint.autotune(space, key=["n"], tune="first_call", reset_to_zero=["total"])(accumulate_kernel)
+    x, total = torch.randn(500, device=device), torch.full((1,), 3.0, device=device)
+    kernel[blocks](x, total, 500)
+    return {
+        "error": float((total - 3.0 - (x * x).sum()).abs().item()),
+        "kind": kernel.best_config.kwargs["kind"],
+        "outcomes": [record.outcome for record in next(iter(kernel.records.values()))],
+    }
+
+
+def kept(case: dict[str, Any]) -> dict[str, Any]:
+    """Tune, and ask a second kernel of the same source and space: it measures nothing."""
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, CONSTRINT_CACHE=folder):
+        return _kept()
+
+
+def _kept() -> dict[str, Any]:
+    first = added({"n": 300, "tune": "first_call"})
+    second = added({"n": 300, "tune": "first_call"})
+    other = added({"n": 301, "tune": "first_call"})
+    return {"first": first, "second": second, "other": other}
+
+
+def run(case: dict[str, Any]) -> dict[str, Any]:
+    """One of the above."""
+    scenarios = {"added": added, "refused": refused, "accumulated": accumulated, "kept": kept}
+    return scenarios[case["what"]](case)
