@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 from unittest import mock
 
@@ -44,7 +45,7 @@ def accumulate_kernel(x, total, n, tile: tl.constexpr, kind: tl.constexpr):
     tl.atomic_add(total, tl.sum(values, axis=0))
 
 
-def blocks(meta: dict[str, Any]) -> tuple[int]:
+def blocks(meta: Mapping[str, Any]) -> tuple[int]:
     """The grid of all of them."""
     return (triton.cdiv(meta["n"], meta["tile"]),)
 

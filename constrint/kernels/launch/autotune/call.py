@@ -12,7 +12,7 @@ from typing import Any
 from constrint.errors import UnknownNameError, UsageError
 from constrint.select.spec import Workload
 
-Grid = tuple[int, ...] | Callable[[Mapping[str, Any]], tuple[int, ...]]
+Grid = tuple[int, ...] | Callable[..., tuple[int, ...]]
 #: Names of operand types by torch's names of dtypes, where they are not the same.
 DTYPE_NAMES = {
     "float64": "fp64",
