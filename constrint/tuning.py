@@ -21,10 +21,10 @@ from constrint.select import KernelSpec, Operation, Workload, winners
 from constrint.tune.engine.interface import Engine, Setup
 from constrint.tune.goals import goals_of, usual_goals
 from constrint.tune.search.registry import make_search
-from constrint.tune.session import Goal, Tuned
+from constrint.tune.session import Goal
 from constrint.tune.store.choices import publish
 from constrint.tune.store.store import RecordStore
-from constrint.tune.tuner import Listener, Settings, Tuner
+from constrint.tune.tuner import Listener, Report, Settings, Tuner
 
 #: Configurations of a workload that are tried where nobody says how many.
 TRIALS = 16
@@ -38,7 +38,7 @@ def install(
     gpus: Sequence[int] | None = None,
     store: str | Path | None = None,
     listener: Listener | None = None,
-) -> list[Tuned]:
+) -> Report:
     """Tune kernels for the GPUs of this machine; what the store knows already is not measured again.
 
     Args:
@@ -69,7 +69,7 @@ def install(
 
 def tune(
     goals: Sequence[Goal], settings: Settings, engine: Engine, store: RecordStore, listener: Listener | None = None
-) -> list[Tuned]:
+) -> Report:
     """Tune goals, and publish the winners where look-ups find them, those of an interrupted run too."""
     specs = {spec.full_name: spec for goal in goals for spec in goal.operation.implementations}
     names = {name: importable_name(spec) for name, spec in specs.items()}

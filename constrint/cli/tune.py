@@ -15,6 +15,7 @@ from constrint.cli.kernel_options import Choice, Json, KernelCommand
 from constrint.cli.tune_report import print_frozen, print_report
 from constrint.errors import UnknownNameError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
+from constrint.tune.engine.interface import RUN_PATIENCE_S
 
 ENGINES = ("local", "ray")
 CACHES = ("cold", "warm")
@@ -55,6 +56,9 @@ def tune(
     store: Annotated[
         str | None, typer.Option("--store", metavar="URL", help="Where records are kept: a file, or postgresql://...")
     ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, help="Seconds that a candidate may take; twice as many to compile.")
+    ] = RUN_PATIENCE_S,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random inputs, and of the search.")] = 0,
     engine: Annotated[str, typer.Option("--engine", help="local, or ray for many machines.")] = "local",
     address: Annotated[
@@ -92,13 +96,13 @@ def tune(
     goals = goals_of_choice(choice, gpu, workloads, install=install)
     with ExitStack() as stack:
         opened = stack.enter_context(RecordStore.open(store))
-        setup = Setup(load_spec, gpu, device=device, cache=cache, seed=seed)
+        setup = Setup(load_spec, gpu, device, cache, seed=seed).with_patience(timeout)
         runs = ray_engine(setup, address) if engine == "ray" else local_engine(setup, devices)
         stack.callback(runs.close)
         settings = Settings(gpu, make_search_of, trials, seconds, resume=resume or install, seed=seed)
         listener = stack.enter_context(progress(runs.slots, trials, len(goals)))
-        tuned = tune(goals, settings, runs, opened, listener)
-    print_report(gpu, tuned, len(goals), time.monotonic() - started, json=json)
+        report = tune(goals, settings, runs, opened, listener)
+    print_report(gpu, report, len(goals), time.monotonic() - started, json=json)
 
 
 def _check(choice: Choice, install: bool, workloads: Path | None, cache: str, engine: str, device: str) -> None:

@@ -10,9 +10,12 @@ import typer
 from constrint.cli.output import print_json, print_table, say, wrap
 from constrint.cli.tune_progress import named, time_text
 from constrint.hwmodels import GpuModel
-from constrint.tune.session import Goal, Tuned
+from constrint.tune.session import Goal
+from constrint.tune.tuner import Report
 
 SCHEMA = "constrint.tune/1"
+#: The exit code after Ctrl-C, as shells give it.
+INTERRUPTED = 130
 
 
 def print_frozen(gpu: GpuModel, goals: Sequence[Goal], *, json: bool) -> None:
@@ -35,8 +38,9 @@ def print_frozen(gpu: GpuModel, goals: Sequence[Goal], *, json: bool) -> None:
         raise typer.Exit(1)
 
 
-def print_report(gpu: GpuModel, tuned: Sequence[Tuned], num_goals: int, seconds: float, *, json: bool) -> None:
+def print_report(gpu: GpuModel, report: Report, num_goals: int, seconds: float, *, json: bool) -> None:
     """What came of a run; ends with exit code 1 where a workload has no winner."""
+    tuned = report.tuned
     is_whole = len(tuned) == num_goals and all(each.is_whole for each in tuned)
     has_all = len(tuned) == num_goals and all(each.winner is not None for each in tuned)
     if json:
@@ -67,8 +71,8 @@ def print_report(gpu: GpuModel, tuned: Sequence[Tuned], num_goals: int, seconds:
         )
         if not is_whole:
             say(wrap("It was ended before all was tried; --resume goes on with what is measured."))
-    if not has_all:
-        raise typer.Exit(1)
+    if report.is_interrupted or not has_all:
+        raise typer.Exit(INTERRUPTED if report.is_interrupted else 1)
 
 
 def _of_goal(goal: Any) -> dict[str, Any]:

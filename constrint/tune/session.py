@@ -206,7 +206,17 @@ class Session:
         left = self.num_trials - len(self.records)
         if left > 0 and time.monotonic() > self.stop_at:
             self.is_whole, left = False, 0
-        return self.search.ask(min(BATCH, left)) if left > 0 else []
+        asked: list[Proposal] = []
+        while len(asked) < min(BATCH, left):
+            found = self.search.ask(min(BATCH, left) - len(asked))
+            if not found:
+                break
+            # A search that does not listen to what it is told may propose what is known.
+            asked += [proposal for proposal in found if not self._is_known(proposal)]
+        return asked
+
+    def _is_known(self, proposal: Proposal) -> bool:
+        return any((r.kernel, r.config) == (proposal.kernel, proposal.config) for r in self.records)
 
     def _tell(self) -> None:
         """Tell the search what came of its proposals, in the order in which it made them."""

@@ -28,6 +28,8 @@ from constrint.tune.trial import Outcome
 #: Workloads that are tuned at once on one device: while one is compiled, the other runs.
 OPEN = 2
 POLL_S = 0.25
+#: Trials after which the time that is left can be told: the first ones pay for what is loaded once.
+TELLING_TRIALS = 12
 
 
 class Listener(Protocol):
@@ -68,6 +70,19 @@ class Settings:
     name_of: Callable[[str], str] = str
 
 
+@dataclass(frozen=True)
+class Report:
+    """What came of a run.
+
+    Args:
+        tuned: The workloads that were begun, in the order in which they were finished.
+        is_interrupted: Whether it was ended by Ctrl-C.
+    """
+
+    tuned: tuple[Tuned, ...]
+    is_interrupted: bool = False
+
+
 class Tuner:
     """Tunes workloads one after another on each device.
 
@@ -95,13 +110,13 @@ class Tuner:
         """What the records of this run are found by."""
         return self._facts.run
 
-    def run(self, goals: Sequence[Goal]) -> list[Tuned]:
-        """Tune workloads; what was not begun is missing from the answer, in whose order they were finished.
+    def run(self, goals: Sequence[Goal]) -> Report:
+        """Tune workloads; Ctrl-C ends it with what is known by then.
 
         Raises:
             ConstrintError: When no device can be used, or the store keeps nothing any more.
         """
-        waiting, tuned = deque(goals), []
+        waiting, tuned, is_interrupted = deque(goals), [], False
         started = time.monotonic()
         self._until = started + self._settings.budget_s if self._settings.budget_s is not None else None
         self._started, self._num_trials = started, 0
@@ -118,8 +133,9 @@ class Tuner:
                 for done in self._engine.poll(POLL_S) if self._jobs else ():
                     self._hear(done)
         except KeyboardInterrupt:
+            is_interrupted = True
             tuned += [session.result() for sessions in self._sessions for session in sessions]
-        return tuned
+        return Report(tuple(tuned), is_interrupted)
 
     def _open(self, waiting: deque[Goal]) -> None:
         """Begin workloads on the devices that have room."""
@@ -199,7 +215,8 @@ class Tuner:
     def _left_s(self) -> float | None:
         """What is left of the run, from what its trials have taken so far."""
         spent = time.monotonic() - self._started
-        left = spent * max(0, self._left - self._num_trials) / self._num_trials if self._num_trials else None
+        is_told = self._num_trials >= TELLING_TRIALS
+        left = spent * max(0, self._left - self._num_trials) / self._num_trials if is_told else None
         if self._until is not None:
             rest = max(0.0, self._until - time.monotonic())
             return rest if left is None else min(left, rest)

@@ -6,7 +6,7 @@ Whatever a candidate does - crash, hang, take all memory, print, write elsewhere
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import msgspec
@@ -43,6 +43,10 @@ class Setup:
     compile_patience_s: float = COMPILE_PATIENCE_S
     run_patience_s: float = RUN_PATIENCE_S
     max_memory_bytes: int = 0
+
+    def with_patience(self, seconds: float) -> Setup:
+        """The same with so many seconds for a candidate on the device, and twice as many to compile it."""
+        return replace(self, run_patience_s=seconds, compile_patience_s=2 * seconds)
 
 
 @dataclass(frozen=True)

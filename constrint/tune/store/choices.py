@@ -39,7 +39,7 @@ def best_records(records: Iterable[TuningRecord], *, per_toolchain: bool = False
             of_group = [*workload_key(record), record.toolchain if per_toolchain else None]
             runs = groups.setdefault(_text(of_group), {})
             runs.setdefault(record.run, []).append(record)
-    return [min(map(_winner, groups[group].values()), key=_place) for group in sorted(groups)]
+    return [min(map(_winner, groups[group].values()), key=place_of) for group in sorted(groups)]
 
 
 def workload_key(record: TuningRecord) -> tuple[Any, ...]:
@@ -84,10 +84,11 @@ def publish(store: RecordStore, gpu: str, folder: Path) -> Path:
 def _winner(records: list[TuningRecord]) -> TuningRecord:
     """The best of one run."""
     finalists = [record for record in records if record.figures is not None and record.figures.is_final]
-    return min(finalists or records, key=_place)
+    return min(finalists or records, key=place_of)
 
 
-def _place(record: TuningRecord) -> tuple[Any, ...]:
+def place_of(record: TuningRecord) -> tuple[Any, ...]:
+    """What records of one workload that have figures are ordered by, the best first."""
     figures: Any = record.figures
     rank = (figures.cache != "cold", not figures.is_final, figures.median_s)
     return (*rank, record.kernel, _text(record.config), record.created, record.id)

@@ -21,8 +21,9 @@ from constrint.tune.store.place import WAYS, default_path
 HEADER = b"SQLite format 3\0"
 #: Names that tell a store although its beginning is lost.
 SUFFIXES = (".sqlite", ".sqlite3", ".db")
-#: What belongs to a file: its journal and the index of that.
-COMPANIONS = ("", "-wal", "-shm")
+#: What belongs to a file: its journal, the index of that, and the file itself, which goes last: a fresh file must never
+#: meet the journal of the old one.
+COMPANIONS = ("-wal", "-shm", "")
 
 
 class DamagedStoreWarning(UserWarning):

@@ -69,10 +69,11 @@ def row_of(record: TuningRecord) -> dict[str, Any]:
     """
     try:
         text = msgspec.json.encode(record)
-        if msgspec.json.decode(text, type=TuningRecord) != record:
-            raise UsageError(f"{_named(record)} has a number that is not finite; leave the figure out instead.")
-    except (msgspec.ValidationError, UnicodeEncodeError, TypeError, OverflowError) as mistake:
+        is_same = msgspec.json.decode(text, type=TuningRecord) == record
+    except (ValueError, TypeError, OverflowError) as mistake:
         raise UsageError(f"{_named(record)} cannot be kept: {mistake}. Records hold finite numbers and text.") from None
+    if not is_same:
+        raise UsageError(f"{_named(record)} has a number that is not finite; leave the figure out instead.")
     row = {name: getattr(record, name) for name in FIELDS}
     unfit = [name for name, value in row.items() if isinstance(value, str) and (not value or "\0" in value)]
     if unfit:

@@ -60,7 +60,7 @@ def test_a_small_product_is_tuned_and_is_what_matmul_launches(tmp_path: Path, mo
         engine = local_engine(Setup(load_spec, gpu), devices[:1])
         try:
             settings = Settings(gpu, lambda task: make_search("model", task), trials=6)
-            (tuned,) = tune(goals_of(load_kernel("gemm"), gpu, [workload]), settings, engine, store)
+            (tuned,) = tune(goals_of(load_kernel("gemm"), gpu, [workload]), settings, engine, store).tuned
         finally:
             engine.close()
         assert tuned.winner is not None
@@ -73,7 +73,7 @@ def test_a_small_product_is_tuned_and_is_what_matmul_launches(tmp_path: Path, mo
         assert choice.seconds == tuned.best_s
         # What is known is not measured again.
         nothing = Settings(gpu, lambda task: make_search("model", task), trials=6, resume=True)
-        (again,) = Tuner(nothing, engine, store).run(goals_of(load_kernel("gemm"), gpu, [workload]))
+        (again,) = Tuner(nothing, engine, store).run(goals_of(load_kernel("gemm"), gpu, [workload])).tuned
         assert again.winner == tuned.winner
     first_choice.forget()
     winners.reload()

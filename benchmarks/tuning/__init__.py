@@ -1,0 +1,1 @@
+"""How good tuning is, and how fast."""
