@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 from unittest import mock
 
@@ -121,7 +122,35 @@ def _kept() -> dict[str, Any]:
     return {"first": first, "second": second, "other": other}
 
 
+def whole_spec(case: dict[str, Any]) -> dict[str, Any]:
+    """A whole spec, measured at the first call: on inputs of its own, and recorded where `constrint tune` records."""
+    from constrint.tune.store.store import RecordStore
+
+    example: Any = import_module("examples.layer_norm.layer_norm")
+    device = case.get("device", "cpu")
+    x, weight, bias = (torch.randn(size, device=device) for size in ((6, 20), (20,), (20,)))
+
+    def called(tune: str) -> Any:
+        kernel = constrint.autotune(example.SPEC, key=["m", "n"], tune=tune, trials=2)(example.layer_norm_kernel)
+        y = torch.empty_like(x)
+        kernel[lambda meta: (triton.cdiv(6, meta["tile_m"]),)](x, weight, bias, y, 6, 20, 1e-5)
+        torch.testing.assert_close(y, torch.nn.functional.layer_norm(x, (20,), weight, bias))
+        return kernel
+
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, CONSTRINT_CACHE=folder):
+        tuned, later = called("first_call"), called("never")
+        with RecordStore.open() as store:
+            recorded = [record.config for record in store.find(kernel="layer_norm")]
+    records = [record for one in tuned.records.values() for record in one]
+    return {
+        "outcomes": [record.outcome for record in records],
+        "errors": [record.error_over_bound for record in records if record.error_over_bound is not None],
+        "recorded": len(recorded),
+        "is_found_again": tuned.best_config.all_kwargs() == later.best_config.all_kwargs(),
+    }
+
+
 def run(case: dict[str, Any]) -> dict[str, Any]:
     """One of the above."""
-    scenarios = {"added": added, "refused": refused, "accumulated": accumulated, "kept": kept}
+    scenarios = {"added": added, "refused": refused, "accumulated": accumulated, "kept": kept, "whole_spec": whole_spec}
     return scenarios[case["what"]](case)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ if missing_packages("torch", "triton"):
 import torch
 
 import constrint
-from constrint.errors import ParseError, UnknownNameError, UsageError
+from constrint.errors import InfeasibleError, ParseError, UnknownNameError, UsageError
 from tests.support import autotuned
 from tests.support.autotuned import SPACE, accumulate_kernel, add_kernel, blocks
 
@@ -26,6 +27,7 @@ CASES: dict[str, dict[str, Any]] = {
     "wrong": {"what": "refused", "has_reference": True},
     "accumulates": {"what": "accumulated"},
     "kept": {"what": "kept"},
+    "whole_spec": {"what": "whole_spec"},
 }
 
 
@@ -164,6 +166,104 @@ def test_what_was_measured_is_kept(ran: Any) -> None:
     assert seen["second"]["tile"] == seen["first"]["tile"]
     assert seen["second"]["num_warps"] == seen["first"]["num_warps"]
     assert seen["other"]["outcomes"]
+
+
+def test_a_whole_spec_is_checked_against_its_own_reference_and_recorded(ran: Any) -> None:
+    seen = ran["whole_spec"]
+    assert seen["outcomes"] == ["ok"] * 4  # two trials, and both again as finalists
+    assert max(seen["errors"]) > 0  # of a reference in fp64, not of the first candidate
+    assert seen["recorded"] == 4
+
+
+class Refusing:
+    """Stands for a jitted function on a GPU: its compiler refuses some tiles, and others spill."""
+
+    def __init__(self, refused: tuple[int, ...], spills: dict[int, int]) -> None:
+        self.fn = add_kernel.fn
+        self.refused, self.spills = refused, spills
+        self.launched: list[tuple[int, int]] = []
+        self.compiled: list[int] = []
+
+    def run(self, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+        from triton.runtime.errors import OutOfResources
+
+        tile = options["tile"]
+        if not warmup:
+            self.launched.append((tile, options["num_warps"]))
+            return None
+        self.compiled.append(tile)
+        if tile in self.refused:
+            raise OutOfResources(300_000, 232_448, "shared memory")
+        facts = {"shared": 0, "target": SimpleNamespace(backend="cuda", arch=90)}
+        kernel = SimpleNamespace(n_spills=self.spills.get(tile, 0), n_regs=255, metadata=SimpleNamespace(**facts))
+        kernel._init_handles = lambda: None
+        return kernel
+
+
+class OnGpu:
+    """Stands for a tensor on a GPU."""
+
+    dtype, device, shape = torch.float32, torch.device("cuda", 0), (4096,)
+
+    def data_ptr(self) -> int:
+        return 256
+
+    def numel(self) -> int:
+        return 4096
+
+    def element_size(self) -> int:
+        return 4
+
+
+def launched_by(function: Refusing) -> Any:
+    space = constrint.space({"tile": [64, 128, 256, 512, 1024, 2048, 4096], "num_warps": [1]})
+    kernel = constrint.autotune(space, key=["n"], gpu="h200")(function)
+    for _ in range(2):
+        kernel[blocks](OnGpu(), OnGpu(), OnGpu(), 4096)
+    return kernel
+
+
+def test_what_the_device_refuses_gives_way_to_the_models_next_choice() -> None:
+    clean = Refusing((), {})
+    launched_by(clean)
+    first, second = clean.compiled[0], 4096
+    assert clean.launched == [(first, 1)] * 2
+    function = Refusing((first,), {})
+    with pytest.warns(RuntimeWarning, match=f"add_kernel: {{'tile': {first}, .*is refused.*OutOfResources"):
+        launched_by(function)
+    second = function.compiled[1]
+    assert second != first
+    assert function.launched == [(second, 1)] * 2
+
+
+def test_what_spills_is_launched_only_where_all_do() -> None:
+    clean = Refusing((), {})
+    launched_by(clean)
+    first = clean.compiled[0]
+    function = Refusing((), {first: 8})
+    launched_by(function)
+    assert first not in {tile for tile, _ in function.launched}
+    every = Refusing((), {tile: tile for tile in (64, 128, 256, 512, 1024, 2048, 4096)})
+    launched_by(every)
+    assert every.launched == [(min(every.compiled), 1)] * 2
+
+
+def test_where_all_are_refused_the_way_out_is_told() -> None:
+    tiles = (64, 128, 256, 512, 1024, 2048, 4096)
+    with (
+        pytest.warns(RuntimeWarning, match="is refused"),
+        pytest.raises(InfeasibleError, match=r"all 7 configurations .*OutOfResources.* State `registers`"),
+    ):
+        launched_by(Refusing(tiles, {}))
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_whole_specs_winner_is_found_by_a_later_process() -> None:
+    seen = autotuned.whole_spec({"device": "cuda"})
+    assert set(seen["outcomes"]) == {"ok"}
+    assert seen["recorded"] == 4
+    assert seen["is_found_again"]
 
 
 @pytest.mark.gpu

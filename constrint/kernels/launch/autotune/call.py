@@ -60,6 +60,15 @@ class Signature:
             function = function.fn
         return function
 
+    def computed(self, named: Mapping[str, Any]) -> dict[str, Any]:
+        """What `triton.heuristics` between the decorators computes from the other arguments."""
+        values: dict[str, Any] = {}
+        function = self.function
+        while function is not self.jitted:
+            values |= {name: rule({**named, **values}) for name, rule in getattr(function, "values", {}).items()}
+            function = function.fn
+        return values
+
     def check_arguments(self, names: Iterable[str], what: str) -> tuple[str, ...]:
         """Names that have to be arguments.
 

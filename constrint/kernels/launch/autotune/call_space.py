@@ -113,7 +113,7 @@ class CallSpec(TritonKernelSpec):
     def __init__(self, space: Space, call: Call) -> None:
         self.space, self.call = space, call
         self.operation = call.signature.name
-        self.function = call.signature.function
+        self.function = call.signature.jitted
         self.sizes = tuple(Size(name, value, "of the key", *_ANY) for name, value in call.key_numbers.items())
         self.dtypes = (call.dtype,)
 

@@ -114,7 +114,8 @@ class AutotunedKernel:
         self.cache: dict[tuple[Any, ...], Any] = {}
         self.best_config: Any = None
         self.records: dict[tuple[Any, ...], list[TuningRecord]] = {}
-        self._values: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+        #: What was chosen by what a call shows at once: values of the key, types, the first tensor's device.
+        self._seen: dict[tuple[Any, ...], tuple[Mapping[str, Any], Any]] = {}
 
     def __getitem__(self, grid: Grid) -> Callable[..., Any]:
         """What launches the kernel on a grid: a tuple, or a function of the arguments and parameters by name."""
@@ -122,8 +123,7 @@ class AutotunedKernel:
 
     def run(self, *args: Any, grid: Grid, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch the kernel with the configuration that is chosen for these arguments."""
-        call = Call(self.signature, args, kwargs, grid, self.keys)
-        values = self._chosen(call)
+        values, self.best_config = self._chosen(args, kwargs, grid)
         return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **values)
 
     def warmup(self, *args: Any, grid: Grid, **kwargs: Any) -> list[Any]:
@@ -157,7 +157,8 @@ class AutotunedKernel:
         config = ranking.candidates[0].config
         if not isinstance(spec, CallSpec):
             return config, spec.compile(ranking.gpu, workload, config)
-        return config, spec.launches(ranking.gpu, workload, config, call.all_named, {})[-1].compile(ranking.gpu)
+        given = call.all_named | self.signature.computed(call.all_named | dict(spec.values_of(config)))
+        return config, spec.launches(ranking.gpu, workload, config, given, {})[-1].compile(ranking.gpu)
 
     def _check_spec(self, spec: TritonKernelSpec) -> None:
         """A whole spec speaks of this function, and its sizes are arguments."""
@@ -168,15 +169,27 @@ class AutotunedKernel:
         gpu = self.gpu or load_gpu(STAND_IN)
         self.signature.check_params(param.name for param in spec.params(gpu, spec.default_workload(gpu)))
 
-    def _chosen(self, call: Call) -> Mapping[str, Any]:
-        """The values of the configuration for a call."""
-        key = (*call.choice_key, self._model_name(call))
-        values = self._values.get(key)
-        if values is None:
-            values = self._values[key] = self._choose(call, key)
-            self.cache[key] = _triton_config(values)
-        self.best_config = self.cache[key]
-        return values
+    def _chosen(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], grid: Grid) -> tuple[Mapping[str, Any], Any]:
+        """The values of the configuration for a call, and the same as Triton's `Config`."""
+        named = dict(zip(self.arg_names, args, strict=False))
+        named.update(kwargs)
+        seen, device = [named.get(name, self.signature.defaults.get(name)) for name in self.keys], None
+        for value in named.values():
+            if hasattr(value, "dtype"):
+                seen.append(value.dtype)
+                device = device or getattr(value, "device", None)
+        place = (*seen, device)
+        try:
+            known = self._seen.get(place)
+        except TypeError:
+            raise UsageError(f"{self.__name__}: values of the key must be hashable, got {seen}.") from None
+        if known is None:
+            call = Call(self.signature, args, kwargs, grid, self.keys)
+            key = (*call.choice_key, self._model(call).name)
+            values = self._choose(call, key)
+            known = self._seen[place] = values, _triton_config(values)
+            self.cache[key] = known[1]
+        return known
 
     def _choose(self, call: Call, key: tuple[Any, ...]) -> Mapping[str, Any]:
         spec, workload = self._asked(call)
@@ -271,9 +284,6 @@ class AutotunedKernel:
         device = _tensor_device(call)
         found = gpu_of(device) if device is not None and device.type == "cuda" else None
         return found or load_gpu(STAND_IN)
-
-    def _model_name(self, call: Call) -> str:
-        return self._model(call).name
 
 
 def _check_compiled(kernel: Any) -> None:

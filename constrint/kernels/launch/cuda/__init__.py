@@ -8,7 +8,7 @@ from constrint.lazy import lazily
 
 if TYPE_CHECKING:
     from constrint.kernels.launch.cuda.nvrtc import CudaSource, compile_cuda
-    from constrint.kernels.launch.cuda.spec import CudaKernelSpec, CudaLaunch
+    from constrint.kernels.launch.cuda.source_spec import CudaKernelSpec, CudaLaunch
     from constrint.kernels.launch.cuda.tune_params import spec_from_tune_params
 
 __all__ = ["CudaKernelSpec", "CudaLaunch", "CudaSource", "compile_cuda", "spec_from_tune_params"]
@@ -17,7 +17,7 @@ __getattr__ = lazily(
     __name__,
     {
         "nvrtc": ("CudaSource", "compile_cuda"),
-        "spec": ("CudaKernelSpec", "CudaLaunch"),
+        "source_spec": ("CudaKernelSpec", "CudaLaunch"),
         "tune_params": ("spec_from_tune_params",),
     },
 )

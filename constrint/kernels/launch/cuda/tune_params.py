@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from constrint.errors import UnknownNameError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.cuda.macros import MacroValue
-from constrint.kernels.launch.cuda.spec import POINTER, CudaKernelSpec
+from constrint.kernels.launch.cuda.source_spec import POINTER, CudaKernelSpec
 from constrint.model import Domain, Expr, Problem, ceildiv, const
 from constrint.model.python.expression import read_number
 from constrint.select.cost import CostColumns
@@ -33,6 +33,8 @@ Argument = tuple[str, int | str] | str | Any
 Divisors = Sequence[str | int] | None
 Reference = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
+#: Static shared memory that any NVRTC takes; 13.5 takes more for some targets.
+MAX_STATIC_SMEM_BYTES = 48 * 1024
 BLOCK_SIZE_NAMES = ("block_size_x", "block_size_y", "block_size_z")
 #: Threads of a block along x where no parameter says how many: what Kernel Tuner takes.
 USUAL_BLOCK_SIZE = 256
@@ -175,7 +177,13 @@ class TuneParamsSpec(CudaKernelSpec):
 
     def problem(self, gpu: GpuModel, workload: Workload) -> Problem:
         """The restrictions, and the limits of the hardware."""
-        problem = self.stated.problem(self.full_name, {**workload.sizes, **gpu_names(gpu)})
+        known = {**workload.sizes, **gpu_names(gpu)}
+        problem = self.stated.problem(self.full_name, known)
+        problem.add(
+            self.stated.number(self.described.smem_bytes, known, "smem_bytes") <= MAX_STATIC_SMEM_BYTES,
+            name="static_smem",
+            because="CUDA gives a kernel at most 48 KB of static shared memory; more has to be dynamic",
+        )
         add_block_limits(problem, gpu, self.use(gpu, workload, {}))
         return problem
 

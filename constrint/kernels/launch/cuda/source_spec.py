@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from constrint.select.spec import Config, KernelSpec, Launch, Workload
 
 #: The type of an argument that is a tensor's address.
 POINTER = "pointer"
+#: Bytes of a register, in which Triton counts what spills.
+REGISTER_BYTES = 4
 #: More dynamic shared memory than this has to be asked for.
 _FREE_SMEM_BYTES = 48 * 1024
 
@@ -72,6 +75,12 @@ class CudaLaunch:
             known = _load(binary, self.smem_bytes, self.constants)
             object.__setattr__(self, "_own", known)
         return known
+
+    def compiled(self) -> Any:
+        """What the compiler made of it, by the names that Triton's compiled kernels have."""
+        binary = compile_cuda(self.gpu, self.source)
+        facts = SimpleNamespace(shared=binary.smem_bytes + self.smem_bytes)
+        return SimpleNamespace(n_regs=binary.registers, n_spills=binary.spill_bytes // REGISTER_BYTES, metadata=facts)
 
     def warm_up(self) -> None:
         """Compile the kernel into the cache on disk; launch nothing."""
@@ -233,12 +242,16 @@ def _load(binary: Binary, smem_bytes: int, constants: Mapping[str, Any]) -> Any:
     if smem_bytes > _FREE_SMEM_BYTES:
         most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         _called(driver.cuFuncSetAttribute(function, most, smem_bytes))
+    if constants:
+        _wait()
     for name, tensor in constants.items():
         address, size = _called(driver.cuModuleGetGlobal(module, name.encode()))
         taken = tensor.numel() * tensor.element_size()
         if taken > size:
             raise UsageError(f"the constant {name} has {size} bytes in the source, and {taken} were given.")
-        _called(driver.cuMemcpyDtoD(address, tensor.contiguous().data_ptr(), taken))
+        whole = tensor.contiguous()
+        _called(driver.cuMemcpyDtoD(address, whole.data_ptr(), taken))
+        _wait()
     return function
 
 
@@ -247,9 +260,14 @@ def _make_current() -> None:
     from cuda.bindings import driver
 
     if not int(_called(driver.cuCtxGetCurrent())):
-        import torch
+        _wait()
 
-        torch.cuda.synchronize()
+
+def _wait() -> None:
+    """Wait for the current device."""
+    import torch
+
+    torch.cuda.synchronize()
 
 
 def _called(answer: tuple[Any, ...]) -> Any:
