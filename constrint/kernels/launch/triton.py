@@ -62,7 +62,7 @@ class TritonLaunch:
             self.function.warmup(**self.arguments, **self.options, grid=self.grid)
 
     def compiled(self) -> Any:
-        """Triton's compiled kernel on the device of its tensors, loaded; launches nothing.
+        """Triton's compiled kernel on the device of its tensors, loaded; None in Triton's interpreter. Launches nothing.
 
         Raises:
             triton.runtime.errors.OutOfResources: When it does not fit the device.
@@ -71,7 +71,8 @@ class TritonLaunch:
             kernel = self.function.warmup(**self.arguments, **self.options, grid=self.grid)
             if hasattr(kernel, "result"):
                 kernel = kernel.result()
-            kernel._init_handles()
+            if kernel is not None:
+                kernel._init_handles()
         return kernel
 
     def values(self) -> dict[str, Any]:
