@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from constrint.errors import ParseError, UnknownNameError, UsageError
+from constrint.errors import ParseError, UndefinedValueError, UnknownNameError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.model import Constraint, Domain, Expr, Problem
 from constrint.model.coding import in_codes
@@ -70,28 +71,36 @@ class StatedSpace:
             self.domains[name] = Domain.of(values, "the values that were given", f"{where}: {name!r}")
 
     def check_rules(self, known: Iterable[str]) -> None:
-        """Refuse rules that speak of what is neither a parameter nor known; see `check_text`."""
+        """Read every rule once, so that mistakes are told before there is a workload; see `check_text`."""
         names = {*self.domains, *known}
         for number, rule in enumerate(self.rules):
             if not callable(rule):
-                self.check_text(rule, f"rules[{number}]", names)
+                ones = self._checked(rule, f"rules[{number}]", names)
+                with suppress(UndefinedValueError):  # another number than 1 may give it a value
+                    self._rule(rule, ones, number)
 
     def check_text(self, text: object, what: str, names: Collection[str]) -> None:
-        """Refuse what is no expression over these names.
+        """Read an expression once, with 1 for every name that is known later.
 
         Raises:
-            ParseError: For text that is no Python expression.
-            UnknownNameError: For another name.
+            ParseError: For text that is no Python expression, or no whole number.
+            UnknownNameError: For a name that is neither a parameter nor among these.
             UsageError: For what is neither text nor a whole number.
         """
+        if not isinstance(text, int) or isinstance(text, bool):
+            ones = self._checked(text, what, names)
+            with suppress(UndefinedValueError):
+                self.number(str(text), ones, what)
+
+    def _checked(self, text: object, what: str, names: Collection[str]) -> dict[str, int]:
+        """Check the names in a text; numbers for those that are no parameters."""
         place = f"{self.where}: {what}"
-        if isinstance(text, int) and not isinstance(text, bool):
-            return
         if not isinstance(text, str):
             raise UsageError(f"{place} must be the text of an expression, got {_shown(text)}.")
         for name in _names_in(text, place):
             if name not in names:
                 raise UnknownNameError("name", name, names, f"It stands in {place} {text!r}.")
+        return dict.fromkeys(set(names) - self.domains.keys(), 1)
 
     def params(self) -> Iterator[Param]:
         """The parameters as codes, which are the values themselves where those are integers."""

@@ -62,7 +62,7 @@ class TritonLaunch:
             self.function.warmup(**self.arguments, **self.options, grid=self.grid)
 
     def compiled(self) -> Any:
-        """Triton's compiled kernel on the device of its tensors, loaded; None in Triton's interpreter. Launches nothing.
+        """Triton's compiled kernel on the device of its tensors, loaded, not launched; None in Triton's interpreter.
 
         Raises:
             triton.runtime.errors.OutOfResources: When it does not fit the device.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from constrint.errors import InfeasibleError, UnsupportedError, UsageError
@@ -14,7 +15,7 @@ from constrint.kernels.launch.autotune.call_space import CallSpec, Space
 from constrint.kernels.launch.autotune.cases import CallCase, Checks, Restored
 from constrint.kernels.launch.autotune.tuning import Tuning
 from constrint.kernels.launch.device import gpu_of
-from constrint.kernels.launch.policy import SpilledError, check_spills
+from constrint.kernels.launch.policy import PASS_FAILED, SpilledError, check_spills
 from constrint.kernels.launch.triton import TritonKernelSpec
 from constrint.select.compiled import CompiledKernel
 from constrint.select.rank import Ranking, rank
@@ -201,12 +202,13 @@ class AutotunedKernel:
         known = kept.recall(spec, gpu, workload, origin)
         if known is not None:
             return spec.values_of(known)
-        if self.tune == MODES[0]:
+        if self.tune == MODES[0] or _is_captured(call):
             candidates = rank(spec, gpu, workload, top=RESERVE).candidates
             return spec.values_of(self._first_that_runs(call, spec, candidates).config)
         candidates = rank(spec, gpu, workload, top=self.trials).candidates
-        tuning = Tuning(spec, gpu, workload, origin, self._case(call, spec, gpu, workload), _device_of(call))
-        records = self.records[key] = tuning.try_all(candidates)
+        with _current(_tensor_device(call)):
+            tuning = Tuning(spec, gpu, workload, origin, self._case(call, spec, gpu, workload), _device_of(call))
+            records = self.records[key] = tuning.try_all(candidates)
         kept.keep(records, spec, gpu, origin)
         return dict(records[0].config)
 
@@ -263,7 +265,9 @@ class AutotunedKernel:
                 spilling.append((error.compiled.spill_bytes, candidate))
                 if len(spilling) == MOST_SPILLING:
                     break
-            except TritonError as error:
+            except (TritonError, RuntimeError) as error:
+                if not isinstance(error, TritonError) and PASS_FAILED not in str(error):
+                    raise
                 refused = error
                 self._warn(f"{dict(values)} is refused and the next choice taken: {type(error).__name__}: {error}")
             else:
@@ -307,6 +311,20 @@ def _device_of(call: Call) -> str:
             "`compile` take others."
         )
     return "cpu" if device is None else str(device)
+
+
+def _is_captured(call: Call) -> bool:
+    """Whether launches go into a CUDA graph, where nothing can be measured."""
+    import torch
+
+    return _device_of(call) != "cpu" and torch.cuda.is_current_stream_capturing()
+
+
+def _current(device: Any) -> AbstractContextManager[Any]:
+    """Makes the device of a call's tensors the current one."""
+    import torch
+
+    return nullcontext() if device is None or device.type == "cpu" else torch.cuda.device(device)
 
 
 def _triton_config(values: Mapping[str, Any]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,6 +47,7 @@ class CudaLaunch:
     arguments: tuple[Any, ...]
     smem_bytes: int = 0
     constants: Mapping[str, Any] = field(default_factory=dict)
+    _own: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def run(self) -> None:
         """Enqueue it on the current stream of its tensors' device."""
@@ -65,20 +66,23 @@ class CudaLaunch:
         """The loaded kernel on the current device, as `constrint.launch.prepare_cuda` takes it."""
         import torch
 
-        binary = compile_cuda(self.gpu, self.source)
         index = torch.cuda.current_device()
         _make_current()
         if not self.constants:
-            return _loaded(binary, index, self.smem_bytes)
-        known = self.__dict__.get("_own")
-        if known is None:
-            known = _load(binary, self.smem_bytes, self.constants)
-            object.__setattr__(self, "_own", known)
-        return known
+            return _loaded(self.binary, index, self.smem_bytes)
+        # Constants belong to one loaded kernel, so it is not shared with other launches.
+        if index not in self._own:
+            self._own[index] = _load(self.binary, self.smem_bytes, self.constants)
+        return self._own[index]
+
+    @cached_property
+    def binary(self) -> Binary:
+        """The kernel compiled for its GPU."""
+        return compile_cuda(self.gpu, self.source)
 
     def compiled(self) -> Any:
         """What the compiler made of it, by the names that Triton's compiled kernels have."""
-        binary = compile_cuda(self.gpu, self.source)
+        binary = self.binary
         facts = SimpleNamespace(shared=binary.smem_bytes + self.smem_bytes)
         return SimpleNamespace(n_regs=binary.registers, n_spills=binary.spill_bytes // REGISTER_BYTES, metadata=facts)
 
