@@ -153,6 +153,11 @@ class Call:
         return {name: value for name, value in self.named.items() if hasattr(value, "data_ptr")}
 
     @property
+    def device(self) -> Any:
+        """The device of the first tensor; None where there is none."""
+        return next((tensor.device for tensor in self.tensors.values()), None)
+
+    @property
     def choice_key(self) -> tuple[Any, ...]:
         """What the choice depends on: values of the key's arguments, then the types of all tensors."""
         values = [self.all_named.get(name) for name in self.key]

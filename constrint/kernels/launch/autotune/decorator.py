@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from constrint.errors import InfeasibleError, UnsupportedError, UsageError
+from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.launch.autotune import kept
 from constrint.kernels.launch.autotune.call import Call, Grid, Signature
 from constrint.kernels.launch.autotune.call_space import CallSpec, Space
 from constrint.kernels.launch.autotune.cases import CallCase, Checks, Restored
+from constrint.kernels.launch.autotune.fitting import device_of, first_that_runs, is_captured, on_device
 from constrint.kernels.launch.autotune.tuning import Tuning
 from constrint.kernels.launch.device import gpu_of
-from constrint.kernels.launch.policy import PASS_FAILED, SpilledError, check_spills
 from constrint.kernels.launch.triton import TritonKernelSpec
 from constrint.select.compiled import CompiledKernel
 from constrint.select.rank import Ranking, rank
-from constrint.select.spec import Candidate, Config, KernelSpec, Workload
+from constrint.select.spec import Config, KernelSpec, Workload
 from constrint.tune.store.record import TuningRecord
 
 #: When candidates are measured: never, or at the first call of a key.
 MODES = ("never", "first_call")
 #: Candidates that are tried in place, and candidates that are kept in reserve where nothing is measured.
 TRIALS, RESERVE = 8, 16
-#: Candidates that may spill before the one that spills least is taken.
-MOST_SPILLING = 4
 #: The model that ranks where a device has none, and in Triton's interpreter, where nothing limits a configuration.
 STAND_IN = "A100"
 
@@ -202,12 +198,12 @@ class AutotunedKernel:
         known = kept.recall(spec, gpu, workload, origin)
         if known is not None:
             return spec.values_of(known)
-        if self.tune == MODES[0] or _is_captured(call):
+        if self.tune == MODES[0] or is_captured(call):
             candidates = rank(spec, gpu, workload, top=RESERVE).candidates
-            return spec.values_of(self._first_that_runs(call, spec, candidates).config)
+            return spec.values_of(first_that_runs(call, spec, candidates).config)
         candidates = rank(spec, gpu, workload, top=self.trials).candidates
-        with _current(_tensor_device(call)):
-            tuning = Tuning(spec, gpu, workload, origin, self._case(call, spec, gpu, workload), _device_of(call))
+        with on_device(call):
+            tuning = Tuning(spec, gpu, workload, origin, self._case(call, spec, gpu, workload), device_of(call))
             records = self.records[key] = tuning.try_all(candidates)
         kept.keep(records, spec, gpu, origin)
         return dict(records[0].config)
@@ -218,7 +214,7 @@ class AutotunedKernel:
 
         has_own = type(spec).reference is not KernelSpec.reference and type(spec).inputs is not KernelSpec.inputs
         if has_own:
-            return Case(spec, gpu, workload, device=_device_of(call))
+            return Case(spec, gpu, workload, device=device_of(call))
         return CallCase(spec, workload, call, self.restored)
 
     def _asked(self, call: Call) -> tuple[KernelSpec, Workload]:
@@ -245,86 +241,12 @@ class AutotunedKernel:
             kinds = [f"{name} (a tl.constexpr)" if name in self.signature.constants else name for name in missing]
             raise UsageError(f"{self.__name__}: the call lacks {', '.join(kinds)}, which is no parameter of the space.")
 
-    def _first_that_runs(self, call: Call, spec: KernelSpec, candidates: tuple[Candidate, ...]) -> Candidate:
-        """The model's first choice, or the next one where the compiler or the device refuses it, or it spills.
-
-        Raises:
-            InfeasibleError: When all are refused; says why the last one was.
-        """
-        if _device_of(call) == "cpu":
-            return candidates[0]
-        from triton.errors import TritonError
-
-        spilling: list[tuple[int, Candidate]] = []
-        refused: Exception | None = None
-        for candidate in candidates:
-            values = spec.values_of(candidate.config)
-            try:
-                _check_compiled(self.fn.run(*call.args, grid=call.grid, warmup=True, **call.kwargs, **values))
-            except SpilledError as error:
-                spilling.append((error.compiled.spill_bytes, candidate))
-                if len(spilling) == MOST_SPILLING:
-                    break
-            except (TritonError, RuntimeError) as error:
-                if not isinstance(error, TritonError) and PASS_FAILED not in str(error):
-                    raise
-                refused = error
-                self._warn(f"{dict(values)} is refused and the next choice taken: {type(error).__name__}: {error}")
-            else:
-                return candidate
-        if spilling:
-            return min(spilling, key=lambda one: one[0])[1]
-        raise InfeasibleError(
-            f"{self.__name__}: all {len(candidates)} configurations that were compiled are refused, the last one "
-            f"because of {type(refused).__name__}: {refused}. State `registers` and `smem_bytes` of the space."
-        )
-
-    def _warn(self, text: str) -> None:
-        warnings.warn(f"{self.__name__}: {text}", RuntimeWarning, stacklevel=6)
-
     def _model(self, call: Call) -> GpuModel:
         if self.gpu is not None:
             return self.gpu
-        device = _tensor_device(call)
+        device = call.device
         found = gpu_of(device) if device is not None and device.type == "cuda" else None
         return found or load_gpu(STAND_IN)
-
-
-def _check_compiled(kernel: Any) -> None:
-    """Raise where a compiled kernel does not fit the device, or spills."""
-    if hasattr(kernel, "result"):
-        kernel = kernel.result()
-    if hasattr(kernel, "_init_handles"):
-        kernel._init_handles()
-        check_spills([kernel])
-
-
-def _tensor_device(call: Call) -> Any:
-    return next((tensor.device for tensor in call.tensors.values()), None)
-
-
-def _device_of(call: Call) -> str:
-    device = _tensor_device(call)
-    if device is not None and device.type not in ("cpu", "cuda"):
-        raise UnsupportedError(
-            f"{call.signature.name}: a kernel runs on tensors of a GPU, got the device {device}; `ranking` and "
-            "`compile` take others."
-        )
-    return "cpu" if device is None else str(device)
-
-
-def _is_captured(call: Call) -> bool:
-    """Whether launches go into a CUDA graph, where nothing can be measured."""
-    import torch
-
-    return _device_of(call) != "cpu" and torch.cuda.is_current_stream_capturing()
-
-
-def _current(device: Any) -> AbstractContextManager[Any]:
-    """Makes the device of a call's tensors the current one."""
-    import torch
-
-    return nullcontext() if device is None or device.type == "cpu" else torch.cuda.device(device)
 
 
 def _triton_config(values: Mapping[str, Any]) -> Any:
