@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +34,7 @@ def nvrtc_is_missing() -> bool:
 
 needs_nvrtc = pytest.mark.skipif(nvrtc_is_missing(), reason="needs the extra [cuda]: NVRTC is not installed")
 needs_torch = pytest.mark.skipif(bool(missing_packages("torch")), reason="needs the extra [torch]")
+ROOT = Path(__file__).parents[3]
 H200, A100 = load_gpu("h200"), load_gpu("a100")
 WORKLOAD = Workload("rotate", {"n": 4096}, "fp32")
 MARKER = """
@@ -217,6 +223,38 @@ def test_without_a_gpu_a_launch_says_what_it_needs() -> None:
     (launch,) = ROTATE.launches(H200, WORKLOAD, {"THREADS": 64}, inputs, ROTATE.outputs(H200, WORKLOAD, inputs))
     with pytest.raises(UsageError, match="runs on tensors of a GPU, got the device cpu"):
         launch.run()
+
+
+@needs_torch
+@needs_nvrtc
+@pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler, which makes a driver that only prints")
+def test_a_launch_hands_the_driver_what_was_asked_for(tmp_path: Path) -> None:
+    source = ROOT / "tests" / "support" / "fake_libcuda.cpp"
+    subprocess.run(["c++", "-shared", "-fPIC", "-o", tmp_path / "libcuda.so.1", source, "-ldl"], check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.faked_launches"],
+        cwd=ROOT,
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    address, numbers = 0xDEADBEEF00, [0xDEADBEEF00, -7, 2.5]
+    first = ["launch", [2, 3, 1], [64, 2, 1], 60_000, 0xABC, numbers]
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+        ["load", "ELF"],
+        ["function", "kernel"],
+        ["attribute", 8, 60_000],  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        ["global", "weights"],
+        ["copy", 0x1234, address, 16],
+        first,
+        first,
+        ["load", "ELF"],
+        ["function", "kernel"],
+        ["launch", [5, 1, 1], [32, 1, 1], 0, 0xABC, numbers],
+        ["error", "the driver refuses the launch: CUDA_ERROR_INVALID_VALUE"],
+    ]
 
 
 @pytest.mark.gpu
