@@ -56,7 +56,7 @@ class Description:
         arguments: In the kernel's order, by names of your choice: `("float32", "n")` is a tensor of n random elements,
             `"int32"` a number that is the size of that name, and numpy's arrays and scalars are taken as they are.
         tune_params: The values of each parameter.
-        home: Name of the module that describes it.
+        home: Name of the module that describes it, by which other processes find it; the caller's if left out.
         sizes: Default values of what `problem_size` and `arguments` speak of; `x`, `y`, `z` of the problem if None.
         outputs: Names of the arguments that the kernel writes; the first array if none are named.
         restrictions: Python expressions over the parameters, or functions of them.
@@ -122,8 +122,8 @@ def spec_from_tune_params(
     for name in further:
         if name not in Description.__dataclass_fields__:
             raise UnknownNameError("property of a kernel", name, Description.__dataclass_fields__)
-    home = str(sys._getframe(1).f_globals.get("__name__", ""))
-    return TuneParamsSpec(Description(home=home, **known, arguments=arguments, tune_params=tune_params, **further))  # type: ignore[arg-type]
+    further.setdefault("home", str(sys._getframe(1).f_globals.get("__name__", "")))
+    return TuneParamsSpec(Description(**known, arguments=arguments, tune_params=tune_params, **further))  # type: ignore[arg-type]
 
 
 class TuneParamsSpec(CudaKernelSpec):
