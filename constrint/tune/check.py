@@ -81,14 +81,14 @@ class Case:
 
     def changed_inputs(self) -> list[str]:
         """Names of the inputs that are not what they were."""
-        return [name for name, value in self._before.items() if not _is_same(value, self.inputs[name])]
+        return [name for name, value in self._before.items() if not is_same(value, self.inputs[name])]
 
     def _error(self, name: str) -> float:
         expected, bound = self._expected[name]
         return _largest((self.outputs[name].to(expected.dtype) - expected).abs() / bound)
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def is_same(one: Any, other: Any) -> bool:
     """Whether two tensors hold the same bytes."""
     import torch
 

@@ -46,6 +46,14 @@ def accumulate_kernel(x, total, n, tile: tl.constexpr, kind: tl.constexpr):
     tl.atomic_add(total, tl.sum(values, axis=0))
 
 
+@triton.jit
+def rows_kernel(x, bias, out, m, n, x_row, bias_row, out_row, tile: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, tile)
+    values = tl.load(x + row * x_row + at, mask=at < n) + tl.load(bias + row * bias_row + at, mask=at < n)
+    tl.store(out + row * out_row + at, values, mask=at < n)
+
+
 def blocks(meta: Mapping[str, Any]) -> tuple[int]:
     """The grid of all of them."""
     return (triton.cdiv(meta["n"], meta["tile"]),)
@@ -109,6 +117,26 @@ def accumulated(case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def strided(case: dict[str, Any]) -> dict[str, Any]:
+    """Tensors whose rows lie apart, and rows that are one: the copies of a trial are laid out alike."""
+    device = case.get("device", "cpu")
+    whole = torch.full((6, 40), 9.0, device=device)
+    x, bias, out = (
+        torch.randn(6, 50, device=device)[:, 3:33],
+        torch.randn(30, device=device).expand(6, 30),
+        whole[:, 5:35],
+    )
+    kernel = constrint.autotune(
+        constrint.space({"tile": [32, 64], "num_warps": [1]}), key=["m", "n"], tune="first_call"
+    )(rows_kernel)
+    kernel[(6,)](x, bias, out, 6, 30, x.stride(0), bias.stride(0), out.stride(0))
+    untouched = torch.cat([whole[:, :5], whole[:, 35:]], dim=1)
+    return {
+        "is_right": torch.equal(out, x + bias) and bool((untouched == 9.0).all()),
+        "outcomes": [record.outcome for record in next(iter(kernel.records.values()))],
+    }
+
+
 def kept(case: dict[str, Any]) -> dict[str, Any]:
     """Tune, and ask a second kernel of the same source and space: it measures nothing."""
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, CONSTRINT_CACHE=folder):
@@ -152,5 +180,12 @@ def whole_spec(case: dict[str, Any]) -> dict[str, Any]:
 
 def run(case: dict[str, Any]) -> dict[str, Any]:
     """One of the above."""
-    scenarios = {"added": added, "refused": refused, "accumulated": accumulated, "kept": kept, "whole_spec": whole_spec}
+    scenarios = {
+        "added": added,
+        "refused": refused,
+        "accumulated": accumulated,
+        "kept": kept,
+        "strided": strided,
+        "whole_spec": whole_spec,
+    }
     return scenarios[case["what"]](case)

@@ -28,6 +28,7 @@ CASES: dict[str, dict[str, Any]] = {
     "accumulates": {"what": "accumulated"},
     "kept": {"what": "kept"},
     "whole_spec": {"what": "whole_spec"},
+    "strided": {"what": "strided"},
 }
 
 
@@ -164,6 +165,10 @@ def test_a_kernel_that_accumulates_is_run_once_on_the_users_tensors(ran: Any) ->
     assert set(seen["outcomes"]) == {"ok"}
 
 
+def test_tensors_of_any_strides_are_tried(ran: Any) -> None:
+    assert ran["strided"] == {"is_right": True, "outcomes": ["ok"] * 4}
+
+
 def test_what_was_measured_is_kept(ran: Any) -> None:
     seen = ran["kept"]
     assert seen["first"]["outcomes"]
@@ -286,6 +291,7 @@ def test_checks_on_the_gpu() -> None:
     seen = autotuned.refused({"has_reference": True, "device": "cuda"})
     assert seen["outcomes"] == {"64": "wrong_result", "128": "ok", "256": "wrong_result"}
     assert autotuned.accumulated({"device": "cuda"})["error"] < 1e-1
+    assert autotuned.strided({"device": "cuda"}) == {"is_right": True, "outcomes": ["ok"] * 4}
 
 
 @pytest.mark.gpu

@@ -16,7 +16,7 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.autotune.call import Call
 from constrint.kernels.launch.autotune.call_space import CallSpec, Reference
 from constrint.select.spec import Config, KernelSpec, Launch, Workload
-from constrint.tune.check import Tolerance, error_over_bound, poison
+from constrint.tune.check import Tolerance, error_over_bound, is_same, poison
 
 
 class Checks(Protocol):
@@ -92,7 +92,10 @@ class CallCase:
 
     def __init__(self, spec: KernelSpec, workload: Workload, call: Call, restored: Restored) -> None:
         self.spec, self.call, self.restored = spec, call, restored
-        self.copies = {name: _copy(tensor) for name, tensor in call.tensors.items()}
+        #: The memory that each tensor covers, and a copy of it; `copies` are laid out as the call's tensors are.
+        self._covered = {name: _covered(tensor) for name, tensor in call.tensors.items()}
+        self._memory = {name: memory.clone() for name, memory in self._covered.items()}
+        self.copies = {name: _laid_out(self._memory[name], tensor) for name, tensor in call.tensors.items()}
         self.tolerance = Tolerance.of(spec, workload)
         stated = spec.space if isinstance(spec, CallSpec) else None
         self.outputs: tuple[str, ...] = stated.outputs if stated is not None else ()
@@ -104,13 +107,13 @@ class CallCase:
         to_zero, to_value = self.restored.to_zero, self.restored.to_value
         if not (to_zero or to_value):
             return [kernel]
-        copied = [(self.copies[name], self.call.tensors[name]) for name in to_value if name in self.copies]
+        copied = [(self._memory[name], self._covered[name]) for name in to_value if name in self.copies]
         return [_Restore([self.copies[name] for name in to_zero if name in self.copies], copied), kernel]
 
     def check(self, launches: Sequence[Launch]) -> float:
         """Run on what the call gave, its outputs poisoned, and compare; the first to run says what is expected."""
-        for name, copy in self.copies.items():
-            copy.copy_(self.call.tensors[name])
+        for name, memory in self._memory.items():
+            memory.copy_(self._covered[name])
         poison({name: self.copies[name] for name in self.outputs if name in self.copies})
         for one in launches:
             one.run()
@@ -124,7 +127,8 @@ class CallCase:
         """What the user's reference makes of copies of the arguments."""
         if reference is None:
             return None
-        given = {**self.call.all_named, **{name: _copy(tensor) for name, tensor in self.call.tensors.items()}}
+        tensors = {name: _laid_out(self._covered[name].clone(), given) for name, given in self.call.tensors.items()}
+        given = {**self.call.all_named, **tensors}
         expected = dict(reference(given))
         for name in expected:
             if name not in self.copies:
@@ -136,10 +140,8 @@ class CallCase:
 
     def _written(self) -> dict[str, Any]:
         """The outputs, or else the tensors that are no longer what the call gave."""
-        import torch
-
         names = self.outputs or [
-            name for name, copy in self.copies.items() if not torch.equal(copy, self.call.tensors[name])
+            name for name, memory in self._memory.items() if not is_same(memory, self._covered[name])
         ]
         return {name: _exact(self.copies[name]) for name in names}
 
@@ -152,12 +154,16 @@ def launch(call: Call, values: Mapping[str, Any], tensors: Mapping[str, Any]) ->
     return function[call.grid](*args, **kwargs, **values)
 
 
-def _copy(tensor: Any) -> Any:
-    """A tensor of the same values, shape and strides."""
-    import torch
+def _covered(tensor: Any) -> Any:
+    """The memory from a tensor's first element to its last, in one dimension; rows may repeat or lie apart in it."""
+    steps = ((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    extent = 1 + sum(steps) if tensor.numel() else 0
+    return tensor.detach().as_strided((extent,), (1,))
 
-    copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-    return copy.copy_(tensor.detach())
+
+def _laid_out(memory: Any, tensor: Any) -> Any:
+    """Memory with the shape and strides of a tensor."""
+    return memory.as_strided(tensor.shape, tensor.stride(), 0)
 
 
 def _exact(tensor: Any) -> Any:
