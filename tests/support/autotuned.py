@@ -46,6 +46,16 @@ def accumulate_kernel(x, total, n, tile: tl.constexpr, kind: tl.constexpr):
     tl.atomic_add(total, tl.sum(values, axis=0))
 
 
+@triton.heuristics({"is_whole": lambda given: given["n"] % given["tile"] == 0})
+@triton.jit
+def double_kernel(x, out, n, tile: tl.constexpr, is_whole: tl.constexpr):
+    at = tl.program_id(0) * tile + tl.arange(0, tile)
+    if is_whole:
+        tl.store(out + at, 2 * tl.load(x + at))
+    else:
+        tl.store(out + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+
+
 @triton.jit
 def rows_kernel(x, bias, out, m, n, x_row, bias_row, out_row, tile: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
@@ -137,6 +147,18 @@ def strided(case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def doubled(case: dict[str, Any]) -> dict[str, Any]:
+    """A kernel with `triton.heuristics` between the decorators."""
+    device = case.get("device", "cpu")
+    kernel = constrint.autotune(constrint.space({"tile": [64, 128], "num_warps": [1]}), key=["n"])(double_kernel)
+    right = []
+    for n in (128, 100):
+        x, out = torch.randn(n, device=device), torch.zeros(n, device=device)
+        kernel[blocks](x, out, n)
+        right.append(torch.equal(out, 2 * x))
+    return {"right": right, "keys": len(kernel.cache)}
+
+
 def kept(case: dict[str, Any]) -> dict[str, Any]:
     """Tune, and ask a second kernel of the same source and space: it measures nothing."""
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, CONSTRINT_CACHE=folder):
@@ -184,6 +206,7 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
         "added": added,
         "refused": refused,
         "accumulated": accumulated,
+        "doubled": doubled,
         "kept": kept,
         "strided": strided,
         "whole_spec": whole_spec,

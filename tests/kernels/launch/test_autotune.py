@@ -18,7 +18,7 @@ import torch
 import constrint
 from constrint.errors import InfeasibleError, ParseError, UnknownNameError, UsageError
 from tests.support import autotuned
-from tests.support.autotuned import SPACE, accumulate_kernel, add_kernel, blocks
+from tests.support.autotuned import SPACE, accumulate_kernel, add_kernel, blocks, double_kernel
 
 #: What runs in Triton's interpreter, in one process.
 CASES: dict[str, dict[str, Any]] = {
@@ -29,6 +29,7 @@ CASES: dict[str, dict[str, Any]] = {
     "kept": {"what": "kept"},
     "whole_spec": {"what": "whole_spec"},
     "strided": {"what": "strided"},
+    "doubled": {"what": "doubled"},
 }
 
 
@@ -169,6 +170,13 @@ def test_tensors_of_any_strides_are_tried(ran: Any) -> None:
     assert ran["strided"] == {"is_right": True, "outcomes": ["ok"] * 4}
 
 
+def test_heuristics_between_the_decorators_are_asked(ran: Any) -> None:
+    assert ran["doubled"] == {"right": [True, True], "keys": 2}
+    kernel = constrint.autotune(constrint.space({"tile": [64], "num_warps": [1]}), key=["n"])(double_kernel)
+    _, whole = kernel.compile(meta(128), meta(128), 128, grid=blocks, gpu="h200")
+    assert whole.target == "sm_90"
+
+
 def test_what_was_measured_is_kept(ran: Any) -> None:
     seen = ran["kept"]
     assert seen["first"]["outcomes"]
@@ -291,17 +299,18 @@ def test_checks_on_the_gpu() -> None:
     seen = autotuned.refused({"has_reference": True, "device": "cuda"})
     assert seen["outcomes"] == {"64": "wrong_result", "128": "ok", "256": "wrong_result"}
     assert autotuned.accumulated({"device": "cuda"})["error"] < 1e-1
+    assert autotuned.doubled({"device": "cuda"})["right"] == [True, True]
     assert autotuned.strided({"device": "cuda"}) == {"is_right": True, "outcomes": ["ok"] * 4}
 
 
 @pytest.mark.gpu
 @needs_gpu
-def test_a_choice_that_does_not_fit_gives_way_to_the_next() -> None:
-    # A tile of 2**20 elements in one warp: it is refused or spills, whatever the stated registers say.
-    space = constrint.space({"tile": [1 << 17, 256], "num_warps": [1]}, registers=32)
+def test_a_choice_that_spills_gives_way_to_the_next() -> None:
+    # A thread holds 64 numbers at once, whatever the model says of registers.
+    space = constrint.space({"tile": [1024], "num_warps": [1], "maxnreg": [24, 255]})
     kernel = constrint.autotune(space, key=["n"])(add_kernel)
     n = 1 << 20
     x, y, out = (torch.randn(n, device="cuda") for _ in range(3))
     kernel[blocks](x, y, out, n)
     assert torch.equal(out, x + y)
-    assert kernel.best_config.kwargs["tile"] == 256
+    assert kernel.best_config.maxnreg == 255
