@@ -168,8 +168,9 @@ def kept(case: dict[str, Any]) -> dict[str, Any]:
 def _kept() -> dict[str, Any]:
     first = added({"n": 300, "tune": "first_call"})
     second = added({"n": 300, "tune": "first_call"})
+    third = added({"n": 300, "tune": "never"})
     other = added({"n": 301, "tune": "first_call"})
-    return {"first": first, "second": second, "other": other}
+    return {"first": first, "second": second, "third": third, "other": other}
 
 
 def whole_spec(case: dict[str, Any]) -> dict[str, Any]:

@@ -153,6 +153,14 @@ class Call:
         return {name: value for name, value in self.named.items() if hasattr(value, "data_ptr")}
 
     @property
+    def compiled_in(self) -> list[tuple[str, Any]]:
+        """What the caller gives that compiles to other code: constants that the key does not name, and options."""
+        names, constants = self.signature.names, self.signature.constants
+        given = {**self.all_named, **self.kwargs}
+        kept = ((n, v) for n, v in given.items() if (n in constants or n not in names) and n not in self.key)
+        return sorted(kept, key=lambda one: one[0])
+
+    @property
     def device(self) -> Any:
         """The device of the first tensor; None where there is none."""
         return next((tensor.device for tensor in self.tensors.values()), None)

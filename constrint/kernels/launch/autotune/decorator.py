@@ -192,9 +192,7 @@ class AutotunedKernel:
         spec, workload = self._asked(call)
         self._check_given(call, spec, workload)
         gpu = self._model(call)
-        constants = {name: value for name, value in call.kwargs.items() if name not in call.tensors}
-        given = {n: v for n, v in constants.items() if n not in self.keys and n not in workload.sizes}
-        origin = kept.origin_of(self.signature, spec, sorted(given.items()) if self.tune != MODES[0] else ())
+        origin = kept.origin_of(self.signature, spec, call.compiled_in)
         known = kept.recall(spec, gpu, workload, origin)
         if known is not None:
             return spec.values_of(known)
