@@ -12,11 +12,12 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from constrint import cache
 from constrint.errors import NoDeviceError, UsageError
 from constrint.hwmodels import DetectedDevice, GpuModel, detect, load_gpu
-from constrint.kernels.registry import importable_name, list_kernels, load_kernel, load_spec, register
+from constrint.kernels.registry import code_of, importable_name, list_kernels, load_kernel, load_spec, register
 from constrint.select import KernelSpec, Operation, Workload, winners
 from constrint.tune.engine.interface import Engine, Setup
 from constrint.tune.goals import goals_of, usual_goals
@@ -25,6 +26,10 @@ from constrint.tune.session import Goal
 from constrint.tune.store.choices import publish
 from constrint.tune.store.store import RecordStore
 from constrint.tune.tuner import Listener, Report, Settings, Tuner
+
+if TYPE_CHECKING:
+    from constrint.tune.engine.ray import RayEngine
+    from constrint.tune.engine.ray_cluster import RayCluster
 
 #: Configurations of a workload that are tried where nobody says how many.
 TRIALS = 16
@@ -79,7 +84,7 @@ def tune(
     finally:
         folder = cache.user_folder()
         if folder is not None:
-            publish(store, settings.gpu.name, folder)
+            publish(store, settings.gpu.name, folder, code_of)
             winners.reload()
 
 
@@ -97,15 +102,27 @@ def local_engine(setup: Setup, devices: Sequence[int]) -> Engine:
     return LocalEngine(setup, devices)
 
 
-def ray_engine(setup: Setup, address: str | None) -> Engine:
-    """The engine of a Ray cluster's devices.
+def ray_cluster(address: str | None, device: str = "cuda") -> RayCluster:
+    """The free devices of a Ray cluster, `docs/tuning_many.md`; close it, or the engine that is made of it.
 
     Raises:
         UsageError: When Ray is not installed.
+        ConstrintError: When no cluster answers, or it has no device.
+    """
+    from constrint.tune.engine.ray_cluster import RayCluster
+
+    return RayCluster(address, device)
+
+
+def ray_engine(setup: Setup, cluster: RayCluster) -> RayEngine:
+    """The engine of a Ray cluster's devices.
+
+    Raises:
+        NoDeviceError: When none of them is of the model that is tuned for.
     """
     from constrint.tune.engine.ray import RayEngine
 
-    return RayEngine(setup, address)
+    return RayEngine(setup, cluster=cluster)
 
 
 def devices_of(indices: Sequence[int] | None, model: str | None = None) -> tuple[GpuModel, tuple[int, ...]]:

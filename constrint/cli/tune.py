@@ -62,7 +62,7 @@ def tune(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random inputs, and of the search.")] = 0,
     engine: Annotated[str, typer.Option("--engine", help="local, or ray for many machines.")] = "local",
     address: Annotated[
-        str | None, typer.Option("--address", help="Of the Ray cluster; one of this machine's own if left out.")
+        str | None, typer.Option("--address", help="Of the Ray cluster; one of this machine alone if left out.")
     ] = None,
     device: Annotated[
         str, typer.Option("--device", help="cuda, or cpu for kernels that run there (with --gpu).")
@@ -73,6 +73,7 @@ def tune(
     from constrint.cli.tune_goals import goals_of_choice
 
     _check(choice, install, workloads, cache, engine, device)
+    _check_engine(engine, address, gpus)
     started, seconds = time.monotonic(), _seconds_of(budget)
     indices = _indices(gpus)
     if frozen:
@@ -85,19 +86,23 @@ def tune(
     from constrint.tune.search.registry import make_search
     from constrint.tune.store.store import RecordStore
     from constrint.tune.tuner import Settings
-    from constrint.tuning import devices_of, local_engine, ray_engine, tune
+    from constrint.tuning import devices_of, local_engine, ray_cluster, ray_engine, tune
 
     make_search_of = partial(make_search, search)
-    if device == "cpu":
-        assert choice.gpu is not None
-        gpu, devices = load_gpu(choice.gpu), tuple(indices or (0,))
-    else:
-        gpu, devices = devices_of(indices, choice.gpu)
-    goals = goals_of_choice(choice, gpu, workloads, install=install)
     with ExitStack() as stack:
+        cluster = stack.enter_context(ray_cluster(address, device)) if engine == "ray" else None
+        devices = tuple(indices or (0,))
+        if cluster is not None:
+            gpu = load_gpu(choice.gpu or cluster.model())
+        elif device == "cpu":
+            assert choice.gpu is not None
+            gpu = load_gpu(choice.gpu)
+        else:
+            gpu, devices = devices_of(indices, choice.gpu)
+        goals = goals_of_choice(choice, gpu, workloads, install=install)
         opened = stack.enter_context(RecordStore.open(store))
         setup = Setup(load_spec, gpu, device, cache, seed=seed).with_patience(timeout)
-        runs = ray_engine(setup, address) if engine == "ray" else local_engine(setup, devices)
+        runs = local_engine(setup, devices) if cluster is None else ray_engine(setup, cluster)
         stack.callback(runs.close)
         settings = Settings(gpu, make_search_of, trials, seconds, resume=resume or install, seed=seed)
         listener = stack.enter_context(progress(runs.slots, trials, len(goals)))
@@ -119,6 +124,13 @@ def _check(choice: Choice, install: bool, workloads: Path | None, cache: str, en
             raise UnknownNameError(name, value, known)
     if device == "cpu" and choice.gpu is None:
         raise UsageError("--device cpu needs --gpu NAME: the model by which configurations are chosen.")
+
+
+def _check_engine(engine: str, address: str | None, gpus: str) -> None:
+    if engine == "ray" and gpus != "all":
+        raise UsageError("--gpus names GPUs of this machine: with --engine ray all free ones of the cluster are used.")
+    if engine != "ray" and address is not None:
+        raise UsageError("--address is that of a Ray cluster: add --engine ray.")
 
 
 def _seconds_of(budget: str | None) -> float | None:

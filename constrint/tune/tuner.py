@@ -18,13 +18,12 @@ from typing import Protocol
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
 from constrint.select.fingerprint import fingerprint_of
-from constrint.select.toolchain import differences, toolchain
+from constrint.select.toolchain import differences
 from constrint.tune.engine.interface import Done, Engine, Job
 from constrint.tune.search.interface import Search, Task
 from constrint.tune.session import Facts, Goal, Session, Tuned
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.store import RecordStore
-from constrint.tune.trial import Outcome
 
 #: Workloads that are tuned at once on one device: while one is compiled, the other runs.
 OPEN = 4
@@ -107,7 +106,7 @@ class Tuner:
         self, settings: Settings, engine: Engine, store: RecordStore, listener: Listener | None = None
     ) -> None:
         self._settings, self._engine, self._store, self._listener = settings, engine, store, listener
-        self._facts = Facts(uuid.uuid4().hex[:12], settings.gpu.name, toolchain())
+        self._facts = Facts(uuid.uuid4().hex[:12], settings.gpu.name, engine.toolchain)
         self._numbers = itertools.count()
         #: The session and the device of every job that is under way.
         self._jobs: dict[int, tuple[Session, int]] = {}
@@ -228,8 +227,8 @@ class Tuner:
         heard = []
         for done in several:
             session, _ = self._jobs.pop(done.job.number)
-            if all(answer.outcome == Outcome.NOT_RUN for answer in done.answers) and not done.job.is_final:
-                self._leave(done.slot)
+            if done.slot_is_lost:
+                self._leave(done)
             heard.append((done, session, *session.hear(done, self._numbers)))
         self._store.add([record for _, _, records, _ in heard for record in records])
         for done, session, records, again in heard:
@@ -240,12 +239,16 @@ class Tuner:
                 if self._listener:
                     self._listener.tried(done.slot, session, record, self._left_s())
 
-    def _leave(self, slot: int) -> None:
+    def _leave(self, done: Done) -> None:
         """Use a device no more; its workloads go to the next one."""
+        slot = done.slot
         self._lost.add(slot)
         others = [other for other in range(len(self._sessions)) if other not in self._lost]
         if not others:
-            raise ConstrintError("the last device is lost; what was measured is kept: --resume goes on with it.")
+            why = done.answers[0].message
+            raise ConstrintError(
+                f"the last device is lost ({why}); what was measured is kept: --resume goes on with it."
+            )
         self._sessions[others[0]] += self._sessions[slot]
         self._sessions[slot] = []
 

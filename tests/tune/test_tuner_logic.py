@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -29,9 +30,12 @@ Say = Callable[[int, Job], tuple[Answer, ...]]
 
 
 class FakeEngine:
-    """Answers each job with what `say` says, the jobs of all slots in turn."""
+    """Answers each job with what `say` says, the jobs of all slots in turn; slots of `lost` run nothing."""
 
-    def __init__(self, say: Say, num_slots: int = 1) -> None:
+    toolchain: Mapping[str, str] = {"triton": "9.9", "cuda": "99.0"}
+
+    def __init__(self, say: Say, num_slots: int = 1, lost: Callable[[int], bool] = lambda slot: False) -> None:
+        self._lost = lost
         self.slots: Sequence[str] = [f"fake {slot}" for slot in range(num_slots)]
         self._say, self._waiting = say, deque[tuple[int, Job]]()
         self.log: list[tuple[int, Job]] = []
@@ -42,6 +46,9 @@ class FakeEngine:
     def poll(self, timeout_s: float) -> list[Done]:
         slot, job = self._waiting.popleft()
         self.log.append((slot, job))
+        if self._lost(slot):
+            answers = tuple(Answer(outcome=Outcome.NOT_RUN, message="the node is gone") for _ in job.trials)
+            return [Done(job, slot, answers, 0.0, slot_is_lost=True)]
         return [Done(job, slot, self._say(slot, job), 0.0)]
 
     def close(self) -> None:
@@ -106,12 +113,7 @@ def test_the_same_answers_give_the_same_winners(store: RecordStore, tmp_path: Pa
 
 
 def test_what_was_not_run_is_tried_once_more_elsewhere(store: RecordStore) -> None:
-    def say(slot: int, job: Job) -> tuple[Answer, ...]:
-        if slot == 1:
-            return tuple(Answer(outcome=Outcome.NOT_RUN, message="the node is gone") for _ in job.trials)
-        return timed(slot, job)
-
-    engine = FakeEngine(say, 2)
+    engine = FakeEngine(timed, 2, lost=lambda slot: slot == 1)
     report = Tuner(Settings(GPU, partial(make_search, "model"), trials=6), engine, store).run(products(6))
     assert [dict(t.outcomes) for t in report.tuned] == [{"ok": 6}] * 6
     assert all(t.winner is not None for t in report.tuned)
@@ -122,17 +124,10 @@ def test_what_was_not_run_is_tried_once_more_elsewhere(store: RecordStore) -> No
 
 
 def test_with_the_last_device_lost_the_run_ends_and_keeps_what_it_has(store: RecordStore) -> None:
-    number = 0
-
-    def say(slot: int, job: Job) -> tuple[Answer, ...]:
-        nonlocal number
-        number += 1
-        if number > 5:
-            return tuple(Answer(outcome=Outcome.NOT_RUN) for _ in job.trials)
-        return timed(slot, job)
-
+    numbers = itertools.count()
+    engine = FakeEngine(timed, lost=lambda slot: next(numbers) >= 5)
     with pytest.raises(ConstrintError, match=r"the last device is lost.*--resume"):
-        run(store, products(2), say)
+        Tuner(Settings(GPU, partial(make_search, "model"), trials=6), engine, store).run(products(2))
     assert store.count() == 5
 
 

@@ -5,7 +5,7 @@ Whatever a candidate does - crash, hang, take all memory, print, write elsewhere
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -78,12 +78,21 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Done:
-    """The answers to a job, one for each of its trials."""
+    """The answers to a job, one for each of its trials.
+
+    Args:
+        job: The job.
+        slot: The device that it was given to.
+        answers: What came of its trials.
+        seconds: What they took.
+        slot_is_lost: Whether nothing can be run on that device any more; the job was not run then.
+    """
 
     job: Job
     slot: int
     answers: tuple[Answer, ...]
     seconds: float
+    slot_is_lost: bool = False
 
 
 class Engine(Protocol):
@@ -92,6 +101,10 @@ class Engine(Protocol):
     @property
     def slots(self) -> Sequence[str]:
         """A name for each device: `GPU 0`."""
+
+    @property
+    def toolchain(self) -> Mapping[str, str]:
+        """The tools by which the devices measure."""
 
     def submit(self, slot: int, job: Job) -> None:
         """Take a job for a slot; it waits its turn there, and is compiled meanwhile."""
