@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
-from constrint.errors import ConstrintError
+from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.select.fingerprint import fingerprint_of
 from constrint.select.toolchain import differences
@@ -180,7 +180,7 @@ class Tuner:
                 goal, known = waiting[0].goal, waiting.popleft().known
                 try:
                     session = self._session(goal, known, search.result(), len(waiting))
-                except ConstrintError as error:
+                except (InfeasibleError, LimitReachedError, UnsupportedError) as error:
                     yield Tuned(goal, None, None, {}, 0, True, 0.0, str(error).splitlines()[0])
                     return
                 sessions.append(session)
