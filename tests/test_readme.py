@@ -34,6 +34,8 @@ def test_command_runs(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
     if (" verify " in command or ".py:" in command) and importlib.util.find_spec("triton") is None:
         pytest.skip("needs the extra [torch]: triton is not installed")
+    if command.startswith("constrint tune"):
+        pytest.skip("needs a GPU, and minutes: tests/tune runs the command on other kernels")
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(sys, "argv", shlex.split(command))
     with pytest.raises(SystemExit) as ended:
