@@ -7,12 +7,14 @@ preferred compiler's knobs are listed, or a random share of these; further rows 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
+from constrint.model import Problem, Var
 from constrint.select.rank import Request, infeasible, predict, requests, tie_steps
 from constrint.select.spec import Config, KernelSpec, Operation, Workload
 
@@ -155,7 +157,9 @@ class KernelCandidates:
         for name, column in self.columns.items():
             added = np.array([config[name] for config in configs], dtype=np.int64)
             self.columns[name] = np.concatenate([column, added])
-        places.update({tuple(config[n] for n in self.columns): int(row) for config, row in zip(configs, fresh, strict=True)})
+        places.update(
+            {tuple(config[n] for n in self.columns): int(row) for config, row in zip(configs, fresh, strict=True)}
+        )
         self.num_rows += len(configs)
         self.seconds = np.concatenate([self.seconds, self._price(fresh)])
 
@@ -172,14 +176,23 @@ class Candidates:
         self.by_name = {kernel.spec.full_name: place for place, kernel in enumerate(self.kernels)}
 
     @staticmethod
-    def of(operation: Operation, gpu: GpuModel, workload: Workload) -> Candidates:
+    def of(
+        operation: Operation, gpu: GpuModel, workload: Workload, fixed: Mapping[str, int] | None = None
+    ) -> Candidates:
         """Those of an operation, solved.
+
+        Args:
+            operation: What is asked for, with its implementations.
+            gpu: The hardware model.
+            workload: What is asked.
+            fixed: Parameters that have to have given values, in the kernels that have them.
 
         Raises:
             UsageError: When no implementation can take the workload.
             InfeasibleError: When nothing is valid; carries a minimal conflict.
         """
         able, _ = requests(operation, gpu, workload)
+        able = [replace(request, problem=_fixed(request.problem, fixed)) if fixed else request for request in able]
         kernels = [KernelCandidates.of(request) for request in able]
         if not any(kernel.size for kernel in kernels):
             raise infeasible(able)
@@ -215,6 +228,15 @@ def _cost(kernel: KernelCandidates, rows: Rows) -> Any:
         return kernel.spec.cost(kernel.gpu, kernel.workload, {}, np.ones(1))
     columns = {name: column[rows] for name, column in kernel.columns.items()}
     return predict(kernel.spec, kernel.gpu, kernel.workload, columns)
+
+
+def _fixed(problem: Problem, fixed: Mapping[str, int]) -> Problem:
+    """A problem in which parameters have given values."""
+    problem = problem.copy()
+    for name, value in fixed.items():
+        if name in problem.variables:
+            problem.add(Var(name) == value, because=f"{name} was fixed to {value}")
+    return problem
 
 
 def _untold(spec: KernelSpec) -> set[str]:

@@ -1,0 +1,1 @@
+"""Programs that judge the tuner's parts against recorded tables and other tools."""
