@@ -92,11 +92,6 @@ class Problem:
         return math.prod(domain.size for domain in self._variables.values())
 
     @property
-    def is_read(self) -> bool:
-        """Whether the constraints are objects; restrictions that the core alone has read become some when asked for."""
-        return True
-
-    @property
     def has_codes(self) -> bool:
         """Whether some variable has other values than plain integers."""
         return any(domain.labels is not None for domain in self._variables.values())

@@ -390,6 +390,10 @@ class KernelSpec(ABC):
         """Values of parameters that callers give: each way is tuned for itself. By default there is one, of none."""
         return ({},)
 
+    def roundings(self, workload: Workload) -> float:
+        """How many roundings of the dtype an output may be off by beside its sum: by default a fixed number."""
+        return self.num_roundings
+
     def compiled_as(self, workload: Workload) -> Workload:
         """A workload that stands for all that are compiled to the same code: by default each for itself alone."""
         return workload

@@ -44,7 +44,7 @@ class Tolerance:
         """The tolerance of a kernel's outputs for a workload."""
         terms = spec.num_terms(workload)
         step = SUM_ERROR.get(workload.dtype, terms * 2.0**-24)
-        states = spec.num_roundings * ROUNDOFF.get(workload.dtype, 0.0)
+        states = spec.roundings(workload) * ROUNDOFF.get(workload.dtype, 0.0)
         return Tolerance(states, 2 * math.sqrt(terms) * step + states)
 
 

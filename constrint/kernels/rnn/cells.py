@@ -52,6 +52,11 @@ class Cell:
         """The slot of every gate's recurrent part."""
         return (*range(self.num_gates - 1), self.num_slots - 1)
 
+    @property
+    def is_exponential(self) -> bool:
+        """Whether gates are exponentials, so that states are divided by a normaliser."""
+        return "n" in self.states
+
     def num_loads(self, direction: str) -> int:
         """Tensors that a step reads: inputs; or pre-activations, the states they need, and the gradient of h."""
         if direction == "forward":

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: What follows a cell's name in the name of an operation.
 SUFFIX = {"forward": "", "backward": "-backward"}
+#: The largest of a million normally distributed errors, in standard deviations.
+LARGEST_OF_MANY = 5.3
 SIZES = (
     Size("batch", 16, "sequences"),
     Size("time", 1024, "steps of each sequence"),
@@ -79,6 +81,15 @@ class RnnSpec(KernelSpec):
         rows = batch * time * heads * dim * ELEMENT_BYTES[workload.dtype]
         written = self.cell.num_states if self.direction == "forward" else self.cell.num_slots
         return rows * (self.cell.num_loads(self.direction) + written)
+
+    def roundings(self, workload: Workload) -> float:
+        """Those of `num_roundings`; with exponential gates one for each step, which add up like a random walk.
+
+        An exponential turns the error of its gate into a relative error of the states, and these forget little. After T
+        steps the errors have a spread of sqrt(T) roundings, and the largest of a million is 5.3 times as large.
+        """
+        steps = workload.sizes["time"]
+        return max(self.num_roundings, LARGEST_OF_MANY * steps**0.5) if self.cell.is_exponential else self.num_roundings
 
     def num_operations(self, workload: Workload) -> int:
         """Those of the products with the recurrent weights: 2 x batch x time x heads x gates x head_dim^2."""

@@ -204,11 +204,6 @@ class SpaceProblem(Problem):
         return math.prod(map(len, self._params.values()))
 
     @property
-    def is_read(self) -> bool:
-        """Whether the restrictions were made constraints."""
-        return "_constraints" in self.__dict__
-
-    @property
     def has_codes(self) -> bool:
         """Whether some parameter has other values than plain integers: what the core read as it is has none."""
         return "_variables" in self.__dict__ and super().has_codes
