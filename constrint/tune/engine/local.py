@@ -20,15 +20,17 @@ from constrint.tune.trial import Outcome
 MAX_STARTS = 3
 #: How long nothing is looked at when no process has news.
 POLL_S = 0.05
+#: Jobs that a device's process has at once, so that it never waits for this one.
+AHEAD = 2
 
 
 @dataclass
 class _Slot:
-    """A device: its process, what waits for it, and what it is at."""
+    """A device: its process, what waits for it, and what the process has: the job that it is at, and the next."""
 
     worker: Worker
     waiting: deque[Job] = field(default_factory=deque)
-    at: Job | None = None
+    at: deque[Job] = field(default_factory=deque)
     since: float = 0.0
     failed_starts: int = 0
     why_lost: str = ""
@@ -110,7 +112,7 @@ class LocalEngine:
             left = until - time.monotonic()
             if left <= 0:
                 return []
-            pipes = [w.wake for w in self._workers() if w.is_busy and w.wake is not None]
+            pipes = [w.wake for w in self._workers() if w.num_open and w.wake is not None]
             if pipes:
                 wait(pipes, timeout=min(left, POLL_S))
             else:
@@ -145,6 +147,7 @@ class LocalEngine:
                 answer = Answer(outcome=lost.outcome, message=f"compiling: {lost.message}")
             except StartError as error:
                 # The device's process compiles it then.
+                compiler.worker.forget()
                 answer = Answer(outcome=Outcome.OK, message=str(error))
             if answer is None:
                 return
@@ -159,53 +162,58 @@ class LocalEngine:
             compiler.worker.ask(compiler.at.trials[0], self._setup.compile_patience_s)
 
     def _step_slot(self, slot: _Slot) -> None:
-        """Hear what a device's process has to say, and give it the next job that is compiled."""
-        if slot.at is not None and not self._heard(slot, slot.at):
-            return
-        job = next((job for job in slot.waiting if job.number in self._compiled), None)
-        if job is not None:
+        """Hear what a device's process has to say, and hand it the next jobs that are compiled."""
+        while slot.at and self._heard(slot, slot.at[0]):
+            pass
+        while len(slot.at) < AHEAD and not slot.why_lost:
+            job = next((job for job in slot.waiting if job.number in self._compiled), None)
+            if job is None:
+                return
             slot.waiting.remove(job)
-            slot.at, slot.since = job, time.monotonic()
+            slot.since = slot.since if slot.at else time.monotonic()
+            slot.at.append(job)
             slot.worker.ask(job, self._setup.run_patience_s * len(job.trials))
 
     def _heard(self, slot: _Slot, job: Job) -> bool:
-        """Whether the process is through with its job, one way or another."""
-        seconds = time.monotonic() - slot.since
+        """Whether the process is through with its first job, one way or another."""
         try:
             reply = slot.worker.poll()
         except Lost as lost:
-            self._finish(job, _blamed(job, slot.worker.noted, lost), seconds)
+            answers = _blamed(job, slot.worker.noted, lost)
         except StartError as error:
             slot.failed_starts += 1
-            if slot.failed_starts < MAX_STARTS:
-                slot.worker.ask(job, self._setup.run_patience_s * len(job.trials))
-                return False
-            self._give_up(slot, str(error))
+            if slot.failed_starts >= MAX_STARTS:
+                self._give_up(slot, str(error))
+            return False
         except Exception as error:  # noqa: BLE001 - raised in the process, by what is not a candidate's doing
-            self._finish(job, failed(job, Outcome.LAUNCH_FAILED, str(error)), seconds)
+            answers = failed(job, Outcome.LAUNCH_FAILED, str(error))
         else:
             if reply is None:
                 return False
             told: Told = reply[0]
-            slot.failed_starts = 0
+            answers, slot.failed_starts = told.answers, 0
             if told.is_lost:
-                slot.worker.stop()
-            self._finish(job, told.answers, seconds)
-        slot.at = None
+                slot.worker.abandon()
+        slot.at.popleft()
+        now = time.monotonic()
+        self._finish(job, answers, now - slot.since)
+        slot.since = now
         return True
 
     def _give_up(self, slot: _Slot, why: str) -> None:
         """Answer that nothing runs on this device."""
         name = self._names[self._slots.index(slot)]
         slot.why_lost = f"{name}: its process does not start: {why}"
-        for job in [*([slot.at] if slot.at else []), *slot.waiting]:
+        slot.worker.close()
+        for job in [*slot.at, *slot.waiting]:
             if job in self._to_compile:
                 self._to_compile.remove(job)
             for compiler in self._compilers:
                 if compiler.at is job:
-                    compiler.worker.stop()
+                    compiler.worker.forget()
                     compiler.at = None
             self._refuse(job, slot.why_lost)
+        slot.at.clear()
         slot.waiting.clear()
 
 

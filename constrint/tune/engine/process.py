@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -41,7 +42,7 @@ class Lost(Exception):
 
 
 class Worker:
-    """One process at a time, started again when it is needed.
+    """One process at a time, started again when it is needed; requests are answered in their order.
 
     Args:
         make: Called in the process with `arguments`, importable there; gives the function that answers requests.
@@ -59,14 +60,15 @@ class Worker:
         self._pipe: Connection | None = None
         self._until = 0.0
         self._is_ready = False
-        self._waiting: tuple[Any, float] | None = None
+        #: Requests without an answer, each with its patience; the process is at the first one.
+        self._open: deque[tuple[Any, float]] = deque()
         #: Where the process has noted that it is, in the request at hand.
         self.noted = -1
 
     @property
-    def is_busy(self) -> bool:
-        """Whether it is at a request."""
-        return self._waiting is not None
+    def num_open(self) -> int:
+        """Requests that were not answered yet."""
+        return len(self._open)
 
     @property
     def wake(self) -> Connection | None:
@@ -75,57 +77,8 @@ class Worker:
 
     def start(self) -> None:
         """Start the process where there is none, so that it is ready when it is asked."""
-        if self._process is None:
-            self._start()
-
-    def ask(self, request: Any, patience_s: float) -> None:
-        """Send a request; `poll` gives the answer. The process is started where there is none."""
-        self.start()
-        self._waiting, self.noted = (request, patience_s), -1
-        if self._is_ready:
-            self._send()
-
-    def poll(self) -> Any | None:
-        """The answer to the request, None while there is none.
-
-        Raises:
-            Lost: When the process hung or died over it; the next request starts another.
-            Exception: What the function raised.
-        """
-        if self._waiting is None or self._pipe is None:
-            return None
-        with suppress(EOFError, OSError):
-            while self._pipe.poll():
-                kind, content = self._pipe.recv()
-                if kind == _READY:
-                    self._is_ready = True
-                    self._send()
-                    continue
-                if kind == _NOTE:
-                    self.noted = int(content)
-                    continue
-                self._waiting = None
-                if kind == _RAISED:
-                    raise content
-                return (content,)
-        self._look_after()
-        return None
-
-    def stop(self) -> None:
-        """End the process at once."""
         if self._process is not None:
-            self._process.kill()
-            self._process.join()
-            assert self._pipe is not None
-            self._pipe.close()
-        self._process = self._pipe = self._waiting = None
-
-    def close(self) -> None:
-        """End the process, and leave nothing behind."""
-        self.stop()
-        self._log.unlink(missing_ok=True)
-
-    def _start(self) -> None:
+            return
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOAD)
         self._pipe, theirs = context.Pipe()
@@ -136,11 +89,73 @@ class Worker:
         self._is_ready = False
         self._until = time.monotonic() + self._start_s
 
-    def _send(self) -> None:
-        assert self._waiting is not None
+    def ask(self, request: Any, patience_s: float) -> None:
+        """Send a request; `poll` gives the answer. The process is started where there is none."""
+        self.start()
+        self._open.append((request, patience_s))
+        if self._is_ready:
+            self._send(request)
+            if len(self._open) == 1:
+                self._begin()
+
+    def poll(self) -> tuple[Any] | None:
+        """The answer to the first request, in a tuple; None while there is none.
+
+        Raises:
+            Lost: When the process hung or died over it; another one is started for the next.
+            StartError: When the process did not start; the request is still open.
+            Exception: What the function raised.
+        """
+        if not self._open:
+            return None
+        self.start()
         assert self._pipe is not None
-        request, patience_s = self._waiting
-        self._until = time.monotonic() + patience_s
+        with suppress(EOFError, OSError):
+            while self._pipe.poll():
+                kind, content = self._pipe.recv()
+                if kind == _READY:
+                    self._is_ready = True
+                    for request, _ in self._open:
+                        self._send(request)
+                    self._begin()
+                elif kind == _NOTE:
+                    self.noted = int(content)
+                else:
+                    self._open.popleft()
+                    self._begin()
+                    if kind == _RAISED:
+                        raise content
+                    return (content,)
+        self._look_after()
+        return None
+
+    def abandon(self) -> None:
+        """End the process at once; open requests are asked of another one."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            assert self._pipe is not None
+            self._pipe.close()
+        self._process = self._pipe = None
+
+    def forget(self) -> None:
+        """End the process at once, and answer nothing of what is open."""
+        self._open.clear()
+        self.abandon()
+
+    def close(self) -> None:
+        """End the process, and leave nothing behind."""
+        self.forget()
+        self._log.unlink(missing_ok=True)
+
+    def _begin(self) -> None:
+        """The process is at the next request now."""
+        self.noted = -1
+        if self._open:
+            self._until = time.monotonic() + self._open[0][1]
+
+    def _send(self, request: Any) -> None:
+        assert self._pipe is not None
         # A process that has just died is found by the next look.
         with suppress(OSError):
             self._pipe.send(request)
@@ -156,11 +171,13 @@ class Worker:
             self._lose(Outcome.CRASHED, f"took more than {self._max_memory / 2**30:.1f} GiB of the host's memory")
 
     def _lose(self, outcome: Outcome, message: str) -> None:
-        was_ready = self._is_ready
         printed = self._printed()
-        self.stop()
         text = f"{message}; it printed: {printed}" if printed else message
-        raise Lost(outcome, text) if was_ready else StartError(text)
+        self.abandon()
+        if not self._is_ready:
+            raise StartError(text)
+        self._open.popleft()
+        raise Lost(outcome, text)
 
     def _printed(self) -> str:
         with suppress(OSError), self._log.open("rb") as file:
