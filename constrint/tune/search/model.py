@@ -152,7 +152,8 @@ class ModelSearch:
         """Whether anything was not proposed yet; the pool grows where it has run out."""
         if not self._is_proposed.all():
             return True
-        if self._add(*self.candidates.best(2 * len(self._pool))):
+        self._add(*self.candidates.best(2 * len(self._pool)))
+        if not self._is_proposed.all():
             return True
         for place, kernel in enumerate(self.candidates.kernels):
             rows = kernel.widen(POOL, self.seed + len(self._pool))
