@@ -22,25 +22,27 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "model": ({"core"}, {"numpy", "msgspec"}),
     "solve": ({"model", "core"}, {"numpy", "ortools", "constraint"}),
     "select": ({"model", "solve", "hwmodels"}, {"numpy", "msgspec"}),
-    "tune": ({"select", "hwmodels"}, {"numpy", "msgspec", "platformdirs", "sqlalchemy", "torch", "triton"}),
+    "tune": ({"select", "hwmodels"}, {"numpy", "msgspec", "platformdirs", "sqlalchemy", "torch", "triton", "ray"}),
     "kernels.registry": ({"select"}, set()),
     "kernels.resources": ({"model", "select", "hwmodels"}, {"numpy", "msgspec", "scipy", "triton"}),
-    "kernels.launch": ({"select", "tune", "hwmodels"}, {"torch", "triton"}),
+    "kernels.launch": ({"model", "select", "tune", "hwmodels"}, {"numpy", "msgspec", "torch", "triton", "cuda"}),
     "kernels.plan": ({"core", "select", "tune"}, {"msgspec", "numpy", "torch", "triton"}),
     "launch": ({"kernels"}, set()),
+    "tuning": ({"kernels", "tune", "select", "hwmodels"}, set()),
+    "tune.__main__": ({"cli"}, set()),
     "kernels.rules": ({"model", "select", "hwmodels"}, {"numpy", "msgspec"}),
     "kernels.choice": ({"model", "solve", "select", "hwmodels"}, {"numpy", "torch"}),
     "kernels.code": ({"tune", "select", "hwmodels"}, {"numpy", "torch", "triton", "cuda"}),
     "flashrnn": ({"kernels", "tune", "hwmodels"}, {"torch"}),
     "cli": (
-        {"hwmodels", "model", "solve", "select", "tune", "kernels", "flashrnn", "cli"},
-        {"typer", "rich", "msgspec", "numpy"},
+        {"hwmodels", "model", "solve", "select", "tune", "tuning", "kernels", "flashrnn", "cli"},
+        {"typer", "rich", "msgspec", "numpy", "yaml"},
     ),
 }
 #: Parts that every part may import, and the package itself.
 EVERYWHERE = {"cache", "errors", "lazy", "__init__"}
 #: Packages that may only be imported inside a function, except by the code of kernels and layers.
-HEAVY = {"torch", "triton", "cuda", "ortools", "constraint", "rich", "scipy"}
+HEAVY = {"torch", "triton", "cuda", "ortools", "constraint", "rich", "scipy", "ray"}
 #: Parts of `kernels` that no operation owns.
 SHARED = ("launch", "resources")
 #: Files of an operation that solve spaces.
@@ -53,6 +55,8 @@ def part_of(path: Path) -> str:
     Of an operation's files those are rules that a `spec.py` loads; whatever else there is runs or launches kernels.
     """
     names = path.relative_to(PACKAGE).with_suffix("").parts
+    if names == ("tune", "__main__"):
+        return "tune.__main__"
     if names[0] != "kernels":
         return names[0]
     if len(names) == 2:

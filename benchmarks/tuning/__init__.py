@@ -1,1 +1,1 @@
-"""Programs that judge the tuner's parts against recorded tables and other tools."""
+"""How good tuning is, beside other tools, and how fast."""

@@ -28,6 +28,8 @@ Backend = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md describes it).")]
 #: The options that say that a file is meant, and no kernel.
 FILE_OPTIONS = ("--problem", "--space")
+#: Fields of `ProblemOptions` that belong to files, and to rules that the user adds.
+OF_FILES, OF_RULES = ("problem", "space", "dialect"), ("set_", "where", "strict")
 
 
 @dataclass(frozen=True)
@@ -89,17 +91,19 @@ class KernelCommand:
     Args:
         function: Takes a `Choice` first, then its own options.
         takes_files: Whether it answers about a text problem or a file of params and restrictions, too.
+        takes_rules: Whether it answers about a part of the space, by further rules.
     """
 
     function: Callable[..., None]
     takes_files: bool = True
+    takes_rules: bool = True
 
     def with_options_of(self, operation: Operation | None) -> Callable[..., None]:
         """The function that the command line library calls; its signature says which options there are."""
         own = list(inspect.signature(self.function, eval_str=True).parameters.values())[1:]
         hints = get_type_hints(ProblemOptions, include_extras=True).items()
-        of_files = () if self.takes_files else ("problem", "space", "dialect")
-        fixed = [_option(name, hint) for name, hint in hints if name not in of_files]
+        without = (*(() if self.takes_files else OF_FILES), *(() if self.takes_rules else OF_RULES))
+        fixed = [_option(name, hint) for name, hint in hints if name not in without]
         sizes = _size_options(operation, {"--" + p.name.strip("_").replace("_", "-") for p in (*own, *fixed)})
         types = "Operand type." if operation is None else f"Operand type: {', '.join(operation.dtypes)}."
         dtype = _option("dtype", Annotated[str | None, typer.Option("--dtype", help=types)])

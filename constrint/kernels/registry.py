@@ -37,6 +37,8 @@ _UNLISTED = ("elman_relu", "elman_relu-backward")
 #: Implementations that were registered by a program or a package, by operation.
 _REGISTERED: dict[str, list[KernelSpec]] = {}
 _asked_packages = False
+#: Modules that are made of a file are named so.
+_FILE_MODULE = "constrint_kernel_"
 
 
 def register(*specs: KernelSpec) -> None:
@@ -56,7 +58,7 @@ def load_kernel(name: str) -> Operation:
     """Load what a user calls a kernel: an operation with all its implementations, or one of them.
 
     Args:
-        name: `gemm`, `gemm.pointer`, or `FILE.py:NAME` for a spec (or several) in a file; the case does not matter.
+        name: `gemm`, `gemm.pointer`, or `FILE.py:NAME` or `MODULE:NAME` for a spec (or several) in a file or a module.
 
     Raises:
         UnknownNameError: When there is no such kernel.
@@ -65,8 +67,8 @@ def load_kernel(name: str) -> Operation:
     from constrint.select.spec import Operation
 
     path, colon, attribute = name.rpartition(":")
-    if colon and path.endswith(".py"):
-        specs = _specs_of_file(Path(path), attribute)
+    if colon:
+        specs = _specs_of_file(Path(path), attribute) if path.endswith(".py") else _specs_of_module(path, attribute)
         register(*specs)
         return Operation(specs[0].operation, specs)
     operation, _, implementation = name.lower().partition(".")
@@ -78,20 +80,58 @@ def load_kernel(name: str) -> Operation:
     return Operation(name.lower(), (Operation(operation, specs).spec(name.lower()),))
 
 
+def importable_name(spec: KernelSpec) -> str:
+    """A name by which `load_spec` finds a kernel in another process: its full name, `FILE.py:NAME` or `MODULE:NAME`.
+
+    Raises:
+        UsageError: When the kernel is no variable of the module or file that its class is in.
+    """
+    if any(known is spec for known in _built_in(spec.operation)):
+        return spec.full_name
+    module = sys.modules.get(spec.home)
+    names = [name for name, value in vars(module).items() if value is spec] if module is not None else []
+    file = getattr(module, "__file__", None)
+    if not names:
+        raise UsageError(
+            f"kernel {spec.full_name!r} cannot be loaded by other processes: it is no variable of "
+            f"{file or spec.home}, where its class is. Give it a name there: "
+            f"SPEC = {type(spec).__name__}()."
+        )
+    is_file = module is not None and (module.__name__ == "__main__" or module.__name__.startswith(_FILE_MODULE))
+    return f"{file if is_file else spec.home}:{names[0]}"
+
+
 def load_spec(full_name: str) -> KernelSpec:
     """Load one implementation by its full name, `gemm.pointer`; the operation's name will do if there is only one."""
     operation = load_kernel(full_name)
     return operation.implementations[0] if len(operation.implementations) == 1 else operation.spec(full_name)
 
 
+def code_of(full_name: str) -> tuple[str, str] | None:
+    """Hashes of a kernel's device code and of its space, rules and costs; None where it is not known here.
+
+    The name may come from anywhere: one that would load a file or a module is not followed.
+    """
+    from constrint.select.fingerprint import fingerprint_of
+
+    try:
+        return None if ":" in full_name else fingerprint_of(load_spec(full_name))
+    except UsageError:
+        return None
+
+
 def _implementations(operation: str) -> tuple[KernelSpec, ...]:
     if operation not in _MODULES and operation not in _REGISTERED:
         _ask_packages()
-    built_in = [spec for module in _MODULES.get(operation, ()) for spec in import_module(module).SPECS]
-    own = [spec for spec in built_in if spec.operation == operation]
+    own = _built_in(operation)
     added = _REGISTERED.get(operation, [])
     replaced = {spec.full_name for spec in added}
     return (*(spec for spec in own if spec.full_name not in replaced), *added)
+
+
+def _built_in(operation: str) -> list[KernelSpec]:
+    built_in = [spec for module in _MODULES.get(operation, ()) for spec in import_module(module).SPECS]
+    return [spec for spec in built_in if spec.operation == operation]
 
 
 def _ask_packages() -> None:
@@ -107,7 +147,7 @@ def _ask_packages() -> None:
 
 
 def _specs_of_file(path: Path, attribute: str) -> tuple[KernelSpec, ...]:
-    name = f"constrint_kernel_{path.stem}"
+    name = f"{_FILE_MODULE}{path.stem}"
     known = sys.modules.get(name)
     if known is None or getattr(known, "__file__", None) != str(path.resolve()):
         source = util.spec_from_file_location(name, path.resolve())
@@ -122,6 +162,16 @@ def _specs_of_file(path: Path, attribute: str) -> tuple[KernelSpec, ...]:
     if not hasattr(known, attribute):
         raise UsageError(f"--kernel {path}:{attribute}: the file has no {attribute!r}.")
     return _several(getattr(known, attribute), f"{path}:{attribute}")
+
+
+def _specs_of_module(name: str, attribute: str) -> tuple[KernelSpec, ...]:
+    try:
+        module = import_module(name)
+    except ImportError as error:
+        raise UsageError(f"--kernel {name}:{attribute}: the module cannot be imported: {error}.") from error
+    if not hasattr(module, attribute):
+        raise UsageError(f"--kernel {name}:{attribute}: the module has no {attribute!r}.")
+    return _several(getattr(module, attribute), f"{name}:{attribute}")
 
 
 def _several(value: Any, where: str) -> tuple[KernelSpec, ...]:

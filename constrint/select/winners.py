@@ -6,6 +6,7 @@ code or tools is not used: the model chooses, and it is said once. The tables ar
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import warnings
@@ -95,7 +96,7 @@ def _table(gpu: str, _place: str) -> _Table:
             warnings.warn(table.problem, StaleTableWarning, stacklevel=4)
         if table.gpu != gpu:
             continue
-        stamps += [f"{len(table.entries)}:{max((entry.created for entry in table.entries), default=0.0)}"]
+        stamps.append(hashlib.sha256(repr(table.entries).encode()).hexdigest()[:16])
         for entry in sorted(table.entries, key=lambda entry: -entry.created):
             asked = (entry.operation, entry.dtype, _items(entry.sizes), _items(entry.options), _items(entry.fixed))
             entries.setdefault(asked, []).append((entry, is_own))

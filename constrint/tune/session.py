@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from constrint.select import Operation, Workload
 from constrint.select.fingerprint import fingerprint_of
 from constrint.tune.engine.interface import Answer, Done, Job
 from constrint.tune.search.interface import Proposal, Search
+from constrint.tune.store.choices import best_records
 from constrint.tune.store.record import TuningRecord, digest
 from constrint.tune.trial import Outcome, Trial
 
@@ -54,6 +55,7 @@ class Tuned:
         num_known: How many of them an earlier run had measured.
         is_whole: Whether it was tuned to the end: neither interrupted nor out of time.
         seconds: From its first trial to its last.
+        problem: Why nothing was tried; empty otherwise.
     """
 
     goal: Goal
@@ -63,6 +65,19 @@ class Tuned:
     num_known: int
     is_whole: bool
     seconds: float
+    problem: str = ""
+
+    @property
+    def gain(self) -> float | None:
+        """How many times as fast as the first choice the winner is; None where either is unknown."""
+        if self.winner is None or self.first is None or not self.winner.figures or not self.first.figures:
+            return None
+        return self.first.figures.median_s / self.winner.figures.median_s
+
+    @property
+    def best_s(self) -> float | None:
+        """The winner's time; None where there is none."""
+        return None if self.winner is None or self.winner.figures is None else self.winner.figures.median_s
 
 
 @dataclass(frozen=True)
@@ -84,7 +99,7 @@ class Session:
         facts: Of the run.
         num_trials: How many configurations are tried at most.
         num_final: How many of the quickest are timed once more, in turn.
-        known: Records of these very kernels, GPU and tools that need not be measured again.
+        known: Records of this workload by these very kernels and tools that need not be measured again.
         name_of: Name by which other processes find a kernel, where it is not its full name.
     """
 
@@ -93,7 +108,7 @@ class Session:
     facts: Facts
     num_trials: int
     num_final: int
-    known: Mapping[str, TuningRecord] = field(default_factory=dict)
+    known: Sequence[TuningRecord] = ()
     name_of: Callable[[str], str] = str
     stop_at: float = math.inf
     num_known: int = 0
@@ -123,7 +138,9 @@ class Session:
         Args:
             numbers: Gives a number for every job.
         """
-        self.started = self.started or time.monotonic()
+        if not self.started:
+            self.started = time.monotonic()
+            self._recall()
         while not self._open and not self.is_through:
             if self._has_finals:
                 self.is_through = True
@@ -131,15 +148,25 @@ class Session:
             proposals = self._ask()
             if not proposals:
                 return self._final_jobs(numbers)
-            self._asked = [(proposal, self.known.get(self._record_key(proposal))) for proposal in proposals]
-            fresh = [proposal for proposal, known in self._asked if known is None]
-            if fresh:
-                best_s = self.best_s
-                jobs = [Job(next(numbers), (self._trial(proposal),), best_s=best_s) for proposal in fresh]
-                self._open = {job.number: proposal for job, proposal in zip(jobs, fresh, strict=True)}
-                return jobs
-            self._tell()
+            best_s = self.best_s
+            jobs = [Job(next(numbers), (self._trial(proposal),), best_s=best_s) for proposal in proposals]
+            self._open = {job.number: proposal for job, proposal in zip(jobs, proposals, strict=True)}
+            self._asked = [(proposal, None) for proposal in proposals]
+            return jobs
         return []
+
+    def _recall(self) -> None:
+        """Tell the search what is known; a workload that was tuned to the end is through."""
+        tried = latest(self.known)
+        for record in tried:
+            config = {name: value for name, value in record.config.items() if isinstance(value, int)}
+            figures = record.figures if record.is_ok else None
+            self.search.tell(Proposal(record.kernel, config), figures.median_s if figures else None)
+        self.records, self.num_known = tried, len(tried)
+        finals = [record for record in self.known if record.figures is not None and record.figures.is_final]
+        if finals and len(tried) >= self.num_trials:
+            last = finals[-1].run
+            self.finals, self.is_through = [record for record in finals if record.run == last], True
 
     def hear(self, done: Done, numbers: Iterator[int]) -> tuple[list[TuningRecord], list[Job]]:
         """What came of a job: records to keep, and jobs for what was not run through no fault of its own.
@@ -170,7 +197,7 @@ class Session:
         first = self.records[0] if self.records else None
         return Tuned(
             goal=self.goal,
-            winner=min(right, key=_order, default=None),
+            winner=next(iter(best_records(right)), None),
             first=next((r for r in right if first and r.key == first.key), None),
             outcomes=dict(Counter(record.outcome for record in self.records)),
             num_known=self.num_known,
@@ -182,13 +209,22 @@ class Session:
         left = self.num_trials - len(self.records)
         if left > 0 and time.monotonic() > self.stop_at:
             self.is_whole, left = False, 0
-        return self.search.ask(min(BATCH, left)) if left > 0 else []
+        asked: list[Proposal] = []
+        while len(asked) < min(BATCH, left):
+            found = self.search.ask(min(BATCH, left) - len(asked))
+            if not found:
+                break
+            # A search that does not listen to what it is told may propose what is known.
+            asked += [proposal for proposal in found if not self._is_known(proposal)]
+        return asked
+
+    def _is_known(self, proposal: Proposal) -> bool:
+        return any((r.kernel, r.config) == (proposal.kernel, proposal.config) for r in self.records)
 
     def _tell(self) -> None:
         """Tell the search what came of its proposals, in the order in which it made them."""
         for proposal, record in self._asked:
             assert record is not None
-            self.num_known += record.run != self.facts.run
             figures = record.figures if record.is_ok else None
             self.search.tell(proposal, figures.median_s if figures else None)
             self.records.append(record)
@@ -248,9 +284,6 @@ class Session:
             toolchain=dict(self.facts.toolchain),
         )
 
-    def _record_key(self, proposal: Proposal) -> str:
-        return self._blank(proposal.kernel, proposal.config).key
-
 
 def _order(record: TuningRecord) -> tuple[float, str, str]:
     """Records by time; equal times in an order that is the same everywhere."""
@@ -262,7 +295,8 @@ def _finite(number: float | None) -> float | None:
     return None if number is None or not math.isfinite(number) else number
 
 
-def latest(records: Iterable[TuningRecord]) -> dict[str, TuningRecord]:
-    """Of each configuration the newest record that is no finalist's figure, by its key."""
+def latest(records: Iterable[TuningRecord]) -> list[TuningRecord]:
+    """Of each configuration the newest record that is no finalist's figure, in the order in which they were tried."""
     ordered = sorted(records, key=lambda record: (record.created, record.id))
-    return {r.key: r for r in ordered if r.figures is None or not r.figures.is_final}
+    newest = {r.key: r for r in ordered if r.figures is None or not r.figures.is_final}
+    return sorted(newest.values(), key=lambda record: (record.created, record.id))

@@ -5,8 +5,8 @@ Whatever a candidate does - crash, hang, take all memory, print, write elsewhere
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import msgspec
@@ -16,7 +16,7 @@ from constrint.tune.store.record import Compiled, Figures
 from constrint.tune.trial import Load, Outcome, Trial
 
 #: How long one kernel may take to compile, a trial or one finalist on the device, and a process to start.
-COMPILE_PATIENCE_S, RUN_PATIENCE_S, START_PATIENCE_S = 120.0, 30.0, 180.0
+COMPILE_PATIENCE_S, RUN_PATIENCE_S, START_PATIENCE_S = 60.0, 30.0, 180.0
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,10 @@ class Setup:
     compile_patience_s: float = COMPILE_PATIENCE_S
     run_patience_s: float = RUN_PATIENCE_S
     max_memory_bytes: int = 0
+
+    def with_patience(self, seconds: float) -> Setup:
+        """The same with so many seconds for a candidate on the device, and twice as many to compile it."""
+        return replace(self, run_patience_s=seconds, compile_patience_s=2 * seconds)
 
 
 @dataclass(frozen=True)
@@ -74,12 +78,21 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Done:
-    """The answers to a job, one for each of its trials."""
+    """The answers to a job, one for each of its trials.
+
+    Args:
+        job: The job.
+        slot: The device that it was given to.
+        answers: What came of its trials.
+        seconds: What they took.
+        slot_is_lost: Whether nothing can be run on that device any more; the job was not run then.
+    """
 
     job: Job
     slot: int
     answers: tuple[Answer, ...]
     seconds: float
+    slot_is_lost: bool = False
 
 
 class Engine(Protocol):
@@ -88,6 +101,10 @@ class Engine(Protocol):
     @property
     def slots(self) -> Sequence[str]:
         """A name for each device: `GPU 0`."""
+
+    @property
+    def toolchain(self) -> Mapping[str, str]:
+        """The tools by which the devices measure."""
 
     def submit(self, slot: int, job: Job) -> None:
         """Take a job for a slot; it waits its turn there, and is compiled meanwhile."""

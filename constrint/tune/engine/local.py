@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 
 from constrint.errors import ConstrintError
+from constrint.select.toolchain import toolchain
 from constrint.tune.engine.device import Told, serve_compiler, serve_device
 from constrint.tune.engine.interface import START_PATIENCE_S, Answer, Done, Job, Setup, failed
 from constrint.tune.engine.process import Lost, Serve, StartError, Worker, machine_memory_bytes
@@ -64,17 +65,24 @@ class LocalEngine:
         self._compiled: set[int] = set()
         self._done: list[Done] = []
         self._slot_of: dict[int, int] = {}
+        for worker in reversed(self._workers()):
+            worker.start()
 
     @property
     def slots(self) -> Sequence[str]:
         """A name for each device."""
         return self._names
 
+    @property
+    def toolchain(self) -> Mapping[str, str]:
+        """The tools of this process, which are those of all."""
+        return toolchain()
+
     def submit(self, slot: int, job: Job) -> None:
         """Take a job for a device."""
         self._slot_of[job.number] = slot
         if self._slots[slot].why_lost:
-            self._finish(job, failed(job, Outcome.NOT_RUN, self._slots[slot].why_lost))
+            self._refuse(job, self._slots[slot].why_lost)
         elif job.is_final:
             self._compiled.add(job.number)
             self._slots[slot].waiting.append(job)
@@ -119,6 +127,12 @@ class LocalEngine:
     def _finish(self, job: Job, answers: tuple[Answer, ...], seconds: float = 0.0) -> None:
         self._compiled.discard(job.number)
         self._done.append(Done(job, self._slot_of.pop(job.number), answers, seconds))
+
+    def _refuse(self, job: Job, why: str) -> None:
+        """Answer that a job is not run: its device is lost."""
+        self._compiled.discard(job.number)
+        answers = failed(job, Outcome.NOT_RUN, why)
+        self._done.append(Done(job, self._slot_of.pop(job.number), answers, 0.0, slot_is_lost=True))
 
     def _step_compiler(self, compiler: _Compiler) -> None:
         """Hear what a compiler has to say, and give it the next job."""
@@ -191,7 +205,7 @@ class LocalEngine:
                 if compiler.at is job:
                     compiler.worker.stop()
                     compiler.at = None
-            self._finish(job, failed(job, Outcome.NOT_RUN, slot.why_lost))
+            self._refuse(job, slot.why_lost)
         slot.waiting.clear()
 
 

@@ -73,10 +73,14 @@ class Worker:
         """What becomes readable when there is news."""
         return self._pipe
 
-    def ask(self, request: Any, patience_s: float) -> None:
-        """Send a request; `poll` gives the answer. The process is started where there is none."""
+    def start(self) -> None:
+        """Start the process where there is none, so that it is ready when it is asked."""
         if self._process is None:
             self._start()
+
+    def ask(self, request: Any, patience_s: float) -> None:
+        """Send a request; `poll` gives the answer. The process is started where there is none."""
+        self.start()
         self._waiting, self.noted = (request, patience_s), -1
         if self._is_ready:
             self._send()
@@ -180,7 +184,7 @@ def _run(pipe: Connection, log: str, parent: int, make: Serve, arguments: tuple[
             stream.flush()
     os.dup2(output, 1)
     os.dup2(output, 2)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
+    _limit_files()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     answer = make(*arguments)
     pipe.send((_READY, None))
@@ -196,6 +200,13 @@ def _run(pipe: Connection, log: str, parent: int, make: Serve, arguments: tuple[
             told = (_RAISED, RuntimeError(f"{type(error).__name__}: {error}"))
         pipe.send(told)
     os._exit(0)
+
+
+def _limit_files() -> None:
+    """Let the process write no larger file than is sensible, whatever it prints."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    limits = [MAX_FILE_BYTES, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (min(limits), hard))
 
 
 def _die_with(parent: int) -> None:

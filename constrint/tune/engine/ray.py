@@ -1,0 +1,168 @@
+"""Trials on the devices of a Ray cluster: an actor for each, with the engine of one machine inside it.
+
+What a candidate does is dealt with inside the actor. An actor that is lost, with its machine or alone, is not started
+again: its device is given up, and its jobs are answered as not run, so that each is tried once elsewhere.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from constrint.errors import ConstrintError
+from constrint.select.fingerprint import Fingerprint, fingerprint_of
+from constrint.tune.engine.interface import Done, Job, Setup, failed
+from constrint.tune.engine.ray_cluster import Device, RayCluster
+from constrint.tune.engine.ray_connect import one_line
+from constrint.tune.engine.ray_host import Order
+from constrint.tune.trial import Outcome
+
+#: How long an actor waits for something to tell before it takes further jobs.
+TURN_S = 0.2
+#: An actor that says nothing for so long is given up; Ray itself finds out earlier that a machine is gone.
+SILENT_S = 120.0
+
+
+@dataclass
+class _Slot:
+    """A device: jobs that its actor has not got, all that it owes an answer to, and the call that is under way."""
+
+    device: Device
+    unsent: list[Order] = field(default_factory=list)
+    owed: dict[int, Job] = field(default_factory=dict)
+    turn: Any = None
+    since: float = 0.0
+    why_lost: str = ""
+
+
+class RayEngine:
+    """The devices of a Ray cluster.
+
+    Args:
+        setup: How trials are run.
+        address: Of the cluster, as `RayCluster` takes it; not used where that is given.
+        cluster: The cluster; it is closed with the engine.
+        num_actors: Actors in all where `setup.device` is `cpu`; one for each machine if None.
+
+    Raises:
+        UsageError: When Ray is not installed, or the address is none.
+        ConstrintError: When no cluster answers there, or it has no device that can be used.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        address: str | None = None,
+        *,
+        cluster: RayCluster | None = None,
+        num_actors: int | None = None,
+    ) -> None:
+        self._setup = setup
+        self._cluster = cluster or RayCluster(address, setup.device, num_actors=num_actors)
+        self._ray = self._cluster.ray
+        self._done: list[Done] = []
+        self._fingerprints: dict[str, Fingerprint] = {}
+        try:
+            devices = self._cluster.usable(setup.gpu.name)
+        except BaseException:
+            self.close()
+            raise
+        self._slots = [_Slot(device) for device in devices]
+        for device in devices:
+            # Calls of an actor are done in the order in which they are made.
+            device.actor.open.remote(setup, device.num_cpus)
+
+    @property
+    def slots(self) -> Sequence[str]:
+        """A name for each device: `node7 GPU 0`."""
+        return [slot.device.name for slot in self._slots]
+
+    @property
+    def toolchain(self) -> Mapping[str, str]:
+        """The tools by which all devices measure."""
+        return self._slots[0].device.report.toolchain
+
+    def submit(self, slot: int, job: Job) -> None:
+        """Take a job for a device."""
+        to = self._slots[slot]
+        to.owed[job.number] = job
+        if to.why_lost:
+            self._answer_owed(to)
+        else:
+            to.unsent.append(Order(job, self._fingerprint(job.trials[0].kernel)))
+
+    def poll(self, timeout_s: float) -> list[Done]:
+        """The jobs that are done since the last call; waits for one, but no longer than so many seconds.
+
+        Raises:
+            ConstrintError: When no device can be used any more.
+        """
+        until = time.monotonic() + timeout_s
+        while True:
+            for slot in self._slots:
+                self._step(slot)
+            if self._done:
+                done, self._done = self._done, []
+                return done
+            if all(slot.why_lost for slot in self._slots):
+                raise ConstrintError(f"no device can be used: {self._slots[0].why_lost}")
+            left = until - time.monotonic()
+            if left <= 0:
+                return []
+            self._hear(min(left, TURN_S))
+
+    def close(self) -> None:
+        """End all actors, and leave the cluster."""
+        self._cluster.close()
+
+    def _fingerprint(self, kernel: str) -> Fingerprint:
+        if kernel not in self._fingerprints:
+            self._fingerprints[kernel] = fingerprint_of(self._setup.load(kernel))
+        return self._fingerprints[kernel]
+
+    def _step(self, slot: _Slot) -> None:
+        """Give an actor its turn, if it owes anything; give it up where it has been silent for too long."""
+        if slot.turn is not None:
+            if time.monotonic() - slot.since > SILENT_S:
+                self._lose(slot, f"it has said nothing for {SILENT_S:.0f} s")
+        elif slot.owed and not slot.why_lost:
+            orders, slot.unsent = slot.unsent, []
+            slot.turn, slot.since = slot.device.actor.turn.remote(orders, TURN_S), time.monotonic()
+
+    def _hear(self, timeout_s: float) -> None:
+        """Wait for an actor that has something to tell, and take what all have told by then."""
+        turns = {slot.turn: slot for slot in self._slots if slot.turn is not None}
+        if not turns:
+            time.sleep(timeout_s)
+            return
+        self._ray.wait(list(turns), timeout=timeout_s)
+        ready, _ = self._ray.wait(list(turns), num_returns=len(turns), timeout=0)
+        for turn in ready:
+            slot, turns[turn].turn = turns[turn], None
+            try:
+                told: list[Done] = self._ray.get(turn)
+            except self._ray.exceptions.RayError as error:
+                self._lose(slot, one_line(error))
+                continue
+            for done in told:
+                job = slot.owed.pop(done.job.number)
+                self._done.append(replace(done, job=job, slot=self._slots.index(slot)))
+            if any(done.slot_is_lost for done in told):
+                self._lose(slot, told[-1].answers[0].message)
+
+    def _lose(self, slot: _Slot, why: str) -> None:
+        """Give up a device; what its actor owes is answered here."""
+        slot.why_lost, slot.turn, slot.unsent = f"{slot.device.name} is lost: {why}", None, []
+        print(slot.why_lost, file=sys.stderr)
+        self._ray.kill(slot.device.actor)
+        self._answer_owed(slot)
+
+    def _answer_owed(self, slot: _Slot) -> None:
+        number = self._slots.index(slot)
+        owed, slot.owed = list(slot.owed.values()), {}
+        for job in owed:
+            answers = failed(job, Outcome.NOT_RUN, slot.why_lost)
+            self._done.append(Done(job, number, answers, 0.0, slot_is_lost=True))

@@ -1,0 +1,218 @@
+"""A Ray cluster and its devices: it is reached within a bounded time, or said not to be; each device gets an actor."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from constrint import __version__
+from constrint.errors import NoDeviceError
+from constrint.tune.engine.ray_connect import connect, one_line, ray_module
+from constrint.tune.engine.ray_host import Host, Report
+
+#: How long it may take until an actor says what it is, and how much longer the others may take: they wait for a device.
+START_S, LATE_S = 90.0, 20.0
+#: How long actors may take to end their processes before they are killed.
+END_S = 3.0
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an actor is wanted: Ray's name of the machine, its host name, and a device's share of its CPUs."""
+
+    node: str
+    machine: str
+    num_cpus: int
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device of the cluster.
+
+    Args:
+        actor: Ray's handle of its actor.
+        name: What it is called: `node7 GPU 0`.
+        num_cpus: Its share of the machine's CPUs.
+        report: What the actor says of it.
+    """
+
+    actor: Any
+    name: str
+    num_cpus: int
+    report: Report
+
+
+class RayCluster:
+    """The devices of a Ray cluster that are free.
+
+    Args:
+        address: `HOST:PORT`, `ray://HOST:PORT` or `auto`; None for that of the environment (`RAY_ADDRESS`), or else for
+            a cluster of this machine alone, which ends with this object.
+        device: `cuda`, or `cpu` for kernels that run there.
+        num_actors: Actors in all where the device is `cpu`; one for each machine if None.
+
+    Raises:
+        UsageError: When Ray is not installed, or the address is none.
+        NoDeviceError: When the cluster has no device, or none that is free.
+        ConstrintError: When no cluster answers there.
+    """
+
+    def __init__(self, address: str | None = None, device: str = "cuda", *, num_actors: int | None = None) -> None:
+        self.ray = ray_module()
+        self.device, self._num_actors = device, num_actors
+        self._is_ours = not self.ray.is_initialized()
+        if self._is_ours:
+            connect(self.ray, address or os.environ.get("RAY_ADDRESS") or "local")
+        self._actors: list[Any] = []
+        #: What keeps a device from being used, said where no device can be.
+        self._unused: list[str] = []
+        try:
+            self.devices = self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def model(self) -> str:
+        """The name of the devices' hardware model: the one that most of them are of.
+
+        Raises:
+            NoDeviceError: When no device is of a model that is known.
+        """
+        known = Counter(device.report.model for device in self.devices if device.report.model is not None)
+        if not known:
+            seen = {device.report.device_name or "no GPU that a process can use" for device in self.devices}
+            raise NoDeviceError(
+                f"no hardware model is known of the cluster's devices ({', '.join(sorted(seen))}); name one with --gpu."
+            )
+        return min(known, key=lambda model: (-known[model], model))
+
+    def usable(self, model: str) -> list[Device]:
+        """The devices of a model that have this package and the same tools; says on stderr what is left out.
+
+        Raises:
+            NoDeviceError: When there is none.
+        """
+        chosen, unused = choose(self.devices, model, is_cpu=self.device == "cpu")
+        unused, self._unused = self._unused + unused, []
+        if not chosen:
+            raise NoDeviceError(f"the Ray cluster has no {model} that can be used: {'; '.join(unused)}.")
+        if unused:
+            print(f"not used: {'; '.join(unused)}", file=sys.stderr)
+        return chosen
+
+    def __enter__(self) -> RayCluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all actors, at first by asking them to, and what was started of Ray for this program."""
+        actors, self._actors = self._actors, []
+        try:
+            asked = [actor.close.remote() for actor in actors]
+            if asked:
+                self.ray.wait(asked, num_returns=len(asked), timeout=END_S)
+        finally:
+            for actor in actors:
+                self.ray.kill(actor)
+            if self._is_ours:
+                self.ray.shutdown()
+            self._is_ours = False
+
+    def _start(self) -> list[Device]:
+        """Start an actor on each device that is free."""
+        places = list(self._places())
+        if not places:
+            nodes = sum(bool(node["Alive"]) for node in self.ray.nodes())
+            what = "CPU" if self.device == "cpu" else "GPU"
+            raise NoDeviceError(f"no machine of the Ray cluster offers a {what} (machines: {nodes}).")
+        for place in places:
+            self._actors.append(self._actor(place))
+        waiting = {actor.report.remote(): place for actor, place in zip(self._actors, places, strict=True)}
+        actor_of = dict(zip(waiting, self._actors, strict=True))
+        found: list[Device] = []
+        until = time.monotonic() + START_S
+        while waiting:
+            ready, _ = self.ray.wait(list(waiting), timeout=max(0.0, until - time.monotonic()))
+            if not ready:
+                break
+            place = waiting.pop(ready[0])
+            try:
+                report = self.ray.get(ready[0])
+            except self.ray.exceptions.RayError as error:
+                self._unused.append(f"a device of {place.machine} does not start: {one_line(error)}")
+                continue
+            found.append(Device(actor_of[ready[0]], self._name(found, report), place.num_cpus, report))
+            until = min(until, time.monotonic() + LATE_S)
+        for ref, place in waiting.items():
+            self._unused.append(f"a device of {place.machine} is not free")
+            self.ray.kill(actor_of[ref])
+        if not found:
+            raise NoDeviceError(f"no device of the Ray cluster can be used: {'; '.join(self._unused)}.")
+        return sorted(found, key=lambda device: device.name)
+
+    def _name(self, found: Sequence[Device], report: Report) -> str:
+        kind = "CPU" if self.device == "cpu" else "GPU"
+        taken = {device.name for device in found}
+        numbers = [report.index] if report.index is not None else []
+        names = (f"{report.machine} {kind} {number}" for number in [*numbers, *range(len(found) + 1)])
+        return next(name for name in names if name not in taken)
+
+    def _places(self) -> Iterator[_Place]:
+        """Where actors are wanted: on every GPU, or on CPUs in turn."""
+        nodes = [node for node in self.ray.nodes() if node["Alive"]]
+        resource = "CPU" if self.device == "cpu" else "GPU"
+        nodes = [node for node in nodes if node["Resources"].get(resource, 0) >= 1]
+        numbers = [int(node["Resources"][resource]) for node in nodes]
+        if self.device == "cpu":
+            wanted = self._num_actors or len(nodes)
+            numbers = [len(range(place, wanted, len(nodes))) for place in range(len(nodes))]
+        for node, number in zip(nodes, numbers, strict=True):
+            cpus = int(node["Resources"].get("CPU", 1))
+            for _ in range(number):
+                yield _Place(node["NodeID"], node["NodeManagerHostname"], max(1, cpus // number))
+
+    def _actor(self, place: _Place) -> Any:
+        """An actor on one machine; of what it holds there, a GPU counts, and CPUs only where they are measured."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        is_cpu = self.device == "cpu"
+        remote = self.ray.remote(
+            num_cpus=1 if is_cpu else 0,
+            num_gpus=0 if is_cpu else 1,
+            max_restarts=0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=place.node, soft=False),
+        )
+        return remote(Host).remote(self.device)
+
+
+def choose(devices: Sequence[Device], model: str, *, is_cpu: bool) -> tuple[list[Device], list[str]]:
+    """The devices of a model that have this package and the same tools; and of each other one why it is not used."""
+    unused: list[str] = []
+
+    def keep(from_: Sequence[Device], kept: list[Device], why: Callable[[Device], str]) -> list[Device]:
+        unused.extend(f"{device.name} {why(device)}" for device in from_ if device not in kept)
+        return kept
+
+    of_version = [device for device in devices if device.report.version == __version__]
+    chosen = keep(devices, of_version, lambda d: f"has constrint {d.report.version}, not {__version__}")
+    if not is_cpu:
+        of_model = [device for device in chosen if device.report.model == model]
+        # A model that was named stands for devices of which none is known.
+        unknown = [device for device in chosen if device.report.model is None and device.report.device_name]
+        chosen = keep(chosen, of_model or unknown, lambda d: f"is {d.report.device_name or 'no GPU'}, not {model}")
+    if chosen:
+        ((most, _),) = Counter(map(_tools, chosen)).most_common(1)
+        alike = [device for device in chosen if _tools(device) == most]
+        chosen = keep(chosen, alike, lambda d: f"has {_tools(d)}, where others have {most}")
+    return chosen, unused
+
+
+def _tools(device: Device) -> str:
+    return ", ".join(f"{name} {version}" for name, version in sorted(device.report.toolchain.items())) or "no tools"

@@ -1,0 +1,203 @@
+"""A measured winner is what is chosen, as long as it is of today's kernels and tools; else the model chooses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.gemm import first_choice as gemm_choice
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.registry import load_kernel
+from constrint.select import Workload, first_choice, rank, winners
+from constrint.select.fingerprint import fingerprint_of
+from constrint.select.first_choice import Refusal
+from constrint.select.toolchain import differences
+from constrint.select.tuned import TunedEntry, TunedTable, tuned_path, write_tuned
+
+GPU = load_gpu("h200")
+TOOLS = {"triton": "9.9", "torch": "9.9", "cuda": "99.0", "driver": "999.1.2"}
+PRODUCT = Workload("gemm", {"m": 1024, "n": 768, "k": 512}, "bf16")
+LAYER = Workload("lstm", {"batch": 16, "time": 1024, "heads": 12, "head_dim": 64}, "bf16")
+
+Put = Callable[..., None]
+
+
+@pytest.fixture
+def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Put]:
+    """Writes the user's own table."""
+
+    def forget() -> None:
+        winners.reload()
+        winners._say_once.cache_clear()
+        first_choice.forget()
+        gemm_choice.forget()
+
+    def write(*entries: TunedEntry, gpu: GpuModel = GPU) -> None:
+        write_tuned(TunedTable(gpu.name, entries), tuned_path(tmp_path, gpu.name))
+        forget()
+
+    monkeypatch.setenv("CONSTRINT_CACHE", str(tmp_path))
+    monkeypatch.setattr(winners, "toolchain", lambda: TOOLS)
+    monkeypatch.setattr(winners, "SHIPPED", tmp_path / "shipped")
+    forget()
+    yield write
+    forget()
+
+
+def entry(workload: Workload, place: int = 7, **changes: Any) -> TunedEntry:
+    """An entry for the model's choice of some place, which is not its first one."""
+    operation = load_kernel(workload.operation)
+    fixed = changes.get("fixed", {})
+    candidates = rank(operation, GPU, workload, top=place + 30).candidates
+    able = [c for c in candidates if all(c.config.get(name) == value for name, value in fixed.items())]
+    chosen = able[place]
+    fingerprint = fingerprint_of(operation.spec(chosen.kernel))
+    facts: dict[str, Any] = {
+        "kernel": chosen.kernel,
+        "operation": workload.operation,
+        "dtype": workload.dtype,
+        "sizes": dict(workload.sizes),
+        "options": dict(workload.options),
+        "config": dict(chosen.config),
+        "seconds": 1e-5,
+        "source_hash": fingerprint.source,
+        "spec_hash": fingerprint.spec,
+        "toolchain": TOOLS,
+        "run": "r",
+        "created": 1.0,
+    }
+    return TunedEntry(**facts | changes)
+
+
+def test_the_winner_is_what_matmul_launches(put: Put) -> None:
+    before = gemm_choice.choose(GPU, Product.of(PRODUCT))
+    winner = entry(PRODUCT)
+    assert winner.config != before.config
+    put(winner)
+    choice = gemm_choice.choose(GPU, Product.of(PRODUCT))
+    assert (choice.kernel, choice.config, choice.seconds) == (winner.kernel, winner.config, winner.seconds)
+    # Another product, or another layout of the same one, is the model's.
+    for other in (
+        Workload("gemm", {"m": 1024, "n": 768, "k": 528}, "bf16"),
+        Workload("gemm", PRODUCT.sizes, "fp16"),
+        Workload("gemm", PRODUCT.sizes, "bf16", {"transpose_b": 1}),
+        Workload("gemm", PRODUCT.sizes, "bf16", {"bias": 1}),
+    ):
+        assert gemm_choice.choose(GPU, Product.of(other)).seconds != winner.seconds
+    # What is stated as it is anyway makes no difference.
+    stated = Workload("gemm", PRODUCT.sizes, "bf16", {"batch": 1, "transpose_b": 0})
+    assert gemm_choice.choose(GPU, Product.of(stated)).config == winner.config
+
+
+def test_the_winner_is_what_a_layer_launches_for_each_way(put: Put) -> None:
+    (spec,) = [s for s in load_kernel("lstm").implementations if s.name == "triton"]
+    ways = [entry(LAYER, place, fixed={"recompute": way}, seconds=1e-4) for way, place in ((0, 5), (1, 6))]
+    put(*ways)
+    for way, of_way in enumerate(ways):
+        choice = first_choice.choose(spec, GPU, LAYER, fixed={"recompute": way})
+        assert (choice.config, choice.seconds) == (of_way.config, of_way.seconds)
+    assert first_choice.choose(spec, GPU, LAYER).seconds != 1e-4
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"source_hash": "0" * 16}, "the code of gemm"),
+        ({"spec_hash": "0" * 16}, "the space of gemm"),
+        ({"toolchain": TOOLS | {"triton": "9.8"}}, "triton 9.8, now 9.9"),
+        ({"toolchain": {"rocm": "7.0", "triton": "9.9"}}, "cuda none, now 99.0"),
+        ({"toolchain": TOOLS | {"driver": "998.0"}}, "driver 998.0, now 999.1.2"),
+    ],
+)
+def test_a_stale_or_foreign_winner_is_said_once_and_not_used(put: Put, changes: dict[str, Any], told: str) -> None:
+    put()
+    before = gemm_choice.choose(GPU, Product.of(PRODUCT))
+    others = [Workload("gemm", {**PRODUCT.sizes, "m": m}, "bf16") for m in (2048, 4096)]
+    put(*(entry(workload, **changes) for workload in (PRODUCT, *others)))
+    with pytest.warns(winners.StaleTableWarning, match=told) as heard:
+        choice, *_ = [gemm_choice.choose(GPU, Product.of(each)) for each in (PRODUCT, *others)]
+    assert len(heard) == 1
+    assert "constrint tune" in str(heard[0].message)
+    assert (choice.kernel, choice.config) == (before.kernel, before.config)
+
+
+def test_other_versions_of_torch_and_patches_of_the_driver_are_the_same_tools(put: Put) -> None:
+    winner = entry(PRODUCT, toolchain=TOOLS | {"torch": "9.8", "driver": "999.5"})
+    put(winner)
+    assert gemm_choice.choose(GPU, Product.of(PRODUCT)).config == winner.config
+    assert not differences(winner.toolchain, TOOLS)
+
+
+def test_a_refused_winner_gives_way(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gemm_choice, "_REFUSED", {})
+    put(entry(PRODUCT))
+    product = Product.of(PRODUCT)
+    choice = gemm_choice.choose(GPU, product)
+    after = gemm_choice.refuse(product, choice, Refusal(choice.config, "registers", 8, 0))
+    assert after.config != choice.config
+    assert after.seconds != choice.seconds
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"schema": "constrint.tuned/99", "gpu": "H200-SXM", "entries": []}', "[1]"])
+def test_a_torn_table_is_said_and_left_aside(put: Put, tmp_path: Path, text: str) -> None:
+    put()
+    before = gemm_choice.choose(GPU, Product.of(PRODUCT))
+    tuned_path(tmp_path, GPU.name).write_text(text)
+    winners.reload()
+    gemm_choice.forget()
+    with pytest.warns(winners.StaleTableWarning, match="left aside"):
+        after = gemm_choice.choose(GPU, Product.of(PRODUCT))
+    assert after == before
+
+
+def test_the_users_own_table_comes_before_the_shipped_one(put: Put, tmp_path: Path) -> None:
+    own, shipped = entry(PRODUCT, 5), entry(PRODUCT, 9, seconds=2e-5, created=9.0)
+    write_tuned(TunedTable(GPU.name, (shipped,)), tuned_path(tmp_path / "shipped", GPU.name))
+    put()
+    assert gemm_choice.choose(GPU, Product.of(PRODUCT)).config == shipped.config
+    put(own)
+    assert gemm_choice.choose(GPU, Product.of(PRODUCT)).config == own.config
+    # One that does not hold leaves the place to the other.
+    put(msgspec.structs.replace(own, source_hash="0"))
+    assert gemm_choice.choose(GPU, Product.of(PRODUCT)).config == shipped.config
+
+
+def test_shipped_tables_of_other_tools_are_left_in_silence(put: Put, tmp_path: Path) -> None:
+    foreign = entry(PRODUCT, toolchain=TOOLS | {"triton": "1.0"})
+    write_tuned(TunedTable(GPU.name, (foreign,)), tuned_path(tmp_path / "shipped", GPU.name))
+    put()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert gemm_choice.choose(GPU, Product.of(PRODUCT)).seconds != foreign.seconds
+
+
+def test_choices_on_disk_hold_for_their_tables_alone(put: Put) -> None:
+    put()
+    without = winners.stamp(GPU)
+    put(entry(PRODUCT))
+    with_one = winners.stamp(GPU)
+    put(entry(PRODUCT, created=2.0))
+    assert len({without, with_one, winners.stamp(GPU)}) == 3
+
+
+def test_fingerprints_are_the_same_in_every_process() -> None:
+    specs = [spec for name in ("gemm", "lstm", "gru-backward") for spec in load_kernel(name).implementations]
+    here = [tuple(fingerprint_of(spec)) for spec in specs]
+    assert all(len(part) == 16 for pair in here for part in pair)
+    text = (
+        "from constrint.kernels.registry import load_kernel; from constrint.select.fingerprint import fingerprint_of\n"
+        "specs = [s for n in ('gemm', 'lstm', 'gru-backward') for s in load_kernel(n).implementations]\n"
+        "print([tuple(fingerprint_of(s)) for s in reversed(specs)][::-1])"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(here)
+    # Kernels of one operation with code of their own are told apart.
+    assert len(set(here[:3])) == 3

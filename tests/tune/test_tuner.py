@@ -1,0 +1,165 @@
+"""A run of the tuner survives whatever its candidates do, and its own death; nothing measured is lost or kept twice."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from constrint.kernels.registry import load_spec
+from constrint.select.tuned import read_tuned
+from constrint.tune.store.record import TuningRecord
+from constrint.tune.store.store import RecordStore
+
+if importlib.util.find_spec("torch") is None:
+    pytest.skip("needs the extra [torch]: torch is not installed", allow_module_level=True)
+
+KERNEL = f"{Path(__file__).parent / 'hostile.py'}:SPEC"
+BEHAVIOURS = sys.modules[type(load_spec(KERNEL)).__module__].BEHAVIOURS
+NAMES = list(BEHAVIOURS)
+#: The configurations of the kernel.
+NUM_CONFIGS = 2 * len(NAMES)
+
+
+class Place:
+    """A folder for one user's store and table, and the command in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def command(self, *arguments: str, search: str = "random", kernel: str = KERNEL) -> list[str]:
+        asked = ("tune", "--kernel", kernel, "--gpu", "h200", "--device", "cpu", "--search", search)
+        return [sys.executable, "-m", "constrint.cli.app", *asked, "--timeout", "3", "--json", *arguments]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return os.environ | {"CONSTRINT_CACHE": str(self.folder)}
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+        command = self.command(*arguments)
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            command, env=self.environment, stdout=pipe, stderr=pipe, start_new_session=True, **options
+        )
+
+    def run(self, *arguments: str, code: int = 0, **options: Any) -> dict[str, Any]:
+        command = self.command(*arguments, **options)
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == code, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    def records(self) -> list[TuningRecord]:
+        with RecordStore.open(self.folder / "records.sqlite") as store:
+            return list(store.find())
+
+    def tried(self) -> list[TuningRecord]:
+        return [r for r in self.records() if r.figures is None or not r.figures.is_final]
+
+    def wait_for(self, number: int, process: subprocess.Popen[bytes]) -> None:
+        """Wait until so many trials are kept."""
+        until = time.monotonic() + 120
+        while True:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < until
+            if (self.folder / "records.sqlite").exists() and len(self.records()) >= number:
+                return
+            time.sleep(0.1)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def processes_with(text: str) -> Iterator[int]:
+    """Processes in whose environment a text stands."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (
+                text.encode() in (folder / "environ").read_bytes()
+                and "State:\tZ" not in (folder / "status").read_text()
+            ):
+                yield int(folder.name)
+
+
+@pytest.mark.slow
+def test_every_fault_is_a_record_and_the_run_ends_with_a_winner(place: Place) -> None:
+    document = place.run("--trials", str(NUM_CONFIGS))
+    tried = place.tried()
+    assert len(tried) == NUM_CONFIGS
+    told = {(NAMES[int(str(r.config["what"]))], r.config["times"], r.outcome) for r in tried}
+    # What takes all memory takes longer than its time on a machine that is slow to give it.
+    expected = {(name, times, outcome.name.lower()) for name, outcome in BEHAVIOURS.items() for times in (1, 2)}
+    for times in (1, 2):
+        expected -= {("eats_memory", times, "crashed")}
+        told -= {("eats_memory", times, "crashed"), ("eats_memory", times, "timed_out")}
+    assert told == expected
+    (result,) = document["results"]
+    assert result["winner"]["config"]["what"] in (NAMES.index("right"), NAMES.index("prints"))
+    assert Counter(result["outcomes"]) == Counter(r.outcome for r in tried)
+    (entry,) = read_tuned(place.folder / "tuned-h200-sxm.json").entries
+    assert (entry.config, entry.seconds) == (result["winner"]["config"], result["winner"]["seconds"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_that_is_ended_goes_on_where_it_was(place: Place, how: signal.Signals) -> None:
+    process = place.start("--trials", "12")
+    place.wait_for(5, process)
+    before = {record.id for record in place.records()}
+    os.kill(process.pid, how)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == (130 if how == signal.SIGINT else -how)
+    assert b"Traceback" not in err
+    if how == signal.SIGINT:
+        assert json.loads(out)["is_whole"] is False
+    until = time.monotonic() + 10
+    while left := list(processes_with(str(place.folder))):
+        assert time.monotonic() < until, f"processes {left} live on"
+        time.sleep(0.2)
+    kept = place.records()
+    assert before <= {record.id for record in kept}
+    document = place.run("--trials", "12", "--resume")
+    (result,) = document["results"]
+    assert result["known"] >= 5
+    assert result["is_whole"]
+    configs = Counter(json.dumps(record.config, sort_keys=True) for record in place.tried())
+    assert len(configs) == 12
+    assert set(configs.values()) == {1}
+    # A third time nothing is measured.
+    number = len(place.records())
+    again = place.run("--trials", "12", "--resume")
+    assert again["results"][0]["winner"] == result["winner"]
+    assert len(place.records()) == number
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_the_run_with_what_was_kept_intact(place: Place) -> None:
+    place.run("--trials", "1", search="model")
+    size = (place.folder / "records.sqlite").stat().st_size
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 8192, size + 8192))
+
+    process = place.start("--trials", "30", preexec_fn=limit)
+    _, err = process.communicate(timeout=200)
+    assert process.returncode == 1, err
+    assert b"Traceback" not in err
+    assert b"error: " in err
+    kept = place.records()
+    assert kept
+    document = place.run("--trials", "4", "--resume", search="model")
+    assert document["results"][0]["known"] >= 1
