@@ -22,7 +22,10 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "model": ({"core"}, {"numpy", "msgspec"}),
     "solve": ({"model", "core"}, {"numpy", "ortools", "constraint"}),
     "select": ({"model", "solve", "hwmodels"}, {"numpy", "msgspec"}),
-    "tune": ({"select", "hwmodels"}, {"numpy", "msgspec", "platformdirs", "sqlalchemy", "torch", "triton", "ray"}),
+    "tune": (
+        {"select", "hwmodels"},
+        {"numpy", "msgspec", "platformdirs", "sqlalchemy", "torch", "triton", "ray", "optuna"},
+    ),
     "kernels.registry": ({"select"}, set()),
     "kernels.resources": ({"model", "select", "hwmodels"}, {"numpy", "msgspec", "scipy", "triton"}),
     "kernels.launch": ({"model", "select", "tune", "hwmodels"}, {"numpy", "msgspec", "torch", "triton", "cuda"}),
@@ -42,7 +45,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
 #: Parts that every part may import, and the package itself.
 EVERYWHERE = {"cache", "errors", "lazy", "__init__"}
 #: Packages that may only be imported inside a function, except by the code of kernels and layers.
-HEAVY = {"torch", "triton", "cuda", "ortools", "constraint", "rich", "scipy", "ray"}
+HEAVY = {"torch", "triton", "cuda", "ortools", "constraint", "rich", "scipy", "optuna", "ray"}
 #: Parts of `kernels` that no operation owns.
 SHARED = ("launch", "resources")
 #: Files of an operation that solve spaces.

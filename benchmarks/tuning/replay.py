@@ -95,13 +95,14 @@ def summarise(spaces: Sequence[Recorded], runs: Runs, budget: int) -> Mapping[st
     found, blind = [], []
     for tried in runs.values():
         pairs = [(of, rows[:budget]) for of, rows in zip(spaces, tried, strict=True)]
-        found.append(_mean(of.found(rows) for of, rows in pairs))
-        blind.append(_mean(of.found_blind(rows) for of, rows in pairs))
+        found.append(mean_ratio(of.found(rows) for of, rows in pairs))
+        blind.append(mean_ratio(of.found_blind(rows) for of, rows in pairs))
     median = statistics.median
     return {"median": median(found), "least": min(found), "most": max(found), "blind": median(blind)}
 
 
-def _mean(ratios: Iterable[float]) -> float:
+def mean_ratio(ratios: Iterable[float]) -> float:
+    """The geometric mean."""
     logarithms = [math.log(ratio) for ratio in ratios]
     return math.exp(sum(logarithms) / len(logarithms))
 

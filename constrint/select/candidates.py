@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.model import Problem, Var
+from constrint.select.cost import CostColumns
 from constrint.select.rank import Request, infeasible, predict, requests, tie_steps
 from constrint.select.spec import Config, KernelSpec, Operation, Workload
 
@@ -86,6 +87,11 @@ class KernelCandidates:
         """The configuration of that number, listed or not."""
         return self.config(index) if self.space is None else self.space[index]
 
+    def number(self, config: Mapping[str, Any]) -> int | None:
+        """The number of a configuration, as `at` counts; None where it is not valid."""
+        row = self.find(config)
+        return row if row is None or self.space is None else self.space.index(config)
+
     def find(self, config: Mapping[str, Any]) -> int | None:
         """The row of a configuration, which is listed if it was not; None where it is not valid."""
         if set(config) != set(self.columns) or any(not isinstance(value, int) for value in config.values()):
@@ -124,7 +130,7 @@ class KernelCandidates:
 
     def parts_s(self, rows: Rows) -> dict[str, NDArray[np.float64]]:
         """What each resource would need for these rows if nothing else mattered, by its name."""
-        costs = self._costs(rows)
+        costs = _cost(self, rows).parts_s
         shape = (len(rows),)
         return {name: np.broadcast_to(np.asarray(part, dtype=np.float64), shape) for name, part in costs.items()}
 
@@ -132,9 +138,6 @@ class KernelCandidates:
         """Predicted seconds; inf where the model has none."""
         seconds = np.asarray(_cost(self, rows).seconds, dtype=np.float64)
         return np.where(np.isfinite(seconds) & (seconds > 0), seconds, np.inf)
-
-    def _costs(self, rows: Rows) -> Mapping[str, Any]:
-        return _cost(self, rows).parts_s
 
     def _by_values(self) -> dict[tuple[int, ...], int]:
         if self._places is None:
@@ -211,6 +214,16 @@ class Candidates:
             index -= kernel.size
         raise IndexError(f"index {index} is outside of the configurations")
 
+    def number(self, name: str, config: Mapping[str, Any]) -> int | None:
+        """The number of a kernel's configuration, as `at` counts; None where it is not valid."""
+        before = 0
+        for kernel in self.kernels:
+            if kernel.spec.full_name == name:
+                number = kernel.number(config)
+                return None if number is None else before + number
+            before += kernel.size
+        return None
+
     def best(self, number: int) -> tuple[Rows, Rows]:
         """The listed rows with the least predicted times, as kernels' places and rows; ties by preference."""
         parts = []
@@ -223,7 +236,7 @@ class Candidates:
         return places[first], rows[first]
 
 
-def _cost(kernel: KernelCandidates, rows: Rows) -> Any:
+def _cost(kernel: KernelCandidates, rows: Rows) -> CostColumns:
     if not kernel.columns:
         return kernel.spec.cost(kernel.gpu, kernel.workload, {}, np.ones(1))
     columns = {name: column[rows] for name, column in kernel.columns.items()}

@@ -32,7 +32,10 @@ class RandomSearch:
         return [Proposal(*self.candidates.at(index), because="random") for index in drawn]
 
     def tell(self, proposal: Proposal, seconds: float | None) -> None:
-        """Nothing is learnt from what came of a proposal, but another's proposal is not drawn any more."""
+        """Nothing is learnt from what came of a proposal; another's is not drawn any more."""
+        index = self.candidates.number(proposal.kernel, proposal.config)
+        if index is not None:
+            self._proposed.add(index)
 
     def _draw(self) -> int:
         """The number of a configuration that was not proposed."""

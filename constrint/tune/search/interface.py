@@ -50,7 +50,7 @@ class Task:
 
 
 class Search(Protocol):
-    """Proposes and hears; deterministic for one task, whatever the batches."""
+    """Proposes and hears; of one task the same calls give the same proposals."""
 
     def ask(self, number: int) -> list[Proposal]:
         """Up to so many configurations to try next, none of which it proposed before; empty when there are no more."""

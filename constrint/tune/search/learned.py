@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,8 @@ from constrint.tune.search.interface import Task
 from constrint.tune.search.points import Describer, Floats, Points
 from constrint.tune.store.record import TuningRecord
 
-#: The nearest workloads that are asked, and the fastest configurations of each.
-MOST_WORKLOADS, MOST_CONFIGS = 24, 32
+#: Configurations that are learnt from: of one kernel for one workload, and of all. More take longer than they help.
+MOST_CONFIGS, MOST_KNOWN = 32, 400
 #: A record that is further from the prediction than this factor is about something else.
 MOST_OFF = 20.0
 #: What is slower than expected by more than this, as a logarithm, is not learnt to the full: it is slow either way.
@@ -50,6 +50,8 @@ def learn_from(task: Task, describer: Describer) -> Learned:
     points: list[Points] = []
     ratios: list[Floats] = []
     for number, (workload, records) in enumerate(groups, start=1):
+        if sum(map(len, ratios)) >= MOST_KNOWN:
+            break
         for spec in task.operation.implementations:
             own = [record for record in records if record.kernel == spec.full_name]
             if own and spec.full_name in describer.places:
@@ -66,15 +68,15 @@ def learn_from(task: Task, describer: Describer) -> Learned:
 
 
 def nearest(task: Task) -> list[tuple[Workload, list[TuningRecord]]]:
-    """The workloads nearest to a task's of which there are records, nearest first, and their fastest records."""
+    """The workloads nearest to a task's of which there are records, nearest first, with a record of each config."""
     groups: dict[tuple[object, ...], list[TuningRecord]] = {}
     for record in task.known:
         if _is_usable(record, task):
             key = (record.dtype, *sorted(record.sizes.items()), None, *sorted(record.options.items()))
             groups.setdefault(key, []).append(record)
-    found = [(records[0].workload, _fastest(records)) for records in groups.values()]
+    found = [(records[0].workload, _one_each(records)) for records in groups.values()]
     found.sort(key=lambda group: (distance(task.workload, group[0]), str(group[0])))
-    return found[:MOST_WORKLOADS]
+    return found
 
 
 def distance(one: Workload, other: Workload) -> float:
@@ -104,10 +106,13 @@ def ratios_of(
     candidates = KernelCandidates(spec, gpu, workload, columns)
     measured = np.array([record.figures.median_s for record in usable if record.figures is not None])
     log_ratios = np.log(measured / candidates.seconds)
-    log_ratios = np.minimum(log_ratios, np.median(log_ratios) + CLIP)
-    kept = np.flatnonzero(np.abs(log_ratios) <= math.log(MOST_OFF))
+    # What is fast, and what the model takes for fast: the one shows what to try, the other what to leave.
+    telling = np.minimum(np.argsort(np.argsort(measured)), np.argsort(np.argsort(candidates.seconds)))
+    kept = np.argsort(telling, kind="stable")[:MOST_CONFIGS]
+    kept = kept[np.abs(log_ratios[kept]) <= math.log(MOST_OFF)]
     if not len(kept):
         return nothing
+    log_ratios = np.minimum(log_ratios, np.median(log_ratios[kept]) + CLIP)
     if columns:
         candidates = KernelCandidates(spec, gpu, workload, {name: column[kept] for name, column in columns.items()})
     return candidates, log_ratios[kept]
@@ -123,18 +128,14 @@ def _is_usable(record: TuningRecord, task: Task) -> bool:
     return math.isfinite(record.figures.median_s) and record.figures.median_s > 0
 
 
-def _fastest(records: Iterable[TuningRecord]) -> list[TuningRecord]:
-    """The fastest configurations; of several records of one the final figure, of different caches the cold ones."""
-    known = list(records)
-    cold = [record for record in known if record.figures is not None and record.figures.cache == "cold"]
+def _one_each(records: Sequence[TuningRecord]) -> list[TuningRecord]:
+    """A record of each configuration: the final figure of several, and cold ones where there are any."""
+    cold = [record for record in records if record.figures is not None and record.figures.cache == "cold"]
     by_config: dict[tuple[object, ...], TuningRecord] = {}
-    for record in sorted(cold or known, key=lambda r: (r.figures is not None and r.figures.is_final, r.created)):
-        by_config[(record.kernel, *sorted(record.config.items()))] = record
-    return sorted(by_config.values(), key=_time)[:MOST_CONFIGS]
-
-
-def _time(record: TuningRecord) -> float:
-    return math.inf if record.figures is None else record.figures.median_s
+    for record in sorted(cold or records, key=lambda r: (r.figures is not None and r.figures.is_final, r.created)):
+        key: tuple[object, ...] = (record.kernel, *sorted(record.config.items()))
+        by_config[key] = record
+    return list(by_config.values())
 
 
 def _is_allowed(config: Any, allowed: dict[str, set[int]]) -> bool:

@@ -91,6 +91,11 @@ class ModelSearch:
             near = self.candidates.kernels[kernel].neighbours(row)
             self._near = set(self._add(np.full(len(near), kernel), near))
 
+    def leaders(self, number: int) -> list[Proposal]:
+        """The configurations that are expected to be fastest by all that is known so far, proposed or not."""
+        expected = self._predicted + self._regression.mean[self._num_known :] + self._penalty
+        return [self._proposal(int(place), self._regression) for place in np.argsort(expected, kind="stable")[:number]]
+
     def _choose(self, regression: Regression) -> int:
         """The place of the most promising configuration; now and then the most promising neighbour of the best."""
         if not self._is_proposed.any():
@@ -152,7 +157,8 @@ class ModelSearch:
         """Whether anything was not proposed yet; the pool grows where it has run out."""
         if not self._is_proposed.all():
             return True
-        if self._add(*self.candidates.best(2 * len(self._pool))):
+        self._add(*self.candidates.best(2 * len(self._pool)))
+        if not self._is_proposed.all():
             return True
         for place, kernel in enumerate(self.candidates.kernels):
             rows = kernel.widen(POOL, self.seed + len(self._pool))

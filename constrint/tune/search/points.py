@@ -107,4 +107,5 @@ def _mixed(numbers: Numbers, values: NDArray[Any], place: int) -> Numbers:
 def _logarithm(values: NDArray[Any]) -> Floats:
     """Logarithms to base 2 of positive numbers, and smaller ones in their order below."""
     sizes = np.abs(values).astype(np.float64)
-    return np.where(values > 0, np.log2(np.maximum(sizes, 1.0)), -1.0 - np.log2(1.0 + sizes))
+    lower = -1.0 - np.log2(1.0 + sizes)
+    return np.asarray(np.where(values > 0, np.log2(np.maximum(sizes, 1.0)), lower), dtype=np.float64)

@@ -130,7 +130,7 @@ class Regression:
         """The variance of points of which nothing is known."""
         p = self.prior
         shared = p.level**2 + p.own_level**2 + p.kernel**2 + p.near**2 + p.alone**2 + p.variant**2
-        return shared + p.parts**2 * np.square(points.shares).sum(axis=1)
+        return np.asarray(shared + p.parts**2 * np.square(points.shares).sum(axis=1), dtype=np.float64)
 
     def _covariances(self, rows: Rows, others: Points) -> Floats:
         """Of some points with others."""

@@ -105,7 +105,7 @@ class SamplerSearch:
             if len(rows):
                 far = np.zeros(len(rows))
                 for name, column in kernel.columns.items():
-                    far += np.abs(np.searchsorted(self._values[name], column[rows]) - params.get(name, 0))
+                    far += np.abs(self._places(name, column[rows]) - params.get(name, 0))
                 away = OTHER_KERNEL * (params.get(KERNEL, kernel.spec.full_name) != kernel.spec.full_name)
                 at = int(np.argmin(far))
                 best = min(best, (float(far[at]) + away, place, int(rows[at])))
@@ -120,8 +120,13 @@ class SamplerSearch:
             if name == KERNEL:
                 params[name] = kernel.spec.full_name
             else:
-                params[name] = int(np.searchsorted(self._values[name], config[name])) if name in config else 0
+                params[name] = int(self._places(name, config[name])) if name in config else 0
         return params
+
+    def _places(self, name: str, values: Any) -> Any:
+        """Places of a parameter's values in ascending order; one that was not listed at first has that of the next."""
+        known = self._values[name]
+        return np.minimum(np.searchsorted(known, values), len(known) - 1)
 
     def _has_more(self) -> bool:
         """Whether anything was not proposed yet; more is listed where there is more."""
@@ -130,7 +135,6 @@ class SamplerSearch:
             return True
         for kernel in self.candidates.kernels:
             kernel.widen(NUM_ADDED, self.seed + kernel.num_rows)
-        self._values = _values(self.candidates) if not self._trials else self._values
         self._grow()
         return any(not proposed.all() for proposed in self._is_proposed)
 
