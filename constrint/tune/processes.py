@@ -14,7 +14,7 @@ from constrint.errors import ConstrintError
 from constrint.tune.trial import Outcome
 
 #: Imported once, before processes are forked.
-PRELOAD = ["torch", "triton", "constrint.tune.worker"]
+PRELOAD = ["torch", "triton", "constrint.tune.worker", "constrint.tune.engine.device"]
 #: Restarts of one process; after that its share stays undone.
 MAX_RESTARTS = 50
 

@@ -23,7 +23,7 @@ from constrint.tune.store.record import TuningRecord, digest
 from constrint.tune.trial import Outcome, Trial
 
 #: Trials that are asked of a search at once.
-BATCH = 4
+BATCH = 2
 #: Of what is tried again where a device was lost: how often.
 MAX_MOVES = 1
 
@@ -163,10 +163,8 @@ class Session:
             figures = record.figures if record.is_ok else None
             self.search.tell(Proposal(record.kernel, config), figures.median_s if figures else None)
         self.records, self.num_known = tried, len(tried)
-        finals = [record for record in self.known if record.figures is not None and record.figures.is_final]
-        if finals and len(tried) >= self.num_trials:
-            last = finals[-1].run
-            self.finals, self.is_through = [record for record in finals if record.run == last], True
+        self.finals = finals_of(self.known, self.num_trials)
+        self.is_through = bool(self.finals)
 
     def hear(self, done: Done, numbers: Iterator[int]) -> tuple[list[TuningRecord], list[Job]]:
         """What came of a job: records to keep, and jobs for what was not run through no fault of its own.
@@ -293,6 +291,25 @@ def _order(record: TuningRecord) -> tuple[float, str, str]:
 
 def _finite(number: float | None) -> float | None:
     return None if number is None or not math.isfinite(number) else number
+
+
+class NoSearch:
+    """What proposes nothing: for a workload that was tuned to the end."""
+
+    def ask(self, number: int) -> list[Proposal]:
+        """Nothing."""
+        return []
+
+    def tell(self, proposal: Proposal, seconds: float | None) -> None:
+        """Nothing follows from it."""
+
+
+def finals_of(known: Sequence[TuningRecord], num_trials: int) -> list[TuningRecord]:
+    """The finalists of a workload of which so many configurations were tried; none where it is not tuned to the end."""
+    finals = [record for record in known if record.figures is not None and record.figures.is_final]
+    if not finals or len(latest(known)) < num_trials:
+        return []
+    return [record for record in finals if record.run == finals[-1].run]
 
 
 def latest(records: Iterable[TuningRecord]) -> list[TuningRecord]:

@@ -21,12 +21,12 @@ from constrint.select.fingerprint import fingerprint_of
 from constrint.select.toolchain import differences
 from constrint.tune.engine.interface import Done, Engine, Job
 from constrint.tune.search.interface import Search, Task
-from constrint.tune.session import Facts, Goal, Session, Tuned
+from constrint.tune.session import Facts, Goal, NoSearch, Session, Tuned, finals_of
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.store import RecordStore
 
 #: Workloads that are tuned at once on one device: while one is compiled, the other runs.
-OPEN = 4
+OPEN = 6
 POLL_S = 0.25
 #: Trials after which the time that is left can be told: the first ones pay for what is loaded once.
 TELLING_TRIALS = 12
@@ -85,10 +85,18 @@ class Report:
 
 @dataclass
 class Waiting:
-    """A workload that was not begun: what is known of its operation, and what will propose, once it is being made."""
+    """A workload that was not begun.
+
+    Args:
+        goal: The workload.
+        known: What is known of its operation on this GPU.
+        again: Of that, what need not be measured again.
+        search: What will propose, once it is being made.
+    """
 
     goal: Goal
     known: Sequence[TuningRecord]
+    again: Sequence[TuningRecord] = ()
     search: Future[Search] | None = None
 
 
@@ -137,6 +145,7 @@ class Tuner:
         try:
             while waiting or any(self._sessions):
                 self._make_ahead(waiting, maker)
+                self._share_what_is_left(waiting)
                 for unable in self._open(waiting):
                     tuned.append(unable)
                     if self._listener:
@@ -156,11 +165,21 @@ class Tuner:
             maker.shutdown(wait=False, cancel_futures=True)
         return Report(tuple(tuned), is_interrupted)
 
+    def _share_what_is_left(self, waiting: deque[Waiting]) -> None:
+        """Let the last workloads go on until the time is up, whatever their shares were."""
+        if self._until is not None and not waiting:
+            for session in itertools.chain.from_iterable(self._sessions):
+                session.stop_at = self._until
+
     def _make_ahead(self, waiting: deque[Waiting], maker: ThreadPoolExecutor) -> None:
         """Let the searches of the next workloads be made: as many as devices."""
         for each in itertools.islice(waiting, len(self._sessions)):
             if each.search is None:
                 goal, settings = each.goal, self._settings
+                each.again = [r for r in each.known if settings.resume and self._is_same(goal, r)]
+                if finals_of(each.again, settings.trials):
+                    each.search = maker.submit(NoSearch)
+                    continue
                 others = [record for record in each.known if record.workload != goal.workload]
                 task = Task(goal.operation, settings.gpu, goal.workload, others, settings.seed, goal.fixed)
                 each.search = maker.submit(settings.search, task)
@@ -177,20 +196,20 @@ class Tuner:
                 search = waiting[0].search
                 if search is None or (self._jobs and not search.done()):
                     return
-                goal, known = waiting[0].goal, waiting.popleft().known
+                begun = waiting.popleft()
                 try:
-                    session = self._session(goal, known, search.result(), len(waiting))
+                    session = self._session(begun, search.result(), len(waiting))
                 except (InfeasibleError, LimitReachedError, UnsupportedError) as error:
-                    yield Tuned(goal, None, None, {}, 0, True, 0.0, str(error).splitlines()[0])
+                    yield Tuned(begun.goal, None, None, {}, 0, True, 0.0, str(error).splitlines()[0])
                     return
                 sessions.append(session)
                 if self._listener:
                     self._listener.started(slot, session)
 
-    def _session(self, goal: Goal, known: Sequence[TuningRecord], search: Search, num_waiting: int) -> Session:
-        settings = self._settings
-        again = [record for record in known if settings.resume and self._is_same(goal, record)]
-        session = Session(goal, search, self._facts, settings.trials, settings.num_final, again, settings.name_of)
+    def _session(self, begun: Waiting, search: Search, num_waiting: int) -> Session:
+        settings, facts = self._settings, self._facts
+        numbers = settings.trials, settings.num_final
+        session = Session(begun.goal, search, facts, *numbers, begun.again, settings.name_of)
         if self._until is not None:
             # Each of those that are left has an equal share of the devices' time.
             now, ways = time.monotonic(), OPEN * max(1, len(self._sessions) - len(self._lost))

@@ -18,8 +18,9 @@ from constrint.tune.worker import FINAL_ROUNDS, ROUNDS, call_of
 
 #: A candidate whose first rounds are slower than the best by more than this is not timed to the end.
 HOPELESS = 1.5
-#: Workloads whose inputs and expected outputs are kept.
-KEPT_CASES = 4
+#: Kernels and workloads whose inputs and expected outputs are kept, and the share of the device's memory that has to be
+#: free with them.
+KEPT_CASES, FREE_SHARE = 24, 0.5
 
 
 class Told(NamedTuple):
@@ -77,7 +78,7 @@ class Device:
         if key in self.kept:
             self.kept.move_to_end(key)
             return self.kept[key]
-        while len(self.kept) >= KEPT_CASES:
+        while self.kept and (len(self.kept) >= KEPT_CASES or self._free_share() < FREE_SHARE):
             self.kept.popitem(last=False)
         setup, spec = self.setup, self.setup.load(trial.kernel)
         less = spec.checked_as(trial.workload)
@@ -86,6 +87,15 @@ class Device:
         timed = checks[0] if less == trial.workload else _Timed(spec, setup, trial.workload)
         self.kept[key] = _Kept(checks, timed)
         return self.kept[key]
+
+    def _free_share(self) -> float:
+        """The share of the device's memory that is free, what torch keeps for later counted in."""
+        if self.setup.device == "cpu":
+            return 1.0
+        import torch
+
+        free, whole = torch.cuda.mem_get_info()
+        return (free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()) / whole
 
     def _try(self, trial: Trial, best_s: float) -> Answer:
         """One candidate: right on every set of inputs, then timed."""

@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,13 @@ class Worker:
             lines = file.read(TAIL_BYTES).decode(errors="replace").strip("\0 \n").splitlines()
             return " | ".join(line.strip() for line in lines[-4:])[-400:]
         return ""
+
+
+def start_server() -> None:
+    """Begin to load what all processes need, while this one does something else."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    forkserver.ensure_running()
 
 
 class StartError(Exception):
