@@ -77,7 +77,7 @@ def _try(address: str) -> None:
 def _no_cluster(address: str, why: str) -> ConstrintError:
     return ConstrintError(
         f"no Ray cluster answers at {address}: {why}. `ray status` on its head says whether it runs; from a machine "
-        "outside of it the address is ray://HOST:10001."
+        "outside of it the address is ray://HOST:10001; one that asks for a token is asked with RAY_AUTH_MODE=token."
     )
 
 

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -73,9 +74,13 @@ def started() -> Iterator[Any]:
     """A cluster whose head does no work."""
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    yield made
-    made.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        # Ray would write a token of its own into the home folder.
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", uuid4().hex)
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        yield made
+        made.shutdown()
 
 
 @pytest.fixture
