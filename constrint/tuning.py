@@ -8,16 +8,16 @@ install("gemm", "lstm", budget_s=120)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from constrint import cache
-from constrint.errors import NoDeviceError, UsageError
+from constrint.errors import NoDeviceError, StoreError, UsageError
 from constrint.hwmodels import DetectedDevice, GpuModel, detect, load_gpu
-from constrint.kernels.registry import importable_name, list_kernels, load_kernel, load_spec, register
+from constrint.kernels.registry import code_of, importable_name, list_kernels, load_kernel, load_spec, register
 from constrint.select import KernelSpec, Operation, Workload, winners
 from constrint.tune.engine.interface import Engine, Setup
 from constrint.tune.goals import goals_of, usual_goals
@@ -80,12 +80,20 @@ def tune(
     names = {name: importable_name(spec) for name, spec in specs.items()}
     tuner = Tuner(replace(settings, name_of=names.__getitem__), engine, store, listener)
     try:
-        return tuner.run(goals)
-    finally:
-        folder = cache.user_folder()
-        if folder is not None:
-            publish(store, settings.gpu.name, folder)
-            winners.reload()
+        report = tuner.run(goals)
+    except BaseException:
+        with suppress(StoreError):  # what ended the run is what matters
+            _publish(store, settings.gpu)
+        raise
+    _publish(store, settings.gpu)
+    return report
+
+
+def _publish(store: RecordStore, gpu: GpuModel) -> None:
+    folder = cache.user_folder()
+    if folder is not None:
+        publish(store, gpu.name, folder, code_of)
+        winners.reload()
 
 
 def _operation_of(kernel: KernelSpec | str) -> Operation:

@@ -31,4 +31,4 @@ def test_commands_load_neither_torch_nor_triton(arguments: list[str]) -> None:
     )
     loaded = modules_after(code)
     assert "constrint" in loaded
-    assert not loaded & {"torch", "triton", "ortools", "constraint", "pandas", "scipy"}
+    assert not loaded & {"torch", "triton", "ortools", "constraint", "pandas", "scipy", "sqlalchemy"}

@@ -21,7 +21,22 @@ if TYPE_CHECKING:
     from constrint.select import Operation
 
 #: Each is a function in a file of its own. Only the file of the command that is called is imported.
-COMMANDS = ("solve", "explain", "why-not", "count", "sample", "verify", "limits", "gpus", "gpu", "occupancy", "tune")
+COMMANDS = (
+    *(
+        "solve",
+        "explain",
+        "why-not",
+        "count",
+        "sample",
+        "verify",
+        "limits",
+        "gpus",
+        "gpu",
+        "occupancy",
+        "tune",
+        "records",
+    ),
+)
 #: Options whose number may be left out, and the number that is meant then.
 COUNTED = {"--compile": 10}
 #: What the command line library raises for unknown options and the like; it has no stable public name.
@@ -61,12 +76,15 @@ def application(arguments: Sequence[str]) -> tuple[typer.Typer, Operation | None
             asked = asked_operation(arguments) if name == named else None
             operation = operation or asked
             command = command.with_options_of(asked)
-        app.command(name)(command)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
     return app, operation
 
 
 def _command(name: str) -> Any:
-    """The function of a sub-command; a `KernelCommand` where its options depend on the kernel."""
+    """The function of a sub-command; a `KernelCommand` where its options depend on the kernel, an app of several."""
     name = name.replace("-", "_")
     return getattr(import_module(f"constrint.cli.{name}"), name)
 

@@ -80,15 +80,15 @@ def tune(
         gpu = _frozen_gpu(choice, indices)
         print_frozen(gpu, goals_of_choice(choice, gpu, workloads, install=install), json=json)
         return
+    from constrint.cli.records.selection import opened
     from constrint.cli.tune_progress import progress
     from constrint.kernels.registry import load_spec
     from constrint.tune.engine.interface import Setup
-    from constrint.tune.search.registry import make_search
-    from constrint.tune.store.store import RecordStore
+    from constrint.tune.search.registry import find_search
     from constrint.tune.tuner import Settings
     from constrint.tuning import devices_of, local_engine, ray_cluster, ray_engine, tune
 
-    make_search_of = partial(make_search, search)
+    make_search = find_search(search)
     with ExitStack() as stack:
         cluster = stack.enter_context(ray_cluster(address, device)) if engine == "ray" else None
         devices = tuple(indices or (0,))
@@ -100,13 +100,13 @@ def tune(
         else:
             gpu, devices = devices_of(indices, choice.gpu)
         goals = goals_of_choice(choice, gpu, workloads, install=install)
-        opened = stack.enter_context(RecordStore.open(store))
+        records = stack.enter_context(opened(store, is_made=True))
         setup = Setup(load_spec, gpu, device, cache, seed=seed).with_patience(timeout)
         runs = local_engine(setup, devices) if cluster is None else ray_engine(setup, cluster)
         stack.callback(runs.close)
-        settings = Settings(gpu, make_search_of, trials, seconds, resume=resume or install, seed=seed)
+        settings = Settings(gpu, make_search, trials, seconds, resume=resume or install, seed=seed)
         listener = stack.enter_context(progress(runs.slots, trials, len(goals)))
-        report = tune(goals, settings, runs, opened, listener)
+        report = tune(goals, settings, runs, records, listener)
     print_report(gpu, report, len(goals), time.monotonic() - started, json=json)
 
 

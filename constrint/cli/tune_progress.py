@@ -121,6 +121,6 @@ def time_text(seconds: float) -> str:
 def result_text(tuned: Tuned) -> str:
     """What came of a workload, in a line."""
     if tuned.best_s is None:
-        return "nothing ran and was right" if tuned.outcomes else "nothing was tried"
+        return tuned.problem or ("nothing ran and was right" if tuned.outcomes else "nothing was tried")
     gain = "" if tuned.gain is None else f", {tuned.gain:.3f} times as fast as the first choice"
     return f"{time_text(tuned.best_s)}{gain}"

@@ -93,7 +93,7 @@ def _document(tuned: Any) -> dict[str, Any]:
         return told | {"spread_s": record.figures.spread_s, "rounds": record.figures.num_rounds, "id": record.id}
 
     told = {"winner": figure(tuned.winner), "first_choice": figure(tuned.first), "outcomes": dict(tuned.outcomes)}
-    told |= {"known": tuned.num_known, "is_whole": tuned.is_whole, "seconds": tuned.seconds}
+    told |= {"problem": tuned.problem, "known": tuned.num_known, "is_whole": tuned.is_whole, "seconds": tuned.seconds}
     return _of_goal(tuned.goal) | told
 
 

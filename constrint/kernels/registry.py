@@ -107,6 +107,19 @@ def load_spec(full_name: str) -> KernelSpec:
     return operation.implementations[0] if len(operation.implementations) == 1 else operation.spec(full_name)
 
 
+def code_of(full_name: str) -> tuple[str, str] | None:
+    """Hashes of a kernel's device code and of its space, rules and costs; None where it is not known here.
+
+    The name may come from anywhere: one that would load a file or a module is not followed.
+    """
+    from constrint.select.fingerprint import fingerprint_of
+
+    try:
+        return None if ":" in full_name else fingerprint_of(load_spec(full_name))
+    except UsageError:
+        return None
+
+
 def _implementations(operation: str) -> tuple[KernelSpec, ...]:
     if operation not in _MODULES and operation not in _REGISTERED:
         _ask_packages()

@@ -54,6 +54,7 @@ class Tuned:
         num_known: How many of them an earlier run had measured.
         is_whole: Whether it was tuned to the end: neither interrupted nor out of time.
         seconds: From its first trial to its last.
+        problem: Why nothing was tried; empty otherwise.
     """
 
     goal: Goal
@@ -63,6 +64,7 @@ class Tuned:
     num_known: int
     is_whole: bool
     seconds: float
+    problem: str = ""
 
     @property
     def gain(self) -> float | None:

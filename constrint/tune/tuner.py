@@ -10,11 +10,12 @@ import itertools
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
-from constrint.errors import ConstrintError
+from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.select.fingerprint import fingerprint_of
 from constrint.select.toolchain import differences
@@ -25,7 +26,7 @@ from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.store import RecordStore
 
 #: Workloads that are tuned at once on one device: while one is compiled, the other runs.
-OPEN = 2
+OPEN = 4
 POLL_S = 0.25
 #: Trials after which the time that is left can be told: the first ones pay for what is loaded once.
 TELLING_TRIALS = 12
@@ -82,6 +83,15 @@ class Report:
     is_interrupted: bool = False
 
 
+@dataclass
+class Waiting:
+    """A workload that was not begun: what is known of its operation, and what will propose, once it is being made."""
+
+    goal: Goal
+    known: Sequence[TuningRecord]
+    search: Future[Search] | None = None
+
+
 class Tuner:
     """Tunes workloads one after another on each device.
 
@@ -115,57 +125,81 @@ class Tuner:
         Raises:
             ConstrintError: When no device can be used, or the store keeps nothing any more.
         """
-        waiting, tuned, is_interrupted = deque(goals), [], False
+        tuned: list[Tuned] = []
+        is_interrupted = False
         started = time.monotonic()
         self._until = started + self._settings.budget_s if self._settings.budget_s is not None else None
         self._started, self._num_trials = started, 0
         self._left = len(goals) * self._settings.trials
+        # What proposes is made ahead, while devices are at work: solving a space takes a while.
+        maker = ThreadPoolExecutor(1, "constrint-search")
+        waiting = deque(Waiting(goal, self._records_of(goal)) for goal in goals)
         try:
             while waiting or any(self._sessions):
-                self._open(waiting)
+                self._make_ahead(waiting, maker)
+                for unable in self._open(waiting):
+                    tuned.append(unable)
+                    if self._listener:
+                        self._listener.finished(0, unable)
                 for slot, sessions in enumerate(self._sessions):
                     for session in list(sessions):
                         self._submit(slot, session, session.next_jobs(self._numbers))
                         if session.is_through:
                             sessions.remove(session)
                             tuned.append(self._finish(slot, session))
-                for done in self._engine.poll(POLL_S) if self._jobs else ():
-                    self._hear(done)
+                if self._jobs:
+                    self._hear(self._engine.poll(POLL_S))
         except KeyboardInterrupt:
             is_interrupted = True
             tuned += [session.result() for sessions in self._sessions for session in sessions]
+        finally:
+            maker.shutdown(wait=False, cancel_futures=True)
         return Report(tuple(tuned), is_interrupted)
 
-    def _open(self, waiting: deque[Goal]) -> None:
-        """Begin workloads on the devices that have room."""
+    def _make_ahead(self, waiting: deque[Waiting], maker: ThreadPoolExecutor) -> None:
+        """Let the searches of the next workloads be made: as many as devices."""
+        for each in itertools.islice(waiting, len(self._sessions)):
+            if each.search is None:
+                goal, settings = each.goal, self._settings
+                others = [record for record in each.known if record.workload != goal.workload]
+                task = Task(goal.operation, settings.gpu, goal.workload, others, settings.seed, goal.fixed)
+                each.search = maker.submit(settings.search, task)
+
+    def _open(self, waiting: deque[Waiting]) -> Iterator[Tuned]:
+        """Begin workloads on the devices that have room; gives those that nothing can be proposed for."""
         for depth in range(OPEN):
             for slot, sessions in enumerate(self._sessions):
-                if waiting and len(sessions) == depth and slot not in self._lost:
-                    if self._until is not None and time.monotonic() > self._until:
-                        waiting.clear()
-                        return
-                    session = self._begin(waiting.popleft(), len(waiting))
-                    sessions.append(session)
-                    if self._listener:
-                        self._listener.started(slot, session)
+                if not waiting or len(sessions) != depth or slot in self._lost:
+                    continue
+                if self._until is not None and time.monotonic() > self._until:
+                    waiting.clear()
+                    return
+                search = waiting[0].search
+                if search is None or (self._jobs and not search.done()):
+                    return
+                goal, known = waiting[0].goal, waiting.popleft().known
+                try:
+                    session = self._session(goal, known, search.result(), len(waiting))
+                except (InfeasibleError, LimitReachedError, UnsupportedError) as error:
+                    yield Tuned(goal, None, None, {}, 0, True, 0.0, str(error).splitlines()[0])
+                    return
+                sessions.append(session)
+                if self._listener:
+                    self._listener.started(slot, session)
 
-    def _begin(self, goal: Goal, num_waiting: int) -> Session:
+    def _session(self, goal: Goal, known: Sequence[TuningRecord], search: Search, num_waiting: int) -> Session:
         settings = self._settings
-        records = self._records_of(goal.operation.implementations[0].operation)
-        others = [record for record in records if record.workload != goal.workload]
-        task = Task(goal.operation, settings.gpu, goal.workload, known=others, seed=settings.seed, fixed=goal.fixed)
-        known = [record for record in records if settings.resume and self._is_same(goal, record)]
-        session = Session(
-            goal, settings.search(task), self._facts, settings.trials, settings.num_final, known, settings.name_of
-        )
+        again = [record for record in known if settings.resume and self._is_same(goal, record)]
+        session = Session(goal, search, self._facts, settings.trials, settings.num_final, again, settings.name_of)
         if self._until is not None:
             # Each of those that are left has an equal share of the devices' time.
             now, ways = time.monotonic(), OPEN * max(1, len(self._sessions) - len(self._lost))
             session.stop_at = now + (self._until - now) * min(1.0, ways / (num_waiting + 1))
         return session
 
-    def _records_of(self, operation: str) -> list[TuningRecord]:
+    def _records_of(self, goal: Goal) -> list[TuningRecord]:
         """What the store knew of an operation on this GPU when the run began, measured by today's tools."""
+        operation = goal.workload.operation
         if operation not in self._known:
             found = self._store.find(operation=operation, gpu=self._settings.gpu.name)
             self._known[operation] = [r for r in found if not differences(r.toolchain, self._facts.toolchain)]
@@ -188,19 +222,22 @@ class Tuner:
             self._jobs[job.number] = session, slot
             self._engine.submit(slot, job)
 
-    def _hear(self, done: Done) -> None:
-        session, _ = self._jobs.pop(done.job.number)
-        if done.slot_is_lost:
-            self._leave(done)
-        records, again = session.hear(done, self._numbers)
-        if records:
-            self._store.add(records)
-        home = next((slot for slot, sessions in enumerate(self._sessions) if session in sessions), done.slot)
-        self._submit(home, session, again)
-        for record in records:
-            self._num_trials += not done.job.is_final
-            if self._listener:
-                self._listener.tried(done.slot, session, record, self._left_s())
+    def _hear(self, several: Sequence[Done]) -> None:
+        """Keep what came of jobs, all at once, and hand on what is to be run again."""
+        heard = []
+        for done in several:
+            session, _ = self._jobs.pop(done.job.number)
+            if done.slot_is_lost:
+                self._leave(done)
+            heard.append((done, session, *session.hear(done, self._numbers)))
+        self._store.add([record for _, _, records, _ in heard for record in records])
+        for done, session, records, again in heard:
+            home = next((slot for slot, sessions in enumerate(self._sessions) if session in sessions), done.slot)
+            self._submit(home, session, again)
+            for record in records:
+                self._num_trials += not done.job.is_final
+                if self._listener:
+                    self._listener.tried(done.slot, session, record, self._left_s())
 
     def _leave(self, done: Done) -> None:
         """Use a device no more; its workloads go to the next one."""

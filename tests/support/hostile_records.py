@@ -23,6 +23,7 @@ RECORDS = st.builds(
     dtype=NAMES,
     sizes=st.dictionaries(TEXTS, st.integers(), max_size=3),
     options=st.dictionaries(TEXTS, st.integers(), max_size=2),
+    fixed=st.dictionaries(TEXTS, st.integers(), max_size=2),
     config=st.dictionaries(TEXTS, VALUES, max_size=4),
     outcome=st.sampled_from(["ok", "crashed", "wrong_result"]),
     run=NAMES,

@@ -2,8 +2,8 @@
 
 A restriction is a Python expression (`constrint.model.python.expression` says which); it is read with `ast` and
 never evaluated.
-`load_space` reads the JSON form: {"name": ..., "params": {name: [values]}, "restrictions": [...]}. Functions are only
-taken from Python, and only where they are trusted.
+`load_space` reads the JSON form: {"name": ..., "params": {name: [values]}, "restrictions": [...]}, or T1. Functions are
+only taken from Python, and only where they are trusted.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from constrint.model.expr import RESERVED, Var, check_name
 from constrint.model.problem import Problem
 from constrint.model.python.callables import constraint_of
 from constrint.model.python.expression import read_restriction
+from constrint.model.python.t1 import SPACE, space_of_t1
 from constrint.model.python.trial import Trials
 from constrint.model.ratio import code_variable
 
@@ -217,7 +218,7 @@ class SpaceProblem(Problem):
 
 
 def load_space(path: str | Path) -> Problem:
-    """Reads a space from a JSON file; keys other than `name`, `params` and `restrictions` are ignored.
+    """Reads a space from a JSON file: ours, or a T1 file. Other keys than those of the space are ignored.
 
     Raises:
         UsageError: When the file cannot be read or is not of this form (`ParseError` for a restriction).
@@ -238,6 +239,8 @@ def load_space(path: str | Path) -> Problem:
     except ValueError as error:
         raise ParseError(f"not JSON: {error}", source=str(path)) from None
     _check_type(data, dict, str(path), 'an object {"name": ..., "params": {...}, "restrictions": [...]}')
+    if SPACE in data:
+        data = space_of_t1(data, str(path))
     if "params" not in data:
         raise UsageError(f'{path}: the key "params" is missing; it maps each parameter to its values.')
     name = data.get("name", "")

@@ -65,6 +65,8 @@ class LocalEngine:
         self._compiled: set[int] = set()
         self._done: list[Done] = []
         self._slot_of: dict[int, int] = {}
+        for worker in reversed(self._workers()):
+            worker.start()
 
     @property
     def slots(self) -> Sequence[str]:

@@ -73,10 +73,14 @@ class Worker:
         """What becomes readable when there is news."""
         return self._pipe
 
-    def ask(self, request: Any, patience_s: float) -> None:
-        """Send a request; `poll` gives the answer. The process is started where there is none."""
+    def start(self) -> None:
+        """Start the process where there is none, so that it is ready when it is asked."""
         if self._process is None:
             self._start()
+
+    def ask(self, request: Any, patience_s: float) -> None:
+        """Send a request; `poll` gives the answer. The process is started where there is none."""
+        self.start()
         self._waiting, self.noted = (request, patience_s), -1
         if self._is_ready:
             self._send()

@@ -7,7 +7,7 @@ group `constrint.searches` that names a function like those of `MAKERS`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 
 from constrint.errors import UnknownNameError
@@ -35,6 +35,16 @@ def list_searches() -> tuple[str, ...]:
     """Names of all searches, the default one first."""
     _ask_packages()
     return tuple(dict.fromkeys((*_BUILT_IN, *_REGISTERED)))
+
+
+def find_search(name: str) -> Callable[[Task], Search]:
+    """What makes the search of that name.
+
+    Raises:
+        UnknownNameError: When there is no such search.
+    """
+    _maker(name.partition(":")[0])
+    return partial(make_search, name)
 
 
 def make_search(name: str, task: Task, candidates: Candidates | None = None) -> Search:

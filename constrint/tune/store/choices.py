@@ -5,7 +5,7 @@ The answer depends on the records alone, not on their order: all processes and r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,14 @@ import msgspec
 
 from constrint.errors import StoreError
 from constrint.select.tuned import TunedEntry, TunedTable, tuned_path, write_tuned
+from constrint.tune.store.alone import alone_in
 from constrint.tune.store.record import Figures, TuningRecord
 
 if TYPE_CHECKING:
     from constrint.tune.store.store import RecordStore
+
+#: The hashes of a kernel's device code and of its space, rules and costs, by its full name; None where it is unknown.
+CodeOf = Callable[[str], tuple[str, str] | None]
 
 
 def best_records(records: Iterable[TuningRecord], *, per_toolchain: bool = False) -> list[TuningRecord]:
@@ -47,24 +51,32 @@ def workload_key(record: TuningRecord) -> tuple[Any, ...]:
     return (record.operation, record.dtype, record.sizes, record.options, record.fixed, record.gpu)
 
 
-def of_newest_code(records: Iterable[TuningRecord]) -> list[TuningRecord]:
-    """Records of each kernel's newest device code and space; what older code did says nothing of it."""
+def of_one_code(records: Iterable[TuningRecord], code_of: CodeOf) -> list[TuningRecord]:
+    """Records of one version of each kernel: what other code did says nothing of it.
+
+    Args:
+        records: Any records.
+        code_of: The hashes of a kernel's device code and of its space, where the kernel is known; else the version that
+            was measured last counts.
+    """
     kept = list(records)
-    newest: dict[str, TuningRecord] = {}
+    latest: dict[str, TuningRecord] = {}
     for record in kept:
-        other = newest.get(record.kernel)
+        other = latest.get(record.kernel)
         if other is None or (record.created, record.id) > (other.created, other.id):
-            newest[record.kernel] = record
-    return [record for record in kept if _code(record) == _code(newest[record.kernel])]
+            latest[record.kernel] = record
+    code = {kernel: code_of(kernel) or _code(record) for kernel, record in latest.items()}
+    return [record for record in kept if _code(record) == code[record.kernel]]
 
 
-def publish(store: RecordStore, gpu: str, folder: Path) -> Path:
+def publish(store: RecordStore, gpu: str, folder: Path, code_of: CodeOf = lambda kernel: None) -> Path:
     """Write the winners for a GPU, one entry for each workload and toolchain, where look-ups find them.
 
     Args:
         store: Where the records are.
         gpu: The model's name, as in the records.
         folder: Where the file is written; it is made where it is missing.
+        code_of: See `of_one_code`. Look-ups use no entry of other code than the kernel has.
 
     Returns:
         The file, `tuned-<gpu>.json`. The same records give the same bytes.
@@ -72,10 +84,14 @@ def publish(store: RecordStore, gpu: str, folder: Path) -> Path:
     Raises:
         StoreError: When the file cannot be written; the old one stays.
     """
-    best = best_records(of_newest_code(store.find(gpu=gpu, outcome="ok")), per_toolchain=True)
     path = tuned_path(folder, gpu)
     try:
-        write_tuned(TunedTable(gpu, tuple(map(_entry, best))), path)
+        folder.mkdir(parents=True, exist_ok=True)
+        # Whoever read the store before another one added to it must not write after that one.
+        with alone_in(folder):
+            records = of_one_code(store.find(gpu=gpu, outcome="ok"), code_of)
+            best = best_records(records, per_toolchain=True)
+            write_tuned(TunedTable(gpu, tuple(map(_entry, best))), path)
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error.strerror}; the table before it, if any, stays.") from error
     return path

@@ -12,7 +12,8 @@ from pathlib import Path
 from sqlalchemy import URL, Engine
 from sqlalchemy.exc import DBAPIError
 
-from constrint.errors import UsageError
+from constrint.errors import StoreReadOnlyError, UsageError
+from constrint.tune.store.alone import alone_in
 from constrint.tune.store.connection import engine_of, is_read_only, prepare
 from constrint.tune.store.faults import DAMAGED, told
 from constrint.tune.store.place import WAYS, default_path
@@ -80,7 +81,7 @@ def _replace(url: URL, damage: str) -> None:
         raise UsageError(f"{path} is no store: {damage}. {WAYS[0].upper()}{WAYS[1:]}.")
     if is_read_only(path):
         raise UsageError(f"the store {path} is damaged ({damage}), and may not be moved; name another store.")
-    with _alone(path):
+    with alone_in(path.parent):
         if not damage_of(url):
             return
         aside = _free_name(path)
@@ -102,22 +103,7 @@ def _free_name(path: Path) -> Path:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """One process at a time; where files cannot be locked, whoever comes first."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    with path.with_name(path.name + ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-@contextmanager
 def _folder_of(path: Path) -> Iterator[None]:
-    from constrint.errors import StoreReadOnlyError
-
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield

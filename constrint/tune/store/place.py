@@ -13,6 +13,7 @@ from pathlib import Path
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from constrint import cache
 from constrint.errors import UsageError
 
 #: The file of the user's own store, in the user's cache folder. It outlives upgrades, unlike `constrint.cache`.
@@ -23,10 +24,9 @@ WAYS = "name a file, sqlite:///FILE or postgresql://USER@HOST/DATABASE"
 
 def default_path() -> Path:
     """The file of the user's own store."""
-    from platformdirs import user_cache_dir
+    from platformdirs import user_cache_path
 
-    chosen = os.environ.get("CONSTRINT_CACHE", "")
-    return Path(user_cache_dir("constrint") if chosen in ("", "0") else chosen) / FILE_NAME
+    return (cache.user_folder() or user_cache_path("constrint")) / FILE_NAME
 
 
 def url_of(named: str | Path | None) -> URL:
@@ -55,8 +55,9 @@ def url_of(named: str | Path | None) -> URL:
 
 def shown(url: URL) -> str:
     """The address as it may be printed: the path of a file, a URL without its password."""
+    # Bytes of a file's name that are no text are shown escaped.
     if url.get_backend_name() == "sqlite" and url.database:
-        return url.database
+        return url.database.encode(errors="backslashreplace").decode()
     return url.set(drivername=url.get_backend_name()).render_as_string(hide_password=True)
 
 

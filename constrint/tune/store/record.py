@@ -102,8 +102,9 @@ class TuningRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def id(self) -> str:
-        """What tells it from all others: its key, the run, and whether it is a finalist's figure."""
-        return digest([self.key, self.run, self.figures is not None and self.figures.is_final])
+        """What tells it from all others: its key, the run, what was given, and whether it is a finalist's figure."""
+        told = [self.key, self.run, self.figures is not None and self.figures.is_final]
+        return digest([*told, self.fixed] if self.fixed else told)
 
 
 def digest(value: object) -> str:

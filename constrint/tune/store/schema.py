@@ -6,10 +6,11 @@ written, in one place, so that records can be looked for.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
-from sqlalchemy import Column, ColumnElement, Double, Index, MetaData, String, Table, Text
+from sqlalchemy import Column, ColumnElement, Double, Index, MetaData, String, Table, Text, false
 
 from constrint.errors import UsageError
 from constrint.tune.store.record import TuningRecord
@@ -42,23 +43,26 @@ Index("constrint_records_by_time", RECORDS.c.created, RECORDS.c.id)
 #: Columns that are a field of the record, as it stands there.
 FIELDS = ("id", "key", "operation", "kernel", "gpu", "dtype", "outcome", "run", "created")
 
+#: Characters of what is indexed: PostgreSQL takes some 2,700 bytes for all columns of an index together.
+LONGEST = {"operation": 200, "gpu": 200, "dtype": 200, "run": 500}
+
 
 class Filters(TypedDict, total=False):
-    """Which records are meant: those that agree with every filter given.
+    """Which records are meant: those that agree with every filter given; None leaves one out.
 
     `since` is the earliest `created`, in seconds since 1970. `workload` means operation, sizes, dtype and options.
     """
 
-    id: str
-    key: str
-    operation: str
-    kernel: str
-    gpu: str
-    dtype: str
-    outcome: str
-    run: str
-    workload: Workload
-    since: float
+    id: str | None
+    key: str | None
+    operation: str | None
+    kernel: str | None
+    gpu: str | None
+    dtype: str | None
+    outcome: str | None
+    run: str | None
+    workload: Workload | None
+    since: float | None
 
 
 def row_of(record: TuningRecord) -> dict[str, Any]:
@@ -78,6 +82,9 @@ def row_of(record: TuningRecord) -> dict[str, Any]:
     unfit = [name for name, value in row.items() if isinstance(value, str) and (not value or "\0" in value)]
     if unfit:
         raise UsageError(f"{_named(record)} has an empty {unfit[0]}, or one with a NUL character; say what it is.")
+    long = [name for name, most in LONGEST.items() if len(row[name]) > most]
+    if long:
+        raise UsageError(f"{_named(record)} has a name of more than {LONGEST[long[0]]} characters for its {long[0]}.")
     return {**row, "workload": workload_text(record.sizes, record.options), "record": text.decode()}
 
 
@@ -94,6 +101,8 @@ def conditions(filters: Filters) -> list[ColumnElement[bool]]:
     """
     found: list[ColumnElement[bool]] = []
     for name, value in filters.items():
+        if value is None and name in Filters.__annotations__:
+            continue
         if name == "workload":
             work: Any = value
             text = workload_text(dict(work.sizes), dict(work.options))
@@ -101,12 +110,18 @@ def conditions(filters: Filters) -> list[ColumnElement[bool]]:
         elif name == "since":
             found.append(RECORDS.c.created >= value)
         elif name in FIELDS and name != "created":
-            found.append(RECORDS.c[name] == value)
+            # Text that no record can have would be refused by the database.
+            found.append(RECORDS.c[name] == value if _is_text(value) else false())
         else:
             known = ", ".join(sorted(Filters.__annotations__))
             raise UsageError(f"records cannot be looked for by {name!r}; known: {known}.")
     return found
 
 
+def _is_text(value: object) -> bool:
+    """Whether a database can hold it: it has no NUL and no half of a character."""
+    return isinstance(value, str) and not re.search("[\0\ud800-\udfff]", value)
+
+
 def _named(record: TuningRecord) -> str:
-    return f"the record of {record.kernel!r} of run {record.run!r}"
+    return f"the record of {record.kernel[:80]!r} of run {record.run[:80]!r}"

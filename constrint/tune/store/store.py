@@ -5,22 +5,17 @@ Each call is one transaction: what `add` returned for is on the disk and stays t
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, case, delete, func, select
+from sqlalchemy import Connection, case, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from constrint.tune.store.connection import engine_of, prepare
-from constrint.tune.store.damage import open_file
-from constrint.tune.store.faults import told
+from constrint.tune.store.database import Database
 from constrint.tune.store.place import shown, url_of
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.schema import RECORDS, Filters, conditions, row_of
@@ -49,8 +44,8 @@ class UnreadableRecordWarning(UserWarning):
 class RecordStore:
     """Records in a database. Use `RecordStore.open`."""
 
-    def __init__(self, url: Any, engine: Engine) -> None:
-        self._url, self._engine, self._process = url, engine, os.getpid()
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._has_warned = False
 
     @classmethod
@@ -65,22 +60,12 @@ class RecordStore:
             UsageError: When it is no place for a store, or PostgreSQL's driver is missing.
             StoreError: When it cannot be opened, or is of a later version.
         """
-        url = url_of(place)
-        if url.get_backend_name() == "sqlite":
-            return cls(url, open_file(url))
-        engine = engine_of(url)
-        try:
-            with told(url):
-                prepare(engine, url)
-        except BaseException:
-            engine.dispose()
-            raise
-        return cls(url, engine)
+        return cls(Database(url_of(place)))
 
     @property
     def place(self) -> str:
         """Where it is, as it may be printed: a path, or a URL without its password."""
-        return shown(self._url)
+        return shown(self._database.url)
 
     def add(self, records: Iterable[TuningRecord]) -> int:
         """Keep records; one whose id is there already is left as it was.
@@ -100,10 +85,9 @@ class RecordStore:
             return 0
         # Every process writes in the same order, so that none waits for another in a circle.
         ordered = [rows[name] for name in sorted(rows)]
-        dialect: Any = sqlite if self._engine.name == "sqlite" else postgresql
+        dialect: Any = sqlite if self._database.dialect == "sqlite" else postgresql
         statement = dialect.insert(RECORDS).on_conflict_do_nothing(index_elements=["id"]).returning(RECORDS.c.id)
-        with self._writing() as connection:
-            return len(connection.execute(statement, ordered).all())
+        return self._database.write(lambda connection: len(connection.execute(statement, ordered).all()))
 
     def find(self, **filters: Unpack[Filters]) -> Iterator[TuningRecord]:
         """Records that agree with every filter, by time and id, as the store is when the first one is read.
@@ -115,31 +99,43 @@ class RecordStore:
         return self._found(query)
 
     def _found(self, query: Any) -> Iterator[TuningRecord]:
-        with self._reading() as connection, connection.execute(query) as rows:
+        with self._database.reading() as connection, connection.execute(query) as rows:
             for name, text in rows:
-                try:
-                    yield msgspec.json.decode(text, type=TuningRecord)
-                except (msgspec.DecodeError, UnicodeError) as error:
-                    self._warn(f"the record {name} of {self.place} cannot be read and is left out: {error}")
+                record = _decoded(text)
+                if isinstance(record, TuningRecord):
+                    yield record
+                else:
+                    self._warn(f"the record {name} of {self.place} cannot be read and is left out: {record}")
 
     def ids(self, prefix: str) -> list[str]:
         """The ids that begin with these hexadecimal digits, in order."""
         query = select(RECORDS.c.id).where(RECORDS.c.id.startswith(prefix, autoescape=True)).order_by(RECORDS.c.id)
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             return list(connection.execute(query).scalars())
+
+    def unreadable_ids(self) -> list[str]:
+        """The ids of records that cannot be read, in order."""
+        query = select(RECORDS.c.id, RECORDS.c.record).order_by(RECORDS.c.id).execution_options(yield_per=CHUNK)
+        with self._database.reading() as connection, connection.execute(query) as rows:
+            return [name for name, text in rows if isinstance(_decoded(text), Exception)]
 
     def count(self, **filters: Unpack[Filters]) -> int:
         """How many records agree with every filter."""
         query = select(func.count()).select_from(RECORDS).where(*conditions(filters))
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             return connection.execute(query).scalar_one()
+
+    def gpus(self) -> list[str]:
+        """The GPUs that there are records of, by name."""
+        with self._database.reading() as connection:
+            return sorted(connection.execute(select(RECORDS.c.gpu).distinct()).scalars())
 
     def runs(self) -> list[Run]:
         """The runs of the tuner, the earliest first."""
         column = RECORDS.c
         num_ok = func.sum(case((column.outcome == "ok", 1), else_=0))
         columns = (column.run, func.count(), num_ok, func.min(column.created), func.max(column.created))
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(select(*columns).group_by(column.run)).all()
         runs = [Run(run=run, num_records=n, num_ok=ok, first=first, last=last) for run, n, ok, first, last in rows]
         return sorted(runs, key=lambda run: (run.first, run.run))
@@ -150,15 +146,17 @@ class RecordStore:
         Returns:
             How many there were.
         """
-        names, number = iter(sorted(set(ids))), 0
-        with self._writing() as connection:
-            while chunk := list(islice(names, CHUNK)):
-                number += connection.execute(delete(RECORDS).where(RECORDS.c.id.in_(chunk))).rowcount
-        return number
+        names = sorted(set(ids))
+
+        def work(connection: Connection) -> int:
+            chunks = (names[at : at + CHUNK] for at in range(0, len(names), CHUNK))
+            return sum(connection.execute(delete(RECORDS).where(RECORDS.c.id.in_(chunk))).rowcount for chunk in chunks)
+
+        return self._database.write(work)
 
     def close(self) -> None:
         """Close every connection; whatever was added stays."""
-        self._engine.dispose(close=self._process == os.getpid())
+        self._database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -168,26 +166,6 @@ class RecordStore:
     ) -> None:
         self.close()
 
-    @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        self._after_fork()
-        with told(self._url), self._engine.connect() as connection:
-            yield connection
-
-    @contextmanager
-    def _writing(self) -> Iterator[Connection]:
-        self._after_fork()
-        with told(self._url), self._engine.connect() as connection:
-            connection.execution_options(writes=True)
-            with connection.begin():
-                yield connection
-
-    def _after_fork(self) -> None:
-        """A forked process must not use the connections of its parent, nor close them."""
-        if self._process != os.getpid():
-            self._engine.dispose(close=False)
-            self._process = os.getpid()
-
     def _warn(self, text: str) -> None:
         if not self._has_warned:
             self._has_warned = True
@@ -196,3 +174,11 @@ class RecordStore:
                 UnreadableRecordWarning,
                 stacklevel=3,
             )
+
+
+def _decoded(text: str) -> TuningRecord | Exception:
+    """A record, or why it cannot be read: it is of a later version, or not as it was written."""
+    try:
+        return msgspec.json.decode(text, type=TuningRecord)
+    except (ValueError, RecursionError) as error:
+        return error

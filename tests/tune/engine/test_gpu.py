@@ -16,9 +16,10 @@ from constrint.tune.goals import goals_of
 from constrint.tune.search.registry import make_search
 from constrint.tune.store.store import RecordStore
 from constrint.tune.tuner import Settings, Tuner
+from tests.support.needs import needs_gpu
 from tests.tune.engine.test_local import answers
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, needs_gpu]
 KERNEL = f"{Path(__file__).parents[1] / 'hostile_gpu.py'}:SPEC"
 
 

@@ -85,6 +85,7 @@ def test_only_one_of_many_sets_it_aside(tmp_path: Path) -> None:
     for store in stores:
         store.close()
     assert len([path for path in tmp_path.glob("*.damaged*") if not path.name.endswith(("-wal", "-shm"))]) == 1
+    assert not list(tmp_path.glob("*lock*"))
 
 
 def test_damage_while_it_is_open_is_an_error_with_a_way_out(tmp_path: Path) -> None:
@@ -94,6 +95,38 @@ def test_damage_while_it_is_open_is_an_error_with_a_way_out(tmp_path: Path) -> N
         spoil(path, "scribbled")
         with pytest.raises(StoreDamagedError, match=r"malformed; open it again: it is then set aside"):
             list(store.find())
+
+
+def test_a_writer_that_does_not_end_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("constrint.tune.store.connection.BUSY_S", 0.05)
+    path = filled(tmp_path / "records.sqlite", 1)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with RecordStore.open(path) as store:
+        assert store.count() == 1
+        with pytest.raises(StoreError, match="database is locked; another process has been writing for a long time"):
+            store.add([record(2)])
+        other.execute("ROLLBACK")
+        assert store.add([record(2)]) == 1
+    other.close()
+
+
+def test_a_file_that_is_removed_or_set_aside_meanwhile_is_followed(tmp_path: Path) -> None:
+    path = tmp_path / "records.sqlite"
+    with RecordStore.open(path) as store:
+        store.add([record(0)])
+        path.unlink()
+        assert store.add([record(1)]) == 1
+        with RecordStore.open(path) as other:
+            assert list(other.find()) == list(store.find()) == [record(1)]
+            other.add([record(i) for i in range(2, 300)])
+        spoil(path, "scribbled")
+        with pytest.warns(DamagedStoreWarning):
+            RecordStore.open(path).close()
+        assert store.add([record(1000)]) == 1
+        assert store.count() == 1
+    with RecordStore.open(path) as again:
+        assert list(again.find()) == [record(1000)]
 
 
 def test_an_empty_file_is_a_new_store(tmp_path: Path) -> None:

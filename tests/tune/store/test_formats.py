@@ -164,6 +164,8 @@ def changed(path: list[Any], value: object) -> str:
     (lines_of(CACHE).replace("0.5", "NaN"), "NaN", "the number NaN is not finite"),
     (lines_of(CACHE).replace("32,False", "16,False"), '"16,False": {\n   "block": 32',
      "the key '16,False' is given twice"),
+    (lines_of(CACHE).replace('"GFLOP/s": 7', '"block": 17'), '"block": 17', "the key 'block' is given twice"),
+    (lines_of(CACHE).replace("convolution", "NaN").replace("0.5", "NaN"), "NaN,\n   \"GF", "the number NaN is not"),
     (changed(["device_name"], 3), '"device_name"', "device_name: Expected `str`"),
     (changed(["problem_size"], "4 * n"), "4 * n", "problem_size: '4 * n' is no number; say the sizes"),
     (changed(["problem_size"], [1, 1.5]), "1.5", "problem_size[1]: Expected `int`"),

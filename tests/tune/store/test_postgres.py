@@ -54,6 +54,24 @@ def test_a_hostile_record_is_kept_exactly_or_refused(database: str, one: TuningR
         store.remove([one.id])
 
 
+def test_the_longest_names_fit_its_indices(database: str) -> None:
+    wide = "".join(chr(0x1F600 + i % 64) for i in range(500))  # four bytes each, and nothing to compress
+    one = record(
+        0, operation=wide[:200], gpu=wide[1:201], dtype=wide[2:202], run=wide, kernel=wide * 9, message=wide * 99
+    )
+    with RecordStore.open(database) as store:
+        store.add([one])
+        assert list(store.find(run=wide, gpu=one.gpu)) == [one]
+
+
+def test_a_connection_that_was_ended_is_made_anew(database: str) -> None:
+    with RecordStore.open(database) as store:
+        store.add([record(0)])
+        execute(database, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        assert store.add([record(1)]) == 1
+        assert store.count() == 2
+
+
 def test_a_later_schema_is_refused(database: str) -> None:
     RecordStore.open(database).close()
     execute(database, "UPDATE constrint_meta SET value = '7'")

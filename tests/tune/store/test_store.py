@@ -48,7 +48,16 @@ def test_filters_agree_with_plain_python(store: RecordStore) -> None:
     expected = [r for r in records if r.sizes["m"] == 16 and r.options["bias"] and r.dtype == "bf16"]
     assert list(store.find(workload=asked)) == expected
     assert len(expected) == store.count(workload=asked) > 0
+    assert store.count(gpu=None, workload=None) == 60
     assert store.count(gpu="A100", run="r1") == sum(r.gpu == "A100" and r.run == "r1" for r in records)
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\0", "'; DROP TABLE constrint_records; --", "%"])
+def test_text_that_no_record_has_finds_nothing(store: RecordStore, text: str) -> None:
+    store.add([record(0)])
+    assert list(store.find(gpu=text)) == []
+    assert store.count(run=text) == store.count(id=text) == 0
+    assert store.count() == 1
 
 
 def test_an_unknown_filter_is_refused_by_name(store: RecordStore) -> None:
@@ -100,7 +109,7 @@ def test_a_hostile_record_is_kept_exactly_or_refused(store: RecordStore, one: Tu
 
 @pytest.mark.parametrize("changes", [
     {"predicted_s": float("nan")}, {"created": float("inf")}, {"config": {"x": float("nan")}},
-    {"message": "\ud800"}, {"gpu": ""}, {"run": "a\0b"},
+    {"message": "\ud800"}, {"gpu": ""}, {"run": "a\0b"}, {"gpu": "x" * 201}, {"run": "x" * 501},
 ])  # fmt: skip
 def test_what_would_not_come_back_is_refused_and_nothing_is_kept(
     store: RecordStore, changes: dict[str, object]

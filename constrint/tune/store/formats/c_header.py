@@ -44,7 +44,10 @@ def _literal(value: Value) -> str:
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, str):
-        plain = (chr(byte) if chr(byte).isalnum() and byte < 128 else f"\\{byte:03o}" for byte in value.encode())
+        # A question mark could begin a trigraph.
+        plain = (
+            chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}" for byte in value.encode()
+        )
         return f'"{"".join(plain)}"'
     if isinstance(value, int) and not -(2**63) < value < 2**63:
         raise UsageError(f"{value} has more than the 64 bits of a C integer.")

@@ -62,6 +62,7 @@ class Ours(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     dtype: str
     sizes: dict[str, int]
     options: dict[str, int] = {}
+    fixed: dict[str, int] = {}
     source_hash: str = ""
     spec_hash: str = ""
     toolchain: dict[str, str] = {}

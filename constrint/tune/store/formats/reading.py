@@ -67,7 +67,7 @@ def document(source: Source) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_float=number, parse_constant=constant)
     except _Mistake as mistake:
-        refuse(source, str(mistake), _line(text, mistake.near, mistake.nth))
+        refuse(source, str(mistake), _line_of_mistake(source, mistake))
     except json.JSONDecodeError as error:
         refuse(source, f"not JSON: {error.msg}", error.lineno)
     except UnicodeDecodeError as error:
@@ -79,11 +79,11 @@ def document(source: Source) -> Any:
 
 
 class _Mistake(Exception):
-    """Something that is JSON by its grammar and still no data, and the text that it stands near to."""
+    """Something that is JSON by its grammar and still no data: a number, or a key that is given twice."""
 
-    def __init__(self, rule: str, near: str, nth: int = 1) -> None:
+    def __init__(self, rule: str, number: str = "", key: str = "") -> None:
         super().__init__(rule)
-        self.near, self.nth = near, nth
+        self.number, self.key = number, key
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -91,17 +91,30 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(unique) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise _Mistake(f"the key {twice[:60]!r} is given twice", json.dumps(twice, ensure_ascii=False), 2)
+        raise _Mistake(f"the key {twice[:60]!r} is given twice", key=twice)
     return unique
 
 
-def _line(text: bytes, near: str, nth: int) -> int:
-    """The line where a piece of text stands for the n-th time; the last time where there are not as many."""
-    at, piece = -1, near.encode(errors="surrogatepass")
-    for _ in range(nth):
-        found = text.find(piece, at + 1)
-        at = at if found < 0 else found
-    return text.count(b"\n", 0, max(at, 0)) + 1
+def _line_of_mistake(source: Source, mistake: _Mistake) -> int:
+    """The line of the first such number, or of the first such key that its object has already."""
+    text = source.text.decode(errors="replace")
+    objects: list[set[str]] = []
+    last = ""
+    for token in _TOKEN.finditer(text):
+        piece = token.group()
+        if mistake.number and piece == mistake.number:
+            return text.count("\n", 0, token.start()) + 1
+        if piece in "{[":
+            objects.append(set())
+        elif piece in "}]":
+            objects.pop()
+        elif piece == ":" and mistake.key:
+            key = json.loads(last)
+            if key == mistake.key and key in objects[-1]:
+                return text.count("\n", 0, token.start()) + 1
+            objects[-1].add(key)
+        last = piece
+    return 1
 
 
 def converted(source: Source, value: Any, kind: type[T], place: Place = ()) -> T:

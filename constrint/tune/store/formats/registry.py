@@ -66,5 +66,6 @@ def reader(name: str) -> Read:
     read = format_named(name).read
     if read is None:
         known = ", ".join(one.name for one in formats() if one.read)
-        raise UsageError(f"the format {name} has no results that could be imported; imported are: {known}.")
+        hint = " `constrint count --space FILE` reads it as a space." if name == "t1" else ""
+        raise UsageError(f"the format {name} has no results that could be imported; imported are: {known}.{hint}")
     return read

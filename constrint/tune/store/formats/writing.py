@@ -48,7 +48,7 @@ def _rank(record: TuningRecord) -> tuple[object, ...]:
 
 def workload_text(record: TuningRecord) -> str:
     """`bf16 m=4096 n=4096 k=4096`, in one line whatever the names are."""
-    sizes = [f"{name}={value}" for name, value in {**record.sizes, **record.options}.items()]
+    sizes = [f"{name}={value}" for name, value in {**record.sizes, **record.options, **record.fixed}.items()]
     return one_line(" ".join([record.dtype, *sizes]))
 
 

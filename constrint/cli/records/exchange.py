@@ -1,0 +1,111 @@
+"""`constrint records export` and `import`: files of ours and of other tools."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from constrint.cli.kernel_options import Json
+from constrint.cli.output import print_json, say, wrap
+from constrint.cli.records.listing import counted
+from constrint.cli.records.selection import (
+    Dtype,
+    Gpu,
+    Kernel,
+    Outcome,
+    Run,
+    Selection,
+    Store,
+    Workload,
+    gpu_name,
+    numbers_of,
+    opened,
+    printable,
+)
+from constrint.errors import StoreError
+
+SCHEMA = "constrint.records.import/1"
+FORMATS = "jsonl, kernel-tuner, t1, t4, inductor, triton-config, c-header"
+
+
+def export(
+    form: Annotated[str, typer.Option("--format", metavar="NAME", help=f"{FORMATS} (docs/records.md).")] = "jsonl",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where it is written; stdout if left out.")
+    ] = None,
+    gpu: Gpu = None,
+    kernel: Kernel = None,
+    dtype: Dtype = None,
+    outcome: Outcome = None,
+    run: Run = None,
+    workload: Workload = None,
+    store: Store = None,
+) -> None:
+    """Write records as a file of ours or of another tool."""
+    from constrint.tune.store.formats.registry import writer
+
+    write = writer(form)
+    selection = Selection(gpu, kernel, dtype, outcome, run, workload)
+    with opened(store) as found:
+        pieces = write(selection.find(found))
+        if output is None:
+            for piece in pieces:
+                sys.stdout.write(piece)
+        else:
+            _write(output, pieces)
+
+
+def _write(path: Path, pieces: Iterable[str]) -> None:
+    """A file that is whole, or as it was before."""
+    name = ""
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(pieces)
+        os.chmod(name, 0o644)  # as readable as other files: what is temporary is made for its owner alone
+        os.replace(name, path)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}; name another file with --output.") from None
+    finally:
+        if name:
+            with suppress(OSError):
+                os.unlink(name)
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What is read.")],
+    form: Annotated[str, typer.Option("--format", metavar="NAME", help="jsonl, kernel-tuner or t4.")] = "jsonl",
+    gpu: Annotated[str | None, typer.Option("--gpu", help="The GPU, where the file does not say it.")] = None,
+    kernel: Annotated[str | None, typer.Option("--kernel", help="The kernel, likewise.")] = None,
+    operation: Annotated[str | None, typer.Option("--operation", help="What the kernel computes, likewise.")] = None,
+    dtype: Annotated[str | None, typer.Option("--dtype", help="The operand type, likewise.")] = None,
+    workload: Annotated[str | None, typer.Option("--workload", metavar="m=1,n=2", help="The sizes, likewise.")] = None,
+    run: Annotated[str | None, typer.Option("--run", help="The run that the records will belong to.")] = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Add the records of a file, all or none."""
+    from constrint.tune.store.formats.interface import Said
+    from constrint.tune.store.formats.reading import load
+    from constrint.tune.store.formats.registry import reader
+
+    read = reader(form)
+    said = Said(kernel or "", operation or "", gpu_name(gpu) or "", dtype or "", numbers_of(workload), run or "")
+    records = read(load(file, said))
+    with opened(store, is_made=True) as found:
+        num_new = found.add(records)
+        place = found.place
+    if json:
+        counts = {"num_records": len(records), "num_new": num_new}
+        print_json({"schema": SCHEMA, "store": place, "file": printable(str(file)), "format": form, **counts})
+    else:
+        known = len(records) - num_new
+        text = f"{counted(num_new, 'record')} of {printable(str(file))} added to {place}"
+        say(wrap(f"{text}; {known:,} were there already." if known else f"{text}."))

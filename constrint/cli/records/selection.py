@@ -1,0 +1,150 @@
+"""Which store, and which of its records: the options that the sub-commands share."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from constrint.errors import UsageError
+
+if TYPE_CHECKING:
+    from constrint.tune.store.record import TuningRecord
+    from constrint.tune.store.store import RecordStore
+
+Store = Annotated[
+    str | None,
+    typer.Option("--store", metavar="URL", help="A file, sqlite:///FILE or postgresql://... (else your own store)."),
+]
+Gpu = Annotated[str | None, typer.Option("--gpu", help="Only records of this GPU.")]
+Kernel = Annotated[str | None, typer.Option("--kernel", help="Only of this kernel: gemm, or gemm.pointer.")]
+Dtype = Annotated[str | None, typer.Option("--dtype", help="Only of this operand type.")]
+Outcome = Annotated[str | None, typer.Option("--outcome", help="Only with this outcome: ok, crashed, ...")]
+Run = Annotated[str | None, typer.Option("--run", help="Only of this run of the tuner.")]
+Workload = Annotated[
+    str | None, typer.Option("--workload", metavar="m=1,n=2", help="Only with these sizes and options.")
+]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Records that agree with everything that was named.
+
+    Args:
+        gpu: The model's name, or another name of the same.
+        kernel: An operation, or one of its implementations.
+        dtype: Type of the operands.
+        outcome: What came of the trial.
+        run: The run of the tuner.
+        workload: Sizes and options as `m=1,n=2`; others may have any value.
+    """
+
+    gpu: str | None = None
+    kernel: str | None = None
+    dtype: str | None = None
+    outcome: str | None = None
+    run: str | None = None
+    workload: str | None = None
+    numbers: Mapping[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "numbers", numbers_of(self.workload))
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nothing was named."""
+        return not any((self.gpu, self.kernel, self.dtype, self.outcome, self.run, self.workload))
+
+    @property
+    def filters(self) -> Any:
+        """What the database looks for itself."""
+        kernel = "kernel" if self.kernel and "." in self.kernel else "operation"
+        named = {"gpu": gpu_name(self.gpu), kernel: self.kernel, "dtype": self.dtype}
+        return {k: v for k, v in {**named, "outcome": self.outcome, "run": self.run}.items() if v is not None}
+
+    def find(self, store: RecordStore) -> Iterator[TuningRecord]:
+        """The records, by time."""
+        for record in store.find(**self.filters):
+            # An option that has its default is left out of the record.
+            known: dict[str, int | None] = {**record.options, **record.sizes}
+            missing = self.numbers.keys() - known.keys()
+            known |= {name: _defaults(record.operation).get(name) for name in missing}
+            if all(known[name] == value for name, value in self.numbers.items()):
+                yield record
+
+
+@lru_cache(maxsize=64)
+def _defaults(operation: str) -> Mapping[str, int]:
+    """The defaults of an operation's options; none of one that is not known here.
+
+    A record may come from anywhere, so a name that would load a file or a module is not followed.
+    """
+    from constrint.kernels.registry import load_kernel
+
+    try:
+        return {} if ":" in operation else {option.name: option.default for option in load_kernel(operation).options}
+    except UsageError:
+        return {}
+
+
+def gpu_name(name: str | None) -> str | None:
+    """The name that records have for a GPU of any name; one that is unknown here may be known to the store."""
+    from constrint.hwmodels.names import match_device_name
+
+    return name and (match_device_name(name) or name)
+
+
+def numbers_of(text: str | None) -> dict[str, int]:
+    """`m=1,n=2` as numbers.
+
+    Raises:
+        UsageError: When it is written otherwise.
+    """
+    numbers: dict[str, int] = {}
+    for part in text.split(",") if text else ():
+        name, equals, value = part.partition("=")
+        digits = value.strip().removeprefix("-")
+        if not equals or not name.strip() or not (digits.isascii() and digits.isdecimal()) or len(digits) > 18:
+            raise UsageError(f"--workload {text!r}: write sizes and options as m=4096,n=4096,transpose_b=1.")
+        numbers[name.strip()] = int(value)
+    return numbers
+
+
+@contextmanager
+def opened(place: str | None, *, is_made: bool = False) -> Iterator[RecordStore]:
+    """A store for a command; what it warns of is printed as a note.
+
+    Args:
+        place: The store that is named, or None for the user's own.
+        is_made: Whether a named file is made where it is missing.
+
+    Raises:
+        UsageError: When a named file is missing.
+    """
+    from constrint.tune.store.place import url_of
+    from constrint.tune.store.store import RecordStore
+
+    url = url_of(place)
+    if place and not is_made and url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
+        raise UsageError(f"there is no store {place}; `constrint tune` and `constrint records import` make one.")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = _print_note
+        with RecordStore.open(place) as store:
+            yield store
+
+
+def printable(text: str) -> str:
+    """A name as it may be printed: what is no text in it, such as bytes of a file's name, is shown escaped."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _print_note(message: Warning | str, *_: Any, **__: Any) -> None:
+    print(f"note: {message}", file=sys.stderr)

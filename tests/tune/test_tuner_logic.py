@@ -1,0 +1,245 @@
+"""What the tuner does with what an engine says: an engine of fakes answers at once, as each test wants it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from constrint.errors import ConstrintError, UsageError
+from constrint.hwmodels import load_gpu
+from constrint.kernels.registry import importable_name, load_kernel, load_spec
+from constrint.select import Workload
+from constrint.tune import Outcome
+from constrint.tune.engine.interface import Answer, Done, Job
+from constrint.tune.goals import goals_of, is_launchable, usual_goals
+from constrint.tune.search.registry import make_search
+from constrint.tune.session import Goal
+from constrint.tune.store.record import Figures, TuningRecord
+from constrint.tune.store.store import RecordStore
+from constrint.tune.tuner import Report, Settings, Tuner
+
+GPU = load_gpu("h200")
+GEMM = load_kernel("gemm")
+Say = Callable[[int, Job], tuple[Answer, ...]]
+
+
+class FakeEngine:
+    """Answers each job with what `say` says, the jobs of all slots in turn; slots of `lost` run nothing."""
+
+    toolchain: Mapping[str, str] = {"triton": "9.9", "cuda": "99.0"}
+
+    def __init__(self, say: Say, num_slots: int = 1, lost: Callable[[int], bool] = lambda slot: False) -> None:
+        self._lost = lost
+        self.slots: Sequence[str] = [f"fake {slot}" for slot in range(num_slots)]
+        self._say, self._waiting = say, deque[tuple[int, Job]]()
+        self.log: list[tuple[int, Job]] = []
+
+    def submit(self, slot: int, job: Job) -> None:
+        self._waiting.append((slot, job))
+
+    def poll(self, timeout_s: float) -> list[Done]:
+        slot, job = self._waiting.popleft()
+        self.log.append((slot, job))
+        if self._lost(slot):
+            answers = tuple(Answer(outcome=Outcome.NOT_RUN, message="the node is gone") for _ in job.trials)
+            return [Done(job, slot, answers, 0.0, slot_is_lost=True)]
+        return [Done(job, slot, self._say(slot, job), 0.0)]
+
+    def close(self) -> None:
+        pass
+
+
+def ok(seconds: float, *, is_final: bool = False) -> Answer:
+    figures = Figures(median_s=seconds, spread_s=0.0, num_rounds=5, is_final=is_final)
+    return Answer(outcome=Outcome.OK, error_over_bound=0.1, figures=figures)
+
+
+def timed(slot: int, job: Job) -> tuple[Answer, ...]:
+    """Right, with a time that depends on the configuration alone."""
+    return tuple(ok(1e-6 * (1 + sum(t.config.values()) % 97), is_final=job.is_final) for t in job.trials)
+
+
+def products(number: int) -> list[Goal]:
+    return goals_of(
+        GEMM, GPU, [Workload("gemm", {"m": 256 * (i + 1), "n": 512, "k": 512}, "bf16") for i in range(number)]
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RecordStore]:
+    with RecordStore.open(tmp_path / "records.sqlite") as opened:
+        yield opened
+
+
+def run(store: RecordStore, goals: Sequence[Goal], say: Say = timed, slots: int = 1, **options: object) -> Report:
+    settings = Settings(GPU, partial(make_search, "model"), **{"trials": 6, **options})  # type: ignore[arg-type]
+    return Tuner(settings, FakeEngine(say, slots), store).run(goals)
+
+
+def configs(records: Sequence[TuningRecord]) -> Counter[str]:
+    return Counter(f"{r.workload} {r.kernel} {sorted(r.config.items())}" for r in records)
+
+
+def test_every_workload_gets_its_trials_its_finals_and_its_winner(store: RecordStore) -> None:
+    report = run(store, products(7), slots=3)
+    assert len(report.tuned) == 7
+    for tuned in report.tuned:
+        assert tuned.is_whole
+        assert tuned.winner is not None
+        assert tuned.first is not None
+        assert dict(tuned.outcomes) == {"ok": 6}
+        assert tuned.gain is not None
+        assert tuned.gain >= 1.0
+    tried = [r for r in store.find() if r.figures is not None and not r.figures.is_final]
+    assert len(tried) == 42
+    assert set(configs(tried).values()) == {1}
+    # All of a workload's finalists were timed in one job.
+    assert all(r.toolchain == tried[0].toolchain and r.source_hash and r.spec_hash for r in tried)
+
+
+def test_the_same_answers_give_the_same_winners(store: RecordStore, tmp_path: Path) -> None:
+    first = run(store, products(4))
+    with RecordStore.open(tmp_path / "other.sqlite") as other:
+        second = run(other, products(4), slots=1)
+    assert [(t.winner and t.winner.config) for t in first.tuned] == [
+        (t.winner and t.winner.config) for t in second.tuned
+    ]
+
+
+def test_what_was_not_run_is_tried_once_more_elsewhere(store: RecordStore) -> None:
+    engine = FakeEngine(timed, 2, lost=lambda slot: slot == 1)
+    report = Tuner(Settings(GPU, partial(make_search, "model"), trials=6), engine, store).run(products(6))
+    assert [dict(t.outcomes) for t in report.tuned] == [{"ok": 6}] * 6
+    assert all(t.winner is not None for t in report.tuned)
+    lost = [job.trials for slot, job in engine.log if slot == 1]
+    again = [job.trials for slot, job in engine.log if slot == 0]
+    assert lost
+    assert all(trials in again for trials in lost)
+
+
+def test_with_the_last_device_lost_the_run_ends_and_keeps_what_it_has(store: RecordStore) -> None:
+    numbers = itertools.count()
+    engine = FakeEngine(timed, lost=lambda slot: next(numbers) >= 5)
+    with pytest.raises(ConstrintError, match=r"the last device is lost.*--resume"):
+        Tuner(Settings(GPU, partial(make_search, "model"), trials=6), engine, store).run(products(2))
+    assert store.count() == 5
+
+
+def test_finalists_that_are_lost_together_are_timed_one_by_one(store: RecordStore) -> None:
+    def say(slot: int, job: Job) -> tuple[Answer, ...]:
+        if job.is_final and len(job.trials) > 1:
+            return tuple(Answer(outcome=Outcome.NOT_RUN) for _ in job.trials)
+        return timed(slot, job)
+
+    (tuned,) = run(store, products(1), say).tuned
+    assert tuned.winner is not None
+    assert tuned.is_whole
+
+
+def test_finalists_that_fail_in_the_end_do_not_win(store: RecordStore) -> None:
+    def say(slot: int, job: Job) -> tuple[Answer, ...]:
+        answers = list(timed(slot, job))
+        if job.is_final:
+            best = min(range(len(answers)), key=lambda at: answers[at].figures.median_s)  # type: ignore[union-attr]
+            answers[best] = Answer(outcome=Outcome.WRONG_RESULT, message="after it was timed")
+        return tuple(answers)
+
+    (tuned,) = run(store, products(1), say).tuned
+    assert tuned.winner is not None
+    quickest = min(r.figures.median_s for r in store.find() if r.figures is not None)
+    assert tuned.best_s is not None
+    assert tuned.best_s > quickest
+
+
+def test_where_nothing_is_right_there_is_no_winner_and_the_run_goes_on(store: RecordStore) -> None:
+    def say(slot: int, job: Job) -> tuple[Answer, ...]:
+        if job.trials[0].workload.sizes["m"] == 256:
+            return tuple(Answer(outcome=Outcome.WRONG_RESULT, message="wrong") for _ in job.trials)
+        return timed(slot, job)
+
+    report = run(store, products(2), say)
+    winners = {t.goal.workload.sizes["m"]: t.winner for t in report.tuned}
+    assert winners[256] is None
+    assert winners[512] is not None
+
+
+def test_a_budget_is_shared_and_every_workload_gets_its_first_choices(store: RecordStore) -> None:
+    def say(slot: int, job: Job) -> tuple[Answer, ...]:
+        time.sleep(0.02)
+        return timed(slot, job)
+
+    started = time.monotonic()
+    report = run(store, products(6), say, trials=1000, budget_s=4.0)
+    assert time.monotonic() - started < 8
+    assert len(report.tuned) == 6
+    assert all(t.winner is not None and not t.is_whole for t in report.tuned)
+
+
+def test_a_resumed_run_measures_nothing_twice_and_a_new_one_all(store: RecordStore) -> None:
+    run(store, products(2))
+    number = store.count()
+    report = run(store, products(2), resume=True)
+    assert store.count() == number
+    assert [t.num_known for t in report.tuned] == [6, 6]
+    assert all(t.winner is not None and t.is_whole for t in report.tuned)
+    more = run(store, products(2), resume=True, trials=9)
+    assert [sum(t.outcomes.values()) for t in more.tuned] == [9, 9]
+    tried = [r for r in store.find() if r.figures is not None and not r.figures.is_final]
+    assert set(configs(tried).values()) == {1}
+    assert [t.num_known for t in run(store, products(2)).tuned] == [0, 0]
+
+
+def test_ctrl_c_gives_what_is_known(store: RecordStore) -> None:
+    number = 0
+
+    def say(slot: int, job: Job) -> tuple[Answer, ...]:
+        nonlocal number
+        number += 1
+        if number == 5:
+            raise KeyboardInterrupt
+        return timed(slot, job)
+
+    report = run(store, products(3), say)
+    assert report.is_interrupted
+    assert store.count() == 4
+    assert not any(t.is_whole for t in report.tuned)
+
+
+def test_goals_are_buckets_in_every_way_that_they_are_launched() -> None:
+    lstm = load_kernel("lstm")
+    layers = [
+        Workload("lstm", {"batch": batch, "time": time, "heads": 12, "head_dim": 64}, "bf16")
+        for batch, time in ((3, 10), (16, 999), (17, 5))
+    ]
+    goals = goals_of(lstm, GPU, layers)
+    assert [(g.workload.sizes["batch"], dict(g.fixed)) for g in goals] == [
+        (batch, {"recompute": way}) for batch in (16, 64) for way in (0, 1)
+    ]
+    assert all(is_launchable(spec) for goal in goals for spec in goal.operation.implementations)
+    with pytest.raises(ConstrintError, match="fp13"):
+        goals_of(GEMM, GPU, [Workload("gemm", {"m": 1, "n": 1, "k": 1}, "fp13")])
+    usual = usual_goals([GEMM, lstm], GPU)
+    assert len(usual) > 20
+    assert len(usual) == len({repr((g.workload, g.fixed)) for g in usual})
+    assert usual_goals([GEMM], load_gpu("v100"))
+
+
+def test_other_processes_find_a_kernel_by_its_importable_name() -> None:
+    path = f"{Path(__file__).parent / 'tiny.py'}:SPEC"
+    for spec in (load_spec("gemm.pointer"), load_spec("lstm.triton"), load_spec(path)):
+        name = importable_name(spec)
+        assert load_spec(name) is spec
+    assert importable_name(load_spec("gemm.pointer")) == "gemm.pointer"
+    nameless = type(load_spec(path))()
+    with pytest.raises(UsageError, match="it is no variable of"):
+        importable_name(nameless)
+    with pytest.raises(UsageError, match="cannot be imported"):
+        load_kernel("no.such.module:SPEC")
+    with pytest.raises(UsageError, match="has no 'NOTHING'"):
+        load_kernel("constrint.kernels.registry:NOTHING")
