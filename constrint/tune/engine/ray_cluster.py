@@ -89,7 +89,9 @@ class RayCluster:
             seen = ", ".join(sorted({device.report.device_name for device in self.devices} - {""}))
             if not seen:
                 raise NoDeviceError("no process of the Ray cluster sees its GPU: it takes torch or nvidia-ml-py there.")
-            raise NoDeviceError(f"no hardware model is known of the cluster's {seen}; name one that is alike with --gpu.")
+            raise NoDeviceError(
+                f"no hardware model is known of the cluster's {seen}; name one that is alike with --gpu."
+            )
         return min(known, key=lambda model: (-known[model], model))
 
     def usable(self, model: str) -> list[Device]:
