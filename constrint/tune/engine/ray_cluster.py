@@ -127,7 +127,9 @@ class RayCluster:
 
     def _end(self, actors: Sequence[Any]) -> None:
         self._actors = [actor for actor in self._actors if not any(actor is each for each in actors)]
-        # The whole cluster may be gone, which ends them as well.
+        # The whole cluster may be gone, which ends them as well; any call would then start one of this machine.
+        if not self.ray.is_initialized():
+            return
         with suppress(Exception):
             asked = [actor.close.remote() for actor in actors]
             if asked:

@@ -13,7 +13,7 @@ from constrint.errors import ConstrintError, UsageError
 
 #: How long it may take until something answers at an address, and until Ray does.
 KNOCK_S, CONNECT_S = 5.0, 45.0
-#: Where no cluster answers, Ray tries for minutes and may hear no interrupt; so a process that can be ended tries first.
+#: Where no cluster answers, Ray tries for minutes and may hear no interrupt; a process that can be ended tries first.
 _TRY = """
 import sys, ray
 try:
