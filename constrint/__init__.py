@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         load_gpu,
         occupancy,
     )
+    from constrint.kernels.launch.autotune import autotune, space
     from constrint.kernels.registry import list_kernels, load_kernel
     from constrint.model import (
         Constraint,
@@ -77,6 +78,7 @@ __version__ = "0.1.0"
 _NAMES: Final = {
     "errors": ("CancelledError", "ConstrintError", "InfeasibleError", "LimitReachedError", "ParseError", "UsageError"),
     "hwmodels": ("GpuModel", "list_gpus", "load_gpu", "occupancy"),
+    "kernels.launch.autotune": ("autotune", "space"),
     "kernels.registry": ("list_kernels", "load_kernel"),
     "model": (
         "Constraint",
@@ -151,6 +153,7 @@ __all__ = [
     "all_different",
     "all_of",
     "any_of",
+    "autotune",
     "best_solutions",
     "ceildiv",
     "const",
@@ -183,6 +186,7 @@ __all__ = [
     "render",
     "solutions_in_order",
     "solve",
+    "space",
     "table",
     "why_not",
     "xor",

@@ -25,7 +25,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "tune": ({"select", "hwmodels"}, {"numpy", "msgspec", "platformdirs", "sqlalchemy", "torch", "triton", "ray"}),
     "kernels.registry": ({"select"}, set()),
     "kernels.resources": ({"model", "select", "hwmodels"}, {"numpy", "msgspec", "scipy", "triton"}),
-    "kernels.launch": ({"select", "tune", "hwmodels"}, {"torch", "triton"}),
+    "kernels.launch": ({"model", "select", "tune", "hwmodels"}, {"numpy", "msgspec", "torch", "triton", "cuda"}),
     "kernels.plan": ({"core", "select", "tune"}, {"msgspec", "numpy", "torch", "triton"}),
     "launch": ({"kernels"}, set()),
     "tuning": ({"kernels", "tune", "select", "hwmodels"}, set()),

@@ -63,7 +63,7 @@ def _in_processes(asked: Sequence[Asked]) -> list[CompiledKernel | str]:
 
 
 def _is_built_in(one: Asked) -> bool:
-    return type(one.spec).__module__.startswith(f"{__name__.partition('.')[0]}.")
+    return one.spec.home.startswith(f"{__name__.partition('.')[0]}.")
 
 
 def _show(done: int, number: int) -> None:

@@ -170,9 +170,10 @@ def _print(question: Question, verdicts: list[Verdict]) -> None:
     gpu = question.requests[0].gpu
     columns = ConfigColumns([verdict.before for verdict in verdicts], question.requests)
     compiled = [v.after.resources.compiled for v in verdicts if v.after.resources is not None]
-    versions = sorted({found.triton_version for found in compiled if found is not None})
+    compilers = sorted({found.compiler for found in compiled if found is not None})
+    versions = sorted({found.triton_version for found in compiled if found is not None and not found.is_named})
     title = question.title_of({verdict.before.kernel for verdict in verdicts})
-    by = f"compiled by triton {', '.join(versions)}" if versions else "not compiled"
+    by = f"compiled by {', '.join(compilers)}" if compilers else "not compiled"
     say(wrap(f"{title} ({gpu.arch.target}): modelled / {by}, ranked again"))
     say()
     smem = gpu.terms.smem_column

@@ -88,17 +88,17 @@ def importable_name(spec: KernelSpec) -> str:
     """
     if any(known is spec for known in _built_in(spec.operation)):
         return spec.full_name
-    module = sys.modules.get(type(spec).__module__)
+    module = sys.modules.get(spec.home)
     names = [name for name, value in vars(module).items() if value is spec] if module is not None else []
     file = getattr(module, "__file__", None)
     if not names:
         raise UsageError(
             f"kernel {spec.full_name!r} cannot be loaded by other processes: it is no variable of "
-            f"{file or type(spec).__module__}, where its class is. Give it a name there: "
+            f"{file or spec.home}, where its class is. Give it a name there: "
             f"SPEC = {type(spec).__name__}()."
         )
     is_file = module is not None and (module.__name__ == "__main__" or module.__name__.startswith(_FILE_MODULE))
-    return f"{file if is_file else type(spec).__module__}:{names[0]}"
+    return f"{file if is_file else spec.home}:{names[0]}"
 
 
 def load_spec(full_name: str) -> KernelSpec:

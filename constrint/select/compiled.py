@@ -32,7 +32,7 @@ class CompiledKernel:
 
     Args:
         target: What it was compiled for, `sm_90` or `gfx942`.
-        triton_version: The compiler.
+        triton_version: The compiler's version; with its name, `nvrtc 13.0`, where it is not Triton.
         smem_bytes: Shared memory (LDS) of one block.
         registers_per_thread: 32-bit registers; on CDNA2 and later the total of the unified file.
         accumulator_registers: AGPRs on CDNA, contained in the total where the file is unified.
@@ -47,6 +47,16 @@ class CompiledKernel:
     accumulator_registers: int
     spill_bytes: int
     instruction: str
+
+    @property
+    def compiler(self) -> str:
+        """The compiler's name and version."""
+        return self.triton_version if self.is_named else f"triton {self.triton_version}"
+
+    @property
+    def is_named(self) -> bool:
+        """Whether it was compiled by another compiler than Triton, whose name then stands before the version."""
+        return " " in self.triton_version
 
 
 def recall(

@@ -41,10 +41,11 @@ def fingerprint_of(spec: KernelSpec) -> Fingerprint:
     The device code is in the files `kernel*.py` beside the spec and what they import of the package; a spec that is one
     file with its kernel is hashed as a whole for both.
     """
-    home = getattr(sys.modules.get(type(spec).__module__), "__file__", None)
+    home = getattr(sys.modules.get(spec.home), "__file__", None)
     if home is None:  # typed in, or run from text: nothing says when it changes
         return Fingerprint("", "")
-    return _fingerprint(type(spec).__module__, home)
+    made, files = _fingerprint(spec.home, home), spec.device_files
+    return made._replace(source=_hash([Path(home), *files])) if files else made
 
 
 @lru_cache(maxsize=256)

@@ -25,8 +25,8 @@ def key_of(gpu: GpuModel, specs: Iterable[KernelSpec], *asked: object) -> bytes 
     Returns:
         None where a vendor or a kernel comes from another package: nothing on disk tells that its code has changed.
     """
-    for known in (gpu.maker, *specs):
-        if not type(known).__module__.startswith(_PACKAGE):
-            return None
+    specs = tuple(specs)
+    if not all(home.startswith(_PACKAGE) for home in (type(gpu.maker).__module__, *(spec.home for spec in specs))):
+        return None
     names = tuple(spec.full_name for spec in specs)
     return content_of(gpu) + repr((names, asked)).encode()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -213,6 +214,16 @@ class KernelSpec(ABC):
         return f"{self.operation}.{self.name}" if self.name else self.operation
 
     @property
+    def home(self) -> str:
+        """Name of the module that states it: that of its class, unless a function makes specs for other modules."""
+        return type(self).__module__
+
+    @property
+    def device_files(self) -> tuple[Path, ...]:
+        """Files of device code beside the module that states it."""
+        return ()
+
+    @property
     def size_names(self) -> tuple[str, ...]:
         """Names of the sizes, in order."""
         return tuple(size.name for size in self.sizes)
@@ -329,6 +340,10 @@ class KernelSpec(ABC):
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """What the cost model had to assume because no source states it."""
         return ()
+
+    def values_of(self, config: Config) -> Mapping[str, Any]:
+        """What a configuration's numbers stand for: by default themselves, else the values that they code."""
+        return config
 
     # How it is launched and checked. These import torch and triton when they are called.
 

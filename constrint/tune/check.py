@@ -81,15 +81,14 @@ class Case:
 
     def changed_inputs(self) -> list[str]:
         """Names of the inputs that are not what they were."""
-        return [name for name, value in self._before.items() if not _is_same(value, self.inputs[name])]
+        return [name for name, value in self._before.items() if not is_same(value, self.inputs[name])]
 
     def _error(self, name: str) -> float:
         expected, bound = self._expected[name]
-        error = (self.outputs[name].to(expected.dtype) - expected).abs() / bound
-        return float(error.nan_to_num(nan=math.inf, posinf=math.inf).max().item()) if error.numel() else 0.0
+        return _largest((self.outputs[name].to(expected.dtype) - expected).abs() / bound)
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def is_same(one: Any, other: Any) -> bool:
     """Whether two tensors hold the same bytes."""
     import torch
 
@@ -114,3 +113,20 @@ def _bound(expected: Any, output: Any, tolerance: Tolerance) -> Any:
     rms = expected.square().mean().sqrt() if expected.numel() else 0.0
     relative = facts.eps + tolerance.relative
     return relative * expected.abs() + tolerance.of_rms * rms + facts.eps * facts.smallest_normal
+
+
+def error_over_bound(output: Any, expected: Any, tolerance: Tolerance) -> float:
+    """The largest error of an output over what rounding explains; what is equal, infinite or NaN in both is right."""
+    import torch
+
+    given = output.to(expected.dtype)
+    if not output.is_floating_point():
+        return 0.0 if torch.equal(given, expected) else math.inf
+    finite = expected.isfinite()
+    bound = _bound(torch.where(finite, expected, 0.0), output, tolerance)
+    is_same = (given == expected) | (given.isnan() & expected.isnan())
+    return _largest(torch.where(is_same, 0.0, (given - expected).abs() / bound))
+
+
+def _largest(error: Any) -> float:
+    return float(error.nan_to_num(nan=math.inf, posinf=math.inf).max().item()) if error.numel() else 0.0

@@ -16,7 +16,7 @@ from constrint.select import Workload
 if importlib.util.find_spec("torch") is None:
     pytest.skip("needs the extra [torch]: torch is not installed", allow_module_level=True)
 
-from constrint.tune.check import Case, Tolerance, poison
+from constrint.tune.check import Case, Tolerance, error_over_bound, poison
 
 SPEC = load_spec(f"{Path(__file__).parent / 'tiny.py'}:SPEC")
 GPU = load_gpu("h200")
@@ -89,3 +89,18 @@ def test_poison_is_what_no_kernel_computes() -> None:
     case = case_of("int8")
     poison(case.outputs)
     assert case.outputs["out"].unique().tolist() == [-(2**31) + 1]
+
+
+def test_what_is_equal_or_nan_in_both_is_right() -> None:
+    import torch
+
+    tolerance = Tolerance(0.0, 0.0)
+    expected = torch.tensor([1.0, float("inf"), float("nan"), -2.0], dtype=torch.float64)
+    assert error_over_bound(expected.float(), expected, tolerance) == 0.0
+    for place, value in ((0, 1.01), (1, 3.0), (2, 0.0), (3, float("nan"))):
+        wrong = expected.float()
+        wrong[place] = value
+        assert error_over_bound(wrong, expected, tolerance) > 1.0
+    counts = torch.tensor([1, 2])
+    assert error_over_bound(counts, counts.clone(), tolerance) == 0.0
+    assert error_over_bound(counts, counts + 1, tolerance) == math.inf

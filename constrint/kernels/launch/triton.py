@@ -62,7 +62,7 @@ class TritonLaunch:
             self.function.warmup(**self.arguments, **self.options, grid=self.grid)
 
     def compiled(self) -> Any:
-        """Triton's compiled kernel on the device of its tensors, loaded; launches nothing.
+        """Triton's compiled kernel on the device of its tensors, loaded, not launched; None in Triton's interpreter.
 
         Raises:
             triton.runtime.errors.OutOfResources: When it does not fit the device.
@@ -71,7 +71,8 @@ class TritonLaunch:
             kernel = self.function.warmup(**self.arguments, **self.options, grid=self.grid)
             if hasattr(kernel, "result"):
                 kernel = kernel.result()
-            kernel._init_handles()
+            if kernel is not None:
+                kernel._init_handles()
         return kernel
 
     def values(self) -> dict[str, Any]:
@@ -130,9 +131,10 @@ class TritonKernelSpec(KernelSpec):
         """The one launch."""
         names = set(self.function.arg_names)
         preset = {option.name: option.default for option in self.options}
-        given = {**inputs, **outputs, **workload.sizes, **preset, **workload.options, **config}
+        values = self.values_of(config)
+        given = {**inputs, **outputs, **workload.sizes, **preset, **workload.options, **values}
         arguments = {name: value for name, value in given.items() if name in names}
-        options = {name: value for name, value in config.items() if name not in names}
+        options = {name: value for name, value in values.items() if name not in names}
         return [TritonLaunch(self.function, self.grid(workload, config), arguments, options)]
 
 

@@ -70,6 +70,30 @@ def read_restriction(
     return constraint.labelled(place.text) if reader.tried else constraint
 
 
+def read_number(text: str, domains: Mapping[str, Domain], source: str = "expression") -> e.Expr:
+    """Reads a Python expression whose value is a whole number, such as `tile_m * tile_n // 32`.
+
+    Args:
+        text: The expression; rounded division is written `//`.
+        domains: The parameters with their values.
+        source: Where the text stands, for messages.
+
+    Raises:
+        ParseError: Where the text is no such expression, with line, column and a caret.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise ParseError(f"{len(text):,} characters; at most {MAX_CHARACTERS:,} are read", source=source)
+    place = Place(text.strip(), source)
+    node = place.parsed()
+    try:
+        value = _Reader(place, domains, Trials()).number(node, 0)
+    except InexactError as error:
+        raise place.at(node, f"no whole number: {error}") from None
+    if not isinstance(value, e.Expr):
+        raise place.at(node, "a whole number is wanted; write // for a division that rounds down")
+    return value
+
+
 class _Reader:
     """Turns the tree of one restriction into a constraint."""
 

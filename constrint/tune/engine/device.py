@@ -167,6 +167,8 @@ def _compiled(launch: Any) -> Compiled | None:
     if not hasattr(launch, "compiled"):
         return None
     kernel = launch.compiled()
+    if kernel is None:  # Triton's interpreter compiles nothing
+        return None
     return Compiled(registers=kernel.n_regs, spill_bytes=4 * kernel.n_spills, smem_bytes=kernel.metadata.shared)
 
 

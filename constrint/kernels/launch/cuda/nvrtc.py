@@ -1,0 +1,193 @@
+"""CUDA C++ compiled by NVRTC for a named GPU, with no GPU and no driver on this machine.
+
+What comes back is the binary and compiled truth: registers, spills and static shared memory, as the assembler states
+them. Binaries are kept on disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from constrint import cache
+from constrint.errors import UnsupportedError, UsageError
+from constrint.hwmodels import GpuModel
+from constrint.kernels.launch.cuda.macros import MacroValue, definitions, header_digest
+
+#: What binaries are kept as.
+_KIND = "cubins"
+#: Says the assembler's figures in the compiler's log.
+_VERBOSE = "--ptxas-options=-v"
+_USED = re.compile(r"Used (\d+) registers")
+_SPILLED = re.compile(r"(\d+) bytes spill stores")
+_SHARED = re.compile(r"(\d+) bytes smem")
+_ERROR = re.compile(r"\berror\b")
+
+
+@dataclass(frozen=True)
+class CudaSource:
+    """A kernel in CUDA C++ and how it is compiled.
+
+    Args:
+        text: The source.
+        function: The kernel, as the source names it: `scale`, `scale<float, 4>`.
+        macros: Values by the names of macros.
+        options: Further options of NVRTC: `-std=c++17`, `--use_fast_math`.
+        folders: Where headers are looked for.
+        name: Name of the file, for messages.
+    """
+
+    text: str
+    function: str
+    macros: Mapping[str, MacroValue] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    folders: tuple[Path, ...] = ()
+    name: str = "kernel.cu"
+
+
+class Binary(msgspec.Struct, frozen=True):
+    """A compiled kernel.
+
+    Args:
+        cubin: Machine code.
+        symbol: The kernel's name in it.
+        registers: Registers of a thread.
+        spill_bytes: Bytes of a thread's registers that go to memory.
+        smem_bytes: Static shared memory of a block.
+        compiler: NVRTC and its version.
+    """
+
+    cubin: bytes
+    symbol: str
+    registers: int
+    spill_bytes: int
+    smem_bytes: int
+    compiler: str
+
+
+def compile_cuda(gpu: GpuModel, source: CudaSource) -> Binary:
+    """Compile a kernel for a GPU, or take what was compiled before.
+
+    Raises:
+        UsageError: When NVRTC is not installed, and for macros that cannot be.
+        UnsupportedError: When the GPU takes no CUDA, or the compiler refuses; carries its first error.
+    """
+    target = gpu.of_triton_backend({"cuda": gpu.arch.target}, "ways to compile CUDA C++")
+    options = [f"--gpu-architecture={target}", _VERBOSE, *definitions(source.macros, source.name), *source.options]
+    compiler = nvrtc_version()
+    key = _key(source, options, compiler)
+    known = cache.load(_KIND, key)
+    if known is not None:
+        try:
+            return msgspec.msgpack.decode(known, type=Binary)
+        except msgspec.DecodeError:
+            pass  # written by something else: it is compiled again
+    binary = _compiled(source, options, f"{compiler} refuses the kernel for {target}", compiler)
+    cache.store(_KIND, key, msgspec.msgpack.encode(binary))
+    return binary
+
+
+@lru_cache(maxsize=1)
+def nvrtc_version() -> str:
+    """NVRTC with its version.
+
+    Raises:
+        UsageError: When it is not installed.
+    """
+    major, minor = _called(_nvrtc().nvrtcVersion())
+    return f"nvrtc {major}.{minor}"
+
+
+@lru_cache(maxsize=1)
+def _nvrtc() -> Any:
+    """NVRTC's functions, which find their library themselves."""
+    needs = "compiling CUDA C++ needs NVRTC, which is not installed: pip install 'constrint[cuda]'."
+    try:
+        from cuda.bindings import nvrtc
+    except ImportError:
+        raise UsageError(needs) from None
+    try:
+        nvrtc.nvrtcVersion()
+    except RuntimeError as error:
+        raise UsageError(f"{needs} ({str(error).partition(chr(10))[0]})") from None
+    return nvrtc
+
+
+def _compiled(source: CudaSource, options: list[str], refusal: str, compiler: str) -> Binary:
+    nvrtc = _nvrtc()
+    text, name, function = (part.encode() for part in (source.text, source.name, source.function))
+    folders = [f"--include-path={folder}" for folder in (*source.folders, *_toolkit_headers())]
+    program = _called(nvrtc.nvrtcCreateProgram(text, name, 0, [], []))
+    try:
+        _called(nvrtc.nvrtcAddNameExpression(program, function))
+        every = [option.encode() for option in (*options, *folders)]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(every), every)
+        log = _log_of(program)
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise UnsupportedError(f"{refusal}: {_first_error(log) or status.name}")
+        symbol = _called(nvrtc.nvrtcGetLoweredName(program, function)).decode()
+        cubin = bytes(_called(nvrtc.nvrtcGetCUBINSize(program)))
+        _called(nvrtc.nvrtcGetCUBIN(program, cubin))
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+    registers, spill_bytes, smem_bytes = figures_of(log, symbol)
+    return Binary(cubin, symbol, registers, spill_bytes, smem_bytes, compiler)
+
+
+def figures_of(log: str, symbol: str) -> tuple[int, int, int]:
+    """Registers, bytes spilled and static shared memory of a kernel, from what the assembler said.
+
+    Raises:
+        UnsupportedError: Where it said nothing of the kernel.
+    """
+    part = log.partition(f"Compiling entry function '{symbol}'")[2].partition("Compiling entry function")[0]
+    used = _USED.search(part)
+    if used is None:
+        raise UnsupportedError(f"NVRTC's log does not say what {symbol} takes; a later NVRTC does.")
+    spilled, shared = _SPILLED.search(part), _SHARED.search(part)
+    return int(used[1]), int(spilled[1]) if spilled else 0, int(shared[1]) if shared else 0
+
+
+def _log_of(program: Any) -> str:
+    nvrtc = _nvrtc()
+    log = bytes(_called(nvrtc.nvrtcGetProgramLogSize(program)))
+    _called(nvrtc.nvrtcGetProgramLog(program, log))
+    return log.rstrip(b"\0").decode(errors="replace")
+
+
+def _first_error(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return next((line for line in lines if _ERROR.search(line)), lines[0] if lines else "")
+
+
+def _called(answer: tuple[Any, ...]) -> Any:
+    """What one of NVRTC's functions gave beside its status."""
+    status, *values = answer
+    if status.value:
+        raise UnsupportedError(f"NVRTC failed: {status.name}.")
+    return values[0] if len(values) == 1 else values
+
+
+@lru_cache(maxsize=1)
+def _toolkit_headers() -> tuple[Path, ...]:
+    """The folder of CUDA's own headers (`cuda_fp16.h`), where there is one."""
+    try:
+        from cuda.pathfinder import find_nvidia_header_directory
+
+        found = find_nvidia_header_directory("cudart")
+    except (ImportError, RuntimeError):
+        return ()
+    return (Path(found),) if found else ()
+
+
+def _key(source: CudaSource, options: list[str], compiler: str) -> bytes:
+    headers = header_digest(source.text, source.folders)
+    content = hashlib.sha256(source.text.encode()).hexdigest()
+    return repr((content, source.function, options, headers, compiler)).encode()

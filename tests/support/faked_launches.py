@@ -1,0 +1,62 @@
+"""Launches of a kernel in CUDA C++ on a driver that only prints; run in a process that finds that driver's library."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+
+from constrint.hwmodels import load_gpu
+from constrint.kernels.launch.cuda import CudaLaunch, CudaSource
+
+TEXT = """
+__constant__ float weights[4];
+extern "C" __global__ void kernel(float* out, int n, float factor) { out[n] = factor * weights[threadIdx.x % 4]; }
+"""
+SOURCE = CudaSource(TEXT, "kernel")
+
+
+class OnGpu:
+    """Stands for a tensor of four floats on a GPU."""
+
+    device = torch.device("cuda", 0)
+
+    def data_ptr(self) -> int:
+        return 0xDEADBEEF00
+
+    def numel(self) -> int:
+        return 4
+
+    def element_size(self) -> int:
+        return 4
+
+    def contiguous(self) -> OnGpu:
+        return self
+
+
+def main() -> None:
+    """Launch twice with constants, once without, and once what the driver refuses."""
+    gpu, arguments = load_gpu("h200"), (OnGpu(), np.int32(-7), np.float32(2.5))
+    faked: dict[str, Any] = {
+        "device": lambda device: nullcontext(),
+        "current_device": lambda: 0,
+        "current_stream": lambda: SimpleNamespace(cuda_stream=0xABC),
+        "synchronize": lambda: None,
+    }
+    with mock.patch.multiple(torch.cuda, **faked):
+        launch = CudaLaunch(gpu, SOURCE, (2, 3), (64, 2), arguments, 60_000, {"weights": OnGpu()})
+        launch.run()
+        launch.run()
+        CudaLaunch(gpu, SOURCE, (5,), (32,), arguments).run()
+        try:
+            CudaLaunch(gpu, SOURCE, (5,), (2048,), arguments).run()
+        except RuntimeError as error:
+            print(f'["error", "{error}"]')
+
+
+if __name__ == "__main__":
+    main()
