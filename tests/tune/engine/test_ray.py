@@ -76,7 +76,6 @@ def started() -> Iterator[Any]:
 
     with pytest.MonkeyPatch.context() as patch:
         # Ray would write a token of its own into the home folder.
-        patch.setenv("RAY_AUTH_MODE", "token")
         patch.setenv("RAY_AUTH_TOKEN", uuid4().hex)
         made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
         yield made
