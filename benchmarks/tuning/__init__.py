@@ -1,1 +1,1 @@
-"""How good tuning is, and how fast."""
+"""How good tuning is, beside other tools, and how fast."""

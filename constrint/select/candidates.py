@@ -7,13 +7,14 @@ preferred compiler's knobs are listed, or a random share of these; further rows 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
-from constrint.model import Var
+from constrint.model import Problem, Var
 from constrint.select.rank import Request, infeasible, predict, requests, tie_steps
 from constrint.select.spec import Config, KernelSpec, Operation, Workload
 
@@ -178,16 +179,20 @@ class Candidates:
     def of(
         operation: Operation, gpu: GpuModel, workload: Workload, fixed: Mapping[str, int] | None = None
     ) -> Candidates:
-        """Those of an operation, solved; with given values of some parameters, in the kernels that have these.
+        """Those of an operation, solved.
+
+        Args:
+            operation: What is asked for, with its implementations.
+            gpu: The hardware model.
+            workload: What is asked.
+            fixed: Parameters that have to have given values, in the kernels that have them.
 
         Raises:
             UsageError: When no implementation can take the workload.
             InfeasibleError: When nothing is valid; carries a minimal conflict.
         """
         able, _ = requests(operation, gpu, workload)
-        for request in able:
-            for name in (fixed or {}).keys() & request.problem.variables.keys():
-                request.problem.add(Var(name) == (fixed or {})[name], because="it is given")
+        able = [replace(request, problem=_fixed(request.problem, fixed)) if fixed else request for request in able]
         kernels = [KernelCandidates.of(request) for request in able]
         if not any(kernel.size for kernel in kernels):
             raise infeasible(able)
@@ -223,6 +228,15 @@ def _cost(kernel: KernelCandidates, rows: Rows) -> Any:
         return kernel.spec.cost(kernel.gpu, kernel.workload, {}, np.ones(1))
     columns = {name: column[rows] for name, column in kernel.columns.items()}
     return predict(kernel.spec, kernel.gpu, kernel.workload, columns)
+
+
+def _fixed(problem: Problem, fixed: Mapping[str, int]) -> Problem:
+    """A problem in which parameters have given values."""
+    problem = problem.copy()
+    for name, value in fixed.items():
+        if name in problem.variables:
+            problem.add(Var(name) == value, because=f"{name} was fixed to {value}")
+    return problem
 
 
 def _untold(spec: KernelSpec) -> set[str]:

@@ -18,6 +18,7 @@ from constrint.select import Operation, Workload
 from constrint.select.fingerprint import fingerprint_of
 from constrint.tune.engine.interface import Answer, Done, Job
 from constrint.tune.search.interface import Proposal, Search
+from constrint.tune.store.choices import best_records
 from constrint.tune.store.record import TuningRecord, digest
 from constrint.tune.trial import Outcome, Trial
 
@@ -196,7 +197,7 @@ class Session:
         first = self.records[0] if self.records else None
         return Tuned(
             goal=self.goal,
-            winner=min(right, key=_order, default=None),
+            winner=next(iter(best_records(right)), None),
             first=next((r for r in right if first and r.key == first.key), None),
             outcomes=dict(Counter(record.outcome for record in self.records)),
             num_known=self.num_known,

@@ -20,6 +20,7 @@ from constrint.tune.engine.interface import Answer, Done, Job
 from constrint.tune.goals import goals_of, is_launchable, usual_goals
 from constrint.tune.search.registry import make_search
 from constrint.tune.session import Goal
+from constrint.tune.store.choices import best_records
 from constrint.tune.store.record import Figures, TuningRecord
 from constrint.tune.store.store import RecordStore
 from constrint.tune.tuner import Report, Settings, Tuner
@@ -101,6 +102,15 @@ def test_every_workload_gets_its_trials_its_finals_and_its_winner(store: RecordS
     assert set(configs(tried).values()) == {1}
     # All of a workload's finalists were timed in one job.
     assert all(r.toolchain == tried[0].toolchain and r.source_hash and r.spec_hash for r in tried)
+
+
+def test_equal_times_give_the_winner_that_is_published(store: RecordStore) -> None:
+    def say(slot: int, job: Job) -> tuple[Answer, ...]:
+        return tuple(ok(1e-6, is_final=job.is_final) for _ in job.trials)
+
+    (tuned,) = run(store, products(1), say).tuned
+    (published,) = best_records(store.find())
+    assert tuned.winner == published
 
 
 def test_the_same_answers_give_the_same_winners(store: RecordStore, tmp_path: Path) -> None:

@@ -21,13 +21,17 @@ from constrint.tune.store.record import TuningRecord
 MOST_WORKLOADS, MOST_CONFIGS = 24, 32
 #: A record that is further from the prediction than this factor is about something else.
 MOST_OFF = 20.0
+#: What is slower than expected by more than this, as a logarithm, is not learnt to the full: it is slow either way.
+CLIP = 0.25
 #: How far workloads of different types are apart, and those that differ in an option, in powers of two of a size.
-OF_DTYPE, OF_OPTION = 2.0, 1.0
+OF_DTYPE, OF_OPTION = 4.0, 1.0
+#: Types that take the same units at the same rate are nearly the same.
+KIN, OF_KIN = {"bf16", "fp16"}, 0.5
 
 
 @dataclass(frozen=True)
 class Learned:
-    """Measurements of other workloads.
+    """Measurements that there are already.
 
     Args:
         points: The configurations.
@@ -51,9 +55,11 @@ def learn_from(task: Task, describer: Describer) -> Learned:
             if own and spec.full_name in describer.places:
                 candidates, log_ratios = ratios_of(spec, task.gpu, workload, own)
                 if candidates is not None:
+                    number = 0 if workload == task.workload else number
                     points.append(describer.points(candidates, np.arange(candidates.num_rows), number))
                     ratios.append(log_ratios)
-    distances = _distances([task.workload, *(workload for workload, _ in groups)])
+    workloads = [task.workload, *(workload for workload, _ in groups)]
+    distances = np.array([[distance(one, other) for other in workloads] for one in workloads])
     if not points:
         return Learned(None, np.zeros(0), distances)
     return Learned(Points.joined(points), np.concatenate(ratios), distances)
@@ -75,7 +81,8 @@ def distance(one: Workload, other: Workload) -> float:
     """How far two workloads of one operation are apart, in powers of two of a size."""
     squares = sum(math.log2(max(one.sizes[n], 1) / max(other.sizes[n], 1)) ** 2 for n in one.sizes)
     different = sum(one.options.get(n) != other.options.get(n) for n in {*one.options, *other.options})
-    return math.sqrt(squares) + OF_OPTION * different + OF_DTYPE * (one.dtype != other.dtype)
+    dtypes = 0.0 if one.dtype == other.dtype else OF_KIN if {one.dtype, other.dtype} == KIN else OF_DTYPE
+    return math.sqrt(squares) + OF_OPTION * different + dtypes
 
 
 def ratios_of(
@@ -97,6 +104,7 @@ def ratios_of(
     candidates = KernelCandidates(spec, gpu, workload, columns)
     measured = np.array([record.figures.median_s for record in usable if record.figures is not None])
     log_ratios = np.log(measured / candidates.seconds)
+    log_ratios = np.minimum(log_ratios, np.median(log_ratios) + CLIP)
     kept = np.flatnonzero(np.abs(log_ratios) <= math.log(MOST_OFF))
     if not len(kept):
         return nothing
@@ -134,7 +142,3 @@ def _is_allowed(config: Any, allowed: dict[str, set[int]]) -> bool:
     if set(config) != set(allowed):
         return False
     return all(isinstance(value, int) and value in allowed[name] for name, value in config.items())
-
-
-def _distances(workloads: Sequence[Workload]) -> Floats:
-    return np.array([[distance(one, other) for other in workloads] for one in workloads])

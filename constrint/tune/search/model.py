@@ -23,6 +23,8 @@ from constrint.tune.search.regression import Prior, Regression
 POOL = 3000
 #: What the time of a configuration like one that failed is multiplied by, as a logarithm.
 PENALTY = math.log(2.0)
+#: Every so many-th configuration is a neighbour of the best one so far.
+EVERY = 4
 
 
 class ModelSearch:
@@ -46,8 +48,8 @@ class ModelSearch:
         points = self._described(*self.candidates.best(POOL))
         points = points if learned.points is None else Points.joined([learned.points, points])
         self._regression = Regression(prior or Prior(), points, learned.distances)
-        for row, log_ratio in enumerate(learned.log_ratios.tolist()):
-            self._regression.learn(row, log_ratio)
+        if self._num_known:
+            self._regression.learn_first(learned.log_ratios)
         self._is_proposed = np.zeros(len(self._pool), dtype=bool)
         self._pending: list[int] = []
         self._penalty = np.zeros(len(self._pool))
@@ -62,7 +64,7 @@ class ModelSearch:
             self._believe(believed, place)
         proposals: list[Proposal] = []
         while len(proposals) < number and self._has_more():
-            place = int(np.argmax(self._gain(believed)))
+            place = self._choose(believed)
             proposals.append(self._proposal(place, believed))
             self._is_proposed[place] = True
             self._pending.append(place)
@@ -89,11 +91,21 @@ class ModelSearch:
             near = self.candidates.kernels[kernel].neighbours(row)
             self._near = set(self._add(np.full(len(near), kernel), near))
 
+    def _choose(self, regression: Regression) -> int:
+        """The place of the most promising configuration; now and then the most promising neighbour of the best."""
+        if not self._is_proposed.any():
+            return 0
+        gain = self._gain(regression)
+        near = [place for place in self._near if not self._is_proposed[place]]
+        if near and self._is_proposed.sum() % EVERY == EVERY - 1:
+            return max(sorted(near), key=lambda place: gain[place])
+        return int(np.argmax(gain))
+
     def _gain(self, regression: Regression) -> Floats:
         """The expected improvement of every configuration of the pool over the best one; -inf for those proposed."""
         mean = self._predicted + regression.mean[self._num_known :] + self._penalty
         sigma = np.sqrt(regression.variance[self._num_known :]) + 1e-12
-        if self._best is None and not self._pending:
+        if self._best is None and not self._pending:  # all of them failed
             return np.where(self._is_proposed, -np.inf, -mean)
         known = [self._best[0]] if self._best is not None else []
         best = min(known + [float(mean[place]) for place in self._pending])

@@ -12,6 +12,11 @@ from numpy.typing import NDArray
 from constrint.select.candidates import Candidates, KernelCandidates, Rows
 
 Floats = NDArray[np.float64]
+Numbers = NDArray[np.uint64]
+
+
+#: How much less the order of blocks and the compiler's knobs change than other parameters do.
+SLOW = 0.02
 
 
 @dataclass(frozen=True)
@@ -23,26 +28,32 @@ class Points:
         kernel: The number of its implementation.
         at: Its parameters on a logarithmic scale, a column for each.
         shares: The parts of its predicted time, as shares of it, a column for each.
+        core: A number that tells configurations apart which differ in more than slow parameters.
+        whole: A number that tells all configurations apart.
     """
 
     workload: Rows
     kernel: Rows
     at: Floats
     shares: Floats
+    core: Numbers
+    whole: Numbers
 
     def __len__(self) -> int:
         return len(self.kernel)
 
     def take(self, rows: Any) -> Points:
         """Some of them."""
-        return Points(self.workload[rows], self.kernel[rows], self.at[rows], self.shares[rows])
+        return Points(*(column[rows] for column in self._columns))
 
     @staticmethod
     def joined(several: Iterable[Points]) -> Points:
         """All of several."""
-        each = [(p.workload, p.kernel, p.at, p.shares) for p in several]
-        workload, kernel, at, shares = (np.concatenate(column) for column in zip(*each, strict=True))
-        return Points(workload, kernel, at, shares)
+        return Points(*(np.concatenate(columns) for columns in zip(*(p._columns for p in several), strict=True)))
+
+    @property
+    def _columns(self) -> tuple[NDArray[Any], ...]:
+        return self.workload, self.kernel, self.at, self.shares, self.core, self.whole
 
 
 class Describer:
@@ -58,25 +69,39 @@ class Describer:
         self.params = _names(kernel.columns for kernel in kernels)
         self.parts = _names(kernel.parts_s(first) for kernel in kernels)
         self.places = candidates.by_name
+        slow = {name for kernel in kernels for name in (*kernel.spec.order_params, *kernel.spec.free_params)}
+        self._scales = np.array([SLOW if name in slow else 1.0 for name in self.params])
 
     def points(self, kernel: KernelCandidates, rows: Rows, workload: int = 0) -> Points:
         """Rows of one kernel as points."""
         at = np.zeros((len(rows), len(self.params)))
+        number = np.full(len(rows), self.places[kernel.spec.full_name])
+        core, whole = number.astype(np.uint64), number.astype(np.uint64)
         for place, name in enumerate(self.params):
             if name in kernel.columns:
-                at[:, place] = _logarithm(kernel.columns[name][rows])
+                values = kernel.columns[name][rows]
+                at[:, place] = _logarithm(values)
+                whole = _mixed(whole, values, place)
+                core = core if self._scales[place] < 1.0 else _mixed(core, values, place)
         seconds = kernel.seconds[rows]
         parts_s = kernel.parts_s(rows)
         shares = np.zeros((len(rows), len(self.parts)))
         for place, name in enumerate(self.parts):
             if name in parts_s:
                 shares[:, place] = np.nan_to_num(parts_s[name] / seconds, nan=0.0, posinf=0.0, neginf=0.0)
-        number = np.full(len(rows), self.places[kernel.spec.full_name])
-        return Points(np.full(len(rows), workload), number, at, np.clip(shares, 0.0, 2.0))
+        of_workload = np.full(len(rows), workload)
+        return Points(of_workload, number, at * self._scales, np.clip(shares, 0.0, 2.0), core, whole)
 
 
 def _names(several: Iterable[Mapping[str, Any]]) -> Sequence[str]:
     return tuple(dict.fromkeys(name for names in several for name in names))
+
+
+def _mixed(numbers: Numbers, values: NDArray[Any], place: int) -> Numbers:
+    """Hashes of rows with the values of one more parameter mixed in; they wrap around."""
+    step = np.uint64(0x9E3779B97F4A7C15)
+    mixed = (numbers ^ (values.astype(np.uint64) + np.uint64(place + 1) * np.uint64(0x100000001B3))) * step
+    return np.asarray(mixed ^ (mixed >> np.uint64(29)), dtype=np.uint64)
 
 
 def _logarithm(values: NDArray[Any]) -> Floats:

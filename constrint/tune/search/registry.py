@@ -22,6 +22,7 @@ Maker = Callable[[Task, Candidates, str], Search]
 _BUILT_IN = {
     "model": "constrint.tune.search.model:make",
     "random": "constrint.tune.search.at_random:make",
+    "optuna": "constrint.tune.search.samplers:make",
 }
 _REGISTERED: dict[str, Maker] = {}
 
@@ -63,7 +64,7 @@ def make_search(name: str, task: Task, candidates: Candidates | None = None) -> 
     base, _, argument = name.partition(":")
     maker = _maker(base)
     if candidates is None:
-        candidates = Candidates.of(task.operation, task.gpu, task.workload, fixed=task.fixed)
+        candidates = Candidates.of(task.operation, task.gpu, task.workload, task.fixed)
     return maker(task, candidates, argument)
 
 

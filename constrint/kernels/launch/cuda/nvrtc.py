@@ -25,6 +25,8 @@ from constrint.kernels.launch.cuda.macros import MacroValue, definitions, header
 _KIND = "cubins"
 #: Says the assembler's figures in the compiler's log.
 _VERBOSE = "--ptxas-options=-v"
+#: Compiles anew, and the first release that would not do so otherwise.
+NO_CACHE, CACHING_RELEASE = "--no-cache", (12, 9)
 _USED = re.compile(r"Used (\d+) registers")
 _SPILLED = re.compile(r"(\d+) bytes spill stores")
 _SHARED = re.compile(r"(\d+) bytes smem")
@@ -80,8 +82,10 @@ def compile_cuda(gpu: GpuModel, source: CudaSource) -> Binary:
         UnsupportedError: When the GPU takes no CUDA, or the compiler refuses; carries its first error.
     """
     target = gpu.of_triton_backend({"cuda": gpu.arch.target}, "ways to compile CUDA C++")
-    options = [f"--gpu-architecture={target}", _VERBOSE, *definitions(source.macros, source.name), *source.options]
     compiler = nvrtc_version()
+    # Of what comes from NVRTC's own cache the assembler says nothing.
+    shown = [_VERBOSE, *([NO_CACHE] if _release(compiler) >= CACHING_RELEASE else [])]
+    options = [f"--gpu-architecture={target}", *shown, *definitions(source.macros, source.name), *source.options]
     key = _key(source, options, compiler)
     known = cache.load(_KIND, key)
     if known is not None:
@@ -92,6 +96,10 @@ def compile_cuda(gpu: GpuModel, source: CudaSource) -> Binary:
     binary = _compiled(source, options, f"{compiler} refuses the kernel for {target}", compiler)
     cache.store(_KIND, key, msgspec.msgpack.encode(binary))
     return binary
+
+
+def _release(compiler: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in compiler.rpartition(" ")[2].split("."))
 
 
 @lru_cache(maxsize=1)
