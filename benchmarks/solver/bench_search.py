@@ -1,4 +1,4 @@
-"""Time searches where lists would be long: sums of 0/1 variables, sudokus, knapsacks, fused kernels, hard equations.
+"""Time searches where lists would be long: sums of 0/1 variables, sudokus, knapsacks, fused kernels, the best of many.
 
     python -m benchmarks.solver.bench_search --repeat 5 --out benchmarks/results/solver/search.csv
 
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from benchmarks.harness.table import Table
 from constrint.errors import LimitReachedError
-from constrint.model import Problem, parse
+from constrint.model import Comparison, Problem, parse, parse_constraint
 from constrint.solve import Limits, Status, count, enumerate_space, solve
 from tests.support import rnn_problem
 from tests.support.puzzles import SUDOKUS, bits, knapsack, pigeonholes, sudoku
@@ -86,6 +86,27 @@ def fused(case: rnn_problem.Case, wide: bool) -> Problem:
     return rnn_problem.with_preferences(rnn_problem.rnn_problem(case), wide)
 
 
+#: A space of 22,543,150 solutions, and what its solutions may be ranked by.
+LARGE = """
+var a in 1..42; var b in 1..42; var c in 1..42; var d in 1..42; var e in 1..42
+a * b <= 882; b + c <= 63; c % 3 == d % 3; d * e <= 588
+"""
+COSTS = (
+    *("a", "a + b + c + d + e", "a * b * c * d * e", "a * b - c * d", "(a + e) * (b + d)", "max(a, b, c, d, e)"),
+    *("(a - 20) * (b - 17) + abs(c - d) * e", "a * e - b * d + c", "a * c + e * b"),
+    "abs(a - b) + abs(b - c) + abs(c - d) + abs(d - e)",
+    "a * a + b * b + c * c + d * d + e * e - 40 * a - 30 * e",
+    "a % 7 + b % 5 + c % 11 + d % 3 + e % 13",
+)
+
+
+def best_ten(cost: str, maximise: bool, problem: Problem, backend: str) -> object:
+    """How many of the ten best solutions are found, without listing the others."""
+    rule = parse_constraint(f"{cost} == 0")
+    assert isinstance(rule, Comparison)
+    return len(enumerate_space(problem, backend=backend).best(10, rule.left, maximise=maximise))
+
+
 def cases() -> Iterator[Case]:
     """All questions."""
     for n in (20, 26, 60, 100, 200):
@@ -105,6 +126,12 @@ def cases() -> Iterator[Case]:
         for wide in (False, True):
             name = f"28 objectives, {case}{', wide' if wide else ''}"
             yield Case(name, partial(fused, case, wide), optimum, None)
+    for cost in COSTS:
+        for maximise in (False, True):
+            ask = partial(best_ten, cost, maximise)
+            yield Case(
+                f"10 {'largest' if maximise else 'smallest'} of 22 million, {cost}", partial(parse, LARGE), ask, 10
+            )
     cubes = "var x in 1..100000; var y in 1..100000; var z in 1..100000; x ^ 3 + y ^ 3 == z ^ 3"
     yield Case("x^3 + y^3 = z^3 to 10^5", partial(parse, cubes), in_short, None, ("auto",))
     squares = "x ^ 2 + y ^ 2 == 1000000016000000063"

@@ -33,6 +33,8 @@ GPUS = ("mi300x", "h200")
 COLUMNS = ("case", "median_ms", "p20_ms", "p80_ms", "target_ms")
 #: Rows of products, none asked for twice.
 SIZES = itertools.count(512, 16)
+#: What a program imports that states and solves problems.
+SOLVER = "import numpy; from constrint import Problem, count, enumerate_space, solve"
 Call = Callable[[], object]
 
 
@@ -83,6 +85,8 @@ def cases() -> list[tuple[str, Call, int, float]]:
         *((f"process: constrint solve --gpu {g}", process(command, "solve", "--gpu", g), RUNS, 600.0) for g in GPUS),
         ("process: python -c 'import constrint'", process(sys.executable, "-c", "import constrint"), RUNS, 150.0),
         ("process: python -c pass", process(sys.executable, "-c", "pass"), RUNS, none),
+        ("process: python -c 'import numpy'", process(sys.executable, "-c", "import numpy"), RUNS, none),
+        ("process: numpy and the solver's names", process(sys.executable, "-c", SOLVER), RUNS, none),
         *((f"library, warm: gemm on {g}", query(g), 5 * RUNS, 20.0) for g in GPUS),
     ]
     for g, backend in itertools.product(GPUS, ("native", "numpy")):

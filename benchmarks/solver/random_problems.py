@@ -28,12 +28,12 @@ from constrint.solve import (
     Limits,
     Solution,
     enumerate_space,
-    get_backend,
     minimal_conflict,
     solutions_in_order,
     solve,
     why_not,
 )
+from constrint.solve.backends.registry import get_backend
 from tests.support import random_problems as plain
 from tests.support.conflicts import fault_of
 from tests.support.random_problems import Assignment, Drawn, TooLongError

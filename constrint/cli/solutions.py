@@ -51,7 +51,8 @@ def print_best(question: Question, top: int, backend: str, *, as_json: bool) -> 
 
 def _one(question: Question, backend: str, limit: LimitReachedError) -> dict[str, int]:
     """One solution (the best, where there is an objective) of a problem with too many to list."""
-    answer = solve(question.asked[0].problem, backend=backend)
+    # What has too many solutions to list may be hard, too: CP-SAT helps where it is installed.
+    answer = solve(question.asked[0].problem, backend="auto" if backend == "native" else backend)
     if answer.status is Status.INFEASIBLE:
         raise question.infeasible()
     assignment = answer.assignment or answer.require()

@@ -68,8 +68,8 @@ def enumerate_by(
 def evaluate(code: list[int], columns: list[bytes], rows: int) -> bytearray | None:
     """An encoded expression over int64 columns, its variables; None also where some row has no value."""
 
-def columns(space: Space, rows: int) -> list[tuple[int, bytearray]] | None:
-    """Per variable the bytes of a value and the values of all solutions in index order."""
+def columns(space: Space, rows: int) -> list[tuple[int, bytearray, int]] | None:
+    """Per variable the bytes of a value, and in what and from which byte the values of all solutions lie."""
 
 def factors(space: Space) -> tuple[Axes, list[int | list[Table] | tuple[list[Layer]]]] | None:
     """The axes, and the parts: a free variable, the tables of a tree (parents before children) or a diagram."""

@@ -38,8 +38,7 @@ class Coding:
     @staticmethod
     def of(problem: Problem) -> Coding | None:
         """The coding of a problem; None where all of its variables are plain integers."""
-        coding = Coding(problem.variables)
-        return coding if coding.domains else None
+        return Coding(problem.variables) if problem.has_codes else None
 
     def same(self, other: Coding) -> bool:
         """Says whether both translate alike."""

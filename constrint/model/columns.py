@@ -111,6 +111,13 @@ def _fits(*intervals: Interval) -> bool:
     return True
 
 
+def _in_words(values: Any) -> Any:
+    """Small numbers in an array of Python integers as 64-bit ones: numpy's operations on the former may differ."""
+    if isinstance(values, np.ndarray) and values.dtype.hasobject:
+        return values.astype(np.int64)
+    return values
+
+
 def wide(values: Any) -> Any:
     """Converts a 32-bit column to 64 bits."""
     if isinstance(values, np.ndarray) and values.dtype == np.int32:
@@ -165,7 +172,7 @@ def binary(op: str, a: Column, b: Column) -> Column:
     rule = BINARY[op]
     bounds = rule.bounds(a.bounds, b.bounds)
     if bounds is not None and _fits(a.bounds, b.bounds, bounds):
-        x, y = a.values, b.values
+        x, y = _in_words(a.values), _in_words(b.values)
         if not _fits_32(a.bounds, b.bounds, bounds):
             x, y = wide(x), wide(y)
         values = rule.array(x, y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -84,6 +85,21 @@ class Problem:
     def variables(self) -> Mapping[str, Domain]:
         """The domain of every variable, in declared order."""
         return MappingProxyType(self._variables)
+
+    @property
+    def num_combinations(self) -> int:
+        """How many combinations of values the declared domains have."""
+        return math.prod(domain.size for domain in self._variables.values())
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the constraints are objects; restrictions that the core alone has read become some when asked for."""
+        return True
+
+    @property
+    def has_codes(self) -> bool:
+        """Whether some variable has other values than plain integers."""
+        return any(domain.labels is not None for domain in self._variables.values())
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:

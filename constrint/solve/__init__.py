@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from constrint.lazy import lazily, names_of
 
 if TYPE_CHECKING:
-    from constrint.solve.backends.backend import Backend
-    from constrint.solve.backends.registry import get_backend, list_backends
+    from constrint.solve.backends.registry import list_backends
     from constrint.solve.budget import Limits, SearchStats, Status
     from constrint.solve.enumerate import brute_force, count, enumerate_space
     from constrint.solve.explain.conflict import Conflict, ConflictMember, minimal_conflict
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
     from constrint.solve.space.space import SearchSpace
 
 _NAMES: Final = {
-    "backends.backend": ("Backend",),
-    "backends.registry": ("get_backend", "list_backends"),
+    "backends.registry": ("list_backends",),
     "budget": ("Limits", "SearchStats", "Status"),
     "enumerate": ("brute_force", "count", "enumerate_space"),
     "explain.conflict": ("Conflict", "ConflictMember", "minimal_conflict"),
@@ -45,7 +43,6 @@ __getattr__ = lazily(__name__, _NAMES)
 __dir__ = names_of(globals(), _NAMES)
 
 __all__ = [
-    "Backend",
     "BrokenRule",
     "Conflict",
     "ConflictMember",
@@ -62,7 +59,6 @@ __all__ = [
     "brute_force",
     "count",
     "enumerate_space",
-    "get_backend",
     "list_backends",
     "minimal_conflict",
     "pruning",

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Event
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from constrint.errors import CancelledError, LimitReachedError, UsageError
 from constrint.model.intmath import as_int
@@ -25,7 +25,7 @@ from constrint.solve.memory import available_bytes
 #: Seconds between two looks at the clock, at signals and at the caller.
 BETWEEN_LOOKS: Final = 0.02
 # Without max_bytes, only what is larger than this is compared with the memory that is left.
-_LARGE_BYTES: Final = 1 << 26
+LARGE_BYTES: Final = 1 << 26
 
 
 class Status(enum.Enum):
@@ -185,18 +185,23 @@ class Budget:
     def check_bytes(self, num_bytes: int, what: str) -> None:
         """Ends the search when one step would need more memory than is left."""
         limit = self.limits.max_bytes
-        if limit is None and (num_bytes < _LARGE_BYTES or num_bytes <= available_bytes()):
-            return
+        if limit is None and num_bytes >= LARGE_BYTES and num_bytes > available_bytes():
+            self.refuse_bytes(num_bytes, what)
+        if limit is not None and self.stats.table_bytes + num_bytes > limit:
+            self.refuse_bytes(num_bytes, what)
+
+    def refuse_bytes(self, num_bytes: int, what: str) -> NoReturn:
+        """Ends the search, which has not so much memory left."""
+        limit = self.limits.max_bytes
         if limit is None:
             raise LimitReachedError(
                 f"{what} needs {num_bytes} bytes, and {available_bytes()}, half of the memory left, may be taken; "
                 "narrow the problem."
             )
-        if self.stats.table_bytes + num_bytes > limit:
-            raise LimitReachedError(
-                f"{what} needs {num_bytes} bytes on top of {self.stats.table_bytes}, more than "
-                f"max_bytes={limit}; raise it or narrow the problem."
-            )
+        raise LimitReachedError(
+            f"{what} needs {num_bytes} bytes on top of {self.stats.table_bytes}, more than "
+            f"max_bytes={limit}; raise it or narrow the problem."
+        )
 
     def take_bytes(self, num_bytes: int, what: str) -> None:
         """Counts memory that the search keeps until its end."""

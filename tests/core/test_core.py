@@ -115,6 +115,26 @@ def test_the_best_equals_that_of_numpy(start: int) -> None:
         assert enumerate_space(problem).size == enumerate_space(problem, backend="numpy").size
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "var a in 1..60; var b in 1..30; var c in 1..50; var d in 0..300; a * b <= 300; b + c <= 40; d % c == 1",
+        "var a in 1..60; var b in 1..9; var c in 1..2000; var d in -3..4; a * b <= 300; c % b == 0; d % 3 != a",
+        "var a in 1..400; var b in 1..40; var c in 1..3; var d in 0..1; var e in 0..5; b < a; c + d < 4; a % 7 == e",
+    ],
+    ids=["a chain", "runs of many lengths", "several parts"],
+)
+def test_long_listings_equal_those_of_numpy(text: str) -> None:
+    listed = []
+    for backend in ("native", "numpy"):
+        columns = enumerate_space(parse(text), backend=backend).columns()
+        assert all(column.flags.aligned and column.flags.writeable for column in columns.values())
+        rows = np.stack([column.astype(np.int64) for column in columns.values()])
+        listed.append(rows[:, np.lexsort(rows)])
+    assert listed[0].shape[1] > 50_000
+    assert np.array_equal(listed[0], listed[1])
+
+
 @pytest.mark.parametrize("path", SPACES, ids=lambda p: p.stem)
 def test_published_spaces_without_the_core(path: Path, absent: None) -> None:
     problem = load_space(path)

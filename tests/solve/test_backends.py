@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from constrint.errors import LimitReachedError, UndefinedValueError, UnknownNameError, UnsupportedError
 from constrint.model import Problem, parse
-from constrint.solve import Limits, Status, brute_force, enumerate_space, get_backend, list_backends, solve
+from constrint.solve import Limits, Status, brute_force, enumerate_space, list_backends, solve
 from constrint.solve.backends import cpsat_model
+from constrint.solve.backends.registry import get_backend
 from tests.support import strategies
 
 OTHERS = ("cpsat", "python-constraint")

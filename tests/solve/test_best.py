@@ -280,7 +280,7 @@ def test_auto_hands_over_and_says_who_answered(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(auto, "NATIVE_SECONDS", 0.0)
     answer = solve(problem, LIMITS)
     assert (answer.solver, answer.value, answer.status) == ("cpsat", best, Status.FEASIBLE)
-    monkeypatch.setattr(auto, "find_spec", lambda name: None)
+    monkeypatch.setattr(auto, "_has_cpsat", lambda: False)
     assert solve(problem, LIMITS).solver == "native"
 
 

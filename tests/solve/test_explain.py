@@ -171,6 +171,14 @@ def test_pruning_counts_large_scopes_in_pieces() -> None:
     assert second.removes_alone == 2000 * 2000 * 2
 
 
+def test_measured_rules_can_be_compared() -> None:
+    text = "var x in 1..5; var y in 1..5; x < y; y < x; x + y > 2"
+    first, again = pruning(parse(text)), pruning(parse(text))
+    assert first == again
+    assert len(set(first + again)) == 3
+    assert first[0] != first[1]
+
+
 def test_conjunctions_stay_one_member() -> None:
     problem = Problem()
     x = problem.int_var("x", values=[1, 2])

@@ -202,7 +202,7 @@ def test_the_table_in_a_notebook_shows_the_first_solutions() -> None:
     assert "<script" not in text
     cells = Cells(text)
     assert problem.name in cells.caption
-    assert f"{space.size} of 18 configs over x, y" in cells.caption
+    assert f"{space.size} of 18 configs" in cells.caption
     assert cells.rows[0] == ["", "x", "y"]
     shown = [[str(i), *(str(v) for v in config.values())] for i, config in enumerate(space[:10])]
     assert cells.rows[1 : 1 + len(shown)] == shown

@@ -1,5 +1,6 @@
 """The k best solutions of a space against sorting all of them, ties included."""
 
+import itertools
 import random
 import time
 from collections.abc import Callable
@@ -8,6 +9,7 @@ import pytest
 
 from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError
 from constrint.model import Domain, Expr, Problem, Var, parse, parse_constraint
+from constrint.model.expr import add
 from constrint.solve import Limits, SearchSpace, enumerate_space
 from constrint.solve.engine import factored
 from constrint.solve.space import k_best
@@ -162,3 +164,32 @@ def test_best_keeps_its_limits() -> None:
             space.best(10, expression("a * b - c * d"), limits=limits)
         with pytest.raises(error):
             space.best(10, lambda columns: columns["a"], names=["a"], limits=limits)
+
+
+@pytest.mark.parametrize(("number", "at_most"), [(30, 3), (40, 2)])
+def test_best_over_a_diagram_equals_sorting(number: int, at_most: int) -> None:
+    rng = random.Random(number)
+    problem = parse("".join(f"var x{i} in 0..1; " for i in range(number)))
+    bits = [Var(f"x{i}") for i in range(number)]
+    problem.add(add(*bits) <= at_most)
+    space = enumerate_space(problem)
+    few, ties = bits[0] + bits[number // 2] * bits[-1], add(*(b if rng.random() < 0.7 else -b for b in bits))
+    weighted = add(*(rng.randint(-5, 5) * b for b in bits))
+    pairs = add(*(a * b for a, b in itertools.pairwise(bits)))
+    for cost in (few, ties, weighted, pairs):
+        for maximise in (False, True):
+            expected = sorted_by(space, cost, maximise)[:10]
+            assert [(r.cost, r.config) for r in space.best(10, cost, maximise=maximise)] == expected
+
+
+def test_best_over_a_diagram_of_200_layers_lists_nothing() -> None:
+    problem = parse("".join(f"var x{i} in 0..1; " for i in range(200)))
+    bits = [Var(f"x{i}") for i in range(200)]
+    problem.add(add(*bits) <= 60)
+    space = enumerate_space(problem)
+    assert space.size > 2**150
+    found = space.best(3, add(*((i % 7 - 2) * b for i, b in enumerate(bits))), maximise=True)
+    weights = sorted((i % 7 - 2 for i in range(200)), reverse=True)
+    assert [r.cost for r in found] == [sum(weights[:60])] * 3
+    assert all(r.config in space for r in found)
+    assert len({tuple(r.config.values()) for r in found}) == 3

@@ -133,3 +133,12 @@ def test_restrictions_agree_about_what_has_no_value(restriction: str, left: list
     assert [c["a"] for c in islice(solutions_in_order(problem, backend=backend), 3)] == [
         a for a in (0, 3, 1) if a in left
     ]
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+def test_multiples_of_small_numbers_beside_wide_ones(backend: str) -> None:
+    text = "var a in {6148914691236517205, 4, 2, -3, 5, 0, 12}; var b in 1..6; a % 3 != 1; 4 divides lcm(2, a, a) + b"
+    problem = parse(text)
+    assert count(problem, backend=backend) == len(brute_force(problem)) > 0
+    wide = parse("var a in {6148914691236517205, 0, 12}; var b in 1..6; a == a * 2 ^ 63; 5 divides lcm(2, a, a)")
+    assert count(wide, backend=backend) == len(brute_force(wide)) == 6

@@ -24,7 +24,7 @@ class Search {
  public:
   Search(const Model& model, const Space& space, const Table& table, int expression, bool maximise,
          const std::vector<Interval>& bounds)
-      : model_(model), space_(space), table_(table), expression_(expression), maximise_(maximise), lanes_(model, bounds),
+      : model_(model), space_(space), table_(table), expression_(expression), maximise_(maximise), lanes_(model, bounds, table.num_rows),
         nodes_(nodes_below(model, {expression})) {
     // Declared order decides between equally good rows.
     for (int v = 0; v < static_cast<int>(space.axes.size()); ++v) {

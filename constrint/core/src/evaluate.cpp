@@ -12,7 +12,7 @@ template <typename T>
 bool evaluate_lanes(const Model& model, int expression, const std::vector<Interval>& bounds,
                     const std::vector<const int64_t*>& columns, int64_t rows, int64_t* out,
                     Budget& budget) {
-  Lanes<T> lanes(model, bounds);
+  Lanes<T> lanes(model, bounds, static_cast<size_t>(rows));
   std::vector<int> nodes = nodes_below(model, {expression});
   for (int node : nodes) lanes.fill_constant(node);
   for (int64_t start = 0; start < rows; start += kLanes) {

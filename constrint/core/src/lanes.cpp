@@ -66,14 +66,14 @@ bool fits_32(const std::vector<Interval>& bounds, const std::vector<int>& nodes,
 }
 
 template <typename T>
-Lanes<T>::Lanes(const Model& model, const std::vector<Interval>& bounds)
-    : model_(model), bounds_(bounds), numbers_(model.nodes.size()), flags_(model.nodes.size()),
+Lanes<T>::Lanes(const Model& model, const std::vector<Interval>& bounds, size_t most)
+    : model_(model), bounds_(bounds), most_(std::min<size_t>(most, kLanes)), numbers_(model.nodes.size()), flags_(model.nodes.size()),
       defined_(model.nodes.size()) {}
 
 template <typename T>
 void Lanes<T>::fill_constant(int node) {
   const Node& n = model_.nodes[node];
-  if (n.op == Op::kConst) std::fill_n(values(node), kLanes, static_cast<T>(n.value));
+  if (n.op == Op::kConst) std::fill_n(values(node), most_, static_cast<T>(n.value));
 }
 
 template <typename T>
@@ -109,13 +109,13 @@ void Lanes<T>::divide(const Node& n, int node, int lanes) {
   // Where there is no value, any number may stand.
   bool zero = range.undefined || (range.lower <= 0 && range.upper >= 0);
   if (zero) {
-    divisor_.resize(kLanes);
+    divisor_.resize(most_);
     for (int i = 0; i < lanes; ++i) divisor_[i] = b[i] == 0 ? 1 : b[i];
   }
   const T* safe = zero ? divisor_.data() : b;
   T* out = nullptr;
   if (condition) {
-    rest_.resize(kLanes);
+    rest_.resize(most_);
     out = rest_.data();
   } else {
     out = values(node);
@@ -215,7 +215,7 @@ void Lanes<T>::row_of(const Node& n, int node, int lanes) {
   const RowTable& table = model_.tables[static_cast<size_t>(n.value)];
   uint8_t* out = truth(node);
   std::memset(out, 1, lanes);
-  keys_.assign(kLanes, 0);
+  keys_.assign(most_, 0);
   for (size_t c = 0; c < n.args.size(); ++c) {
     const T* a = values(n.args[c]);
     for (int i = 0; i < lanes; ++i) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model.hpp"
+#include "runs.hpp"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__)
 #if __GNUC__ >= 12
@@ -68,7 +69,8 @@ inline T power_of(T base, T exponent) {
 template <typename T>
 class Lanes {
  public:
-  Lanes(const Model& model, const std::vector<Interval>& bounds);
+  // `most`: no more lanes are used than these.
+  Lanes(const Model& model, const std::vector<Interval>& bounds, size_t most);
 
   // Where a node's values lie; conditions use `truth` instead.
   T* values(int node) { return slot(numbers_, node); }
@@ -83,7 +85,7 @@ class Lanes {
  private:
   template <typename U>
   U* slot(std::vector<std::unique_ptr<U[]>>& slots, int node) {
-    if (!slots[node]) slots[node].reset(new U[kLanes]);
+    if (!slots[node]) slots[node].reset(new U[most_ + kStore]);
     return slots[node].get();
   }
   void divide(const Node& n, int node, int lanes);
@@ -97,6 +99,7 @@ class Lanes {
 
   const Model& model_;
   const std::vector<Interval>& bounds_;
+  size_t most_;
   std::vector<std::unique_ptr<T[]>> numbers_;
   std::vector<std::unique_ptr<uint8_t[]>> flags_;
   std::vector<std::unique_ptr<uint8_t[]>> defined_;

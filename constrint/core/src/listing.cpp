@@ -25,6 +25,7 @@ constexpr double kCellsPerStep = 4;
 // A search that would list more rows than this, by its progress, is the last resort.
 constexpr double kManyRows = 1 << 22;
 constexpr double kNoEnd = 1e18;
+constexpr double kLittle = 1e-12;
 
 class Component {
  public:
@@ -74,11 +75,17 @@ class Component {
     by_estimate(sums);
   }
 
-  // Work that the search still has to do, by the part of its tree that is behind it.
-  double steps_left() const { return static_cast<double>(steps_) * (1 / std::max(search_->progress(), 1e-12) - 1); }
+  // Work that the search still has to do, by the part of its tree that is behind it: by all its work so far or by that of
+  // its last attempt, whichever went more slowly. A first decision may leave half of the tree behind it at once.
+  double steps_left() const {
+    const double behind = search_->progress(), before = progress_before_;
+    const double all = static_cast<double>(steps_) / std::max(behind, kLittle);
+    const double last = static_cast<double>(steps_ - steps_before_) / std::max(behind - before, kLittle);
+    return std::max(all, last) * (1 - behind);
+  }
 
   void by_estimate(bool sums) {
-    double rows = static_cast<double>(rows_.num_rows) / std::max(search_->progress(), 1e-12);
+    double rows = static_cast<double>(rows_.num_rows) / std::max(search_->progress(), kLittle);
     bool many = rows > std::min(kManyRows, static_cast<double>(budget_.max_rows));
     if (tables_within(many ? kNoEnd : kCellsPerStep / 2 * steps_left())) return;
     if (sums && draw(std::min(kMostArcs, static_cast<size_t>(budget_.max_rows)))) return;
@@ -128,6 +135,8 @@ class Component {
       rows_.variables = variables_;
       rows_.columns.resize(variables_.size());
     }
+    steps_before_ = steps_;
+    progress_before_ = search_->progress();
     int64_t last = decisions > INT64_MAX - search_->decisions() ? INT64_MAX : search_->decisions() + decisions;
     int64_t before = budget_.cells;
     for (;;) {
@@ -178,6 +187,9 @@ class Component {
   std::unique_ptr<DepthFirst> search_;
   Table rows_;
   int64_t steps_ = 0;
+  // At the start of the last attempt.
+  int64_t steps_before_ = 0;
+  double progress_before_ = 0;
 };
 
 }  // namespace

@@ -2,13 +2,10 @@
 // takes; constrint/core/_core.pyi states the signatures.
 #include "python.hpp"
 
+#include "blocks.hpp"
 #include "decode.hpp"
 #include "diagram.hpp"
 #include "reader.hpp"
-
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
 
 namespace constrint {
 
@@ -180,18 +177,6 @@ PyObject* enumerate_model(PyObject*, PyObject* args) {
   });
 }
 
-// What a first write to each page of fresh memory costs is most of listing: large blocks get large pages.
-void expect_writes(char* data, size_t bytes) {
-#ifdef MADV_HUGEPAGE
-  constexpr size_t kPage = 4096, kLarge = size_t{1} << 22;
-  if (bytes < kLarge) return;
-  const size_t before = kPage - reinterpret_cast<uintptr_t>(data) % kPage;
-  madvise(data + before, bytes - before, MADV_HUGEPAGE);  // advice: it does not matter where it is not taken
-#else
-  (void)data, (void)bytes;
-#endif
-}
-
 PyObject* columns(PyObject*, PyObject* args) {
   PyObject* object;
   long long rows;
@@ -199,14 +184,15 @@ PyObject* columns(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
     const Space& space = held<Space>(object);
     if (rows != total_of(space)) refuse(PyExc_ValueError, "the space has another number of solutions");
-    if (rows > PY_SSIZE_T_MAX / 8) throw std::bad_alloc();
-    Ref list(PyList_New(0));
+    if (rows > PY_SSIZE_T_MAX / 16) throw std::bad_alloc();
+    std::vector<size_t> sizes;
+    for (const Axis& axis : space.axes) sizes.push_back(static_cast<size_t>(rows * value_bytes(axis)));
+    const Columns room(sizes);
     std::vector<char*> out;
-    for (const Axis& axis : space.axes) {
-      Ref column(PyByteArray_FromStringAndSize(nullptr, rows * value_bytes(axis)));
-      out.push_back(PyByteArray_AsString(column.get()));
-      expect_writes(out.back(), static_cast<size_t>(rows * value_bytes(axis)));
-      Ref entry(Py_BuildValue("(iO)", value_bytes(axis), column.get()));
+    Ref list(PyList_New(0));
+    for (size_t v = 0; v < sizes.size(); ++v) {
+      out.push_back(room.data(v));
+      Ref entry(Py_BuildValue("(iOn)", value_bytes(space.axes[v]), room.block(v), static_cast<Py_ssize_t>(room.offset(v))));
       if (PyList_Append(list.get(), entry.get())) throw PythonError{};
     }
     Allowance allowance(kUnlimited, 0, 0, Py_None);
@@ -215,10 +201,10 @@ PyObject* columns(PyObject*, PyObject* args) {
   });
 }
 
-template <typename T>
-PyObject* bytes_of(const std::vector<T>& values) {
+template <typename Values>
+PyObject* bytes_of(const Values& values) {
   return PyByteArray_FromStringAndSize(reinterpret_cast<const char*>(values.data()),
-                                       static_cast<Py_ssize_t>(values.size() * sizeof(T)));
+                                       static_cast<Py_ssize_t>(values.size() * sizeof(values[0])));
 }
 
 // Per variable its values that are left (int64), and whether it is fixed.
@@ -233,7 +219,7 @@ PyObject* axes_of(const std::vector<Axis>& axes, const Set& fixed) {
 }
 
 // Positions in the smallest unsigned type that holds every place on the axis.
-PyObject* positions_of(const std::vector<uint16_t>& column, const Axis& axis) {
+PyObject* positions_of(const SlabVector<uint16_t>& column, const Axis& axis) {
   if (axis.values.size() > 256) return bytes_of(column);
   Ref made(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(column.size())));
   char* out = PyByteArray_AsString(made.get());
@@ -429,7 +415,7 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_core", nullptr, -1, methods, 
 PyMODINIT_FUNC PyInit__core() {
   PyObject* module = PyModule_Create(&constrint::definition);
   // What constrint/core/__init__.py expects; raised with every change of a signature or of the encoding.
-  if (module && (PyModule_AddIntConstant(module, "INTERFACE", 7) || constrint::add_launch_functions(module) ||
+  if (module && (PyModule_AddIntConstant(module, "INTERFACE", 8) || constrint::add_launch_functions(module) ||
                  constrint::add_search_functions(module))) {
     Py_DECREF(module);
     return nullptr;

@@ -11,9 +11,9 @@ namespace {
 // Values of one open variable that satisfy a condition; the others in it are fixed.
 std::vector<bool> passing(const Model& model, int condition, int variable, const std::vector<Axis>& axes,
                           const std::vector<Interval>& bounds) {
-  Lanes<int64_t> lanes(model, bounds);
-  std::vector<int> nodes = nodes_below(model, {condition});
   const std::vector<int64_t>& values = axes[variable].values;
+  Lanes<int64_t> lanes(model, bounds, values.size());
+  std::vector<int> nodes = nodes_below(model, {condition});
   std::vector<bool> found;
   for (size_t start = 0; start < values.size(); start += kLanes) {
     int n = static_cast<int>(std::min<size_t>(kLanes, values.size() - start));

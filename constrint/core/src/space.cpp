@@ -78,9 +78,9 @@ class Groups {
   std::vector<uint32_t> dense_;
 };
 
-template <typename T>
-std::vector<T> taken(const std::vector<T>& from, const std::vector<uint32_t>& order, Budget& budget) {
-  std::vector<T> sorted(order.size());
+template <typename Values>
+Values taken(const Values& from, const std::vector<uint32_t>& order, Budget& budget) {
+  Values sorted(order.size());
   in_pieces(order.size(), budget, [&](size_t start, size_t end) {
     for (size_t i = start; i < end; ++i) sorted[i] = from[order[i]];
   });
@@ -88,7 +88,7 @@ std::vector<T> taken(const std::vector<T>& from, const std::vector<uint32_t>& or
 }
 
 void reorder(TreeNode& node, const std::vector<uint32_t>& order, Budget& budget) {
-  for (std::vector<uint16_t>& column : node.table.columns) column = taken(column, order, budget);
+  for (SlabVector<uint16_t>& column : node.table.columns) column = taken(column, order, budget);
   for (std::vector<uint32_t>& link : node.links) {
     if (!link.empty()) link = taken(link, order, budget);
   }

@@ -13,8 +13,11 @@ namespace {
 struct Level {
   int variable = 0;
   int size = 0;
-  // Nodes over this variable alone: known for each of its values.
+  // Nodes over this variable alone: known for each of its values. Their lanes stay as they are from chunk to chunk where
+  // no later level writes over them; so many are filled.
   std::vector<int> tiled;
+  std::vector<bool> stays;
+  int filled = 0;
   // Nodes of earlier levels that this level reads, those that it computes, and the conditions it decides.
   std::vector<int> repeated, computed, checks;
   // Nodes known here that later levels read.
@@ -60,12 +63,21 @@ struct Block {
   std::vector<std::vector<uint8_t>> flags, defined;
 };
 
+// Combinations of the variables' values, or `most` where these are more.
+size_t product(const std::vector<int>& variables, const std::vector<Axis>& axes, size_t most) {
+  size_t combinations = 1;
+  for (int v : variables) combinations = std::min(most, combinations * axes[v].values.size());
+  return combinations;
+}
+
 template <typename T>
 class Builder {
  public:
   Builder(const Model& model, std::vector<int> order, const std::vector<int>& checks, const std::vector<Axis>& axes,
           const std::vector<Interval>& bounds, Budget& budget)
-      : model_(model), axes_(axes), bounds_(bounds), budget_(budget), lanes_(model, bounds), level_of_(model.nodes.size(), -1) {
+      : model_(model), axes_(axes), bounds_(bounds), budget_(budget), most_lanes_(product(order, axes, kLanes)),
+        lanes_(model, bounds, most_lanes_), level_of_(model.nodes.size(), -1), kept_(most_lanes_ + 1), row_(most_lanes_),
+        run_rows_(most_lanes_ + 1), run_lengths_(most_lanes_ + 1), mask_(most_lanes_) {
     table_.variables = std::move(order);
     table_.columns.resize(table_.variables.size());
     plan(checks);
@@ -91,11 +103,16 @@ class Builder {
   void pass_on(size_t at, int row, int values, int value, int count);
   void list(size_t at, int row, int values, int value, int count);
   void place(int row, int values, int count);
+  template <typename From, typename To>
+  void repeat_rows(const From& from, To& out, size_t start) const;
+  void number(int row, int values, int value, int count, uint16_t* out) const;
 
   const Model& model_;
   const std::vector<Axis>& axes_;
   const std::vector<Interval>& bounds_;
   Budget& budget_;
+  // No chunk has more lanes.
+  const size_t most_lanes_;
   Lanes<T> lanes_;
   std::vector<Level> levels_;
   std::vector<int> level_of_;
@@ -106,8 +123,11 @@ class Builder {
   Table table_;
   // Bytes of blocks and lanes.
   int64_t scratch_ = 0;
-  std::vector<int> kept_ = std::vector<int>(kLanes + 1), row_ = std::vector<int>(kLanes);
-  std::vector<uint8_t> mask_ = std::vector<uint8_t>(kLanes);
+  std::vector<int> kept_, row_;
+  // The waiting rows of which some lane is kept, and how many of each.
+  std::vector<uint32_t> run_rows_, run_lengths_;
+  size_t num_runs_ = 0;
+  std::vector<uint8_t> mask_;
 };
 
 template <typename T>
@@ -135,10 +155,10 @@ void Builder<T>::plan(const std::vector<int>& checks) {
     if (count == 0) {
       // Over fixed variables and numbers only: the same everywhere.
       if (n.op == Op::kVar) {
-        std::fill_n(lanes_.values(node), kLanes, static_cast<T>(axes_[n.value].values[0]));
+        std::fill_n(lanes_.values(node), most_lanes_, static_cast<T>(axes_[n.value].values[0]));
       } else {
         lanes_.fill_constant(node);
-        lanes_.compute(node, kLanes);
+        lanes_.compute(node, static_cast<int>(most_lanes_));
       }
       continue;
     }
@@ -156,7 +176,9 @@ void Builder<T>::plan(const std::vector<int>& checks) {
   for (size_t i = 0; i < levels_.size(); ++i) {
     tile(levels_[i]);
     Block<T>& block = blocks_[i];
-    block.places.assign(i, std::vector<uint16_t>(2 * kLanes));
+    // Two chunks at most, and no more than there are combinations.
+    const size_t rows = product({order.begin(), order.begin() + static_cast<long>(i)}, axes_, 2 * kLanes);
+    block.places.assign(i, std::vector<uint16_t>(rows));
     size_t carried = i ? levels_[i - 1].carried.size() : 0;
     block.numbers.resize(carried);
     block.flags.resize(carried);
@@ -164,10 +186,10 @@ void Builder<T>::plan(const std::vector<int>& checks) {
     for (size_t c = 0; c < carried; ++c) {
       int node = levels_[i - 1].carried[c];
       if (is_condition(model_.nodes[node].op)) {
-        block.flags[c].resize(2 * kLanes);
+        block.flags[c].resize(rows);
       } else {
-        block.numbers[c].resize(2 * kLanes);
-        if (bounds_[node].undefined) block.defined[c].resize(2 * kLanes);
+        block.numbers[c].resize(rows);
+        if (bounds_[node].undefined) block.defined[c].resize(rows);
       }
     }
   }
@@ -189,6 +211,9 @@ void Builder<T>::read_ahead(const std::vector<int>& needed) {
   }
   for (int node : needed) {
     for (int at = level_of_[node]; at >= 0 && at < last_use[node]; ++at) levels_[at].carried.push_back(node);
+  }
+  for (Level& level : levels_) {
+    for (int node : level.tiled) level.stays.push_back(last_use[node] < 0 && level.size <= kLanes);
   }
 }
 
@@ -235,23 +260,13 @@ void Builder<T>::extend(size_t at) {
 }
 
 template <typename U>
-void repeat_each(U* out, const U* from, int rows, int values) {
-  for (int r = 0; r < rows; ++r, out += values) std::fill_n(out, values, from[r]);
-}
-
-template <typename U>
-void repeat_all(U* out, const U* from, int rows, int values) {
-  for (int r = 0; r < rows; ++r, out += values) std::copy_n(from, values, out);
-}
-
-template <typename U>
 void gather(U* out, const U* from, const int* at, int count) {
   for (int i = 0; i < count; ++i) out[i] = from[at[i]];
 }
 
 template <typename T>
 void Builder<T>::extend_chunk(size_t at, int row, int rows, int value, int values) {
-  const Level& level = levels_[at];
+  Level& level = levels_[at];
   const Block<T>& block = blocks_[at];
   int lanes = rows * values;
   budget_.spend(lanes);
@@ -269,13 +284,15 @@ void Builder<T>::extend_chunk(size_t at, int row, int rows, int value, int value
     }
     for (size_t t = 0; t < level.tiled.size(); ++t) {
       int node = level.tiled[t];
+      if (level.stays[t] && lanes <= level.filled) continue;
       if (is_condition(model_.nodes[node].op)) {
-        repeat_all(lanes_.truth(node), tile_flags_[at][t].data() + value, rows, values);
+        repeat_all(lanes_.truth(node), tile_flags_[at][t].data() + value, values, rows);
         continue;
       }
-      repeat_all(lanes_.values(node), tiles_[at][t].data() + value, rows, values);
-      if (uint8_t* d = lanes_.defined(node)) repeat_all(d, tile_defined_[at][t].data() + value, rows, values);
+      repeat_all(lanes_.values(node), tiles_[at][t].data() + value, values, rows);
+      if (uint8_t* d = lanes_.defined(node)) repeat_all(d, tile_defined_[at][t].data() + value, values, rows);
     }
+    level.filled = std::max(level.filled, lanes);
     for (int node : level.computed) lanes_.compute(node, lanes);
   }
   const uint8_t* mask = nullptr;
@@ -310,13 +327,8 @@ void Builder<T>::pass_on(size_t at, int row, int values, int value, int count) {
   Block<T>& next = blocks_[at + 1];
   int start = next.rows;
   place(row, values, count);
-  for (size_t v = 0; v < at; ++v) {
-    uint16_t* out = next.places[v].data() + start;
-    const uint16_t* from = block.places[v].data();
-    for (int i = 0; i < count; ++i) out[i] = from[row_[i]];
-  }
-  uint16_t* out = next.places[at].data() + start;
-  for (int i = 0; i < count; ++i) out[i] = static_cast<uint16_t>(value + (kept_[i] - (row_[i] - row) * values));
+  for (size_t v = 0; v < at; ++v) repeat_rows(block.places[v], next.places[v], start);
+  number(row, values, value, count, next.places[at].data() + start);
   for (size_t c = 0; c < level.carried.size(); ++c) {
     int node = level.carried[c];
     bool here = level_of_[node] == static_cast<int>(at);
@@ -325,16 +337,19 @@ void Builder<T>::pass_on(size_t at, int row, int values, int value, int count) {
       const std::vector<int>& earlier = levels_[at - 1].carried;
       before = std::find(earlier.begin(), earlier.end(), node) - earlier.begin();
     }
-    const int* from = here ? kept_.data() : row_.data();
-    if (is_condition(model_.nodes[node].op)) {
-      const uint8_t* flags = here ? lanes_.truth(node) : block.flags[before].data();
-      gather(next.flags[c].data() + start, flags, from, count);
-      continue;
-    }
-    gather(next.numbers[c].data() + start, here ? lanes_.values(node) : block.numbers[before].data(), from, count);
-    if (bounds_[node].undefined) {
-      const uint8_t* defined = here ? lanes_.defined(node) : block.defined[before].data();
-      gather(next.defined[c].data() + start, defined, from, count);
+    const bool undefined = bounds_[node].undefined, condition = is_condition(model_.nodes[node].op);
+    if (here) {
+      if (condition) {
+        gather(next.flags[c].data() + start, lanes_.truth(node), kept_.data(), count);
+        continue;
+      }
+      gather(next.numbers[c].data() + start, lanes_.values(node), kept_.data(), count);
+      if (undefined) gather(next.defined[c].data() + start, lanes_.defined(node), kept_.data(), count);
+    } else if (condition) {
+      repeat_rows(block.flags[before], next.flags[c], start);
+    } else {
+      repeat_rows(block.numbers[before], next.numbers[c], start);
+      if (undefined) repeat_rows(block.defined[before], next.defined[c], start);
     }
   }
   next.rows += count;
@@ -348,24 +363,40 @@ void Builder<T>::list(size_t at, int row, int values, int value, int count) {
   size_t start = table_.num_rows;
   budget_.add_rows(table_, count);
   for (size_t v = 0; v < at; ++v) {
-    std::vector<uint16_t>& column = table_.columns[v];
-    column.resize(start + count);
-    const uint16_t* from = block.places[v].data();
-    for (int i = 0; i < count; ++i) column[start + i] = from[row_[i]];
+    table_.columns[v].resize(start + count);
+    repeat_rows(block.places[v], table_.columns[v], start);
   }
-  std::vector<uint16_t>& column = table_.columns[at];
-  column.resize(start + count);
-  for (int i = 0; i < count; ++i) column[start + i] = static_cast<uint16_t>(value + (kept_[i] - (row_[i] - row) * values));
+  table_.columns[at].resize(start + count);
+  number(row, values, value, count, table_.columns[at].data() + start);
 }
 
 // Finds the waiting row of every kept lane.
 template <typename T>
 void Builder<T>::place(int row, int values, int count) {
-  int current = 0, end = values;
-  for (int i = 0; i < count; ++i) {
-    while (kept_[i] >= end) ++current, end += values;
-    row_[i] = row + current;
+  num_runs_ = 0;
+  for (int i = 0, end = values; i < count; ++row, end += values) {
+    const int first = i;
+    for (; i < count && kept_[i] < end; ++i) row_[i] = row;
+    run_rows_[num_runs_] = static_cast<uint32_t>(row);
+    run_lengths_[num_runs_] = static_cast<uint32_t>(i - first);
+    num_runs_ += i > first;
   }
+}
+
+// What waiting rows have, once for every kept lane, from place `start` on.
+template <typename T>
+template <typename From, typename To>
+void Builder<T>::repeat_rows(const From& from, To& out, size_t start) const {
+  const auto* values = from.data();
+  const uint32_t* rows = run_rows_.data();
+  write_equal(run_lengths_.data(), num_runs_, out.data() + start, out.data() + out.size(),
+              [=](size_t t) { return values[rows[t]]; });
+}
+
+// The positions of the level's own variable on the kept lanes.
+template <typename T>
+void Builder<T>::number(int row, int values, int value, int count, uint16_t* out) const {
+  for (int i = 0; i < count; ++i) out[i] = static_cast<uint16_t>(value + (kept_[i] - (row_[i] - row) * values));
 }
 
 template <typename T>
@@ -375,43 +406,6 @@ Table run(const Model& model, std::vector<int> order, const std::vector<int>& ch
 }
 
 }  // namespace
-
-void Budget::spend(int64_t more) {
-  cells += more;
-  if (cells > max_cells) throw LimitReached{Limit::kCells, cells, {}};
-  tick(64);
-}
-
-void Budget::look() {
-  left_ = kBetweenLooks;
-  const Clock::time_point now = Clock::now();
-  if (now < next_ || !poll) return;
-  const bool goes_on = poll(cells);
-  next_ = Clock::now() + std::chrono::milliseconds(20);
-  if (!goes_on) throw LimitReached{Limit::kStopped, cells, {}};
-}
-
-void Budget::take(int64_t more, const std::vector<int>& variables) {
-  bytes += more;
-  if (max_bytes && bytes > max_bytes) throw LimitReached{Limit::kBytes, bytes, variables};
-}
-
-void Budget::add_rows(Table& table, int64_t more) {
-  const size_t rows = table.num_rows + static_cast<size_t>(more);
-  // Links between tables are numbers of 32 bits.
-  if (static_cast<int64_t>(rows) > max_rows || rows >= UINT32_MAX) {
-    throw LimitReached{Limit::kRows, static_cast<int64_t>(rows), table.variables};
-  }
-  if (!table.columns.empty() && rows > table.columns[0].capacity()) {
-    const size_t before = table.columns[0].capacity(), after = std::max(rows, (before < size_t{1} << 18 ? 4 : 2) * before);
-    take(static_cast<int64_t>((after - before) * sizeof(uint16_t) * table.columns.size()), table.variables);
-    for (std::vector<uint16_t>& column : table.columns) {
-      tick(static_cast<int64_t>(before));
-      column.reserve(after);
-    }
-  }
-  table.num_rows = rows;
-}
 
 std::vector<int> nodes_below(const Model& model, const std::vector<int>& roots) {
   std::vector<bool> below(model.nodes.size(), false);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model.hpp"
+#include "slab.hpp"
 
 namespace constrint {
 
@@ -20,7 +21,7 @@ struct Axis {
 
 struct Table {
   std::vector<int> variables;
-  std::vector<std::vector<uint16_t>> columns;
+  std::vector<SlabVector<uint16_t>> columns;
   size_t num_rows = 0;
 };
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import keyword
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -194,6 +195,23 @@ class SpaceProblem(Problem):
     def names(self) -> tuple[str, ...]:
         """The parameters in declared order."""
         return self._names
+
+    @property
+    def num_combinations(self) -> int:
+        """How many combinations there are; a value that is listed twice may count twice."""
+        if "_variables" in self.__dict__:
+            return super().num_combinations
+        return math.prod(map(len, self._params.values()))
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the restrictions were made constraints."""
+        return "_constraints" in self.__dict__
+
+    @property
+    def has_codes(self) -> bool:
+        """Whether some parameter has other values than plain integers: what the core read as it is has none."""
+        return "_variables" in self.__dict__ and super().has_codes
 
     def __getattr__(self, name: str) -> Any:
         if name == "_variables":

@@ -78,8 +78,8 @@ def _expr(expr: Expr) -> tuple[str, int]:
 
 
 def _conditions(args: tuple[Expr, ...]) -> bool:
-    """Whether all are variables of True and False: a choice between these is read as a condition."""
-    return all(a.is_condition for a in args)
+    """Whether all are conditions or variables of True and False: a choice between these is read as a condition."""
+    return all(a.is_condition or isinstance(a, Truth) for a in args)
 
 
 def _sum(args: tuple[Expr, ...]) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.util import find_spec
+from functools import cache
+from importlib.machinery import PathFinder
 from typing import Final
 
 from constrint.errors import LimitReachedError, UnsupportedError
@@ -17,6 +18,12 @@ from constrint.solve.found import Found
 #: Seconds after which a problem counts as hard; at most this part of the time that is allowed.
 NATIVE_SECONDS: Final = 1.0
 NATIVE_PART: Final = 0.3
+
+
+@cache
+def _has_cpsat() -> bool:
+    """Whether OR-tools is installed; looked for once, which takes as long as a small problem."""
+    return PathFinder.find_spec("ortools") is not None
 
 
 class AutoBackend(Backend):
@@ -37,7 +44,7 @@ class AutoBackend(Backend):
 
     def find(self, problem: Problem, budget: Budget, number: int = 1, hint: Mapping[str, int] | None = None) -> Found:
         """The best solutions by all objectives; without one, the first in declared order or else any solution."""
-        if find_spec("ortools") is None or (number > 1 and not problem.objectives):
+        if not _has_cpsat() or (number > 1 and not problem.objectives):
             return replace(self._native.find(problem, budget, number, hint), solver="native")
         left = budget.seconds_left()
         early = Budget(budget.part(NATIVE_SECONDS if left is None else min(NATIVE_SECONDS, NATIVE_PART * left)))

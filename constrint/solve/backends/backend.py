@@ -2,6 +2,9 @@
 
 A back-end lists all solutions of a problem as integer columns and finds one (the best, where the problem has
 objectives). It imports its library inside the function that uses it, and refuses what it cannot do exactly.
+
+Back-ends speak in integers, also where a variable's values are others (`constrint/model/coding.py`); `solve`,
+`enumerate_space` and `count` translate, and take a back-end by its name.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ class Backend(ABC):
     def find(self, problem: Problem, budget: Budget, number: int = 1, hint: Mapping[str, int] | None = None) -> Found:
         """The best solutions by all objectives in order of importance, and what is known at a limit."""
         known: list[dict[str, int]] = []
-        asked = in_codes(problem).copy()
+        asked = in_codes(problem)
         bound: int | None = None
         try:
             while len(known) < number:
@@ -62,6 +65,9 @@ class Backend(ABC):
                 if best is None:
                     break
                 known.append(best)
+                if len(known) == number:
+                    break
+                asked = asked.copy() if len(known) == 1 else asked
                 asked.add(Not(AllOf(tuple(Comparison(Var(n), "==", Const(v)) for n, v in best.items()))))
         except LimitReachedError as error:
             if isinstance(error, StoppedEarlyError):

@@ -20,7 +20,7 @@ _BACKENDS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
 
 
 def list_backends() -> tuple[str, ...]:
-    """Names that `get_backend` takes; the default of `solve` comes first."""
+    """Names that `backend=` takes; the default of `solve` comes first."""
     return tuple(_BACKENDS)
 
 

@@ -17,7 +17,7 @@ from constrint.core import compiled as core
 from constrint.errors import LimitReachedError
 from constrint.model import Problem
 from constrint.model.encode import encode_all, encode_expression
-from constrint.solve.budget import Budget
+from constrint.solve.budget import LARGE_BYTES, Budget
 from constrint.solve.engine.prepare import flatten
 from constrint.solve.propagation.propagate import propagate
 from constrint.solve.space.axes import Axis, Layout, axis_of, dtype_for, position_type
@@ -27,10 +27,10 @@ from constrint.solve.space.parts import FreePart, Part, TreePart
 from constrint.solve.space.row_keys import check_listing
 from constrint.solve.space.tree import LinkedTable, Tree
 
-# Listings of so many rows are small whatever their values are.
-_FEW_ROWS: Final = 1 << 16
 # The core's own limit on the values of one variable.
 MAX_VALUES: Final = 4096
+# The core makes room for so many rows as soon as a table is not short.
+_LEAST_ROWS: Final = 1 << 18
 _KINDS: Final[dict[int, np.dtype[Any]]] = {
     1: np.dtype(np.int8),
     2: np.dtype(np.int16),
@@ -77,7 +77,8 @@ def enumerate_factors(problem: Problem, budget: Budget) -> CompiledFactors | Non
         return None
     limits = budget.limits
     budget.check_work()
-    max_bytes = max(1, _word(budget.bytes_left()))
+    few = limits.max_bytes is None and _most_bytes(problem) < LARGE_BYTES
+    max_bytes = LARGE_BYTES if few else max(1, _word(budget.bytes_left()))
     with budget.watching():
         answer: Any = core.enumerate(model, _word(limits.max_cells), _word(limits.max_rows), max_bytes, _poll(budget))
     if answer is None:
@@ -90,6 +91,11 @@ def enumerate_factors(problem: Problem, budget: Budget) -> CompiledFactors | Non
         return CompiledFactors(core, problem, None, ())
     _, space, counts, stats.cells, stats.rows, stats.tables, stats.table_bytes = answer
     return CompiledFactors(core, problem, space, counts)
+
+
+def _most_bytes(problem: Problem) -> int:
+    """Bytes that the tables of all combinations would take; how much memory is left takes longer to find out."""
+    return max(problem.num_combinations, _LEAST_ROWS) * 2 * len(problem.names)
 
 
 def _poll(budget: Budget) -> Callable[[int], None] | None:
@@ -117,7 +123,7 @@ def _refuse(answer: tuple[str, str, int, Sequence[int]], problem: Problem, budge
         budget.check_rows(number, names)
     elif what == "bytes":
         budget.stats.table_bytes = 0
-        budget.check_bytes(number, f"a table over {', '.join(names)}")
+        budget.refuse_bytes(number, f"a table over {', '.join(names)}")
     else:
         budget.stats.cells = number
         budget.check_work()
@@ -158,11 +164,14 @@ class CompiledFactors(Factors):
         """Lets the core list every solution."""
         if self._space is None:
             return {n: np.zeros(0, dtype=np.int8) for n in self.names}
-        if self.total > _FEW_ROWS:
+        if self.total * 8 * len(self.names) >= LARGE_BYTES:
             kinds = [np.dtype(dtype_for(d.lower, d.upper)) for d in self._problem.variables.values()]
             check_listing(self.total, sum(kind.itemsize for kind in kinds))
-        listed: list[tuple[int, bytearray]] = self._core.columns(self._space, self.total)
-        return {n: np.frombuffer(data, _KINDS[size]) for n, (size, data) in zip(self.names, listed, strict=True)}
+        listed: list[tuple[int, bytearray, int]] = self._core.columns(self._space, self.total)
+        return {
+            n: np.frombuffer(data, _KINDS[size], self.total, offset)
+            for n, (size, data, offset) in zip(self.names, listed, strict=True)
+        }
 
     def best(self, model: object, code: list[int], maximise: bool) -> list[tuple[int, int]] | None:
         """Values of an expression's variables in its best solution; None where the core declines."""

@@ -28,6 +28,8 @@ from constrint.solve.space.axes import Axis, Layout, LazyAxis, axis_of_free
 # Rows times values looked at in one step: few at first, more with every dead end.
 _FIRST_CELLS: Final = 1 << 12
 _MOST_CELLS: Final = 1 << 15
+# Rows that become Python integers at once.
+_LISTED_ROWS: Final = 1 << 10
 
 
 def solutions_in_order(
@@ -139,28 +141,32 @@ class _Component:
     def solutions(self) -> Iterator[tuple[int, ...]]:
         """Yields rows of positions in order."""
         empty: NDArray[np.int32] = np.zeros((1, 0), dtype=np.int32)
-        # Pieces that wait: the level of the next variable, and rows of positions of those before it.
-        stack: list[tuple[int, NDArray[np.int32]]] = [(0, empty)]
+        # Pieces that wait: the level of the next variable, rows of positions of those before it, and its first value.
+        stack: list[tuple[int, NDArray[np.int32], int]] = [(0, empty, 0)]
         while stack:
-            level, rows = stack.pop()
+            level, rows, first = stack.pop()
             if level == len(self.names):
-                for row in rows.tolist():
-                    yield tuple(row)
+                # Often only the first ones are asked for: not all of a long piece is made Python's integers at once.
+                for start in range(0, len(rows), _LISTED_ROWS):
+                    yield from map(tuple, rows[start : start + _LISTED_ROWS].tolist())
                 continue
             self.budget.tick()
-            step = max(1, self.cells // len(self.axes[self.names[level]]))
+            num_values = len(self.axes[self.names[level]])
+            step = max(1, self.cells // num_values)
             if len(rows) > step:
-                stack.append((level, rows[step:]))
+                stack.append((level, rows[step:], 0))
                 rows = rows[:step]
+            if num_values - first > _MOST_CELLS:
+                stack.append((level, rows, first + _MOST_CELLS))
             with self.budget.watching():
-                rows = self._extended(level, rows)
+                rows = self._extended(level, rows, slice(first, first + _MOST_CELLS))
             if len(rows):
-                stack.append((level + 1, rows))
+                stack.append((level + 1, rows, 0))
             else:
                 self.cells = min(2 * self.cells, _MOST_CELLS)
 
-    def _extended(self, level: int, rows: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Adds the variable of this level to every row, where the rules allow it."""
+    def _extended(self, level: int, rows: NDArray[np.int32], places: slice) -> NDArray[np.int32]:
+        """Adds the variable of this level, at these places of its axis, to every row, where the rules allow it."""
         name = self.names[level]
         axis = self.axes[name]
         columns: dict[str, Column] = dict(self.fixed)
@@ -169,7 +175,8 @@ class _Component:
                 continue
             other = self.axes[before]
             columns[before] = Column(other.narrow[rows[:, i]][:, None], other.bounds)
-        columns[name] = axis.column((1, -1))
+        values = axis.narrow[places]
+        columns[name] = Column(values[None, :], axis.bounds)
         mask: Any = True
         for check in self.decided[level]:
             mask = mask & np.asarray(test(check.constraint, columns))
@@ -177,10 +184,10 @@ class _Component:
             verdict = may_hold(rule, columns, self.open)
             if verdict is not None:
                 mask = mask & verdict
-        self.budget.stats.cells += len(rows) * len(axis)
-        flat = np.flatnonzero(np.broadcast_to(mask, (len(rows), len(axis))))
-        row = flat // len(axis)
+        self.budget.stats.cells += len(rows) * len(values)
+        flat = np.flatnonzero(np.broadcast_to(mask, (len(rows), len(values))))
+        row = flat // len(values)
         longer = np.empty((len(flat), level + 1), dtype=np.int32)
         longer[:, :level] = rows[row]
-        longer[:, level] = flat - row * len(axis)
+        longer[:, level] = flat - row * len(values) + places.start
         return longer

@@ -21,7 +21,7 @@ _PIECE_CELLS: Final = 1 << 20
 _MAX_CELLS: Final = 1 << 32
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RulePruning:
     """How much one constraint removes.
 
@@ -36,6 +36,16 @@ class RulePruning:
     removes_alone: int
     removes_only: int
     product_size: int
+
+    def _content(self) -> tuple[object, ...]:
+        rule = self.constraint
+        return rule.key(), rule.because, rule.name, self.removes_alone, self.removes_only, self.product_size
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RulePruning) and self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash(self._content())
 
 
 def pruning(problem: Problem, limits: Limits | None = None) -> list[RulePruning]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 Cost = Callable[[dict[str, NDArray[Any]]], Any]
 
-#: Layers of a diagram up to which bounds are computed layer by layer, which calls itself as often.
-DEEPEST: Final = 100
+#: So many combinations of an expression's variables are listed where the other variables are many.
+_FEW_COMBINATIONS: Final = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,8 @@ def best_solutions(
             raise UnknownNameError("variable", name, space.names)
     if k == 0 or not space.size:
         return []
-    if any(isinstance(part, DiagramPart) and len(part.layers) > DEEPEST for part in space.factors.parts or ()):
-        return _by_listing(space, k, cost, maximise, budget)
+    if _is_projected(space, cost):
+        return _by_projection(space, k, cost, maximise, budget)
     found = KBest(space.factors, -cost if maximise else cost, k + len(space.gaps), budget).run()
     found = [f for f in found if f.place not in space.gaps][:k]
     configs = space.taken_with_gaps([f.place for f in found])
@@ -68,15 +69,21 @@ def _by_function(
     return _ranked(space, k, columns, rows, costs, maximise)
 
 
-def _by_listing(space: SearchSpace, k: int, cost: Expr, maximise: bool, budget: Budget) -> list[Ranked]:
-    """The best by an expression whose variables are listed: for chains of tables that are too long to bound it on."""
+def _is_projected(space: SearchSpace, cost: Expr) -> bool:
+    """Whether a diagram has few of its variables in the expression: then many paths differ in nothing that counts."""
+    names = [n for n in space.layout.needed(sorted(cost.variables)) if n in space.layout.axes]
+    diagrams = [part for part in space.factors.parts or () if isinstance(part, DiagramPart)]
+    return any(n in part.sizes for part in diagrams for n in names) and (
+        math.prod(space.layout.size(n) for n in names) <= _FEW_COMBINATIONS
+    )
+
+
+def _by_projection(space: SearchSpace, k: int, cost: Expr, maximise: bool, budget: Budget) -> list[Ranked]:
+    """The best by an expression, from all combinations of its variables."""
     budget.check_work()
-    names = [n for n in space.names if n in cost.variables]
-    # Distinct combinations are sought where some variables are left out.
-    columns = space.columns() if len(names) == len(space.names) else space.project(names)[0]
-    num_rows = len(next(iter(columns.values()), (0,)))
+    columns, counts = space.project([n for n in space.names if n in cost.variables])
     with budget.watching():
-        rows, values = rows_with_value(cost, columns, num_rows)
+        rows, values = rows_with_value(cost, columns, len(counts))
     return _ranked(space, k, columns, rows, values, maximise)
 
 

@@ -27,6 +27,14 @@ class Unbounded(Exception):
     """Raised where no bounds are known."""
 
 
+class _Missing(Exception):
+    """Raised where the bounds of an expression in the groups of a table are needed first."""
+
+    def __init__(self, place: int, expr: Expr) -> None:
+        super().__init__()
+        self.place, self.expr = place, expr
+
+
 class Range(NamedTuple):
     """Bounds of an expression per row, and over all rows."""
 
@@ -50,6 +58,7 @@ class CostBounds:
     def __init__(self, forest: Forest, fixed: Mapping[str, Column]) -> None:
         self._forest, self._fixed = forest, fixed
         self._messages: dict[tuple[int, Any], Range] = {}
+        self._is_computing = False
 
     def range(self, expr: Expr, choice: Choice) -> Range:
         """Bounds of an expression in every row.
@@ -115,17 +124,38 @@ class CostBounds:
         return Range(whole.low[groups], whole.high[groups], whole.bounds)
 
     def message(self, place: int, expr: Expr) -> Range:
-        """Bounds of an expression in every group of a table."""
+        """Bounds of an expression in every group of a table.
+
+        They need the bounds in the tables below. Those are computed first, from a list of what waits: tables may lie
+        below each other a thousand times, deeper than functions may call themselves.
+        """
         key = (place, expr.key())
-        if key not in self._messages:
-            table = self._forest.tables[place]
-            columns = {n: self._forest.column(place, n) for n in expr.variables if n in table.rows}
-            inside = self.range(expr, Choice({**self._fixed, **columns}, table.links, {}))
-            low, high = (np.broadcast_to(np.asarray(a), (table.num_rows,)) for a in inside[:2])
-            begins = table.starts[:-1]
-            low, high = np.minimum.reduceat(low, begins), np.maximum.reduceat(high, begins)
-            self._messages[key] = Range(low, high, (int(low.min()), int(high.max())))
+        if key in self._messages:
+            return self._messages[key]
+        if self._is_computing:
+            raise _Missing(place, expr)
+        self._is_computing = True
+        waiting = [(place, expr)]
+        try:
+            while waiting:
+                try:
+                    at, below = waiting[-1]
+                    self._messages[at, below.key()] = self._computed(at, below)
+                    waiting.pop()
+                except _Missing as missing:
+                    waiting.append((missing.place, missing.expr))
+        finally:
+            self._is_computing = False
         return self._messages[key]
+
+    def _computed(self, place: int, expr: Expr) -> Range:
+        table = self._forest.tables[place]
+        columns = {n: self._forest.column(place, n) for n in expr.variables if n in table.rows}
+        inside = self.range(expr, Choice({**self._fixed, **columns}, table.links, {}))
+        low, high = (np.broadcast_to(np.asarray(a), (table.num_rows,)) for a in inside[:2])
+        begins = table.starts[:-1]
+        low, high = np.minimum.reduceat(low, begins), np.maximum.reduceat(high, begins)
+        return Range(low, high, (int(low.min()), int(high.max())))
 
 
 def _small(bounds: Interval) -> Interval:

@@ -28,6 +28,8 @@ from constrint.solve.space.row_keys import ranges
 # Rows of a table that are looked at together: few at first, until some solutions are known.
 _FIRST_ROWS: Final = 1 << 11
 _MOST_ROWS: Final = 1 << 15
+_FEWEST_ROWS: Final = 1 << 6
+_MOST_CHOSEN: Final = 1 << 17
 # A longer group is cut into ranges of rows first, and bounded by these.
 _LONG: Final = 1 << 16
 _RANGE: Final = 1 << 12
@@ -54,7 +56,7 @@ class _Block:
     begin: NDArray[Any]  #: Where the rows of the next table begin and end.
     end: NDArray[Any]
     cost: NDArray[Any] | None = None  #: What each row costs at least; None where no bounds are known.
-    least: NDArray[Any] | None = None  #: What its first key is at least.
+    least: list[NDArray[Any]] | None = None  #: What its keys are at least, as one long number.
 
     def only(self, rows: Any) -> _Block:
         """Some of the rows."""
@@ -67,13 +69,13 @@ class _Block:
             self.begin[rows],
             self.end[rows],
             None if self.cost is None else self.cost[rows],
-            None if self.least is None else self.least[rows],
+            None if self.least is None else [k[rows] for k in self.least],
         )
 
     def order(self, all_keys: bool = False) -> NDArray[np.intp]:
         """The rows in the order of what they cost at least."""
         by = [] if self.cost is None else [self.cost]
-        by += self.keys if all_keys else [] if self.least is None else [self.least]
+        by += self.keys if all_keys else self.least or []
         by.append(self.index)
         if any(a.dtype == object for a in by):
             rows = list(zip(*(a.tolist() for a in by), strict=True))
@@ -97,7 +99,9 @@ class KBest:
         self._keys = _Keys(self._forest, names, {n: layout.size(n) for n in names})
         # Cost, keys and index of the best so far, in this order.
         self._best: list[tuple[Any, ...]] = []
-        self._rows = _FIRST_ROWS
+        # Each choice copies all that were made before it: where there are many tables, fewer rows at once.
+        self._most_rows = max(_FEWEST_ROWS, min(_MOST_ROWS, _MOST_CHOSEN // len(self._forest.tables)))
+        self._rows = min(_FIRST_ROWS, self._most_rows)
 
     def run(self) -> list[Found]:
         """The best solutions, the best first."""
@@ -121,17 +125,18 @@ class KBest:
         if block.cost is None or block.least is None:
             return (-math.inf,)
         at = block.order()[0]
-        bound = (int(block.cost[at]), int(block.least[at]))
-        return (*bound, int(block.index[at])) if len(block.keys) == 1 else bound
+        return (int(block.cost[at]), *(int(k[at]) for k in block.least), int(block.index[at]))
 
     def _promising(self, block: _Block) -> _Block:
         """The rows that may be among the best."""
         if len(self._best) < self._k or block.cost is None or block.least is None:
             return block
-        cost, key, *_, index = self._best[-1]
-        within = block.index < index if len(block.keys) == 1 else True
-        better = (block.cost < cost) | ((block.cost == cost) & ((block.least < key) | ((block.least == key) & within)))
-        return block.only(better.astype(bool))
+        better: Any = False
+        for bound, known in zip(
+            reversed((block.cost, *block.least, block.index)), reversed(self._best[-1]), strict=True
+        ):
+            better = (bound < known) | ((bound == known) & better)
+        return block.only(np.asarray(better, dtype=bool))
 
     def _cut(self, block: _Block) -> list[_Block]:
         """Chooses rows of the next table for the best rows of a block; the rest waits."""
@@ -152,7 +157,7 @@ class KBest:
             later = block.only(order[:1])
             later.begin = now.end = now.begin + self._rows
             parts.append(later)
-        self._rows = min(2 * self._rows, _MOST_ROWS)
+        self._rows = min(2 * self._rows, self._most_rows)
         longer = self._promising(self._extended(now, place))
         if len(longer.chosen) == len(self._forest.tables):
             self._keep(longer)
@@ -190,9 +195,10 @@ class KBest:
         elif len(block.chosen) > 1:
             # Below the root nothing is chosen yet: bounding all there is would only say what the best one costs.
             block.cost = self._lowest(Choice(columns, block.groups, {}), shape)
-        block.least = block.keys[0]
+        block.least = block.keys
         for place, groups in block.groups.items():
-            block.least = block.least + self._keys.least(place)[groups]
+            more = self._keys.least(place)
+            block.least = [known + key[groups] for known, key in zip(block.least, more, strict=True)]
         place = len(block.chosen)
         if place < len(self._forest.tables):
             starts = self._forest.tables[place].starts
@@ -255,7 +261,7 @@ class _Keys:
         for table in forest.tables:
             self._first.append([n for n in table.rows if n not in seen])
             seen.update(table.rows)
-        self._least: dict[int, NDArray[Any]] = {}
+        self._least: dict[int, list[NDArray[Any]]] = {}
 
     def own(self, place: int, rows: Any) -> list[Any]:
         """What rows of a table add to each number."""
@@ -265,12 +271,23 @@ class _Keys:
             for w in self.weights
         ]
 
-    def least(self, place: int) -> NDArray[Any]:
-        """Per group of a table: what it and the tables below add to the first number at least."""
-        if place not in self._least:
-            table = self._forest.tables[place]
-            total: Any = np.zeros(table.num_rows, dtype=np.int64) + self.own(place, slice(None))[0]
-            for child in table.children:
-                total = total + self.least(child)[table.links[child]]
-            self._least[place] = np.minimum.reduceat(total, table.starts[:-1])
+    def least(self, place: int) -> list[NDArray[Any]]:
+        """Per group of a table: what it and the tables below add to the numbers at least, taken as one long number."""
+        if not self._least:
+            # Every table comes after the one above it.
+            for at in reversed(range(len(self._forest.tables))):
+                self._least[at] = self._smallest(at)
         return self._least[place]
+
+    def _smallest(self, place: int) -> list[NDArray[Any]]:
+        table = self._forest.tables[place]
+        totals = [np.zeros(table.num_rows, dtype=np.int64) + own for own in self.own(place, slice(None))]
+        for child in table.children:
+            links = table.links[child]
+            totals = [total + key[links] for total, key in zip(totals, self._least[child], strict=True)]
+        begins = table.starts[:-1]
+        if len(totals) == 1:
+            return [np.minimum.reduceat(totals[0], begins)]
+        group = np.repeat(np.arange(len(begins)), np.diff(table.starts))
+        first = np.lexsort([*reversed(totals), group])[begins]
+        return [total[first] for total in totals]

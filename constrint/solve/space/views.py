@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _SHOWN_ROWS: Final = 10
 _SHOWN_NAMES: Final = 6
+_CAPTION: Final = "text-align: left; white-space: nowrap; padding: 0.3em 0.6em"
+_LEFT: Final = "text-align: left; padding: 0.1em 0.6em"
 _STYLE: Final = "text-align: right; padding: 0.1em 0.6em"
 
 
@@ -46,26 +48,36 @@ def written(number: int) -> str:
 
 def summary(space: SearchSpace) -> str:
     """The space in one line: its name, its size, its variables."""
-    name = f" {space.problem.name!r}" if space.problem.name else ""
     names = ", ".join(space.names[:_SHOWN_NAMES]) + (", ..." if len(space.names) > _SHOWN_NAMES else "")
-    sizes = f"{written(space.size)} of {written(space.product_size)} configs"
-    return f"<SearchSpace{name}: {sizes} over {names or 'no variables'}>"
+    return f"<{_sizes(space, written)} over {names or 'no variables'}>"
+
+
+def _sizes(space: SearchSpace, number: Callable[[int], str]) -> str:
+    name = f" {space.problem.name!r}" if space.problem.name else ""
+    return f"SearchSpace{name}: {number(space.size)} of {number(space.product_size)} configs"
+
+
+def _in_groups(number: int) -> str:
+    """A number with its digits in groups of three."""
+    return f"{number:,}" if number < 10**15 else written(number)
 
 
 def as_html(space: SearchSpace) -> str:
     """The first solutions as a table; every text in it is escaped."""
     number = min(space.size, _SHOWN_ROWS)
-    caption = html.escape(summary(space)[1:-1])
+    caption = html.escape(_sizes(space, _in_groups))
     head = "".join(f'<th style="{_STYLE}">{html.escape(n)}</th>' for n in ("", *space.names))
     body = []
     for index, config in enumerate(space[:number]):
         cells = "".join(f'<td style="{_STYLE}">{html.escape(str(config[n]))}</td>' for n in space.names)
         body.append(f'<tr><th style="{_STYLE}">{index}</th>{cells}</tr>')
     if space.size > number:
-        more = f"... {written(space.size - number)} more"
-        body.append(f'<tr><td colspan="{len(space.names) + 1}" style="padding: 0.1em 0.6em">{more}</td></tr>')
+        more = f"... {_in_groups(space.size - number)} more"
+        body.append(
+            f'<tr><td colspan="{len(space.names) + 1}" style="text-align: left; padding: 0.1em 0.6em">{more}</td></tr>'
+        )
     rows = f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody>" if number else ""
-    return f'<table><caption style="text-align: left">{caption}</caption>{rows}</table>'
+    return f'<table><caption style="{_CAPTION}">{caption}</caption>{rows}</table>'
 
 
 def indices_of(wanted: object, size: int) -> list[int] | range | None:

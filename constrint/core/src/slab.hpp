@@ -1,0 +1,151 @@
+// Memory of columns that grow together: long ones lie side by side on large pages, because the first write to each small
+// page of fresh memory costs more than what is written there.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+#ifdef _WIN32
+#include <malloc.h>
+#endif
+
+namespace constrint {
+
+constexpr size_t kLargePage = size_t{1} << 21;
+
+// Asks for large pages; it does not matter where this advice is not taken.
+inline void expect_writes(void* data, size_t bytes) {
+#ifdef MADV_HUGEPAGE
+  madvise(data, bytes, MADV_HUGEPAGE);
+#else
+  (void)data, (void)bytes;
+#endif
+}
+
+// A block with room for several allocations of one size, given back with the last of them.
+class Slab {
+ public:
+  // As long as it lives, so many allocations of this thread with so many bytes each share a block.
+  class Shared {
+   public:
+    Shared(size_t parts, size_t bytes) {
+      if (bytes < kLong || parts < 2) return;
+      slab_ = make(parts, bytes);
+      current() = slab_;
+    }
+    Shared(const Shared&) = delete;
+    Shared& operator=(const Shared&) = delete;
+    ~Shared() {
+      if (!slab_) return;
+      current() = nullptr;
+      release(slab_);
+    }
+
+   private:
+    Slab* slab_ = nullptr;
+  };
+
+  static void* take(size_t bytes) {
+    if (bytes < kLong) return ::operator new(bytes);
+    Slab* slab = current();
+    if (!slab || slab->part_ != bytes || slab->left_ == 0) {
+      slab = make(1, bytes);
+      void* only = slab->next();
+      release(slab);
+      return only;
+    }
+    return slab->next();
+  }
+  static void give(void* data, size_t bytes) {
+    if (bytes < kLong) {
+      ::operator delete(data);
+    } else {
+      release(*owner(data));
+    }
+  }
+
+ private:
+  static constexpr size_t kLine = 64, kLong = size_t{1} << 16;
+
+  static Slab* make(size_t parts, size_t bytes) {
+    const size_t part = (bytes + 2 * kLine - 1) / kLine * kLine, least = kLine + parts * part;
+    if (bytes > SIZE_MAX / 4 / parts) throw std::bad_alloc();
+    const bool large = least >= kLargePage / 4 * 3;
+    const size_t unit = large ? kLargePage : kLine, all = (least + unit - 1) / unit * unit;
+    void* data = aligned(unit, all);
+    if (!data) throw std::bad_alloc();
+    if (large) expect_writes(data, all);
+    Slab* slab = new (data) Slab;
+    slab->part_ = bytes;
+    slab->left_ = parts;
+    slab->free_ = static_cast<char*>(data) + kLine;
+    slab->stride_ = part;
+    return slab;
+  }
+  static void release(Slab* slab) {
+    if (--slab->users_ > 0) return;
+    slab->~Slab();
+    free_aligned(slab);
+  }
+  void* next() {
+    char* data = free_ + kLine;
+    *owner(data) = this;
+    free_ += stride_;
+    --left_;
+    ++users_;
+    return data;
+  }
+  static Slab** owner(void* data) { return reinterpret_cast<Slab**>(static_cast<char*>(data) - kLine); }
+  static Slab*& current() {
+    static thread_local Slab* slab = nullptr;
+    return slab;
+  }
+#ifdef _WIN32
+  static void* aligned(size_t unit, size_t bytes) { return _aligned_malloc(bytes, unit); }
+  static void free_aligned(void* data) { _aligned_free(data); }
+#else
+  static void* aligned(size_t unit, size_t bytes) {
+    void* data = nullptr;
+    return posix_memalign(&data, unit, bytes) == 0 ? data : nullptr;
+  }
+  static void free_aligned(void* data) { std::free(data); }
+#endif
+
+  // Whoever makes it counts as a user until it has its parts.
+  std::atomic<int> users_{1};
+  size_t part_ = 0, stride_ = 0, left_ = 0;
+  char* free_ = nullptr;
+};
+
+template <typename T>
+struct SlabAllocator {
+  using value_type = T;
+  SlabAllocator() = default;
+  template <typename U>
+  SlabAllocator(const SlabAllocator<U>&) {}
+  T* allocate(size_t n) {
+    if (n > SIZE_MAX / sizeof(T)) throw std::bad_alloc();
+    return static_cast<T*>(Slab::take(n * sizeof(T)));
+  }
+  void deallocate(T* data, size_t n) { Slab::give(data, n * sizeof(T)); }
+  template <typename U>
+  bool operator==(const SlabAllocator<U>&) const {
+    return true;
+  }
+  template <typename U>
+  bool operator!=(const SlabAllocator<U>&) const {
+    return false;
+  }
+};
+
+template <typename T>
+using SlabVector = std::vector<T, SlabAllocator<T>>;
+
+}  // namespace constrint
