@@ -31,6 +31,8 @@ OPTIONS = {
     ("--budget", "0s"): "is no time",
     ("--gpus", "one"): "write all, or indices",
     ("--engine", "slurm"): "unknown engine",
+    ("--engine", "ray", "--gpus", "0"): "--gpus names GPUs of this machine",
+    ("--address", "auto"): "add --engine ray",
     ("--cache", "tepid"): "unknown cache",
     ("--search", "guess"): "unknown search",
     ("--trials", "0"): "0",

@@ -152,6 +152,17 @@ def test_finalists_that_are_lost_together_are_timed_one_by_one(store: RecordStor
     assert tuned.is_whole
 
 
+def test_finalists_of_a_lost_device_are_timed_on_another_one(store: RecordStore) -> None:
+    def is_lost(slot: int) -> bool:
+        return slot == 0 and any(job.is_final for _, job in engine.log)
+
+    engine = FakeEngine(timed, 2, lost=is_lost)
+    report = Tuner(Settings(GPU, partial(make_search, "model"), trials=6), engine, store).run(products(3))
+    assert any(slot == 0 and job.is_final for slot, job in engine.log)
+    assert all(tuned.is_whole and tuned.winner is not None for tuned in report.tuned)
+    assert all(record.is_ok for record in store.find())
+
+
 def test_finalists_that_fail_in_the_end_do_not_win(store: RecordStore) -> None:
     def say(slot: int, job: Job) -> tuple[Answer, ...]:
         answers = list(timed(slot, job))

@@ -98,9 +98,20 @@ class RayEngine:
         """The jobs that are done since the last call; waits for one, but no longer than so many seconds.
 
         Raises:
-            ConstrintError: When no device can be used any more.
+            ConstrintError: When no device can be used any more, or the whole cluster is gone.
         """
-        until = time.monotonic() + timeout_s
+        try:
+            return self._poll(time.monotonic() + timeout_s)
+        except ConnectionError as error:
+            raise ConstrintError(
+                f"the Ray cluster is gone ({one_line(error)}); what was measured is kept for --resume."
+            ) from error
+
+    def close(self) -> None:
+        """End all actors, and leave the cluster."""
+        self._cluster.close()
+
+    def _poll(self, until: float) -> list[Done]:
         while True:
             for slot in self._slots:
                 self._step(slot)
@@ -113,10 +124,6 @@ class RayEngine:
             if left <= 0:
                 return []
             self._hear(min(left, TURN_S))
-
-    def close(self) -> None:
-        """End all actors, and leave the cluster."""
-        self._cluster.close()
 
     def _fingerprint(self, kernel: str) -> Fingerprint:
         if kernel not in self._fingerprints:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,9 +86,11 @@ class RayCluster:
         """
         known = Counter(device.report.model for device in self.devices if device.report.model is not None)
         if not known:
-            seen = {device.report.device_name or "no GPU that a process can use" for device in self.devices}
+            seen = ", ".join(sorted({device.report.device_name for device in self.devices} - {""}))
+            if not seen:
+                raise NoDeviceError("no process of the Ray cluster sees its GPU: it takes torch or nvidia-ml-py there.")
             raise NoDeviceError(
-                f"no hardware model is known of the cluster's devices ({', '.join(sorted(seen))}); name one with --gpu."
+                f"no hardware model is known of the cluster's {seen}; name one that is alike with --gpu."
             )
         return min(known, key=lambda model: (-known[model], model))
 
@@ -103,6 +106,8 @@ class RayCluster:
             raise NoDeviceError(f"the Ray cluster has no {model} that can be used: {'; '.join(unused)}.")
         if unused:
             print(f"not used: {'; '.join(unused)}", file=sys.stderr)
+        self._end([device.actor for device in self.devices if device not in chosen])
+        self.devices = chosen
         return chosen
 
     def __enter__(self) -> RayCluster:
@@ -113,17 +118,25 @@ class RayCluster:
 
     def close(self) -> None:
         """End all actors, at first by asking them to, and what was started of Ray for this program."""
-        actors, self._actors = self._actors, []
         try:
-            asked = [actor.close.remote() for actor in actors]
-            if asked:
-                self.ray.wait(asked, num_returns=len(asked), timeout=END_S)
+            self._end(list(self._actors))
         finally:
-            for actor in actors:
-                self.ray.kill(actor)
             if self._is_ours:
                 self.ray.shutdown()
             self._is_ours = False
+
+    def _end(self, actors: Sequence[Any]) -> None:
+        self._actors = [actor for actor in self._actors if not any(actor is each for each in actors)]
+        # The whole cluster may be gone, which ends them as well; any call would then start one of this machine.
+        if not self.ray.is_initialized():
+            return
+        with suppress(Exception):
+            asked = [actor.close.remote() for actor in actors]
+            if asked:
+                self.ray.wait(asked, num_returns=len(asked), timeout=END_S)
+        for actor in actors:
+            with suppress(Exception):
+                self.ray.kill(actor)
 
     def _start(self) -> list[Device]:
         """Start an actor on each device that is free."""

@@ -13,7 +13,7 @@ from constrint.errors import ConstrintError, UsageError
 
 #: How long it may take until something answers at an address, and until Ray does.
 KNOCK_S, CONNECT_S = 5.0, 45.0
-#: Where no cluster answers, Ray tries for minutes and hears no interrupt; so a process that can be ended tries first.
+#: Where no cluster answers, Ray tries for minutes and may hear no interrupt; a process that can be ended tries first.
 _TRY = """
 import sys, ray
 try:
@@ -65,6 +65,8 @@ def _try(address: str) -> None:
             socket.create_connection((found[1].strip("[]"), int(found[2])), timeout=KNOCK_S).close()
         except OSError as error:
             raise _no_cluster(address, str(error)) from error
+    if address.startswith("ray://"):
+        return  # that way of Ray's gives up by itself
     command = [sys.executable, "-c", _TRY, address]
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=CONNECT_S, check=False)
@@ -77,7 +79,7 @@ def _try(address: str) -> None:
 def _no_cluster(address: str, why: str) -> ConstrintError:
     return ConstrintError(
         f"no Ray cluster answers at {address}: {why}. `ray status` on its head says whether it runs; from a machine "
-        "outside of it the address is ray://HOST:10001."
+        "outside of it the address is ray://HOST:10001; one that asks for a token is asked with RAY_AUTH_MODE=token."
     )
 
 

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -73,9 +74,12 @@ def started() -> Iterator[Any]:
     """A cluster whose head does no work."""
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    yield made
-    made.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        # Ray would write a token of its own into the home folder.
+        patch.setenv("RAY_AUTH_TOKEN", uuid4().hex)
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        yield made
+        made.shutdown()
 
 
 @pytest.fixture
@@ -183,7 +187,7 @@ def check_that_other_kernels_are_refused(engine: RayEngine, folder: Path) -> Non
 
 @pytest.mark.slow
 def test_candidates_have_their_outcomes_and_harm_no_actor(cluster: Any, tmp_path: Path) -> None:
-    engine = RayEngine(SETUP.with_patience(2.0), cluster.address)
+    engine = RayEngine(SETUP, cluster.address)
     try:
         assert len(set(engine.slots)) == 2
         before = actors()
@@ -208,7 +212,7 @@ def test_a_machine_that_dies_loses_no_candidate(cluster: Any, tmp_path: Path) ->
     names = ("right", "hangs", "slow", "wrong", "prints", "is_killed", "raises")
     machine = next(iter(cluster.worker_nodes))
     listener = AfterTrials(3, lambda: cluster.remove_node(machine, allow_graceful=False))
-    engine = CountingEngine(SETUP.with_patience(2.0), cluster.address)
+    engine = CountingEngine(SETUP, cluster.address)
     try:
         records = tuned_with(engine, tmp_path, names, listener)
     finally:
