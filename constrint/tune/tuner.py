@@ -1,7 +1,7 @@
 """The tuner: the only loop. It carries jobs of several workloads to an engine, and what comes back to a store.
 
-Every record is in the store before anything else is done with it, so that an interruption, a crash or a full disk
-loses at most what the devices are at.
+Records go to the store as they come, so that an interruption, a crash or a full disk loses at most what the devices are
+at and what is on its way to the disk, a few answers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.store import RecordStore
 
 #: Workloads that are tuned at once on one device: while one is compiled, the other runs.
-OPEN = 6
+OPEN = 12
+#: Answers that may be on their way to the disk while further trials run.
+MAX_UNWRITTEN = 4
 POLL_S = 0.25
 #: Trials after which the time that is left can be told: the first ones pay for what is loaded once.
 TELLING_TRIALS = 12
@@ -141,6 +143,8 @@ class Tuner:
         self._left = len(goals) * self._settings.trials
         # What proposes is made ahead, while devices are at work: solving a space takes a while.
         maker = ThreadPoolExecutor(1, "constrint-search")
+        self._writer = ThreadPoolExecutor(1, "constrint-store")
+        self._written: list[Future[int]] = []
         waiting = deque(Waiting(goal, self._records_of(goal)) for goal in goals)
         try:
             while waiting or any(self._sessions):
@@ -154,15 +158,19 @@ class Tuner:
                     for session in list(sessions):
                         self._submit(slot, session, session.next_jobs(self._numbers))
                         if session.is_through:
+                            self._wait_for_the_store()
                             sessions.remove(session)
                             tuned.append(self._finish(slot, session))
                 if self._jobs:
                     self._hear(self._engine.poll(POLL_S))
+            self._wait_for_the_store()
         except KeyboardInterrupt:
+            self._wait_for_the_store()
             is_interrupted = True
             tuned += [session.result() for sessions in self._sessions for session in sessions]
         finally:
             maker.shutdown(wait=False, cancel_futures=True)
+            self._writer.shutdown()
         return Report(tuple(tuned), is_interrupted)
 
     def _share_what_is_left(self, waiting: deque[Waiting]) -> None:
@@ -249,7 +257,11 @@ class Tuner:
             if done.slot_is_lost:
                 self._leave(done)
             heard.append((done, session, *session.hear(done, self._numbers)))
-        self._store.add([record for _, _, records, _ in heard for record in records])
+        # The disk is not waited for: the next trials are under way meanwhile. What it complains of ends the run.
+        kept = [record for _, _, records, _ in heard for record in records]
+        if kept:
+            self._written.append(self._writer.submit(self._store.add, kept))
+        self._wait_for_the_store(at_most=MAX_UNWRITTEN)
         for done, session, records, again in heard:
             home = next((slot for slot, sessions in enumerate(self._sessions) if session in sessions), done.slot)
             self._submit(home, session, again)
@@ -257,6 +269,15 @@ class Tuner:
                 self._num_trials += not done.job.is_final
                 if self._listener:
                     self._listener.tried(done.slot, session, record, self._left_s())
+
+    def _wait_for_the_store(self, at_most: int = 0) -> None:
+        """Wait until no more than so many answers are on their way to the disk.
+
+        Raises:
+            StoreError: When the store cannot keep them.
+        """
+        while self._written and (len(self._written) > at_most or self._written[0].done()):
+            self._written.pop(0).result()
 
     def _leave(self, done: Done) -> None:
         """Use a device no more; its workloads go to the next one."""

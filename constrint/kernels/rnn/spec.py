@@ -86,9 +86,10 @@ class RnnSpec(KernelSpec):
         """Those of `num_roundings`; with exponential gates one for each step, which add up like a random walk.
 
         An exponential turns the error of its gate into a relative error of the states, and these forget little. After T
-        steps the errors have a spread of sqrt(T) roundings, and the largest of a million is 5.3 times as large.
+        steps, or T there and T back, the errors have a spread of as many roundings as the root of their number, and the
+        largest of a million is 5.3 times as large.
         """
-        steps = workload.sizes["time"]
+        steps = workload.sizes["time"] * (2 if self.direction == "backward" else 1)
         return max(self.num_roundings, LARGEST_OF_MANY * steps**0.5) if self.cell.is_exponential else self.num_roundings
 
     def num_operations(self, workload: Workload) -> int:
