@@ -77,7 +77,7 @@ def environment() -> dict[str, str]:
     query = ["nvidia-smi", "--query-gpu=name,driver_version,clocks.max.sm,clocks.max.memory", "--format=csv,noheader"]
     try:
         asked = subprocess.run(query, capture_output=True, text=True, check=False)
-        facts |= {"gpu": asked.stdout.strip()} if asked.returncode == 0 else {}
+        facts |= {"gpu": "; ".join(asked.stdout.strip().splitlines())} if asked.returncode == 0 else {}
     except FileNotFoundError:
         pass
     return facts
