@@ -1,7 +1,7 @@
 """The tuner: the only loop. It carries jobs of several workloads to an engine, and what comes back to a store.
 
 Records go to the store as they come, so that an interruption, a crash or a full disk loses at most what the devices are
-at and what is on its way to the disk, a few answers.
+at and what is on its way to the disk.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from constrint.tune.store.store import RecordStore
 
 #: Workloads that are tuned at once on one device: while one is compiled, the other runs.
 OPEN = 12
-#: Answers that may be on their way to the disk while further trials run.
-MAX_UNWRITTEN = 4
+#: Sets of answers that may be on their way to the disk while further trials run.
+MAX_UNWRITTEN = 1
 POLL_S = 0.25
 #: Trials after which the time that is left can be told: the first ones pay for what is loaded once.
 TELLING_TRIALS = 12
