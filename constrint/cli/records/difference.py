@@ -90,7 +90,7 @@ def _print(pairs: list[tuple[TuningRecord | None, TuningRecord | None]]) -> None
         rows.append([*named, None if change is None else f"{change:+.1%}", _verdict(before, after)])
     if rows:
         headers, rows, _ = fitting(headers, rows, SPARE)
-        print_table(headers, rows, left=TEXT, whole=TEXT)
+        print_table(headers, rows, left=TEXT, whole=[title for title in TEXT if title not in ("workload", "config")])
         say()
     both = [(before, after) for before, after in pairs if before and after]
     for before, after in both:

@@ -24,6 +24,8 @@ SHORT = 8
 TITLE_WIDTH = 15
 #: Titles of text columns, and those that a narrow terminal does without, the first ones first.
 TEXT = ("id", "GPU", "kernel", "dtype", "workload", "outcome", "run", "config", "when")
+#: Of these what is broken over lines rather than cut.
+WRAPPED = ("workload", "config")
 SPARE = ("config", "run", "when", "outcome", "ok", "tried", "GPU", "dtype", "id")
 
 
@@ -109,7 +111,7 @@ def _print(headers: list[str], rows: list[list[object]]) -> None:
     if not rows:
         return
     headers, rows, _ = fitting(headers, rows, [title for title in SPARE if title in headers])
-    print_table(headers, rows, left=TEXT, whole=TEXT)
+    print_table(headers, rows, left=TEXT, whole=[title for title in TEXT if title not in WRAPPED])
     say()
 
 
