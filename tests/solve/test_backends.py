@@ -48,6 +48,14 @@ def encodings(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+def test_cpsat_lists_all_solutions_of_conditions_on_differences(encodings: None) -> None:
+    problem = parse(
+        "var a in 4294967300..25769803805 step 4294967301; var c in {-613566756, 1, 4294967303, 4294967304, 7};"
+        "(a - c in {21474836502, 21474836503}) >= 0"
+    )
+    assert len(listed(problem, "cpsat")) == 30
+
+
 @settings(deadline=None, max_examples=20)
 @given(start=st.integers(0, 10**9))
 def test_all_backends_agree(encodings: None, random_problem: Callable[[int], Problem], start: int) -> None:

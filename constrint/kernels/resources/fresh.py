@@ -10,7 +10,7 @@ from constrint.hwmodels import GpuModel, occupancy
 from constrint.kernels.resources.sample import Request, Row, Sample
 from constrint.model import Var
 from constrint.select.core_space import chance_of
-from constrint.select.limits import BlockUse
+from constrint.select.limits import SPILLS, BlockUse
 
 #: Of what `Fresh.cells` gives, after the target.
 FRESH_TITLES = ("kernels", "pruned", "of it fit", "valid", "of it exceed", "refused", "spill", "expected")
@@ -31,6 +31,7 @@ class Fresh:
         chances: The chance of every valid kernel that compiled to spill.
         spills: Whether it did.
         wrong: A line about every kernel of which a certain limit was wrong.
+        marked_exceed: Valid kernels that exceed a limit, as an estimated rule says: certain is only the least they take.
     """
 
     pruned: int = 0
@@ -41,6 +42,7 @@ class Fresh:
     chances: list[float] = field(default_factory=list)
     spills: list[bool] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    marked_exceed: int = 0
 
     def cells(self) -> list[str]:
         """The figures, one per title."""
@@ -75,6 +77,8 @@ def _count(fresh: Fresh, request: Request, row: Row) -> None:
     if broken and not reason and not spills:
         fresh.pruned_fit += 1
         fresh.wrong.append(f"pruned by {', '.join(sorted(broken))}, but it fits: {what}: {_taken(row)}")
+    elif not broken and reason and any(r.name != SPILLS and not r.holds(config) for r in problem.estimates):
+        fresh.marked_exceed += 1
     elif not broken and reason:
         fresh.valid_exceed += 1
         fresh.wrong.append(f"valid, but {reason}: {what}: {_taken(row)}")

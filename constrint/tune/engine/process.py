@@ -83,7 +83,7 @@ class Worker:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOAD)
         self._pipe, theirs = context.Pipe()
-        arguments = (theirs, str(self._log), os.getpid(), self._make, self._arguments)
+        arguments = (theirs, str(self._log), self._make, self._arguments)
         self._process = context.Process(target=_run, args=arguments, daemon=True)
         self._process.start()
         theirs.close()
@@ -199,9 +199,9 @@ class StartError(Exception):
     """Raised where a process dies before it can be asked anything."""
 
 
-def _run(pipe: Connection, log: str, parent: int, make: Serve, arguments: tuple[Any, ...]) -> None:
+def _run(pipe: Connection, log: str, make: Serve, arguments: tuple[Any, ...]) -> None:
     """Answers requests; the whole life of the process."""
-    _die_with(parent)
+    _die_with_parent()
     # What candidates print is kept apart from what the program prints; endless output is cut off.
     output = os.open(log, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
     for stream in (sys.stdout, sys.stderr):
@@ -234,21 +234,18 @@ def _limit_files() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (min(limits), hard))
 
 
-def _die_with(parent: int) -> None:
+def _die_with_parent() -> None:
     """End this process when the one that asked for it is gone, even while a kernel hangs."""
     if sys.platform == "linux":
         # The fork server, which is this process's parent, ends with its own one.
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
     def watch() -> None:
-        while True:
-            time.sleep(1.0)
-            try:
-                os.kill(parent, 0)
-            except ProcessLookupError:
-                os._exit(1)
-            except PermissionError:
-                pass
+        # The fork server may have ended before this process asked to end with it.
+        asking = multiprocessing.parent_process()
+        if asking is not None:
+            asking.join()
+            os._exit(1)
 
     threading.Thread(target=watch, name="constrint-parent", daemon=True).start()
 

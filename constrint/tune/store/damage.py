@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import URL, Engine
 from sqlalchemy.exc import DBAPIError
 
-from constrint.errors import StoreReadOnlyError, UsageError
+from constrint.errors import StoreError, StoreReadOnlyError, UsageError
 from constrint.tune.store.alone import alone_in
 from constrint.tune.store.connection import engine_of, is_read_only, prepare
 from constrint.tune.store.faults import DAMAGED, told
@@ -31,6 +31,18 @@ class DamagedStoreWarning(UserWarning):
     """Given once when a damaged store was set aside."""
 
 
+def _is_dir(path: Path) -> bool:
+    """Whether a store's path is a folder.
+
+    Raises:
+        StoreError: When its folder cannot be looked into.
+    """
+    try:
+        return path.is_dir()
+    except OSError as error:
+        raise StoreError(f"the store {path} cannot be reached: {error.strerror}; name one elsewhere.") from None
+
+
 def open_file(url: URL) -> Engine:
     """The engine of a store in a file, which is made where it is missing and replaced where it is damaged.
 
@@ -39,7 +51,7 @@ def open_file(url: URL) -> Engine:
         StoreError: When it can be neither read nor made.
     """
     path = Path(url.database or "")
-    if path.is_dir():
+    if _is_dir(path):
         raise UsageError(f"the store {path} is a folder; name a file in it, such as {path / 'records.sqlite'}.")
     with told(url), _folder_of(path):
         damage = damage_of(url)

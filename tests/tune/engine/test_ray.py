@@ -207,7 +207,8 @@ def test_candidates_have_their_outcomes_and_harm_no_actor(cluster: Any, tmp_path
 
 
 @pytest.mark.slow
-def test_a_machine_that_dies_loses_no_candidate(cluster: Any, tmp_path: Path) -> None:
+def test_a_machine_that_dies_loses_no_candidate(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("constrint.tune.session.BATCH", 4)  # so that both machines have something to do
     # What hangs and what is slow keeps both machines busy when one of them dies, as in a power cut.
     names = ("right", "hangs", "slow", "wrong", "prints", "is_killed", "raises")
     machine = next(iter(cluster.worker_nodes))

@@ -243,7 +243,7 @@ def test_without_the_right_to_write_a_store_can_be_read(tmp_path: Path) -> None:
     path = filled(folder / "records.sqlite")
     os.chmod(path, 0o444)
     os.chmod(folder, 0o555)
-    for parent in [p for p in folder.parents if p.is_relative_to(tmp_path.parents[1])]:
+    for parent in [p for p in folder.parents if any(part.startswith("pytest-of-") for part in p.parts)]:
         os.chmod(parent, 0o755)  # pytest's folders are for their owner alone
     try:
         counts, added, made, folder_made = run_python(READ_ONLY, str(path))
