@@ -31,7 +31,7 @@ class Fresh:
         chances: The chance of every valid kernel that compiled to spill.
         spills: Whether it did.
         wrong: A line about every kernel of which a certain limit was wrong.
-        marked_exceed: Valid kernels that exceed a limit, as an estimated rule says: certain is only the least they take.
+        marked_exceed: Valid kernels that exceed a limit, as an estimated rule says: only the least is certain.
     """
 
     pruned: int = 0
