@@ -164,7 +164,7 @@ def test_pruning_of_stale_records_goes_by_what_is_here(run: Call, place: str) ->
             record(1, **current),
             record(2, **{**current, "source_hash": "old"}),
             record(3, **{**current, "toolchain": {"triton": "0.1"}}),
-            record(4, kernel="known.to.others", operation="others", toolchain={}),  # not known here: it may be another's
+            record(4, kernel="known.to.others", operation="others", toolchain={}),  # not known here
             record(5, **{**current, "toolchain": {"rocm": "6.4"}}),
         ])  # fmt: skip
     expected = 2 if toolchain().get("triton") else 1
