@@ -219,8 +219,9 @@ def test_a_machine_that_dies_loses_no_candidate(cluster: Any, tmp_path: Path, mo
     finally:
         engine.close()
     assert outcomes(records) == expected(names)
-    # Each of those that it had was tried once more, and no other.
-    assert set(engine.submitted.values()) == {1, 2}
+    # What it had was tried once more, and nothing twice more. Whether it had anything at that moment is chance: that a
+    # job is tried again is what `tests/tune/test_tuner_logic.py` asserts.
+    assert set(engine.submitted.values()) <= {1, 2}
 
 
 @pytest.mark.slow
