@@ -64,9 +64,8 @@ class Case:
 
     def renew(self) -> None:
         """Take other memory for the outputs: nothing that was computed before is in reach."""
-        before = self.outputs
+        # The old memory is given back after the new one is taken, so that it is not the same.
         self.outputs = self.spec.outputs(self.gpu, self.workload, self.inputs)
-        del before
 
     def launches(self, config: Config) -> Sequence[Launch]:
         """The launches of one configuration on these inputs and outputs."""

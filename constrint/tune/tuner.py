@@ -118,16 +118,11 @@ class Tuner:
         self._settings, self._engine, self._store, self._listener = settings, engine, store, listener
         self._facts = Facts(uuid.uuid4().hex[:12], settings.gpu.name, engine.toolchain)
         self._numbers = itertools.count()
-        #: The session and the device of every job that is under way.
-        self._jobs: dict[int, tuple[Session, int]] = {}
+        #: The session of every job that is under way.
+        self._jobs: dict[int, Session] = {}
         self._sessions: list[list[Session]] = [[] for _ in engine.slots]
         self._lost: set[int] = set()
         self._known: dict[str, list[TuningRecord]] = {}
-
-    @property
-    def run_name(self) -> str:
-        """What the records of this run are found by."""
-        return self._facts.run
 
     def run(self, goals: Sequence[Goal]) -> Report:
         """Tune workloads; Ctrl-C ends it with what is known by then.
@@ -246,14 +241,14 @@ class Tuner:
         slots = [slot for slot in slots if slot not in self._lost] or [home]
         for place, job in enumerate(jobs):
             slot = slots[0] if job.is_final else slots[place % len(slots)]
-            self._jobs[job.number] = session, slot
+            self._jobs[job.number] = session
             self._engine.submit(slot, job)
 
     def _hear(self, several: Sequence[Done]) -> None:
         """Keep what came of jobs, all at once, and hand on what is to be run again."""
         heard = []
         for done in several:
-            session, _ = self._jobs.pop(done.job.number)
+            session = self._jobs.pop(done.job.number)
             if done.slot_is_lost:
                 self._leave(done)
             heard.append((done, session, *session.hear(done, self._numbers)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -123,7 +123,3 @@ class Engine(Protocol):
 def failed(job: Job, outcome: Outcome, message: str) -> tuple[Answer, ...]:
     """The same answer for every trial of a job."""
     return tuple(Answer(outcome=outcome, message=message) for _ in job.trials)
-
-
-#: Encodes what goes from one process to another.
-encode: Any = msgspec.msgpack.encode
