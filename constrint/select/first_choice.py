@@ -88,19 +88,23 @@ class Refusal:
     required: int
     limit: int
 
-    def rule(self, gpu: GpuModel, use: BlockUse, *, is_wary: bool = False) -> Constraint:
+    def rule(self, gpu: GpuModel, use: BlockUse, *, together: Sequence[str] = (), is_wary: bool = False) -> Constraint:
         """The rule that further choices keep, from what was refused.
 
         For shared memory: it still fits if the prediction is as many bytes too small as for the refused configuration.
+        For blocks that are not resident together: another value of a parameter of `together`.
         For registers: another value of a parameter that the registers depend on; if wary, far fewer registers by the
         estimate, of those that a thread may have.
         """
         if self.what == "shared memory" and 0 < self.limit < self.required:
             return use.smem_bytes <= use.smem_bytes.value(self.config) * self.limit // self.required
-        if self.what != REGISTERS:
-            return Var("num_warps") != self.config["num_warps"]
-        deciding = sorted(use.registers_per_thread.variables & self.config.keys()) or ["num_warps"]
+        named = {RESIDENT: together, REGISTERS: sorted(use.registers_per_thread.variables)}.get(
+            self.what, ["num_warps"]
+        )
+        deciding = [name for name in named if name in self.config] or sorted(self.config)
         other = any_of(*(Var(name) != self.config[name] for name in deciding))
+        if self.what != REGISTERS:
+            return other
         if not is_wary:
             return other
         most = most_registers(gpu, use.warps)
@@ -122,6 +126,8 @@ class Refusal:
 WARY_PERCENT = 75
 #: What a refusal says where registers went to memory; `required` is then the bytes of a thread.
 REGISTERS = "registers"
+#: What a refusal says where blocks that wait for each other are not resident at the same time.
+RESIDENT = "blocks at the same time"
 
 _Key = tuple[object, ...]
 #: What devices refused, and first choices, by everything that was asked. An entry keeps its GPU model, since a model of
@@ -279,7 +285,8 @@ def _exclude(request: Request, refused: tuple[Refusal, ...], *, care: int) -> No
     use = request.spec.use(request.gpu, request.workload, {name: Var(name) for name in problem.variables})
     for refusal in refused:
         if use is not None and refusal.config.keys() <= problem.variables.keys():
-            problem.add(refusal.rule(request.gpu, use, is_wary=care > 1), because=str(refusal))
+            rule = refusal.rule(request.gpu, use, together=request.spec.resident_params, is_wary=care > 1)
+            problem.add(rule, because=str(refusal))
 
 
 def _key(name: str, gpu: GpuModel, workload: Workload, fixed: Mapping[str, int]) -> _Key:

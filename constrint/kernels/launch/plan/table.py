@@ -156,9 +156,9 @@ class PlanTable:
         try:
             recipe, direct = self.build(apart(tensors), extra)
         except NotPlannedError:
-            return Entry([], (), 0, 0, False, index)
+            return Entry([], (), 0, 0, index)
         counts = recipe.num_results, recipe.num_counters
-        return Entry(direct, outputs_of(recipe), *counts, bool(recipe.zeroed), index)
+        return Entry(direct, outputs_of(recipe), *counts, index)
 
     def _key(self, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> bytes:
         device = next(tensor.device for tensor in tensors if tensor is not None)

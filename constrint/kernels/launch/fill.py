@@ -1,0 +1,62 @@
+"""Memory that is filled with one word before or between kernels: a launch like any other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from constrint.errors import UsageError
+
+#: Memory is filled by words of so many bytes.
+WORD_BYTES = 4
+
+
+@dataclass(frozen=True)
+class FillLaunch:
+    """Fills all memory of a tensor with one word, in the order in which the launches stand.
+
+    Args:
+        tensor: The tensor: contiguous, whole words of four bytes, at an address that is a multiple of four.
+        value: The word, as an unsigned number: 0xFFFFFFFF is NaN in fp32, fp16 and bf16, and -1 in int32.
+    """
+
+    tensor: Any
+    value: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.value < 1 << 32:
+            raise UsageError(f"a tensor is filled with a word from 0 to 0xFFFFFFFF, got {self.value}.")
+        tensor = self.tensor
+        size = tensor.numel() * tensor.element_size()
+        if (
+            not tensor.is_contiguous()
+            or size % WORD_BYTES
+            or tensor.storage_offset() * tensor.element_size() % WORD_BYTES
+        ):
+            raise UsageError(
+                f"only contiguous tensors of whole words of {WORD_BYTES} bytes are filled, got {tuple(tensor.shape)} of "
+                f"{tensor.dtype} ({size} bytes) with strides {tuple(tensor.stride())}. Allocate a few elements more."
+            )
+
+    @property
+    def num_words(self) -> int:
+        """Words of four bytes."""
+        return int(self.tensor.numel() * self.tensor.element_size() // WORD_BYTES)
+
+    def run(self) -> None:
+        """Enqueue it on the current stream of its tensor's device."""
+        if self.num_words:
+            fill_words(self.tensor, 0, self.num_words, self.value)
+
+    def warm_up(self) -> None:
+        """Nothing is to be compiled."""
+
+
+def fill_words(tensor: Any, first_byte: int, words: int, value: int) -> None:
+    """Fill words of the memory of a tensor, beginning so many bytes after its first element."""
+    import torch
+
+    storage = tensor.untyped_storage()
+    first = tensor.storage_offset() * tensor.element_size() + first_byte
+    whole = torch.empty(0, dtype=torch.int32, device=tensor.device).set_(storage, first // WORD_BYTES, (words,), (1,))
+    whole.fill_(value - (1 << 32) if value >> 31 else value)
