@@ -119,6 +119,10 @@ class NoDeviceError(ConstrintError):
     """Raised when something needs a GPU on this machine and none was found."""
 
 
+#: What `DoesNotFitError` names where blocks that wait for each other are not resident at the same time.
+RESIDENT = "blocks at the same time"
+
+
 class DoesNotFitError(ConstrintError):
     """Raised before a launch that the device of this machine cannot run; another choice may fit.
 

@@ -8,13 +8,13 @@ refused is known to the process alone, and no choice on disk goes against it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from constrint import cache
-from constrint.errors import ConstrintError, InfeasibleError
+from constrint.errors import RESIDENT, ConstrintError, InfeasibleError
 from constrint.hwmodels import GpuModel
 from constrint.model import Constraint, Var, all_of, any_of
 from constrint.model.constraint import CERTAIN
@@ -98,11 +98,7 @@ class Refusal:
         """
         if self.what == "shared memory" and 0 < self.limit < self.required:
             return use.smem_bytes <= use.smem_bytes.value(self.config) * self.limit // self.required
-        named = {RESIDENT: together, REGISTERS: sorted(use.registers_per_thread.variables)}.get(
-            self.what, ["num_warps"]
-        )
-        deciding = [name for name in named if name in self.config] or sorted(self.config)
-        other = any_of(*(Var(name) != self.config[name] for name in deciding))
+        other = any_of(*(Var(name) != self.config[name] for name in self._deciding(use, together)))
         if self.what != REGISTERS:
             return other
         if not is_wary:
@@ -110,6 +106,15 @@ class Refusal:
         most = most_registers(gpu, use.warps)
         of_refused = use.registers_per_thread.value(self.config), most.value(self.config)
         return all_of(other, 100 * of_refused[1] * use.registers_per_thread <= WARY_PERCENT * of_refused[0] * most)
+
+    def _deciding(self, use: BlockUse, together: Sequence[str]) -> list[str]:
+        """The parameters of which another value may help; all where nothing tells."""
+        named: Iterable[str] = together
+        if self.what == REGISTERS:
+            named = sorted(use.registers_per_thread.variables & self.config.keys()) or ["num_warps"]
+        elif self.what != RESIDENT:
+            named = ["num_warps"]
+        return [name for name in named if name in self.config] or sorted(self.config)
 
     def __str__(self) -> str:
         """Render as a reason."""
@@ -126,8 +131,6 @@ class Refusal:
 WARY_PERCENT = 75
 #: What a refusal says where registers went to memory; `required` is then the bytes of a thread.
 REGISTERS = "registers"
-#: What a refusal says where blocks that wait for each other are not resident at the same time.
-RESIDENT = "blocks at the same time"
 
 _Key = tuple[object, ...]
 #: What devices refused, and first choices, by everything that was asked. An entry keeps its GPU model, since a model of

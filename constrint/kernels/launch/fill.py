@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from constrint.errors import UsageError
+from constrint.hwmodels import GpuModel
+from constrint.select.compiled import CompiledKernel
 
 #: Memory is filled by words of so many bytes.
 WORD_BYTES = 4
@@ -23,33 +25,38 @@ class FillLaunch:
     tensor: Any
     value: int = 0
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.value < 1 << 32:
-            raise UsageError(f"a tensor is filled with a word from 0 to 0xFFFFFFFF, got {self.value}.")
-        tensor = self.tensor
-        size = tensor.numel() * tensor.element_size()
-        if (
-            not tensor.is_contiguous()
-            or size % WORD_BYTES
-            or tensor.storage_offset() * tensor.element_size() % WORD_BYTES
-        ):
-            raise UsageError(
-                f"only contiguous tensors of whole words of {WORD_BYTES} bytes are filled, got {tuple(tensor.shape)} of "
-                f"{tensor.dtype} ({size} bytes) with strides {tuple(tensor.stride())}. Allocate a few elements more."
-            )
-
     @property
     def num_words(self) -> int:
-        """Words of four bytes."""
-        return int(self.tensor.numel() * self.tensor.element_size() // WORD_BYTES)
+        """Words of four bytes.
+
+        Raises:
+            UsageError: When they are not whole ones, or the tensor is not contiguous, or the word is too large.
+        """
+        if not 0 <= self.value < 1 << 32:
+            raise UsageError(f"a tensor is filled with a word from 0 to 0xFFFFFFFF, got {self.value}.")
+        tensor, element = self.tensor, self.tensor.element_size()
+        size, start = tensor.numel() * element, tensor.storage_offset() * element
+        if not tensor.is_contiguous() or size % WORD_BYTES or start % WORD_BYTES:
+            raise UsageError(
+                f"only contiguous tensors of whole words of {WORD_BYTES} bytes are filled, got {tuple(tensor.shape)} "
+                f"of {tensor.dtype}: {size} bytes from byte {start} of its memory on, with strides "
+                f"{tuple(tensor.stride())}. Allocate a few elements more."
+            )
+        return int(size // WORD_BYTES)
 
     def run(self) -> None:
         """Enqueue it on the current stream of its tensor's device."""
-        if self.num_words:
-            fill_words(self.tensor, 0, self.num_words, self.value)
+        words = self.num_words
+        if words:
+            fill_words(self.tensor, 0, words, self.value)
 
-    def warm_up(self) -> None:
-        """Nothing is to be compiled."""
+    def compile(self, gpu: GpuModel) -> CompiledKernel:
+        """Refuse: a fill has no code.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError("a fill has no code that could be compiled; state the launch of the kernel last.")
 
 
 def fill_words(tensor: Any, first_byte: int, words: int, value: int) -> None:

@@ -11,10 +11,10 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from constrint.errors import CompileError, DoesNotFitError
+from constrint.errors import RESIDENT, CompileError, DoesNotFitError
 from constrint.kernels.registry import load_spec
 from constrint.select.compiled import CompiledKernel, keep, recall
-from constrint.select.first_choice import REGISTERS, RESIDENT, Choice, Refusal
+from constrint.select.first_choice import REGISTERS, Choice, Refusal
 from constrint.select.limits import SPILLS
 
 #: How many choices that spill are passed over before the one that spills least is launched.

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from constrint.errors import DoesNotFitError, UsageError
+from constrint.errors import RESIDENT, DoesNotFitError, UsageError
 from constrint.kernels.launch.cuda.nvrtc import Binary
 from constrint.kernels.launch.plan.shape import PORTABLE_CLUSTER
-from constrint.select.first_choice import RESIDENT
 
 #: More dynamic shared memory than this has to be asked for.
 FREE_SMEM_BYTES = 48 * 1024

@@ -1,9 +1,9 @@
-"""A compiled kernel's arguments as its binary takes them, for launches that go past Triton's launcher and cuda-bindings.
+"""A compiled kernel's arguments as its binary takes them, for launches by the compiled core.
 
-A kernel in CUDA C++ takes what it was given, in order. Facts of Triton 3.6 and 3.9: arguments stand in the order of the signature without compile-time constants; a tensor
-descriptor is a tensor map, its sizes and its strides; two addresses of scratch memory come last. Where the driver tells
-the sizes of a kernel's parameters, the layout is checked against them; any other version of Triton is not relied on
-without that.
+A kernel in CUDA C++ takes what it is given, in order. Facts of Triton 3.6 and 3.9: arguments stand in the order of the
+signature without compile-time constants; a tensor descriptor is a tensor map, its sizes and its strides; two addresses
+of scratch memory come last. Where the driver tells the sizes of a kernel's parameters, the layout is checked against
+them; any other version of Triton is not relied on without that.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Plans without the compiled core, or for a torch that it cannot read: compiled kernels, launched directly.
 
-A look-up in Python and Triton's own launcher (cuda-bindings for CUDA C++) take the place of the core's; Triton's look at
-every argument is spared.
+A look-up in Python takes the place of the core's, and Triton's own launcher or cuda-bindings that of its launches;
+Triton's look at every argument is spared.
 """
 
 from __future__ import annotations

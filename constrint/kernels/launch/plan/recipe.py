@@ -1,4 +1,4 @@
-"""A call's launches as plain data: made once from the launches themselves, kept on disk, turned into a plan of the core.
+"""A call's launches as plain data: made once from what was stated, kept on disk, turned into a plan of the core.
 
 A recipe names no address. Slots stand for them: first the call's tensors, then what it allocates (its results, then
 one piece of scratch memory), then the stream's counters.
@@ -53,6 +53,10 @@ class FillStep(msgspec.Struct, frozen=True, tag="fill"):
     def for_core(self) -> tuple[Any, ...]:
         """The step as plans of the core take it."""
         return "fill", self.slot, self.shift, self.words, self.value
+
+    def direct(self) -> DirectFill:
+        """The step without the core."""
+        return DirectFill(self.slot, self.shift, self.words, self.value)
 
 
 class Recipe(msgspec.Struct, frozen=True):
@@ -159,7 +163,7 @@ def recipe_of(
     if compiled is not None and driver() is not None and reads_tensors():
         steps = [*zeroed, *(_step(launch, kernel, regions) for launch, kernel in by_kernel)]
     else:
-        direct = [DirectFill(step.slot, step.shift, step.words, step.value) for step in zeroed]
+        direct = [step.direct() for step in zeroed]
         direct += [_direct(launch, kernel, regions) for launch, kernel in by_kernel]
     return Made(Recipe(steps, outputs, len(results), counters, note), direct)
 
@@ -204,8 +208,7 @@ def _is_cuda(launch: Any) -> bool:
 
 def _step(launch: Any, kernel: Any, regions: Regions) -> KernelStep | FillStep:
     if isinstance(launch, FillLaunch):
-        slot, shift = regions.locate(launch.tensor.data_ptr()) if launch.num_words else (0, 0)
-        return FillStep(slot, shift, launch.num_words, launch.value)
+        return _fill_step(launch, regions)
     if _is_cuda(launch):
         return _cuda_step(launch, regions)
     shape = LaunchShape.of(kernel, launch.grid)
@@ -213,6 +216,12 @@ def _step(launch: Any, kernel: Any, regions: Regions) -> KernelStep | FillStep:
     assert compiled is not None
     check_layout(laid, compiled.parameter_bytes(driver(), kernel.function))
     return KernelStep(keep_triton(kernel), kernel.metadata.name, shape, laid)
+
+
+def _fill_step(launch: FillLaunch, regions: Regions) -> FillStep:
+    words = launch.num_words
+    slot, shift = regions.locate(launch.tensor.data_ptr()) if words else (0, 0)
+    return FillStep(slot, shift, words, launch.value)
 
 
 def _cuda_step(launch: Any, regions: Regions) -> KernelStep:
@@ -228,8 +237,7 @@ def _cuda_step(launch: Any, regions: Regions) -> KernelStep:
 
 def _direct(launch: Any, kernel: Any, regions: Regions) -> DirectStep:
     if isinstance(launch, FillLaunch):
-        slot, shift = regions.locate(launch.tensor.data_ptr()) if launch.num_words else (0, 0)
-        return DirectFill(slot, shift, launch.num_words, launch.value)
+        return _fill_step(launch, regions).direct()
     if _is_cuda(launch):
         return DirectCuda.of(launch, regions.locate)
     return DirectLaunch.of(kernel, launch.grid, launch.values(), regions.locate)

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from constrint.core import compiled
-from constrint.errors import DoesNotFitError
+from constrint.errors import RESIDENT, DoesNotFitError
 from constrint.kernels.launch.plan.driver import driver
 from constrint.kernels.launch.plan.shape import LaunchShape
-from constrint.select.first_choice import RESIDENT
 
 if TYPE_CHECKING:
     from constrint.kernels.launch.cuda.source_spec import CudaLaunch
@@ -67,7 +66,8 @@ def resident_of(shape: LaunchShape, handle: int) -> int | None:
     """How many blocks of a loaded kernel the current device holds at the same time; None where nobody tells."""
     if compiled is None or driver() is None:
         return None
-    return compiled.resident_blocks(driver(), handle, *shape[1:4], _num_sms())
+    blocks: int | None = compiled.resident_blocks(driver(), handle, *shape[1:4], _num_sms())
+    return blocks
 
 
 def _num_sms() -> int:
