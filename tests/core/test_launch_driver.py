@@ -130,7 +130,12 @@ def test_what_is_not_allowed_says_why(bench: LaunchBench, call: str) -> None:
 
 @pytest.mark.parametrize(
     ("function", "shared_bytes", "cluster"),
-    [*((FUNCTION, number, 1) for number in (-1, 1 << 31, 1 << 32, 1.0)), (FUNCTION, 0, 0), (FUNCTION, 0, 17), (0, 0, 1)],
+    [
+        *((FUNCTION, number, 1) for number in (-1, 1 << 31, 1 << 32, 1.0)),
+        (FUNCTION, 0, 0),
+        (FUNCTION, 0, 17),
+        (0, 0, 1),
+    ],
 )
 def test_what_no_launch_can_take(bench: LaunchBench, function: int, shared_bytes: Any, cluster: int) -> None:
     with pytest.raises(TypeError):

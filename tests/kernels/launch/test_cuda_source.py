@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from constrint.errors import UnsupportedError, UsageError
+from constrint.errors import RESIDENT, CompileError, UnsupportedError, UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.launch.cuda import CudaSource, compile_cuda, nvrtc
 from constrint.kernels.launch.cuda.macros import definitions, header_digest
@@ -113,7 +113,7 @@ def test_a_spec_is_ranked_and_compiled_without_a_gpu() -> None:
     ],
 )
 def test_the_compilers_first_error_is_told(text: str, function: str, told: str) -> None:
-    with pytest.raises(UnsupportedError, match=told) as caught:
+    with pytest.raises(CompileError, match=told) as caught:
         compile_cuda(H200, CudaSource(text, function))
     assert "refuses the kernel for sm_90a" in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -178,6 +178,17 @@ def test_a_kernel_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         if path.is_file():
             path.write_bytes(path.read_bytes()[:40])
     assert compile_with(1).symbol == first.symbol
+    assert len(times) == 4
+    nvrtc._KNOWN.clear()  # as in a new process
+    assert compile_with(1).symbol == first.symbol
+    assert len(times) == 5
+    nvrtc._KNOWN.clear()
+    assert compile_with(1).symbol == first.symbol
+    assert len(times) == 5
+    monkeypatch.setenv("CONSTRINT_CACHE", "0")
+    nvrtc._KNOWN.clear()
+    assert compile_with(1) is compile_with(1)
+    assert len(times) == 6
 
 
 def test_headers_count_with_what_they_include(tmp_path: Path) -> None:
@@ -240,21 +251,34 @@ def test_a_launch_hands_the_driver_what_was_asked_for(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    address, numbers = 0xDEADBEEF00, [0xDEADBEEF00, -7, 2.5]
-    first = ["launch", [2, 3, 1], [64, 2, 1], 60_000, 0xABC, numbers]
-    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+    address, numbers = 0xDEADBEEF00, [0xDEADBEEF00, 0, -7, 2.5]
+    first = ["launch", [2, 3, 1], [64, 2, 1], 60_000, 0xABC, [], numbers]
+    most = ["attribute", 8, 232_448]  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    assert said[:13] == [
         ["load", "ELF"],
         ["function", "kernel"],
-        ["attribute", 8, 60_000],  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         ["global", "weights"],
         ["copy", 0x1234, address, 16],
+        most,
         first,
         first,
+        # Without constants the kernel is loaded once, whatever its launches take.
         ["load", "ELF"],
         ["function", "kernel"],
-        ["launch", [5, 1, 1], [32, 1, 1], 0, 0xABC, numbers],
-        ["error", "the driver refuses the launch: CUDA_ERROR_INVALID_VALUE"],
+        ["launch", [5, 1, 1], [32, 1, 1], 0, 0xABC, [], numbers],
+        most,
+        ["attribute", 14, 1],  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+        # Clusters of sixteen blocks, spread over the SMs.
+        ["launch", [32, 1, 1], [64, 1, 1], 60_000, 0xABC, [[4, 16], [5, 1]], numbers],
     ]
+    assert said[13] == ["launch", [8, 1, 1], [64, 1, 1], 90_000, 0xABC, [[2, 1], [4, 8], [5, 1]], numbers]
+    assert [one[:4] for one in said[14:17]] == [
+        ["does not fit", "threads", 2048, 1024],
+        ["does not fit", "shared memory", 300_000, 232_448],
+        ["does not fit", RESIDENT, 0, 0],
+    ]
+    assert said[17:] == [["error", "the driver refuses the launch: CUDA_ERROR_INVALID_VALUE"]]
 
 
 @pytest.mark.gpu
