@@ -135,9 +135,7 @@ def test_what_cannot_be_resident_is_refused_before_anything_is_launched(bench: L
         recipe_of([FillLaunch(x), grid], [x], [], NotedScratch())
     assert (refused.value.name, refused.value.required, refused.value.limit) == (RESIDENT, 133, 132)
     bench.fake.resident(0)
-    with pytest.raises(
-        DoesNotFitError, match=r"the 16 blocks of a cluster wait .* and .* holds 0 of them"
-    ):
+    with pytest.raises(DoesNotFitError, match=r"the 16 blocks of a cluster wait .* and .* holds 0 of them"):
         recipe_of([cluster], [x], [], NotedScratch())
     assert bench.fake.called("cuLaunchKernelEx") == []
 
