@@ -147,8 +147,8 @@ def test_what_no_launch_can_take(bench: LaunchBench, function: int, shared_bytes
 def test_blocks_that_are_resident_at_the_same_time(bench: LaunchBench, hip: LaunchBench) -> None:
     bench.fake.resident(2)
     assert bench.core.resident_blocks(bench.handle, FUNCTION, 256, 90_000, 1, 132) == 2 * 132
-    asked = {"call": "cuOccupancyMaxActiveBlocksPerMultiprocessor", "function": FUNCTION, "threads": 256}
-    assert bench.fake.calls() == [asked | {"shared_bytes": 90_000}]
+    name = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
+    assert bench.fake.calls() == [{"call": name, "function": FUNCTION, "threads": 256, "shared_bytes": 90_000}]
     bench.fake.resident(7)
     assert bench.core.resident_blocks(bench.handle, FUNCTION, 256, 90_000, 16, 132) == 7 * 16
     (asked,) = bench.fake.calls()

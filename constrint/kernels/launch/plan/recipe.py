@@ -136,23 +136,10 @@ def recipe_of(
     for slot, tensor in enumerate((*tensors, *results)):
         if tensor is not None:
             regions.add(tensor, slot)
-    slot = len(tensors) + len(results)
-    scratch_bytes = 0
-    zeroed = []
-    for piece in (*scratch.fresh, *scratch.zeroed):
-        regions.add(piece, slot, scratch_bytes)
-        if any(piece is other for other in scratch.zeroed):
-            zeroed.append(FillStep(slot, scratch_bytes, piece.numel()))
-        start, end = extent(piece)
-        scratch_bytes += -(-(end - start) // PIECE_BYTES) * PIECE_BYTES
+    zeroed, scratch_bytes, counters = _place(scratch, regions, len(tensors) + len(results))
     outputs = [(list(result.shape), list(result.stride()), _dtype_name(result.dtype)) for result in results]
     if scratch_bytes:
         outputs.append(([scratch_bytes], [1], "uint8"))
-        slot += 1
-    counters = 0
-    for piece in scratch.counted:
-        regions.add(piece, slot, counters * WORD_BYTES)
-        counters += piece.numel()
     by_kernel = list(zip(launches, compile_all(launches), strict=True))
     if not may_spill:
         from constrint.kernels.launch.policy import check_spills
@@ -166,6 +153,22 @@ def recipe_of(
         direct = [step.direct() for step in zeroed]
         direct += [_direct(launch, kernel, regions) for launch, kernel in by_kernel]
     return Made(Recipe(steps, outputs, len(results), counters, note), direct)
+
+
+def _place(scratch: NotedScratch, regions: Regions, slot: int) -> tuple[list[FillStep], int, int]:
+    """Put scratch memory into one slot, and counters into the next: what is zeroed, the bytes, and the counters."""
+    scratch_bytes = counters = 0
+    zeroed = []
+    for piece in (*scratch.fresh, *scratch.zeroed):
+        regions.add(piece, slot, scratch_bytes)
+        if any(piece is other for other in scratch.zeroed):
+            zeroed.append(FillStep(slot, scratch_bytes, piece.numel()))
+        start, end = extent(piece)
+        scratch_bytes += -(-(end - start) // PIECE_BYTES) * PIECE_BYTES
+    for piece in scratch.counted:
+        regions.add(piece, slot + bool(scratch_bytes), counters * WORD_BYTES)
+        counters += piece.numel()
+    return zeroed, scratch_bytes, counters
 
 
 def compile_all(launches: Sequence[Any]) -> list[Any]:
