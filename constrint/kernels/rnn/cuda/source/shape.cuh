@@ -59,5 +59,8 @@ constexpr int OPERAND_AT = WEIGHT_BYTES, SUM_AT = OPERAND_AT + OPERAND_BYTES, ST
 constexpr int INPUT_BYTES = INPUT_COPIES * INPUTS * NB * (U + 8) * 2;
 constexpr int CARRY_AT = STAGE_AT + STAGE_BYTES, INPUT_AT = CARRY_AT + CARRY_BYTES, BARRIER_AT = INPUT_AT + INPUT_BYTES;
 constexpr int TABLE_AT = BARRIER_AT + (PLACEMENT == 1 ? 16 * TILES : 0), SHARED_BYTES = TABLE_AT + TILES * NB * 8;
+#ifdef EXPECTED_SHARED_BYTES
+static_assert(SHARED_BYTES == EXPECTED_SHARED_BYTES, "the host predicts the shared memory of a block");
+#endif
 
 using element = unsigned short;
