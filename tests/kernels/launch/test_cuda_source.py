@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 
 from constrint.errors import RESIDENT, CompileError, UnsupportedError, UsageError
 from constrint.hwmodels import load_gpu
-from constrint.kernels.launch.cuda import CudaSource, compile_cuda, nvrtc
+from constrint.kernels.launch.cuda import CudaSource, compile_cuda, loaded, nvrtc
 from constrint.kernels.launch.cuda.macros import definitions, header_digest
 from constrint.select import Workload
 from constrint.select.rank import rank
@@ -234,6 +235,29 @@ def test_without_a_gpu_a_launch_says_what_it_needs() -> None:
     (launch,) = ROTATE.launches(H200, WORKLOAD, {"THREADS": 64}, inputs, ROTATE.outputs(H200, WORKLOAD, inputs))
     with pytest.raises(UsageError, match="runs on tensors of a GPU, got the device cpu"):
         launch.run()
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [(12_080, r"one of CUDA 12\.8, which loads nothing that nvrtc 13\.7 compiles"), (13_000, "^$"), (14_020, "^$")],
+)
+def test_a_driver_that_is_too_old_is_told_before_anything_is_compiled(
+    version: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cuda.bindings import driver
+
+    monkeypatch.setattr(loaded, "nvrtc_version", lambda: "nvrtc 13.7")
+    monkeypatch.setattr(driver, "cuDriverGetVersion", lambda: (driver.CUresult.CUDA_SUCCESS, version))
+    assert re.search(told, loaded.obstacle.__wrapped__())
+
+
+def test_what_is_not_installed_is_an_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> str:
+        raise UsageError("compiling CUDA C++ needs NVRTC")
+
+    monkeypatch.setattr(loaded, "nvrtc_version", missing)
+    assert loaded.obstacle.__wrapped__() == "compiling CUDA C++ needs NVRTC"
 
 
 @needs_torch

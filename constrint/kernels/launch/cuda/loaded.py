@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from constrint.errors import RESIDENT, DoesNotFitError, UsageError
-from constrint.kernels.launch.cuda.nvrtc import Binary
+from constrint.kernels.launch.cuda.nvrtc import Binary, nvrtc_version
 from constrint.kernels.launch.plan.shape import PORTABLE_CLUSTER
 
 #: More dynamic shared memory than this has to be asked for.
@@ -20,6 +20,25 @@ REFUSALS = {
     "CUDA_ERROR_INVALID_CLUSTER_SIZE": RESIDENT,
     "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": "registers or shared memory",
 }
+
+
+@lru_cache(maxsize=1)
+def obstacle() -> str:
+    """Why kernels in CUDA C++ cannot be compiled and launched on this machine; empty where they can."""
+    try:
+        compiler = nvrtc_version()
+        from cuda.bindings import driver
+
+        version = int(_called(driver.cuDriverGetVersion()))
+    except (UsageError, RuntimeError) as error:
+        return str(error).partition("\n")[0]
+    needed = int(compiler.rpartition(" ")[2].partition(".")[0])
+    if version // 1000 < needed:
+        return (
+            f"the driver is one of CUDA {version // 1000}.{version % 1000 // 10}, which loads nothing that {compiler} "
+            f"compiles. Install a driver of CUDA {needed}."
+        )
+    return ""
 
 
 class LoadedKernel:

@@ -2,6 +2,7 @@
 // The weights' own gradient is one product over them afterwards.
 #include "cells.cuh"
 #include "inputs.cuh"
+#include "outputs.cuh"
 
 // Places of what a step reads: slots, then states after it and before it (h for the GRU alone, which needs no later h),
 // then gradients of the states from outside.
@@ -83,6 +84,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
     }
     copied.is_before = input >= BEFORE && input < OUTSIDE;
   });
+  const Outputs outputs([&](int output, Written& written) {
+    written.to = grad_slots + output * row_stride + inner;
+    written.batch_stride = time * SLOTS * row_stride, written.time_stride = SLOTS * row_stride;
+  });
   Steps ahead, now;
 #pragma unroll
   for (int copy = 0; copy < PREFETCH; ++copy) {
@@ -98,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
   const element* source_at[NT];  // the operand of the next step, where there is one tile
 #pragma unroll
   for (int n = 0; n < NT; ++n) {
-    const int sequence = row_of(0, n * 8 + lane / 4).sequence;
+    const int sequence = row_of(0, operand_row(n)).sequence;
     source_at[n] = sequence < 0 ? nullptr : grad_slots + (sequence + 1) * static_cast<long long>(time) * (SLOTS * row_stride) + block.head * D + lane % 4 * 8;
   }
 #endif
@@ -146,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
     MARK(1);
 
     float sums[MT][NT][4] = {};
-    float* shared_sums = sum_buffer(now.parity);
+    float* shared_sums = sum_buffer();
     if (now.step > 0) {
 #if PLACEMENT == 2
       Source source;
@@ -154,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
 #pragma unroll
       for (int n = 0; n < NT; ++n) {
         if constexpr (TILES > 1) {
-          const int sequence = row_of(tile, n * 8 + lane / 4).sequence;
+          const int sequence = row_of(tile, operand_row(n)).sequence;
           source_at[n] = sequence < 0 ? nullptr : grad_slots + (sequence * static_cast<long long>(time) + t + 1) * (SLOTS * row_stride) + block.head * D + lane % 4 * 8;
         }
         source.from[n] = source_at[n];
@@ -166,14 +171,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
 #endif
       Source source(operand_buffer(tile, OPERAND_COPIES > 1 ? (now.step + 1) % 2 : 0));
 #endif
-      add_pairs<0>(sums, weights, source);
+      multiply(sums, weights, source);
     }
     MARK(2);
     wait_for_copies<PREFETCH - 2>();
     share_sums(sums, shared_sums);
     MARK(3);
 
-    unsigned rounded[ITEMS][SLOTS];
+    element* out = output_buffer(now.parity);
+    (void)out;
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
       const Place place = place_of(item);
@@ -196,31 +202,31 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
       }
 #pragma unroll
       for (int slot = 0; slot < SLOTS; ++slot) {
-        rounded[item][slot] = is_on ? pack(grads[slot], 0.0f) & 0xFFFFu : 0u;
+        const unsigned rounded = is_on ? pack(grads[slot], 0.0f) & 0xFFFFu : 0u;
         const bool is_input = APART && slot == GATES - 1;  // this slot goes through no weights
         const int part = APART && slot == SLOTS - 1 ? GATES - 1 : slot;
         (void)part, (void)is_input;
 #if PLACEMENT == 0
         if (!is_input) {
           operand_buffer(tile, OPERAND_COPIES > 1 ? now.step % 2 : 0)[place.row * OPERAND_STRIDE + part * D + place.unit] =
-              static_cast<element>(rounded[item][slot]);
+              static_cast<element>(rounded);
         }
-#elif PLACEMENT == 1
-        if (!is_input) stage()[(place.row * PARTS + part) * U + place.unit] = static_cast<element>(rounded[item][slot]);
-#else
-        const unsigned other = __shfl_xor_sync(0xFFFFFFFFu, rounded[item][slot], NEIGHBOUR);
+#elif PLACEMENT == 2
+        const unsigned other = __shfl_xor_sync(0xFFFFFFFFu, rounded, NEIGHBOUR);
         if (row[item].sequence >= 0 && !(lane & NEIGHBOUR)) {
-          store_shared_by_grid(grad_slots + place_at[item] + slot * row_stride, rounded[item][slot] | other << 16);
+          store_shared_by_grid(grad_slots + place_at[item] + slot * row_stride, rounded | other << 16);
         }
 #endif
+        if (PLACEMENT != 2) put_output(out, slot, place, rounded);
       }
     }
-    if (PLACEMENT != 2 || SUM_BUFFERS == 1) __syncthreads();
+    __syncthreads();
 #if PLACEMENT == 1
-    if (t >= 0) send_stage(stage(), operand_buffer(tile, now.step % 2), barrier_of(tile, now.step % 2), block.part);
+    if (t >= 0) send_outputs(out, operand_buffer(tile, now.step % 2), barrier_of(tile, now.step % 2), block.part);
 #endif
     MARK(4);
     carry.store(tile);
+    if (PLACEMENT != 2 && t >= 0) outputs.write(now.parity, tile, t);
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
       const Place place = place_of(item);
@@ -230,11 +236,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
           for (int state = 0; state < STATES; ++state) {
             grad_initial[(static_cast<long long>(state) * batch + row[item].sequence) * row_stride + inner + place.unit] =
                 carry.of[item][state];
-          }
-        } else if (PLACEMENT != 2) {
-#pragma unroll
-          for (int slot = 0; slot < SLOTS; ++slot) {
-            grad_slots[place_at[item] + slot * row_stride] = static_cast<element>(rounded[item][slot]);
           }
         }
       }

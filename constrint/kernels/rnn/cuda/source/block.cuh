@@ -46,11 +46,7 @@ __device__ __forceinline__ element* operand_buffer(int tile, int copy) {
   return reinterpret_cast<element*>(shared_memory + OPERAND_AT) + (tile * OPERAND_COPIES + copy) * OPERAND_ELEMENTS;
 }
 
-__device__ __forceinline__ float* sum_buffer(int parity) {
-  return reinterpret_cast<float*>(shared_memory + SUM_AT) + (SUM_BUFFERS > 1 ? parity * SUM_FLOATS : 0);
-}
-
-__device__ __forceinline__ element* stage() { return reinterpret_cast<element*>(shared_memory + STAGE_AT); }
+__device__ __forceinline__ float* sum_buffer() { return reinterpret_cast<float*>(shared_memory + SUM_AT); }
 
 // Counts the steps of all tiles, one tile after the other.
 struct Steps {

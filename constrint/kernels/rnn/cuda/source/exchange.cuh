@@ -59,35 +59,44 @@ struct Source {
     }
   }
 
-  // Asks again for what had not been written, all at once, until everything is there.
+  // Whether the pair is there for all lanes; if it is not, it is asked for again.
   template <int PAIR>
-  __device__ __forceinline__ void await() {
-    WATCHED_LOOP {
-      bool waits = false;
+  __device__ __forceinline__ bool has() {
+    bool waits = false;
 #pragma unroll
-      for (int i = 0; i < AHEAD; ++i) {
-        if (PAIR + i < KP) {
-#pragma unroll
-          for (int n = 0; n < NT; ++n) {
-            if (is_unwritten(window[i][n])) {
-              window[i][n] = load_shared_by_grid(from[n] + offset_of(PAIR + i));
-              waits = true;
-            }
-          }
-        }
+    for (int n = 0; n < NT; ++n) {
+      if (is_unwritten(window[PAIR % AHEAD][n])) {
+        window[PAIR % AHEAD][n] = load_shared_by_grid(from[n] + offset_of(PAIR));
+        waits = true;
       }
-      if (!__any_sync(0xFFFFFFFFu, waits)) break;
+    }
+    return !__any_sync(0xFFFFFFFFu, waits);
+  }
+
+  // Adds what is there of PAIR and those after it in their window, in any order.
+  template <int PAIR, int END>
+  __device__ __forceinline__ void add_those_there(unsigned& missing, float (&sums)[CHAINS][MT][NT][4], const Weights& weights) {
+    if constexpr (PAIR < END) {
+      if ((missing & 1u << PAIR % AHEAD) && has<PAIR>()) {
+        add_pair<PAIR>(sums, weights, window[PAIR % AHEAD]);
+        missing &= ~(1u << PAIR % AHEAD);
+      }
+      add_those_there<PAIR + 1, END>(missing, sums, weights);
     }
   }
 
-  template <int PAIR>
-  __device__ __forceinline__ void read(uint4 (&operand)[NT]) {
-    if constexpr (PAIR % AHEAD == 0) {
-      ask<PAIR>();
-      await<PAIR>();
+  template <int FIRST = 0>
+  __device__ __forceinline__ void add_all(float (&sums)[CHAINS][MT][NT][4], const Weights& weights) {
+    if constexpr (FIRST < KP) {
+      constexpr int END = FIRST + AHEAD < KP ? FIRST + AHEAD : KP;
+      ask<FIRST>();
+      unsigned missing = (1u << (END - FIRST)) - 1;
+      WATCHED_LOOP {
+        add_those_there<FIRST, END>(missing, sums, weights);
+        if (!missing) break;
+      }
+      add_all<END>(sums, weights);
     }
-#pragma unroll
-    for (int n = 0; n < NT; ++n) operand[n] = window[PAIR % AHEAD][n];
   }
 };
 #else
@@ -96,33 +105,22 @@ struct Source {
 
   __device__ __forceinline__ explicit Source(const element* buffer) {
     const int lane = threadIdx.x % 32, kw = threadIdx.x / 32 / MW;
-    from = buffer + lane / 4 * OPERAND_STRIDE + lane % 4 * 8 + 32 * kw * KP;
+    from = buffer + operand_row(0) * OPERAND_STRIDE + lane % 4 * 8 + 32 * kw * KP;
   }
 
-  template <int PAIR>
-  __device__ __forceinline__ void read(uint4 (&operand)[NT]) {
-    const bool inside = EVEN || 32 * (static_cast<int>(threadIdx.x) / 32 / MW * KP + PAIR) < DEPTH;
+  template <int PAIR = 0>
+  __device__ __forceinline__ void add_all(float (&sums)[CHAINS][MT][NT][4], const Weights& weights) {
+    if constexpr (PAIR < KP) {
+      const bool inside = EVEN || 32 * (static_cast<int>(threadIdx.x) / 32 / MW * KP + PAIR) < DEPTH;
+      uint4 operand[NT];
 #pragma unroll
-    for (int n = 0; n < NT; ++n) {
-      operand[n] = make_uint4(0, 0, 0, 0);
-      if (inside) operand[n] = *reinterpret_cast<const uint4*>(from + n * 8 * OPERAND_STRIDE + 32 * PAIR);
+      for (int n = 0; n < NT; ++n) {
+        operand[n] = make_uint4(0, 0, 0, 0);
+        if (inside) operand[n] = *reinterpret_cast<const uint4*>(from + n * 8 * OPERAND_STRIDE + 32 * PAIR);
+      }
+      add_pair<PAIR>(sums, weights, operand);
+      add_all<PAIR + 1>(sums, weights);
     }
   }
 };
-#endif
-
-#if PLACEMENT == 1
-// Sends what stands in `stage`, (NB, PARTS, U), to all blocks of the cluster.
-__device__ __forceinline__ void send_stage(const element* stage, element* buffer, void* barrier, int part) {
-  constexpr int VECTORS = NB * PARTS * (U / 8);
-  const unsigned into = shared_address(buffer), told = shared_address(barrier);
-#pragma unroll 1
-  for (int i = threadIdx.x; i < VECTORS * BLOCKS; i += THREADS) {
-    const int vector = i % VECTORS, block = (i / VECTORS + part) % BLOCKS;
-    const int piece = vector % (U / 8), slot = vector / (U / 8) % PARTS, n = vector / (U / 8) / PARTS;
-    const int at = n * OPERAND_STRIDE + slot * D + part * U + 8 * piece;
-    const uint4 v = *reinterpret_cast<const uint4*>(stage + 8 * vector);
-    send(address_in(into + 2 * at, block), v, address_in(told, block));
-  }
-}
 #endif

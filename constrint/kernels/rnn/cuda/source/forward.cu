@@ -1,6 +1,7 @@
 // The forward time loop of a recurrent layer: weights stay on the chip for the whole sequence.
 #include "cells.cuh"
 #include "inputs.cuh"
+#include "outputs.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
     const element* __restrict__ wx,     // (B, T, G, N, D), any strides of B and T that are multiples of 8
@@ -68,6 +69,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
     copied.from = wx + gate * row_stride + inner;
     copied.batch_stride = wx_stride_b, copied.time_stride = wx_stride_t;
   });
+  const Outputs outputs([&](int output, Written& written) {
+    written.batch_stride = time * row_stride, written.time_stride = row_stride;
+    if (output < STATES) {
+      written.to = PLACEMENT == 2 && output == 0 ? nullptr : states + output * state_stride + inner;
+    } else {
+      written.to = saved ? saved + (output - STATES) * row_stride + inner : nullptr;
+      written.batch_stride *= GATES, written.time_stride *= GATES;
+    }
+  });
   Steps ahead, now;
 #pragma unroll
   for (int copy = 0; copy < PREFETCH; ++copy) {
@@ -83,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
   const element* source_at[NT];  // the operand of the next step, where there is one tile
 #pragma unroll
   for (int n = 0; n < NT; ++n) {
-    const int sequence = row_of(0, n * 8 + lane / 4).sequence;
+    const int sequence = row_of(0, operand_row(n)).sequence;
     source_at[n] = sequence < 0 ? nullptr : states + (sequence * static_cast<long long>(time) - 1) * row_stride + block.head * D + lane % 4 * 8;
   }
 #endif
@@ -108,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
     }
 
     float sums[MT][NT][4] = {};
-    float* shared_sums = sum_buffer(now.parity);
+    float* shared_sums = sum_buffer();
     if (t > 0 || initial) {
 #if PLACEMENT == 2
       Source source;
@@ -116,13 +126,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
 #pragma unroll
       for (int n = 0; n < NT; ++n) {
         if constexpr (TILES > 1) {
-          const int sequence = row_of(tile, n * 8 + lane / 4).sequence;
+          const int sequence = row_of(tile, operand_row(n)).sequence;
           source_at[n] = sequence < 0 ? nullptr : states + (sequence * static_cast<long long>(time) + t - 1) * row_stride + block.head * D + lane % 4 * 8;
         }
         source.from[n] = t > 0 ? source_at[n] : nullptr;
         source.initial[n] = nullptr;
         if (t == 0 && source_at[n]) {
-          source.initial[n] = initial + row_of(tile, n * 8 + lane / 4).sequence * row_stride + block.head * D + lane % 4 * 8;
+          source.initial[n] = initial + row_of(tile, operand_row(n)).sequence * row_stride + block.head * D + lane % 4 * 8;
         }
       }
 #else
@@ -131,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
 #endif
       Source source(operand_buffer(tile, OPERAND_COPIES > 1 ? (t + 1) % 2 : 0));
 #endif
-      add_pairs<0>(sums, weights, source);
+      multiply(sums, weights, source);
     }
     MARK(1);
     wait_for_copies<PREFETCH - 2>();
@@ -139,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
     MARK(2);
 
     float p[ITEMS][4];
-    unsigned hidden[ITEMS];
+    element* out = output_buffer(now.parity);
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
       const Place place = place_of(item);
@@ -165,50 +175,38 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
         for (int state = 0; state < STATES; ++state) {
           if (t >= row[item].steps) carry.of[item][state] = 0.0f;
         }
-        hidden[item] = pack(carry.of[item][0], 0.0f) & 0xFFFFu;
+        const unsigned hidden = pack(carry.of[item][0], 0.0f) & 0xFFFFu;
 #if PLACEMENT == 0
         operand_buffer(tile, OPERAND_COPIES > 1 ? t % 2 : 0)[place.row * OPERAND_STRIDE + place.unit] =
-            static_cast<element>(hidden[item]);
-#elif PLACEMENT == 1
-        stage()[place.row * U + place.unit] = static_cast<element>(hidden[item]);
-#else
-        const unsigned other = __shfl_xor_sync(0xFFFFFFFFu, hidden[item], NEIGHBOUR);
+            static_cast<element>(hidden);
+#elif PLACEMENT == 2
+        const unsigned other = __shfl_xor_sync(0xFFFFFFFFu, hidden, NEIGHBOUR);
         if (row[item].sequence >= 0 && !(lane & NEIGHBOUR)) {
-          store_shared_by_grid(states + place_at[item], hidden[item] | other << 16);
+          store_shared_by_grid(states + place_at[item], hidden | other << 16);
         }
 #endif
+        if (PLACEMENT != 2) put_output(out, 0, place, hidden);
+#pragma unroll
+        for (int state = 1; state < STATES; ++state) put_output(out, state, place, pack(carry.of[item][state], 0.0f));
+        if (saved) {
+#pragma unroll
+          for (int gate = 0; gate < GATES; ++gate) {
+            put_output(out, STATES + gate, place, pack(p[item][APART && gate == GATES - 1 ? SLOTS - 1 : gate], 0.0f));
+          }
+        }
       }
     }
-#if PLACEMENT == 0
     __syncthreads();
-#elif PLACEMENT == 1
-    __syncthreads();
-    if (t + 1 < time) send_stage(stage(), operand_buffer(tile, t % 2), barrier_of(tile, t % 2), block.part);
-#else
-    if (SUM_BUFFERS == 1) __syncthreads();
+#if PLACEMENT == 1
+    if (t + 1 < time) send_outputs(out, operand_buffer(tile, t % 2), barrier_of(tile, t % 2), block.part);
 #endif
     MARK(3);
 
     // What nobody waits for.
     carry.store(tile);
+    outputs.write(now.parity, tile, t);
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
-      const Place place = place_of(item);
-      if (row[item].sequence >= 0) {
-        element* out = states + place_at[item];
-        if (PLACEMENT != 2) out[0] = static_cast<element>(hidden[item]);
-#pragma unroll
-        for (int state = 1; state < STATES; ++state) {
-          out[state * state_stride] = static_cast<element>(pack(carry.of[item][state], 0.0f));
-        }
-        if (saved) {
-          element* to = saved + place_at[item] * GATES - (GATES - 1) * (inner + place.unit);
-#pragma unroll
-          for (int gate = 0; gate < GATES; ++gate) {
-            to[gate * row_stride] = static_cast<element>(pack(p[item][APART && gate == GATES - 1 ? SLOTS - 1 : gate], 0.0f));
-          }
-        }
-      }
       if (TILES == 1) place_at[item] += row_stride;
     }
 #if PLACEMENT == 2

@@ -2,8 +2,7 @@
 #pragma once
 #include "block.cuh"
 
-// Elements between the units of neighbouring sequences: eight sequences by four units are in different banks.
-constexpr int INPUT_STRIDE = U + 8, INPUT_ELEMENTS = INPUTS * NB * INPUT_STRIDE, INPUT_VECTORS = INPUTS * NB * (U / 8);
+constexpr int INPUT_ELEMENTS = INPUTS * NB * STEP_STRIDE, INPUT_VECTORS = INPUTS * NB * (U / 8);
 
 __device__ __forceinline__ element* input_buffer(int copy) {
   return reinterpret_cast<element*>(shared_memory + INPUT_AT) + copy * INPUT_ELEMENTS;
@@ -30,7 +29,7 @@ struct Inputs {
     for (int i = 0; i < COPIES; ++i) {
       const int vector = threadIdx.x + i * THREADS;
       const int piece = vector % (U / 8), row = vector / (U / 8) % NB, input = vector / (U / 8) / NB;
-      copied[i] = {nullptr, 0, 0, row, (input * NB + row) * INPUT_STRIDE + 8 * piece, false};
+      copied[i] = {nullptr, 0, 0, row, (input * NB + row) * STEP_STRIDE + 8 * piece, false};
       if (vector < INPUT_VECTORS) input_at(input, copied[i]);
       if (copied[i].from) copied[i].from += 8 * piece;
       sequence[i] = row_of(0, row).sequence;
@@ -52,5 +51,5 @@ struct Inputs {
 };
 
 __device__ __forceinline__ float input_of(const element* buffer, int input, const Place& place) {
-  return widen(buffer[(input * NB + place.row) * INPUT_STRIDE + place.unit]);
+  return widen(buffer[(input * NB + place.row) * STEP_STRIDE + place.unit]);
 }

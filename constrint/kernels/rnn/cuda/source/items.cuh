@@ -12,17 +12,20 @@ __device__ __forceinline__ Place place_of(int item) {
   if constexpr (SUMS) {
     const int chunk = warp + WARPS * item;
     return {chunk % (U / 4) * 4 + lane % 4, chunk / (U / 4) * 8 + lane / 4, chunk < CHUNKS};
-  } else if constexpr (PAIRED) {
-    const int block = item / (2 * NT), n = item / 2 % NT;
-    return {8 * (warp * (MT / 2) + block) + lane / 4, n * 8 + lane % 4 * 2 + item % 2, true};
-  } else {
-    const int block = item / (4 * NT), n = item / 4 % NT, half = item / 2 % 2;
-    return {16 * (warp * (U / 16 / MW) + block) + lane / 4 + 8 * half, n * 8 + lane % 4 * 2 + item % 2, true};
   }
+  const int column = item % COLUMNS, n = item / COLUMNS % NT, row = DOUBLED ? lane % 4 : n * 8 + lane % 4 * 2 + column;
+  if constexpr (PAIRED) return {8 * (warp * (MT / 2) + item / (COLUMNS * NT)) + lane / 4, row, true};
+  const int half = item / (COLUMNS * NT) % 2, block = item / (2 * COLUMNS * NT);
+  return {16 * (warp * (U / 16 / MW) + block) + lane / 4 + 8 * half, row, true};
 }
 
 // Lanes that have a unit and its neighbour differ in this bit.
 constexpr int NEIGHBOUR = SUMS ? 1 : 4;
+
+// The row of a tile that a lane reads the operand of.
+__device__ __forceinline__ int operand_row(int n) {
+  return DOUBLED ? static_cast<int>(threadIdx.x) % 32 / 8 : n * 8 + static_cast<int>(threadIdx.x) % 32 / 4;
+}
 
 // Hands the sums of warps that share the depth over to the threads of the pointwise part.
 __device__ __forceinline__ void share_sums(const float (&sums)[MT][NT][4], float* shared) {
@@ -56,10 +59,9 @@ __device__ __forceinline__ float product_of(
       if (kw + 1 < KW) odd += from[(kw + 1) * ROWS * SUM_STRIDE];
     }
     return even + odd;
-  } else if constexpr (PAIRED) {
-    return sums[item / (2 * NT) * 2 + gate / 2][item / 2 % NT][gate % 2 * 2 + item % 2];
-  } else {
-    constexpr int TILES_OF_UNIT = IS_BACKWARD ? 1 : GATES;
-    return sums[item / (4 * NT) * TILES_OF_UNIT + gate][item / 4 % NT][item / 2 % 2 * 2 + item % 2];
   }
+  const int column = item % COLUMNS, n = item / COLUMNS % NT;
+  if constexpr (PAIRED) return sums[item / (COLUMNS * NT) * 2 + gate / 2][n][gate % 2 * 2 + column];
+  const int half = item / (COLUMNS * NT) % 2, block = item / (2 * COLUMNS * NT);
+  return sums[block * (IS_BACKWARD ? 1 : GATES) + gate][n][half * 2 + column];
 }

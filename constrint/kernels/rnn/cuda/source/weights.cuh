@@ -74,7 +74,7 @@ __device__ __forceinline__ void load_weights(
 
 // Adds one pair's part of the product; `operand` has the vectors of each eight sequences.
 template <int PAIR>
-__device__ __forceinline__ void add_pair(float (&sums)[MT][NT][4], const Weights& weights, const uint4 (&operand)[NT]) {
+__device__ __forceinline__ void add_pair(float (&sums)[CHAINS][MT][NT][4], const Weights& weights, const uint4 (&operand)[NT]) {
 #pragma unroll
   for (int tile = 0; tile < MT; ++tile) {
     uint4 low, high;
@@ -84,18 +84,23 @@ __device__ __forceinline__ void add_pair(float (&sums)[MT][NT][4], const Weights
       low = weights.rest[((PAIR - RP) * MT + tile) * 64], high = weights.rest[((PAIR - RP) * MT + tile) * 64 + 32];
     }
 #pragma unroll
-    for (int n = 0; n < NT; ++n) multiply_add(sums[tile][n], low.x, high.x, low.y, high.y, operand[n].x, operand[n].y);
+    for (int n = 0; n < NT; ++n) multiply_add(sums[0][tile][n], low.x, high.x, low.y, high.y, operand[n].x, operand[n].y);
 #pragma unroll
-    for (int n = 0; n < NT; ++n) multiply_add(sums[tile][n], low.z, high.z, low.w, high.w, operand[n].z, operand[n].w);
+    for (int n = 0; n < NT; ++n) multiply_add(sums[CHAINS - 1][tile][n], low.z, high.z, low.w, high.w, operand[n].z, operand[n].w);
   }
 }
 
-template <int PAIR, class Source>
-__device__ __forceinline__ void add_pairs(float (&sums)[MT][NT][4], const Weights& weights, Source& source) {
-  if constexpr (PAIR < KP) {
-    uint4 operand[NT];
-    source.template read<PAIR>(operand);
-    add_pair<PAIR>(sums, weights, operand);
-    add_pairs<PAIR + 1>(sums, weights, source);
+// The product with what `source` reads.
+template <class Source>
+__device__ __forceinline__ void multiply(float (&sums)[MT][NT][4], const Weights& weights, Source& source) {
+  float parts[CHAINS][MT][NT][4] = {};
+  source.add_all(parts, weights);
+#pragma unroll
+  for (int tile = 0; tile < MT; ++tile) {
+#pragma unroll
+    for (int n = 0; n < NT; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[tile][n][i] = CHAINS > 1 ? parts[0][tile][n][i] + parts[1][tile][n][i] : parts[0][tile][n][i];
+    }
   }
 }
