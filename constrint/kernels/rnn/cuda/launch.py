@@ -52,7 +52,6 @@ MACROS = {
     "warps_rows": "WARPS_ROWS",
     "warps_depth": "WARPS_DEPTH",
     "register_pairs": "REGISTER_PAIRS",
-    "sum_copies": "SUM_COPIES",
     "prefetch": "PREFETCH",
 }
 

@@ -45,7 +45,7 @@ def kept_weights(shape: Shape) -> Expr:
 
 def sums(shape: Shape) -> Expr:
     """Registers of a thread that hold sums of a product: four for every 16 rows and 8 columns."""
-    return 4 * shape.row_tiles * shape.column_tiles
+    return 4 * shape.chains * shape.row_tiles * shape.column_tiles
 
 
 def window(shape: Shape) -> Expr:

@@ -53,9 +53,6 @@ def _warp_rules(shape: Shape) -> Iterator[Rule]:
     yield Rule(busy, "warps_of_depth", because="each warp has a share of the depth; more would wait", kind=REDUNDANT)
     hidden = "the four partitions of an SM issue instructions side by side"
     yield Rule(shape.warps >= minimum(4, shape.rows // MMA_ROWS * shape.num_pairs), "partitions", because=hidden, kind=REDUNDANT)
-    two = "a second copy of partial sums spares a barrier only where no other one is needed: on the grid"
-    spare = implies(v["sum_copies"] > 1, all_of(shape.is_in(GRID), shape.has_sums))
-    yield Rule(spare, "sum_copies", because=two, kind=REDUNDANT)
 
 
 def _batch_rules(gpu: GpuModel, shape: Shape, workload: Workload) -> Iterator[Rule]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from constrint.kernels.rnn.cells import CELLS, Cell
-from constrint.model import Constraint, Expr, ceildiv, const, maximum
+from constrint.model import Constraint, Expr, all_of, ceildiv, const, maximum
 
 #: Values of `placement`: one block has the whole head, or a cluster shares it, or blocks anywhere on the grid do.
 BLOCK, CLUSTER, GRID = 0, 1, 2
@@ -91,9 +91,14 @@ class Shape:
         return const(self.head_dim) // self.v["units"]
 
     @cached_property
+    def is_doubled(self) -> Constraint:
+        """The condition that four sequences take the eight columns of an instruction twice: a thread has one of them."""
+        return self.v["tile_batch"] == 4
+
+    @cached_property
     def column_tiles(self) -> Expr:
-        """Eight sequences each, of a tile of sequences."""
-        return self.v["tile_batch"] // MMA_COLUMNS
+        """Matrix instructions side by side that a tile of sequences takes."""
+        return ceildiv(self.v["tile_batch"], MMA_COLUMNS)
 
     @cached_property
     def warps(self) -> Expr:
@@ -126,12 +131,19 @@ class Shape:
         return self.v["warps_depth"] > 1
 
     @cached_property
+    def chains(self) -> Expr:
+        """Sums that a warp makes beside each other where few instructions do not depend on each other."""
+        return 1 + self.where(self.row_tiles * self.column_tiles <= 2, 1)
+
+    @cached_property
     def items(self) -> Expr:
         """Units of a sequence that a thread has in the pointwise part."""
-        chunks = self.v["units"] // 4 * self.column_tiles
-        alone = self.v["units"] // ((8 if self.is_paired else 16) * self.v["warps_rows"]) * self.column_tiles
+        units, tiles = self.v["units"], self.column_tiles
+        columns = 2 - self.where(self.is_doubled, 1)
+        chunks = units * columns // 8 * tiles
+        alone = units // ((8 if self.is_paired else 16) * self.v["warps_rows"]) * tiles * columns
         summed = self.where(self.has_sums, ceildiv(chunks, self.warps))
-        return summed + self.where(self.v["warps_depth"] == 1, alone * (2 if self.is_paired else 4))
+        return summed + self.where(self.v["warps_depth"] == 1, alone * (1 if self.is_paired else 2))
 
     @cached_property
     def copies(self) -> Expr:
@@ -162,21 +174,23 @@ class Shape:
     def sum_bytes(self) -> Expr:
         """Partial sums in fp32; four rows of more than eight columns are in different banks."""
         stride = self.v["tile_batch"] + self.where(self.v["tile_batch"] > 8, 8)
-        whole = self.v["sum_copies"] * self.v["warps_depth"] * self.rows * stride * 4
-        return self.where(self.has_sums, whole)
+        return self.where(self.has_sums, self.v["warps_depth"] * self.rows * stride * 4)
 
     @cached_property
-    def input_bytes(self) -> Expr:
-        """The ring of inputs that are copied ahead."""
-        row = (self.v["units"] + 8) * ELEMENT_BYTES
-        return (self.v["prefetch"] + 1) * self.num_inputs * self.v["tile_batch"] * row
+    def step_bytes(self) -> Expr:
+        """The ring of inputs that are copied ahead, and what a step writes: two copies where one barrier ends it."""
+        row = self.v["tile_batch"] * (self.v["units"] + 8) * ELEMENT_BYTES
+        written: Expr = const(self.cell.num_states + self.cell.num_gates)
+        if not self.is_forward:
+            written = self.where(self.v["placement"] != GRID, self.cell.num_slots)
+        copies = 1 + self.where(all_of(self.v["warps_depth"] == 1, self.v["placement"] != GRID), 1)
+        return row * ((self.v["prefetch"] + 1) * self.num_inputs + copies * written)
 
     @cached_property
     def smem_bytes(self) -> Expr:
         """Shared memory of a block; exact."""
-        cluster, tiles = self.is_in(CLUSTER), self.v["num_tiles"]
-        stage = self.v["tile_batch"] * self.parts * self.v["units"] * ELEMENT_BYTES
+        tiles = self.v["num_tiles"]
         carried = tiles * self.cell.num_states * self.items * 32 * self.warps * 4
         table = tiles * self.v["tile_batch"] * 8
-        parts = self.weight_bytes + self.operand_bytes + self.sum_bytes + self.input_bytes + table
-        return parts + self.where(cluster, stage + 16 * tiles) + self.where(tiles > 1, carried)
+        parts = self.weight_bytes + self.operand_bytes + self.sum_bytes + self.step_bytes + table
+        return parts + self.where(self.is_in(CLUSTER), 16 * tiles) + self.where(tiles > 1, carried)

@@ -44,7 +44,7 @@ PLANNED_TIME, CHECKED_TIME = 1024, 32
 #: Heads and units of each that are tuned where nobody names any.
 USUAL_HEADS = ((1, 256), (1, 512), (1, 1024), (12, 64))
 #: Batch sizes that a configuration is chosen for.
-PLANNED_BATCHES = (8, 16, 32, 64, 128, 256)
+PLANNED_BATCHES = (4, 8, 16, 32, 64, 128, 256)
 #: The device code.
 SOURCE = Path(__file__).with_name("source")
 
@@ -100,13 +100,12 @@ class CudaRnnSpec(RnnSpec):
         return (
             Param("placement", placements(gpu), "0: one block per head, 1: a cluster, 2: the grid", "there are no other", "at"),
             Param("units", units, "units of a head in a block", "divisors of head_dim, a matrix instruction wide each"),
-            Param("tile_batch", (8, 16, 32), "sequences of a tile", at_once),
+            Param("tile_batch", (8, 4, 16, 32), "sequences of a tile", at_once),
             Param("num_tiles", (1, 2, 4, 8, 16), "tiles that a block does in turn", "their states wait in shared memory"),
             Param("warps_rows", WARPS, "warps that share the rows", "a block has at most 32 warps", "wr"),
             Param("warps_depth", WARPS, "warps that share the depth", "a block has at most 32 warps", "wd"),
             Param("register_pairs", pairs, "pairs of a warp's weights in registers", "31 x 8 registers at most", "rp"),
-            Param("sum_copies", (1, 2), "copies of partial sums; two spare a barrier", "a step uses one", "sc"),
-            Param("prefetch", (2, 3), "steps whose inputs are in flight", deeper, "pf"),
+            Param("prefetch", (3, 2), "steps whose inputs are in flight", deeper, "pf"),
             Param("recompute", (0, 1), again, "a switch"),
         )
 
