@@ -144,6 +144,11 @@ def implementations_of(cell: str) -> dict[str, dict[str, RnnSpec]]:
 
 def plan_for(workload: Workload, gpu: GpuModel, directions: tuple[str, ...]) -> RnnPlan:
     """The offer of the least predicted time on a GPU."""
+    return _pick(workload, gpu.name, _offers(workload, gpu, directions))
+
+
+def _offers(workload: Workload, gpu: GpuModel, directions: tuple[str, ...]) -> list[Offer]:
+    """What every implementation offers on a GPU."""
     specs = implementations_of(workload.operation)
     asked = workload.dtype, tuple(workload.sizes.items()), tuple(workload.options.items()), directions
     every = [spec for by_direction in specs.values() for spec in by_direction.values()]
@@ -153,7 +158,7 @@ def plan_for(workload: Workload, gpu: GpuModel, directions: tuple[str, ...]) -> 
         offers = [_offer(name, each, gpu, workload, directions) for name, each in specs.items()]
         if where is not None:
             cache.store(_KIND, where, json.dumps([offer.to_plain() for offer in offers]).encode())
-    return _pick(workload, gpu.name, offers)
+    return offers
 
 
 def _load(where: bytes | None, gpu: GpuModel, specs: Mapping[str, Mapping[str, RnnSpec]]) -> list[Offer] | None:
@@ -174,10 +179,12 @@ def plan_on(workload: Workload, device: torch.device, directions: tuple[str, ...
     gpu = gpu_of(device) if device.type == "cuda" else None
     specs = implementations_of(workload.operation)
     refusals = {name: each["forward"].refusal_on(device, gpu) for name, each in specs.items()}
-    if gpu is not None and not any(refusals.values()):
-        return plan_for(workload, gpu, directions)
-    target = str(device) if gpu is None else gpu.name
-    return _pick(workload, target, [Offer(name, refusal=refusal) for name, refusal in refusals.items()])
+    refused = [Offer(name, refusal=refusal) for name, refusal in refusals.items() if refusal]
+    if gpu is not None:
+        offers = [offer for offer in _offers(workload, gpu, directions) if not refusals[offer.backend]]
+        return _pick(workload, gpu.name, [*offers, *refused])
+    able = [Offer(name) for name, refusal in refusals.items() if not refusal]
+    return _pick(workload, str(device), [*able, *refused])
 
 
 def _pick(workload: Workload, target: str, offers: list[Offer]) -> RnnPlan:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.rnn.cuda import launch, planned
-from constrint.kernels.rnn.cuda.spec import padded_head_dim
+from constrint.kernels.rnn.cuda.shape import padded_head_dim
 from constrint.kernels.rnn.interface import (
     PlannedBackward,
     PlannedForward,

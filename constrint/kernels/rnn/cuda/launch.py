@@ -25,7 +25,6 @@ from constrint.kernels.rnn.cuda.shape import CELL_NUMBERS, CLUSTER, GRID, WINDOW
 from constrint.kernels.rnn.fused import FusedLoop, Tensors, given, num_sms, workload_of_choice
 from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
 from constrint.kernels.rnn.spec import SUFFIX
-from constrint.model import const
 from constrint.select.first_choice import Choice
 from constrint.select.spec import Config, Launch, Workload
 
@@ -131,8 +130,7 @@ def source_of(
     The compiler asserts that the source takes as much of it as is predicted here.
     """
     values = dict(config)
-    shape = Shape(cell, direction, head_dim, {name: const(value) for name, value in values.items()})
-    smem_bytes = shape.smem_bytes.value({})
+    smem_bytes = Shape.of_config(cell, direction, head_dim, values).smem_bytes.value({})
     macros = {macro: values[name] for name, macro in MACROS.items()} | {
         "CELL": CELL_NUMBERS[cell.name],
         "IS_BACKWARD": int(direction == "backward"),

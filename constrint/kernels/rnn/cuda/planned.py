@@ -14,7 +14,7 @@ from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.rnn.cuda.launch import is_ready, launches_of, wx_is_ready
-from constrint.kernels.rnn.cuda.spec import padded_head_dim
+from constrint.kernels.rnn.cuda.shape import padded_head_dim
 from constrint.kernels.rnn.edges import before_launch, ends_launch
 from constrint.kernels.rnn.fused import Tensors, workload_of_choice
 from constrint.kernels.rnn.interface import PlannedBackward, PlannedForward, RnnInputs

@@ -44,6 +44,11 @@ class Shape:
     head_dim: int
     v: Mapping[str, Expr]
 
+    @classmethod
+    def of_config(cls, cell: Cell, direction: str, head_dim: int, config: Mapping[str, int]) -> Shape:
+        """The same with a value for each parameter."""
+        return cls(cell, direction, head_dim, {name: const(value) for name, value in config.items()})
+
     @property
     def is_forward(self) -> bool:
         """Whether it is the forward pass."""
@@ -194,3 +199,8 @@ class Shape:
         table = tiles * self.v["tile_batch"] * 8
         parts = self.weight_bytes + self.operand_bytes + self.sum_bytes + self.step_bytes + table
         return parts + self.where(self.is_in(CLUSTER), 16 * tiles) + self.where(tiles > 1, carried)
+
+
+def padded_head_dim(head_dim: int) -> int:
+    """The head dimension that the kernels run."""
+    return -(-head_dim // PAIR_DEPTH) * PAIR_DEPTH

@@ -19,7 +19,7 @@ from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda.cost import cuda_assumptions, cuda_cost
 from constrint.kernels.rnn.cuda.resources import block_use
 from constrint.kernels.rnn.cuda.rules import rules_of
-from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, MMA_COLUMNS, PAIR_DEPTH, Shape
+from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, MMA_COLUMNS, PAIR_DEPTH, Shape, padded_head_dim
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, with_sizes
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
@@ -213,11 +213,6 @@ def placements(gpu: GpuModel) -> tuple[int, ...]:
 def planned_batch(batch: int) -> int:
     """The batch size that stands for `batch`."""
     return next((size for size in PLANNED_BATCHES if batch <= size), PLANNED_BATCHES[-1])
-
-
-def padded_head_dim(head_dim: int) -> int:
-    """The head dimension that the kernels run."""
-    return -(-head_dim // PAIR_DEPTH) * PAIR_DEPTH
 
 
 def _has_nvrtc() -> bool:
