@@ -267,7 +267,7 @@ class LSTM(_Recurrent):
         device: Of the parameters.
         dtype: Of the parameters.
         num_heads: Heads, which split H and see only themselves; 1 is `torch.nn`.
-        backend: As in `rnn`.
+        backend: As in `rnn`, or `cudnn`; `plan` says which one `auto` is and why.
         gradient_recurrent_clip: As in `rnn`.
     """
 

@@ -173,7 +173,8 @@ def test_auto_takes_it_where_it_is_preferred(monkeypatch: pytest.MonkeyPatch) ->
         torch.testing.assert_close(found, expected, rtol=0, atol=5e-3)
     with monkeypatch.context() as patch:
         patch.setattr(cudnn, "prefers_cudnn", lambda layers, device: True)
-        torch.testing.assert_close(torch.compile(module, backend="aot_eager")(x)[0], expected, rtol=0, atol=5e-3)
+        compiled: Any = torch.compile(module, backend="aot_eager")
+        torch.testing.assert_close(compiled(x)[0], expected, rtol=0, atol=5e-3)
 
 
 def test_cudnn_can_be_switched_off() -> None:
