@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "constrint.kernels"
 #: What is meant where no kernel is named.
 DEFAULT_KERNEL = "gemm"
-_RNN = (
+_RNN: tuple[str, ...] = (
     "constrint.kernels.rnn.triton.spec",
     "constrint.kernels.rnn.cudnn.spec",
     "constrint.kernels.rnn.alternating.spec",
