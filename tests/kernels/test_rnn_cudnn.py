@@ -30,6 +30,7 @@ lstm,fp16,16,1024,1024,32,96,0,0
 lstm,fp16,20,512,1024,500,900,0,0
 gru,fp32,16,256,128,3,8,1,3
 gru,fp32,16,512,128,1,2,0.9,1.8
+gru,fp32,64,512,128,3,2.9,0,0
 """
 
 
@@ -64,6 +65,11 @@ def test_the_projection_is_taken_off_and_leaves_something() -> None:
     assert seconds("fp32", 16, 256, 128) == pytest.approx(2e-3)
     assert seconds("fp32", 16, 256, 128, "backward") == pytest.approx(3e-3)
     assert seconds("fp32", 16, 512, 128) == pytest.approx(cost.LEAST_SHARE * 1e-3)
+
+
+@pytest.mark.usefixtures("made_up")
+def test_a_backward_pass_takes_time_even_where_the_noise_says_otherwise() -> None:
+    assert seconds("fp32", 64, 512, 128, "backward") == pytest.approx(cost.LEAST_SHARE * 2.9e-3)
 
 
 @pytest.mark.usefixtures("made_up")

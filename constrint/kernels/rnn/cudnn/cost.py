@@ -55,7 +55,8 @@ def _add(found: dict[Kind, Points], row: Mapping[str, str]) -> None:
     shape = Shape(row["cell"], row["dtype"], batch, dim, dim)
     forward, both = (float(row[f"{name}_ms"]) for name in ("forward", "both"))
     before, projections = (float(row[f"projection_{name}_ms"] or 0) for name in ("forward", "both"))
-    whole = {"forward": forward, "backward": both - forward}
+    # Two noisy medians may lie too close to each other.
+    whole = {"forward": forward, "backward": max(both - forward, LEAST_SHARE * both)}
     projected = {"forward": before, "backward": projections - before}
     for direction in DIRECTIONS:
         seconds = 1e-3 * max(whole[direction] - projected[direction], LEAST_SHARE * whole[direction])
