@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -20,7 +21,7 @@ class PaddedBackend(ABC):
     """Pads heads, runs the kernels, crops the results."""
 
     @abstractmethod
-    def padded(self, head_dim: int) -> int:
+    def padded(self, head_dim: int, dtype: torch.dtype) -> int:
         """The head dimension that the kernels run in the place of one."""
 
     @abstractmethod
@@ -36,7 +37,7 @@ class PaddedBackend(ABC):
     def forward(self, inputs: RnnInputs, choice: Choice, *, save_gates: bool) -> RnnSaved:
         """See `RnnBackend.forward`."""
         dim = inputs.wx.shape[-1]
-        saved = self.run_forward(_pad_inputs(inputs, self.padded(dim) - dim), choice, save_gates=save_gates)
+        saved = self.run_forward(_pad_inputs(inputs, self.padded(dim, inputs.wx.dtype) - dim), choice, save_gates=save_gates)
         return RnnSaved(_crop(saved.states, dim), None if saved.gates is None else _crop(saved.gates, dim))
 
     def backward(
@@ -44,7 +45,7 @@ class PaddedBackend(ABC):
     ) -> RnnGradients:
         """See `RnnBackend.backward`."""
         dim = inputs.wx.shape[-1]
-        more = self.padded(dim) - dim
+        more = self.padded(dim, inputs.wx.dtype) - dim
         padded = RnnUpstream(
             tuple(_pad(grad, more) for grad in upstream.states), tuple(_pad(grad, more) for grad in upstream.last)
         )

@@ -1,9 +1,10 @@
-"""The back-end of the recurrent CUDA kernels: heads are padded to multiples of 32. `launch.py` has the launches."""
+"""The back-end of the recurrent CUDA kernels: heads are padded to multiples of 32, or of 16 in fp32. `launch.py` has the launches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from constrint.kernels.launch.plan.scratch import Scratch
@@ -25,9 +26,9 @@ from constrint.select.spec import Launch
 class CudaBackend(PaddedBackend):
     """Calls the CUDA kernels."""
 
-    def padded(self, head_dim: int) -> int:
+    def padded(self, head_dim: int, dtype: torch.dtype) -> int:
         """The next multiple of a pair of matrix instructions."""
-        return padded_head_dim(head_dim)
+        return padded_head_dim(head_dim, dtype.itemsize)
 
     def run_forward(self, inputs: RnnInputs, choice: Choice, *, save_gates: bool) -> RnnSaved:
         """See `PaddedBackend`."""

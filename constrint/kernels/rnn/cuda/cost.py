@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from constrint.hwmodels import GpuModel
 from constrint.hwmodels.targets import target_note
 from constrint.kernels.rnn.cells import Cell
-from constrint.kernels.rnn.cuda.shape import CLUSTER, ELEMENT_BYTES, GRID, Shape
+from constrint.kernels.rnn.cuda.shape import CLUSTER, GRID, VECTOR_BYTES, Shape
 from constrint.model import Expr, Var, ceildiv, const, maximum, minimum
 from constrint.select.cost import ASSUMED_CLOCK_HZ, LAUNCH_S, PARTS, CostColumns
-from constrint.select.spec import Columns, Workload
+from constrint.select.spec import ELEMENT_BYTES, Columns, Workload
 
 Column = NDArray[np.float64]
 
@@ -86,13 +86,13 @@ def step_parts(gpu: GpuModel, shape: Shape, batch: int) -> dict[str, Expr]:
     through = cell.num_gates if shape.is_forward else 1
     saved = (1 - v["recompute"]) * cell.num_gates
     written = cell.num_states + saved if shape.is_forward else const(cell.num_slots)
-    vectors = there * (units // 8)
+    vectors = there * (units // shape.vector)
     return {
         "fixed": const(1),
         "cluster": shape.where(cluster, 1),
         "grid": shape.where(grid, 1),
         "grid_blocks": shape.where(grid, shape.blocks),
-        "mma": 2 * shape.pairs * maximum(issue, MMA_LATENCY_CLK // shape.chains),
+        "mma": 2 * shape.num_products * shape.pairs * maximum(issue, MMA_LATENCY_CLK // shape.chains),
         "weights": shape.weight_bytes // SMEM_BYTES_PER_CLK,
         "operand": shape.where(v["placement"] != GRID, read // SMEM_BYTES_PER_CLK),
         "polled": shape.where(grid, read // L2_BYTES_PER_CLK),
@@ -101,7 +101,7 @@ def step_parts(gpu: GpuModel, shape: Shape, batch: int) -> dict[str, Expr]:
         "sum_chain": shape.where(shape.has_sums, shape.items * through * v["warps_depth"]),
         "special": units * rows * specials // int(gpu.sm.special_functions_per_clk or 16),
         "serial": shape.items,
-        "written": written * vectors * 16 // SMEM_BYTES_PER_CLK,
+        "written": written * vectors * VECTOR_BYTES // SMEM_BYTES_PER_CLK,
         "read": shape.copies,
         "warps": shape.warps,
     }
@@ -111,7 +111,7 @@ def part_columns(
     gpu: GpuModel, cell: Cell, direction: str, workload: Workload, columns: Columns
 ) -> dict[str, Column]:
     """The parts of every row."""
-    shape = Shape(cell, direction, workload.sizes["head_dim"], {name: Var(name) for name in columns})
+    shape = Shape.of(cell, direction, workload, {name: Var(name) for name in columns})
     size = len(next(iter(columns.values())))
     return {
         name: np.broadcast_to(np.asarray(part.columns(columns), dtype=np.float64), (size,))
@@ -213,7 +213,7 @@ def after_s(gpu: GpuModel, cell: Cell, direction: str, workload: Workload, colum
 
 def _row_bytes(workload: Workload) -> float:
     """Bytes of one tensor (B, T, N, D)."""
-    return float(np.prod([float(size) for size in workload.sizes.values()])) * ELEMENT_BYTES
+    return float(np.prod([float(size) for size in workload.sizes.values()])) * ELEMENT_BYTES[workload.dtype]
 
 
 def cuda_assumptions(gpu: GpuModel) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from constrint.errors import ConstrintError
@@ -21,7 +20,7 @@ from constrint.kernels.launch.cuda.nvrtc import CudaSource
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.fill import FillLaunch
 from constrint.kernels.rnn.cells import CELLS, Cell
-from constrint.kernels.rnn.cuda.shape import CELL_NUMBERS, CLUSTER, GRID, WINDOW, Shape
+from constrint.kernels.rnn.cuda.shape import CELL_NUMBERS, CLUSTER, DTYPE_NUMBERS, GRID, VECTOR_BYTES, WINDOW, smem_bytes_of
 from constrint.kernels.rnn.fused import FusedLoop, Tensors, given, num_sms, workload_of_choice
 from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
 from constrint.kernels.rnn.spec import SUFFIX
@@ -38,8 +37,6 @@ TENSORS = {
 }
 #: What stands in exchanged memory until it is written: two NaNs that no result has.
 UNWRITTEN = 0xFFFFFFFF
-#: Tensors are read by vectors of this many bytes.
-VECTOR_BYTES = 16
 THREADS_PER_WARP = 32
 SOURCE = Path(__file__).with_name("source")
 #: The macro of each parameter that the device code knows.
@@ -78,14 +75,14 @@ def launches_of(
     """
     wx = given(tensors, "wx")
     cell = CELLS[workload.operation.removesuffix(SUFFIX[direction])]
-    source, smem_bytes = source_of(cell, direction, wx.shape[4], wx.dtype, tuple(sorted(config.items())))
+    source, smem_bytes = source_of(cell, direction, wx.shape[4], workload.dtype, tuple(sorted(config.items())))
     blocks, groups = wx.shape[4] // config["units"], _num_groups(wx, config)
     in_grid = config["placement"] == GRID
     at_once = max(1, num_sms(wx.device, gpu.device.sm_count) // blocks) if in_grid else groups
     before = _arguments(direction, config, tensors)
     if direction == "backward":
         only_h = tensors.get("grad1") is None if only_h is None else only_h
-        before += [np.float32(clip), np.int32(only_h)]
+        before += [np.float32(clip), np.int32(only_h and wx.element_size() == 2)]
     batch, time, _, heads, _ = wx.shape
     before += [np.int32(batch), np.int32(time), np.int32(heads)]
     after = [np.int64(wx.stride(0)), np.int64(wx.stride(1))]
@@ -123,18 +120,18 @@ def _arguments(direction: str, config: Config, tensors: Tensors) -> list[Any]:
 
 @lru_cache(maxsize=1024)
 def source_of(
-    cell: Cell, direction: str, head_dim: int, dtype: torch.dtype, config: tuple[tuple[str, int], ...]
+    cell: Cell, direction: str, head_dim: int, dtype: str, config: tuple[tuple[str, int], ...]
 ) -> tuple[CudaSource, int]:
     """The source as it is compiled for a configuration, and the shared memory of a block.
 
     The compiler asserts that the source takes as much of it as is predicted here.
     """
     values = dict(config)
-    smem_bytes = Shape.of_config(cell, direction, head_dim, values).smem_bytes.value({})
+    smem_bytes = smem_bytes_of(cell, direction, head_dim, dtype, values)
     macros = {macro: values[name] for name, macro in MACROS.items()} | {
         "CELL": CELL_NUMBERS[cell.name],
         "IS_BACKWARD": int(direction == "backward"),
-        "IS_BF16": int(dtype == torch.bfloat16),
+        "DTYPE": DTYPE_NUMBERS[dtype],
         "HEAD_DIM": head_dim,
         "WINDOW": WINDOW,
         "EXPECTED_SHARED_BYTES": smem_bytes,

@@ -57,7 +57,7 @@ def _check(inputs: RnnInputs, tensors: Tensors) -> None:
     heads, dim = wx.shape[3:]
     if not wx.numel():
         raise NotPlannedError("no step runs")
-    if padded_head_dim(dim) != dim:
+    if padded_head_dim(dim, wx.element_size()) != dim:
         raise NotPlannedError("heads have to be padded")
     if wx.stride()[2:] != (heads * dim, dim, 1) or not inputs.r.is_contiguous() or inputs.r.dtype != wx.dtype:
         raise NotPlannedError("the inputs or the weights have to be converted")

@@ -12,20 +12,22 @@ from functools import cached_property
 
 from constrint.kernels.rnn.cells import CELLS, Cell
 from constrint.model import Constraint, Expr, all_of, ceildiv, const, maximum
+from constrint.select.spec import ELEMENT_BYTES, Workload
 
 #: Values of `placement`: one block has the whole head, or a cluster shares it, or blocks anywhere on the grid do.
 BLOCK, CLUSTER, GRID = 0, 1, 2
 #: The number by which the device code knows a cell.
 CELL_NUMBERS = {name: number for number, name in enumerate(CELLS)}
-#: Warps get the depth of the product in pairs of matrix instructions, so deep together.
-PAIR_DEPTH = 32
+#: The number by which the device code knows a dtype.
+DTYPE_NUMBERS = {"fp16": 0, "bf16": 1, "tf32": 2, "fp32": 3}
+#: Tensors are read by vectors of this many bytes; a pair of matrix instructions takes four of a row.
+VECTOR_BYTES, VECTORS_OF_PAIR = 16, 4
 #: Rows and columns of a matrix instruction.
 MMA_ROWS, MMA_COLUMNS = 16, 8
 #: Vectors of 16 bytes that a thread asks the other blocks of the grid for at once.
 WINDOW = 16
 #: Bytes of the weights of 16 rows for one pair.
 FRAGMENT_BYTES = 1024
-ELEMENT_BYTES = 2
 
 
 @dataclass(frozen=True)
@@ -36,18 +38,35 @@ class Shape:
         cell: The cell.
         direction: "forward" or "backward".
         head_dim: D.
+        dtype: Name of the operands' dtype.
         v: The parameters.
     """
 
     cell: Cell
     direction: str
     head_dim: int
+    dtype: str
     v: Mapping[str, Expr]
 
     @classmethod
-    def of_config(cls, cell: Cell, direction: str, head_dim: int, config: Mapping[str, int]) -> Shape:
-        """The same with a value for each parameter."""
-        return cls(cell, direction, head_dim, {name: const(value) for name, value in config.items()})
+    def of(cls, cell: Cell, direction: str, workload: Workload, v: Mapping[str, Expr]) -> Shape:
+        """That of a workload."""
+        return cls(cell, direction, workload.sizes["head_dim"], workload.dtype, v)
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element of inputs and states."""
+        return ELEMENT_BYTES[self.dtype]
+
+    @property
+    def vector(self) -> int:
+        """Elements of a vector."""
+        return VECTOR_BYTES // self.element_bytes
+
+    @property
+    def num_products(self) -> int:
+        """Products that a pair of matrix instructions stands for: fp32 is put together from three of tf32."""
+        return 3 if self.dtype == "fp32" else 1
 
     @property
     def is_forward(self) -> bool:
@@ -67,7 +86,7 @@ class Shape:
     @property
     def num_pairs(self) -> int:
         """Pairs of matrix instructions that the depth has."""
-        return self.depth // PAIR_DEPTH
+        return self.depth // (VECTORS_OF_PAIR * self.vector)
 
     @property
     def parts(self) -> int:
@@ -153,7 +172,7 @@ class Shape:
     @cached_property
     def copies(self) -> Expr:
         """Vectors of 16 bytes that a thread copies ahead in every step."""
-        return ceildiv(self.num_inputs * self.v["tile_batch"] * (self.v["units"] // 8), 32 * self.warps)
+        return ceildiv(self.num_inputs * self.v["tile_batch"] * (self.v["units"] // self.vector), 32 * self.warps)
 
     @cached_property
     def polled(self) -> Expr:
@@ -170,10 +189,11 @@ class Shape:
     @cached_property
     def operand_bytes(self) -> Expr:
         """What the product takes of the step before: two copies, or one where sums are waited for anyway."""
-        stride = self.depth + (32 if self.depth % 64 == 0 else 0)
+        pair = VECTORS_OF_PAIR * self.vector
+        stride = self.depth + (pair if self.depth % (2 * pair) == 0 else 0)
         alone = self.where(self.is_in(BLOCK), 1 + self.where(self.v["warps_depth"] == 1, 1))
         copies = self.where(self.is_in(CLUSTER), 2) + alone
-        return self.v["num_tiles"] * copies * self.v["tile_batch"] * stride * ELEMENT_BYTES
+        return self.v["num_tiles"] * copies * self.v["tile_batch"] * stride * self.element_bytes
 
     @cached_property
     def sum_bytes(self) -> Expr:
@@ -184,7 +204,7 @@ class Shape:
     @cached_property
     def step_bytes(self) -> Expr:
         """The ring of inputs that are copied ahead, and what a step writes: two copies where one barrier ends it."""
-        row = self.v["tile_batch"] * (self.v["units"] + 8) * ELEMENT_BYTES
+        row = self.v["tile_batch"] * (self.v["units"] + self.vector) * self.element_bytes
         written: Expr = const(self.cell.num_states + self.cell.num_gates)
         if not self.is_forward:
             written = self.where(self.v["placement"] != GRID, self.cell.num_slots)
@@ -201,6 +221,13 @@ class Shape:
         return parts + self.where(self.is_in(CLUSTER), 16 * tiles) + self.where(tiles > 1, carried)
 
 
-def padded_head_dim(head_dim: int) -> int:
-    """The head dimension that the kernels run."""
-    return -(-head_dim // PAIR_DEPTH) * PAIR_DEPTH
+def smem_bytes_of(cell: Cell, direction: str, head_dim: int, dtype: str, config: Mapping[str, int]) -> int:
+    """Shared memory of a block of one configuration."""
+    values = {name: const(value) for name, value in config.items()}
+    return Shape(cell, direction, head_dim, dtype, values).smem_bytes.value({})
+
+
+def padded_head_dim(head_dim: int, element_bytes: int) -> int:
+    """The head dimension that the kernels run: a multiple of what a pair of matrix instructions is deep."""
+    deep = VECTORS_OF_PAIR * VECTOR_BYTES // element_bytes
+    return -(-head_dim // deep) * deep

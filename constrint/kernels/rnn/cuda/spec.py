@@ -19,11 +19,11 @@ from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda.cost import cuda_assumptions, cuda_cost
 from constrint.kernels.rnn.cuda.resources import block_use
 from constrint.kernels.rnn.cuda.rules import rules_of
-from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, MMA_COLUMNS, PAIR_DEPTH, Shape, padded_head_dim
+from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, MMA_COLUMNS, Shape, padded_head_dim
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, with_sizes
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
-from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload
+from constrint.select.spec import ELEMENT_BYTES, Columns, Config, Launch, Param, Rule, Vars, Workload
 
 if TYPE_CHECKING:
     import torch
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from constrint.kernels.rnn.interface import RnnBackend
     from constrint.select.compiled import CompiledKernel
 
-#: The instruction that all products use.
-INSTRUCTION = "mma.m16n8k16"
+#: The instruction of the products by dtype; fp32 is put together from three of tf32.
+INSTRUCTIONS = {"bf16": "mma.m16n8k16", "fp16": "mma.m16n8k16", "tf32": "mma.m16n8k8", "fp32": "mma.m16n8k8"}
 #: The largest head dimension: no GPU has registers and shared memory for a larger one.
 MAX_HEAD_DIM = 8192
 #: The most pairs of matrix instructions whose weights fit a thread's registers: 31 x 8.
@@ -54,7 +54,7 @@ class CudaRnnSpec(RnnSpec):
 
     name = "cuda"
     how = "weights stay on the chip, CUDA C++"
-    dtypes = ("bf16", "fp16")
+    dtypes = ("bf16", "fp16", "fp32", "tf32")
     may_recompute = True
     resident_params = ("placement", "units", "tile_batch", "num_tiles")
 
@@ -65,25 +65,28 @@ class CudaRnnSpec(RnnSpec):
 
     def shape(self, workload: Workload, v: Vars) -> Shape:
         """What the parameters mean for a workload."""
-        return Shape(self.cell, self.direction, workload.sizes["head_dim"], v)
+        return Shape.of(self.cell, self.direction, workload, v)
 
     def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:
         """Refuse GPUs without the matrix instruction that the source is written with."""
-        if not any(found.name == INSTRUCTION for found in gpu.matrix_shapes(workload.dtype)):
+        needed = INSTRUCTIONS[workload.dtype]
+        dtype = "tf32" if workload.dtype == "fp32" else workload.dtype
+        if not any(found.name == needed for found in gpu.matrix_shapes(dtype)):
             raise UnsupportedError(
-                f"{gpu.name} ({gpu.arch.target}) has no {INSTRUCTION} for {workload.dtype}, which the CUDA kernels are "
-                "written with. Use the back-end 'triton' or 'alternating'."
+                f"{gpu.name} ({gpu.arch.target}) has no {needed} for {dtype}, which the CUDA kernels are written with. "
+                "Use the back-end 'triton' or 'alternating'."
             )
 
     def check_workload(self, gpu: GpuModel, workload: Workload) -> None:
         """Refuse sizes and dtypes that there are not, heads the kernels cannot take, and what memory cannot hold."""
         super().check_workload(gpu, workload)
         dim = workload.sizes["head_dim"]
-        if dim % PAIR_DEPTH or dim > MAX_HEAD_DIM:
-            padded = padded_head_dim(dim)
+        padded = _padded(workload)
+        if dim != padded or dim > MAX_HEAD_DIM:
             fit = f"Pad each head to {padded}" if padded <= MAX_HEAD_DIM else "Split it into several heads"
             raise UsageError(
-                f"head_dim must be a multiple of {PAIR_DEPTH} up to {MAX_HEAD_DIM}, got {dim}. {fit}, or use the "
+                f"head_dim must be a multiple of {_padded(with_sizes(workload, head_dim=1))} for {workload.dtype}, up to "
+                f"{MAX_HEAD_DIM}, got {dim}. {fit}, or use the "
                 "back-end 'alternating', which takes any size."
             )
 
@@ -138,7 +141,7 @@ class CudaRnnSpec(RnnSpec):
 
     def run_as(self, workload: Workload) -> Workload:
         """With heads of the next multiple of a pair of matrix instructions."""
-        return with_sizes(workload, head_dim=padded_head_dim(workload.sizes["head_dim"]))
+        return with_sizes(workload, head_dim=_padded(workload))
 
     def planned(self, workload: Workload) -> Workload:
         """The batch rounded up to one of few sizes, and a time from which on the choice does not depend on it."""
@@ -169,7 +172,7 @@ class CudaRnnSpec(RnnSpec):
     def note(self, workload: Workload, directions: Collection[str]) -> str:
         """Whether heads are padded."""
         dim = workload.sizes["head_dim"]
-        padded = padded_head_dim(dim)
+        padded = _padded(workload)
         return "" if dim == padded else f"heads are padded from {dim} to {padded} units"
 
     def backend(self) -> RnnBackend:
@@ -213,6 +216,10 @@ def placements(gpu: GpuModel) -> tuple[int, ...]:
 def planned_batch(batch: int) -> int:
     """The batch size that stands for `batch`."""
     return next((size for size in PLANNED_BATCHES if batch <= size), PLANNED_BATCHES[-1])
+
+
+def _padded(workload: Workload) -> int:
+    return padded_head_dim(workload.sizes["head_dim"], ELEMENT_BYTES[workload.dtype])
 
 
 def _has_nvrtc() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from constrint.kernels.launch.plan.scratch import Scratch
@@ -25,7 +26,7 @@ from constrint.select.spec import Launch
 class TritonBackend(PaddedBackend):
     """Calls the fused kernels."""
 
-    def padded(self, head_dim: int) -> int:
+    def padded(self, head_dim: int, dtype: torch.dtype) -> int:
         """The next multiple of a matrix instruction's depth."""
         return padded_head_dim(head_dim)
 
