@@ -188,7 +188,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
     for (int item = 0; item < ITEMS; ++item) {
       const Place place = place_of(item);
       if (SUMS && !place.exists) continue;
-      float through = product_of(sums, shared_sums, item, place, 0);
+      float product[GATES];
+      product_of(sums, shared_sums, item, place, product);
+      float through = product[0];
       if (clip > 0.0f) through = fminf(fmaxf(through, -clip), clip);
       if (reset && row[item].sequence >= 0 && now.step > 0) {
         if (reset[static_cast<long long>(row[item].sequence) * time + t + 1]) through = 0.0f;

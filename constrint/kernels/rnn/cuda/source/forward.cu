@@ -162,9 +162,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
 #pragma unroll
           for (int state = 0; state < STATES; ++state) carry.of[item][state] = 0.0f;
         }
+        float product[GATES];
+        product_of(sums, shared_sums, item, place, product);
 #pragma unroll
         for (int gate = 0; gate < GATES; ++gate) {
-          float through = product_of(sums, shared_sums, item, place, gate);
+          float through = product[gate];
           if (restarts) through = 0.0f;
           through += biases[item][gate];
           if (APART && gate == GATES - 1) {
