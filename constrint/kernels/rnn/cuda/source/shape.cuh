@@ -85,3 +85,6 @@ constexpr int OUTPUT_BYTES = OUTPUT_COPIES * OUTPUTS * NB * STEP_STRIDE * sizeof
 constexpr int CARRY_AT = SUM_AT + SUM_BYTES, INPUT_AT = CARRY_AT + CARRY_BYTES, OUTPUT_AT = INPUT_AT + INPUT_BYTES;
 constexpr int BARRIER_AT = OUTPUT_AT + OUTPUT_BYTES;
 constexpr int TABLE_AT = BARRIER_AT + (PLACEMENT == 1 ? 16 * TILES : 0), SHARED_BYTES = TABLE_AT + TILES * NB * 8;
+#ifdef EXPECTED_SHARED_BYTES
+static_assert(SHARED_BYTES == EXPECTED_SHARED_BYTES, "the host predicts the shared memory of a block");
+#endif
