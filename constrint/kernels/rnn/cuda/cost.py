@@ -39,13 +39,13 @@ EXCHANGE_S = {BLOCK: 3e-8, CLUSTER: 2e-7, GRID: 6e-7}
 #: Parts that are waited for rather than worked on: other tiles of the block are worked on meanwhile.
 WAITED = ("cluster", "grid", "grid_blocks")
 #: Parts that blocks of one SM do one after the other.
-BUSY = ("mma", "weights", "operand", "polled", "summed", "special", "written")
+BUSY = ("mma", "rounded", "weights", "operand", "polled", "summed", "special", "written")
 #: Exponent of the p-norm of a step's work and of what its loads leave: neither hides the other where both are as long.
 WAITING_EXPONENT = 6.0
 #: Every part, and the loads' latency in clocks.
 LOADS = "loads"
 FIGURES = (
-    *("fixed", "cluster", "grid", "grid_blocks", "mma", "weights", "operand", "polled", "sent", "summed", "sum_chain"),
+    *("fixed", "cluster", "grid", "grid_blocks", "mma", "rounded", "weights", "operand", "polled", "sent", "summed", "sum_chain"),
     *("special", "serial", "written", "read", "warps", LOADS),
 )
 _FILE = Path(__file__).with_name("step.json")
@@ -81,7 +81,8 @@ def step_parts(gpu: GpuModel, shape: Shape, batch: int) -> dict[str, Expr]:
     grid, cluster = shape.is_in(GRID), shape.is_in(CLUSTER)
     units, rows, threads = v["units"], v["tile_batch"], 32 * shape.warps
     across = shape.row_tiles * shape.column_tiles
-    issue = across * MMA_ISSUE_CLK * ceildiv(shape.warps, gpu.sm.num_partitions)
+    waves = ceildiv(shape.warps, gpu.sm.num_partitions)
+    issue = across * MMA_ISSUE_CLK * waves
     # Of sequences that there are not nothing is exchanged.
     there = minimum(rows, batch)
     read = shape.warps * shape.pairs * there * (OPERAND_BYTES // 8)
@@ -90,12 +91,16 @@ def step_parts(gpu: GpuModel, shape: Shape, batch: int) -> dict[str, Expr]:
     saved = (1 - v["recompute"]) * cell.num_gates
     written = cell.num_states + saved if shape.is_forward else const(cell.num_slots)
     vectors = there * (units // shape.vector)
+    # fp32 is rounded to tf32 on its way to an instruction, weights only where what is left of them counts, too.
+    operands, weights = int(shape.element_bytes > 2), int(shape.num_products > 1)
+    rounded = 4 * operands * shape.column_tiles + 8 * weights * shape.row_tiles
     return {
         "fixed": const(1),
         "cluster": shape.where(cluster, 1),
         "grid": shape.where(grid, 1),
         "grid_blocks": shape.where(grid, shape.blocks),
         "mma": 2 * shape.num_products * shape.pairs * maximum(issue, MMA_LATENCY_CLK // shape.chains),
+        "rounded": waves * shape.pairs * rounded,
         "weights": shape.weight_bytes // SMEM_BYTES_PER_CLK,
         "operand": shape.where(v["placement"] != GRID, read // SMEM_BYTES_PER_CLK),
         "polled": shape.where(grid, read // L2_BYTES_PER_CLK),
@@ -194,7 +199,7 @@ def cuda_cost(
     more_s = more_s + after_s(gpu, cell, direction, workload, columns)
     tiles = np.asarray(columns["num_tiles"], dtype=np.float64)
     shown = {
-        "matrix units": ("mma",),
+        "matrix units": ("mma", "rounded"),
         "shared memory": ("weights", "operand", "summed", "sent", "written"),
         "special functions": ("special",),
         "latency": ("fixed", "serial", "sum_chain", "read", "warps"),
