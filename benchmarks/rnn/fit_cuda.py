@@ -37,6 +37,7 @@ from constrint.kernels.rnn.spec import workload_of
 from constrint.model import Var
 from constrint.select import Workload
 from constrint.select.core_space import BlockColumns
+from constrint.select.cost import ASSUMED_CLOCK_HZ, LAUNCH_S
 from constrint.select.spec import ELEMENT_BYTES
 
 TIME = 1024
@@ -96,9 +97,9 @@ class Loops:
             columns=columns,
             rounds=rounds,
             sharing=sharing,
-            other_s=cost.LAUNCH_S + filled / gpu.memory.dram.bandwidth_bytes_per_s,
+            other_s=LAUNCH_S + filled / gpu.memory.dram.bandwidth_bytes_per_s,
             seconds=np.array([float(row["loop_ms"]) for row in rows]) * 1e-3,
-            clock_hz=gpu.device.max_clock_hz or cost.ASSUMED_CLOCK_HZ,
+            clock_hz=gpu.device.max_clock_hz or ASSUMED_CLOCK_HZ,
         )
 
     def predicted(self, figures: Mapping[str, float]) -> NDArray[np.float64]:
@@ -155,7 +156,10 @@ def fit(loops: Sequence[Loops]) -> dict[str, float]:
         return np.concatenate([each.errors(figures) for each in loops])
 
     found = least_squares(errors, np.ones(len(start)), bounds=(0, np.inf), loss="soft_l1", f_scale=OUTLIER)
-    return {n: float(f"{value:.3g}") if value > 1e-3 else 0.0 for n, value in zip(cost.FIGURES, found.x * start, strict=True)}
+    return {
+        n: float(f"{value:.3g}") if value > 1e-3 else 0.0
+        for n, value in zip(cost.FIGURES, found.x * start, strict=True)
+    }
 
 
 def fitted(loops: Iterable[Loops]) -> dict[str, dict[str, float]]:

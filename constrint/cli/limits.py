@@ -16,7 +16,7 @@ from constrint.solve import enumerate_space
 
 SCHEMA = "constrint.limits/2"
 #: Head dimensions that are looked at, the largest first.
-HEAD_DIMS = (*range(4096, 64, -64), 96, 64, 48, 32, 16)
+HEAD_DIMS: tuple[int, ...] = (*range(4096, 64, -64), 96, 64, 48, 32, 16)
 #: How tables show the units of values: a shorter unit, and how many of the value's own it is.
 SHOWN = {"hertz": ("MHz", 1e6), "bytes/s": ("GB/s", 1e9), "flop/s": ("TFLOP/s", 1e12), "op/s": ("TOP/s", 1e12)}
 GIGABYTE = 1e9

@@ -37,7 +37,9 @@ class PaddedBackend(ABC):
     def forward(self, inputs: RnnInputs, choice: Choice, *, save_gates: bool) -> RnnSaved:
         """See `RnnBackend.forward`."""
         dim = inputs.wx.shape[-1]
-        saved = self.run_forward(_pad_inputs(inputs, self.padded(dim, inputs.wx.dtype) - dim), choice, save_gates=save_gates)
+        saved = self.run_forward(
+            _pad_inputs(inputs, self.padded(dim, inputs.wx.dtype) - dim), choice, save_gates=save_gates
+        )
         return RnnSaved(_crop(saved.states, dim), None if saved.gates is None else _crop(saved.gates, dim))
 
     def backward(

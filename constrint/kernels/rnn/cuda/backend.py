@@ -1,4 +1,7 @@
-"""The back-end of the recurrent CUDA kernels: heads are padded to multiples of 32, or of 16 in fp32. `launch.py` has the launches."""
+"""The back-end of the recurrent CUDA kernels: heads are padded to multiples of 32, or of 16 in fp32.
+
+`launch.py` has the launches.
+"""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ OPERAND_BYTES = 512
 #: cluster (0.2 us), and a word's way through the L2 to a block that polls for it (0.6 us).
 EXCHANGE_S = {BLOCK: 3e-8, CLUSTER: 2e-7, GRID: 6e-7}
 #: Parts that are waited for rather than worked on: other tiles of the block are worked on meanwhile.
-WAITED = ("cluster", "grid", "grid_blocks")
+WAITED = ("cluster", "cluster_blocks", "grid", "grid_blocks")
 #: Parts that blocks of one SM do one after the other.
 BUSY = ("mma", "rounded", "weights", "operand", "polled", "summed", "special", "written")
 #: Exponent of the p-norm of a step's work and of what its loads leave: neither hides the other where both are as long.
@@ -45,7 +45,8 @@ WAITING_EXPONENT = 6.0
 #: Every part, and the loads' latency in clocks.
 LOADS = "loads"
 FIGURES = (
-    *("fixed", "cluster", "grid", "grid_blocks", "mma", "rounded", "weights", "operand", "polled", "sent", "summed", "sum_chain"),
+    *("fixed", "cluster", "cluster_blocks", "grid", "grid_blocks", "mma", "rounded", "weights", "operand", "polled"),
+    *("sent", "summed", "sum_chain"),
     *("special", "serial", "written", "read", "warps", LOADS),
 )
 _FILE = Path(__file__).with_name("step.json")
@@ -97,6 +98,7 @@ def step_parts(gpu: GpuModel, shape: Shape, batch: int) -> dict[str, Expr]:
     return {
         "fixed": const(1),
         "cluster": shape.where(cluster, 1),
+        "cluster_blocks": shape.where(cluster, maximum(0, shape.blocks - 8)),
         "grid": shape.where(grid, 1),
         "grid_blocks": shape.where(grid, shape.blocks),
         "mma": 2 * shape.num_products * shape.pairs * maximum(issue, MMA_LATENCY_CLK // shape.chains),
@@ -115,9 +117,7 @@ def step_parts(gpu: GpuModel, shape: Shape, batch: int) -> dict[str, Expr]:
     }
 
 
-def part_columns(
-    gpu: GpuModel, cell: Cell, direction: str, workload: Workload, columns: Columns
-) -> dict[str, Column]:
+def part_columns(gpu: GpuModel, cell: Cell, direction: str, workload: Workload, columns: Columns) -> dict[str, Column]:
     """The parts of every row."""
     shape = Shape.of(cell, direction, workload, {name: Var(name) for name in columns})
     size = len(next(iter(columns.values())))
@@ -152,9 +152,9 @@ def floor_clk(
 ) -> dict[str, float]:
     """Clocks of a step that no code could do without, in a configuration's placement, by what takes them.
 
-    Matrix instructions are issued without a gap, weights and partial sums move at the full rate of shared memory, special
-    functions at theirs, each the whole SM at once; the exchange takes a store and a load that pass each other in the
-    cluster (`EXCHANGE_S`) or in the L2. What overlaps in fact is less than the sum, what waits is more.
+    Matrix instructions are issued without a gap, weights and partial sums move at the full rate of shared memory,
+    special functions take theirs, and the exchange is the shortest there is (`EXCHANGE_S`). What overlaps takes less
+    than the sum of them, what waits more.
     """
     shape = Shape.of(cell, direction, workload, {name: Var(name) for name in config})
     parts = step_parts(gpu, shape, workload.sizes["batch"])

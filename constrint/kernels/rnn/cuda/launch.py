@@ -20,7 +20,15 @@ from constrint.kernels.launch.cuda.nvrtc import CudaSource
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.fill import FillLaunch
 from constrint.kernels.rnn.cells import CELLS, Cell
-from constrint.kernels.rnn.cuda.shape import CELL_NUMBERS, CLUSTER, DTYPE_NUMBERS, GRID, VECTOR_BYTES, WINDOW, smem_bytes_of
+from constrint.kernels.rnn.cuda.shape import (
+    CELL_NUMBERS,
+    CLUSTER,
+    DTYPE_NUMBERS,
+    GRID,
+    VECTOR_BYTES,
+    WINDOW,
+    smem_bytes_of,
+)
 from constrint.kernels.rnn.fused import FusedLoop, Tensors, given, num_sms, workload_of_choice
 from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
 from constrint.kernels.rnn.spec import SUFFIX

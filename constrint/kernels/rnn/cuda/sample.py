@@ -19,7 +19,6 @@ from constrint.kernels.resources.registers import Family
 from constrint.kernels.resources.sample import Request, Row, Sample, Wanted
 from constrint.kernels.resources.scores import SampledKernel
 from constrint.kernels.rnn.cuda import resources
-from constrint.kernels.rnn.cuda.shape import Shape
 from constrint.kernels.rnn.cuda.spec import SPECS as CUDA_SPECS
 from constrint.kernels.rnn.spec import workload_of
 from constrint.model import Expr, Var, const
@@ -46,7 +45,10 @@ def draw_workload(rng: random.Random) -> Workload:
     """A direction of a layer that a user may have."""
     usual, others = (64, 128, 256, 512, 768, 1024), range(32, 1056, 32)
     dim = rng.choice(usual if rng.random() < 0.5 else others)
-    cell, dtype = rng.choice(("elman", "gru", "lstm", "lstm", "slstm")), rng.choice(("bf16", "bf16", "fp16", "fp32", "tf32"))
+    cell, dtype = (
+        rng.choice(("elman", "gru", "lstm", "lstm", "slstm")),
+        rng.choice(("bf16", "bf16", "fp16", "fp32", "tf32")),
+    )
     sizes = (rng.choice((1, 8, 16, 16, 64, 256)), 1024, rng.choice((1, 2, 12)), dim)
     return workload_of(cell, sizes, dtype, rng.choice(("forward", "backward")))
 
@@ -88,7 +90,12 @@ def draw_first(wanted: Wanted) -> Iterator[Row]:
 
 def _row(target: str, workload: Workload, config: Mapping[str, int]) -> dict[str, Any]:
     spec, sizes = SPECS[workload.operation], workload.sizes
-    row = {"gpu": TARGETS[target], "target": target, "cell": spec.cell.name, "direction": spec.direction}
+    row: dict[str, Any] = {
+        "gpu": TARGETS[target],
+        "target": target,
+        "cell": spec.cell.name,
+        "direction": spec.direction,
+    }
     row |= {name: sizes[name] for name in ("batch", "heads", "head_dim")} | {"dtype": workload.dtype}
     return row | {key: int(config[key]) for key in KEYS}
 
@@ -107,7 +114,9 @@ def compile_row(row: Row) -> Any:
 
 
 @cache
-def expressions(name: str, cell: str, direction: str, dim: int, dtype: str) -> tuple[tuple[Family, ...], dict[str, Expr]]:
+def expressions(
+    name: str, cell: str, direction: str, dim: int, dtype: str
+) -> tuple[tuple[Family, ...], dict[str, Expr]]:
     """Whose weights it takes, and the terms."""
     gpu, workload = load_gpu(name), workload_of(cell, (16, 16, 1, dim), dtype, direction)
     shape = SPECS[workload.operation].shape(workload, {key: Var(key) for key in KEYS})

@@ -107,7 +107,7 @@ class Shape:
 
     def where(self, condition: Constraint, value: Expr | int) -> Expr:
         """A number where a condition holds, else 0."""
-        return condition * value  # type: ignore[no-any-return,operator]
+        return condition * value
 
     @cached_property
     def blocks(self) -> Expr:
@@ -116,7 +116,7 @@ class Shape:
 
     @cached_property
     def is_doubled(self) -> Constraint:
-        """The condition that four sequences take the eight columns of an instruction twice: a thread has one of them."""
+        """The condition that four sequences take the eight columns of an instruction twice: a thread has one each."""
         return self.v["tile_batch"] == 4
 
     @cached_property

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import torch
 
     from constrint.kernels.rnn.interface import RnnBackend
-    from constrint.select.compiled import CompiledKernel
 
 #: The kind of matrix instruction that the source is written with; fp32 is put together from three products of tf32.
 INSTRUCTION = "mma"
@@ -59,7 +58,7 @@ class CudaRnnSpec(RnnSpec):
     resident_params = ("placement", "units", "tile_batch", "num_tiles")
 
     @cached_property
-    def device_files(self) -> tuple[Path, ...]:  # type: ignore[override]
+    def device_files(self) -> tuple[Path, ...]:
         """The sources."""
         return tuple(sorted(path for path in SOURCE.iterdir() if path.suffix in (".cu", ".cuh")))
 
@@ -85,9 +84,8 @@ class CudaRnnSpec(RnnSpec):
         if dim != padded or dim > MAX_HEAD_DIM:
             fit = f"Pad each head to {padded}" if padded <= MAX_HEAD_DIM else "Split it into several heads"
             raise UsageError(
-                f"head_dim must be a multiple of {_padded(with_sizes(workload, head_dim=1))} for {workload.dtype}, up to "
-                f"{MAX_HEAD_DIM}, got {dim}. {fit}, or use the "
-                "back-end 'alternating', which takes any size."
+                f"head_dim must be a multiple of {_padded(with_sizes(workload, head_dim=1))} for {workload.dtype}, "
+                f"up to {MAX_HEAD_DIM}, got {dim}. {fit}, or use the back-end 'alternating', which takes any size."
             )
 
     def params(self, gpu: GpuModel, workload: Workload) -> tuple[Param, ...]:
@@ -101,10 +99,18 @@ class CudaRnnSpec(RnnSpec):
         pairs = tuple(range(MOST_REGISTER_PAIRS, -1, -1))
         deeper = "a step's inputs are there when the step before it has met; more than three copies gain nothing"
         return (
-            Param("placement", placements(gpu), "0: one block per head, 1: a cluster, 2: the grid", "there are no other", "at"),
+            Param(
+                "placement",
+                placements(gpu),
+                "0: one block per head, 1: a cluster, 2: the grid",
+                "there are no other",
+                "at",
+            ),
             Param("units", units, "units of a head in a block", "divisors of head_dim, a matrix instruction wide each"),
             Param("tile_batch", (8, 4, 16, 32), "sequences of a tile", at_once),
-            Param("num_tiles", (1, 2, 4, 8, 16), "tiles that a block does in turn", "their states wait in shared memory"),
+            Param(
+                "num_tiles", (1, 2, 4, 8, 16), "tiles that a block does in turn", "their states wait in shared memory"
+            ),
             Param("warps_rows", WARPS, "warps that share the rows", "a block has at most 32 warps", "wr"),
             Param("warps_depth", WARPS, "warps that share the depth", "a block has at most 32 warps", "wd"),
             Param("register_pairs", pairs, "pairs of a warp's weights in registers", "31 x 8 registers at most", "rp"),

@@ -142,9 +142,7 @@ def backward(inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, choice: 
     return LOOP.backward(inputs, saved, upstream, choice, clip=clip)
 
 
-def _stated(
-    choice: Choice, config: Config, direction: str, tensors: Tensors, **options: Any
-) -> Sequence[TritonLaunch]:
+def _stated(choice: Choice, config: Config, direction: str, tensors: Tensors, **options: Any) -> Sequence[TritonLaunch]:
     workload = workload_of_choice(choice)
     cell = CELLS[workload.operation.removesuffix(SUFFIX[direction])]
     return launches_of(Layer.of(cell, direction, workload), config, tensors, choice.gpu, **options)
