@@ -228,7 +228,7 @@ def test_signature_and_orders_of_flashrnn() -> None:
 WX, R = torch.zeros(2, 3, 4, 1, 16), torch.zeros(4, 1, 16, 16)
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "cell": ({"cell": "lstn"}, "unknown cell 'lstn'. Nearest: lstm"),
-    "backend": ({"backend": "cuda"}, "unknown backend 'cuda'"),
+    "backend": ({"backend": "cuds"}, "unknown backend 'cuds'"),
     "no gpu": ({"backend": "triton"}, "backend 'triton' needs a GPU, wx is on cpu. Use 'auto'"),
     "wx rank": ({"wx": WX[0]}, r"wx must have 5 dimensions \(B, T, G, N, D\), got 4: \(3, 4, 1, 16\)"),
     "wx gates": ({"wx": WX, "cell": "gru"}, r"G = 3 for gru \(gates r, z, n\), got G = 4"),

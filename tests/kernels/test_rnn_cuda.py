@@ -93,7 +93,6 @@ def test_many_of_the_space_compile_within_what_is_predicted(target: str) -> None
         ("forward", {"placement": BLOCK, "units": 32}, "whole_head"),
         ("forward", {"units": 12}, "whole_tiles"),
         ("backward", {"units": 8, "warps_rows": 1}, "whole_tiles"),
-        ("forward", {"warps_rows": 16, "warps_depth": 2}, "warps_of_rows"),
         ("forward", {"warps_rows": 8, "warps_depth": 1}, "whole_units"),
     ],
 )

@@ -12,6 +12,7 @@ import pytest
 from constrint.errors import ConstrintError, InfeasibleError, UnsupportedError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.rnn import first_choice
+from constrint.kernels.rnn.cuda.spec import CudaRnnSpec
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
 from constrint.model import Var
@@ -200,6 +201,7 @@ def test_decisions_follow_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = load_gpu("h200")
     monkeypatch.setattr(device, "gpu_of", lambda _: gpu)
     monkeypatch.setattr(first_choice, "gpu_of", lambda _: gpu)
+    monkeypatch.setattr(CudaRnnSpec, "refusal_on", lambda *_: "")
     wx: Any = Elsewhere()
     forward, backward = (first_choice.decide("lstm", wx, "auto", d, recompute=False) for d in ("forward", "backward"))
     assert first_choice.saves_gates("lstm", wx, "auto")

@@ -81,6 +81,9 @@ def register_terms(shape: Shape) -> dict[str, Expr]:
         "from_shared": shape.where(shape.shared_pairs > 0, shape.row_tiles),
         "sums": sums(shape),
         "window": window(shape),
+        # Backward a warp's share of the depth may be of several gates, so that each of its places is computed.
+        "places": shape.where(shape.is_in(GRID), 0 if shape.is_forward else shape.pairs),
+        "doubled": shape.where(shape.is_doubled, 1),
         "columns": shape.column_tiles,
         "items": shape.items,
         f"{cell.name}_items": shape.items,
