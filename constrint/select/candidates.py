@@ -98,10 +98,9 @@ class KernelCandidates:
             return None
         values = tuple(config[name] for name in self.columns)
         if self.space is None:
-            is_it = np.ones(self.num_rows, dtype=bool)
+            rows = np.arange(self.num_rows)
             for column, value in zip(self.columns.values(), values, strict=True):
-                is_it &= column == value
-            rows = np.flatnonzero(is_it)
+                rows = rows[column[rows] == value]
             return int(rows[0]) if len(rows) else None
         if values not in self._by_values() and self.space.contains(config):
             self._append([config])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,11 @@ class Points:
 
     def __len__(self) -> int:
         return len(self.kernel)
+
+    @cached_property
+    def squares(self) -> Floats:
+        """The squared length of each row of `at`."""
+        return np.asarray(np.square(self.at).sum(axis=1), dtype=np.float64)
 
     def take(self, rows: Any) -> Points:
         """Some of them."""
