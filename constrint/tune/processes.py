@@ -28,6 +28,8 @@ PRELOAD = [
     "constrint.tune.search.model",
     "constrint.kernels.registry",
 ]
+#: Imported with these where kernels are to be compiled for a GPU and run on it.
+WARM = "constrint.tune.engine.warm"
 PR_SET_PDEATHSIG = 1
 #: Restarts of one process; after that its share stays undone.
 MAX_RESTARTS = 50

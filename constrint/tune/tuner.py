@@ -12,7 +12,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,12 +26,11 @@ from constrint.tune.search.maker import Making, SearchMaker
 from constrint.tune.session import BATCH, Facts, Goal, NoSearch, Session, Tuned, finals_of
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.store import RecordStore
+from constrint.tune.store.writer import Writer
 from constrint.tune.trial import Load
 
 #: Workloads that are tuned at once on one device: while one is compiled, the other runs.
 OPEN = 12
-#: Sets of answers that may be on their way to the disk while further trials run.
-MAX_UNWRITTEN = 1
 POLL_S = 0.25
 #: Trials that each device has at least before it, also at the end of a run, where few workloads are left.
 LEAST_JOBS = 2
@@ -168,8 +167,7 @@ class Tuner:
         self._until = started + self._settings.budget_s if self._settings.budget_s is not None else None
         self._started, self._num_trials, self._num_made = started, 0, 0
         self._left = len(goals) * self._settings.trials
-        self._writer = ThreadPoolExecutor(1, "constrint-store")
-        self._written: list[Future[int]] = []
+        self._writer = Writer(self._store)
         waiting = deque(Waiting(goal, self._records_of(goal)) for goal in goals)
         maker = self._search_maker()
         try:
@@ -183,14 +181,14 @@ class Tuner:
                 tuned += self._advance()
                 if self._jobs:
                     self._hear(self._engine.poll(POLL_S))
-            self._wait_for_the_store()
+            self._writer.wait()
         except KeyboardInterrupt:
-            self._wait_for_the_store()
+            self._writer.wait()
             is_interrupted = True
             tuned += [session.result() for sessions in self._sessions for session in sessions]
         finally:
             maker.close()
-            self._writer.shutdown()
+            self._writer.close()
         return Report(tuple(tuned), is_interrupted, tuple(self._use), self._last_done - self._first_done)
 
     def _advance(self) -> Iterator[Tuned]:
@@ -200,7 +198,6 @@ class Tuner:
             for session in list(sessions):
                 self._submit(slot, session, session.next_jobs(self._numbers, self._batch(num_open)))
                 if session.is_through:
-                    self._wait_for_the_store()
                     sessions.remove(session)
                     yield self._finish(slot, session)
 
@@ -305,10 +302,7 @@ class Tuner:
                 self._leave(done)
             heard.append((done, session, *session.hear(done, self._numbers)))
         # The disk is not waited for: the next trials are under way meanwhile. What it complains of ends the run.
-        kept = [record for _, _, records, _ in heard for record in records]
-        if kept:
-            self._written.append(self._writer.submit(self._store.add, kept))
-        self._wait_for_the_store(at_most=MAX_UNWRITTEN)
+        self._writer.add([record for _, _, records, _ in heard for record in records])
         for done, session, records, again in heard:
             home = next((slot for slot, sessions in enumerate(self._sessions) if session in sessions), done.slot)
             self._submit(home, session, again)
@@ -323,15 +317,6 @@ class Tuner:
         self._first_done = self._first_done or self._last_done
         use = self._use[done.slot]
         use.num_jobs, use.busy_s = use.num_jobs + 1, use.busy_s + done.seconds
-
-    def _wait_for_the_store(self, at_most: int = 0) -> None:
-        """Wait until no more than so many answers are on their way to the disk.
-
-        Raises:
-            StoreError: When the store cannot keep them.
-        """
-        while self._written and (len(self._written) > at_most or self._written[0].done()):
-            self._written.pop(0).result()
 
     def _leave(self, done: Done) -> None:
         """Use a device no more; its workloads go to the next one."""

@@ -13,7 +13,7 @@ from constrint.errors import ConstrintError
 from constrint.select.toolchain import toolchain
 from constrint.tune.engine.device import Told, serve_compiler, serve_device
 from constrint.tune.engine.interface import START_PATIENCE_S, Answer, Done, Job, Setup, failed
-from constrint.tune.engine.process import Lost, Serve, StartError, Worker, machine_memory_bytes
+from constrint.tune.engine.process import Lost, Serve, StartError, Worker, machine_memory_bytes, start_server
 from constrint.tune.trial import Outcome
 
 #: How often a process may fail to start before its device is given up.
@@ -69,6 +69,7 @@ class LocalEngine:
         self._slot_of: dict[int, int] = {}
         #: When all processes are looked at again, whether they have news or not.
         self._look_at = 0.0
+        start_server(setup.device)
         for worker in reversed(self._workers()):
             worker.start()
 

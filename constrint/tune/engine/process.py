@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from constrint.tune.processes import PRELOAD, end_with_parent
+from constrint.tune.processes import PRELOAD, WARM, end_with_parent
 from constrint.tune.trial import Outcome
 
 #: What is read of what a process has printed, and the largest file that it may write, that of its output included.
@@ -190,10 +190,10 @@ class Worker:
         return ""
 
 
-def start_server() -> None:
-    """Begin to load what all processes need, while this one does something else."""
+def start_server(device: str) -> None:
+    """Begin to load what all processes need that are to work for such a device, while this one does something else."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
+    context.set_forkserver_preload(PRELOAD if device == "cpu" else [*PRELOAD, WARM])
     forkserver.ensure_running()
 
 

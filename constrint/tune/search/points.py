@@ -85,7 +85,7 @@ class Describer:
         core, whole = number.astype(np.uint64), number.astype(np.uint64)
         for place, name in enumerate(self.params):
             if name in kernel.columns:
-                values = kernel.columns[name][rows]
+                values = kernel.columns[name][rows].astype(np.int64)
                 at[:, place] = _logarithm(values)
                 whole = _mixed(whole, values, place)
                 core = core if self._scales[place] < 1.0 else _mixed(core, values, place)
