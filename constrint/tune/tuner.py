@@ -214,12 +214,18 @@ class Tuner:
 
     def _search_maker(self) -> SearchMaker:
         """What makes searches ahead, while devices are at work: solving a space takes a while."""
-        settings, number = self._settings, len(self._sessions)
-        names = {"load": settings.load, "name_of": settings.name_of}
-        return SearchMaker(settings.search, settings.gpu, self._known, num_processes=number, **names)
+        settings = self._settings
+        return SearchMaker(
+            settings.search,
+            settings.gpu,
+            self._known,
+            load=settings.load,
+            name_of=settings.name_of,
+            num_processes=len(self._sessions),
+        )
 
     def _make_ahead(self, waiting: deque[Waiting], maker: SearchMaker) -> None:
-        """Let the searches of the next workloads be made: those that there is room for, and one more for each device."""
+        """Let searches be made of the next workloads: those that there is room for, and one more for each device."""
         num_devices = len(self._sessions)
         room = OPEN * num_devices - sum(map(len, self._sessions))
         for each in itertools.islice(waiting, room + num_devices):

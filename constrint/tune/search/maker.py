@@ -16,6 +16,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -128,8 +129,8 @@ class SearchMaker:
                 context = multiprocessing.get_context("forkserver")
                 context.set_forkserver_preload(PRELOAD)
                 known = {name: msgspec.json.encode(records) for name, records in self._known.items()}
-                given = (self._load, self._gpu, known)
-                self._pool = ProcessPoolExecutor(self._num_processes, context, _begin, given)
+                begin = partial(_begin, self._load, self._gpu, known)
+                self._pool = ProcessPoolExecutor(self._num_processes, context, begin)
             return self._pool.submit(_made, asked)
         return None
 
@@ -211,5 +212,5 @@ def _made(asked: bytes) -> bytes | None:
         make, task = _read(asked, place.gpu, place.kernel)
         search = make(_informed(task, place.records(task.workload.operation)))
         return _written(search, place.gpu, place.names)
-    except Exception:  # noqa: BLE001 - it is made again where its reason is heard
+    except BaseException:  # noqa: BLE001 - it is made again where its reason is heard
         return None

@@ -181,11 +181,11 @@ class ModelSearch:
 
     def _place_of(self, proposal: Proposal) -> int | None:
         """The place of a configuration in the pool; None where it is not valid."""
-        for place in self._pending:
-            kernel, row = self._pool[place]
-            candidates = self.candidates.kernels[kernel]
-            if candidates.spec.full_name == proposal.kernel and candidates.config(row) == proposal.config:
-                return place
+        for pending in self._pending:
+            at, place = self._pool[pending]
+            candidates = self.candidates.kernels[at]
+            if candidates.spec.full_name == proposal.kernel and candidates.config(place) == proposal.config:
+                return pending
         kernel = self.candidates.by_name.get(proposal.kernel)
         row = None if kernel is None else self.candidates.kernels[kernel].find(proposal.config)
         if kernel is None or row is None:
