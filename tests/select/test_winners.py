@@ -37,8 +37,6 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Put]:
     def forget() -> None:
         winners.reload()
         winners._say_once.cache_clear()
-        first_choice.forget()
-        gemm_choice.forget()
 
     def write(*entries: TunedEntry, gpu: GpuModel = GPU) -> None:
         write_tuned(TunedTable(gpu.name, entries), tuned_path(tmp_path, gpu.name))

@@ -108,7 +108,7 @@ class SearchMaker:
             is_away: Whether another process does it: this one has other things to do.
         """
         kernels = {self._name_of(spec.full_name): spec for spec in task.operation.implementations}
-        away = self._submit_away(task, kernels) if is_away and self._load is not None else None
+        away = self._submit_away(task, kernels, self._load) if is_away and self._load is not None else None
 
         def here() -> Future[Search]:
             return self._thread.submit(lambda: self._make(_informed(task, self._known[task.workload.operation])))
@@ -121,7 +121,7 @@ class SearchMaker:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _submit_away(self, task: Task, kernels: Mapping[str, KernelSpec]) -> Future[bytes | None] | None:
+    def _submit_away(self, task: Task, kernels: Mapping[str, KernelSpec], load: Load) -> Future[bytes | None] | None:
         names = {id(spec): name for name, spec in kernels.items()}
         with suppress(BrokenProcessPool, *_CANNOT_TRAVEL):
             asked = _written((self._make, task), self._gpu, names)
@@ -129,7 +129,7 @@ class SearchMaker:
                 context = multiprocessing.get_context("forkserver")
                 context.set_forkserver_preload(PRELOAD)
                 known = {name: msgspec.json.encode(records) for name, records in self._known.items()}
-                begin = partial(_begin, self._load, self._gpu, known)
+                begin = partial(_begin, load, self._gpu, known)
                 self._pool = ProcessPoolExecutor(self._num_processes, context, begin)
             return self._pool.submit(_made, asked)
         return None
