@@ -19,7 +19,7 @@ from constrint import cache
 from constrint.hwmodels import GpuModel
 from constrint.select.fingerprint import fingerprint_of
 from constrint.select.spec import KernelSpec, Workload
-from constrint.select.toolchain import differences, toolchain
+from constrint.select.toolchain import differences, toolchain, toolchain_of
 from constrint.select.tuned import TunedEntry, read_tuned, tuned_path
 
 #: The tables that come with the package.
@@ -63,7 +63,7 @@ def winner(
         spec = by_name.get(entry.kernel)
         if spec is None:
             continue
-        problem = "; ".join(differences(entry.toolchain, now)) or _changed(spec, entry)
+        problem = "; ".join(differences(entry.toolchain, toolchain_of(spec, now))) or _changed(spec, entry)
         if not problem:
             return entry
         problems.append((problem, is_own))

@@ -16,6 +16,7 @@ import msgspec
 
 from constrint.select import Operation, Workload
 from constrint.select.fingerprint import fingerprint_of
+from constrint.select.toolchain import toolchain_of
 from constrint.tune.engine.interface import Answer, Done, Job
 from constrint.tune.search.interface import Proposal, Search
 from constrint.tune.store.choices import best_records
@@ -264,7 +265,8 @@ class Session:
         return msgspec.structs.replace(tried, run=self.facts.run, created=time.time(), **told)
 
     def _blank(self, kernel: str, config: Mapping[str, int]) -> TuningRecord:
-        fingerprint = fingerprint_of(self.goal.operation.spec(kernel))
+        spec = self.goal.operation.spec(kernel)
+        fingerprint = fingerprint_of(spec)
         workload = self.goal.workload
         return TuningRecord(
             kernel=kernel,
@@ -280,7 +282,7 @@ class Session:
             created=time.time(),
             source_hash=fingerprint.source,
             spec_hash=fingerprint.spec,
-            toolchain=dict(self.facts.toolchain),
+            toolchain=dict(toolchain_of(spec, self.facts.toolchain)),
         )
 
 

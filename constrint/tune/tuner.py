@@ -19,7 +19,7 @@ from typing import Protocol
 from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.select.fingerprint import fingerprint_of
-from constrint.select.toolchain import differences
+from constrint.select.toolchain import differences, toolchain_of
 from constrint.tune.engine.interface import Done, Engine, Job
 from constrint.tune.search.interface import Search, Task
 from constrint.tune.search.maker import Making, SearchMaker
@@ -278,7 +278,9 @@ class Tuner:
         operation = goal.workload.operation
         if operation not in self._known:
             found = self._store.find(operation=operation, gpu=self._settings.gpu.name)
-            self._known[operation] = [r for r in found if not differences(r.toolchain, self._facts.toolchain)]
+            tools = self._facts.toolchain
+            own = {spec.full_name: toolchain_of(spec, tools) for spec in goal.operation.implementations}
+            self._known[operation] = [r for r in found if not differences(r.toolchain, own.get(r.kernel, tools))]
         return self._known[operation]
 
     def _is_same(self, goal: Goal, record: TuningRecord) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated
 
@@ -124,17 +124,18 @@ def is_stale(record: TuningRecord) -> bool:
     """
     from constrint.select.toolchain import MAKERS, toolchain
 
-    now = toolchain()
-    if any(record.toolchain.get(name, version) != version for name, version in now.items() if name in MAKERS):
+    code, compilers = _here(record.kernel)
+    tools = {**toolchain(), **compilers}
+    if any(record.toolchain.get(name, version) != version for name, version in tools.items() if name in MAKERS):
         return True
-    code = _code_here(record.kernel)
     recorded = (record.source_hash, record.spec_hash)
     return code is not None and all(recorded) and recorded != code
 
 
 @lru_cache(maxsize=256)
-def _code_here(kernel: str) -> tuple[str, str] | None:
-    """What tells the kernel's code; records name few kernels, and many times."""
-    from constrint.kernels.registry import code_of
+def _here(kernel: str) -> tuple[tuple[str, str] | None, Mapping[str, str]]:
+    """What tells a kernel's code, and what compiles it; records name few kernels, and many times."""
+    from constrint.kernels.registry import code_of, known_spec
 
-    return code_of(kernel)
+    spec = known_spec(kernel)
+    return code_of(kernel), {} if spec is None else spec.compilers

@@ -15,7 +15,7 @@ import numpy as np
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.cuda.macros import MacroValue
-from constrint.kernels.launch.cuda.nvrtc import Binary, CudaSource, compile_cuda
+from constrint.kernels.launch.cuda.nvrtc import Binary, CudaSource, compile_cuda, nvrtc_version
 from constrint.select.compiled import CompiledKernel
 from constrint.select.spec import Config, KernelSpec, Launch, Workload
 
@@ -137,6 +137,14 @@ class CudaKernelSpec(KernelSpec):
         """The source, where it is a file."""
         path = _path_of(self.source)
         return () if path is None or not path.is_file() else (path,)
+
+    @property
+    def compilers(self) -> Mapping[str, str]:
+        """NVRTC's version, where it is installed."""
+        try:
+            return {"nvrtc": nvrtc_version().rpartition(" ")[2]}
+        except UsageError:
+            return {}
 
     @abstractmethod
     def grid(self, workload: Workload, config: Config) -> tuple[int, ...]:
