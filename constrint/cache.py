@@ -170,7 +170,7 @@ def _version() -> str:
     for place, folders, names in os.walk(_PACKAGE):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in sorted(names):
-            if not name.endswith((".py", ".so", ".pyd", ".json", ".yaml")):
+            if not name.endswith((".py", ".so", ".pyd", ".json", ".yaml", ".cu", ".cuh")):
                 continue
             facts = os.stat(os.path.join(place, name))
             seen.update(f"{place}/{name}:{facts.st_size}:{facts.st_mtime_ns};".encode())

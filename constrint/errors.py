@@ -72,6 +72,10 @@ class UnsupportedError(UsageError):
     """Raised when the named GPU cannot do what was asked (a dtype without matrix instructions, for example)."""
 
 
+class CompileError(UnsupportedError):
+    """Raised when a compiler refuses a kernel for the named GPU; carries its first error."""
+
+
 class ParseError(UsageError):
     """Raised when text is not in the constraint language; carries the line, the column and a caret."""
 
@@ -113,6 +117,25 @@ class InfeasibleError(ConstrintError):
 
 class NoDeviceError(ConstrintError):
     """Raised when something needs a GPU on this machine and none was found."""
+
+
+#: What `DoesNotFitError` names where blocks that wait for each other are not resident at the same time.
+RESIDENT = "blocks at the same time"
+
+
+class DoesNotFitError(ConstrintError):
+    """Raised before a launch that the device of this machine cannot run; another choice may fit.
+
+    Args:
+        message: What is too large for which device.
+        name: What there is too little of.
+        required: How much of it the kernel takes.
+        limit: How much there is.
+    """
+
+    def __init__(self, message: str, *, name: str, required: int, limit: int) -> None:
+        self.name, self.required, self.limit = name, required, limit
+        super().__init__(message)
 
 
 class StoreError(ConstrintError):

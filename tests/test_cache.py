@@ -97,6 +97,18 @@ def test_threads_and_a_forked_process_share_a_folder(folder: Path) -> None:
         thread.join()
 
 
+def test_sources_of_device_code_belong_to_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kept plan launches the binary of a source, so it ends with that."""
+    monkeypatch.setattr(cache, "_PACKAGE", tmp_path)
+    seen = set()
+    for number, name in enumerate(("a.py", "kernel.cu", "header.cuh", "kernel.cu", "notes.txt")):
+        (tmp_path / name).write_text("x" * number)
+        cache._version.cache_clear()
+        seen.add(cache._version())
+    cache._version.cache_clear()
+    assert len(seen) == 4
+
+
 def test_another_version_of_the_files_begins_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.store("kind", b"key", b"data")
     cache._root_of.cache_clear()

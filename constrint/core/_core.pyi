@@ -33,8 +33,8 @@ PlanTable = object
 # ("bytes", one to eight bytes), ("integer", bytes, slot, shift), ("fp32", slot), ("fp64", slot), or ("map", slot,
 # shift, the driver's number of the dtype, its bytes, swizzle, whether padding is NaN, block, shape, strides).
 LaunchArgument = Sequence[object]
-# ("zero", slot, shift, words), or ("kernel", handle, grid, threads, shared bytes, blocks of a cluster, whether all
-# blocks run at once, whether it may begin before its predecessor ends, arguments).
+# ("fill", slot, shift, words of four bytes, what each becomes), or ("kernel", handle, grid, threads, shared bytes,
+# blocks of a cluster, whether all blocks run at once, whether it may begin before its predecessor ends, arguments).
 LaunchStep = Sequence[object]
 # What a slot's value must be: ("multiple", slot, of), ("equal", slot, to) or ("int32", slot, 0).
 Demand = Sequence[object]
@@ -116,8 +116,16 @@ def driver(kind: str, library: str) -> Driver:
 def current(driver: Driver) -> int:
     """What is current in this thread: the address of a context, or a HIP device's number plus one; 0 for nothing."""
 
-def load_kernel(driver: Driver, image: bytes, name: str, shared_bytes: int) -> tuple[int, int, int, int]:
+def load_kernel(driver: Driver, image: bytes, name: str) -> tuple[int, int, int, int]:
     """Loads a kernel for good: its handle, registers and local bytes of a thread, and the most threads of a block."""
+
+def allow_kernel(driver: Driver, handle: int, shared_bytes: int, cluster: int) -> None:
+    """Lets a kernel be launched with so much dynamic shared memory, and in clusters of so many blocks."""
+
+def resident_blocks(
+    driver: Driver, handle: int, threads: int, shared_bytes: int, cluster: int, num_sms: int
+) -> int | None:
+    """Blocks of a kernel that are resident on so many SMs at the same time; None where the driver does not tell."""
 
 def parameter_bytes(driver: Driver, handle: int) -> list[int]:
     """Bytes of each of a kernel's parameters; none where the driver does not tell."""

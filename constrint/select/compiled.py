@@ -1,6 +1,6 @@
 """What compilers made of configurations: as data, and kept on disk to be looked up before a kernel is compiled again.
 
-An entry belongs to a GPU's model, a kernel, a workload, a configuration, the version of Triton, and the state of this
+An entry belongs to a GPU's model, a kernel, a workload, a configuration, the compilers' versions, and the state of this
 package's files. Kernels from outside have no entries: nothing tells when their code has changed.
 """
 
@@ -100,14 +100,24 @@ def _key(
 ) -> bytes | None:
     alike = spec.compiled_as(workload)
     asked = alike.dtype, tuple(alike.sizes.items()), tuple(sorted(alike.options.items()))
-    return key_of(gpu, (spec,), triton_version(), *asked, tuple(sorted(config.items())), tuple(sorted(given)))
+    return key_of(gpu, (spec,), *compilers(), *asked, tuple(sorted(config.items())), tuple(sorted(given)))
 
 
 @lru_cache(maxsize=1)
 def triton_version() -> str:
     """Triton's version without importing it; empty where it is not installed."""
+    return _version("triton")
+
+
+@lru_cache(maxsize=1)
+def compilers() -> tuple[str, str]:
+    """The versions of Triton and NVRTC without importing them; empty for what is not installed."""
+    return triton_version(), _version("nvidia-cuda-nvrtc")
+
+
+def _version(package: str) -> str:
     try:
-        return version("triton")
+        return version(package)
     except PackageNotFoundError:
         return ""
 

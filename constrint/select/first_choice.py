@@ -8,13 +8,13 @@ refused is known to the process alone, and no choice on disk goes against it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from constrint import cache
-from constrint.errors import ConstrintError, InfeasibleError
+from constrint.errors import RESIDENT, ConstrintError, InfeasibleError
 from constrint.hwmodels import GpuModel
 from constrint.model import Constraint, Var, all_of, any_of
 from constrint.model.constraint import CERTAIN
@@ -88,24 +88,33 @@ class Refusal:
     required: int
     limit: int
 
-    def rule(self, gpu: GpuModel, use: BlockUse, *, is_wary: bool = False) -> Constraint:
+    def rule(self, gpu: GpuModel, use: BlockUse, *, together: Sequence[str] = (), is_wary: bool = False) -> Constraint:
         """The rule that further choices keep, from what was refused.
 
         For shared memory: it still fits if the prediction is as many bytes too small as for the refused configuration.
+        For blocks that are not resident together: another value of a parameter of `together`.
         For registers: another value of a parameter that the registers depend on; if wary, far fewer registers by the
         estimate, of those that a thread may have.
         """
         if self.what == "shared memory" and 0 < self.limit < self.required:
             return use.smem_bytes <= use.smem_bytes.value(self.config) * self.limit // self.required
+        other = any_of(*(Var(name) != self.config[name] for name in self._deciding(use, together)))
         if self.what != REGISTERS:
-            return Var("num_warps") != self.config["num_warps"]
-        deciding = sorted(use.registers_per_thread.variables & self.config.keys()) or ["num_warps"]
-        other = any_of(*(Var(name) != self.config[name] for name in deciding))
+            return other
         if not is_wary:
             return other
         most = most_registers(gpu, use.warps)
         of_refused = use.registers_per_thread.value(self.config), most.value(self.config)
         return all_of(other, 100 * of_refused[1] * use.registers_per_thread <= WARY_PERCENT * of_refused[0] * most)
+
+    def _deciding(self, use: BlockUse, together: Sequence[str]) -> list[str]:
+        """The parameters of which another value may help; all where nothing tells."""
+        named: Iterable[str] = together
+        if self.what == REGISTERS:
+            named = sorted(use.registers_per_thread.variables & self.config.keys()) or ["num_warps"]
+        elif self.what != RESIDENT:
+            named = ["num_warps"]
+        return [name for name in named if name in self.config] or sorted(self.config)
 
     def __str__(self) -> str:
         """Render as a reason."""
@@ -280,7 +289,8 @@ def _exclude(request: Request, refused: tuple[Refusal, ...], *, care: int) -> No
     use = request.spec.use(request.gpu, request.workload, {name: Var(name) for name in problem.variables})
     for refusal in refused:
         if use is not None and refusal.config.keys() <= problem.variables.keys():
-            problem.add(refusal.rule(request.gpu, use, is_wary=care > 1), because=str(refusal))
+            rule = refusal.rule(request.gpu, use, together=request.spec.resident_params, is_wary=care > 1)
+            problem.add(rule, because=str(refusal))
 
 
 def _key(name: str, gpu: GpuModel, workload: Workload, fixed: Mapping[str, int]) -> _Key:

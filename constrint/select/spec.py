@@ -193,6 +193,7 @@ class KernelSpec(ABC):
         dtypes: Operand types that it takes.
         order_params: Parameters that change only the traffic between memory levels.
         free_params: Parameters that only the compiler knows: the cost model cannot tell their values apart.
+        resident_params: Parameters that decide how many blocks have to be resident at the same time.
         dtype_hints: What is said to who asks for a dtype that the kernel does not have, by its name.
         num_roundings: How often a value is rounded to the dtype on its way to an output (the states of a recurrence).
     """
@@ -205,6 +206,7 @@ class KernelSpec(ABC):
     dtypes: tuple[str, ...]
     order_params: tuple[str, ...] = ()
     free_params: tuple[str, ...] = ()
+    resident_params: tuple[str, ...] = ()
     num_roundings: int = 0
     dtype_hints: ClassVar[Mapping[str, str]] = {}
 

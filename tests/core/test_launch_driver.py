@@ -84,45 +84,93 @@ def test_the_sizes_of_a_kernels_arguments(bench: LaunchBench, hip: LaunchBench) 
     assert bench.core.parameter_bytes(silent, FUNCTION) == []
 
 
-@pytest.mark.parametrize("shared_bytes", [0, 48 * 1024, 48 * 1024 + 1, 200_000])
-def test_loading_a_kernel(bench: LaunchBench, shared_bytes: int) -> None:
-    bench.fake.device(3)
-    for attribute, value in {4: 168, 3: 24, 0: 1024, 1: 512}.items():
+def test_loading_a_kernel(bench: LaunchBench) -> None:
+    for attribute, value in {4: 168, 3: 24, 0: 1024}.items():
         bench.fake.value(attribute, value)
-    loaded = bench.core.load_kernel(bench.handle, b"an image", "a_kernel", shared_bytes)
-    assert loaded == (0x99, 168, 24, 1024)
-    calls = bench.fake.calls()
-    assert calls[0] == {"call": "cuModuleLoadData", "image": b"an image".hex()}
-    assert calls[1] == {"call": "cuModuleGetFunction", "module": 0x77, "name": "a_kernel"}
-    grown = [
-        {"call": "cuFuncSetCacheConfig", "function": 0x99, "config": 1},
-        {"call": "cuFuncSetAttribute", "function": 0x99, "attribute": 8, "value": 97_003 - 512},
+    assert bench.core.load_kernel(bench.handle, b"an image", "a_kernel") == (0x99, 168, 24, 1024)
+    assert bench.fake.calls() == [
+        {"call": "cuModuleLoadData", "image": b"an image".hex()},
+        {"call": "cuModuleGetFunction", "module": 0x77, "name": "a_kernel"},
     ]
-    assert calls[2:] == (grown if shared_bytes > 48 * 1024 else [])
+
+
+@pytest.mark.parametrize("shared_bytes", [0, 48 * 1024, 48 * 1024 + 1, 200_000])
+@pytest.mark.parametrize("cluster", [1, 8, 9, 16])
+def test_a_kernel_is_allowed_what_its_launches_take(bench: LaunchBench, shared_bytes: int, cluster: int) -> None:
+    bench.fake.device(3)
+    bench.fake.value(1, 512)
+    bench.core.allow_kernel(bench.handle, 0x99, shared_bytes, cluster)
+    expected = []
+    if shared_bytes > 48 * 1024:
+        expected += [
+            {"call": "cuFuncSetCacheConfig", "function": 0x99, "config": 1},
+            {"call": "cuFuncSetAttribute", "function": 0x99, "attribute": 8, "value": 97_003 - 512},
+        ]
+    if cluster > 8:  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+        expected += [{"call": "cuFuncSetAttribute", "function": 0x99, "attribute": 14, "value": 1}]
+    assert bench.fake.calls() == expected
+
+
+@pytest.mark.parametrize("call", ["cuModuleLoadData", "cuModuleGetFunction", "cuFuncGetAttribute"])
+def test_loading_that_fails_says_why(bench: LaunchBench, call: str) -> None:
+    bench.fake.fail(call)
+    with pytest.raises(RuntimeError, match=f"^{call}: an illegal memory access"):
+        bench.core.load_kernel(bench.handle, b"an image", "a_kernel")
 
 
 @pytest.mark.parametrize(
     "call",
-    [
-        "cuModuleLoadData",
-        "cuModuleGetFunction",
-        "cuFuncGetAttribute",
-        "cuFuncSetAttribute",
-        "cuFuncSetCacheConfig",
-        "cuCtxGetDevice",
-        "cuDeviceGetAttribute",
-    ],
+    ["cuFuncGetAttribute", "cuFuncSetAttribute", "cuFuncSetCacheConfig", "cuCtxGetDevice", "cuDeviceGetAttribute"],
 )
-def test_loading_that_fails_says_why(bench: LaunchBench, call: str) -> None:
+def test_what_is_not_allowed_says_why(bench: LaunchBench, call: str) -> None:
     bench.fake.fail(call)
     with pytest.raises(RuntimeError, match=f"^{call}: an illegal memory access"):
-        bench.core.load_kernel(bench.handle, b"an image", "a_kernel", 100_000)
+        bench.core.allow_kernel(bench.handle, FUNCTION, 100_000, 1)
 
 
-@pytest.mark.parametrize("shared_bytes", [-1, 1 << 31, 1 << 32, 1.0])
-def test_shared_memory_that_cannot_be(bench: LaunchBench, shared_bytes: Any) -> None:
+@pytest.mark.parametrize(
+    ("function", "shared_bytes", "cluster"),
+    [
+        *((FUNCTION, number, 1) for number in (-1, 1 << 31, 1 << 32, 1.0)),
+        (FUNCTION, 0, 0),
+        (FUNCTION, 0, 17),
+        (0, 0, 1),
+    ],
+)
+def test_what_no_launch_can_take(bench: LaunchBench, function: int, shared_bytes: Any, cluster: int) -> None:
     with pytest.raises(TypeError):
-        bench.core.load_kernel(bench.handle, b"an image", "a_kernel", shared_bytes)
+        bench.core.allow_kernel(bench.handle, function, shared_bytes, cluster)
+    with pytest.raises(TypeError):
+        bench.core.resident_blocks(bench.handle, function, 128, shared_bytes, cluster, 132)
+
+
+def test_blocks_that_are_resident_at_the_same_time(bench: LaunchBench, hip: LaunchBench) -> None:
+    bench.fake.resident(2)
+    assert bench.core.resident_blocks(bench.handle, FUNCTION, 256, 90_000, 1, 132) == 2 * 132
+    name = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
+    assert bench.fake.calls() == [{"call": name, "function": FUNCTION, "threads": 256, "shared_bytes": 90_000}]
+    bench.fake.resident(7)
+    assert bench.core.resident_blocks(bench.handle, FUNCTION, 256, 90_000, 16, 132) == 7 * 16
+    (asked,) = bench.fake.calls()
+    assert (asked["call"], asked["grid"], asked["block"]) == ("cuOccupancyMaxActiveClusters", [16, 1, 1], [256, 1, 1])
+    # As in the launch: the size of a cluster, and blocks of one spread over the SMs.
+    assert {kind: values[:3] for kind, values in asked["attributes"]} == {4: [16, 1, 1], 5: [1, 0, 0]}
+    bench.fake.fail("cuOccupancyMaxActiveClusters", 912)  # CUDA_ERROR_INVALID_CLUSTER_SIZE
+    assert bench.core.resident_blocks(bench.handle, FUNCTION, 256, 0, 16, 132) == 0
+    for call, cluster in (("cuOccupancyMaxActiveClusters", 2), ("cuOccupancyMaxActiveBlocksPerMultiprocessor", 1)):
+        bench.fake.fail(call)
+        with pytest.raises(RuntimeError, match=f"^{call}: an illegal"):
+            bench.core.resident_blocks(bench.handle, FUNCTION, 256, 0, cluster, 132)
+        old = bench.core.driver("cuda", without(bench.libraries["cuda"], call, bench.folder))
+        assert bench.core.resident_blocks(old, FUNCTION, 256, 0, cluster, 132) is None
+    hip.fake.resident(3)
+    assert hip.core.resident_blocks(hip.handle, FUNCTION, 256, 0, 1, 304) == 3 * 304
+    name = "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor"
+    old = hip.core.driver("hip", without(hip.libraries["hip"], name, hip.folder))
+    assert hip.core.resident_blocks(old, FUNCTION, 256, 0, 1, 304) is None
+    hip.fake.fail(name)
+    with pytest.raises(RuntimeError, match=f"^{name}: invalid device function"):
+        hip.core.resident_blocks(hip.handle, FUNCTION, 256, 0, 1, 304)
 
 
 # HIP
@@ -133,13 +181,13 @@ def test_launches_of_hip(hip: LaunchBench, cooperative: int) -> None:
     hip.fake.sizes([8, 4, 2])
     arguments = [("integer", 8, 0, 32), ("bytes", b"abcd"), ("integer", 2, 1, 0)]
     step = kernel(arguments, grid=(9, 8, 7), threads=512, shared_bytes=65_536, cooperative=cooperative, dependent=1)
-    plan = hip.core.plan(hip.handle, 2, [("zero", 0, 16, 5), step], [])
+    plan = hip.core.plan(hip.handle, 2, [("fill", 0, 16, 5, 0xFFFFFFFF), step], [])
     assert hip.core.launch(plan, STREAM, 1 << 44, -2) is True
     zeroed, launch = hip.fake.calls()
     assert zeroed == {
         "call": "hipMemsetD32Async",
         "address": (1 << 44) + 16,
-        "value": 0,
+        "value": -1,
         "words": 5,
         "stream": STREAM,
     }
@@ -172,10 +220,14 @@ def test_what_hip_has_not(hip: LaunchBench) -> None:
         hip.plan([tensor_map()], 1)
     with pytest.raises(RuntimeError, match="no clusters"):
         hip.core.plan(hip.handle, 0, [kernel(cluster=2)], [])
+    with pytest.raises(RuntimeError, match="no clusters"):
+        hip.core.allow_kernel(hip.handle, FUNCTION, 0, 2)
+    hip.core.allow_kernel(hip.handle, FUNCTION, 65_536, 1)
+    assert hip.fake.calls() == []
 
 
 def test_errors_of_hip(hip: LaunchBench) -> None:
-    plan = hip.core.plan(hip.handle, 1, [("zero", 0, 0, 1), kernel(cooperative=1), kernel()], [])
+    plan = hip.core.plan(hip.handle, 1, [("fill", 0, 0, 1, 0), kernel(cooperative=1), kernel()], [])
     for call in ("hipMemsetD32Async", "hipModuleLaunchCooperativeKernel", "hipModuleLaunchKernel"):
         hip.fake.fail(call, 98)
         with pytest.raises(RuntimeError, match=f"^{call}: invalid device function$"):
@@ -186,7 +238,7 @@ def test_errors_of_hip(hip: LaunchBench) -> None:
     for call in ("hipModuleLoadData", "hipModuleGetFunction", "hipFuncGetAttribute"):
         hip.fake.fail(call)
         with pytest.raises(RuntimeError, match=f"^{call}: invalid device function$"):
-            hip.core.load_kernel(hip.handle, b"an image", "a_kernel", 0)
+            hip.core.load_kernel(hip.handle, b"an image", "a_kernel")
     hip.fake.fail("")
     hip.fake.value(4, 96)
-    assert hip.core.load_kernel(hip.handle, b"an image", "a_kernel", 0) == (0x99, 96, 0, 0)
+    assert hip.core.load_kernel(hip.handle, b"an image", "a_kernel") == (0x99, 96, 0, 0)

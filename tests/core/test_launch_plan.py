@@ -42,7 +42,7 @@ def test_a_launch_is_what_the_step_says(bench: LaunchBench) -> None:
 
 @pytest.mark.parametrize("cooperative", [0, 1])
 @pytest.mark.parametrize("dependent", [0, 1])
-@pytest.mark.parametrize("cluster", [1, 2, 8])
+@pytest.mark.parametrize("cluster", [1, 2, 8, 16])
 def test_attributes_of_a_launch(bench: LaunchBench, cooperative: int, dependent: int, cluster: int) -> None:
     step = kernel(cooperative=cooperative, dependent=dependent, cluster=cluster)
     assert bench.core.launch(bench.core.plan(bench.handle, 0, [step], []), STREAM) is True
@@ -62,14 +62,14 @@ def test_attributes_of_a_launch(bench: LaunchBench, cooperative: int, dependent:
 def test_steps_run_in_their_order(bench: LaunchBench) -> None:
     for number in range(20):
         bench.fake.sizes([8], FUNCTION + number)
-    steps: list[Any] = [("zero", 1, 4 * number, number + 1) for number in range(3)]
+    steps: list[Any] = [("fill", 1, 4 * number, number + 1, 1000 * number) for number in range(3)]
     steps += [kernel([("integer", 8, number % 2, number)], FUNCTION + number) for number in range(20)]
-    steps += [("zero", 0, -(1 << 40), (1 << 31) - 1)]
+    steps += [("fill", 0, -(1 << 40), 1 << 40, 0xFFFFFFFF)]
     assert bench.core.launch(bench.core.plan(bench.handle, 2, steps, []), STREAM, 1 << 41, 1 << 42) is True
     calls = bench.fake.calls()
-    zeroed = {"call": "cuMemsetD32Async", "value": 0, "stream": STREAM}
-    assert calls[:3] == [zeroed | {"address": (1 << 42) + 4 * i, "words": i + 1} for i in range(3)]
-    assert calls[23:] == [zeroed | {"address": 1 << 40, "words": (1 << 31) - 1}]
+    filled = {"call": "cuMemsetD32Async", "stream": STREAM}
+    assert calls[:3] == [filled | {"address": (1 << 42) + 4 * i, "words": i + 1, "value": 1000 * i} for i in range(3)]
+    assert calls[23:] == [filled | {"address": 1 << 40, "words": 1 << 40, "value": 0xFFFFFFFF}]
     assert [call["function"] for call in calls[3:23]] == [FUNCTION + number for number in range(20)]
     words = [int.from_bytes(bytes.fromhex(call["arguments"][0]), "little") for call in calls[3:23]]
     assert words == [(1 << 41 + number % 2) + number for number in range(20)]
@@ -120,7 +120,7 @@ def test_a_driver_without_a_context(bench: LaunchBench) -> None:
 
 def test_a_launch_that_fails_says_why(bench: LaunchBench) -> None:
     bench.fake.sizes([8])
-    plan = bench.core.plan(bench.handle, 1, [("zero", 0, 0, 1), kernel([tensor_map()])], [])
+    plan = bench.core.plan(bench.handle, 1, [("fill", 0, 0, 1, 0), kernel([tensor_map()])], [])
     for call in ("cuMemsetD32Async", "cuTensorMapReplaceAddress", "cuLaunchKernelEx"):
         bench.fake.fail(call, 700)
         with pytest.raises(RuntimeError, match=f"^{call}: an illegal memory access was encountered$"):
@@ -152,12 +152,14 @@ def test_a_launch_wants_a_value_for_every_slot(bench: LaunchBench) -> None:
     [
         (),
         ("other",),
-        ("zero", 0, 0),
-        ("zero", 2, 0, 1),
-        ("zero", -1, 0, 1),
-        ("zero", 0, 1 << 62, 1),
-        ("zero", 0, 0, 1 << 31),
-        ("zero", 0, 0, -1),
+        ("fill", 0, 0, 1),
+        ("fill", 2, 0, 1, 0),
+        ("fill", -1, 0, 1, 0),
+        ("fill", 0, 1 << 62, 1, 0),
+        ("fill", 0, 0, (1 << 40) + 1, 0),
+        ("fill", 0, 0, -1, 0),
+        ("fill", 0, 0, 1, -1),
+        ("fill", 0, 0, 1, 1 << 32),
         ("kernel", FUNCTION),
         kernel(function=0),
         kernel(grid=(1, 1)),
@@ -169,7 +171,7 @@ def test_a_launch_wants_a_value_for_every_slot(bench: LaunchBench) -> None:
         kernel(shared_bytes=1 << 32),
         kernel(shared_bytes=-1),
         kernel(cluster=0),
-        kernel(cluster=9),
+        kernel(cluster=17),
         kernel([("bytes", b"")]),
         kernel([("bytes", b"123456789")]),
         kernel([("bytes", "text")]),

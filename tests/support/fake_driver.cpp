@@ -15,7 +15,7 @@ namespace {
 std::mutex g_lock;
 std::string g_log, g_failing, g_shown;
 bool g_notes = true;
-int g_code = 0, g_device = 0, g_version = 13020;
+int g_code = 0, g_device = 0, g_version = 13020, g_resident = 1;
 long long g_launches = 0;
 void* g_context = reinterpret_cast<void*>(0x1000);
 std::map<void*, std::vector<size_t>> g_sizes;
@@ -88,6 +88,7 @@ void fake_fail(const char* call, int code) { g_failing = call, g_code = code; }
 void fake_context(void* context) { g_context = context; }
 void fake_device(int device) { g_device = device; }
 void fake_version(int version) { g_version = version; }
+void fake_resident(int number) { g_resident = number; }
 void fake_value(int attribute, int value) { g_values[attribute] = value; }
 
 #ifdef FAKE_CUDA
@@ -105,6 +106,15 @@ struct Config {
   unsigned num_attributes;
 };
 
+static std::string attributes_of(const Config& config) {
+  std::string attributes = "[";
+  for (unsigned i = 0; i < config.num_attributes; ++i) {
+    const Attribute& attribute = config.attributes[i];
+    attributes += (i ? ",[" : "[") + number(static_cast<uint64_t>(attribute.id)) + "," + list(attribute.values, 16) + "]";
+  }
+  return attributes + "]";
+}
+
 int cuGetErrorString(int code, const char** text) {
   *text = "an illegal memory access was encountered";
   return code == 999 ? 1 : 0;
@@ -114,18 +124,13 @@ int cuLaunchKernelEx(const Config* config, void* function, void** arguments, voi
   __atomic_add_fetch(&g_launches, 1, __ATOMIC_RELAXED);
   Facts facts;
   if (is_noted()) {
-    std::string attributes = "[";
-    for (unsigned i = 0; i < config->num_attributes; ++i) {
-      const Attribute& attribute = config->attributes[i];
-      attributes += (i ? ",[" : "[") + number(static_cast<uint64_t>(attribute.id)) + "," + list(attribute.values, 16) + "]";
-    }
     facts = {{"function", number(function)},
              {"grid", list(config->grid, 3)},
              {"block", list(config->block, 3)},
              {"shared_bytes", number(uint64_t{config->shared_bytes})},
              {"stream", number(config->stream)},
              {"extra", number(extra)},
-             {"attributes", attributes + "]"}};
+             {"attributes", attributes_of(*config)}};
     add_arguments(facts, function, arguments);
   }
   return note("cuLaunchKernelEx", facts);
@@ -172,6 +177,20 @@ int cuMemsetD32Async(uint64_t address, unsigned value, size_t words, void* strea
                                    {"value", number(uint64_t{value})},
                                    {"words", number(uint64_t{words})},
                                    {"stream", number(stream)}});
+}
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void* function, int threads, size_t shared_bytes) {
+  *blocks = g_resident;
+  return note("cuOccupancyMaxActiveBlocksPerMultiprocessor", {{"function", number(function)},
+                                                              {"threads", std::to_string(threads)},
+                                                              {"shared_bytes", number(uint64_t{shared_bytes})}});
+}
+int cuOccupancyMaxActiveClusters(int* clusters, void* function, const Config* config) {
+  *clusters = g_resident;
+  return note("cuOccupancyMaxActiveClusters", {{"function", number(function)},
+                                               {"grid", list(config->grid, 3)},
+                                               {"block", list(config->block, 3)},
+                                               {"shared_bytes", number(uint64_t{config->shared_bytes})},
+                                               {"attributes", attributes_of(*config)}});
 }
 int cuFuncGetParamInfo(void* function, size_t index, size_t* offset, size_t* size) {
   const std::vector<size_t>& sizes = g_sizes[function];
@@ -244,6 +263,10 @@ int hipModuleGetFunction(void** function, void* module, const char* name) {
 int hipFuncGetAttribute(int* value, int attribute, const void*) {
   *value = g_values[attribute];
   return fails("hipFuncGetAttribute");
+}
+int hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int, size_t) {
+  *blocks = g_resident;
+  return fails("hipModuleOccupancyMaxActiveBlocksPerMultiprocessor");
 }
 int hipMemsetD32Async(void* address, int value, size_t words, void* stream) {
   return note("hipMemsetD32Async", {{"address", number(address)},

@@ -138,6 +138,10 @@ class FakeDriver:
         """Be of another version."""
         self.library.fake_version(version)
 
+    def resident(self, number: int) -> None:
+        """How many blocks of a kernel an SM holds, and how many clusters of one the device."""
+        self.library.fake_resident(number)
+
     def value(self, attribute: int, value: int) -> None:
         """What a function's attribute is."""
         self.library.fake_value(attribute, value)

@@ -40,13 +40,47 @@ int cuMemcpyDtoD_v2(uint64_t target, uint64_t source, size_t size) {
   return 0;
 }
 
-int cuLaunchKernel(void*, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
-                   unsigned block_z, unsigned shared_bytes, void* stream, void** parameters, void**) {
-  if (block_x > 1024) return 1;
-  std::printf("[\"launch\", [%u, %u, %u], [%u, %u, %u], %u, %lu, [%lu, %d, %f]]\n", grid_x, grid_y, grid_z, block_x,
-              block_y, block_z, shared_bytes, static_cast<unsigned long>(reinterpret_cast<uintptr_t>(stream)),
-              static_cast<unsigned long>(*static_cast<uint64_t*>(parameters[0])), *static_cast<int*>(parameters[1]),
-              *static_cast<float*>(parameters[2]));
+int cuFuncGetAttribute(int* value, int, void*) {
+  *value = 1024;  // the most threads of a block
+  return 0;
+}
+
+int cuCtxGetDevice(int* device) {
+  *device = 0;
+  return 0;
+}
+
+int cuDeviceGetAttribute(int* value, int, int) {
+  *value = 232448;  // shared memory of a block
+  return 0;
+}
+
+struct Attribute {
+  int id;
+  char pad[4];
+  unsigned values[16];
+};
+
+struct Config {
+  unsigned grid[3], block[3], shared_bytes;
+  void* stream;
+  Attribute* attributes;
+  unsigned num_attributes;
+};
+
+int cuLaunchKernelEx(const Config* config, void*, void** parameters, void**) {
+  if (config->grid[0] == 4096) return 720;  // CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
+  if (config->grid[0] == 8192) return 1;
+  std::printf("[\"launch\", [%u, %u, %u], [%u, %u, %u], %u, %lu, [", config->grid[0], config->grid[1], config->grid[2],
+              config->block[0], config->block[1], config->block[2], config->shared_bytes,
+              static_cast<unsigned long>(reinterpret_cast<uintptr_t>(config->stream)));
+  for (unsigned i = 0; i < config->num_attributes; ++i) {
+    const Attribute& attribute = config->attributes[i];
+    std::printf("%s[%d, %u]", i ? ", " : "", attribute.id, attribute.values[0]);
+  }
+  std::printf("], [%lu, %lu, %d, %f]]\n", static_cast<unsigned long>(*static_cast<uint64_t*>(parameters[0])),
+              static_cast<unsigned long>(*static_cast<uint64_t*>(parameters[1])), *static_cast<int*>(parameters[2]),
+              *static_cast<float*>(parameters[3]));
   std::fflush(stdout);
   return 0;
 }

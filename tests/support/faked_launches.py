@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -10,12 +11,15 @@ from unittest import mock
 import numpy as np
 import torch
 
+from constrint.errors import DoesNotFitError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.launch.cuda import CudaLaunch, CudaSource
 
 TEXT = """
 __constant__ float weights[4];
-extern "C" __global__ void kernel(float* out, int n, float factor) { out[n] = factor * weights[threadIdx.x % 4]; }
+extern "C" __global__ void kernel(float* out, const float* extra, int n, float factor) {
+  out[n] = factor * weights[threadIdx.x % 4] + (extra ? extra[n] : 0);
+}
 """
 SOURCE = CudaSource(TEXT, "kernel")
 
@@ -39,8 +43,8 @@ class OnGpu:
 
 
 def main() -> None:
-    """Launch twice with constants, once without, and once what the driver refuses."""
-    gpu, arguments = load_gpu("h200"), (OnGpu(), np.int32(-7), np.float32(2.5))
+    """Launch twice with constants, three times without, and what the device or the driver refuses."""
+    gpu, arguments = load_gpu("h200"), (OnGpu(), None, np.int32(-7), np.float32(2.5))
     faked: dict[str, Any] = {
         "device": lambda device: nullcontext(),
         "current_device": lambda: 0,
@@ -52,10 +56,15 @@ def main() -> None:
         launch.run()
         launch.run()
         CudaLaunch(gpu, SOURCE, (5,), (32,), arguments).run()
-        try:
-            CudaLaunch(gpu, SOURCE, (5,), (2048,), arguments).run()
-        except RuntimeError as error:
-            print(f'["error", "{error}"]')
+        CudaLaunch(gpu, SOURCE, (32,), (64,), arguments, 60_000, cluster=16).run()
+        CudaLaunch(gpu, SOURCE, (8,), (64,), arguments, 90_000, cluster=8, is_cooperative=True).run()
+        for grid, threads, smem_bytes in ((5, 2048, 0), (5, 64, 300_000), (4096, 64, 0), (8192, 64, 0)):
+            try:
+                CudaLaunch(gpu, SOURCE, (grid,), (threads,), arguments, smem_bytes).run()
+            except DoesNotFitError as error:
+                print(json.dumps(["does not fit", error.name, error.required, error.limit, str(error)]))
+            except RuntimeError as error:
+                print(json.dumps(["error", str(error)]))
 
 
 if __name__ == "__main__":

@@ -173,13 +173,15 @@ class Fuzz:
         return {
             "driver": lambda: (pick(["cuda", "hip"]), self.fake.path),
             "current": lambda: (self.handle,),
-            "load_kernel": lambda: (self.handle, b"an image", "name", pick([0, 100_000])),
+            "load_kernel": lambda: (self.handle, b"an image", "name"),
+            "allow_kernel": lambda: (self.handle, FUNCTION, pick([0, 100_000]), pick([1, 16])),
+            "resident_blocks": lambda: (self.handle, FUNCTION, 64, pick([0, 100_000]), pick([1, 16]), 132),
             "parameter_bytes": lambda: (self.handle, FUNCTION),
             "plan": lambda: (
                 self.handle,
                 3,
                 [
-                    ("zero", 0, 8, 4),
+                    ("fill", 0, 8, 4, pick([0, 0xFFFFFFFF])),
                     ("kernel", FUNCTION, (1, 2, 3), 64, 0, 1, 0, 1, [self.argument() for _ in range(4)]),
                 ],
                 [("multiple", 0, 16), ("equal", 1, 4), ("int32", 1, 0)],

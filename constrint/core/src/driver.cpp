@@ -31,6 +31,8 @@ void find(void* handle, const char* name, F& into, bool is_needed = true) {
 constexpr int kCooperative = 2, kClusterDimension = 4, kClusterPolicy = 5, kDependent = 6;
 constexpr int kSpread = 1;
 constexpr int kRegisters = 4, kLocalBytes = 3, kSharedBytes = 1, kMaxThreads = 0, kMaxDynamicShared = 8;
+constexpr int kNonPortableCluster = 14;
+constexpr int kInvalidClusterSize = 912;  // the device has no clusters of that size
 constexpr int kOptInShared = 97;
 constexpr int kPreferShared = 1;
 constexpr unsigned kStaticShared = 48 * 1024;
@@ -72,6 +74,8 @@ class Cuda final : public Driver {
     find(handle, "cuFuncGetParamInfo", parameter_, false);
     find(handle, "cuTensorMapEncodeTiled", encode_, false);
     find(handle, "cuTensorMapReplaceAddress", replace_, false);
+    find(handle, "cuOccupancyMaxActiveBlocksPerMultiprocessor", active_blocks_, false);
+    find(handle, "cuOccupancyMaxActiveClusters", active_clusters_, false);
   }
 
   void* current() const override {
@@ -85,28 +89,17 @@ class Cuda final : public Driver {
     Attribute attributes[4];
     Config config{{shape.grid[0], shape.grid[1], shape.grid[2]}, {shape.threads, 1, 1}, shape.shared_bytes,
                   stream, attributes, 0};
-    auto add = [&](int id) -> Attribute& {
-      Attribute& made = attributes[config.num_attributes++];
-      std::memset(&made, 0, sizeof made);
-      made.id = id;
-      return made;
-    };
-    if (shape.dependent) add(kDependent).value.flag = 1;
-    if (shape.cooperative) add(kCooperative).value.flag = 1;
-    if (shape.cluster > 1) {
-      Attribute& cluster = add(kClusterDimension);
-      cluster.value.dimensions[0] = shape.cluster;
-      cluster.value.dimensions[1] = cluster.value.dimensions[2] = 1;
-      add(kClusterPolicy).value.flag = kSpread;
-    }
+    if (shape.dependent) add(config, kDependent).value.flag = 1;
+    if (shape.cooperative) add(config, kCooperative).value.flag = 1;
+    if (shape.cluster > 1) add_cluster(config, shape.cluster);
     check(launch_(&config, shape.function, parameters, nullptr), "cuLaunchKernelEx");
   }
 
-  void zero(void* address, size_t words, void* stream) const override {
-    check(memset_(reinterpret_cast<uint64_t>(address), 0, words, stream), "cuMemsetD32Async");
+  void fill(void* address, size_t words, uint32_t value, void* stream) const override {
+    check(memset_(reinterpret_cast<uint64_t>(address), value, words, stream), "cuMemsetD32Async");
   }
 
-  Loaded load(const void* image, const char* name, unsigned shared_bytes) const override {
+  Loaded load(const void* image, const char* name) const override {
     Loaded made{};
     void* module = nullptr;
     check(load_(&module, image), "cuModuleLoadData");
@@ -114,15 +107,37 @@ class Cuda final : public Driver {
     check(get_attribute_(&made.registers, kRegisters, made.function), "cuFuncGetAttribute");
     check(get_attribute_(&made.local_bytes, kLocalBytes, made.function), "cuFuncGetAttribute");
     check(get_attribute_(&made.max_threads, kMaxThreads, made.function), "cuFuncGetAttribute");
+    return made;
+  }
+
+  void allow(void* function, unsigned shared_bytes, unsigned cluster) const override {
     if (shared_bytes > kStaticShared) {
       int device = 0, limit = 0, used = 0;
       check(device_(&device), "cuCtxGetDevice");
       check(device_attribute_(&limit, kOptInShared, device), "cuDeviceGetAttribute");
-      check(get_attribute_(&used, kSharedBytes, made.function), "cuFuncGetAttribute");
-      check(set_cache_(made.function, kPreferShared), "cuFuncSetCacheConfig");
-      check(set_attribute_(made.function, kMaxDynamicShared, limit - used), "cuFuncSetAttribute");
+      check(get_attribute_(&used, kSharedBytes, function), "cuFuncGetAttribute");
+      check(set_cache_(function, kPreferShared), "cuFuncSetCacheConfig");
+      check(set_attribute_(function, kMaxDynamicShared, limit - used), "cuFuncSetAttribute");
     }
-    return made;
+    if (cluster > kPortableCluster) check(set_attribute_(function, kNonPortableCluster, 1), "cuFuncSetAttribute");
+  }
+
+  int64_t resident(const LaunchShape& shape, unsigned num_sms) const override {
+    int number = 0;
+    if (shape.cluster <= 1) {
+      if (!active_blocks_) return -1;
+      check(active_blocks_(&number, shape.function, static_cast<int>(shape.threads), shape.shared_bytes),
+            "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+      return int64_t{number} * num_sms;
+    }
+    if (!active_clusters_) return -1;
+    Attribute attributes[2];
+    Config config{{shape.cluster, 1, 1}, {shape.threads, 1, 1}, shape.shared_bytes, nullptr, attributes, 0};
+    add_cluster(config, shape.cluster);
+    const int code = active_clusters_(&number, shape.function, &config);
+    if (code == kInvalidClusterSize) return 0;
+    check(code, "cuOccupancyMaxActiveClusters");
+    return int64_t{number} * shape.cluster;
   }
 
   std::vector<size_t> parameter_bytes(void* function) const override {
@@ -166,6 +181,20 @@ class Cuda final : public Driver {
   }
 
  private:
+  static Attribute& add(Config& config, int id) {
+    Attribute& made = config.attributes[config.num_attributes++];
+    std::memset(&made, 0, sizeof made);
+    made.id = id;
+    return made;
+  }
+
+  static void add_cluster(Config& config, unsigned blocks) {
+    Attribute& cluster = add(config, kClusterDimension);
+    cluster.value.dimensions[0] = blocks;
+    cluster.value.dimensions[1] = cluster.value.dimensions[2] = 1;
+    add(config, kClusterPolicy).value.flag = kSpread;
+  }
+
   void check(int code, const char* call) const {
     if (!code) return;
     const char* text = nullptr;
@@ -189,6 +218,8 @@ class Cuda final : public Driver {
   int (*encode_)(TensorMap*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const uint32_t*, const uint32_t*,
                  int, int, int, int) = nullptr;
   int (*replace_)(TensorMap*, void*) = nullptr;
+  int (*active_blocks_)(int*, void*, int, size_t) = nullptr;
+  int (*active_clusters_)(int*, void*, const Config*) = nullptr;
 };
 
 class Hip final : public Driver {
@@ -203,6 +234,7 @@ class Hip final : public Driver {
     find(handle, "hipModuleGetFunction", function_);
     find(handle, "hipFuncGetAttribute", get_attribute_);
     find(handle, "hipMemsetD32Async", memset_);
+    find(handle, "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor", active_blocks_, false);
   }
 
   void* current() const override {
@@ -224,11 +256,11 @@ class Hip final : public Driver {
     }
   }
 
-  void zero(void* address, size_t words, void* stream) const override {
-    check(memset_(address, 0, words, stream), "hipMemsetD32Async");
+  void fill(void* address, size_t words, uint32_t value, void* stream) const override {
+    check(memset_(address, static_cast<int>(value), words, stream), "hipMemsetD32Async");
   }
 
-  Loaded load(const void* image, const char* name, unsigned) const override {
+  Loaded load(const void* image, const char* name) const override {
     Loaded made{};
     void* module = nullptr;
     check(load_(&module, image), "hipModuleLoadData");
@@ -237,6 +269,16 @@ class Hip final : public Driver {
     check(get_attribute_(&made.local_bytes, kLocalBytes, made.function), "hipFuncGetAttribute");
     check(get_attribute_(&made.max_threads, kMaxThreads, made.function), "hipFuncGetAttribute");
     return made;
+  }
+
+  void allow(void*, unsigned, unsigned) const override {}  // every launch may take what the device has
+
+  int64_t resident(const LaunchShape& shape, unsigned num_sms) const override {
+    if (!active_blocks_) return -1;
+    int number = 0;
+    check(active_blocks_(&number, shape.function, static_cast<int>(shape.threads), shape.shared_bytes),
+          "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor");
+    return int64_t{number} * num_sms;
   }
 
   std::vector<size_t> parameter_bytes(void*) const override { return {}; }
@@ -260,6 +302,7 @@ class Hip final : public Driver {
   int (*function_)(void**, void*, const char*) = nullptr;
   int (*get_attribute_)(int*, int, const void*) = nullptr;
   int (*memset_)(void*, int, size_t, void*) = nullptr;
+  int (*active_blocks_)(int*, void*, int, size_t) = nullptr;
 };
 
 }  // namespace

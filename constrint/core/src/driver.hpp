@@ -46,6 +46,9 @@ constexpr size_t kMaxMapAxes = 5;
 // The most arguments that a kernel may have here.
 constexpr size_t kMaxArguments = 256;
 
+// The most blocks of a cluster that any GPU can have, and that every GPU with clusters can have.
+constexpr unsigned kMaxCluster = 16, kPortableCluster = 8;
+
 struct Loaded {
   void* function;
   int registers;
@@ -61,8 +64,13 @@ class Driver {
   virtual void* current() const = 0;
   virtual bool has_clusters() const = 0;
   virtual void launch(const LaunchShape& shape, void* stream, void** parameters) const = 0;
-  virtual void zero(void* address, size_t words, void* stream) const = 0;
-  virtual Loaded load(const void* image, const char* name, unsigned shared_bytes) const = 0;
+  // Fills words of four bytes.
+  virtual void fill(void* address, size_t words, uint32_t value, void* stream) const = 0;
+  virtual Loaded load(const void* image, const char* name) const = 0;
+  // Lets a function be launched with so much dynamic shared memory, and in clusters of so many blocks.
+  virtual void allow(void* function, unsigned shared_bytes, unsigned cluster) const = 0;
+  // Blocks of this shape that are resident on so many SMs at the same time; -1 where the driver does not tell.
+  virtual int64_t resident(const LaunchShape& shape, unsigned num_sms) const = 0;
   // Bytes of a function's parameters; empty where the driver does not tell.
   virtual std::vector<size_t> parameter_bytes(void* function) const = 0;
   virtual void encode(TensorMap& map, const TensorMapShape& shape) const = 0;

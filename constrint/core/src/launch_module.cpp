@@ -80,14 +80,55 @@ PyObject* current_of(PyObject*, PyObject* object) {
 }
 
 PyObject* load_kernel(PyObject*, PyObject* args) {
-  PyObject *object, *image, *shared;
+  PyObject *object, *image;
   const char* name;
-  if (!PyArg_ParseTuple(args, "OO!sO", &object, &PyBytes_Type, &image, &name, &shared)) return nullptr;
+  if (!PyArg_ParseTuple(args, "OO!s", &object, &PyBytes_Type, &image, &name)) return nullptr;
   return launching([&]() -> PyObject* {
-    const unsigned shared_bytes = static_cast<unsigned>(small(shared, 0, INT32_MAX));
-    const Loaded made = held<Driver>(object).load(PyBytes_AsString(image), name, shared_bytes);
+    const Loaded made = held<Driver>(object).load(PyBytes_AsString(image), name);
     Ref function(PyLong_FromVoidPtr(made.function));
     return Py_BuildValue("(Oiii)", function.get(), made.registers, made.local_bytes, made.max_threads);
+  });
+}
+
+unsigned shared_bytes_of(PyObject* given) { return static_cast<unsigned>(small(given, 0, INT32_MAX)); }
+unsigned threads_of(PyObject* given) { return static_cast<unsigned>(small(given, 1, 1024)); }
+
+// Blocks of a cluster; throws where the driver has none.
+unsigned cluster_of(const Driver& driver, PyObject* given) {
+  const unsigned cluster = static_cast<unsigned>(small(given, 1, kMaxCluster));
+  if (cluster > 1 && !driver.has_clusters()) throw DriverError{"the driver has no clusters"};
+  return cluster;
+}
+
+void* function_of(PyObject* given) {
+  void* function = reinterpret_cast<void*>(word_of(given));
+  if (!function) throw Unsupported{};
+  return function;
+}
+
+PyObject* allow_kernel(PyObject*, PyObject* args) {
+  PyObject *object, *function, *shared, *cluster;
+  if (!PyArg_ParseTuple(args, "OOOO", &object, &function, &shared, &cluster)) return nullptr;
+  return launching([&]() -> PyObject* {
+    const Driver& driver = held<Driver>(object);
+    driver.allow(function_of(function), shared_bytes_of(shared), cluster_of(driver, cluster));
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* resident_blocks(PyObject*, PyObject* args) {
+  PyObject *object, *function, *threads, *shared, *cluster, *sms;
+  if (!PyArg_ParseTuple(args, "OOOOOO", &object, &function, &threads, &shared, &cluster, &sms)) return nullptr;
+  return launching([&]() -> PyObject* {
+    const Driver& driver = held<Driver>(object);
+    LaunchShape shape{};
+    shape.function = function_of(function);
+    shape.threads = threads_of(threads);
+    shape.shared_bytes = shared_bytes_of(shared);
+    shape.cluster = cluster_of(driver, cluster);
+    const int64_t blocks = driver.resident(shape, static_cast<unsigned>(small(sms, 1, INT32_MAX)));
+    if (blocks < 0) Py_RETURN_NONE;
+    return PyLong_FromLongLong(blocks);
   });
 }
 
@@ -184,23 +225,22 @@ void add_argument(Plan& plan, Step& step, PyObject* argument) {
 Step step_of(Plan& plan, PyObject* given) {
   Step step;
   const std::string_view kind = text_of(part(given, 0));
-  if (kind == "zero") {
-    step.is_zeroing = true;
+  if (kind == "fill") {
+    step.is_filling = true;
     step.slot = slot_of(plan, part(given, 1), SlotKind::kWord);
     step.shift = integer(part(given, 2));
-    step.words = static_cast<size_t>(small(part(given, 3), 0, INT32_MAX));
+    step.words = static_cast<size_t>(small(part(given, 3), 0, kMaxWords));
+    step.value = static_cast<uint32_t>(small(part(given, 4), 0, UINT32_MAX));
     return step;
   }
   if (kind != "kernel") throw Unsupported{};
-  step.shape.function = reinterpret_cast<void*>(word_of(part(given, 1)));
-  if (!step.shape.function) throw Unsupported{};
+  step.shape.function = function_of(part(given, 1));
   for (int axis = 0; axis < 3; ++axis) {
     step.shape.grid[axis] = static_cast<unsigned>(small(part(part(given, 2), axis), 1, INT32_MAX));
   }
-  step.shape.threads = static_cast<unsigned>(small(part(given, 3), 1, 1024));
-  step.shape.shared_bytes = static_cast<unsigned>(small(part(given, 4), 0, INT32_MAX));
-  step.shape.cluster = static_cast<unsigned>(small(part(given, 5), 1, 8));
-  if (step.shape.cluster > 1 && !plan.driver->has_clusters()) throw DriverError{"the driver has no clusters"};
+  step.shape.threads = threads_of(part(given, 3));
+  step.shape.shared_bytes = shared_bytes_of(part(given, 4));
+  step.shape.cluster = cluster_of(*plan.driver, part(given, 5));
   step.shape.cooperative = integer(part(given, 6)) != 0;
   step.shape.dependent = integer(part(given, 7)) != 0;
   PyObject* arguments = part(given, 8);

@@ -354,6 +354,8 @@ PyMethodDef launch_methods[] = {
     {"driver", open_driver_of, METH_VARARGS, nullptr},
     {"current", current_of, METH_O, nullptr},
     {"load_kernel", load_kernel, METH_VARARGS, nullptr},
+    {"allow_kernel", allow_kernel, METH_VARARGS, nullptr},
+    {"resident_blocks", resident_blocks, METH_VARARGS, nullptr},
     {"parameter_bytes", parameter_bytes_of, METH_VARARGS, nullptr},
     {"plan", make_plan, METH_VARARGS, nullptr},
     {"launch", fast(launch_plan), METH_FASTCALL, nullptr},

@@ -77,9 +77,9 @@ int64_t misfit(const Plan& plan, const Value* values) {
 
 void run(const Plan& plan, void* stream, const Value* values) {
   for (const Step& step : plan.steps) {
-    if (step.is_zeroing) {
-      plan.driver->zero(reinterpret_cast<void*>(values[step.slot] + static_cast<uint64_t>(step.shift)), step.words,
-                        stream);
+    if (step.is_filling) {
+      plan.driver->fill(reinterpret_cast<void*>(values[step.slot] + static_cast<uint64_t>(step.shift)), step.words,
+                        step.value, stream);
     } else {
       run_kernel(*plan.driver, step, stream, values);
     }

@@ -27,11 +27,12 @@ struct Demand {
 };
 
 struct Step {
-  bool is_zeroing = false;
-  // zeroing
+  bool is_filling = false;
+  // filling
   uint32_t slot = 0;
   int64_t shift = 0;
   size_t words = 0;
+  uint32_t value = 0;
   // a kernel
   LaunchShape shape{};
   std::vector<uint8_t> arguments;  // as at 64-byte aligned memory
@@ -43,6 +44,7 @@ struct Step {
 enum class SlotKind : uint8_t { kUnused, kWord, kFloat };
 
 constexpr uint32_t kMaxSlots = 256;
+constexpr int64_t kMaxWords = int64_t{1} << 40;  // filled by one step
 
 struct Plan {
   const Driver* driver = nullptr;

@@ -7,9 +7,18 @@ from typing import TYPE_CHECKING
 from constrint.lazy import lazily
 
 if TYPE_CHECKING:
+    from constrint.kernels.launch.fill import FillLaunch
+    from constrint.kernels.launch.plan.resident import check_resident, resident_blocks
     from constrint.kernels.launch.triton import TritonKernelSpec, TritonLaunch
 
-__all__ = ["TritonKernelSpec", "TritonLaunch"]
+__all__ = ["FillLaunch", "TritonKernelSpec", "TritonLaunch", "check_resident", "resident_blocks"]
 
 # Launches by plan load neither the specs nor Triton.
-__getattr__ = lazily(__name__, {"triton": ("TritonKernelSpec", "TritonLaunch")})
+__getattr__ = lazily(
+    __name__,
+    {
+        "fill": ("FillLaunch",),
+        "plan.resident": ("check_resident", "resident_blocks"),
+        "triton": ("TritonKernelSpec", "TritonLaunch"),
+    },
+)

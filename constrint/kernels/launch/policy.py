@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from constrint.errors import RESIDENT, CompileError, DoesNotFitError
 from constrint.kernels.registry import load_spec
 from constrint.select.compiled import CompiledKernel, keep, recall
 from constrint.select.first_choice import REGISTERS, Choice, Refusal
@@ -50,8 +51,8 @@ class Start(Protocol):
 
         Raises:
             SpilledError: When it spills and may not.
-            triton.runtime.errors.OutOfResources: When it does not fit the device.
-            triton.errors.TritonError: When it does not compile.
+            DoesNotFitError, triton.runtime.errors.OutOfResources: When it does not fit the device.
+            CompileError, triton.errors.TritonError: When it does not compile.
         """
 
 
@@ -90,7 +91,7 @@ def launch_what_fits(
             following = _next_clean(choice, error, refuse, len(spilling))
         except RefusedError as error:
             following = _next_that_runs(choice, error, refuse, may_be_none=bool(spilling))
-        except (TritonError, RuntimeError) as error:
+        except (TritonError, RuntimeError, CompileError, DoesNotFitError) as error:
             if isinstance(error, RuntimeError) and PASS_FAILED not in str(error):
                 raise
             if not hasattr(error, "required"):
@@ -138,17 +139,21 @@ def _settle(choice: Choice, given: Sequence[str], settled: _Settled) -> None:
 
 
 def look(launches: Sequence[Any]) -> None:
-    """Compile launches for the device of their tensors, and raise where one spills.
+    """Compile launches for the device of their tensors, and raise where one spills or would wait for ever.
 
     Raises:
         SpilledError: When one spills.
-        triton.errors.TritonError: When one does not compile, or does not fit the device.
+        CompileError, triton.errors.TritonError: When one does not compile, or does not fit the device.
+        DoesNotFitError: When one does not fit the device, or its blocks wait for others that are not resident.
     """
     check_spills(launch.compiled() for launch in launches if hasattr(launch, "compiled"))
+    for launch in launches:
+        if hasattr(launch, "check_resident"):
+            launch.check_resident()
 
 
 def check_spills(kernels: Any) -> None:
-    """Raise where one of Triton's loaded kernels spills.
+    """Raise where one of the compiled kernels spills.
 
     Raises:
         SpilledError: Of the first that does.
@@ -159,6 +164,9 @@ def check_spills(kernels: Any) -> None:
 
 
 def _compiled(kernel: Any) -> CompiledKernel:
+    if hasattr(kernel, "stated"):
+        stated: CompiledKernel = kernel.stated
+        return stated
     import triton
 
     target = kernel.metadata.target
@@ -233,16 +241,21 @@ def _is_doubted(choice: Choice) -> bool:
 
 
 def _warn(choice: Choice, following: Choice, error: Any) -> None:
-    import triton
-
     where = choice.gpu.name if choice.gpu is not None else "the device"
-    takes = (
-        f"it takes {error.required} of {error.name}, the limit is {error.limit}" if hasattr(error, "name") else error
-    )
+    is_known = isinstance(error, DoesNotFitError) or not hasattr(error, "name")
+    takes = error if is_known else f"it takes {error.required} of {error.name}, the limit is {error.limit}"
     warnings.warn(
-        f"{choice.kernel} {choice.workload or ''}: {dict(choice.config)} does not fit {where} after all: {takes}. From "
-        f"now on {following.kernel} {dict(following.config)} is used. Please report this with Triton's version "
-        f"({triton.__version__}).",
+        f"{choice.kernel} {choice.workload or ''}: {dict(choice.config)} does not fit {where} after all: "
+        f"{str(takes).rstrip('.')}. From now on {following.kernel} {dict(following.config)} is used.{_request(error)}",
         RuntimeWarning,
         stacklevel=5,
     )
+
+
+def _request(error: Any) -> str:
+    """Asks for a report where our own estimate was wrong; blocks that are not resident say what device it is."""
+    if getattr(error, "name", "") == RESIDENT:
+        return ""
+    import triton
+
+    return f" Please report this with Triton's version ({triton.__version__})."

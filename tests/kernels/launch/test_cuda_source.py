@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from constrint.errors import UnsupportedError, UsageError
+from constrint.errors import RESIDENT, CompileError, UnsupportedError, UsageError
 from constrint.hwmodels import load_gpu
-from constrint.kernels.launch.cuda import CudaSource, compile_cuda, nvrtc
+from constrint.kernels.launch.cuda import CudaSource, compile_cuda, loaded, nvrtc
 from constrint.kernels.launch.cuda.macros import definitions, header_digest
 from constrint.select import Workload
 from constrint.select.rank import rank
@@ -113,7 +114,7 @@ def test_a_spec_is_ranked_and_compiled_without_a_gpu() -> None:
     ],
 )
 def test_the_compilers_first_error_is_told(text: str, function: str, told: str) -> None:
-    with pytest.raises(UnsupportedError, match=told) as caught:
+    with pytest.raises(CompileError, match=told) as caught:
         compile_cuda(H200, CudaSource(text, function))
     assert "refuses the kernel for sm_90a" in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -178,6 +179,17 @@ def test_a_kernel_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         if path.is_file():
             path.write_bytes(path.read_bytes()[:40])
     assert compile_with(1).symbol == first.symbol
+    assert len(times) == 4
+    nvrtc._KNOWN.clear()  # as in a new process
+    assert compile_with(1).symbol == first.symbol
+    assert len(times) == 5
+    nvrtc._KNOWN.clear()
+    assert compile_with(1).symbol == first.symbol
+    assert len(times) == 5
+    monkeypatch.setenv("CONSTRINT_CACHE", "0")
+    nvrtc._KNOWN.clear()
+    assert compile_with(1) is compile_with(1)
+    assert len(times) == 6
 
 
 def test_headers_count_with_what_they_include(tmp_path: Path) -> None:
@@ -225,6 +237,29 @@ def test_without_a_gpu_a_launch_says_what_it_needs() -> None:
         launch.run()
 
 
+@needs_nvrtc
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [(12_080, r"one of CUDA 12\.8, which loads nothing that nvrtc 13\.7 compiles"), (13_000, "^$"), (14_020, "^$")],
+)
+def test_a_driver_that_is_too_old_is_told_before_anything_is_compiled(
+    version: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cuda.bindings import driver
+
+    monkeypatch.setattr(loaded, "nvrtc_version", lambda: "nvrtc 13.7")
+    monkeypatch.setattr(driver, "cuDriverGetVersion", lambda: (driver.CUresult.CUDA_SUCCESS, version))
+    assert re.search(told, loaded.obstacle.__wrapped__())
+
+
+def test_what_is_not_installed_is_an_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> str:
+        raise UsageError("compiling CUDA C++ needs NVRTC")
+
+    monkeypatch.setattr(loaded, "nvrtc_version", missing)
+    assert loaded.obstacle.__wrapped__() == "compiling CUDA C++ needs NVRTC"
+
+
 @needs_torch
 @needs_nvrtc
 @pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler, which makes a driver that only prints")
@@ -240,21 +275,34 @@ def test_a_launch_hands_the_driver_what_was_asked_for(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    address, numbers = 0xDEADBEEF00, [0xDEADBEEF00, -7, 2.5]
-    first = ["launch", [2, 3, 1], [64, 2, 1], 60_000, 0xABC, numbers]
-    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+    address, numbers = 0xDEADBEEF00, [0xDEADBEEF00, 0, -7, 2.5]
+    first = ["launch", [2, 3, 1], [64, 2, 1], 60_000, 0xABC, [], numbers]
+    most = ["attribute", 8, 232_448]  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    assert said[:13] == [
         ["load", "ELF"],
         ["function", "kernel"],
-        ["attribute", 8, 60_000],  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         ["global", "weights"],
         ["copy", 0x1234, address, 16],
+        most,
         first,
         first,
+        # Without constants the kernel is loaded once, whatever its launches take.
         ["load", "ELF"],
         ["function", "kernel"],
-        ["launch", [5, 1, 1], [32, 1, 1], 0, 0xABC, numbers],
-        ["error", "the driver refuses the launch: CUDA_ERROR_INVALID_VALUE"],
+        ["launch", [5, 1, 1], [32, 1, 1], 0, 0xABC, [], numbers],
+        most,
+        ["attribute", 14, 1],  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+        # Clusters of sixteen blocks, spread over the SMs.
+        ["launch", [32, 1, 1], [64, 1, 1], 60_000, 0xABC, [[4, 16], [5, 1]], numbers],
     ]
+    assert said[13] == ["launch", [8, 1, 1], [64, 1, 1], 90_000, 0xABC, [[2, 1], [4, 8], [5, 1]], numbers]
+    assert [one[:4] for one in said[14:17]] == [
+        ["does not fit", "threads", 2048, 1024],
+        ["does not fit", "shared memory", 300_000, 232_448],
+        ["does not fit", RESIDENT, 0, 0],
+    ]
+    assert said[17:] == [["error", "the driver refuses the launch: CUDA_ERROR_INVALID_VALUE"]]
 
 
 @pytest.mark.gpu

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,15 +22,17 @@ import torch
 from triton.errors import TritonError
 from triton.runtime.errors import OutOfResources
 
-from constrint.errors import InfeasibleError
+from constrint.errors import RESIDENT, CompileError, DoesNotFitError, InfeasibleError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.hwmodels.match import DetectedDevice
 from constrint.kernels.launch import device as devices
 from constrint.kernels.launch import policy
+from constrint.kernels.launch.cuda.source_spec import CompiledCuda
 from constrint.kernels.launch.policy import MOST_NEXT, PASS_FAILED, SpilledError, launch_what_fits, look
 from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.spec import workload_of
-from constrint.select import Workload
+from constrint.model import const
+from constrint.select import BlockUse, Workload
 from constrint.select import first_choice as select_first
 from constrint.select.compiled import CompiledKernel, recall, triton_version
 from constrint.select.first_choice import REGISTERS, Choice, Refusal, choose, refuse
@@ -256,14 +259,21 @@ def test_a_choice_without_a_model_is_launched_although_it_spills() -> None:
     assert device.launched == [10, 10]
 
 
+SMALL = DoesNotFitError("132 blocks wait, 16 are there.", name=RESIDENT, required=132, limit=16)
+THREADS = DoesNotFitError("a block of 512 threads is too large.", name="threads", required=512, limit=256)
 FAILURES = [
+    (SMALL, "132 blocks wait, 16 are there", RESIDENT),
+    (THREADS, "a block of 512 threads is too large", "threads"),
+    (CompileError("nvrtc 13.0 refuses the kernel"), "nvrtc 13.0 refuses the kernel", "the compiler's patience"),
     (OutOfResources(300, 200, "shared memory"), "it takes 300 of shared memory, the limit is 200", "shared memory"),
     (TritonError("ptxas fatal: no registers"), "ptxas fatal: no registers", "the compiler's patience"),
     (RuntimeError(f"{PASS_FAILED}"), PASS_FAILED, "the compiler's patience"),
 ]
 
 
-@pytest.mark.parametrize(("failure", "text", "what"), FAILURES, ids=["memory", "assembler", "pass"])
+@pytest.mark.parametrize(
+    ("failure", "text", "what"), FAILURES, ids=["blocks", "threads", "nvrtc", "memory", "assembler", "pass"]
+)
 def test_what_does_not_run_is_replaced_and_every_change_is_told(failure: Exception, text: str, what: str) -> None:
     device = Device({1: failure, 2: failure})
     with pytest.warns(RuntimeWarning, match="does not fit H200-SXM after all") as told:
@@ -271,7 +281,23 @@ def test_what_does_not_run_is_replaced_and_every_change_is_told(failure: Excepti
     assert device.launched == [3]
     assert [(stages, refusal.what) for stages, refusal in device.refused] == [(1, what), (2, what)]
     assert len(told) == 2
-    assert f"{text}. From now on gemm.pointer {dict(choice(2).config)}" in str(told[0].message)
+    said = str(told[0].message)
+    assert f"{text}. From now on gemm.pointer {dict(choice(2).config)}" in said
+    # A device that is a part of one is no fault of the estimates.
+    assert ("Please report" in said) == (what != RESIDENT)
+
+
+@pytest.mark.parametrize(("failure", "is_asked_again"), [(SMALL, True), (CompileError("no"), False)])
+def test_what_a_compiler_refuses_is_kept_for_later_processes_and_what_a_device_refuses_is_not(
+    failure: Exception, is_asked_again: bool
+) -> None:
+    with pytest.warns(RuntimeWarning, match="does not fit"):
+        launch_what_fits(choice(1), Device({1: failure}).launch, Device({}).refuse)
+    new_process()
+    later = Device({1: failure})
+    with pytest.warns(RuntimeWarning, match="does not fit") if is_asked_again else nullcontext():
+        launch_what_fits(choice(1), later.launch, later.refuse)
+    assert later.compiled == ([1, 2] if is_asked_again else [2])
 
 
 def test_what_was_doubted_is_replaced_without_a_word() -> None:
@@ -325,6 +351,18 @@ class Looked:
         return self.kernel
 
 
+def test_a_look_at_cuda_kernels_tells_what_spills_and_what_would_wait_for_ever() -> None:
+    stated = CompiledKernel("sm_90a", "nvrtc 13.0", 200_000, 168, 0, 12, "")
+    with pytest.raises(SpilledError, match="12 bytes of a thread") as spilled:
+        look([SimpleNamespace(compiled=lambda: CompiledCuda(stated))])
+    assert spilled.value.compiled == stated
+    clean = CompiledCuda(replace(stated, spill_bytes=0))
+    assert (clean.n_regs, clean.n_spills, clean.metadata.shared) == (168, 0, 200_000)
+    asked: list[str] = []
+    look([SimpleNamespace(compiled=lambda: clean, check_resident=lambda: asked.append("is it resident"))])
+    assert asked == ["is it resident"]
+
+
 def test_a_look_raises_for_the_first_kernel_that_spills_any_register() -> None:
     look([Looked(0), Looked(0), SimpleNamespace(run=lambda: None)])
     with pytest.raises(SpilledError, match="4 bytes of a thread's registers go to memory") as spilled:
@@ -363,6 +401,22 @@ def test_a_kernel_without_any_other_choice_says_what_was_refused() -> None:
     only = choose(pointer, H200, workload, fixed=fixed)
     with pytest.raises(InfeasibleError, match=r"the device refused .*: 2 of threads required"):
         refuse(pointer, only, Refusal(only.config, "threads", 2, 1))
+
+
+def test_a_refusal_excludes_what_decides_how_many_blocks_wait_for_each_other() -> None:
+    """The parameters that a kernel names decide, whatever else it has."""
+    use = BlockUse(const(4), const(64), const(1024))
+    config = {"placement": 2, "cluster": 16, "tile_batch": 8}
+    others = [config | {"tile_batch": 16}, config | {"cluster": 8}, config | {"placement": 1}]
+
+    def allowed(refusal: Refusal, *together: str) -> list[bool]:
+        rule = refusal.rule(H200, use, together=together)
+        return [rule.holds(point) for point in (config, *others)]
+
+    resident = Refusal(config, RESIDENT, 16, 8)
+    assert allowed(resident, "placement", "cluster", "other") == [False, False, True, True]
+    assert allowed(resident) == [False, True, True, True]
+    assert allowed(Refusal(config, "threads", 512, 256), "cluster") == [False, True, True, True]
 
 
 def deciding(chosen: Choice) -> dict[str, int]:

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 from constrint.lazy import lazily
 
 if TYPE_CHECKING:
+    from constrint.kernels.launch.cuda.loaded import obstacle
     from constrint.kernels.launch.cuda.nvrtc import CudaSource, compile_cuda
     from constrint.kernels.launch.cuda.source_spec import CudaKernelSpec, CudaLaunch
     from constrint.kernels.launch.cuda.tune_params import spec_from_tune_params
 
-__all__ = ["CudaKernelSpec", "CudaLaunch", "CudaSource", "compile_cuda", "spec_from_tune_params"]
+__all__ = ["CudaKernelSpec", "CudaLaunch", "CudaSource", "compile_cuda", "obstacle", "spec_from_tune_params"]
 
 __getattr__ = lazily(
     __name__,
     {
+        "loaded": ("obstacle",),
         "nvrtc": ("CudaSource", "compile_cuda"),
         "source_spec": ("CudaKernelSpec", "CudaLaunch"),
         "tune_params": ("spec_from_tune_params",),

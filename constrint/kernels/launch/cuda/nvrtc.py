@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 import msgspec
 
 from constrint import cache
-from constrint.errors import UnsupportedError, UsageError
+from constrint.errors import CompileError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.cuda.macros import MacroValue, definitions, header_digest
 
@@ -79,7 +80,8 @@ def compile_cuda(gpu: GpuModel, source: CudaSource) -> Binary:
 
     Raises:
         UsageError: When NVRTC is not installed, and for macros that cannot be.
-        UnsupportedError: When the GPU takes no CUDA, or the compiler refuses; carries its first error.
+        UnsupportedError: When the GPU takes no CUDA.
+        CompileError: When the compiler refuses.
     """
     target = gpu.of_triton_backend({"cuda": gpu.arch.target}, "ways to compile CUDA C++")
     compiler = nvrtc_version()
@@ -87,15 +89,29 @@ def compile_cuda(gpu: GpuModel, source: CudaSource) -> Binary:
     shown = [_VERBOSE, *([NO_CACHE] if _release(compiler) >= CACHING_RELEASE else [])]
     options = [f"--gpu-architecture={target}", *shown, *definitions(source.macros, source.name), *source.options]
     key = _key(source, options, compiler)
-    known = cache.load(_KIND, key)
-    if known is not None:
-        try:
-            return msgspec.msgpack.decode(known, type=Binary)
-        except msgspec.DecodeError:
-            pass  # written by something else: it is compiled again
-    binary = _compiled(source, options, f"{compiler} refuses the kernel for {target}", compiler)
-    cache.store(_KIND, key, msgspec.msgpack.encode(binary))
+    binary = _KNOWN.get(key) or _kept(key)
+    if binary is None:
+        binary = _compiled(source, options, f"{compiler} refuses the kernel for {target}", compiler)
+        cache.store(_KIND, key, msgspec.msgpack.encode(binary))
+    if len(_KNOWN) >= MOST_KNOWN:
+        _KNOWN.clear()
+    _KNOWN[key] = binary
     return binary
+
+
+#: What this process has compiled or loaded: where nothing is kept on disk, a layer still compiles its kernels once.
+_KNOWN: dict[bytes, Binary] = {}
+#: As many are kept.
+MOST_KNOWN = 256
+
+
+def _kept(key: bytes) -> Binary | None:
+    """What some process has compiled; None where none has."""
+    data = cache.load(_KIND, key)
+    if data is not None:
+        with suppress(msgspec.DecodeError):  # written by something else: it is compiled again
+            return msgspec.msgpack.decode(data, type=Binary)
+    return None
 
 
 def _release(compiler: str) -> tuple[int, ...]:
@@ -139,7 +155,7 @@ def _compiled(source: CudaSource, options: list[str], refusal: str, compiler: st
         (status,) = nvrtc.nvrtcCompileProgram(program, len(every), every)
         log = _log_of(program)
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise UnsupportedError(f"{refusal}: {_first_error(log) or status.name}")
+            raise CompileError(f"{refusal}: {_first_error(log) or status.name}")
         symbol = _called(nvrtc.nvrtcGetLoweredName(program, function)).decode()
         cubin = bytes(_called(nvrtc.nvrtcGetCUBINSize(program)))
         _called(nvrtc.nvrtcGetCUBIN(program, cubin))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +15,10 @@ import numpy as np
 
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
+from constrint.kernels.launch.cuda.loaded import LoadedKernel, load_shared, make_current
 from constrint.kernels.launch.cuda.macros import MacroValue
 from constrint.kernels.launch.cuda.nvrtc import Binary, CudaSource, compile_cuda, nvrtc_version
+from constrint.kernels.launch.plan.shape import MAX_CLUSTER
 from constrint.select.compiled import CompiledKernel
 from constrint.select.spec import Config, KernelSpec, Launch, Workload
 
@@ -23,8 +26,6 @@ from constrint.select.spec import Config, KernelSpec, Launch, Workload
 POINTER = "pointer"
 #: Bytes of a register, in which Triton counts what spills.
 REGISTER_BYTES = 4
-#: More dynamic shared memory than this has to be asked for.
-_FREE_SMEM_BYTES = 48 * 1024
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,11 @@ class CudaLaunch:
         gpu: The model of the device that it is for.
         source: The kernel.
         grid, block: Blocks of the grid and threads of a block, along up to three dimensions.
-        arguments: Its arguments in order: tensors, and numbers of numpy's types.
+        arguments: Its arguments in order: tensors, None for a null address, and numbers of numpy's types.
         smem_bytes: Dynamic shared memory of a block.
         constants: Tensors whose values `__constant__` variables get when the kernel is loaded, by their names.
+        cluster: Blocks of a cluster, along x; up to 8 on every GPU with clusters, up to 16 on some.
+        is_cooperative: Whether all blocks are resident at the same time, so that they may wait for each other.
     """
 
     gpu: GpuModel
@@ -47,44 +50,80 @@ class CudaLaunch:
     arguments: tuple[Any, ...]
     smem_bytes: int = 0
     constants: Mapping[str, Any] = field(default_factory=dict)
-    _own: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    cluster: int = 1
+    is_cooperative: bool = False
+    _own: dict[int, LoadedKernel] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        where = self.source.name
+        if not 1 <= self.cluster <= MAX_CLUSTER or self.grid[0] % self.cluster:
+            raise UsageError(
+                f"{where}: a cluster has 1 to {MAX_CLUSTER} blocks along x and divides the grid, "
+                f"got clusters of {self.cluster} in a grid of {self.grid}."
+            )
+        for number, value in enumerate(self.arguments):
+            if not (value is None or isinstance(value, np.generic) or hasattr(value, "data_ptr")):
+                raise UsageError(
+                    f"{where}: argument {number} is {type(value).__name__}: give tensors, None for a null address, and "
+                    "numbers as numpy.int32, numpy.float32 and the like, since the kernel expects a certain size."
+                )
 
     def run(self) -> None:
-        """Enqueue it on the current stream of its tensors' device."""
-        import torch
-        from cuda.bindings import driver
+        """Enqueue it on the current stream of its tensors' device.
 
-        with torch.cuda.device(self._device()):
-            handle = self.handle()
-            stream = torch.cuda.current_stream().cuda_stream
-            values = [_as_number(value) for value in self.arguments]
-            places = np.array([value.ctypes.data for value in values], dtype=np.uint64)
-            shape = (*_three(self.grid), *_three(self.block))
-            _called(driver.cuLaunchKernel(handle, *shape, self.smem_bytes, stream, places.ctypes.data, 0))
+        Raises:
+            DoesNotFitError: When the device cannot run it.
+        """
+        import torch
+
+        with torch.cuda.device(self.device):
+            self.enqueue(self.arguments)
+
+    def enqueue(self, arguments: Sequence[Any]) -> None:
+        """Enqueue it on the current stream of the current device, with other arguments of the same types."""
+        import torch
+
+        self._loaded().launch(
+            self.grid,
+            self.block,
+            [_as_number(value) for value in arguments],
+            smem_bytes=self.smem_bytes,
+            cluster=self.cluster,
+            is_cooperative=self.is_cooperative,
+            stream=torch.cuda.current_stream().cuda_stream,
+        )
 
     def handle(self) -> Any:
-        """The loaded kernel on the current device, as `constrint.launch.prepare_cuda` takes it."""
+        """The loaded kernel on the current device, as `constrint.launch.prepare_cuda` takes it.
+
+        Raises:
+            DoesNotFitError: When the device has too little shared memory or too few registers for a block.
+        """
+        return self._loaded().function
+
+    def _loaded(self) -> LoadedKernel:
         import torch
 
         index = torch.cuda.current_device()
-        _make_current()
+        make_current()
         if not self.constants:
-            return _loaded(self.binary, index, self.smem_bytes)
-        # Constants belong to one loaded kernel, so it is not shared with other launches.
-        if index not in self._own:
-            self._own[index] = _load(self.binary, self.smem_bytes, self.constants)
-        return self._own[index]
+            loaded = load_shared(self.binary, index)
+        else:
+            # Constants belong to one loaded kernel, so it is not shared with other launches.
+            if index not in self._own:
+                self._own[index] = LoadedKernel(self.binary, self.constants)
+            loaded = self._own[index]
+        loaded.allow(math.prod(self.block), self.smem_bytes, self.cluster)
+        return loaded
 
     @cached_property
     def binary(self) -> Binary:
         """The kernel compiled for its GPU."""
         return compile_cuda(self.gpu, self.source)
 
-    def compiled(self) -> Any:
+    def compiled(self) -> CompiledCuda:
         """What the compiler made of it, by the names that Triton's compiled kernels have."""
-        binary = self.binary
-        facts = SimpleNamespace(shared=binary.smem_bytes + self.smem_bytes)
-        return SimpleNamespace(n_regs=binary.registers, n_spills=binary.spill_bytes // REGISTER_BYTES, metadata=facts)
+        return CompiledCuda(self._stated(self.gpu, self.binary))
 
     def warm_up(self) -> None:
         """Compile the kernel into the cache on disk; launch nothing."""
@@ -92,7 +131,27 @@ class CudaLaunch:
 
     def compile(self, gpu: GpuModel) -> CompiledKernel:
         """Compile the kernel for a named GPU; see `compile_cuda`."""
-        binary = compile_cuda(gpu, self.source)
+        return self._stated(gpu, compile_cuda(gpu, self.source))
+
+    def check_resident(self) -> None:
+        """See that its blocks that wait for each other are resident at the same time; see `plan.resident`."""
+        from constrint.kernels.launch.plan.resident import check_resident
+
+        check_resident(self)
+
+    @property
+    def device(self) -> Any:
+        """The GPU that its tensors are on.
+
+        Raises:
+            UsageError: When they are on none.
+        """
+        device = next((value.device for value in self.arguments if hasattr(value, "data_ptr")), None)
+        if device is None or device.type != "cuda":
+            raise UsageError(f"{self.source.name}: a CUDA kernel runs on tensors of a GPU, got the device {device}.")
+        return device
+
+    def _stated(self, gpu: GpuModel, binary: Binary) -> CompiledKernel:
         return CompiledKernel(
             target=gpu.arch.target,
             triton_version=binary.compiler,
@@ -103,11 +162,31 @@ class CudaLaunch:
             instruction="",
         )
 
-    def _device(self) -> Any:
-        device = next((value.device for value in self.arguments if hasattr(value, "data_ptr")), None)
-        if device is None or device.type != "cuda":
-            raise UsageError(f"{self.source.name}: a CUDA kernel runs on tensors of a GPU, got the device {device}.")
-        return device
+
+@dataclass(frozen=True)
+class CompiledCuda:
+    """A compiled kernel by the names that Triton's have.
+
+    Args:
+        stated: What the compiler said of it.
+    """
+
+    stated: CompiledKernel
+
+    @property
+    def n_regs(self) -> int:
+        """Registers of a thread."""
+        return self.stated.registers_per_thread
+
+    @property
+    def n_spills(self) -> int:
+        """Registers of a thread that go to memory."""
+        return self.stated.spill_bytes // REGISTER_BYTES
+
+    @property
+    def metadata(self) -> Any:
+        """Has `shared`: the shared memory of a block, static and dynamic, in bytes."""
+        return SimpleNamespace(shared=self.stated.smem_bytes)
 
 
 class CudaKernelSpec(KernelSpec):
@@ -230,65 +309,8 @@ def _typed(value: Any, kind: str, what: str) -> Any:
     return dtype.type(value)
 
 
-def _as_number(value: Any) -> Any:
+def _as_number(value: Any) -> np.ndarray[Any, Any]:
     """An argument as an array of one element, whose address the driver takes."""
+    if value is None:
+        return np.array(0, dtype=np.uint64)
     return np.array(value.data_ptr(), dtype=np.uint64) if hasattr(value, "data_ptr") else np.asarray(value)
-
-
-def _three(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    return (*(int(size) for size in sizes), 1, 1)[:3]
-
-
-@lru_cache(maxsize=4096)
-def _loaded(binary: Binary, index: int, smem_bytes: int) -> Any:
-    """A kernel without constants, loaded once on each device."""
-    return _load(binary, smem_bytes, {})
-
-
-def _load(binary: Binary, smem_bytes: int, constants: Mapping[str, Any]) -> Any:
-    """Load a kernel on the current device, and give its constants their values."""
-    from cuda.bindings import driver
-
-    module = _called(driver.cuModuleLoadData(binary.cubin))
-    function = _called(driver.cuModuleGetFunction(module, binary.symbol.encode()))
-    if smem_bytes > _FREE_SMEM_BYTES:
-        most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        _called(driver.cuFuncSetAttribute(function, most, smem_bytes))
-    if constants:
-        _wait()
-    for name, tensor in constants.items():
-        address, size = _called(driver.cuModuleGetGlobal(module, name.encode()))
-        taken = tensor.numel() * tensor.element_size()
-        if taken > size:
-            raise UsageError(f"the constant {name} has {size} bytes in the source, and {taken} were given.")
-        whole = tensor.contiguous()
-        _called(driver.cuMemcpyDtoD(address, whole.data_ptr(), taken))
-        _wait()
-    return function
-
-
-def _make_current() -> None:
-    """Let the driver find the context that torch uses, in a thread where torch has not used it yet."""
-    from cuda.bindings import driver
-
-    if not int(_called(driver.cuCtxGetCurrent())):
-        _wait()
-
-
-def _wait() -> None:
-    """Wait for the current device."""
-    import torch
-
-    torch.cuda.synchronize()
-
-
-def _called(answer: tuple[Any, ...]) -> Any:
-    """What one of the driver's functions gave beside its status.
-
-    Raises:
-        RuntimeError: Where it failed; names the error.
-    """
-    status, *values = answer
-    if status.value:
-        raise RuntimeError(f"the driver refuses the launch: {status.name}")
-    return values[0] if len(values) == 1 else values

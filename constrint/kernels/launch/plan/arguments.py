@@ -1,17 +1,21 @@
-"""A compiled Triton kernel's arguments as its binary takes them, for launches that go past Triton's launcher.
+"""A compiled kernel's arguments as its binary takes them, for launches by the compiled core.
 
-Facts of Triton 3.6 and 3.9: arguments stand in the order of the signature without compile-time constants; a tensor
-descriptor is a tensor map, its sizes and its strides; two addresses of scratch memory come last. Where the driver tells
-the sizes of a kernel's parameters, the layout is checked against them; any other version of Triton is not relied on
-without that.
+A kernel in CUDA C++ takes what it is given, in order. Facts of Triton 3.6 and 3.9: arguments stand in the order of the
+signature without compile-time constants; a tensor descriptor is a tensor map, its sizes and its strides; two addresses
+of scratch memory come last. Where the driver tells the sizes of a kernel's parameters, the layout is checked against
+them; any other version of Triton is not relied on without that.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from torch import Tensor
+
+from constrint.errors import UsageError
 from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.tune.triton_versions import is_verified
 
@@ -82,6 +86,39 @@ def check_layout(laid: list[Argument], parameter_bytes: list[int]) -> None:
 
     if not is_verified(triton.__version__):
         raise NotPlannedError(f"the layout of Triton {triton.__version__} is not known")
+
+
+def cuda_layout(arguments: Sequence[Any], locate: Locate) -> list[Argument]:
+    """The same of a `CudaLaunch`, whose arguments are tensors, None, and numbers of numpy's types.
+
+    Raises:
+        NotPlannedError: When a tensor is none of the call's.
+    """
+    laid: list[Argument] = []
+    for value in arguments:
+        if value is None or (isinstance(value, Tensor) and not value.numel()):
+            laid.append(integer(0, ADDRESS_BYTES))
+        elif isinstance(value, Tensor):
+            laid.append(("integer", ADDRESS_BYTES, *locate(value.data_ptr())))
+        elif isinstance(value, np.generic):
+            laid.append(("bytes", value.tobytes()))
+        else:
+            raise NotPlannedError(f"an argument is {type(value).__name__}")
+    return laid
+
+
+def check_cuda_layout(laid: list[Argument], parameter_bytes: list[int], name: str) -> None:
+    """Compare the arguments of a kernel in CUDA C++ with the sizes that the driver tells.
+
+    Raises:
+        UsageError: When they differ: the kernel would read what it was not given.
+    """
+    given = [size_of(argument) for argument in laid]
+    if parameter_bytes and given != parameter_bytes:
+        raise UsageError(
+            f"{name}: the kernel takes arguments of {parameter_bytes} bytes, and got {given}. Give as many, as tensors "
+            "and as numbers of numpy's types of these sizes."
+        )
 
 
 def size_of(argument: Argument) -> int:

@@ -1,6 +1,7 @@
-"""Plans without the compiled core, or for a torch that it cannot read: Triton's compiled kernels, launched directly.
+"""Plans without the compiled core, or for a torch that it cannot read: compiled kernels, launched directly.
 
-A look-up in Python and Triton's own launcher take the place of the core's; Triton's look at every argument is spared.
+A look-up in Python takes the place of the core's, and Triton's own launcher or cuda-bindings that of its launches;
+Triton's look at every argument is spared.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from constrint.kernels.launch.fill import fill_words
 from constrint.kernels.launch.plan.scratch import COUNTERS
 
 #: Finds the slot of an address, and how far into it.
@@ -43,6 +45,64 @@ class Descriptor:
     strides: Sequence[int]
     padding: str = "zero"
     round_f32_to_tf32: bool = False
+
+
+class DirectStep(Protocol):
+    """What a call does, one after the other."""
+
+    def run(self, tensors: Sequence[Tensor | None], addresses: Sequence[int]) -> None:
+        """Enqueue it on the current stream, with the tensors and the addresses of all slots."""
+
+
+@dataclass(frozen=True)
+class DirectFill:
+    """Words of four bytes of a slot's tensor that all become `value`, from `shift` bytes on."""
+
+    slot: int
+    shift: int
+    words: int
+    value: int
+
+    def run(self, tensors: Sequence[Tensor | None], addresses: Sequence[int]) -> None:
+        """As in `DirectStep`."""
+        if self.words:
+            fill_words(tensors[self.slot], self.shift, self.words, self.value)
+
+
+@dataclass(frozen=True)
+class DirectCuda:
+    """A launch of a kernel in CUDA C++.
+
+    Args:
+        launch: The `CudaLaunch` that was stated first.
+        places: Its arguments that are addresses: place -> slot and bytes into it.
+    """
+
+    launch: Any
+    places: Mapping[int, tuple[int, int]]
+
+    @classmethod
+    def of(cls, launch: Any, locate: Locate) -> DirectCuda:
+        """The launch, once its kernel is loaded; of its tensors only the places are kept.
+
+        Raises:
+            DoesNotFitError: When it does not fit the device.
+            NotPlannedError: When a tensor belongs to no slot.
+        """
+        launch.check_resident()
+        given = enumerate(launch.arguments)
+        places = {
+            place: locate(value.data_ptr()) for place, value in given if isinstance(value, Tensor) and value.numel()
+        }
+        kept = tuple(None if isinstance(value, Tensor) else value for value in launch.arguments)
+        return cls(replace(launch, arguments=kept), places)
+
+    def run(self, tensors: Sequence[Tensor | None], addresses: Sequence[int]) -> None:
+        """As in `DirectStep`."""
+        values = list(self.launch.arguments)
+        for place, (slot, shift) in self.places.items():
+            values[place] = Address(addresses[slot] + shift)
+        self.launch.enqueue(values)
 
 
 @dataclass(frozen=True)
@@ -83,8 +143,8 @@ class DirectLaunch:
         whole = (*grid, 1, 1)[:3]
         return cls(kernel, (whole[0], whole[1], whole[2]), tuple(kept), places)
 
-    def run(self, addresses: Sequence[int]) -> None:
-        """Enqueue it on the current stream, with the addresses of all slots."""
+    def run(self, tensors: Sequence[Tensor | None], addresses: Sequence[int]) -> None:
+        """As in `DirectStep`."""
         values = list(self.values)
         for place, (slot, shift) in self.places.items():
             address = addresses[slot] + shift
@@ -97,11 +157,10 @@ class DirectLaunch:
 class Entry:
     """What a call of one signature does; no launches: such calls have no plan."""
 
-    launches: Sequence[DirectLaunch]
+    launches: Sequence[DirectStep]
     outputs: tuple[tuple[Any, ...], ...]
     num_results: int
     num_counters: int
-    is_zeroed: bool
     device: int
 
 
@@ -170,12 +229,11 @@ class PlainTable:
 
 def _run(entry: Entry, tensors: tuple[Tensor | None, ...]) -> Any:
     made = [torch.empty_strided(shape, strides, dtype=dtype, device="cuda") for shape, strides, dtype in entry.outputs]
-    if entry.is_zeroed:
-        made[-1].zero_()
-    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in (*tensors, *made)]
+    every = (*tensors, *made)
+    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in every]
     if entry.num_counters:
         stream = torch.cuda.current_stream().cuda_stream
         addresses.append(COUNTERS.address(entry.device, stream, entry.num_counters))
     for launch in entry.launches:
-        launch.run(addresses)
+        launch.run(every, addresses)
     return made[0] if entry.num_results == 1 else tuple(made[: entry.num_results])

@@ -26,7 +26,7 @@ from constrint.kernels.launch.plan.arguments import (
 )
 from constrint.kernels.launch.plan.driver import driver, reads_tensors
 from constrint.kernels.launch.plan.errors import NotPlannedError
-from constrint.kernels.launch.plan.recipe import LaunchShape
+from constrint.kernels.launch.plan.shape import LaunchShape
 from constrint.kernels.launch.plan.table import is_heard
 from constrint.kernels.launch.triton import DIVISOR, TritonLaunch
 

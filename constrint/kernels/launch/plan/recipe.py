@@ -1,4 +1,4 @@
-"""A call's launches as plain data: made once from its Triton launches, kept on disk, turned into a plan of the core.
+"""A call's launches as plain data: made once from what was stated, kept on disk, turned into a plan of the core.
 
 A recipe names no address. Slots stand for them: first the call's tensors, then what it allocates (its results, then
 one piece of scratch memory), then the stream's counters.
@@ -6,9 +6,7 @@ one piece of scratch memory), then the stream's counters.
 
 from __future__ import annotations
 
-import hashlib
-import weakref
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -16,100 +14,63 @@ import msgspec
 import torch
 from torch import Tensor
 
-from constrint import cache
 from constrint.core import compiled
-from constrint.kernels.launch.plan.direct import DirectLaunch
+from constrint.kernels.launch.fill import WORD_BYTES, FillLaunch
+from constrint.kernels.launch.plan.arguments import check_cuda_layout, check_layout, cuda_layout, layout_of
+from constrint.kernels.launch.plan.direct import DirectCuda, DirectFill, DirectLaunch, DirectStep
 from constrint.kernels.launch.plan.driver import driver, reads_tensors
 from constrint.kernels.launch.plan.errors import NotPlannedError
+from constrint.kernels.launch.plan.images import keep_image, keep_triton, load_image
+from constrint.kernels.launch.plan.resident import check_shape
 from constrint.kernels.launch.plan.scratch import NotedScratch
+from constrint.kernels.launch.plan.shape import LaunchShape
 
 #: Pieces of scratch memory start at multiples of this many bytes, as torch's own allocations do.
 PIECE_BYTES = 512
-#: Zeroed words are cleared by the driver, four bytes each.
-WORD_BYTES = 4
-#: The most blocks of a cluster that every GPU with clusters can have.
-PORTABLE_CLUSTER = 8
-IMAGES = "kernels"
 
 
-class LaunchShape(NamedTuple):
-    """How a compiled kernel is launched.
-
-    Args:
-        grid: Blocks along x, y and z; a cluster counts as its blocks.
-        threads: Threads of a block.
-        shared_bytes: Shared memory of a block.
-        cluster: Blocks of a cluster.
-        is_cooperative: Whether all blocks are to reside at the same time.
-        is_dependent: Whether it may begin before the launch before it has ended.
-    """
-
-    grid: tuple[int, int, int]
-    threads: int
-    shared_bytes: int
-    cluster: int
-    is_cooperative: bool
-    is_dependent: bool
-
-    @classmethod
-    def of(cls, kernel: Any, grid: tuple[int, ...]) -> LaunchShape:
-        """How Triton would launch one of its compiled kernels on a grid.
-
-        Raises:
-            NotPlannedError: When only Triton can.
-        """
-        meta = kernel.metadata
-        cluster = int(getattr(meta, "num_ctas", 1) or 1)
-        if getattr(meta, "global_scratch_size", 0) or getattr(meta, "profile_scratch_size", 0):
-            raise NotPlannedError("the kernel wants scratch memory of Triton's")
-        if cluster > PORTABLE_CLUSTER:
-            raise NotPlannedError(f"a cluster of {cluster} blocks")
-        whole = (*grid, 1, 1)[:3]
-        return cls(
-            grid=(whole[0] * cluster, whole[1], whole[2]),
-            threads=int(meta.num_warps) * int(meta.target.warp_size),
-            shared_bytes=int(meta.shared),
-            cluster=cluster,
-            is_cooperative=bool(getattr(meta, "launch_cooperative_grid", False)),
-            is_dependent=bool(getattr(meta, "launch_pdl", False)),
-        )
-
-    def for_core(self) -> tuple[Any, ...]:
-        """The same as plans of the core take it: numbers alone."""
-        return *self[:4], int(self.is_cooperative), int(self.is_dependent)
-
-
-class KernelStep(msgspec.Struct, frozen=True):
-    """One kernel: its image by digest, how it is launched, and its arguments as `arguments.layout_of` gives them."""
+class KernelStep(msgspec.Struct, frozen=True, tag="kernel"):
+    """One kernel: its image by digest, how it is launched, and its arguments as in `arguments.py`."""
 
     image: str
     name: str
     shape: LaunchShape
     arguments: list[Any]
 
+    def for_core(self) -> tuple[Any, ...]:
+        """The step as plans of the core take it, once its kernel is loaded on the current device."""
+        return "kernel", load_image(self.image, self.name, self.shape), *self.shape.for_core(), self.arguments
 
-class ZeroStep(msgspec.Struct, frozen=True):
-    """Words that are cleared before the kernels run."""
+
+class FillStep(msgspec.Struct, frozen=True, tag="fill"):
+    """Words of four bytes that all become `value`, from `shift` bytes into a slot on."""
 
     slot: int
     shift: int
     words: int
+    value: int = 0
+
+    def for_core(self) -> tuple[Any, ...]:
+        """The step as plans of the core take it."""
+        return "fill", self.slot, self.shift, self.words, self.value
+
+    def direct(self) -> DirectFill:
+        """The step without the core."""
+        return DirectFill(self.slot, self.shift, self.words, self.value)
 
 
 class Recipe(msgspec.Struct, frozen=True):
     """Everything a call of one signature does.
 
     Args:
-        zeroed: What is cleared first.
-        kernels: What is launched, in order.
+        steps: What is filled and launched, in order.
         outputs: (shape, strides, name of the dtype) of everything that is allocated.
         num_results: How many of those are results; the others are scratch memory.
         num_counters: Counters of the stream that it needs; 0 for none.
         note: What was chosen, for people.
     """
 
-    zeroed: list[ZeroStep]
-    kernels: list[KernelStep]
+    steps: list[KernelStep | FillStep]
     outputs: list[tuple[list[int], list[int], str]]
     num_results: int
     num_counters: int
@@ -117,10 +78,10 @@ class Recipe(msgspec.Struct, frozen=True):
 
 
 class Made(NamedTuple):
-    """A recipe; where the core does not launch, the launches themselves, and no kernels in the recipe."""
+    """A recipe; where the core does not launch, the launches themselves, and no steps in the recipe."""
 
     recipe: Recipe
-    direct: list[DirectLaunch]
+    direct: list[DirectStep]
 
 
 class Regions:
@@ -167,118 +128,134 @@ def recipe_of(
     """The recipe of launches that were stated for these tensors; compiles their kernels.
 
     Raises:
-        NotPlannedError: When they have to go through Triton's launcher.
+        NotPlannedError: When they have to go the long way.
         SpilledError: When a kernel spills and may not.
-        triton.runtime.errors.OutOfResources: When a kernel does not fit the device.
+        DoesNotFitError, triton.runtime.errors.OutOfResources: When a kernel does not fit the device.
     """
     regions = Regions()
     for slot, tensor in enumerate((*tensors, *results)):
         if tensor is not None:
             regions.add(tensor, slot)
-    slot = len(tensors) + len(results)
-    scratch_bytes = 0
-    zeroed = []
-    for piece in (*scratch.fresh, *scratch.zeroed):
-        regions.add(piece, slot, scratch_bytes)
-        if any(piece is other for other in scratch.zeroed):
-            zeroed.append(ZeroStep(slot, scratch_bytes, piece.numel()))
-        start, end = extent(piece)
-        scratch_bytes += -(-(end - start) // PIECE_BYTES) * PIECE_BYTES
+    zeroed, scratch_bytes, counters = _place(scratch, regions, len(tensors) + len(results))
     outputs = [(list(result.shape), list(result.stride()), _dtype_name(result.dtype)) for result in results]
     if scratch_bytes:
         outputs.append(([scratch_bytes], [1], "uint8"))
-        slot += 1
-    counters = 0
-    for piece in scratch.counted:
-        regions.add(piece, slot, counters * WORD_BYTES)
-        counters += piece.numel()
     by_kernel = list(zip(launches, compile_all(launches), strict=True))
     if not may_spill:
         from constrint.kernels.launch.policy import check_spills
 
         check_spills(kernel for _, kernel in by_kernel)
-    kernels, direct = [], []
+    steps: list[KernelStep | FillStep] = []
+    direct: list[DirectStep] = []
     if compiled is not None and driver() is not None and reads_tensors():
-        kernels = [_kernel_step(launch, kernel, regions) for launch, kernel in by_kernel]
+        steps = [*zeroed, *(_step(launch, kernel, regions) for launch, kernel in by_kernel)]
     else:
-        direct = [DirectLaunch.of(kernel, launch.grid, launch.values(), regions.locate) for launch, kernel in by_kernel]
-    return Made(Recipe(zeroed, kernels, outputs, len(results), counters, note), direct)
+        direct = [step.direct() for step in zeroed]
+        direct += [_direct(launch, kernel, regions) for launch, kernel in by_kernel]
+    return Made(Recipe(steps, outputs, len(results), counters, note), direct)
+
+
+def _place(scratch: NotedScratch, regions: Regions, slot: int) -> tuple[list[FillStep], int, int]:
+    """Put scratch memory into one slot, and counters into the next: what is zeroed, the bytes, and the counters."""
+    scratch_bytes = counters = 0
+    zeroed = []
+    for piece in (*scratch.fresh, *scratch.zeroed):
+        regions.add(piece, slot, scratch_bytes)
+        if any(piece is other for other in scratch.zeroed):
+            zeroed.append(FillStep(slot, scratch_bytes, piece.numel()))
+        start, end = extent(piece)
+        scratch_bytes += -(-(end - start) // PIECE_BYTES) * PIECE_BYTES
+    for piece in scratch.counted:
+        regions.add(piece, slot + bool(scratch_bytes), counters * WORD_BYTES)
+        counters += piece.numel()
+    return zeroed, scratch_bytes, counters
 
 
 def compile_all(launches: Sequence[Any]) -> list[Any]:
-    """Triton's compiled kernels, those of different functions compiled at the same time.
+    """The compiled kernels, those of different functions compiled at the same time; None for what only fills.
 
     Raises:
-        NotPlannedError: For what is no launch of Triton's.
+        NotPlannedError: For launches that cannot be part of a plan.
+        CompileError: When NVRTC refuses a kernel in CUDA C++.
         triton.runtime.errors.OutOfResources: When a kernel does not fit the device.
     """
-    from constrint.kernels.launch.triton import TritonLaunch
-
-    for launch in launches:
-        if not isinstance(launch, TritonLaunch):
-            raise NotPlannedError(f"{type(launch).__name__} is no launch of Triton's")
-    first = {id(launch.function): launch for launch in reversed(launches)}
+    first = {}
+    for launch in reversed(launches):
+        if isinstance(launch, FillLaunch):
+            continue
+        first[_function_of(launch)] = launch
     if len(first) > 1:
         with ThreadPoolExecutor(len(first)) as threads:
             list(threads.map(lambda launch: launch.compiled(), first.values()))
-    return [launch.compiled() for launch in launches]
+    return [None if isinstance(launch, FillLaunch) else launch.compiled() for launch in launches]
 
 
-def _kernel_step(launch: Any, kernel: Any, regions: Regions) -> KernelStep:
-    from constrint.kernels.launch.plan.arguments import check_layout, layout_of
+def _function_of(launch: Any) -> Hashable:
+    """What is compiled by one compiler after the other: Triton's function, or a source with its macros."""
+    from constrint.kernels.launch.triton import TritonLaunch
 
+    if isinstance(launch, TritonLaunch):
+        return id(launch.function)
+    if not _is_cuda(launch):
+        raise NotPlannedError(f"{type(launch).__name__} is a launch of another kind")
+    if launch.constants:
+        raise NotPlannedError("the kernel has constants of its own")
+    return repr(launch.source)
+
+
+def _is_cuda(launch: Any) -> bool:
+    from constrint.kernels.launch.cuda.source_spec import CudaLaunch
+
+    return isinstance(launch, CudaLaunch)
+
+
+def _step(launch: Any, kernel: Any, regions: Regions) -> KernelStep | FillStep:
+    if isinstance(launch, FillLaunch):
+        return _fill_step(launch, regions)
+    if _is_cuda(launch):
+        return _cuda_step(launch, regions)
     shape = LaunchShape.of(kernel, launch.grid)
     laid = layout_of(kernel, launch.values(), regions.locate)
     assert compiled is not None
     check_layout(laid, compiled.parameter_bytes(driver(), kernel.function))
-    return KernelStep(_keep_image(kernel), kernel.metadata.name, shape, laid)
+    return KernelStep(keep_triton(kernel), kernel.metadata.name, shape, laid)
 
 
-#: Handles of loaded kernels by device, image and name.
-_HANDLES: dict[tuple[int, str, str], int] = {}
-#: Images that this process has put on disk, by digest and folder.
-_STORED: set[tuple[str, str]] = set()
-#: Digests of the images of Triton's compiled kernels.
-_DIGESTS: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+def _fill_step(launch: FillLaunch, regions: Regions) -> FillStep:
+    words = launch.num_words
+    slot, shift = regions.locate(launch.tensor.data_ptr()) if words else (0, 0)
+    return FillStep(slot, shift, words, launch.value)
 
 
-def _keep_image(kernel: Any) -> str:
-    """The digest of a compiled kernel's image, once the image is on disk and its handle is known."""
-    where = str(cache.folder())
-    digest = _DIGESTS.get(kernel)
-    if digest is None:
-        digest = _DIGESTS[kernel] = hashlib.blake2b(bytes(kernel.kernel), digest_size=20).hexdigest()
-    if (digest, where) not in _STORED:
-        _STORED.add((digest, where))
-        cache.store_soon(IMAGES, digest.encode(), bytes(kernel.kernel))
-    _HANDLES[torch.cuda.current_device(), digest, kernel.metadata.name] = int(kernel.function)
-    return digest
+def _cuda_step(launch: Any, regions: Regions) -> KernelStep:
+    shape = LaunchShape.of_cuda(launch)
+    laid = cuda_layout(launch.arguments, regions.locate)
+    handle = int(launch.handle())
+    assert compiled is not None
+    check_cuda_layout(laid, compiled.parameter_bytes(driver(), handle), launch.source.name)
+    check_shape(shape, handle, launch.source.name)
+    binary = launch.binary
+    return KernelStep(keep_image(binary.cubin, binary.symbol, handle), binary.symbol, shape, laid)
 
 
-def _handle(step: KernelStep) -> int:
-    key = torch.cuda.current_device(), step.image, step.name
-    if key not in _HANDLES:
-        image = cache.load(IMAGES, step.image.encode())
-        if image is None or compiled is None:
-            raise NotPlannedError("the kernel's image is not on disk")
-        function, _, _, max_threads = compiled.load_kernel(driver(), image, step.name, step.shape.shared_bytes)
-        if step.shape.threads > max_threads:
-            raise NotPlannedError("the kernel takes more registers than this device has")
-        _HANDLES[key] = function
-    return _HANDLES[key]
+def _direct(launch: Any, kernel: Any, regions: Regions) -> DirectStep:
+    if isinstance(launch, FillLaunch):
+        return _fill_step(launch, regions).direct()
+    if _is_cuda(launch):
+        return DirectCuda.of(launch, regions.locate)
+    return DirectLaunch.of(kernel, launch.grid, launch.values(), regions.locate)
 
 
 def plan_of(recipe: Recipe, num_tensors: int) -> Any:
     """The core's plan on the current device.
 
     Raises:
-        NotPlannedError: When a kernel of it is not at hand.
+        NotPlannedError: When a kernel of it is not at hand, or does not fit this device.
     """
     if compiled is None or driver() is None:
         raise NotPlannedError("there is no driver")
-    steps: list[tuple[Any, ...]] = [("zero", step.slot, step.shift, step.words) for step in recipe.zeroed]
-    steps += [("kernel", _handle(step), *step.shape.for_core(), step.arguments) for step in recipe.kernels]
     slots = num_tensors + len(recipe.outputs) + (1 if recipe.num_counters else 0)
+    steps = [step.for_core() for step in recipe.steps]
     try:
         return compiled.plan(driver(), slots, steps, [])
     except (RuntimeError, TypeError) as error:

@@ -11,7 +11,6 @@ import sys
 import weakref
 from collections.abc import Callable, Hashable
 from functools import lru_cache
-from importlib import metadata
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,6 +26,7 @@ from constrint.kernels.launch.plan.driver import driver, fast_allocator, reads_t
 from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.recipe import Made, Recipe, extent, plan_of
 from constrint.kernels.launch.plan.scratch import COUNTERS
+from constrint.select.compiled import compilers
 from constrint.select.winners import stamp, when_reloaded
 
 #: Signatures that a table keeps, the least recently used go first.
@@ -156,9 +156,9 @@ class PlanTable:
         try:
             recipe, direct = self.build(apart(tensors), extra)
         except NotPlannedError:
-            return Entry([], (), 0, 0, False, index)
+            return Entry([], (), 0, 0, index)
         counts = recipe.num_results, recipe.num_counters
-        return Entry(direct, outputs_of(recipe), *counts, bool(recipe.zeroed), index)
+        return Entry(direct, outputs_of(recipe), *counts, index)
 
     def _key(self, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> bytes:
         device = next(tensor.device for tensor in tensors if tensor is not None)
@@ -169,7 +169,7 @@ class PlanTable:
             for tensor in tensors
         ]
         return repr(
-            (self.name, seen, extra, self.precision(), _device_facts(device.index), _triton(), _tables(device))
+            (self.name, seen, extra, self.precision(), _device_facts(device.index), compilers(), _tables(device))
         ).encode()
 
     def _kept(self, key: bytes, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> Recipe | None:
@@ -276,11 +276,3 @@ def _tables(device: torch.device) -> str:
     """Which tables of measured winners hold for a device: with others, others are chosen."""
     gpu = gpu_of(device)
     return "" if gpu is None else stamp(gpu)
-
-
-@lru_cache(maxsize=1)
-def _triton() -> str:
-    try:
-        return metadata.version("triton")
-    except metadata.PackageNotFoundError:
-        return ""

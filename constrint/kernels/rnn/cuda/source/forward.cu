@@ -1,0 +1,229 @@
+// The forward time loop of a recurrent layer: weights stay on the chip for the whole sequence.
+#include "cells.cuh"
+#include "inputs.cuh"
+#include "outputs.cuh"
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
+    const element* __restrict__ wx,     // (B, T, G, N, D), any strides of B and T that are multiples of 8
+    const element* __restrict__ r,      // (G, N, D out, D in)
+    const element* __restrict__ bias,   // (G, N, D) or null
+    const float* __restrict__ initial,  // (S, B, N, D) or null
+    element* states,                    // (S, B, T, N, D), written
+    element* saved,                     // (B, T, G, N, D) pre-activations, written, or null
+    const int* __restrict__ rows,       // (B,) or null
+    const int* __restrict__ lengths,    // (B,) or null
+    const int* __restrict__ reset,      // (B, T) or null
+    int batch, int time, int heads, int first_group, long long wx_stride_b, long long wx_stride_t) {
+  const Block block = block_of(heads, first_group);
+  const long long row_stride = static_cast<long long>(heads) * D, state_stride = batch * (time * row_stride);
+  const int lane = threadIdx.x % 32, inner = block.head * D + block.first;
+  (void)lane;
+  make_row_table(rows, lengths, batch, time, block.tile);
+
+  Weights weights;
+  load_weights(weights, shared_memory, r, heads, block.head, block.first);
+
+  float biases[ITEMS][GATES];
+  Row row[ITEMS];          // where there is one tile
+  long long place_at[ITEMS];  // of a step in (B, T, N, D), where there is one tile
+  Carry carry;
+#pragma unroll
+  for (int item = 0; item < ITEMS; ++item) {
+    const Place place = place_of(item);
+    row[item] = place.exists ? row_of(0, place.row) : Row{-1, 0};
+    place_at[item] = row[item].sequence * (time * row_stride) + inner + place.unit;
+#pragma unroll
+    for (int gate = 0; gate < GATES; ++gate) {
+      biases[item][gate] = bias && place.exists ? widen(bias[gate * row_stride + inner + place.unit]) : 0.0f;
+    }
+  }
+  for (int tile = 0; tile < TILES; ++tile) {
+#pragma unroll
+    for (int item = 0; item < ITEMS; ++item) {
+      const Place place = place_of(item);
+      const int sequence = place.exists ? row_of(tile, place.row).sequence : -1;
+#pragma unroll
+      for (int state = 0; state < STATES; ++state) {
+        carry.of[item][state] = 0.0f;
+        if (initial && sequence >= 0) {
+          carry.of[item][state] =
+              initial[(static_cast<long long>(state) * batch + sequence) * row_stride + inner + place.unit];
+        }
+      }
+    }
+    carry.store(tile);
+#if PLACEMENT != 2
+    // The first step's operand; what stands past the last sequence stays zero in both copies.
+    for (int copy = 0; copy < OPERAND_COPIES; ++copy) {
+      element* buffer = operand_buffer(tile, copy);
+      for (int i = threadIdx.x; i < NB * D; i += THREADS) {
+        const int n = i / D, unit = i % D, sequence = row_of(tile, n).sequence;
+        const float h = initial && sequence >= 0 ? initial[sequence * row_stride + block.head * D + unit] : 0.0f;
+        buffer[n * OPERAND_STRIDE + unit] = static_cast<element>(pack(h, 0.0f));
+      }
+    }
+#endif
+  }
+
+  Inputs inputs([&](int gate, Copied& copied) {
+    copied.from = wx + gate * row_stride + inner;
+    copied.batch_stride = wx_stride_b, copied.time_stride = wx_stride_t;
+  });
+  const Outputs outputs([&](int output, Written& written) {
+    written.batch_stride = time * row_stride, written.time_stride = row_stride;
+    if (output < STATES) {
+      written.to = PLACEMENT == 2 && output == 0 ? nullptr : states + output * state_stride + inner;
+    } else {
+      written.to = saved ? saved + (output - STATES) * row_stride + inner : nullptr;
+      written.batch_stride *= GATES, written.time_stride *= GATES;
+    }
+  });
+  Steps ahead, now;
+#pragma unroll
+  for (int copy = 0; copy < PREFETCH; ++copy) {
+    inputs.fetch(ahead.copy, ahead.tile, ahead.step, ahead.step < time);
+    ahead.next();
+  }
+  wait_for_copies<PREFETCH - 1>();
+  __syncthreads();
+#if PLACEMENT == 1
+  open_barriers();
+#endif
+#if PLACEMENT == 2
+  const element* source_at[NT];  // the operand of the next step, where there is one tile
+#pragma unroll
+  for (int n = 0; n < NT; ++n) {
+    const int sequence = row_of(0, operand_row(n)).sequence;
+    source_at[n] = sequence < 0 ? nullptr : states + (sequence * static_cast<long long>(time) - 1) * row_stride + block.head * D + lane % 4 * 8;
+  }
+#endif
+  START_MARKS;
+
+#pragma unroll 1
+  for (; now.step < time; now.next()) {
+    const int t = now.step, tile = now.tile;
+    MARK(0);
+    carry.load(tile);
+    float given[ITEMS][GATES];
+    const element* x = input_buffer(now.copy);
+#pragma unroll
+    for (int item = 0; item < ITEMS; ++item) {
+      const Place place = place_of(item);
+      if (TILES > 1) {
+        row[item] = place.exists ? row_of(tile, place.row) : Row{-1, 0};
+        place_at[item] = (row[item].sequence * static_cast<long long>(time) + t) * row_stride + inner + place.unit;
+      }
+#pragma unroll
+      for (int gate = 0; gate < GATES; ++gate) given[item][gate] = place.exists ? input_of(x, gate, place) : 0.0f;
+    }
+
+    float sums[MT][NT][4] = {};
+    float* shared_sums = sum_buffer();
+    if (t > 0 || initial) {
+#if PLACEMENT == 2
+      Source source;
+      source.part_stride = 0;
+#pragma unroll
+      for (int n = 0; n < NT; ++n) {
+        if constexpr (TILES > 1) {
+          const int sequence = row_of(tile, operand_row(n)).sequence;
+          source_at[n] = sequence < 0 ? nullptr : states + (sequence * static_cast<long long>(time) + t - 1) * row_stride + block.head * D + lane % 4 * 8;
+        }
+        source.from[n] = t > 0 ? source_at[n] : nullptr;
+        source.initial[n] = nullptr;
+        if (t == 0 && source_at[n]) {
+          source.initial[n] = initial + row_of(tile, operand_row(n)).sequence * row_stride + block.head * D + lane % 4 * 8;
+        }
+      }
+#else
+#if PLACEMENT == 1
+      if (t > 0) wait_for_step(tile, t - 1);
+#endif
+      Source source(operand_buffer(tile, OPERAND_COPIES > 1 ? (t + 1) % 2 : 0));
+#endif
+      multiply(sums, weights, source);
+    }
+    MARK(1);
+    wait_for_copies<PREFETCH - 2>();
+    share_sums(sums, shared_sums);
+    MARK(2);
+
+    float p[ITEMS][4];
+    element* out = output_buffer(now.parity);
+#pragma unroll
+    for (int item = 0; item < ITEMS; ++item) {
+      const Place place = place_of(item);
+      if (!SUMS || place.exists) {
+        const bool restarts = reset && row[item].sequence >= 0 && reset[static_cast<long long>(row[item].sequence) * time + t];
+        if (restarts) {
+#pragma unroll
+          for (int state = 0; state < STATES; ++state) carry.of[item][state] = 0.0f;
+        }
+#pragma unroll
+        for (int gate = 0; gate < GATES; ++gate) {
+          float through = product_of(sums, shared_sums, item, place, gate);
+          if (restarts) through = 0.0f;
+          through += biases[item][gate];
+          if (APART && gate == GATES - 1) {
+            p[item][gate] = given[item][gate], p[item][SLOTS - 1] = through;
+          } else {
+            p[item][gate] = given[item][gate] + through;
+          }
+        }
+        step_forward(p[item], carry.of[item]);
+#pragma unroll
+        for (int state = 0; state < STATES; ++state) {
+          if (t >= row[item].steps) carry.of[item][state] = 0.0f;
+        }
+        const unsigned hidden = pack(carry.of[item][0], 0.0f) & 0xFFFFu;
+#if PLACEMENT == 0
+        operand_buffer(tile, OPERAND_COPIES > 1 ? t % 2 : 0)[place.row * OPERAND_STRIDE + place.unit] =
+            static_cast<element>(hidden);
+#elif PLACEMENT == 2
+        const unsigned other = __shfl_xor_sync(0xFFFFFFFFu, hidden, NEIGHBOUR);
+        if (row[item].sequence >= 0 && !(lane & NEIGHBOUR)) {
+          store_shared_by_grid(states + place_at[item], hidden | other << 16);
+        }
+#endif
+        if (PLACEMENT != 2) put_output(out, 0, place, hidden);
+#pragma unroll
+        for (int state = 1; state < STATES; ++state) put_output(out, state, place, pack(carry.of[item][state], 0.0f));
+        if (saved) {
+#pragma unroll
+          for (int gate = 0; gate < GATES; ++gate) {
+            put_output(out, STATES + gate, place, pack(p[item][APART && gate == GATES - 1 ? SLOTS - 1 : gate], 0.0f));
+          }
+        }
+      }
+    }
+    __syncthreads();
+#if PLACEMENT == 1
+    if (t + 1 < time) send_outputs(out, operand_buffer(tile, t % 2), barrier_of(tile, t % 2), block.part);
+#endif
+    MARK(3);
+
+    // What nobody waits for.
+    carry.store(tile);
+    outputs.write(now.parity, tile, t);
+#pragma unroll
+    for (int item = 0; item < ITEMS; ++item) {
+      if (TILES == 1) place_at[item] += row_stride;
+    }
+#if PLACEMENT == 2
+    if (TILES == 1) {
+#pragma unroll
+      for (int n = 0; n < NT; ++n) {
+        if (source_at[n]) source_at[n] += row_stride;
+      }
+    }
+#endif
+    MARK(4);
+    inputs.fetch(ahead.copy, ahead.tile, ahead.step, ahead.step < time);
+    ahead.next();
+    MARK(5);
+  }
+  END_MARKS;
+#if PLACEMENT == 1
+  cluster_sync();
+#endif
+}

@@ -1,0 +1,106 @@
+// The recurrent weights of a block, which stay in registers and in shared memory for the whole sequence, and the product
+// with them.
+//
+// A lane has a piece of the depth as 8 neighbours: what an instruction calls elements 2q, 2q+1, 2q+8, 2q+9 of a depth of
+// 16 are neighbours 8q .. 8q+3 here, and 8q+4 .. 8q+7 belong to the next instruction. Weights and operand agree on that,
+// so a lane reads its part of the operand as one vector of 16 bytes.
+#pragma once
+#include "ptx.cuh"
+#include "shape.cuh"
+
+struct Weights {
+  uint4 kept[RP > 0 ? RP : 1][MT][2];
+  const uint4* rest;  // [pair][tile][half][lane] of this warp in shared memory
+};
+
+// Gate and unit of a row of the block's product, forward.
+__device__ __forceinline__ void row_of_tile(int tile, int row, int& gate, int& unit) {
+  if constexpr (PAIRED) {
+    gate = 2 * (tile % 2) + row / 8, unit = tile / 2 * 8 + row % 8;
+  } else if constexpr (IS_BACKWARD) {
+    gate = 0, unit = tile * 16 + row;
+  } else {
+    gate = tile % GATES, unit = tile / GATES * 16 + row;
+  }
+}
+
+// Where the partial sums of a gate's unit stand.
+__device__ __forceinline__ int row_of_unit(int gate, int unit) {
+  if constexpr (PAIRED) return unit / 8 * 32 + gate / 2 * 16 + gate % 2 * 8 + unit % 8;
+  if constexpr (IS_BACKWARD) return unit;
+  return unit / 16 * 16 * GATES + gate * 16 + unit % 16;
+}
+
+// Eight neighbours along the depth of one row, from r (G, N, D out, D in).
+__device__ __forceinline__ uint4 weight_vector(
+    const element* __restrict__ r, int heads, int head, int first, int tile, int row, int depth) {
+  int gate, unit;
+  row_of_tile(tile, row, gate, unit);
+  if constexpr (!IS_BACKWARD) {
+    const long long at = ((static_cast<long long>(gate) * heads + head) * D + first + unit) * D + depth;
+    return *reinterpret_cast<const uint4*>(r + at);
+  } else {
+    const long long at = ((static_cast<long long>(depth / D) * heads + head) * D + depth % D) * D + first + unit;
+    unsigned words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = r[at + 2 * i * D] | static_cast<unsigned>(r[at + (2 * i + 1) * D]) << 16;
+    return make_uint4(words[0], words[1], words[2], words[3]);
+  }
+}
+
+__device__ __forceinline__ void load_weights(
+    Weights& weights, char* shared, const element* __restrict__ r, int heads, int head, int first) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, mw = warp % MW, kw = warp / MW;
+  uint4* own = reinterpret_cast<uint4*>(shared) + warp * SP * MT * 64;
+  weights.rest = own + lane;
+#pragma unroll
+  for (int pair = 0; pair < KP; ++pair) {
+    const int depth = 32 * (kw * KP + pair) + lane % 4 * 8;
+#pragma unroll
+    for (int tile = 0; tile < MT; ++tile) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (EVEN || depth < DEPTH) v = weight_vector(r, heads, head, first, mw * MT + tile, lane / 4 + 8 * half, depth);
+        if (pair < RP) {
+          weights.kept[pair][tile][half] = v;
+        } else {
+          own[((pair - RP) * MT + tile) * 64 + half * 32 + lane] = v;
+        }
+      }
+    }
+  }
+}
+
+// Adds one pair's part of the product; `operand` has the vectors of each eight sequences.
+template <int PAIR>
+__device__ __forceinline__ void add_pair(float (&sums)[CHAINS][MT][NT][4], const Weights& weights, const uint4 (&operand)[NT]) {
+#pragma unroll
+  for (int tile = 0; tile < MT; ++tile) {
+    uint4 low, high;
+    if constexpr (PAIR < RP) {
+      low = weights.kept[PAIR][tile][0], high = weights.kept[PAIR][tile][1];
+    } else {
+      low = weights.rest[((PAIR - RP) * MT + tile) * 64], high = weights.rest[((PAIR - RP) * MT + tile) * 64 + 32];
+    }
+#pragma unroll
+    for (int n = 0; n < NT; ++n) multiply_add(sums[0][tile][n], low.x, high.x, low.y, high.y, operand[n].x, operand[n].y);
+#pragma unroll
+    for (int n = 0; n < NT; ++n) multiply_add(sums[CHAINS - 1][tile][n], low.z, high.z, low.w, high.w, operand[n].z, operand[n].w);
+  }
+}
+
+// The product with what `source` reads.
+template <class Source>
+__device__ __forceinline__ void multiply(float (&sums)[MT][NT][4], const Weights& weights, Source& source) {
+  float parts[CHAINS][MT][NT][4] = {};
+  source.add_all(parts, weights);
+#pragma unroll
+  for (int tile = 0; tile < MT; ++tile) {
+#pragma unroll
+    for (int n = 0; n < NT; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[tile][n][i] = CHAINS > 1 ? parts[0][tile][n][i] + parts[1][tile][n][i] : parts[0][tile][n][i];
+    }
+  }
+}
