@@ -64,8 +64,8 @@ class Making:
 
     def _arrived(self, away: Future[bytes | None]) -> Future[Search]:
         """What came back; where nothing did, it is made here, which also says why it could not be made."""
-        with suppress(BrokenProcessPool, *_CANNOT_TRAVEL):
-            made = away.result()
+        made = away.result()
+        with suppress(*_CANNOT_TRAVEL):
             if made is not None:
                 here: Future[Search] = Future()
                 here.set_result(self._read(made))
@@ -98,7 +98,10 @@ class SearchMaker:
         self._make, self._gpu, self._known, self._load, self._name_of = make, gpu, known, load, name_of
         self._num_processes = num_processes
         self._thread = ThreadPoolExecutor(1, "constrint-search")
+        #: Starts the processes, which takes as long as what they import.
+        self._starter = ThreadPoolExecutor(1, "constrint-search-start")
         self._pool: ProcessPoolExecutor | None = None
+        self._is_closed = False
 
     def submit(self, task: Task, *, is_away: bool) -> Making:
         """Begin to make a search.
@@ -117,22 +120,43 @@ class SearchMaker:
 
     def close(self) -> None:
         """Leave what is not made, and end the processes."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        self._is_closed = True
+        for executor in (self._thread, self._starter, self._pool):
+            if executor is not None:
+                executor.shutdown(wait=False, cancel_futures=True)
 
     def _submit_away(self, task: Task, kernels: Mapping[str, KernelSpec], load: Load) -> Future[bytes | None] | None:
+        """The search as bytes, or None where it is not made there; None at once where the task cannot travel."""
         names = {id(spec): name for name, spec in kernels.items()}
-        with suppress(BrokenProcessPool, *_CANNOT_TRAVEL):
+        try:
             asked = _written((self._make, task), self._gpu, names)
-            if self._pool is None:
-                context = multiprocessing.get_context("forkserver")
-                context.set_forkserver_preload(PRELOAD)
-                known = {name: msgspec.json.encode(records) for name, records in self._known.items()}
-                begin = partial(_begin, load, self._gpu, known)
-                self._pool = ProcessPoolExecutor(self._num_processes, context, begin)
-            return self._pool.submit(_made, asked)
-        return None
+        except _CANNOT_TRAVEL:
+            return None
+        away: Future[bytes | None] = Future()
+
+        def arrived(made: Future[bytes | None]) -> None:
+            away.set_result(None if made.cancelled() or made.exception() else made.result())
+
+        def post() -> None:
+            try:
+                self._started(load).submit(_made, asked).add_done_callback(arrived)
+            except (BrokenProcessPool, RuntimeError):  # the processes died, or are no longer wanted
+                away.set_result(None)
+
+        self._starter.submit(post)
+        return away
+
+    def _started(self, load: Load) -> ProcessPoolExecutor:
+        """The other processes."""
+        if self._pool is None:
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload(PRELOAD)
+            known = {name: msgspec.json.encode(records) for name, records in self._known.items()}
+            begin = partial(_begin, load, self._gpu, known)
+            self._pool = ProcessPoolExecutor(self._num_processes, context, begin)
+        if self._is_closed:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        return self._pool
 
 
 #: What is raised for objects that have no bytes, or whose class is not to be found.
