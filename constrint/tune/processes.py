@@ -22,7 +22,7 @@ from constrint.tune.trial import Outcome
 PRELOAD = [
     "torch",
     "triton",
-    "constrint.tune.worker",
+    "constrint.tune.pool",
     "constrint.tune.engine.device",
     "constrint.tune.search.maker",
     "constrint.tune.search.model",

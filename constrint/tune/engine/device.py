@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 from constrint.select import KernelSpec, Workload
 from constrint.tune.check import Case
 from constrint.tune.engine.interface import Answer, Job, Setup
-from constrint.tune.measure import Call, Measurement, Timer
+from constrint.tune.measure import FINAL_ROUNDS, ROUNDS, Call, Measurement, Timer, call_of
 from constrint.tune.pool import compile_for, compile_trial
 from constrint.tune.store.record import Compiled, Figures
 from constrint.tune.trial import Outcome, Trial
-from constrint.tune.worker import FINAL_ROUNDS, ROUNDS, call_of
 
 #: A candidate whose first rounds are slower than the best by more than this is not timed to the end.
 HOPELESS = 1.5
