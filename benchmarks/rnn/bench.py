@@ -42,7 +42,7 @@ COLUMNS = (
     *("forward_ms", "both_ms", "floor_forward_ms", "floor_both_ms", "configs", "how"),
     *("forward_spread_ms", "both_spread_ms", "outcome"),
 )
-TORCH = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+TORCH = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "tf32": torch.float32}
 #: Cell, heads, head dim.
 CASES = [
     *(("lstm", 12, 64), ("lstm", 6, 128), ("lstm", 1, 768), ("gru", 12, 64), ("gru", 1, 768), ("slstm", 12, 64)),

@@ -15,7 +15,7 @@ from constrint.cli.ways_out import ways_out
 from constrint.errors import InfeasibleError, LimitReachedError
 from constrint.model.constraint import CERTAIN, ESTIMATED, REDUNDANT
 from constrint.model.values import literal
-from constrint.select.rank import reason_of
+from constrint.select.rank import predict, reason_of
 from constrint.solve import Conflict, SearchSpace, enumerate_space, pruning, would_remove
 
 SCHEMA = "constrint.explain/1"
@@ -167,7 +167,7 @@ def _values(parameter: dict[str, Any]) -> str:
 def _print(section: Section) -> None:
     say(wrap(section.asked.title))
     if not section.asked.problem.variables:
-        say("no parameters: there is one way to run it")
+        say(f"no parameters: there is one way to run it{_time(section.asked)}")
         return
     say(wrap(f"{section.space.product_size:,} configs in the full product, {section.space.size:,} valid"))
     if section.reason:
@@ -204,6 +204,14 @@ def _print(section: Section) -> None:
     words = [f"{kind}: {KINDS[kind]}" for kind in dict.fromkeys(r["kind"] for r in ordered) if kind]
     if words:
         say(wrap("; ".join(words)))
+
+
+def _time(asked: Asked) -> str:
+    """The predicted time of a kernel that has nothing to choose."""
+    if asked.request is None:
+        return ""
+    seconds = float(predict(asked.request.spec, asked.request.gpu, asked.request.workload, {}).seconds[0])
+    return f", in {1e6 * seconds:,.1f} us (modelled)"
 
 
 def _rule(rule: dict[str, Any]) -> str:

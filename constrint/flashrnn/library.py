@@ -40,7 +40,7 @@ _KERNELS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
 #: Dtypes in which torch's kernels keep states as they are.
 _WIDE = (torch.float32, torch.float64)
 #: Subclasses of tensors have operators of their own.
-_PLAIN = (Tensor, nn.Parameter)
+PLAIN = (Tensor, nn.Parameter)
 #: Names and shapes of a module's weights, in the order of `torch.nn`, by the options that they follow from.
 _LAYOUTS: dict[tuple[Any, ...], tuple[tuple[str, tuple[int, ...]], ...]] = {}
 
@@ -157,7 +157,7 @@ def _weights(module: RecurrentParameters, x: Tensor, states: States | None) -> l
         return None
     registered: Mapping[str, Tensor | None] = module._parameters
     weights = []
-    for name, shape in _layout(module):
+    for name, shape in layout_of(module):
         weight = registered.get(name)
         if weight is None:  # a parametrization computes it
             weight = getattr(module, name)
@@ -170,10 +170,11 @@ def _weights(module: RecurrentParameters, x: Tensor, states: States | None) -> l
 
 def _is_plain(x: object) -> bool:
     """Whether it is a dense tensor on the CPU, of no subclass."""
-    return type(x) in _PLAIN and x.is_cpu and x.layout == torch.strided  # type: ignore[attr-defined]
+    return type(x) in PLAIN and x.is_cpu and x.layout == torch.strided  # type: ignore[attr-defined]
 
 
-def _layout(module: RecurrentParameters) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def layout_of(module: RecurrentParameters) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Names and shapes of a module's weights, in the order of `torch.nn`."""
     options = (module.cell, module.input_size, module.hidden_size, module.num_layers)
     key = (*options, module.bias, module.bidirectional, module.proj_size)
     known = _LAYOUTS.get(key)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 from torch.nn.utils.rnn import PackedSequence
 
-from constrint.flashrnn import checks, library
+from constrint.flashrnn import checks, cudnn, library
 from constrint.flashrnn.functional import rnn
 from constrint.flashrnn.parameters import RecurrentParameters
 from constrint.flashrnn.recurrence import Results, Way, by_plan, through_operator
@@ -75,6 +75,9 @@ class _Recurrent(RecurrentParameters):
         reset = None if reset is None else checks.check_reset(reset, batch, time, x)
         done = library.run_dense(self, x, states, steps) if reset is None else None
         if done is None:
+            given = {"has_lengths": steps is not None, "has_resets": reset is not None}
+            done = cudnn.run_dense(self, x, states, **given)
+        if done is None:
             rows, last = self._layers(DenseRows(x, self.batch_first, steps), states, reset)
             done = (rows.x if self.batch_first else rows.x.transpose(0, 1).contiguous()), last
         output, last = done
@@ -89,7 +92,7 @@ class _Recurrent(RecurrentParameters):
         states = self._states_of(hx, int(packed.batch_sizes[0]), is_batched=True)
         if states is not None and packed.sorted_indices is not None:
             states = tuple(state.index_select(1, packed.sorted_indices) for state in states)
-        done = library.run_packed(self, packed, states)
+        done = library.run_packed(self, packed, states) or cudnn.run_packed(self, packed, states)
         if done is None:
             rows, last = self._layers(PackedRows.of(packed), states, None)
             done = rows.data, last
@@ -264,7 +267,7 @@ class LSTM(_Recurrent):
         device: Of the parameters.
         dtype: Of the parameters.
         num_heads: Heads, which split H and see only themselves; 1 is `torch.nn`.
-        backend: As in `rnn`.
+        backend: As in `rnn`, or `cudnn`; `plan` says which one `auto` is and why.
         gradient_recurrent_clip: As in `rnn`.
     """
 

@@ -30,6 +30,7 @@ def plan(
     gpu: str | None = None,
     device: Any = None,
     training: bool = True,
+    projected: bool = False,
 ) -> RnnPlan:
     """Say which back-end runs a layer, how, and why.
 
@@ -43,6 +44,8 @@ def plan(
         gpu: A GPU's name, present or not; `device` otherwise.
         device: A torch device; without it the current GPU, or the CPU.
         training: Whether gradients will be wanted, too.
+        projected: Whether the inputs are projected already, as `rnn` takes them. A module projects its own, and can
+            leave a layer to a library that does the same; it is planned for as many inputs as units.
 
     Raises:
         UsageError: For a size, dtype or name that does not exist.
@@ -57,12 +60,12 @@ def plan(
     workload = workload_of(cell, (batch, time, heads, head_dim), _dtype_name(dtype))
     directions = tuple(SUFFIX) if training else ("forward",)
     if gpu is not None:
-        return plan_for(workload, load_gpu(gpu), directions)
+        return plan_for(workload, load_gpu(gpu), directions, projected=projected)
     import torch
 
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    return plan_on(workload, torch.device(device), directions)
+    return plan_on(workload, torch.device(device), directions, projected=projected)
 
 
 def _dtype_name(dtype: Any) -> str:

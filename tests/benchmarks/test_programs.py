@@ -21,6 +21,7 @@ PROGRAMS = (
     "bench_call",
     "space",
     "gemm.simulate_cache",
+    "rnn.cudnn_table",
     "rnn.loops",
     "rnn.plot",
     "solver.bench",
@@ -29,7 +30,7 @@ PROGRAMS = (
     "solver.latency",
     "solver.random_problems",
 )
-NEED_TORCH = ("gemm.bench", "rnn.bench")
+NEED_TORCH = ("gemm.bench", "rnn.bench", "rnn.sweep")
 NEED_SCIPY = ("fit", "rnn.fit")
 has_torch = importlib.util.find_spec("torch") is not None
 

@@ -180,7 +180,8 @@ def test_right_on_random_ragged_shapes(seed: int) -> None:
     size = (draw.randint(1, 33), draw.randint(1, 130), heads, head_dim)
     optional = "".join(letter for letter in "bslr" if draw.random() < 0.5)
     named = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[dtype]
-    backend = plan(cell, batch=size[0], time=size[1], heads=heads, head_dim=head_dim, dtype=named).backend
+    sizes: dict[str, Any] = {"batch": size[0], "time": size[1], "heads": heads, "head_dim": head_dim}
+    backend = plan(cell, **sizes, dtype=named, projected=True).backend
     print(cell, named, size, optional, backend)
     case = cases.make_case(cell, size, dtype, seed, optional, device="cuda")
     cases.check(case, dtype, backend=backend, rounded_operands=True)

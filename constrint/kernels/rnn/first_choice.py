@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from constrint.errors import UnknownNameError, UnsupportedError
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.registry import load_spec
+from constrint.kernels.rnn.layer_spec import LayerSpec
 from constrint.kernels.rnn.plan import RnnPlan, choose_for, implementations_of, plan_on
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, workload_of
 from constrint.select import first_choice as select_first
@@ -68,6 +69,8 @@ def decide(cell: str, wx: Tensor, backend: str, direction: str, *, recompute: bo
         if name not in specs:
             raise UnknownNameError("backend", name, [*specs, AUTO])
         spec = specs[name][direction]
+        if isinstance(spec, LayerSpec):
+            raise UnsupportedError(spec.modules_alone)
         known = _DECISIONS[key] = Decision(spec.backend(), _choice(kind, spec, direction, recompute))
     return known
 
@@ -80,6 +83,25 @@ def saves_gates(cell: str, wx: Tensor, backend: str) -> bool:
         return True
     plan = _plan(_kind(cell, wx))
     return backend not in (AUTO, plan.backend) or not plan.chosen.recomputes
+
+
+def predicted_s(
+    cell: str, sizes: tuple[int, int, int], dtype: str, device: torch.device, *, trains: bool
+) -> float | None:
+    """Predicted seconds of `USUAL_TIME` steps of what `auto` runs on projected inputs; None where nothing is predicted.
+
+    Args:
+        cell: A key of `CELLS`.
+        sizes: Sequences, heads, and units of a head.
+        dtype: The spec's name of the dtype.
+        device: Where it runs.
+        trains: Whether the backward pass counts, too.
+    """
+    batch, heads, dim = sizes
+    seconds = _plan((cell, _batch_class(batch), heads, dim, dtype, device)).chosen.seconds
+    if not seconds:
+        return None
+    return sum(seconds.values()) if trains else seconds["forward"]
 
 
 def refuse(choice: Choice, refusal: Refusal) -> Choice:
@@ -108,7 +130,11 @@ def list_backends(cell: str) -> tuple[str, ...]:
 def _kind(cell: str, wx: Tensor) -> _Kind:
     """What a decision depends on: the same for every T, and for every B up to the next power of two."""
     batch, _, _, heads, dim = wx.shape
-    return cell, 1 << max(batch - 1, 0).bit_length(), heads, dim, dtype_name(wx.dtype), wx.device
+    return cell, _batch_class(batch), heads, dim, dtype_name(wx.dtype), wx.device
+
+
+def _batch_class(batch: int) -> int:
+    return 1 << max(batch - 1, 0).bit_length()
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -127,7 +153,7 @@ def _workload(kind: _Kind, direction: str) -> Workload:
 
 def _plan(kind: _Kind) -> RnnPlan:
     if kind not in _PLANS:
-        _PLANS[kind] = plan_on(_workload(kind, "forward"), kind[-1], tuple(SUFFIX))
+        _PLANS[kind] = plan_on(_workload(kind, "forward"), kind[-1], tuple(SUFFIX), projected=True)
     return _PLANS[kind]
 
 

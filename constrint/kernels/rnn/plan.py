@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from constrint import cache
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
+from constrint.kernels.rnn.layer_spec import LayerSpec
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, predict_s
 from constrint.select.first_choice import Choice, choose, has_refused
 from constrint.select.kept import key_of
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 #: Values of `recompute`, for both directions together: pre-activations are stored, or computed again.
 STORED, COMPUTED_AGAIN = 0, 1
 BOTH_ALIKE = "the other direction was launched so"
+#: Why an implementation of the whole layer makes no offer where no hardware model predicts the others' times.
+NOT_PREDICTED = "its time is not compared on a device without a hardware model"
 #: What offers are kept as.
 _KIND = "rnn-offers"
 
@@ -42,6 +45,7 @@ class Offer:
         seconds: Predicted time by direction; empty where nothing is predicted.
         choices: What is launched, by direction; empty where there is no model of the device.
         note: What its prediction rests on, or what it does to the layer.
+        projects: Whether it projects the inputs itself, so that modules alone can run it.
     """
 
     backend: str
@@ -49,6 +53,7 @@ class Offer:
     seconds: Mapping[str, float] = field(default_factory=dict)
     choices: Mapping[str, Choice] = field(default_factory=dict)
     note: str = ""
+    projects: bool = False
 
     @property
     def total_s(self) -> float:
@@ -68,7 +73,7 @@ class Offer:
     def to_plain(self) -> dict[str, Any]:
         """Plain values for JSON."""
         choices = {direction: choice.to_plain() for direction, choice in self.choices.items()}
-        stated = {"backend": self.backend, "refusal": self.refusal, "note": self.note}
+        stated = {"backend": self.backend, "refusal": self.refusal, "note": self.note, "projects": self.projects}
         return stated | {"seconds": dict(self.seconds), "choices": choices}
 
     @staticmethod
@@ -80,7 +85,8 @@ class Offer:
         """
         seconds = {str(direction): float(value) for direction, value in plain["seconds"].items()}
         choices = {str(d): Choice.from_plain(choice, gpu) for d, choice in plain["choices"].items()}
-        return Offer(str(plain["backend"]), str(plain["refusal"]), seconds, choices, str(plain["note"]))
+        backend, refusal, note = (str(plain[name]) for name in ("backend", "refusal", "note"))
+        return Offer(backend, refusal, seconds, choices, note, bool(plain["projects"]))
 
     def times(self) -> str:
         """Render the predicted times."""
@@ -126,7 +132,8 @@ class RnnPlan:
         if self.chosen.note:
             lines.append(f"  note: {self.chosen.note}")
         for other in self.others:
-            lines.append(f"  not {other.backend}: {other.refusal or other.times()}")
+            where = " (in modules alone)" if other.projects and not other.refusal else ""
+            lines.append(f"  not {other.backend}: {other.refusal or other.times()}{where}")
         return "\n".join(line.replace("\n", "\n    ") for line in lines)
 
 
@@ -142,8 +149,15 @@ def implementations_of(cell: str) -> dict[str, dict[str, RnnSpec]]:
     return {name: specs for name, specs in by_name.items() if specs.keys() == SUFFIX.keys()}
 
 
-def plan_for(workload: Workload, gpu: GpuModel, directions: tuple[str, ...]) -> RnnPlan:
-    """The offer of the least predicted time on a GPU."""
+def plan_for(workload: Workload, gpu: GpuModel, directions: tuple[str, ...], *, projected: bool = False) -> RnnPlan:
+    """The offer of the least predicted time on a GPU.
+
+    Args:
+        workload: What is to be run, in the terms of the forward direction.
+        gpu: The hardware model.
+        directions: "forward" alone, or "backward" as well.
+        projected: Whether the inputs are projected already, as `rnn` takes them; a module projects its own.
+    """
     specs = implementations_of(workload.operation)
     asked = workload.dtype, tuple(workload.sizes.items()), tuple(workload.options.items()), directions
     every = [spec for by_direction in specs.values() for spec in by_direction.values()]
@@ -153,7 +167,7 @@ def plan_for(workload: Workload, gpu: GpuModel, directions: tuple[str, ...]) -> 
         offers = [_offer(name, each, gpu, workload, directions) for name, each in specs.items()]
         if where is not None:
             cache.store(_KIND, where, json.dumps([offer.to_plain() for offer in offers]).encode())
-    return _pick(workload, gpu.name, offers)
+    return _pick(workload, gpu.name, offers, projected=projected)
 
 
 def _load(where: bytes | None, gpu: GpuModel, specs: Mapping[str, Mapping[str, RnnSpec]]) -> list[Offer] | None:
@@ -167,21 +181,27 @@ def _load(where: bytes | None, gpu: GpuModel, specs: Mapping[str, Mapping[str, R
     return None
 
 
-def plan_on(workload: Workload, device: torch.device, directions: tuple[str, ...]) -> RnnPlan:
-    """The plan for a torch device of this machine."""
+def plan_on(
+    workload: Workload, device: torch.device, directions: tuple[str, ...], *, projected: bool = False
+) -> RnnPlan:
+    """The plan for a torch device of this machine; arguments as in `plan_for`."""
     from constrint.kernels.launch.device import gpu_of
 
     gpu = gpu_of(device) if device.type == "cuda" else None
     specs = implementations_of(workload.operation)
     refusals = {name: each["forward"].refusal_on(device, gpu) for name, each in specs.items()}
-    if gpu is not None and not any(refusals.values()):
-        return plan_for(workload, gpu, directions)
+    layers = {name for name, each in specs.items() if isinstance(each["forward"], LayerSpec)}
+    if gpu is not None and not any(refusal for name, refusal in refusals.items() if name not in layers):
+        return plan_for(workload, gpu, directions, projected=projected)
     target = str(device) if gpu is None else gpu.name
-    return _pick(workload, target, [Offer(name, refusal=refusal) for name, refusal in refusals.items()])
+    refusals |= {name: refusals[name] or NOT_PREDICTED for name in layers}
+    offers = [Offer(name, refusal=refusal, projects=name in layers) for name, refusal in refusals.items()]
+    return _pick(workload, target, offers, projected=projected)
 
 
-def _pick(workload: Workload, target: str, offers: list[Offer]) -> RnnPlan:
-    able = sorted((offer for offer in offers if not offer.refusal), key=lambda offer: offer.total_s)
+def _pick(workload: Workload, target: str, offers: list[Offer], *, projected: bool) -> RnnPlan:
+    able = [offer for offer in offers if not offer.refusal and not (projected and offer.projects)]
+    able.sort(key=lambda offer: offer.total_s)
     chosen = able[0]
     others = tuple(offer for offer in offers if offer is not chosen)
     why = "the least predicted time" if len(able) > 1 else "the only one that can"
@@ -192,15 +212,20 @@ def _offer(
     name: str, specs: Mapping[str, RnnSpec], gpu: GpuModel, workload: Workload, directions: tuple[str, ...]
 ) -> Offer:
     workloads = {d: Workload(specs[d].operation, workload.sizes, workload.dtype) for d in directions}
+    projects = isinstance(specs["forward"], LayerSpec)
     try:
+        if projects:
+            for direction, asked in workloads.items():
+                specs[direction].check_workload(gpu, asked)
         choices = _choices(specs, gpu, workloads)
         seconds = {
             direction: predict_s(specs[direction], gpu, specs[direction].run_as(asked), choices[direction].config)
             for direction, asked in workloads.items()
         }
     except ConstrintError as error:
-        return Offer(name, refusal=str(error))
-    return Offer(name, seconds=seconds, choices=choices, note=specs["forward"].note(workload, directions))
+        return Offer(name, refusal=str(error), projects=projects)
+    note = specs["forward"].note(workload, directions)
+    return Offer(name, seconds=seconds, choices=choices, note=note, projects=projects)
 
 
 def _choices(specs: Mapping[str, RnnSpec], gpu: GpuModel, workloads: Mapping[str, Workload]) -> dict[str, Choice]:

@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
     }
     carry.store(tile);
 #if PLACEMENT != 2
-    for (int i = threadIdx.x; i < OPERAND_COPIES * OPERAND_ELEMENTS; i += THREADS) operand_buffer(tile, 0)[i] = 0;
+    for (int i = threadIdx.x; i < OPERAND_COPIES * OPERAND_ELEMENTS; i += THREADS) operand_buffer(tile, 0)[i] = element(0);
 #endif
   }
 
@@ -100,12 +100,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
   open_barriers();
 #endif
 #if PLACEMENT == 2
-  const element* source_at[NT];  // the operand of the next step, where there is one tile
+  Source source;
+  source.part_stride = static_cast<int>(row_stride);
+  // Points the source at what a step of a tile takes: the gradients of the step after it.
+  auto point = [&](int tile, int t) {
 #pragma unroll
-  for (int n = 0; n < NT; ++n) {
-    const int sequence = row_of(0, operand_row(n)).sequence;
-    source_at[n] = sequence < 0 ? nullptr : grad_slots + (sequence + 1) * static_cast<long long>(time) * (SLOTS * row_stride) + block.head * D + lane % 4 * 8;
-  }
+    for (int n = 0; n < NT; ++n) {
+      const long long sequence = row_of(tile, operand_row(n)).sequence;
+      const int place = block.head * D + lane % 4 * VECTOR;
+      source.from[n] = sequence >= 0 ? grad_slots + (sequence * time + t + 1) * (SLOTS * row_stride) + place : nullptr;
+      source.initial[n] = nullptr;
+    }
+  };
+  point(0, time - 2);
 #endif
   START_MARKS;
 
@@ -153,26 +160,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
     float sums[MT][NT][4] = {};
     float* shared_sums = sum_buffer();
     if (now.step > 0) {
-#if PLACEMENT == 2
-      Source source;
-      source.part_stride = static_cast<int>(row_stride);
-#pragma unroll
-      for (int n = 0; n < NT; ++n) {
-        if constexpr (TILES > 1) {
-          const int sequence = row_of(tile, operand_row(n)).sequence;
-          source_at[n] = sequence < 0 ? nullptr : grad_slots + (sequence * static_cast<long long>(time) + t + 1) * (SLOTS * row_stride) + block.head * D + lane % 4 * 8;
-        }
-        source.from[n] = source_at[n];
-        source.initial[n] = nullptr;
-      }
-#else
 #if PLACEMENT == 1
       wait_for_step(tile, now.step - 1);
 #endif
+#if PLACEMENT != 2
       Source source(operand_buffer(tile, OPERAND_COPIES > 1 ? (now.step + 1) % 2 : 0));
 #endif
       multiply(sums, weights, source);
     }
+#if PLACEMENT == 2
+    if constexpr (TILES > 1) {
+      const bool is_last = tile + 1 == TILES;
+      point(is_last ? 0 : tile + 1, t - is_last);
+    } else if (now.step > 0) {
+#pragma unroll
+      for (int n = 0; n < NT; ++n) source.from[n] = source.from[n] ? source.from[n] - SLOTS * row_stride : nullptr;
+    }
+#endif
     MARK(2);
     wait_for_copies<PREFETCH - 2>();
     share_sums(sums, shared_sums);
@@ -202,22 +206,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
       }
 #pragma unroll
       for (int slot = 0; slot < SLOTS; ++slot) {
-        const unsigned rounded = is_on ? pack(grads[slot], 0.0f) & 0xFFFFu : 0u;
+        const element value = is_on ? narrow(grads[slot]) : element(0);
         const bool is_input = APART && slot == GATES - 1;  // this slot goes through no weights
         const int part = APART && slot == SLOTS - 1 ? GATES - 1 : slot;
         (void)part, (void)is_input;
 #if PLACEMENT == 0
-        if (!is_input) {
-          operand_buffer(tile, OPERAND_COPIES > 1 ? now.step % 2 : 0)[place.row * OPERAND_STRIDE + part * D + place.unit] =
-              static_cast<element>(rounded);
-        }
+        element* operand = operand_buffer(tile, OPERAND_COPIES > 1 ? now.step % 2 : 0);
+        if (!is_input) operand[place.row * OPERAND_STRIDE + part * D + place.unit] = value;
 #elif PLACEMENT == 2
-        const unsigned other = __shfl_xor_sync(0xFFFFFFFFu, rounded, NEIGHBOUR);
-        if (row[item].sequence >= 0 && !(lane & NEIGHBOUR)) {
-          store_shared_by_grid(grad_slots + place_at[item] + slot * row_stride, rounded | other << 16);
-        }
+        publish(grad_slots + place_at[item] + slot * row_stride, value, row[item].sequence >= 0);
 #endif
-        if (PLACEMENT != 2) put_output(out, slot, place, rounded);
+        if (PLACEMENT != 2) put_output(out, slot, place, value);
       }
     }
     __syncthreads();
@@ -241,14 +240,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
       }
       if (TILES == 1) place_at[item] -= SLOTS * row_stride;
     }
-#if PLACEMENT == 2
-    if (TILES == 1) {
-#pragma unroll
-      for (int n = 0; n < NT; ++n) {
-        if (source_at[n]) source_at[n] -= SLOTS * row_stride;
-      }
-    }
-#endif
     inputs.fetch(ahead.copy, ahead.tile, time - 1 - ahead.step, ahead.step < time);
     ahead.next();
     MARK(5);

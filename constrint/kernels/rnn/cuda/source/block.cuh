@@ -93,7 +93,7 @@ __device__ __forceinline__ char* barrier_of(int tile, int copy) {
   return shared_memory + BARRIER_AT + (tile * 2 + copy) * 8;
 }
 
-constexpr unsigned EXCHANGED_BYTES = NB * DEPTH * 2;
+constexpr unsigned EXCHANGED_BYTES = NB * DEPTH * sizeof(element);
 
 __device__ __forceinline__ void open_barriers() {
   if (threadIdx.x == 0) {

@@ -3,32 +3,40 @@
 #include "ptx.cuh"
 #include "shape.cuh"
 
-__device__ __forceinline__ float sigmoid(float x) { return 0.5f * fast_tanh(0.5f * x) + 0.5f; }
+__device__ __forceinline__ float sigmoid(float x) {
+  return IS_WIDE ? __fdividef(1.0f, 1.0f + __expf(-x)) : 0.5f * fast_tanh(0.5f * x) + 0.5f;
+}
+
+__device__ __forceinline__ float tanh_of(float x) {
+  return IS_WIDE ? 2.0f * __fdividef(1.0f, 1.0f + __expf(-2.0f * x)) - 1.0f : fast_tanh(x);
+}
 
 __device__ __forceinline__ float log_sigmoid(float x) { return fminf(x, 0.0f) - __logf(1.0f + __expf(-fabsf(x))); }
 
 // p: i f z o; or r z, the input's part of n and the recurrent part of n; or g. s: h, then c, n and m.
 __device__ __forceinline__ void step_forward(const float (&p)[4], float (&s)[STATES]) {
 #if CELL == 0
-  s[1] = sigmoid(p[1]) * s[1] + sigmoid(p[0]) * fast_tanh(p[2]);
-  s[0] = sigmoid(p[3]) * fast_tanh(s[1]);
+  s[1] = sigmoid(p[1]) * s[1] + sigmoid(p[0]) * tanh_of(p[2]);
+  s[0] = sigmoid(p[3]) * tanh_of(s[1]);
 #elif CELL == 1
-  const float candidate = fast_tanh(p[2] + sigmoid(p[0]) * p[3]);
+  const float candidate = tanh_of(p[2] + sigmoid(p[0]) * p[3]);
   s[0] = candidate + sigmoid(p[1]) * (s[0] - candidate);
 #elif CELL == 2
   // m is stored rounded down, and used as it is stored: it is a common scale of c and n.
-  constexpr float UNIT = IS_BF16 ? 0.00394531f : 0.00049316f;
   const float kept = log_sigmoid(p[1]) + s[3];
   const bool is_empty = s[2] == 0.0f;
   float m = is_empty ? p[0] : fmaxf(p[0], kept);
-  m = widen(static_cast<element>(pack(m - UNIT * fabsf(m), 0.0f)));
+#if DTYPE < 2
+  constexpr float UNIT = DTYPE == 1 ? 0.00394531f : 0.00049316f;
+  m = widen(narrow(m - UNIT * fabsf(m)));
+#endif
   const float i = __expf(p[0] - m), f = is_empty ? 0.0f : __expf(kept - m);
-  s[1] = f * s[1] + i * fast_tanh(p[2]);
+  s[1] = f * s[1] + i * tanh_of(p[2]);
   s[2] = fmaxf(f * s[2] + i, 1.0f);
   s[0] = sigmoid(p[3]) * s[1] / s[2];
   s[3] = m;
 #elif CELL == 3
-  s[0] = fast_tanh(p[0]);
+  s[0] = tanh_of(p[0]);
 #else
   s[0] = fmaxf(p[0], 0.0f);
 #endif
@@ -51,23 +59,23 @@ struct Known {
 __device__ __forceinline__ Known know(const float (&p)[4], const float (&q)[4], const float (&c)[4], bool shift_free) {
   Known k;
 #if CELL == 0
-  const float i = sigmoid(p[0]), f = sigmoid(p[1]), z = fast_tanh(p[2]), o = sigmoid(p[3]), t = fast_tanh(c[1]);
+  const float i = sigmoid(p[0]), f = sigmoid(p[1]), z = tanh_of(p[2]), o = sigmoid(p[3]), t = tanh_of(c[1]);
   k.of_h = o * (1.0f - t * t);
   k.i = z * i * (1.0f - i), k.z = i * (1.0f - z * z), k.o = t * o * (1.0f - o);
   k.f_in = q[1] * f * (1.0f - f), k.f = f;
 #elif CELL == 1
-  const float r = sigmoid(p[0]), z = sigmoid(p[1]), n = fast_tanh(p[2] + r * p[3]);
+  const float r = sigmoid(p[0]), z = sigmoid(p[1]), n = tanh_of(p[2] + r * p[3]);
   k.of_h = (1.0f - z) * (1.0f - n * n);
   k.r_in = p[3] * r * (1.0f - r), k.z_in = (q[0] - n) * z * (1.0f - z), k.r = r, k.z = z;
 #elif CELL == 2
   k.p0 = p[0], k.kept = log_sigmoid(p[1]) + q[3], k.is_empty = q[2] == 0.0f;
   k.i = __expf(p[0] - c[3]), k.f = k.is_empty ? 0.0f : __expf(k.kept - c[3]);
-  k.z = fast_tanh(p[2]), k.o = sigmoid(p[3]), k.back = sigmoid(-p[1]);
+  k.z = tanh_of(p[2]), k.o = sigmoid(p[3]), k.back = sigmoid(-p[1]);
   k.is_least = k.f * q[2] + k.i < (shift_free ? 0.984375f : 1.0f);
   k.share = 1.0f / fmaxf(c[2], 1.0f), k.ratio = c[1] * k.share;
   k.q1 = q[1], k.q2 = q[2], k.c1 = c[1], k.c2 = c[2], k.below = 0.0f;
 #elif CELL == 3
-  const float h = fast_tanh(p[0]);
+  const float h = tanh_of(p[0]);
   k.of_h = 1.0f - h * h;
 #else
   k.of_h = p[0] > 0.0f ? 1.0f : 0.0f;

@@ -12,15 +12,17 @@ __device__ __forceinline__ bool is_unwritten(const uint4& v) {
   return v.x == UNWRITTEN || v.y == UNWRITTEN || v.z == UNWRITTEN || v.w == UNWRITTEN;
 }
 
+// A vector of elements of values in fp32.
+__device__ __forceinline__ uint4 vector_of(const float* x) {
+#if DTYPE > 1
+  return *reinterpret_cast<const uint4*>(x);
+#else
+  return make_uint4(pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7]));
+#endif
+}
+
 #if PLACEMENT == 2
 constexpr int AHEAD = KP * NT <= WINDOW ? KP : (WINDOW / NT > 0 ? WINDOW / NT : 1);  // pairs that are asked for at once
-
-// Strides in elements of a tensor (B, T, parts, N, D), which is exchanged.
-struct Exchanged {
-  const element* base;  // at this head
-  long long batch_stride, time_stride;
-  int part_stride;
-};
 
 struct Source {
   const element* from[NT];  // at this lane's sequence and place of the depth
@@ -30,14 +32,14 @@ struct Source {
 
   // Offset of a piece of the depth; of the parts the last one may be another slot.
   __device__ __forceinline__ int offset_of(int pair) const {
-    const int depth = 32 * (static_cast<int>(threadIdx.x) / 32 / MW * KP + pair);
+    const int depth = PIECE * (static_cast<int>(threadIdx.x) / 32 / MW * KP + pair);
     if constexpr (!IS_BACKWARD) return depth;
     const int gate = depth / D;
     return (APART && gate == GATES - 1 ? SLOTS - 1 : gate) * part_stride + depth % D;
   }
 
   __device__ __forceinline__ bool inside(int pair) const {
-    return EVEN || 32 * (static_cast<int>(threadIdx.x) / 32 / MW * KP + pair) < DEPTH;
+    return EVEN || PIECE * (static_cast<int>(threadIdx.x) / 32 / MW * KP + pair) < DEPTH;
   }
 
   template <int PAIR>
@@ -52,36 +54,39 @@ struct Source {
             window[i][n] = load_shared_by_grid(from[n] + offset_of(PAIR + i));
           } else if (!IS_BACKWARD && initial[n] && inside(PAIR + i)) {
             const float* x = initial[n] + offset_of(PAIR + i);
-            window[i][n] = make_uint4(pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7]));
+            window[i][n] = vector_of(x);
           }
         }
       }
     }
   }
 
-  // Whether the pair is there for all lanes; if it is not, it is asked for again.
-  template <int PAIR>
-  __device__ __forceinline__ bool has() {
-    bool waits = false;
+  // Asks again for what had not been written, all of it at once, until everything is there.
+  template <int FIRST>
+  __device__ __forceinline__ void await() {
+    WATCHED_LOOP {
+      bool waits = false;
 #pragma unroll
-    for (int n = 0; n < NT; ++n) {
-      if (is_unwritten(window[PAIR % AHEAD][n])) {
-        window[PAIR % AHEAD][n] = load_shared_by_grid(from[n] + offset_of(PAIR));
-        waits = true;
+      for (int i = 0; i < AHEAD; ++i) {
+        if (FIRST + i < KP) {
+#pragma unroll
+          for (int n = 0; n < NT; ++n) {
+            if (is_unwritten(window[i][n])) {
+              window[i][n] = load_shared_by_grid(from[n] + offset_of(FIRST + i));
+              waits = true;
+            }
+          }
+        }
       }
+      if (!__any_sync(0xFFFFFFFFu, waits)) break;
     }
-    return !__any_sync(0xFFFFFFFFu, waits);
   }
 
-  // Adds what is there of PAIR and those after it in their window, in any order.
   template <int PAIR, int END>
-  __device__ __forceinline__ void add_those_there(unsigned& missing, float (&sums)[CHAINS][MT][NT][4], const Weights& weights) {
+  __device__ __forceinline__ void add_window(float (&sums)[CHAINS][MT][NT][4], const Weights& weights) {
     if constexpr (PAIR < END) {
-      if ((missing & 1u << PAIR % AHEAD) && has<PAIR>()) {
-        add_pair<PAIR>(sums, weights, window[PAIR % AHEAD]);
-        missing &= ~(1u << PAIR % AHEAD);
-      }
-      add_those_there<PAIR + 1, END>(missing, sums, weights);
+      add_pair<PAIR>(sums, weights, window[PAIR % AHEAD]);
+      add_window<PAIR + 1, END>(sums, weights);
     }
   }
 
@@ -90,33 +95,41 @@ struct Source {
     if constexpr (FIRST < KP) {
       constexpr int END = FIRST + AHEAD < KP ? FIRST + AHEAD : KP;
       ask<FIRST>();
-      unsigned missing = (1u << (END - FIRST)) - 1;
-      WATCHED_LOOP {
-        add_those_there<FIRST, END>(missing, sums, weights);
-        if (!missing) break;
-      }
+      await<FIRST>();
+      add_window<FIRST, END>(sums, weights);
       add_all<END>(sums, weights);
     }
   }
 };
+
+// Writes a unit's result where other blocks wait for it; all lanes of a warp do so together.
+__device__ __forceinline__ void publish(element* to, element value, bool exists) {
+#if DTYPE > 1
+  const unsigned word = __float_as_uint(value);
+  if (exists) store_shared_by_grid(to, word == UNWRITTEN ? 0x7FFFFFFFu : word);
+#else
+  const unsigned other = __shfl_xor_sync(0xFFFFFFFFu, static_cast<unsigned>(value), NEIGHBOUR);
+  if (exists && !(threadIdx.x & NEIGHBOUR)) store_shared_by_grid(to, value | other << 16);
+#endif
+}
 #else
 struct Source {
   const element* from;  // at this lane's sequence and place of the depth, in shared memory
 
   __device__ __forceinline__ explicit Source(const element* buffer) {
     const int lane = threadIdx.x % 32, kw = threadIdx.x / 32 / MW;
-    from = buffer + operand_row(0) * OPERAND_STRIDE + lane % 4 * 8 + 32 * kw * KP;
+    from = buffer + operand_row(0) * OPERAND_STRIDE + lane % 4 * VECTOR + PIECE * kw * KP;
   }
 
   template <int PAIR = 0>
   __device__ __forceinline__ void add_all(float (&sums)[CHAINS][MT][NT][4], const Weights& weights) {
     if constexpr (PAIR < KP) {
-      const bool inside = EVEN || 32 * (static_cast<int>(threadIdx.x) / 32 / MW * KP + PAIR) < DEPTH;
+      const bool inside = EVEN || PIECE * (static_cast<int>(threadIdx.x) / 32 / MW * KP + PAIR) < DEPTH;
       uint4 operand[NT];
 #pragma unroll
       for (int n = 0; n < NT; ++n) {
         operand[n] = make_uint4(0, 0, 0, 0);
-        if (inside) operand[n] = *reinterpret_cast<const uint4*>(from + n * 8 * OPERAND_STRIDE + 32 * PAIR);
+        if (inside) operand[n] = *reinterpret_cast<const uint4*>(from + n * 8 * OPERAND_STRIDE + PIECE * PAIR);
       }
       add_pair<PAIR>(sums, weights, operand);
       add_all<PAIR + 1>(sums, weights);

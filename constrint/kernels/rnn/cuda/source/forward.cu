@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
       for (int i = threadIdx.x; i < NB * D; i += THREADS) {
         const int n = i / D, unit = i % D, sequence = row_of(tile, n).sequence;
         const float h = initial && sequence >= 0 ? initial[sequence * row_stride + block.head * D + unit] : 0.0f;
-        buffer[n * OPERAND_STRIDE + unit] = static_cast<element>(pack(h, 0.0f));
+        buffer[n * OPERAND_STRIDE + unit] = narrow(h);
       }
     }
 #endif
@@ -90,12 +90,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
   open_barriers();
 #endif
 #if PLACEMENT == 2
-  const element* source_at[NT];  // the operand of the next step, where there is one tile
+  Source source;
+  source.part_stride = 0;
+  // Points the source at what a step of a tile takes.
+  auto point = [&](int tile, int t) {
 #pragma unroll
-  for (int n = 0; n < NT; ++n) {
-    const int sequence = row_of(0, operand_row(n)).sequence;
-    source_at[n] = sequence < 0 ? nullptr : states + (sequence * static_cast<long long>(time) - 1) * row_stride + block.head * D + lane % 4 * 8;
-  }
+    for (int n = 0; n < NT; ++n) {
+      const long long sequence = row_of(tile, operand_row(n)).sequence;
+      const int place = block.head * D + lane % 4 * VECTOR;
+      source.from[n] = sequence >= 0 && t > 0 ? states + (sequence * time + t - 1) * row_stride + place : nullptr;
+      source.initial[n] = initial && sequence >= 0 && t == 0 ? initial + sequence * row_stride + place : nullptr;
+    }
+  };
+  point(0, 0);
 #endif
   START_MARKS;
 
@@ -120,29 +127,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
     float sums[MT][NT][4] = {};
     float* shared_sums = sum_buffer();
     if (t > 0 || initial) {
-#if PLACEMENT == 2
-      Source source;
-      source.part_stride = 0;
-#pragma unroll
-      for (int n = 0; n < NT; ++n) {
-        if constexpr (TILES > 1) {
-          const int sequence = row_of(tile, operand_row(n)).sequence;
-          source_at[n] = sequence < 0 ? nullptr : states + (sequence * static_cast<long long>(time) + t - 1) * row_stride + block.head * D + lane % 4 * 8;
-        }
-        source.from[n] = t > 0 ? source_at[n] : nullptr;
-        source.initial[n] = nullptr;
-        if (t == 0 && source_at[n]) {
-          source.initial[n] = initial + row_of(tile, operand_row(n)).sequence * row_stride + block.head * D + lane % 4 * 8;
-        }
-      }
-#else
 #if PLACEMENT == 1
       if (t > 0) wait_for_step(tile, t - 1);
 #endif
+#if PLACEMENT != 2
       Source source(operand_buffer(tile, OPERAND_COPIES > 1 ? (t + 1) % 2 : 0));
 #endif
       multiply(sums, weights, source);
     }
+#if PLACEMENT == 2
+    if constexpr (TILES > 1) {
+      const bool is_last = tile + 1 == TILES;
+      point(is_last ? 0 : tile + 1, t + is_last);
+    } else if (t == 0) {
+      point(0, 1);
+    } else {
+#pragma unroll
+      for (int n = 0; n < NT; ++n) source.from[n] = source.from[n] ? source.from[n] + row_stride : nullptr;
+    }
+#endif
     MARK(1);
     wait_for_copies<PREFETCH - 2>();
     share_sums(sums, shared_sums);
@@ -175,23 +178,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
         for (int state = 0; state < STATES; ++state) {
           if (t >= row[item].steps) carry.of[item][state] = 0.0f;
         }
-        const unsigned hidden = pack(carry.of[item][0], 0.0f) & 0xFFFFu;
+        const element hidden = narrow(carry.of[item][0]);
 #if PLACEMENT == 0
-        operand_buffer(tile, OPERAND_COPIES > 1 ? t % 2 : 0)[place.row * OPERAND_STRIDE + place.unit] =
-            static_cast<element>(hidden);
+        operand_buffer(tile, OPERAND_COPIES > 1 ? t % 2 : 0)[place.row * OPERAND_STRIDE + place.unit] = hidden;
 #elif PLACEMENT == 2
-        const unsigned other = __shfl_xor_sync(0xFFFFFFFFu, hidden, NEIGHBOUR);
-        if (row[item].sequence >= 0 && !(lane & NEIGHBOUR)) {
-          store_shared_by_grid(states + place_at[item], hidden | other << 16);
-        }
+        publish(states + place_at[item], hidden, row[item].sequence >= 0);
 #endif
         if (PLACEMENT != 2) put_output(out, 0, place, hidden);
 #pragma unroll
-        for (int state = 1; state < STATES; ++state) put_output(out, state, place, pack(carry.of[item][state], 0.0f));
+        for (int state = 1; state < STATES; ++state) put_output(out, state, place, narrow(carry.of[item][state]));
         if (saved) {
 #pragma unroll
           for (int gate = 0; gate < GATES; ++gate) {
-            put_output(out, STATES + gate, place, pack(p[item][APART && gate == GATES - 1 ? SLOTS - 1 : gate], 0.0f));
+            put_output(out, STATES + gate, place, narrow(p[item][APART && gate == GATES - 1 ? SLOTS - 1 : gate]));
           }
         }
       }
@@ -209,14 +208,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
     for (int item = 0; item < ITEMS; ++item) {
       if (TILES == 1) place_at[item] += row_stride;
     }
-#if PLACEMENT == 2
-    if (TILES == 1) {
-#pragma unroll
-      for (int n = 0; n < NT; ++n) {
-        if (source_at[n]) source_at[n] += row_stride;
-      }
-    }
-#endif
     MARK(4);
     inputs.fetch(ahead.copy, ahead.tile, ahead.step, ahead.step < time);
     ahead.next();

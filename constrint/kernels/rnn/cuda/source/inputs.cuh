@@ -2,7 +2,7 @@
 #pragma once
 #include "block.cuh"
 
-constexpr int INPUT_ELEMENTS = INPUTS * NB * STEP_STRIDE, INPUT_VECTORS = INPUTS * NB * (U / 8);
+constexpr int INPUT_ELEMENTS = INPUTS * NB * STEP_STRIDE, INPUT_VECTORS = INPUTS * NB * (U / VECTOR);
 
 __device__ __forceinline__ element* input_buffer(int copy) {
   return reinterpret_cast<element*>(shared_memory + INPUT_AT) + copy * INPUT_ELEMENTS;
@@ -28,10 +28,10 @@ struct Inputs {
 #pragma unroll
     for (int i = 0; i < COPIES; ++i) {
       const int vector = threadIdx.x + i * THREADS;
-      const int piece = vector % (U / 8), row = vector / (U / 8) % NB, input = vector / (U / 8) / NB;
-      copied[i] = {nullptr, 0, 0, row, (input * NB + row) * STEP_STRIDE + 8 * piece, false};
+      const int piece = vector % (U / VECTOR), row = vector / (U / VECTOR) % NB, input = vector / (U / VECTOR) / NB;
+      copied[i] = {nullptr, 0, 0, row, (input * NB + row) * STEP_STRIDE + VECTOR * piece, false};
       if (vector < INPUT_VECTORS) input_at(input, copied[i]);
-      if (copied[i].from) copied[i].from += 8 * piece;
+      if (copied[i].from) copied[i].from += VECTOR * piece;
       sequence[i] = row_of(0, row).sequence;
     }
   }

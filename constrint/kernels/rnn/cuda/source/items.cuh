@@ -11,7 +11,8 @@ __device__ __forceinline__ Place place_of(int item) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   if constexpr (SUMS) {
     const int chunk = warp + WARPS * item;
-    return {chunk % (U / 4) * 4 + lane % 4, chunk / (U / 4) * 8 + lane / 4, chunk < CHUNKS};
+    constexpr int ACROSS = U / CHUNK_UNITS;
+    return {chunk % ACROSS * CHUNK_UNITS + lane % CHUNK_UNITS, chunk / ACROSS * 8 + lane / CHUNK_UNITS, chunk < CHUNKS};
   }
   const int column = item % COLUMNS, n = item / COLUMNS % NT, row = DOUBLED ? lane % 4 : n * 8 + lane % 4 * 2 + column;
   if constexpr (PAIRED) return {8 * (warp * (MT / 2) + item / (COLUMNS * NT)) + lane / 4, row, true};
@@ -31,14 +32,19 @@ __device__ __forceinline__ int operand_row(int n) {
 __device__ __forceinline__ void share_sums(const float (&sums)[MT][NT][4], float* shared) {
   if constexpr (SUMS) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, mw = warp % MW, kw = warp / MW;
-    float* own = shared + (kw * ROWS + mw * MT * 16 + lane / 4) * SUM_STRIDE + lane % 4 * 2;
+    float* own = shared + (kw * ROWS + mw * MT * 16 + lane / 4) * SUM_STRIDE + lane % 4 * COLUMNS;
 #pragma unroll
     for (int tile = 0; tile < MT; ++tile) {
 #pragma unroll
       for (int n = 0; n < NT; ++n) {
         const float* c = sums[tile][n];
-        *reinterpret_cast<float2*>(own + tile * 16 * SUM_STRIDE + n * 8) = make_float2(c[0], c[1]);
-        *reinterpret_cast<float2*>(own + (tile * 16 + 8) * SUM_STRIDE + n * 8) = make_float2(c[2], c[3]);
+        float *low = own + tile * 16 * SUM_STRIDE + n * 8, *high = low + 8 * SUM_STRIDE;
+        if constexpr (DOUBLED) {
+          *low = c[0], *high = c[2];
+        } else {
+          *reinterpret_cast<float2*>(low) = make_float2(c[0], c[1]);
+          *reinterpret_cast<float2*>(high) = make_float2(c[2], c[3]);
+        }
       }
     }
     __syncthreads();

@@ -2,14 +2,14 @@
 #pragma once
 #include "block.cuh"
 
-constexpr int OUTPUT_ELEMENTS = OUTPUTS * NB * STEP_STRIDE, OUTPUT_VECTORS = OUTPUTS * NB * (U / 8);
+constexpr int OUTPUT_ELEMENTS = OUTPUTS * NB * STEP_STRIDE, OUTPUT_VECTORS = OUTPUTS * NB * (U / VECTOR);
 
 __device__ __forceinline__ element* output_buffer(int parity) {
   return reinterpret_cast<element*>(shared_memory + OUTPUT_AT) + (OUTPUT_COPIES > 1 ? parity * OUTPUT_ELEMENTS : 0);
 }
 
-__device__ __forceinline__ void put_output(element* buffer, int output, const Place& place, unsigned bits) {
-  buffer[(output * NB + place.row) * STEP_STRIDE + place.unit] = static_cast<element>(bits);
+__device__ __forceinline__ void put_output(element* buffer, int output, const Place& place, element value) {
+  buffer[(output * NB + place.row) * STEP_STRIDE + place.unit] = value;
 }
 
 // One vector that this thread copies in every step.
@@ -30,10 +30,10 @@ struct Outputs {
 #pragma unroll
     for (int i = 0; i < COPIES; ++i) {
       const int vector = threadIdx.x + i * THREADS;
-      const int piece = vector % (U / 8), row = vector / (U / 8) % NB, output = vector / (U / 8) / NB;
-      written[i] = {nullptr, 0, 0, row, (output * NB + row) * STEP_STRIDE + 8 * piece};
+      const int piece = vector % (U / VECTOR), row = vector / (U / VECTOR) % NB, output = vector / (U / VECTOR) / NB;
+      written[i] = {nullptr, 0, 0, row, (output * NB + row) * STEP_STRIDE + VECTOR * piece};
       if (vector < OUTPUT_VECTORS) output_at(output, written[i]);
-      if (written[i].to) written[i].to += 8 * piece;
+      if (written[i].to) written[i].to += VECTOR * piece;
       sequence[i] = row_of(0, row).sequence;
     }
   }
@@ -54,16 +54,16 @@ struct Outputs {
 #if PLACEMENT == 1
 // Sends what a step has put among its outputs for the exchange to all blocks of the cluster.
 __device__ __forceinline__ void send_outputs(const element* outputs, element* buffer, void* barrier, int part) {
-  constexpr int VECTORS = NB * PARTS * (U / 8);
+  constexpr int VECTORS = NB * PARTS * (U / VECTOR);
   const unsigned into = shared_address(buffer), told = shared_address(barrier);
 #pragma unroll 1
   for (int i = threadIdx.x; i < VECTORS * BLOCKS; i += THREADS) {
     const int vector = i % VECTORS, block = (i / VECTORS + part) % BLOCKS;
-    const int piece = vector % (U / 8), row = vector / (U / 8) % NB, sent = vector / (U / 8) / NB;
+    const int piece = vector % (U / VECTOR), row = vector / (U / VECTOR) % NB, sent = vector / (U / VECTOR) / NB;
     const int output = APART && sent == GATES - 1 ? (IS_BACKWARD ? SLOTS - 1 : 0) : sent;
-    const uint4 v = *reinterpret_cast<const uint4*>(outputs + (output * NB + row) * STEP_STRIDE + 8 * piece);
-    const int at = row * OPERAND_STRIDE + sent * D + part * U + 8 * piece;
-    send(address_in(into + 2 * at, block), v, address_in(told, block));
+    const uint4 v = *reinterpret_cast<const uint4*>(outputs + (output * NB + row) * STEP_STRIDE + VECTOR * piece);
+    const int at = row * OPERAND_STRIDE + sent * D + part * U + VECTOR * piece;
+    send(address_in(into + at * static_cast<int>(sizeof(element)), block), v, address_in(told, block));
   }
 }
 #endif

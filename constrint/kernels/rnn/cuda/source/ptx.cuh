@@ -1,5 +1,6 @@
 // NVIDIA's own instructions, the only ones of this folder: a build for another vendor replaces this file.
 #pragma once
+#include "shape.cuh"
 
 // A loop that waits for other blocks. With WATCH, for tests, one that never ends stops the kernel.
 #ifdef WATCH
@@ -8,24 +9,35 @@
 #define WATCHED_LOOP while (true)
 #endif
 
-// c += a @ b: 16 rows by 8 columns, 16 deep; a and b are 16-bit, c is fp32.
+// c += a @ b: 16 rows by 8 columns, 16 deep, of 16-bit elements; or 8 deep, of tf32. c is fp32.
 __device__ __forceinline__ void multiply_add(
     float (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
-#if IS_BF16
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+#if DTYPE == 0
+#define MULTIPLY_ADD "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+#elif DTYPE == 1
+#define MULTIPLY_ADD "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
 #else
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+#define MULTIPLY_ADD "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"
+#endif
+  asm(MULTIPLY_ADD " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-#endif
 }
 
+#if DTYPE > 1
+__device__ __forceinline__ unsigned round_to_tf32(unsigned x) {
+  unsigned rounded;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(__uint_as_float(x)));
+  return rounded;
+}
+
+__device__ __forceinline__ element narrow(float x) { return x; }
+__device__ __forceinline__ float widen(element x) { return x; }
+#else
 // Two values rounded to 16 bits, the first one in the lower half. A NaN becomes 0x7FFF.
 __device__ __forceinline__ unsigned pack(float low, float high) {
   unsigned packed;
-#if IS_BF16
+#if DTYPE == 1
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
 #else
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
@@ -33,8 +45,10 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   return packed;
 }
 
-__device__ __forceinline__ float widen(unsigned short bits) {
-#if IS_BF16
+__device__ __forceinline__ element narrow(float x) { return static_cast<element>(pack(x, 0.0f)); }
+
+__device__ __forceinline__ float widen(element bits) {
+#if DTYPE == 1
   return __uint_as_float(static_cast<unsigned>(bits) << 16);
 #else
   float value;
@@ -42,6 +56,7 @@ __device__ __forceinline__ float widen(unsigned short bits) {
   return value;
 #endif
 }
+#endif
 
 // tanh with a relative error of 2^-11.
 __device__ __forceinline__ float fast_tanh(float x) {

@@ -1,9 +1,22 @@
 // What the macros of a configuration mean: sizes that all parts of the kernels share.
 //
-// CELL 0 lstm, 1 gru, 2 slstm, 3 elman (tanh), 4 elman (relu); IS_BACKWARD; IS_BF16; HEAD_DIM; UNITS of a head that a
+// CELL 0 lstm, 1 gru, 2 slstm, 3 elman (tanh), 4 elman (relu); IS_BACKWARD; DTYPE 0 fp16, 1 bf16, 2 fp32 through tf32,
+// 3 fp32; HEAD_DIM; UNITS of a head that a
 // block has; TILE_BATCH sequences of a tile; TILES that a block has, one after the other; PLACEMENT 0 one block,
 // 1 a cluster, 2 the grid; WARPS_ROWS x WARPS_DEPTH warps; REGISTER_PAIRS of each warp's weights in registers.
 #pragma once
+
+#ifndef DTYPE
+#define DTYPE IS_BF16
+#endif
+constexpr bool IS_WIDE = DTYPE > 1;
+#if DTYPE > 1
+using element = float;
+#else
+using element = unsigned short;
+#endif
+// Elements of a vector of 16 bytes, and of a piece of the depth: one vector for each of a row's four lanes.
+constexpr int VECTOR = 16 / sizeof(element), PIECE = 4 * VECTOR;
 
 constexpr int D = HEAD_DIM, U = UNITS, BLOCKS = D / U, NB = TILE_BATCH, NT = (NB + 7) / 8;
 // Four sequences take the eight columns of an instruction twice, so that a thread has one of them and not two.
@@ -20,7 +33,7 @@ constexpr int ROWS = IS_BACKWARD ? U : GATES * U;
 constexpr int DEPTH = IS_BACKWARD ? GATES * D : D;
 constexpr int PARTS = IS_BACKWARD ? GATES : 1;  // what a unit gives to the exchange
 constexpr int MT = ROWS / 16 / MW;              // tiles of 16 rows of a warp
-constexpr int PAIRS = DEPTH / 32, KP = (PAIRS + KW - 1) / KW;  // pieces of the depth, 32 each, of all and of a warp
+constexpr int PAIRS = DEPTH / PIECE, KP = (PAIRS + KW - 1) / KW;  // pieces of the depth, of all and of a warp
 constexpr int RP = REGISTER_PAIRS < KP ? REGISTER_PAIRS : KP, SP = KP - RP;
 constexpr bool EVEN = PAIRS % KW == 0;
 constexpr bool SUMS = KW > 1;  // partial sums of warps meet in shared memory
@@ -31,11 +44,11 @@ constexpr int CHAINS = MT * NT <= 2 ? 2 : 1;
 // 16 units each.
 constexpr bool PAIRED = !IS_BACKWARD && GATES == 4;
 
-// Floats between rows of partial sums: four rows, eight columns each, are in different banks.
-constexpr int SUM_STRIDE = NT == 1 ? 8 : NB + 8;
+// Floats between rows of partial sums: what a chunk reads is in different banks.
+constexpr int SUM_STRIDE = DOUBLED ? 4 : NT == 1 ? 8 : NB + 8;
 constexpr int SUM_FLOATS = SUMS ? KW * ROWS * SUM_STRIDE : 0;
 // Elements between sequences of what is exchanged: eight sequences, 64 bytes each, are in different banks.
-constexpr int OPERAND_STRIDE = DEPTH + (DEPTH % 64 == 0 ? 32 : 0);
+constexpr int OPERAND_STRIDE = DEPTH + (DEPTH % (2 * PIECE) == 0 ? PIECE : 0);
 constexpr int OPERAND_COPIES = PLACEMENT == 2 ? 0 : PLACEMENT == 1 || !SUMS ? 2 : 1;
 constexpr int OPERAND_ELEMENTS = NB * OPERAND_STRIDE;
 
@@ -47,27 +60,26 @@ constexpr int INPUT_COPIES = PREFETCH + 1;
 constexpr int OUTPUTS = IS_BACKWARD ? (PLACEMENT == 2 ? 0 : SLOTS) : STATES + GATES;
 constexpr int OUTPUT_COPIES = SUMS || PLACEMENT == 2 ? 1 : 2;  // where two barriers divide writing from reading, one will do
 // Elements between the units of neighbouring sequences in both: eight sequences by four units are in different banks.
-constexpr int STEP_STRIDE = U + 8;
+constexpr int STEP_STRIDE = U + VECTOR;
 
 // Elements of the pointwise part that a thread has.
-constexpr int CHUNKS = U / 4 * NT;  // 4 units by 8 sequences each
+constexpr int CHUNK_UNITS = DOUBLED ? 8 : 4, CHUNKS = U / CHUNK_UNITS * NT;  // a unit and a sequence for each lane
 constexpr int ITEMS = SUMS ? (CHUNKS + WARPS - 1) / WARPS : PAIRED ? U / 8 / MW * NT * COLUMNS : U / 16 / MW * NT * 2 * COLUMNS;
 
-static_assert(D % U == 0 && D % 32 == 0, "blocks have whole units, and the depth is made of pairs");
+static_assert(D % U == 0 && D % PIECE == 0, "blocks have whole units, and the depth is made of pieces");
 static_assert(ROWS % (16 * MW) == 0 && U % (PAIRED ? 8 : 16) == 0, "warps have whole tiles of rows");
-static_assert(NB == 8 * NT && (NT == 1 || NT == 2 || NT == 4) || DOUBLED && !SUMS, "tiles of 8, 16, 32 sequences, or 4");
+static_assert(NB == 8 * NT && (NT == 1 || NT == 2 || NT == 4) || DOUBLED, "tiles of 8, 16, 32 sequences, or 4");
 static_assert(PREFETCH > 1, "a step's inputs are there when the step before it has met");
 static_assert(PLACEMENT != 0 || U == D, "one block has the whole head");
 
 // Shared memory, in bytes from its start.
 constexpr int WEIGHT_BYTES = WARPS * SP * MT * 1024;
-constexpr int OPERAND_BYTES = TILES * OPERAND_COPIES * OPERAND_ELEMENTS * 2;
+constexpr int OPERAND_BYTES = TILES * OPERAND_COPIES * OPERAND_ELEMENTS * sizeof(element);
 constexpr int SUM_BYTES = SUM_FLOATS * 4;
 constexpr int CARRY_BYTES = TILES > 1 ? TILES * STATES * ITEMS * THREADS * 4 : 0;
 constexpr int OPERAND_AT = WEIGHT_BYTES, SUM_AT = OPERAND_AT + OPERAND_BYTES;
-constexpr int INPUT_BYTES = INPUT_COPIES * INPUTS * NB * STEP_STRIDE * 2, OUTPUT_BYTES = OUTPUT_COPIES * OUTPUTS * NB * STEP_STRIDE * 2;
+constexpr int INPUT_BYTES = INPUT_COPIES * INPUTS * NB * STEP_STRIDE * sizeof(element);
+constexpr int OUTPUT_BYTES = OUTPUT_COPIES * OUTPUTS * NB * STEP_STRIDE * sizeof(element);
 constexpr int CARRY_AT = SUM_AT + SUM_BYTES, INPUT_AT = CARRY_AT + CARRY_BYTES, OUTPUT_AT = INPUT_AT + INPUT_BYTES;
 constexpr int BARRIER_AT = OUTPUT_AT + OUTPUT_BYTES;
 constexpr int TABLE_AT = BARRIER_AT + (PLACEMENT == 1 ? 16 * TILES : 0), SHARED_BYTES = TABLE_AT + TILES * NB * 8;
-
-using element = unsigned short;

@@ -1,9 +1,9 @@
 // The recurrent weights of a block, which stay in registers and in shared memory for the whole sequence, and the product
 // with them.
 //
-// A lane has a piece of the depth as 8 neighbours: what an instruction calls elements 2q, 2q+1, 2q+8, 2q+9 of a depth of
-// 16 are neighbours 8q .. 8q+3 here, and 8q+4 .. 8q+7 belong to the next instruction. Weights and operand agree on that,
-// so a lane reads its part of the operand as one vector of 16 bytes.
+// A lane has its part of a piece of the depth as neighbours: of 16-bit elements, what an instruction calls elements 2q,
+// 2q+1, 2q+8, 2q+9 of a depth of 16 are neighbours 8q .. 8q+3 here, and 8q+4 .. 8q+7 belong to the next instruction.
+// Weights and operand agree on that, so a lane reads its part of the operand as one vector of 16 bytes.
 #pragma once
 #include "ptx.cuh"
 #include "shape.cuh"
@@ -31,7 +31,7 @@ __device__ __forceinline__ int row_of_unit(int gate, int unit) {
   return unit / 16 * 16 * GATES + gate * 16 + unit % 16;
 }
 
-// Eight neighbours along the depth of one row, from r (G, N, D out, D in).
+// A vector of neighbours along the depth of one row, from r (G, N, D out, D in).
 __device__ __forceinline__ uint4 weight_vector(
     const element* __restrict__ r, int heads, int head, int first, int tile, int row, int depth) {
   int gate, unit;
@@ -43,9 +43,48 @@ __device__ __forceinline__ uint4 weight_vector(
     const long long at = ((static_cast<long long>(depth / D) * heads + head) * D + depth % D) * D + first + unit;
     unsigned words[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) words[i] = r[at + 2 * i * D] | static_cast<unsigned>(r[at + (2 * i + 1) * D]) << 16;
+    for (int i = 0; i < 4; ++i) {
+#if DTYPE > 1
+      words[i] = __float_as_uint(r[at + i * D]);
+#else
+      words[i] = r[at + 2 * i * D] | static_cast<unsigned>(r[at + (2 * i + 1) * D]) << 16;
+#endif
+    }
     return make_uint4(words[0], words[1], words[2], words[3]);
   }
+}
+
+// What an instruction takes of a vector of fp32; 16-bit elements as they are.
+__device__ __forceinline__ uint4 rounded(const uint4& v) {
+#if DTYPE > 1
+  return make_uint4(round_to_tf32(v.x), round_to_tf32(v.y), round_to_tf32(v.z), round_to_tf32(v.w));
+#else
+  return v;
+#endif
+}
+
+#if DTYPE == 3
+__device__ __forceinline__ unsigned difference(unsigned x, unsigned y) {
+  return __float_as_uint(__uint_as_float(x) - __uint_as_float(y));
+}
+
+__device__ __forceinline__ uint4 difference(const uint4& x, const uint4& y) {
+  return make_uint4(difference(x.x, y.x), difference(x.y, y.y), difference(x.z, y.z), difference(x.w, y.w));
+}
+#endif
+
+#if DTYPE == 3
+// Hides a vector's value, so that what is computed of it is not computed once and kept in registers that there are not.
+__device__ __forceinline__ void keep_in_loop(uint4& v) { asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)); }
+#endif
+
+// A piece takes two instructions, one for each half of its vectors.
+__device__ __forceinline__ void multiply_halves(
+    float (&first)[NT][4], float (&second)[NT][4], const uint4& low, const uint4& high, const uint4 (&operand)[NT]) {
+#pragma unroll
+  for (int n = 0; n < NT; ++n) multiply_add(first[n], low.x, high.x, low.y, high.y, operand[n].x, operand[n].y);
+#pragma unroll
+  for (int n = 0; n < NT; ++n) multiply_add(second[n], low.z, high.z, low.w, high.w, operand[n].z, operand[n].w);
 }
 
 __device__ __forceinline__ void load_weights(
@@ -55,13 +94,14 @@ __device__ __forceinline__ void load_weights(
   weights.rest = own + lane;
 #pragma unroll
   for (int pair = 0; pair < KP; ++pair) {
-    const int depth = 32 * (kw * KP + pair) + lane % 4 * 8;
+    const int depth = PIECE * (kw * KP + pair) + lane % 4 * VECTOR;
 #pragma unroll
     for (int tile = 0; tile < MT; ++tile) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         uint4 v = make_uint4(0, 0, 0, 0);
         if (EVEN || depth < DEPTH) v = weight_vector(r, heads, head, first, mw * MT + tile, lane / 4 + 8 * half, depth);
+        if (DTYPE == 2) v = rounded(v);
         if (pair < RP) {
           weights.kept[pair][tile][half] = v;
         } else {
@@ -72,9 +112,17 @@ __device__ __forceinline__ void load_weights(
   }
 }
 
-// Adds one pair's part of the product; `operand` has the vectors of each eight sequences.
+// Adds one piece's part of the product; `operand` has the vectors of each eight sequences.
 template <int PAIR>
 __device__ __forceinline__ void add_pair(float (&sums)[CHAINS][MT][NT][4], const Weights& weights, const uint4 (&operand)[NT]) {
+  uint4 given[NT];
+#pragma unroll
+  for (int n = 0; n < NT; ++n) given[n] = rounded(operand[n]);
+#if DTYPE == 3
+  uint4 rest[NT];
+#pragma unroll
+  for (int n = 0; n < NT; ++n) rest[n] = difference(operand[n], given[n]);
+#endif
 #pragma unroll
   for (int tile = 0; tile < MT; ++tile) {
     uint4 low, high;
@@ -83,10 +131,19 @@ __device__ __forceinline__ void add_pair(float (&sums)[CHAINS][MT][NT][4], const
     } else {
       low = weights.rest[((PAIR - RP) * MT + tile) * 64], high = weights.rest[((PAIR - RP) * MT + tile) * 64 + 32];
     }
-#pragma unroll
-    for (int n = 0; n < NT; ++n) multiply_add(sums[0][tile][n], low.x, high.x, low.y, high.y, operand[n].x, operand[n].y);
-#pragma unroll
-    for (int n = 0; n < NT; ++n) multiply_add(sums[CHAINS - 1][tile][n], low.z, high.z, low.w, high.w, operand[n].z, operand[n].w);
+    float(&first)[NT][4] = sums[0][tile];
+    float(&second)[NT][4] = sums[CHAINS - 1][tile];
+#if DTYPE == 3
+    keep_in_loop(low), keep_in_loop(high);
+    // fp32 as the sum of two tf32: the product of the smaller parts is below fp32's rounding.
+    const uint4 big_low = rounded(low), big_high = rounded(high);
+    const uint4 small_low = difference(low, big_low), small_high = difference(high, big_high);
+    multiply_halves(first, second, small_low, small_high, given);
+    multiply_halves(first, second, big_low, big_high, rest);
+    multiply_halves(first, second, big_low, big_high, given);
+#else
+    multiply_halves(first, second, low, high, given);
+#endif
   }
 }
 

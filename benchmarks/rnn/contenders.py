@@ -1,0 +1,110 @@
+"""Who is timed on a layer: `torch.nn` and its projection, our function and our modules, NX-AI's kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn.functional import linear
+
+from benchmarks.harness.peers import cudnn_layer, nxai_layer
+from benchmarks.rnn.bench import TORCH, Case, Layer
+from benchmarks.rnn.names import PROJECTION, TORCH_NN
+from constrint.errors import ConstrintError
+from constrint.flashrnn import GRU, LSTM, RNN
+from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.first_choice import AUTO, list_backends
+from constrint.tune.measure import Call
+
+Calls = tuple[Call, Call]
+MODULES: dict[str, Any] = {"lstm": LSTM, "gru": GRU, "elman": RNN}
+#: What is timed, by the kinds that a user may ask for.
+KINDS = ("nn", "rnn", "module", "cudnn", "nxai")
+
+
+@contextmanager
+def precision(dtype: str) -> Iterator[None]:
+    """Let products of fp32 operands be multiplied in tf32 by everyone, or by none."""
+    switches: Any = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [switch.allow_tf32 for switch in switches]
+    for switch in switches:
+        switch.allow_tf32 = dtype == "tf32"
+    try:
+        yield
+    finally:
+        for switch, value in zip(switches, before, strict=True):
+            switch.allow_tf32 = value
+
+
+def contenders(case: Case, kinds: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """Name, and what makes the calls: forward, and forward and backward; as users launch them."""
+    layer = Layer(case)
+    sizes = (case.batch, case.time, case.dim)
+    has_peer = case.heads == 1 and case.cell in MODULES
+    x, grad = (layer.draw(*sizes), layer.draw(*sizes)) if has_peer else (None, None)
+    if has_peer and "nn" in kinds:
+        yield TORCH_NN, partial(cudnn_layer, case.cell, case.dim, TORCH[case.dtype], x, grad)
+        yield PROJECTION, partial(_projection, case, x, layer)
+    if "rnn" in kinds:
+        for backend in (*_on_projected_inputs(case.cell), AUTO):
+            yield f"rnn {backend}", partial(layer.public, backend)
+    if has_peer:
+        if "module" in kinds:
+            yield f"module {AUTO}", partial(_module, case, x, grad, AUTO)
+        if "cudnn" in kinds:
+            yield "module cudnn", partial(_module, case, x, grad, "cudnn")
+    if "nxai" in kinds and case.dtype == "bf16":
+        for name, calls in nxai_layer(case.cell, layer.wx, layer.r, layer.b, layer.grad).items():
+            yield name, partial(tuple, calls)
+
+
+def _on_projected_inputs(cell: str) -> list[str]:
+    """The back-ends of `rnn`."""
+    from constrint.kernels.rnn.layer_spec import LayerSpec
+    from constrint.kernels.rnn.plan import implementations_of
+
+    specs = implementations_of(cell)
+    return [name for name in list_backends(cell) if not isinstance(specs[name]["forward"], LayerSpec)]
+
+
+def _projection(case: Case, x: Any, layer: Layer) -> Calls:
+    """The product that `torch.nn` has to do before the recurrence, as one call of torch, and its gradients."""
+    rows = CELLS[case.cell].num_gates * case.dim
+    weight, bias, grad = layer.draw(rows, case.dim), layer.draw(rows), layer.draw(case.batch, case.time, rows)
+    given = [t.clone().requires_grad_(True) for t in (x, weight, bias)]
+
+    def forward() -> Any:
+        with torch.no_grad():
+            return linear(x, weight, bias)
+
+    return forward, lambda: torch.autograd.grad(linear(*given), given, grad)
+
+
+def _module(case: Case, x: Any, grad: Any, backend: str) -> Calls:
+    """Our module, which projects its inputs as `torch.nn` does."""
+    options = {"batch_first": True, "device": x.device, "dtype": TORCH[case.dtype]}
+    module = MODULES[case.cell](case.dim, case.dim, backend=backend, **options)
+    x = x.clone().requires_grad_(True)
+    given = [x, *module.parameters()]
+
+    def forward() -> Any:
+        with torch.no_grad():
+            return module(x)
+
+    return forward, lambda: torch.autograd.grad(module(x)[0], given, grad)
+
+
+def runs_on(case: Case, name: str) -> str:
+    """What `auto` takes, by the plan for this layer; empty for a row that names its back-end."""
+    from constrint.flashrnn import plan
+
+    if not name.endswith(AUTO):
+        return ""
+    sizes: dict[str, Any] = {"batch": case.batch, "time": case.time, "heads": case.heads, "head_dim": case.dim}
+    try:
+        return plan(case.cell, **sizes, dtype=case.dtype, projected=name.startswith("rnn")).backend
+    except ConstrintError:
+        return ""

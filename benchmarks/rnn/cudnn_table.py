@@ -1,0 +1,76 @@
+"""Make the table of cuDNN's times that the planner reads of what `benchmarks.rnn.sweep` measured.
+
+    python -m benchmarks.rnn.sweep --list cudnn --kinds nn cudnn --out sweep.csv
+    python -m benchmarks.rnn.cudnn_table sweep.csv --gpu h200
+
+Takes the rows of `module cudnn`, which is what a module runs, and those of `torch.nn` where there are none, with the
+projection of the same layer. Several files are joined; of two rows for a layer the later one counts. Prints how far
+times are off that their neighbours predict.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from pathlib import Path
+
+from benchmarks.harness.table import read_rows, read_table
+from benchmarks.rnn.names import PROJECTION, TORCH_NN
+from constrint.hwmodels import load_gpu
+from constrint.kernels.rnn.cudnn import cost
+
+LAYER = ("cell", "dtype", "batch", "head_dim", "time")
+COLUMNS = ("cell", "dtype", "batch", "dim", "time", "forward_ms", "both_ms")
+#: Rows of a layer's time, the preferred ones last.
+WHOLE = (TORCH_NN, "module cudnn")
+
+
+def rows_of(paths: list[Path]) -> list[list[str]]:
+    """The table's rows, sorted."""
+    found: dict[tuple[str, ...], dict[str, dict[str, str]]] = {}
+    for path in paths:
+        for row in read_rows(path):
+            if row["outcome"] == "ok" and row["heads"] == "1":
+                found.setdefault(tuple(row[name] for name in LAYER), {})[row["implementation"]] = row
+    rows = []
+    for layer, entries in found.items():
+        whole = [entries[name] for name in WHOLE if name in entries]
+        if whole and PROJECTION in entries:
+            times = [
+                entry[f"{which}_ms"] for entry in (whole[-1], entries[PROJECTION]) for which in ("forward", "both")
+            ]
+            rows.append([*layer, *times])
+    return sorted(rows, key=lambda row: (row[0], row[1], *map(int, row[2:5])))
+
+
+def write(path: Path, notes: list[str], rows: list[list[str]]) -> None:
+    """Write the table with where it comes from."""
+    with path.open("w", newline="") as file:
+        for note in notes:
+            file.write(f"# {note}\n")
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*COLUMNS, "projection_forward_ms", "projection_both_ms"])
+        writer.writerows(rows)
+
+
+def main() -> None:
+    """Join the files and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sweeps", nargs="+", type=Path, help="files of benchmarks.rnn.sweep")
+    parser.add_argument("--gpu", required=True, help="the GPU that they were measured on, as `constrint gpus` names it")
+    parser.add_argument("--out", type=Path, help="another file than the one that the planner reads")
+    args = parser.parse_args()
+    name = load_gpu(args.gpu).name
+    out = args.out or cost.MEASURED / f"{name.lower()}.csv"
+    notes = ["Made by benchmarks.rnn.cudnn_table of benchmarks.rnn.sweep, milliseconds per call from Python on:"]
+    notes += list(dict.fromkeys(read_table(path)[0] for path in args.sweeps))
+    rows = rows_of(args.sweeps)
+    write(out, notes, rows)
+    cost.measured.cache_clear()
+    print(f"{len(rows)} layers in {out}")
+    if args.out is None:
+        print(f"times at sizes left out are off by up to {cost.left_out_error(name):.0%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Whole layers by cuDNN, through the operator that `torch.nn` calls."""

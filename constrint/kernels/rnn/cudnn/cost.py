@@ -1,0 +1,117 @@
+"""Predicted time of cuDNN's layers: measured seconds, interpolated; where nothing was measured there is no prediction.
+
+`measured/<gpu>.csv` holds one row for each measured layer: its cell, dtype, batch, units (as many inputs), steps, and
+the milliseconds of a forward pass, of a forward and a backward pass, and of the input's projection in both. The
+projection's are taken off. Lines that begin with # say where the rows come from; `benchmarks/rnn/cudnn_table.py`
+writes the file. Between measured sizes times are interpolated along the logarithms of units and batch, and of steps,
+among layers that the same algorithm runs. Nothing is said beyond them, except that more steps take longer in
+proportion.
+"""
+
+from __future__ import annotations
+
+import csv
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from math import exp, log
+from pathlib import Path
+from typing import NamedTuple
+
+from constrint.kernels.rnn.cudnn.algorithm import Algorithm, Shape, algorithm_of
+
+MEASURED = Path(__file__).parent / "measured"
+DIRECTIONS = ("forward", "backward")
+#: The least share of a measured time that the recurrence is taken for, however long the projection takes by itself.
+LEAST_SHARE = 0.2
+
+#: Seconds by steps, batch and units.
+Points = dict[int, dict[int, dict[int, float]]]
+
+
+class Kind(NamedTuple):
+    """Layers between which times are interpolated."""
+
+    cell: str
+    dtype: str
+    direction: str
+    algorithm: Algorithm
+
+
+@lru_cache(maxsize=16)
+def measured(gpu: str) -> Mapping[Kind, Points]:
+    """The measured times of a GPU's model, by its name; nothing where there are none."""
+    path = MEASURED / f"{gpu.lower()}.csv"
+    found: dict[Kind, Points] = {}
+    if path.is_file():
+        with path.open(newline="") as file:
+            for row in csv.DictReader(line for line in file if not line.startswith("#")):
+                _add(found, row)
+    return found
+
+
+def _add(found: dict[Kind, Points], row: Mapping[str, str]) -> None:
+    batch, dim, time = (int(row[name]) for name in ("batch", "dim", "time"))
+    shape = Shape(row["cell"], row["dtype"], batch, dim, dim)
+    forward, both = (float(row[f"{name}_ms"]) for name in ("forward", "both"))
+    before, projections = (float(row[f"projection_{name}_ms"] or 0) for name in ("forward", "both"))
+    # Two noisy medians may lie too close to each other.
+    whole = {"forward": forward, "backward": max(both - forward, LEAST_SHARE * both)}
+    projected = {"forward": before, "backward": projections - before}
+    for direction in DIRECTIONS:
+        seconds = 1e-3 * max(whole[direction] - projected[direction], LEAST_SHARE * whole[direction])
+        points = found.setdefault(Kind(*shape[:2], direction, algorithm_of(shape, direction)), {})
+        points.setdefault(time, {}).setdefault(batch, {})[dim] = seconds
+
+
+def layer_s(gpu: str, shape: Shape, time: int, direction: str) -> float | None:
+    """Seconds of one direction of a layer without its projection; None where nothing near it was measured.
+
+    A layer that also runs backwards in time takes the time of two.
+    """
+    algorithm = algorithm_of(shape, direction)
+    points = measured(gpu).get(Kind(shape.cell, shape.dtype, direction, algorithm), {})
+    seconds = _interpolate(points, time, shape.batch, shape.dim)
+    return None if seconds is None else seconds * shape.directions
+
+
+def left_out_error(gpu: str) -> float:
+    """The largest relative error of a measured time of 1,024 steps that its neighbours along units predict."""
+    errors = [
+        abs(guess / seconds - 1)
+        for points in measured(gpu).values()
+        for by_dim in points.get(1024, {}).values()
+        for dim, seconds in by_dim.items()
+        for guess in [_along({other: s for other, s in by_dim.items() if other != dim}, dim)]
+        if guess is not None
+    ]
+    return max(errors, default=0.0)
+
+
+def _interpolate(points: Points, time: int, batch: int, dim: int) -> float | None:
+    by_time = dict(_defined((t, _at(by_batch, batch, dim)) for t, by_batch in points.items()))
+    if not by_time:
+        return None
+    longest = max(by_time)
+    return by_time[longest] * time / longest if time > longest else _along(by_time, time)
+
+
+def _at(by_batch: dict[int, dict[int, float]], batch: int, dim: int) -> float | None:
+    return _along(dict(_defined((b, _along(by_dim, dim)) for b, by_dim in by_batch.items())), batch)
+
+
+def _defined(pairs: Iterator[tuple[int, float | None]]) -> Iterator[tuple[int, float]]:
+    return ((size, seconds) for size, seconds in pairs if seconds is not None)
+
+
+def _along(points: Mapping[int, float], at: int) -> float | None:
+    """The value at one size, along the logarithms of its neighbours' sizes and values; None outside of them."""
+    if at in points:
+        return points[at]
+    sizes = sorted(points)
+    place = bisect_left(sizes, at)
+    if place in (0, len(sizes)):
+        return None
+    low, high = sizes[place - 1], sizes[place]
+    share = log(at / low) / log(high / low)
+    return exp((1 - share) * log(points[low]) + share * log(points[high]))
