@@ -92,6 +92,9 @@ def configs(records: Sequence[TuningRecord]) -> Counter[str]:
 def test_every_workload_gets_its_trials_its_finals_and_its_winner(store: RecordStore) -> None:
     report = run(store, products(7), slots=3)
     assert len(report.tuned) == 7
+    # Six trials of each, and one round of finalists.
+    assert [use.name for use in report.devices] == ["fake 0", "fake 1", "fake 2"]
+    assert sum(use.num_jobs for use in report.devices) == 49
     for tuned in report.tuned:
         assert tuned.is_whole
         assert tuned.winner is not None
