@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "constrint.kernels"
 #: What is meant where no kernel is named.
 DEFAULT_KERNEL = "gemm"
-_RNN: tuple[str, ...] = (
-    "constrint.kernels.rnn.triton.spec",
-    "constrint.kernels.rnn.cudnn.spec",
-    "constrint.kernels.rnn.alternating.spec",
-)
+_RNN = tuple(f"constrint.kernels.rnn.{name}.spec" for name in ("cuda", "triton", "cudnn", "alternating"))
 #: Modules with the implementations of each built-in operation, preferred ones first; each has `SPECS`.
 _MODULES: dict[str, tuple[str, ...]] = {
     "gemm": (

@@ -27,12 +27,12 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize("gpu", ["h200", "a100", "b200", "mi300x", "mi355x"])
 def test_a_small_head_is_fused_with_a_valid_configuration(gpu: str) -> None:
     found = plan("lstm", batch=16, time=1024, heads=12, head_dim=64, gpu=gpu)
-    assert found.backend == "triton"
+    assert found.backend in (("triton",) if gpu.startswith("mi") else ("cuda", "triton"))
     assert found.target == load_gpu(gpu).name
     for direction in ("forward", "backward"):
         workload = workload_of("lstm", (16, 1024, 12, 64), "bf16", direction)
         choice = found.chosen.choices[direction]
-        assert choice.kernel == f"{workload.operation}.triton"
+        assert choice.kernel == f"{workload.operation}.{found.backend}"
         problem = load_spec(choice.kernel).problem(load_gpu(gpu), workload)
         assert all(c.holds(found.chosen.configs[direction]) for c in problem.constraints)
         assert found.chosen.seconds[direction] > 0
@@ -114,7 +114,9 @@ def test_the_plan_takes_what_was_measured_to_be_clearly_faster() -> None:
         best = min(total, key=lambda backend: total[backend])
         if max(total.values()) > 1.3 * total[best]:
             compared += 1
-            assert planned(key).backend == best, (key, total)
+            # CUDA kernels were not among what was measured then.
+            offers = {name: planned(key).offer_of(name).total_s for name in total}
+            assert min(offers, key=lambda name: offers[name]) == best, (key, total)
     assert compared >= 10
 
 

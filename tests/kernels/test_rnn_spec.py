@@ -49,6 +49,7 @@ def test_registry_knows_every_cell_in_both_directions() -> None:
     for name in names:
         assert load_kernel(name.upper()).name == name
         assert [spec.full_name for spec in load_kernel(name).implementations] == [
+            f"{name}.cuda",
             f"{name}.triton",
             *([] if name.startswith("slstm") else [f"{name}.cudnn"]),
             f"{name}.alternating",
@@ -64,21 +65,27 @@ def test_alternating_takes_what_the_fused_kernels_refuse() -> None:
         assert candidate.resources is None
         assert 0 < candidate.cost.roofline_share <= 1
         assert [(space.kernel, space.num_valid) for space in ranking.spaces] == [
+            ("lstm.cuda", 0),
             ("lstm.triton", 0),
             ("lstm.cudnn", 0),
             ("lstm.alternating", 1),
         ]
-    assert "multiple of 16" in rank(load_kernel("lstm"), gpu, lstm(12, 100)).spaces[0].refusal
+    refusals = [space.refusal for space in rank(load_kernel("lstm"), gpu, lstm(12, 100)).spaces]
+    assert "multiple of 32 for bf16" in refusals[0]
+    assert "multiple of 16" in refusals[1]
 
 
-def test_both_implementations_are_ranked_together() -> None:
+def test_all_implementations_are_ranked_together() -> None:
     gpu = load_gpu("h200")
-    both = rank(load_kernel("lstm"), gpu, lstm(12, 64), top=1000)
-    alone = rank(load_kernel("lstm.triton"), gpu, lstm(12, 64), top=1000)
-    assert both.num_valid == alone.num_valid + 1
-    assert [c.config for c in both.candidates if c.config] == [c.config for c in alone.candidates]
-    (alternating,) = (c for c in both.candidates if not c.config)
-    assert alternating.cost.seconds > both.candidates[0].cost.seconds
+    every = rank(load_kernel("lstm"), gpu, lstm(12, 64), top=10_000)
+    num_valid = 1
+    for name in ("lstm.triton", "lstm.cuda"):
+        alone = rank(load_kernel(name), gpu, lstm(12, 64), top=10_000)
+        num_valid += alone.num_valid
+        assert [c.config for c in every.candidates if c.kernel == name] == [c.config for c in alone.candidates]
+    assert every.num_valid == num_valid
+    (alternating,) = (c for c in every.candidates if not c.config)
+    assert alternating.cost.seconds > every.candidates[0].cost.seconds
 
 
 @pytest.mark.parametrize("name", list_gpus())
@@ -218,7 +225,7 @@ def test_first_choices_are_near_the_best_that_was_measured() -> None:
 @pytest.mark.parametrize("name", ["h200", "b200", "rtx-5090", "mi300x"])
 def test_a_cell_of_one_gate_takes_less_time_than_one_of_three(name: str) -> None:
     gpu = load_gpu(name)
-    elman, gru = (rank(load_kernel(cell), gpu, top=1).candidates[0].cost.seconds for cell in ("elman", "gru"))
+    elman, gru = (rank(SPECS[cell], gpu, top=1).candidates[0].cost.seconds for cell in ("elman", "gru"))
     assert elman < 0.9 * gru
     if name == "h200":
         # Measured as whole layers: 320 and 460 us (docs/layers.md).

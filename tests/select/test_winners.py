@@ -15,7 +15,7 @@ import pytest
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm import first_choice as gemm_choice
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.launch.cuda import source_spec
+from constrint.kernels.launch.cuda import nvrtc
 from constrint.kernels.registry import load_kernel
 from constrint.select import Workload, first_choice, rank, winners
 from constrint.select.fingerprint import fingerprint_of
@@ -132,7 +132,7 @@ def test_a_stale_or_foreign_winner_is_said_once_and_not_used(put: Put, changes: 
 def test_a_winner_in_cuda_holds_for_the_nvrtc_that_it_was_measured_with(
     put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_spec, "nvrtc_version", lambda: "nvrtc 13.5")
+    monkeypatch.setattr(nvrtc, "nvrtc_version", lambda: "nvrtc 13.5")
     code = fingerprint_of(ROTATE)
     facts: dict[str, Any] = {"kernel": "rotate", "operation": "rotate", "dtype": "fp32", "options": {}, "seconds": 1e-5}
     facts |= {"source_hash": code.source, "spec_hash": code.spec, "run": "r", "created": 1.0}

@@ -13,7 +13,7 @@ import pytest
 
 from constrint.errors import ConstrintError, UsageError
 from constrint.hwmodels import load_gpu
-from constrint.kernels.launch.cuda import source_spec
+from constrint.kernels.launch.cuda import nvrtc
 from constrint.kernels.registry import importable_name, load_kernel, load_spec
 from constrint.select import Operation, Workload
 from constrint.tune import Outcome
@@ -112,13 +112,13 @@ def test_every_workload_gets_its_trials_its_finals_and_its_winner(store: RecordS
 def test_records_of_a_kernel_in_cuda_say_which_nvrtc_it_was(
     store: RecordStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_spec, "nvrtc_version", lambda: "nvrtc 13.5")
+    monkeypatch.setattr(nvrtc, "nvrtc_version", lambda: "nvrtc 13.5")
     goals = goals_of(Operation("rotate", (ROTATE,)), GPU, [Workload("rotate", {"n": 4096}, "fp32")])
     run(store, [*goals, *products(1)])
     versions = {(record.kernel.partition(".")[0], record.toolchain.get("nvrtc")) for record in store.find()}
     assert versions == {("rotate", "13.5"), ("gemm", None)}
     # What another NVRTC compiled is measured again.
-    monkeypatch.setattr(source_spec, "nvrtc_version", lambda: "nvrtc 13.6")
+    monkeypatch.setattr(nvrtc, "nvrtc_version", lambda: "nvrtc 13.6")
     again = run(store, [*goals, *products(1)], resume=True)
     assert {t.goal.workload.operation: t.num_known for t in again.tuned} == {"rotate": 0, "gemm": 6}
 

@@ -158,6 +158,11 @@ def plan_for(workload: Workload, gpu: GpuModel, directions: tuple[str, ...], *, 
         directions: "forward" alone, or "backward" as well.
         projected: Whether the inputs are projected already, as `rnn` takes them; a module projects its own.
     """
+    return _pick(workload, gpu.name, _offers(workload, gpu, directions), projected=projected)
+
+
+def _offers(workload: Workload, gpu: GpuModel, directions: tuple[str, ...]) -> list[Offer]:
+    """What every implementation offers on a GPU."""
     specs = implementations_of(workload.operation)
     asked = workload.dtype, tuple(workload.sizes.items()), tuple(workload.options.items()), directions
     every = [spec for by_direction in specs.values() for spec in by_direction.values()]
@@ -167,7 +172,7 @@ def plan_for(workload: Workload, gpu: GpuModel, directions: tuple[str, ...], *, 
         offers = [_offer(name, each, gpu, workload, directions) for name, each in specs.items()]
         if where is not None:
             cache.store(_KIND, where, json.dumps([offer.to_plain() for offer in offers]).encode())
-    return _pick(workload, gpu.name, offers, projected=projected)
+    return offers
 
 
 def _load(where: bytes | None, gpu: GpuModel, specs: Mapping[str, Mapping[str, RnnSpec]]) -> list[Offer] | None:
@@ -191,12 +196,13 @@ def plan_on(
     specs = implementations_of(workload.operation)
     refusals = {name: each["forward"].refusal_on(device, gpu) for name, each in specs.items()}
     layers = {name for name, each in specs.items() if isinstance(each["forward"], LayerSpec)}
-    if gpu is not None and not any(refusal for name, refusal in refusals.items() if name not in layers):
-        return plan_for(workload, gpu, directions, projected=projected)
-    target = str(device) if gpu is None else gpu.name
+    if gpu is not None:
+        refused = [Offer(n, refusal=refusal, projects=n in layers) for n, refusal in refusals.items() if refusal]
+        offers = [offer for offer in _offers(workload, gpu, directions) if not refusals[offer.backend]]
+        return _pick(workload, gpu.name, [*offers, *refused], projected=projected)
     refusals |= {name: refusals[name] or NOT_PREDICTED for name in layers}
     offers = [Offer(name, refusal=refusal, projects=name in layers) for name, refusal in refusals.items()]
-    return _pick(workload, target, offers, projected=projected)
+    return _pick(workload, str(device), offers, projected=projected)
 
 
 def _pick(workload: Workload, target: str, offers: list[Offer], *, projected: bool) -> RnnPlan:

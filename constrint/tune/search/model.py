@@ -14,6 +14,7 @@ import numpy as np
 
 from constrint.errors import UsageError
 from constrint.select.candidates import Candidates, Rows
+from constrint.select.rank import tie_steps
 from constrint.tune.search.interface import Proposal, Task
 from constrint.tune.search.learned import learn_from
 from constrint.tune.search.points import Describer, Floats, Points
@@ -93,9 +94,13 @@ class ModelSearch:
             self._best = measured, place
 
     def leaders(self, number: int) -> list[Proposal]:
-        """The configurations that are expected to be fastest by all that is known so far, proposed or not."""
+        """The configurations that are expected to be fastest by all that is known so far, proposed or not.
+
+        Of those that are level the one that the model puts first comes first.
+        """
         expected = self._predicted + self._regression.mean[self._num_known :] + self._penalty
-        return [self._proposal(int(place)) for place in np.argsort(expected, kind="stable")[:number]]
+        order = np.argsort(tie_steps(np.exp(expected)), kind="stable")
+        return [self._proposal(int(place)) for place in order[:number]]
 
     def _find_neighbours(self) -> None:
         """Put the neighbours of the best configuration into the pool."""

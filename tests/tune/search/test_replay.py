@@ -10,6 +10,8 @@ import pytest
 from benchmarks.tuning.recorded import Recorded, recorded
 from benchmarks.tuning.replay import run
 from constrint.hwmodels.load import load_gpu
+from constrint.tune.search.interface import Task
+from constrint.tune.search.model import ModelSearch
 
 GPU = load_gpu("h200")
 
@@ -43,3 +45,19 @@ def test_a_search_sees_recorded_rows_alone() -> None:
     rows = run(of, "model", 1000, batch=5)
     assert sorted(rows) == list(range(len(of.last_us)))
     assert of.found(rows) == 1.0
+
+
+def test_what_leads_before_anything_is_known_is_the_first_proposal() -> None:
+    # Some of these lists hold configurations that the model takes for level.
+    for of in recorded(GPU, "h200", ["gemm_parts_bf16.csv"]):
+        search = ModelSearch(Task(of.operation, of.gpu, of.measured.workload), of.candidates)
+        (leader,), (first,) = search.leaders(1), search.ask(1)
+        assert (leader.kernel, leader.config) == (first.kernel, first.config)
+
+
+def test_a_search_is_told_other_answers_than_the_recorded_ones() -> None:
+    of = layers()[0]
+    answers_us = of.first_us.copy()
+    answers_us[run(of, "model", 8)[1:]] *= 4.0
+    assert run(of, "model", 8, answers_us=answers_us) != run(of, "model", 8)
+    assert run(of, "model", 8, answers_us=of.first_us) == run(of, "model", 8)

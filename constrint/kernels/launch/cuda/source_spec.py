@@ -17,7 +17,7 @@ from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.cuda.loaded import LoadedKernel, load_shared, make_current
 from constrint.kernels.launch.cuda.macros import MacroValue
-from constrint.kernels.launch.cuda.nvrtc import Binary, CudaSource, compile_cuda, nvrtc_version
+from constrint.kernels.launch.cuda.nvrtc import Binary, CudaSource, compile_cuda, nvrtc_here
 from constrint.kernels.launch.plan.shape import MAX_CLUSTER
 from constrint.select.compiled import CompiledKernel
 from constrint.select.spec import Config, KernelSpec, Launch, Workload
@@ -220,10 +220,7 @@ class CudaKernelSpec(KernelSpec):
     @property
     def compilers(self) -> Mapping[str, str]:
         """NVRTC's version, where it is installed."""
-        try:
-            return {"nvrtc": nvrtc_version().rpartition(" ")[2]}
-        except UsageError:
-            return {}
+        return nvrtc_here()
 
     @abstractmethod
     def grid(self, workload: Workload, config: Config) -> tuple[int, ...]:

@@ -5,28 +5,25 @@ What a configuration means is in `spec.py`; the device code is in `kernel_forwar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
-from constrint.kernels.launch.policy import launch_what_fits, look
 from constrint.kernels.launch.triton import TritonLaunch
 from constrint.kernels.rnn import kernel_cells
-from constrint.kernels.rnn.first_choice import refuse
-from constrint.kernels.rnn.gradients import gradients_of, recompute_gates, states_before
+from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.fused import FusedLoop, Tensors, given, num_sms, workload_of_choice
 from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
+from constrint.kernels.rnn.spec import SUFFIX
 from constrint.kernels.rnn.triton.kernel_backward import backward_kernel
 from constrint.kernels.rnn.triton.kernel_forward import forward_kernel
 from constrint.kernels.rnn.triton.layer import Layer, padded_columns
 from constrint.select.first_choice import Choice
 from constrint.select.spec import Config
-
-Tensors = Mapping[str, Tensor | None]
 
 #: Tensors that a kernel is given as they are, by the names of its arguments; those that are None are left out.
 TENSORS = {
@@ -59,7 +56,7 @@ def launches_of(
         only_h: Backward: whether h alone has gradients; by default whether `grad1` is missing.
         scratch: Gives the memory that programs meet in.
     """
-    wx = _given(tensors, "wx")
+    wx = given(tensors, "wx")
     batch, time, _, heads, _ = wx.shape
     constants = constants_of(layer, config, has_ptx=_has_ptx(gpu, wx.device))
     groups, split = heads * -(-batch // config["tile_batch"]), config["row_split"]
@@ -85,7 +82,7 @@ def launches_of(
     if split > 1:
         # Programs that wait for each other are launched together or not at all.
         options["launch_cooperative_grid"] = True
-        at_once = max(1, _num_sms(gpu, wx.device) // split)
+        at_once = max(1, num_sms(wx.device, 1 if gpu is None else gpu.device.sm_count) // split)
     kernel = forward_kernel if layer.direction == "forward" else backward_kernel
     return [
         TritonLaunch(kernel, (min(at_once, groups - first) * split,), arguments | {"first_group": first}, options)
@@ -128,13 +125,6 @@ def constants_of(layer: Layer, config: Config, *, has_ptx: bool) -> dict[str, An
     }
 
 
-def _given(tensors: Tensors, name: str) -> Tensor:
-    tensor = tensors[name]
-    if tensor is None:
-        raise ConstrintError(f"the recurrent kernels need the tensor {name!r}, got None.")
-    return tensor
-
-
 def _has_ptx(gpu: GpuModel | None, device: torch.device) -> bool:
     """Whether kernels are compiled for NVIDIA: not for AMD, and not interpreted on the CPU."""
     if device.type == "meta":
@@ -142,125 +132,27 @@ def _has_ptx(gpu: GpuModel | None, device: torch.device) -> bool:
     return device.type == "cuda" and torch.version.hip is None
 
 
-def _num_sms(gpu: GpuModel | None, device: torch.device) -> int:
-    """SMs of the device itself, which may be fewer than those of its model."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).multi_processor_count)
-    return 1 if gpu is None else gpu.device.sm_count
-
-
 def forward(inputs: RnnInputs, choice: Choice, *, save_gates: bool) -> RnnSaved:
     """Run a recurrent layer over a batch of sequences; see `RnnBackend.forward`."""
-    saved = _results(inputs, save_gates=save_gates)
-    layer = Layer.of(inputs.kind, "forward", _workload(choice))
-    _launch(choice, layer, _forward_tensors(inputs, saved), recompute=not save_gates)
-    return saved
-
-
-def _results(inputs: RnnInputs, *, save_gates: bool) -> RnnSaved:
-    wx, kind = inputs.wx, inputs.kind
-    batch, time, _, heads, dim = wx.shape
-    make = torch.empty if inputs.lengths is None else torch.zeros
-    states = make((kind.num_states, batch, time, heads, dim), dtype=wx.dtype, device=wx.device)
-    return RnnSaved(states, make(wx.shape, dtype=wx.dtype, device=wx.device) if save_gates else None)
-
-
-def _forward_tensors(inputs: RnnInputs, saved: RnnSaved) -> Tensors:
-    bias = inputs.b
-    if bias is not None and bias.dtype.itemsize < inputs.wx.dtype.itemsize:
-        bias = bias.to(inputs.wx.dtype)  # the narrowest load decides the layout of a dot (see `kernel_forward.py`)
-    return _common(inputs) | {"bias": _optional(bias), "states": saved.states, "saved": saved.gates}
+    return LOOP.forward(inputs, choice, save_gates=save_gates)
 
 
 def backward(inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, choice: Choice, *, clip: float) -> RnnGradients:
     """Gradients of the inputs; see `RnnBackend.backward`."""
-    kind, states = inputs.kind, saved.states.contiguous()
-    tensors = _common(inputs)
-    before = states_before(states[0], tensors["initial"], inputs.reset)
-    gates = saved.gates
-    if gates is None:
-        gates = recompute_gates(kind, inputs.wx, _given(tensors, "r"), inputs.b, before)
-    slots, initial = _gradient_results(inputs)
-    tensors |= _backward_tensors(RnnSaved(states, gates), upstream, slots, initial)
-    layer = Layer.of(kind, "backward", _workload(choice))
-    recompute, only_h = saved.gates is None, _only_h(upstream)
-    _launch(choice, layer, tensors, recompute=recompute, clip=clip, only_h=only_h)
-    return gradients_of(
-        inputs,
-        slots,
-        before,
-        None if inputs.initial is None else initial,
-        sums_by_sequence=inputs.wx.dtype == torch.float32,
-    )
+    return LOOP.backward(inputs, saved, upstream, choice, clip=clip)
 
 
-def _gradient_results(inputs: RnnInputs) -> tuple[Tensor, Tensor]:
-    """Memory for the gradients of the slots, (B, T, slots, N, D), and of the initial states, (S, B, N, D) in fp32."""
-    wx, kind = inputs.wx, inputs.kind
-    batch, time, _, heads, dim = wx.shape
-    make = torch.empty if inputs.lengths is None else torch.zeros
-    slots = make((batch, time, kind.num_slots, heads, dim), dtype=wx.dtype, device=wx.device)
-    return slots, torch.empty((kind.num_states, batch, heads, dim), dtype=torch.float32, device=wx.device)
+def _stated(
+    choice: Choice, config: Config, direction: str, tensors: Tensors, **options: Any
+) -> Sequence[TritonLaunch]:
+    workload = workload_of_choice(choice)
+    cell = CELLS[workload.operation.removesuffix(SUFFIX[direction])]
+    return launches_of(Layer.of(cell, direction, workload), config, tensors, choice.gpu, **options)
 
 
-def _backward_tensors(
-    saved: RnnSaved, upstream: RnnUpstream, slots: Tensor, initial: Tensor
-) -> dict[str, Tensor | None]:
-    tensors = {"states": saved.states, "saved": _optional(saved.gates), "grad_slots": slots, "grad_initial": initial}
-    tensors |= {f"grad{state}": _optional(grad) for state, grad in enumerate(upstream.states)}
-    if any(grad is not None for grad in upstream.last):
-        tensors["grad_last"] = upstream.stacked_last(initial)
-    return tensors
+def _bias_of(bias: Tensor, dtype: torch.dtype) -> Tensor:
+    """In the dtype of wx where it is narrower: the narrowest load decides the layout of a dot (`kernel_forward.py`)."""
+    return bias.to(dtype) if bias.dtype.itemsize < dtype.itemsize else bias
 
 
-def _only_h(upstream: RnnUpstream) -> bool:
-    return all(grad is None for grad in (*upstream.states[1:], *upstream.last[1:]))
-
-
-def _launch(choice: Choice, layer: Layer, tensors: Tensors, *, recompute: bool, **options: Any) -> None:
-    """Launch a choice, and if it does not fit after all, the next ones."""
-
-    given = sorted(name for name, tensor in tensors.items() if tensor is not None)
-    given += [f"{name}={value}" for name, value in options.items() if value]
-
-    def launch(choice: Choice, /, *, may_spill: bool) -> None:
-        config = {**choice.config, "recompute": int(recompute)}
-        launches = launches_of(layer, config, tensors, choice.gpu, **options)
-        wx = _given(tensors, "wx")
-        key = choice.kernel, tuple(config.items()), layer, wx.dtype, wx.device, *given
-        if key not in _CLEAN and not may_spill and wx.is_cuda:
-            look(launches)
-            _CLEAN.add(key)
-        for each in launches:
-            each.run()
-
-    launch_what_fits(choice, launch, refuse, given)
-
-
-#: Kernels that were looked at and do not spill, by everything that they are compiled for.
-_CLEAN: set[tuple[object, ...]] = set()
-
-
-def _workload(choice: Choice) -> Any:
-    if choice.workload is None:
-        raise ConstrintError(f"{choice.kernel} needs a choice with the workload that it was made for.")
-    return choice.workload
-
-
-def _common(inputs: RnnInputs) -> dict[str, Tensor | None]:
-    """Tensors that both directions have, in the types that the kernels take."""
-    lengths = _optional(inputs.lengths, torch.int32)
-    # Rows by falling length, so that the sequences of one tile end at about the same time.
-    rows = None if lengths is None else torch.argsort(lengths, descending=True, stable=True).to(torch.int32)
-    return {
-        "wx": inputs.wx,
-        "r": _optional(inputs.r, inputs.wx.dtype),
-        "initial": _optional(inputs.initial, torch.float32),
-        "rows": rows,
-        "lengths": lengths,
-        "reset": _optional(inputs.reset, torch.int32),
-    }
-
-
-def _optional(tensor: Tensor | None, dtype: torch.dtype | None = None) -> Tensor | None:
-    return None if tensor is None else tensor.to(dtype or tensor.dtype).contiguous()
+LOOP = FusedLoop(stated=_stated, bias_of=_bias_of, ready=torch.Tensor.contiguous, writes_all=False)

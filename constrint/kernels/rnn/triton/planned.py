@@ -14,13 +14,11 @@ from torch import Tensor
 from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.launch.triton import TritonLaunch
+from constrint.kernels.rnn.edges import before_launch, ends_launch
 from constrint.kernels.rnn.interface import PlannedBackward, PlannedForward, RnnInputs
 from constrint.kernels.rnn.triton.launch import launches_of
 from constrint.kernels.rnn.triton.layer import Layer, padded_head_dim
 from constrint.select.first_choice import Choice
-
-#: Elements that one program copies.
-TILE = 1024
 
 
 def forward_launches(
@@ -45,7 +43,7 @@ def forward_launches(
     tensors = _common(inputs) | {"bias": b, "states": made.states, "saved": made.gates, "start": start}
     config = {**choice.config, "recompute": int(made.gates is None)}
     launches = launches_of(_layer(inputs, choice, "forward"), config, tensors, choice.gpu, scratch=scratch)
-    return [*launches, _ends(made)]
+    return [*launches, ends_launch(made)]
 
 
 def backward_launches(
@@ -63,7 +61,7 @@ def backward_launches(
     config = {**choice.config, "recompute": 0}
     layer = _layer(inputs, choice, "backward")
     launches = launches_of(layer, config, tensors, choice.gpu, clip=clip, only_h=only_h, scratch=scratch)
-    return [_before(inputs, made), *launches]
+    return [before_launch(inputs, made), *launches]
 
 
 def _check(inputs: RnnInputs) -> None:
@@ -86,23 +84,3 @@ def _common(inputs: RnnInputs) -> dict[str, Tensor | None]:
 def _layer(inputs: RnnInputs, choice: Choice, direction: str) -> Layer:
     assert choice.workload is not None
     return Layer.of(inputs.kind, direction, choice.workload)
-
-
-def _ends(made: PlannedForward) -> TritonLaunch:
-    from constrint.kernels.rnn.triton.kernel_edges import ends_kernel
-
-    num_states, batch, time, heads, dim = made.states.shape
-    sizes = {"batch": batch, "time": time, "row_elements": heads * dim, "tile": TILE}
-    tensors = {"states": made.states, "end_h": made.end_h, "end_rest": made.end_h if num_states == 1 else made.end_rest}
-    grid = (num_states * batch, -(-heads * dim // TILE))
-    return TritonLaunch(ends_kernel, grid, {**tensors, **sizes}, {"num_warps": 4})
-
-
-def _before(inputs: RnnInputs, made: PlannedBackward) -> TritonLaunch:
-    from constrint.kernels.rnn.triton.kernel_edges import before_kernel
-
-    _, batch, time, heads, dim = made.states.shape
-    blocks = -(-time * heads * dim // TILE)
-    sizes = {"num_blocks": blocks, "time": time, "row_elements": heads * dim, "tile": TILE}
-    tensors = {"states": made.states, "initial": inputs.initial, "before": made.before}
-    return TritonLaunch(before_kernel, (batch * blocks,), {**tensors, **sizes}, {"num_warps": 4})

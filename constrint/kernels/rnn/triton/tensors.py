@@ -1,18 +1,12 @@
-"""Tensors to check, time and compile the recurrent kernels with, by the names of their arguments; nothing is run."""
+"""What the recurrent Triton kernels are checked, timed and compiled with; see `rnn/tensors.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.rnn.cells import Cell
-from constrint.kernels.rnn.gradients import recompute_gates, states_before
-from constrint.kernels.rnn.reference import rnn_reference
+from constrint.kernels.rnn.tensors import exact_outputs, make_inputs, make_optional_inputs, make_outputs
 from constrint.select.compiled import CompiledKernel
 from constrint.select.spec import Config, Workload
 from constrint.tune.compile import require_triton
@@ -20,82 +14,7 @@ from constrint.tune.compile import require_triton
 if TYPE_CHECKING:
     from constrint.kernels.rnn.triton.spec import TritonSpec
 
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "tf32": torch.float32}
-#: Standard deviation of a random bias.
-BIAS_SCALE = 0.3
-
-
-def make_inputs(cell: Cell, direction: str, workload: Workload, *, device: Any, seed: int) -> dict[str, Tensor]:
-    """Random inputs of a layer with bias; backward also what a forward pass leaves, and the gradient of h."""
-    batch, time, heads, dim = (workload.sizes[name] for name in ("batch", "time", "heads", "head_dim"))
-    is_meta, dtype = torch.device(device).type == "meta", DTYPES[workload.dtype]
-    generator = None if is_meta else torch.Generator(device=device).manual_seed(seed)
-
-    def draw(*sizes: int) -> Tensor:
-        if is_meta:
-            return torch.empty(sizes, dtype=dtype, device=device)
-        return torch.randn(sizes, generator=generator, device=device).to(dtype)
-
-    wx, r = draw(batch, time, cell.num_gates, heads, dim), draw(cell.num_gates, heads, dim, dim) / dim**0.5
-    bias = BIAS_SCALE * draw(cell.num_gates, heads, dim)
-    inputs = {"wx": wx, "r": r, "bias": bias}
-    if direction == "forward":
-        return inputs
-    states, saved = draw(cell.num_states, batch, time, heads, dim), torch.empty_like(wx)
-    if not is_meta:
-        states = rnn_reference(cell.name, wx, r, bias)[0]
-        saved = recompute_gates(cell, wx, r, bias, states_before(states[0], None, None))
-    return inputs | {"states": states, "saved": saved, "grad0": draw(batch, time, heads, dim)}
-
-
-def make_optional_inputs(cell: Cell, direction: str, wx: Tensor, names: Collection[str]) -> dict[str, Tensor]:
-    """Zeros for inputs that a launch may have besides.
-
-    Raises:
-        UsageError: When the kernel has no such input.
-    """
-    batch, time, _, heads, dim = wx.shape
-    ends, every = (cell.num_states, batch, heads, dim), (batch, time, heads, dim)
-    known: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
-        "initial": (ends, torch.float32),
-        "rows": ((batch,), torch.int32),
-        "lengths": ((batch,), torch.int32),
-        "reset": ((batch, time), torch.int32),
-    }
-    if direction == "backward":
-        known |= {f"grad{state}": (every, wx.dtype) for state in range(1, cell.num_states)}
-        known["grad_last"] = (ends, torch.float32)
-    for name in names:
-        if name not in known:
-            raise UsageError(f"{cell.name}, {direction}, has no optional input {name!r}; it has {', '.join(known)}.")
-    return {name: torch.zeros(known[name][0], dtype=known[name][1], device=wx.device) for name in names}
-
-
-def make_outputs(cell: Cell, direction: str, wx: Tensor) -> dict[str, Tensor]:
-    """Empty outputs; backward the gradient of wx is a view of those of the slots."""
-    batch, time, gates, heads, dim = wx.shape
-    if direction == "forward":
-        return {"states": wx.new_empty((cell.num_states, batch, time, heads, dim)), "saved": torch.empty_like(wx)}
-    slots = wx.new_empty((batch, time, cell.num_slots, heads, dim))
-    initial = wx.new_empty((cell.num_states, batch, heads, dim), dtype=torch.float32)
-    return {"grad_slots": slots, "grad_initial": initial, "grad_wx": slots[:, :, :gates]}
-
-
-def exact_outputs(cell: Cell, direction: str, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What the outputs have to be, in fp64: states, or gradients of wx and of the initial states."""
-    exact = {name: x.double() if x.is_floating_point() else x for name, x in inputs.items()}
-    lengths, reset = exact.get("lengths"), exact.get("reset")
-    if direction == "forward":
-        out, _ = rnn_reference(
-            cell.name, exact["wx"], exact["r"], exact["bias"], exact.get("initial"), lengths=lengths, reset=reset
-        )
-        return {"states": out}
-    batch, _, _, heads, dim = exact["wx"].shape
-    wx = exact["wx"].requires_grad_()
-    initial = exact.get("initial", wx.new_zeros((cell.num_states, batch, heads, dim))).requires_grad_()
-    out, _ = rnn_reference(cell.name, wx, exact["r"], exact["bias"], initial, lengths=lengths, reset=reset)
-    grad_wx, grad_initial = torch.autograd.grad((out[0] * exact["grad0"]).sum(), (wx, initial))
-    return {"grad_wx": grad_wx, "grad_initial": grad_initial}
+__all__ = ["compile_given", "exact_outputs", "make_inputs", "make_outputs"]
 
 
 def compile_given(

@@ -102,6 +102,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
 #if PLACEMENT == 2
   Source source;
   source.part_stride = static_cast<int>(row_stride);
+  source.pauses = TILES == 1 && row_of(0, 3).sequence >= 0;
   // Points the source at what a step of a tile takes: the gradients of the step after it.
   auto point = [&](int tile, int t) {
 #pragma unroll
@@ -114,13 +115,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
   };
   point(0, time - 2);
 #endif
-  START_MARKS;
 
   // After the last step comes the product that the initial states get.
 #pragma unroll 1
   for (; now.step <= time; now.next()) {
     const int t = time - 1 - now.step, tile = now.tile;
-    MARK(0);
     carry.load(tile);
 
     // What does not depend on the other blocks.
@@ -155,7 +154,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
         from_outside[item][state] = given && is_on ? input_of(x, OUTSIDE + state, place) : 0.0f;
       }
     }
-    MARK(1);
 
     float sums[MT][NT][4] = {};
     float* shared_sums = sum_buffer();
@@ -177,10 +175,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
       for (int n = 0; n < NT; ++n) source.from[n] = source.from[n] ? source.from[n] - SLOTS * row_stride : nullptr;
     }
 #endif
-    MARK(2);
     wait_for_copies<PREFETCH - 2>();
     share_sums(sums, shared_sums);
-    MARK(3);
 
     element* out = output_buffer(now.parity);
     (void)out;
@@ -188,7 +184,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
     for (int item = 0; item < ITEMS; ++item) {
       const Place place = place_of(item);
       if (SUMS && !place.exists) continue;
-      float through = product_of(sums, shared_sums, item, place, 0);
+      float product[GATES];
+      product_of(sums, shared_sums, item, place, product);
+      float through = product[0];
       if (clip > 0.0f) through = fminf(fmaxf(through, -clip), clip);
       if (reset && row[item].sequence >= 0 && now.step > 0) {
         if (reset[static_cast<long long>(row[item].sequence) * time + t + 1]) through = 0.0f;
@@ -223,7 +221,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
 #if PLACEMENT == 1
     if (t >= 0) send_outputs(out, operand_buffer(tile, now.step % 2), barrier_of(tile, now.step % 2), block.part);
 #endif
-    MARK(4);
     carry.store(tile);
     if (PLACEMENT != 2 && t >= 0) outputs.write(now.parity, tile, t);
 #pragma unroll
@@ -242,9 +239,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
     }
     inputs.fetch(ahead.copy, ahead.tile, time - 1 - ahead.step, ahead.step < time);
     ahead.next();
-    MARK(5);
   }
-  END_MARKS;
 #if PLACEMENT == 1
   cluster_sync();
 #endif

@@ -4,17 +4,6 @@
 
 extern __shared__ __align__(128) char shared_memory[];
 
-#ifdef PROFILE
-__device__ long long profile[64];
-#define START_MARKS long long marks[8] = {}, mark = clock64()
-#define MARK(n) do { long long now_ = clock64(); if (threadIdx.x % 32 == 0 && blockIdx.x == PROFILE) marks[n] += now_ - mark; mark = now_; } while (0)
-#define END_MARKS if (threadIdx.x % 32 == 0 && blockIdx.x == PROFILE && threadIdx.x / 32 < 8) for (int i = 0; i < 8; ++i) profile[threadIdx.x / 32 * 8 + i] = marks[i]
-#else
-#define START_MARKS
-#define MARK(n)
-#define END_MARKS
-#endif
-
 struct Block {
   int part, head, first, tile;  // of the head's blocks; head; first unit; first tile of sequences
 };

@@ -92,6 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
 #if PLACEMENT == 2
   Source source;
   source.part_stride = 0;
+  source.pauses = TILES == 1 && row_of(0, 3).sequence >= 0;
   // Points the source at what a step of a tile takes.
   auto point = [&](int tile, int t) {
 #pragma unroll
@@ -104,12 +105,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
   };
   point(0, 0);
 #endif
-  START_MARKS;
 
 #pragma unroll 1
   for (; now.step < time; now.next()) {
     const int t = now.step, tile = now.tile;
-    MARK(0);
     carry.load(tile);
     float given[ITEMS][GATES];
     const element* x = input_buffer(now.copy);
@@ -146,10 +145,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
       for (int n = 0; n < NT; ++n) source.from[n] = source.from[n] ? source.from[n] + row_stride : nullptr;
     }
 #endif
-    MARK(1);
     wait_for_copies<PREFETCH - 2>();
     share_sums(sums, shared_sums);
-    MARK(2);
 
     float p[ITEMS][4];
     element* out = output_buffer(now.parity);
@@ -162,9 +159,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
 #pragma unroll
           for (int state = 0; state < STATES; ++state) carry.of[item][state] = 0.0f;
         }
+        float product[GATES];
+        product_of(sums, shared_sums, item, place, product);
 #pragma unroll
         for (int gate = 0; gate < GATES; ++gate) {
-          float through = product_of(sums, shared_sums, item, place, gate);
+          float through = product[gate];
           if (restarts) through = 0.0f;
           through += biases[item][gate];
           if (APART && gate == GATES - 1) {
@@ -199,7 +198,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
 #if PLACEMENT == 1
     if (t + 1 < time) send_outputs(out, operand_buffer(tile, t % 2), barrier_of(tile, t % 2), block.part);
 #endif
-    MARK(3);
 
     // What nobody waits for.
     carry.store(tile);
@@ -208,12 +206,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
     for (int item = 0; item < ITEMS; ++item) {
       if (TILES == 1) place_at[item] += row_stride;
     }
-    MARK(4);
     inputs.fetch(ahead.copy, ahead.tile, ahead.step, ahead.step < time);
     ahead.next();
-    MARK(5);
   }
-  END_MARKS;
 #if PLACEMENT == 1
   cluster_sync();
 #endif

@@ -28,46 +28,82 @@ __device__ __forceinline__ int operand_row(int n) {
   return DOUBLED ? static_cast<int>(threadIdx.x) % 32 / 8 : n * 8 + static_cast<int>(threadIdx.x) % 32 / 4;
 }
 
-// Hands the sums of warps that share the depth over to the threads of the pointwise part.
-__device__ __forceinline__ void share_sums(const float (&sums)[MT][NT][4], float* shared) {
-  if constexpr (SUMS) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, mw = warp % MW, kw = warp / MW;
-    float* own = shared + (kw * ROWS + mw * MT * 16 + lane / 4) * SUM_STRIDE + lane % 4 * COLUMNS;
+// The sum for a gate of a unit in a warp's own tiles.
+__device__ __forceinline__ float own_sum(const float (&sums)[MT][NT][4], int block, int half, int n, int column, int gate) {
+  if constexpr (PAIRED) return sums[2 * block + gate / 2][n][gate % 2 * 2 + column];
+  return sums[UNIT_TILES * block + gate][n][half * 2 + column];
+}
+
+constexpr int SUM_PLACES = DOUBLED ? 4 : 8;  // of a unit: sequences of a tile of eight
+
+// Where the sums of all gates of a unit and a sequence stand: eight threads that write, or read, at the same time are in
+// different banks.
+__device__ __forceinline__ float4* gathered_sums(float* shared, int kw, int unit, int row) {
+  const int n = DOUBLED ? 0 : row / 8, r = row % 8;
+  const int place = DOUBLED ? r ^ (unit / 2 % 4) : (r / 2 | r % 2 * 4) ^ (unit % 4 ^ unit % 2 * 4);
+  return reinterpret_cast<float4*>(shared) + ((kw * NT + n) * U + unit) * SUM_PLACES + place;
+}
+
+__device__ __forceinline__ void write_sums(const float (&sums)[MT][NT][4], float* shared) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, mw = warp % MW, kw = warp / MW;
 #pragma unroll
-    for (int tile = 0; tile < MT; ++tile) {
+  for (int block = 0; block < MT / UNIT_TILES; ++block) {
+#pragma unroll
+    for (int half = 0; half < (PAIRED ? 1 : 2); ++half) {
+      const int unit = (mw * (MT / UNIT_TILES) + block) * (PAIRED ? 8 : 16) + half * 8 + lane / 4;
 #pragma unroll
       for (int n = 0; n < NT; ++n) {
-        const float* c = sums[tile][n];
-        float *low = own + tile * 16 * SUM_STRIDE + n * 8, *high = low + 8 * SUM_STRIDE;
-        if constexpr (DOUBLED) {
-          *low = c[0], *high = c[2];
+        if constexpr (GATHERED) {
+#pragma unroll
+          for (int column = 0; column < COLUMNS; ++column) {
+            float gates[4] = {};
+#pragma unroll
+            for (int gate = 0; gate < GATES; ++gate) gates[gate] = own_sum(sums, block, half, n, column, gate);
+            const int row = DOUBLED ? lane % 4 : n * 8 + lane % 4 * 2 + column;
+            *gathered_sums(shared, kw, unit, row) = make_float4(gates[0], gates[1], gates[2], gates[3]);
+          }
         } else {
-          *reinterpret_cast<float2*>(low) = make_float2(c[0], c[1]);
-          *reinterpret_cast<float2*>(high) = make_float2(c[2], c[3]);
+          float* to = shared + (kw * ROWS + unit) * SUM_STRIDE + n * 8 + lane % 4 * COLUMNS;
+          if constexpr (DOUBLED) {
+            *to = own_sum(sums, block, half, n, 0, 0);
+          } else {
+            *reinterpret_cast<float2*>(to) =
+                make_float2(own_sum(sums, block, half, n, 0, 0), own_sum(sums, block, half, n, 1, 0));
+          }
         }
       }
     }
-    __syncthreads();
-  } else if constexpr (PLACEMENT == 2) {
-    __syncthreads();  // the next step's inputs
   }
 }
 
-// The product for one gate of one of the thread's items.
-__device__ __forceinline__ float product_of(
-    const float (&sums)[MT][NT][4], const float* shared, int item, const Place& place, int gate) {
-  if constexpr (SUMS) {
-    const float* from = shared + row_of_unit(gate, place.unit) * SUM_STRIDE + place.row;
-    float even = 0.0f, odd = 0.0f;
+// Hands the sums of warps that share the depth over to the threads of the pointwise part.
+__device__ __forceinline__ void share_sums(const float (&sums)[MT][NT][4], float* shared) {
+  if constexpr (SUMS) write_sums(sums, shared);
+  if constexpr (SUMS || PLACEMENT == 2) __syncthreads();  // in the grid for the next step's inputs too
+}
+
+// The product for one of the thread's items: for each gate, or backward one value.
+__device__ __forceinline__ void product_of(
+    const float (&sums)[MT][NT][4], float* shared, int item, const Place& place, float (&product)[GATES]) {
+  constexpr int VALUES = IS_BACKWARD ? 1 : GATES;
+  if constexpr (!SUMS) {
+    const int column = item % COLUMNS, n = item / COLUMNS % NT;
+    const int half = PAIRED ? 0 : item / (COLUMNS * NT) % 2, block = item / (COLUMNS * NT) / (PAIRED ? 1 : 2);
 #pragma unroll
-    for (int kw = 0; kw < KW; kw += 2) {
-      even += from[kw * ROWS * SUM_STRIDE];
-      if (kw + 1 < KW) odd += from[(kw + 1) * ROWS * SUM_STRIDE];
+    for (int gate = 0; gate < VALUES; ++gate) product[gate] = own_sum(sums, block, half, n, column, gate);
+  } else {
+    float parts[2][4] = {};
+#pragma unroll
+    for (int kw = 0; kw < KW; ++kw) {
+      float(&part)[4] = parts[kw % 2];
+      if constexpr (GATHERED) {
+        const float4 v = *gathered_sums(shared, kw, place.unit, place.row);
+        part[0] += v.x, part[1] += v.y, part[2] += v.z, part[3] += v.w;
+      } else {
+        part[0] += shared[(kw * ROWS + place.unit) * SUM_STRIDE + place.row];
+      }
     }
-    return even + odd;
+#pragma unroll
+    for (int gate = 0; gate < VALUES; ++gate) product[gate] = parts[0][gate] + parts[1][gate];
   }
-  const int column = item % COLUMNS, n = item / COLUMNS % NT;
-  if constexpr (PAIRED) return sums[item / (COLUMNS * NT) * 2 + gate / 2][n][gate % 2 * 2 + column];
-  const int half = item / (COLUMNS * NT) % 2, block = item / (2 * COLUMNS * NT);
-  return sums[block * (IS_BACKWARD ? 1 : GATES) + gate][n][half * 2 + column];
 }

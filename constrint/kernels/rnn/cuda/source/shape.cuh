@@ -44,9 +44,11 @@ constexpr int CHAINS = MT * NT <= 2 ? 2 : 1;
 // 16 units each.
 constexpr bool PAIRED = !IS_BACKWARD && GATES == 4;
 
-// Floats between rows of partial sums: what a chunk reads is in different banks.
-constexpr int SUM_STRIDE = DOUBLED ? 4 : NT == 1 ? 8 : NB + 8;
-constexpr int SUM_FLOATS = SUMS ? KW * ROWS * SUM_STRIDE : 0;
+// Partial sums stand by unit and sequence with all gates beside each other; where a unit has one row, by row.
+constexpr bool GATHERED = !IS_BACKWARD && GATES > 1;
+constexpr int UNIT_TILES = IS_BACKWARD ? 1 : PAIRED ? 2 : GATES;  // tiles of rows that have all of a unit
+constexpr int SUM_STRIDE = DOUBLED ? 4 : NT == 1 ? 8 : NB + 8;    // floats between rows: what a chunk reads is in different banks
+constexpr int SUM_FLOATS = !SUMS ? 0 : GATHERED ? KW * U * NB * 4 : KW * ROWS * SUM_STRIDE;
 // Elements between sequences of what is exchanged: eight sequences, 64 bytes each, are in different banks.
 constexpr int OPERAND_STRIDE = DEPTH + (DEPTH % (2 * PIECE) == 0 ? PIECE : 0);
 constexpr int OPERAND_COPIES = PLACEMENT == 2 ? 0 : PLACEMENT == 1 || !SUMS ? 2 : 1;
@@ -67,7 +69,7 @@ constexpr int CHUNK_UNITS = DOUBLED ? 8 : 4, CHUNKS = U / CHUNK_UNITS * NT;  // 
 constexpr int ITEMS = SUMS ? (CHUNKS + WARPS - 1) / WARPS : PAIRED ? U / 8 / MW * NT * COLUMNS : U / 16 / MW * NT * 2 * COLUMNS;
 
 static_assert(D % U == 0 && D % PIECE == 0, "blocks have whole units, and the depth is made of pieces");
-static_assert(ROWS % (16 * MW) == 0 && U % (PAIRED ? 8 : 16) == 0, "warps have whole tiles of rows");
+static_assert(ROWS % (16 * MW * UNIT_TILES) == 0 && U % (PAIRED ? 8 : 16) == 0, "warps have whole units");
 static_assert(NB == 8 * NT && (NT == 1 || NT == 2 || NT == 4) || DOUBLED, "tiles of 8, 16, 32 sequences, or 4");
 static_assert(PREFETCH > 1, "a step's inputs are there when the step before it has met");
 static_assert(PLACEMENT != 0 || U == D, "one block has the whole head");
@@ -83,3 +85,6 @@ constexpr int OUTPUT_BYTES = OUTPUT_COPIES * OUTPUTS * NB * STEP_STRIDE * sizeof
 constexpr int CARRY_AT = SUM_AT + SUM_BYTES, INPUT_AT = CARRY_AT + CARRY_BYTES, OUTPUT_AT = INPUT_AT + INPUT_BYTES;
 constexpr int BARRIER_AT = OUTPUT_AT + OUTPUT_BYTES;
 constexpr int TABLE_AT = BARRIER_AT + (PLACEMENT == 1 ? 16 * TILES : 0), SHARED_BYTES = TABLE_AT + TILES * NB * 8;
+#ifdef EXPECTED_SHARED_BYTES
+static_assert(SHARED_BYTES == EXPECTED_SHARED_BYTES, "the host predicts the shared memory of a block");
+#endif

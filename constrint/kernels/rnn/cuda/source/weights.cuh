@@ -24,13 +24,6 @@ __device__ __forceinline__ void row_of_tile(int tile, int row, int& gate, int& u
   }
 }
 
-// Where the partial sums of a gate's unit stand.
-__device__ __forceinline__ int row_of_unit(int gate, int unit) {
-  if constexpr (PAIRED) return unit / 8 * 32 + gate / 2 * 16 + gate % 2 * 8 + unit % 8;
-  if constexpr (IS_BACKWARD) return unit;
-  return unit / 16 * 16 * GATES + gate * 16 + unit % 16;
-}
-
 // A vector of neighbours along the depth of one row, from r (G, N, D out, D in).
 __device__ __forceinline__ uint4 weight_vector(
     const element* __restrict__ r, int heads, int head, int first, int tile, int row, int depth) {

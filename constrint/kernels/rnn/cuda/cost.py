@@ -1,0 +1,226 @@
+"""Predicted time of the recurrent CUDA kernels: the latency of one step, times the steps, times the rounds of blocks.
+
+A step is a chain: the exchange, the product, partial sums, the pointwise part, what is written for the next step. Its
+parts are counted from the source (clocks that an ideal unit needs); how many times that each of them takes was fitted
+to one H200 (`step.json`, by `python -m benchmarks.rnn.fit_cuda`) and is used for other GPUs as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.hwmodels import GpuModel
+from constrint.hwmodels.targets import target_note
+from constrint.kernels.rnn.cells import Cell
+from constrint.kernels.rnn.cuda.shape import CLUSTER, GRID, VECTOR_BYTES, Shape
+from constrint.model import Expr, Var, ceildiv, const, maximum, minimum
+from constrint.select.cost import ASSUMED_CLOCK_HZ, LAUNCH_S, PARTS, CostColumns
+from constrint.select.spec import ELEMENT_BYTES, Columns, Workload
+
+Column = NDArray[np.float64]
+
+#: Issue interval and dependent-issue latency of m16n8k16, in clocks: the least time between two that do not depend on
+#: each other on one sub-partition, and between two of which the second needs the first one's sum.
+MMA_ISSUE_CLK, MMA_LATENCY_CLK = 8, 33
+#: Bytes per clock of shared memory, and between the L2 and one SM.
+SMEM_BYTES_PER_CLK, L2_BYTES_PER_CLK = 128, 64
+#: Bytes that a warp reads of the operand for one pair and eight sequences.
+OPERAND_BYTES = 512
+#: Parts that are waited for rather than worked on: other tiles of the block are worked on meanwhile.
+WAITED = ("cluster", "grid", "grid_blocks")
+#: Parts that blocks of one SM do one after the other.
+BUSY = ("mma", "weights", "operand", "polled", "summed", "special", "written")
+#: Exponent of the p-norm of a step's work and of what its loads leave: neither hides the other where both are as long.
+WAITING_EXPONENT = 6.0
+#: Every part, and the loads' latency in clocks.
+LOADS = "loads"
+FIGURES = (
+    *("fixed", "cluster", "grid", "grid_blocks", "mma", "weights", "operand", "polled", "sent", "summed", "sum_chain"),
+    *("special", "serial", "written", "read", "warps", LOADS),
+)
+_FILE = Path(__file__).with_name("step.json")
+
+
+class Fitted(msgspec.Struct, frozen=True):
+    """The fitted figures.
+
+    Args:
+        source: The command that fitted them, to what, and where it was measured.
+        figures: By direction and part: how many times the counted clocks the part takes.
+    """
+
+    source: str
+    figures: dict[str, dict[str, float]]
+
+
+@cache
+def fitted() -> Fitted:
+    """What `step.json` holds."""
+    return msgspec.json.decode(_FILE.read_bytes(), type=Fitted)
+
+
+def write_fitted(found: Fitted) -> None:
+    """Write `step.json`, one figure a line."""
+    _FILE.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+    fitted.cache_clear()
+
+
+def step_parts(gpu: GpuModel, shape: Shape, batch: int) -> dict[str, Expr]:
+    """Clocks of every part of a step of one tile, on units that are never late, as expressions."""
+    v, cell = shape.v, shape.cell
+    grid, cluster = shape.is_in(GRID), shape.is_in(CLUSTER)
+    units, rows, threads = v["units"], v["tile_batch"], 32 * shape.warps
+    across = shape.row_tiles * shape.column_tiles
+    issue = across * MMA_ISSUE_CLK * ceildiv(shape.warps, gpu.sm.num_partitions)
+    # Of sequences that there are not nothing is exchanged.
+    there = minimum(rows, batch)
+    read = shape.warps * shape.pairs * there * (OPERAND_BYTES // 8)
+    specials = cell.forward_specials if shape.is_forward else cell.backward_specials
+    through = cell.num_gates if shape.is_forward else 1
+    saved = (1 - v["recompute"]) * cell.num_gates
+    written = cell.num_states + saved if shape.is_forward else const(cell.num_slots)
+    vectors = there * (units // shape.vector)
+    return {
+        "fixed": const(1),
+        "cluster": shape.where(cluster, 1),
+        "grid": shape.where(grid, 1),
+        "grid_blocks": shape.where(grid, shape.blocks),
+        "mma": 2 * shape.num_products * shape.pairs * maximum(issue, MMA_LATENCY_CLK // shape.chains),
+        "weights": shape.weight_bytes // SMEM_BYTES_PER_CLK,
+        "operand": shape.where(v["placement"] != GRID, read // SMEM_BYTES_PER_CLK),
+        "polled": shape.where(grid, read // L2_BYTES_PER_CLK),
+        "sent": shape.where(cluster, ceildiv(shape.parts * vectors * shape.blocks, threads)),
+        "summed": shape.where(shape.has_sums, v["warps_depth"] * shape.rows * rows * 8 // SMEM_BYTES_PER_CLK),
+        "sum_chain": shape.where(shape.has_sums, shape.items * through * v["warps_depth"]),
+        "special": units * rows * specials // int(gpu.sm.special_functions_per_clk or 16),
+        "serial": shape.items,
+        "written": written * vectors * VECTOR_BYTES // SMEM_BYTES_PER_CLK,
+        "read": shape.copies,
+        "warps": shape.warps,
+    }
+
+
+def part_columns(
+    gpu: GpuModel, cell: Cell, direction: str, workload: Workload, columns: Columns
+) -> dict[str, Column]:
+    """The parts of every row."""
+    shape = Shape.of(cell, direction, workload, {name: Var(name) for name in columns})
+    size = len(next(iter(columns.values())))
+    return {
+        name: np.broadcast_to(np.asarray(part.columns(columns), dtype=np.float64), (size,))
+        for name, part in step_parts(gpu, shape, workload.sizes["batch"]).items()
+    }
+
+
+def step_clk(
+    parts: Mapping[str, Column], figures: Mapping[str, float], columns: Columns, sharing: Column
+) -> dict[str, Column]:
+    """Clocks of a step of all tiles of a block: its parts, and as `step` what they make together.
+
+    Several tiles are worked on in turn, so that one's exchange is hidden behind the others' work. Inputs are asked for
+    `prefetch` tiles ahead, so that no tile is done faster than their latency over the tiles between.
+    """
+    tiles = np.asarray(columns["num_tiles"], dtype=np.float64)
+    ahead = np.asarray(columns["prefetch"], dtype=np.float64) - 1.0
+    clks = {name: figures[name] * part for name, part in parts.items()}
+    waited = sum(clks[name] for name in WAITED)
+    worked = sum(part for name, part in clks.items() if name not in WAITED)
+    worked = worked + (sharing - 1.0) * sum(clks[name] for name in BUSY)
+    chain = np.maximum(tiles * worked, worked + waited)
+    loads = tiles * figures[LOADS] / ahead
+    step = (chain**WAITING_EXPONENT + loads**WAITING_EXPONENT) ** (1.0 / WAITING_EXPONENT)
+    return clks | {"step": step, LOADS: step - chain}
+
+
+def rounds_and_sharing(
+    gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]
+) -> tuple[Column, Column]:
+    """How many times the GPU is filled, and how many blocks share an SM."""
+    c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
+    blocks = workload.sizes["head_dim"] / c["units"]
+    groups = workload.sizes["heads"] * np.ceil(workload.sizes["batch"] / (c["tile_batch"] * c["num_tiles"]))
+    resident = np.maximum(1.0, np.asarray(blocks_per_sm, dtype=np.float64))
+    sms = float(gpu.device.sm_count)
+    # Blocks of the whole grid take one SM each; those of a cluster are on one GPC, of which one has fewer SMs.
+    gpcs = float(gpu.device.num_gpcs or 8)
+    clusters = np.maximum(1.0, gpcs * np.floor(np.floor(sms / gpcs) / blocks) - 1.0)
+    at_once = np.where(
+        c["placement"] == GRID,
+        np.maximum(1.0, np.floor(sms / blocks)),
+        np.where(c["placement"] == CLUSTER, clusters * resident, sms * resident),
+    )
+    sharing = np.clip(np.ceil(np.minimum(groups, at_once) * blocks / sms), 1.0, resident)
+    return np.ceil(groups / at_once), np.where(c["placement"] == GRID, 1.0, sharing)
+
+
+def cuda_cost(
+    gpu: GpuModel, cell: Cell, direction: str, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]
+) -> CostColumns:
+    """Predicted time of every configuration."""
+    clock = gpu.device.max_clock_hz or gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
+    parts = part_columns(gpu, cell, direction, workload, columns)
+    rounds, sharing = rounds_and_sharing(gpu, workload, columns, blocks_per_sm)
+    clks = step_clk(parts, fitted().figures[direction], columns, sharing)
+    scale = rounds * workload.sizes["time"] / clock
+    dram_s = loop_bytes(cell, direction, workload, columns) / gpu.memory.dram.bandwidth_bytes_per_s
+    more_s = filled_bytes(cell, direction, workload, columns) / gpu.memory.dram.bandwidth_bytes_per_s
+    more_s = more_s + after_s(gpu, cell, direction, workload, columns)
+    tiles = np.asarray(columns["num_tiles"], dtype=np.float64)
+    shown = {
+        "matrix units": ("mma",),
+        "shared memory": ("weights", "operand", "summed", "sent", "written"),
+        "special functions": ("special",),
+        "latency": ("fixed", "serial", "sum_chain", "read", "warps"),
+        "barrier": WAITED,
+        "L2": ("polled",),
+    }
+    figures: dict[str, Any] = dict.fromkeys(PARTS, 0.0)
+    for name, names in shown.items():
+        figures[name] = scale * (1.0 if names is WAITED else tiles) * sum(clks[part] for part in names)
+    figures["latency"] = figures["latency"] + scale * np.maximum(0.0, clks[LOADS])
+    figures["DRAM"] = dram_s + more_s
+    return CostColumns(LAUNCH_S + np.maximum(scale * clks["step"], dram_s) + more_s, figures)
+
+
+def loop_bytes(cell: Cell, direction: str, workload: Workload, columns: Columns) -> Column:
+    """Bytes that the loop moves through device memory."""
+    stored = np.where(np.asarray(columns["recompute"]) > 0, 0.0, float(cell.num_gates))
+    written = cell.num_states + stored if direction == "forward" else cell.num_slots + 0.0 * stored
+    return np.asarray(_row_bytes(workload) * (cell.num_loads(direction) + written), dtype=np.float64)
+
+
+def filled_bytes(cell: Cell, direction: str, workload: Workload, columns: Columns) -> Column:
+    """Bytes that are filled before blocks exchange states through memory."""
+    exchanged = 1 if direction == "forward" else cell.num_slots
+    return np.where(np.asarray(columns["placement"]) == GRID, exchanged * _row_bytes(workload), 0.0)
+
+
+def after_s(gpu: GpuModel, cell: Cell, direction: str, workload: Workload, columns: Columns) -> Column:
+    """Seconds before and after the backward loop: gates that are computed again, sums, gradients of the weights."""
+    recompute = np.asarray(columns["recompute"], dtype=np.float64)
+    if direction == "forward":
+        return 0.0 * recompute
+    moved = _row_bytes(workload) * (2.0 * cell.num_slots + 4.0 + recompute * 5.0 * cell.num_gates)
+    return moved / (0.5 * gpu.memory.dram.bandwidth_bytes_per_s) + 10.0 * LAUNCH_S
+
+
+def _row_bytes(workload: Workload) -> float:
+    """Bytes of one tensor (B, T, N, D)."""
+    return float(np.prod([float(size) for size in workload.sizes.values()])) * ELEMENT_BYTES[workload.dtype]
+
+
+def cuda_assumptions(gpu: GpuModel) -> tuple[str, ...]:
+    """What the model assumes about this GPU for want of a source or of a measurement."""
+    lines = [f"{LAUNCH_S * 1e6:.1f} us launch", *filter(None, [target_note(gpu)])]
+    if gpu.arch.target != "sm_90a":
+        lines.append("parts of a step as fitted on an H200; nothing was run on this GPU")
+    if gpu.device.boost_clock_hz is None:
+        lines.append(f"clock unconfirmed: {ASSUMED_CLOCK_HZ / 1e9:.1f} GHz assumed")
+    return tuple(lines)

@@ -1,0 +1,183 @@
+"""Launches of the recurrent CUDA kernels: `launches_of` states their arguments, for a device or for a compiler alone.
+
+What a configuration means is in `shape.py` and `source/shape.cuh`; the device code is in `source/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from constrint.errors import ConstrintError
+from constrint.hwmodels import GpuModel
+from constrint.kernels.launch.cuda.nvrtc import CudaSource
+from constrint.kernels.launch.cuda.source_spec import CudaLaunch
+from constrint.kernels.launch.fill import FillLaunch
+from constrint.kernels.rnn.cells import CELLS, Cell
+from constrint.kernels.rnn.cuda.shape import CELL_NUMBERS, CLUSTER, DTYPE_NUMBERS, GRID, VECTOR_BYTES, WINDOW, smem_bytes_of
+from constrint.kernels.rnn.fused import FusedLoop, Tensors, given, num_sms, workload_of_choice
+from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
+from constrint.kernels.rnn.spec import SUFFIX
+from constrint.select.first_choice import Choice
+from constrint.select.spec import Config, Launch, Workload
+
+#: Tensors of each kernel in the order of its arguments.
+TENSORS = {
+    "forward": ("wx", "r", "bias", "initial", "states", "saved", "rows", "lengths", "reset"),
+    "backward": (
+        *("grad0", "grad1", "grad2", "grad3", "grad_last", "wx", "r", "initial", "states", "saved"),
+        *("grad_slots", "grad_initial", "rows", "lengths", "reset"),
+    ),
+}
+#: What stands in exchanged memory until it is written: two NaNs that no result has.
+UNWRITTEN = 0xFFFFFFFF
+THREADS_PER_WARP = 32
+SOURCE = Path(__file__).with_name("source")
+#: The macro of each parameter that the device code knows.
+MACROS = {
+    "units": "UNITS",
+    "tile_batch": "TILE_BATCH",
+    "num_tiles": "TILES",
+    "placement": "PLACEMENT",
+    "warps_rows": "WARPS_ROWS",
+    "warps_depth": "WARPS_DEPTH",
+    "register_pairs": "REGISTER_PAIRS",
+    "prefetch": "PREFETCH",
+}
+
+
+def launches_of(
+    direction: str,
+    workload: Workload,
+    config: Config,
+    tensors: Tensors,
+    gpu: GpuModel,
+    *,
+    clip: float = 0.0,
+    only_h: bool | None = None,
+) -> list[Launch]:
+    """The launches of one direction; several where blocks that wait for each other would not all be resident.
+
+    Args:
+        direction: "forward" or "backward".
+        workload: The workload that was chosen for: its cell, head dimension and dtype count.
+        config: A point of the direction's space.
+        tensors: The kernel's tensors by the names of its arguments. On `meta` the launches can only be compiled.
+        gpu: The hardware model.
+        clip: Limit of the gradient that reaches h through r; 0 for none.
+        only_h: Backward: whether h alone has gradients; by default whether `grad1` is missing.
+    """
+    wx = given(tensors, "wx")
+    cell = CELLS[workload.operation.removesuffix(SUFFIX[direction])]
+    source, smem_bytes = source_of(cell, direction, wx.shape[4], workload.dtype, tuple(sorted(config.items())))
+    blocks, groups = wx.shape[4] // config["units"], _num_groups(wx, config)
+    in_grid = config["placement"] == GRID
+    at_once = max(1, num_sms(wx.device, gpu.device.sm_count) // blocks) if in_grid else groups
+    before = _arguments(direction, config, tensors)
+    if direction == "backward":
+        only_h = tensors.get("grad1") is None if only_h is None else only_h
+        before += [np.float32(clip), np.int32(only_h and wx.element_size() == 2)]
+    batch, time, _, heads, _ = wx.shape
+    before += [np.int32(batch), np.int32(time), np.int32(heads)]
+    after = [np.int64(wx.stride(0)), np.int64(wx.stride(1))]
+    launches: list[Launch] = []
+    if in_grid:
+        exchanged = given(tensors, "states")[0] if direction == "forward" else given(tensors, "grad_slots")
+        launches.append(FillLaunch(exchanged, UNWRITTEN))
+    for first in range(0, groups, at_once):
+        launches.append(
+            CudaLaunch(
+                gpu=gpu,
+                source=source,
+                grid=(min(at_once, groups - first) * blocks,),
+                block=(THREADS_PER_WARP * config["warps_rows"] * config["warps_depth"],),
+                arguments=(*before, np.int32(first), *after),
+                smem_bytes=smem_bytes,
+                cluster=blocks if config["placement"] == CLUSTER else 1,
+                is_cooperative=in_grid,
+            )
+        )
+    return launches
+
+
+def _num_groups(wx: Tensor, config: Config) -> int:
+    """Groups of blocks that do not see each other: heads by what a group has of the batch."""
+    return int(wx.shape[3]) * -(-int(wx.shape[0]) // (config["tile_batch"] * config["num_tiles"]))
+
+
+def _arguments(direction: str, config: Config, tensors: Tensors) -> list[Any]:
+    every = {name: tensors.get(name) for name in TENSORS[direction]}
+    if direction == "forward" and config["recompute"]:
+        every["saved"] = None
+    return list(every.values())
+
+
+@lru_cache(maxsize=1024)
+def source_of(
+    cell: Cell, direction: str, head_dim: int, dtype: str, config: tuple[tuple[str, int], ...]
+) -> tuple[CudaSource, int]:
+    """The source as it is compiled for a configuration, and the shared memory of a block.
+
+    The compiler asserts that the source takes as much of it as is predicted here.
+    """
+    values = dict(config)
+    smem_bytes = smem_bytes_of(cell, direction, head_dim, dtype, values)
+    macros = {macro: values[name] for name, macro in MACROS.items()} | {
+        "CELL": CELL_NUMBERS[cell.name],
+        "IS_BACKWARD": int(direction == "backward"),
+        "DTYPE": DTYPE_NUMBERS[dtype],
+        "HEAD_DIM": head_dim,
+        "WINDOW": WINDOW,
+        "EXPECTED_SHARED_BYTES": smem_bytes,
+    }
+    path = SOURCE / f"{direction}.cu"
+    options = ("-std=c++17", "-default-device")
+    text = path.read_text(encoding="utf-8")
+    return CudaSource(text, f"recurrent_{direction}", macros, options, (SOURCE,), path.name), smem_bytes
+
+
+def is_ready(tensor: Tensor) -> bool:
+    """Whether the kernels can read a tensor whose last dimensions are contiguous as it is."""
+    return tensor.data_ptr() % VECTOR_BYTES == 0
+
+
+def ready(tensor: Tensor) -> Tensor:
+    """The tensor, or a copy at an address that vectors can be read from."""
+    tensor = tensor.contiguous()
+    return tensor if is_ready(tensor) else tensor.clone()
+
+
+def forward(inputs: RnnInputs, choice: Choice, *, save_gates: bool) -> RnnSaved:
+    """Run a recurrent layer over a batch of sequences; see `RnnBackend.forward`."""
+    return LOOP.forward(with_ready_wx(inputs), choice, save_gates=save_gates)
+
+
+def backward(inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, choice: Choice, *, clip: float) -> RnnGradients:
+    """Gradients of the inputs; see `RnnBackend.backward`."""
+    return LOOP.backward(with_ready_wx(inputs), saved, upstream, choice, clip=clip)
+
+
+def wx_is_ready(wx: Tensor) -> bool:
+    """Whether the kernels can read wx in place: steps of time and of the batch keep vectors whole."""
+    vector = VECTOR_BYTES // wx.element_size()
+    return is_ready(wx) and all(stride % vector == 0 for stride in wx.stride()[:2])
+
+
+def with_ready_wx(inputs: RnnInputs) -> RnnInputs:
+    """With wx where the kernels can read it."""
+    return inputs if wx_is_ready(inputs.wx) else replace(inputs, wx=inputs.wx.contiguous().clone())
+
+
+def _stated(choice: Choice, config: Config, direction: str, tensors: Tensors, **options: Any) -> Sequence[Launch]:
+    if choice.gpu is None:
+        raise ConstrintError(f"{choice.kernel} needs a model of the device.")
+    return launches_of(direction, workload_of_choice(choice), config, tensors, choice.gpu, **options)
+
+
+LOOP = FusedLoop(stated=_stated, bias_of=Tensor.to, ready=ready, writes_all=True)

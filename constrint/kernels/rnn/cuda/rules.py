@@ -1,0 +1,81 @@
+"""The rules of the recurrent CUDA kernels: how a head is dealt to blocks, and a block's work to warps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, MMA_ROWS, Shape
+from constrint.model import all_of, any_of, ceildiv, const, divides, implies, minimum
+from constrint.model.constraint import CERTAIN, REDUNDANT
+from constrint.select.limits import BlockUse, most_registers
+from constrint.select.spec import Rule, Workload
+
+#: Registers that a configuration may leave free beside those that one more pair of weights would take.
+LEFT_REGISTERS = 24
+
+
+def rules_of(gpu: GpuModel, shape: Shape, workload: Workload, use: BlockUse) -> Iterator[Rule]:
+    """Every rule beside the limits of a block."""
+    yield from _placement_rules(gpu, shape)
+    yield from _warp_rules(shape)
+    yield from _batch_rules(gpu, shape, workload)
+    yield from _weight_rules(gpu, shape, use)
+
+
+def _placement_rules(gpu: GpuModel, shape: Shape) -> Iterator[Rule]:
+    v, dim = shape.v, shape.head_dim
+    in_block, in_cluster, in_grid = (shape.is_in(place) for place in (BLOCK, CLUSTER, GRID))
+    whole = "one block has the whole head, several share it"
+    yield Rule(implies(in_block, v["units"] == dim), "whole_head", because=whole, kind=CERTAIN)
+    several = implies(v["placement"] > 0, v["units"] < dim)
+    yield Rule(several, "shared_head", because=whole, kind=REDUNDANT)
+    most = gpu.device.max_cluster_blocks_nonportable or gpu.device.max_cluster_blocks_portable
+    if most:
+        fit = f"a cluster of {gpu.name} has at most {most} blocks"
+        yield Rule(implies(in_cluster, shape.blocks <= most), "cluster", because=fit, kind=CERTAIN)
+    fit = f"blocks that wait for each other run at once: {gpu.device.sm_count} fit, one on each {gpu.terms.sm}"
+    yield Rule(implies(in_grid, shape.blocks <= gpu.device.sm_count), "co_resident", because=fit, kind=CERTAIN)
+
+
+def _warp_rules(shape: Shape) -> Iterator[Rule]:
+    v, alone = shape.v, shape.v["warps_depth"] == 1
+    width = 8 if shape.is_paired else 16
+    tiles = "a tile of 16 rows has 8 units of two gates" if shape.is_paired else "a tile of 16 rows has 16 units"
+    yield Rule(divides(width, v["units"]), "whole_tiles", because=tiles, kind=CERTAIN)
+    rows = divides(MMA_ROWS * v["warps_rows"], shape.rows)
+    yield Rule(rows, "warps_of_rows", because="each warp has whole tiles of 16 rows", kind=CERTAIN)
+    unit = "without partial sums a thread has all gates of its units"
+    yield Rule(
+        implies(alone, divides(width * v["warps_rows"], v["units"])), "whole_units", because=unit, kind=CERTAIN
+    )
+    busy = (v["warps_depth"] - 1) * shape.pairs < shape.num_pairs
+    yield Rule(busy, "warps_of_depth", because="each warp has a share of the depth; more would wait", kind=REDUNDANT)
+    hidden = "the four partitions of an SM issue instructions side by side"
+    yield Rule(shape.warps >= minimum(4, shape.rows // MMA_ROWS * shape.num_pairs), "partitions", because=hidden, kind=REDUNDANT)
+
+
+def _batch_rules(gpu: GpuModel, shape: Shape, workload: Workload) -> Iterator[Rule]:
+    v, batch, heads = shape.v, workload.sizes["batch"], workload.sizes["heads"]
+    padding = "a larger tile would compute nothing but padding"
+    limit = max(8, 1 << (batch - 1).bit_length())
+    if limit < 32:
+        yield Rule(v["tile_batch"] <= limit, "tile_batch_in_batch", because=padding, kind=REDUNDANT)
+    tiles = ceildiv(const(batch), v["tile_batch"])
+    yield Rule(v["num_tiles"] <= tiles, "tiles_in_batch", because=padding, kind=REDUNDANT)
+    alone = "blocks that wait for nobody take tiles of their own, one after the other"
+    yield Rule(implies(v["num_tiles"] > 1, v["placement"] > 0), "tiles_that_wait", because=alone, kind=REDUNDANT)
+    full = "blocks take tiles in turn only where not all of them run at once"
+    groups = heads * ceildiv(tiles, v["num_tiles"] // 2)
+    crowded = groups * shape.blocks > gpu.device.sm_count
+    yield Rule(any_of(v["num_tiles"] == 1, crowded), "tiles_at_once", because=full, kind=REDUNDANT)
+
+
+def _weight_rules(gpu: GpuModel, shape: Shape, use: BlockUse) -> Iterator[Rule]:
+    v = shape.v
+    few = "a warp has no more weights than its share of the depth"
+    yield Rule(v["register_pairs"] <= shape.pairs, "pairs_in_depth", because=few, kind=REDUNDANT)
+    near = f"weights stay in registers as long as {LEFT_REGISTERS} more are free"
+    more = use.registers_per_thread + 8 * shape.row_tiles + LEFT_REGISTERS > most_registers(gpu, use.warps)
+    kept = any_of(v["register_pairs"] == shape.pairs, more)
+    yield Rule(kept, "registers_used", because=near, kind=REDUNDANT)

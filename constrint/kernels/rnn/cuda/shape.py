@@ -1,0 +1,233 @@
+"""What a configuration of the recurrent CUDA kernels means, as integer expressions: the figures of `source/shape.cuh`.
+
+The names are those of the device code in words. That both say the same of shared memory the compiler asserts: a kernel
+is compiled with the number that is predicted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from constrint.kernels.rnn.cells import CELLS, Cell
+from constrint.model import Constraint, Expr, all_of, ceildiv, const, maximum
+from constrint.select.spec import ELEMENT_BYTES, Workload
+
+#: Values of `placement`: one block has the whole head, or a cluster shares it, or blocks anywhere on the grid do.
+BLOCK, CLUSTER, GRID = 0, 1, 2
+#: The number by which the device code knows a cell.
+CELL_NUMBERS = {name: number for number, name in enumerate(CELLS)}
+#: The number by which the device code knows a dtype.
+DTYPE_NUMBERS = {"fp16": 0, "bf16": 1, "tf32": 2, "fp32": 3}
+#: Tensors are read by vectors of this many bytes; a pair of matrix instructions takes four of a row.
+VECTOR_BYTES, VECTORS_OF_PAIR = 16, 4
+#: Rows and columns of a matrix instruction.
+MMA_ROWS, MMA_COLUMNS = 16, 8
+#: Vectors of 16 bytes that a thread asks the other blocks of the grid for at once.
+WINDOW = 16
+#: Bytes of the weights of 16 rows for one pair.
+FRAGMENT_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One direction of one layer in terms of the parameters `v`.
+
+    Args:
+        cell: The cell.
+        direction: "forward" or "backward".
+        head_dim: D.
+        dtype: Name of the operands' dtype.
+        v: The parameters.
+    """
+
+    cell: Cell
+    direction: str
+    head_dim: int
+    dtype: str
+    v: Mapping[str, Expr]
+
+    @classmethod
+    def of(cls, cell: Cell, direction: str, workload: Workload, v: Mapping[str, Expr]) -> Shape:
+        """That of a workload."""
+        return cls(cell, direction, workload.sizes["head_dim"], workload.dtype, v)
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element of inputs and states."""
+        return ELEMENT_BYTES[self.dtype]
+
+    @property
+    def vector(self) -> int:
+        """Elements of a vector."""
+        return VECTOR_BYTES // self.element_bytes
+
+    @property
+    def num_products(self) -> int:
+        """Products that a pair of matrix instructions stands for: fp32 is put together from three of tf32."""
+        return 3 if self.dtype == "fp32" else 1
+
+    @property
+    def is_forward(self) -> bool:
+        """Whether it is the forward pass."""
+        return self.direction == "forward"
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether a tile of 16 rows has two gates of 8 units each, so that one thread has all gates of a unit."""
+        return self.is_forward and self.cell.num_gates == 4
+
+    @property
+    def depth(self) -> int:
+        """Depth of the product: units of the head, backward those of all gates."""
+        return self.head_dim if self.is_forward else self.cell.num_gates * self.head_dim
+
+    @property
+    def num_pairs(self) -> int:
+        """Pairs of matrix instructions that the depth has."""
+        return self.depth // (VECTORS_OF_PAIR * self.vector)
+
+    @property
+    def parts(self) -> int:
+        """Values of a unit that pass through the exchange."""
+        return 1 if self.is_forward else self.cell.num_gates
+
+    @property
+    def num_inputs(self) -> int:
+        """Tensors that a step reads beside the exchange."""
+        if self.is_forward:
+            return self.cell.num_gates
+        states = 1 if self.cell.keeps_parts_apart else 2 * (self.cell.num_states - 1)
+        return self.cell.num_slots + states + self.cell.num_states
+
+    def is_in(self, placement: int) -> Constraint:
+        """The condition that heads are placed so."""
+        return self.v["placement"] == placement
+
+    def where(self, condition: Constraint, value: Expr | int) -> Expr:
+        """A number where a condition holds, else 0."""
+        return condition * value  # type: ignore[no-any-return,operator]
+
+    @cached_property
+    def blocks(self) -> Expr:
+        """Blocks that share a head."""
+        return const(self.head_dim) // self.v["units"]
+
+    @cached_property
+    def is_doubled(self) -> Constraint:
+        """The condition that four sequences take the eight columns of an instruction twice: a thread has one of them."""
+        return self.v["tile_batch"] == 4
+
+    @cached_property
+    def column_tiles(self) -> Expr:
+        """Matrix instructions side by side that a tile of sequences takes."""
+        return ceildiv(self.v["tile_batch"], MMA_COLUMNS)
+
+    @cached_property
+    def warps(self) -> Expr:
+        """Warps of a block."""
+        return self.v["warps_rows"] * self.v["warps_depth"]
+
+    @cached_property
+    def rows(self) -> Expr:
+        """Rows of a block's part of the product."""
+        return self.v["units"] * (self.cell.num_gates if self.is_forward else 1)
+
+    @cached_property
+    def row_tiles(self) -> Expr:
+        """Tiles of 16 rows that a warp has."""
+        return self.rows // (MMA_ROWS * self.v["warps_rows"])
+
+    @cached_property
+    def pairs(self) -> Expr:
+        """Pairs that a warp has of the depth."""
+        return ceildiv(self.num_pairs, self.v["warps_depth"])
+
+    @cached_property
+    def shared_pairs(self) -> Expr:
+        """Those of which the weights lie in shared memory."""
+        return maximum(0, self.pairs - self.v["register_pairs"])
+
+    @cached_property
+    def has_sums(self) -> Constraint:
+        """The condition that warps share the depth, so that partial sums meet in shared memory."""
+        return self.v["warps_depth"] > 1
+
+    @cached_property
+    def chains(self) -> Expr:
+        """Sums that a warp makes beside each other where few instructions do not depend on each other."""
+        return 1 + self.where(self.row_tiles * self.column_tiles <= 2, 1)
+
+    @cached_property
+    def items(self) -> Expr:
+        """Units of a sequence that a thread has in the pointwise part."""
+        units, tiles = self.v["units"], self.column_tiles
+        columns = 2 - self.where(self.is_doubled, 1)
+        chunks = units * columns // 8 * tiles
+        alone = units // ((8 if self.is_paired else 16) * self.v["warps_rows"]) * tiles * columns
+        summed = self.where(self.has_sums, ceildiv(chunks, self.warps))
+        return summed + self.where(self.v["warps_depth"] == 1, alone * (1 if self.is_paired else 2))
+
+    @cached_property
+    def copies(self) -> Expr:
+        """Vectors of 16 bytes that a thread copies ahead in every step."""
+        return ceildiv(self.num_inputs * self.v["tile_batch"] * (self.v["units"] // self.vector), 32 * self.warps)
+
+    @cached_property
+    def polled(self) -> Expr:
+        """Vectors of 16 bytes that a thread asks the grid for in a step; 0 in other placements."""
+        return self.where(self.is_in(GRID), self.pairs * self.column_tiles)
+
+    # Shared memory.
+
+    @cached_property
+    def weight_bytes(self) -> Expr:
+        """Weights that lie in shared memory."""
+        return self.warps * self.shared_pairs * self.row_tiles * FRAGMENT_BYTES
+
+    @cached_property
+    def operand_bytes(self) -> Expr:
+        """What the product takes of the step before: two copies, or one where sums are waited for anyway."""
+        pair = VECTORS_OF_PAIR * self.vector
+        stride = self.depth + (pair if self.depth % (2 * pair) == 0 else 0)
+        alone = self.where(self.is_in(BLOCK), 1 + self.where(self.v["warps_depth"] == 1, 1))
+        copies = self.where(self.is_in(CLUSTER), 2) + alone
+        return self.v["num_tiles"] * copies * self.v["tile_batch"] * stride * self.element_bytes
+
+    @cached_property
+    def sum_bytes(self) -> Expr:
+        """Partial sums in fp32; four rows of more than eight columns are in different banks."""
+        stride = self.v["tile_batch"] + self.where(self.v["tile_batch"] > 8, 8)
+        return self.where(self.has_sums, self.v["warps_depth"] * self.rows * stride * 4)
+
+    @cached_property
+    def step_bytes(self) -> Expr:
+        """The ring of inputs that are copied ahead, and what a step writes: two copies where one barrier ends it."""
+        row = self.v["tile_batch"] * (self.v["units"] + self.vector) * self.element_bytes
+        written: Expr = const(self.cell.num_states + self.cell.num_gates)
+        if not self.is_forward:
+            written = self.where(self.v["placement"] != GRID, self.cell.num_slots)
+        copies = 1 + self.where(all_of(self.v["warps_depth"] == 1, self.v["placement"] != GRID), 1)
+        return row * ((self.v["prefetch"] + 1) * self.num_inputs + copies * written)
+
+    @cached_property
+    def smem_bytes(self) -> Expr:
+        """Shared memory of a block; exact."""
+        tiles = self.v["num_tiles"]
+        carried = tiles * self.cell.num_states * self.items * 32 * self.warps * 4
+        table = tiles * self.v["tile_batch"] * 8
+        parts = self.weight_bytes + self.operand_bytes + self.sum_bytes + self.step_bytes + table
+        return parts + self.where(self.is_in(CLUSTER), 16 * tiles) + self.where(tiles > 1, carried)
+
+
+def smem_bytes_of(cell: Cell, direction: str, head_dim: int, dtype: str, config: Mapping[str, int]) -> int:
+    """Shared memory of a block of one configuration."""
+    values = {name: const(value) for name, value in config.items()}
+    return Shape(cell, direction, head_dim, dtype, values).smem_bytes.value({})
+
+
+def padded_head_dim(head_dim: int, element_bytes: int) -> int:
+    """The head dimension that the kernels run: a multiple of what a pair of matrix instructions is deep."""
+    deep = VECTORS_OF_PAIR * VECTOR_BYTES // element_bytes
+    return -(-head_dim // deep) * deep
