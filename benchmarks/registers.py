@@ -1,6 +1,6 @@
 """Compile a sample of kernels, fit register weights to the recorded tables, check the resource rules against them.
 
-Compiling needs triton, fitting needs scipy; neither needs a GPU. Every kernel has the same four commands:
+Compiling needs triton or NVRTC, fitting needs scipy; neither needs a GPU. Every kernel has the same four commands:
 
     python benchmarks/registers.py sample --kernel gemm --draw valid=60 free=600 ranked=2 --out tests/data/TABLE.csv
     python benchmarks/registers.py fit --kernel gemm      # writes constrint/kernels/resources/data/gemm.json
@@ -41,7 +41,7 @@ from constrint.tune.processes import Beat, Processes
 from constrint.tune.trial import Outcome
 
 TABLES = Path(__file__).resolve().parents[1] / "tests" / "data"
-KERNELS = ("gemm", "rnn")
+KERNELS = ("gemm", "rnn", "rnn.cuda")
 COMMAND = "benchmarks/registers.py"
 #: What the compiler says of a row; `error` if it refuses.
 RESULTS = ("smem_bytes", "registers", "agprs", "spill_bytes", "instruction", "error")
@@ -71,7 +71,8 @@ def sample(args: argparse.Namespace) -> None:
     ]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     compiled = compile_rows(partial(load, args.kernel), rows, args.jobs)
-    write_table(compiled, columns, args.out, f"{COMMAND} sample --draw {' '.join(args.draw)} --seed {args.seed}")
+    command = f"{COMMAND} sample --draw {' '.join(args.draw)} --seed {args.seed}"
+    write_table(compiled, columns, args.out, f"{compiler_of(args.kernel)}, by {command}")
 
 
 def fit(args: argparse.Namespace) -> None:
@@ -204,12 +205,21 @@ def compile_share(
         path.write_text(json.dumps(told))
 
 
-def write_table(rows: Iterator[kit.Row], columns: list[str], out: Path, command: str) -> None:
-    """Write a table."""
+def compiler_of(kernel: str) -> str:
+    """Name and version of the compiler of a kernel."""
+    if kernel.endswith("cuda"):
+        from constrint.kernels.launch.cuda.nvrtc import nvrtc_version
+
+        return nvrtc_version()
     import triton
 
+    return f"triton {triton.__version__}"
+
+
+def write_table(rows: Iterator[kit.Row], columns: list[str], out: Path, source: str) -> None:
+    """Write a table."""
     with out.open("w", newline="") as file:
-        file.write(f"# compiled, not measured: triton {triton.__version__}, by {command}\n")
+        file.write(f"# compiled, not measured: {source}\n")
         writer = csv.DictWriter(file, [*columns, *RESULTS], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)

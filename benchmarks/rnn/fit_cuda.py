@@ -31,13 +31,16 @@ from benchmarks.harness.table import read_rows
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda import cost
+from constrint.kernels.rnn.cuda.shape import DTYPE_NUMBERS, GRID, VECTOR_BYTES, VECTORS_OF_PAIR
 from constrint.kernels.rnn.cuda.spec import SPECS
 from constrint.kernels.rnn.spec import workload_of
 from constrint.model import Var
 from constrint.select import Workload
 from constrint.select.core_space import BlockColumns
+from constrint.select.spec import ELEMENT_BYTES
 
 TIME = 1024
+DTYPES = {number: name for name, number in DTYPE_NUMBERS.items()}
 LAYER = ("cell", "batch", "heads", "head_dim", "dtype", "direction")
 #: Macro of the device code -> column of the table.
 MACROS = {
@@ -51,6 +54,8 @@ MACROS = {
     "PREFETCH": "prefetch",
 }
 KEYS = (*MACROS.values(), "recompute")
+#: Macros that no configuration changes: loops that were timed with other values are left out.
+USUAL = {"WINDOW": 16, "FIRST_PAUSE": 300, "NEXT_PAUSE": 100, "SUM_COPIES": 1}
 RESULTS = ("registers", "spill_bytes", "smem_bytes", "loop_ms")
 #: What a figure starts at; parts that the counts are good for begin at one.
 START = {"fixed": 150.0, "cluster": 400.0, "grid": 900.0, "grid_blocks": 1.0, "loads": 1500.0}
@@ -183,7 +188,7 @@ def write_table(lines: Iterable[str], path: Path, note: str) -> None:
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for line in lines:
         read = json.loads(line)
-        if "c" not in read or not read.get("ms") or "PROFILE" in read["c"]:
+        if "c" not in read or not read.get("ms") or not _is_usual(read["c"]):
             continue
         row = _row(read)
         rows[tuple(row[name] for name in (*LAYER, *KEYS))] = row
@@ -194,14 +199,21 @@ def write_table(lines: Iterable[str], path: Path, note: str) -> None:
         writer.writerows(rows.values())
 
 
+def _is_usual(macros: Mapping[str, int]) -> bool:
+    """Whether nothing but what a configuration says was changed; the window counts on the grid alone."""
+    usual = USUAL if macros["PLACEMENT"] == GRID else {**USUAL, "WINDOW": macros["WINDOW"]}
+    return "PROFILE" not in macros and all(macros.get(name, value) == value for name, value in usual.items())
+
+
 def _row(read: Mapping[str, Any]) -> dict[str, Any]:
     c = read["c"]
     direction = "backward" if c["IS_BACKWARD"] else "forward"
-    dtype = "bf16" if c["IS_BF16"] else "fp16"
+    dtype = DTYPES[c["DTYPE"]] if "DTYPE" in c else "bf16" if c["IS_BF16"] else "fp16"
     layer = (tuple(CELLS)[c["CELL"]], read["B"], read["N"], c["HEAD_DIM"], dtype, direction)
     values = {column: c[macro] for macro, column in MACROS.items()}
     depth = c["HEAD_DIM"] * (CELLS[layer[0]].num_gates if c["IS_BACKWARD"] else 1)
-    values["register_pairs"] = min(values["register_pairs"], -(-depth // 32 // c["WARPS_DEPTH"]))
+    pairs = depth // (VECTORS_OF_PAIR * VECTOR_BYTES // ELEMENT_BYTES[dtype])
+    values["register_pairs"] = min(values["register_pairs"], -(-pairs // c["WARPS_DEPTH"]))
     row = dict(zip(LAYER, layer, strict=True)) | values | {"recompute": int(not read.get("save"))}
     taken = (read["regs"], read["spill"], read["smem"], f"{read['ms']:.4f}")
     return row | dict(zip(RESULTS, taken, strict=True))

@@ -9,13 +9,14 @@ from constrint.cli.kernel_options import Gpu, Json
 from constrint.cli.output import print_json, print_table, say, wrap
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.registry import load_spec
+from constrint.kernels.registry import load_kernel
 from constrint.select import Workload
+from constrint.select.spec import KernelSpec
 from constrint.solve import enumerate_space
 
 SCHEMA = "constrint.limits/2"
 #: Head dimensions that are looked at, the largest first.
-HEAD_DIMS = (4096, 3072, 2560, 2048, 1536, 1280, 1024, 768, 640, 512, 384, 256, 192, 128, 96, 64, 48, 32, 16)
+HEAD_DIMS = (*range(4096, 64, -64), 96, 64, 48, 32, 16)
 #: How tables show the units of values: a shorter unit, and how many of the value's own it is.
 SHOWN = {"hertz": ("MHz", 1e6), "bytes/s": ("GB/s", 1e9), "flop/s": ("TFLOP/s", 1e12), "op/s": ("TOP/s", 1e12)}
 GIGABYTE = 1e9
@@ -122,18 +123,22 @@ def _head_rows(gpu: GpuModel) -> list[Row]:
 
 
 def _largest_head_dim(gpu: GpuModel, operation: str, dtype: str) -> int | None:
-    """The largest usual head dimension of an LSTM that some configuration takes which no estimate speaks against."""
-    spec = load_spec(f"{operation}.triton")
+    """The largest head dimension of an LSTM that some configuration takes which no estimate speaks against."""
     for dim in HEAD_DIMS:
         workload = Workload(operation, {"batch": 16, "time": 1024, "heads": 1, "head_dim": dim}, dtype)
-        try:
-            spec.check_workload(gpu, workload)
-            problem = spec.problem(gpu, workload).strict()
-        except ConstrintError:
-            continue
-        if enumerate_space(problem).size:
+        if any(_takes(spec, gpu, workload) for spec in load_kernel(operation).implementations):
             return dim
     return None
+
+
+def _takes(spec: KernelSpec, gpu: GpuModel, workload: Workload) -> bool:
+    """Whether an implementation that is one kernel has a configuration that no estimate speaks against."""
+    try:
+        spec.check_workload(gpu, workload)
+        problem = spec.problem(gpu, workload)
+    except ConstrintError:
+        return False
+    return bool(problem.variables) and bool(enumerate_space(problem.strict()).size)
 
 
 def _rate_rows(gpu: GpuModel) -> list[Row]:

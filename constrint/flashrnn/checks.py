@@ -13,6 +13,8 @@ from constrint.kernels.rnn.first_choice import AUTO, list_backends
 
 #: The back-end that is no operator: plain PyTorch under autograd.
 REFERENCE = "reference"
+#: The back-ends that run a whole loop over time in one kernel.
+FUSED = ("cuda", "triton")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
@@ -37,8 +39,8 @@ def check_backend(backend: str, cell: str) -> None:
 
 
 def check_fused(backend: str, wx: Tensor) -> None:
-    """Refuse the fused back-end where its kernels cannot run."""
-    if backend != "triton":
+    """Refuse a fused back-end where its kernels cannot run."""
+    if backend not in FUSED:
         return
     if wx.device.type != "cuda":
         seen = f"a GPU, wx is on {wx.device}"
@@ -46,7 +48,7 @@ def check_fused(backend: str, wx: Tensor) -> None:
         seen = "float32, bfloat16 or float16, wx is float64"
     else:
         return
-    raise UnsupportedError(f"backend 'triton' needs {seen}. Use 'auto', or 'alternating', which runs anywhere.")
+    raise UnsupportedError(f"backend {backend!r} needs {seen}. Use 'auto', or 'alternating', which runs anywhere.")
 
 
 def check_tensor(name: str, value: object) -> Tensor:

@@ -43,8 +43,8 @@ def rnn(
         lengths: Steps of each sequence, 0..T. The result is that of each sequence alone: states past the end are
             zero, the last states are those at the end.
         reset: Where true, the state that enters the step is zero, so that documents can stand one after another.
-        backend: `auto`, `triton`, `alternating` or `reference`; `plan(..., projected=True)` says which one `auto` is
-            and why.
+        backend: `auto`, `cuda`, `triton`, `alternating` or `reference`; `plan(..., projected=True)` says which one
+            `auto` is and why.
         gradient_recurrent_clip: Limit of the gradient's elements that reach h_{t-1} through `r`; None for none.
         recompute: Recompute the pre-activations in the backward pass instead of storing them; None lets the plan say
             (and stores them under torch.compile).

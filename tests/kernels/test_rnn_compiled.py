@@ -192,7 +192,7 @@ def test_limits_says_how_large_a_head_may_be(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert not run_command("limits", "--gpu", "h200", monkeypatch=monkeypatch)
-    assert "head_dim, bf16, backward  1,024" in capsys.readouterr().out
+    assert "head_dim, bf16, backward  2,112" in capsys.readouterr().out
 
 
 @needs_triton

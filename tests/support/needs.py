@@ -23,6 +23,21 @@ def gpu_capability() -> tuple[int, int] | None:
     return torch.cuda.get_device_capability() if torch.cuda.is_available() else None
 
 
+@cache
+def has_nvrtc() -> bool:
+    """Whether kernels in CUDA C++ can be compiled here."""
+    if missing_packages("cuda"):
+        return False
+    from constrint.errors import UsageError
+    from constrint.kernels.launch.cuda.nvrtc import nvrtc_version
+
+    try:
+        return bool(nvrtc_version())
+    except UsageError:
+        return False
+
+
+needs_nvrtc = pytest.mark.skipif(not has_nvrtc(), reason="needs the extra [cuda]: NVRTC is not installed")
 needs_triton = pytest.mark.skipif(
     bool(missing_packages("torch", "triton")), reason="needs the extra [torch]: torch or triton is not installed"
 )

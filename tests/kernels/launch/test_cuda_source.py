@@ -20,20 +20,8 @@ from constrint.kernels.launch.cuda.macros import definitions, header_digest
 from constrint.select import Workload
 from constrint.select.rank import rank
 from tests.support.cuda_kernels import ROTATE, Rotate
-from tests.support.needs import missing_packages, needs_gpu
+from tests.support.needs import missing_packages, needs_gpu, needs_nvrtc
 
-
-def nvrtc_is_missing() -> bool:
-    if missing_packages("cuda"):
-        return True
-    try:
-        nvrtc.nvrtc_version()
-    except UsageError:
-        return True
-    return False
-
-
-needs_nvrtc = pytest.mark.skipif(nvrtc_is_missing(), reason="needs the extra [cuda]: NVRTC is not installed")
 needs_torch = pytest.mark.skipif(bool(missing_packages("torch")), reason="needs the extra [torch]")
 ROOT = Path(__file__).parents[3]
 H200, A100 = load_gpu("h200"), load_gpu("a100")

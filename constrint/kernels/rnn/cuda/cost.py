@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from constrint.hwmodels import GpuModel
 from constrint.hwmodels.targets import target_note
 from constrint.kernels.rnn.cells import Cell
-from constrint.kernels.rnn.cuda.shape import CLUSTER, GRID, VECTOR_BYTES, Shape
+from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, VECTOR_BYTES, Shape
 from constrint.model import Expr, Var, ceildiv, const, maximum, minimum
 from constrint.select.cost import ASSUMED_CLOCK_HZ, LAUNCH_S, PARTS, CostColumns
 from constrint.select.spec import ELEMENT_BYTES, Columns, Workload
@@ -33,6 +33,9 @@ MMA_ISSUE_CLK, MMA_LATENCY_CLK = 8, 33
 SMEM_BYTES_PER_CLK, L2_BYTES_PER_CLK = 128, 64
 #: Bytes that a warp reads of the operand for one pair and eight sequences.
 OPERAND_BYTES = 512
+#: Seconds of the shortest exchange by placement, measured on an H200: two barriers of a block (30 ns), a barrier of a
+#: cluster (0.2 us), and a word's way through the L2 to a block that polls for it (0.6 us).
+EXCHANGE_S = {BLOCK: 3e-8, CLUSTER: 2e-7, GRID: 6e-7}
 #: Parts that are waited for rather than worked on: other tiles of the block are worked on meanwhile.
 WAITED = ("cluster", "grid", "grid_blocks")
 #: Parts that blocks of one SM do one after the other.
@@ -137,6 +140,23 @@ def step_clk(
     loads = tiles * figures[LOADS] / ahead
     step = (chain**WAITING_EXPONENT + loads**WAITING_EXPONENT) ** (1.0 / WAITING_EXPONENT)
     return clks | {"step": step, LOADS: step - chain}
+
+
+def floor_clk(
+    gpu: GpuModel, cell: Cell, direction: str, workload: Workload, config: Mapping[str, int]
+) -> dict[str, float]:
+    """Clocks of a step that no code could do without, in a configuration's placement, by what takes them.
+
+    Matrix instructions are issued without a gap, weights and partial sums move at the full rate of shared memory, special
+    functions at theirs, each the whole SM at once; the exchange takes a store and a load that pass each other in the
+    cluster (`EXCHANGE_S`) or in the L2. What overlaps in fact is less than the sum, what waits is more.
+    """
+    shape = Shape.of(cell, direction, workload, {name: Var(name) for name in config})
+    parts = step_parts(gpu, shape, workload.sizes["batch"])
+    clock = gpu.device.max_clock_hz or gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
+    tiles = config["num_tiles"]
+    named = {name: float(tiles * parts[name].value(config)) for name in ("mma", "weights", "summed", "special")}
+    return named | {"exchange": clock * EXCHANGE_S[config["placement"]]}
 
 
 def rounds_and_sharing(

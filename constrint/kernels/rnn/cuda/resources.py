@@ -70,6 +70,8 @@ def register_terms(shape: Shape) -> dict[str, Expr]:
     cell, v = shape.cell, shape.v
     grid, cluster = shape.where(shape.is_in(GRID), 1), shape.where(shape.is_in(CLUSTER), 1)
     several = shape.where(v["num_tiles"] > 1, 1)
+    # Of three products of tf32 each operand is there twice.
+    triple = int(shape.num_products > 1)
     return {
         "base": const(1),
         "grid": grid,
@@ -86,4 +88,7 @@ def register_terms(shape: Shape) -> dict[str, Expr]:
         "copies": shape.copies,
         "single_copies": (1 - several) * shape.copies,
         "prefetch": v["prefetch"],
+        "triple": const(triple),
+        "triple_columns": triple * shape.column_tiles,
+        "sum_items": shape.where(shape.has_sums, shape.items),
     }

@@ -39,16 +39,12 @@ def _placement_rules(gpu: GpuModel, shape: Shape) -> Iterator[Rule]:
 
 
 def _warp_rules(shape: Shape) -> Iterator[Rule]:
-    v, alone = shape.v, shape.v["warps_depth"] == 1
+    v = shape.v
     width = 8 if shape.is_paired else 16
     tiles = "a tile of 16 rows has 8 units of two gates" if shape.is_paired else "a tile of 16 rows has 16 units"
     yield Rule(divides(width, v["units"]), "whole_tiles", because=tiles, kind=CERTAIN)
-    rows = divides(MMA_ROWS * v["warps_rows"], shape.rows)
-    yield Rule(rows, "warps_of_rows", because="each warp has whole tiles of 16 rows", kind=CERTAIN)
-    unit = "without partial sums a thread has all gates of its units"
-    yield Rule(
-        implies(alone, divides(width * v["warps_rows"], v["units"])), "whole_units", because=unit, kind=CERTAIN
-    )
+    unit = "each warp has all gates of its units"
+    yield Rule(divides(width * v["warps_rows"], v["units"]), "whole_units", because=unit, kind=CERTAIN)
     busy = (v["warps_depth"] - 1) * shape.pairs < shape.num_pairs
     yield Rule(busy, "warps_of_depth", because="each warp has a share of the depth; more would wait", kind=REDUNDANT)
     hidden = "the four partitions of an SM issue instructions side by side"

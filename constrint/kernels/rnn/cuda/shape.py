@@ -197,9 +197,15 @@ class Shape:
 
     @cached_property
     def sum_bytes(self) -> Expr:
-        """Partial sums in fp32; four rows of more than eight columns are in different banks."""
-        stride = self.v["tile_batch"] + self.where(self.v["tile_batch"] > 8, 8)
-        return self.where(self.has_sums, self.v["warps_depth"] * self.rows * stride * 4)
+        """Partial sums in fp32: four of a unit and sequence where it has several gates, else one.
+
+        One for each row, four rows of more than eight columns are in different banks.
+        """
+        rows, depth = self.v["tile_batch"], self.v["warps_depth"]
+        if self.is_forward and self.cell.num_gates > 1:
+            return self.where(self.has_sums, depth * self.v["units"] * rows * 4 * 4)
+        stride = rows + self.where(rows > 8, 8)
+        return self.where(self.has_sums, depth * self.rows * stride * 4)
 
     @cached_property
     def step_bytes(self) -> Expr:

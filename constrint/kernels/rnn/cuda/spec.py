@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from constrint.kernels.rnn.interface import RnnBackend
     from constrint.select.compiled import CompiledKernel
 
-#: The instruction of the products by dtype; fp32 is put together from three of tf32.
-INSTRUCTIONS = {"bf16": "mma.m16n8k16", "fp16": "mma.m16n8k16", "tf32": "mma.m16n8k8", "fp32": "mma.m16n8k8"}
+#: The kind of matrix instruction that the source is written with; fp32 is put together from three products of tf32.
+INSTRUCTION = "mma"
 #: The largest head dimension: no GPU has registers and shared memory for a larger one.
 MAX_HEAD_DIM = 8192
 #: The most pairs of matrix instructions whose weights fit a thread's registers: 31 x 8.
@@ -69,12 +69,12 @@ class CudaRnnSpec(RnnSpec):
 
     def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:
         """Refuse GPUs without the matrix instruction that the source is written with."""
-        needed = INSTRUCTIONS[workload.dtype]
         dtype = "tf32" if workload.dtype == "fp32" else workload.dtype
-        if not any(found.name == needed for found in gpu.matrix_shapes(dtype)):
+        unit = gpu.dot_unit(dtype)
+        if unit is None or (unit.fallback or unit.kind) != INSTRUCTION:
             raise UnsupportedError(
-                f"{gpu.name} ({gpu.arch.target}) has no {needed} for {dtype}, which the CUDA kernels are written with. "
-                "Use the back-end 'triton' or 'alternating'."
+                f"{gpu.name} ({gpu.arch.target}) has no {INSTRUCTION}.sync for {dtype}, which the CUDA kernels are "
+                "written with. Use the back-end 'triton' or 'alternating'."
             )
 
     def check_workload(self, gpu: GpuModel, workload: Workload) -> None:
@@ -135,9 +135,11 @@ class CudaRnnSpec(RnnSpec):
             return f"the CUDA kernels need a GPU, the device is {device.type}"
         if gpu is None:
             return "no configuration without a model of the GPU"
-        if not _has_nvrtc():
-            return "NVRTC is not installed (pip install constrint[cuda])"
-        return "" if find_spec("triton") is not None else "triton is not installed (pip install constrint[torch])"
+        if find_spec("triton") is None:
+            return "triton is not installed (pip install constrint[torch])"
+        from constrint.kernels.launch.cuda import obstacle
+
+        return obstacle()
 
     def run_as(self, workload: Workload) -> Workload:
         """With heads of the next multiple of a pair of matrix instructions."""
@@ -220,13 +222,6 @@ def planned_batch(batch: int) -> int:
 
 def _padded(workload: Workload) -> int:
     return padded_head_dim(workload.sizes["head_dim"], ELEMENT_BYTES[workload.dtype])
-
-
-def _has_nvrtc() -> bool:
-    try:
-        return find_spec("cuda.bindings.nvrtc") is not None
-    except ImportError:
-        return False
 
 
 SPECS = tuple(CudaRnnSpec(cell, direction) for cell in CELLS.values() for direction in SUFFIX)

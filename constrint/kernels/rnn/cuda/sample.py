@@ -1,0 +1,144 @@
+"""The recurrent CUDA kernels' sample of compiled kernels: layers drawn at random, and configurations of their spaces.
+
+A layer has a random cell, direction, dtype and head dimension. The draws:
+
+    random    from the space, up to what is estimated to need much more than there is
+    first     the first choice
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from constrint.errors import ConstrintError
+from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.resources.registers import Family
+from constrint.kernels.resources.sample import Request, Row, Sample, Wanted
+from constrint.kernels.resources.scores import SampledKernel
+from constrint.kernels.rnn.cuda import resources
+from constrint.kernels.rnn.cuda.shape import Shape
+from constrint.kernels.rnn.cuda.spec import SPECS as CUDA_SPECS
+from constrint.kernels.rnn.spec import workload_of
+from constrint.model import Expr, Var, const
+from constrint.select.first_choice import choose
+from constrint.select.limits import most_registers
+from constrint.select.spec import Workload
+from constrint.solve import enumerate_space
+
+SPECS = {spec.operation: spec for spec in CUDA_SPECS}
+TARGETS = {"sm_80": "a100-sxm4-80gb", "sm_90a": "h200", "sm_100a": "b200", "sm_120a": "rtx-5090"}
+KEYS = (
+    *("placement", "units", "tile_batch", "num_tiles", "warps_rows", "warps_depth", "register_pairs", "prefetch"),
+    "recompute",
+)
+#: How much of the registers a random draw may be estimated to need: what needs more takes long to compile.
+MOST_SHARE = 1.5
+#: Configurations of one layer of which one has to need no more.
+MOST_TRIES = 40
+#: One of so many random configurations is from the whole space, the others are not estimated to spill by far.
+SHARE_OF_ALL = 0.3
+
+
+def draw_workload(rng: random.Random) -> Workload:
+    """A direction of a layer that a user may have."""
+    usual, others = (64, 128, 256, 512, 768, 1024), range(32, 1056, 32)
+    dim = rng.choice(usual if rng.random() < 0.5 else others)
+    cell, dtype = rng.choice(("elman", "gru", "lstm", "lstm", "slstm")), rng.choice(("bf16", "bf16", "fp16", "fp32", "tf32"))
+    sizes = (rng.choice((1, 8, 16, 16, 64, 256)), 1024, rng.choice((1, 2, 12)), dim)
+    return workload_of(cell, sizes, dtype, rng.choice(("forward", "backward")))
+
+
+def draw_random(wanted: Wanted) -> Iterator[Row]:
+    """Configurations of random layers, short of what takes long to compile."""
+    gpu = load_gpu(TARGETS[wanted.target])
+    while True:
+        workload = draw_workload(wanted.rng)
+        config = random_config(gpu, workload, wanted.rng)
+        if config is not None:
+            yield _row(wanted.target, workload, config)
+
+
+def random_config(gpu: GpuModel, workload: Workload, rng: random.Random) -> Mapping[str, int] | None:
+    """One configuration of the space; None if none of some that are tried is small enough."""
+    spec = SPECS[workload.operation]
+    space = enumerate_space(spec.problem(gpu, workload))
+    if not space.size:
+        return None
+    use = spec.use(gpu, workload, {name: Var(name) for name in KEYS})
+    most, share = most_registers(gpu, use.warps), MOST_SHARE if rng.random() < SHARE_OF_ALL else 1.05
+    for config in space.sample(min(MOST_TRIES, space.size), seed=rng.randrange(2**31)):
+        if use.registers_per_thread.value(config) <= share * most.value(config):
+            return config
+    return None
+
+
+def draw_first(wanted: Wanted) -> Iterator[Row]:
+    """First choices of random layers."""
+    gpu = load_gpu(TARGETS[wanted.target])
+    while True:
+        workload = draw_workload(wanted.rng)
+        try:
+            yield _row(wanted.target, workload, choose(SPECS[workload.operation], gpu, workload).config)
+        except ConstrintError:
+            continue
+
+
+def _row(target: str, workload: Workload, config: Mapping[str, int]) -> dict[str, Any]:
+    spec, sizes = SPECS[workload.operation], workload.sizes
+    row = {"gpu": TARGETS[target], "target": target, "cell": spec.cell.name, "direction": spec.direction}
+    row |= {name: sizes[name] for name in ("batch", "heads", "head_dim")} | {"dtype": workload.dtype}
+    return row | {key: int(config[key]) for key in KEYS}
+
+
+def request_of(row: Row) -> Request:
+    """The configuration of a row."""
+    sizes = (int(row["batch"]), 1024, int(row["heads"]), int(row["head_dim"]))
+    workload = workload_of(row["cell"], sizes, row["dtype"], row["direction"])
+    return Request(load_gpu(row["gpu"]), SPECS[workload.operation], workload, {key: int(row[key]) for key in KEYS})
+
+
+def compile_row(row: Row) -> Any:
+    """Compile the configuration of a row."""
+    gpu, spec, workload, config = request_of(row)
+    return spec.compile(gpu, workload, config)
+
+
+@cache
+def expressions(name: str, cell: str, direction: str, dim: int, dtype: str) -> tuple[tuple[Family, ...], dict[str, Expr]]:
+    """Whose weights it takes, and the terms."""
+    gpu, workload = load_gpu(name), workload_of(cell, (16, 16, 1, dim), dtype, direction)
+    shape = SPECS[workload.operation].shape(workload, {key: Var(key) for key in KEYS})
+    return resources.families(gpu, shape), resources.register_terms(shape)
+
+
+def kernel_of(row: Row, is_latest: bool) -> SampledKernel | None:
+    """A row as numbers; every compiler's count."""
+    if row["error"] and "takes more" not in row["error"]:
+        return None
+    gpu, config = load_gpu(row["gpu"]), {key: int(row[key]) for key in KEYS}
+    families, terms = expressions(row["gpu"], row["cell"], row["direction"], int(row["head_dim"]), row["dtype"])
+    warps = const(config["warps_rows"] * config["warps_depth"])
+    limit = most_registers(gpu, warps).value({})
+    # What the compiler gave up spills without end.
+    count, spilled = int(row["registers"] or limit), int(row["spill_bytes"] or 1 << 20)
+    return SampledKernel(
+        target=row["target"],
+        families=families,
+        terms={name: term.value(config) for name, term in terms.items()},
+        registers=count,
+        limit=limit,
+        spills=spilled > 0,
+    )
+
+
+SAMPLE = Sample(
+    tables=("rnn_cuda_resources.csv",),
+    targets=TARGETS,
+    draws={"random": draw_random, "first": draw_first},
+    request=request_of,
+    compile=compile_row,
+    kernel=kernel_of,
+)

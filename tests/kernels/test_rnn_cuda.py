@@ -1,0 +1,405 @@
+"""The recurrent CUDA kernels without a GPU: their space is the one that the source takes, launches are what it reads."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from constrint.errors import CompileError, InfeasibleError, UnsupportedError, UsageError
+from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.cuda.cost import fitted, floor_clk, step_clk
+from constrint.kernels.rnn.cuda.sample import KEYS, TARGETS, draw_workload, random_config
+from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID
+from constrint.kernels.rnn.cuda.spec import SOURCE, CudaRnnSpec, planned_batch
+from constrint.kernels.rnn.cuda.spec import SPECS as CUDA_SPECS
+from constrint.kernels.rnn.spec import workload_of
+from constrint.model import Var
+from constrint.model.constraint import CERTAIN
+from constrint.select import Workload, rank
+from constrint.select.fingerprint import fingerprint_of
+from constrint.select.first_choice import choose
+from constrint.select.limits import BlockUse, most_registers
+from constrint.select.spec import Config
+from constrint.solve import enumerate_space
+from tests.support.needs import missing_packages, needs_nvrtc, needs_triton
+from tests.support.ranking import check_ranking
+
+SPECS = {spec.operation: spec for spec in CUDA_SPECS}
+H200 = load_gpu("h200")
+needs_torch = pytest.mark.skipif(bool(missing_packages("torch")), reason="needs the extra [torch]")
+
+
+def lstm(dim: int, direction: str = "forward", dtype: str = "bf16", batch: int = 16, heads: int = 1) -> Workload:
+    return workload_of("lstm", (batch, 1024, heads, dim), dtype, direction)
+
+
+def use_of(gpu: GpuModel, workload: Workload) -> BlockUse:
+    return SPECS[workload.operation].use(gpu, workload, {name: Var(name) for name in KEYS})
+
+
+def best(gpu: GpuModel, workload: Workload, **fixed: int) -> Config:
+    return choose(SPECS[workload.operation], gpu, workload, fixed=fixed).config
+
+
+#: Configurations per target that a fast run compiles, and that a slow one does.
+FEW, MANY = 3, 40
+
+
+def check_compiled(target: str, number: int, seed: int) -> None:
+    """Random valid configurations compile: the source asserts their shared memory, registers are within the bound."""
+    gpu, rng, done = load_gpu(TARGETS[target]), random.Random(f"{target} {seed}"), 0
+    while done < number:
+        workload = draw_workload(rng)
+        config = random_config(gpu, workload, rng)
+        if config is None:
+            continue
+        done += 1
+        use = use_of(gpu, workload)
+        compiled = SPECS[workload.operation].compile(gpu, workload, config)
+        what = f"{workload} {dict(config)}"
+        assert compiled.smem_bytes == use.smem_bytes.value(config) <= gpu.sm.max_smem_bytes_per_block, what
+        assert compiled.registers_per_thread <= most_registers(gpu, use.warps).value(config), what
+        assert use.least_registers is not None
+        if not compiled.spill_bytes:
+            assert compiled.registers_per_thread >= use.least_registers.value(config), what
+
+
+@needs_nvrtc
+@needs_torch
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_the_space_holds_compiles_within_what_is_predicted(target: str) -> None:
+    check_compiled(target, FEW, 1)
+
+
+@needs_nvrtc
+@needs_torch
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+def test_many_of_the_space_compile_within_what_is_predicted(target: str) -> None:
+    check_compiled(target, MANY, 2)
+
+
+@needs_nvrtc
+@needs_torch
+@pytest.mark.parametrize(
+    ("direction", "change", "rule"),
+    [
+        ("forward", {"placement": BLOCK, "units": 32}, "whole_head"),
+        ("forward", {"units": 12}, "whole_tiles"),
+        ("backward", {"units": 8, "warps_rows": 1}, "whole_tiles"),
+        ("forward", {"warps_rows": 16, "warps_depth": 2}, "warps_of_rows"),
+        ("forward", {"warps_rows": 8, "warps_depth": 1}, "whole_units"),
+    ],
+)
+def test_what_the_rules_refuse_the_source_refuses(direction: str, change: dict[str, int], rule: str) -> None:
+    workload = lstm(96, direction)
+    spec, config = SPECS[workload.operation], {**best(H200, workload, placement=CLUSTER, units=16), **change}
+    broken = [r for r in spec.problem(H200, workload).constraints if not r.holds(config)]
+    assert rule in [r.name for r in broken if r.kind == CERTAIN]
+    assert all(r.because for r in broken)
+    with pytest.raises(CompileError, match="static assertion"):
+        spec.compile(H200, workload, config)
+
+
+@needs_nvrtc
+@needs_torch
+def test_the_source_refuses_another_shared_memory_than_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    from constrint.kernels.rnn.cuda import launch
+
+    launch.source_of.cache_clear()
+    monkeypatch.setattr(launch, "smem_bytes_of", lambda *_: 4711)
+    with pytest.raises(CompileError, match="the host predicts the shared memory"):
+        SPECS["lstm"].compile(H200, lstm(64), best(H200, lstm(64)))
+    launch.source_of.cache_clear()
+
+
+def test_clusters_are_where_the_gpu_has_them() -> None:
+    places = {name: set(placements_of(load_gpu(name))) for name in ("a100", "h200", "b200", "rtx-5090")}
+    assert places["a100"] == {BLOCK, GRID}
+    assert places["h200"] == places["b200"] == places["rtx-5090"] == {BLOCK, CLUSTER, GRID}
+    for name, most in (("h200", 16), ("rtx-5090", 8)):
+        space = enumerate_space(SPECS["lstm"].problem(load_gpu(name), lstm(128)))
+        assert max(128 // c["units"] for c in space if c["placement"] == CLUSTER) == most
+
+
+def placements_of(gpu: GpuModel) -> list[int]:
+    space = enumerate_space(SPECS["lstm"].problem(gpu, lstm(64, heads=12)))
+    return sorted({config["placement"] for config in space})
+
+
+@pytest.mark.parametrize("name", ["a100", "h200", "b200", "rtx-5090"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_every_candidate_satisfies_every_rule_and_fits_the_gpu(name: str, dtype: str) -> None:
+    gpu = load_gpu(name)
+    for cell in CELLS:
+        for direction in ("forward", "backward"):
+            workload = workload_of(cell, (16, 1024, 2, 128), dtype, direction)
+            spec = SPECS[workload.operation]
+            ranking = rank(spec, gpu, workload, top=4)
+            check_ranking(gpu, ranking, {spec.full_name: spec})
+            for candidate in ranking.candidates:
+                config = candidate.config
+                if config["placement"] == GRID:
+                    assert 128 // config["units"] <= gpu.device.sm_count
+
+
+@pytest.mark.parametrize(
+    ("gpu", "workload", "error", "text"),
+    [
+        ("h200", lstm(100), UsageError, r"a multiple of 32 for bf16, up to 8192, got 100. Pad each head to 128"),
+        ("h200", lstm(40, dtype="fp32"), UsageError, "a multiple of 16 for fp32.*Pad each head to 48"),
+        ("t4", lstm(64, dtype="fp16"), UnsupportedError, "has no mma.sync for fp16"),
+        ("mi300x", lstm(64), UnsupportedError, "has no mma.sync for bf16"),
+        ("h200", lstm(2688), InfeasibleError, r"(?s)cannot hold together.*shared memory.*needs more"),
+    ],
+)
+def test_what_it_cannot_take_is_refused_with_the_reason(
+    gpu: str, workload: Workload, error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        rank(SPECS["lstm"], load_gpu(gpu), workload)
+
+
+def test_the_largest_head_fits_and_the_next_does_not() -> None:
+    for direction in ("forward", "backward"):
+        fits = SPECS[lstm(2112, direction).operation].problem(H200, lstm(2112, direction))
+        assert enumerate_space(fits.strict()).size
+        with pytest.raises(InfeasibleError):
+            rank(SPECS[lstm(2144, direction).operation], H200, lstm(2144, direction))
+
+
+def test_batch_sizes_share_few_plans() -> None:
+    assert [planned_batch(b) for b in (1, 4, 5, 16, 17, 100, 10**6)] == [4, 4, 8, 16, 32, 128, 256]
+
+
+def test_the_device_code_is_part_of_what_a_choice_rests_on(tmp_path: Path) -> None:
+    spec = SPECS["lstm"]
+    assert {path.name for path in spec.device_files} == {path.name for path in SOURCE.iterdir()}
+    before = fingerprint_of(spec)
+    file = tmp_path / "shape.cuh"
+    file.write_bytes((SOURCE / "shape.cuh").read_bytes() + b"// changed\n")
+
+    class Changed(CudaRnnSpec):
+        device_files = (*(path for path in spec.device_files if path.name != file.name), file)
+
+    Changed.__module__ = CudaRnnSpec.__module__
+    after = fingerprint_of(Changed(spec.cell, spec.direction))
+    assert after.spec == before.spec
+    assert after.source != before.source
+
+
+# What is predicted.
+
+
+def columns_of(config: Config) -> dict[str, Any]:
+    return {name: np.array([value]) for name, value in config.items()}
+
+
+def test_a_step_takes_no_less_than_its_parts_and_hides_one_tile_behind_another() -> None:
+    figures = {name: 1.0 for name in fitted().figures["forward"]} | {"loads": 0.0}
+    parts = {name: np.array([0.0]) for name in figures if name != "loads"}
+    parts |= {"mma": np.array([100.0]), "grid": np.array([500.0])}
+    for tiles, expected in ((1, 600.0), (2, 600.0), (8, 800.0)):
+        clks = step_clk(parts, figures, {"num_tiles": np.array([tiles]), "prefetch": np.array([2])}, np.array([1.0]))
+        assert clks["step"] == pytest.approx([expected])
+    loads = figures | {"loads": 3000.0}
+    for prefetch, expected in ((2, 3000.0), (3, 1500.0)):
+        clks = step_clk(parts, loads, {"num_tiles": np.array([1]), "prefetch": np.array([prefetch])}, np.array([1.0]))
+        assert clks["step"] == pytest.approx([expected], rel=0.01)
+
+
+def test_the_floor_is_below_what_is_predicted_and_names_what_binds() -> None:
+    for dim in (64, 256, 768, 1024, 2048):
+        for direction in ("forward", "backward"):
+            workload = lstm(dim, direction)
+            config = best(H200, workload, recompute=1)
+            floor = floor_clk(H200, SPECS[workload.operation].cell, direction, workload, config)
+            assert set(floor) >= {"mma", "weights", "special", "exchange"}
+            seconds = rank(SPECS[workload.operation], H200, workload, top=1).candidates[0].cost.seconds
+            assert 0 < sum(floor.values()) / 1.98e9 * 1024 < seconds
+
+
+TABLE = Path(__file__).resolve().parents[2] / "benchmarks/results/h200/rnn_cuda_space.csv"
+
+
+def test_figures_are_what_the_fit_gives_and_carry_to_sizes_that_no_fit_has_seen() -> None:
+    pytest.importorskip("scipy", reason="fitting needs scipy")
+    from benchmarks.rnn.fit_cuda import fitted as fit_all
+    from benchmarks.rnn.fit_cuda import left_out, read_loops
+
+    loops = read_loops(TABLE, H200)
+    found = fit_all(loops)
+    for each in loops:
+        ours = fitted().figures[each.direction]
+        assert each.predicted(found[each.direction]) == pytest.approx(each.predicted(ours), rel=0.02)
+    judged = left_out(loops)
+    assert len(judged) >= 15
+    assert np.median([each.median_error for each in judged]) < 0.15
+    shares = sorted(each.share for each in judged)
+    assert np.exp(np.mean(np.log(shares))) > 0.93
+    assert shares[0] > 0.6
+
+
+# What is launched.
+
+_ARGUMENT = re.compile(r"(\w+)\s*(?:,|\)\s*\{)")
+
+
+def signature(direction: str) -> list[tuple[str, str]]:
+    """Type and name of each argument of the kernel: `pointer`, `int`, `long long`, `float`."""
+    text = re.sub(r"//[^\n]*", "", (SOURCE / f"{direction}.cu").read_text())
+    inside = text.partition(f"recurrent_{direction}(")[2].partition(") {")[0]
+    found = []
+    for argument in inside.split(","):
+        kind, _, name = argument.strip().rpartition(" ")
+        found.append(("pointer" if "*" in argument else kind.strip(), name.lstrip("*")))
+    return found
+
+
+NUMBERS = {"int": np.int32, "long long": np.int64, "float": np.float32}
+
+
+def made_inputs(direction: str, workload: Workload) -> tuple[CudaRnnSpec, dict[str, Any], dict[str, Any]]:
+    spec = SPECS[workload.operation]
+    inputs = spec.inputs(H200, workload)
+    return spec, inputs, spec.outputs(H200, workload, inputs)
+
+
+@needs_torch
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_arguments_stand_as_the_source_declares_them(direction: str) -> None:
+    from constrint.kernels.rnn.cuda.launch import TENSORS
+
+    workload = lstm(768, direction)
+    spec, inputs, outputs = made_inputs(direction, workload)
+    fill, launch = spec.launches(H200, workload, best(H200, workload, placement=GRID, recompute=0), inputs, outputs)
+    declared = signature(direction)
+    assert [name for kind, name in declared if kind == "pointer"] == list(TENSORS[direction])
+    assert len(launch.arguments) == len(declared)
+    named = {name: value for (_, name), value in zip(declared, launch.arguments, strict=True)}
+    for kind, name in declared:
+        if kind == "pointer":
+            assert named[name] is {**inputs, **outputs}.get(name)
+        else:
+            assert type(named[name]) is NUMBERS[kind], name
+    sizes = {"batch": 16, "time": 1024, "heads": 1, "first_group": 0, "wx_stride_t": 4 * 768}
+    assert {name: int(named[name]) for name in sizes} == sizes
+    exchanged = outputs["states"][0] if direction == "forward" else outputs["grad_slots"]
+    assert fill.tensor.shape == exchanged.shape
+    assert fill.value == 0xFFFFFFFF
+
+
+@needs_torch
+@pytest.mark.parametrize("placement", [BLOCK, CLUSTER, GRID])
+def test_a_placement_is_launched_as_it_must_be(placement: int) -> None:
+    workload = lstm(128, batch=64, heads=4)
+    config = best(H200, workload, placement=placement)
+    spec, inputs, outputs = made_inputs("forward", workload)
+    *before, launch = spec.launches(H200, workload, config, inputs, outputs)
+    blocks = 128 // config["units"]
+    assert [type(each).__name__ for each in before[:1]] == (["FillLaunch"] if placement == GRID else [])
+    assert launch.is_cooperative == (placement == GRID)
+    assert launch.cluster == (blocks if placement == CLUSTER else 1)
+    assert launch.block == (32 * config["warps_rows"] * config["warps_depth"],)
+    assert launch.smem_bytes == use_of(H200, workload).smem_bytes.value(config)
+    groups = 4 * -(-64 // (config["tile_batch"] * config["num_tiles"]))
+    loops = [each for each in (*before, launch) if hasattr(each, "grid")]
+    assert sum(each.grid[0] for each in loops) == groups * blocks
+    assert all(each.grid[0] <= 132 for each in loops if each.is_cooperative)
+
+
+@needs_torch
+def test_groups_that_are_not_resident_together_follow_each_other() -> None:
+    workload = lstm(1024, batch=256)
+    config = {**best(H200, workload, placement=GRID), "num_tiles": 1, "tile_batch": 8}
+    spec, inputs, outputs = made_inputs("forward", workload)
+    _, *loops = spec.launches(H200, workload, config, inputs, outputs)
+    blocks = 1024 // config["units"]
+    at_once = 132 // blocks
+    assert len(loops) == -(-32 // at_once) > 1
+    firsts = [int(each.arguments[-3]) for each in loops]
+    assert firsts == list(range(0, 32, at_once))
+
+
+@needs_torch
+@needs_triton
+def test_planned_launches_take_tensors_as_they_are_or_say_what_is_in_the_way() -> None:
+    import torch
+
+    from constrint.kernels.launch.plan.errors import NotPlannedError
+    from constrint.kernels.rnn.cuda import planned
+    from constrint.kernels.rnn.interface import PlannedBackward, PlannedForward, RnnInputs
+
+    sizes = batch, time, heads, dim = 16, 8, 1, 768
+    workload = workload_of("lstm", sizes, "bf16")
+
+    def made(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+        return torch.zeros(shape, dtype=dtype)
+
+    def inputs(wx: torch.Tensor, b: torch.Tensor | None = None) -> RnnInputs:
+        return RnnInputs("lstm", wx, made(4, heads, dim, dim), b, None, None, None)
+
+    wx, b = made(batch, time, 4, heads, dim), made(4, heads, dim)
+    states = made(2, batch, time, heads, dim)
+    out = PlannedForward(states, made(batch, heads, dim), made(1, batch, heads, dim), made(batch, time, 4, heads, dim))
+    choice = choose(SPECS["lstm"], H200, workload, fixed={"recompute": 0, "placement": GRID})
+    launches = planned.forward_launches(inputs(wx, b), out, choice)
+    assert [type(each).__name__ for each in launches] == ["FillLaunch", "CudaLaunch", "TritonLaunch"]
+    assert launches[1].arguments[5] is out.gates
+    inference = PlannedForward(out.states, out.end_h, out.end_rest, None)
+    assert planned.forward_launches(inputs(wx, b), inference, choice)[1].arguments[5] is None
+    time_major = made(time, batch, 4, heads, dim).transpose(0, 1)
+    assert int(planned.forward_launches(inputs(time_major), out, choice)[1].arguments[-2]) == 4 * heads * dim
+    shifted = made(wx.numel() + 1)[1:].view(wx.shape)
+    for bad, reason in (
+        (inputs(shifted, b), "vector"),
+        (inputs(wx, b.float()), "bias"),
+        (inputs(made(batch, time, 4, heads, 50)), "padded"),
+        (inputs(wx.transpose(3, 4).contiguous().transpose(3, 4)), "converted") if heads > 1 else (inputs(wx[:0]), "no step"),
+    ):
+        with pytest.raises(NotPlannedError, match=reason):
+            planned.forward_launches(bad, out, choice)
+    slots, initial = made(batch, time, 4, heads, dim), made(2, batch, heads, dim, dtype=torch.float32)
+    back = PlannedBackward(states, wx, (states[0], None), None, slots, initial, made(batch, time, heads, dim))
+    chosen = choose(SPECS["lstm-backward"], H200, lstm(768, "backward"), fixed={"recompute": 0, "placement": GRID})
+    launches = planned.backward_launches(inputs(wx), back, chosen, clip=0.5, only_h=True)
+    assert [type(each).__name__ for each in launches] == ["TritonLaunch", "FillLaunch", "CudaLaunch"]
+    clip, shift_free = launches[2].arguments[15:17]
+    assert (float(clip), int(shift_free)) == (0.5, 1)
+
+
+@needs_torch
+def test_wx_that_cannot_be_read_by_vectors_is_copied() -> None:
+    import torch
+
+    from constrint.kernels.rnn.cuda.launch import with_ready_wx
+    from constrint.kernels.rnn.interface import RnnInputs
+
+    whole = torch.zeros(3 * 5 * 4 * 32 + 4, dtype=torch.bfloat16)
+    for wx, is_same in (
+        (whole[: 3 * 5 * 4 * 32].view(3, 5, 4, 1, 32), True),
+        (whole[1 : 1 + 3 * 5 * 4 * 32].view(3, 5, 4, 1, 32), False),
+        (torch.zeros(3, 5 * 4 * 32 + 4, dtype=torch.bfloat16)[:, : 5 * 4 * 32].view(3, 5, 4, 1, 32), False),
+    ):
+        inputs = RnnInputs("lstm", wx, torch.zeros(4, 1, 32, 32), None, None, None, None)
+        found = with_ready_wx(inputs).wx
+        assert (found is wx) == is_same
+        assert found.data_ptr() % 16 == 0
+        assert torch.equal(found, wx)
+
+
+@needs_nvrtc
+@needs_torch
+def test_macros_of_a_head_that_two_dtypes_share_differ() -> None:
+    from constrint.kernels.rnn.cuda.launch import source_of
+
+    config = tuple(best(H200, lstm(64)).items())
+    sources = {dtype: source_of(CELLS["lstm"], "forward", 64, dtype, config)[0] for dtype in ("bf16", "fp16", "tf32", "fp32")}
+    assert len({source.macros["DTYPE"] for source in sources.values()}) == 4
+    assert sources["fp32"].macros["EXPECTED_SHARED_BYTES"] > sources["bf16"].macros["EXPECTED_SHARED_BYTES"]
