@@ -8,6 +8,7 @@ kernels of `sample.py` (`benchmarks/registers.py fit --kernel rnn.cuda`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.resources.registers import Family, RegisterModel, name_of_weights, weighted
@@ -34,7 +35,7 @@ def block_use(gpu: GpuModel, shape: Shape) -> BlockUse:
         registers_per_thread=maximum(estimate, least_registers(shape)),
         smem_bytes=shape.smem_bytes,
         least_registers=least_registers(shape),
-        spilling=model.spilling,
+        spilling=replace(model.spilling, figure="step_spill_exponent"),
     )
 
 
