@@ -52,9 +52,9 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Put]:
     forget()
 
 
-def entry(workload: Workload, place: int = 7, **changes: Any) -> TunedEntry:
-    """An entry for the model's choice of some place, which is not its first one."""
-    operation = load_kernel(workload.operation)
+def entry(workload: Workload, place: int = 7, name: str = "", **changes: Any) -> TunedEntry:
+    """An entry for the model's choice of some place, which is not its first one, among all kernels or of one."""
+    operation = load_kernel(name or workload.operation)
     fixed = changes.get("fixed", {})
     candidates = rank(operation, GPU, workload, top=place + 30).candidates
     able = [c for c in candidates if all(c.config.get(name) == value for name, value in fixed.items())]
@@ -99,7 +99,7 @@ def test_the_winner_is_what_matmul_launches(put: Put) -> None:
 
 def test_the_winner_is_what_a_layer_launches_for_each_way(put: Put) -> None:
     (spec,) = [s for s in load_kernel("lstm").implementations if s.name == "triton"]
-    ways = [entry(LAYER, place, fixed={"recompute": way}, seconds=1e-4) for way, place in ((0, 5), (1, 6))]
+    ways = [entry(LAYER, place, "lstm.triton", fixed={"recompute": way}, seconds=1e-4) for way, place in ((0, 5), (1, 6))]
     put(*ways)
     for way, of_way in enumerate(ways):
         choice = first_choice.choose(spec, GPU, LAYER, fixed={"recompute": way})
