@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from benchmarks.harness.peers import baseline_of
 from benchmarks.harness.space import Measured, first_choices, read_space
 from benchmarks.harness.table import Table, described
+from benchmarks.harness.trials import Run, read_trials, run_trials, write_trials
 from benchmarks.harness.workloads import listed, of_sizes
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
@@ -40,8 +41,6 @@ from constrint.select.compiled import compile_known
 from constrint.select.rank import predict
 from constrint.solve import enumerate_space
 from constrint.tune import Outcome, Trial
-from constrint.tune.trial import read_trials, write_trials
-from constrint.tune.worker import Run, run_trials
 
 FIGURES = {"cold_us": "cold_s", "spread_us": "spread_s", "warm_us": "warm_s", "again_us": "again_s"}
 FIGURES |= {"baseline_cold_us": "baseline_cold_s", "baseline_warm_us": "baseline_warm_s"}

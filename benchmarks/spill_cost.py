@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness.table import Table, described, read_rows
+from benchmarks.harness.trials import Run, run_trials
 from benchmarks.harness.workloads import gemm, layer
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
@@ -33,7 +34,6 @@ from constrint.select.core_space import BlockColumns
 from constrint.select.limits import register_shares
 from constrint.solve import enumerate_space
 from constrint.tune import CompiledKernel, Outcome, Trial, compile_many
-from constrint.tune.worker import Run, run_trials
 
 SHAPES = ((4096, 4096, 4096), (8192, 8192, 8192), (16384, 3072, 768), (1024, 3072, 768), (64, 8192, 8192))
 WORKLOADS = [

@@ -78,7 +78,8 @@ def tune(
     """Tune goals, and publish the winners where look-ups find them, those of an interrupted run too."""
     specs = {spec.full_name: spec for goal in goals for spec in goal.operation.implementations}
     names = {name: importable_name(spec) for name, spec in specs.items()}
-    tuner = Tuner(replace(settings, name_of=names.__getitem__), engine, store, listener)
+    settings = replace(settings, name_of=names.__getitem__, load=load_spec)
+    tuner = Tuner(settings, engine, store, listener)
     try:
         report = tuner.run(goals)
     except BaseException:

@@ -39,8 +39,7 @@ from constrint.select.first_choice import Choice
 from constrint.select.spec import Launch
 from constrint.tune import Trial, compile_many
 from constrint.tune.check import Case
-from constrint.tune.measure import Call, Measurement, Timer
-from constrint.tune.worker import call_of
+from constrint.tune.measure import Call, Measurement, Timer, call_of
 
 COLUMNS = (
     *("m", "n", "k", "dtype", "layout", "who", "how", "median_us", "spread_us", "floor_us", "outcome", "prepare_ms"),

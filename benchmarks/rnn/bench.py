@@ -35,8 +35,7 @@ from constrint.kernels.rnn.plan import plan_for
 from constrint.select import Workload
 from constrint.select.first_choice import Choice
 from constrint.tune import Trial, compile_many
-from constrint.tune.measure import Call, Timer
-from constrint.tune.worker import call_of
+from constrint.tune.measure import Call, Timer, call_of
 
 COLUMNS = (
     *("what", "implementation", "cell", "heads", "head_dim", "batch", "time", "dtype"),

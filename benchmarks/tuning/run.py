@@ -5,8 +5,9 @@
 
 Each set of GPUs tunes the same workloads (by default the usual products) in a process of its own, from an empty
 compiler's cache, or with `--compiled` after a run that fills it and is not counted. Written are the time of the whole
-command, trials a second of the whole command and from the first record to the last, what each workload's winner takes,
-and how much faster it is than the first choice.
+command, that before its first record and after its last one, trials a second of the whole command and from the first
+record to the last, the share of that time in which the devices were busy, what each workload's winner takes, and how
+much faster it is than the first choice.
 """
 
 from __future__ import annotations
@@ -26,28 +27,39 @@ from typing import Any
 from benchmarks.harness.table import Table, described
 from constrint.tune.store.store import RecordStore
 
-COLUMNS = ("gpus", "workload", "kernel", "best_us", "gain", "tried", "failed", "run_s", "trials_per_s", "steady_per_s")
+COLUMNS = (
+    *("gpus", "workload", "kernel", "best_us", "gain", "tried", "failed"),
+    *("run_s", "start_s", "end_s", "trials_per_s", "steady_per_s", "busy_share"),
+)
 
 
-def tuned(gpus: str, arguments: list[str], compiled: str | None) -> tuple[dict[str, Any], float, float]:
-    """The report of one run, how long the command took, and records a second from the first to the last."""
+def tuned(gpus: str, arguments: list[str], compiled: str | None) -> tuple[dict[str, Any], dict[str, float]]:
+    """The report of one run, and how long it took: the same for all of its workloads, by column."""
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"CONSTRINT_CACHE": folder, "TRITON_CACHE_DIR": compiled or f"{folder}/triton"}
         command = [sys.executable, "-m", "constrint.cli.app", "tune", "--gpus", gpus, "--json", *arguments]
-        started = time.perf_counter()
+        started = time.time()
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=False)
-        took = time.perf_counter() - started
+        ended = time.time()
         if not done.stdout:
             sys.exit(done.returncode)
         with RecordStore.open(Path(folder) / "records.sqlite") as store:
             times = [record.created for record in store.find() if record.figures is None or not record.figures.is_final]
     report: dict[str, Any] = json.loads(done.stdout)
-    return report, took, (len(times) - 1) / (max(times) - min(times)) if len(times) > 1 else 0.0
+    first, last = (min(times), max(times)) if times else (ended, ended)
+    busy_s = sum(device["busy_s"] for device in report["devices"])
+    return report, {
+        "run_s": ended - started,
+        "start_s": first - started,
+        "end_s": ended - last,
+        "trials_per_s": sum(sum(result["outcomes"].values()) for result in report["results"]) / (ended - started),
+        "steady_per_s": (len(times) - 1) / (last - first) if last > first else 0.0,
+        "busy_share": busy_s / (len(report["devices"]) * report["measuring_s"]) if report["measuring_s"] else 0.0,
+    }
 
 
-def add_rows(table: Table, gpus: str, report: dict[str, Any], took: float, steady: float) -> float:
-    """Write one row for each workload of a run; gives the trials a second."""
-    rate = sum(sum(result["outcomes"].values()) for result in report["results"]) / took
+def add_rows(table: Table, gpus: str, report: dict[str, Any], of_run: dict[str, float]) -> None:
+    """Write one row for each workload of a run."""
     for result in report["results"]:
         winner, first, outcomes = result["winner"] or {}, result["first_choice"] or {}, result["outcomes"]
         name = [result["operation"], *result["sizes"].values(), result["dtype"], *result["options"]]
@@ -60,11 +72,8 @@ def add_rows(table: Table, gpus: str, report: dict[str, Any], took: float, stead
             gain=best and first_s and first_s / best,
             tried=sum(outcomes.values()),
             failed=sum(number for outcome, number in outcomes.items() if outcome != "ok"),
-            run_s=took,
-            trials_per_s=rate,
-            steady_per_s=steady,
+            **of_run,
         )
-    return rate
 
 
 def main() -> int:
@@ -83,13 +92,15 @@ def main() -> int:
             tuned(sets[-1], others, kept)
         table = stack.enter_context(Table(asked.out, COLUMNS, f"measured: {described()}"))
         for gpus in sets:
-            report, took, steady = tuned(gpus, others, kept)
-            rate = add_rows(table, gpus, report, took, steady)
+            report, of_run = tuned(gpus, others, kept)
+            add_rows(table, gpus, report, of_run)
             own = [row for row in table.rows if row["gpus"] == gpus.replace(",", "+")]
             gains = [float(row["gain"]) for row in own if row["gain"]]
             print(
-                f"GPUs {gpus}: {len(report['results'])} workloads in {took:.1f} s, {rate:.2f} trials/s, "
-                f"{steady:.2f} from the first to the last, winner over first choice "
+                f"GPUs {gpus}: {len(report['results'])} workloads in {of_run['run_s']:.1f} s "
+                f"({of_run['start_s']:.1f} before the first record, {of_run['end_s']:.1f} after the last), "
+                f"{of_run['trials_per_s']:.2f} trials/s, {of_run['steady_per_s']:.2f} from the first to the last, "
+                f"devices busy {of_run['busy_share']:.1%} of it, winner over first choice "
                 f"{statistics.geometric_mean(gains):.4f} (geometric mean)"
             )
     return 0

@@ -80,18 +80,19 @@ def tune(
         gpu = _frozen_gpu(choice, indices)
         print_frozen(gpu, goals_of_choice(choice, gpu, workloads, install=install), json=json)
         return
+    if engine == "local":
+        from constrint.tune.engine.process import start_server
+
+        start_server(device)
     from constrint.cli.records.selection import opened
     from constrint.cli.tune_progress import progress
     from constrint.kernels.registry import load_spec
     from constrint.tune.engine.interface import Setup
-    from constrint.tune.engine.process import start_server
     from constrint.tune.search.registry import find_search
     from constrint.tune.tuner import Settings
     from constrint.tuning import devices_of, local_engine, ray_cluster, ray_engine, tune
 
     make_search = find_search(search)
-    if engine == "local":
-        start_server()
     with ExitStack() as stack:
         cluster = stack.enter_context(ray_cluster(address, device)) if engine == "ray" else None
         devices = tuple(indices or (0,))

@@ -45,6 +45,8 @@ def print_report(gpu: GpuModel, report: Report, num_goals: int, seconds: float, 
     has_all = len(tuned) == num_goals and all(each.winner is not None for each in tuned)
     if json:
         document = {"schema": SCHEMA, "gpu": gpu.name, "frozen": False, "is_whole": is_whole, "seconds": seconds}
+        devices = [{"name": use.name, "jobs": use.num_jobs, "busy_s": use.busy_s} for use in report.devices]
+        document |= {"measuring_s": report.seconds, "devices": devices}
         print_json(document | {"results": [_document(each) for each in tuned]})
     else:
         rows = []

@@ -108,14 +108,20 @@ def load_spec(full_name: str) -> KernelSpec:
 
 
 def code_of(full_name: str) -> tuple[str, str] | None:
-    """Hashes of a kernel's device code and of its space, rules and costs; None where it is not known here.
+    """Hashes of a kernel's device code and of its space, rules and costs; None where it is not known here."""
+    from constrint.select.fingerprint import fingerprint_of
+
+    spec = known_spec(full_name)
+    return None if spec is None else fingerprint_of(spec)
+
+
+def known_spec(full_name: str) -> KernelSpec | None:
+    """A kernel of that name; None where it is not known here.
 
     The name may come from anywhere: one that would load a file or a module is not followed.
     """
-    from constrint.select.fingerprint import fingerprint_of
-
     try:
-        return None if ":" in full_name else fingerprint_of(load_spec(full_name))
+        return None if ":" in full_name else load_spec(full_name)
     except UsageError:
         return None
 

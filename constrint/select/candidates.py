@@ -50,9 +50,9 @@ class KernelCandidates:
         space: SearchSpace | None = None,
     ) -> None:
         self.spec, self.gpu, self.workload, self.space = spec, gpu, workload, space
-        self.columns = {name: np.asarray(column, dtype=np.int64) for name, column in columns.items()}
+        self.columns = {name: _narrowed(np.asarray(column)) for name, column in columns.items()}
         self.num_rows = len(next(iter(self.columns.values()))) if self.columns else 1
-        self.seconds = self._price(np.arange(self.num_rows))
+        self.seconds, self._parts = self._priced(np.arange(self.num_rows))
         self._places: dict[tuple[int, ...], int] | None = None  # of rows by their values; made when it is asked for
 
     @staticmethod
@@ -98,10 +98,9 @@ class KernelCandidates:
             return None
         values = tuple(config[name] for name in self.columns)
         if self.space is None:
-            is_it = np.ones(self.num_rows, dtype=bool)
+            rows = np.arange(self.num_rows)
             for column, value in zip(self.columns.values(), values, strict=True):
-                is_it &= column == value
-            rows = np.flatnonzero(is_it)
+                rows = rows[column[rows] == value]
             return int(rows[0]) if len(rows) else None
         if values not in self._by_values() and self.space.contains(config):
             self._append([config])
@@ -130,14 +129,14 @@ class KernelCandidates:
 
     def parts_s(self, rows: Rows) -> dict[str, NDArray[np.float64]]:
         """What each resource would need for these rows if nothing else mattered, by its name."""
-        costs = _cost(self, rows).parts_s
-        shape = (len(rows),)
-        return {name: np.broadcast_to(np.asarray(part, dtype=np.float64), shape) for name, part in costs.items()}
+        return {name: part[rows] for name, part in self._parts.items()}
 
-    def _price(self, rows: Rows) -> NDArray[np.float64]:
-        """Predicted seconds; inf where the model has none."""
-        seconds = np.asarray(_cost(self, rows).seconds, dtype=np.float64)
-        return np.where(np.isfinite(seconds) & (seconds > 0), seconds, np.inf)
+    def _priced(self, rows: Rows) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
+        """Predicted seconds, inf where the model has none, and the parts that they are made of."""
+        cost = _cost(self, rows)
+        seconds = np.asarray(cost.seconds, dtype=np.float64)
+        parts = {n: np.broadcast_to(np.asarray(p, dtype=np.float64), (len(rows),)) for n, p in cost.parts_s.items()}
+        return np.where(np.isfinite(seconds) & (seconds > 0), seconds, np.inf), parts
 
     def _by_values(self) -> dict[tuple[int, ...], int]:
         if self._places is None:
@@ -164,7 +163,9 @@ class KernelCandidates:
             {tuple(config[n] for n in self.columns): int(row) for config, row in zip(configs, fresh, strict=True)}
         )
         self.num_rows += len(configs)
-        self.seconds = np.concatenate([self.seconds, self._price(fresh)])
+        seconds, parts = self._priced(fresh)
+        self.seconds = np.concatenate([self.seconds, seconds])
+        self._parts = {name: np.concatenate([part, parts[name]]) for name, part in self._parts.items()}
 
 
 class Candidates:
@@ -239,8 +240,15 @@ class Candidates:
 def _cost(kernel: KernelCandidates, rows: Rows) -> CostColumns:
     if not kernel.columns:
         return kernel.spec.cost(kernel.gpu, kernel.workload, {}, np.ones(1))
-    columns = {name: column[rows] for name, column in kernel.columns.items()}
+    columns = {name: column[rows].astype(np.int64) for name, column in kernel.columns.items()}
     return predict(kernel.spec, kernel.gpu, kernel.workload, columns)
+
+
+def _narrowed(column: NDArray[Any]) -> NDArray[Any]:
+    """Whole numbers in the smallest type that holds them: there may be half a million rows, of many workloads."""
+    if not len(column):
+        return column.astype(np.int64)
+    return column.astype(np.result_type(np.min_scalar_type(column.min()), np.min_scalar_type(column.max())))
 
 
 def _fixed(problem: Problem, fixed: Mapping[str, int]) -> Problem:

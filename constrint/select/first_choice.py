@@ -23,7 +23,7 @@ from constrint.select.limits import SPILLS, BlockUse, most_registers
 from constrint.select.rank import Request, rank_requests, requests
 from constrint.select.spec import Config, KernelSpec, Operation, Workload
 from constrint.select.tuned import TunedEntry
-from constrint.select.winners import winner
+from constrint.select.winners import when_reloaded, winner
 
 
 @dataclass(frozen=True)
@@ -182,6 +182,7 @@ def choose(
     return choice
 
 
+@when_reloaded
 def forget() -> None:
     """Choose again when it is asked next; what devices refused is not forgotten."""
     _CHOSEN.clear()

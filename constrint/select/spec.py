@@ -226,6 +226,11 @@ class KernelSpec(ABC):
         return ()
 
     @property
+    def compilers(self) -> Mapping[str, str]:
+        """Versions of what compiles it besides the tools of every kernel, by name; what is not here is left out."""
+        return {}
+
+    @property
     def size_names(self) -> tuple[str, ...]:
         """Names of the sizes, in order."""
         return tuple(size.name for size in self.sizes)

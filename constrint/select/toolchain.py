@@ -8,11 +8,15 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from constrint.select.compiled import triton_version
 
+if TYPE_CHECKING:
+    from constrint.select.spec import KernelSpec
+
 #: What has to be the same for a measured choice to be launched: these make the code. Of the driver, its branch.
-MAKERS = ("triton", "cuda", "rocm")
+MAKERS = ("triton", "cuda", "rocm", "nvrtc")
 _DRIVER_FILES = (Path("/proc/driver/nvidia/version"), Path("/sys/module/amdgpu/version"))
 
 
@@ -22,6 +26,16 @@ def toolchain() -> Mapping[str, str]:
     Torch is asked only where it has been imported: what is launched comes with it.
     """
     return _toolchain(sys.modules.get("torch") is not None)
+
+
+def toolchain_of(spec: KernelSpec, tools: Mapping[str, str] | None = None) -> Mapping[str, str]:
+    """The tools that a measurement of a kernel rests on: those of every kernel, and what else compiles this one.
+
+    Args:
+        spec: The kernel.
+        tools: Those of every kernel; of this process if None.
+    """
+    return {**(toolchain() if tools is None else tools), **spec.compilers}
 
 
 @lru_cache(maxsize=2)

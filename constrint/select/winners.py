@@ -10,21 +10,23 @@ import hashlib
 import logging
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from constrint import cache
 from constrint.hwmodels import GpuModel
 from constrint.select.fingerprint import fingerprint_of
 from constrint.select.spec import KernelSpec, Workload
-from constrint.select.toolchain import differences, toolchain
+from constrint.select.toolchain import differences, toolchain, toolchain_of
 from constrint.select.tuned import TunedEntry, read_tuned, tuned_path
 
 #: The tables that come with the package.
 SHIPPED = Path(__file__).parents[1] / "kernels" / "tuned"
 _LOG = logging.getLogger("constrint")
+Forget = TypeVar("Forget", bound=Callable[[], None])
+_KEEPERS: list[Callable[[], None]] = []
 
 
 class StaleTableWarning(UserWarning):
@@ -61,7 +63,7 @@ def winner(
         spec = by_name.get(entry.kernel)
         if spec is None:
             continue
-        problem = "; ".join(differences(entry.toolchain, now)) or _changed(spec, entry)
+        problem = "; ".join(differences(entry.toolchain, toolchain_of(spec, now))) or _changed(spec, entry)
         if not problem:
             return entry
         problems.append((problem, is_own))
@@ -76,8 +78,16 @@ def stamp(gpu: GpuModel) -> str:
 
 
 def reload() -> None:
-    """Read the tables again when they are asked next, since they were published anew."""
+    """Read the tables again when they are asked next, since they were published anew; choices are made again."""
     _table.cache_clear()
+    for forget in _KEEPERS:
+        forget()
+
+
+def when_reloaded(forget: Forget) -> Forget:
+    """Let a function be called when the tables are read again: it forgets the choices that its module keeps."""
+    _KEEPERS.append(forget)
+    return forget
 
 
 def _place() -> str:

@@ -1,4 +1,4 @@
-"""Compile, check and measure candidates of any kernel; a search over them and a store of records come later."""
+"""Compile, check and measure any kernel; `search` says what is tried, `engine` where, `store` keeps the records."""
 
 from constrint.select.compiled import CompiledKernel
 from constrint.tune.compile import TritonSource, compile_triton

@@ -23,6 +23,8 @@ CACHE_BYTES = 50 * 2**30
 COLD_BUDGET_S = 3e-3
 FEWEST_ROUNDS = 7
 QUICK_ROUNDS = 3
+#: Rounds of the first figures of a candidate, and of the final ones.
+ROUNDS, FINAL_ROUNDS = 15, 45
 #: A warm run and a run from Python take about this long, with at most so many calls.
 RUN_S, MAX_CALLS = 1e-3, 50
 
@@ -168,3 +170,13 @@ class Timer:
 
     def _between_s(self, start: Any, end: Any) -> float:
         return float(1e-3 * start.elapsed_time(end)) if self._has_gpu else float(end - start)
+
+
+def call_of(launches: Sequence[Any]) -> Call:
+    """All launches as one call."""
+
+    def call() -> None:
+        for launch in launches:
+            launch.run()
+
+    return call

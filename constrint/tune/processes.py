@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
+import os
+import signal
+import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +19,18 @@ from constrint.errors import ConstrintError
 from constrint.tune.trial import Outcome
 
 #: Imported once, before processes are forked.
-PRELOAD = ["torch", "triton", "constrint.tune.worker", "constrint.tune.engine.device"]
+PRELOAD = [
+    "torch",
+    "triton",
+    "constrint.tune.pool",
+    "constrint.tune.engine.device",
+    "constrint.tune.search.maker",
+    "constrint.tune.search.model",
+    "constrint.kernels.registry",
+]
+#: Imported with these where kernels are to be compiled for a GPU and run on it.
+WARM = "constrint.tune.engine.warm"
+PR_SET_PDEATHSIG = 1
 #: Restarts of one process; after that its share stays undone.
 MAX_RESTARTS = 50
 
@@ -120,3 +136,19 @@ class Processes:
 
 def _run(work: Callable[..., None], folder: Path, number: int, arguments: tuple[Any, ...]) -> None:
     work(Beat(folder, work.__name__, number), number, *arguments)
+
+
+def end_with_parent() -> None:
+    """End this process when the one that asked for it is gone, even while a kernel hangs."""
+    if sys.platform == "linux":
+        # The fork server, which is this process's parent, ends with its own one.
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def watch() -> None:
+        # The fork server may have ended before this process asked to end with it.
+        asking = multiprocessing.parent_process()
+        if asking is not None:
+            asking.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, name="constrint-parent", daemon=True).start()

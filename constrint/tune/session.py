@@ -16,13 +16,14 @@ import msgspec
 
 from constrint.select import Operation, Workload
 from constrint.select.fingerprint import fingerprint_of
+from constrint.select.toolchain import toolchain_of
 from constrint.tune.engine.interface import Answer, Done, Job
 from constrint.tune.search.interface import Proposal, Search
 from constrint.tune.store.choices import best_records
 from constrint.tune.store.record import TuningRecord, digest
 from constrint.tune.trial import Outcome, Trial
 
-#: Trials that are asked of a search at once.
+#: Trials that are asked of a search at once, unless more are wanted.
 BATCH = 2
 #: Of what is tried again where a device was lost: how often.
 MAX_MOVES = 1
@@ -132,11 +133,12 @@ class Session:
         """Trials whose outcome is known."""
         return len(self.records)
 
-    def next_jobs(self, numbers: Iterator[int]) -> list[Job]:
+    def next_jobs(self, numbers: Iterator[int], batch: int = BATCH) -> list[Job]:
         """What to run next; empty while something is under way, and when the workload is through.
 
         Args:
             numbers: Gives a number for every job.
+            batch: How many trials to ask of the search at once.
         """
         if not self.started:
             self.started = time.monotonic()
@@ -145,7 +147,7 @@ class Session:
             if self._has_finals:
                 self.is_through = True
                 break
-            proposals = self._ask()
+            proposals = self._ask(batch)
             if not proposals:
                 return self._final_jobs(numbers)
             best_s = self.best_s
@@ -203,13 +205,13 @@ class Session:
             seconds=time.monotonic() - self.started if self.started else 0.0,
         )
 
-    def _ask(self) -> list[Proposal]:
+    def _ask(self, batch: int) -> list[Proposal]:
         left = self.num_trials - len(self.records)
         if left > 0 and time.monotonic() > self.stop_at:
             self.is_whole, left = False, 0
         asked: list[Proposal] = []
-        while len(asked) < min(BATCH, left):
-            found = self.search.ask(min(BATCH, left) - len(asked))
+        while len(asked) < min(batch, left):
+            found = self.search.ask(min(batch, left) - len(asked))
             if not found:
                 break
             # A search that does not listen to what it is told may propose what is known.
@@ -263,7 +265,8 @@ class Session:
         return msgspec.structs.replace(tried, run=self.facts.run, created=time.time(), **told)
 
     def _blank(self, kernel: str, config: Mapping[str, int]) -> TuningRecord:
-        fingerprint = fingerprint_of(self.goal.operation.spec(kernel))
+        spec = self.goal.operation.spec(kernel)
+        fingerprint = fingerprint_of(spec)
         workload = self.goal.workload
         return TuningRecord(
             kernel=kernel,
@@ -279,7 +282,7 @@ class Session:
             created=time.time(),
             source_hash=fingerprint.source,
             spec_hash=fingerprint.spec,
-            toolchain=dict(self.facts.toolchain),
+            toolchain=dict(toolchain_of(spec, self.facts.toolchain)),
         )
 
 

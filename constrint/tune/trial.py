@@ -1,18 +1,10 @@
-"""What is tried on a device and what came of it: rows of a file that every process maps.
-
-A process that hangs or dies so loses the trial it was at, and nothing else.
-"""
+"""What is tried on a device, and what may come of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from pathlib import Path
-from typing import Any
-
-import msgspec
-import numpy as np
 
 from constrint.select import KernelSpec, Workload
 
@@ -47,27 +39,3 @@ class Outcome(IntEnum):
     WRONG_RESULT = 4
     TIMED_OUT = 5
     CRASHED = 6
-
-
-#: What is known of a trial; times are in seconds, nan where they were not measured.
-FIGURES = ("error_over_bound", "cold_s", "spread_s", "warm_s", "again_s", "baseline_cold_s", "baseline_warm_s")
-RESULT = np.dtype([("outcome", np.uint8), *((name, np.float64) for name in FIGURES)])
-
-
-def open_results(folder: Path, num: int, *, is_new: bool = False) -> Any:
-    """Map the results of `num` trials, an array of `RESULT`."""
-    results = np.memmap(folder / "results", RESULT, "w+" if is_new else "r+", shape=(max(1, num),))
-    if is_new:
-        for name in FIGURES:
-            results[name] = np.nan
-    return results
-
-
-def write_trials(path: Path, trials: Sequence[Trial]) -> None:
-    """Write trials as JSON."""
-    path.write_bytes(msgspec.json.encode(trials))
-
-
-def read_trials(path: Path) -> list[Trial]:
-    """Read what `write_trials` wrote."""
-    return msgspec.json.decode(path.read_bytes(), type=list[Trial])

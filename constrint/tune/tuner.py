@@ -7,29 +7,35 @@ at and what is on its way to the disk.
 from __future__ import annotations
 
 import itertools
+import math
 import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
 from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.select.fingerprint import fingerprint_of
-from constrint.select.toolchain import differences
+from constrint.select.toolchain import differences, toolchain_of
 from constrint.tune.engine.interface import Done, Engine, Job
 from constrint.tune.search.interface import Search, Task
-from constrint.tune.session import Facts, Goal, NoSearch, Session, Tuned, finals_of
+from constrint.tune.search.maker import Making, SearchMaker
+from constrint.tune.session import BATCH, Facts, Goal, NoSearch, Session, Tuned, finals_of
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.store import RecordStore
+from constrint.tune.store.writer import Writer
+from constrint.tune.trial import Load
 
 #: Workloads that are tuned at once on one device: while one is compiled, the other runs.
 OPEN = 12
-#: Sets of answers that may be on their way to the disk while further trials run.
-MAX_UNWRITTEN = 1
 POLL_S = 0.25
+#: Trials that each device has at least before it, also at the end of a run, where few workloads are left.
+LEAST_JOBS = 2
+#: Trials that are asked of a search at once at most, since it learns nothing between them.
+MOST_BATCH = 4 * BATCH
 #: Trials after which the time that is left can be told: the first ones pay for what is loaded once.
 TELLING_TRIALS = 12
 
@@ -60,6 +66,8 @@ class Settings:
         resume: Whether what the store knows of these very kernels, GPU and tools is not measured again.
         seed: Of whatever is random.
         name_of: Name by which other processes find a kernel, where it is not its full name.
+        load: Finds a kernel by that name, so that searches can be made in other processes; None for a thread of this
+            one, which then has less time for the devices.
     """
 
     gpu: GpuModel
@@ -70,6 +78,22 @@ class Settings:
     resume: bool = False
     seed: int = 0
     name_of: Callable[[str], str] = str
+    load: Load | None = None
+
+
+@dataclass
+class Use:
+    """What a device did in a run.
+
+    Args:
+        name: The device.
+        num_jobs: Trials that it ran, and rounds of finalists.
+        busy_s: What they took.
+    """
+
+    name: str
+    num_jobs: int = 0
+    busy_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -79,10 +103,14 @@ class Report:
     Args:
         tuned: The workloads that were begun, in the order in which they were finished.
         is_interrupted: Whether it was ended by Ctrl-C.
+        devices: What each device did.
+        seconds: From the first job that was done to the last one: the start of processes is not counted.
     """
 
     tuned: tuple[Tuned, ...]
     is_interrupted: bool = False
+    devices: tuple[Use, ...] = ()
+    seconds: float = 0.0
 
 
 @dataclass
@@ -99,7 +127,7 @@ class Waiting:
     goal: Goal
     known: Sequence[TuningRecord]
     again: Sequence[TuningRecord] = ()
-    search: Future[Search] | None = None
+    search: Making | Future[Search] | None = None
 
 
 class Tuner:
@@ -123,6 +151,9 @@ class Tuner:
         self._sessions: list[list[Session]] = [[] for _ in engine.slots]
         self._lost: set[int] = set()
         self._known: dict[str, list[TuningRecord]] = {}
+        self._use = [Use(name) for name in engine.slots]
+        #: When the first and the last job were done.
+        self._first_done = self._last_done = 0.0
 
     def run(self, goals: Sequence[Goal]) -> Report:
         """Tune workloads; Ctrl-C ends it with what is known by then.
@@ -134,13 +165,11 @@ class Tuner:
         is_interrupted = False
         started = time.monotonic()
         self._until = started + self._settings.budget_s if self._settings.budget_s is not None else None
-        self._started, self._num_trials = started, 0
+        self._started, self._num_trials, self._num_made = started, 0, 0
         self._left = len(goals) * self._settings.trials
-        # What proposes is made ahead, while devices are at work: solving a space takes a while.
-        maker = ThreadPoolExecutor(1, "constrint-search")
-        self._writer = ThreadPoolExecutor(1, "constrint-store")
-        self._written: list[Future[int]] = []
+        self._writer = Writer(self._store)
         waiting = deque(Waiting(goal, self._records_of(goal)) for goal in goals)
+        maker = self._search_maker()
         try:
             while waiting or any(self._sessions):
                 self._make_ahead(waiting, maker)
@@ -149,24 +178,33 @@ class Tuner:
                     tuned.append(unable)
                     if self._listener:
                         self._listener.finished(0, unable)
-                for slot, sessions in enumerate(self._sessions):
-                    for session in list(sessions):
-                        self._submit(slot, session, session.next_jobs(self._numbers))
-                        if session.is_through:
-                            self._wait_for_the_store()
-                            sessions.remove(session)
-                            tuned.append(self._finish(slot, session))
+                tuned += self._advance()
                 if self._jobs:
                     self._hear(self._engine.poll(POLL_S))
-            self._wait_for_the_store()
+            self._writer.wait()
         except KeyboardInterrupt:
-            self._wait_for_the_store()
+            self._writer.wait()
             is_interrupted = True
             tuned += [session.result() for sessions in self._sessions for session in sessions]
         finally:
-            maker.shutdown(wait=False, cancel_futures=True)
-            self._writer.shutdown()
-        return Report(tuple(tuned), is_interrupted)
+            maker.close()
+            self._writer.close()
+        return Report(tuple(tuned), is_interrupted, tuple(self._use), self._last_done - self._first_done)
+
+    def _advance(self) -> Iterator[Tuned]:
+        """Hand on what workloads have to run next; gives those that are through."""
+        num_open = sum(map(len, self._sessions))
+        for slot, sessions in enumerate(self._sessions):
+            for session in list(sessions):
+                self._submit(slot, session, session.next_jobs(self._numbers, self._batch(num_open)))
+                if session.is_through:
+                    sessions.remove(session)
+                    yield self._finish(slot, session)
+
+    def _batch(self, num_open: int) -> int:
+        """How many trials a workload may have under way, so that no device waits while few workloads are left."""
+        num_devices = len(self._sessions) - len(self._lost)
+        return max(BATCH, min(MOST_BATCH, math.ceil(LEAST_JOBS * num_devices / num_open)))
 
     def _share_what_is_left(self, waiting: deque[Waiting]) -> None:
         """Let the last workloads go on until the time is up, whatever their shares were."""
@@ -174,18 +212,34 @@ class Tuner:
             for session in itertools.chain.from_iterable(self._sessions):
                 session.stop_at = self._until
 
-    def _make_ahead(self, waiting: deque[Waiting], maker: ThreadPoolExecutor) -> None:
-        """Let the searches of the next workloads be made: as many as devices."""
-        for each in itertools.islice(waiting, len(self._sessions)):
+    def _search_maker(self) -> SearchMaker:
+        """What makes searches ahead, while devices are at work: solving a space takes a while."""
+        settings = self._settings
+        return SearchMaker(
+            settings.search,
+            settings.gpu,
+            self._known,
+            load=settings.load,
+            name_of=settings.name_of,
+            num_processes=len(self._sessions),
+        )
+
+    def _make_ahead(self, waiting: deque[Waiting], maker: SearchMaker) -> None:
+        """Let searches be made of the next workloads: those that there is room for, and one more for each device."""
+        num_devices = len(self._sessions)
+        room = OPEN * num_devices - sum(map(len, self._sessions))
+        for each in itertools.islice(waiting, room + num_devices):
             if each.search is None:
                 goal, settings = each.goal, self._settings
                 each.again = [r for r in each.known if settings.resume and self._is_same(goal, r)]
                 if finals_of(each.again, settings.trials):
-                    each.search = maker.submit(NoSearch)
+                    each.search = Future()
+                    each.search.set_result(NoSearch())
                     continue
-                others = [record for record in each.known if record.workload != goal.workload]
-                task = Task(goal.operation, settings.gpu, goal.workload, others, settings.seed, goal.fixed)
-                each.search = maker.submit(settings.search, task)
+                task = Task(goal.operation, settings.gpu, goal.workload, (), settings.seed, goal.fixed)
+                # The first ones are there before other processes are.
+                each.search = maker.submit(task, is_away=self._num_made >= num_devices)
+                self._num_made += 1
 
     def _open(self, waiting: deque[Waiting]) -> Iterator[Tuned]:
         """Begin workloads on the devices that have room; gives those that nothing can be proposed for."""
@@ -197,7 +251,7 @@ class Tuner:
                     waiting.clear()
                     return
                 search = waiting[0].search
-                if search is None or (self._jobs and not search.done()):
+                if search is None or (any(self._sessions) and not search.done()):
                     return
                 begun = waiting.popleft()
                 try:
@@ -224,7 +278,9 @@ class Tuner:
         operation = goal.workload.operation
         if operation not in self._known:
             found = self._store.find(operation=operation, gpu=self._settings.gpu.name)
-            self._known[operation] = [r for r in found if not differences(r.toolchain, self._facts.toolchain)]
+            tools = self._facts.toolchain
+            own = {spec.full_name: toolchain_of(spec, tools) for spec in goal.operation.implementations}
+            self._known[operation] = [r for r in found if not differences(r.toolchain, own.get(r.kernel, tools))]
         return self._known[operation]
 
     def _is_same(self, goal: Goal, record: TuningRecord) -> bool:
@@ -249,14 +305,12 @@ class Tuner:
         heard = []
         for done in several:
             session = self._jobs.pop(done.job.number)
+            self._count(done)
             if done.slot_is_lost:
                 self._leave(done)
             heard.append((done, session, *session.hear(done, self._numbers)))
         # The disk is not waited for: the next trials are under way meanwhile. What it complains of ends the run.
-        kept = [record for _, _, records, _ in heard for record in records]
-        if kept:
-            self._written.append(self._writer.submit(self._store.add, kept))
-        self._wait_for_the_store(at_most=MAX_UNWRITTEN)
+        self._writer.add([record for _, _, records, _ in heard for record in records])
         for done, session, records, again in heard:
             home = next((slot for slot, sessions in enumerate(self._sessions) if session in sessions), done.slot)
             self._submit(home, session, again)
@@ -265,14 +319,12 @@ class Tuner:
                 if self._listener:
                     self._listener.tried(done.slot, session, record, self._left_s())
 
-    def _wait_for_the_store(self, at_most: int = 0) -> None:
-        """Wait until no more than so many answers are on their way to the disk.
-
-        Raises:
-            StoreError: When the store cannot keep them.
-        """
-        while self._written and (len(self._written) > at_most or self._written[0].done()):
-            self._written.pop(0).result()
+    def _count(self, done: Done) -> None:
+        """Add a job to what its device did."""
+        self._last_done = time.monotonic()
+        self._first_done = self._first_done or self._last_done
+        use = self._use[done.slot]
+        use.num_jobs, use.busy_s = use.num_jobs + 1, use.busy_s + done.seconds
 
     def _leave(self, done: Done) -> None:
         """Use a device no more; its workloads go to the next one."""

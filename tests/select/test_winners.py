@@ -15,12 +15,14 @@ import pytest
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm import first_choice as gemm_choice
 from constrint.kernels.gemm.product import Product
+from constrint.kernels.launch.cuda import nvrtc
 from constrint.kernels.registry import load_kernel
 from constrint.select import Workload, first_choice, rank, winners
 from constrint.select.fingerprint import fingerprint_of
 from constrint.select.first_choice import Refusal
 from constrint.select.toolchain import differences
 from constrint.select.tuned import TunedEntry, TunedTable, tuned_path, write_tuned
+from tests.support.cuda_kernels import ROTATE
 
 GPU = load_gpu("h200")
 TOOLS = {"triton": "9.9", "torch": "9.9", "cuda": "99.0", "driver": "999.1.2"}
@@ -37,8 +39,6 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Put]:
     def forget() -> None:
         winners.reload()
         winners._say_once.cache_clear()
-        first_choice.forget()
-        gemm_choice.forget()
 
     def write(*entries: TunedEntry, gpu: GpuModel = GPU) -> None:
         write_tuned(TunedTable(gpu.name, entries), tuned_path(tmp_path, gpu.name))
@@ -52,9 +52,9 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Put]:
     forget()
 
 
-def entry(workload: Workload, place: int = 7, **changes: Any) -> TunedEntry:
-    """An entry for the model's choice of some place, which is not its first one."""
-    operation = load_kernel(workload.operation)
+def entry(workload: Workload, place: int = 7, name: str = "", **changes: Any) -> TunedEntry:
+    """An entry for the model's choice of some place, which is not its first one, among all kernels or of one."""
+    operation = load_kernel(name or workload.operation)
     fixed = changes.get("fixed", {})
     candidates = rank(operation, GPU, workload, top=place + 30).candidates
     able = [c for c in candidates if all(c.config.get(name) == value for name, value in fixed.items())]
@@ -99,7 +99,7 @@ def test_the_winner_is_what_matmul_launches(put: Put) -> None:
 
 def test_the_winner_is_what_a_layer_launches_for_each_way(put: Put) -> None:
     (spec,) = [s for s in load_kernel("lstm").implementations if s.name == "triton"]
-    ways = [entry(LAYER, place, fixed={"recompute": way}, seconds=1e-4) for way, place in ((0, 5), (1, 6))]
+    ways = [entry(LAYER, place, "lstm.triton", fixed={"recompute": way}, seconds=1e-4) for way, place in ((0, 5), (1, 6))]
     put(*ways)
     for way, of_way in enumerate(ways):
         choice = first_choice.choose(spec, GPU, LAYER, fixed={"recompute": way})
@@ -127,6 +127,26 @@ def test_a_stale_or_foreign_winner_is_said_once_and_not_used(put: Put, changes: 
     assert len(heard) == 1
     assert "constrint tune" in str(heard[0].message)
     assert (choice.kernel, choice.config) == (before.kernel, before.config)
+
+
+def test_a_winner_in_cuda_holds_for_the_nvrtc_that_it_was_measured_with(
+    put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvrtc, "nvrtc_version", lambda: "nvrtc 13.5")
+    code = fingerprint_of(ROTATE)
+    facts: dict[str, Any] = {"kernel": "rotate", "operation": "rotate", "dtype": "fp32", "options": {}, "seconds": 1e-5}
+    facts |= {"source_hash": code.source, "spec_hash": code.spec, "run": "r", "created": 1.0}
+
+    def found(tools: dict[str, str]) -> TunedEntry | None:
+        put(TunedEntry(**facts, sizes={"n": 4096}, config={"THREADS": 128}, toolchain=TOOLS | tools))
+        return winners.winner((ROTATE,), GPU, Workload("rotate", {"n": 4096}, "fp32"))
+
+    now = found({"nvrtc": "13.5"})
+    assert now is not None
+    assert now.config == {"THREADS": 128}
+    for tools, told in (({"nvrtc": "12.9"}, "nvrtc 12.9, now 13.5"), ({}, "nvrtc none, now 13.5")):
+        with pytest.warns(winners.StaleTableWarning, match=told):
+            assert found(tools) is None
 
 
 def test_other_versions_of_torch_and_patches_of_the_driver_are_the_same_tools(put: Put) -> None:

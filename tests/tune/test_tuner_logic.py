@@ -13,8 +13,9 @@ import pytest
 
 from constrint.errors import ConstrintError, UsageError
 from constrint.hwmodels import load_gpu
+from constrint.kernels.launch.cuda import nvrtc
 from constrint.kernels.registry import importable_name, load_kernel, load_spec
-from constrint.select import Workload
+from constrint.select import Operation, Workload
 from constrint.tune import Outcome
 from constrint.tune.engine.interface import Answer, Done, Job
 from constrint.tune.goals import goals_of, is_launchable, usual_goals
@@ -24,6 +25,7 @@ from constrint.tune.store.choices import best_records
 from constrint.tune.store.record import Figures, TuningRecord
 from constrint.tune.store.store import RecordStore
 from constrint.tune.tuner import Report, Settings, Tuner
+from tests.support.cuda_kernels import ROTATE
 
 GPU = load_gpu("h200")
 GEMM = load_kernel("gemm")
@@ -90,6 +92,9 @@ def configs(records: Sequence[TuningRecord]) -> Counter[str]:
 def test_every_workload_gets_its_trials_its_finals_and_its_winner(store: RecordStore) -> None:
     report = run(store, products(7), slots=3)
     assert len(report.tuned) == 7
+    # Six trials of each, and one round of finalists.
+    assert [use.name for use in report.devices] == ["fake 0", "fake 1", "fake 2"]
+    assert sum(use.num_jobs for use in report.devices) == 49
     for tuned in report.tuned:
         assert tuned.is_whole
         assert tuned.winner is not None
@@ -102,6 +107,36 @@ def test_every_workload_gets_its_trials_its_finals_and_its_winner(store: RecordS
     assert set(configs(tried).values()) == {1}
     # All of a workload's finalists were timed in one job.
     assert all(r.toolchain == tried[0].toolchain and r.source_hash and r.spec_hash for r in tried)
+
+
+def test_records_of_a_kernel_in_cuda_say_which_nvrtc_it_was(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvrtc, "nvrtc_version", lambda: "nvrtc 13.5")
+    goals = goals_of(Operation("rotate", (ROTATE,)), GPU, [Workload("rotate", {"n": 4096}, "fp32")])
+    run(store, [*goals, *products(1)])
+    versions = {(record.kernel.partition(".")[0], record.toolchain.get("nvrtc")) for record in store.find()}
+    assert versions == {("rotate", "13.5"), ("gemm", None)}
+    # What another NVRTC compiled is measured again.
+    monkeypatch.setattr(nvrtc, "nvrtc_version", lambda: "nvrtc 13.6")
+    again = run(store, [*goals, *products(1)], resume=True)
+    assert {t.goal.workload.operation: t.num_known for t in again.tuned} == {"rotate": 0, "gemm": 6}
+
+
+def test_few_workloads_keep_many_devices_busy(store: RecordStore) -> None:
+    under_way: list[int] = []
+
+    class Counting(FakeEngine):
+        def poll(self, timeout_s: float) -> list[Done]:
+            under_way.append(len(self._waiting))
+            return super().poll(timeout_s)
+
+    for num_slots, most in ((1, 2), (2, 4), (4, 8), (16, 8)):
+        under_way.clear()
+        Tuner(Settings(GPU, partial(make_search, "model"), trials=16), Counting(timed, num_slots), store).run(
+            products(1)
+        )
+        assert max(under_way) == most
 
 
 def test_equal_times_give_the_winner_that_is_published(store: RecordStore) -> None:
@@ -240,7 +275,7 @@ def test_goals_are_buckets_in_every_way_that_they_are_launched() -> None:
     ]
     goals = goals_of(lstm, GPU, layers)
     assert [(g.workload.sizes["batch"], dict(g.fixed)) for g in goals] == [
-        (batch, {"recompute": way}) for batch in (16, 64) for way in (0, 1)
+        (batch, {"recompute": way}) for batch in (4, 16, 32) for way in (0, 1)
     ]
     assert all(is_launchable(spec) for goal in goals for spec in goal.operation.implementations)
     with pytest.raises(ConstrintError, match="fp13"):

@@ -15,44 +15,27 @@ import typer
 from constrint.cli.kernel_options import Json
 from constrint.cli.output import print_json, say, wrap
 from constrint.cli.records.listing import counted
-from constrint.cli.records.selection import (
-    Dtype,
-    Gpu,
-    Kernel,
-    Outcome,
-    Run,
-    Selection,
-    Store,
-    Workload,
-    gpu_name,
-    numbers_of,
-    opened,
-    printable,
-)
+from constrint.cli.records.selection import Selection, Store, gpu_name, numbers_of, opened, printable, selecting
 from constrint.errors import StoreError
 
 SCHEMA = "constrint.records.import/1"
 FORMATS = "jsonl, kernel-tuner, t1, t4, inductor, triton-config, c-header"
 
 
+@selecting
 def export(
+    *,
     form: Annotated[str, typer.Option("--format", metavar="NAME", help=f"{FORMATS} (docs/records.md).")] = "jsonl",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where it is written; stdout if left out.")
     ] = None,
-    gpu: Gpu = None,
-    kernel: Kernel = None,
-    dtype: Dtype = None,
-    outcome: Outcome = None,
-    run: Run = None,
-    workload: Workload = None,
+    selection: Selection,
     store: Store = None,
 ) -> None:
     """Write records as a file of ours or of another tool."""
     from constrint.tune.store.formats.registry import writer
 
     write = writer(form)
-    selection = Selection(gpu, kernel, dtype, outcome, run, workload)
     with opened(store) as found:
         pieces = write(selection.find(found))
         if output is None:

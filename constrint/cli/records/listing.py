@@ -10,7 +10,7 @@ import typer
 
 from constrint.cli.kernel_options import Json
 from constrint.cli.output import fitting, print_json, print_table, say, wrap
-from constrint.cli.records.selection import Dtype, Gpu, Kernel, Outcome, Run, Selection, Store, Workload, opened
+from constrint.cli.records.selection import Selection, Store, opened, selecting
 from constrint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,20 +29,16 @@ WRAPPED = ("workload", "config")
 SPARE = ("config", "run", "when", "outcome", "ok", "tried", "GPU", "dtype", "id")
 
 
+@selecting
 def list_(
+    *,
     is_all: Annotated[bool, typer.Option("--all", help="One line for each record, not for each workload.")] = False,
-    gpu: Gpu = None,
-    kernel: Kernel = None,
-    dtype: Dtype = None,
-    outcome: Outcome = None,
-    run: Run = None,
-    workload: Workload = None,
+    selection: Selection,
     limit: Annotated[int, typer.Option("--limit", min=0, help="With --all, records at most; 0: all of them.")] = 200,
     store: Store = None,
     json: Json = False,
 ) -> None:
     """List the best record of each workload, or every record."""
-    selection = Selection(gpu, kernel, dtype, outcome, run, workload)
     with opened(store) as found:
         if is_all:
             _list_records(found, selection, limit, as_json=json)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,17 +14,7 @@ import typer
 from constrint.cli.kernel_options import Json
 from constrint.cli.output import print_json, say, wrap
 from constrint.cli.records.listing import counted
-from constrint.cli.records.selection import (
-    Dtype,
-    Gpu,
-    Kernel,
-    Outcome,
-    Run,
-    Selection,
-    Store,
-    Workload,
-    opened,
-)
+from constrint.cli.records.selection import Selection, Store, opened, selecting
 from constrint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +25,9 @@ SCHEMA = "constrint.records.prune/1"
 _SECONDS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
 
+@selecting
 def prune(
+    *,
     stale: Annotated[
         bool, typer.Option("--stale", help="Of other code of the kernel, or of another Triton, than there is here.")
     ] = False,
@@ -44,19 +36,13 @@ def prune(
         str | None, typer.Option("--older-than", metavar="TIME", help="Measured before: 12h, 30d, 8w.")
     ] = None,
     unreadable: Annotated[bool, typer.Option("--unreadable", help="Those that cannot be read, and no others.")] = False,
-    gpu: Gpu = None,
-    kernel: Kernel = None,
-    dtype: Dtype = None,
-    outcome: Outcome = None,
-    run: Run = None,
-    workload: Workload = None,
+    selection: Selection,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing: say how many there are.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     store: Store = None,
     json: Json = False,
 ) -> None:
     """Remove the records that agree with everything that is named."""
-    selection = Selection(gpu, kernel, dtype, outcome, run, workload)
     conditions = _conditions(stale, failed, older_than)
     if unreadable and (conditions or not selection.is_all):
         raise UsageError("--unreadable takes no other condition: nothing is known of what such a record says.")
@@ -124,17 +110,18 @@ def is_stale(record: TuningRecord) -> bool:
     """
     from constrint.select.toolchain import MAKERS, toolchain
 
-    now = toolchain()
-    if any(record.toolchain.get(name, version) != version for name, version in now.items() if name in MAKERS):
+    code, compilers = _here(record.kernel)
+    tools = {**toolchain(), **compilers}
+    if any(record.toolchain.get(name, version) != version for name, version in tools.items() if name in MAKERS):
         return True
-    code = _code_here(record.kernel)
     recorded = (record.source_hash, record.spec_hash)
     return code is not None and all(recorded) and recorded != code
 
 
 @lru_cache(maxsize=256)
-def _code_here(kernel: str) -> tuple[str, str] | None:
-    """What tells the kernel's code; records name few kernels, and many times."""
-    from constrint.kernels.registry import code_of
+def _here(kernel: str) -> tuple[tuple[str, str] | None, Mapping[str, str]]:
+    """What tells a kernel's code, and what compiles it; records name few kernels, and many times."""
+    from constrint.kernels.registry import code_of, known_spec
 
-    return code_of(kernel)
+    spec = known_spec(kernel)
+    return code_of(kernel), {} if spec is None else spec.compilers

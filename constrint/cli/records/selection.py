@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -78,6 +80,29 @@ class Selection:
             known |= {name: _defaults(record.operation).get(name) for name in missing}
             if all(known[name] == value for name, value in self.numbers.items()):
                 yield record
+
+
+#: The options by which records are selected, by their names in a `Selection`.
+_OPTIONS = {"gpu": Gpu, "kernel": Kernel, "dtype": Dtype, "outcome": Outcome, "run": Run, "workload": Workload}
+
+
+def selecting(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command, which takes a `selection`, the options that say which records it is about."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    options = [inspect.Parameter(name, keyword, default=None, annotation=hint) for name, hint in _OPTIONS.items()]
+    shown: list[inspect.Parameter] = []
+    for own in inspect.signature(command, eval_str=True).parameters.values():
+        shown += options if own.name == "selection" else [own.replace(kind=keyword)]
+
+    def selected(**given: Any) -> None:
+        command(selection=Selection(**{name: given.pop(name) for name in _OPTIONS}), **given)
+
+    functools.update_wrapper(selected, command)
+    # typer reads these; `__wrapped__` would lead it back to the command's own signature.
+    del selected.__wrapped__  # type: ignore[attr-defined]
+    selected.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    selected.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    return selected
 
 
 @lru_cache(maxsize=64)

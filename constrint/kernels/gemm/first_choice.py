@@ -27,7 +27,7 @@ from constrint.model import Var
 from constrint.select.core_space import BlockColumns
 from constrint.select.first_choice import REGISTERS, Choice, Refusal, is_wary
 from constrint.select.spec import Workload
-from constrint.select.winners import winner
+from constrint.select.winners import when_reloaded, winner
 
 #: Shapes for which the best configurations are kept, first the better part of the space for a few, then the best of
 #: those for many. Between them the best one changes little by little. The three lists after the grid hold shapes with a
@@ -103,6 +103,9 @@ def _choose(model: _Model, product: Product) -> Choice:
     )
     config = table.whole_config(product, row)
     return Choice(gpu, table.spec.full_name, config, least, product.workload)
+
+
+when_reloaded(_choose.cache_clear)
 
 
 def _measured(gpu: GpuModel, product: Product) -> Choice | None:

@@ -16,6 +16,7 @@ from constrint.kernels.rnn.plan import RnnPlan, choose_for, implementations_of, 
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, workload_of
 from constrint.select import first_choice as select_first
 from constrint.select.first_choice import Choice, Refusal
+from constrint.select.winners import when_reloaded
 
 if TYPE_CHECKING:
     import torch
@@ -114,6 +115,7 @@ def refuse(choice: Choice, refusal: Refusal) -> Choice:
     return following
 
 
+@when_reloaded
 def forget() -> None:
     """Let every decision be made again."""
     _PLANS.clear()

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 from constrint.select import KernelSpec, Workload
 from constrint.tune.check import Case
 from constrint.tune.engine.interface import Answer, Job, Setup
-from constrint.tune.measure import Call, Measurement, Timer
+from constrint.tune.measure import FINAL_ROUNDS, ROUNDS, Call, Measurement, Timer, call_of
 from constrint.tune.pool import compile_for, compile_trial
 from constrint.tune.store.record import Compiled, Figures
 from constrint.tune.trial import Outcome, Trial
-from constrint.tune.worker import FINAL_ROUNDS, ROUNDS, call_of
 
 #: A candidate whose first rounds are slower than the best by more than this is not timed to the end.
 HOPELESS = 1.5
@@ -190,7 +189,26 @@ def _said(error: Exception) -> str:
 
 def serve_device(setup: Setup, index: int) -> Device:
     """Makes what answers in the process of a device."""
-    return Device(setup, index)
+    device = Device(setup, index)
+    if setup.device != "cpu":
+        # While the first candidates compile: an error here is one of theirs as well, and is heard then.
+        with contextlib.suppress(Exception):
+            _load_libraries(setup.device, device.timer)
+    return device
+
+
+def _load_libraries(device: str, timer: Timer) -> None:
+    """Use once what candidates and references use, so that it is loaded."""
+    import torch
+
+    values = torch.randn(64, 64, device=device)
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        (values.to(dtype) @ values.to(dtype)).float().square().mean()
+    timer.cold([timer.graph(lambda: values.add_(1.0))], rounds=1)
+    from triton.runtime.driver import driver
+
+    driver.active.get_current_target()
+    _ = driver.active.utils
 
 
 def serve_compiler(setup: Setup) -> Callable[[Trial, Callable[[int], None]], Answer]:
@@ -199,12 +217,9 @@ def serve_compiler(setup: Setup) -> Callable[[Trial, Callable[[int], None]], Ans
 
     os.nice(10)
     if setup.device != "cpu":
-        compile_for(setup.gpu)
-    with contextlib.suppress(ImportError):
-        import torch
+        import constrint.tune.engine.warm  # noqa: F401 - no candidate's time, where it was not forked with it
 
-        # What torch loads for its first tensor without data is no candidate's time.
-        torch.empty(1, device="meta")
+        compile_for(setup.gpu)
 
     def answer(trial: Trial, note: Callable[[int], None]) -> Answer:
         try:

@@ -13,7 +13,7 @@ from constrint.errors import ConstrintError
 from constrint.select.toolchain import toolchain
 from constrint.tune.engine.device import Told, serve_compiler, serve_device
 from constrint.tune.engine.interface import START_PATIENCE_S, Answer, Done, Job, Setup, failed
-from constrint.tune.engine.process import Lost, Serve, StartError, Worker, machine_memory_bytes
+from constrint.tune.engine.process import Lost, Serve, StartError, Worker, machine_memory_bytes, start_server
 from constrint.tune.trial import Outcome
 
 #: How often a process may fail to start before its device is given up.
@@ -21,7 +21,7 @@ MAX_STARTS = 3
 #: How long nothing is looked at when no process has news.
 POLL_S = 0.05
 #: Jobs that a device's process has at once, so that it never waits for this one.
-AHEAD = 2
+AHEAD = 3
 
 
 @dataclass
@@ -67,6 +67,9 @@ class LocalEngine:
         self._compiled: set[int] = set()
         self._done: list[Done] = []
         self._slot_of: dict[int, int] = {}
+        #: When all processes are looked at again, whether they have news or not.
+        self._look_at = 0.0
+        start_server(setup.device)
         for worker in reversed(self._workers()):
             worker.start()
 
@@ -99,11 +102,9 @@ class LocalEngine:
             ConstrintError: When no device can be used any more.
         """
         until = time.monotonic() + timeout_s
+        news: Sequence[object] = ()
         while True:
-            for compiler in self._compilers:
-                self._step_compiler(compiler)
-            for slot in self._slots:
-                self._step_slot(slot)
+            self._step(news)
             if self._done:
                 done, self._done = self._done, []
                 return done
@@ -114,12 +115,14 @@ class LocalEngine:
                 return []
             pipes = [w.wake for w in self._workers() if w.num_open and w.wake is not None]
             if pipes:
-                wait(pipes, timeout=min(left, POLL_S))
+                news = wait(pipes, timeout=min(left, POLL_S))
             else:
                 time.sleep(min(left, POLL_S))
 
     def close(self) -> None:
         """End all processes at once."""
+        for worker in self._workers():
+            worker.kill()  # a device's process takes a while to end: they do so together
         for worker in self._workers():
             worker.close()
 
@@ -136,10 +139,22 @@ class LocalEngine:
         answers = failed(job, Outcome.NOT_RUN, why)
         self._done.append(Done(job, self._slot_of.pop(job.number), answers, 0.0, slot_is_lost=True))
 
-    def _step_compiler(self, compiler: _Compiler) -> None:
+    def _step(self, news: Sequence[object]) -> None:
+        """Hear those processes that have news, now and then all of them, and give work to those that have none."""
+        is_due = time.monotonic() >= self._look_at
+        if is_due:
+            self._look_at = time.monotonic() + POLL_S
+        for compiler in self._compilers:
+            self._step_compiler(compiler, is_due or compiler.worker.wake in news)
+        for slot in self._slots:
+            self._step_slot(slot, is_due or slot.worker.wake in news)
+
+    def _step_compiler(self, compiler: _Compiler, is_heard: bool) -> None:
         """Hear what a compiler has to say, and give it the next job."""
         job = compiler.at
         if job is not None:
+            if not is_heard:
+                return
             try:
                 reply = compiler.worker.poll()
                 answer = reply and reply[0]
@@ -161,9 +176,9 @@ class LocalEngine:
             compiler.at = self._to_compile.popleft()
             compiler.worker.ask(compiler.at.trials[0], self._setup.compile_patience_s)
 
-    def _step_slot(self, slot: _Slot) -> None:
+    def _step_slot(self, slot: _Slot, is_heard: bool) -> None:
         """Hear what a device's process has to say, and hand it the next jobs that are compiled."""
-        while slot.at and self._heard(slot, slot.at[0]):
+        while is_heard and slot.at and self._heard(slot, slot.at[0]):
             pass
         while len(slot.at) < AHEAD and not slot.why_lost:
             job = next((job for job in slot.waiting if job.number in self._compiled), None)

@@ -5,14 +5,12 @@ It may die of what it does, print without end, or fill memory: its parent hears 
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import resource
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -22,12 +20,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from constrint.tune.processes import PRELOAD
+from constrint.tune.processes import PRELOAD, WARM, end_with_parent
 from constrint.tune.trial import Outcome
 
 #: What is read of what a process has printed, and the largest file that it may write, that of its output included.
 TAIL_BYTES, MAX_FILE_BYTES = 2000, 256 << 20
-PR_SET_PDEATHSIG = 1
 _READY, _NOTE, _REPLY, _RAISED = "ready", "note", "reply", "raised"
 
 #: Makes, in the process, what answers requests; it may note where it is.
@@ -130,10 +127,15 @@ class Worker:
         self._look_after()
         return None
 
-    def abandon(self) -> None:
-        """End the process at once; open requests are asked of another one."""
+    def kill(self) -> None:
+        """Let the process end; does not wait for it."""
         if self._process is not None:
             self._process.kill()
+
+    def abandon(self) -> None:
+        """End the process at once; open requests are asked of another one."""
+        self.kill()
+        if self._process is not None:
             self._process.join()
             assert self._pipe is not None
             self._pipe.close()
@@ -188,10 +190,10 @@ class Worker:
         return ""
 
 
-def start_server() -> None:
-    """Begin to load what all processes need, while this one does something else."""
+def start_server(device: str) -> None:
+    """Begin to load what all processes need that are to work for such a device, while this one does something else."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
+    context.set_forkserver_preload(PRELOAD if device == "cpu" else [*PRELOAD, WARM])
     forkserver.ensure_running()
 
 
@@ -201,7 +203,7 @@ class StartError(Exception):
 
 def _run(pipe: Connection, log: str, make: Serve, arguments: tuple[Any, ...]) -> None:
     """Answers requests; the whole life of the process."""
-    _die_with_parent()
+    end_with_parent()
     # What candidates print is kept apart from what the program prints; endless output is cut off.
     output = os.open(log, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
     for stream in (sys.stdout, sys.stderr):
@@ -232,22 +234,6 @@ def _limit_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     limits = [MAX_FILE_BYTES, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)]
     resource.setrlimit(resource.RLIMIT_FSIZE, (min(limits), hard))
-
-
-def _die_with_parent() -> None:
-    """End this process when the one that asked for it is gone, even while a kernel hangs."""
-    if sys.platform == "linux":
-        # The fork server, which is this process's parent, ends with its own one.
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-    def watch() -> None:
-        # The fork server may have ended before this process asked to end with it.
-        asking = multiprocessing.parent_process()
-        if asking is not None:
-            asking.join()
-            os._exit(1)
-
-    threading.Thread(target=watch, name="constrint-parent", daemon=True).start()
 
 
 def _how(code: int | None) -> str:

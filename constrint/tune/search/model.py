@@ -56,20 +56,24 @@ class ModelSearch:
         self._penalty = np.zeros(len(self._pool))
         self._best: tuple[float, int] | None = None  # the logarithm of its time, its place in the pool
         self._near: set[int] = set()  # places of the best one's neighbours
+        self._near_of = -1  # whose neighbours these are
         self._num_told = 0
 
     def ask(self, number: int) -> list[Proposal]:
         """Up to so many configurations to try next, none of which it proposed before."""
-        believed = self._regression.copy()
-        for place in self._pending:
-            self._believe(believed, place)
+        number = min(number, self._widened(number))
+        self._find_neighbours()
         proposals: list[Proposal] = []
-        while len(proposals) < number and self._has_more():
-            place = self._choose(believed)
-            proposals.append(self._proposal(place, believed))
-            self._is_proposed[place] = True
-            self._pending.append(place)
-            self._believe(believed, place)
+        with self._regression.supposing():
+            for place in self._pending:
+                self._believe(place)
+            while len(proposals) < number:
+                place = self._choose()
+                proposals.append(self._proposal(place))
+                self._is_proposed[place] = True
+                self._pending.append(place)
+                if len(proposals) < number:
+                    self._believe(place)
         return proposals
 
     def tell(self, proposal: Proposal, seconds: float | None) -> None:
@@ -88,9 +92,6 @@ class ModelSearch:
         self._regression.learn(self._num_known + place, measured - float(self._predicted[place]))
         if self._best is None or measured < self._best[0]:
             self._best = measured, place
-            kernel, row = self._pool[place]
-            near = self.candidates.kernels[kernel].neighbours(row)
-            self._near = set(self._add(np.full(len(near), kernel), near))
 
     def leaders(self, number: int) -> list[Proposal]:
         """The configurations that are expected to be fastest by all that is known so far, proposed or not.
@@ -99,42 +100,53 @@ class ModelSearch:
         """
         expected = self._predicted + self._regression.mean[self._num_known :] + self._penalty
         order = np.argsort(tie_steps(np.exp(expected)), kind="stable")
-        return [self._proposal(int(place), self._regression) for place in order[:number]]
+        return [self._proposal(int(place)) for place in order[:number]]
 
-    def _choose(self, regression: Regression) -> int:
+    def _find_neighbours(self) -> None:
+        """Put the neighbours of the best configuration into the pool."""
+        if self._best is not None and self._best[1] != self._near_of:
+            self._near_of = self._best[1]
+            kernel, row = self._pool[self._near_of]
+            near = self.candidates.kernels[kernel].neighbours(row)
+            self._near = set(self._add(np.full(len(near), kernel), near))
+
+    def _choose(self) -> int:
         """The place of the most promising configuration; now and then the most promising neighbour of the best."""
         if not self._is_proposed.any():
             return 0
-        gain = self._gain(regression)
+        gain = self._gain()
         near = [place for place in self._near if not self._is_proposed[place]]
         if near and self._is_proposed.sum() % EVERY == EVERY - 1:
             return max(sorted(near), key=lambda place: gain[place])
         return int(np.argmax(gain))
 
-    def _gain(self, regression: Regression) -> Floats:
+    def _gain(self) -> Floats:
         """The expected improvement of every configuration of the pool over the best one; -inf for those proposed."""
-        mean = self._predicted + regression.mean[self._num_known :] + self._penalty
-        sigma = np.sqrt(regression.variance[self._num_known :]) + 1e-12
+        mean = self._predicted + self._regression.mean[self._num_known :] + self._penalty
+        sigma = np.sqrt(self._regression.variance[self._num_known :]) + 1e-12
         if self._best is None and not self._pending:  # all of them failed
             return np.where(self._is_proposed, -np.inf, -mean)
         known = [self._best[0]] if self._best is not None else []
         best = min(known + [float(mean[place]) for place in self._pending])
         z = (best - mean) / sigma
-        gain = sigma * (z * _normal_share(z) + np.exp(-0.5 * np.square(z)) / math.sqrt(2.0 * math.pi))
         # Far away all improvements are 0; then the least time decides.
-        gain = np.where(z > -6.0, gain, 0.0)
-        return np.where(self._is_proposed, -np.inf, np.where(gain > 0.0, gain, -1.0 - np.maximum(mean - best, 0.0)))
+        gain = -1.0 - np.maximum(mean - best, 0.0)
+        (near,) = np.nonzero((z > -6.0) & ~self._is_proposed)
+        at = z[near]
+        improved = at * _normal_share(at) + np.exp(-0.5 * np.square(at)) / math.sqrt(2.0 * math.pi)
+        gain[near] = np.where(improved > 0.0, sigma[near] * improved, gain[near])
+        return np.where(self._is_proposed, -np.inf, gain)
 
-    def _believe(self, regression: Regression, place: int) -> None:
+    def _believe(self, place: int) -> None:
         """Take for measured what is expected, so that the next proposal is not the same again."""
         row = self._num_known + place
-        regression.learn(row, float(regression.mean[row]))
+        self._regression.learn(row, float(self._regression.mean[row]))
 
-    def _proposal(self, place: int, regression: Regression) -> Proposal:
+    def _proposal(self, place: int) -> Proposal:
         kernel, row = self._pool[place]
         candidates = self.candidates.kernels[kernel]
         is_modelled = math.isfinite(candidates.seconds[row])
-        seconds = math.exp(self._predicted[place] + regression.mean[self._num_known + place])
+        seconds = math.exp(self._predicted[place] + self._regression.mean[self._num_known + place])
         return Proposal(
             kernel=candidates.spec.full_name,
             config=candidates.config(row),
@@ -158,20 +170,27 @@ class ModelSearch:
         alike = np.exp(-0.5 * distance) * (points.kernel[own] == points.kernel[row])
         self._penalty = np.maximum(self._penalty, PENALTY * alike)
 
-    def _has_more(self) -> bool:
-        """Whether anything was not proposed yet; the pool grows where it has run out."""
-        if not self._is_proposed.all():
-            return True
-        self._add(*self.candidates.best(2 * len(self._pool)))
-        if not self._is_proposed.all():
-            return True
-        for place, kernel in enumerate(self.candidates.kernels):
-            rows = kernel.widen(POOL, self.seed + len(self._pool))
-            self._add(np.full(len(rows), place), rows)
-        return not self._is_proposed.all()
+    def _widened(self, number: int) -> int:
+        """How many configurations were not proposed yet; the pool grows where there are fewer than so many."""
+        if self._num_left() < number:
+            self._add(*self.candidates.best(2 * len(self._pool)))
+        if self._num_left() < number:
+            for place, kernel in enumerate(self.candidates.kernels):
+                rows = kernel.widen(POOL, self.seed + len(self._pool))
+                self._add(np.full(len(rows), place), rows)
+        return self._num_left()
+
+    def _num_left(self) -> int:
+        """Configurations of the pool that were not proposed yet."""
+        return len(self._pool) - int(np.count_nonzero(self._is_proposed))
 
     def _place_of(self, proposal: Proposal) -> int | None:
         """The place of a configuration in the pool; None where it is not valid."""
+        for pending in self._pending:
+            at, place = self._pool[pending]
+            candidates = self.candidates.kernels[at]
+            if candidates.spec.full_name == proposal.kernel and candidates.config(place) == proposal.config:
+                return pending
         kernel = self.candidates.by_name.get(proposal.kernel)
         row = None if kernel is None else self.candidates.kernels[kernel].find(proposal.config)
         if kernel is None or row is None:
@@ -214,7 +233,7 @@ def _finite(seconds: Floats) -> Floats:
 
 def _normal_share(z: Floats) -> Floats:
     """The share of a standard normal distribution below z."""
-    return np.array([0.5 * math.erfc(-value / math.sqrt(2.0)) for value in z.tolist()])
+    return 0.5 * np.array(list(map(math.erfc, (z / -math.sqrt(2.0)).tolist())))
 
 
 def make(task: Task, candidates: Candidates, argument: str) -> ModelSearch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,11 @@ class Points:
     def __len__(self) -> int:
         return len(self.kernel)
 
+    @cached_property
+    def squares(self) -> Floats:
+        """The squared length of each row of `at`."""
+        return np.asarray(np.square(self.at).sum(axis=1), dtype=np.float64)
+
     def take(self, rows: Any) -> Points:
         """Some of them."""
         return Points(*(column[rows] for column in self._columns))
@@ -79,7 +85,7 @@ class Describer:
         core, whole = number.astype(np.uint64), number.astype(np.uint64)
         for place, name in enumerate(self.params):
             if name in kernel.columns:
-                values = kernel.columns[name][rows]
+                values = kernel.columns[name][rows].astype(np.int64)
                 at[:, place] = _logarithm(values)
                 whole = _mixed(whole, values, place)
                 core = core if self._scales[place] < 1.0 else _mixed(core, values, place)

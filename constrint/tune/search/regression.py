@@ -7,7 +7,8 @@ they are near each other, of one kernel, or bound by the same resources; those o
 from __future__ import annotations
 
 import math
-from copy import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,12 +75,16 @@ class Regression:
         self._scales: list[float] = []
         self._rest: list[float] = []
 
-    def copy(self) -> Regression:
-        """One that hears of further measurements without this one's knowing."""
-        other = copy(self)
-        other._told, other._scales, other._rest = list(self._told), list(self._scales), list(self._rest)
-        other._factor = self._factor.copy()
-        return other
+    @contextmanager
+    def supposing(self) -> Iterator[None]:
+        """What is learnt inside is forgotten afterwards; no points may be added meanwhile."""
+        mean, variance, number = self.mean, self.variance, len(self._told)
+        try:
+            yield
+        finally:
+            self.mean, self.variance = mean, variance
+            for told in (self._told, self._scales, self._rest):
+                del told[number:]
 
     def learn(self, row: int, log_ratio: float) -> None:
         """Hear of one point's measurement."""
@@ -137,7 +142,7 @@ class Regression:
         p, own = self.prior, self.points.take(rows)
         is_same = own.workload[:, None] == others.workload
         is_kernel = own.kernel[:, None] == others.kernel
-        apart = np.square(own.at).sum(axis=1)[:, None] + np.square(others.at).sum(axis=1) - 2.0 * own.at @ others.at.T
+        apart = own.squares[:, None] + others.squares - 2.0 * own.at @ others.at.T
         distance = math.sqrt(3.0) / p.reach * np.sqrt(np.maximum(apart, 0.0))
         # Matern's covariance of smoothness 3/2.
         near = (1.0 + distance) * np.exp(-distance) * np.where(is_kernel, 1.0, p.kernels)

@@ -207,8 +207,7 @@ def test_candidates_have_their_outcomes_and_harm_no_actor(cluster: Any, tmp_path
 
 
 @pytest.mark.slow
-def test_a_machine_that_dies_loses_no_candidate(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("constrint.tune.session.BATCH", 4)  # so that both machines have something to do
+def test_a_machine_that_dies_loses_no_candidate(cluster: Any, tmp_path: Path) -> None:
     # What hangs and what is slow keeps both machines busy when one of them dies, as in a power cut.
     names = ("right", "hangs", "slow", "wrong", "prints", "is_killed", "raises")
     machine = next(iter(cluster.worker_nodes))
@@ -230,14 +229,15 @@ def test_an_actor_that_says_nothing_is_given_up(cluster: Any, monkeypatch: pytes
     silent = actors()[0]
     try:
         os.kill(silent, signal.SIGSTOP)
-        monkeypatch.setattr(engine_module, "SILENT_S", 3.0)
+        # The other one loads its libraries meanwhile.
+        monkeypatch.setattr(engine_module, "SILENT_S", 8.0)
         for slot in range(2):
             engine.submit(slot, Job(slot, (trial("slow"),)))
         found = answers(engine, 2)
         assert sorted(done.slot_is_lost for done in found.values()) == [False, True]
         (lost,) = (done for done in found.values() if done.slot_is_lost)
         assert lost.answers[0].outcome == Outcome.NOT_RUN
-        assert "has said nothing for 3 s" in lost.answers[0].message
+        assert "has said nothing for 8 s" in lost.answers[0].message
         # What comes later for that device is answered at once.
         engine.submit(lost.slot, Job(7, (trial("right"),)))
         assert answers(engine, 1)[7].slot_is_lost

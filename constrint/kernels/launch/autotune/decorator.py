@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from constrint.kernels.launch.triton import TritonKernelSpec
 from constrint.select.compiled import CompiledKernel
 from constrint.select.rank import Ranking, rank
 from constrint.select.spec import Config, KernelSpec, Workload
+from constrint.select.winners import when_reloaded
 from constrint.tune.store.record import TuningRecord
 
 #: When candidates are measured: never, or at the first call of a key.
@@ -113,6 +115,7 @@ class AutotunedKernel:
         self.records: dict[tuple[Any, ...], list[TuningRecord]] = {}
         #: What was chosen by what a call shows at once: values of the key, types, the first tensor's device.
         self._seen: dict[tuple[Any, ...], tuple[Mapping[str, Any], Any]] = {}
+        _KERNELS.add(self)
 
     def __getitem__(self, grid: Grid) -> Callable[..., Any]:
         """What launches the kernel on a grid: a tuple, or a function of the arguments and parameters by name."""
@@ -245,6 +248,17 @@ class AutotunedKernel:
         device = call.device
         found = gpu_of(device) if device is not None and device.type == "cuda" else None
         return found or load_gpu(STAND_IN)
+
+
+_KERNELS: weakref.WeakSet[AutotunedKernel] = weakref.WeakSet()
+
+
+@when_reloaded
+def _choose_again() -> None:
+    """Let kernels that `constrint tune` may have tuned look for winners at their next call."""
+    for kernel in _KERNELS:
+        if kernel.tune == MODES[0]:
+            kernel._seen.clear()
 
 
 def _triton_config(values: Mapping[str, Any]) -> Any:

@@ -18,9 +18,8 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.autotune.cases import Checks
 from constrint.kernels.launch.autotune.kept import Origin
 from constrint.select.spec import Candidate, KernelSpec, Workload
-from constrint.tune.measure import Measurement, Timer
+from constrint.tune.measure import Measurement, Timer, call_of
 from constrint.tune.store.record import Figures, TuningRecord
-from constrint.tune.worker import call_of
 
 #: The quickest are timed once more in turn.
 NUM_FINAL = 3

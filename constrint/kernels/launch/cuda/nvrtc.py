@@ -129,6 +129,14 @@ def nvrtc_version() -> str:
     return f"nvrtc {major}.{minor}"
 
 
+def nvrtc_here() -> Mapping[str, str]:
+    """NVRTC's version as a spec's `compilers` give it; nothing where it is not installed."""
+    try:
+        return {"nvrtc": nvrtc_version().rpartition(" ")[2]}
+    except UsageError:
+        return {}
+
+
 @lru_cache(maxsize=1)
 def _nvrtc() -> Any:
     """NVRTC's functions, which find their library themselves."""

@@ -17,7 +17,7 @@ from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.cuda.loaded import LoadedKernel, load_shared, make_current
 from constrint.kernels.launch.cuda.macros import MacroValue
-from constrint.kernels.launch.cuda.nvrtc import Binary, CudaSource, compile_cuda
+from constrint.kernels.launch.cuda.nvrtc import Binary, CudaSource, compile_cuda, nvrtc_here
 from constrint.kernels.launch.plan.shape import MAX_CLUSTER
 from constrint.select.compiled import CompiledKernel
 from constrint.select.spec import Config, KernelSpec, Launch, Workload
@@ -216,6 +216,11 @@ class CudaKernelSpec(KernelSpec):
         """The source, where it is a file."""
         path = _path_of(self.source)
         return () if path is None or not path.is_file() else (path,)
+
+    @property
+    def compilers(self) -> Mapping[str, str]:
+        """NVRTC's version, where it is installed."""
+        return nvrtc_here()
 
     @abstractmethod
     def grid(self, workload: Workload, config: Config) -> tuple[int, ...]:

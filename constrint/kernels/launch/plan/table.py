@@ -27,7 +27,7 @@ from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.recipe import Made, Recipe, extent, plan_of
 from constrint.kernels.launch.plan.scratch import COUNTERS
 from constrint.select.compiled import compilers
-from constrint.select.winners import stamp
+from constrint.select.winners import stamp, when_reloaded
 
 #: Signatures that a table keeps, the least recently used go first.
 CAPACITY = 4096
@@ -190,6 +190,7 @@ class PlanTable:
 _TABLES: weakref.WeakSet[PlanTable] = weakref.WeakSet()
 
 
+@when_reloaded
 def clear_plans() -> None:
     """Forget the plans of all operations: the next calls choose again."""
     for table in _TABLES:

@@ -62,6 +62,13 @@ class CudaRnnSpec(RnnSpec):
         """The sources."""
         return tuple(sorted(path for path in SOURCE.iterdir() if path.suffix in (".cu", ".cuh")))
 
+    @property
+    def compilers(self) -> Mapping[str, str]:
+        """NVRTC."""
+        from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
+
+        return nvrtc_here()
+
     def shape(self, workload: Workload, v: Vars) -> Shape:
         """What the parameters mean for a workload."""
         return Shape.of(self.cell, self.direction, workload, v)

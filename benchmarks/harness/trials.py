@@ -1,8 +1,12 @@
-"""Check and time many trials: compiled on every core, run by one process per device, as kernels become ready.
+"""Check and time many given trials: compiled on every core, run by one process per device, as kernels become ready.
 
 All trials of a workload run on one device, beside a baseline if there is one. Each is checked, then timed with a cold
 and a warm cache. The quickest and those marked as final are timed once more, in turn: the figure that picked a trial as
 the best is not the one it is judged by.
+
+The tuner does it otherwise (`constrint.tune.engine`): it has no list beforehand, no competitor and one state of the
+cache. Results are rows of a file that every process maps: one that hangs or dies loses the trial it was at, and nothing
+else.
 """
 
 from __future__ import annotations
@@ -14,22 +18,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from constrint.hwmodels import GpuModel
 from constrint.select import Workload
 from constrint.tune.check import Case
-from constrint.tune.measure import Call, Timer
+from constrint.tune.measure import FINAL_ROUNDS, ROUNDS, Call, Timer, call_of
 from constrint.tune.pool import start_compiling
 from constrint.tune.processes import Beat, Processes
-from constrint.tune.trial import Load, Outcome, Trial, open_results
+from constrint.tune.trial import Load, Outcome, Trial
 
-#: Rounds of the first figures and of the final ones, and graphs that are held at once for these.
-ROUNDS, FINAL_ROUNDS = 15, 45
 #: A trial slower than the quickest by more than this has no warm time.
 WARM_WITHIN = 1.25
 POLL_S = 0.1
 
+#: What is known of a trial; times are in seconds, nan where they were not measured.
+FIGURES = ("error_over_bound", "cold_s", "spread_s", "warm_s", "again_s", "baseline_cold_s", "baseline_warm_s")
+RESULT = np.dtype([("outcome", np.uint8), *((name, np.float64) for name in FIGURES)])
 #: A competitor's call on a workload's inputs; None where it cannot take them.
 Baseline = Callable[[Workload, Mapping[str, Any]], Call | None]
 
@@ -238,11 +244,20 @@ class _Share:
             results["baseline_cold_s"][numbers] = measured[-1].median_s
 
 
-def call_of(launches: Sequence[Any]) -> Call:
-    """All launches as one call."""
+def open_results(folder: Path, num: int, *, is_new: bool = False) -> Any:
+    """Map the results of `num` trials, an array of `RESULT`."""
+    results = np.memmap(folder / "results", RESULT, "w+" if is_new else "r+", shape=(max(1, num),))
+    if is_new:
+        for name in FIGURES:
+            results[name] = np.nan
+    return results
 
-    def call() -> None:
-        for launch in launches:
-            launch.run()
 
-    return call
+def write_trials(path: Path, trials: Sequence[Trial]) -> None:
+    """Write trials as JSON."""
+    path.write_bytes(msgspec.json.encode(trials))
+
+
+def read_trials(path: Path) -> list[Trial]:
+    """Read what `write_trials` wrote."""
+    return msgspec.json.decode(path.read_bytes(), type=list[Trial])

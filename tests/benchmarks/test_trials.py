@@ -11,19 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.harness.trials import Run, deal, read_trials, run_trials, write_trials
 from constrint.errors import ConstrintError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_spec
 from constrint.select import Workload
 from constrint.tune import CompiledKernel, Outcome, Trial, compile_many
 from constrint.tune.processes import Processes
-from constrint.tune.trial import read_trials, write_trials
-from constrint.tune.worker import Run, deal, run_trials
 
 if importlib.util.find_spec("torch") is None:
     pytest.skip("needs the extra [torch]: torch is not installed", allow_module_level=True)
 
-KERNEL = f"{Path(__file__).parent / 'tiny.py'}:SPEC"
+KERNEL = f"{Path(__file__).parents[1] / 'tune' / 'tiny.py'}:SPEC"
 GPU = load_gpu("h200")
 SMALL, LARGE = (Workload("tiny", {"m": size, "n": size, "k": size}, "fp32") for size in (8, 32))
 RIGHT, SLOW, ONE_ELEMENT_OFF, UNWRITTEN, RAISES, DIES, HANGS, REFUSED, KILLS_THE_COMPILER = range(9)
@@ -44,7 +43,7 @@ def test_every_trial_has_an_outcome_and_those_that_are_right_have_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The process of a device imports the baseline by its name.
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.syspath_prepend(Path(KERNEL.partition(":")[0]).parent)
     baseline = importlib.import_module("tiny").baseline
     order = (DIES, RIGHT, HANGS, REFUSED, RAISES, KILLS_THE_COMPILER, ONE_ELEMENT_OFF, UNWRITTEN, SLOW)
     trials = [Trial(KERNEL, LARGE, {"what": what}, is_final=what == SLOW) for what in order]

@@ -1,0 +1,240 @@
+"""Searches are made ahead: a space is solved and priced in another process, so that this one stays free for devices.
+
+A search comes back whole, as bytes between processes of this very program; kernels and the GPU's model travel as names,
+so that what comes back refers to the kernels that are here. What cannot travel is made here, in a thread.
+"""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import pickle
+import signal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from constrint.hwmodels import GpuModel
+from constrint.select import KernelSpec
+from constrint.tune.processes import PRELOAD, end_with_parent
+from constrint.tune.search.interface import Search, Task
+from constrint.tune.store.record import TuningRecord
+from constrint.tune.trial import Load
+
+Make = Callable[[Task], Search]
+#: What stands for the GPU's model on the way.
+_GPU = 0
+
+
+class Making:
+    """A search that is being made."""
+
+    def __init__(
+        self,
+        away: Future[bytes | None] | None,
+        here: Callable[[], Future[Search]],
+        read: Callable[[bytes], Search],
+    ) -> None:
+        self._away, self._start, self._read = away, here, read
+        self._here = here() if away is None else None
+
+    def done(self) -> bool:
+        """Whether it is there."""
+        if self._here is None and self._away is not None and self._away.done():
+            self._here = self._arrived(self._away)
+        return self._here is not None and self._here.done()
+
+    def result(self) -> Search:
+        """The search; waits for it.
+
+        Raises:
+            ConstrintError: When none can be made.
+        """
+        if self._here is None:
+            assert self._away is not None
+            self._here = self._arrived(self._away)
+        return self._here.result()
+
+    def _arrived(self, away: Future[bytes | None]) -> Future[Search]:
+        """What came back; where nothing did, it is made here, which also says why it could not be made."""
+        made = away.result()
+        with suppress(*_CANNOT_TRAVEL):
+            if made is not None:
+                here: Future[Search] = Future()
+                here.set_result(self._read(made))
+                return here
+        return self._start()
+
+
+class SearchMaker:
+    """Makes searches, in other processes where it may.
+
+    Args:
+        make: Makes a search.
+        gpu: The GPU's model, that of all tasks.
+        known: Records of each operation; those of other workloads are told to a search of it.
+        load: Finds a kernel by the name that `name_of` gives; None where all is made here.
+        name_of: A kernel's name in other processes, by its full name.
+        num_processes: How many of them.
+    """
+
+    def __init__(
+        self,
+        make: Make,
+        gpu: GpuModel,
+        known: Mapping[str, Sequence[TuningRecord]],
+        *,
+        load: Load | None = None,
+        name_of: Callable[[str], str] = str,
+        num_processes: int = 1,
+    ) -> None:
+        self._make, self._gpu, self._known, self._load, self._name_of = make, gpu, known, load, name_of
+        self._num_processes = num_processes
+        self._thread = ThreadPoolExecutor(1, "constrint-search")
+        #: Starts the processes, which takes as long as what they import.
+        self._starter = ThreadPoolExecutor(1, "constrint-search-start")
+        self._pool: ProcessPoolExecutor | None = None
+        self._is_closed = False
+
+    def submit(self, task: Task, *, is_away: bool) -> Making:
+        """Begin to make a search.
+
+        Args:
+            task: What it is about; without records.
+            is_away: Whether another process does it: this one has other things to do.
+        """
+        kernels = {self._name_of(spec.full_name): spec for spec in task.operation.implementations}
+        away = self._submit_away(task, kernels, self._load) if is_away and self._load is not None else None
+
+        def here() -> Future[Search]:
+            return self._thread.submit(lambda: self._make(_informed(task, self._known[task.workload.operation])))
+
+        return Making(away, here, lambda made: _read(made, self._gpu, kernels.__getitem__))
+
+    def close(self) -> None:
+        """Leave what is not made, and end the processes."""
+        self._is_closed = True
+        for executor in (self._thread, self._starter, self._pool):
+            if executor is not None:
+                executor.shutdown(wait=False, cancel_futures=True)
+
+    def _submit_away(self, task: Task, kernels: Mapping[str, KernelSpec], load: Load) -> Future[bytes | None] | None:
+        """The search as bytes, or None where it is not made there; None at once where the task cannot travel."""
+        names = {id(spec): name for name, spec in kernels.items()}
+        try:
+            asked = _written((self._make, task), self._gpu, names)
+        except _CANNOT_TRAVEL:
+            return None
+        away: Future[bytes | None] = Future()
+
+        def arrived(made: Future[bytes | None]) -> None:
+            away.set_result(None if made.cancelled() or made.exception() else made.result())
+
+        def post() -> None:
+            try:
+                self._started(load).submit(_made, asked).add_done_callback(arrived)
+            except (BrokenProcessPool, RuntimeError):  # the processes died, or are no longer wanted
+                away.set_result(None)
+
+        self._starter.submit(post)
+        return away
+
+    def _started(self, load: Load) -> ProcessPoolExecutor:
+        """The other processes."""
+        if self._pool is None:
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload(PRELOAD)
+            known = {name: msgspec.json.encode(records) for name, records in self._known.items()}
+            begin = partial(_begin, load, self._gpu, known)
+            self._pool = ProcessPoolExecutor(self._num_processes, context, begin)
+        if self._is_closed:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        return self._pool
+
+
+#: What is raised for objects that have no bytes, or whose class is not to be found.
+_CANNOT_TRAVEL = (pickle.PicklingError, TypeError, AttributeError, ImportError, KeyError)
+
+
+def _informed(task: Task, known: Iterable[TuningRecord]) -> Task:
+    """A task with the records of other workloads."""
+    return replace(task, known=[record for record in known if record.workload != task.workload])
+
+
+def _written(value: object, gpu: GpuModel, names: dict[int, str]) -> bytes:
+    """Bytes of an object in which kernels and the GPU's model are names."""
+
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, part: Any) -> Any:
+            if isinstance(part, KernelSpec):
+                return names[id(part)]
+            return _GPU if part is gpu else None
+
+    file = io.BytesIO()
+    Pickler(file, pickle.HIGHEST_PROTOCOL).dump(value)
+    return file.getvalue()
+
+
+def _read(written: bytes, gpu: GpuModel, kernel: Callable[[str], KernelSpec]) -> Any:
+    """The object that `_written` wrote."""
+
+    class Unpickler(pickle.Unpickler):
+        def persistent_load(self, name: Any) -> Any:
+            return gpu if name == _GPU else kernel(name)
+
+    return Unpickler(io.BytesIO(written)).load()
+
+
+class _Place:
+    """What a process that makes searches has: the GPU's model, kernels by name, and records by operation."""
+
+    def __init__(self, load: Load, gpu: GpuModel, known: Mapping[str, bytes]) -> None:
+        self.gpu, self._load, self._known = gpu, load, known
+        self._kernels: dict[str, KernelSpec] = {}
+        self._records: dict[str, list[TuningRecord]] = {}
+
+    @property
+    def names(self) -> dict[int, str]:
+        """Names of the kernels that were asked for."""
+        return {id(spec): name for name, spec in self._kernels.items()}
+
+    def kernel(self, name: str) -> KernelSpec:
+        """A kernel, the same at every call."""
+        if name not in self._kernels:
+            self._kernels[name] = self._load(name)
+        return self._kernels[name]
+
+    def records(self, operation: str) -> list[TuningRecord]:
+        """What is known of an operation."""
+        if operation not in self._records:
+            self._records[operation] = msgspec.json.decode(self._known[operation], type=list[TuningRecord])
+        return self._records[operation]
+
+
+_places: list[_Place] = []
+
+
+def _begin(load: Load, gpu: GpuModel, known: Mapping[str, bytes]) -> None:
+    """Set up a process that makes searches."""
+    end_with_parent()
+    os.nice(5)  # devices come first, and compilers last
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    _places.append(_Place(load, gpu, known))
+
+
+def _made(asked: bytes) -> bytes | None:
+    """A search as bytes; None where it cannot be made, or cannot travel."""
+    place = _places[0]
+    try:
+        make, task = _read(asked, place.gpu, place.kernel)
+        search = make(_informed(task, place.records(task.workload.operation)))
+        return _written(search, place.gpu, place.names)
+    except BaseException:  # noqa: BLE001 - it is made again where its reason is heard
+        return None
