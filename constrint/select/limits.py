@@ -79,6 +79,7 @@ class BlockUse:
             where nothing is proven.
         least_smem_bytes: Shared memory that a block takes at least, where `smem_bytes` may be too large.
         spilling: How the estimate of the registers tells what spills; None where registers are known exactly.
+        together: Blocks that have to be resident at the same time, because they wait for each other.
     """
 
     warps: Expr
@@ -88,6 +89,7 @@ class BlockUse:
     least_registers: Expr | None = None
     least_smem_bytes: Expr | None = None
     spilling: Spilling | None = UNFITTED
+    together: Expr | None = None
 
     @property
     def smem_needed(self) -> Expr:

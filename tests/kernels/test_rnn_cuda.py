@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from constrint.errors import CompileError, InfeasibleError, UnsupportedError, UsageError
+from constrint.errors import RESIDENT, CompileError, InfeasibleError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda.cost import fitted, floor_clk, step_clk
@@ -22,8 +22,9 @@ from constrint.kernels.rnn.spec import workload_of
 from constrint.model import Var
 from constrint.model.constraint import CERTAIN
 from constrint.select import Workload, rank
+from constrint.select import first_choice as select_first
 from constrint.select.fingerprint import fingerprint_of
-from constrint.select.first_choice import choose
+from constrint.select.first_choice import Refusal, choose, refuse
 from constrint.select.limits import BlockUse, most_registers
 from constrint.select.spec import Config
 from constrint.solve import enumerate_space
@@ -378,6 +379,20 @@ def test_planned_launches_take_tensors_as_they_are_or_say_what_is_in_the_way() -
     assert [type(each).__name__ for each in launches] == ["TritonLaunch", "FillLaunch", "CudaLaunch"]
     clip, shift_free = launches[2].arguments[15:17]
     assert (float(clip), int(shift_free)) == (0.5, 1)
+
+
+def test_on_a_part_of_a_gpu_fewer_blocks_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_REFUSED", "_CHOSEN"):
+        monkeypatch.setattr(select_first, name, {})
+    workload = lstm(768)
+    first = choose(SPECS["lstm"], H200, workload)
+    needed = 768 // first.config["units"]
+    assert first.config["placement"] == GRID
+    following = refuse(SPECS["lstm"], first, Refusal(first.config, RESIDENT, needed, 16))
+    assert 768 // following.config["units"] <= 16
+    # A cluster that does not fit says nothing of how many blocks there could be.
+    other = refuse(SPECS["lstm"], following, Refusal(following.config, RESIDENT, 0, 0))
+    assert any(other.config[name] != following.config[name] for name in SPECS["lstm"].resident_params)
 
 
 @needs_torch

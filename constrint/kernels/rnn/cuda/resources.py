@@ -38,6 +38,7 @@ def block_use(gpu: GpuModel, shape: Shape) -> BlockUse:
         smem_bytes=shape.smem_bytes,
         least_registers=least_registers(shape),
         spilling=replace(model.spilling, figure="step_spill_exponent"),
+        together=shape.where(shape.v["placement"] != BLOCK, shape.blocks),
     )
 
 
