@@ -99,7 +99,9 @@ def test_the_winner_is_what_matmul_launches(put: Put) -> None:
 
 def test_the_winner_is_what_a_layer_launches_for_each_way(put: Put) -> None:
     (spec,) = [s for s in load_kernel("lstm").implementations if s.name == "triton"]
-    ways = [entry(LAYER, place, "lstm.triton", fixed={"recompute": way}, seconds=1e-4) for way, place in ((0, 5), (1, 6))]
+    ways = [
+        entry(LAYER, place, "lstm.triton", fixed={"recompute": way}, seconds=1e-4) for way, place in ((0, 5), (1, 6))
+    ]
     put(*ways)
     for way, of_way in enumerate(ways):
         choice = first_choice.choose(spec, GPU, LAYER, fixed={"recompute": way})
