@@ -88,7 +88,7 @@ class Loops:
         cell, direction = CELLS[layer["cell"]], layer["direction"]
         use = spec.use(gpu, workload, {key: Var(key) for key in KEYS})
         blocks = BlockColumns.of(gpu, use, columns).blocks_per_sm
-        rounds, sharing = cost.rounds_and_sharing(gpu, workload, columns, blocks)
+        rounds, sharing = cost.rounds_and_sharing(gpu, cell, direction, workload, columns, blocks)
         filled = cost.filled_bytes(cell, direction, workload, columns)
         return Loops(
             name=" ".join(values[:-1]),

@@ -31,7 +31,7 @@ PROGRAMS = (
     "solver.random_problems",
 )
 NEED_TORCH = ("gemm.bench", "rnn.bench", "rnn.sweep")
-NEED_SCIPY = ("fit", "rnn.fit")
+NEED_SCIPY = ("fit", "rnn.fit", "rnn.fit_cuda")
 has_torch = importlib.util.find_spec("torch") is not None
 
 

@@ -175,7 +175,7 @@ def test_the_largest_head_fits_and_the_next_does_not() -> None:
 
 
 def test_batch_sizes_share_few_plans() -> None:
-    assert [planned_batch(b) for b in (1, 4, 5, 16, 17, 100, 10**6)] == [4, 4, 8, 16, 32, 128, 256]
+    assert [planned_batch(b) for b in (1, 4, 5, 16, 17, 100, 10**6)] == [4, 4, 8, 16, 32, 128, 1024]
 
 
 def test_the_device_code_is_part_of_what_a_choice_rests_on(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from constrint.hwmodels import GpuModel
 from constrint.hwmodels.targets import target_note
 from constrint.kernels.rnn.cells import Cell
+from constrint.kernels.rnn.cuda.resources import groups_at_once
 from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, VECTOR_BYTES, Shape
 from constrint.model import Expr, Var, ceildiv, const, maximum, minimum
 from constrint.select.cost import ASSUMED_CLOCK_HZ, LAUNCH_S, PARTS, CostColumns
@@ -165,24 +166,20 @@ def floor_clk(
 
 
 def rounds_and_sharing(
-    gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]
+    gpu: GpuModel, cell: Cell, direction: str, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]
 ) -> tuple[Column, Column]:
     """How many times the GPU is filled, and how many blocks share an SM."""
     c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
+    shape = Shape.of(cell, direction, workload, {name: Var(name) for name in columns})
+    at_once = np.asarray(groups_at_once(gpu, shape).columns(columns), dtype=np.float64)
     blocks = workload.sizes["head_dim"] / c["units"]
     groups = workload.sizes["heads"] * np.ceil(workload.sizes["batch"] / (c["tile_batch"] * c["num_tiles"]))
     resident = np.maximum(1.0, np.asarray(blocks_per_sm, dtype=np.float64))
-    sms = float(gpu.device.sm_count)
-    # Blocks of the whole grid take one SM each; those of a cluster are on one GPC, of which one has fewer SMs.
-    gpcs = float(gpu.device.num_gpcs or 8)
-    clusters = np.maximum(1.0, gpcs * np.floor(np.floor(sms / gpcs) / blocks) - 1.0)
-    at_once = np.where(
-        c["placement"] == GRID,
-        np.maximum(1.0, np.floor(sms / blocks)),
-        np.where(c["placement"] == CLUSTER, clusters * resident, sms * resident),
-    )
-    sharing = np.clip(np.ceil(np.minimum(groups, at_once) * blocks / sms), 1.0, resident)
-    return np.ceil(groups / at_once), np.where(c["placement"] == GRID, 1.0, sharing)
+    # Blocks that wait for others of the grid take an SM each.
+    resident = np.where(c["placement"] == GRID, 1.0, resident)
+    at_once = at_once * resident
+    sharing = np.clip(np.ceil(np.minimum(groups, at_once) * blocks / gpu.device.sm_count), 1.0, resident)
+    return np.ceil(groups / at_once), sharing
 
 
 def cuda_cost(
@@ -191,7 +188,7 @@ def cuda_cost(
     """Predicted time of every configuration."""
     clock = gpu.device.max_clock_hz or gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
     parts = part_columns(gpu, cell, direction, workload, columns)
-    rounds, sharing = rounds_and_sharing(gpu, workload, columns, blocks_per_sm)
+    rounds, sharing = rounds_and_sharing(gpu, cell, direction, workload, columns, blocks_per_sm)
     clks = step_clk(parts, fitted().figures[direction], columns, sharing)
     scale = rounds * workload.sizes["time"] / clock
     dram_s = loop_bytes(cell, direction, workload, columns) / gpu.memory.dram.bandwidth_bytes_per_s

@@ -13,10 +13,12 @@ from dataclasses import replace
 from constrint.hwmodels import GpuModel
 from constrint.kernels.resources.registers import Family, RegisterModel, name_of_weights, weighted
 from constrint.kernels.resources.weights import load_models
-from constrint.kernels.rnn.cuda.shape import CLUSTER, GRID, WINDOW, Shape
+from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, WINDOW, Shape
 from constrint.model import Expr, const, maximum, minimum
 from constrint.select.limits import BlockUse
 
+#: GPCs of a GPU whose file does not say how many it has.
+USUAL_GPCS = 8
 #: The fitted weights by name.
 REGISTER_MODELS: Mapping[str, RegisterModel] = load_models("rnn.cuda")
 
@@ -37,6 +39,18 @@ def block_use(gpu: GpuModel, shape: Shape) -> BlockUse:
         least_registers=least_registers(shape),
         spilling=replace(model.spilling, figure="step_spill_exponent"),
     )
+
+
+def groups_at_once(gpu: GpuModel, shape: Shape) -> Expr:
+    """Groups of blocks that share a head which run at the same time, where one block fits an SM.
+
+    Blocks of the grid may be anywhere; those of a cluster are on one GPC, and one GPC is taken to have fewer SMs than
+    the others (seen on an H200: 7 clusters of 16 blocks, 15 of 8).
+    """
+    sms, gpcs = gpu.device.sm_count, gpu.device.num_gpcs or USUAL_GPCS
+    in_grid, in_clusters = sms // shape.blocks, gpcs * (sms // gpcs // shape.blocks) - 1
+    shared = shape.where(shape.is_in(GRID), in_grid) + shape.where(shape.is_in(CLUSTER), in_clusters)
+    return maximum(1, shared + shape.where(shape.is_in(BLOCK), sms))
 
 
 def kept_weights(shape: Shape) -> Expr:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from constrint.hwmodels import GpuModel
+from constrint.kernels.rnn.cuda.resources import groups_at_once
 from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, MMA_ROWS, Shape
-from constrint.model import any_of, ceildiv, const, divides, implies, minimum
+from constrint.model import any_of, ceildiv, const, divides, implies, maximum, minimum
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.limits import BlockUse, most_registers
 from constrint.select.spec import Rule, Workload
 
+#: The most tiles that a block does in turn.
+MOST_TILES = 16
 #: Registers that a configuration may leave free beside those that one more pair of weights would take.
 LEFT_REGISTERS = 24
 
@@ -66,10 +69,13 @@ def _batch_rules(gpu: GpuModel, shape: Shape, workload: Workload) -> Iterator[Ru
     yield Rule(v["num_tiles"] <= tiles, "tiles_in_batch", because=padding, kind=REDUNDANT)
     alone = "blocks that wait for nobody take tiles of their own, one after the other"
     yield Rule(implies(v["num_tiles"] > 1, v["placement"] > 0), "tiles_that_wait", because=alone, kind=REDUNDANT)
+    at_once = groups_at_once(gpu, shape)
     full = "blocks take tiles in turn only where not all of them run at once"
-    groups = heads * ceildiv(tiles, v["num_tiles"] // 2)
-    crowded = groups * shape.blocks > gpu.device.sm_count
-    yield Rule(any_of(v["num_tiles"] == 1, crowded), "tiles_at_once", because=full, kind=REDUNDANT)
+    crowded = heads * ceildiv(tiles, maximum(1, v["num_tiles"] - 1)) > at_once
+    yield Rule(any_of(v["num_tiles"] == 1, crowded), "tiles_in_turn", because=full, kind=REDUNDANT)
+    fit = any_of(heads * ceildiv(tiles, v["num_tiles"]) <= at_once, v["num_tiles"] == minimum(MOST_TILES, tiles))
+    round_trips = "blocks that wait for others take as many tiles as lets all of them run at once"
+    yield Rule(implies(v["placement"] > 0, fit), "tiles_at_once", because=round_trips, kind=REDUNDANT)
 
 
 def _weight_rules(gpu: GpuModel, shape: Shape, use: BlockUse) -> Iterator[Rule]:

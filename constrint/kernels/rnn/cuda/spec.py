@@ -18,7 +18,7 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda.cost import cuda_assumptions, cuda_cost
 from constrint.kernels.rnn.cuda.resources import block_use
-from constrint.kernels.rnn.cuda.rules import rules_of
+from constrint.kernels.rnn.cuda.rules import MOST_TILES, rules_of
 from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, MMA_COLUMNS, Shape, padded_head_dim
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, with_sizes
 from constrint.select.cost import CostColumns
@@ -43,7 +43,7 @@ PLANNED_TIME, CHECKED_TIME = 1024, 32
 #: Heads and units of each that are tuned where nobody names any.
 USUAL_HEADS = ((1, 256), (1, 512), (1, 1024), (12, 64))
 #: Batch sizes that a configuration is chosen for.
-PLANNED_BATCHES = (4, 8, 16, 32, 64, 128, 256)
+PLANNED_BATCHES = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 #: The device code.
 SOURCE = Path(__file__).with_name("source")
 
@@ -103,7 +103,7 @@ class CudaRnnSpec(RnnSpec):
         again = "1: gates are not stored, the backward pass computes them again"
         if self.direction == "backward":
             again = "1: gates are computed again by one GEMM over all steps"
-        pairs = tuple(range(MOST_REGISTER_PAIRS, -1, -1))
+        pairs, tiles = tuple(range(MOST_REGISTER_PAIRS, -1, -1)), tuple(range(1, MOST_TILES + 1))
         deeper = "a step's inputs are there when the step before it has met; more than three copies gain nothing"
         return (
             Param(
@@ -115,9 +115,7 @@ class CudaRnnSpec(RnnSpec):
             ),
             Param("units", units, "units of a head in a block", "divisors of head_dim, a matrix instruction wide each"),
             Param("tile_batch", (8, 4, 16, 32), "sequences of a tile", at_once),
-            Param(
-                "num_tiles", (1, 2, 4, 8, 16), "tiles that a block does in turn", "their states wait in shared memory"
-            ),
+            Param("num_tiles", tiles, "tiles that a block does in turn", "their states wait in shared memory", "tiles"),
             Param("warps_rows", WARPS, "warps that share the rows", "a block has at most 32 warps", "wr"),
             Param("warps_depth", WARPS, "warps that share the depth", "a block has at most 32 warps", "wd"),
             Param("register_pairs", pairs, "pairs of a warp's weights in registers", "31 x 8 registers at most", "rp"),
