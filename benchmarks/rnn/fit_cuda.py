@@ -5,7 +5,7 @@
 
 Fits the figures of `constrint/kernels/rnn/cuda/step.json`, which `--write` replaces, by least squares over the
 logarithms of the times of loops; slow configurations count less. Then each layer is judged by figures that are fitted
-to the others: the median error of its times, and how fast the configuration is that would be chosen, as a share of the
+without it and a sixth of the others: the median error of its times, and how fast the configuration is that would be chosen, as a share of the
 fastest. `--rows` first makes the table anew of lines of JSON with the macros of a kernel (`c`), `B`, `N`, `save` and
 `ms`. Needs scipy.
 """
@@ -18,8 +18,8 @@ import json
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,8 @@ USUAL = {"WINDOW": 16, "FIRST_PAUSE": 300, "NEXT_PAUSE": 100, "SUM_COPIES": 1}
 RESULTS = ("registers", "spill_bytes", "smem_bytes", "loop_ms")
 #: What a figure starts at; parts that the counts are good for begin at one.
 START = {"fixed": 150.0, "cluster": 400.0, "grid": 900.0, "grid_blocks": 1.0, "loads": 1500.0}
+#: Parts of the layers, each of which is judged by a fit to the others.
+FOLDS = 6
 #: Relative error from which on a configuration counts less than its square.
 OUTLIER = 0.1
 
@@ -107,10 +109,28 @@ class Loops:
         step = cost.step_clk(self.parts, figures, self.columns, self.sharing)["step"]
         return np.asarray(self.rounds * TIME * step / self.clock_hz + self.other_s)
 
-    def errors(self, figures: Mapping[str, float]) -> NDArray[np.float64]:
-        """Weighted logarithmic errors."""
-        weight = np.sqrt(self.seconds.min() / self.seconds / len(self.seconds) ** 0.5)
-        return np.asarray(weight * np.log(self.predicted(figures) / self.seconds))
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """How much each loop counts: fast ones most, those of a layer with many less."""
+        return np.asarray(np.sqrt(self.seconds.min() / self.seconds / len(self.seconds) ** 0.5))
+
+    @staticmethod
+    def joined(loops: Sequence[Loops]) -> Loops:
+        """Those of several layers of one direction."""
+
+        def join(of: Callable[[Loops], NDArray[Any]]) -> NDArray[Any]:
+            return np.concatenate([np.broadcast_to(of(each), each.seconds.shape) for each in loops])
+
+        first = loops[0]
+        return replace(
+            first,
+            parts={name: join(lambda each, name=name: each.parts[name]) for name in first.parts},  # type: ignore[misc]
+            columns={name: join(lambda each, name=name: each.columns[name]) for name in KEYS},  # type: ignore[misc]
+            rounds=join(lambda each: each.rounds),
+            sharing=join(lambda each: each.sharing),
+            other_s=join(lambda each: each.other_s),
+            seconds=join(lambda each: each.seconds),
+        )
 
 
 @dataclass(frozen=True)
@@ -150,10 +170,11 @@ def read_loops(path: Path, gpu: GpuModel) -> list[Loops]:
 def fit(loops: Sequence[Loops]) -> dict[str, float]:
     """Figures of one direction, none below zero."""
     start = np.array([START.get(name, 1.0) for name in cost.FIGURES])
+    every, weights = Loops.joined(loops), np.concatenate([each.weights for each in loops])
 
     def errors(scaled: NDArray[np.float64]) -> NDArray[np.float64]:
         figures = dict(zip(cost.FIGURES, scaled * start, strict=True))
-        return np.concatenate([each.errors(figures) for each in loops])
+        return np.asarray(weights * np.log(every.predicted(figures) / every.seconds))
 
     found = least_squares(errors, np.ones(len(start)), bounds=(0, np.inf), loss="soft_l1", f_scale=OUTLIER)
     return {
@@ -169,11 +190,12 @@ def fitted(loops: Iterable[Loops]) -> dict[str, dict[str, float]]:
 
 
 def left_out(loops: Sequence[Loops]) -> list[Judgement]:
-    """Each layer, judged by figures that are fitted to the others."""
-    judged = []
-    for name in dict.fromkeys(each.name for each in loops):
-        others = fitted(each for each in loops if each.name != name)
-        judged += [Judgement.of(each, others[each.direction]) for each in loops if each.name == name]
+    """Each layer, judged by figures that are fitted without it and a few others."""
+    names, judged = list(dict.fromkeys(each.name for each in loops)), []
+    for first in range(FOLDS):
+        away = set(names[first::FOLDS])
+        others = fitted(each for each in loops if each.name not in away)
+        judged += [Judgement.of(each, others[each.direction]) for each in loops if each.name in away]
     return judged
 
 
@@ -238,7 +260,7 @@ def main() -> None:
     figures = fitted(loops)
     print(json.dumps(figures, indent=1))
     print_judged("fitted to all", [Judgement.of(each, figures[each.direction]) for each in loops])
-    print_judged("each by a fit without it", left_out(loops))
+    print_judged("each by a fit without it and some others", left_out(loops))
     if args.write:
         source = f"fitted: `python -m benchmarks.rnn.fit_cuda {args.table} --gpu {args.gpu} --write`"
         cost.write_fitted(cost.Fitted(source, figures))
