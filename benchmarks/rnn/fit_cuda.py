@@ -5,9 +5,9 @@
 
 Fits the figures of `constrint/kernels/rnn/cuda/step.json`, which `--write` replaces, by least squares over the
 logarithms of the times of loops; slow configurations count less. Then each layer is judged by figures that are fitted
-without it and a sixth of the others: the median error of its times, and how fast the configuration is that would be chosen, as a share of the
-fastest. `--rows` first makes the table anew of lines of JSON with the macros of a kernel (`c`), `B`, `N`, `save` and
-`ms`. Needs scipy.
+without it and a sixth of the others: the median error of its times, and how fast the configuration is that would be
+chosen, as a share of the fastest. `--rows` first makes the table anew of lines of JSON with the macros of a kernel
+(`c`), `B`, `N`, `save` and `ms`. Needs scipy.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class CudaRnnSpec(RnnSpec):
                 "placement",
                 placements(gpu),
                 "0: one block per head, 1: a cluster, 2: the grid",
-                "there are no other",
+                "blocks reach each other through a cluster or through the L2",
                 "at",
             ),
             Param("units", units, "units of a head in a block", "divisors of head_dim, a matrix instruction wide each"),
