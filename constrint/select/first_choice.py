@@ -37,6 +37,7 @@ class Choice:
         seconds: The predicted time, or the measured one of a winner; 0 where neither is known.
         workload: What it was chosen for.
         fixed: Parameters whose values were given.
+        is_measured: Whether it is a winner: what was fastest is launched even if it spills.
     """
 
     gpu: GpuModel | None
@@ -45,12 +46,13 @@ class Choice:
     seconds: float = 0.0
     workload: Workload | None = None
     fixed: Mapping[str, int] = field(default_factory=dict)
+    is_measured: bool = False
 
     def to_plain(self) -> dict[str, Any]:
         """Everything but the model as plain values, for JSON."""
         workload = None if self.workload is None else asdict(self.workload)
         stated = {"kernel": self.kernel, "config": dict(self.config), "seconds": self.seconds}
-        return stated | {"workload": workload, "fixed": dict(self.fixed)}
+        return stated | {"workload": workload, "fixed": dict(self.fixed), "is_measured": self.is_measured}
 
     @staticmethod
     def of_winner(
@@ -58,7 +60,7 @@ class Choice:
     ) -> Choice:
         """The choice that was measured to be the best."""
         config = {name: value for name, value in entry.config.items() if isinstance(value, int)}
-        return Choice(gpu, entry.kernel, config, entry.seconds, workload, dict(fixed or {}))
+        return Choice(gpu, entry.kernel, config, entry.seconds, workload, dict(fixed or {}), is_measured=True)
 
     @staticmethod
     def from_plain(plain: Mapping[str, Any], gpu: GpuModel) -> Choice:
@@ -69,7 +71,8 @@ class Choice:
         """
         workload = None if plain["workload"] is None else Workload(**plain["workload"])
         config, fixed = ({str(name): int(value) for name, value in plain[key].items()} for key in ("config", "fixed"))
-        return Choice(gpu, str(plain["kernel"]), config, float(plain["seconds"]), workload, fixed)
+        seconds, is_measured = float(plain["seconds"]), bool(plain["is_measured"])
+        return Choice(gpu, str(plain["kernel"]), config, seconds, workload, fixed, is_measured)
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def everything(module: nn.Module, x: Tensor, hx: Any = None) -> list[Tensor]:
     x = x.detach().requires_grad_()
     results = flat(module(x, hx))
     loss = torch.stack([(r.double() * (place + 1)).sin().sum() for place, r in enumerate(results)]).sum()
-    return [*results, *torch.autograd.grad(loss, [x, *module.parameters()])]
+    return [*(result.detach() for result in results), *torch.autograd.grad(loss, [x, *module.parameters()])]
 
 
 def assert_near(found: list[Tensor], exact: list[Tensor], bound: float) -> None:
@@ -167,7 +167,7 @@ def test_auto_takes_it_where_it_is_preferred(monkeypatch: pytest.MonkeyPatch) ->
     module.backend = "auto"
     for prefers in (True, False):
         monkeypatch.setattr(cudnn, "prefers_cudnn", lambda layers, device, prefers=prefers: prefers)
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
             found = module(x)[0]
         assert ("aten::_cudnn_rnn" in {event.key for event in profile.key_averages()}) is prefers
         torch.testing.assert_close(found, expected, rtol=0, atol=5e-3)

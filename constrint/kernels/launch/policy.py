@@ -64,6 +64,8 @@ def launch_what_fits(
 ) -> Choice:
     """Launch a choice; where it spills, does not compile or does not fit, the next ones, until one runs clean.
 
+    A measured winner may spill: it was the fastest as it is.
+
     Args:
         choice: The first choice.
         launch: Launches a choice; raises before anything is enqueued.
@@ -84,7 +86,7 @@ def launch_what_fits(
         try:
             if settled is None:
                 _look_up(choice, given)
-            launch(choice, may_spill=False)
+            launch(choice, may_spill=choice.is_measured)
         except SpilledError as error:
             _remember(choice, given, error.compiled)
             spilling.append((error.compiled.spill_bytes, choice))
@@ -100,7 +102,7 @@ def launch_what_fits(
             if following is not None and not _is_doubted(choice):
                 _warn(choice, following, error)
         else:
-            _settle(choice, given, _Settled(choice, may_spill=False))
+            _settle(choice, given, _Settled(choice, may_spill=choice.is_measured))
             return choice
         if following is None:
             break
@@ -189,7 +191,7 @@ def _look_up(choice: Choice, given: Sequence[str]) -> None:
     known = recall(choice.gpu, load_spec(choice.kernel), choice.workload, choice.config, given)
     if isinstance(known, str):
         raise RefusedError(known)
-    if known is not None and known.spill_bytes:
+    if known is not None and known.spill_bytes and not choice.is_measured:
         raise SpilledError(known)
 
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 #: Values of `recompute`, for both directions together: pre-activations are stored, or computed again.
 STORED, COMPUTED_AGAIN = 0, 1
 BOTH_ALIKE = "the other direction was launched so"
+#: What computes pre-activations again is PyTorch calls and launches without a plan, a few milliseconds of the host that
+#: no model has: it has to be predicted to take less than this share of the time.
+MUCH_FASTER = 0.8
 #: Why an implementation of the whole layer makes no offer where no hardware model predicts the others' times.
 NOT_PREDICTED = "its time is not compared on a device without a hardware model"
 #: What offers are kept as.
@@ -223,27 +226,35 @@ def _offer(
         if projects:
             for direction, asked in workloads.items():
                 specs[direction].check_workload(gpu, asked)
-        choices = _choices(specs, gpu, workloads)
-        seconds = {
-            direction: predict_s(specs[direction], gpu, specs[direction].run_as(asked), choices[direction].config)
-            for direction, asked in workloads.items()
-        }
+        choices, seconds = _choices(specs, gpu, workloads)
     except ConstrintError as error:
         return Offer(name, refusal=str(error), projects=projects)
     note = specs["forward"].note(workload, directions)
     return Offer(name, seconds=seconds, choices=choices, note=note, projects=projects)
 
 
-def _choices(specs: Mapping[str, RnnSpec], gpu: GpuModel, workloads: Mapping[str, Workload]) -> dict[str, Choice]:
-    """The choices of all directions, with pre-activations stored or computed again, whichever takes less time in all.
+def _choices(
+    specs: Mapping[str, RnnSpec], gpu: GpuModel, workloads: Mapping[str, Workload]
+) -> tuple[dict[str, Choice], dict[str, float]]:
+    """The choices of all directions, and their predicted times; inference stores no pre-activations.
 
-    Inference stores none.
+    Training stores them, unless it is predicted to be much faster to compute them again. Times are predicted, those of
+    measured winners too: what was measured is the loop, and computing pre-activations again is no part of it.
     """
     ways: tuple[int | None, ...] = (None,)
     if specs["forward"].may_recompute:
         ways = (STORED, COMPUTED_AGAIN) if "backward" in workloads else (COMPUTED_AGAIN,)
-    alike = [{d: choose_for(specs[d], gpu, asked, way) for d, asked in workloads.items()} for way in ways]
-    return min(alike, key=lambda choices: sum(choice.seconds for choice in choices.values()))
+    found = []
+    for way in ways:
+        choices = {d: choose_for(specs[d], gpu, asked, way) for d, asked in workloads.items()}
+        seconds = {
+            d: predict_s(specs[d], gpu, specs[d].run_as(asked), choices[d].config) for d, asked in workloads.items()
+        }
+        found.append((choices, seconds))
+    first, *others = found
+    if others and sum(others[0][1].values()) < MUCH_FASTER * sum(first[1].values()):
+        return others[0]
+    return first
 
 
 def choose_for(spec: RnnSpec, gpu: GpuModel | None, workload: Workload, recompute: int | None) -> Choice:

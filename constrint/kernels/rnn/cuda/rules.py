@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cuda.resources import groups_at_once
-from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, MMA_ROWS, Shape
+from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, Shape
 from constrint.model import any_of, ceildiv, const, divides, implies, maximum, minimum
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.limits import BlockUse, most_registers
@@ -50,13 +50,6 @@ def _warp_rules(shape: Shape) -> Iterator[Rule]:
     yield Rule(divides(width * v["warps_rows"], v["units"]), "whole_units", because=unit, kind=CERTAIN)
     busy = (v["warps_depth"] - 1) * shape.pairs < shape.num_pairs
     yield Rule(busy, "warps_of_depth", because="each warp has a share of the depth; more would wait", kind=REDUNDANT)
-    hidden = "the four partitions of an SM issue instructions side by side"
-    yield Rule(
-        shape.warps >= minimum(4, shape.rows // MMA_ROWS * shape.num_pairs),
-        "partitions",
-        because=hidden,
-        kind=REDUNDANT,
-    )
 
 
 def _batch_rules(gpu: GpuModel, shape: Shape, workload: Workload) -> Iterator[Rule]:
