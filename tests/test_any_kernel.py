@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernels.launch.test_cuda_source import needs_nvrtc
-from tests.support.needs import needs_triton
+from tests.support.needs import needs_nvrtc, needs_triton
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "docs" / "any_kernel.md").read_text(encoding="utf-8")

@@ -20,9 +20,8 @@ from constrint.kernels.launch.cuda.macros import definitions, header_digest
 from constrint.select import Workload
 from constrint.select.rank import rank
 from tests.support.cuda_kernels import ROTATE, Rotate
-from tests.support.needs import missing_packages, needs_gpu, needs_nvrtc
+from tests.support.needs import needs_gpu, needs_nvrtc, needs_torch
 
-needs_torch = pytest.mark.skipif(bool(missing_packages("torch")), reason="needs the extra [torch]")
 ROOT = Path(__file__).parents[3]
 H200, A100 = load_gpu("h200"), load_gpu("a100")
 WORKLOAD = Workload("rotate", {"n": 4096}, "fp32")

@@ -20,8 +20,7 @@ from constrint.select import KernelSpec, Workload
 from constrint.select.fingerprint import fingerprint_of
 from constrint.select.rank import rank
 from constrint.solve import enumerate_space
-from tests.kernels.launch.test_cuda_source import needs_nvrtc, needs_torch
-from tests.support.needs import needs_gpu
+from tests.support.needs import needs_gpu, needs_nvrtc, needs_torch
 
 ROOT = Path(__file__).parents[3]
 H200 = load_gpu("h200")
