@@ -9,13 +9,11 @@ from constrint.kernels.rnn.cuda.resources import groups_at_once
 from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, Shape
 from constrint.model import any_of, ceildiv, const, divides, implies, maximum, minimum
 from constrint.model.constraint import CERTAIN, REDUNDANT
-from constrint.select.limits import BlockUse, most_registers
+from constrint.select.limits import UNFITTED, BlockUse, most_registers
 from constrint.select.spec import Rule, Workload
 
 #: The most tiles that a block does in turn.
 MOST_TILES = 16
-#: Registers that a configuration may leave free beside those that one more pair of weights would take.
-LEFT_REGISTERS = 24
 
 
 def rules_of(gpu: GpuModel, shape: Shape, workload: Workload, use: BlockUse) -> Iterator[Rule]:
@@ -67,15 +65,16 @@ def _batch_rules(gpu: GpuModel, shape: Shape, workload: Workload) -> Iterator[Ru
     crowded = heads * ceildiv(tiles, maximum(1, v["num_tiles"] - 1)) > at_once
     yield Rule(any_of(v["num_tiles"] == 1, crowded), "tiles_in_turn", because=full, kind=REDUNDANT)
     fit = any_of(heads * ceildiv(tiles, v["num_tiles"]) <= at_once, v["num_tiles"] == minimum(MOST_TILES, tiles))
-    round_trips = "blocks that wait for others take as many tiles as lets all of them run at once"
-    yield Rule(implies(v["placement"] > 0, fit), "tiles_at_once", because=round_trips, kind=REDUNDANT)
+    rounds = "blocks of the grid take as many tiles as lets all of them run at once; those of clusters may share an SM"
+    yield Rule(implies(shape.is_in(GRID), fit), "tiles_at_once", because=rounds, kind=REDUNDANT)
 
 
 def _weight_rules(gpu: GpuModel, shape: Shape, use: BlockUse) -> Iterator[Rule]:
     v = shape.v
     few = "a warp has no more weights than its share of the depth"
     yield Rule(v["register_pairs"] <= shape.pairs, "pairs_in_depth", because=few, kind=REDUNDANT)
-    near = f"weights stay in registers as long as {LEFT_REGISTERS} more are free"
-    more = use.registers_per_thread + 8 * shape.row_tiles + LEFT_REGISTERS > most_registers(gpu, use.warps)
+    near = "weights stay in registers as long as that is not likely to spill"
+    clear = most_registers(gpu, use.warps) * (use.spilling or UNFITTED).clear_percent // 100
+    more = use.registers_per_thread + 8 * shape.row_tiles > clear
     kept = any_of(v["register_pairs"] == shape.pairs, more)
     yield Rule(kept, "registers_used", because=near, kind=REDUNDANT)
