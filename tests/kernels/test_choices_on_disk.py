@@ -187,7 +187,7 @@ def test_a_choice_is_read_back_as_it_was_made(monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_a_device_refused_is_not_taken_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     planned = plan_for(LAYER, H200, BOTH)
-    refused = planned.chosen.choices["forward"]
+    refused = planned.offer_of("triton").choices["forward"]
     spec = next(spec for spec in TRITON_SPECS if spec.full_name == refused.kernel)
     following = select_first.refuse(spec, refused, Refusal(refused.config, "threads", 256, 128))
     assert following.config != refused.config
