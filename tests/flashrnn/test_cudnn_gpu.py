@@ -83,6 +83,10 @@ def test_right_for_every_cell_and_dtype(
 ) -> None:
     module, exact = make(kind, inputs, hidden, dtype, **options)
     x = torch.randn(16, 16, inputs, device="cuda").to(dtype)
+    if dtype == torch.float16 and "bidirectional" in options:
+        with pytest.raises(UnsupportedError, match="several layers in both directions"):
+            module(x)
+        return
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # torch warns of weights that are not in one chunk
         found = everything(module, x)
@@ -117,9 +121,9 @@ def test_packed_sequences_and_strided_input() -> None:
     parts = [torch.randn(n, 24, device="cuda") for n in (5, 9, 2)]
     found = module(pack_sequence(parts, enforce_sorted=False))
     right = exact(pack_sequence([part.double().cpu() for part in parts], enforce_sorted=False))
-    assert_near([found[0].data, found[1]], [right[0].data, right[1]], 1e-5)
+    assert_near([found[0].data.detach(), found[1].detach()], [right[0].data.detach(), right[1].detach()], 1e-5)
     strided = torch.randn(24, 3, 9, device="cuda").permute(2, 1, 0)
-    assert_near([module(strided)[0]], [exact(strided.double().cpu())[0]], 1e-5)
+    assert_near([module(strided)[0].detach()], [exact(strided.double().cpu())[0].detach()], 1e-5)
 
 
 def test_autocast_gradients_in_eval_mode_and_repeated_backward() -> None:
