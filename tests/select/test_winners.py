@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from constrint.kernels.gemm import first_choice as gemm_choice
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.launch.cuda import nvrtc
 from constrint.kernels.registry import load_kernel
+from constrint.kernels.rnn.plan import plan_for
 from constrint.select import Workload, first_choice, rank, winners
 from constrint.select.fingerprint import fingerprint_of
 from constrint.select.first_choice import Refusal
@@ -107,6 +109,20 @@ def test_the_winner_is_what_a_layer_launches_for_each_way(put: Put) -> None:
         choice = first_choice.choose(spec, GPU, LAYER, fixed={"recompute": way})
         assert (choice.config, choice.seconds) == (of_way.config, of_way.seconds)
     assert first_choice.choose(spec, GPU, LAYER).seconds != 1e-4
+
+
+def test_training_stores_pre_activations_although_the_loop_alone_was_faster_without(put: Put) -> None:
+    """What is measured of a backward pass is its loop: computing pre-activations again is no part of it."""
+    both = LAYER, replace(LAYER, operation="lstm-backward")
+    put(
+        *(
+            entry(layer, way, f"{layer.operation}.triton", fixed={"recompute": way}, seconds=(2 - way) * 1e-4)
+            for layer in both
+            for way in (0, 1)
+        )
+    )
+    choices = plan_for(LAYER, GPU, ("forward", "backward")).offer_of("triton").choices.values()
+    assert [(choice.fixed, choice.is_measured) for choice in choices] == [({"recompute": 0}, True)] * 2
 
 
 @pytest.mark.parametrize(

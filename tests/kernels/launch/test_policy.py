@@ -130,6 +130,15 @@ def test_where_all_four_spill_the_one_that_spills_least_is_launched(bytes_: tupl
     assert sorted({*device.compiled}) == [1, 2, 3, 4]
 
 
+def test_a_measured_winner_is_launched_although_it_spills() -> None:
+    assert Device({1: 64}).run(choice(1)) == 2  # which keeps on disk that it spills
+    new_process()
+    device = Device({1: 64})
+    winner = replace(choice(1), is_measured=True)
+    assert device.run(winner) == device.run(winner) == 1
+    assert (device.launched, device.refused) == ([1, 1], [])
+
+
 def test_what_spills_is_launched_where_there_is_no_other_choice() -> None:
     device = Device({9: 16, 10: 32})
     assert device.run(choice(9)) == 9
