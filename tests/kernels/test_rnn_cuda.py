@@ -49,7 +49,7 @@ def best(gpu: GpuModel, workload: Workload, **fixed: int) -> Config:
 
 
 #: Configurations per target that a fast run compiles, and that a slow one does.
-FEW, MANY = 3, 16
+FEW, MANY = 2, 8
 
 
 def check_compiled(target: str, number: int, seed: int) -> None:
