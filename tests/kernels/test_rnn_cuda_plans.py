@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fake_driver import MISSING, libraries_of
+from tests.support.fake_driver import MISSING
 from tests.support.needs import missing_packages
 from tests.support.shared import SharedResults
 
@@ -27,16 +27,12 @@ from constrint.kernels.rnn.interface import PlannedForward, RnnInputs
 from constrint.kernels.rnn.spec import workload_of
 from constrint.select.first_choice import choose
 from tests.support.launch_bench import STREAM, LaunchBench
-from tests.support.planned import LOADED, cuda_launch, fake_gpu
+from tests.support.planned import LOADED, cuda_launch, launch_bench_of
 
 
 @pytest.fixture
-def bench(shared_results: SharedResults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LaunchBench]:
-    monkeypatch.setenv("CONSTRINT_CACHE", str(tmp_path / "cache"))
-    made = LaunchBench(libraries_of(shared_results), tmp_path)
-    made.fake.value(0, 1024)  # the most threads of a block
-    made.fake.resident(1)
-    with fake_gpu(made):
+def bench(shared_results: SharedResults, tmp_path: Path) -> Iterator[LaunchBench]:
+    with launch_bench_of(shared_results, tmp_path) as made:
         yield made
 
 

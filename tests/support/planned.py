@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -15,7 +17,9 @@ from constrint.kernels.launch.cuda import CudaLaunch, CudaSource
 from constrint.kernels.launch.cuda.nvrtc import Binary
 from constrint.kernels.launch.plan import images, recipe, resident
 from constrint.kernels.launch.triton import TritonLaunch
+from tests.support.fake_driver import libraries_of
 from tests.support.launch_bench import LaunchBench
+from tests.support.shared import SharedResults
 
 #: The handle of every kernel that the fake driver loads.
 LOADED = 0x99
@@ -65,6 +69,16 @@ _TRITON = CompiledTriton()
 def triton_launch(x: Any) -> CompiledLaunch:
     """A launch of a kernel of Triton's."""
     return CompiledLaunch(None, (7,), {"x": x, "tile": 64}, {})
+
+
+@contextmanager
+def launch_bench_of(shared_results: SharedResults, folder: Path) -> Iterator[LaunchBench]:
+    """A stand-in GPU that takes any block of 1,024 threads and holds one block on each SM; its cache is in a folder."""
+    made = LaunchBench(libraries_of(shared_results), folder)
+    made.fake.value(0, 1024)  # the most threads of a block
+    made.fake.resident(1)
+    with mock.patch.dict(os.environ, CONSTRINT_CACHE=str(folder / "cache")), fake_gpu(made):
+        yield made
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.fake_driver import MISSING, libraries_of
+from tests.support.fake_driver import MISSING
 from tests.support.needs import missing_packages
 from tests.support.shared import SharedResults
 
@@ -29,7 +29,7 @@ from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.recipe import Recipe, plan_of, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from tests.support.launch_bench import STREAM, LaunchBench
-from tests.support.planned import LOADED, cuda_launch, fake_gpu, new_process, triton_launch
+from tests.support.planned import LOADED, cuda_launch, launch_bench_of, new_process, triton_launch
 
 #: Where the test says that its slots are.
 X, OUT, SCRATCH, COUNTERS = 1 << 40, 1 << 41, 1 << 42, 1 << 43
@@ -37,12 +37,8 @@ NAN_WORD = 0xFFFFFFFF
 
 
 @pytest.fixture
-def bench(shared_results: SharedResults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LaunchBench]:
-    monkeypatch.setenv("CONSTRINT_CACHE", str(tmp_path / "cache"))
-    made = LaunchBench(libraries_of(shared_results), tmp_path)
-    made.fake.value(0, 1024)  # the most threads of a block
-    made.fake.resident(1)
-    with fake_gpu(made):
+def bench(shared_results: SharedResults, tmp_path: Path) -> Iterator[LaunchBench]:
+    with launch_bench_of(shared_results, tmp_path) as made:
         yield made
 
 
