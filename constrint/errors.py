@@ -6,7 +6,7 @@ exit code 2 and every other `ConstrintError` to exit code 1; none of them reache
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 
@@ -33,6 +33,8 @@ class UsageError(ConstrintError, ValueError):
     """Raised when the caller asked for something that is malformed or does not exist."""
 
 
+#: Characters of a wrong name that a message repeats.
+MAX_SHOWN_NAME = 80
 #: So few known names are all listed.
 FEW_NAMES = 8
 
@@ -54,10 +56,15 @@ class UnknownNameError(UsageError):
         if are_few:
             near = [n for n in near if _digits(n).startswith(_digits(name))]
         self.kind, self.name, self.nearest = kind, name, tuple(near)
-        message = f"unknown {kind} {name!r}."
+        message = f"unknown {kind} {shortened(name)!r}."
         message += f" Nearest: {', '.join(near)}." if near else ""
         message += f" Known: {', '.join(known)}." if are_few or not near else ""
         super().__init__(f"{message} {hint}".rstrip())
+
+
+def shortened(name: str) -> str:
+    """A name in a message: no longer than anybody reads."""
+    return name if len(name) <= MAX_SHOWN_NAME else f"{name[:MAX_SHOWN_NAME]}..."
 
 
 def _digits(name: str) -> str:
@@ -107,11 +114,23 @@ class CancelledError(LimitReachedError):
     """Raised when the caller's own signal ended a search before the answer was known."""
 
 
-class InfeasibleError(ConstrintError):
-    """Raised when no assignment satisfies every constraint; `conflict` is a minimal set that cannot hold together."""
+class OutputError(ConstrintError):
+    """Raised when what a command prints cannot be written: the disk is full, or stdout is closed."""
 
-    def __init__(self, message: str, conflict: RulesInConflict | None = None) -> None:
-        self.conflict = conflict
+
+class InfeasibleError(ConstrintError):
+    """Raised when no assignment satisfies every constraint; `conflict` is a minimal set that cannot hold together.
+
+    Where several kernels were asked, `by_kernel` has the conflict of each by its full name.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        conflict: RulesInConflict | None = None,
+        by_kernel: Mapping[str, RulesInConflict | None] | None = None,
+    ) -> None:
+        self.conflict, self.by_kernel = conflict, by_kernel or {}
         super().__init__(message)
 
 

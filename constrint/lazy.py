@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+
+# As type checkers know it; `typing` takes longer to import than all else here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 
 def lazily(package: str, modules: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:

@@ -112,7 +112,7 @@ def local_engine(setup: Setup, devices: Sequence[int]) -> Engine:
 
 
 def ray_cluster(address: str | None, device: str = "cuda") -> RayCluster:
-    """The free devices of a Ray cluster, `docs/tuning_many.md`; close it, or the engine that is made of it.
+    """The free devices of a Ray cluster, `constrint docs many`; close it, or the engine that is made of it.
 
     Raises:
         UsageError: When Ray is not installed.

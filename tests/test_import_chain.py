@@ -16,14 +16,16 @@ PACKAGE = ROOT / "constrint"
 ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "errors": (set(), set()),
     "lazy": (set(), set()),
+    "frames": (set(), {"pandas", "polars"}),
     "cache": (set(), {"platformdirs"}),
     "hwmodels": (set(), {"numpy", "yaml", "msgspec"}),
     "core": (set(), set()),
     "model": ({"core"}, {"numpy", "msgspec"}),
     "solve": ({"model", "core"}, {"numpy", "ortools", "constraint"}),
     "select": ({"model", "solve", "hwmodels"}, {"numpy", "msgspec"}),
+    "export": ({"model", "solve", "select", "hwmodels"}, set()),
     "tune": (
-        {"select", "hwmodels"},
+        {"select", "hwmodels", "export"},
         {"numpy", "msgspec", "platformdirs", "sqlalchemy", "torch", "triton", "ray", "optuna"},
     ),
     "kernels.registry": ({"select"}, set()),
@@ -31,21 +33,34 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "kernels.launch": ({"model", "select", "tune", "hwmodels"}, {"numpy", "msgspec", "torch", "triton", "cuda"}),
     "kernels.plan": ({"core", "select", "tune"}, {"msgspec", "numpy", "torch", "triton"}),
     "launch": ({"kernels"}, set()),
+    "ranking": ({"kernels", "select", "hwmodels"}, set()),
     "tuning": ({"kernels", "tune", "select", "hwmodels"}, set()),
     "tune.__main__": ({"cli"}, set()),
     "kernels.rules": ({"model", "select", "hwmodels"}, {"numpy", "msgspec"}),
     "kernels.choice": ({"model", "solve", "select", "hwmodels"}, {"numpy", "torch"}),
     "kernels.code": ({"tune", "select", "hwmodels"}, {"numpy", "torch", "triton", "cuda"}),
     "flashrnn": ({"kernels", "tune", "hwmodels"}, {"torch"}),
+    "propose": (
+        {"model", "solve", "select", "hwmodels", "tune", "kernels"},
+        {"numpy", "msgspec", "openai", "torch", "triton"},
+    ),
+    "propose.candidates": (set(), {"torch", "triton"}),
+    "report": (
+        {"hwmodels", "model", "solve", "select", "propose", "report"},
+        {"numpy", "msgspec", "plotly", "jinja2"},
+    ),
+    "__main__": ({"cli"}, set()),
     "cli": (
-        {"hwmodels", "model", "solve", "select", "tune", "tuning", "kernels", "flashrnn", "cli"},
+        {"core", "hwmodels", "model", "solve", "select", "export", "tune", "tuning", "kernels", "flashrnn"}
+        | {"propose", "report", "cli"},
         {"typer", "rich", "msgspec", "numpy", "yaml"},
     ),
 }
 #: Parts that every part may import, and the package itself.
-EVERYWHERE = {"cache", "errors", "lazy", "__init__"}
+EVERYWHERE = {"cache", "errors", "frames", "lazy", "__init__"}
 #: Packages that may only be imported inside a function, except by the code of kernels and layers.
-HEAVY = {"torch", "triton", "cuda", "ortools", "constraint", "rich", "scipy", "optuna", "ray"}
+HEAVY = {"torch", "triton", "cuda", "ortools", "constraint", "rich", "scipy", "optuna", "ray", "openai"}
+HEAVY |= {"plotly", "jinja2"}
 #: Parts of `kernels` that no operation owns.
 SHARED = ("launch", "resources")
 #: Files of an operation that solve spaces.
@@ -60,6 +75,8 @@ def part_of(path: Path) -> str:
     names = path.relative_to(PACKAGE).with_suffix("").parts
     if names == ("tune", "__main__"):
         return "tune.__main__"
+    if names[:3] == ("propose", "source", "candidates"):
+        return "propose.candidates"
     if names[0] != "kernels":
         return names[0]
     if len(names) == 2:
@@ -151,7 +168,7 @@ def test_imports_follow_the_chain(path: Path) -> None:
             # Detecting a device may look for the vendors' libraries, inside a function.
             lazily = third_party | ({"torch", "pynvml"} if path.name == "detection.py" else set())
             assert top in (third_party if at_top else lazily), f"{where}: {part} may not import {top}"
-            if top in HEAVY and part not in ("kernels.code", "kernels.plan", "flashrnn"):
+            if top in HEAVY and part not in ("kernels.code", "kernels.plan", "flashrnn", "propose.candidates"):
                 assert not at_top, f"{where}: import it inside the function that uses it"
 
 

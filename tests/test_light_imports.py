@@ -27,8 +27,25 @@ def test_commands_load_neither_torch_nor_triton(arguments: list[str]) -> None:
     code = (
         f"import sys\nsys.argv = ['constrint'] + {arguments!r}\n"
         "from constrint.cli.app import main\n"
-        "try:\n    main()\nexcept SystemExit as e:\n    assert not e.code, e.code"
+        "try:\n    main()\nexcept SystemExit as e:\n    assert not e.code, e.code\n"
+        "assert not [name for name in sys.modules if name.startswith('constrint.propose')]"
     )
     loaded = modules_after(code)
     assert "constrint" in loaded
-    assert not loaded & {"torch", "triton", "ortools", "constraint", "pandas", "scipy", "sqlalchemy"}
+    assert not loaded & {"torch", "triton", "ortools", "constraint", "pandas", "scipy", "sqlalchemy", "openai"}
+
+
+def test_only_the_command_that_needs_proposals_loads_them() -> None:
+    code = (
+        "import sys\nsys.argv = ['constrint', 'solve', '--gpu', 'h200']\nfrom constrint.cli.app import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "assert not [m for m in sys.modules if m.startswith(('constrint.propose', 'constrint.cli.propose'))]"
+    )
+    modules_after(code)
+    assert "openai" not in modules_after("import constrint.propose.llm.client, constrint.propose.rounds.configs")
+
+
+def test_source_of_candidates_is_imported_without_what_it_needs() -> None:
+    """The tasks, the gates and the sandbox; a worker loads torch and triton in its own process."""
+    loaded = modules_after("import constrint.propose, constrint.propose.source")
+    assert not loaded & {"torch", "triton", "openai", "ortools", "sqlalchemy", "scipy"}

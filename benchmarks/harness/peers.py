@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from importlib import metadata
 from pathlib import Path
@@ -62,14 +62,14 @@ def triton_template(a: Any, b: Any) -> Call:
     return partial(compiled, a[0], b[0])
 
 
-def cudnn_layer(cell: str, dim: int, dtype: Any, x: Any, grad: Any) -> tuple[Call, Call] | None:
-    """`torch.nn`'s layer with one head, which projects its inputs itself: forward, forward and backward."""
+def cudnn_layer(cell: str, dim: int, dtype: Any, x: Any, grad: Any, num_layers: int = 1) -> tuple[Call, Call] | None:
+    """`torch.nn`'s layers with one head, which project their inputs themselves: forward, forward and backward."""
     import torch
 
     kinds: dict[str, Any] = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU, "elman": torch.nn.RNN}
     if cell not in kinds:
         return None
-    layer = kinds[cell](dim, dim, batch_first=True, device=x.device, dtype=dtype)
+    layer = kinds[cell](dim, dim, num_layers, batch_first=True, device=x.device, dtype=dtype)
     layer.flatten_parameters()
     x = x.clone().requires_grad_(True)
     given = [x, *layer.parameters()]
@@ -81,7 +81,13 @@ def cudnn_layer(cell: str, dim: int, dtype: Any, x: Any, grad: Any) -> tuple[Cal
     return forward, lambda: torch.autograd.grad(layer(x)[0], given, grad)
 
 
-def nxai_layer(cell: str, wx: Any, r: Any, b: Any, grad: Any) -> dict[str, tuple[Call, Call]]:
+#: NX-AI's back-ends.
+NXAI_BACKENDS = ("cuda_fused", "cuda", "triton_fused")
+
+
+def nxai_layer(
+    cell: str, wx: Any, r: Any, b: Any, grad: Any, backends: Sequence[str] = NXAI_BACKENDS
+) -> dict[str, tuple[Call, Call]]:
     """NX-AI's `flashrnn` by back-end, if its package is installed (`pip install flashrnn`, which builds CUDA code)."""
     import torch
 
@@ -92,7 +98,7 @@ def nxai_layer(cell: str, wx: Any, r: Any, b: Any, grad: Any) -> dict[str, tuple
         r, b = r[[2, 0, 1]], torch.stack([b[2], b[0], b[1], torch.zeros_like(b[0])])
     given = [t.clone().requires_grad_(True) for t in (wx, r, b)]
     calls: dict[str, tuple[Call, Call]] = {}
-    for backend in ("cuda_fused", "cuda", "triton_fused"):
+    for backend in backends:
         function: Callable[..., Any] = partial(package.flashrnn, function=cell, backend=backend, dtype="bfloat16")
 
         def forward(function: Callable[..., Any] = function) -> Any:

@@ -22,9 +22,12 @@ class Table:
         path: Where it is written; None: nowhere.
         columns: Names of the columns.
         note: The comment line, without the `#`; none if empty.
+        earlier: Rows of an earlier run, which come first.
     """
 
-    def __init__(self, path: Path | None, columns: Sequence[str], note: str = "") -> None:
+    def __init__(
+        self, path: Path | None, columns: Sequence[str], note: str = "", earlier: Iterable[Mapping[str, Any]] = ()
+    ) -> None:
         self._file = None if path is None else _open(path, "wt")
         self.rows: list[dict[str, Any]] = []
         self._columns = columns
@@ -32,6 +35,8 @@ class Table:
             self._file.write(f"# {note}\n" if note else "")
             self._writer = csv.DictWriter(self._file, columns)
             self._writer.writeheader()
+        for row in earlier:
+            self.add(**row)
 
     def add(self, **row: Any) -> dict[str, Any]:
         """Write one row at once; columns that it lacks stay empty, floats get five digits."""
@@ -48,6 +53,12 @@ class Table:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._file is not None:
             self._file.close()
+
+
+def read_whole(path: Path) -> tuple[str, list[dict[str, str]]]:
+    """The comment line, and the rows that were written to the end: a run may have been cut in the middle of one."""
+    note, names, rows = read_table(path)
+    return note, [dict(zip(names, row, strict=True)) for row in rows if len(row) == len(names)]
 
 
 def read_table(path: Path) -> tuple[str, list[str], list[list[str]]]:

@@ -30,7 +30,7 @@ def rows_of(paths: list[Path]) -> list[list[str]]:
     found: dict[tuple[str, ...], dict[str, dict[str, str]]] = {}
     for path in paths:
         for row in read_rows(path):
-            if row["outcome"] == "ok" and row["heads"] == "1":
+            if row["outcome"] == "ok" and (row["heads"], row.get("layers", "1")) == ("1", "1"):
                 found.setdefault(tuple(row[name] for name in LAYER), {})[row["implementation"]] = row
     rows = []
     for layer, entries in found.items():

@@ -31,7 +31,16 @@ from benchmarks.harness.table import read_rows
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda import cost
-from constrint.kernels.rnn.cuda.shape import DTYPE_NUMBERS, GRID, VECTOR_BYTES, VECTORS_OF_PAIR
+from constrint.kernels.rnn.cuda.shape import (
+    DTYPE_NUMBERS,
+    FENCE,
+    GRID,
+    RING,
+    STREAMING_WINDOW,
+    VECTOR_BYTES,
+    VECTORS_OF_PAIR,
+    WINDOW,
+)
 from constrint.kernels.rnn.cuda.spec import SPECS
 from constrint.kernels.rnn.spec import workload_of
 from constrint.model import Var
@@ -52,14 +61,15 @@ MACROS = {
     "WARPS_ROWS": "warps_rows",
     "WARPS_DEPTH": "warps_depth",
     "REGISTER_PAIRS": "register_pairs",
+    "STREAMED_PAIRS": "streamed_pairs",
     "PREFETCH": "prefetch",
 }
 KEYS = (*MACROS.values(), "recompute")
 #: Macros that no configuration changes: loops that were timed with other values are left out.
-USUAL = {"WINDOW": 16, "FIRST_PAUSE": 300, "NEXT_PAUSE": 100, "SUM_COPIES": 1}
+USUAL = {"WINDOW": WINDOW, "RING": RING, "FENCE": FENCE}
 RESULTS = ("registers", "spill_bytes", "smem_bytes", "loop_ms")
 #: What a figure starts at; parts that the counts are good for begin at one.
-START = {"fixed": 150.0, "cluster": 400.0, "grid": 900.0, "grid_blocks": 1.0, "loads": 1500.0}
+START = {"fixed": 150.0, "cluster": 400.0, "grid": 900.0, "grid_blocks": 1.0, "poll_chain": 30.0, "loads": 1500.0}
 #: Parts of the layers, each of which is judged by a fit to the others.
 FOLDS = 6
 #: Relative error from which on a configuration counts less than its square.
@@ -226,9 +236,9 @@ def write_table(lines: Iterable[str], path: Path, note: str) -> None:
 
 
 def _is_usual(macros: Mapping[str, int]) -> bool:
-    """Whether nothing but what a configuration says was changed; the window counts on the grid alone."""
-    usual = USUAL if macros["PLACEMENT"] == GRID else {**USUAL, "WINDOW": macros["WINDOW"]}
-    return "PROFILE" not in macros and all(macros.get(name, value) == value for name, value in usual.items())
+    """Whether nothing but what a configuration says was changed; these macros count on the grid alone."""
+    usual = USUAL | ({"WINDOW": STREAMING_WINDOW} if macros["STREAMED_PAIRS"] else {})
+    return macros["PLACEMENT"] != GRID or all(macros.get(name, value) == value for name, value in usual.items())
 
 
 def _row(read: Mapping[str, Any]) -> dict[str, Any]:

@@ -87,6 +87,12 @@ def walk_next(
 ) -> tuple[str, int, list[int]] | tuple[str, int] | Limit | None:
     """("row", cells, positions), ("end", cells) or a limit."""
 
+def walk_to_end(walk: Walk, component: int, max_cells: int, poll: Poll) -> tuple[str, int] | Limit | None:
+    """Goes on to the last solution: ("end", cells) or a limit; `walk_state` says how far it came."""
+
+def walk_state(walk: Walk, component: int) -> tuple[int, float]:
+    """How many solutions of the component were walked, and the share of the search that is behind, from 0 to 1."""
+
 def best_search(
     model: Model,
     goals: Sequence[tuple[list[int], bool]],

@@ -1,21 +1,25 @@
-"""The gradient of `constrint::rnn_forward`: one call of `constrint::rnn_backward`, which has no gradient itself."""
+"""The gradients of the operators: that of `constrint::rnn_forward` is one call of `constrint::rnn_backward`.
+
+The gradient of `constrint::rnn_backward` runs the reference again and differentiates it twice, whatever back-end ran
+first. Derivatives beyond the second one are those of the reference, too.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from constrint.kernels.rnn.op import rnn_backward
+from constrint.kernels.rnn.reference import rnn_reference
 
-#: Arguments of the forward operator; autograd wants one result for each.
+#: Arguments of the operators; autograd wants one result for each.
 NUM_ARGUMENTS = 11
-
-DOUBLE_BACKWARD = (
-    "a recurrence cannot be differentiated twice by its fused back-ends (create_graph=True, torch.autograd.grad of a "
-    "gradient). Use rnn(..., backend='reference'), which is differentiable any number of times."
-)
+NUM_BACKWARD_ARGUMENTS = 15
+#: Tensors that `constrint::rnn_backward` is differentiated by: gradients of the results, and wx, r, b, initial.
+NUM_UPSTREAM, NUM_INPUTS = 4, 4
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -29,7 +33,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     wx, r, b, initial, lengths, reset, states, gates = ctx.saved_tensors
-    upstream = grads[:4]
+    upstream = grads[:NUM_UPSTREAM]
     if all(grad is None for grad in upstream):
         return (None,) * NUM_ARGUMENTS
     d_wx, d_r, d_b, d_initial = rnn_backward(
@@ -45,9 +49,55 @@ def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     return wanted + (None,) * (NUM_ARGUMENTS - len(wanted))
 
 
-def _refuse(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-    raise RuntimeError(DOUBLE_BACKWARD)
+def _save_for_second(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    *tensors, _, _, cell, _, clip = inputs
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*tensors)
+    ctx.cell, ctx.clip = cell, clip
+
+
+def _second(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+    """Gradients of a loss by what `constrint::rnn_backward` took, from those by the gradients that it gave.
+
+    The states and pre-activations that it took as well follow from wx, r, b and initial: what depends on them counts
+    there.
+    """
+    tensors = ctx.saved_tensors
+    given, (lengths, reset) = tensors[: NUM_UPSTREAM + NUM_INPUTS], tensors[NUM_UPSTREAM + NUM_INPUTS :]
+    goes_on = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # One of these may follow from another; it is what is taken here that counts, so each is taken under a new name.
+        taken = [None if t is None else _alias(t) for t in given]
+        upstream, operands = taken[:NUM_UPSTREAM], taken[NUM_UPSTREAM:]
+        every, last = _reference(ctx, *operands, lengths=lengths, reset=reset)
+        results = (every, every[0], last[0], last[1:])
+        first = _gradients(results, upstream, operands, goes_on=True)
+        wanted = [t if needed else None for t, needed in zip(taken, ctx.needs_input_grad, strict=False)]
+        second = _gradients(first, grads, wanted, goes_on=goes_on)
+    return *second, *(None,) * (NUM_BACKWARD_ARGUMENTS - len(second))
+
+
+def _reference(ctx: Any, wx: Any, r: Any, b: Any, initial: Any, **when: Any) -> tuple[Tensor, Tensor]:
+    return rnn_reference(ctx.cell, wx, r, b, initial, **when, clip=ctx.clip)
+
+
+def _alias(tensor: Tensor) -> Tensor:
+    """The same elements as a tensor that requires a gradient, and passes it on where the tensor has one."""
+    return tensor.view_as(tensor) if tensor.requires_grad else tensor.detach().requires_grad_()
+
+
+def _gradients(
+    results: Sequence[Tensor | None], grads: Sequence[Tensor | None], inputs: Sequence[Tensor | None], *, goes_on: bool
+) -> list[Tensor | None]:
+    """Gradients by those inputs that are there, from the results that have gradients."""
+    there = [t for t in inputs if t is not None]
+    pairs = [(t, g) for t, g in zip(results, grads, strict=True) if t is not None and g is not None and t.requires_grad]
+    if not there or not pairs:
+        return [None] * len(inputs)
+    outs, of_outs = zip(*pairs, strict=True)
+    found = iter(torch.autograd.grad(outs, there, of_outs, create_graph=goes_on, allow_unused=True))
+    return [None if t is None else next(found) for t in inputs]
 
 
 torch.library.register_autograd("constrint::rnn_forward", _backward, setup_context=_save)
-torch.library.register_autograd("constrint::rnn_backward", _refuse)
+torch.library.register_autograd("constrint::rnn_backward", _second, setup_context=_save_for_second)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from constrint.errors import UnknownNameError, UnsupportedError, UsageError
+from constrint.flashrnn.observers import is_exporting_onnx, is_symbolic
 from constrint.kernels.rnn.cells import CELLS, Cell
 from constrint.kernels.rnn.first_choice import AUTO, list_backends
 
@@ -29,11 +31,14 @@ def check_cell(cell: str) -> Cell:
     return CELLS[cell]
 
 
-def check_backend(backend: str, cell: str) -> None:
-    """Refuse a back-end that does not exist; under torch.compile the operator does, when it runs."""
+def check_backend(backend: str, cell: str, *others: str) -> None:
+    """Refuse a back-end that is none of a cell's, nor one of `others`.
+
+    Under torch.compile the operator does, when it runs.
+    """
     if backend in (AUTO, REFERENCE) or torch.compiler.is_compiling():
         return
-    known = (AUTO, REFERENCE, *list_backends(cell))
+    known = (AUTO, REFERENCE, *dict.fromkeys((*list_backends(cell), *others)))
     if backend not in known:
         raise UnknownNameError("backend", backend, known)
 
@@ -115,8 +120,8 @@ def check_states(states: object, shape: tuple[int, ...], cell: Cell, wx: Tensor)
 def check_lengths(lengths: object, batch: int, time: int, device: torch.device) -> Tensor:
     """Lengths (B,) on `device`, from a sequence of integers or a tensor.
 
-    The range is checked here unless torch.compile traces or a CUDA graph is captured; then lengths beyond 0..T count as
-    0 or T. On the GPU the check waits for the device: lengths on the CPU do not.
+    The range is checked here unless torch.compile traces, a CUDA graph is captured or they are on the meta device; then
+    lengths beyond 0..T count as 0 or T. On the GPU the check waits for the device: lengths on the CPU do not.
     """
     if not isinstance(lengths, Tensor):
         if not isinstance(lengths, Sequence) or not all(isinstance(v, int) for v in lengths):
@@ -126,7 +131,7 @@ def check_lengths(lengths: object, batch: int, time: int, device: torch.device) 
         raise UsageError(f"lengths must hold integers, got {lengths.dtype}.")
     check_shape("lengths", lengths, (batch,), "(B,)")
     capturing = lengths.is_cuda and torch.cuda.is_current_stream_capturing()
-    if batch and not torch.compiler.is_compiling() and not capturing:
+    if batch and not torch.compiler.is_compiling() and not capturing and not lengths.is_meta:
         low, high = int(lengths.min()), int(lengths.max())
         if low < 0 or high > time:
             raise UsageError(f"lengths must be within 0..T = 0..{time}, got {low if low < 0 else high}.")
@@ -141,6 +146,21 @@ def check_reset(reset: object, batch: int, time: int, wx: Tensor) -> Tensor:
     check_shape("reset", reset, (batch, time), "(B, T)")
     check_like("reset", reset, wx)
     return reset
+
+
+def check_exported(time: int) -> None:
+    """Refuse to export to ONNX by way of torch.export while the number of steps is not known.
+
+    torch.onnx fixes it, without a word, even in what it makes of `torch.nn.LSTM` (2.13). It also tries again in another
+    way and keeps the first reason to itself, so a warning says it as well.
+    """
+    if is_exporting_onnx() and is_symbolic(time):
+        message = (
+            "the number of steps T must be fixed in an ONNX export with dynamo=True: leave it out of dynamic_shapes. "
+            "With dynamo=False and dynamic_axes, LSTM, GRU and RNN with num_heads=1 take any T."
+        )
+        warnings.warn(message, UserWarning, stacklevel=2)
+        raise UnsupportedError(message)
 
 
 def check_clip(value: float | None) -> float:

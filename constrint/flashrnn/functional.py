@@ -1,4 +1,4 @@
-"""Recurrences as functions: `rnn`, and `flashrnn` with the signature of NX-AI's package of that name."""
+"""A recurrence as a function of projected inputs: `rnn`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from constrint.errors import UnknownNameError
 from constrint.flashrnn import checks
+from constrint.flashrnn.observers import autocast_dtype, needs_plain_torch
 from constrint.flashrnn.recurrence import Results, Way, by_plan, through_operator
 from constrint.kernels.rnn.first_choice import AUTO
 from constrint.kernels.rnn.reference import accumulation_dtype, rnn_reference
@@ -58,7 +58,8 @@ def rnn(
     Raises:
         UsageError: For a shape, dtype, device or value that does not fit.
     """
-    if backend != checks.REFERENCE and states is None and lengths is None and reset is None:
+    is_apart = needs_plain_torch()
+    if not is_apart and backend != checks.REFERENCE and states is None and lengths is None and reset is None:
         # A signature that was seen before has been checked.
         clip = 0.0 if gradient_recurrent_clip is None else checks.check_clip(gradient_recurrent_clip)
         if not torch._C._is_any_autocast_enabled():
@@ -66,10 +67,9 @@ def rnn(
             known = by_plan(way, wx, r, b, is_checked=False)
             if known is not None:
                 return known[0], _joined(known)
-    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
-        backend = checks.REFERENCE  # transforms of torch.func take plain PyTorch apart
     kind = checks.check_cell(cell)
     checks.check_backend(backend, cell)
+    backend = checks.REFERENCE if is_apart else backend
     wx = checks.check_wx(wx, kind)
     r = checks.check_tensor("r", r)
     wx, r = _autocast(wx, r)
@@ -89,6 +89,7 @@ def rnn(
     reset = None if reset is None else checks.check_reset(reset, batch, time, wx)
     clip = checks.check_clip(gradient_recurrent_clip)
     if backend == checks.REFERENCE:
+        checks.check_exported(time)
         every, last = rnn_reference(cell, wx, r, b, states, lengths=steps, reset=reset, clip=clip)
         return every[0] if hidden_only else every, last.unsqueeze(2)
     way = Way(cell, backend, clip, recompute, hidden_only)
@@ -109,59 +110,7 @@ def _joined(results: Results) -> Tensor:
 
 def _autocast(wx: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
     """Both in autocast's dtype where it is on (fp64 stays), as for a matrix product."""
-    device = wx.device.type
-    if not torch.is_autocast_enabled(device) or torch.float64 in (wx.dtype, r.dtype):
+    dtype = autocast_dtype(wx.device)
+    if dtype is None or torch.float64 in (wx.dtype, r.dtype):
         return wx, r
-    dtype = torch.get_autocast_dtype(device)
     return wx.to(dtype), r.to(dtype)
-
-
-#: NX-AI's names of back-ends -> ours.
-NXAI_BACKENDS = {
-    "vanilla": checks.REFERENCE,
-    "vanilla_fwbw": "alternating",
-    "cuda": "alternating",
-    "cuda_fused": AUTO,
-    "triton_fused": AUTO,
-}
-#: Our recurrent gate -> its place in NX-AI's R and b; the GRU's stand in the order n, r, z there.
-NXAI_GRU_GATES = (1, 2, 0)
-
-
-def flashrnn(
-    Wx: Tensor,  # (B, T, G, N, D)  # noqa: N803
-    R: Tensor,  # (G, N, D, D)  # noqa: N803
-    b: Tensor,  # (G, N, D); GRU: (4, N, D)
-    states: Tensor | None = None,  # (S, B, 1, N, D)
-    function: str = "lstm",
-    *,
-    backend: str = AUTO,
-    dtype: str | None = "bfloat16",
-) -> tuple[Tensor, Tensor]:
-    """Run a recurrence under the names and orders of NX-AI's `flashrnn`, so that one import changes.
-
-    | NX-AI | here |
-    |---|---|
-    | `Wx`, `R`, `b`, `function` | `wx`, `r`, `b`, `cell` of `rnn` |
-    | GRU: `R` holds n, r, z; `b` holds n (recurrent), r, z, n (input) | r, z, n; the input's bias is part of `wx` |
-    | LSTM, sLSTM: i, f, z, o | the same |
-    | `dtype="bfloat16"`: inputs are converted to it | the inputs' own dtype; here as there, None keeps it |
-    | `cuda_fused`, `triton_fused`; `cuda`; `vanilla` | `auto`; `alternating`; `reference` (ours are taken too) |
-
-    Returns:
-        All states (S, B, T, N, D) and the last states (S, B, 1, N, D).
-    """
-    if dtype is not None:
-        wanted: torch.dtype | None = getattr(torch, dtype, None)
-        if wanted not in checks.DTYPES:
-            raise UnknownNameError("dtype", dtype, [str(known).removeprefix("torch.") for known in checks.DTYPES])
-    else:
-        wanted = None
-    wx, r, b = Wx.to(wanted), R.to(wanted), b.to(wanted)
-    states = None if states is None else states.to(wanted)
-    if function == "gru":
-        if b.shape[0] == 4:
-            wx = torch.cat([wx[:, :, :2], wx[:, :, 2:] + b[3]], dim=2)
-        order = list(NXAI_GRU_GATES)
-        r, b = r[order], b[order]
-    return rnn(wx, r, b, states, cell=function, backend=NXAI_BACKENDS.get(backend, backend))

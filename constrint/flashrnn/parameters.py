@@ -10,8 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from constrint.flashrnn.checks import check_backend
+from constrint.flashrnn.observers import autocast_dtype
 from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.cudnn.spec import CUDNN
 from constrint.kernels.rnn.first_choice import AUTO
+
+#: By cell, what `torch.nn` calls it; sLSTM has no such name but ours.
+MODES = {"lstm": "LSTM", "gru": "GRU", "elman": "RNN_TANH", "elman_relu": "RNN_RELU", "slstm": "SLSTM"}
 
 
 class RecurrentParameters(nn.Module):
@@ -48,12 +54,18 @@ class RecurrentParameters(nn.Module):
         self.dropout, self.proj_size, self.num_heads = dropout, proj_size, num_heads
         self.backend, self.gradient_recurrent_clip = backend, gradient_recurrent_clip
         self._check_options()
+        check_backend(backend, cell, CUDNN)
         self.dropout = float(dropout)
         for layer in range(num_layers):
             for direction in range(self.num_directions):
                 for name, shape in self._shapes(layer, direction).items():
                     self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
         self.reset_parameters()
+
+    @property
+    def mode(self) -> str:
+        """The cell's name in `torch.nn`."""
+        return MODES[self.cell]
 
     @property
     def num_directions(self) -> int:
@@ -155,17 +167,22 @@ class RecurrentParameters(nn.Module):
     def _check_input(self, x: Tensor) -> None:
         """Refuse other feature sizes and dtypes, with the exceptions that `torch.nn` raises."""
         weight = self._weight("weight_ih", 0, 0)
-        if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+        if x.dtype != weight.dtype and autocast_dtype(x.device) is None:
             raise ValueError(
                 f"RNN input dtype ({x.dtype}) does not match weight dtype ({weight.dtype}). Convert input: "
                 f"input.to({weight.dtype}), or convert model: model.to({x.dtype})"
+            )
+        if x.device != weight.device:
+            raise RuntimeError(
+                f"Input and parameter tensors are not at the same device, found input tensor at {x.device} and "
+                f"parameter tensor at {weight.device}"
             )
         if x.shape[-1] != self.input_size:
             raise RuntimeError(
                 f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {x.shape[-1]}"
             )
 
-    def _states_of(self, hx: Any, batch: int, *, is_batched: bool) -> tuple[Tensor, ...] | None:
+    def _states_of(self, hx: Any, batch: int, device: torch.device, *, is_batched: bool) -> tuple[Tensor, ...] | None:
         """Initial states as a tuple of (layers * directions, B, size), one for each state; None for zeros."""
         if hx is None:
             return None
@@ -183,6 +200,11 @@ class RecurrentParameters(nn.Module):
         for name, state in zip(names, states, strict=True):
             size = self.output_size if name == "h" else self.hidden_size
             expected = (self.num_layers * self.num_directions, batch, size)
+            if state.device != device:
+                raise RuntimeError(
+                    f"Input and hidden tensors are not at the same device, found input tensor at {device} and hidden "
+                    f"tensor {name} at {state.device}"
+                )
             if tuple(state.shape) != expected:
                 raise RuntimeError(f"Expected hidden {name} size {expected}, got {list(state.shape)}")
         return states

@@ -5,17 +5,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from constrint.errors import UnknownNameError, UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.plan import RnnPlan, plan_for, plan_on
+from constrint.kernels.rnn.plan import Offer, RnnPlan, plan_for, plan_on
 from constrint.kernels.rnn.spec import SUFFIX, workload_of
 
 __all__ = ["RnnPlan", "plan"]
 
 DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp64")
+#: What a plan calls torch's own layers on the CPU (`aten::lstm`, `gru`, `rnn_tanh`, `rnn_relu`).
+LIBRARY = "torch"
 TORCH_NAMES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float64": "fp64"}
 
 
@@ -65,7 +68,25 @@ def plan(
 
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    return plan_on(workload, torch.device(device), directions, projected=projected)
+    device = torch.device(device)
+    found = plan_on(workload, device, directions, projected=projected)
+    return _with_library(found, projected=projected) if device.type == "cpu" else found
+
+
+def _with_library(found: RnnPlan, *, projected: bool) -> RnnPlan:
+    """A plan for the CPU, and what torch's own kernels say to it: modules alone run by them, since these project."""
+    import torch
+
+    from constrint.flashrnn.libraries.cpu import refusal
+
+    names = {ours: torchs for torchs, ours in TORCH_NAMES.items()} | {"tf32": "float32"}
+    sizes = found.workload.sizes
+    reason = refusal(found.workload.operation, sizes["heads"], getattr(torch, names[found.workload.dtype]))
+    offer = Offer(LIBRARY, refusal=reason, note="no name for backend=: 'auto' takes it, in modules", projects=True)
+    if reason or projected:
+        return replace(found, others=(*found.others, offer))
+    why = "several times faster than a loop of calls for every step"
+    return replace(found, chosen=offer, why=why, others=(found.chosen, *found.others))
 
 
 def _dtype_name(dtype: Any) -> str:

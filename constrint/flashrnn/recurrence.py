@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 import constrint.flashrnn.autograd  # noqa: F401  registers the gradient of the operator
-from constrint.flashrnn.autograd import DOUBLE_BACKWARD
+from constrint.flashrnn.observers import may_train
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.gradients import gradients_of_slots, stacked_ends
+from constrint.kernels.rnn.gradients import gradients_of_slots, recompute_gates, stacked_ends, states_before
 from constrint.kernels.rnn.plans import BACKWARD, FORWARD, Backward, Forward
 
 #: All states (S, B, T, N, D) or h alone (B, T, N, D); the last h (B, N, D); the other last states (S - 1, B, N, D).
@@ -98,7 +98,7 @@ def through_operator(
     reset: Tensor | None,
 ) -> Results:
     """Run a call through the operator; the arguments are those of `by_plan`, and checked lengths and resets."""
-    trains = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (wx, r, b, initial))
+    trains = may_train(wx, r, b, initial)
     recompute = way.recompute
     if trains and recompute is None:
         from constrint.kernels.rnn.first_choice import saves_gates
@@ -148,31 +148,63 @@ class _Recurrence(torch.autograd.Function):
         # The inputs are read again where parts are kept apart, and where pre-activations are computed again.
         reads = wx if kind.keeps_parts_apart or gates is None else None
         ctx.save_for_backward(reads, r, b, initial, states, gates)
+        if reads is None:
+            with torch.enable_grad():
+                ctx.trace = _trace(wx)
         ctx.way = way
         ctx.set_materialize_grads(False)
         return states[0] if way.hidden_only else states, end_h, end_rest
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        if not torch.is_grad_enabled():
-            return _gradients(ctx, grads)
-        # With create_graph=True: whoever goes on from these gradients learns that they have none.
-        with torch.no_grad():
-            given = _gradients(ctx, grads)
-        witnesses = tuple(x for x in (*grads, *ctx.saved_tensors) if x is not None and x.requires_grad)
-        return tuple(None if x is None else _Refusal.apply(x, *witnesses) for x in given)  # type: ignore[no-untyped-call]
+        if torch.is_grad_enabled():  # create_graph=True: the operator's gradients can be differentiated again
+            return _differentiable_gradients(ctx, grads)
+        return _gradients(ctx, grads)
 
 
-class _Refusal(torch.autograd.Function):
-    """Passes a gradient on, and has none itself."""
+class _Trace(torch.autograd.Function):
+    """Stands for a tensor in the graph of autograd without keeping its elements: one element that nobody reads."""
 
     @staticmethod
-    def forward(ctx: Any, gradient: Tensor, *witnesses: Tensor) -> Tensor:
-        return gradient.view_as(gradient)
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return _element(x.dtype, x.device).expand(x.shape)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        raise RuntimeError(DOUBLE_BACKWARD)
+        return grads[0]
+
+
+class _Rejoin(torch.autograd.Function):
+    """Elements at the place in the graph that a trace has kept."""
+
+    @staticmethod
+    def forward(ctx: Any, elements: Tensor, trace: Tensor) -> Tensor:
+        return elements.view_as(elements)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return None, grads[0]
+
+
+@lru_cache(maxsize=64)
+def _element(dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.empty((), dtype=dtype, device=device)
+
+
+def _differentiable_gradients(ctx: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Gradients as results of the operator, which has a gradient itself."""
+    wx, r, b, initial, states, gates = ctx.saved_tensors
+    every, end_h, end_rest = grads
+    way: Way = ctx.way
+    if every is None and end_h is None and end_rest is None:
+        return (None,) * 7
+    if wx is None:
+        with torch.no_grad():
+            # What the recurrence adds to the input, taken off the pre-activations.
+            wx = -recompute_gates(CELLS[way.cell], -gates, r, b, states_before(states[0], initial, None))
+        wx = _Rejoin.apply(wx, ctx.trace)  # type: ignore[no-untyped-call]
+    found = _backward_long(way, every, end_h, end_rest, wx, r, b, initial, states, gates)
+    return _wanted(found, b, initial, ctx.needs_input_grad)
 
 
 def _gradients(ctx: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -199,6 +231,14 @@ def _gradients(ctx: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
         slots, before, d_initial = made
         wants = bool(needs[1]), b if needs[2] else None
         d_wx, d_r, d_b = gradients_of_slots(CELLS[way.cell], slots, before, r.dtype, *wants)
+    return _wanted((d_wx, d_r, d_b, d_initial), b, initial, needs)
+
+
+def _wanted(
+    found: tuple[Any, ...], b: Tensor | None, initial: Tensor | None, needs: tuple[bool, ...]
+) -> tuple[Any, ...]:
+    """What autograd gets for every argument of the recurrence, from the gradients of wx, r, b and initial."""
+    d_wx, d_r, d_b, d_initial = found
     return (
         d_wx if needs[0] else None,
         d_r if needs[1] else None,
@@ -241,5 +281,6 @@ def _backward_long(
     )
 
 
-#: `_Recurrence.apply` without its look at functorch, which the table's listeners have taken.
+#: `apply` of both without its look at functorch, which the table's listeners have taken.
 _apply: Any = torch._C._FunctionBase.__dict__["apply"].__get__(None, _Recurrence)
+_trace: Any = torch._C._FunctionBase.__dict__["apply"].__get__(None, _Trace)

@@ -7,6 +7,7 @@ no more. Nothing here needs a GPU.
 from typing import TYPE_CHECKING
 
 from constrint.hwmodels.load import list_gpus, load_all, load_gpu
+from constrint.hwmodels.numbers import gpu_names
 from constrint.hwmodels.occupancy.api import occupancy
 from constrint.hwmodels.occupancy.limits import LIMIT_NAMES, UNLIMITED, Occupancy
 from constrint.hwmodels.roofline import Roofline, roofline, special_functions_per_s, wave_quantisation
@@ -59,6 +60,7 @@ __all__ = [
     "Vendor",
     "detect",
     "get_vendor",
+    "gpu_names",
     "list_gpus",
     "list_vendors",
     "load_all",

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import os
-import re
 from pathlib import Path
-from typing import Any, NoReturn, cast, get_args, get_type_hints
+from typing import Any, cast
 
 import msgspec
 
 from constrint.errors import HardwareModelError, UnknownNameError, UsageError
 from constrint.hwmodels import names
 from constrint.hwmodels.check import findings
+from constrint.hwmodels.messages import explain
 from constrint.hwmodels.parse import read_yaml
 from constrint.hwmodels.schema import GpuModel
+from constrint.hwmodels.targets import form_of_target
 from constrint.hwmodels.vendors import Vendor, get_vendor, list_vendors
 
 #: Largest m or n of a matrix instruction; bounds how far `[8, 16, ..., 256]` is written out.
 MAX_SIZE = 4096
-_AT = re.compile(r"(?P<what>.*?)(?: - at (?P<key>`key` in )?`(?P<path>[^`]*)`)?", re.DOTALL)
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
-_MISSING = re.compile(r"Object missing required field `(.*)`")
 
 
 def load_gpu(name_or_path: str | Path) -> GpuModel:
@@ -52,8 +49,10 @@ def is_path(text: str) -> bool:
 def list_gpus() -> tuple[str, ...]:
     """Canonical names of every GPU that ships with constrint: by vendor, then in order of their files."""
     files = names.index().files
-    folders = [vendor.name for vendor in list_vendors()]
-    return tuple(sorted(files, key=lambda name: (folders.index(files[name].partition("/")[0]), files[name])))
+    folders = {vendor.name: place for place, vendor in enumerate(list_vendors())}
+    # A folder of a vendor that is not known comes last; loading its files says what is wrong.
+    place_of = {name: folders.get(path.partition("/")[0], len(folders)) for name, path in files.items()}
+    return tuple(sorted(files, key=lambda name: (place_of[name], files[name])))
 
 
 def load_all() -> tuple[GpuModel, ...]:
@@ -64,13 +63,6 @@ def load_all() -> tuple[GpuModel, ...]:
 def content_of(gpu: GpuModel) -> bytes:
     """Everything that a model states, as bytes: equal for equal models, and other ones after any edit."""
     return msgspec.msgpack.encode(gpu)
-
-
-def write_index() -> None:
-    """Write `data/index.json` anew from the files that ship with constrint."""
-    paths = sorted(path for vendor in list_vendors() for path in (names.DATA / vendor.name).glob("*.yaml"))
-    built = names.build_index((path.relative_to(names.DATA).as_posix(), load_gpu(path)) for path in paths)
-    names.INDEX.write_bytes(msgspec.json.format(msgspec.json.encode(built), indent=1) + b"\n")
 
 
 def _load_file(path: Path) -> GpuModel:
@@ -87,14 +79,16 @@ def _load_file(path: Path) -> GpuModel:
             raise HardwareModelError(f"{source}: sm.vendor: unknown key; the vendor is stated at the top.")
         tagged = {**raw, "sm": {**sm, "vendor": vendor}}
         try:
-            struct = _struct_with(get_vendor(vendor))
+            maker = get_vendor(vendor)
         except UnknownNameError as error:
             raise HardwareModelError(f"{source}: vendor: {error}") from None
+        _check_target(raw.get("arch"), maker, source)
+        struct = _struct_with(maker)
     _expand_progressions(tagged, source)
     try:
         read = msgspec.convert(tagged, struct)
     except msgspec.ValidationError as error:
-        _explain(str(error), source, struct)
+        explain(str(error), source, struct, raw)
     model = GpuModel(**{key: getattr(read, key) for key in GpuModel.__struct_fields__})
     for path_of_key, rule in findings(raw, model):
         raise HardwareModelError(f"{source}: {path_of_key}: {rule}.")
@@ -111,6 +105,14 @@ def _struct_with(vendor: Vendor) -> type[GpuModel]:
         "GpuFile", [("sm", vendor.sm_type)], bases=(GpuModel,), frozen=True, kw_only=True, forbid_unknown_fields=True
     )
     return cast("type[GpuModel]", struct)
+
+
+def _check_target(arch: Any, vendor: Vendor, source: str) -> None:
+    """Refuse a target of another vendor first: the keys of the `sm` block are those of one vendor."""
+    target = arch.get("target") if isinstance(arch, dict) else None
+    rule = form_of_target(vendor, target) if isinstance(target, str) and target else ""
+    if rule:
+        raise HardwareModelError(f"{source}: arch.target: {rule}.")
 
 
 def _expand_progressions(raw: dict[str, Any], source: str) -> None:
@@ -134,45 +136,6 @@ def _progression(sizes: list[Any], where: str) -> list[int]:
     raise HardwareModelError(
         f"{where}: write a progression as [8, 16, ..., 256]: two terms, dots, the last (<= {MAX_SIZE})."
     )
-
-
-def _explain(message: str, source: str, struct: type[GpuModel]) -> NoReturn:
-    """Turn msgspec's message into one that names the file, the key and the rule."""
-    match = _AT.fullmatch(message)
-    what = match["what"] if match else message
-    path = ((match and match["path"]) or "").removeprefix("$").removeprefix(".")
-    if match and match["key"]:
-        what = f"a key of it: {what}"
-    prefix = f"{path}." if path else ""
-    if unknown := _UNKNOWN.fullmatch(what):
-        key = unknown[1]
-        known = _fields_at(path, struct)
-        near = difflib.get_close_matches(key, known, n=1, cutoff=0.6) or [k for k in known if k.startswith(key)][:1]
-        hint = f" Did you mean {near[0]!r}? Units are part of the key." if near else f" Known: {', '.join(known)}."
-        raise HardwareModelError(f"{source}: {prefix}{key}: unknown key.{hint}")
-    if missing := _MISSING.fullmatch(what):
-        reason = "; every block names where its values come from" if missing[1] == "sources" else ""
-        raise HardwareModelError(f"{source}: {prefix}{missing[1]}: missing{reason}.")
-    where = path or "the file"
-    raise HardwareModelError(f"{source}: {where}: {what.replace('`', '')}.")
-
-
-def _fields_at(path: str, file: type[GpuModel]) -> list[str]:
-    """The keys that the struct at `path` has."""
-    struct: Any = file
-    for part in re.split(r"[.\[]", path) if path else []:
-        if part.endswith("]"):
-            continue
-        struct = _struct_in(get_type_hints(struct).get(part))
-        if struct is None:
-            return []
-    return list(struct.__struct_fields__)
-
-
-def _struct_in(hint: Any) -> Any:
-    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        return hint
-    return next((found for inner in get_args(hint) if (found := _struct_in(inner)) is not None), None)
 
 
 def _kind(value: Any) -> str:

@@ -1,32 +1,33 @@
-"""GPU names: which file a name stands for, without opening the files.
+"""GPU names: which file a name stands for, by the first lines of the files alone.
 
-`data/index.json` maps every spelling to its file. It is derived from the files' `name` and `aliases`:
-`load.write_index` writes it anew, and a test compares the two.
+A file is called `<vendor>/<name in lower case>.yaml` and begins with `schema`, `name`, `vendor` and `aliases`. Nothing
+else lists the GPUs: a file that is put beside the others is found.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from constrint.errors import HardwareModelError, UnknownNameError
-from constrint.hwmodels.schema import GpuModel
+from constrint.hwmodels.parse import parse_yaml
 
 DATA = Path(__file__).parent / "data"
-INDEX = DATA / "index.json"
+#: Where the first lines of a file end: at the first block of values.
+_FIRST_BLOCK = re.compile(r"^(?!aliases:)\w+:[ \t]*(#.*)?\r?$", re.MULTILINE)
+HEAD_BYTES = 4096
 #: Words of device names that do not tell one GPU from another.
 _VENDOR_WORDS = re.compile(r"^(nvidia|amd|geforce|instinct|radeon|tesla)+")
 
 
-class Index(msgspec.Struct, frozen=True):
-    """`files`: canonical name to path below `data`; `names`: folded spelling to canonical name."""
+@dataclass(frozen=True)
+class Index:
+    """`files`: canonical name to path below `data`; `names`: folded spelling to the canonical names that claim it."""
 
     files: dict[str, str]
-    names: dict[str, str]
+    names: dict[str, tuple[str, ...]]
 
 
 def fold(name: str) -> str:
@@ -37,8 +38,35 @@ def fold(name: str) -> str:
 
 @functools.cache
 def index() -> Index:
-    """The committed index."""
-    return msgspec.json.decode(INDEX.read_bytes(), type=Index)
+    """What the files below `data` are called."""
+    return index_of(DATA)
+
+
+def index_of(folder: Path) -> Index:
+    """What the files of a folder with one folder a vendor are called."""
+    files: dict[str, str] = {}
+    names: dict[str, tuple[str, ...]] = {}
+    for path in sorted(folder.glob("*/*.yaml")):
+        name, aliases = _spellings(path)
+        files[name] = path.relative_to(folder).as_posix()
+        for spelling in {fold(text): None for text in (name, *aliases)}:
+            names[spelling] = (*names.get(spelling, ()), name)
+    return Index(files, names)
+
+
+def _spellings(path: Path) -> tuple[str, list[str]]:
+    """A GPU's name and aliases; of a file that cannot be read its own name, so that loading it says what is wrong."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(HEAD_BYTES).decode("utf-8", "ignore")
+        block = _FIRST_BLOCK.search(text)
+        head = parse_yaml(text[: block.start()] if block else text, str(path))
+    except (OSError, HardwareModelError):
+        head = None
+    name, aliases = (head.get("name"), head.get("aliases")) if isinstance(head, dict) else (None, None)
+    if not isinstance(name, str) or name.lower() != path.stem:
+        return path.stem, []
+    return name, [text for text in aliases if isinstance(text, str)] if isinstance(aliases, list) else []
 
 
 def find(name: str) -> Path:
@@ -46,17 +74,21 @@ def find(name: str) -> Path:
 
     Raises:
         UnknownNameError: When there is none; names the nearest spellings.
+        HardwareModelError: When several files claim it.
     """
-    canonical = index().names.get(fold(name))
-    if canonical is None:
+    canonical = index().names.get(fold(name), ())
+    if not canonical:
         near = UnknownNameError("GPU", name, index().files, "`constrint gpus` lists them; a path names your own file.")
         raise near if near.nearest else _nearest_alias(name, near)
-    return DATA / index().files[canonical]
+    if len(canonical) > 1:
+        raise HardwareModelError(f"GPU {name!r}: an alias of {' and of '.join(canonical)}; take it from one of them.")
+    return DATA / index().files[canonical[0]]
 
 
 def match_device_name(device_name: str) -> str | None:
-    """Canonical name of the GPU that calls itself so; None when no alias is equal to it."""
-    return index().names.get(fold(device_name))
+    """Canonical name of the GPU that calls itself so; None when the alias of none is equal to it."""
+    canonical = index().names.get(fold(device_name), ())
+    return canonical[0] if len(canonical) == 1 else None
 
 
 def _nearest_alias(name: str, fallback: UnknownNameError) -> UnknownNameError:
@@ -64,31 +96,10 @@ def _nearest_alias(name: str, fallback: UnknownNameError) -> UnknownNameError:
     import difflib
 
     close = difflib.get_close_matches(fold(name), index().names, n=5, cutoff=0.6)
-    canonical = {index().names[match]: None for match in close}
+    canonical = {owner: None for match in close for owner in index().names[match]}
     if not canonical:
         return fallback
     error = UnknownNameError("GPU", name, index().files)
     error.nearest = tuple(canonical)[:3]
     error.args = (f"unknown GPU {name!r}. Nearest: {', '.join(error.nearest)}. `constrint gpus` lists them.",)
     return error
-
-
-def build_index(models: Iterable[tuple[str, GpuModel]]) -> Index:
-    """Derive the index from (path below `data`, model) pairs.
-
-    Raises:
-        HardwareModelError: When two models share a name, or a file is not called after its model.
-    """
-    files: dict[str, str] = {}
-    names: dict[str, str] = {}
-    for path, model in sorted(models, key=lambda pair: pair[0]):
-        if path != f"{model.vendor}/{model.name.lower()}.yaml":
-            raise HardwareModelError(
-                f"{path}: name: the file of {model.name!r} is {model.vendor}/{model.name.lower()}.yaml"
-            )
-        files[model.name] = path
-        for spelling in (model.name, *model.aliases):
-            owner = names.setdefault(fold(spelling), model.name)
-            if owner != model.name:
-                raise HardwareModelError(f"{path}: aliases: {spelling!r} already stands for {owner}")
-    return Index(files, dict(sorted(names.items())))

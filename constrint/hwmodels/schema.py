@@ -176,6 +176,20 @@ class GpuModel(Block, frozen=True):
     sources: dict[str, Text]
     notes: tuple[Text, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<GpuModel {self._summary()}>"
+
+    def _summary(self) -> str:
+        size = f"{self.memory.dram.size_bytes / 1e9:,.0f} GB of {self.memory.dram.kind}"
+        arch = f"{self.arch.target}, {self.arch.family}"
+        return f"{self.name} ({arch}): {self.device.sm_count} {self.terms.sms}, {size}"
+
+    def _repr_html_(self) -> str:
+        """The limits and the peaks that decide most, as a table for notebooks."""
+        from constrint.hwmodels.notebook import gpu_html  # loaded when it is asked for
+
+        return gpu_html(self, self._summary())
+
     @property
     def maker(self) -> Vendor:
         """The vendor's object, which answers what differs between vendors."""

@@ -11,22 +11,38 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from constrint.errors import UnsupportedError
+from constrint.hwmodels.vendors import list_vendors
 
 if TYPE_CHECKING:
     from constrint.hwmodels.schema import GpuModel
+    from constrint.hwmodels.vendors.interface import Vendor
 
 #: A broken rule of a GPU's file: the key's path, and the rule.
 Finding = tuple[str, str]
 
 
 def target_findings(gpu: GpuModel) -> Iterator[Finding]:
-    """A target that its vendor cannot have, and a known one of another family."""
+    """A known target of another family, and a family of another vendor's."""
     maker, target = gpu.maker, gpu.arch.target
-    if maker.target_pattern and not re.fullmatch(maker.target_pattern, target):
-        yield "arch.target", f"{target!r} is no target of {maker.title}'s: write {maker.target_form}"
     family = maker.targets.get(target)
     if family is not None and family != gpu.arch.family:
         yield "arch.family", f"{gpu.arch.family!r} is not the family of {target}, which is {family!r}"
+    if family is None and gpu.arch.family not in maker.targets.values():
+        # It may be a new family, but no other vendor's.
+        for vendor in list_vendors():
+            if gpu.arch.family in vendor.targets.values():
+                listed = ", ".join(dict.fromkeys(maker.targets.values()))
+                yield (
+                    "arch.family",
+                    f"{gpu.arch.family!r} is a family of {vendor.title}'s; {maker.title}'s are {listed}",
+                )
+
+
+def form_of_target(vendor: Vendor, target: str) -> str:
+    """What is wrong with a target that the vendor cannot have; empty for one that it may have some day."""
+    if not vendor.target_pattern or re.fullmatch(vendor.target_pattern, target):
+        return ""
+    return f"{target!r} is no target of {vendor.title}'s, the vendor of this file: write {vendor.target_form}"
 
 
 def nearest_target(gpu: GpuModel) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module, util
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from constrint.errors import UnknownNameError, UsageError
@@ -62,10 +63,12 @@ def load_kernel(name: str) -> Operation:
 
     Raises:
         UnknownNameError: When there is no such kernel.
-        UsageError: When the file cannot be read or has no such spec.
+        UsageError: When it is no name, or the file cannot be read or has no such spec.
     """
     from constrint.select.spec import Operation
 
+    if not isinstance(name, str):
+        raise UsageError(f"a kernel is named by a text, such as 'gemm', got {name!r}.")
     path, colon, attribute = name.rpartition(":")
     if colon:
         specs = _specs_of_file(Path(path), attribute) if path.endswith(".py") else _specs_of_module(path, attribute)
@@ -152,19 +155,33 @@ def _ask_packages() -> None:
         register(*_several(entry.load(), f"entry point {entry.name!r}"))
 
 
-def _specs_of_file(path: Path, attribute: str) -> tuple[KernelSpec, ...]:
+def load_file(path: Path, named: str) -> ModuleType:
+    """The module that a user's file makes; its code is run, once.
+
+    Args:
+        path: A Python file.
+        named: What named it, for messages.
+
+    Raises:
+        UsageError: When there is no such file. Whatever its code raises is raised.
+    """
     name = f"{_FILE_MODULE}{path.stem}"
     known = sys.modules.get(name)
     if known is None or getattr(known, "__file__", None) != str(path.resolve()):
         source = util.spec_from_file_location(name, path.resolve())
         if source is None or source.loader is None or not path.is_file():
-            raise UsageError(f"--kernel {path}:{attribute}: there is no such Python file.")
+            raise UsageError(f"{named}: there is no such Python file.")
         known = sys.modules[name] = util.module_from_spec(source)
         try:
             source.loader.exec_module(known)
         except BaseException:
             del sys.modules[name]
             raise
+    return known
+
+
+def _specs_of_file(path: Path, attribute: str) -> tuple[KernelSpec, ...]:
+    known = load_file(path, f"--kernel {path}:{attribute}")
     if not hasattr(known, attribute):
         raise UsageError(f"--kernel {path}:{attribute}: the file has no {attribute!r}.")
     return _several(getattr(known, attribute), f"{path}:{attribute}")

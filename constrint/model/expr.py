@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: A name that stands in text as it is; any other one stands between backquotes.
 NAME_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+#: A name with dots, which a constant may have: `gpu.sm_count`.
+DOTTED_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+\Z")
 MAX_NAME: Final = 1_000
 RESERVED: Final[frozenset[str]] = frozenset(
     word

@@ -44,7 +44,9 @@ def shown(number: int) -> str:
 def check_bits(bits: int, what: str) -> None:
     """Refuses a number that would be longer than `MAX_BITS` bits."""
     if bits > MAX_BITS:
-        raise LimitReachedError(f"{what} would need about {bits} bits; the limit is {MAX_BITS}. Bound the numbers.")
+        raise LimitReachedError(
+            f"{what} would need about {shown(bits)} bits; the limit is {MAX_BITS}. Bound the numbers."
+        )
 
 
 def floor_div(a: int, b: int) -> int:

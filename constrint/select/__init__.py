@@ -6,7 +6,8 @@ Hardware limits become constraints (`limits`), a cost model predicts times and s
 
 from constrint.select.cost import CostColumns, estimate
 from constrint.select.limits import BlockUse, add_block_limits, register_capacity
-from constrint.select.rank import KernelSpace, Ranking, rank
+from constrint.select.rank import rank
+from constrint.select.ranking import KernelSpace, Ranking
 from constrint.select.spec import (
     Candidate,
     Config,

@@ -20,7 +20,7 @@ from constrint.select.rank import Request, infeasible, predict, requests, tie_st
 from constrint.select.spec import Config, KernelSpec, Operation, Workload
 
 if TYPE_CHECKING:
-    from constrint.solve import SearchSpace
+    from constrint.solve import Limits, SearchSpace
 
 #: Rows of one kernel that are listed and priced at once: half a second of work.
 MOST_LISTED = 500_000
@@ -56,14 +56,18 @@ class KernelCandidates:
         self._places: dict[tuple[int, ...], int] | None = None  # of rows by their values; made when it is asked for
 
     @staticmethod
-    def of(request: Request) -> KernelCandidates:
-        """The space of a request, solved."""
+    def of(request: Request, limits: Limits | None = None) -> KernelCandidates:
+        """The space of a request, solved.
+
+        Raises:
+            LimitReachedError: When a limit ended the search before all configurations were known.
+        """
         from constrint.solve import enumerate_space  # loaded where there is something to solve
 
         spec, gpu, workload, problem = request.spec, request.gpu, request.workload, request.problem
         if not problem.variables:
             return KernelCandidates(spec, gpu, workload, {})
-        space = enumerate_space(problem)
+        space = enumerate_space(problem, limits)
         if space.size <= MOST_LISTED:
             return KernelCandidates(spec, gpu, workload, space.columns())
         preferred = {p.name: p.values[0] for p in spec.params(gpu, workload) if p.name in _untold(spec)}
@@ -196,7 +200,7 @@ class Candidates:
             InfeasibleError: When nothing is valid; carries a minimal conflict.
         """
         able, _ = requests(operation, gpu, workload)
-        able = [replace(request, problem=_fixed(request.problem, fixed)) if fixed else request for request in able]
+        able = [replace(request, problem=with_fixed(request.problem, fixed)) if fixed else request for request in able]
         kernels = [KernelCandidates.of(request) for request in able]
         if not any(kernel.size for kernel in kernels):
             raise infeasible(able)
@@ -251,7 +255,7 @@ def _narrowed(column: NDArray[Any]) -> NDArray[Any]:
     return column.astype(np.result_type(np.min_scalar_type(column.min()), np.min_scalar_type(column.max())))
 
 
-def _fixed(problem: Problem, fixed: Mapping[str, int]) -> Problem:
+def with_fixed(problem: Problem, fixed: Mapping[str, int]) -> Problem:
     """A problem in which parameters have given values."""
     problem = problem.copy()
     for name, value in fixed.items():

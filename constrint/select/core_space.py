@@ -30,7 +30,7 @@ from constrint.select.limits import (
 from constrint.select.spec import Columns, KernelSpec, ResourceUse, Workload
 
 if TYPE_CHECKING:
-    from constrint.solve import SearchSpace
+    from constrint.solve import Limits, SearchSpace
 
 #: Solved spaces that are kept: a dozen of dtypes and alignments on a few GPUs.
 MAX_KEPT = 64
@@ -138,16 +138,18 @@ class CoreSpace:
         return int(self.num_variants.sum())
 
 
-def core_space(spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem) -> CoreSpace:
+def core_space(
+    spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem, limits: Limits | None = None
+) -> CoreSpace:
     """The valid configurations of `problem`, which is the kernel's own or has further rules."""
     num_product = prod(domain.size for domain in problem.variables.values())
-    kept = _kept(spec, gpu, workload, problem)
+    kept = _kept(spec, gpu, workload, problem, limits)
     filtered = None if kept is None else kept.filtered(problem)
     if kept is not None and filtered is not None:
         rows, num_variants = filtered
         columns = {name: column[rows] for name, column in kept.columns.items()}
         return CoreSpace(columns, num_variants, kept.blocks.take(rows), num_product)
-    space = _solved(problem)
+    space = _solved(problem, limits)
     names = [name for name in problem.variables if name not in {*spec.order_params, *spec.free_params}]
     if space.size == 0:
         none = np.zeros(0, dtype=np.int64)
@@ -169,13 +171,15 @@ class _Kept:
         stated: The kernel's problem without rules on sizes.
     """
 
-    def __init__(self, spec: KernelSpec, gpu: GpuModel, workload: Workload, stated: Problem) -> None:
+    def __init__(
+        self, spec: KernelSpec, gpu: GpuModel, workload: Workload, stated: Problem, limits: Limits | None
+    ) -> None:
         self.spec, self.gpu, self.stated = spec, gpu, stated
         self.order = [name for name in spec.order_params if name in stated.variables]
         self.free = {name for name in spec.free_params if name in stated.variables}
         self.own = {id(constraint) for constraint in stated.constraints}
         core = [name for name in stated.variables if name not in {*self.order, *self.free}]
-        columns, self.counts = _solved(_without(stated, self.order)).project(core)
+        columns, self.counts = _solved(_without(stated, self.order), limits).project(core)
         self.columns = dict(columns)
         use = spec.use(gpu, workload, {name: Var(name) for name in stated.variables})
         self.blocks = BlockColumns.of(gpu, use, self.columns, stated.estimates)
@@ -228,7 +232,7 @@ class _Kept:
 _KEPT: dict[int, _Kept] = {}
 
 
-def _kept(spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem) -> _Kept | None:
+def _kept(spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem, limits: Limits | None) -> _Kept | None:
     """The solved part of a kernel's space; None where it has none, or none that could be kept apart."""
     stated = spec.stated_problem(gpu, workload)
     if stated is None or any(rule.variables & set(spec.order_params) for rule in stated.constraints):
@@ -237,15 +241,15 @@ def _kept(spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem)
     if key not in _KEPT:
         if len(_KEPT) >= MAX_KEPT:
             _KEPT.clear()
-        _KEPT[key] = _Kept(spec, gpu, workload, stated)
+        _KEPT[key] = _Kept(spec, gpu, workload, stated, limits)
     return _KEPT[key]
 
 
-def _solved(problem: Problem) -> SearchSpace:
+def _solved(problem: Problem, limits: Limits | None) -> SearchSpace:
     """All solutions."""
     from constrint.solve import enumerate_space  # loaded where there is something to solve
 
-    return enumerate_space(problem)
+    return enumerate_space(problem, limits)
 
 
 def _without(problem: Problem, names: Iterable[str]) -> Problem:

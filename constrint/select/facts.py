@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from constrint.hwmodels import GpuModel, occupancy
-from constrint.model import Var
+from constrint.model import Problem, Var
 from constrint.select.compiled import CompiledKernel, compile_known
+from constrint.select.core_space import BlockColumns
 from constrint.select.limits import UNFITTED, slowdown
 from constrint.select.spec import Candidate, Config, CostEstimate, KernelSpec, ResourceUse, Workload
 
@@ -28,6 +29,19 @@ class Asked(NamedTuple):
 
 
 REGISTER_BYTES = 4
+
+
+def modelled(spec: KernelSpec, gpu: GpuModel, workload: Workload, config: Config, problem: Problem) -> Candidate:
+    """One configuration, valid or not, with its estimates; `problem` is the kernel's for this workload."""
+    use = spec.use(gpu, workload, {name: Var(name) for name in config})
+    columns: dict[str, Any] = {name: np.array([value]) for name, value in config.items()}
+    blocks = BlockColumns.of(gpu, use, columns, problem.estimates)
+    cost = spec.cost(gpu, workload, columns, blocks.blocks_per_sm).slowed(blocks.slowdown(gpu))
+    seconds = float(cost.seconds[0])
+    estimate = CostEstimate(seconds, cost.bound_by(0), spec.roofline_s(gpu, workload) / seconds, cost.parts_of(0))
+    return Candidate(spec.full_name, config, blocks.resources(0, config), estimate, 1)
+
+
 #: Compiles configurations: what each takes, in their order, or why it does not compile.
 Compile = Callable[[Sequence[Asked]], Sequence[CompiledKernel | str]]
 
@@ -63,19 +77,36 @@ def judge(candidate: Candidate, asked: Asked, found: CompiledKernel | str) -> Ca
         return replace(
             candidate, resources=replace(predicted, blocks_per_sm=0, limited_by="the compiler"), problem=found
         )
-    gpu, limit = asked.gpu, asked.gpu.sm.max_smem_bytes_per_block
+    taken = taken_by(asked.gpu, predicted.threads, found)
+    problem = problem_of(asked.gpu, taken)
+    if not problem and _lacks_matrix_units(candidate, found):
+        problem = "uses no matrix instruction"
+    return replace(candidate, resources=taken, cost=_cost(candidate, asked, taken), problem=problem)
+
+
+def _lacks_matrix_units(candidate: Candidate, found: CompiledKernel) -> bool:
+    """Whether a kernel whose cost model keeps the matrix units busy does not use them.
+
+    Of another compiler than Triton that is not known: there the source names the instructions itself.
+    """
+    is_meant = candidate.cost.parts_s.get("matrix units", 0.0) > 0
+    return is_meant and not found.instruction and not found.is_named
+
+
+def taken_by(gpu: GpuModel, threads: int, found: CompiledKernel) -> ResourceUse:
+    """What a block of a compiled kernel takes of a GPU, and how many fit."""
     is_wgp = (gpu.register_file.partitions_per_block or 0) > gpu.sm.num_partitions
     fits = occupancy(
         gpu,
-        threads_per_block=predicted.threads,
+        threads_per_block=threads,
         registers_per_thread=found.registers_per_thread,
         smem_bytes_per_block=found.smem_bytes,
         # A workgroup that one CU of RDNA cannot hold runs on both of a WGP, and is all that runs there.
         **({"wgp_mode": True} if is_wgp else {}),
     )
     blocks = int(fits.blocks_per_sm)
-    taken = ResourceUse(
-        threads=predicted.threads,
+    return ResourceUse(
+        threads=threads,
         registers_per_thread=found.registers_per_thread,
         smem_bytes=found.smem_bytes,
         blocks_per_sm=-(-blocks // 2) if is_wgp else blocks,
@@ -83,17 +114,16 @@ def judge(candidate: Candidate, asked: Asked, found: CompiledKernel | str) -> Ca
         spill_chance=float(found.spill_bytes > 0),
         compiled=found,
     )
-    problem = ""
-    if found.smem_bytes > limit:
-        problem = f"takes {found.smem_bytes:,} bytes of {gpu.terms.smem}, a block has {limit:,}"
-    elif not blocks:
-        problem = f"cannot be launched: {found.registers_per_thread} registers for {predicted.threads} threads"
-    elif found.spill_bytes:
-        problem = f"spills {found.spill_bytes} bytes a thread"
-    elif not found.instruction and candidate.cost.parts_s.get("matrix units", 0.0) > 0:
-        # A kernel whose cost model keeps the matrix units busy is meant to use them.
-        problem = "uses no matrix instruction"
-    return replace(candidate, resources=taken, cost=_cost(candidate, asked, taken), problem=problem)
+
+
+def problem_of(gpu: GpuModel, taken: ResourceUse) -> str:
+    """What is wrong with a compiled kernel on a GPU: it cannot be launched, or it spills; empty if nothing is."""
+    found, limit = taken.compiled, gpu.sm.max_smem_bytes_per_block
+    if taken.smem_bytes > limit:
+        return f"takes {taken.smem_bytes:,} bytes of {gpu.terms.smem}, a block has {limit:,}"
+    if not taken.blocks_per_sm:
+        return f"cannot be launched: {taken.registers_per_thread} registers for {taken.threads} threads"
+    return f"spills {found.spill_bytes} bytes a thread" if found is not None and found.spill_bytes else ""
 
 
 def _cost(candidate: Candidate, asked: Asked, taken: ResourceUse) -> CostEstimate:

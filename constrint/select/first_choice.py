@@ -95,15 +95,18 @@ class Refusal:
         """The rule that further choices keep, from what was refused.
 
         For shared memory: it still fits if the prediction is as many bytes too small as for the refused configuration.
-        For blocks that are not resident together: no more of them than were, or where nobody says how many, another
-        value of a parameter of `together`.
+        For blocks that are not resident together: no more of them than were, or where nobody says how many, or the
+        refused configuration has no more, another value of a parameter of `together`.
         For registers: another value of a parameter that the registers depend on; if wary, far fewer registers by the
         estimate, of those that a thread may have.
         """
         if self.what == "shared memory" and 0 < self.limit < self.required:
             return use.smem_bytes <= use.smem_bytes.value(self.config) * self.limit // self.required
         if self.what == RESIDENT and use.together is not None and 0 < self.limit < self.required:
-            return use.together <= self.limit
+            fewer = use.together <= self.limit
+            # A launch may have more blocks than those that its rules know of; what was refused is not chosen again.
+            if not fewer.holds(self.config):
+                return fewer
         other = any_of(*(Var(name) != self.config[name] for name in self._deciding(use, together)))
         if self.what != REGISTERS:
             return other

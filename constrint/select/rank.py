@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,94 +18,21 @@ from numpy.typing import NDArray
 from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError
 from constrint.hwmodels import GpuModel
 from constrint.model import Problem, Var
+from constrint.select.asked import check_count, checked
 from constrint.select.core_space import BlockColumns, core_space
 from constrint.select.cost import CostColumns
 from constrint.select.facts import Asked, Compile, as_compiled, one_by_one, runs
-from constrint.select.spec import (
-    Candidate,
-    CostEstimate,
-    KernelSpec,
-    Operation,
-    Param,
-    Workload,
-)
+from constrint.select.ranking import KernelSpace as KernelSpace  # what `rank` gives is offered here, too
+from constrint.select.ranking import Ranking as Ranking
+from constrint.select.spec import Candidate, CostEstimate, KernelSpec, Operation, Param, Workload
 
 if TYPE_CHECKING:
-    from constrint.solve import Conflict
+    from constrint.solve import Conflict, Limits
 
 #: Relative difference of predicted times below which configurations tie.
 TIE = 5e-4
 #: Rows whose block order is decided at once.
 CHUNK_ROWS = 128
-
-
-@dataclass(frozen=True)
-class KernelSpace:
-    """What one implementation has to offer for a workload.
-
-    Args:
-        kernel: Its full name.
-        num_product: Configurations in the full product of all its parameters.
-        num_valid: Configurations that satisfy every constraint.
-        refusal: Why it cannot take the workload on this GPU; empty if it can.
-    """
-
-    kernel: str
-    num_product: int = 0
-    num_valid: int = 0
-    refusal: str = ""
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """The best configurations for one workload on one GPU; modelled, not measured.
-
-    Args:
-        operation: What was asked for, with its implementations.
-        candidates: The best configurations of all implementations, the best one first.
-        spaces: What each implementation has to offer, in the operation's order.
-        seconds: Wall time of stating, solving and ranking.
-        roofline_s: Time that no implementation can beat.
-        assumptions: What the cost models assumed for want of a source.
-    """
-
-    operation: Operation
-    gpu: GpuModel
-    workload: Workload
-    candidates: tuple[Candidate, ...]
-    spaces: tuple[KernelSpace, ...]
-    seconds: float
-    roofline_s: float
-    assumptions: tuple[str, ...] = field(default=())
-
-    @property
-    def num_product(self) -> int:
-        """Configurations in the full products of all implementations that can take the workload."""
-        return sum(space.num_product for space in self.spaces)
-
-    def work_of(self, candidate: Candidate) -> tuple[int, int]:
-        """Operations of the workload, 0 if they are not counted, and bytes that have to move once."""
-        spec = self.operation.spec(candidate.kernel)
-        return spec.num_operations(self.workload), spec.moved_bytes(self.workload)
-
-    @property
-    def rate_unit(self) -> str:
-        """What rates are given in: TFLOP/s (TOP/s of integers) where arithmetic binds the roofline, else GB/s."""
-        operations, moved_bytes = self.work_of(self.candidates[0])
-        peak = self.gpu.peak_flop_per_s(self.workload.dtype)
-        if not operations or not peak or operations / peak < moved_bytes / self.gpu.memory.dram.bandwidth_bytes_per_s:
-            return "GB/s"
-        return "TOP/s" if self.workload.dtype.startswith("int") else "TFLOP/s"
-
-    def rate_of(self, candidate: Candidate) -> float:
-        """A candidate's predicted rate, in `rate_unit`."""
-        operations, moved_bytes = self.work_of(candidate)
-        return (moved_bytes / 1e9 if self.rate_unit == "GB/s" else operations / 1e12) / candidate.cost.seconds
-
-    @property
-    def num_valid(self) -> int:
-        """Configurations that satisfy every constraint of their implementation."""
-        return sum(space.num_valid for space in self.spaces)
 
 
 @dataclass(frozen=True)
@@ -122,9 +49,11 @@ def requests(operation: Operation, gpu: GpuModel, workload: Workload) -> tuple[l
     """The spaces of all implementations that can take a workload, and why the others cannot, by full name.
 
     Raises:
-        UsageError: When no implementation can take the workload: the reason of the last, most general one.
+        UsageError: When the workload is none of the operation's, or no implementation can take it: the reason of the
+            last, most general one.
         InfeasibleError: Likewise, when its data does not fit the GPU.
     """
+    workload = checked(operation, workload)
     able: list[Request] = []
     refusals: dict[str, str] = {}
     last: ConstrintError | None = None
@@ -149,6 +78,7 @@ def rank(
     top: int = 10,
     compile: int = 0,
     strict: bool = False,
+    limits: Limits | None = None,
 ) -> Ranking:
     """Find the `top` valid configurations with the least predicted time.
 
@@ -160,18 +90,22 @@ def rank(
         compile: How many of the best are compiled for the GPU, which need not be there, and ranked again by what the
             compiler says. It is kept on disk: what was compiled once is looked up.
         strict: Leave out what breaks an estimated rule, too.
+        limits: How much work is allowed. An implementation whose space a limit ended is among the refusals.
 
     Raises:
         InfeasibleError: When nothing is valid; carries a minimal conflict.
+        LimitReachedError: When a limit ended it before any implementation was ranked.
         UsageError: When the workload is not one that the kernels or the GPU can take, or triton is missing to compile.
     """
     started = time.perf_counter()
+    check_count("top", top, 1)
+    check_count("compile", compile, 0)
     operation = kernel if isinstance(kernel, Operation) else Operation(kernel.full_name, (kernel,))
     workload = workload or operation.default_workload(gpu)
     able, refusals = requests(operation, gpu, workload)
     if strict:
         able = [replace(request, problem=request.problem.strict()) for request in able]
-    return rank_requests(operation, able, refusals, top=top, started=started, compile=compile)
+    return rank_requests(operation, able, refusals, top=top, started=started, compile=compile, limits=limits)
 
 
 def rank_requests(
@@ -183,6 +117,7 @@ def rank_requests(
     started: float | None = None,
     compile: int = 0,
     compile_all: Compile = one_by_one,
+    limits: Limits | None = None,
 ) -> Ranking:
     """Rank what `requests` gave, perhaps with further rules in the problems.
 
@@ -192,15 +127,17 @@ def rank_requests(
         InfeasibleError: When nothing is valid; carries a minimal conflict.
     """
     started = time.perf_counter() if started is None else started
-    parts = {request.spec.full_name: _rank_one(request, max(top, compile)) for request in able}
+    parts, late = _ranked(able, max(top, compile), limits)
     merged = sorted(
         (candidate for _, candidates in parts.values() for candidate in candidates),
         key=lambda candidate: float(tie_steps(candidate.cost.seconds)),
     )
+    if not merged and late:
+        raise LimitReachedError(f"nothing was ranked: {', '.join(late.values())}")
     if not merged:
-        raise infeasible(able)
+        raise infeasible(able, limits)
     merged = _compiled(merged, able, compile, compile_all)
-    refused = {name: KernelSpace(name, refusal=text) for name, text in refusals.items()}
+    refused = {name: KernelSpace(name, refusal=text) for name, text in {**refusals, **late}.items()}
     offered = {name: space for name, (space, _) in parts.items()} | refused
     assumed = dict.fromkeys(line for r in able for line in r.spec.assumptions(r.gpu, r.workload))
     return Ranking(
@@ -213,6 +150,19 @@ def rank_requests(
         roofline_s=min(r.spec.roofline_s(r.gpu, r.workload) for r in able),
         assumptions=tuple(assumed),
     )
+
+
+def _ranked(
+    able: list[Request], top: int, limits: Limits | None
+) -> tuple[dict[str, tuple[KernelSpace, list[Candidate]]], dict[str, str]]:
+    """The space and the best of every implementation by its full name, and what ended those that a limit stopped."""
+    parts, late = {}, {}
+    for request in able:
+        try:
+            parts[request.spec.full_name] = _rank_one(request, top, limits)
+        except LimitReachedError as error:
+            late[request.spec.full_name] = str(error)
+    return parts, late
 
 
 def _compiled(candidates: list[Candidate], able: list[Request], number: int, compile_all: Compile) -> list[Candidate]:
@@ -228,7 +178,7 @@ def _compiled(candidates: list[Candidate], able: list[Request], number: int, com
     return sorted([*known, *rest], key=lambda candidate: (not runs(candidate), candidate.cost.seconds))
 
 
-def _rank_one(request: Request, top: int) -> tuple[KernelSpace, list[Candidate]]:
+def _rank_one(request: Request, top: int, limits: Limits | None) -> tuple[KernelSpace, list[Candidate]]:
     """One implementation's space and its best configurations."""
     spec, gpu, workload, problem = request.spec, request.gpu, request.workload, request.problem
     params = tuple(spec.params(gpu, workload))
@@ -236,7 +186,7 @@ def _rank_one(request: Request, top: int) -> tuple[KernelSpace, list[Candidate]]
     if not params:
         only = cost_of_row(spec.cost(gpu, workload, {}, np.ones(1)), 0, roofline_s)
         return KernelSpace(spec.full_name, 1, 1), [Candidate(spec.full_name, {}, None, only, 1)]
-    space = core_space(spec, gpu, workload, problem)
+    space = core_space(spec, gpu, workload, problem, limits)
     if space.num_valid == 0:
         return KernelSpace(spec.full_name, space.num_product, 0), []
     core, blocks = space.columns, space.blocks
@@ -295,14 +245,15 @@ def predict(spec: KernelSpec, gpu: GpuModel, workload: Workload, columns: Mappin
     return spec.cost(gpu, workload, columns, blocks.blocks_per_sm).slowed(blocks.slowdown(gpu))
 
 
-def infeasible(able: list[Request]) -> InfeasibleError:
+def infeasible(able: list[Request], limits: Limits | None = None) -> InfeasibleError:
     """Say why no configuration is valid: a minimal conflict with its reasons for every kernel that was asked."""
     asked = nothing_fits(able[-1].gpu, able[-1].workload)
-    reasons = [(request.spec.full_name, *reason_of(request.problem)) for request in able]
+    reasons = [(request.spec.full_name, *reason_of(request.problem, limits=limits)) for request in able]
     conflict = reasons[-1][2]
     if len(reasons) == 1:
         return InfeasibleError(f"{asked} {reasons[0][1]}", conflict)
-    return InfeasibleError("\n".join([asked, *(f"{name}: {text}" for name, text, _ in reasons)]), conflict)
+    text = "\n".join([asked, *(f"{name}: {text}" for name, text, _ in reasons)])
+    return InfeasibleError(text, conflict, {name: found for name, _, found in reasons})
 
 
 def nothing_fits(gpu: GpuModel, workload: Workload) -> str:
@@ -311,12 +262,12 @@ def nothing_fits(gpu: GpuModel, workload: Workload) -> str:
     return f"no config of {workload.operation!r} fits {gpu.name} for {numbers} {workload.dtype}."
 
 
-def reason_of(problem: Problem, *, is_kernel: bool = True) -> tuple[str, Conflict | None]:
+def reason_of(problem: Problem, *, is_kernel: bool = True, limits: Limits | None = None) -> tuple[str, Conflict | None]:
     """Why a problem has no solution, as text, and the conflict where it could be narrowed down."""
     from constrint.solve import minimal_conflict  # loaded where there is something to explain
 
     try:
-        conflict = minimal_conflict(problem, domains_in_force=is_kernel)
+        conflict = minimal_conflict(problem, limits, domains_in_force=is_kernel)
     except LimitReachedError as error:
         return f"Why could not be narrowed down: {error}", None
     return str(conflict), conflict

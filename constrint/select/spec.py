@@ -157,6 +157,16 @@ class Candidate:
     num_variants: int
     problem: str = ""
 
+    def __str__(self) -> str:
+        """Render as `gemm.pointer tile_m=128 ...: 145.2 us, bound by matrix, 2 blocks per SM (registers)`."""
+        config = " ".join(f"{name}={value}" for name, value in self.config.items())
+        parts = [f"{1e6 * self.cost.seconds:,.1f} us", f"bound by {self.cost.bound_by}"]
+        if self.resources is not None:
+            blocks = self.resources.blocks_per_sm
+            parts.append(f"{blocks} block{'' if blocks == 1 else 's'} per SM ({self.resources.limited_by})")
+        parts += [self.problem] if self.problem else []
+        return f"{' '.join(filter(None, (self.kernel, config)))}: {', '.join(parts)}"
+
 
 class Rule(NamedTuple):
     """A condition (a constraint, or a column of booleans) with its name, its reason, and what it is worth.
@@ -196,6 +206,8 @@ class KernelSpec(ABC):
         resident_params: Parameters that decide how many blocks have to be resident at the same time.
         dtype_hints: What is said to who asks for a dtype that the kernel does not have, by its name.
         num_roundings: How often a value is rounded to the dtype on its way to an output (the states of a recurrence).
+        actions: Which parameters a proposal's macro actions move (`tile`, `pipeline`, ...), the usual one first; for
+            actions that are not named, the parameters' names tell (`constrint/propose/strategies/actions.py`).
     """
 
     operation: str
@@ -209,6 +221,7 @@ class KernelSpec(ABC):
     resident_params: tuple[str, ...] = ()
     num_roundings: int = 0
     dtype_hints: ClassVar[Mapping[str, str]] = {}
+    actions: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     @property
     def full_name(self) -> str:
@@ -357,6 +370,13 @@ class KernelSpec(ABC):
     def inputs(self, gpu: GpuModel, workload: Workload, *, device: Any = "meta", seed: int = 0) -> dict[str, Any]:
         """Input tensors by name: random on a device, without data on `meta`."""
         raise UnsupportedError(f"kernel {self.full_name!r} does not say what its inputs are.")
+
+    def unusual_inputs(self, workload: Workload, inputs: Mapping[str, Any], number: int) -> dict[str, Any]:
+        """Inputs that kernels go wrong on which are right on random ones, made of random ones; 0 are these themselves.
+
+        Strides, magnitudes and signs that the kernel takes. By default the random ones themselves.
+        """
+        return dict(inputs)
 
     def outputs(self, gpu: GpuModel, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Empty output tensors by name, on the inputs' device; a checker fills them with poison."""

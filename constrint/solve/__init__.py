@@ -14,6 +14,7 @@ from constrint.lazy import lazily, names_of
 if TYPE_CHECKING:
     from constrint.solve.backends.registry import list_backends
     from constrint.solve.budget import Limits, SearchStats, Status
+    from constrint.solve.counting import Count, count_within
     from constrint.solve.enumerate import brute_force, count, enumerate_space
     from constrint.solve.explain.conflict import Conflict, ConflictMember, minimal_conflict
     from constrint.solve.explain.pruning import RulePruning, pruning, would_remove
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _NAMES: Final = {
     "backends.registry": ("list_backends",),
     "budget": ("Limits", "SearchStats", "Status"),
+    "counting": ("Count", "count_within"),
     "enumerate": ("brute_force", "count", "enumerate_space"),
     "explain.conflict": ("Conflict", "ConflictMember", "minimal_conflict"),
     "explain.pruning": ("RulePruning", "pruning", "would_remove"),
@@ -46,6 +48,7 @@ __all__ = [
     "BrokenRule",
     "Conflict",
     "ConflictMember",
+    "Count",
     "Limits",
     "Ranked",
     "Relaxation",
@@ -58,6 +61,7 @@ __all__ = [
     "best_solutions",
     "brute_force",
     "count",
+    "count_within",
     "enumerate_space",
     "list_backends",
     "minimal_conflict",

@@ -132,7 +132,11 @@ class Budget:
             )
         limit = self.limits.max_seconds
         if limit is not None and self.elapsed_seconds() > limit:
-            raise LimitReachedError(f"the search took longer than max_seconds={limit}; raise it or narrow the problem.")
+            raise LimitReachedError(self.time_over())
+
+    def time_over(self) -> str:
+        """The sentence that the time is over."""
+        return f"the search took longer than max_seconds={self.limits.max_seconds}; raise it or narrow the problem."
 
     def tick(self) -> None:
         """Does what `check_work` does if it is some milliseconds since the last time; cheap enough for inner loops."""

@@ -49,11 +49,18 @@ class Tolerance:
 
 
 class Case:
-    """A kernel's random inputs, its outputs, and what these have to be; one for all configurations of a workload."""
+    """A kernel's random inputs, its outputs, and what these have to be; one for all configurations of a workload.
 
-    def __init__(self, spec: KernelSpec, gpu: GpuModel, workload: Workload, *, device: str, seed: int = 0) -> None:
+    `unusual` numbers the kinds of inputs that the kernel may go wrong on (`KernelSpec.unusual_inputs`); 0: random ones.
+    """
+
+    def __init__(
+        self, spec: KernelSpec, gpu: GpuModel, workload: Workload, *, device: str, seed: int = 0, unusual: int = 0
+    ) -> None:
         self.spec, self.gpu, self.workload = spec, gpu, workload
         self.inputs = spec.inputs(gpu, workload, device=device, seed=seed)
+        if unusual:
+            self.inputs = spec.unusual_inputs(workload, self.inputs, unusual)
         self.outputs = spec.outputs(gpu, workload, self.inputs)
         tolerance = Tolerance.of(spec, workload)
         reference = spec.reference(workload, self.inputs)

@@ -12,13 +12,13 @@ import re
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from constrint.errors import UnsupportedError, UsageError
-from constrint.hwmodels import GpuModel
+from constrint.hwmodels import GpuModel, load_gpu
 from constrint.select.compiled import CompiledKernel
 
 #: Registers, accumulation registers, bytes spilled per thread, and the matrix instruction.
@@ -52,14 +52,49 @@ def require_triton() -> None:
         raise UsageError("compiling needs triton, which is not installed: pip install 'constrint[torch]'.") from None
 
 
-def compile_triton(gpu: GpuModel, source: TritonSource) -> CompiledKernel:
-    """Compile a kernel for a GPU and read its resources.
+@dataclass(frozen=True)
+class BuiltKernel:
+    """A kernel as Triton compiled it, with every form that it went through.
+
+    Args:
+        taken: What it takes, as the binary states it.
+        threads: Threads of a block, those of specialised warps included.
+        asm: Triton's representations by name, the first one first: `ttir`, `ttgir`, `llir`, then `ptx` and `cubin` for
+            NVIDIA, `amdgcn` and `hsaco` for AMD.
+        backend: Triton's name of the back-end, `cuda` or `hip`.
+        tensor_memory_columns: Columns of tensor memory that a block takes; 0 where the GPU has none.
+    """
+
+    taken: CompiledKernel
+    threads: int
+    asm: Mapping[str, Any]
+    backend: str
+    tensor_memory_columns: int = 0
+
+
+def compile_triton(gpu: GpuModel | str, source: TritonSource) -> CompiledKernel:
+    """Compile a kernel for a GPU, which need not be here, and read its resources.
+
+    Args:
+        gpu: A hardware model, or its name.
+        source: The kernel and how it is called; `constrint.tune.triton_source` makes one of a signature.
 
     Raises:
         UsageError: When triton is not installed.
         UnsupportedError: When the compiler refuses the kernel; carries its last line.
     """
+    return build_triton(gpu, source).taken
+
+
+def build_triton(gpu: GpuModel | str, source: TritonSource) -> BuiltKernel:
+    """The same, with the assembly.
+
+    Raises:
+        UsageError: When triton is not installed.
+        UnsupportedError: When the compiler refuses the kernel; carries its last line, and Triton's error as the cause.
+    """
     require_triton()
+    gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -79,16 +114,26 @@ def compile_triton(gpu: GpuModel, source: TritonSource) -> CompiledKernel:
 
         make_source = GluonASTSource
     ast = make_source(fn=source.function, signature=types, constexprs=dict(source.constants), attrs=attributes)
-    # When ptxas fails Triton prints the whole kernel.
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.filterwarnings("ignore", message="TRITON_DEFAULT_FP_FUSION")
+    with quietly():
         try:
             kernel = triton.compile(ast, target=target, options=dict(source.options))
         except Exception as error:
             reason = _reason(error)
             raise UnsupportedError(f"triton {triton.__version__} refuses the kernel for {name}: {reason}") from error
     resources = backend.read_resources(kernel.asm)
-    return CompiledKernel(name, triton.__version__, kernel.metadata.shared, *resources)
+    taken = CompiledKernel(name, triton.__version__, kernel.metadata.shared, *resources)
+    told = re.search(backend.threads, kernel.asm[backend.assembly])
+    threads = int(told[1]) if told else kernel.metadata.num_warps * gpu.sm.warp_size
+    forms = {form: kernel.asm[form] for form in kernel.asm if form != "source"}
+    return BuiltKernel(taken, threads, forms, target.backend, getattr(kernel.metadata, "tmem_size", None) or 0)
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Keep to itself what Triton prints: the whole kernel where ptxas fails, and a warning of a new default."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.filterwarnings("ignore", message="TRITON_DEFAULT_FP_FUSION")
+        yield
 
 
 def _reason(error: BaseException) -> str:
@@ -100,21 +145,30 @@ def _reason(error: BaseException) -> str:
 
 
 def _cuda_resources(asm: Mapping[str, Any]) -> Resources:
-    """Registers, none, stack bytes and instruction, read with the cuobjdump that Triton's wheel carries."""
+    """Registers, none, stack bytes and instruction."""
+    usage = cuobjdump(asm["cubin"], "-res-usage")
+    counts = re.search(r"REG:(\d+) STACK:(\d+)", usage)
+    if counts is None:
+        raise UnsupportedError("cuobjdump printed no resource usage for the compiled kernel.")
+    used = re.search(r"(wgmma\.mma_async|tcgen05\.mma|mma\.sync)\S*?\.(m\d+n\d+k\d+|kind::\w+)", asm["ptx"])
+    return int(counts[1]), 0, int(counts[2]), f"{used[1]} {used[2]}" if used else ""
+
+
+def cuobjdump(cubin: bytes, option: str) -> str:
+    """What NVIDIA's tool, which Triton's wheel carries, prints of a binary.
+
+    Raises:
+        UnsupportedError: When it is missing.
+    """
     import triton.backends.nvidia as backend
 
     if backend.__file__ is None:
         raise UnsupportedError("triton's NVIDIA back-end has no files; reinstall triton.")
     tool = Path(backend.__file__).parent / "bin" / "cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(asm["cubin"])
+        file.write(cubin)
         file.flush()
-        usage = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
-    counts = re.search(r"REG:(\d+) STACK:(\d+)", usage)
-    if counts is None:
-        raise UnsupportedError("cuobjdump printed no resource usage for the compiled kernel.")
-    used = re.search(r"(wgmma\.mma_async|tcgen05\.mma|mma\.sync)\S*?\.(m\d+n\d+k\d+|kind::\w+)", asm["ptx"])
-    return int(counts[1]), 0, int(counts[2]), f"{used[1]} {used[2]}" if used else ""
+        return subprocess.run([tool, option, file.name], capture_output=True, text=True, check=True).stdout
 
 
 def _hip_resources(asm: Mapping[str, Any]) -> Resources:
@@ -135,15 +189,19 @@ class Backend(NamedTuple):
 
     Args:
         read_resources: Reads a kernel's resources from what Triton compiled it to.
+        assembly: The name of the last form that is text.
+        threads: A regular expression that finds the threads of a block in it.
         pointer_attributes: What a launch states of aligned pointers beyond their alignment.
     """
 
     read_resources: Callable[[Mapping[str, Any]], Resources]
+    assembly: str
+    threads: str
     pointer_attributes: tuple[list[Any], ...] = ()
 
 
 #: By the name that `Vendor.triton_backend` gives.
 BACKENDS: Mapping[str, Backend] = {
-    "cuda": Backend(_cuda_resources),
-    "hip": Backend(_hip_resources, (["tt.pointer_range", 32],)),
+    "cuda": Backend(_cuda_resources, "ptx", r"\.reqntid (\d+)"),
+    "hip": Backend(_hip_resources, "amdgcn", r"\.max_flat_workgroup_size: (\d+)", (["tt.pointer_range", 32],)),
 }

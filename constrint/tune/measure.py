@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -122,6 +123,16 @@ class Timer:
         about = [min(run(call, 1) for _ in range(2)) for call in calls]
         repeats = [max(1, min(MAX_CALLS, int(5 * RUN_S / max(once, 1e-6)))) for once in about]
         return self._in_turn([partial(run, call, n) for call, n in zip(calls, repeats, strict=True)], rounds)
+
+    def shown_to_profiler(self) -> AbstractContextManager[object]:
+        """What is run inside is seen by a profiler that waits for the program to start it."""
+        if not self._has_gpu:
+            return nullcontext()
+        import torch
+
+        cuda: Any = torch.cuda
+        profile: AbstractContextManager[object] = cuda.profiler.profile()
+        return profile
 
     def synchronize(self) -> None:
         """Wait for the device."""

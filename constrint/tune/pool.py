@@ -9,7 +9,7 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -68,16 +68,18 @@ def compile_many(
     into_cache: bool = False,
     patience_s: float = PATIENCE_S,
     say: Callable[[int], None] | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> list[CompiledKernel | str]:
     """Compile trials on every core: what each takes, in the trials' order, or why it does not compile.
 
     With `into_cache` Triton's cache is filled, and what compiles gives an empty string. `say` hears how many are done.
+    Once `stop` is true no more are compiled; the rest are `NOT_RUN`.
     """
     options: Any = {"num_workers": num_workers, "into_cache": into_cache, "patience_s": patience_s}
     with tempfile.TemporaryDirectory() as name:
         processes, state = start_compiling(load, gpu, trials, Path(name), **options)
         try:
-            while not processes.poll():
+            while not processes.poll() and not (stop is not None and stop()):
                 if say is not None:
                     say(int(np.count_nonzero(state)))
                 time.sleep(0.05)
@@ -85,10 +87,17 @@ def compile_many(
             processes.stop()
         told: dict[int, CompiledKernel | str] = {}
         for path in Path(name).glob("compiled-*.jsonl"):
-            for line in path.read_text().splitlines():
-                number, compiled, error = msgspec.json.decode(line)
-                told[number] = CompiledKernel(**compiled) if compiled else error
-        return [told.get(number, Outcome(int(state[number])).name) for number in range(len(trials))]
+            # A process that was stopped may have left half a line.
+            for line in path.read_text().splitlines(keepends=True):
+                if line.endswith("\n"):
+                    number, compiled, error = msgspec.json.decode(line)
+                    told[number] = CompiledKernel(**compiled) if compiled else error
+        return [told.get(number, _outcome(int(state[number]))) for number in range(len(trials))]
+
+
+def _outcome(state: int) -> str:
+    """The outcome of a trial whose process left nothing else about it."""
+    return (Outcome.NOT_RUN if state == Outcome.OK else Outcome(state)).name
 
 
 def compile_share(
@@ -141,6 +150,28 @@ def compile_for(gpu: GpuModel) -> None:
         from triton.runtime.driver import driver
 
         target = GPUTarget(*gpu.maker.triton_target(gpu))
-        # What Triton asks its driver while it compiles.
+        # What Triton asks its driver while it compiles, and what users' files ask it for when they are imported.
         asked: dict[str, Any] = {"get_current_target": lambda: target, "get_current_device": lambda: 0}
+        asked["get_active_torch_device"] = _meta_device
         driver.set_active(SimpleNamespace(**asked, get_current_stream=lambda device=0: device))
+
+
+@contextlib.contextmanager
+def as_if_here(gpu: GpuModel) -> Iterator[None]:
+    """Let code that runs meanwhile find a GPU, of which there may be none: what `compile_for` says, and no longer."""
+    from triton.runtime.driver import driver
+
+    before = dict(vars(driver))  # its own way back looks for a GPU
+    compile_for(gpu)
+    try:
+        yield
+    finally:
+        vars(driver).clear()
+        vars(driver).update(before)
+
+
+def _meta_device() -> Any:
+    """The device whose tensors have no data."""
+    import torch
+
+    return torch.device("meta")

@@ -246,7 +246,7 @@ class Session:
         return [job]
 
     def _trial(self, proposal: Proposal) -> Trial:
-        return Trial(self.name_of(proposal.kernel), self.goal.workload, dict(proposal.config))
+        return Trial(self.name_of(proposal.kernel), self.goal.workload, dict(proposal.config), seed=proposal.seed)
 
     def _trial_of(self, record: TuningRecord) -> Trial:
         config = {name: value for name, value in record.config.items() if isinstance(value, int)}

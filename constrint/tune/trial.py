@@ -21,12 +21,14 @@ class Trial:
         workload: What it computes.
         config: A value for each of the kernel's parameters.
         is_final: Whether it is timed again with the best of its workload, however slow it is.
+        seed: Of the random inputs that it is checked on; None for the engine's.
     """
 
     kernel: str
     workload: Workload
     config: dict[str, int]
     is_final: bool = False
+    seed: int | None = None
 
 
 class Outcome(IntEnum):

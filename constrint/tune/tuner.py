@@ -11,7 +11,7 @@ import math
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
@@ -66,6 +66,7 @@ class Settings:
         resume: Whether what the store knows of these very kernels, GPU and tools is not measured again.
         seed: Of whatever is random.
         name_of: Name by which other processes find a kernel, where it is not its full name.
+        run: The run's name in the store; a new one if empty.
         load: Finds a kernel by that name, so that searches can be made in other processes; None for a thread of this
             one, which then has less time for the devices.
     """
@@ -79,6 +80,7 @@ class Settings:
     seed: int = 0
     name_of: Callable[[str], str] = str
     load: Load | None = None
+    run: str = ""
 
 
 @dataclass
@@ -130,6 +132,27 @@ class Waiting:
     search: Making | Future[Search] | None = None
 
 
+def records_of(store: RecordStore, goal: Goal, gpu: GpuModel, tools: Mapping[str, str]) -> list[TuningRecord]:
+    """What a store knows of an operation on a GPU, measured by today's tools."""
+    own = {spec.full_name: toolchain_of(spec, tools) for spec in goal.operation.implementations}
+    found = store.find(operation=goal.workload.operation, gpu=gpu.name)
+    return [r for r in found if not differences(r.toolchain, own.get(r.kernel, tools))]
+
+
+def is_same(goal: Goal, record: TuningRecord) -> bool:
+    """Whether a record is one of this workload and of today's kernels."""
+    if record.workload != goal.workload or record.fixed != dict(goal.fixed):
+        return False
+    specs = {spec.full_name: spec for spec in goal.operation.implementations}
+    spec = specs.get(record.kernel)
+    return spec is not None and (record.source_hash, record.spec_hash) == tuple(fingerprint_of(spec))
+
+
+def new_run() -> str:
+    """A name for a run that no other one has."""
+    return uuid.uuid4().hex[:12]
+
+
 class Tuner:
     """Tunes workloads one after another on each device.
 
@@ -144,7 +167,7 @@ class Tuner:
         self, settings: Settings, engine: Engine, store: RecordStore, listener: Listener | None = None
     ) -> None:
         self._settings, self._engine, self._store, self._listener = settings, engine, store, listener
-        self._facts = Facts(uuid.uuid4().hex[:12], settings.gpu.name, engine.toolchain)
+        self._facts = Facts(settings.run or new_run(), settings.gpu.name, engine.toolchain)
         self._numbers = itertools.count()
         #: The session of every job that is under way.
         self._jobs: dict[int, Session] = {}
@@ -231,7 +254,7 @@ class Tuner:
         for each in itertools.islice(waiting, room + num_devices):
             if each.search is None:
                 goal, settings = each.goal, self._settings
-                each.again = [r for r in each.known if settings.resume and self._is_same(goal, r)]
+                each.again = [r for r in each.known if settings.resume and is_same(goal, r)]
                 if finals_of(each.again, settings.trials):
                     each.search = Future()
                     each.search.set_result(NoSearch())
@@ -277,19 +300,8 @@ class Tuner:
         """What the store knew of an operation on this GPU when the run began, measured by today's tools."""
         operation = goal.workload.operation
         if operation not in self._known:
-            found = self._store.find(operation=operation, gpu=self._settings.gpu.name)
-            tools = self._facts.toolchain
-            own = {spec.full_name: toolchain_of(spec, tools) for spec in goal.operation.implementations}
-            self._known[operation] = [r for r in found if not differences(r.toolchain, own.get(r.kernel, tools))]
+            self._known[operation] = records_of(self._store, goal, self._settings.gpu, self._facts.toolchain)
         return self._known[operation]
-
-    def _is_same(self, goal: Goal, record: TuningRecord) -> bool:
-        """Whether a record is one of this workload and of today's kernels."""
-        if record.workload != goal.workload or record.fixed != dict(goal.fixed):
-            return False
-        specs = {spec.full_name: spec for spec in goal.operation.implementations}
-        spec = specs.get(record.kernel)
-        return spec is not None and (record.source_hash, record.spec_hash) == tuple(fingerprint_of(spec))
 
     def _submit(self, home: int, session: Session, jobs: Sequence[Job]) -> None:
         """Hand jobs on; trials also go to devices that have nothing else to do, finalists stay together."""

@@ -21,7 +21,9 @@ PROGRAMS = (
     "bench_call",
     "space",
     "gemm.simulate_cache",
+    "propose.source_order",
     "rnn.cudnn_table",
+    "rnn.exchange",
     "rnn.loops",
     "rnn.plot",
     "solver.bench",
@@ -30,8 +32,8 @@ PROGRAMS = (
     "solver.latency",
     "solver.random_problems",
 )
-NEED_TORCH = ("gemm.bench", "rnn.bench", "rnn.sweep")
-NEED_SCIPY = ("fit", "rnn.fit", "rnn.fit_cuda")
+NEED_TORCH = ("gemm.bench", "rnn.bench", "rnn.cudnn_check", "rnn.sweep")
+NEED_SCIPY = ("fit", "propose.value", "rnn.fit", "rnn.fit_cuda")
 has_torch = importlib.util.find_spec("torch") is not None
 
 

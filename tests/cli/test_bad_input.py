@@ -36,7 +36,9 @@ KERNEL_MISTAKES = [
 ]
 SOURCE_MISTAKES = [
     ((), "say what to look at: --gpu NAME"),
-    (("--gpu", "h200", "--problem", TILES), "--gpu and --problem exclude each other"),
+    (("--gpu", "h200", "--space", "x.json"), "--gpu and --space exclude each other"),
+    (("--gpu", "h20", "--problem", TILES), "unknown GPU 'h20'"),
+    (("--gpu", "h200", "--problem", TILES, "--kernel", "gemm"), "--problem takes no --kernel"),
     (("--problem", TILES, "--space", "x.json"), "--problem and --space exclude each other"),
     (("--problem", TILES, "--m", 3), "--problem takes no --m"),
     (("--space", "x.json", "--kernel", "gemm"), "--space takes no --kernel"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from constrint.cli.kernel_options import with_counts
+from constrint.cli.asked.kernel_options import with_counts
 from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_kernel, load_spec
 from constrint.model.constraint import CERTAIN, ESTIMATED, REDUNDANT
@@ -117,7 +117,7 @@ def test_the_hint_below_a_table_repeats_what_was_asked_and_can_be_pasted(run: An
     assert code == 0
     hint = next(line for line in out.splitlines() if "constrint verify" in line)
     words = shlex.split(hint.partition(": ")[2])
-    assert words == ["constrint", "verify", *map(str, asked)]
+    assert words == ["constrint", "verify", *map(str, asked), "--top", "1"]
 
 
 @pytest.mark.parametrize(

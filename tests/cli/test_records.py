@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import sqlite3
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -294,24 +291,3 @@ def test_a_damaged_store_is_said_once_and_work_goes_on(run: Call, place: str) ->
 def test_the_environment_names_the_store(run: Call, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONSTRINT_STORE", place)
     assert len(document(run, "list")["results"]) == 3
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals here")
-@pytest.mark.parametrize("command", ["list", "list --all --limit 3", "diff monday tuesday"])
-def test_tables_fit_a_terminal_of_80_columns(place: str, command: str) -> None:
-    import pty
-
-    code = f"import sys; sys.argv[1:] = {['records', *command.split(), '--store', place]!r}\n"
-    code += "from constrint.cli.app import main; main()"
-    main, other = pty.openpty()
-    environment = {"COLUMNS": "80", "LINES": "40", "PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TERM": "dumb"}
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=other, stderr=other, cwd=ROOT, env=environment)
-    child.wait(timeout=60)
-    os.close(other)
-    shown = os.read(main, 100_000).decode()
-    os.close(main)
-    assert child.returncode == 0, shown
-    assert "m=256 n=64 k=64" in shown or "m=16 n=64 k=64" in shown
-    table = [line for line in shown.splitlines() if "n=64" in line and "gemm" in line and "now" not in line]
-    assert table
-    assert all(len(line) <= 80 for line in table)

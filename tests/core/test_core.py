@@ -280,3 +280,23 @@ def test_long_expressions_over_columns_equal_exact_ones(monkeypatch: pytest.Monk
         (expr * 10**18).columns(columns)
     monkeypatch.setattr(columns_module, "compiled", None)
     assert np.array_equal(expr.columns(columns), found)
+
+
+def test_a_walk_to_its_end_counts_every_solution_and_says_how_far_it_came() -> None:
+    assert compiled is not None
+    problem = parse("var a in 1..60; var b in 1..60; var c in 1..60; (a * b + c) % 7 == 3")
+    walk = engine.walk_in_order(problem, Budget(Limits()))
+    assert isinstance(walk, engine.CompiledWalk)
+    held, (component,) = walk._walk, walk.components
+    assert set(component) == {"a", "b", "c"}
+    assert compiled.walk_state(held, 0) == (0, 0.0)
+    half = 60 * 60 * 60 // 14
+    for _ in range(half):
+        compiled.walk_next(held, 0, 1 << 40, None)
+    number, share = compiled.walk_state(held, 0)
+    assert number == half
+    assert share == pytest.approx(0.5, abs=0.02)
+    assert compiled.walk_to_end(held, 0, 1 << 40, None)[0] == "end"
+    assert compiled.walk_state(held, 0) == (enumerate_space(problem).size, 1.0)
+    with pytest.raises(IndexError, match="no component"):
+        compiled.walk_state(held, 1)

@@ -191,4 +191,4 @@ def test_no_argument_breaks_a_rule_that_sanitizers_check(tmp_path: Path) -> None
         "ASAN_OPTIONS": "detect_leaks=0,allocator_may_return_null=1",
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
-    check_fuzz(str(extension), seconds=15, seed=20262, environment=environment)
+    check_fuzz(str(extension), seconds=8, seed=20262, environment=environment)

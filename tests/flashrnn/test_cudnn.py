@@ -15,7 +15,8 @@ from torch.nn.utils import parametrizations
 from torch.nn.utils.rnn import pack_sequence
 
 from constrint.errors import UnsupportedError
-from constrint.flashrnn import GRU, LSTM, RNN, SLSTM, cudnn
+from constrint.flashrnn import GRU, LSTM, RNN, SLSTM
+from constrint.flashrnn.libraries import cudnn
 from constrint.kernels.rnn.cudnn import launch
 
 KERNELS: dict[int, Any] = {0: _VF.rnn_relu, 1: _VF.rnn_tanh, 2: _VF.lstm, 3: _VF.gru}
@@ -227,7 +228,7 @@ X = torch.randn(4, 2, INPUT, generator=torch.Generator().manual_seed(0))
         (lambda: GRU(INPUT, HIDDEN, backend="cudnn")(X, lengths=[4, 2]), "neither lengths nor reset; pass a Packed"),
         (lambda: GRU(INPUT, HIDDEN, backend="cudnn")(X, reset=torch.zeros(2, 4, dtype=torch.bool)), "nor reset"),
         (lambda: GRU(INPUT, HIDDEN, backend="cudnn").double()(X.double()), "takes float32, bfloat16 or float16"),
-        (lambda: GRU(INPUT, HIDDEN, backend="cudnn")(X[:0]), "no step to run"),
+        (lambda: GRU(INPUT, HIDDEN, backend="cudnn")(X[:, :0]), "no step to run"),
     ],
     ids=["heads", "proj", "clip", "slstm", "lengths", "reset", "fp64", "empty"],
 )

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence
 
 from constrint.errors import UnsupportedError
-from constrint.flashrnn import GRU, LSTM, RNN, cudnn
+from constrint.flashrnn import GRU, LSTM, RNN
+from constrint.flashrnn.libraries import cudnn
 
 pytestmark = [
     pytest.mark.gpu,

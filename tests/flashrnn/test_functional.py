@@ -186,16 +186,6 @@ def test_autocast_converts_inputs_and_weights() -> None:
     assert all(g.dtype == torch.float32 for g in gradients)
 
 
-def test_double_backward_is_refused_and_the_reference_offered() -> None:
-    case = make_case("lstm", (2, 3, 1, 16), torch.float64, 14)
-    wx, r = (x.requires_grad_() for x in case.tensors.values())
-    (gradient,) = torch.autograd.grad(rnn(wx, r)[0].sum(), wx, create_graph=True)
-    with pytest.raises(RuntimeError, match=r"cannot be differentiated twice .* backend='reference'"):
-        gradient.sum().backward()
-    (gradient,) = torch.autograd.grad(rnn(wx, r, backend="reference")[0].sum(), wx, create_graph=True)
-    gradient.sum().backward()
-
-
 def test_only_wanted_gradients_are_given() -> None:
     case = make_case("lstm", (2, 3, 1, 16), torch.float32, 15, "bs")
     case.tensors["b"].requires_grad_()

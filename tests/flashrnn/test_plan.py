@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,9 +51,13 @@ def test_what_is_printed_says_backend_configuration_reason_and_time() -> None:
 
 
 def test_what_the_fused_kernels_cannot_take_goes_to_the_next_with_the_reason() -> None:
-    wide = plan("lstm", batch=16, time=1024, head_dim=4096, gpu="h200")
+    # 4,384 is 32 times a prime, and no multiple of its units is dealt to 132 SMs.
+    uneven = plan("lstm", batch=16, time=1024, head_dim=4384, gpu="h200")
+    assert uneven.backend == "alternating"
+    assert "no config of 'lstm' fits H200-SXM" in str(uneven)
+    wide = plan("lstm", batch=16, time=1024, head_dim=8224, gpu="h200")
     assert wide.backend == "alternating"
-    assert "no config of 'lstm' fits H200-SXM" in str(wide)
+    assert "up to 8192, got 8224" in str(wide)
     double = plan("lstm", batch=16, time=1024, head_dim=64, gpu="h200", dtype="fp64")
     assert double.backend == "alternating"
     assert "not triton: unknown dtype 'fp64'" in str(double)
@@ -73,6 +78,23 @@ def test_the_cpu_alternates_in_any_dtype() -> None:
     for direction in ("forward", "backward"):
         assert isinstance(decide("slstm", wx, "auto", direction, recompute=False).backend, AlternatingBackend)
     assert torch.equal(rnn(wx, r, cell="slstm")[0], rnn(wx, r, cell="slstm", backend="alternating")[0])
+
+
+def test_on_the_cpu_modules_are_left_to_torch_where_it_computes_the_same() -> None:
+    sizes: dict[str, Any] = {"batch": 2, "time": 3, "head_dim": 5, "device": "cpu"}
+    for cell, dtype in (("lstm", "fp32"), ("lstm", "bf16"), ("gru", "fp64"), ("elman_relu", torch.float32)):
+        found = plan(cell, **sizes, dtype=dtype)
+        assert found.backend == "torch"
+        assert "not alternating" in str(found)
+    for cell, more, reason in (
+        ("gru", {"dtype": "bf16"}, "they round states to bfloat16 in every step"),
+        ("lstm", {"heads": 2}, "torch's layers have one head, this one has 2"),
+        ("slstm", {}, "torch has no slstm"),
+        ("lstm", {"projected": True}, r"no prediction \(in modules alone\)"),
+    ):
+        found = plan(cell, **sizes, **more)
+        assert found.backend == "alternating"
+        assert re.search(f"not torch: {reason}", str(found))
 
 
 def measured() -> dict[tuple[str, int, int, int, int], dict[str, dict[str, float]]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from constrint.errors import UnknownNameError
+from constrint.errors import HardwareModelError, UnknownNameError
 from constrint.hwmodels import (
     AmdCu,
     Arch,
@@ -23,8 +24,9 @@ from constrint.hwmodels import (
     list_gpus,
     load_all,
     load_gpu,
+    names,
 )
-from constrint.hwmodels.names import DATA, INDEX, build_index, fold, index
+from constrint.hwmodels.names import DATA, fold, index
 from constrint.hwmodels.parse import read_yaml
 from constrint.hwmodels.vendors.amd import VgprFile
 
@@ -39,12 +41,36 @@ def test_all_26_gpus_are_there() -> None:
     assert list_gpus() == (*nvidia.split(), "RTX-4090", "RTX-5090", "T4", "V100-SXM2", *amd.split())
 
 
-def test_index_and_files_agree() -> None:
-    """If this fails: `python -c "from constrint.hwmodels.load import write_index as w; w()"`."""
-    paths = sorted(path for vendor in ("amd", "nvidia") for path in (DATA / vendor).glob("*"))
-    built = build_index((path.relative_to(DATA).as_posix(), load_gpu(path)) for path in paths)
-    assert built == index()
-    assert INDEX.stat().st_size < 10_000
+def test_every_file_is_called_after_its_model_and_no_spelling_stands_for_two() -> None:
+    assert {name: DATA / path for name, path in index().files.items()} == {
+        model.name: DATA / model.vendor / f"{model.name.lower()}.yaml" for model in MODELS
+    }
+    claimed = {model.name: {fold(text) for text in (model.name, *model.aliases)} for model in MODELS}
+    assert {spelling: owners for spelling, owners in index().names.items() if len(owners) > 1} == {}
+    for name, spellings in claimed.items():
+        assert all(index().names[spelling] == (name,) for spelling in spellings)
+
+
+def test_a_file_that_is_put_beside_the_others_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What CONTRIBUTING says of adding a GPU is all that there is to do."""
+    shutil.copytree(DATA, tmp_path / "data")
+    text = (DATA / "nvidia" / "h200-sxm.yaml").read_text()
+    aliases = next(line for line in text.splitlines() if line.startswith("aliases:"))
+    new = text.replace("name: H200-SXM", "name: My-H300").replace(aliases, "aliases:\n  - h300\n  - h100  # taken\n")
+    (tmp_path / "data" / "nvidia" / "my-h300.yaml").write_text(new)
+    (tmp_path / "data" / "nvidia" / "broken.yaml").write_text("schema: [")
+    monkeypatch.setattr(names, "DATA", tmp_path / "data")
+    names.index.cache_clear()
+    try:
+        assert load_gpu("My H300").name == load_gpu("h300").name == "My-H300"
+        assert "My-H300" in list_gpus()
+        assert load_gpu("mi300x").name == "MI300X"
+        with pytest.raises(HardwareModelError, match="an alias of H100-SXM5 and of My-H300"):
+            load_gpu("h100")
+        with pytest.raises(HardwareModelError, match=r"broken\.yaml:2: not YAML"):
+            load_gpu("broken")
+    finally:
+        names.index.cache_clear()
 
 
 @pytest.mark.parametrize(

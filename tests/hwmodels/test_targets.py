@@ -51,20 +51,33 @@ def test_the_targets_of_all_models_are_known() -> None:
 @pytest.mark.parametrize(
     ("which", "old", "new", "message"),
     [
-        ("nvidia", "target: sm_90a", "target: x", r"arch.target: 'x' is no target of NVIDIA's: write 'sm_' and"),
+        (
+            "nvidia",
+            "target: sm_90a",
+            "target: x",
+            r"arch.target: 'x' is no target of NVIDIA's, the vendor of this file: write 'sm_' and",
+        ),
         ("nvidia", "target: sm_90a", "target: gfx942", "'gfx942' is no target of NVIDIA's"),
         ("nvidia", "target: sm_90a", "target: compute_90", "'compute_90' is no target of NVIDIA's"),
         ("nvidia", "target: sm_90a", "target: sm_999a", "'sm_999a' is not of compute capability 9.0"),
         ("nvidia", "family: Hopper", "family: Hopperr", "'Hopperr' is not the family of sm_90a, which is 'Hopper'"),
-        ("amd", "target: gfx942", "target: sm_90", "'sm_90' is no target of AMD's: write 'gfx', the generation"),
+        ("amd", "target: gfx942", "target: sm_90", "'sm_90' is no target of AMD's, .* write 'gfx', the generation"),
         ("amd", "target: gfx942", "target: gfx942:xnack+", "is no target of AMD's"),
         ("amd", "target: gfx942", "target: gfx1100", "'CDNA3' is not the family of gfx1100"),
-        ("amd", "target: gfx942", "target: gfx1250", "matrix instructions of gfx1250 are wmma"),
+        ("amd", "target: gfx942", "target: gfx1250", "those of gfx1250 are of the kind wmma; some here are mfma"),
     ],
 )
 def test_what_a_vendor_cannot_have_is_refused(changed: Load, which: str, old: str, new: str, message: str) -> None:
     with pytest.raises(HardwareModelError, match=message):
         changed(which, (old, new))
+
+
+def test_a_new_target_has_a_new_family_or_one_of_its_vendor(changed: Load) -> None:
+    with pytest.raises(HardwareModelError, match=r"'Hopper' is a family of NVIDIA's; AMD's are CDNA1, CDNA2, CDNA3"):
+        changed("amd", ("target: gfx942", "target: gfx943"), ("family: CDNA3", "family: Hopper"))
+    assert (
+        changed("amd", ("target: gfx942", "target: gfx943"), ("family: CDNA3", "family: CDNA9")).arch.family == "CDNA9"
+    )
 
 
 @pytest.mark.parametrize(

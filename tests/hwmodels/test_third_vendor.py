@@ -24,6 +24,7 @@ from constrint.hwmodels import (
     Terms,
     Vendor,
     get_vendor,
+    gpu_names,
     list_gpus,
     list_vendors,
     load_gpu,
@@ -32,6 +33,7 @@ from constrint.hwmodels import (
     roofline,
     vendors,
 )
+from constrint.hwmodels.numbers import numbers_of
 from constrint.hwmodels.occupancy.inputs import KernelUse
 from constrint.hwmodels.occupancy.limits import UNLIMITED, Limits
 from constrint.hwmodels.schema import Block, Positive, Sources
@@ -189,6 +191,16 @@ def test_its_file_is_read_with_its_own_struct_and_its_own_rules(path: Path) -> N
         path.write_text(YAML.replace(old, new, 1))
         with pytest.raises(HardwareModelError, match=message):
             load_gpu(path)
+
+
+def test_its_numbers_have_names(path: Path) -> None:
+    numbers = {number.name: number for number in numbers_of(load_gpu(path))}
+    names = gpu_names(load_gpu(path))
+    own = set(AcmeCore.__annotations__) - set(Sm.__annotations__)
+    assert any(f"gpu.{name}" in numbers for name in own)
+    assert all(number.meaning for name, number in numbers.items() if name.removeprefix("gpu.") not in own)
+    assert names["gpu.warp_size"] == load_gpu(path).sm.warp_size
+    assert "models of NVIDIA have it" in str(names["gpu.max_registers_per_block"])
 
 
 def test_occupancy_limits_and_roofline(path: Path) -> None:

@@ -14,7 +14,7 @@ CASES: dict[str, dict[str, Any]] = {
         "cell": cell,
         "dtype": dtype,
         "optional": optional,
-        "sizes": (4, 6, 2, 24),
+        "sizes": (4, 7, 2, 24),
         "seed": seed,
     }
     for seed, (cell, dtype, optional) in enumerate(
@@ -24,7 +24,7 @@ CASES: dict[str, dict[str, Any]] = {
     )
 }
 #: In fp32 a different order of sums; in fp16 results and gradients are rounded at other places, about 8 a step.
-BOUNDS = {"float32": 1e-5, "float16": 8 * 2**-11 * 6**0.5}
+BOUNDS = {"float32": 1e-5, "float16": 8 * 2**-11 * 7**0.5}
 
 
 @pytest.fixture(scope="module")

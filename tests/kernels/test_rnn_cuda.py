@@ -16,11 +16,11 @@ from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda.cost import fitted, floor_clk, step_clk
 from constrint.kernels.rnn.cuda.sample import KEYS, TARGETS, draw_workload, random_config
-from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID
+from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, FRAGMENT_BYTES, GRID, RING, Shape, shape_of
 from constrint.kernels.rnn.cuda.spec import SOURCE, CudaRnnSpec, planned_batch
 from constrint.kernels.rnn.cuda.spec import SPECS as CUDA_SPECS
 from constrint.kernels.rnn.spec import workload_of
-from constrint.model import Var
+from constrint.model import Var, const
 from constrint.model.constraint import CERTAIN
 from constrint.select import Workload, rank
 from constrint.select import first_choice as select_first
@@ -112,8 +112,13 @@ def test_what_the_rules_refuse_the_source_refuses(direction: str, change: dict[s
 def test_the_source_refuses_another_shared_memory_than_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     from constrint.kernels.rnn.cuda import launch
 
+    def mistaken(*stated: Any) -> Shape:
+        shape = shape_of(*stated)
+        vars(shape)["smem_bytes"] = const(4711)
+        return shape
+
     launch.source_of.cache_clear()
-    monkeypatch.setattr(launch, "smem_bytes_of", lambda *_: 4711)
+    monkeypatch.setattr(launch, "shape_of", mistaken)
     with pytest.raises(CompileError, match="the host predicts the shared memory"):
         SPECS["lstm"].compile(H200, lstm(64), best(H200, lstm(64)))
     launch.source_of.cache_clear()
@@ -156,7 +161,24 @@ def test_every_candidate_satisfies_every_rule_and_fits_the_gpu(name: str, dtype:
         ("h200", lstm(40, dtype="fp32"), UsageError, "a multiple of 16 for fp32.*Pad each head to 48"),
         ("t4", lstm(64, dtype="fp16"), UnsupportedError, "has no mma.sync for fp16"),
         ("mi300x", lstm(64), UnsupportedError, "has no mma.sync for bf16"),
-        ("h200", lstm(2688), InfeasibleError, r"(?s)cannot hold together.*shared memory.*needs more"),
+        (
+            "h200",
+            lstm(8224),
+            UsageError,
+            "up to 8192, got 8224. Split it into several heads, or use the back-end 'alternating'",
+        ),
+        (
+            "h200",
+            lstm(4384),
+            InfeasibleError,
+            "(?s)cannot hold together.*divisors of head_dim.*132 fit, one on each SM",
+        ),
+        (
+            "l4",
+            lstm(8192),
+            InfeasibleError,
+            "(?s)cannot hold together.*what the chip cannot hold.*58 fit, one on each SM",
+        ),
     ],
 )
 def test_what_it_cannot_take_is_refused_with_the_reason(
@@ -166,12 +188,38 @@ def test_what_it_cannot_take_is_refused_with_the_reason(
         rank(SPECS["lstm"], load_gpu(gpu), workload)
 
 
-def test_the_largest_head_fits_and_the_next_does_not() -> None:
+def test_the_largest_head_that_the_chip_holds_is_not_the_largest() -> None:
     for direction in ("forward", "backward"):
-        fits = SPECS[lstm(2112, direction).operation].problem(H200, lstm(2112, direction))
-        assert enumerate_space(fits.strict()).size
-        with pytest.raises(InfeasibleError):
-            rank(SPECS[lstm(2144, direction).operation], H200, lstm(2144, direction))
+        spec = SPECS[lstm(64, direction).operation]
+        for dim, holds in ((2112, True), (2144, False)):
+            space = enumerate_space(spec.problem(H200, lstm(dim, direction)))
+            assert any(config["streamed_pairs"] == 0 for config in space) == holds
+            assert space.size
+        # Estimates speak against none of these, and against every configuration of the largest one backward.
+        for dim in (2688, 4096):
+            assert enumerate_space(spec.problem(H200, lstm(dim, direction)).strict()).size
+        assert enumerate_space(spec.problem(H200, lstm(8192, direction))).size
+    assert not enumerate_space(SPECS["lstm-backward"].problem(H200, lstm(8192, "backward")).strict()).size
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_weights_are_read_again_in_every_step_only_where_shared_memory_is_full(direction: str) -> None:
+    for name, dim in (("h200", 2112), ("h200", 2688), ("a100", 2048)):
+        gpu, workload = load_gpu(name), lstm(dim, direction)
+        spec = SPECS[workload.operation]
+        seen = enumerate_space(spec.problem(gpu, workload)).sample(100, seed=1)
+        streamed = [config for config in seen if config["streamed_pairs"]]
+        assert len(streamed) > 10
+        for config in streamed:
+            shape = shape_of(spec.cell, direction, dim, "bf16", config)
+            taken, one_more = (part.value({}) for part in (shape.smem_bytes, shape.warps * shape.row_tiles))
+            assert config["placement"] == GRID
+            assert taken <= gpu.sm.max_smem_bytes_per_block < taken + one_more * FRAGMENT_BYTES
+            shared = shape.shared_pairs.value({})
+            assert shared + config["register_pairs"] + config["streamed_pairs"] == shape.pairs.value({})
+    # Where the chip has room for all weights there is no such choice.
+    small = SPECS[workload.operation].problem(H200, lstm(1024, direction))
+    assert {config["streamed_pairs"] for config in enumerate_space(small).sample(100, seed=1)} == {0}
 
 
 def test_batch_sizes_share_few_plans() -> None:
@@ -275,6 +323,10 @@ def signature(direction: str) -> list[tuple[str, str]]:
     return found
 
 
+def bytes_of(tensor: Any) -> int:
+    return int(tensor.numel() * tensor.element_size())
+
+
 NUMBERS = {"int": np.int32, "long long": np.int64, "float": np.float32}
 
 
@@ -298,15 +350,17 @@ def test_arguments_stand_as_the_source_declares_them(direction: str) -> None:
     assert [name for kind, name in declared if kind == "pointer"] == list(TENSORS[direction])
     assert len(launch.arguments) == len(declared)
     named = {name: value for (_, name), value in zip(declared, launch.arguments, strict=True)}
+    taken = {"exchange": fill.tensor, "streamed": None}
     for kind, name in declared:
         if kind == "pointer":
-            assert named[name] is {**inputs, **outputs}.get(name)
+            assert named[name] is {**inputs, **outputs, **taken}.get(name)
         else:
             assert type(named[name]) is NUMBERS[kind], name
     sizes = {"batch": 16, "time": 1024, "heads": 1, "first_group": 0, "wx_stride_t": 4 * 768}
     assert {name: int(named[name]) for name in sizes} == sizes
-    exchanged = outputs["states"][0] if direction == "forward" else outputs["grad_slots"]
-    assert fill.tensor.shape == exchanged.shape
+    # Blocks look for words in the ring alone: states, or the gradients of all gates, of 16 sequences.
+    exchanged = 768 * (1 if direction == "forward" else 4)
+    assert bytes_of(fill.tensor) == RING * 16 * exchanged * 2
     assert fill.value == 0xFFFFFFFF
 
 
@@ -331,17 +385,31 @@ def test_a_placement_is_launched_as_it_must_be(placement: int) -> None:
 
 
 @needs_torch
-def test_groups_that_are_not_resident_together_follow_each_other() -> None:
-    workload = lstm(1024, batch=256)
-    config = {**best(H200, workload, placement=GRID), "num_tiles": 1, "tile_batch": 8}
+@pytest.mark.parametrize(
+    ("dim", "change"), [(1024, {"tile_batch": 8}), (2688, {"tile_batch": 16, "register_pairs": 3, "streamed_pairs": 6})]
+)
+def test_groups_that_are_not_resident_together_follow_each_other(dim: int, change: dict[str, int]) -> None:
+    workload = lstm(dim, batch=256)
+    config = {**best(H200, workload, placement=GRID), "num_tiles": 1, **change}
     spec, inputs, outputs = made_inputs("forward", workload)
-    launches: list[Any] = list(spec.launches(H200, workload, config, inputs, outputs))
-    loops = launches[1:]
-    blocks = 1024 // config["units"]
+    fill, *loops = list[Any](spec.launches(H200, workload, config, inputs, outputs))
+    blocks, groups = dim // config["units"], 256 // config["tile_batch"]
     at_once = 132 // blocks
-    assert len(loops) == -(-32 // at_once) > 1
-    firsts = [int(each.arguments[-3]) for each in loops]
-    assert firsts == list(range(0, 32, at_once))
+    assert len(loops) == -(-groups // at_once) > 1
+    assert [int(each.arguments[-3]) for each in loops] == list(range(0, groups, at_once))
+    # Each group has a ring of its own, and all are filled before the first one begins.
+    assert bytes_of(fill.tensor) == groups * RING * config["tile_batch"] * dim * 2
+    # Blocks lay their weights down where those of the launch before had theirs.
+    (ring,), (weights,) = ({id(each.arguments[place]) for each in loops} for place in (9, 10))
+    assert ring == id(fill.tensor)
+    streamed = loops[0].arguments[10]
+    assert weights == id(streamed)
+    if config["streamed_pairs"]:
+        rows = 4 * config["units"]
+        pairs = config["warps_depth"] * config["streamed_pairs"]
+        assert bytes_of(streamed) == at_once * blocks * rows * pairs * 32 * 2
+    else:
+        assert streamed is None
 
 
 @needs_torch
@@ -350,6 +418,7 @@ def test_planned_launches_take_tensors_as_they_are_or_say_what_is_in_the_way() -
     import torch
 
     from constrint.kernels.launch.plan.errors import NotPlannedError
+    from constrint.kernels.launch.plan.scratch import NotedScratch
     from constrint.kernels.rnn.cuda import planned
     from constrint.kernels.rnn.interface import PlannedBackward, PlannedForward, RnnInputs
 
@@ -368,10 +437,10 @@ def test_planned_launches_take_tensors_as_they_are_or_say_what_is_in_the_way() -
     choice = choose(SPECS["lstm"], H200, workload, fixed={"recompute": 0, "placement": GRID})
 
     def launched(given: RnnInputs, into: PlannedForward) -> list[Any]:
-        return list(planned.forward_launches(given, into, choice))
+        return list(planned.forward_launches(given, into, choice, NotedScratch()))
 
     launches = launched(inputs(wx, b), out)
-    assert [type(each).__name__ for each in launches] == ["FillLaunch", "CudaLaunch", "TritonLaunch"]
+    assert [type(each).__name__ for each in launches] == ["FillLaunch", "CudaLaunch"]
     assert launches[1].arguments[5] is out.gates
     inference = PlannedForward(out.states, out.end_h, out.end_rest, None)
     assert launched(inputs(wx, b), inference)[1].arguments[5] is None
@@ -381,17 +450,18 @@ def test_planned_launches_take_tensors_as_they_are_or_say_what_is_in_the_way() -
     for bad, reason in (
         (inputs(shifted, b), "vector"),
         (inputs(wx, b.float()), "bias"),
-        (inputs(made(batch, time, 4, heads, 50)), "padded"),
         (inputs(wx[:0], b), "no step"),
     ):
         with pytest.raises(NotPlannedError, match=reason):
-            planned.forward_launches(bad, out, choice)
+            planned.forward_launches(bad, out, choice, NotedScratch())
     slots, initial = made(batch, time, 4, heads, dim), made(2, batch, heads, dim, dtype=torch.float32)
     back = PlannedBackward(states, wx, (states[0], None), None, slots, initial, made(batch, time, heads, dim))
     chosen = choose(SPECS["lstm-backward"], H200, lstm(768, "backward"), fixed={"recompute": 0, "placement": GRID})
-    launches = list(planned.backward_launches(inputs(wx), back, chosen, clip=0.5, only_h=True))
-    assert [type(each).__name__ for each in launches] == ["TritonLaunch", "FillLaunch", "CudaLaunch"]
-    clip, shift_free = launches[2].arguments[15:17]
+    scratch = NotedScratch()
+    launches = list(planned.backward_launches(inputs(wx), back, chosen, scratch, clip=0.5, only_h=True))
+    assert [type(each).__name__ for each in launches] == ["FillLaunch", "CudaLaunch"]
+    assert [launches[0].tensor, launches[1].arguments[15]] == scratch.fresh * 2
+    clip, shift_free = launches[1].arguments[17:19]
     assert (float(clip), int(shift_free)) == (0.5, 1)
 
 
@@ -404,9 +474,12 @@ def test_on_a_part_of_a_gpu_fewer_blocks_wait_for_each_other(monkeypatch: pytest
     assert first.config["placement"] == GRID
     following = refuse(SPECS["lstm"], first, Refusal(first.config, RESIDENT, needed, 16))
     assert 768 // following.config["units"] <= 16
-    # A cluster that does not fit says nothing of how many blocks there could be.
-    other = refuse(SPECS["lstm"], following, Refusal(following.config, RESIDENT, 0, 0))
-    assert any(other.config[name] != following.config[name] for name in SPECS["lstm"].resident_params)
+    # Groups of a batch may be too many where a head's blocks are not, and of a cluster that does not fit nobody says
+    # how many blocks there could be: what was refused is not chosen again.
+    for required, limit in ((64, 16), (0, 0)):
+        other = refuse(SPECS["lstm"], following, Refusal(following.config, RESIDENT, required, limit))
+        assert any(other.config[name] != following.config[name] for name in SPECS["lstm"].resident_params)
+        following = other
 
 
 @needs_torch
@@ -435,7 +508,9 @@ def test_macros_of_a_head_that_two_dtypes_share_differ() -> None:
     from constrint.kernels.rnn.cuda.launch import source_of
 
     config = tuple(best(H200, lstm(64)).items())
-    macros = [source_of(CELLS["lstm"], "forward", 64, d, config)[0].macros for d in ("bf16", "fp16", "tf32", "fp32")]
+    macros = [
+        source_of(CELLS["lstm"], "forward", 64, d, config).source.macros for d in ("bf16", "fp16", "tf32", "fp32")
+    ]
     assert len({each["DTYPE"] for each in macros}) == 4
     assert [each["EXPECTED_SHARED_BYTES"] for each in macros] == sorted(
         int(each["EXPECTED_SHARED_BYTES"]) for each in macros

@@ -27,6 +27,7 @@ BASE: dict[str, Any] = {
     "time_major": False,
     "clip": 0.0,
     "save": True,
+    "planned": False,
     "config": {"tile_batch": 16, "row_split": 1, "split_depth": 0, "num_warps": 4, "num_stages": 1},
 }
 EXCHANGE = {"config": BASE["config"] | {"exchange": 1}}
@@ -40,6 +41,14 @@ CASES = {f"{cell}, {name}": {"cell": cell} | change for cell in CELLS for name, 
     "16 bits": {"dtype": "float16", "seed": 5},
 }.items()}  # fmt: skip
 CASES |= {
+    f"{cell}, a plan with {dim} units": {
+        "cell": cell, "planned": True, "sizes": [3, 4, 2, dim], "initial": True, "seed": 6,
+    }
+    for cell, dim in (("lstm", 20), ("gru", 33), ("slstm", 5), ("elman", 16))
+}  # fmt: skip
+CASES |= {
+    "a plan with 20 units, 16 bits": {"planned": True, "sizes": [2, 5, 1, 20], "dtype": "float16", "bias": False},
+    "a plan, time-major, clipped": {"planned": True, "sizes": [2, 3, 1, 24], "time_major": True, "clip": 0.05},
     "one step": {"sizes": [2, 1, 1, 16], "initial": True},
     "one sequence, no bias, gates again": {"sizes": [1, 7, 1, 32], "bias": False, "save": False},
     "more rows than a tile": {"sizes": [17, 3, 2, 16], "lengths": True},

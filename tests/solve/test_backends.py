@@ -1,11 +1,12 @@
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from constrint.errors import LimitReachedError, UndefinedValueError, UnknownNameError, UnsupportedError
+from constrint.errors import LimitReachedError, UndefinedValueError, UnknownNameError, UnsupportedError, UsageError
 from constrint.model import Problem, parse
 from constrint.solve import Limits, Status, brute_force, enumerate_space, list_backends, solve
 from constrint.solve.backends import cpsat_model
@@ -38,6 +39,17 @@ def test_native_equals_brute_force_on_two_thousand_problems(
         expected = listed(problem, "brute")
         assert listed(problem, "native") == expected, str(problem)
         assert listed(problem, "numpy") == expected, str(problem)
+
+
+@pytest.mark.parametrize(("name", "library"), [("cpsat", "OR-tools"), ("python-constraint", "python-constraint2")])
+def test_a_back_end_whose_library_is_missing_names_the_extra(
+    name: str, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("constrint.solve.backends.registry.find_spec", lambda name: None)
+    said = f"back-end '{name}' needs {library}, which is not installed: pip install 'constrint[solvers]'."
+    with pytest.raises(UsageError, match=re.escape(said)):
+        get_backend(name)
+    assert get_backend("native").name == "native"
 
 
 @pytest.fixture(scope="module", params=[0, cpsat_model.MAX_LISTED], ids=["cpsat translates", "cpsat lists"])

@@ -12,12 +12,12 @@ from constrint.solve import SearchSpace, enumerate_space
 from tests.support.random_problems import draw, solutions_of
 
 
-@pytest.mark.parametrize("seed", [10**6, 2 * 10**6, 3 * 10**6])
-def test_a_thousand_random_problems(seed: int) -> None:
-    report = random_problems.compared_range(range(seed, seed + 1000))
+def test_five_hundred_random_problems() -> None:
+    """`python -m benchmarks.solver.random_problems` compares as many as one likes."""
+    report = random_problems.compared_range(range(10**6, 10**6 + 500))
     assert report.bad == []
     assert report.failed == 0
-    assert report.counts["right"] > 10_000
+    assert report.counts["right"] > 5_000
     refused = {kind for kind in report.counts if kind.startswith("refused")}
     assert refused <= {"refused: UnsupportedError of cpsat"}
 

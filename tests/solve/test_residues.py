@@ -29,10 +29,10 @@ def test_remainders_rule_out_what_they_can(text: str, ruled_out: bool) -> None:
 
 
 def test_what_remainders_rule_out_is_answered_at_once() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     assert solve(parse("x ^ 2 + y ^ 2 == 1000000016000000063")).status is Status.INFEASIBLE
     assert solve(parse("x ^ 2 + y ^ 2 == 1000000016000000063; maximise x")).status is Status.INFEASIBLE
-    assert time.perf_counter() - start < 5.0
+    assert time.process_time() - start < 5.0
 
 
 def test_nothing_that_has_a_solution_is_ruled_out() -> None:

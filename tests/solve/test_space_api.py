@@ -1,6 +1,5 @@
 """A space as a sequence, a set, a data frame and a table in a notebook, against plain lists of its solutions."""
 
-import html.parser
 import random
 import sys
 from collections.abc import Callable
@@ -12,6 +11,7 @@ import pytest
 from constrint.errors import LimitReachedError, UnknownNameError, UsageError
 from constrint.model import Problem, parse
 from constrint.solve import Limits, SearchSpace, brute_force, enumerate_space, solve
+from tests.support.html_cells import Cells
 
 
 def some_spaces(random_problem: Callable[[int], Problem], numbers: range) -> list[tuple[random.Random, SearchSpace]]:
@@ -164,34 +164,6 @@ def test_a_missing_library_is_named(name: str, monkeypatch: pytest.MonkeyPatch) 
     space = enumerate_space(parse("var x in 1..9"))
     with pytest.raises(UsageError, match=rf"to_{name}\(\) needs {name}, which is not installed: pip install {name}"):
         getattr(space, f"to_{name}")()
-
-
-class Cells(html.parser.HTMLParser):
-    """The texts in a table's cells, row by row; the tags must close in order."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.rows: list[list[str]] = []
-        self.caption = ""
-        self.open: list[str] = []
-        self.feed(text)
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.open.append(tag)
-        if tag == "tr":
-            self.rows.append([])
-        elif tag in ("td", "th"):
-            self.rows[-1].append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open[-1] == "caption":
-            self.caption += data
-        elif self.open[-1] in ("td", "th"):
-            self.rows[-1][-1] += data
 
 
 def test_the_table_in_a_notebook_shows_the_first_solutions() -> None:

@@ -127,10 +127,10 @@ def test_every_way_lists_drawn_problems(way: str, data: st.DataObject) -> None:
 def test_a_bounded_sum_is_counted_without_a_list(number: int) -> None:
     problem, variables = bits(number)
     problem.add(sum(variables) <= 3)
-    start = time.perf_counter()
+    start = time.process_time()
     space = enumerate_space(problem)
     assert space.size == sum(math.comb(number, k) for k in range(4))
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
     assert space.stats.rows < 2000
     if number == 200:
         (part,) = space.parts or ()
@@ -163,9 +163,9 @@ def test_two_sums_are_counted_together() -> None:
 def test_sudokus_have_one_solution_and_it_comes_at_once(name: str) -> None:
     problem = sudoku(SUDOKUS[name])
     enumerate_space(problem)
-    start = time.perf_counter()
+    start = time.process_time()
     space = enumerate_space(problem)
-    assert time.perf_counter() - start < 0.05 * 4  # Four times the promise: tests share their machine.
+    assert time.process_time() - start < 0.05 * 4  # Four times the promise: tests share their machine.
     (solution,) = space
     assert all(c.holds(solution) for c in problem.constraints)
 
@@ -186,7 +186,7 @@ def test_limits_hold_in_a_search() -> None:
     problem = parse("\n".join(f"var x{i} in 1..9" for i in range(14)))
     product = math.prod((Var(f"x{i}") for i in range(1, 14)), start=Var("x0"))
     problem.add(product % 1009 == 5)
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(LimitReachedError):
         enumerate_space(problem, Limits(max_seconds=0.5))
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0

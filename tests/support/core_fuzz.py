@@ -148,6 +148,13 @@ class Fuzz:
                 MAX_CELLS,
                 poll,
             ),
+            "walk_to_end": lambda: (
+                pick.choice(self.walks) if self.walks else None,
+                pick.choice([0, 0, 1, -1, 99]),
+                MAX_CELLS,
+                poll,
+            ),
+            "walk_state": lambda: (pick.choice(self.walks) if self.walks else None, pick.choice([0, 0, 1, -1, 99])),
         }
 
     def keep(self, name: str, made: Any) -> None:

@@ -14,6 +14,9 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import dispatch
 from constrint.kernels.gemm.launch import Call, Epilogue, Machine, runtime_precision
 from constrint.kernels.gemm.reference import gemm_reference
+from constrint.kernels.registry import load_spec
+from constrint.select import Workload
+from constrint.tune.check import Case
 
 
 def in_order(t: Tensor, order: str) -> Tensor:
@@ -48,6 +51,18 @@ def kernel_is_right(case: dict[str, Any]) -> bool:
     roundoff = {torch.float16: 2.0**-11, torch.float32: 2.0**-22, torch.int32: 0.0}[out_kind]
     least = 2.0**-24 if out_kind.is_floating_point else 0.0
     return bool(((out.double() - z).abs() <= 1.2 * bound + roundoff * z.abs() + least).all())
+
+
+def unusual_errors(case: dict[str, Any]) -> list[float]:
+    """Errors over their bounds of one configuration on every kind of inputs that products go wrong on."""
+    spec, gpu = load_spec(case["kernel"]), load_gpu("h200")
+    workload = Workload("gemm", case["sizes"], case["dtype"], case["options"])
+    errors = []
+    for number in range(5):
+        checked = Case(spec, gpu, workload, device="cpu", seed=case["seed"], unusual=number)
+        errors.append(checked.check(checked.launches(case["config"])))
+        assert not checked.changed_inputs()
+    return errors
 
 
 def dispatch_is_right(case: dict[str, Any]) -> bool:

@@ -5,6 +5,7 @@ Every function takes a case read from JSON and returns relative errors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,14 +13,18 @@ import torch
 from torch import Tensor
 
 from constrint.hwmodels import load_gpu
+from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.registry import load_spec
-from constrint.kernels.rnn.alternating import graphs
+from constrint.kernels.rnn.alternating import graphs, steps
 from constrint.kernels.rnn.alternating.loop import loop_backward, loop_forward
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.interface import RnnInputs, RnnUpstream
+from constrint.kernels.rnn.gradients import gradients_of_slots
+from constrint.kernels.rnn.interface import PlannedBackward, PlannedForward, RnnInputs, RnnUpstream
 from constrint.kernels.rnn.reference import rnn_reference
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton import launch
+from constrint.kernels.rnn.triton.backend import TritonBackend
+from constrint.kernels.rnn.triton.layer import padded_head_dim
 from constrint.select.first_choice import Choice
 
 
@@ -54,10 +59,13 @@ def fused_errors(case: dict[str, Any]) -> tuple[float, float]:
     out, last = rnn_reference(cell.name, **exact, lengths=lengths, reset=reset, clip=case["clip"])
     wanted = torch.autograd.grad((out * grad.double()).sum() + (last * grad_last.double()).sum(), list(exact.values()))
     name = {"float32": "fp32", "float16": "fp16"}[case["dtype"]]
-    choice = Choice(
-        None, cell.name + ".triton", case["config"], workload=workload_of(cell.name, (batch, time, heads, dim), name)
-    )
+    sizes = batch, time, heads, padded_head_dim(dim) if case["planned"] else dim
+    choice = Choice(None, cell.name + ".triton", case["config"], workload=workload_of(cell.name, sizes, name))
     inputs = RnnInputs(cell.name, wx, r, b, initial, lengths, reset)
+    if case["planned"]:
+        forward, ends, gradients = _planned(inputs, choice, grad, grad_last, clip=case["clip"], only_h=only_h)
+        gradient_error = _largest(_difference(g, w) for g, w in zip(gradients, wanted, strict=True))
+        return max(_difference(forward, out), _difference(ends, last)), gradient_error
     saved = launch.forward(inputs, choice, save_gates=case["save"])
     upstream = _of_first_state(grad, grad_last) if only_h else RnnUpstream(tuple(grad), tuple(grad_last))
     found = launch.backward(inputs, saved, upstream, choice, clip=case["clip"])
@@ -65,9 +73,41 @@ def fused_errors(case: dict[str, Any]) -> tuple[float, float]:
     return _difference(saved.states, out), _largest(_difference(g, w) for g, w in zip(gradients, wanted, strict=True))
 
 
+def _planned(
+    inputs: RnnInputs, choice: Choice, grad: Tensor, grad_last: Tensor, *, clip: float, only_h: bool
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """All states, the last ones and the gradients, by the launches of a plan, into memory that holds NaN."""
+    wx, b, initial, kind = inputs.wx, inputs.b, inputs.initial, inputs.kind
+    batch, time, _, heads, dim = wx.shape
+
+    def poisoned(*shape: int, dtype: torch.dtype = wx.dtype) -> Tensor:
+        return torch.full(shape, math.nan, dtype=dtype)
+
+    states, end_h = poisoned(kind.num_states, batch, time, heads, dim), poisoned(batch, heads, dim)
+    made = PlannedForward(states, end_h, poisoned(kind.num_states - 1, batch, heads, dim), poisoned(*wx.shape))
+    start = None if initial is None else initial[0].to(wx.dtype)
+    for each in TritonBackend().plan_forward(inputs, start, made, choice, Scratch()):
+        each.run()
+    assert made.gates is not None
+    back = PlannedBackward(
+        states=states,
+        gates=made.gates,
+        grad_states=(grad[0], *(None if only_h else other for other in grad[1:])),
+        grad_last=grad_last.float(),
+        slots=poisoned(batch, time, kind.num_slots, heads, dim),
+        initial=poisoned(kind.num_states, batch, heads, dim, dtype=torch.float32),
+        before=poisoned(batch, time, heads, dim),
+    )
+    for each in TritonBackend().plan_backward(inputs, back, choice, Scratch(), clip=clip, only_h=only_h):
+        each.run()
+    found = gradients_of_slots(kind, back.slots, back.before, inputs.r.dtype, True, b)
+    given = (*found, back.initial if initial is not None else None)
+    return states, torch.cat([end_h[None], made.end_rest]), [gradient for gradient in given if gradient is not None]
+
+
 def alternating_errors(case: dict[str, Any]) -> dict[str, float]:
     """The alternating back-end against the same recurrence in PyTorch, by what is compared."""
-    graphs.MAX_STEPS = 4  # several chunks, the last one not full
+    steps.MAX_STEPS = 4  # several chunks, the last one not full
     torch.manual_seed(case["seed"])
     cell, (batch, time, heads, dim) = case["cell"], case["sizes"]
     gates, states = CELLS[cell].num_gates, CELLS[cell].num_states

@@ -7,8 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from constrint.hwmodels import GpuModel, occupancy
-from constrint.select import KernelSpec
-from constrint.select.rank import Ranking
+from constrint.select import KernelSpec, Ranking
 
 
 def check_ranking(gpu: GpuModel, ranking: Ranking, specs: Mapping[str, KernelSpec]) -> None:

@@ -7,6 +7,7 @@ import typer
 from constrint.cli.records.difference import diff
 from constrint.cli.records.exchange import export, import_
 from constrint.cli.records.listing import list_, show
+from constrint.cli.records.proposing import proposals
 from constrint.cli.records.pruning import prune
 from constrint.cli.records.publishing import publish
 
@@ -20,6 +21,7 @@ for _name, _command in (
     ("list", list_),
     ("show", show),
     ("diff", diff),
+    ("proposals", proposals),
     ("prune", prune),
     ("export", export),
     ("import", import_),

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from constrint.cli.kernel_options import Json
-from constrint.cli.output import fitting, print_json, print_table, say, wrap
-from constrint.cli.records.listing import config_text, counted, document_of, microseconds, sizes_text
+from constrint.cli.output import Column, Output, Page, Table, printing
+from constrint.cli.records.listing import (
+    config_text,
+    counted,
+    document_of,
+    median_s,
+    named_columns,
+    sizes_text,
+    time_column,
+)  # fmt: skip
 from constrint.cli.records.selection import Dtype, Gpu, Kernel, Selection, Store, Workload, opened, printable
 from constrint.errors import UnknownNameError
 
@@ -17,11 +26,11 @@ if TYPE_CHECKING:
     from constrint.tune.store.record import TuningRecord
 
 SCHEMA = "constrint.records.diff/1"
-TEXT = ("GPU", "kernel", "dtype", "workload", "config")
-SPARE = ("GPU", "dtype", "kernel")
 Best = dict[str, "TuningRecord"]
+Pair = tuple["TuningRecord | None", "TuningRecord | None"]
 
 
+@printing
 def diff(
     before: Annotated[str, typer.Argument(metavar="BEFORE", help="A run, or a store: a file or a URL.")],
     after: Annotated[str, typer.Argument(metavar="AFTER", help="Another one.")],
@@ -30,18 +39,19 @@ def diff(
     dtype: Dtype = None,
     workload: Workload = None,
     store: Store = None,
-    json: Json = False,
+    *,
+    output: Output,
 ) -> None:
     """Compare the bests of two runs, or of two stores."""
     given = {"gpu": gpu, "kernel": kernel, "dtype": dtype, "workload": workload}
     first, second = (_best(name, given, store) for name in (before, after))
     pairs = [(first.get(key), second.get(key)) for key in dict.fromkeys([*first, *second])]
-    if json:
-        results = [_document(*pair) for pair in pairs]
-        names = {"before": printable(before), "after": printable(after)}
-        print_json({"schema": SCHEMA, **names, "results": results})
-    else:
-        _print(pairs)
+    names = {"before": printable(before), "after": printable(after)}
+
+    def document(shown: Sequence[Pair]) -> dict[str, Any]:
+        return {"schema": SCHEMA, **names, "results": [_document(*pair) for pair in shown]}
+
+    output.show(replace(_page(pairs), document=document))
 
 
 def _best(name: str, given: dict[str, str | None], store: str | None) -> Best:
@@ -79,27 +89,30 @@ def _document(before: TuningRecord | None, after: TuningRecord | None) -> dict[s
     }
 
 
-def _print(pairs: list[tuple[TuningRecord | None, TuningRecord | None]]) -> None:
-    headers = ["GPU", "kernel", "dtype", "workload", "before us", "after us", "change", "config"]
+def _page(pairs: list[Pair]) -> Page:
+    columns = (
+        *named_columns(),
+        time_column("before_median_s", "before us"),
+        time_column("after_median_s", "after us"),
+        Column("change", meaning="how much longer it takes, as a share", importance=90, show="{:+.1%}".format),
+        Column("config", meaning="whether the best configuration is the same", is_text=True, importance=85),
+    )
     rows: list[list[object]] = []
     for before, after in pairs:
         shown = after or before
         assert shown is not None
-        change = _change(before, after)
-        named = [shown.gpu, shown.kernel, shown.dtype, sizes_text(shown), microseconds(before), microseconds(after)]
-        rows.append([*named, None if change is None else f"{change:+.1%}", _verdict(before, after)])
-    if rows:
-        headers, rows, _ = fitting(headers, rows, SPARE)
-        print_table(headers, rows, left=TEXT, whole=[title for title in TEXT if title not in ("workload", "config")])
-        say()
+        named = [shown.gpu, shown.kernel, shown.dtype, sizes_text(shown), median_s(before), median_s(after)]
+        rows.append([*named, _change(before, after), _verdict(before, after)])
     both = [(before, after) for before, after in pairs if before and after]
+    below = []
     for before, after in both:
         if not _is_same(before, after):
-            say(wrap(f"{sizes_text(after)} {after.dtype} on {after.gpu}:"))
-            say(wrap(f"was {before.kernel} {config_text(before)}", "  "))
-            say(wrap(f"now {after.kernel} {config_text(after)}", "  "))
+            below.append(f"{sizes_text(after)} {after.dtype} on {after.gpu}:")
+            below.append(f"was {before.kernel} {config_text(before)}")
+            below.append(f"now {after.kernel} {config_text(after)}")
     new = sum(not _is_same(before, after) for before, after in both)
-    say(wrap(f"{counted(len(pairs), 'workload')}, {len(both)} of them in both; another best configuration: {new}."))
+    below.append(f"{counted(len(pairs), 'workload')}, {len(both)} of them in both; another best configuration: {new}.")
+    return Page(Table(columns, rows, pairs), below=below)
 
 
 def _verdict(before: TuningRecord | None, after: TuningRecord | None) -> str:

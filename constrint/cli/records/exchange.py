@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
-from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from constrint.cli.kernel_options import Json
+from constrint.cli.asked.kernel_options import Json
 from constrint.cli.output import print_json, say, wrap
+from constrint.cli.output.file import write_file
 from constrint.cli.records.listing import counted
 from constrint.cli.records.selection import Selection, Store, gpu_name, numbers_of, opened, printable, selecting
-from constrint.errors import StoreError
 
 SCHEMA = "constrint.records.import/1"
 FORMATS = "jsonl, kernel-tuner, t1, t4, inductor, triton-config, c-header"
@@ -25,7 +21,9 @@ FORMATS = "jsonl, kernel-tuner, t1, t4, inductor, triton-config, c-header"
 @selecting
 def export(
     *,
-    form: Annotated[str, typer.Option("--format", metavar="NAME", help=f"{FORMATS} (docs/records.md).")] = "jsonl",
+    form: Annotated[
+        str, typer.Option("--format", metavar="NAME", help=f"{FORMATS} (`constrint docs records`).")
+    ] = "jsonl",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where it is written; stdout if left out.")
     ] = None,
@@ -42,24 +40,7 @@ def export(
             for piece in pieces:
                 sys.stdout.write(piece)
         else:
-            _write(output, pieces)
-
-
-def _write(path: Path, pieces: Iterable[str]) -> None:
-    """A file that is whole, or as it was before."""
-    name = ""
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.writelines(pieces)
-        os.chmod(name, 0o644)  # as readable as other files: what is temporary is made for its owner alone
-        os.replace(name, path)
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}; name another file with --output.") from None
-    finally:
-        if name:
-            with suppress(OSError):
-                os.unlink(name)
+            write_file(output, pieces)
 
 
 def import_(

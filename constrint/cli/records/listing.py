@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from constrint.cli.kernel_options import Json
-from constrint.cli.output import fitting, print_json, print_table, say, wrap
+from constrint.cli.asked.kernel_options import Json
+from constrint.cli.output import EXTRA, Cell, Column, Output, Page, Table, print_json, printing, say, wrap
+from constrint.cli.records.provenance import document_of as proposal_document
+from constrint.cli.records.provenance import told_of
 from constrint.cli.records.selection import Selection, Store, opened, selecting
 from constrint.errors import UsageError
 
@@ -22,13 +25,9 @@ LIST_SCHEMA, SHOW_SCHEMA = "constrint.records.list/1", "constrint.records.show/1
 SHORT = 8
 #: Columns for the titles of `show`.
 TITLE_WIDTH = 15
-#: Titles of text columns, and those that a narrow terminal does without, the first ones first.
-TEXT = ("id", "GPU", "kernel", "dtype", "workload", "outcome", "run", "config", "when")
-#: Of these what is broken over lines rather than cut.
-WRAPPED = ("workload", "config")
-SPARE = ("config", "run", "when", "outcome", "ok", "tried", "GPU", "dtype", "id")
 
 
+@printing
 @selecting
 def list_(
     *,
@@ -36,17 +35,42 @@ def list_(
     selection: Selection,
     limit: Annotated[int, typer.Option("--limit", min=0, help="With --all, records at most; 0: all of them.")] = 200,
     store: Store = None,
-    json: Json = False,
+    output: Output,
 ) -> None:
     """List the best record of each workload, or every record."""
     with opened(store) as found:
         if is_all:
-            _list_records(found, selection, limit, as_json=json)
+            output.show(_records_page(found, selection, limit))
         else:
-            _list_workloads(found, selection, as_json=json)
+            output.show(_workloads_page(found, selection))
 
 
-def _list_workloads(store: RecordStore, selection: Selection, *, as_json: bool) -> None:
+def named_columns() -> tuple[Column, ...]:
+    """The columns that say what a record is of."""
+    return (
+        Column("gpu", "GPU", is_text=True, importance=45),
+        Column("kernel", is_text=True, importance=80),
+        Column("dtype", is_text=True, importance=70),
+        Column("workload", meaning="sizes and options", is_text=True, wraps=True, importance=85),
+    )
+
+
+def _id_column() -> Column:
+    return Column("id", meaning="how `records show` takes it", is_text=True, show=lambda name: name[:SHORT])
+
+
+def time_column(key: str = "median_s", title: str = "us") -> Column:
+    """The column of measured times."""
+    meaning = "median of the measured times, in microseconds here"
+    return Column(key, title, meaning=meaning, importance=90, show=lambda seconds: f"{seconds * 1e6:.2f}")
+
+
+def config_column(importance: int = 55) -> Column:
+    """The column of configurations, in words."""
+    return Column("config", meaning="every parameter", is_text=True, wraps=True, importance=importance)
+
+
+def _workloads_page(store: RecordStore, selection: Selection) -> Page:
     from constrint.tune.store.choices import best_records, workload_key
     from constrint.tune.store.record import digest
 
@@ -55,25 +79,31 @@ def _list_workloads(store: RecordStore, selection: Selection, *, as_json: bool) 
     for record in records:
         tried.setdefault(digest(workload_key(record)), []).append(record)
     best = {digest(workload_key(one)): one for one in best_records(records)}
-    rows = [(best.get(key), of_key) for key, of_key in tried.items()]
-    if as_json:
-        results = [_document(one, of_key) for one, of_key in rows]
-        print_json({"schema": LIST_SCHEMA, "store": store.place, "results": results})
-        return
-    headers = ["id", "GPU", "kernel", "dtype", "workload", "us", "tried", "ok", "config"]
-    cells = [_workload_row(one, of_key) for one, of_key in rows]
-    _print(headers, cells)
+    items = [(best.get(key), of_key) for key, of_key in tried.items()]
+    columns = (
+        _id_column(),
+        *named_columns(),
+        time_column(),
+        Column("num_records", "tried", meaning="records of this workload", importance=40),
+        Column("num_ok", "ok", meaning="those of trials that ended well", importance=30),
+        config_column(),
+    )
     gpus = ", ".join(sorted({record.gpu for record in records}))
     runs = counted(len({record.run for record in records}), "run")
     where = f" on {gpus}" if gpus else ""
-    say(wrap(f"{counted(len(rows), 'workload')}, {counted(len(records), 'record')} of {runs}{where} in {store.place}."))
+    place = store.place
+    return Page(
+        Table(columns, [_workload_row(*item) for item in items], items),
+        lambda rows: {"schema": LIST_SCHEMA, "store": place, "results": [_document(*row) for row in rows]},
+        below=[f"{counted(len(items), 'workload')}, {counted(len(records), 'record')} of {runs}{where} in {place}."],
+    )
 
 
 def _workload_row(best: TuningRecord | None, tried: list[TuningRecord]) -> list[object]:
     shown = best or tried[0]
     kernel = shown.kernel if best else shown.operation
-    named = [best and best.id[:SHORT], shown.gpu, kernel, shown.dtype, sizes_text(shown)]
-    return [*named, microseconds(best), len(tried), sum(one.is_ok for one in tried), config_text(best)]
+    named = [best and best.id, shown.gpu, kernel, shown.dtype, sizes_text(shown), median_s(best)]
+    return [*named, len(tried), sum(one.is_ok for one in tried), best and config_text(best)]
 
 
 def _document(best: TuningRecord | None, tried: list[TuningRecord]) -> dict[str, Any]:
@@ -83,32 +113,35 @@ def _document(best: TuningRecord | None, tried: list[TuningRecord]) -> dict[str,
     return asked | counts | {"best": best and document_of(best)}
 
 
-def _list_records(store: RecordStore, selection: Selection, limit: int, *, as_json: bool) -> None:
+def _records_page(store: RecordStore, selection: Selection, limit: int) -> Page:
     # One more than is shown tells whether there are more.
     records = list(islice(selection.find(store), limit + 1 if limit else None))
     is_cut = bool(limit) and len(records) > limit
     records = records[:limit] if is_cut else records
-    if as_json:
-        results = [document_of(one) for one in records]
-        print_json({"schema": LIST_SCHEMA, "store": store.place, "is_cut": is_cut, "results": results})
-        return
-    headers = ["id", "GPU", "kernel", "dtype", "workload", "outcome", "us", "when", "run", "config"]
-    rows: list[list[object]] = [
-        [one.id[:SHORT], one.gpu, one.kernel, one.dtype, sizes_text(one), one.outcome, microseconds(one),
-         when(one.created), one.run, config_text(one)]
+    columns = (
+        _id_column(),
+        *named_columns(),
+        Column("outcome", meaning="what came of the trial", is_text=True, importance=40),
+        time_column(),
+        Column("created", "when", meaning="when it was measured, in UTC", is_text=True, importance=20),
+        Column("run", meaning="the run of the tuner", is_text=True, importance=10),
+        config_column(),
+        Column("message", meaning="what a failed trial said", is_text=True, wraps=True, importance=EXTRA),
+    )
+    rows = [
+        [one.id, one.gpu, one.kernel, one.dtype, sizes_text(one), one.outcome, median_s(one),
+         Cell(one.created, when(one.created)), one.run, config_text(one), one.message or None]
         for one in records
     ]  # fmt: skip
-    _print(headers, rows)
+    place = store.place
     more = f"; there are more: --limit {2 * limit}, or 0 for all" if is_cut else ""
-    say(wrap(f"{counted(len(records), 'record')} in {store.place}{more}."))
 
+    def document(shown: Sequence[TuningRecord]) -> dict[str, Any]:
+        results = [document_of(one) for one in shown]
+        return {"schema": LIST_SCHEMA, "store": place, "is_cut": is_cut, "results": results}
 
-def _print(headers: list[str], rows: list[list[object]]) -> None:
-    if not rows:
-        return
-    headers, rows, _ = fitting(headers, rows, [title for title in SPARE if title in headers])
-    print_table(headers, rows, left=TEXT, whole=[title for title in TEXT if title not in WRAPPED])
-    say()
+    table = Table(columns, rows, records)
+    return Page(table, document, below=[f"{counted(len(records), 'record')} in {place}{more}."])
 
 
 def show(
@@ -119,11 +152,14 @@ def show(
     """Show all that one record has."""
     with opened(store) as found:
         record = one_named(found, name)
+        origins = found.proposals(run=record.run, record_key=record.key)
         place = found.place
     if json:
-        print_json({"schema": SHOW_SCHEMA, "store": place, "record": document_of(record)})
+        document = {"schema": SHOW_SCHEMA, "store": place, "record": document_of(record)}
+        print_json(document | {"proposals": [proposal_document(one) for one in origins]})
         return
-    for title, value in _lines(record):
+    proposed = [("proposed by", told_of(one)) for one in origins]
+    for title, value in [*_lines(record), *proposed]:
         say(f"{title + ':':{TITLE_WIDTH}}{wrap(str(value), ' ' * TITLE_WIDTH).lstrip()}")
 
 
@@ -192,6 +228,11 @@ def document_of(record: TuningRecord) -> dict[str, Any]:
 def counted(number: int, what: str) -> str:
     """`1 record`, `1,200 records`."""
     return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+def median_s(record: TuningRecord | None) -> float | None:
+    """The median in seconds."""
+    return None if record is None or record.figures is None else record.figures.median_s
 
 
 def microseconds(record: TuningRecord | None) -> str | None:

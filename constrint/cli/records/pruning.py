@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from constrint.cli.kernel_options import Json
+from constrint.cli.asked.kernel_options import Json
 from constrint.cli.output import print_json, say, wrap
 from constrint.cli.records.listing import counted
 from constrint.cli.records.selection import Selection, Store, opened, selecting

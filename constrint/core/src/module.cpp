@@ -11,7 +11,7 @@ namespace constrint {
 
 // The functions of launches, in launch_table.cpp.
 int add_launch_functions(PyObject* module);
-// Those of the search for the best solutions, in search_module.cpp.
+// Those of the search for the best solutions, and of walks that only count, in search_module.cpp.
 int add_search_functions(PyObject* module);
 
 namespace {
@@ -376,23 +376,31 @@ PyObject* walk(PyObject*, PyObject* args) {
   });
 }
 
+// The walk over one component, with what must hold while it is used.
+struct OneWalk {
+  OneWalk(PyObject* object, long long which)
+      : walk(held<Walk>(object)), alone(walk.users, 1), together(held<SharedModel>(walk.model_capsule).readers, kManyUsers) {
+    if (which < 0 || which >= static_cast<long long>(walk.walkers.size())) {
+      refuse(PyExc_IndexError, "the walk has no component of this number");
+    }
+    walker = walk.walkers[static_cast<size_t>(which)].get();
+  }
+  Walk& walk;
+  Use alone, together;
+  OrderedWalk* walker;
+};
+
 PyObject* walk_next(PyObject*, PyObject* args) {
   PyObject *object, *poll;
   long long which, cells;
   if (!PyArg_ParseTuple(args, "OLLO", &object, &which, &cells, &poll)) return nullptr;
   return guarded([&]() -> PyObject* {
-    Walk& walk = held<Walk>(object);
-    Use alone(walk.users, 1);
-    Use together(held<SharedModel>(walk.model_capsule).readers, kManyUsers);
-    if (which < 0 || which >= static_cast<long long>(walk.walkers.size())) {
-      refuse(PyExc_IndexError, "the walk has no component of this number");
-    }
+    OneWalk one(object, which);
     Allowance allowance(cells, 0, 0, poll);
-    OrderedWalk& walker = *walk.walkers[static_cast<size_t>(which)];
-    if (!allowance.run([&] { return walker.next(allowance.budget); })) {
+    if (!allowance.run([&] { return one.walker->next(allowance.budget); })) {
       return Py_BuildValue("(sL)", "end", static_cast<long long>(allowance.budget.cells));
     }
-    Ref found(numbers(walker.positions()));
+    Ref found(numbers(one.walker->positions()));
     return Py_BuildValue("(sLO)", "row", static_cast<long long>(allowance.budget.cells), found.get());
   });
 }
@@ -415,7 +423,7 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_core", nullptr, -1, methods, 
 PyMODINIT_FUNC PyInit__core() {
   PyObject* module = PyModule_Create(&constrint::definition);
   // What constrint/core/__init__.py expects; raised with every change of a signature or of the encoding.
-  if (module && (PyModule_AddIntConstant(module, "INTERFACE", 9) || constrint::add_launch_functions(module) ||
+  if (module && (PyModule_AddIntConstant(module, "INTERFACE", 10) || constrint::add_launch_functions(module) ||
                  constrint::add_search_functions(module))) {
     Py_DECREF(module);
     return nullptr;

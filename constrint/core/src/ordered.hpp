@@ -35,8 +35,13 @@ class OrderedWalk {
       for (int64_t i = 0; i < num_found_; ++i) search->next(budget);
       search_ = std::move(search);
     }
-    return search_->next(budget) == DepthFirst::Outcome::kSolution;
+    bool found = search_->next(budget) == DepthFirst::Outcome::kSolution;
+    num_found_ += found;
+    return found;
   }
+  // How many solutions it has moved on to, and how much of the search is behind, from 0 to 1; also after a limit.
+  int64_t num_found() const { return num_found_; }
+  double progress() const { return search_ ? search_->progress() : plain_.progress(); }
   // Positions on the prepared axes.
   const std::vector<int>& positions() const { return search_ ? search_->positions() : plain_.positions(); }
 

@@ -1,4 +1,5 @@
-// The Python side of the search for the best solutions; included after module.cpp, whose terms it uses.
+// The Python side of the search for the best solutions, and of walks that only count; included after module.cpp, whose
+// terms it uses.
 #include <memory>
 
 #include "search.hpp"
@@ -161,11 +162,38 @@ PyObject* enumerate_by(PyObject*, PyObject* args) {
   });
 }
 
+PyObject* walk_to_end(PyObject*, PyObject* args) {
+  PyObject *object, *poll;
+  long long which, cells;
+  if (!PyArg_ParseTuple(args, "OLLO", &object, &which, &cells, &poll)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    OneWalk one(object, which);
+    Allowance allowance(cells, 0, 0, poll);
+    allowance.run([&] {
+      while (one.walker->next(allowance.budget)) {
+      }
+    });
+    return Py_BuildValue("(sL)", "end", static_cast<long long>(allowance.budget.cells));
+  });
+}
+
+PyObject* walk_state(PyObject*, PyObject* args) {
+  PyObject* object;
+  long long which;
+  if (!PyArg_ParseTuple(args, "OL", &object, &which)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    const OneWalk one(object, which);
+    return Py_BuildValue("(Ld)", static_cast<long long>(one.walker->num_found()), one.walker->progress());
+  });
+}
+
 PyMethodDef search_methods[] = {
     {"enumerate_by", enumerate_by, METH_VARARGS, nullptr},
     {"best_search", best_search, METH_VARARGS, nullptr},
     {"best_run", best_run, METH_VARARGS, nullptr},
     {"best_state", best_state, METH_VARARGS, nullptr},
+    {"walk_to_end", walk_to_end, METH_VARARGS, nullptr},
+    {"walk_state", walk_state, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -134,6 +134,16 @@ bool Walker::next(Budget& budget) {
   return found;
 }
 
+double Walker::progress() const {
+  if (done_) return 1;
+  double share = 1, behind = 0;
+  for (size_t level = 0; level < variables_.size() && positions_[level] >= 0; ++level) {
+    share /= static_cast<double>(prepared_.axes[variables_[level]].values.size());
+    behind += share * positions_[level];
+  }
+  return behind;
+}
+
 bool Walker::moved(Budget& budget) {
   size_t levels = variables_.size(), level = 0;
   if (started_) {

@@ -19,6 +19,8 @@ class Walker {
   bool next(Budget& budget);
   // Positions on the prepared axes.
   const std::vector<int>& positions() const { return positions_; }
+  // The share of all combinations that is behind, from 0 to 1.
+  double progress() const;
 
  private:
   struct Step {

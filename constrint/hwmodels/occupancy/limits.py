@@ -61,6 +61,29 @@ class Occupancy:
         """What limits the blocks, such as `registers` or `warps+registers`; an object array for arrays."""
         return limit_names(self.limited_by_mask)
 
+    def __str__(self) -> str:
+        """Render one configuration's as `2 blocks per SM (16 warps, 25 % of what it holds), limited by registers`."""
+        if np.ndim(self.blocks_per_sm):
+            return repr(self)
+        blocks = f"{self.blocks_per_sm} block{'' if self.blocks_per_sm == 1 else 's'} per SM"
+        warps = f"{self.warps_per_sm} warps, {self.occupancy:.0%} of what it holds"
+        return f"{blocks} ({warps}), limited by {self.limited_by.replace('+', ' and ')}"
+
+    def _repr_html_(self) -> str | None:
+        """What each resource allows, as a table for notebooks; None, for the plain text, where these are arrays."""
+        from constrint.frames import html_table  # loaded when it is asked for
+
+        if np.ndim(self.blocks_per_sm):
+            return None
+        limits = {name: getattr(self, f"limit_{name}") for name in LIMIT_NAMES}
+        binding = self.limited_by.split("+")
+        rows = [
+            (name, f"{limit:,}", "limits" if name in binding else "")
+            for name, limit in limits.items()
+            if limit != UNLIMITED
+        ]
+        return html_table(str(self), ["", "blocks_per_sm", "limited_by"], rows)
+
 
 def limit_names(mask: Any) -> Any:
     """A mask, or an array of them, in words: `limited_by`."""

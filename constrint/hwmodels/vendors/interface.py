@@ -197,6 +197,7 @@ class Vendor(ABC):
         triton_backend: Name of Triton's back-end, None where there is none.
         figures_file: YAML file of the vendor's figures.
         assumed_file: YAML file of what is assumed of its GPUs, by family.
+        meanings: What the numbers are that only its `sm_type` has, by the names that rules call them.
     """
 
     name: ClassVar[str]
@@ -212,6 +213,7 @@ class Vendor(ABC):
     triton_backend: ClassVar[str | None] = None
     figures_file: ClassVar[Path | None] = None
     assumed_file: ClassVar[Path | None] = None
+    meanings: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
     def register_file(self, gpu: GpuModel) -> RegisterFile:

@@ -123,6 +123,54 @@ def random_operands(gpu: GpuModel, product: Product, *, device: Any, seed: int) 
     return operands
 
 
+#: Factors that leave the bits of floating-point operands as they are: small products, and sums of one sign that stay
+#: within fp16 up to a depth of 2^17.
+TINY, ONE_SIGNED = 2.0**-8, 2.0**-3
+
+
+def unusual_operands(operands: dict[str, Tensor], number: int) -> dict[str, Tensor]:
+    """Operands on which products go wrong that are right on random ones, made of these.
+
+    Args:
+        operands: Random ones.
+        number: 0 for these themselves; 1: rows are further apart in memory; 2: sums of one sign, which do not cancel;
+            3: hardly any element is not 0; 4: small elements. Then it begins anew.
+    """
+    kind = number % 5
+    if kind == 1:
+        return {name: _further_apart(t) if t.dim() == 3 else t for name, t in operands.items()}
+    if kind == 2:
+        return {name: _scaled(_magnitude(t), ONE_SIGNED) for name, t in operands.items()}
+    if kind == 3:
+        return {name: _scattered(t) for name, t in operands.items()}
+    return {name: _scaled(t, TINY) for name, t in operands.items()} if kind == 4 else operands
+
+
+def _further_apart(t: Tensor) -> Tensor:
+    """The same with a gap of whole lines of the L2 behind every row, filled with what must not be read."""
+    is_transposed = t.stride(2) != 1
+    rows = t.transpose(1, 2) if is_transposed else t
+    gap = LINE_BYTES // t.element_size()
+    wide = torch.full((*rows.shape[:2], rows.shape[2] + gap), 99.0, device=t.device).to(t.dtype)
+    wide[:, :, : rows.shape[2]] = rows
+    inside = wide[:, :, : rows.shape[2]]
+    return inside.transpose(1, 2) if is_transposed else inside
+
+
+def _magnitude(t: Tensor) -> Tensor:
+    return t.float().abs().to(t.dtype)
+
+
+def _scaled(t: Tensor, factor: float) -> Tensor:
+    return (t.float() * factor).to(t.dtype) if t.is_floating_point() else t
+
+
+def _scattered(t: Tensor) -> Tensor:
+    """Every 37th element of a tensor, which no tile is a multiple of, and zeros."""
+    index = torch.arange(t.numel(), device=t.device).reshape(t.shape)
+    return torch.where(index % 37 == 0, t.float(), 0.0).to(t.dtype)
+
+
 def empty_result(product: Product, a: Tensor) -> Tensor:
     """C (batch, M, N) in the product's type."""
     dtype = default_out_dtype(a.dtype)

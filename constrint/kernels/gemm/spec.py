@@ -232,6 +232,12 @@ class GemmSpec(KernelSpec):
 
         return random_operands(gpu, Product.of(workload), device=device, seed=seed)
 
+    def unusual_inputs(self, workload: Workload, inputs: Mapping[str, Any], number: int) -> dict[str, Any]:
+        """Rows further apart, sums of one sign, hardly anything but zeros, small elements."""
+        from constrint.kernels.gemm.operands import unusual_operands
+
+        return unusual_operands(dict(inputs), number)
+
     def outputs(self, gpu: GpuModel, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """C (batch, M, N), empty."""
         from constrint.kernels.gemm.operands import empty_result

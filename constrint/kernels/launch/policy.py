@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from constrint.errors import RESIDENT, CompileError, DoesNotFitError
@@ -79,8 +80,11 @@ def launch_what_fits(
 
     settled = _SETTLED.get(_key(choice, given))
     if settled is not None and settled.may_spill:
-        launch(settled.choice, may_spill=True)
-        return settled.choice
+        # Another device of the same model may hold less of it: then everything is looked at again.
+        with suppress(DoesNotFitError):
+            launch(settled.choice, may_spill=True)
+            return settled.choice
+        settled = None
     spilling: list[tuple[int, Choice]] = []
     while True:
         try:
@@ -108,7 +112,14 @@ def launch_what_fits(
             break
         choice, settled = following, None
     least = min(spilling, key=lambda one: one[0])[1]
-    launch(least, may_spill=True)
+    try:
+        launch(least, may_spill=True)
+    except DoesNotFitError as error:
+        # What spills least has blocks that wait for others which are not resident: fewer of them may be.
+        following = _next_that_runs(least, error, refuse, may_be_none=False)
+        assert following is not None
+        _warn(least, following, error)
+        return launch_what_fits(following, launch, refuse, given)
     # The last one is what is chosen from now on: nothing was said against it but that it spills.
     _settle(choice, given, _Settled(least, may_spill=True))
     return least
@@ -140,15 +151,16 @@ def _settle(choice: Choice, given: Sequence[str], settled: _Settled) -> None:
     _SETTLED[_key(choice, given)] = settled
 
 
-def look(launches: Sequence[Any]) -> None:
+def look(launches: Sequence[Any], *, may_spill: bool = False) -> None:
     """Compile launches for the device of their tensors, and raise where one spills or would wait for ever.
 
     Raises:
-        SpilledError: When one spills.
+        SpilledError: When one spills and may not.
         CompileError, triton.errors.TritonError: When one does not compile, or does not fit the device.
         DoesNotFitError: When one does not fit the device, or its blocks wait for others that are not resident.
     """
-    check_spills(launch.compiled() for launch in launches if hasattr(launch, "compiled"))
+    if not may_spill:
+        check_spills(launch.compiled() for launch in launches if hasattr(launch, "compiled"))
     for launch in launches:
         if hasattr(launch, "check_resident"):
             launch.check_resident()

@@ -6,9 +6,11 @@ backward operator look it up here, and so does the question whether pre-activati
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from constrint.errors import UnknownNameError, UnsupportedError
+from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.layer_spec import LayerSpec
@@ -32,6 +34,9 @@ AUTO = "auto"
 STORED_BYTES = 64 << 20
 #: Steps that a plan is made for: the times of all implementations grow with them alike.
 USUAL_TIME = 1024
+
+
+Result = TypeVar("Result")
 
 
 class Decision(NamedTuple):
@@ -75,6 +80,39 @@ def decide(cell: str, wx: Tensor, backend: str, direction: str, *, recompute: bo
     return known
 
 
+def run_decided(
+    cell: str, wx: Tensor, backend: str, direction: str, run: Callable[[Decision], Result], *, recompute: bool
+) -> Result:
+    """Run what `decide` says; where nothing of an implementation fits the device, `auto` takes the next one.
+
+    A part of a GPU may hold fewer blocks at a time than any configuration of a large layer needs.
+
+    Args:
+        cell, wx, backend, direction, recompute: As in `decide`.
+        run: Runs a decision.
+
+    Raises:
+        InfeasibleError: When nothing fits of the implementation that was named; carries the conflict.
+    """
+    decision = decide(cell, wx, backend, direction, recompute=recompute)
+    while True:
+        try:
+            return run(decision)
+        except InfeasibleError as error:
+            if backend != AUTO:
+                raise
+            following = decide(cell, wx, backend, direction, recompute=recompute)
+            if following.choice.kernel == decision.choice.kernel:
+                raise
+            warnings.warn(
+                f"{decision.choice.kernel}: {str(error).partition(chr(10))[0]} From now on "
+                f"{following.choice.kernel} is used.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            decision = following
+
+
 def saves_gates(cell: str, wx: Tensor, backend: str) -> bool:
     """Whether training stores pre-activations: yes, unless they are large and faster to compute again by prediction."""
     if wx.numel() * wx.element_size() <= STORED_BYTES:
@@ -110,9 +148,10 @@ def refuse(choice: Choice, refusal: Refusal) -> Choice:
     Raises:
         InfeasibleError: When nothing else fits; carries the conflict.
     """
-    following = select_first.refuse(load_spec(choice.kernel), choice, refusal)
-    forget()
-    return following
+    try:
+        return select_first.refuse(load_spec(choice.kernel), choice, refusal)
+    finally:
+        forget()
 
 
 @when_reloaded

@@ -122,18 +122,19 @@ class FusedLoop:
             config = {**choice.config, "recompute": int(recompute)}
             launches = self.stated(choice, config, direction, tensors, **options)
             grids = [getattr(each, "grid", ()) for each in launches]
-            key = choice.kernel, *config.items(), wx.shape[2:], *grids, wx.dtype, wx.device, *named
-            if key not in _CLEAN and not may_spill and wx.is_cuda:
-                look(launches)
-                _CLEAN.add(key)
+            key = choice.kernel, *config.items(), wx.shape[2:], *grids, wx.dtype, wx.device, may_spill, *named
+            if key not in _LOOKED_AT and wx.is_cuda:
+                look(launches, may_spill=may_spill)
+                _LOOKED_AT.add(key)
             for each in launches:
                 each.run()
 
         launch_what_fits(choice, launch, refuse, named)
 
 
-#: Kernels that were looked at and do not spill, by everything that they are compiled for.
-_CLEAN: set[tuple[object, ...]] = set()
+#: Kernels that were looked at: they do not spill where they may not, and blocks that wait for each other are resident
+#: together. By everything that they are compiled for.
+_LOOKED_AT: set[tuple[object, ...]] = set()
 
 
 def workload_of_choice(choice: Choice) -> Workload:

@@ -1,7 +1,7 @@
 """The library operators `constrint::rnn_forward` and `constrint::rnn_backward`, with their fake kernels.
 
 They hand the work to an implementation by name, so that torch.compile and autograd see one operator whatever runs
-it. Which one that is, and with which configuration, `first_choice.decide` says.
+it. Which one that is, and with which configuration, `first_choice` says.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.first_choice import decide
+from constrint.kernels.rnn.first_choice import Decision, run_decided
 from constrint.kernels.rnn.gradients import gradients_of_slots, stacked_ends
-from constrint.kernels.rnn.interface import RnnInputs, RnnSaved, RnnUpstream, zero_states
+from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream, zero_states
 from constrint.kernels.rnn.plans import BACKWARD, FORWARD, Backward, Forward
 
 # Defined by hand: torch.library.custom_op imports Dynamo at its first call, which takes seconds.
@@ -52,8 +52,11 @@ def _forward(
         states, hidden, last_h, last_rest, gates = _fake_forward(wx, cell, backend, save_gates, hidden_only, clip)
         last = zero_states(inputs)
         return states, hidden, last_h.copy_(last[0]), last_rest.copy_(last[1:]), gates
-    decision = decide(inputs.cell, wx, backend, "forward", recompute=not save_gates)
-    saved = decision.backend.forward(inputs, decision.choice, save_gates=save_gates)
+
+    def run(decision: Decision) -> RnnSaved:
+        return decision.backend.forward(inputs, decision.choice, save_gates=save_gates)
+
+    saved = run_decided(cell, wx, backend, "forward", run, recompute=not save_gates)
     last = last_states(inputs, saved.states)
     return (
         saved.states,
@@ -106,8 +109,11 @@ def _backward(
         if planned is not None:
             gradients: tuple[Tensor, Tensor, Tensor, Tensor] = planned
             return gradients
-    decision = decide(inputs.cell, wx, backend, "backward", recompute=saved.gates is None)
-    grads = decision.backend.backward(inputs, saved, upstream, decision.choice, clip=clip)
+
+    def run(decision: Decision) -> RnnGradients:
+        return decision.backend.backward(inputs, saved, upstream, decision.choice, clip=clip)
+
+    grads = run_decided(cell, wx, backend, "backward", run, recompute=saved.gates is None)
     return (
         grads.wx,
         grads.r,

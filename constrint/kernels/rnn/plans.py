@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -21,6 +22,7 @@ from constrint.kernels.launch.plan.table import PlanTable
 from constrint.kernels.rnn.cells import CELLS
 
 if TYPE_CHECKING:
+    from constrint.kernels.rnn.first_choice import Decision
     from constrint.kernels.rnn.interface import RnnInputs
 
 
@@ -59,7 +61,7 @@ class Backward(NamedTuple):
 def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> Made:
     """The recipe of a forward call on (wx, r, b, initial, start)."""
     from constrint.kernels.launch.policy import launch_what_fits
-    from constrint.kernels.rnn.first_choice import decide, refuse, saves_gates
+    from constrint.kernels.rnn.first_choice import refuse, run_decided, saves_gates
     from constrint.kernels.rnn.interface import PlannedForward, RnnInputs
 
     wx, r, b, initial, start = tensors
@@ -77,21 +79,23 @@ def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> Made:
     gates = torch.empty(wx.shape, dtype=wx.dtype, device=wx.device) if keeps else None
     made = PlannedForward(states, end_h, end_rest, gates)
     results = [tensor for tensor in (states, end_h, end_rest, gates) if tensor is not None and tensor.numel()]
-    decision = decide(extra.cell, wx, extra.backend, "forward", recompute=not keeps)
     inputs = RnnInputs(extra.cell, wx, r, b, initial, None, None)
+    given = [name for name, tensor in (("bias", b), ("initial", initial), ("saved", gates)) if tensor is not None]
     found: list[Made] = []
 
-    def record(choice: Any, /, *, may_spill: bool) -> None:
-        scratch = NotedScratch()
-        launches = decision.backend.plan_forward(inputs, start, made, choice, scratch)
-        note = f"{choice.kernel} {dict(choice.config)}"
-        found[:] = [recipe_of(launches, tensors, results, scratch, note, may_spill=may_spill)]
+    def run(decision: Decision) -> None:
+        def record(choice: Any, /, *, may_spill: bool) -> None:
+            scratch = NotedScratch()
+            launches = decision.backend.plan_forward(inputs, start, made, choice, scratch)
+            note = f"{choice.kernel} {dict(choice.config)}"
+            found[:] = [recipe_of(launches, tensors, results, scratch, note, may_spill=may_spill)]
+
+        launch_what_fits(decision.choice, record, refuse, given)
 
     # While a graph is captured no other thread may allocate.
     if extra.trains and keeps and not torch.cuda.is_current_stream_capturing():
         _compile_backward(inputs, extra)
-    given = [name for name, tensor in (("bias", b), ("initial", initial), ("saved", gates)) if tensor is not None]
-    launch_what_fits(decision.choice, record, refuse, given)
+    run_decided(extra.cell, wx, extra.backend, "forward", run, recompute=not keeps)
     return found[0]
 
 
@@ -139,7 +143,7 @@ def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> Made
     Of the first two one is None at least.
     """
     from constrint.kernels.launch.policy import launch_what_fits
-    from constrint.kernels.rnn.first_choice import decide, refuse
+    from constrint.kernels.rnn.first_choice import refuse, run_decided
     from constrint.kernels.rnn.interface import PlannedBackward, RnnInputs
 
     grad_h, grad_states, grad_last, wx, r, initial, states, gates = tensors
@@ -157,20 +161,24 @@ def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> Made
     grad_initial = torch.empty((kind.num_states, batch, heads, dim), dtype=torch.float32, device=wx.device)
     every = (grad_h, *(None,) * (kind.num_states - 1)) if grad_states is None else grad_states.unbind(0)
     made = PlannedBackward(states, gates, tuple(every), grad_last, slots, grad_initial, before)
-    decision = decide(extra.cell, wx, extra.backend, "backward", recompute=False)
     inputs = RnnInputs(extra.cell, wx, r, None, initial, None, None)
     found: list[Made] = []
-
-    def record(choice: Any, /, *, may_spill: bool) -> None:
-        scratch = NotedScratch()
-        launches = decision.backend.plan_backward(inputs, made, choice, scratch, clip=extra.clip, only_h=extra.only_h)
-        results, note = [slots, before, grad_initial], f"{choice.kernel} {dict(choice.config)}"
-        found[:] = [recipe_of(launches, tensors, results, scratch, note, may_spill=may_spill)]
-
     optional = {"initial": initial, "grad_last": grad_last, "clip": extra.clip or None, "only_h": extra.only_h or None}
     optional |= {f"grad{state}": grad for state, grad in enumerate(every)}
     given = [name for name, value in optional.items() if value is not None]
-    launch_what_fits(decision.choice, record, refuse, given)
+
+    def run(decision: Decision) -> None:
+        plan = partial(decision.backend.plan_backward, clip=extra.clip, only_h=extra.only_h)
+
+        def record(choice: Any, /, *, may_spill: bool) -> None:
+            scratch = NotedScratch()
+            launches = plan(inputs, made, choice, scratch)
+            results, note = [slots, before, grad_initial], f"{choice.kernel} {dict(choice.config)}"
+            found[:] = [recipe_of(launches, tensors, results, scratch, note, may_spill=may_spill)]
+
+        launch_what_fits(decision.choice, record, refuse, given)
+
+    run_decided(extra.cell, wx, extra.backend, "backward", run, recompute=False)
     return found[0]
 
 

@@ -87,16 +87,26 @@ STEPS: dict[str, Callable[[Sequence[Tensor], States], States]] = {
 
 
 class _ClampGradient(torch.autograd.Function):
-    """The identity; its gradient is clamped to [-limit, limit]."""
+    """The identity; its gradient is clamped to [-limit, limit]. Forward-mode derivatives pass as they are."""
+
+    generate_vmap_rule = True
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, limit: float) -> Tensor:
-        ctx.limit = limit
+    def forward(x: Tensor, limit: float) -> Tensor:
         return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
+        ctx.limit = inputs[1]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         return grads[0].clamp(-ctx.limit, ctx.limit), None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        tangent: Tensor = tangents[0]
+        return tangent.view_as(tangent)
 
 
 def clamp_gradient(x: Tensor, limit: float) -> Tensor:

@@ -79,6 +79,7 @@ def exact_outputs(cell: Cell, direction: str, inputs: Mapping[str, Tensor]) -> d
     """What the outputs have to be, in fp64: states, or gradients of wx and of the initial states."""
     exact = {name: x.double() if x.is_floating_point() else x for name, x in inputs.items()}
     lengths, reset = exact.get("lengths"), exact.get("reset")
+    reset = None if reset is None else reset.bool()
     if direction == "forward":
         out, _ = rnn_reference(
             cell.name, exact["wx"], exact["r"], exact["bias"], exact.get("initial"), lengths=lengths, reset=reset

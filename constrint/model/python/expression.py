@@ -25,6 +25,7 @@ from constrint.model.python.evaluate import ARITHMETIC, HINTS, Refused, TooLong,
 from constrint.model.python.parameters import Parameters
 from constrint.model.python.place import MAX_NESTING, TOO_DEEP, Place
 from constrint.model.python.quotient import Arithmetic, InexactError, Number, Quotient
+from constrint.model.python.rows import rows_of
 from constrint.model.python.trial import Trials, answers, combinations
 
 MAX_CHARACTERS: Final = 20_000
@@ -151,6 +152,9 @@ class _Reader:
     def _member(self, op: ast.cmpop, left: ast.expr, right: ast.expr, depth: int) -> c.Constraint:
         """Reads `left in right` or `left not in right`; a range of integers stays one."""
         inverted = isinstance(op, ast.NotIn)
+        rows = rows_of(left, right, self.parameters)
+        if rows is not None:
+            return c.negate(rows) if inverted else rows
 
         def read() -> c.Constraint:
             if is_call(right, "range"):

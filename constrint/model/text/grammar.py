@@ -52,13 +52,23 @@ class DialectWarning(UserWarning):
 
 
 class Grammar(MemberReader):
-    """Reads expressions and constraints from tokens; `names` resolves a word to a variable or a number."""
+    """Reads expressions and constraints from tokens.
+
+    Attributes:
+        names: Resolves a word to a variable or a number.
+        named_number: Resolves a name with dots to a number.
+    """
 
     def __init__(
-        self, source: Source, words: list[Token], names: Callable[[str, int], e.Expr], constrint: bool = False
+        self,
+        source: Source,
+        words: list[Token],
+        names: Callable[[str, int], e.Expr],
+        named_number: Callable[[str], e.Expr],
+        constrint: bool = False,
     ) -> None:
         super().__init__(source, words)
-        self.names, self.constrint = names, constrint
+        self.names, self.named_number, self.constrint = names, named_number, constrint
         self.nesting = 0
 
     def constraint(self) -> c.Constraint:
@@ -159,6 +169,8 @@ class Grammar(MemberReader):
             return Literal(token.value)
         if token.kind == "name":
             return self.names(token.value, token.start)
+        if token.kind == "dotted":
+            return self._dotted(token)
         if token.value == "(" and token.kind == "sign":
             return self._bracket()
         if token.kind == "word":
@@ -175,6 +187,13 @@ class Grammar(MemberReader):
         if token.value == "=":
             raise self.error("write `==` to compare", token)
         raise self.error(f"expected a number, a name or a bracket, found {self.describe(token)}", token)
+
+    def _dotted(self, token: Token) -> e.Expr:
+        """Reads a name with dots, which stands for a number and never for a variable."""
+        try:
+            return self.named_number(token.value)
+        except ConstrintError as error:
+            raise self.error(str(error).rstrip("."), token) from None
 
     def _bracket(self) -> Value:
         """Reads what stands in brackets: one value, or several for a table."""

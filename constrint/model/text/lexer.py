@@ -19,6 +19,7 @@ _TOKEN: Final = re.compile(
     r"|(?P<decimal>[0-9][0-9_]*(?:\.[0-9]+(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)(?![0-9A-Za-z_]))"
     r"|(?P<number>[0-9][0-9_]*)"
     r"|(?P<name>`(?:[^`\\\n]|\\.)*`)"
+    r"|(?P<dotted>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)+)"
     r"|(?P<word>[A-Za-z_][A-Za-z0-9_]*)"
     r'|(?P<text>"(?:[^"\\\n]|\\.)*")'
     r"|(?P<sign>->|==|!=|<=|>=|\.\.|//|\*\*|[-+*/%^<>=()\[\]{},;:|])"
@@ -39,7 +40,8 @@ _HINTS: Final = {
 class Token(NamedTuple):
     """One word of the text."""
 
-    kind: str  #: number, decimal, word, name (a word between backquotes), text, sign, newline or end.
+    #: number, decimal, dotted (`gpu.sm_count`), word, name (a word between backquotes), text, sign, newline or end.
+    kind: str
     value: str  #: The characters, or the decoded text.
     start: int  #: Position in the whole text.
 

@@ -27,12 +27,13 @@ from constrint.model.problem import Problem
 from constrint.model.ratio import expression_of
 from constrint.model.text.grammar import Grammar
 from constrint.model.text.lexer import Source, Token, tokens
+from constrint.model.text.numbers import Names, number_named
 
 DIALECTS: Final = ("standard", "constrint")
 _MARK: Final = re.compile(r"^[ \t]*#[ \t]*dialect:[ \t]*([A-Za-z0-9_-]+)[ \t]*\r?$", re.MULTILINE)
 
 
-def parse(text: str, *, dialect: str | None = None, source: str = "") -> Problem:
+def parse(text: str, *, dialect: str | None = None, source: str = "", names: Names | None = None) -> Problem:
     """Reads a problem.
 
     Args:
@@ -40,6 +41,8 @@ def parse(text: str, *, dialect: str | None = None, source: str = "") -> Problem
         dialect: "standard", or "constrint" where `%` separates whole terms (A % B * C is A % (B * C)). By
             default a comment `# dialect: constrint` in the text decides.
         source: Name of the file, for messages.
+        names: Numbers that the text may use by names with dots, `gpu.sm_count`, beside its own constants
+            (`constrint.hwmodels.gpu_names` has those of a GPU); text says why a number is not known.
 
     Raises:
         ParseError: Where the text is not in the language, with line, column and a caret.
@@ -51,11 +54,15 @@ def parse(text: str, *, dialect: str | None = None, source: str = "") -> Problem
     if chosen not in DIALECTS:
         raise UsageError(f"unknown dialect {chosen!r}; known: {', '.join(DIALECTS)}.")
     place = Source(text, source)
-    return _Reader(place, tokens(place), chosen == "constrint").problem()
+    return _Reader(place, tokens(place), chosen == "constrint", names).problem()
 
 
 def parse_constraint(
-    text: str, *, dialect: str = "standard", variables: Mapping[str, Domain] | None = None
+    text: str,
+    *,
+    dialect: str = "standard",
+    variables: Mapping[str, Domain] | None = None,
+    names: Names | None = None,
 ) -> Constraint:
     """Reads a single constraint; every name in it is a variable.
 
@@ -63,6 +70,7 @@ def parse_constraint(
         text: The constraint.
         dialect: As for `parse`.
         variables: The domains of variables, which are needed where their values are no integers.
+        names: As for `parse`.
 
     Raises:
         ParseError: Where the text is no constraint.
@@ -72,8 +80,11 @@ def parse_constraint(
     def named(name: str, _: int) -> Any:
         return expression_of(name, known[name]) if name in known else e.Var(name)
 
+    def named_number(name: str) -> e.Expr:
+        return e.Const(number_named(names, name), name)
+
     place = Source(text, "")
-    grammar = Grammar(place, tokens(place), named, dialect == "constrint")
+    grammar = Grammar(place, tokens(place), named, named_number, dialect == "constrint")
     grammar.skip_lines()
     constraint = grammar.constraint()
     grammar.skip_lines()
@@ -83,9 +94,10 @@ def parse_constraint(
 
 
 class _Reader:
-    def __init__(self, source: Source, words: list[Token], constrint: bool) -> None:
+    def __init__(self, source: Source, words: list[Token], constrint: bool, names: Names | None) -> None:
         self.result = Problem()
-        self.grammar = Grammar(source, words, self._resolve, constrint)
+        self.grammar = Grammar(source, words, self._resolve, self._named_number, constrint)
+        self.names = names
         # Declarations may follow a use: names are collected before anything is read.
         self.declared = _declared(words)
         self.constants: dict[str, e.Const] = {}
@@ -105,6 +117,12 @@ class _Reader:
             self.result.declare(name, Domain.positive())
         self.early.add(name)
         return e.Var(name)
+
+    def _named_number(self, name: str) -> e.Const:
+        """A constant of the text, or a number that the caller gave a name, which becomes one."""
+        if name not in self.constants:
+            self.constants[name] = self.result.constant(name, number_named(self.names, name))
+        return self.constants[name]
 
     def problem(self) -> Problem:
         """Reads all statements."""
@@ -159,9 +177,11 @@ class _Reader:
         else:
             self._rule(first)
 
-    def _name(self, what: str) -> str:
+    def _name(self, what: str, may_have_dots: bool = False) -> str:
         token = self.grammar.next()
-        if token.kind != "name" and (token.kind != "word" or token.value in e.RESERVED):
+        if token.kind == "dotted" and not may_have_dots:
+            raise self.grammar.error(f"{what} has a name without dots; write `{token.value}` in backquotes", token)
+        if token.kind not in ("name", "dotted") and (token.kind != "word" or token.value in e.RESERVED):
             raise self.grammar.error(f"expected the name of {what}, found {self.grammar.describe(token)}", token)
         return token.value
 
@@ -192,7 +212,9 @@ class _Reader:
 
     def _constant(self) -> None:
         self.grammar.next()
-        name = self._name("a constant")
+        name = self._name("a constant", may_have_dots=True)
+        if self.names and name in self.names:
+            raise UsageError(f"{name!r} is known already, since a GPU was named; remove the definition or name no GPU.")
         if name in self.constants:
             raise UsageError(f"the constant {name!r} is defined twice; remove one definition.")
         self.grammar.expect("=", "after the constant's name")

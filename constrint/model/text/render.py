@@ -9,7 +9,7 @@ from constrint.model import constraint as c
 from constrint.model.coded import Coded
 from constrint.model.domain import Domain
 from constrint.model.element import Element
-from constrint.model.expr import NAME_PATTERN, RESERVED, Const, Expr, Operation, Truth, Var, is_total
+from constrint.model.expr import DOTTED_PATTERN, NAME_PATTERN, RESERVED, Const, Expr, Operation, Truth, Var, is_total
 from constrint.model.logic import AllDifferent
 from constrint.model.operations import BINARY
 from constrint.model.problem import Problem, SoftConstraint
@@ -28,9 +28,14 @@ def identifier(name: str) -> str:
 
 
 def variable(name: str) -> str:
-    """Writes the name of a variable or a constant, between backquotes unless it is a plain name."""
+    """Writes the name of a variable, between backquotes unless it is a plain name."""
     plain = NAME_PATTERN.match(name) is not None and name not in RESERVED
     return name if plain else quoted(name, "`")
+
+
+def constant(name: str) -> str:
+    """Writes the name of a constant, which may have dots."""
+    return name if DOTTED_PATTERN.match(name) else variable(name)
 
 
 def render_expr(expr: Expr) -> str:
@@ -53,7 +58,7 @@ def _expr(expr: Expr) -> tuple[str, int]:
         return f"({render_constraint(expr.condition)})", _ATOM
     if isinstance(expr, Const):
         if expr.name:
-            return variable(expr.name), _ATOM
+            return constant(expr.name), _ATOM
         return str(expr.number), _ATOM if expr.number >= 0 else _NEG
     assert isinstance(expr, Operation)
     args = expr.args
@@ -228,7 +233,7 @@ def _declaration(name: str, domain: Domain) -> str:
 def render(problem: Problem) -> str:
     """Writes a whole problem; `parse` reads it back as an equal one."""
     lines = [f"problem {identifier(problem.name)}"] if problem.name else []
-    lines += [f"const {variable(name)} = {number}" for name, number in problem.constants.items()]
+    lines += [f"const {constant(name)} = {number}" for name, number in problem.constants.items()]
     lines += [_declaration(name, domain) for name, domain in problem.variables.items()]
     lines += [render_rule(constraint) for constraint in problem.constraints]
     lines += [render_soft(soft) for soft in problem.soft_constraints]

@@ -7,9 +7,8 @@ library aborts the process on some overflows.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from constrint.errors import ConstrintError, LimitReachedError, UndefinedValueError, UnsupportedError
 from constrint.model import Problem
@@ -20,6 +19,9 @@ from constrint.solve.budget import BETWEEN_LOOKS, Budget, Limits
 from constrint.solve.engine.prepare import flatten
 from constrint.solve.found import StoppedEarlyError
 from constrint.solve.propagation.propagate import propagate
+
+# Seconds for which an interrupted search waits for the solver to stop.
+_PATIENCE: Final = 0.2
 
 
 class CpSatBackend(Backend):
@@ -122,8 +124,9 @@ def _run(
     solver.parameters.cp_model_presolve = not everything
     if budget.limits.max_seconds is not None:
         solver.parameters.max_time_in_seconds = max(0.0, budget.limits.max_seconds - budget.elapsed_seconds())
-    with _heard(budget, solver, stopped):
-        status = str(solver.status_name(solver.solve(built.model, Collector())))
+    # The library's own handler would end the process at the third Ctrl-C, and tell nobody of the first.
+    solver.parameters.catch_sigint_signal = False
+    status = str(solver.status_name(_solved(budget, solver, lambda: solver.solve(built.model, Collector()), stopped)))
     if bounds is not None and status == "FEASIBLE" and built.model.has_objective():
         # Every number of the model is below 2^50, so the float is the integer bound.
         bounds.append(round(solver.best_objective_bound))
@@ -134,27 +137,40 @@ def _run(
     return status
 
 
-@contextmanager
-def _heard(budget: Budget, solver: Any, stopped: list[ConstrintError]) -> Iterator[None]:
-    """Stops the solver when the search is cancelled, also while it has found nothing yet."""
+def _solved(budget: Budget, solver: Any, solve: Callable[[], Any], stopped: list[ConstrintError]) -> Any:
+    """What the solver answers; it runs in a thread of its own, so that this one hears signals and the caller."""
+    answers: list[Any] = []
+    failures: list[BaseException] = []
     done = threading.Event()
 
-    def listen() -> None:
-        while not done.wait(BETWEEN_LOOKS):
-            try:
-                budget.check_work()
-            except ConstrintError as error:
-                stopped.append(error)
-                solver.stop_search()
-                return
+    def work() -> None:
+        try:
+            answers.append(solve())
+        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
+            failures.append(error)
+        finally:
+            done.set()
 
-    if budget.limits.cancel is None:
-        yield
-        return
-    listener = threading.Thread(target=listen, daemon=True)
-    listener.start()
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
     try:
-        yield
-    finally:
-        done.set()
-        listener.join()
+        while not done.wait(BETWEEN_LOOKS):
+            # The solver looks at the clock itself, and says what it knows then.
+            if not stopped:
+                _look(budget, solver, stopped)
+    except BaseException:
+        solver.stop_search()
+        thread.join(_PATIENCE)
+        raise
+    if failures:
+        raise failures[0]
+    return answers[0]
+
+
+def _look(budget: Budget, solver: Any, stopped: list[ConstrintError]) -> None:
+    """Stops the solver when the search is cancelled, also while it has found nothing yet."""
+    try:
+        budget.check_work()
+    except ConstrintError as error:
+        stopped.append(error)
+        solver.stop_search()

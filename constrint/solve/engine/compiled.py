@@ -29,6 +29,8 @@ from constrint.solve.space.tree import LinkedTable, Tree
 
 # The core's own limit on the values of one variable.
 MAX_VALUES: Final = 4096
+# The share of a search that is behind where it did not come to its end, at most.
+_NEARLY_ALL: Final = 1 - 2**-53
 # The core makes room for so many rows as soon as a table is not short.
 _LEAST_ROWS: Final = 1 << 18
 _KINDS: Final[dict[int, np.dtype[Any]]] = {
@@ -251,6 +253,19 @@ class CompiledWalk:
             if answer[0] == "end":
                 return
             yield tuple(answer[2])
+
+    def counted(self, component: int, budget: Budget) -> tuple[int, float]:
+        """How many solutions of a component there are up to a limit, and the share of the search that is behind.
+
+        The walk cannot go on after it; the share is 1 where all were counted.
+        """
+        try:
+            answer = self._core.walk_to_end(self._walk, component, _word(budget.limits.max_cells), _poll(budget))
+            is_through = answer[0] == "end"
+        except LimitReachedError:
+            is_through = False
+        number, share = self._core.walk_state(self._walk, component)
+        return number, 1.0 if is_through else min(share, _NEARLY_ALL)
 
 
 def best_assignment(problem: Problem, factors: Factors, budget: Budget) -> dict[str, int] | None:

@@ -90,11 +90,17 @@ def rule_text(constraint: Constraint) -> str:
     if constraint.name and isinstance(constraint, Comparison) and len(str(constraint)) > _LONG_TEXT:
         left = _as_function(constraint.name, constraint.left)
         right = _as_function(constraint.name if left == str(constraint.left) else "limit", constraint.right)
-        return f"{left} {constraint.op} {right}"
-    values = ", ".join(f"{name} = {number}" for name, number in sorted(named_constants(constraint).items()))
+        return _with_values(f"{left} {constraint.op} {right}", constraint)
     text = str(constraint)
     if len(text) > _LONG_TABLE:
         text = _ROWS.sub(_first_rows, text)
+    return _with_values(text, constraint)
+
+
+def _with_values(text: str, constraint: Constraint) -> str:
+    """The text of a rule with the values of the named numbers that stand in it."""
+    named = sorted(named_constants(constraint).items())
+    values = ", ".join(f"{name} = {number}" for name, number in named if name in text)
     return f"{text} [{values}]" if values else text
 
 

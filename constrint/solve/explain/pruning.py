@@ -58,20 +58,7 @@ def pruning(problem: Problem, limits: Limits | None = None) -> list[RulePruning]
     Raises:
         LimitReachedError: When a constraint links more combinations than can be evaluated, or a limit is reached.
     """
-    budget = Budget(limits or Limits())
-    product = math.prod(d.size for d in problem.variables.values())
-    total = _counted(problem, budget)
-    rules = []
-    for constraint in problem.constraints:
-        only = _counted(problem.without(constraint), budget) - total
-        rules.append(RulePruning(constraint, _violating(problem, constraint, product, budget), only, product))
-    return rules
-
-
-def _counted(problem: Problem, budget: Budget) -> int:
-    """Counts the solutions in what is left of the time."""
-    budget.check_work()
-    return count(problem, budget.rest())
+    return _measured(problem, limits, estimated=False)
 
 
 def would_remove(problem: Problem, limits: Limits | None = None) -> list[RulePruning]:
@@ -84,16 +71,39 @@ def would_remove(problem: Problem, limits: Limits | None = None) -> list[RulePru
     Raises:
         LimitReachedError: When a rule links more combinations than can be evaluated, or a limit is reached.
     """
+    return _measured(problem, limits, estimated=True)
+
+
+def _measured(problem: Problem, limits: Limits | None, *, estimated: bool) -> list[RulePruning]:
     budget = Budget(limits or Limits())
     product = math.prod(d.size for d in problem.variables.values())
     total = _counted(problem, budget)
-    rules = []
-    for rule in problem.estimates:
+    return [
+        RulePruning(
+            rule, _violating(problem, rule, product, budget), removes_only(problem, rule, total, budget), product
+        )
+        for rule in (problem.estimates if estimated else problem.constraints)
+    ]
+
+
+def removes_alone(problem: Problem, rule: Constraint, budget: Budget) -> int:
+    """Counts the combinations of the declared domains that violate a rule of the problem."""
+    return _violating(problem, rule, math.prod(d.size for d in problem.variables.values()), budget)
+
+
+def removes_only(problem: Problem, rule: Constraint, total: int, budget: Budget) -> int:
+    """Counts the combinations that violate a rule of the problem and no other; it has `total` solutions."""
+    if any(rule is estimate for estimate in problem.estimates):
         pruned = problem.copy()
         pruned.add(rule, kind=CERTAIN)
-        only = total - _counted(pruned, budget)
-        rules.append(RulePruning(rule, _violating(problem, rule, product, budget), only, product))
-    return rules
+        return total - _counted(pruned, budget)
+    return _counted(problem.without(rule), budget) - total
+
+
+def _counted(problem: Problem, budget: Budget) -> int:
+    """Counts the solutions in what is left of the time."""
+    budget.check_work()
+    return count(problem, budget.rest())
 
 
 def _violating(problem: Problem, constraint: Constraint, product: int, budget: Budget) -> int:

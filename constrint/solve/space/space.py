@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from constrint.solve.space.best import Cost, Ranked
 
 _BATCH: Final = 4096
+_WITHOUT_FRAMES: Final = "Or use columns(), which needs numpy only."
 
 
 class SearchSpace:
@@ -123,9 +124,9 @@ class SearchSpace:
             UsageError: When pandas is not installed.
             LimitReachedError: When there are too many solutions to list.
         """
-        from constrint.solve.space.views import library  # loaded when it is asked for
+        from constrint.frames import library  # loaded when it is asked for
 
-        pandas = library("pandas", "to_pandas")
+        pandas = library("pandas", "to_pandas", _WITHOUT_FRAMES)
         # Python's own values stay what they are: None does not become not-a-number.
         series = {n: pandas.Series(c, dtype=c.dtype) for n, c in self.columns().items()}
         return pandas.DataFrame(series, index=range(self.size), columns=list(self.names))
@@ -137,9 +138,9 @@ class SearchSpace:
             UsageError: When polars is not installed.
             LimitReachedError: When there are too many solutions to list.
         """
-        from constrint.solve.space.views import library  # loaded when it is asked for
+        from constrint.frames import library  # loaded when it is asked for
 
-        polars = library("polars", "to_polars")
+        polars = library("polars", "to_polars", _WITHOUT_FRAMES)
         # Numbers beyond 64 bits, and values that are neither numbers nor text, stay Python's.
         series = {
             n: polars.Series(

@@ -1,15 +1,14 @@
-"""A space as other libraries and notebooks show it: data frames and an HTML table of the first solutions."""
+"""A space as a line of text and as an HTML table of its first solutions, and the indices that a subscript means."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from constrint.errors import UsageError
+from constrint.frames import html_table
 from constrint.model.intmath import as_int, shown
 from constrint.solve.space.row_keys import check_listing
 
@@ -18,24 +17,6 @@ if TYPE_CHECKING:
 
 _SHOWN_ROWS: Final = 10
 _SHOWN_NAMES: Final = 6
-_CAPTION: Final = "text-align: left; white-space: nowrap; padding: 0.3em 0.6em"
-_LEFT: Final = "text-align: left; padding: 0.1em 0.6em"
-_STYLE: Final = "text-align: right; padding: 0.1em 0.6em"
-
-
-def library(name: str, method: str) -> Any:
-    """A data frame library.
-
-    Raises:
-        UsageError: When it is not installed.
-    """
-    try:
-        return import_module(name)
-    except ImportError:
-        raise UsageError(
-            f"{method}() needs {name}, which is not installed: pip install {name}. "
-            "Or use columns(), which needs numpy only."
-        ) from None
 
 
 def written(number: int) -> str:
@@ -65,19 +46,9 @@ def _in_groups(number: int) -> str:
 def as_html(space: SearchSpace) -> str:
     """The first solutions as a table; every text in it is escaped."""
     number = min(space.size, _SHOWN_ROWS)
-    caption = html.escape(_sizes(space, _in_groups))
-    head = "".join(f'<th style="{_STYLE}">{html.escape(n)}</th>' for n in ("", *space.names))
-    body = []
-    for index, config in enumerate(space[:number]):
-        cells = "".join(f'<td style="{_STYLE}">{html.escape(str(config[n]))}</td>' for n in space.names)
-        body.append(f'<tr><th style="{_STYLE}">{index}</th>{cells}</tr>')
-    if space.size > number:
-        more = f"... {_in_groups(space.size - number)} more"
-        body.append(
-            f'<tr><td colspan="{len(space.names) + 1}" style="text-align: left; padding: 0.1em 0.6em">{more}</td></tr>'
-        )
-    rows = f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody>" if number else ""
-    return f'<table><caption style="{_CAPTION}">{caption}</caption>{rows}</table>'
+    rows = [[index, *(str(config[n]) for n in space.names)] for index, config in enumerate(space[:number])]
+    more = f"... {_in_groups(space.size - number)} more" if space.size > number else ""
+    return html_table(_sizes(space, _in_groups), ["", *space.names], rows, more=more)
 
 
 def indices_of(wanted: object, size: int) -> list[int] | range | None:

@@ -58,7 +58,7 @@ class Device:
 
             torch.cuda.set_device(index)
         self.timer = Timer(setup.device)
-        self.kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
+        self.kept: OrderedDict[tuple[str, str, int | None], _Kept] = OrderedDict()
 
     def __call__(self, job: Job, note: Callable[[int], None]) -> Told:
         """Do a job; `note` says which trial is about to be run."""
@@ -73,7 +73,7 @@ class Device:
         return Told(answers, is_lost)
 
     def _data(self, trial: Trial) -> _Kept:
-        key = trial.kernel, str(trial.workload)
+        key = trial.kernel, str(trial.workload), trial.seed
         if key in self.kept:
             self.kept.move_to_end(key)
             return self.kept[key]
@@ -81,8 +81,11 @@ class Device:
             self.kept.popitem(last=False)
         setup, spec = self.setup, self.setup.load(trial.kernel)
         less = spec.checked_as(trial.workload)
-        seeds = range(setup.seed, setup.seed + setup.num_inputs)
-        checks = [Case(spec, setup.gpu, less, device=setup.device, seed=seed) for seed in seeds]
+        first = setup.seed if trial.seed is None else trial.seed
+        checks = [
+            Case(spec, setup.gpu, less, device=setup.device, seed=first + number, unusual=number * setup.has_unusual)
+            for number in range(setup.num_inputs)
+        ]
         timed = checks[0] if less == trial.workload else _Timed(spec, setup, trial.workload)
         self.kept[key] = _Kept(checks, timed)
         return self.kept[key]

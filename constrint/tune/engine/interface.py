@@ -29,6 +29,7 @@ class Setup:
         device: `cuda`, or `cpu` for kernels that run there.
         cache: `cold`: the L2 is overwritten before every call that is timed; `warm`: calls follow each other.
         num_inputs: Sets of random inputs that a candidate is checked on.
+        has_unusual: Whether all sets but the first are of the kinds that a kernel may go wrong on.
         seed: Of the random inputs.
         compile_patience_s, run_patience_s: How long one candidate may take.
         max_memory_bytes: Memory of the host that one process may take; 0 for half of the machine's.
@@ -39,6 +40,7 @@ class Setup:
     device: str = "cuda"
     cache: str = "cold"
     num_inputs: int = 2
+    has_unusual: bool = False
     seed: int = 0
     compile_patience_s: float = COMPILE_PATIENCE_S
     run_patience_s: float = RUN_PATIENCE_S

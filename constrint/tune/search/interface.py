@@ -20,12 +20,14 @@ class Proposal:
         config: A value for each of its parameters.
         predicted_s: What the (corrected) cost model says; nan where it says nothing.
         because: Why it is tried, in a phrase: `model's 3rd choice`, `neighbour of the best`, `tpe`.
+        seed: Of the random inputs that it is checked on, drawn after it was proposed; None for the run's.
     """
 
     kernel: str
     config: Mapping[str, int]
     predicted_s: float = float("nan")
     because: str = ""
+    seed: int | None = None
 
 
 @dataclass(frozen=True)

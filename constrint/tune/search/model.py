@@ -26,6 +26,8 @@ POOL = 3000
 PENALTY = math.log(2.0)
 #: Every so many-th configuration is a neighbour of the best one so far.
 EVERY = 4
+#: Of a part of the space that somebody names, so many configurations are looked at: those of least predicted time.
+MOST_AMONG = 512
 
 
 class ModelSearch:
@@ -76,6 +78,37 @@ class ModelSearch:
                     self._believe(place)
         return proposals
 
+    def peek(self, number: int) -> list[Proposal]:
+        """What `ask` would give now; it may be asked for again."""
+        before = len(self._pending)
+        proposals = self.ask(number)
+        self._is_proposed[self._pending[before:]] = False
+        del self._pending[before:]
+        return proposals
+
+    def expected(self, number: int) -> list[Proposal]:
+        """What is expected to be fastest of all that was not proposed; it may be asked for."""
+        order = self._order()
+        return [self._proposal(place) for place in order[~self._is_proposed[order]][:number].tolist()]
+
+    def ask_among(self, kernel: str, rows: Rows, number: int) -> list[Proposal]:
+        """Up to so many of these rows of a kernel that were not proposed before, the most promising first."""
+        at = self.candidates.by_name[kernel]
+        rows = rows[np.argsort(self.candidates.kernels[at].seconds[rows], kind="stable")[:MOST_AMONG]]
+        places = np.array(self._add(np.full(len(rows), at), rows), dtype=np.int64)
+        proposals: list[Proposal] = []
+        with self._regression.supposing():
+            for place in self._pending:
+                self._believe(place)
+            while len(proposals) < number and len(left := places[~self._is_proposed[places]]):
+                is_first = not self._is_proposed.any()
+                place = int(left[0] if is_first else left[np.argmax(self._gain()[left])])
+                proposals.append(self._proposal(place))
+                self._is_proposed[place] = True
+                self._pending.append(place)
+                self._believe(place)
+        return proposals
+
     def tell(self, proposal: Proposal, seconds: float | None) -> None:
         """What came of a proposal, this search's own or another's: its median time, or None where it failed."""
         place = self._place_of(proposal)
@@ -98,9 +131,12 @@ class ModelSearch:
 
         Of those that are level the one that the model puts first comes first.
         """
+        return [self._proposal(place) for place in self._order()[:number].tolist()]
+
+    def _order(self) -> Rows:
+        """The pool's places by expected time."""
         expected = self._predicted + self._regression.mean[self._num_known :] + self._penalty
-        order = np.argsort(tie_steps(np.exp(expected)), kind="stable")
-        return [self._proposal(int(place)) for place in order[:number]]
+        return np.argsort(tie_steps(np.exp(expected)), kind="stable")
 
     def _find_neighbours(self) -> None:
         """Put the neighbours of the best configuration into the pool."""

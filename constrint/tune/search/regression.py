@@ -16,6 +16,9 @@ import numpy as np
 from constrint.select.candidates import Rows
 from constrint.tune.search.points import Floats, Points
 
+#: An eigenvalue of correlations that is no further below zero is zero, but for rounding.
+ROUNDING = 1e-9
+
 
 @dataclass(frozen=True)
 class Prior:
@@ -66,7 +69,8 @@ class Regression:
 
     def __init__(self, prior: Prior, points: Points, distances: Floats) -> None:
         self.prior, self.points = prior, points
-        self._alike = prior.far + (1.0 - prior.far) * np.exp(-0.5 * np.square(distances / prior.resemblance))
+        alike = prior.far + (1.0 - prior.far) * np.exp(-0.5 * np.square(distances / prior.resemblance))
+        self._alike = _correlations(alike)
         self.mean = np.zeros(len(points))
         self.variance = self._own(points)
         self._told: list[int] = []
@@ -151,3 +155,13 @@ class Regression:
         like += p.alone**2 * (own.core[:, None] == others.core) + p.variant**2 * (own.whole[:, None] == others.whole)
         alike = self._alike[own.workload[:, None], others.workload]
         return np.asarray(p.level**2 + p.own_level**2 * is_same + alike * like, dtype=np.float64)
+
+
+def _correlations(alike: Floats) -> Floats:
+    """Likenesses as correlations that can hold together: distances that add options and types may give others."""
+    values, vectors = np.linalg.eigh(alike)
+    if values[0] > -ROUNDING:
+        return alike
+    nearest = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    scale = np.sqrt(np.diag(nearest))
+    return np.asarray(nearest / scale / scale[:, None], dtype=np.float64)

@@ -65,19 +65,29 @@ class Filters(TypedDict, total=False):
     since: float | None
 
 
+def exact_json(value: msgspec.Struct, named: str) -> str:
+    """A value as JSON that is read back as the same; `named` is what it is called where that cannot be.
+
+    Raises:
+        UsageError: When it would not be read back as it is.
+    """
+    try:
+        text = msgspec.json.encode(value)
+        is_same = msgspec.json.decode(text, type=type(value)) == value
+    except (ValueError, TypeError, OverflowError) as mistake:
+        raise UsageError(f"{named} cannot be kept: {mistake}. Records hold finite numbers and text.") from None
+    if not is_same:
+        raise UsageError(f"{named} has a number that is not finite; leave the figure out instead.")
+    return text.decode()
+
+
 def row_of(record: TuningRecord) -> dict[str, Any]:
     """A record as a row.
 
     Raises:
         UsageError: When it would not be read back as it is.
     """
-    try:
-        text = msgspec.json.encode(record)
-        is_same = msgspec.json.decode(text, type=TuningRecord) == record
-    except (ValueError, TypeError, OverflowError) as mistake:
-        raise UsageError(f"{_named(record)} cannot be kept: {mistake}. Records hold finite numbers and text.") from None
-    if not is_same:
-        raise UsageError(f"{_named(record)} has a number that is not finite; leave the figure out instead.")
+    text = exact_json(record, _named(record))
     row = {name: getattr(record, name) for name in FIELDS}
     unfit = [name for name, value in row.items() if isinstance(value, str) and (not value or "\0" in value)]
     if unfit:
@@ -85,7 +95,7 @@ def row_of(record: TuningRecord) -> dict[str, Any]:
     long = [name for name, most in LONGEST.items() if len(row[name]) > most]
     if long:
         raise UsageError(f"{_named(record)} has a name of more than {LONGEST[long[0]]} characters for its {long[0]}.")
-    return {**row, "workload": workload_text(record.sizes, record.options), "record": text.decode()}
+    return {**row, "workload": workload_text(record.sizes, record.options), "record": text}
 
 
 def workload_text(sizes: dict[str, int], options: dict[str, int]) -> str:

@@ -17,6 +17,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from constrint.tune.store.database import Database
 from constrint.tune.store.place import shown, url_of
+from constrint.tune.store.proposals import FIELDS, PROPOSALS, ProposalRecord, has_table, make_table, proposal_row
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.schema import RECORDS, Filters, conditions, row_of
 
@@ -88,6 +89,56 @@ class RecordStore:
         dialect: Any = sqlite if self._database.dialect == "sqlite" else postgresql
         statement = dialect.insert(RECORDS).on_conflict_do_nothing(index_elements=["id"]).returning(RECORDS.c.id)
         return self._database.write(lambda connection: len(connection.execute(statement, ordered).all()))
+
+    def add_proposals(self, proposals: Iterable[ProposalRecord], *, is_newer: bool = False) -> int:
+        """Keep what was proposed and what came of it.
+
+        Args:
+            proposals: What is kept.
+            is_newer: Whether one whose id is there already takes the place of the earlier one, which else stays.
+
+        Returns:
+            How many were written. When it returns, they are on the disk; when it raises, none is.
+
+        Raises:
+            UsageError: When one would not be read back as it is.
+            StoreError: When the store cannot take them.
+        """
+        rows = {row["id"]: row for row in map(proposal_row, proposals)}
+        if not rows:
+            return 0
+        ordered = [rows[name] for name in sorted(rows)]
+
+        def work(connection: Connection) -> int:
+            make_table(connection)
+            dialect: Any = sqlite if self._database.dialect == "sqlite" else postgresql
+            insert = dialect.insert(PROPOSALS)
+            statement = insert.on_conflict_do_nothing(index_elements=["id"])
+            if is_newer:
+                fresh = {name: insert.excluded[name] for name in (*FIELDS, "proposal")}
+                statement = insert.on_conflict_do_update(index_elements=["id"], set_=fresh)
+            return len(connection.execute(statement.returning(PROPOSALS.c.id), ordered).all())
+
+        return self._database.write(work)
+
+    def proposals(self, **filters: str | None) -> list[ProposalRecord]:
+        """What was proposed: those that agree with every filter (`run`, `operation`, `gpu`, `record_key`), by time.
+
+        One that cannot be read is left out, and a warning says so once.
+        """
+        column = PROPOSALS.c
+        query = select(column.id, column.proposal).order_by(column.created, column.id)
+        for name, value in filters.items():
+            query = query if value is None else query.where(column[name] == value)
+        with self._database.reading() as connection:
+            rows = connection.execute(query).all() if has_table(connection) else []
+        found = []
+        for name, text in rows:
+            try:
+                found.append(msgspec.json.decode(text, type=ProposalRecord))
+            except (ValueError, RecursionError) as error:
+                self._warn(f"the proposal {name} of {self.place} cannot be read and is left out: {error}")
+        return found
 
     def find(self, **filters: Unpack[Filters]) -> Iterator[TuningRecord]:
         """Records that agree with every filter, by time and id, as the store is when the first one is read.

@@ -133,3 +133,25 @@ def test_kernel_equals_the_product_in_double_precision(name: str, shared_results
     function = "tests.support.interpreted_gemm:kernel_is_right"
     outcomes = shared_results.once(f"{function} {start}", lambda: interpreted(function, part))
     assert outcomes[name]
+
+
+#: Two kernels, sizes that tiles do not divide, transposed operands: on every kind of unusual inputs.
+UNUSUAL: dict[str, dict[str, Any]] = {
+    f"{kernel}, {dtype}, {'transposed' if options else 'plain'}": {
+        "kernel": kernel,
+        "dtype": dtype,
+        "options": options,
+        "sizes": {"m": 70, "n": 48, "k": 96},
+        "config": CONFIG | OWN[kernel],
+        "seed": 7,
+    }
+    for kernel in OWN
+    for dtype in ("fp16", "int8")
+    for options in ({}, {"transpose_a": 1, "transpose_b": 1})
+}
+
+
+def test_kernels_are_right_on_the_inputs_that_products_go_wrong_on() -> None:
+    errors = interpreted("tests.support.interpreted_gemm:unusual_errors", UNUSUAL)
+    assert all(max(of_case) <= 1.0 for of_case in errors.values()), errors
+    assert all(len(of_case) == 5 for of_case in errors.values())

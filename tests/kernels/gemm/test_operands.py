@@ -17,7 +17,14 @@ import torch
 
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import matmul
-from constrint.kernels.gemm.operands import Rows, product_of, random_operands, rows_of, with_aligned_stride
+from constrint.kernels.gemm.operands import (
+    Rows,
+    product_of,
+    random_operands,
+    rows_of,
+    unusual_operands,
+    with_aligned_stride,
+)
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.tma.pack import can_describe, copies_needed
 
@@ -199,3 +206,22 @@ def test_a_product_that_overlaps_its_copies_waits_for_them() -> None:
         graph.replay()
         exact, sums = several.double() @ b.double(), several.double().abs() @ b.double().abs()
         assert bool(((out.double() - exact).abs() <= 1555 * 2.0**-23 * sums + 1.01 * 2.0**-8 * exact.abs()).all())
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "tf32", "fp8", "int8"])
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_unusual_operands_differ_as_they_are_said_to_and_are_aligned_alike(dtype: str, is_transposed: bool) -> None:
+    made = random_operands(load_gpu("h200"), product(64, 64, 64, dtype), device="cpu", seed=1)
+    if is_transposed:
+        made = {name: t.transpose(1, 2) for name, t in made.items()}
+    apart, one_signed, scattered, tiny = (unusual_operands(made, number) for number in (1, 2, 3, 4))
+    assert all(unusual_operands(made, 0)[name] is t for name, t in made.items())
+    for name, t in made.items():
+        wide = apart[name]
+        assert torch.equal(wide.float(), t.float())
+        assert max(wide.stride()[1:]) == max(t.stride()[1:]) + 128 // t.element_size()
+        assert rows_of(wide).is_transposed == rows_of(t).is_transposed
+        assert bool((one_signed[name].float() >= 0).all())
+        assert 0 < int((scattered[name].float() != 0).sum()) <= t.numel() // 37 + 1
+        if t.is_floating_point():
+            assert float(tiny[name].float().abs().max()) < 2.0**-8 * float(t.float().abs().max()) * 1.1

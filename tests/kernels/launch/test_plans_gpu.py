@@ -194,9 +194,20 @@ def test_a_layer_refuses_what_would_spoil_its_gradient(cell: Any) -> None:
         kept = (last[0] if isinstance(last, tuple) else last).clone()
         output.zero_()
         assert torch.equal(last[0] if isinstance(last, tuple) else last, kept)
-    (gradient,) = torch.autograd.grad(layer(x)[0].sum(), layer.weight_hh_l0, create_graph=True)
-    with pytest.raises(RuntimeError, match="cannot be differentiated twice"):
-        gradient.sum().backward()
+
+
+@pytest.mark.parametrize("cell", [LSTM, GRU])
+def test_a_planned_layer_is_differentiated_twice_as_the_reference_is(cell: Any) -> None:
+    layer, x = cell(32, 32, device="cuda", batch_first=True), randn(5, 3, 32, dtype=torch.float32)
+    plain = cell(32, 32, device="cuda", batch_first=True, backend="reference")
+    plain.load_state_dict(layer.state_dict())
+    layer(x.requires_grad_())[0].sum().backward()
+    found = []
+    for one in (layer, plain):
+        (gradient,) = torch.autograd.grad(one(x)[0].square().sum(), x, create_graph=True)
+        second = torch.autograd.grad(gradient.square().sum(), [x, *one.parameters()])
+        found.append([gradient.detach(), *second])
+    torch.testing.assert_close(found[0], found[1], rtol=1e-3, atol=1e-3)
 
 
 def test_observers_see_the_operator_and_the_kernel() -> None:

@@ -139,6 +139,29 @@ def test_a_measured_winner_is_launched_although_it_spills() -> None:
     assert (device.launched, device.refused) == ([1, 1], [])
 
 
+def test_a_winner_that_another_device_does_not_hold_is_followed_by_the_next_choice() -> None:
+    winner, device = replace(choice(1), is_measured=True), Device({})
+    assert device.run(winner) == 1
+    device.spills = {1: DoesNotFitError("a slice holds 16 blocks", name=RESIDENT, required=32, limit=16)}
+    with pytest.warns(RuntimeWarning, match="a slice holds 16 blocks. From now on"):
+        assert launch_what_fits(winner, device.launch, device.refuse).config["num_stages"] == 2
+    assert device.refused == [(1, Refusal(winner.config, RESIDENT, 32, 16))]
+
+
+def test_what_spills_least_and_is_not_held_by_a_part_of_a_device_is_followed_by_the_next_choice() -> None:
+    class Part(Device):
+        def launch(self, chosen: Choice, /, *, may_spill: bool) -> None:
+            if may_spill and chosen.config["num_stages"] < 5:
+                raise DoesNotFitError("a slice holds 16 blocks", name=RESIDENT, required=32, limit=16)
+            super().launch(chosen, may_spill=may_spill)
+
+    device = Part(dict.fromkeys(range(1, 5), 40) | {3: 16})
+    with pytest.warns(RuntimeWarning, match="a slice holds 16 blocks. From now on"):
+        assert launch_what_fits(choice(1), device.launch, device.refuse).config["num_stages"] == 5
+    assert device.launched == [5]
+    assert (3, Refusal(choice(3).config, RESIDENT, 32, 16)) in device.refused
+
+
 def test_what_spills_is_launched_where_there_is_no_other_choice() -> None:
     device = Device({9: 16, 10: 32})
     assert device.run(choice(9)) == 9
@@ -370,6 +393,9 @@ def test_a_look_at_cuda_kernels_tells_what_spills_and_what_would_wait_for_ever()
     asked: list[str] = []
     look([SimpleNamespace(compiled=lambda: clean, check_resident=lambda: asked.append("is it resident"))])
     assert asked == ["is it resident"]
+    spilling = SimpleNamespace(compiled=lambda: CompiledCuda(stated), check_resident=lambda: asked.append("again"))
+    look([spilling], may_spill=True)
+    assert asked == ["is it resident", "again"]
 
 
 def test_a_look_raises_for_the_first_kernel_that_spills_any_register() -> None:

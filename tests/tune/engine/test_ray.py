@@ -230,14 +230,14 @@ def test_an_actor_that_says_nothing_is_given_up(cluster: Any, monkeypatch: pytes
     try:
         os.kill(silent, signal.SIGSTOP)
         # The other one loads its libraries meanwhile.
-        monkeypatch.setattr(engine_module, "SILENT_S", 8.0)
+        monkeypatch.setattr(engine_module, "SILENT_S", 12.0)
         for slot in range(2):
             engine.submit(slot, Job(slot, (trial("slow"),)))
         found = answers(engine, 2)
         assert sorted(done.slot_is_lost for done in found.values()) == [False, True]
         (lost,) = (done for done in found.values() if done.slot_is_lost)
         assert lost.answers[0].outcome == Outcome.NOT_RUN
-        assert "has said nothing for 8 s" in lost.answers[0].message
+        assert "has said nothing for 12 s" in lost.answers[0].message
         # What comes later for that device is answered at once.
         engine.submit(lost.slot, Job(7, (trial("right"),)))
         assert answers(engine, 1)[7].slot_is_lost

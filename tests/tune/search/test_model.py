@@ -138,3 +138,18 @@ def test_points_that_come_later_have_the_same_posterior() -> None:
         each.learn(33, 0.3)
     np.testing.assert_allclose(late.mean, early.mean, atol=1e-9)
     np.testing.assert_allclose(late.variance, early.variance, atol=1e-9)
+
+
+def test_workloads_whose_distances_fit_no_space_are_learnt_from_as_well() -> None:
+    # Three are near to a fourth and far from each other, as where types and options add to distances of sizes.
+    far, near = 4.0, 0.4
+    distances = np.full((4, 4), far) - far * np.eye(4)
+    distances[3, :3] = distances[:3, 3] = near
+    kernel = Candidates.of(TILED, GPU, task_of().workload).kernels[0]
+    describer = Describer(Candidates([kernel]))
+    every = [describer.points(kernel, np.arange(kernel.num_rows), number) for number in range(4)]
+    regression = Regression(Prior(far=0.0, resemblance=1.0), Points.joined(every), distances)
+    regression.learn_first(np.full(4 * kernel.num_rows - 1, 0.2))
+    # What all others say is expected of the last one.
+    assert np.isfinite(regression.mean).all()
+    assert 0.15 < regression.mean[-1] < 0.25

@@ -41,6 +41,6 @@ def database(postgres: str) -> str:
     """The same with no tables of ours."""
     engine = create_engine(make_url(postgres).set(drivername="postgresql+psycopg"))
     with engine.begin() as connection:
-        connection.execute(text("DROP TABLE IF EXISTS constrint_meta, constrint_records"))
+        connection.execute(text("DROP TABLE IF EXISTS constrint_meta, constrint_records, constrint_proposals"))
     engine.dispose()
     return postgres

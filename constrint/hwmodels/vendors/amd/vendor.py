@@ -36,6 +36,27 @@ TARGETS = {
     "gfx1201": "RDNA4",
 }
 
+#: What the numbers are that only AMD's models have.
+MEANINGS = {
+    "max_waves_per_simd": "resident waves of a SIMD",
+    "max_multi_wave_blocks_per_sm": "resident workgroups of several waves of a CU",
+    "max_multi_wave_blocks_per_wgp": "resident workgroups of several waves of a WGP",
+    "max_arch_vgprs_per_thread": "architectural vector registers of a thread",
+    "max_acc_vgprs_per_thread": "accumulator registers of a thread",
+    "arch_vgpr_alignment_vgprs": "multiple at which accumulator registers start",
+    "has_unified_vgpr_file": "1 where both kinds of registers share a file, else 0",
+    "wave32_vgprs_per_lane": "vector registers of a SIMD for each lane of a wave of 32",
+    "wave32_alloc_granularity_vgprs": "step in which a wave of 32 is given its registers",
+    "wave64_vgprs_per_lane": "vector registers of a SIMD for each lane of a wave of 64",
+    "wave64_alloc_granularity_vgprs": "step in which a wave of 64 is given its registers",
+    "max_sgprs_per_wave": "scalar registers of a wave",
+    "sgprs_per_simd": "scalar registers of a SIMD",
+    "sgpr_alloc_granularity_sgprs": "step in which a wave's scalar registers are given out",
+    "sgprs_reserved_per_wave": "scalar registers that the trap handler takes of each wave",
+    "smem_bytes_per_wgp": "LDS that a workgroup in WGP mode may use",
+    "smem_llvm_granularity_bytes": "step in which LLVM counts a workgroup's LDS",
+}
+
 
 class Amd(Vendor):
     """AMD's GPUs, CDNA and RDNA."""
@@ -66,6 +87,7 @@ class Amd(Vendor):
     triton_backend = "hip"
     figures_file = Path(__file__).parent / "figures.yaml"
     assumed_file = Path(__file__).parent / "assumed.yaml"
+    meanings = MEANINGS
 
     def register_file(self, gpu: GpuModel) -> RegisterFile:
         """The vector registers that a SIMD has for each lane of a wave."""
@@ -90,8 +112,10 @@ class Amd(Vendor):
         """Matrix instructions of the target; dies, waves and register files that agree; keys that go together."""
         sm, device, l2 = _cu(gpu), gpu.device, gpu.memory.l2
         kind = "mfma" if gpu.arch.target.startswith("gfx9") else "wmma"
-        if any(instruction.kind != kind for instruction in gpu.matrix.instructions):
-            yield "matrix.instructions", f"matrix instructions of {gpu.arch.target} are {kind}"
+        others = sorted({instruction.kind for instruction in gpu.matrix.instructions} - {kind})
+        if others:
+            listed = ", ".join(others)
+            yield "matrix.instructions", f"those of {gpu.arch.target} are of the kind {kind}; some here are {listed}"
         if device.sms_per_xcd is not None and device.num_xcds * device.sms_per_xcd != device.sm_count:
             yield "device.sm_count", "must be num_xcds times sms_per_xcd"
         if l2.size_bytes and l2.size_bytes_per_xcd and l2.size_bytes_per_xcd * device.num_xcds != l2.size_bytes:

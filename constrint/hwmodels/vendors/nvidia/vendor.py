@@ -53,6 +53,17 @@ TARGETS = {
     "sm_121a": "Blackwell",
 }
 
+#: What the numbers are that only NVIDIA's models have.
+MEANINGS = {
+    "registers_per_partition": "32-bit registers of a sub-partition",
+    "max_registers_per_block": "32-bit registers of a block",
+    "register_alloc_granularity_registers_per_warp": "step in which a warp's registers are given out",
+    "warp_alloc_granularity_warps": "step in which a block's warps are counted against its registers",
+    "max_smem_bytes_per_block_without_opt_in": "shared memory of a block that does not ask for more",
+    "max_barriers_per_sm": "named barriers of an SM",
+    "tensor_memory_bytes_per_sm": "tensor memory of an SM",
+}
+
 
 class Nvidia(Vendor):
     """NVIDIA's GPUs."""
@@ -81,6 +92,7 @@ class Nvidia(Vendor):
     triton_backend = "cuda"
     figures_file = Path(__file__).parent / "figures.yaml"
     assumed_file = Path(__file__).parent / "assumed.yaml"
+    meanings = MEANINGS
 
     def register_file(self, gpu: GpuModel) -> RegisterFile:
         """A partition's registers, of which a warp gets a multiple of the granularity."""

@@ -16,8 +16,8 @@ from constrint.kernels.launch.autotune.fitting import device_of, first_that_runs
 from constrint.kernels.launch.autotune.tuning import Tuning
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.launch.triton import TritonKernelSpec
+from constrint.select import Ranking, rank
 from constrint.select.compiled import CompiledKernel
-from constrint.select.rank import Ranking, rank
 from constrint.select.spec import Config, KernelSpec, Workload
 from constrint.select.winners import when_reloaded
 from constrint.tune.store.record import TuningRecord

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -45,6 +45,8 @@ class CudaSource:
         options: Further options of NVRTC: `-std=c++17`, `--use_fast_math`.
         folders: Where headers are looked for.
         name: Name of the file, for messages.
+        is_settled: Whether its headers stay as they are while the process runs, as those of a package do: it is looked
+            up once, where others are told by what their headers hold at every launch.
     """
 
     text: str
@@ -53,6 +55,8 @@ class CudaSource:
     options: tuple[str, ...] = ()
     folders: tuple[Path, ...] = ()
     name: str = "kernel.cu"
+    is_settled: bool = False
+    binaries: dict[str, Binary] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
 class Binary(msgspec.Struct, frozen=True):
@@ -84,6 +88,8 @@ def compile_cuda(gpu: GpuModel, source: CudaSource) -> Binary:
         CompileError: When the compiler refuses.
     """
     target = gpu.of_triton_backend({"cuda": gpu.arch.target}, "ways to compile CUDA C++")
+    if source.is_settled and target in source.binaries:
+        return source.binaries[target]
     compiler = nvrtc_version()
     # Of what comes from NVRTC's own cache the assembler says nothing.
     shown = [_VERBOSE, *([NO_CACHE] if _release(compiler) >= CACHING_RELEASE else [])]
@@ -96,6 +102,8 @@ def compile_cuda(gpu: GpuModel, source: CudaSource) -> Binary:
     if len(_KNOWN) >= MOST_KNOWN:
         _KNOWN.clear()
     _KNOWN[key] = binary
+    if source.is_settled:
+        source.binaries[target] = binary
     return binary
 
 
@@ -152,7 +160,40 @@ def _nvrtc() -> Any:
     return nvrtc
 
 
+def compile_ptx(gpu: GpuModel, source: CudaSource) -> str:
+    """A kernel as the assembler's input, PTX: what the compiler made of it before the assembler.
+
+    Raises:
+        UsageError: When NVRTC is not installed, and for macros that cannot be.
+        UnsupportedError: When the GPU takes no CUDA.
+        CompileError: When the compiler refuses.
+    """
+    target = gpu.of_triton_backend({"cuda": gpu.arch.target}, "ways to compile CUDA C++")
+    options = [f"--gpu-architecture={target.replace('sm_', 'compute_')}", *definitions(source.macros, source.name)]
+    refusal = f"{nvrtc_version()} refuses the kernel for {target}"
+    with _program(source, [*options, *source.options], refusal) as (nvrtc, program):
+        text = bytes(_called(nvrtc.nvrtcGetPTXSize(program)))
+        _called(nvrtc.nvrtcGetPTX(program, text))
+    return text.rstrip(b"\0").decode("utf-8", "replace")
+
+
 def _compiled(source: CudaSource, options: list[str], refusal: str, compiler: str) -> Binary:
+    with _program(source, options, refusal) as (nvrtc, program):
+        symbol = _called(nvrtc.nvrtcGetLoweredName(program, source.function.encode())).decode()
+        cubin = bytes(_called(nvrtc.nvrtcGetCUBINSize(program)))
+        _called(nvrtc.nvrtcGetCUBIN(program, cubin))
+        log = _log_of(program)
+    registers, spill_bytes, smem_bytes = figures_of(log, symbol)
+    return Binary(cubin, symbol, registers, spill_bytes, smem_bytes, compiler)
+
+
+@contextmanager
+def _program(source: CudaSource, options: list[str], refusal: str) -> Iterator[tuple[Any, Any]]:
+    """NVRTC's functions, and the compiled program.
+
+    Raises:
+        CompileError: When the compiler refuses.
+    """
     nvrtc = _nvrtc()
     text, name, function = (part.encode() for part in (source.text, source.name, source.function))
     folders = [f"--include-path={folder}" for folder in (*source.folders, *_toolkit_headers())]
@@ -161,16 +202,11 @@ def _compiled(source: CudaSource, options: list[str], refusal: str, compiler: st
         _called(nvrtc.nvrtcAddNameExpression(program, function))
         every = [option.encode() for option in (*options, *folders)]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(every), every)
-        log = _log_of(program)
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise CompileError(f"{refusal}: {_first_error(log) or status.name}")
-        symbol = _called(nvrtc.nvrtcGetLoweredName(program, function)).decode()
-        cubin = bytes(_called(nvrtc.nvrtcGetCUBINSize(program)))
-        _called(nvrtc.nvrtcGetCUBIN(program, cubin))
+            raise CompileError(f"{refusal}: {_first_error(_log_of(program)) or status.name}")
+        yield nvrtc, program
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-    registers, spill_bytes, smem_bytes = figures_of(log, symbol)
-    return Binary(cubin, symbol, registers, spill_bytes, smem_bytes, compiler)
 
 
 def figures_of(log: str, symbol: str) -> tuple[int, int, int]:

@@ -3,18 +3,25 @@
 Each step reads the weights again, from the L2 if they fit there. What a step takes was fitted on one H200
 (`benchmarks/results/h200/rnn.csv`: LSTM in bf16, B 16 to 256, 64 to 2048 units per head, within 30 %); on other GPUs
 the time of a kernel is assumed to be the same.
+
+Two things make short sequences and few rows of fp32 dear. A graph is replayed as a whole, with steps that nobody asked
+for (`steps.py`). And a product of few rows fills neither its blocks nor the GPU: a library's block computes some rows
+by some columns over the whole depth, however few the rows are, and where there are fewer blocks than SMs the others
+wait. Matrix units are fast enough for that not to matter, vector units are not.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, roofline
+from constrint.kernels.rnn.alternating.steps import steps_that_run
 from constrint.kernels.rnn.cells import Cell
-from constrint.select.cost import PARTS, CostColumns
+from constrint.select.cost import LAUNCH_S, PARTS, CostColumns
 from constrint.select.spec import ELEMENT_BYTES, Workload
 
 #: Seconds of one of the two kernels of a step.
@@ -23,6 +30,13 @@ NODE_S = {"forward": 2.15e-6, "backward": 3.8e-6}
 GATE_BYTES = {"forward": 45.0, "backward": 90.0}
 #: Bandwidth that is assumed where no source states one.
 ASSUMED_BYTES_PER_S = 1e12
+#: Rows and columns of a product that a block of the library computes. Assumed: the narrowest of cuBLAS's usual kernels
+#: in fp32 are of 32 rows and 128 columns. The product backwards has as many blocks: its rows of the weights are its
+#: depth, which the library splits where columns are few.
+BLOCK_ROWS, BLOCK_COLUMNS = 32, 128
+#: Launches that a call waits for beside its graph: copies into and out of the graph's buffers. Those of further replays
+#: are enqueued while the one before runs.
+CALL_LAUNCHES = 11
 
 
 def alternating_cost(gpu: GpuModel, cell: Cell, direction: str, workload: Workload) -> CostColumns:
@@ -37,18 +51,28 @@ def alternating_cost(gpu: GpuModel, cell: Cell, direction: str, workload: Worklo
     bandwidths = peaks.bandwidth_bytes_per_s
     level = "l2" if bandwidths.get("l2") and weights <= (gpu.memory.l2.size_bytes or 0) else "dram"
     flop = 2.0 * batch * weights / element
-    weights_s, flop_s = weights / (bandwidths[level] or ASSUMED_BYTES_PER_S), flop / peaks.peak_flop_per_s
+    weights_s = weights / (bandwidths[level] or ASSUMED_BYTES_PER_S)
+    flop_s = product_s(gpu, cell, workload, peaks.peak_flop_per_s)
     gates = batch * cell.num_gates * heads * dim
     moved_s = gates * (element / 2) * GATE_BYTES[direction] / (bandwidths["dram"] or ASSUMED_BYTES_PER_S)
-    seconds = time * (2 * NODE_S[direction] + max(weights_s, flop_s) + moved_s)
-    if direction == "backward":
-        # The weight gradient is one product over all steps.
-        seconds += time * flop / peaks.peak_flop_per_s
-    products = 2 if direction == "backward" else 1
+    steps = steps_that_run(time, gates * element)
+    seconds = CALL_LAUNCHES * LAUNCH_S + steps * (2 * NODE_S[direction] + max(weights_s, flop_s) + moved_s)
+    # The weight gradient is one product over all steps.
+    gradient_s = time * flop / peaks.peak_flop_per_s if direction == "backward" else 0.0
     parts: dict[str, Any] = dict.fromkeys(PARTS, 0.0) | {
-        "latency": time * 2 * NODE_S[direction],
-        f"{peaks.unit} units": time * products * flop_s,
-        "L2": time * weights_s if level == "l2" else 0.0,
-        "DRAM": time * (moved_s + (weights_s if level == "dram" else 0.0)),
+        "latency": CALL_LAUNCHES * LAUNCH_S + steps * 2 * NODE_S[direction],
+        f"{peaks.unit} units": steps * flop_s + gradient_s,
+        "L2": steps * weights_s if level == "l2" else 0.0,
+        "DRAM": steps * (moved_s + (weights_s if level == "dram" else 0.0)),
     }
-    return CostColumns(np.array([seconds]), parts)
+    return CostColumns(np.array([seconds + gradient_s]), parts)
+
+
+def product_s(gpu: GpuModel, cell: Cell, workload: Workload, peak_flop_per_s: float) -> float:
+    """Seconds of the units' work for the product of one step: waves of whole blocks, a block to an SM."""
+    batch, heads, dim = (workload.sizes[name] for name in ("batch", "heads", "head_dim"))
+    flop = 2.0 * batch * heads * cell.num_gates * dim**2
+    blocks = heads * math.ceil(batch / BLOCK_ROWS) * math.ceil(cell.num_gates * dim / BLOCK_COLUMNS)
+    waves, sms = math.ceil(blocks / gpu.device.sm_count), gpu.device.sm_count
+    of_block = 2.0 * BLOCK_ROWS * BLOCK_COLUMNS * dim
+    return max(flop / peak_flop_per_s, waves * of_block * sms / peak_flop_per_s)

@@ -1,7 +1,7 @@
 """The `alternating` recurrence on a GPU: a matrix product and a fused pointwise kernel per step, in a CUDA graph.
 
-A graph holds the K steps of a chunk, on buffers of its own; sequences are copied through it chunk by chunk, so one
-graph serves every sequence length. Graphs are kept per layer shape, batch size and stream.
+A graph holds the K steps of a chunk, on buffers of its own; sequences are copied through it chunk by chunk, so few
+graphs serve every sequence length (`steps.py`). Graphs are kept per layer shape, batch size and stream.
 """
 
 from __future__ import annotations
@@ -19,14 +19,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from constrint.kernels.rnn.alternating.loop import previous_states, recompute_gates
+from constrint.kernels.rnn.alternating.steps import steps_of_graph
 from constrint.kernels.rnn.cells import CELLS, Cell
 from constrint.kernels.rnn.gradients import gradients_of
 from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream, zero_states
 
-#: Steps per graph at most: enough that copying a chunk costs little beside running it.
-MAX_STEPS = 128
-#: Bytes of a chunk's largest buffer at most.
-MAX_BUFFER_BYTES = 32 << 20
 #: Units per program of the pointwise kernels.
 TILE = 128
 #: Graphs kept, with their buffers; the least recently used one goes first.
@@ -58,7 +55,7 @@ def _key(inputs: RnnInputs, *flags: int) -> Key:
     batch, time, gates, heads, dim = wx.shape
     stream = torch.cuda.current_stream(wx.device).cuda_stream if wx.is_cuda else 0
     per_step = batch * gates * heads * dim * wx.element_size()
-    steps = min(MAX_STEPS, 1 << (time - 1).bit_length(), max(8, MAX_BUFFER_BYTES // per_step))
+    steps = steps_of_graph(time, per_step)
     return Key(inputs.cell, wx.device, stream, wx.dtype, batch, heads, dim, steps, flags)
 
 

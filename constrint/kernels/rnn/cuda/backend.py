@@ -43,14 +43,14 @@ class CudaBackend(PaddedBackend):
         """See `PaddedBackend`."""
         return launch.backward(inputs, saved, upstream, choice, clip=clip)
 
-    def plan_forward(
+    def loop_forward(
         self, inputs: RnnInputs, start: Tensor | None, made: PlannedForward, choice: Choice, scratch: Scratch
     ) -> Sequence[Launch]:
-        """See `RnnBackend.plan_forward`; the kernels round the initial h themselves, and need no scratch memory."""
-        return planned.forward_launches(inputs, made, choice)
+        """See `PaddedBackend`; the kernels round the initial h themselves."""
+        return planned.forward_launches(inputs, made, choice, scratch)
 
-    def plan_backward(
+    def loop_backward(
         self, inputs: RnnInputs, made: PlannedBackward, choice: Choice, scratch: Scratch, *, clip: float, only_h: bool
     ) -> Sequence[Launch]:
-        """See `RnnBackend.plan_backward`."""
-        return planned.backward_launches(inputs, made, choice, clip=clip, only_h=only_h)
+        """See `PaddedBackend`."""
+        return planned.backward_launches(inputs, made, choice, scratch, clip=clip, only_h=only_h)

@@ -20,7 +20,7 @@ from constrint.hwmodels import GpuModel
 from constrint.hwmodels.targets import target_note
 from constrint.kernels.rnn.cells import Cell
 from constrint.kernels.rnn.cuda.resources import groups_at_once
-from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, VECTOR_BYTES, Shape
+from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, RING, VECTOR_BYTES, Shape
 from constrint.model import Expr, Var, ceildiv, const, maximum, minimum
 from constrint.select.cost import ASSUMED_CLOCK_HZ, LAUNCH_S, PARTS, CostColumns
 from constrint.select.spec import ELEMENT_BYTES, Columns, Workload
@@ -30,8 +30,9 @@ Column = NDArray[np.float64]
 #: Issue interval and dependent-issue latency of m16n8k16, in clocks: the least time between two that do not depend on
 #: each other on one sub-partition, and between two of which the second needs the first one's sum.
 MMA_ISSUE_CLK, MMA_LATENCY_CLK = 8, 33
-#: Bytes per clock of shared memory, and between the L2 and one SM.
-SMEM_BYTES_PER_CLK, L2_BYTES_PER_CLK = 128, 64
+#: Bytes per clock of shared memory, and the most that one SM was seen to get from the L2 while all others read the same
+#: (`benchmarks/rnn/exchange.py` on an H200).
+SMEM_BYTES_PER_CLK, L2_BYTES_PER_CLK = 128, 78
 #: Bytes that a warp reads of the operand for one pair and eight sequences.
 OPERAND_BYTES = 512
 #: Seconds of the shortest exchange by placement, measured on an H200: two barriers of a block (30 ns), a barrier of a
@@ -40,14 +41,14 @@ EXCHANGE_S = {BLOCK: 3e-8, CLUSTER: 2e-7, GRID: 6e-7}
 #: Parts that are waited for rather than worked on: other tiles of the block are worked on meanwhile.
 WAITED = ("cluster", "cluster_blocks", "grid", "grid_blocks")
 #: Parts that blocks of one SM do one after the other.
-BUSY = ("mma", "rounded", "weights", "operand", "polled", "summed", "special", "written")
+BUSY = ("mma", "rounded", "weights", "operand", "polled", "streamed", "summed", "special", "written")
 #: Exponent of the p-norm of a step's work and of what its loads leave: neither hides the other where both are as long.
 WAITING_EXPONENT = 6.0
 #: Every part, and the loads' latency in clocks.
 LOADS = "loads"
 FIGURES = (
     *("fixed", "cluster", "cluster_blocks", "grid", "grid_blocks", "mma", "rounded", "weights", "operand", "polled"),
-    *("sent", "summed", "sum_chain"),
+    *("poll_chain", "streamed", "sent", "summed", "sum_chain"),
     *("special", "serial", "written", "read", "warps", LOADS),
 )
 _FILE = Path(__file__).with_name("step.json")
@@ -107,6 +108,8 @@ def step_parts(gpu: GpuModel, shape: Shape, batch: int) -> dict[str, Expr]:
         "weights": shape.weight_bytes // SMEM_BYTES_PER_CLK,
         "operand": shape.where(v["placement"] != GRID, read // SMEM_BYTES_PER_CLK),
         "polled": shape.where(grid, read // L2_BYTES_PER_CLK),
+        "poll_chain": shape.polled,
+        "streamed": shape.streamed_bytes // L2_BYTES_PER_CLK,
         "sent": shape.where(cluster, ceildiv(shape.parts * vectors * shape.blocks, threads)),
         "summed": shape.where(shape.has_sums, v["warps_depth"] * shape.rows * rows * 8 // SMEM_BYTES_PER_CLK),
         "sum_chain": shape.where(shape.has_sums, shape.items * through * v["warps_depth"]),
@@ -153,16 +156,20 @@ def floor_clk(
 ) -> dict[str, float]:
     """Clocks of a step that no code could do without, in a configuration's placement, by what takes them.
 
-    Matrix instructions are issued without a gap, weights and partial sums move at the full rate of shared memory,
-    special functions take theirs, and the exchange is the shortest there is (`EXCHANGE_S`). What overlaps takes less
-    than the sum of them, what waits more.
+    The matrix units work at their peak, weights and partial sums move at the full rate of shared memory, streamed
+    weights at that of the L2, special functions take theirs, and the exchange is the shortest there is (`EXCHANGE_S`).
+    What overlaps takes less than the sum of them, what waits more.
     """
     shape = Shape.of(cell, direction, workload, {name: Var(name) for name in config})
     parts = step_parts(gpu, shape, workload.sizes["batch"])
     clock = gpu.device.max_clock_hz or gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
     tiles = config["num_tiles"]
-    named = {name: float(tiles * parts[name].value(config)) for name in ("mma", "weights", "summed", "special")}
-    return named | {"exchange": clock * EXCHANGE_S[config["placement"]]}
+    named = {name: float(tiles * parts[name].value(config)) for name in ("weights", "summed", "special", "streamed")}
+    # The parts count instructions at the rate that was seen on Ampere; here the peak of the GPU counts.
+    operations = 2 * shape.num_products * shape.depth * shape.rows.value(config) * config["tile_batch"]
+    peak = gpu.peak_flop_per_s("tf32" if workload.dtype == "fp32" else workload.dtype)
+    mma = tiles * operations / (peak / gpu.device.sm_count / clock) if peak else 0.0
+    return {"mma": mma, **named, "exchange": clock * EXCHANGE_S[config["placement"]]}
 
 
 def rounds_and_sharing(
@@ -199,9 +206,9 @@ def cuda_cost(
         "matrix units": ("mma", "rounded"),
         "shared memory": ("weights", "operand", "summed", "sent", "written"),
         "special functions": ("special",),
-        "latency": ("fixed", "serial", "sum_chain", "read", "warps"),
+        "latency": ("fixed", "serial", "poll_chain", "sum_chain", "read", "warps"),
         "barrier": WAITED,
-        "L2": ("polled",),
+        "L2": ("polled", "streamed"),
     }
     figures: dict[str, Any] = dict.fromkeys(PARTS, 0.0)
     for name, names in shown.items():
@@ -219,8 +226,8 @@ def loop_bytes(cell: Cell, direction: str, workload: Workload, columns: Columns)
 
 
 def filled_bytes(cell: Cell, direction: str, workload: Workload, columns: Columns) -> Column:
-    """Bytes that are filled before blocks exchange states through memory."""
-    exchanged = 1 if direction == "forward" else cell.num_slots
+    """Bytes that are filled before blocks exchange states through memory: RING steps of them."""
+    exchanged = (1 if direction == "forward" else cell.num_gates) * RING / workload.sizes["time"]
     return np.where(np.asarray(columns["placement"]) == GRID, exchanged * _row_bytes(workload), 0.0)
 
 

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from constrint.errors import ConstrintError
@@ -19,15 +20,17 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.fill import FillLaunch
+from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
 from constrint.kernels.rnn.cells import CELLS, Cell
 from constrint.kernels.rnn.cuda.shape import (
     CELL_NUMBERS,
     CLUSTER,
     DTYPE_NUMBERS,
+    FENCE,
     GRID,
+    RING,
     VECTOR_BYTES,
-    WINDOW,
-    smem_bytes_of,
+    shape_of,
 )
 from constrint.kernels.rnn.fused import FusedLoop, Tensors, given, num_sms, workload_of_choice
 from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
@@ -37,10 +40,13 @@ from constrint.select.spec import Config, Launch, Workload
 
 #: Tensors of each kernel in the order of its arguments.
 TENSORS = {
-    "forward": ("wx", "r", "bias", "initial", "states", "saved", "rows", "lengths", "reset"),
+    "forward": (
+        *("wx", "r", "bias", "initial", "states", "saved", "rows", "lengths", "reset"),
+        *("exchange", "streamed"),
+    ),
     "backward": (
         *("grad0", "grad1", "grad2", "grad3", "grad_last", "wx", "r", "initial", "states", "saved"),
-        *("grad_slots", "grad_initial", "rows", "lengths", "reset"),
+        *("grad_slots", "grad_initial", "rows", "lengths", "reset", "exchange", "streamed"),
     ),
 }
 #: What stands in exchanged memory until it is written: two NaNs that no result has.
@@ -56,6 +62,7 @@ MACROS = {
     "warps_rows": "WARPS_ROWS",
     "warps_depth": "WARPS_DEPTH",
     "register_pairs": "REGISTER_PAIRS",
+    "streamed_pairs": "STREAMED_PAIRS",
     "prefetch": "PREFETCH",
 }
 
@@ -69,6 +76,7 @@ def launches_of(
     *,
     clip: float = 0.0,
     only_h: bool | None = None,
+    scratch: Scratch = TORCH_SCRATCH,
 ) -> list[Launch]:
     """The launches of one direction; several where blocks that wait for each other would not all be resident.
 
@@ -80,14 +88,16 @@ def launches_of(
         gpu: The hardware model.
         clip: Limit of the gradient that reaches h through r; 0 for none.
         only_h: Backward: whether h alone has gradients; by default whether `grad1` is missing.
+        scratch: Gives the memory that blocks exchange states through, and that of weights which do not fit the chip.
     """
     wx = given(tensors, "wx")
     cell = CELLS[workload.operation.removesuffix(SUFFIX[direction])]
-    source, smem_bytes = source_of(cell, direction, wx.shape[4], workload.dtype, tuple(sorted(config.items())))
+    built = source_of(cell, direction, wx.shape[4], workload.dtype, tuple(sorted(config.items())))
     blocks, groups = wx.shape[4] // config["units"], _num_groups(wx, config)
     in_grid = config["placement"] == GRID
     at_once = max(1, num_sms(wx.device, gpu.device.sm_count) // blocks) if in_grid else groups
-    before = _arguments(direction, config, tensors)
+    taken = _memory(built, groups, min(at_once, groups) * blocks, scratch, wx.device)
+    before = _arguments(direction, config, {**tensors, **taken})
     if direction == "backward":
         only_h = tensors.get("grad1") is None if only_h is None else only_h
         before += [np.float32(clip), np.int32(only_h and wx.element_size() == 2)]
@@ -96,22 +106,30 @@ def launches_of(
     after = [np.int64(wx.stride(0)), np.int64(wx.stride(1))]
     launches: list[Launch] = []
     if in_grid:
-        exchanged = given(tensors, "states")[0] if direction == "forward" else given(tensors, "grad_slots")
-        launches.append(FillLaunch(exchanged, UNWRITTEN))
+        launches.append(FillLaunch(taken["exchange"], UNWRITTEN))
     for first in range(0, groups, at_once):
         launches.append(
             CudaLaunch(
                 gpu=gpu,
-                source=source,
+                source=built.source,
                 grid=(min(at_once, groups - first) * blocks,),
                 block=(THREADS_PER_WARP * config["warps_rows"] * config["warps_depth"],),
                 arguments=(*before, np.int32(first), *after),
-                smem_bytes=smem_bytes,
+                smem_bytes=built.smem_bytes,
                 cluster=blocks if config["placement"] == CLUSTER else 1,
                 is_cooperative=in_grid,
             )
         )
     return launches
+
+
+def _memory(built: Built, groups: int, blocks: int, scratch: Scratch, device: torch.device) -> dict[str, Tensor]:
+    """Memory that the launches need besides their tensors, in words of four bytes, by the names of the arguments.
+
+    Launches that follow each other use the weights' memory again: `blocks` is what the largest of them has.
+    """
+    sizes = {"exchange": groups * built.ring_bytes, "streamed": blocks * built.streamed_bytes}
+    return {name: scratch.empty((size // 4,), torch.int32, device) for name, size in sizes.items() if size}
 
 
 def _num_groups(wx: Tensor, config: Config) -> int:
@@ -126,28 +144,46 @@ def _arguments(direction: str, config: Config, tensors: Tensors) -> list[Any]:
     return list(every.values())
 
 
-@lru_cache(maxsize=1024)
-def source_of(
-    cell: Cell, direction: str, head_dim: int, dtype: str, config: tuple[tuple[str, int], ...]
-) -> tuple[CudaSource, int]:
-    """The source as it is compiled for a configuration, and the shared memory of a block.
+class Built(NamedTuple):
+    """A configuration's source, and the memory that it takes.
 
-    The compiler asserts that the source takes as much of it as is predicted here.
+    Args:
+        source: How it is compiled.
+        smem_bytes: Shared memory of a block.
+        ring_bytes: Global memory in which a group of blocks exchanges states.
+        streamed_bytes: Global memory with weights of a block.
+    """
+
+    source: CudaSource
+    smem_bytes: int
+    ring_bytes: int
+    streamed_bytes: int
+
+
+@lru_cache(maxsize=1024)
+def source_of(cell: Cell, direction: str, head_dim: int, dtype: str, config: tuple[tuple[str, int], ...]) -> Built:
+    """The source as it is compiled for a configuration, and the memory that it takes.
+
+    The compiler asserts that the source takes as much shared memory as is predicted here.
     """
     values = dict(config)
-    smem_bytes = smem_bytes_of(cell, direction, head_dim, dtype, values)
+    shape = shape_of(cell, direction, head_dim, dtype, values)
+    sizes = [size.value({}) for size in (shape.smem_bytes, shape.ring_bytes, shape.streamed_bytes)]
     macros = {macro: values[name] for name, macro in MACROS.items()} | {
         "CELL": CELL_NUMBERS[cell.name],
         "IS_BACKWARD": int(direction == "backward"),
         "DTYPE": DTYPE_NUMBERS[dtype],
         "HEAD_DIM": head_dim,
-        "WINDOW": WINDOW,
-        "EXPECTED_SHARED_BYTES": smem_bytes,
+        "WINDOW": shape.window.value({}),
+        "RING": RING,
+        "FENCE": FENCE,
+        "EXPECTED_SHARED_BYTES": sizes[0],
     }
     path = SOURCE / f"{direction}.cu"
     options = ("-std=c++17", "-default-device")
     text = path.read_text(encoding="utf-8")
-    return CudaSource(text, f"recurrent_{direction}", macros, options, (SOURCE,), path.name), smem_bytes
+    source = CudaSource(text, f"recurrent_{direction}", macros, options, (SOURCE,), path.name, is_settled=True)
+    return Built(source, *sizes)
 
 
 def is_ready(tensor: Tensor) -> bool:

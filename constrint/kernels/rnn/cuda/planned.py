@@ -13,17 +13,16 @@ import torch
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.plan.errors import NotPlannedError
+from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.rnn.cuda.launch import is_ready, launches_of, wx_is_ready
-from constrint.kernels.rnn.cuda.shape import padded_head_dim
-from constrint.kernels.rnn.edges import before_launch, ends_launch
 from constrint.kernels.rnn.fused import Tensors, workload_of_choice
 from constrint.kernels.rnn.interface import PlannedBackward, PlannedForward, RnnInputs
 from constrint.select.first_choice import Choice
 from constrint.select.spec import Launch
 
 
-def forward_launches(inputs: RnnInputs, made: PlannedForward, choice: Choice) -> Sequence[Launch]:
-    """The time loop, and the copy of its last states.
+def forward_launches(inputs: RnnInputs, made: PlannedForward, choice: Choice, scratch: Scratch) -> Sequence[Launch]:
+    """The time loop, on heads that the kernels take.
 
     Raises:
         NotPlannedError: Where tensors have to be converted first.
@@ -31,14 +30,15 @@ def forward_launches(inputs: RnnInputs, made: PlannedForward, choice: Choice) ->
     tensors = _common(inputs) | {"bias": inputs.b, "states": made.states, "saved": made.gates}
     _check(inputs, tensors)
     config = {**choice.config, "recompute": int(made.gates is None)}
-    launches = launches_of("forward", workload_of_choice(choice), config, tensors, _gpu(choice))
-    return [*launches, ends_launch(made)]
+    workload = workload_of_choice(choice)
+    launches = launches_of("forward", workload, config, tensors, _gpu(choice), scratch=scratch)
+    return list(launches)
 
 
 def backward_launches(
-    inputs: RnnInputs, made: PlannedBackward, choice: Choice, *, clip: float, only_h: bool
+    inputs: RnnInputs, made: PlannedBackward, choice: Choice, scratch: Scratch, *, clip: float, only_h: bool
 ) -> Sequence[Launch]:
-    """The h that enters each step, and the time loop backwards.
+    """The time loop backwards, on heads that the kernels take.
 
     Raises:
         NotPlannedError: Where tensors have to be converted first, or pre-activations to be computed again.
@@ -48,8 +48,9 @@ def backward_launches(
     tensors |= {f"grad{state}": grad for state, grad in enumerate(made.grad_states)}
     _check(inputs, tensors)
     config, workload = {**choice.config, "recompute": 0}, workload_of_choice(choice)
-    launches = launches_of("backward", workload, config, tensors, _gpu(choice), clip=clip, only_h=only_h)
-    return [before_launch(inputs, made), *launches]
+    options = {"clip": clip, "only_h": only_h, "scratch": scratch}
+    launches = launches_of("backward", workload, config, tensors, _gpu(choice), **options)  # type: ignore[arg-type]
+    return list(launches)
 
 
 def _check(inputs: RnnInputs, tensors: Tensors) -> None:
@@ -57,8 +58,6 @@ def _check(inputs: RnnInputs, tensors: Tensors) -> None:
     heads, dim = wx.shape[3:]
     if not wx.numel():
         raise NotPlannedError("no step runs")
-    if padded_head_dim(dim, wx.element_size()) != dim:
-        raise NotPlannedError("heads have to be padded")
     if wx.stride()[2:] != (heads * dim, dim, 1) or not inputs.r.is_contiguous() or inputs.r.dtype != wx.dtype:
         raise NotPlannedError("the inputs or the weights have to be converted")
     if bias is not None and (bias.dtype != wx.dtype or not bias.is_contiguous()):

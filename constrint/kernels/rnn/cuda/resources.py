@@ -13,7 +13,7 @@ from dataclasses import replace
 from constrint.hwmodels import GpuModel
 from constrint.kernels.resources.registers import Family, RegisterModel, name_of_weights, weighted
 from constrint.kernels.resources.weights import load_models
-from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, WINDOW, Shape
+from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, MOST_ASKED, Shape
 from constrint.model import Expr, const, maximum, minimum
 from constrint.select.limits import BlockUse
 
@@ -66,19 +66,25 @@ def sums(shape: Shape) -> Expr:
 
 def window(shape: Shape) -> Expr:
     """Registers of a thread that hold what it asked the grid for: whole pairs, up to a window of vectors."""
-    at_once = minimum(shape.pairs, maximum(1, WINDOW // shape.column_tiles))
+    at_once = minimum(shape.pairs, maximum(1, shape.window // shape.column_tiles))
     return 4 * shape.where(shape.is_in(GRID), at_once * shape.column_tiles)
+
+
+def asked(shape: Shape) -> Expr:
+    """Registers of a thread that hold weights on their way from global memory."""
+    return 8 * minimum(MOST_ASKED, shape.streamed_tiles)
 
 
 def least_registers(shape: Shape) -> Expr:
     """Registers that a thread needs whatever the compiler does.
 
     While the last vectors of a step are waited for, all kept weights are live, and sums where the wait is not the
-    first one; in other placements the sums are live beside one operand of four registers.
+    first one; in other placements the sums are live beside one operand of four registers. Weights from global memory
+    are asked for before a step is waited for.
     """
-    waits_again = shape.polled > WINDOW
+    waits_again = shape.polled > shape.window
     in_grid = shape.where(shape.is_in(GRID), window(shape) + shape.where(waits_again, sums(shape)))
-    return kept_weights(shape) + maximum(sums(shape), in_grid) + 1
+    return kept_weights(shape) + asked(shape) + maximum(sums(shape), in_grid) + 1
 
 
 def register_terms(shape: Shape) -> dict[str, Expr]:
@@ -97,6 +103,8 @@ def register_terms(shape: Shape) -> dict[str, Expr]:
         "from_shared": shape.where(shape.shared_pairs > 0, shape.row_tiles),
         "sums": sums(shape),
         "window": window(shape),
+        "asked": asked(shape),
+        "streams": shape.where(v["streamed_pairs"] > 0, 1),
         # Backward a warp's share of the depth may be of several gates, so that each of its places is computed.
         "places": shape.where(shape.is_in(GRID), 0 if shape.is_forward else shape.pairs),
         "doubled": shape.where(shape.is_doubled, 1),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cuda.resources import groups_at_once
-from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, Shape
+from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, FRAGMENT_BYTES, GRID, Shape
 from constrint.model import any_of, ceildiv, const, divides, implies, maximum, minimum
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.limits import UNFITTED, BlockUse, most_registers
@@ -72,7 +72,13 @@ def _batch_rules(gpu: GpuModel, shape: Shape, workload: Workload) -> Iterator[Ru
 def _weight_rules(gpu: GpuModel, shape: Shape, use: BlockUse) -> Iterator[Rule]:
     v = shape.v
     few = "a warp has no more weights than its share of the depth"
-    yield Rule(v["register_pairs"] <= shape.pairs, "pairs_in_depth", because=few, kind=REDUNDANT)
+    yield Rule(v["register_pairs"] + v["streamed_pairs"] <= shape.pairs, "pairs_in_depth", because=few, kind=REDUNDANT)
+    alone = "a head whose weights do not fit the chip is shared by the grid"
+    yield Rule(implies(v["streamed_pairs"] > 0, shape.is_in(GRID)), "streamed_in_grid", because=alone, kind=REDUNDANT)
+    one_more = shape.smem_bytes + shape.warps * shape.row_tiles * FRAGMENT_BYTES
+    full = any_of(v["streamed_pairs"] == 0, one_more > gpu.sm.max_smem_bytes_per_block)
+    because = "weights are read again in every step only where shared memory is full"
+    yield Rule(full, "streamed_last", because=because, kind=REDUNDANT)
     near = "weights stay in registers as long as that is not likely to spill"
     clear = most_registers(gpu, use.warps) * (use.spilling or UNFITTED).clear_percent // 100
     more = use.registers_per_thread + 8 * shape.row_tiles > clear

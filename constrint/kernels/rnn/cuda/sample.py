@@ -30,8 +30,8 @@ from constrint.solve import enumerate_space
 SPECS = {spec.operation: spec for spec in CUDA_SPECS}
 TARGETS = {"sm_80": "a100-sxm4-80gb", "sm_90a": "h200", "sm_100a": "b200", "sm_120a": "rtx-5090"}
 KEYS = (
-    *("placement", "units", "tile_batch", "num_tiles", "warps_rows", "warps_depth", "register_pairs", "prefetch"),
-    "recompute",
+    *("placement", "units", "tile_batch", "num_tiles", "warps_rows", "warps_depth", "register_pairs"),
+    *("streamed_pairs", "prefetch", "recompute"),
 )
 #: How much of the registers a random draw may be estimated to need: what needs more takes long to compile.
 MOST_SHARE = 1.5
@@ -43,7 +43,7 @@ SHARE_OF_ALL = 0.3
 
 def draw_workload(rng: random.Random) -> Workload:
     """A direction of a layer that a user may have."""
-    usual, others = (64, 128, 256, 512, 768, 1024), range(32, 1056, 32)
+    usual, others = (64, 128, 256, 512, 768, 1024, 2048, 2688), range(32, 1056, 32)
     dim = rng.choice(usual if rng.random() < 0.5 else others)
     cell, dtype = (
         rng.choice(("elman", "gru", "lstm", "lstm", "slstm")),

@@ -24,8 +24,12 @@ DTYPE_NUMBERS = {"fp16": 0, "bf16": 1, "tf32": 2, "fp32": 3}
 VECTOR_BYTES, VECTORS_OF_PAIR = 16, 4
 #: Rows and columns of a matrix instruction.
 MMA_ROWS, MMA_COLUMNS = 16, 8
-#: Vectors of 16 bytes that a thread asks the other blocks of the grid for at once.
-WINDOW = 16
+#: Vectors of 16 bytes that a thread asks the grid for at once; fewer where it also waits for weights.
+WINDOW, STREAMING_WINDOW = 16, 8
+#: Tiles of weights in global memory that a warp has asked for while it works on others.
+MOST_ASKED = 3
+#: Steps that exchanged states stand in a ring of global memory, and steps between two fences (`source/exchange.cuh`).
+RING, FENCE = 32, 14
 #: Bytes of the weights of 16 rows for one pair.
 FRAGMENT_BYTES = 1024
 
@@ -147,7 +151,22 @@ class Shape:
     @cached_property
     def shared_pairs(self) -> Expr:
         """Those of which the weights lie in shared memory."""
-        return maximum(0, self.pairs - self.v["register_pairs"])
+        return maximum(0, self.pairs - self.v["register_pairs"] - self.v["streamed_pairs"])
+
+    @cached_property
+    def streamed_tiles(self) -> Expr:
+        """Tiles of a warp's weights that lie in global memory: a tile is 16 rows of a pair."""
+        return self.v["streamed_pairs"] * self.row_tiles
+
+    @cached_property
+    def streamed_bytes(self) -> Expr:
+        """Bytes of a block's weights that lie in global memory and are read in every step."""
+        return self.warps * self.streamed_tiles * FRAGMENT_BYTES
+
+    @cached_property
+    def window(self) -> Expr:
+        """Vectors that a thread asks the grid for at once, at most."""
+        return WINDOW - self.where(self.v["streamed_pairs"] > 0, WINDOW - STREAMING_WINDOW)
 
     @cached_property
     def has_sums(self) -> Constraint:
@@ -211,11 +230,16 @@ class Shape:
     def step_bytes(self) -> Expr:
         """The ring of inputs that are copied ahead, and what a step writes: two copies where one barrier ends it."""
         row = self.v["tile_batch"] * (self.v["units"] + self.vector) * self.element_bytes
-        written: Expr = const(self.cell.num_states + self.cell.num_gates)
-        if not self.is_forward:
-            written = self.where(self.v["placement"] != GRID, self.cell.num_slots)
+        cell = self.cell
+        written = cell.num_states + cell.num_gates if self.is_forward else cell.num_slots
         copies = 1 + self.where(all_of(self.v["warps_depth"] == 1, self.v["placement"] != GRID), 1)
         return row * ((self.v["prefetch"] + 1) * self.num_inputs + copies * written)
+
+    @cached_property
+    def ring_bytes(self) -> Expr:
+        """Global memory in which the blocks that share a head exchange what they computed; 0 in other placements."""
+        rows = self.v["num_tiles"] * self.v["tile_batch"]
+        return self.where(self.is_in(GRID), RING * rows * self.depth * self.element_bytes)
 
     @cached_property
     def smem_bytes(self) -> Expr:
@@ -227,10 +251,9 @@ class Shape:
         return parts + self.where(self.is_in(CLUSTER), 16 * tiles) + self.where(tiles > 1, carried)
 
 
-def smem_bytes_of(cell: Cell, direction: str, head_dim: int, dtype: str, config: Mapping[str, int]) -> int:
-    """Shared memory of a block of one configuration."""
-    values = {name: const(value) for name, value in config.items()}
-    return Shape(cell, direction, head_dim, dtype, values).smem_bytes.value({})
+def shape_of(cell: Cell, direction: str, head_dim: int, dtype: str, config: Mapping[str, int]) -> Shape:
+    """That of one configuration: every expression of it has a value."""
+    return Shape(cell, direction, head_dim, dtype, {name: const(value) for name, value in config.items()})
 
 
 def padded_head_dim(head_dim: int, element_bytes: int) -> int:

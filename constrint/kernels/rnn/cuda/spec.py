@@ -32,12 +32,14 @@ if TYPE_CHECKING:
 
 #: The kind of matrix instruction that the source is written with; fp32 is put together from three products of tf32.
 INSTRUCTION = "mma"
-#: The largest head dimension: no GPU has registers and shared memory for a larger one.
+#: The largest head dimension: no GPU has registers, shared memory and L2 for a larger one.
 MAX_HEAD_DIM = 8192
 #: The most pairs of matrix instructions whose weights fit a thread's registers: 31 x 8.
 MOST_REGISTER_PAIRS = 31
+#: The most pairs of a warp's weights that are read again in every step.
+MOST_STREAMED_PAIRS = 63
 #: Warps of a block in one direction; a block has at most 32.
-WARPS = (8, 4, 2, 16, 1, 32)
+WARPS = (8, 4, 2, 16, 1, 3, 32)
 #: Steps that a configuration is chosen for, and steps that a candidate is checked over.
 PLANNED_TIME, CHECKED_TIME = 1024, 32
 #: Heads and units of each that are tuned where nobody names any.
@@ -104,6 +106,7 @@ class CudaRnnSpec(RnnSpec):
         if self.direction == "backward":
             again = "1: gates are computed again by one GEMM over all steps"
         pairs, tiles = tuple(range(MOST_REGISTER_PAIRS, -1, -1)), tuple(range(1, MOST_TILES + 1))
+        streamed = tuple(range(MOST_STREAMED_PAIRS + 1)) if self._may_stream(gpu, workload) else (0,)
         deeper = "a step's inputs are there when the step before it has met; more than three copies gain nothing"
         return (
             Param(
@@ -119,9 +122,15 @@ class CudaRnnSpec(RnnSpec):
             Param("warps_rows", WARPS, "warps that share the rows", "a block has at most 32 warps", "wr"),
             Param("warps_depth", WARPS, "warps that share the depth", "a block has at most 32 warps", "wd"),
             Param("register_pairs", pairs, "pairs of a warp's weights in registers", "31 x 8 registers at most", "rp"),
+            Param("streamed_pairs", streamed, "pairs of a warp's weights in the L2", "what the chip cannot hold", "sp"),
             Param("prefetch", (3, 2), "steps whose inputs are in flight", deeper, "pf"),
             Param("recompute", (0, 1), again, "a switch"),
         )
+
+    def _may_stream(self, gpu: GpuModel, workload: Workload) -> bool:
+        """Whether a head's weights may be more than what shared memory holds of them."""
+        weights = self.cell.num_gates * workload.sizes["head_dim"] ** 2 * ELEMENT_BYTES[workload.dtype]
+        return weights > gpu.device.sm_count * gpu.sm.max_smem_bytes_per_block // 2
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
         """How a head is dealt to blocks, a block's rows and depth to warps, and sequences to groups."""

@@ -180,7 +180,6 @@ class _Exact(torch.autograd.Function):
         return output, last_h, last_c
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
         x, h, c, output, reserve, buffer, *weights = ctx.saved_tensors
         call: CudnnCall = ctx.call

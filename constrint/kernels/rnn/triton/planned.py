@@ -14,17 +14,16 @@ from torch import Tensor
 from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.launch.triton import TritonLaunch
-from constrint.kernels.rnn.edges import before_launch, ends_launch
 from constrint.kernels.rnn.interface import PlannedBackward, PlannedForward, RnnInputs
 from constrint.kernels.rnn.triton.launch import launches_of
-from constrint.kernels.rnn.triton.layer import Layer, padded_head_dim
+from constrint.kernels.rnn.triton.layer import Layer
 from constrint.select.first_choice import Choice
 
 
 def forward_launches(
     inputs: RnnInputs, start: Tensor | None, made: PlannedForward, choice: Choice, scratch: Scratch
 ) -> Sequence[TritonLaunch]:
-    """The time loop, and the copy of its last states.
+    """The time loop, on heads that the kernels take.
 
     Args:
         inputs: What goes in, without lengths and resets.
@@ -42,14 +41,13 @@ def forward_launches(
         raise NotPlannedError("the bias has to be converted")
     tensors = _common(inputs) | {"bias": b, "states": made.states, "saved": made.gates, "start": start}
     config = {**choice.config, "recompute": int(made.gates is None)}
-    launches = launches_of(_layer(inputs, choice, "forward"), config, tensors, choice.gpu, scratch=scratch)
-    return [*launches, ends_launch(made)]
+    return launches_of(_layer(inputs, choice, "forward"), config, tensors, choice.gpu, scratch=scratch)
 
 
 def backward_launches(
     inputs: RnnInputs, made: PlannedBackward, choice: Choice, scratch: Scratch, *, clip: float, only_h: bool
 ) -> Sequence[TritonLaunch]:
-    """The h that enters each step, and the time loop backwards.
+    """The time loop backwards, on heads that the kernels take.
 
     Raises:
         NotPlannedError: Where tensors have to be converted first, or pre-activations to be computed again.
@@ -60,8 +58,7 @@ def backward_launches(
     tensors |= {f"grad{state}": grad for state, grad in enumerate(made.grad_states)}
     config = {**choice.config, "recompute": 0}
     layer = _layer(inputs, choice, "backward")
-    launches = launches_of(layer, config, tensors, choice.gpu, clip=clip, only_h=only_h, scratch=scratch)
-    return [before_launch(inputs, made), *launches]
+    return launches_of(layer, config, tensors, choice.gpu, clip=clip, only_h=only_h, scratch=scratch)
 
 
 def _check(inputs: RnnInputs) -> None:
@@ -69,8 +66,6 @@ def _check(inputs: RnnInputs) -> None:
     heads, dim = wx.shape[3:]
     if not wx.numel():
         raise NotPlannedError("no step runs")
-    if padded_head_dim(dim) != dim:
-        raise NotPlannedError("heads have to be padded")
     if wx.stride()[2:] != (heads * dim, dim, 1) or not inputs.r.is_contiguous() or inputs.r.dtype != wx.dtype:
         raise NotPlannedError("the inputs or the weights have to be converted")
     if initial is not None and (initial.dtype != torch.float32 or not initial.is_contiguous()):

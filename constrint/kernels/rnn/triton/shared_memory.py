@@ -124,7 +124,8 @@ def _together_with_copies(gpu: GpuModel, layer: Layer, v: Vars, *, is_plain: boo
     both, direct = by_slices(layer, v, sum), at_least(rows, DIRECT_ROWS) if _is_direct(gpu) else const(0)
     if layer.num_products > 1:
         # Each weight as two; what is gathered comes after them, unless the instruction reads it from there.
-        operands = maximum(main * maximum(2 * width, rows), direct * both * (2 * width + rows))
+        beside = const(0) if is_plain else 2 * rows * _lies_beside(layer, main, v)
+        operands = maximum(main * maximum(2 * width + beside, rows), direct * both * (2 * width + rows))
         return maximum(operands * element, sums)
     if is_plain:
         # What is gathered may use the bytes that weights passed through.
@@ -140,6 +141,17 @@ def _together_with_copies(gpu: GpuModel, layer: Layer, v: Vars, *, is_plain: boo
     flat += direct * (both - main) * (width + rows)
     operands = v["split_depth"] * sliced + (1 - v["split_depth"]) * flat
     return maximum(operands * element, sums) + BARRIER_BYTES * direct
+
+
+def _lies_beside(layer: Layer, main: Expr, v: Vars) -> Expr:
+    """1 where what is gathered may change its layout in memory beside the weights, rounded and what is left of it.
+
+    That was seen forward, with several slots and parts of less than 256 columns: with more warps than instructions of
+    16 by 8 elements in a product, and on short parts with tall tiles.
+    """
+    if layer.direction == "backward" or layer.exchanged_slots == 1:
+        return const(0)
+    return (1 - v["split_depth"]) * (1 - minimum(1, main // 256))
 
 
 def _is_direct(gpu: GpuModel) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from constrint.errors import UsageError
+from constrint.export.text import c_literal, identifier, one_line
 from constrint.tune.store.choices import best_records
 from constrint.tune.store.formats.interface import Format
-from constrint.tune.store.formats.writing import identifier, one_line, workload_text
-from constrint.tune.store.record import TuningRecord, Value
+from constrint.tune.store.formats.writing import workload_text
+from constrint.tune.store.record import TuningRecord
 
 
 def write(records: Iterable[TuningRecord]) -> Iterator[str]:
@@ -34,24 +35,7 @@ def _macros(record: TuningRecord, prefix: str, used: set[str]) -> Iterator[str]:
         if macro in used or not macro or macro[0].isdigit():
             raise UsageError(f"{name!r} of {record.kernel} cannot be the name of a C macro of its own; rename it.")
         used.add(macro)
-        yield f"#define {macro} {_literal(value)}\n"
-
-
-def _literal(value: Value) -> str:
-    """A value in C."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(int(value))
-    if isinstance(value, str):
-        # A question mark could begin a trigraph.
-        plain = (
-            chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}" for byte in value.encode()
-        )
-        return f'"{"".join(plain)}"'
-    if isinstance(value, int) and not -(2**63) < value < 2**63:
-        raise UsageError(f"{value} has more than the 64 bits of a C integer.")
-    return f"({value!r})" if value < 0 else repr(value)
+        yield f"#define {macro} {c_literal(value)}\n"
 
 
 FORMAT = Format("c-header", "the best configurations as macros of C", write)

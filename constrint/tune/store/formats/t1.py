@@ -10,8 +10,9 @@ import json
 from collections.abc import Iterable, Iterator
 
 from constrint.errors import UsageError
+from constrint.export.text import identifier
 from constrint.tune.store.formats.interface import Format
-from constrint.tune.store.formats.writing import identifier, of_one_kernel, workload_text
+from constrint.tune.store.formats.writing import of_one_kernel, workload_text
 from constrint.tune.store.record import TuningRecord, Value
 
 #: The schema's types, the first one that every value has; `bool` is an `int` in Python, so it comes first.

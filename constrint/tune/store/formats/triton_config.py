@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from constrint.export.formats.triton import config_text
+from constrint.export.text import one_line
 from constrint.tune.store.choices import best_records
 from constrint.tune.store.formats.interface import Format
-from constrint.tune.store.formats.writing import one_line, workload_text
+from constrint.tune.store.formats.writing import workload_text
 from constrint.tune.store.record import TuningRecord, digest
-
-#: Parameters that `triton.Config` takes itself; all others go to the kernel.
-OWN = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
 def write(records: Iterable[TuningRecord]) -> Iterator[str]:
@@ -25,10 +24,7 @@ def write(records: Iterable[TuningRecord]) -> Iterator[str]:
             yield "    # the same as above\n"
             continue
         seen.add(config)
-        own = {name: best.config[name] for name in OWN if name in best.config}
-        others = {name: value for name, value in best.config.items() if name not in OWN}
-        named = "".join(f", {name}={value!r}" for name, value in own.items())
-        yield f"    triton.Config({others!r}{named}),\n"
+        yield f"    {config_text(best.config)},\n"
     yield "]\n"
 
 

@@ -1,12 +1,12 @@
-"""What writing for other tools shares: records of one workload, names that can stand in source code."""
+"""What writing for other tools shares: records of one workload, and what is said of them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from datetime import datetime, timezone
 
 from constrint.errors import UsageError
+from constrint.export.text import one_line
 from constrint.tune.store.choices import place_of, workload_key
 from constrint.tune.store.record import TuningRecord, digest
 
@@ -50,16 +50,6 @@ def workload_text(record: TuningRecord) -> str:
     """`bf16 m=4096 n=4096 k=4096`, in one line whatever the names are."""
     sizes = [f"{name}={value}" for name, value in {**record.sizes, **record.options, **record.fixed}.items()]
     return one_line(" ".join([record.dtype, *sizes]))
-
-
-def one_line(text: str) -> str:
-    """Text that can stand in a comment of any language: one line, no quotes, no ends of comments."""
-    return re.sub(r"[^\w =.,:+()-]", "?", text, flags=re.ASCII)
-
-
-def identifier(text: str) -> str:
-    """Text as a part of a name in source code."""
-    return re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_")
 
 
 def timestamp(record: TuningRecord) -> str:

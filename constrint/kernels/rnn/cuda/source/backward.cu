@@ -22,25 +22,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
     element* grad_slots,                  // (B, T, slots, N, D), written
     float* grad_initial,                  // (S, B, N, D), written
     const int* __restrict__ rows, const int* __restrict__ lengths, const int* __restrict__ reset,
+    element* exchange,                    // the ring of `exchange.cuh`, filled with ones; null in other placements
+    uint4* streamed,                      // memory for the weights that do not fit the chip
     float clip, int shift_free, int batch, int time, int heads, int first_group,
     long long wx_stride_b, long long wx_stride_t) {
   const Block block = block_of(heads, first_group);
   const long long row_stride = static_cast<long long>(heads) * D, state_stride = batch * (time * row_stride);
   const int lane = threadIdx.x % 32, inner = block.head * D + block.first;
-  (void)lane;
+  (void)lane, (void)exchange, (void)streamed;
   make_row_table(rows, lengths, batch, time, block.tile);
 
   Weights weights;
-  load_weights(weights, shared_memory, r, heads, block.head, block.first);
+  load_weights(weights, shared_memory, block_streamed(streamed), r, heads, block.head, block.first);
 
   Row row[ITEMS];             // where there is one tile
-  long long place_at[ITEMS];  // of a step in (B, T, slots, N, D), where there is one tile
   Carry carry;                // gradients of the states
 #pragma unroll
   for (int item = 0; item < ITEMS; ++item) {
     const Place place = place_of(item);
     row[item] = place.exists ? row_of(0, place.row) : Row{-1, 0};
-    place_at[item] = (row[item].sequence * static_cast<long long>(time) + time - 1) * (SLOTS * row_stride) + inner + place.unit;
   }
   for (int tile = 0; tile < TILES; ++tile) {
 #pragma unroll
@@ -101,19 +101,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
 #endif
 #if PLACEMENT == 2
   Source source;
-  source.part_stride = static_cast<int>(row_stride);
-  source.pauses = TILES == 1 && row_of(0, 3).sequence >= 0;
-  // Points the source at what a step of a tile takes: the gradients of the step after it.
-  auto point = [&](int tile, int t) {
 #pragma unroll
-    for (int n = 0; n < NT; ++n) {
-      const long long sequence = row_of(tile, operand_row(n)).sequence;
-      const int place = block.head * D + lane % 4 * VECTOR;
-      source.from[n] = sequence >= 0 ? grad_slots + (sequence * time + t + 1) * (SLOTS * row_stride) + place : nullptr;
-      source.initial[n] = nullptr;
-    }
-  };
-  point(0, time - 2);
+  for (int n = 0; n < NT; ++n) source.initial[n] = nullptr;
 #endif
 
   // After the last step comes the product that the initial states get.
@@ -132,7 +121,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
       const Place place = place_of(item);
       if (TILES > 1) {
         row[item] = place.exists ? row_of(tile, place.row) : Row{-1, 0};
-        place_at[item] = (row[item].sequence * static_cast<long long>(time) + t) * (SLOTS * row_stride) + inner + place.unit;
       }
       const bool is_on = row[item].sequence >= 0 && t >= 0;
       restarts[item] = reset && is_on && reset[static_cast<long long>(row[item].sequence) * time + t];
@@ -155,31 +143,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
       }
     }
 
+#if PLACEMENT == 2
+    element* ring = ring_of(exchange, block.group, tile);
+#endif
     float sums[MT][NT][4] = {};
     float* shared_sums = sum_buffer();
     if (now.step > 0) {
 #if PLACEMENT == 1
       wait_for_step(tile, now.step - 1);
 #endif
-#if PLACEMENT != 2
+#if PLACEMENT == 2
+      if (TILES > 1 || now.step == 1) {
+#pragma unroll
+        for (int n = 0; n < NT; ++n) source.exists[n] = row_of(tile, operand_row(n)).sequence >= 0;
+      }
+      source.point(ring + (now.step - 1) % RING * STEP_ELEMENTS);
+#else
       Source source(operand_buffer(tile, OPERAND_COPIES > 1 ? (now.step + 1) % 2 : 0));
 #endif
       multiply(sums, weights, source);
     }
-#if PLACEMENT == 2
-    if constexpr (TILES > 1) {
-      const bool is_last = tile + 1 == TILES;
-      point(is_last ? 0 : tile + 1, t - is_last);
-    } else if (now.step > 0) {
-#pragma unroll
-      for (int n = 0; n < NT; ++n) source.from[n] = source.from[n] ? source.from[n] - SLOTS * row_stride : nullptr;
-    }
-#endif
     wait_for_copies<PREFETCH - 2>();
     share_sums(sums, shared_sums);
 
     element* out = output_buffer(now.parity);
-    (void)out;
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
       const Place place = place_of(item);
@@ -207,22 +194,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
         const element value = is_on ? narrow(grads[slot]) : element(0);
         const bool is_input = APART && slot == GATES - 1;  // this slot goes through no weights
         const int part = APART && slot == SLOTS - 1 ? GATES - 1 : slot;
-        (void)part, (void)is_input;
 #if PLACEMENT == 0
         element* operand = operand_buffer(tile, OPERAND_COPIES > 1 ? now.step % 2 : 0);
         if (!is_input) operand[place.row * OPERAND_STRIDE + part * D + place.unit] = value;
 #elif PLACEMENT == 2
-        publish(grad_slots + place_at[item] + slot * row_stride, value, row[item].sequence >= 0);
+        if (!is_input) {
+          element* at = ring + now.step % RING * STEP_ELEMENTS + place_in_step(block.first + place.unit, part, place.row);
+          publish(at, value, row[item].sequence >= 0);
+        }
 #endif
-        if (PLACEMENT != 2) put_output(out, slot, place, value);
+        put_output(out, slot, place, value);
       }
     }
     __syncthreads();
 #if PLACEMENT == 1
     if (t >= 0) send_outputs(out, operand_buffer(tile, now.step % 2), barrier_of(tile, now.step % 2), block.part);
 #endif
+#if PLACEMENT == 2
+    if (now.step > 1) forget_step(ring + (now.step - 2) % RING * STEP_ELEMENTS, block.first);
+    if (now.step % FENCE == 0) fence_of_grid();
+#endif
     carry.store(tile);
-    if (PLACEMENT != 2 && t >= 0) outputs.write(now.parity, tile, t);
+    if (t >= 0) outputs.write(now.parity, tile, t);
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
       const Place place = place_of(item);
@@ -235,7 +228,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
           }
         }
       }
-      if (TILES == 1) place_at[item] -= SLOTS * row_stride;
     }
     inputs.fetch(ahead.copy, ahead.tile, time - 1 - ahead.step, ahead.step < time);
     ahead.next();

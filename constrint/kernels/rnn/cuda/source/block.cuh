@@ -5,12 +5,12 @@
 extern __shared__ __align__(128) char shared_memory[];
 
 struct Block {
-  int part, head, first, tile;  // of the head's blocks; head; first unit; first tile of sequences
+  int part, head, first, tile, group;  // of the head's blocks; head; first unit; first tile of sequences; of groups
 };
 
 __device__ __forceinline__ Block block_of(int heads, int first_group) {
   const int part = blockIdx.x % BLOCKS, group = first_group + blockIdx.x / BLOCKS;
-  return {part, group % heads, part * U, group / heads * TILES};
+  return {part, group % heads, part * U, group / heads * TILES, group};
 }
 
 // A row of a tile: its sequence, -1 past the last one, and how many steps of it count.

@@ -1,8 +1,12 @@
 // How the blocks that share a head give each other what the next product takes: through shared memory of one block,
 // through that of all blocks of a cluster, or through global memory.
 //
-// In global memory what has not been written yet is a word of ones, two NaNs that no result has. Whoever reads waits for
-// each word to be another: there is no barrier and no fence, only words that are written once.
+// In global memory it stands in a ring of RING steps, in the order in which lanes take it: a warp reads 512 bytes beside
+// each other at once, four lines of the L2 where eight rows of 64 bytes are parts of eight. What has not been written yet
+// is a word of ones, two NaNs that no result has. Whoever reads waits for each word to be another: there is no barrier,
+// only words that are written once. Whoever wrote a word makes it one of ones again as soon as all have read it, two
+// steps later, and all threads of all blocks pass a fence every FENCE steps: between that and the word's next use in the
+// ring both its writer and its reader have passed one, in that order.
 #pragma once
 #include "items.cuh"
 
@@ -28,36 +32,40 @@ __device__ __forceinline__ uint4 vector_of(const float* x) {
 }
 
 #if PLACEMENT == 2
-// Cycles before the first look at what others have begun to write, and between looks: who looks all the time is in the
-// way of those who write. On an H200 the pauses make 768 and 1,024 units 17 % faster; where little is looked at, or it
-// was written long ago, they only cost.
-constexpr unsigned FIRST_PAUSE = 300, NEXT_PAUSE = 100;
-
-__device__ __forceinline__ void pause(unsigned cycles) {
-  const unsigned start = clock();
-  while (static_cast<unsigned>(clock()) - start < cycles) {
-  }
-}
-
 constexpr int AHEAD = KP * NT <= WINDOW ? KP : (WINDOW / NT > 0 ? WINDOW / NT : 1);  // pairs that are asked for at once
 
+// Elements of a piece of the depth of all rows of a tile, and of a step of a tile, in the ring.
+constexpr int PIECE_ELEMENTS = NB * PIECE, STEP_ELEMENTS = PAIRS * PIECE_ELEMENTS;
+static_assert(RING >= 2 * FENCE + 4, "a word is written again after both of its sides have passed a fence");
+
+// Where a tile's steps stand in the ring.
+__device__ __forceinline__ element* ring_of(element* exchange, int group, int tile) {
+  return exchange + (static_cast<long long>(group) * TILES + tile) * (RING * static_cast<long long>(STEP_ELEMENTS));
+}
+
+// Where a unit's part of a row stands in a step.
+__device__ __forceinline__ int place_in_step(int unit, int part, int row) {
+  const int depth = part * D + unit;
+  return depth / PIECE * PIECE_ELEMENTS + row * PIECE + depth % PIECE;
+}
+
 struct Source {
-  const element* from[NT];  // at this lane's sequence and place of the depth
-  const float* initial[NT];  // the same of states before the first step, in their place
-  int part_stride;
-  bool pauses;
+  const element* from;       // at this lane's row and place of the first piece; null in the first step
+  const float* initial[NT];  // states before the first step, at this lane's sequence and place, in its place
+  bool exists[NT];           // whether the row of this lane is a sequence
   uint4 window[AHEAD][NT];
 
-  // Offset of a piece of the depth; of the parts the last one may be another slot.
-  __device__ __forceinline__ int offset_of(int pair) const {
-    const int depth = PIECE * (static_cast<int>(threadIdx.x) / 32 / MW * KP + pair);
-    if constexpr (!IS_BACKWARD) return depth;
-    const int gate = depth / D;
-    return (APART && gate == GATES - 1 ? SLOTS - 1 : gate) * part_stride + depth % D;
+  __device__ __forceinline__ static int first_pair() { return static_cast<int>(threadIdx.x) / 32 / MW * KP; }
+
+  // Points at a step of a tile.
+  __device__ __forceinline__ void point(const element* step) {
+    from = !step ? nullptr : step + first_pair() * PIECE_ELEMENTS + operand_row(0) * PIECE + static_cast<int>(threadIdx.x) % 4 * VECTOR;
   }
 
-  __device__ __forceinline__ bool inside(int pair) const {
-    return EVEN || PIECE * (static_cast<int>(threadIdx.x) / 32 / MW * KP + pair) < DEPTH;
+  __device__ __forceinline__ bool inside(int pair) const { return EVEN || first_pair() + pair < PAIRS; }
+
+  __device__ __forceinline__ uint4 load(int pair, int n) const {
+    return load_shared_by_grid(from + pair * PIECE_ELEMENTS + n * 8 * PIECE);
   }
 
   template <int PAIR>
@@ -68,11 +76,10 @@ struct Source {
 #pragma unroll
         for (int n = 0; n < NT; ++n) {
           window[i][n] = make_uint4(0, 0, 0, 0);
-          if (from[n] && inside(PAIR + i)) {
-            window[i][n] = load_shared_by_grid(from[n] + offset_of(PAIR + i));
+          if (from && exists[n] && inside(PAIR + i)) {
+            window[i][n] = load(PAIR + i, n);
           } else if (!IS_BACKWARD && initial[n] && inside(PAIR + i)) {
-            const float* x = initial[n] + offset_of(PAIR + i);
-            window[i][n] = vector_of(x);
+            window[i][n] = vector_of(initial[n] + PIECE * (first_pair() + PAIR + i));
           }
         }
       }
@@ -90,19 +97,18 @@ struct Source {
 #pragma unroll
           for (int n = 0; n < NT; ++n) {
             if (is_unwritten(window[i][n])) {
-              window[i][n] = load_shared_by_grid(from[n] + offset_of(FIRST + i));
+              window[i][n] = load(FIRST + i, n);
               waits = true;
             }
           }
         }
       }
       if (!__any_sync(0xFFFFFFFFu, waits)) break;
-      if (pauses) pause(NEXT_PAUSE);
     }
   }
 
   template <int PAIR, int END>
-  __device__ __forceinline__ void add_window(float (&sums)[CHAINS][MT][NT][4], const Weights& weights) {
+  __device__ __forceinline__ void add_window(float (&sums)[CHAINS][MT][NT][4], Weights& weights) {
     if constexpr (PAIR < END) {
       add_pair<PAIR>(sums, weights, window[PAIR % AHEAD]);
       add_window<PAIR + 1, END>(sums, weights);
@@ -110,10 +116,9 @@ struct Source {
   }
 
   template <int FIRST = 0>
-  __device__ __forceinline__ void add_all(float (&sums)[CHAINS][MT][NT][4], const Weights& weights) {
+  __device__ __forceinline__ void add_all(float (&sums)[CHAINS][MT][NT][4], Weights& weights) {
     if constexpr (FIRST < KP) {
       constexpr int END = FIRST + AHEAD < KP ? FIRST + AHEAD : KP;
-      if (FIRST == 0 && pauses) pause(FIRST_PAUSE);
       ask<FIRST>();
       await<FIRST>();
       add_window<FIRST, END>(sums, weights);
@@ -131,6 +136,20 @@ __device__ __forceinline__ void publish(element* to, element value, bool exists)
   if (exists && !(threadIdx.x & NEIGHBOUR)) store_shared_by_grid(to, value | other << 16);
 #endif
 }
+
+// Makes what this block wrote in a step what it was before it: forward a thread's own word, backward vectors of several
+// parts, by whichever thread. Sequences that there are not stay as they are.
+__device__ __forceinline__ void forget(element* to, bool exists) {
+  if (exists && (sizeof(element) > 2 || !(threadIdx.x & NEIGHBOUR))) store_shared_by_grid(to, UNWRITTEN);
+}
+
+__device__ __forceinline__ void forget_step(element* step, int first) {
+#pragma unroll
+  for (int i = threadIdx.x; i < NB * PARTS * (U / VECTOR); i += THREADS) {
+    const int row = i % NB, unit = i / NB % (U / VECTOR) * VECTOR, part = i / NB / (U / VECTOR);
+    store_shared_by_grid(step + place_in_step(first + unit, part, row), make_uint4(UNWRITTEN, UNWRITTEN, UNWRITTEN, UNWRITTEN));
+  }
+}
 #else
 struct Source {
   const element* from;  // at this lane's sequence and place of the depth, in shared memory
@@ -141,7 +160,7 @@ struct Source {
   }
 
   template <int PAIR = 0>
-  __device__ __forceinline__ void add_all(float (&sums)[CHAINS][MT][NT][4], const Weights& weights) {
+  __device__ __forceinline__ void add_all(float (&sums)[CHAINS][MT][NT][4], Weights& weights) {
     if constexpr (PAIR < KP) {
       const bool inside = EVEN || PIECE * (static_cast<int>(threadIdx.x) / 32 / MW * KP + PAIR) < DEPTH;
       uint4 operand[NT];

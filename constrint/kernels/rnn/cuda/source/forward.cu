@@ -13,25 +13,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
     const int* __restrict__ rows,       // (B,) or null
     const int* __restrict__ lengths,    // (B,) or null
     const int* __restrict__ reset,      // (B, T) or null
+    element* exchange,                  // the ring of `exchange.cuh`, filled with ones; null in other placements
+    uint4* streamed,                    // memory for the weights that do not fit the chip
     int batch, int time, int heads, int first_group, long long wx_stride_b, long long wx_stride_t) {
   const Block block = block_of(heads, first_group);
   const long long row_stride = static_cast<long long>(heads) * D, state_stride = batch * (time * row_stride);
   const int lane = threadIdx.x % 32, inner = block.head * D + block.first;
-  (void)lane;
+  (void)lane, (void)exchange, (void)streamed;
   make_row_table(rows, lengths, batch, time, block.tile);
 
   Weights weights;
-  load_weights(weights, shared_memory, r, heads, block.head, block.first);
+  load_weights(weights, shared_memory, block_streamed(streamed), r, heads, block.head, block.first);
 
   float biases[ITEMS][GATES];
   Row row[ITEMS];          // where there is one tile
-  long long place_at[ITEMS];  // of a step in (B, T, N, D), where there is one tile
   Carry carry;
 #pragma unroll
   for (int item = 0; item < ITEMS; ++item) {
     const Place place = place_of(item);
     row[item] = place.exists ? row_of(0, place.row) : Row{-1, 0};
-    place_at[item] = row[item].sequence * (time * row_stride) + inner + place.unit;
 #pragma unroll
     for (int gate = 0; gate < GATES; ++gate) {
       biases[item][gate] = bias && place.exists ? widen(bias[gate * row_stride + inner + place.unit]) : 0.0f;
@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
   const Outputs outputs([&](int output, Written& written) {
     written.batch_stride = time * row_stride, written.time_stride = row_stride;
     if (output < STATES) {
-      written.to = PLACEMENT == 2 && output == 0 ? nullptr : states + output * state_stride + inner;
+      written.to = states + output * state_stride + inner;
     } else {
       written.to = saved ? saved + (output - STATES) * row_stride + inner : nullptr;
       written.batch_stride *= GATES, written.time_stride *= GATES;
@@ -91,19 +91,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
 #endif
 #if PLACEMENT == 2
   Source source;
-  source.part_stride = 0;
-  source.pauses = TILES == 1 && row_of(0, 3).sequence >= 0;
-  // Points the source at what a step of a tile takes.
-  auto point = [&](int tile, int t) {
-#pragma unroll
-    for (int n = 0; n < NT; ++n) {
-      const long long sequence = row_of(tile, operand_row(n)).sequence;
-      const int place = block.head * D + lane % 4 * VECTOR;
-      source.from[n] = sequence >= 0 && t > 0 ? states + (sequence * time + t - 1) * row_stride + place : nullptr;
-      source.initial[n] = initial && sequence >= 0 && t == 0 ? initial + sequence * row_stride + place : nullptr;
-    }
-  };
-  point(0, 0);
 #endif
 
 #pragma unroll 1
@@ -117,34 +104,35 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
       const Place place = place_of(item);
       if (TILES > 1) {
         row[item] = place.exists ? row_of(tile, place.row) : Row{-1, 0};
-        place_at[item] = (row[item].sequence * static_cast<long long>(time) + t) * row_stride + inner + place.unit;
       }
 #pragma unroll
       for (int gate = 0; gate < GATES; ++gate) given[item][gate] = place.exists ? input_of(x, gate, place) : 0.0f;
     }
 
+#if PLACEMENT == 2
+    element* ring = ring_of(exchange, block.group, tile);
+#endif
     float sums[MT][NT][4] = {};
     float* shared_sums = sum_buffer();
     if (t > 0 || initial) {
 #if PLACEMENT == 1
       if (t > 0) wait_for_step(tile, t - 1);
 #endif
-#if PLACEMENT != 2
+#if PLACEMENT == 2
+      if (TILES > 1 || t < 2) {
+#pragma unroll
+        for (int n = 0; n < NT; ++n) {
+          const long long sequence = row_of(tile, operand_row(n)).sequence;
+          const float* at = initial + sequence * row_stride + block.head * D + lane % 4 * VECTOR;
+          source.exists[n] = sequence >= 0, source.initial[n] = initial && sequence >= 0 && t == 0 ? at : nullptr;
+        }
+      }
+      source.point(t > 0 ? ring + (t - 1) % RING * STEP_ELEMENTS : nullptr);
+#else
       Source source(operand_buffer(tile, OPERAND_COPIES > 1 ? (t + 1) % 2 : 0));
 #endif
       multiply(sums, weights, source);
     }
-#if PLACEMENT == 2
-    if constexpr (TILES > 1) {
-      const bool is_last = tile + 1 == TILES;
-      point(is_last ? 0 : tile + 1, t + is_last);
-    } else if (t == 0) {
-      point(0, 1);
-    } else {
-#pragma unroll
-      for (int n = 0; n < NT; ++n) source.from[n] = source.from[n] ? source.from[n] + row_stride : nullptr;
-    }
-#endif
     wait_for_copies<PREFETCH - 2>();
     share_sums(sums, shared_sums);
 
@@ -181,9 +169,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
 #if PLACEMENT == 0
         operand_buffer(tile, OPERAND_COPIES > 1 ? t % 2 : 0)[place.row * OPERAND_STRIDE + place.unit] = hidden;
 #elif PLACEMENT == 2
-        publish(states + place_at[item], hidden, row[item].sequence >= 0);
+        element* at = ring + place_in_step(block.first + place.unit, 0, place.row);
+        publish(at + t % RING * STEP_ELEMENTS, hidden, row[item].sequence >= 0);
+        if (t > 1) forget(at + (t - 2) % RING * STEP_ELEMENTS, row[item].sequence >= 0);
 #endif
-        if (PLACEMENT != 2) put_output(out, 0, place, hidden);
+        put_output(out, 0, place, hidden);
 #pragma unroll
         for (int state = 1; state < STATES; ++state) put_output(out, state, place, narrow(carry.of[item][state]));
         if (saved) {
@@ -200,12 +190,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
 #endif
 
     // What nobody waits for.
+#if PLACEMENT == 2
+    if (t % FENCE == 0) fence_of_grid();
+#endif
     carry.store(tile);
     outputs.write(now.parity, tile, t);
-#pragma unroll
-    for (int item = 0; item < ITEMS; ++item) {
-      if (TILES == 1) place_at[item] += row_stride;
-    }
     inputs.fetch(ahead.copy, ahead.tile, ahead.step, ahead.step < time);
     ahead.next();
   }

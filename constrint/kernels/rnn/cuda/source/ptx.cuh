@@ -65,6 +65,19 @@ __device__ __forceinline__ float fast_tanh(float x) {
   return y;
 }
 
+// Hides a value, so that what is computed of it is not computed once and kept in registers that there are not.
+__device__ __forceinline__ void keep_in_loop(uint4& v) { asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)); }
+__device__ __forceinline__ void keep_in_loop(const uint4*& address) { asm volatile("" : "+l"(address)); }
+
+// A vector of global memory that is read once in every step.
+__device__ __forceinline__ uint4 load_streamed(const void* address) {
+  uint4 v;
+  asm volatile("ld.global.L1::no_allocate.v4.b32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(address));
+  return v;
+}
+
 // Words that other blocks of the grid write meanwhile.
 __device__ __forceinline__ uint4 load_shared_by_grid(const void* address) {
   uint4 v;
@@ -78,6 +91,13 @@ __device__ __forceinline__ uint4 load_shared_by_grid(const void* address) {
 __device__ __forceinline__ void store_shared_by_grid(void* address, unsigned word) {
   asm volatile("st.relaxed.gpu.global.b32 [%0], %1;" ::"l"(address), "r"(word) : "memory");
 }
+
+__device__ __forceinline__ void store_shared_by_grid(void* address, const uint4& v) {
+  asm volatile("st.relaxed.gpu.global.v4.b32 [%0], {%1,%2,%3,%4};" ::"l"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
+}
+
+__device__ __forceinline__ void fence_of_grid() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));

@@ -3,7 +3,8 @@
 // CELL 0 lstm, 1 gru, 2 slstm, 3 elman (tanh), 4 elman (relu); IS_BACKWARD; DTYPE 0 fp16, 1 bf16, 2 fp32 through tf32,
 // 3 fp32; HEAD_DIM; UNITS of a head that a
 // block has; TILE_BATCH sequences of a tile; TILES that a block has, one after the other; PLACEMENT 0 one block,
-// 1 a cluster, 2 the grid; WARPS_ROWS x WARPS_DEPTH warps; REGISTER_PAIRS of each warp's weights in registers.
+// 1 a cluster, 2 the grid; WARPS_ROWS x WARPS_DEPTH warps; of each warp's pieces of the depth REGISTER_PAIRS have their
+// weights in registers and STREAMED_PAIRS in global memory, the others in shared memory.
 #pragma once
 
 #ifndef DTYPE
@@ -34,7 +35,8 @@ constexpr int DEPTH = IS_BACKWARD ? GATES * D : D;
 constexpr int PARTS = IS_BACKWARD ? GATES : 1;  // what a unit gives to the exchange
 constexpr int MT = ROWS / 16 / MW;              // tiles of 16 rows of a warp
 constexpr int PAIRS = DEPTH / PIECE, KP = (PAIRS + KW - 1) / KW;  // pieces of the depth, of all and of a warp
-constexpr int RP = REGISTER_PAIRS < KP ? REGISTER_PAIRS : KP, SP = KP - RP;
+constexpr int RP = REGISTER_PAIRS < KP ? REGISTER_PAIRS : KP, LP = STREAMED_PAIRS < KP - RP ? STREAMED_PAIRS : KP - RP;
+constexpr int SP = KP - RP - LP;
 constexpr bool EVEN = PAIRS % KW == 0;
 constexpr bool SUMS = KW > 1;  // partial sums of warps meet in shared memory
 // Sums that a warp makes beside each other where few instructions do not depend on each other.
@@ -57,9 +59,8 @@ constexpr int OPERAND_ELEMENTS = NB * OPERAND_STRIDE;
 // What a step reads: projected inputs; or pre-activations, states before and after, and gradients of the states.
 constexpr int INPUTS = IS_BACKWARD ? SLOTS + (APART ? 1 : 2 * (STATES - 1)) + STATES : GATES;
 constexpr int INPUT_COPIES = PREFETCH + 1;
-// What a step writes: states and pre-activations; or the gradients of the slots. In the grid what is exchanged is
-// written at once and not here.
-constexpr int OUTPUTS = IS_BACKWARD ? (PLACEMENT == 2 ? 0 : SLOTS) : STATES + GATES;
+// What a step writes: states and pre-activations; or the gradients of the slots.
+constexpr int OUTPUTS = IS_BACKWARD ? SLOTS : STATES + GATES;
 constexpr int OUTPUT_COPIES = SUMS || PLACEMENT == 2 ? 1 : 2;  // where two barriers divide writing from reading, one will do
 // Elements between the units of neighbouring sequences in both: eight sequences by four units are in different banks.
 constexpr int STEP_STRIDE = U + VECTOR;

@@ -1,5 +1,6 @@
 // The recurrent weights of a block, which stay in registers and in shared memory for the whole sequence, and the product
-// with them.
+// with them. What finds no place there is laid down in global memory in the order in which it is read, and read again in
+// every step: the L2 has it. Its first part is asked for before the exchange is waited for.
 //
 // A lane has its part of a piece of the depth as neighbours: of 16-bit elements, what an instruction calls elements 2q,
 // 2q+1, 2q+8, 2q+9 of a depth of 16 are neighbours 8q .. 8q+3 here, and 8q+4 .. 8q+7 belong to the next instruction.
@@ -8,9 +9,34 @@
 #include "ptx.cuh"
 #include "shape.cuh"
 
+// Tiles of rows of pieces in global memory: all of a warp, those of which it has asked while it works on others, and
+// vectors of a block.
+constexpr int STREAMED = LP * MT, ASKED = STREAMED < 3 ? STREAMED : 3;
+constexpr int STREAMED_VECTORS = WARPS * STREAMED * 64;
+
 struct Weights {
   uint4 kept[RP > 0 ? RP : 1][MT][2];
-  const uint4* rest;  // [pair][tile][half][lane] of this warp in shared memory
+  const uint4* rest;      // [pair][tile][half][lane] of this warp in shared memory
+  const uint4* streamed;  // the same of pieces in global memory
+  uint4 asked[ASKED > 0 ? ASKED : 1][2];
+
+  // Asks for a tile that is in global memory.
+  template <int TILE>
+  __device__ __forceinline__ void ask() {
+    if constexpr (TILE < STREAMED) {
+      asked[TILE % ASKED][0] = load_streamed(streamed + TILE * 64);
+      asked[TILE % ASKED][1] = load_streamed(streamed + TILE * 64 + 32);
+    }
+  }
+
+  template <int TILE = 0>
+  __device__ __forceinline__ void ask_first() {
+    if constexpr (TILE < ASKED) {
+      if (TILE == 0) keep_in_loop(streamed);  // else an address of each piece is kept in registers
+      ask<TILE>();
+      ask_first<TILE + 1>();
+    }
+  }
 };
 
 // Gate and unit of a row of the block's product, forward.
@@ -66,11 +92,6 @@ __device__ __forceinline__ uint4 difference(const uint4& x, const uint4& y) {
 }
 #endif
 
-#if DTYPE == 3
-// Hides a vector's value, so that what is computed of it is not computed once and kept in registers that there are not.
-__device__ __forceinline__ void keep_in_loop(uint4& v) { asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)); }
-#endif
-
 // A piece takes two instructions, one for each half of its vectors.
 __device__ __forceinline__ void multiply_halves(
     float (&first)[NT][4], float (&second)[NT][4], const uint4& low, const uint4& high, const uint4 (&operand)[NT]) {
@@ -80,70 +101,97 @@ __device__ __forceinline__ void multiply_halves(
   for (int n = 0; n < NT; ++n) multiply_add(second[n], low.z, high.z, low.w, high.w, operand[n].z, operand[n].w);
 }
 
+// A block's part of the weights in global memory.
+__device__ __forceinline__ uint4* block_streamed(uint4* all) { return all + blockIdx.x * static_cast<long long>(STREAMED_VECTORS); }
+
 __device__ __forceinline__ void load_weights(
-    Weights& weights, char* shared, const element* __restrict__ r, int heads, int head, int first) {
+    Weights& weights, char* shared, uint4* streamed, const element* __restrict__ r, int heads, int head, int first) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, mw = warp % MW, kw = warp / MW;
   uint4* own = reinterpret_cast<uint4*>(shared) + warp * SP * MT * 64;
-  weights.rest = own + lane;
-#pragma unroll
-  for (int pair = 0; pair < KP; ++pair) {
+  uint4* far = streamed + (LP > 0 ? warp * LP * MT * 64 : 0);
+  weights.rest = own + lane, weights.streamed = far + lane;
+  auto vector = [&](int pair, int tile, int half) {
     const int depth = PIECE * (kw * KP + pair) + lane % 4 * VECTOR;
+    uint4 v = make_uint4(0, 0, 0, 0);
+    if (EVEN || depth < DEPTH) v = weight_vector(r, heads, head, first, mw * MT + tile, lane / 4 + 8 * half, depth);
+    return DTYPE == 2 ? rounded(v) : v;
+  };
+#pragma unroll
+  for (int pair = 0; pair < RP; ++pair) {
 #pragma unroll
     for (int tile = 0; tile < MT; ++tile) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        uint4 v = make_uint4(0, 0, 0, 0);
-        if (EVEN || depth < DEPTH) v = weight_vector(r, heads, head, first, mw * MT + tile, lane / 4 + 8 * half, depth);
-        if (DTYPE == 2) v = rounded(v);
-        if (pair < RP) {
-          weights.kept[pair][tile][half] = v;
-        } else {
-          own[((pair - RP) * MT + tile) * 64 + half * 32 + lane] = v;
-        }
-      }
+      for (int half = 0; half < 2; ++half) weights.kept[pair][tile][half] = vector(pair, tile, half);
+    }
+  }
+#pragma unroll 1
+  for (int pair = RP; pair < KP; ++pair) {
+    uint4* to = pair < RP + SP ? own + (pair - RP) * MT * 64 : far + (pair - RP - SP) * MT * 64;
+#pragma unroll
+    for (int tile = 0; tile < MT; ++tile) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) to[tile * 64 + half * 32 + lane] = vector(pair, tile, half);
     }
   }
 }
 
-// Adds one piece's part of the product; `operand` has the vectors of each eight sequences.
-template <int PAIR>
-__device__ __forceinline__ void add_pair(float (&sums)[CHAINS][MT][NT][4], const Weights& weights, const uint4 (&operand)[NT]) {
-  uint4 given[NT];
-#pragma unroll
-  for (int n = 0; n < NT; ++n) given[n] = rounded(operand[n]);
+// What an instruction takes of the operand: of fp32 through three products also what rounding left.
+struct Given {
+  uint4 of[NT];
 #if DTYPE == 3
   uint4 rest[NT];
-#pragma unroll
-  for (int n = 0; n < NT; ++n) rest[n] = difference(operand[n], given[n]);
 #endif
-#pragma unroll
-  for (int tile = 0; tile < MT; ++tile) {
+};
+
+// Adds one piece's part of the product, tile by tile of rows.
+template <int PAIR, int TILE>
+__device__ __forceinline__ void add_tiles(float (&sums)[CHAINS][MT][NT][4], Weights& weights, const Given& given) {
+  if constexpr (TILE < MT) {
+    constexpr int FAR = (PAIR - RP - SP) * MT + TILE;
     uint4 low, high;
     if constexpr (PAIR < RP) {
-      low = weights.kept[PAIR][tile][0], high = weights.kept[PAIR][tile][1];
+      low = weights.kept[PAIR][TILE][0], high = weights.kept[PAIR][TILE][1];
+    } else if constexpr (PAIR < RP + SP) {
+      low = weights.rest[((PAIR - RP) * MT + TILE) * 64], high = weights.rest[((PAIR - RP) * MT + TILE) * 64 + 32];
     } else {
-      low = weights.rest[((PAIR - RP) * MT + tile) * 64], high = weights.rest[((PAIR - RP) * MT + tile) * 64 + 32];
+      low = weights.asked[FAR % ASKED][0], high = weights.asked[FAR % ASKED][1];
     }
-    float(&first)[NT][4] = sums[0][tile];
-    float(&second)[NT][4] = sums[CHAINS - 1][tile];
+    float(&first)[NT][4] = sums[0][TILE];
+    float(&second)[NT][4] = sums[CHAINS - 1][TILE];
 #if DTYPE == 3
     keep_in_loop(low), keep_in_loop(high);
     // fp32 as the sum of two tf32: the product of the smaller parts is below fp32's rounding.
     const uint4 big_low = rounded(low), big_high = rounded(high);
     const uint4 small_low = difference(low, big_low), small_high = difference(high, big_high);
-    multiply_halves(first, second, small_low, small_high, given);
-    multiply_halves(first, second, big_low, big_high, rest);
-    multiply_halves(first, second, big_low, big_high, given);
+    multiply_halves(first, second, small_low, small_high, given.of);
+    multiply_halves(first, second, big_low, big_high, given.rest);
+    multiply_halves(first, second, big_low, big_high, given.of);
 #else
-    multiply_halves(first, second, low, high, given);
+    multiply_halves(first, second, low, high, given.of);
 #endif
+    if constexpr (PAIR >= RP + SP) weights.template ask<FAR + ASKED>();
+    add_tiles<PAIR, TILE + 1>(sums, weights, given);
   }
+}
+
+// The same of all tiles; `operand` has the vectors of each eight sequences.
+template <int PAIR>
+__device__ __forceinline__ void add_pair(float (&sums)[CHAINS][MT][NT][4], Weights& weights, const uint4 (&operand)[NT]) {
+  Given given;
+#pragma unroll
+  for (int n = 0; n < NT; ++n) given.of[n] = rounded(operand[n]);
+#if DTYPE == 3
+#pragma unroll
+  for (int n = 0; n < NT; ++n) given.rest[n] = difference(operand[n], given.of[n]);
+#endif
+  add_tiles<PAIR, 0>(sums, weights, given);
 }
 
 // The product with what `source` reads.
 template <class Source>
-__device__ __forceinline__ void multiply(float (&sums)[MT][NT][4], const Weights& weights, Source& source) {
+__device__ __forceinline__ void multiply(float (&sums)[MT][NT][4], Weights& weights, Source& source) {
   float parts[CHAINS][MT][NT][4] = {};
+  weights.ask_first();
   source.add_all(parts, weights);
 #pragma unroll
   for (int tile = 0; tile < MT; ++tile) {

@@ -1,0 +1,1 @@
+"""What proposals are worth: proposers replayed over recorded tables."""

@@ -1,0 +1,42 @@
+"""What processes of a sweep tell each other: which layer is timed with whom, and what each took. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from benchmarks.rnn.cases import Sizes
+from constrint.tune.measure import Measurement
+
+
+@dataclass
+class Entry:
+    """What one contender took, in one dtype."""
+
+    dtype: str
+    name: str
+    times: dict[str, Measurement] = field(default_factory=dict)
+    outcome: str = "ok"
+    runs_on: str = ""
+    floors: Mapping[str, Any] = field(default_factory=dict)
+
+    def ms(self, which: str) -> float:
+        """Milliseconds, or infinity where it did not run."""
+        return 1e3 * self.times[which].median_s if which in self.times else float("inf")
+
+
+class Job(NamedTuple):
+    """A layer, in which dtypes it is timed, and who is timed.
+
+    Args:
+        sizes: The layer.
+        dtypes: Some of its dtypes.
+        kinds: Some of `contenders.KINDS`.
+        backends: Back-ends of `rnn`; all where there are none.
+    """
+
+    sizes: Sizes
+    dtypes: tuple[str, ...]
+    kinds: tuple[str, ...]
+    backends: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""What a command was asked: options, GPU, kernel or problem, rules of the user."""

@@ -1,0 +1,73 @@
+"""`constrint docs`: the pages of the documentation, which come with the package, in the terminal."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from constrint.cli.output import Column, Output, Page, Table, printing, say
+from constrint.errors import UnknownNameError, UsageError
+
+SCHEMA = "constrint.docs/1"
+#: Where a wheel has the pages, and where a checkout has them.
+FOLDERS = (Path(__file__).parents[1] / "docs", Path(__file__).parents[2] / "docs")
+#: What our tests read of the first line of an example; it says nothing to a reader.
+MARKS = re.compile(r"^(```\w+[^\n{]*?) *\{[^}\n]*\}$", flags=re.MULTILINE)
+COLUMNS = (
+    Column("name", "page", is_text=True, importance=100),
+    Column("title", is_text=True, importance=90, wraps=True),
+)
+
+
+@printing
+def docs(
+    output: Output,
+    *,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[PAGE]", help="The page to print; all are listed without.")
+    ] = None,
+) -> None:
+    """List the pages of the documentation, or print one."""
+    found = pages()
+    if name is None:
+        rows = [[known, title_of(path)] for known, path in found.items()]
+        items = [{"name": known, "title": title} for known, title in rows]
+        table = Table(COLUMNS, rows, items=items)
+        below = ("`constrint docs PAGE` prints a page.",)
+        output.show(Page(table, lambda items: {"schema": SCHEMA, "pages": list(items)}, below=below))
+        return
+    if name not in found:
+        raise UnknownNameError("page", name, found)
+    text = MARKS.sub(r"\1", found[name].read_text(encoding="utf-8"))
+    if not sys.stdout.isatty():
+        say(text.rstrip())
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console().print(Markdown(text))
+
+
+def pages() -> dict[str, Path]:
+    """The pages by their short names; where two have the same file name, the folder is part of it.
+
+    Raises:
+        UsageError: When the installed package has none.
+    """
+    folder = next((folder for folder in FOLDERS if folder.is_dir()), None)
+    if folder is None:
+        raise UsageError("the pages of the documentation are not installed; `constrint --help` lists the commands.")
+    found = sorted(folder.rglob("*.md"))
+    counts = Counter(path.stem for path in found)
+    return {path.stem if counts[path.stem] == 1 else f"{path.parent.name}/{path.stem}": path for path in found}
+
+
+def title_of(path: Path) -> str:
+    """The heading of a page."""
+    with path.open(encoding="utf-8") as page:
+        return page.readline().lstrip("# ").rstrip()

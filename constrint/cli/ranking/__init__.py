@@ -1,0 +1,1 @@
+"""Configurations of kernels: `solve` ranks them, `verify` compiles the best."""

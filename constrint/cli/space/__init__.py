@@ -1,0 +1,1 @@
+"""Spaces and problems: `count`, `sample`, `explain`, `why-not`, and lists of solutions."""

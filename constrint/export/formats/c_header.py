@@ -1,0 +1,97 @@
+"""A C and C++ header: macros for every configuration by its place, the chosen one under plain names, and limits.
+
+`CONSTRINT_0_TILE_M` is of the best one, `CONSTRINT_1_TILE_M` of the next; `CONSTRINT_TILE_M` is of number
+`CONSTRINT_CONFIG`, which is 0 unless the compiler is told otherwise (`-DCONSTRINT_CONFIG=1`). All macros are constants
+that `#if` and `static_assert` take, except text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from constrint.errors import UsageError
+from constrint.export.found import Found, Row
+from constrint.export.registry import Format
+from constrint.export.text import c_literal, identifier, one_line
+
+PREFIX = "CONSTRINT_"
+_CHOICE = """\
+#ifndef CONSTRINT_CONFIG
+#define CONSTRINT_CONFIG 0
+#endif
+#if CONSTRINT_CONFIG < 0 || CONSTRINT_CONFIG >= CONSTRINT_NUM_CONFIGS
+#error "CONSTRINT_CONFIG must be at least 0 and less than CONSTRINT_NUM_CONFIGS"
+#endif
+"""
+
+
+def write(found: Found) -> str:
+    """The header."""
+    rows = found.rows()
+    guard = f"{PREFIX}{identifier(found.title).upper()}_H"
+    lines = [*(f"/* {one_line(line)} */" for line in found.header), f"#ifndef {guard}", f"#define {guard}", ""]
+    own = dict(_limits(found)) | {"NUM_CONFIGS": c_literal(len(rows))}
+    lines += [f"#define {PREFIX}{name} {text}" for name, text in own.items()]
+    chosen = ["", f"/* The configuration in use; define {PREFIX}CONFIG to take another one. */", _CHOICE.rstrip()]
+    for place, row in enumerate(rows):
+        macros = _macros(row, {*own, "CONFIG"})
+        lines += ["", f"/* {place}{_comment(row)} */"]
+        lines += [f"#define {PREFIX}{place}_{name} {text}".rstrip() for name, text in macros.items()]
+        chosen.append(f"{'#elif' if place else '#if'} {PREFIX}CONFIG == {place}")
+        chosen += [f"#define {PREFIX}{name} {PREFIX}{place}_{name}" for name in macros]
+    return "\n".join([*lines, *chosen, "#endif", "", "#endif", ""])
+
+
+def _limits(found: Found) -> Iterator[tuple[str, str]]:
+    """What was asked, and what one block may take on the GPU."""
+    if found.gpu is None or found.workload is None:
+        return
+    sm = found.gpu.sm
+    yield "GPU", c_literal(found.gpu.name)
+    yield "DTYPE", c_literal(found.workload.dtype)
+    for name, size in {**found.workload.sizes, **found.workload.options}.items():
+        yield f"SIZE_{identifier(name).upper()}", c_literal(size)
+    yield "WARP_SIZE", c_literal(sm.warp_size)
+    yield "MAX_THREADS_PER_BLOCK", c_literal(sm.max_threads_per_block)
+    yield "MAX_REGISTERS_PER_THREAD", c_literal(sm.max_registers_per_thread)
+    yield "MAX_SMEM_BYTES_PER_BLOCK", c_literal(sm.max_smem_bytes_per_block)
+
+
+def _macros(row: Row, taken: set[str]) -> dict[str, str]:
+    """The macros of one configuration, without the prefix."""
+    found: dict[str, str] = dict(_figures(row))
+    for name, value in row.config.items():
+        macro = identifier(name).upper()
+        if not macro or macro[0].isdigit() or macro in found or macro in taken:
+            raise UsageError(
+                f"{name!r} cannot be the name of a C macro of its own ({PREFIX}{macro}): --rename {name}=other_name."
+            )
+        try:
+            found[macro] = c_literal(value)
+        except UsageError as error:
+            raise UsageError(f"{name}: {error}") from None
+    return found
+
+
+def _figures(row: Row) -> Iterator[tuple[str, Any]]:
+    if row.kernel:
+        yield "KERNEL", c_literal(row.kernel)
+    use = None if row.candidate is None else row.candidate.resources
+    if use is not None:
+        yield "THREADS_PER_BLOCK", c_literal(use.threads)
+        yield "REGISTERS_PER_THREAD", c_literal(use.registers_per_thread)
+        yield "SMEM_BYTES_PER_BLOCK", c_literal(use.smem_bytes)
+        yield "BLOCKS_PER_SM", c_literal(use.blocks_per_sm)
+    if row.candidate is not None:
+        yield "PREDICTED_NS", c_literal(round(row.candidate.cost.seconds * 1e9))
+
+
+def _comment(row: Row) -> str:
+    if row.candidate is None:
+        return ""
+    problem = f", {row.candidate.problem}" if row.candidate.problem else ""
+    return one_line(f": {row.kernel}, {row.candidate.cost.seconds * 1e6:.1f} us modelled{problem}")
+
+
+FORMAT = Format("c-header", "macros for C and C++, ranked, with the GPU's limits", write)

@@ -1,0 +1,257 @@
+"""The forward pass that all recurrent modules share: checks, then every layer and direction in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.compiler import is_compiling
+from torch.nn.utils.rnn import PackedSequence
+
+from constrint.flashrnn import checks
+from constrint.flashrnn.functional import rnn
+from constrint.flashrnn.libraries import cpu, cudnn
+from constrint.flashrnn.libraries.scripting import torch_module
+from constrint.flashrnn.observers import autocast_dtype, is_exporting_onnx, may_train, needs_plain_torch
+from constrint.flashrnn.parameters import RecurrentParameters
+from constrint.flashrnn.recurrence import Results, Way, by_plan, through_operator
+from constrint.flashrnn.sequences import AnyRows, DenseRows, PackedRows, Rows, flip
+from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.first_choice import AUTO
+from constrint.kernels.rnn.reference import accumulation_dtype
+
+
+@dataclass(frozen=True)
+class _Direction:
+    """What one direction of a layer runs on, in the terms of `rnn`; backwards in time for the second one."""
+
+    wx: Tensor  # (B, T, G, N, D)
+    r: Tensor  # (G, N, D, D)
+    b: Tensor | None  # (G, N, D)
+    states: Tensor | None  # (S, B, N, D)
+    reset: Tensor | None  # (B, T)
+
+
+class Recurrent(RecurrentParameters):
+    """A recurrent module of any cell; `modules` has one class for each."""
+
+    def forward(
+        self,
+        input: Tensor | PackedSequence,
+        hx: Any = None,
+        lengths: Tensor | Sequence[int] | None = None,
+        reset: Tensor | None = None,
+    ) -> tuple[Any, Any]:
+        """Run all layers.
+
+        Args:
+            input: (T, B, input_size), (B, T, input_size) if `batch_first`, (T, input_size), or a PackedSequence.
+            hx: Initial states as `torch.nn` takes them: a tensor (layers * directions, B, size), or a tuple of such
+                tensors, one for each state (LSTM: h, c; sLSTM: h, c, n, m).
+            lengths: (B,) steps of each sequence of a padded batch; outputs past the end are zero.
+            reset: (B, T), in this order always; true where a sequence starts anew.
+
+        Returns:
+            The output of the last layer, shaped as `input`, and the states at the end of each sequence, as `hx`.
+        """
+        if isinstance(input, PackedSequence):
+            if lengths is not None or reset is not None:
+                raise ValueError("lengths and reset go with a dense input: a PackedSequence carries its own lengths.")
+            return self._forward_packed(input, hx)
+        if input.dim() not in (2, 3):
+            raise ValueError(f"{type(self).__name__}: Expected input to be 2D or 3D, got {input.dim()}D instead")
+        is_batched = input.dim() == 3
+        batch_dim = 0 if self.batch_first else 1
+        x = input if is_batched else input.unsqueeze(batch_dim)
+        self._check_input(x)
+        batch, time = x.shape[batch_dim], x.shape[1 - batch_dim]
+        if not is_compiling() and time == 0:
+            raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
+        checks.check_exported(time)
+        states = self._states_of(hx, batch, x.device, is_batched=is_batched)
+        steps = None if lengths is None else checks.check_lengths(lengths, batch, time, x.device)
+        reset = None if reset is None else checks.check_reset(reset, batch, time, x)
+        done = cpu.run_dense(self, x, states, steps) if reset is None else None
+        if done is None:
+            given = {"has_lengths": steps is not None, "has_resets": reset is not None}
+            done = cudnn.run_dense(self, x, states, **given)
+        if done is None:
+            rows, last = self._layers(DenseRows(x, self.batch_first, steps), states, reset)
+            done = (rows.x if self.batch_first else rows.x.transpose(0, 1).contiguous()), last
+        output, last = done
+        if not is_batched:
+            return output.squeeze(batch_dim), self._hidden(tuple(state.squeeze(1) for state in last))
+        return output, self._hidden(last)
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        """What torch.jit.script compiles in the place of this module."""
+        return torch_module(self)
+
+    def _forward_packed(self, packed: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
+        if packed.data.dim() != 2:
+            raise RuntimeError(f"input must have 2 dimensions, got {packed.data.dim()}")
+        self._check_input(packed.data)
+        states = self._states_of(hx, int(packed.batch_sizes[0]), packed.data.device, is_batched=True)
+        if states is not None and packed.sorted_indices is not None:
+            states = tuple(state.index_select(1, packed.sorted_indices) for state in states)
+        done = cpu.run_packed(self, packed, states) or cudnn.run_packed(self, packed, states)
+        if done is None:
+            rows, last = self._layers(PackedRows.of(packed), states, None)
+            done = rows.data, last
+        data, last = done
+        if packed.unsorted_indices is not None:
+            last = tuple(state.index_select(1, packed.unsorted_indices) for state in last)
+        output = PackedSequence(data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
+        return output, self._hidden(last)
+
+    def _hidden(self, last: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
+        return last[0] if len(last) == 1 else last
+
+    def _layers(
+        self, rows: AnyRows, states: tuple[Tensor, ...] | None, reset: Tensor | None
+    ) -> tuple[AnyRows, tuple[Tensor, ...]]:
+        """Every layer in turn; each state is (layers * directions, B, size)."""
+        ends: list[tuple[Tensor, ...]] = []
+        for layer in range(self.num_layers):
+            if layer and self.dropout and self.training:
+                rows = rows.drop(self.dropout)
+            hidden = []
+            results = self._directions(layer, rows, states, reset)
+            for direction, (h, last) in enumerate(results):
+                if self.proj_size:
+                    weight = self._weight("weight_hr", layer, direction)
+                    start = None if states is None else states[0][layer * self.num_directions + direction]
+                    h, last = _project_out(weight, h, last, rows.lengths, start)
+                hidden.append(h)
+                ends.append(last)
+            rows = rows.follow(hidden[0], hidden[1] if self.bidirectional else None)
+        if len(ends) == 1:
+            return rows, ends[0]
+        return rows, tuple(torch.cat(parts) for parts in zip(*ends, strict=True))
+
+    def _directions(
+        self, layer: int, rows: Rows, states: tuple[Tensor, ...] | None, reset: Tensor | None
+    ) -> list[tuple[Tensor, tuple[Tensor, ...]]]:
+        """Per direction all h (B, T, H), and the last states (1, B, H) each.
+
+        Both directions run at once, as heads that do not see each other, unless `reset` sets them apart.
+        """
+        parts = [self._direction(layer, d, rows, states, reset) for d in range(self.num_directions)]
+        if self.bidirectional and reset is None:
+            parts = [_merge(parts)]
+        results = []
+        copies = self.num_directions // len(parts)
+        for part in parts:
+            hidden, end_h, end_rest = self._recur(part, rows.lengths)
+            if copies == 1:
+                results.append((hidden.flatten(2), _ends(end_h, end_rest)))
+                continue
+            rest = (None,) * copies if end_rest is None else end_rest.chunk(copies, 2)
+            for h, last_h, last_rest in zip(hidden.chunk(copies, 2), end_h.chunk(copies, 1), rest, strict=True):
+                results.append((h.flatten(2), _ends(last_h, last_rest)))
+        return results
+
+    def _recur(self, part: _Direction, lengths: Tensor | None) -> Results:
+        """h of all steps (B, T, N, D), the last h (B, N, D), the other last states (S - 1, B, N, D)."""
+        wx, r, b, states = part.wx, part.r, part.b, part.states
+        if is_compiling() and self.backend == AUTO and not is_exporting_onnx():
+            way = Way(self.cell, AUTO, checks.check_clip(self.gradient_recurrent_clip))
+            initial = None if states is None else states.to(accumulation_dtype(wx.dtype))
+            return through_operator(way, wx, r.to(wx.dtype), b, initial, lengths, part.reset)
+        if lengths is None and part.reset is None and self.backend == AUTO and not needs_plain_torch():
+            # A signature that was seen before has been checked.
+            way = Way(self.cell, AUTO, checks.check_clip(self.gradient_recurrent_clip))
+            start, initial = None, states
+            if states is not None:
+                start = states[0] if states.dtype == wx.dtype else None
+                initial = states.to(accumulation_dtype(wx.dtype))
+            if r.dtype != wx.dtype and autocast_dtype(wx.device) is not None:
+                r = r.to(wx.dtype)  # autocast has converted the product alone
+            known = by_plan(way, wx, r, b, initial, start, is_checked=False)
+            if known is not None:
+                return known
+        options: dict[str, Any] = {"lengths": lengths, "reset": part.reset, "hidden_only": True}
+        options |= {"backend": self.backend, "gradient_recurrent_clip": self.gradient_recurrent_clip}
+        hidden, last = rnn(wx, part.r, b, states, cell=self.cell, **options)
+        return hidden, last[0].squeeze(1), last[1:].squeeze(2) if len(last) > 1 else None
+
+    def _direction(
+        self, layer: int, direction: int, rows: Rows, states: tuple[Tensor, ...] | None, reset: Tensor | None
+    ) -> _Direction:
+        shape = (CELLS[self.cell].num_gates, self.num_heads, self.head_dim)
+        bias, b = None, None
+        if self.bias:
+            bias, b = self._weight("bias_ih", layer, direction), self._weight("bias_hh", layer, direction)
+            if not CELLS[self.cell].keeps_parts_apart and may_train(bias, b):
+                # The input carries both biases: their gradient is summed once.
+                bias, b = bias + b, None
+            else:
+                b = b.view(shape)
+        wx = rows.project(self._weight("weight_ih", layer, direction), bias, is_reverse=bool(direction))
+        weight = self._weight("weight_hh", layer, direction)
+        if self.proj_size:
+            # r @ h of the unprojected h is weight_hh @ (weight_hr @ h).
+            weight = weight @ self._weight("weight_hr", layer, direction)
+        if reset is not None and direction:
+            # Backwards, a sequence starts anew at the step before the one where it does forwards.
+            reset = flip(torch.cat([reset[:, 1:], torch.zeros_like(reset[:, :1])], 1), rows.lengths)
+        part = _Direction(wx.view(*wx.shape[:2], *shape), weight.view(*shape, self.head_dim), b, None, reset)
+        if states is None:
+            return part
+        own = [state[layer * self.num_directions + direction] for state in states]
+        if self.proj_size:
+            part, own[0] = self._project_in(layer, direction, part, own[0])
+        return replace(part, states=torch.stack(own).view(len(own), -1, *shape[1:]))
+
+    def _project_in(self, layer: int, direction: int, part: _Direction, h: Tensor) -> tuple[_Direction, Tensor]:
+        """Let the projected initial h (B, P) act on the first step's inputs; the unprojected h starts at zero."""
+        first = (h @ self._weight("weight_hh", layer, direction).t()).view(-1, *part.wx.shape[2:])
+        if part.reset is not None and part.reset.shape[1]:
+            first = torch.where(part.reset[:, 0, None, None, None], 0.0, first)
+        wx = torch.cat([part.wx[:, :1] + first[:, None], part.wx[:, 1:]], 1)
+        return replace(part, wx=wx), h.new_zeros(h.shape[0], self.hidden_size)
+
+
+def _ends(end_h: Tensor, end_rest: Tensor | None) -> tuple[Tensor, ...]:
+    """The last states as (1, B, H) each."""
+    batch, heads, dim = end_h.shape
+    shape = (1, batch, heads * dim)
+    h = end_h.reshape(shape)
+    if end_rest is None:
+        return (h,)
+    if len(end_rest) == 1:
+        return h, end_rest.reshape(shape)
+    return h, *(state.reshape(shape) for state in end_rest.unbind(0))
+
+
+def _project_out(
+    weight: Tensor,  # (P, H)
+    h: Tensor,  # (B, T, H)
+    last: tuple[Tensor, ...],  # (1, B, H) each
+    lengths: Tensor | None,
+    initial: Tensor | None,  # (B, P)
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Project all h and the last one; where no step ran the last one is the initial one."""
+    end = last[0] @ weight.t()
+    if initial is not None and lengths is not None:
+        end = torch.where((lengths == 0)[:, None], initial.to(end.dtype), end)
+    return h @ weight.t(), (end, *last[1:])
+
+
+def _merge(parts: list[_Direction]) -> _Direction:
+    """Both directions as one recurrence of twice the heads."""
+
+    def join(tensors: list[Tensor | None], dim: int) -> Tensor | None:
+        there = [tensor for tensor in tensors if tensor is not None]
+        return torch.cat(there, dim) if there else None
+
+    return _Direction(
+        torch.cat([part.wx for part in parts], 3),
+        torch.cat([part.r for part in parts], 1),
+        join([part.b for part in parts], 1),
+        join([part.states for part in parts], 2),
+        None,
+    )

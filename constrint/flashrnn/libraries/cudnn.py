@@ -1,0 +1,207 @@
+"""Whole layers by cuDNN, where it is predicted to be faster than the kernels, or where a module names it.
+
+They take a module whose recurrence is `torch.nn`'s, on a GPU. `None` stands for everything else: the module then goes
+on by itself. A module with `backend="cudnn"` is told why it cannot.
+
+Layers run one at a time where cuDNN's persistent algorithm takes them, which runs no more than one, and where dropout
+acts between them; else all in one call, in which cuDNN may overlap them.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import dropout
+from torch.nn.utils.rnn import PackedSequence
+
+from constrint.errors import UnsupportedError
+from constrint.flashrnn.libraries.cpu import PLAIN, Results, States, layout_of
+from constrint.flashrnn.observers import needs_plain_torch
+from constrint.kernels.rnn.cudnn.algorithm import Shape, is_persistent
+from constrint.kernels.rnn.cudnn.first_choice import Layers, prefers_cudnn
+from constrint.kernels.rnn.cudnn.launch import MODES, CudnnCall, run_layers
+from constrint.kernels.rnn.cudnn.spec import CUDNN
+from constrint.kernels.rnn.first_choice import AUTO, dtype_name
+
+if TYPE_CHECKING:
+    from constrint.flashrnn.parameters import RecurrentParameters
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def run_dense(
+    module: RecurrentParameters,
+    x: Tensor,  # (T, B, features), or (B, T, features) if `module.batch_first`
+    states: States | None,  # (layers * directions, B, size) each
+    *,
+    has_lengths: bool,
+    has_resets: bool,
+) -> Results | None:
+    """Run all layers of a checked dense batch; None where cuDNN cannot, or is not chosen.
+
+    Raises:
+        UnsupportedError: When the module names cuDNN and it cannot.
+    """
+    if module.backend == AUTO:
+        if not x.is_cuda or has_lengths or has_resets or not _is_chosen(module, x):
+            return None
+    elif module.backend != CUDNN:
+        return None
+    elif has_lengths or has_resets:
+        raise _unsupported("it takes neither lengths nor reset; pass a PackedSequence for lengths")
+    if not _can(module, x, states):
+        return None
+    output, last = _run(module, x, states, ())
+    return output.contiguous(), last
+
+
+def run_packed(module: RecurrentParameters, packed: PackedSequence, states: States | None) -> Results | None:
+    """Run all layers of a checked packed sequence, whose order `states` have; only where the module names cuDNN.
+
+    Raises:
+        UnsupportedError: When the module names cuDNN and it cannot.
+    """
+    if module.backend != CUDNN or not _can(module, packed.data, states):
+        return None
+    return _run(module, packed.data, states, tuple(packed.batch_sizes.tolist()))
+
+
+def _is_chosen(module: RecurrentParameters, x: Tensor) -> bool:
+    """Whether a module on a GPU that leaves the choice to us runs by cuDNN."""
+    if (
+        torch.compiler.is_compiling()
+        or module.cell not in MODES
+        or module.num_heads != 1
+        or module.proj_size
+        or module.gradient_recurrent_clip is not None
+        or torch.are_deterministic_algorithms_enabled()
+    ):
+        return False
+    dtype = _dtype(x)
+    if dtype not in DTYPES or (dtype == torch.float32 and not _has_precision()):
+        return False
+    batch, time, features = x.shape if module.batch_first else (x.shape[1], x.shape[0], x.shape[2])
+    sizes = batch, time, features, module.hidden_size, module.num_layers, module.num_directions
+    layers = Layers(module.cell, dtype_name(dtype), *sizes, torch.is_grad_enabled())
+    return 0 not in sizes and prefers_cudnn(layers, x.device)
+
+
+def _can(module: RecurrentParameters, x: Tensor, states: States | None) -> bool:
+    """Whether cuDNN can run a module; where the module names it, why it cannot is raised."""
+    reason = _refusal(module, x, states)
+    if reason and module.backend == CUDNN:
+        raise _unsupported(reason)
+    return not reason
+
+
+def _refusal(module: RecurrentParameters, x: Tensor, states: States | None) -> str:
+    """Why cuDNN cannot run a module on these operands; empty if it can."""
+    if torch.compiler.is_compiling():
+        return "torch.compile cannot look into it"
+    weights = _weights(module)
+    if needs_plain_torch() or torch._C._len_torch_dispatch_stack():
+        return "transforms and modes of torch cannot look into it"
+    if module.cell not in MODES:
+        return f"it has no {module.cell}"
+    if module.num_heads != 1 or module.proj_size or module.gradient_recurrent_clip is not None:
+        return "it takes one head, no projection of h (proj_size) and no gradient_recurrent_clip"
+    if any(type(t) not in PLAIN or t.layout != torch.strided for t in (x, *weights, *(states or ()))):
+        return "it takes plain dense tensors"
+    if not _has_cudnn(x):
+        return f"it needs an NVIDIA GPU with cuDNN enabled, the input is on {x.device}"
+    if any(tensor.device != x.device for tensor in (*weights, *(states or ()))):
+        return f"input, weights and states must be on one device, {x.device}"
+    if _dtype(x) not in DTYPES or any(weight.dtype != weights[0].dtype for weight in weights):
+        return f"it takes float32, bfloat16 or float16 weights and inputs, the input is {_dtype(x)}"
+    if _dtype(x) == torch.float16 and module.num_layers > 1 and module.bidirectional:
+        return "several layers in both directions came out wrong in float16 on an H200 (cuDNN 9.19)"
+    if not x.numel():
+        return "there is no step to run"
+    if any(w.shape != shape for w, (_, shape) in zip(weights, layout_of(module), strict=True)):
+        return "the weights do not have the shapes of the module"
+    return ""
+
+
+def _unsupported(reason: str) -> UnsupportedError:
+    return UnsupportedError(f"backend 'cudnn' cannot run this layer: {reason}. Use 'auto', which takes what can.")
+
+
+def _run(module: RecurrentParameters, x: Tensor, states: States | None, batch_sizes: tuple[int, ...]) -> Results:
+    """Run all layers of operands that cuDNN can run."""
+    dtype, trains = _dtype(x), _trains(module, x, states)
+    with torch.autocast("cuda", enabled=False):
+        weights = [weight.to(dtype) for weight in _weights(module)]
+        batch = batch_sizes[0] if batch_sizes else x.shape[0 if module.batch_first else 1]
+        hidden = _hidden(module, x, dtype, batch, states)
+        per_layer = len(weights) // module.num_layers
+        rows, ends = x.to(dtype), []
+        for first, end in pairwise(_cuts(module, x, dtype, batch, is_packed=bool(batch_sizes))):
+            if first and module.dropout and module.training:
+                rows = dropout(rows, module.dropout)
+            call = CudnnCall(
+                *(module.cell, rows.shape[-1], module.hidden_size, end - first, module.bidirectional, module.bias),
+                *(module.batch_first and not batch_sizes, trains, dtype_name(dtype) == "fp32", batch_sizes),
+            )
+            start = [s[first * module.num_directions : end * module.num_directions].contiguous() for s in hidden]
+            own = weights[first * per_layer : end * per_layer]
+            rows, *last = run_layers(call, rows, own, start[0], start[1] if len(start) > 1 else None)
+            ends.append([state for state in last if state is not None])
+    if len(ends) == 1:
+        return rows, tuple(ends[0])
+    return rows, tuple(torch.cat(parts) for parts in zip(*ends, strict=True))
+
+
+def _cuts(module: RecurrentParameters, x: Tensor, dtype: torch.dtype, batch: int, *, is_packed: bool) -> list[int]:
+    """The layers at which a new call begins, and their number."""
+    shape = Shape(module.cell, dtype_name(dtype), batch, module.hidden_size, module.hidden_size, module.num_directions)
+    alone = not is_packed and is_persistent(shape)
+    if alone or (module.dropout and module.training):
+        return list(range(module.num_layers + 1))
+    return [0, module.num_layers]
+
+
+def _hidden(
+    module: RecurrentParameters, x: Tensor, dtype: torch.dtype, batch: int, states: States | None
+) -> list[Tensor]:
+    if states is not None:
+        return [state.to(dtype) for state in states]
+    rows = module.num_layers * module.num_directions
+    zeros = x.new_zeros((rows, batch, module.hidden_size), dtype=dtype)
+    return [zeros, zeros] if module.cell == "lstm" else [zeros]
+
+
+def _weights(module: RecurrentParameters) -> list[Tensor]:
+    """Per layer and direction those of input and recurrence, and their biases."""
+    registered = module._parameters
+    found = ((name, registered.get(name)) for name, _ in layout_of(module))
+    return [getattr(module, name) if weight is None else weight for name, weight in found]
+
+
+def _trains(module: RecurrentParameters, x: Tensor, states: States | None) -> bool:
+    if not torch.is_grad_enabled():
+        return False
+    return any(tensor.requires_grad for tensor in (x, *(states or ()), *_weights(module)))
+
+
+def _has_cudnn(x: Tensor) -> bool:
+    """Whether a tensor is on an NVIDIA GPU, and cuDNN may be used for it."""
+    return x.is_cuda and torch.version.cuda is not None and torch.cudnn_is_acceptable(x)
+
+
+def _dtype(x: Tensor) -> torch.dtype:
+    """The dtype that a product of the input has: autocast's, where it is on."""
+    if torch.is_autocast_enabled("cuda") and x.dtype != torch.float64:
+        return torch.get_autocast_dtype("cuda")
+    return x.dtype
+
+
+def _has_precision() -> bool:
+    """Whether cuDNN can be let multiply fp32 as every other back-end would here: it is not held to more."""
+    try:
+        allows = torch._C._get_cudnn_allow_tf32()
+    except RuntimeError:  # the switches of cuDNN's operators differ from each other, and are not ours to set
+        return False
+    return allows or not torch.backends.cuda.matmul.allow_tf32

@@ -1,0 +1,47 @@
+"""Who looks into what a call computes, so that operators of our own would be in the way; and autocast's dtype."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.compiler import is_compiling
+
+
+def needs_plain_torch() -> bool:
+    """Whether someone takes the computation apart: a transform of torch.func, forward-mode AD, or an ONNX export.
+
+    They know torch's own operators, so plain PyTorch runs then, whatever the back-end.
+    """
+    if is_exporting_onnx():
+        return True
+    return not is_compiling() and (torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0)
+
+
+def is_exporting_onnx() -> bool:
+    """Whether torch.onnx.export traces the call, in either of its ways; Dynamo, its last resort, cannot tell."""
+    if torch.compiler.is_dynamo_compiling() or "torch.onnx" not in sys.modules:
+        return False
+    return torch.onnx.is_in_onnx_export()
+
+
+def is_symbolic(size: object) -> bool:
+    """Whether a size is none yet: a graph is made for any."""
+    return isinstance(size, torch.SymInt)
+
+
+def may_train(*tensors: Tensor | None) -> bool:
+    """Whether gradients may be asked for of what is computed from tensors: what torch.jit traces may be trained."""
+    if torch._C._get_tracing_state() is not None:
+        return True
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+
+
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """The dtype in which autocast has products run on a device; None where it is off, or the device has none."""
+    kind = device.type
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+        return None
+    return torch.get_autocast_dtype(kind)

@@ -1,0 +1,15 @@
+"""`constrint.prune` and `constrint.perf_model`: what `triton.autotune` takes as `prune_configs_by`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from constrint.lazy import lazily
+
+if TYPE_CHECKING:
+    from constrint.kernels.launch.pruning.predictor import PerfModel, perf_model
+    from constrint.kernels.launch.pruning.pruner import Pruner, prune
+
+__all__ = ["PerfModel", "Pruner", "perf_model", "prune"]
+
+__getattr__ = lazily(__name__, {"pruner": ("Pruner", "prune"), "predictor": ("PerfModel", "perf_model")})

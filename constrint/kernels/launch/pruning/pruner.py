@@ -1,0 +1,204 @@
+"""Configurations that cannot run on a GPU are left out before anything compiles them.
+
+Certainties prune, estimates rank: what is left out takes more threads or more shared memory than a block can have, or
+breaks a rule that the user stated. What only may be slow stays; `perf_model` puts it at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, overload
+
+from constrint.errors import InfeasibleError, UsageError
+from constrint.hwmodels import GpuModel
+from constrint.kernels.launch.autotune.call_space import Space
+from constrint.kernels.launch.device import warn_once
+from constrint.kernels.launch.pruning.asked import (
+    CallFacts,
+    Names,
+    Spec,
+    asked_of,
+    is_known_wide,
+    model_of,
+    names_for,
+    workload_for,
+)
+from constrint.kernels.launch.pruning.limits import Limits, broken_by_all, limits_of_space, limits_of_spec
+from constrint.select.compiled import triton_version
+from constrint.select.rank import requests
+from constrint.select.spec import ELEMENT_BYTES, KernelSpec
+from constrint.tune.triton_versions import caution
+
+#: Hears of each configuration that is left out, and why.
+Say = Callable[[Any, str], None]
+
+
+class Pruner:
+    """What `triton.autotune` takes as `early_config_prune`; see `prune`."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        gpu: str | GpuModel | None = None,
+        *,
+        rename: Mapping[str, str] | None = None,
+        dtype: str | None = None,
+        say: Say | None = None,
+    ) -> None:
+        self.asked, self.gpu, self.dtype, self.say = asked_of(spec), gpu, dtype, say
+        self._rename = rename
+
+    def __call__(self, configs: Sequence[Any], named_args: Mapping[str, Any], **kwargs: Any) -> list[Any]:
+        """The configurations of a call that can run, as Triton asks for them.
+
+        Args:
+            configs: Objects of `triton.Config`.
+            named_args: The call's positional arguments by name.
+            kwargs: Its other arguments.
+
+        Raises:
+            InfeasibleError: When none can run.
+        """
+        arguments = {**named_args, **kwargs}
+        facts = CallFacts.of(arguments)
+        if self.gpu is None and facts.is_on_unknown:
+            return list(configs)  # nothing is certain of a device that has no model
+        return self.kept(configs, facts, set(arguments))
+
+    def kept(self, configs: Iterable[Any], facts: CallFacts, arguments: set[str]) -> list[Any]:
+        """The configurations that are not shown to be impossible, in their order."""
+        listed = list(configs)
+        gpu = model_of(self.gpu, facts)
+        settings = [settings_of(config) for config in listed]
+        names = names_for(self.asked, self._rename, gpu)
+        names.check_used({*arguments, *(name for one in settings for name in one)}, "the configs and the call have")
+        judged = [names.ours(one) for one in settings]
+        reasons = broken_by_all(self._limits(gpu, names, facts), judged)
+        kept = []
+        for config, reason in zip(listed, reasons, strict=True):
+            if not reason:
+                kept.append(config)
+            elif self.say is not None:
+                self.say(config, reason)
+        if listed and not kept:
+            first = " ".join(f"{name}={value}" for name, value in settings[0].items())
+            raise InfeasibleError(f"none of the {len(listed)} configs can run on {gpu.name}. {first}: {reasons[0]}.")
+        return kept
+
+    def _limits(self, gpu: GpuModel, names: Names, facts: CallFacts) -> list[Limits]:
+        if isinstance(self.asked, Space):
+            element_bytes = ELEMENT_BYTES.get(self.dtype or "", 0) or facts.element_bytes
+            numbers = {names.rename.get(name, name): value for name, value in facts.numbers.items()}
+            return [limits_of_space(self.asked, gpu, numbers, element_bytes)]
+        workload = workload_for(self.asked, gpu, names, facts.numbers, self.dtype or facts.dtype or None)
+        able, _ = requests(self.asked, gpu, workload)
+        is_wide = facts.is_aligned and is_known_wide(workload)
+        limits = []
+        for request in able:
+            own = limits_of_spec(request.spec, gpu, request.workload)
+            if _is_built_in(request.spec):
+                _warn_of_version()
+                # Our kernels tell the compiler of multiples below 16; another one, with narrow loads, takes less.
+                own = own if is_wide else own.of_threads
+            limits.append(own)
+        return limits
+
+
+@overload
+def prune(
+    configs: Iterable[Any],
+    spec: Spec,
+    *,
+    gpu: str | GpuModel | None = ...,
+    rename: Mapping[str, str] | None = ...,
+    dtype: str | None = ...,
+    say: Say | None = ...,
+    **sizes: int,
+) -> list[Any]: ...
+
+
+@overload
+def prune(
+    configs: None = ...,
+    spec: Spec = ...,
+    *,
+    gpu: str | GpuModel | None = ...,
+    rename: Mapping[str, str] | None = ...,
+    dtype: str | None = ...,
+    say: Say | None = ...,
+) -> Pruner: ...
+
+
+def prune(
+    configs: Iterable[Any] | None = None,
+    spec: Spec | None = None,
+    *,
+    gpu: str | GpuModel | None = None,
+    rename: Mapping[str, str] | None = None,
+    dtype: str | None = None,
+    say: Say | None = None,
+    **sizes: int,
+) -> list[Any] | Pruner:
+    """Leave out configurations that provably cannot run on a GPU; without `configs`, give what does so for each call.
+
+    prune(configs, "gemm.pointer", gpu="a100", rename={"BLOCK_M": "tile_m", ...}, m=4096, n=4096, k=4096, dtype="fp16")
+    @triton.autotune(configs, key, prune_configs_by={"early_config_prune": prune(spec="gemm.pointer", rename={...})})
+
+    A kernel's name says that the configurations are of a kernel that stages its operands as ours does: `gemm.pointer`
+    is any loop of `tl.load` and `tl.dot`. Of an operation's name (`gemm`), a configuration is left out where no
+    implementation could run it. Only limits of the hardware count then, not the rules of our kernels. In
+    `constrint.space(...)` it is the user who says what a block takes (`smem_bytes`), and its rules count too.
+
+    Args:
+        configs: Objects of `triton.Config`, or mappings of names to values.
+        spec: A kernel's name, a `KernelSpec` or operation, or a `constrint.space(...)` of the user's own names.
+        gpu: A GPU's name or model; if None that of a call's tensors, else that of this machine.
+        rename: Our names of parameters and sizes by the user's, where they differ in more than capitals.
+        dtype: Type of the operands; that of a call's first tensor if None, else that of the default workload.
+        say: Hears of each configuration that is left out, and why.
+        sizes: All sizes of the workload, and options that differ from their defaults, under either name. Without them
+            those of the default workload. Where one is no multiple of 16, of a built-in kernel the threads count alone:
+            Triton loads less at once then, and what that takes is not certain.
+
+    Returns:
+        The same objects in their order, without those that cannot run; or a `Pruner`.
+
+    Raises:
+        InfeasibleError: When none can run; says why of the first.
+        UsageError: When no GPU is named and none is here, or a name is unknown.
+    """
+    if spec is None:
+        raise UsageError("say what the configs are of: spec='gemm.pointer', a KernelSpec, or constrint.space(...).")
+    pruner = Pruner(spec, gpu, rename=rename, dtype=dtype, say=say)
+    if configs is None:
+        if sizes:
+            raise UsageError(f"{', '.join(sizes)}: sizes are those of each call; give configs to prune a list at once.")
+        return pruner
+    if isinstance(configs, str | Mapping):
+        raise UsageError(f"configs takes a list of triton.Config or of mappings, got {type(configs).__name__}.")
+    return pruner.kept(configs, CallFacts(dict(sizes)), set(sizes))
+
+
+def settings_of(config: Any) -> dict[str, Any]:
+    """A configuration's values by name.
+
+    Raises:
+        UsageError: For what is neither `triton.Config` nor a mapping.
+    """
+    if isinstance(config, Mapping):
+        return {str(name): value for name, value in config.items()}
+    if hasattr(config, "all_kwargs"):
+        return dict(config.all_kwargs())
+    raise UsageError(f"a config is a triton.Config or a mapping of names to values, got {config!r}.")
+
+
+def _is_built_in(spec: KernelSpec) -> bool:
+    """Whether a kernel is ours, so that the configurations are, as a rule, of another one that stages data alike."""
+    return spec.home.startswith(f"{__name__.partition('.')[0]}.")
+
+
+def _warn_of_version() -> None:
+    """What a built-in kernel takes is checked with some versions of Triton."""
+    version = triton_version()
+    if version and caution(version):
+        warn_once(f"constrint.prune: {caution(version)}")

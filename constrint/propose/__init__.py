@@ -1,0 +1,1 @@
+"""Proposals: a language model, or rules, may suggest; constraints, compilers and measurements decide."""

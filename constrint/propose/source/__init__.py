@@ -1,0 +1,26 @@
+"""Candidates that are source: tasks that they are written for, a sandbox, gates in their order, and a score.
+
+Nothing here executes a candidate in the caller's process. `examine` takes one through the gates.
+"""
+
+from constrint.propose.source.examination import Settings, examine
+from constrint.propose.source.operands import Expected, Extent, Operand
+from constrint.propose.source.sandbox import find_sandbox
+from constrint.propose.source.score import Examined, fast_p, order
+from constrint.propose.source.task import Task, find_task, list_tasks, register_task
+
+__all__ = [
+    "Examined",
+    "Expected",
+    "Extent",
+    "Operand",
+    "Settings",
+    "Task",
+    "examine",
+    "fast_p",
+    "find_sandbox",
+    "find_task",
+    "list_tasks",
+    "order",
+    "register_task",
+]

@@ -1,0 +1,12 @@
+"""A report to look at: one page about a kernel on GPUs that need not be there.
+
+`facts` gathers what is known as typed records, `figures` draws them with Plotly, `page` puts both into one HTML file
+that needs no network. Nothing here knows the command line; whoever asks says what was asked as a `GpuQuestion`.
+"""
+
+from constrint.report.asked import GpuQuestion, Means
+from constrint.report.facts.gather import gather
+from constrint.report.facts.records import SCHEMA, Report
+from constrint.report.page.render import html_of
+
+__all__ = ["SCHEMA", "GpuQuestion", "Means", "Report", "gather", "html_of"]

@@ -1,0 +1,47 @@
+"""What registers alone, and shared memory alone, leave of the occupancy: steps, with a cliff at the end of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.hwmodels import GpuModel, occupancy
+from constrint.report.facts.records import CandidateFacts, CurveFacts, StepFacts
+
+#: Sizes of blocks that are drawn: those of the best candidates.
+MAX_SIZES = 5
+#: Points at which shared memory is looked at.
+MAX_POINTS = 4096
+#: What is left of a resource that is not looked at: it limits nothing.
+FEW_REGISTERS = 1
+
+
+def curves(gpu: GpuModel, candidates: Sequence[CandidateFacts]) -> tuple[CurveFacts, ...]:
+    """Curves for the sizes of block that the candidates have, the sizes of the best ones first."""
+    sizes = list(dict.fromkeys(c.threads_per_block for c in candidates if c.threads_per_block))[:MAX_SIZES]
+    made = []
+    for threads in sorted(size for size in sizes if size is not None):
+        registers = np.arange(1, gpu.sm.max_registers_per_thread + 1)
+        made.append(_curve(gpu, "registers", threads, registers))
+        step = gpu.sm.smem_alloc_granularity_bytes
+        most = gpu.sm.max_smem_bytes_per_block
+        step *= max(1, -(-most // step // MAX_POINTS))
+        made.append(_curve(gpu, "smem", threads, np.unique(np.append(np.arange(0, most + 1, step), most))))
+    return tuple(made)
+
+
+def _curve(gpu: GpuModel, resource: str, threads: int, amounts: NDArray[np.int64]) -> CurveFacts:
+    """The steps of one resource; the other one limits nothing."""
+    is_registers = resource == "registers"
+    fits = occupancy(
+        gpu,
+        threads_per_block=threads,
+        registers_per_thread=amounts if is_registers else FEW_REGISTERS,
+        smem_bytes_per_block=0 if is_registers else amounts,
+    )
+    blocks, warps = fits.blocks_per_sm.tolist(), fits.warps_per_sm.tolist()
+    ends = [*np.flatnonzero(np.diff(fits.blocks_per_sm)).tolist(), len(amounts) - 1]
+    steps = (StepFacts(up_to=int(amounts[e]), blocks_per_sm=blocks[e], warps_per_sm=warps[e]) for e in ends)
+    return CurveFacts(resource=resource, threads_per_block=threads, steps=tuple(steps))

@@ -1,0 +1,129 @@
+"""What is asked of an operation, checked: a workload by plain names, and a workload that somebody made."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from constrint.errors import UnknownNameError, UsageError
+from constrint.hwmodels import GpuModel
+from constrint.select.spec import Operation, Workload
+
+
+def workload_of(operation: Operation, gpu: GpuModel, numbers: Mapping[str, Any], dtype: str | None = None) -> Workload:
+    """The workload of these sizes and options by name; what is not named is as in the default workload.
+
+    Args:
+        operation: What is asked for.
+        gpu: The hardware model, which may decide the default dtype.
+        numbers: Sizes and options.
+        dtype: Type of the operands, in any case; the default workload's if None.
+
+    Raises:
+        UnknownNameError: For a name that is neither a size nor an option, and for a dtype that no implementation has.
+        UsageError: For a number that is no whole one.
+    """
+    default = operation.default_workload(gpu)
+    options = {option.name: option.default for option in operation.options}
+    for name in numbers:
+        _check_name(operation, name)
+    given = {name: _whole(operation, name, value) for name, value in numbers.items()}
+    sizes = {name: given.get(name, value) for name, value in default.sizes.items()}
+    chosen = {**options, **default.options, **{name: n for name, n in given.items() if name in options}}
+    differing = {name: value for name, value in chosen.items() if value != options.get(name)}
+    return replace(default, sizes=sizes, options=differing, dtype=_dtype(operation, dtype, default.dtype))
+
+
+def check_all_sizes(operation: Operation, numbers: Collection[str], example: str = "") -> None:
+    """Refuse sizes of which some are given and others not: a default would surprise there.
+
+    Raises:
+        UsageError: Where one is missing; names it, and a call that is whole.
+    """
+    missing = [size.name for size in operation.sizes if size.name not in numbers]
+    if missing:
+        has = f"the size{'s' if len(operation.sizes) > 1 else ''} {_listed([s.name for s in operation.sizes])}"
+        lacks = f"{_listed(missing)} {'is' if len(missing) == 1 else 'are'} missing."
+        raise UsageError(f"kernel {operation.name!r} has {has}; {lacks} {example}".rstrip())
+
+
+def checked(operation: Operation, workload: Workload) -> Workload:
+    """The workload, with plain integers in it, where the operation can be asked for it.
+
+    Raises:
+        UsageError: When it is one of another operation, lacks a size, or has a number that is no whole one.
+        UnknownNameError: When it has a size or an option that the operation does not have.
+    """
+    if not isinstance(workload, Workload):
+        raise UsageError(f"a workload is a constrint.Workload, got {type(workload).__name__} {workload!r}.")
+    names = tuple(dict.fromkeys(spec.operation for spec in operation.implementations))
+    if workload.operation not in names:
+        raise UsageError(
+            f"the workload is one of {workload.operation!r}, the kernel {operation.name!r} computes "
+            f"{' or '.join(map(repr, names))}; give it a workload of its own."
+        )
+    check_all_sizes(operation, workload.sizes)
+    own = {size.name for size in operation.sizes}
+    for name in workload.sizes:
+        if name not in own:
+            _check_name(operation, name)
+            raise UsageError(f"{name!r} is an option of {operation.name!r}; it belongs into the workload's options.")
+    for name in workload.options:
+        _check_name(operation, name)
+    sizes, options = (
+        {name: _whole(operation, name, value) for name, value in numbers.items()}
+        for numbers in (workload.sizes, workload.options)
+    )
+    if not isinstance(workload.dtype, str):
+        raise _no_dtype(operation, workload.dtype)
+    if all(type(value) is int for value in (*workload.sizes.values(), *workload.options.values())):
+        return workload
+    return replace(workload, sizes=sizes, options=options)
+
+
+def check_count(name: str, value: object, least: int) -> None:
+    """Refuse a number of configurations that is none.
+
+    Raises:
+        UsageError: Unless it is a whole number from `least`.
+    """
+    number = None if isinstance(value, bool) or not hasattr(value, "__index__") else operator.index(value)
+    if number is None or number < least:
+        raise UsageError(f"{name} must be a whole number from {least}, got {value!r}.")
+
+
+def _check_name(operation: Operation, name: str) -> None:
+    sizes, options = ([size.name for size in of] for of in (operation.sizes, operation.options))
+    if name not in (*sizes, *options):
+        raise UnknownNameError(
+            "size", str(name), (*sizes, *options), f"These are sizes and options of kernel {operation.name!r}."
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names as in a sentence: `m, n and k`."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _no_dtype(operation: Operation, dtype: object) -> UsageError:
+    return UsageError(f"dtype takes a name ({', '.join(operation.dtypes)}), got {dtype!r}.")
+
+
+def _whole(operation: Operation, name: str, value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise UsageError(f"{name} of kernel {operation.name!r} must be a whole number, got {value!r}.")
+    return operator.index(value)
+
+
+def _dtype(operation: Operation, dtype: object, default: str) -> str:
+    if dtype is None:
+        return default
+    known = operation.dtypes
+    if not isinstance(dtype, str):
+        raise _no_dtype(operation, dtype)
+    if dtype.lower() not in known:
+        hints = (spec.dtype_hints.get(dtype.lower(), "") for spec in operation.implementations)
+        raise UnknownNameError("dtype", dtype, known, next(filter(None, hints), ""))
+    return dtype.lower()

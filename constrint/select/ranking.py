@@ -1,0 +1,187 @@
+"""The answer of `rank`: candidates in order, with what was asked; as text, as a data frame, as a notebook's table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from constrint.hwmodels import GpuModel
+from constrint.select.spec import Candidate, Operation, Workload
+
+#: Rows of a notebook's table, and candidates that `str` names.
+_SHOWN_ROWS: Final = 10
+_SHOWN_LINES: Final = 3
+
+
+@dataclass(frozen=True)
+class KernelSpace:
+    """What one implementation has to offer for a workload.
+
+    Args:
+        kernel: Its full name.
+        num_product: Configurations in the full product of all its parameters.
+        num_valid: Configurations that satisfy every constraint.
+        refusal: Why it cannot take the workload on this GPU; empty if it can.
+    """
+
+    kernel: str
+    num_product: int = 0
+    num_valid: int = 0
+    refusal: str = ""
+
+
+@dataclass(frozen=True, repr=False)
+class Ranking:
+    """The best configurations for one workload on one GPU; modelled, not measured.
+
+    Args:
+        operation: What was asked for, with its implementations.
+        candidates: The best configurations of all implementations, the best one first.
+        spaces: What each implementation has to offer, in the operation's order.
+        seconds: Wall time of stating, solving and ranking.
+        roofline_s: Time that no implementation can beat.
+        assumptions: What the cost models assumed for want of a source.
+    """
+
+    operation: Operation
+    gpu: GpuModel
+    workload: Workload
+    candidates: tuple[Candidate, ...]
+    spaces: tuple[KernelSpace, ...]
+    seconds: float
+    roofline_s: float
+    assumptions: tuple[str, ...] = field(default=())
+
+    @property
+    def num_product(self) -> int:
+        """Configurations in the full products of all implementations that can take the workload."""
+        return sum(space.num_product for space in self.spaces)
+
+    def work_of(self, candidate: Candidate) -> tuple[int, int]:
+        """Operations of the workload, 0 if they are not counted, and bytes that have to move once."""
+        spec = self.operation.spec(candidate.kernel)
+        return spec.num_operations(self.workload), spec.moved_bytes(self.workload)
+
+    @property
+    def rate_unit(self) -> str:
+        """What rates are given in: TFLOP/s (TOP/s of integers) where arithmetic binds the roofline, else GB/s."""
+        operations, moved_bytes = self.work_of(self.candidates[0])
+        peak = self.gpu.peak_flop_per_s(self.workload.dtype)
+        if not operations or not peak or operations / peak < moved_bytes / self.gpu.memory.dram.bandwidth_bytes_per_s:
+            return "GB/s"
+        return "TOP/s" if self.workload.dtype.startswith("int") else "TFLOP/s"
+
+    def rate_of(self, candidate: Candidate) -> float:
+        """A candidate's predicted rate, in `rate_unit`."""
+        operations, moved_bytes = self.work_of(candidate)
+        return (moved_bytes / 1e9 if self.rate_unit == "GB/s" else operations / 1e12) / candidate.cost.seconds
+
+    @property
+    def num_valid(self) -> int:
+        """Configurations that satisfy every constraint of their implementation."""
+        return sum(space.num_valid for space in self.spaces)
+
+    def to_pandas(self) -> Any:
+        """Every candidate as a row of a `pandas.DataFrame`, the best one first.
+
+        The columns are `kernel`, a column for each parameter, and what is known of a candidate: what a block takes,
+        the predicted time, rates, and the parts of the time, with their units in the names. A parameter that a
+        kernel does not have is missing (NaN) in its rows.
+
+        Raises:
+            UsageError: When pandas is not installed.
+        """
+        from constrint.frames import columns_of, pandas_frame  # loaded when it is asked for
+
+        return pandas_frame(columns_of(self.rows()))
+
+    def to_polars(self) -> Any:
+        """Every candidate as a row of a `polars.DataFrame`, with the columns of `to_pandas`.
+
+        Raises:
+            UsageError: When polars is not installed.
+        """
+        from constrint.frames import columns_of, polars_frame  # loaded when it is asked for
+
+        return polars_frame(columns_of(self.rows()))
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Every candidate as plain values by name, the best one first; what does not apply is None."""
+        configs = [dict(self.operation.spec(c.kernel).values_of(c.config)) for c in self.candidates]
+        params = dict.fromkeys(name for config in configs for name in config)
+        for candidate, config in zip(self.candidates, configs, strict=True):
+            own = {name: config.get(name) for name in params}
+            yield {"kernel": candidate.kernel, **own, **_block(candidate), **self._times(candidate)}
+
+    def _times(self, candidate: Candidate) -> dict[str, Any]:
+        cost = candidate.cost
+        operations, moved_bytes = self.work_of(candidate)
+        parts = {f"part_{re.sub('[ -]', '_', name)}_s": seconds for name, seconds in cost.parts_s.items()}
+        return {
+            "predicted_s": cost.seconds,
+            "op_per_s": operations / cost.seconds if operations else None,
+            "bytes_per_s": moved_bytes / cost.seconds,
+            "roofline_share": cost.roofline_share,
+            "bound_by": cost.bound_by,
+            **parts,
+        }
+
+    def __repr__(self) -> str:
+        return f"<Ranking: {self._summary()}>"
+
+    def __str__(self) -> str:
+        """Render what was asked and the first candidates, a line each."""
+        lines = [f"{place}. {candidate}" for place, candidate in enumerate(self.candidates[:_SHOWN_LINES], 1)]
+        rest = len(self.candidates) - _SHOWN_LINES
+        return "\n".join([self._summary(), *lines, *([f"... {rest:,} more"] if rest > 0 else [])])
+
+    def _summary(self) -> str:
+        valid = f"{self.num_valid:,} of {self.num_product:,} configs are valid"
+        return f"{self.workload} on {self.gpu.name}: {valid}, the best {len(self.candidates):,} ranked by the model"
+
+    def _repr_html_(self) -> str:
+        """The first candidates as a table, for notebooks: what differs between them, and their times."""
+        from constrint.frames import html_table  # loaded when it is asked for
+
+        shown = self.candidates[:_SHOWN_ROWS]
+        rows = list(self.rows())[: len(shown)]
+        figures = {"smem_bytes_per_block", "registers_per_thread", "blocks_per_sm", "limited_by", "bound_by"}
+        last = list(rows[0]).index("num_variants")
+        settings = list(rows[0])[:last]
+        differing = [n for n in settings if any(row[n] != rows[0][n] for row in rows)] if len(rows) > 1 else settings
+        same = ", ".join(f"{n} = {rows[0][n]}" for n in settings if n not in differing)
+        names = [*differing, *(name for name in rows[0] if name in figures)]
+        headers = ["", *names, "predicted_us", self.rate_unit]
+        cells = [
+            [at, *(row[n] for n in names), f"{1e6 * c.cost.seconds:,.1f}", f"{self.rate_of(c):,.1f}"]
+            for at, (row, c) in enumerate(zip(rows, shown, strict=True))
+        ]
+        hidden = len(self.candidates) - len(shown)
+        notes = [f"the same in all rows: {same}" if same else "", f"... {hidden:,} more" if hidden else ""]
+        return html_table(self._summary(), headers, cells, more="; ".join(filter(None, notes)))
+
+
+def block_of(candidate: Candidate) -> dict[str, Any]:
+    """What a block of a candidate takes, by the names that documents and data frames give it."""
+    use = candidate.resources
+    return {
+        "num_variants": candidate.num_variants,
+        "threads_per_block": use and use.threads,
+        "registers_per_thread": use and use.registers_per_thread,
+        "smem_bytes_per_block": use and use.smem_bytes,
+        "blocks_per_sm": use and use.blocks_per_sm,
+        "limited_by": use and use.limited_by,
+        "spill_chance": use and use.spill_chance,
+        "registers_error_percent": use and use.error_percent,
+    }
+
+
+def _block(candidate: Candidate) -> dict[str, Any]:
+    """What a block of a candidate takes, as the compiler says where it was asked."""
+    use = candidate.resources
+    return block_of(candidate) | {
+        "is_compiled": use is not None and use.compiled is not None,
+        "problem": candidate.problem,
+    }

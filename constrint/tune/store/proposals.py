@@ -1,0 +1,130 @@
+"""What was proposed, by whom and why, and what the gates made of it: a table of its own in the store of records.
+
+Stores of earlier versions lack the table. It is made when the first proposal is kept; nothing else of such a store
+changes, and earlier versions go on with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import Column, Connection, Double, Index, String, Table, Text, inspect, text
+
+from constrint.tune.store.record import TuningRecord, Value, digest
+from constrint.tune.store.schema import METADATA, exact_json
+
+PROPOSALS = Table(
+    "constrint_proposals",
+    METADATA,
+    Column("id", String(32), primary_key=True),
+    Column("run", Text(), nullable=False),
+    Column("operation", Text(), nullable=False),
+    Column("gpu", Text(), nullable=False),
+    Column("record_key", String(32), nullable=False),
+    Column("created", Double(), nullable=False),
+    Column("proposal", Text(), nullable=False),
+)
+Index("constrint_proposals_by_run", PROPOSALS.c.run)
+Index("constrint_proposals_by_record", PROPOSALS.c.record_key)
+#: Columns that are a field of the proposal, as it stands there.
+FIELDS = ("id", "run", "operation", "gpu", "record_key", "created")
+#: The key under which PostgreSQL lets one process at a time make the table.
+ADVISORY_LOCK = 0x636F6E7075
+
+
+class GateKept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What came of one gate."""
+
+    gate: str
+    passed: bool
+    message: str = ""
+    seconds: float | None = None
+    is_modelled: bool = False
+
+
+class ProposalRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A proposal and one candidate that it came to, or why it came to none.
+
+    Args:
+        run: The run that it belongs to; that of the tuner's records, where candidates were measured.
+        round: The number of the round, from 0.
+        place: Its place in the round, from 0.
+        origin: Who proposed it: `built-in`, or the model's name.
+        host: The host of the endpoint that answered; empty for built-in rules.
+        is_replayed: Whether it came from a transcript.
+        operation, gpu, dtype, sizes, options, fixed: What it is for, as in a `TuningRecord`.
+        kind: What it is: `space`, `strategy`, `action`, `source`; or `baseline`, the cost model's first choice.
+        because: The proposer's reason.
+        proposal: The whole proposal as JSON; empty where it could not be read.
+        refusals: Why it, or a part of it, was not taken.
+        kernel: The candidate's kernel; empty where there is none.
+        config: Its configuration.
+        gates: The gates that it came to, in their order.
+        verdict: What the judge said of it, as JSON; empty where nothing was said.
+        record_key: The `key` of the candidate's measurements; empty where nothing was measured.
+        created: Seconds since 1970.
+    """
+
+    run: str
+    round: int
+    place: int
+    origin: str
+    operation: str
+    gpu: str
+    dtype: str
+    sizes: dict[str, int]
+    options: dict[str, int] = {}
+    fixed: dict[str, int] = {}
+    host: str = ""
+    is_replayed: bool = False
+    kind: str = ""
+    because: str = ""
+    proposal: str = ""
+    refusals: tuple[str, ...] = ()
+    kernel: str = ""
+    config: dict[str, Value] = {}
+    gates: tuple[GateKept, ...] = ()
+    verdict: str = ""
+    record_key: str = ""
+    created: float = 0.0
+
+    @property
+    def id(self) -> str:
+        """What tells it from all others: its run, its place there, and what it is for."""
+        work = [self.operation, self.gpu, self.dtype, self.sizes, self.options, self.fixed]
+        return digest([self.run, self.round, self.place, *work])
+
+    @property
+    def passed(self) -> str:
+        """The last gate that it passed; empty where it passed none."""
+        return next((gate.gate for gate in reversed(self.gates) if gate.passed), "")
+
+
+def proposal_row(proposal: ProposalRecord) -> dict[str, Any]:
+    """A proposal as a row.
+
+    Raises:
+        UsageError: When it would not be read back as it is.
+    """
+    text = exact_json(proposal, f"a proposal of run {proposal.run[:80]!r}")
+    return {**{name: getattr(proposal, name) for name in FIELDS}, "proposal": text}
+
+
+def has_table(connection: Connection) -> bool:
+    """Whether a store has proposals: those of earlier versions have not."""
+    return inspect(connection).has_table(PROPOSALS.name)
+
+
+def make_table(connection: Connection) -> None:
+    """Make the table where it is missing, inside a transaction that writes."""
+    if has_table(connection):
+        return
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})"))
+    METADATA.create_all(connection, tables=[PROPOSALS])
+
+
+def is_of(proposal: ProposalRecord, record: TuningRecord) -> bool:
+    """Whether a record was measured because of a proposal."""
+    return (proposal.run, proposal.record_key) == (record.run, record.key)

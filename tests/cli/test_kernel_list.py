@@ -1,0 +1,87 @@
+"""`constrint kernels`, and what the help says of kernels and their sizes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+
+from constrint.hwmodels import load_gpu
+from constrint.kernels import registry
+from constrint.kernels.registry import list_kernels, load_kernel
+from examples.softmax.softmax import SPEC
+
+
+def test_every_operation_and_implementation_is_listed_with_its_sizes(run: Any) -> None:
+    code, out, _ = run("kernels")
+    assert code == 0
+    for name in list_kernels():
+        operation = load_kernel(name)
+        assert all(f"{spec.full_name} " in out for spec in operation.implementations)
+        for size in (*operation.sizes, *operation.options):
+            line = next(line for line in out.splitlines() if line.startswith("--" + size.name.replace("_", "-") + " "))
+            assert size.meaning in line or name != "gemm"
+
+
+def test_the_document_says_where_each_runs(run: Any) -> None:
+    document = json.loads(run("kernels", "--json")[1])
+    assert document["schema"] == "constrint.kernels/1"
+    kernels = {kernel["name"]: kernel for kernel in document["kernels"]}
+    assert [name for name, kernel in kernels.items() if kernel["is_default"]] == ["gemm"]
+    assert kernels["gemm"]["sizes"][0] | {"meaning": ""} == {
+        "name": "m", "default": 4096, "meaning": "", "least": 1, "most": 2**31 - 1,
+    }  # fmt: skip
+    implementations = {each["name"]: each for kernel in kernels.values() for each in kernel["implementations"]}
+    assert implementations["gemm.pointer"]["gpus"] == [
+        gpu["name"] for gpu in json.loads(run("gpus", "--json")[1])["gpus"]
+    ]
+    for each in implementations.values():
+        for name in each["gpus"]:
+            assert each["name"] != "gemm.descriptor" or load_gpu(name).traits.has_tensor_descriptors
+    assert "H200-SXM" in implementations["lstm.cudnn"]["gpus"]
+
+
+def test_one_kernel_is_shown_alone_in_every_format(run: Any) -> None:
+    out = run("kernels", "gru")[1]
+    assert "gru.triton" in out
+    assert "gemm.pointer " not in out
+    rows = list(csv.DictReader(io.StringIO(run("kernels", "gru", "--format", "csv")[1])))
+    assert [row["kernel"] for row in rows] == [spec.full_name for spec in load_kernel("gru").implementations]
+    assert rows[0]["sizes"] == "batch=16 time=1024 heads=12 head_dim=64"
+
+
+def test_a_registered_kernel_is_listed(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+    registry.register(SPEC)
+    out = run("kernels")[1]
+    assert f"{SPEC.full_name} " in out
+    assert SPEC.summary.split()[0] in out
+
+
+@pytest.mark.parametrize("name", ["gem", "", "x" * 10_000, "\x07", "größe", "gemm.x"])
+def test_a_wrong_name_is_one_line(run: Any, name: str) -> None:
+    code, out, err = run("kernels", name)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: unknown kernel")
+    assert len(err) < 500
+    assert "\x07" not in err
+
+
+def test_solve_without_a_kernel_says_which_is_meant(run: Any) -> None:
+    said = "no --kernel was named, so gemm is meant; `constrint kernels` lists all"
+    assert run("solve", "--gpu", "h200", "--top", 1)[1].splitlines()[1] == said
+    assert said not in run("solve", "--gpu", "h200", "--kernel", "gemm", "--top", 1)[1]
+
+
+@pytest.mark.parametrize("kernel", ["gemm", "lstm"])
+def test_the_help_of_a_kernel_says_what_its_sizes_mean(run: Any, kernel: str) -> None:
+    code, out, _ = run("solve", "--kernel", kernel, "--help")
+    assert code == 0
+    text = " ".join(out.split())
+    for size in load_kernel(kernel).sizes:
+        meaning = f"{size.meaning[:1].upper()}{size.meaning[1:]}. [default: {size.default}]"
+        assert f"--{size.name.replace('_', '-')} <int> {meaning}" in text
+    assert f"are sizes of {kernel}. Those of another kernel: constrint solve --kernel NAME --help" in text

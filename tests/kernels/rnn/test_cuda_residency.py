@@ -1,0 +1,136 @@
+"""What is launched where blocks that wait for each other would not all be resident: on a driver that only notes.
+
+The stand-in has so many SMs, each of which holds so many blocks, as a slice of a GPU or a share of MPS would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.fake_driver import MISSING
+from tests.support.needs import missing_packages
+from tests.support.shared import SharedResults
+
+if MISSING or missing_packages("torch", "triton"):
+    pytest.skip(MISSING or "needs the extra [torch]", allow_module_level=True)
+
+import torch
+
+from constrint.errors import InfeasibleError
+from constrint.hwmodels import load_gpu
+from constrint.kernels.launch import policy
+from constrint.kernels.launch.cuda import CudaLaunch
+from constrint.kernels.launch.plan.errors import NotPlannedError
+from constrint.kernels.rnn import first_choice, padding, plans
+from constrint.kernels.rnn.cuda.shape import RING
+from constrint.kernels.rnn.plan import plan_for
+from constrint.select import first_choice as select_first
+from tests.support.launch_bench import LaunchBench
+from tests.support.planned import LOADED, SPILL_FREE, fake_gpu, launch_bench_of, triton_launch
+
+H200 = load_gpu("h200")
+BATCH, TIME = 16, 4
+CALLS: dict[str, tuple[Any, Any, list[int]]] = {
+    "forward": (plans._build_forward, plans.Forward("lstm", "auto", True, False), [8] * 11 + [4] * 4 + [8] * 2),
+    "backward": (plans._build_backward, plans.Backward("lstm", "auto", 0.0, True), [8] * 17 + [4] * 6 + [8] * 2),
+}
+
+
+@pytest.fixture
+def bench(shared_results: SharedResults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LaunchBench]:
+    """A stand-in GPU that takes the kernels for compiled, in a process that has chosen nothing yet."""
+    for module, names in (
+        (select_first, ("_REFUSED", "_CHOSEN")),
+        (first_choice, ("_PLANS", "_DECISIONS")),
+        (policy, ("_SETTLED",)),
+    ):
+        for name in names:
+            monkeypatch.setattr(module, name, {})
+    monkeypatch.setattr(
+        first_choice,
+        "plan_on",
+        lambda asked, _, directions, projected: plan_for(asked, H200, directions, projected=projected),
+    )
+    monkeypatch.setattr(plans, "_compile_backward", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    for name, value in (("handle", lambda _: LOADED), ("binary", property(lambda _: SPILL_FREE))):
+        monkeypatch.setattr(CudaLaunch, name, value)
+    monkeypatch.setattr(CudaLaunch, "device", property(lambda _: torch.device("cpu")))
+    # The copies at the edges are Triton's, which compiles for a GPU that is there.
+    monkeypatch.setattr(padding, "ends_launch", lambda made: triton_launch(made.end_h))
+    monkeypatch.setattr(padding, "before_launch", lambda _, made: triton_launch(made.before))
+    with launch_bench_of(shared_results, tmp_path) as made:
+        yield made
+
+
+def build(bench: LaunchBench, direction: str, dim: int, *, num_sms: int, backend: str = "auto") -> Any:
+    """The launches of a layer that is learnt on a stand-in with so many SMs."""
+    make, extra, sizes = CALLS[direction]
+    bench.fake.sizes(sizes, LOADED)
+
+    def zeros(*shape: int) -> torch.Tensor:
+        return torch.zeros(shape, dtype=torch.bfloat16)
+
+    wx, r, every = zeros(BATCH, TIME, 4, 1, dim), zeros(4, 1, dim, dim), zeros(BATCH, TIME, 1, dim)
+    tensors: Any = (wx, r, None, None, None)
+    if direction == "backward":
+        tensors = (every, None, None, wx, r, None, zeros(2, BATCH, TIME, 1, dim), wx.clone())
+    with fake_gpu(bench, num_sms):
+        return make(tensors, extra._replace(backend=backend)).recipe
+
+
+def together(recipe: Any) -> list[int]:
+    """Blocks of each launch that wait for each other."""
+    return [step.shape.num_together for step in recipe.steps if hasattr(step, "shape")]
+
+
+@pytest.mark.parametrize("direction", CALLS)
+def test_on_a_slice_a_layer_takes_no_more_blocks_than_there_are_at_a_time(direction: str, bench: LaunchBench) -> None:
+    whole = max(together(build(bench, direction, 768, num_sms=132)))
+    assert whole > 16, "an H200 as a whole runs it on more blocks, so that the next line tests something"
+    with pytest.warns(RuntimeWarning, match=r"wait for each other, and .* \(16 SMs here\) holds 16 of them"):
+        slice_of = together(build(bench, direction, 768, num_sms=16))
+    assert 1 < max(slice_of) <= 16
+    assert bench.fake.called("cuLaunchKernelEx") == [], "nothing is launched to find that out"
+
+
+def test_where_no_cluster_and_no_grid_is_resident_one_block_does_a_head(bench: LaunchBench) -> None:
+    assert max(together(build(bench, "forward", 128, num_sms=132))) > 1
+    bench.fake.resident(0)
+    with pytest.warns(RuntimeWarning, match=r"holds 0 of them at the same time"):
+        assert max(together(build(bench, "forward", 128, num_sms=132))) == 1
+
+
+def test_weights_that_a_slice_cannot_hold_are_read_again_in_every_step(bench: LaunchBench) -> None:
+    """The grid of an H200 has 128 blocks for this head; on 16 SMs few of its weights find a place."""
+    assert max(together(build(bench, "forward", 2048, num_sms=132))) > 16
+    with pytest.warns(RuntimeWarning, match=r"holds 16 of them at the same time"):
+        recipe = build(bench, "forward", 2048, num_sms=16)
+    assert max(together(recipe)) == 16
+    ring_bytes, weight_bytes = RING * BATCH * 2048 * 2, 4 * 2048 * 2048 * 2
+    (scratch_bytes,), _, _ = recipe.outputs[-1]
+    assert weight_bytes / 2 < scratch_bytes - ring_bytes < weight_bytes
+
+
+def test_where_nothing_of_the_kernels_is_resident_auto_takes_another_implementation(bench: LaunchBench) -> None:
+    with (
+        pytest.warns(RuntimeWarning, match=r"lstm\.cuda: no config of .* From now on lstm\.alternating is used"),
+        pytest.raises(NotPlannedError, match="alternating"),
+    ):
+        build(bench, "forward", 2048, num_sms=1)
+    # It is decided once: the next call says nothing more.
+    with pytest.raises(NotPlannedError, match="alternating"):
+        build(bench, "forward", 2048, num_sms=1)
+
+
+def test_who_names_the_kernels_is_told_why_none_is_resident(bench: LaunchBench) -> None:
+    wx = torch.zeros((BATCH, TIME, 4, 1, 2048), dtype=torch.bfloat16)
+    assert first_choice.decide("lstm", wx, "auto", "forward", recompute=False).choice.kernel == "lstm.cuda"
+    with pytest.raises(
+        InfeasibleError, match=r"the device refused .* of blocks at the same time required, the limit is 1"
+    ):
+        build(bench, "forward", 2048, num_sms=1, backend="cuda")

@@ -1,0 +1,106 @@
+"""What a candidate may try against the machine that it runs on; each function tries one thing and says what came of it.
+
+Reading the source refuses all of it. These go to a worker as they are, to see that the sandbox holds by itself.
+"""
+
+ATTEMPTS = """
+import ctypes
+import os
+import socket
+import sys
+
+def say(what):
+    raise RuntimeError(str(what))
+
+def read_variable(y, x):
+    say(os.environ.get("CONSTRINT_TEST_SECRET"))
+
+def read_variables_of_others(y, x):
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                found.append(b"CONSTRINT_TEST_SECRET" in open(f"/proc/{name}/environ", "rb").read())
+            except OSError:
+                pass
+    say(f"{len(found)} processes, {sum(found)} with the secret")
+
+def read_file(y, x):
+    say(open("SECRET_FILE").read())
+
+def list_home(y, x):
+    say(sorted(os.listdir("HOME_FOLDER")))
+
+def open_socket(y, x):
+    socket.create_connection(("127.0.0.1", PORT), timeout=5)
+    say("connected")
+
+def write_outside(y, x):
+    refused = []
+    places = ("/usr", "/etc", "/dev", "", "FOLDER", sys.prefix)
+    for path in (f"{place}/constrint-test" for place in places):
+        try:
+            open(path, "w").write("x")
+            say(f"wrote {path}")
+        except OSError as error:
+            refused.append(type(error).__name__)
+    say(f"refused {len(refused)}")
+
+def fork(y, x):
+    count = 0
+    try:
+        while count < 2000:
+            if os.fork() == 0:
+                while True:
+                    os.read(os.pipe()[0], 1)
+            count += 1
+    except OSError as error:
+        say(f"{type(error).__name__} after {count} processes")
+    say(f"{count} processes")
+
+def fill_disk(y, x):
+    written = 0
+    try:
+        for number in range(200):
+            with open(f"{os.environ['TMPDIR']}/{number}", "wb") as file:
+                written += file.write(bytes(32 << 20))
+    except OSError as error:
+        say(f"{error.strerror} after {written >> 20} MiB")
+    say(f"{written >> 20} MiB")
+
+def large_file(y, x):
+    with open(f"{os.environ['TMPDIR']}/large", "wb") as file:
+        for _ in range(64):
+            file.write(bytes(16 << 20))
+    say("wrote 1 GiB")
+
+def take_memory(y, x):
+    bytearray(64 << 30)
+    say("took 64 GiB")
+
+def print_much(y, x):
+    for _ in range(2000):
+        print("x" * 10_000)
+    say("printed 20 MB")
+
+def who(y, x):
+    root = ctypes.CDLL(None).setuid(0)
+    say(f"user {os.getuid()}, root again: {root == 0 and os.getuid() == 0}")
+
+def raise_limits(y, x):
+    import resource
+    resource.setrlimit(resource.RLIMIT_NPROC, (10_000, 10_000))
+    say("raised")
+
+def last_words(y, x):
+    sys.stderr.write("told before the end\\n")
+    os._exit(3)
+
+def forge(y, x):
+    for number in range(3, 64):
+        try:
+            os.write(number, b"\\x05\\0\\0\\0\\0\\0\\0\\0hello")
+        except OSError:
+            pass
+    say("forged")
+"""

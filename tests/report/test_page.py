@@ -1,0 +1,113 @@
+"""The page as text, and its figures as Plotly reads them; the browser's tests see it drawn."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import msgspec
+import pytest
+
+from constrint.errors import UsageError
+from constrint.hwmodels import load_gpu
+from constrint.kernels.registry import load_kernel
+from constrint.report import GpuQuestion, Means, Report, gather, html_of
+from constrint.report.drawing import Drawing, escaped
+from constrint.report.page import render
+from constrint.report.page.render import json_in_html
+from constrint.report.registry import load_figures
+from constrint.select.rank import requests
+
+DATE = "2026-01-02"
+
+
+def asked(gpu_name: str, kernel: str) -> GpuQuestion:
+    gpu, operation = load_gpu(gpu_name), load_kernel(kernel)
+    workload = operation.default_workload(gpu)
+    able, refusals = requests(operation, gpu, workload)
+    return GpuQuestion(gpu, str(workload), workload, operation, tuple(able), refusals, arguments=("--gpu", gpu_name))
+
+
+@cache
+def two_gpus() -> Report:
+    return gather([asked("h200", "gemm.pointer"), asked("mi300x", "gemm.pointer")], Means(top=4), "constrint report")
+
+
+def drawings() -> list[Drawing]:
+    figures, report = load_figures(), two_gpus()
+    of_gpus = [drawing for gpu in report.gpus for function in figures.of_gpu for drawing in function(gpu)]
+    return of_gpus + [drawing for function in figures.of_report for drawing in function(report)]
+
+
+def with_colours(value: Any) -> Any:
+    """A figure with a colour in the place of the style's variables."""
+    if isinstance(value, str):
+        return "#123456" if value.startswith("--") else value
+    if isinstance(value, dict):
+        return {name: with_colours(part) for name, part in value.items()}
+    return [with_colours(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def test_figures_have_no_property_that_plotly_does_not_know() -> None:
+    figure = pytest.importorskip("plotly.graph_objects", reason="needs the extra [report]").Figure
+    names = [drawing.name for drawing in drawings()]
+    assert {name.partition("-")[0] for name in names} == {
+        "roofline", "heat", "removed", "occupancy", "parts", "checked", "gpus",
+    }  # fmt: skip
+    for drawing in drawings():
+        figure(with_colours(list(drawing.data)), with_colours(dict(drawing.layout)))
+
+
+def test_every_figure_says_what_it_shows_and_has_a_table() -> None:
+    for drawing in drawings():
+        assert drawing.says
+        assert drawing.alt
+        if drawing.data:
+            assert drawing.table is not None
+            assert all(len(row) == len(drawing.table.columns) for row in drawing.table.rows)
+
+
+def test_series_are_told_apart_without_colour() -> None:
+    for drawing in drawings():
+        bars = [trace for trace in drawing.data if trace["type"] == "bar"]
+        fills = [trace["marker"].get("pattern", {}).get("shape") for trace in bars]
+        lines = [trace["line"]["dash"] for trace in drawing.data if trace.get("mode") == "lines"]
+        symbols = [trace["marker"]["symbol"] for trace in drawing.data if "markers" in trace.get("mode", "")]
+        for told in (fills, lines, symbols):
+            assert len(set(told)) == len(told), drawing.name
+
+
+def test_the_same_facts_make_the_same_page_but_for_its_date() -> None:
+    one, again, later = html_of(two_gpus(), DATE), html_of(two_gpus(), DATE), html_of(two_gpus(), "2027-01-01")
+    assert one == again
+    assert one.replace(DATE, "2027-01-01") == later
+    assert one.count(DATE) == 1
+
+
+def test_page_is_one_file_with_a_language_a_title_and_a_policy_that_names_its_scripts() -> None:
+    page = html_of(two_gpus(), DATE)
+    plotly = page.index("plotly.js v")
+    own = page[:plotly]
+    assert '<html lang="en">' in own
+    assert "<title>gemm.pointer on H200-SXM, MI300X - constrint</title>" in own
+    assert "default-src &#39;none&#39;; script-src &#39;sha256-" in own
+    assert re.findall(r'(?:href="(?!#|data:,)|src=|url\()[^"]*"', own) == []
+    assert page.count("<script>") == 2
+
+
+def test_json_in_a_page_cannot_end_its_element() -> None:
+    text = json_in_html({"name": "</script><!--\u2028&"})
+    assert not set("<>&\u2028") & set(text)
+    assert msgspec.json.decode(text) == {"name": "</script><!--\u2028&"}
+
+
+def test_texts_are_literal_to_plotly() -> None:
+    assert escaped("<a href='x'>&amp;</a>") == "&lt;a href='x'&gt;&amp;amp;&lt;/a&gt;"
+
+
+@pytest.mark.parametrize(("name", "function"), [("plotly.offline", "_plotly_script"), ("jinja2", "_template")])
+def test_what_is_missing_is_named_with_its_extra(name: str, function: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, name, None)
+    with pytest.raises(UsageError, match=r"constrint\[report\]"):
+        getattr(render, function).__wrapped__()
