@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -38,6 +39,7 @@ from constrint.solve import (
 )
 from constrint.solve.backends import auto, native
 from tests.support import rnn_problem, strategies
+from tests.support.clock import within
 from tests.support.puzzles import knapsack
 
 LIMITS = Limits(max_seconds=10)
@@ -148,9 +150,7 @@ def test_without_an_objective_the_k_best_are_the_first(random_problem: Callable[
 @pytest.mark.parametrize("seed", range(4))
 def test_a_knapsack_is_solved_at_once(size: int, seed: int) -> None:
     problem, best = knapsack(size, seed)
-    start = time.process_time()
-    answer = solve(problem, LIMITS, "native")
-    assert time.process_time() - start < 1.0
+    answer = within(1.0, lambda: solve(problem, LIMITS, "native"))
     assert answer.status is Status.FEASIBLE
     assert answer.value == answer.bound == best
 
@@ -170,10 +170,8 @@ def hard_problem() -> Problem:
 @pytest.mark.parametrize("backend", ["native", "auto", "cpsat"])
 def test_a_limit_leaves_the_best_known_and_a_bound(backend: str) -> None:
     problem = hard_problem()
-    start = time.process_time()
-    answer = solve(problem, Limits(max_seconds=1.5), backend)
     # CP-SAT looks at its clock rarely, and all the more so on a machine that is shared by tests.
-    assert time.process_time() - start < (2.3 if backend == "native" else 4.5)
+    answer = within(2.3 if backend == "native" else 4.5, lambda: solve(problem, Limits(max_seconds=1.5), backend))
     assert answer.status is Status.LIMIT_REACHED
     assert answer.assignment
     assert all(c.holds(answer.assignment) for c in problem.constraints)
@@ -193,34 +191,43 @@ def test_a_search_for_the_best_hears_signals() -> None:
     def ring(*_: object) -> None:
         raise _Alarm
 
-    before = signal.signal(signal.SIGALRM, ring)
-    start = time.process_time()
-    try:
+    def search() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0.3)
         with pytest.raises(_Alarm):
             solve(hard_problem(), Limits(max_seconds=20), "native")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        within(1.0, search)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert time.process_time() - start < 1.0
 
 
 def test_other_threads_run_while_the_best_is_searched() -> None:
-    gaps, done = [0.0], threading.Event()
+    gaps: list[float] = []
 
-    def tick() -> None:
-        last = time.process_time()
-        while not done.wait(0.005):
-            gaps.append(time.process_time() - last)
+    def search() -> None:
+        done = threading.Event()
+        gaps.clear()
+
+        def tick() -> None:
             last = time.process_time()
+            while not done.wait(0.005):
+                gaps.append(time.process_time() - last)
+                last = time.process_time()
 
-    thread = threading.Thread(target=tick)
-    thread.start()
-    solve(hard_problem(), Limits(max_seconds=1), "native")
-    done.set()
-    thread.join()
-    assert len(gaps) > 20
-    assert max(gaps) < 0.5
+        thread = threading.Thread(target=tick)
+        thread.start()
+        solve(hard_problem(), Limits(max_seconds=1), "native")
+        done.set()
+        thread.join()
+
+    for _ in range(3):  # Another process may take the CPU away for a moment.
+        search()
+        if len(gaps) > 20 and max(gaps) < 0.5:
+            return
+    raise AssertionError(f"{len(gaps)} gaps of up to {max(gaps, default=0)} s")
 
 
 def test_a_cancelled_search_keeps_what_it_has() -> None:
@@ -371,11 +378,10 @@ def test_the_lexicographic_optimum_of_a_fused_kernel_is_the_first_solution(wide:
         asked = rnn_problem.with_preferences(problem, wide=wide)
         assert len(asked.objectives) == 28
         start = time.process_time()
-        answer = solve(asked, LIMITS, "native")
+        answer = within(1.0, partial(solve, asked, LIMITS, "native"))
         spent.append(time.process_time() - start)
         assert (answer.assignment or None) == first, case
         assert answer.status is (Status.FEASIBLE if first else Status.INFEASIBLE)
-    assert max(spent) < 1.0
     assert sorted(spent)[len(spent) // 2] < 0.1
 
 
@@ -390,9 +396,7 @@ def test_the_lexicographic_optimum_of_a_fused_kernel_is_the_first_solution(wide:
 @pytest.mark.parametrize("backend", ["auto", "native"])
 def test_hard_equations_end_in_time(text: str, backend: str) -> None:
     problem = parse(text)
-    start = time.process_time()
-    answer = solve(problem, Limits(max_seconds=1), backend)
-    assert time.process_time() - start < 1.6
+    answer = within(1.6, lambda: solve(problem, Limits(max_seconds=1), backend))
     if answer.assignment:
         assert all(c.holds(answer.assignment) for c in problem.constraints)
     assert sys.getsizeof(answer.message) or answer.status is not Status.LIMIT_REACHED

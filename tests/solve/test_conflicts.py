@@ -1,7 +1,6 @@
 """Conflicts against brute force, on wide and hostile domains as well as small ones, and within limits."""
 
 import random
-import time
 from collections.abc import Callable
 from threading import Event
 
@@ -12,6 +11,7 @@ from constrint.model import Problem, parse
 from constrint.solve import Limits, brute_force, minimal_conflict, pruning, relaxations, solve, why_not
 from constrint.solve.explain.differences import Differences
 from constrint.solve.explain.narrowing import Narrowing
+from tests.support.clock import within
 from tests.support.conflicts import fault_of, kept, near
 
 
@@ -49,22 +49,18 @@ def test_conflicts_of_wide_domains(scale: int) -> None:
 @pytest.mark.parametrize("seed", [None, 1, 2])
 @pytest.mark.parametrize("upper", [999, 10**6, 10**18])
 def test_a_long_chain_is_minimal_at_once(seed: int | None, upper: int) -> None:
-    started = time.process_time()
-    conflict = minimal_conflict(chain(101, upper, seed))
+    conflict = within(1, lambda: minimal_conflict(chain(101, upper, seed)))
     assert conflict.minimal
     assert len(conflict.members) == 101
     assert all(m.constraint is not None for m in conflict.members)
-    assert time.process_time() - started < 1
 
 
 def test_rules_that_have_no_part_in_it_cost_little() -> None:
     lines = [f"var w{i} in 0..3; w{i} + {i % 7} <= 9" for i in range(300)]
     problem = parse("; ".join([*lines, "var x in 1..9; var y in 1..9; x * y == 77; x > y"]))
-    started = time.process_time()
-    conflict = minimal_conflict(problem)
+    conflict = within(1, lambda: minimal_conflict(problem))
     assert [m.text for m in conflict.members] == ["x in 1..9", "y in 1..9", "x * y == 77"]
     assert conflict.minimal
-    assert time.process_time() - started < 1
 
 
 def test_the_same_term_twice_needs_no_domain() -> None:
@@ -122,10 +118,11 @@ HARD = "var x in 1..100000; var y in 1..100000; var z in 1..100000; x^3 + y^3 ==
 
 @pytest.mark.parametrize("question", [minimal_conflict, relaxations, pruning], ids=lambda f: f.__name__)
 def test_limits_of_time_hold(question: Callable[..., object]) -> None:
-    started = time.process_time()
-    with pytest.raises(LimitReachedError):
-        question(parse(HARD), limits=Limits(max_seconds=0.5))
-    assert time.process_time() - started < 0.5 * 1.2 + 0.2
+    def ask() -> None:
+        with pytest.raises(LimitReachedError):
+            question(parse(HARD), limits=Limits(max_seconds=0.5))
+
+    within(0.5 * 1.2 + 0.2, ask)
 
 
 def test_what_a_limit_leaves_open_is_not_called_minimal() -> None:
@@ -137,9 +134,7 @@ def test_what_a_limit_leaves_open_is_not_called_minimal() -> None:
             ]
         )
     )
-    started = time.process_time()
-    conflict = minimal_conflict(problem, Limits(max_seconds=2))
-    assert time.process_time() - started < 2 * 1.2 + 0.2
+    conflict = within(2 * 1.2 + 0.2, lambda: minimal_conflict(problem, Limits(max_seconds=2)))
     assert not conflict.minimal
     hopeless = minimal_conflict(parse("var x in {-4294967295, 6, 8, 4294967295}; 4 - x <= x ^ (x % 3) / 60"))
     assert len(hopeless.members) == 2

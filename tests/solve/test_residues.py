@@ -1,6 +1,6 @@
 import itertools
 import random
-import time
+from functools import partial
 
 import pytest
 
@@ -9,6 +9,7 @@ from constrint.model import parse
 from constrint.solve import Status, solve
 from constrint.solve.engine.prepare import flatten
 from constrint.solve.propagation.residues import MODULI, impossible
+from tests.support.clock import within
 
 
 @pytest.mark.parametrize(
@@ -29,10 +30,9 @@ def test_remainders_rule_out_what_they_can(text: str, ruled_out: bool) -> None:
 
 
 def test_what_remainders_rule_out_is_answered_at_once() -> None:
-    start = time.process_time()
-    assert solve(parse("x ^ 2 + y ^ 2 == 1000000016000000063")).status is Status.INFEASIBLE
-    assert solve(parse("x ^ 2 + y ^ 2 == 1000000016000000063; maximise x")).status is Status.INFEASIBLE
-    assert time.process_time() - start < 5.0
+    for text in ("x ^ 2 + y ^ 2 == 1000000016000000063", "x ^ 2 + y ^ 2 == 1000000016000000063; maximise x"):
+        problem = parse(text)
+        assert within(2.5, partial(solve, problem)).status is Status.INFEASIBLE
 
 
 def test_nothing_that_has_a_solution_is_ruled_out() -> None:

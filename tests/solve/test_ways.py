@@ -3,7 +3,6 @@
 import itertools
 import math
 import random
-import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -20,6 +19,7 @@ from constrint.solve.engine.compiled import CompiledFactors, core_model
 from constrint.solve.engine.factored import factored_space
 from constrint.solve.space.diagram import DiagramPart
 from tests.support import strategies
+from tests.support.clock import within
 from tests.support.puzzles import SUDOKUS, bits, pigeonholes, sudoku
 
 WAYS = {"tables": 1, "search": 2, "diagram": 3}
@@ -127,10 +127,8 @@ def test_every_way_lists_drawn_problems(way: str, data: st.DataObject) -> None:
 def test_a_bounded_sum_is_counted_without_a_list(number: int) -> None:
     problem, variables = bits(number)
     problem.add(sum(variables) <= 3)
-    start = time.process_time()
-    space = enumerate_space(problem)
+    space = within(0.5, lambda: enumerate_space(problem))
     assert space.size == sum(math.comb(number, k) for k in range(4))
-    assert time.process_time() - start < 0.5
     assert space.stats.rows < 2000
     if number == 200:
         (part,) = space.parts or ()
@@ -162,10 +160,7 @@ def test_two_sums_are_counted_together() -> None:
 @pytest.mark.parametrize("name", SUDOKUS)
 def test_sudokus_have_one_solution_and_it_comes_at_once(name: str) -> None:
     problem = sudoku(SUDOKUS[name])
-    enumerate_space(problem)
-    start = time.process_time()
-    space = enumerate_space(problem)
-    assert time.process_time() - start < 0.05 * 4  # Four times the promise: tests share their machine.
+    space = within(0.05 * 4, lambda: enumerate_space(problem))  # Four times the promise: tests share their machine.
     (solution,) = space
     assert all(c.holds(solution) for c in problem.constraints)
 
@@ -186,7 +181,9 @@ def test_limits_hold_in_a_search() -> None:
     problem = parse("\n".join(f"var x{i} in 1..9" for i in range(14)))
     product = math.prod((Var(f"x{i}") for i in range(1, 14)), start=Var("x0"))
     problem.add(product % 1009 == 5)
-    start = time.process_time()
-    with pytest.raises(LimitReachedError):
-        enumerate_space(problem, Limits(max_seconds=0.5))
-    assert time.process_time() - start < 1.0
+
+    def ask() -> None:
+        with pytest.raises(LimitReachedError):
+            enumerate_space(problem, Limits(max_seconds=0.5))
+
+    within(1.0, ask)

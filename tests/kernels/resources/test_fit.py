@@ -10,6 +10,7 @@ import random
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from constrint.kernels.resources.fit import (
     summary,
 )
 from constrint.kernels.resources.registers import Family, RegisterModel, either, name_of_weights, weighted
-from constrint.kernels.resources.sample import draw, read_table
+from constrint.kernels.resources.sample import draw, read_kernels, read_table
 from constrint.kernels.resources.scores import Fit, SampledKernel
 from constrint.kernels.resources.weights import DATA, load_models, read_weights
 from constrint.model import Var, const
@@ -63,10 +64,21 @@ def test_the_fit_gives_the_weights_in_use(kernel: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     in_use, fitted = load_models(kernel), read_weights(out).models
     assert len(fitted) >= 8
+    described = importlib.import_module(f"constrint.kernels.{kernel}.sample").SAMPLE
+    _, sample = read_kernels(described, ROOT / "tests" / "data")
     for name, model in fitted.items():
         # Curves and errors rest on all kernels of the sample, these weights on their family's alone.
-        assert model.estimate == in_use[name].estimate, name
         assert (model.targets, model.kernels) == (in_use[name].targets, in_use[name].kernels), name
+        members = [k for k in sample if k.is_free and any(name in family for family in k.families)]
+        again, before = (fit_of(found.estimate).of(members) for found in (model, in_use[name]))
+        # The descent ends where steps gain nothing, which on another processor is a few hundredths of a register away.
+        # What is left out of a fit is estimated with an error of 5 to 15 %.
+        assert np.mean(np.abs(again / before - 1)) < 0.005, name
+        assert np.max(np.abs(again / before - 1)) < 0.05, name
+
+
+def fit_of(estimate: Mapping[str, int]) -> Fit:
+    return Fit(list(estimate), np.array([float(weight) for weight in estimate.values()]))
 
 
 @pytest.mark.parametrize("kernel", REFITTED)
