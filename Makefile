@@ -11,7 +11,8 @@ CORE := hatch_build.py $(wildcard constrint/core/src/*)
 demo: $(VENV)/.core
 	$(BIN)/constrint solve --gpu mi300x
 
-test: $(VENV)/.dev lint types docs
+test: $(VENV)/.dev
+	@$(MAKE) --no-print-directory -j3 lint types docs
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/.dev

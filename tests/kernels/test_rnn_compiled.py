@@ -85,7 +85,7 @@ def test_a_split_head_compiles_with_its_barrier(name: str, dim: int, direction: 
 
 #: Tests that a target's fresh sample is spread over, so that processes share it out.
 PARTS = 3
-NUM_FAIR = 12
+NUM_FAIR = 9
 #: Files, below the package, that decide what is compiled and what is said of it.
 SOURCES = (
     *(f"kernels/rnn/{name}.py" for name in ("cells", "kernel*", "layer_spec", "sample", "spec")),

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 import json
 import math
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,20 +41,25 @@ def names_in(text: str, params: dict[str, Any]) -> set[str]:
     return {name for name in params if name in named}
 
 
+def function(text: str, names: list[str]) -> Callable[..., object]:
+    """A restriction as a function of parameters, which it calls `x` or `p["x"]`."""
+    values = ", ".join(f"{name!r}: {name}" for name in names)
+    body = f"(lambda p: {text})({{{values}}})" if re.search(r"\bp\b", text) else text
+    made: Callable[..., object] = eval(f"lambda {', '.join(names)}: {body}", dict(FUNCTIONS))  # noqa: S307 - our own files
+    return made
+
+
 def by_plain_python(space: dict[str, Any]) -> tuple[list[str], list[tuple[Any, ...]], int]:
     """Nested loops in Python's own words, over the parameters that restrictions name; and how often each row counts."""
     params = params_of(space)
-    tests = [(compile(text, "", "eval"), names_in(text, params)) for text in space["restrictions"]]
+    tests = [(text, names_in(text, params)) for text in space["restrictions"]]
     named = [name for name in params if any(name in scope for _, scope in tests)]
     rows: list[tuple[Any, ...]] = [()]
     for place, name in enumerate(named):
-        due = [code for code, scope in tests if name in scope and scope <= set(named[: place + 1])]
-        longer = [(*row, value) for row in rows for value in dict.fromkeys(params[name])]
-        rows = []
-        for row in longer:
-            values = dict(zip(named, row, strict=False))
-            if all(eval(code, {**FUNCTIONS, "p": values, **values}) for code in due):  # noqa: S307 - our own files
-                rows.append(row)
+        known = named[: place + 1]
+        due = [function(text, known) for text, scope in tests if name in scope and scope <= set(known)]
+        longer = ((*row, value) for row in rows for value in dict.fromkeys(params[name]))
+        rows = [row for row in longer if all(test(*row) for test in due)]
     times = math.prod(len(dict.fromkeys(values)) for name, values in params.items() if name not in named)
     return named, rows, times
 
