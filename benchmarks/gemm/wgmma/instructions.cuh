@@ -1,0 +1,186 @@
+// Hopper's own instructions, and what depends on the dtype.
+#pragma once
+
+// DTYPE: 0 fp16, 1 bf16, 2 tf32, 3 e4m3, 4 int8.
+#define ELEMENT_BYTES (DTYPE < 2 ? 2 : DTYPE == 2 ? 4 : 1)
+#if DTYPE == 4
+typedef int sum_t;
+typedef int out_t;
+#elif DTYPE >= 2
+typedef float sum_t;
+typedef float out_t;
+#else
+typedef float sum_t;
+typedef unsigned short out_t;
+#endif
+
+struct __align__(64) TensorMap {
+  unsigned long long words[16];
+};
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ unsigned block_in_cluster() {
+  unsigned rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void barrier_init(unsigned barrier, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+
+// Other blocks and the TMA unit see the barriers as they were made.
+__device__ __forceinline__ void fence_barrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async;" ::: "memory");
+}
+
+__device__ __forceinline__ void expect(unsigned barrier, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void wait(unsigned barrier, unsigned parity) {
+  unsigned done;
+  do {
+    asm volatile(
+        "{\n.reg .pred done;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, done;\n}\n"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  } while (!done);
+}
+
+__device__ __forceinline__ void arrive(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void arrive_at(unsigned barrier, unsigned block) {
+  asm volatile(
+      "{\n.reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n}\n" ::"r"(barrier),
+      "r"(block)
+      : "memory");
+}
+
+__device__ __forceinline__ void prefetch_map(const TensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+template <bool kIsShared>
+__device__ __forceinline__ void load_box(
+    const TensorMap* map, unsigned to, unsigned barrier, int x, int y, unsigned short mask) {
+  if constexpr (kIsShared) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "h"(mask)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4}], [%2];" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(x), "r"(y)
+        : "memory");
+  }
+}
+
+__device__ __forceinline__ void named_sync(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+__device__ __forceinline__ void named_arrive(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+// The register file of an SM is dealt out among the warpgroups of its blocks: a producer needs few.
+constexpr int kShare = 512 / RESIDENT, kProducerRegisters = CONSUMERS == 2 ? 40 : 32;
+constexpr int kLargest = (kShare - kProducerRegisters) / CONSUMERS / 8 * 8;
+constexpr int kConsumerRegisters = kLargest > 240 ? 240 : kLargest;
+constexpr bool kDealsOut = kShare / (CONSUMERS + 1) < 255;
+
+__device__ __forceinline__ void fewer_registers() {
+  if constexpr (kDealsOut) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
+}
+
+__device__ __forceinline__ void more_registers() {
+  if constexpr (kDealsOut) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
+}
+
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+template <int kGroups>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
+}
+
+// Keeps the compiler from moving sums across instructions that work beside the program.
+template <int kRows, int kColumns>
+__device__ __forceinline__ void fence_sums(sum_t (&sums)[kRows][kColumns]) {
+#pragma unroll
+  for (int i = 0; i < kRows; ++i)
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+#if DTYPE == 4
+      asm volatile("" : "+r"(sums[i][j])::"memory");
+#else
+      asm volatile("" : "+f"(sums[i][j])::"memory");
+#endif
+    }
+}
+
+__device__ __forceinline__ void store_partial(sum_t* to, sum_t value) { __stcg(to, value); }
+__device__ __forceinline__ sum_t load_partial(const sum_t* from) { return __ldcg(from); }
+
+__device__ __forceinline__ sum_t widen_sum(float alpha, sum_t sum) {
+#if DTYPE == 4
+  return sum;
+#else
+  return alpha * sum;
+#endif
+}
+
+__device__ __forceinline__ unsigned narrow2(float low, float high) {
+  unsigned packed;
+#if DTYPE == 1
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+#else
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+#endif
+  return packed;
+}
+
+// Two matrices of 8 by 8 halves; lanes 0 to 15 give the addresses of their rows.
+template <bool kIsTransposed>
+__device__ __forceinline__ void store_matrices(unsigned to, unsigned first, unsigned second) {
+  if constexpr (kIsTransposed) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(to), "r"(first), "r"(second)
+                 : "memory");
+  } else {
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(to), "r"(first), "r"(second)
+                 : "memory");
+  }
+}
+
+__device__ __forceinline__ uint4 load_shared(unsigned from) {
+  uint4 v;
+  asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(from) : "memory");
+  return v;
+}
+
+__device__ __forceinline__ unsigned short load_half(unsigned from) {
+  unsigned short v;
+  asm volatile("ld.shared.b16 %0, [%1];" : "=h"(v) : "r"(from) : "memory");
+  return v;
+}
+
+__device__ __forceinline__ void store_bits(unsigned short* to, unsigned short bits) { *to = bits; }
