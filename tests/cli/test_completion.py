@@ -161,7 +161,7 @@ complete -p constrint
 """
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(
-        ["bash", "--norc", "-c", session], capture_output=True, text=True, timeout=60, env=environment, check=False
+        ["bash", "--norc", "-c", session], capture_output=True, text=True, timeout=180, env=environment, check=False
     )
     assert re.fullmatch(r"16 128 complete .*-F _constrint_completion constrint\n", done.stdout), done
     assert done.stderr == ""

@@ -29,7 +29,7 @@ def ended(shell: str) -> subprocess.CompletedProcess[str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
 
@@ -85,7 +85,7 @@ def test_a_ctrl_c_while_the_command_is_still_imported_is_one_word(module: str) -
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert (early.returncode, early.stdout, early.stderr) == (130, "", "interrupted\n")
@@ -123,7 +123,7 @@ def test_progress_is_on_the_terminal_and_never_in_the_output(tmp_path: Path) -> 
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert shown.returncode == 0, shown.stderr

@@ -61,7 +61,7 @@ def in_terminal(arguments: tuple[str, ...], columns: int = 80) -> tuple[int, str
             break
         shown += piece
     os.close(ours)
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate(timeout=180)
     assert b"Traceback" not in err
     return child.returncode, re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()).replace("\r\n", "\n")
 
@@ -109,6 +109,6 @@ def test_a_reader_that_goes_away_ends_the_output_quietly(form: tuple[str, ...]) 
     assert child.stderr is not None
     err = child.stderr.read().decode()
     child.stderr.close()
-    assert child.wait(timeout=60) == 0
+    assert child.wait(timeout=180) == 0
     assert err.count("\n") == 1, err
     assert "294,000 solutions" in err

@@ -57,9 +57,13 @@ def interrupt_after() -> Iterator[Callable[[float], None]]:
 
 
 def test_a_count_at_its_limit_gives_bounds(run: Any, hard: Path) -> None:
-    code, out, err = run("count", "--problem", hard, "--max-seconds", 0.4, "--json")
-    assert (code, err) == (1, "")
-    (result,) = json.loads(out)["results"]
+    result: dict[str, Any] = {"searched": None}
+    for _ in range(4):  # Where the machine is busy, the last fifth of so little time may be over before it begins.
+        code, out, err = run("count", "--problem", hard, "--max-seconds", 0.4, "--json")
+        assert (code, err) == (1, "")
+        (result,) = json.loads(out)["results"]
+        if result["searched"] is not None:
+            break
     assert result["num_valid"] is None
     assert 0 <= result["at_least"] <= result["at_most"] <= result["num_product"] == 4000**4
     assert 0 <= result["searched"] < 1

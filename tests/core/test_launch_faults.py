@@ -332,7 +332,7 @@ time.sleep(0.05)
         folder = tmp_path / str(number)
         folder.mkdir()
         command = [sys.executable, "-c", program, libraries["cuda"], libraries["exchange"], str(folder)]
-        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
         assert ended.returncode == 0, ended.stderr
 
 

@@ -70,7 +70,7 @@ class Place:
 
     def wait_for(self, number: int, process: subprocess.Popen[bytes]) -> None:
         """Wait until so many trials are kept."""
-        until = time.monotonic() + 120
+        until = time.monotonic() + 300
         while True:
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < until
@@ -121,12 +121,12 @@ def test_a_run_that_is_ended_goes_on_where_it_was(place: Place, how: signal.Sign
     place.wait_for(5, process)
     before = {record.id for record in place.records()}
     os.kill(process.pid, how)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == (130 if how == signal.SIGINT else -how)
     assert b"Traceback" not in err
     if how == signal.SIGINT:
         assert json.loads(out)["is_whole"] is False
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while left := list(processes_with(str(place.folder))):
         assert time.monotonic() < until, f"processes {left} live on"
         time.sleep(0.2)

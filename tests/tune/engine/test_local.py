@@ -33,7 +33,7 @@ def trial(what: str) -> Trial:
     return Trial(KERNEL, WORKLOAD, {"what": NAMES.index(what), "times": 1})
 
 
-def answers(engine: LocalEngine, number: int, limit_s: float = 120.0) -> dict[int, Done]:
+def answers(engine: LocalEngine, number: int, limit_s: float = 240.0) -> dict[int, Done]:
     """The answers to so many jobs, by number."""
     found: dict[int, Done] = {}
     until = time.monotonic() + limit_s
