@@ -41,7 +41,7 @@ class Place:
 
     def command(self, *arguments: str, search: str = "random", kernel: str = KERNEL) -> list[str]:
         asked = ("tune", "--kernel", kernel, "--gpu", "h200", "--device", "cpu", "--search", search)
-        return [sys.executable, "-m", "constrint.cli.app", *asked, "--timeout", "3", "--json", *arguments]
+        return [sys.executable, "-m", "constrint.cli.app", *asked, "--timeout", "5", "--json", *arguments]
 
     @property
     def environment(self) -> dict[str, str]:

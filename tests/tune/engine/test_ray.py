@@ -43,11 +43,13 @@ for package, extra in (("torch", "torch"), ("ray", "ray")):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"needs the extra [{extra}]: {package} is not installed", allow_module_level=True)
 
+#: Of this process's cluster alone.
+TOKEN = uuid4().hex
 HOSTILE = Path(__file__).parents[1] / "hostile.py"
 KERNEL = f"{HOSTILE}:SPEC"
 WORKLOAD = Workload("hostile", {"n": 8}, "fp32")
 SETUP = Setup(
-    load_spec, load_gpu("h200"), device="cpu", run_patience_s=4.0, compile_patience_s=8.0, max_memory_bytes=500 << 20
+    load_spec, load_gpu("h200"), device="cpu", run_patience_s=12.0, compile_patience_s=12.0, max_memory_bytes=500 << 20
 )
 BEHAVIOURS: dict[str, Outcome] = sys.modules[type(load_spec(KERNEL)).__module__].BEHAVIOURS
 NAMES = list(BEHAVIOURS)
@@ -76,7 +78,7 @@ def started() -> Iterator[Any]:
 
     with pytest.MonkeyPatch.context() as patch:
         # Ray would write a token of its own into the home folder.
-        patch.setenv("RAY_AUTH_TOKEN", uuid4().hex)
+        patch.setenv("RAY_AUTH_TOKEN", TOKEN)
         made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
         yield made
         made.shutdown()
@@ -91,11 +93,11 @@ def cluster(started: Any) -> Any:
 
 
 def actors() -> list[int]:
-    """The processes of actors."""
+    """The processes of this cluster's actors; tests in other processes may have clusters of their own."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
-            if path.read_bytes().startswith(b"ray::Host"):
+            if path.read_bytes().startswith(b"ray::Host") and TOKEN.encode() in (path.parent / "environ").read_bytes():
                 found.append(int(path.parent.name))
     return found
 
