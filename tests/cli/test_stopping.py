@@ -85,10 +85,14 @@ def test_a_whole_count_says_nothing_of_limits(run: Any, many: Path) -> None:
 def test_ctrl_c_ends_a_command_with_what_it_knows(
     run: Any, hard: Path, command: str, interrupt_after: Callable[[float], None]
 ) -> None:
-    interrupt_after(0.3)
-    code, out, err = run(command, "--problem", hard, "--json")
-    assert code == 130
-    assert err.splitlines()[-1] == "interrupted"
+    out = ""
+    for seconds in (0.3, 1.0, 4.0):  # Where the machine is busy, the search may not have begun: nothing is known then.
+        interrupt_after(seconds)
+        code, out, err = run(command, "--problem", hard, "--json")
+        assert code == 130
+        assert err.splitlines()[-1] == "interrupted"
+        if out:
+            break
     (result,) = json.loads(out)["results"]
     assert result["num_valid"] is None
     assert result["at_most"] == 4000**4
@@ -207,7 +211,7 @@ def test_what_is_no_time(text: str) -> None:
 
 
 def test_a_search_that_does_not_notice_is_interrupted(interrupt_after: Callable[[float], None]) -> None:
-    interrupt_after(0.1)
+    interrupt_after(0.5)
     signals = Signals()
     signals.begin()
     try:
@@ -219,7 +223,7 @@ def test_a_search_that_does_not_notice_is_interrupted(interrupt_after: Callable[
 
 
 def test_a_second_ctrl_c_interrupts_at_once(interrupt_after: Callable[[float], None]) -> None:
-    interrupt_after(0.1)
+    interrupt_after(0.5)
     signals = Signals()
     signals.begin()
     try:

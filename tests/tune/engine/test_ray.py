@@ -79,6 +79,8 @@ def started() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         # Ray would write a token of its own into the home folder.
         patch.setenv("RAY_AUTH_TOKEN", TOKEN)
+        # Ray would let all other processes of this machine go before its own ones.
+        patch.setenv("RAY_worker_niceness", "0")
         made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
         yield made
         made.shutdown()
