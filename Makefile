@@ -66,9 +66,10 @@ $(VENV)/.core: pyproject.toml $(CORE) | $(VENV)/bin/python
 	@touch $@
 
 # Everything the checks need, pinned by constraints-dev.txt (torch stays at the version the kernels are tested with).
+# What is imported is compiled then: all of it would take most of a minute.
 $(VENV)/.dev: pyproject.toml $(CORE) constraints-dev.txt requirements-dev.txt | $(VENV)/bin/python
 	@echo "installing the development tools into $(VENV) ..." >&2
-	@$(PIP) install -q -c constraints-dev.txt -e . -r requirements-dev.txt
+	@$(PIP) install -q --no-compile -c constraints-dev.txt -e . -r requirements-dev.txt
 	@touch $@ $(VENV)/.core
 
 clean:
