@@ -227,14 +227,14 @@ class Examination:
             raise Failing(problem)
         # The same sizes and memory with other values, then with those of the first call: what was kept would be seen.
         ragged, other = self._told_apart()
-        again = (other, ragged)
         worker = self._running()
-        self._call(worker, ragged)
-        for inputs in again:
+        for number, inputs in enumerate((ragged, other, ragged)):
+            # The first of these sizes may be some that were drawn before, with other values.
+            when = "other values lie in the same memory" if number else "it is called again"
             try:
-                self._call(worker, inputs, in_same_memory=True)
+                self._call(worker, inputs, in_same_memory=number > 0)
             except Failing as error:
-                raise Failing(f"right at first, and not when other values lie in the same memory: {error}") from None
+                raise Failing(f"right at first, and not when {when}: {error}") from None
         problem = dishonest(self._watched)
         if problem:
             raise Failing(problem)

@@ -104,6 +104,15 @@ def actors() -> list[int]:
     return found
 
 
+def wait_for_actors(number: int) -> list[int]:
+    """So many of them, once those of an engine that was closed are gone."""
+    until = time.monotonic() + 60
+    while len(found := actors()) != number and time.monotonic() < until:
+        time.sleep(0.1)
+    assert len(found) == number, found
+    return found
+
+
 @dataclass
 class Listed:
     """A search that proposes what is on a list."""
@@ -194,7 +203,7 @@ def test_candidates_have_their_outcomes_and_harm_no_actor(cluster: Any, tmp_path
     engine = RayEngine(SETUP, cluster.address)
     try:
         assert len(set(engine.slots)) == 2
-        before = actors()
+        before = wait_for_actors(2)
         for number, name in enumerate(SOME):
             engine.submit(number % 2, Job(number, (trial(name),)))
         found = answers(engine, len(SOME))
@@ -202,12 +211,11 @@ def test_candidates_have_their_outcomes_and_harm_no_actor(cluster: Any, tmp_path
         assert told == {number: (name, BEHAVIOURS[name].name) for number, name in enumerate(SOME)}
         assert {number: done.slot for number, done in found.items()} == {n: n % 2 for n in range(len(SOME))}
         assert not any(done.slot_is_lost for done in found.values())
-        assert len(before) == 2
         assert sorted(actors()) == sorted(before)
         check_that_other_kernels_are_refused(engine, tmp_path)
     finally:
         engine.close()
-    assert not actors()
+    wait_for_actors(0)
 
 
 @pytest.mark.slow
@@ -230,7 +238,7 @@ def test_a_machine_that_dies_loses_no_candidate(cluster: Any, tmp_path: Path) ->
 @pytest.mark.slow
 def test_an_actor_that_says_nothing_is_given_up(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = RayEngine(SETUP, cluster.address)
-    silent = actors()[0]
+    silent = wait_for_actors(2)[0]
     try:
         os.kill(silent, signal.SIGSTOP)
         # The other one loads its libraries meanwhile.
@@ -279,7 +287,7 @@ def test_the_command_prints_json_alone_and_ends_all_actors_when_it_is_interrupte
     assert document["is_whole"] is False
     assert len(document["results"]) == 1
     assert "Traceback" not in err
-    assert not actors()
+    wait_for_actors(0)
 
 
 @pytest.mark.parametrize("address", ["nonsense", "host", "host:0x", "host:99999", "http://host:1"])
