@@ -67,6 +67,10 @@ def test_a_cheat_that_reads_well_is_refused_by_its_gate(cheat: Cheat) -> None:
 @pytest.mark.parametrize("cheat", few_first([cheat for cheat in CHEATS if cheat.deeper]))
 def test_a_cheat_is_refused_although_nobody_read_it(cheat: Cheat) -> None:
     gate, message = first_refusal(cheat.source, ("right", "honest"))
+    if "kept" in cheat.name and gate == "right":
+        # In one run of a hundred sizes are drawn twice, and what was kept of the first is wrong for the second.
+        assert "times what rounding explains" in message
+        return
     assert gate == cheat.deeper, message
     assert cheat.deeper_says in message
 
