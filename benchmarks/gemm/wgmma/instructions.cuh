@@ -182,5 +182,3 @@ __device__ __forceinline__ unsigned short load_half(unsigned from) {
   asm volatile("ld.shared.b16 %0, [%1];" : "=h"(v) : "r"(from) : "memory");
   return v;
 }
-
-__device__ __forceinline__ void store_bits(unsigned short* to, unsigned short bits) { *to = bits; }

@@ -266,7 +266,7 @@ __device__ __forceinline__ void store(
         for (int row = TURNED ? warp : 0; row < height; row += kWarps) {
           if (row0 + row >= c_rows) break;
           for (int column = lane; column < width && column0 + column < c_columns; column += 32)
-            store_bits(c + (row0 + row) * s.stride + column0 + column, load_half(own + row * kStagingPitch + column * 2));
+            c[(row0 + row) * s.stride + column0 + column] = load_half(own + row * kStagingPitch + column * 2);
         }
       }
       if constexpr (TURNED) {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
 
 from constrint.hwmodels import GpuModel
@@ -130,11 +130,6 @@ class Variant:
         macros |= {"COLUMNS_K_MAJOR": int(columns_k_major)}
         text = wgmma(self.own[1], dtype, rows_k_major=rows_k_major, columns_k_major=columns_k_major)
         return CudaSource(text + _kernel(), "gemm", macros, ("-std=c++17",), (FOLDER,), "gemm.cu", is_settled=True)
-
-    @cached_property
-    def params(self) -> dict[str, int]:
-        """Its parameters by name."""
-        return asdict(self)
 
 
 @lru_cache(maxsize=1)
