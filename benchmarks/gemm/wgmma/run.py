@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import multiprocessing
+import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import astuple
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.gemm.wgmma.launch import Schedule, product_launch, steps_of
 from benchmarks.gemm.wgmma.variant import DTYPES, Variant, variants, waves
@@ -37,6 +40,7 @@ SHAPES = (
 #: For the plain model, of an SM: multiply-adds of 16-bit elements and bytes loaded per clock, and clocks of a tile
 #: beyond its steps. Nothing is fitted.
 FMA_PER_CLK, LOAD_BYTES_PER_CLK, TILE_CLK = 2048, 56, 2500
+#: Parts along K that are tried.
 PARTS = (2, 3, 4, 6, 8)
 COLUMNS = (
     "m",
@@ -53,6 +57,16 @@ COLUMNS = (
     "ratio",
     "note",
 )
+
+
+class Drawn(NamedTuple):
+    """A product to check."""
+
+    shape: tuple[int, int, int]
+    dtype: str
+    layout: str
+    variant: Variant
+    schedule: Schedule
 
 
 def operands(shape: tuple[int, int, int], dtype: str, layout: str) -> tuple[Any, Any, Any]:
@@ -145,37 +159,66 @@ def show_compiled(gpu: GpuModel, dtype: str, layout: str, number: int) -> None:
         )
 
 
-def check(gpu: GpuModel, number: int, seed: int, limit_s: float) -> int:
-    """Random products with random variants; how many were wrong."""
-    import torch
+def prepare(gpu: GpuModel, kernels: Iterable[tuple[Variant, str, str]]) -> None:
+    """Compile many at once; what cannot be compiled says so when it is launched."""
+    sources = [
+        variant.source(dtype, **dict(zip(("rows_k_major", "columns_k_major"), sides_of(variant, layout), strict=True)))
+        for variant, dtype, layout in set(kernels)
+    ]
+    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
+        for made in [pool.submit(compile_cuda, gpu, source) for source in sources]:
+            made.exception()
 
-    draw, wrong, done, end = random.Random(seed), 0, 0, time.monotonic() + limit_s
+
+def sides_of(variant: Variant, layout: str) -> tuple[bool, bool]:
+    """Whether the operand that gives wgmma's rows lies along K, and whether the other does."""
+    a, b = layout[0] == "r", layout[1] == "c"
+    return (b, a) if variant.turned else (a, b)
+
+
+def drawn_products(gpu: GpuModel, number: int, seed: int) -> Iterator[Drawn]:
+    """Random products with random variants."""
+    draw = random.Random(seed)
     every = {
         key: list(variants(gpu, key[0], rows_k_major=key[1], columns_k_major=key[2]))
         for key in itertools.product(("bf16", "fp16"), (True, False), (True, False))
     } | {(dtype, True, True): list(variants(gpu, dtype)) for dtype in ("tf32", "fp8", "int8")}
-    while done < number and time.monotonic() < end:
-        done += 1
+    for _ in range(number):
         dtype, rows_k_major, columns_k_major = key = draw.choice(list(every))
         variant = draw.choice(every[key])
         sides = (rows_k_major, columns_k_major)[:: -1 if variant.turned else 1]
         layout = ("r" if sides[0] else "c") + ("c" if sides[1] else "r")
-        shape = tuple(draw.choice([1, 8, 64, 100, 129, 256, 511, 1000, 1024]) for _ in range(3))
-        steps = steps_of(shape[2], dtype)
+        m, n, k = draw.choices([1, 8, 64, 100, 129, 256, 511, 1000, 1024, 3000], k=3)
+        steps = steps_of(k, dtype)
         schedule = Schedule(draw.choice([1, 2, 8]), draw.randint(1, min(4, steps)), draw.random() < 0.5)
-        a, b, whole = operands(shape, dtype, layout)  # type: ignore[arg-type]
+        yield Drawn((m, n, k), dtype, layout, variant, schedule)
+
+
+def check(gpu: GpuModel, number: int, seed: int, limit_s: float) -> int:
+    """Random products with random variants; how many were wrong."""
+    import torch
+
+    products = list(drawn_products(gpu, number, seed))
+    prepare(gpu, ((one.variant, one.dtype, one.layout) for one in products))
+    wrong, done, end = 0, 0, time.monotonic() + limit_s
+    for one in products:
+        if time.monotonic() > end:
+            break
+        done += 1
+        a, b, whole = operands(one.shape, one.dtype, one.layout)
+        # Said before it is launched: a kernel that hangs says nothing.
+        print(*one, end=" ", flush=True)
         try:
-            launch = product_launch(gpu, variant, a, b, whole[:, : shape[1]], dtype, schedule)
+            launch = product_launch(gpu, one.variant, a, b, whole[:, : one.shape[1]], one.dtype, one.schedule)
             for _ in range(2):
                 launch.run()
             torch.cuda.synchronize()
         except (ConstrintError, ValueError, RuntimeError) as error:
-            print(f"{shape} {dtype} {layout} {variant} {schedule}: {error}", flush=True)
+            print(error, flush=True)
             return wrong + 1
-        off = error_of(a, b, whole, dtype)
-        if off > 1:
-            wrong += 1
-            print(f"{shape} {dtype} {layout} {variant} {schedule}: {off:.3g} times what rounding allows", flush=True)
+        off = error_of(a, b, whole, one.dtype)
+        wrong += off > 1
+        print(f"{'WRONG' if off > 1 else 'right'}: {off:.3g} of what rounding allows", flush=True)
     print(f"{wrong} of {done} wrong")
     return wrong
 
@@ -186,6 +229,8 @@ def show_times(gpu: GpuModel, dtype: str, layout: str, top: int, out: Path | Non
 
     from constrint.tune.measure import Timer
 
+    every = {shape: list(candidates(gpu, shape, dtype, layout, top)) for shape in SHAPES}
+    prepare(gpu, ((variant, dtype, layout) for found in every.values() for variant, _ in found))
     timer, end = Timer(), time.monotonic() + limit_s
     with Table(out, COLUMNS, f"measured on {described()}") as table:
         for shape in SHAPES:
@@ -197,7 +242,7 @@ def show_times(gpu: GpuModel, dtype: str, layout: str, top: int, out: Path | Non
             other = torch.empty(shape[:2], dtype=c.dtype, device="cuda")
             peer = timer.graph(partial(torch.mm, a, b, out=other))
             entries = []
-            for variant, schedule in candidates(gpu, shape, dtype, layout, top):
+            for variant, schedule in every[shape]:
                 named = {"m": shape[0], "n": shape[1], "k": shape[2], "dtype": dtype, "layout": layout}
                 named |= {
                     "variant": str(variant),
