@@ -5,13 +5,8 @@
 #define ELEMENT_BYTES (DTYPE < 2 ? 2 : DTYPE == 2 ? 4 : 1)
 #if DTYPE == 4
 typedef int sum_t;
-typedef int out_t;
-#elif DTYPE >= 2
-typedef float sum_t;
-typedef float out_t;
 #else
 typedef float sum_t;
-typedef unsigned short out_t;
 #endif
 
 struct __align__(64) TensorMap {
@@ -141,24 +136,6 @@ __device__ __forceinline__ void fence_sums(sum_t (&sums)[kRows][kColumns]) {
 __device__ __forceinline__ void store_partial(sum_t* to, sum_t value) { __stcg(to, value); }
 __device__ __forceinline__ sum_t load_partial(const sum_t* from) { return __ldcg(from); }
 
-__device__ __forceinline__ sum_t widen_sum(float alpha, sum_t sum) {
-#if DTYPE == 4
-  return sum;
-#else
-  return alpha * sum;
-#endif
-}
-
-__device__ __forceinline__ unsigned narrow2(float low, float high) {
-  unsigned packed;
-#if DTYPE == 1
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-#else
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-#endif
-  return packed;
-}
-
 // Two matrices of 8 by 8 halves; lanes 0 to 15 give the addresses of their rows.
 template <bool kIsTransposed>
 __device__ __forceinline__ void store_matrices(unsigned to, unsigned first, unsigned second) {
@@ -181,4 +158,24 @@ __device__ __forceinline__ unsigned short load_half(unsigned from) {
   unsigned short v;
   asm volatile("ld.shared.b16 %0, [%1];" : "=h"(v) : "r"(from) : "memory");
   return v;
+}
+
+#if DTYPE == 4
+#define SUM_REGISTER "r"
+#else
+#define SUM_REGISTER "f"
+#endif
+
+__device__ __forceinline__ void store_shared(unsigned to, sum_t value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), SUM_REGISTER(value) : "memory");
+}
+
+__device__ __forceinline__ void store_shared(unsigned to, sum_t first, sum_t second) {
+  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), SUM_REGISTER(first), SUM_REGISTER(second) : "memory");
+}
+
+__device__ __forceinline__ sum_t load_sum(unsigned from) {
+  sum_t value;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=" SUM_REGISTER(value) : "r"(from) : "memory");
+  return value;
 }

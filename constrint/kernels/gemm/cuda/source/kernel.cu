@@ -5,6 +5,8 @@
 // columns. The grid is persistent: clusters walk over units of work, which are tiles, or parts along K of the last tiles.
 #include "instructions.cuh"
 
+#include "epilogue.cuh"
+
 constexpr int kRows = ROWS, kColumns = COLUMNS, kStages = STAGES, kConsumers = CONSUMERS;
 constexpr int kClusterRows = CLUSTER_ROWS, kClusterColumns = CLUSTER_COLUMNS, kCluster = kClusterRows * kClusterColumns;
 // Consumers share a tile, by rows or by columns, or take tiles in turns.
@@ -22,14 +24,15 @@ constexpr int kWarpgroup = 128;
 static_assert(kOwnRows % 64 == 0 && kOwnColumns % 8 == 0 && kOwnColumns <= 256, "what wgmma takes");
 static_assert(!IN_TURNS || kConsumers == 2, "two take tiles in turns");
 
+// The kernel's parameters, where they are: read when they are used, they take no registers beside the sums.
 struct Sizes {
-  int rows, columns, depth;         // of the product, as wgmma sees it
-  int row_tiles, column_tiles;      // in tiles of a cluster
-  int group;                        // rows of cluster tiles that are walked together
-  int whole, parts;                 // cluster tiles that are not split, and parts of each of the others
-  long long stride;                 // elements from one row of C to the next
-  int is_aligned;                   // whether vectors of 16 bytes of C can be stored
-  float alpha;
+  const int &rows, &columns, &depth;       // of the product, as wgmma sees it
+  const int &row_tiles, &column_tiles;     // in tiles of a cluster
+  const int& group;                        // rows of cluster tiles that are walked together
+  const int &whole, &parts;                // cluster tiles that are not split, and parts of each of the others
+  const long long& stride;                 // elements from one row of C to the next
+  const int& is_aligned;                   // whether vectors of 16 bytes of C can be stored
+  End end;
 };
 
 struct Unit {
@@ -154,9 +157,47 @@ __device__ __forceinline__ unsigned long long slice_descriptor(unsigned slice, i
   return static_cast<unsigned long long>((address & 0x3FFFF) >> 4) | leading << 16 | stride << 32 | 1ull << 62;
 }
 
+#if PROMOTES
+// The matrix units add products of 8-bit floats in too few bits: sums of every slice, 128 products, are added in fp32.
+__device__ __forceinline__ void multiply_promoted(
+    sum_t (&sums)[kBlocks][kSums], const Unit& u, const Shared& shared, Place& place, int first_row, int first_column,
+    int rank) {
+#pragma unroll
+  for (int i = 0; i < kBlocks * kSums; ++i) sums[i / kSums][i % kSums] = 0;
+  for (int step = u.begin; step < u.end; ++step) {
+    sum_t products[kBlocks][kSums];
+    wait(shared.full + 8 * place.stage, place.parity);
+    fence_sums(products);
+    wgmma_fence();
+#pragma unroll
+    for (int atom = 0; atom < 4; ++atom) {
+      const auto columns = slice_descriptor<COLUMNS_K_MAJOR>(shared.columns_of(place.stage), first_column, atom);
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) {
+        const auto rows = slice_descriptor<ROWS_K_MAJOR>(shared.rows_of(place.stage), first_row + 64 * block, atom);
+        wgmma(products[block], rows, columns, atom > 0);
+      }
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+    fence_sums(products);
+    release(shared, place.stage, rank);
+    place.step();
+#pragma unroll
+    for (int i = 0; i < kBlocks * kSums; ++i) sums[i / kSums][i % kSums] += products[i / kSums][i % kSums];
+  }
+#if IN_TURNS
+  named_arrive(8 + (1 - threadIdx.x / kWarpgroup), 2 * kWarpgroup);
+#endif
+}
+#endif
+
 __device__ __forceinline__ void multiply(
     sum_t (&sums)[kBlocks][kSums], const Unit& u, const Shared& shared, Place& place, int first_row, int first_column,
     int rank) {
+#if PROMOTES
+  multiply_promoted(sums, u, shared, place, first_row, first_column, rank);
+#else
   int before = 0;
   fence_sums(sums);
   for (int step = u.begin; step < u.end; ++step) {
@@ -188,6 +229,7 @@ __device__ __forceinline__ void multiply(
   wgmma_wait<0>();
   fence_sums(sums);
   if (u.end > u.begin) release(shared, before, rank);
+#endif
 }
 
 // Parts along K leave their sums in memory; whoever comes last adds all of them, in order. Says whether this one did.
@@ -220,7 +262,7 @@ __device__ __forceinline__ bool add_parts(
   return true;
 }
 
-#if DTYPE < 2
+#if IS_PLAIN
 // 16-bit results go through shared memory, so that vectors of 16 bytes leave; a row of C is 64 elements there.
 __device__ __forceinline__ void store(
     const sum_t (&sums)[kBlocks][kSums], out_t* c, const Sizes& s, unsigned staging, int first_row, int first_column) {
@@ -236,8 +278,9 @@ __device__ __forceinline__ void store(
 #pragma unroll
       for (int j = 0; j < 8 && chunk / 8 + j < kAll; ++j) {
         const int at = 4 * (chunk / 8 + j);
-        const unsigned low = narrow2(s.alpha * sums[block][at], s.alpha * sums[block][at + 1]);
-        const unsigned high = narrow2(s.alpha * sums[block][at + 2], s.alpha * sums[block][at + 3]);
+        const float alpha = s.end.alpha;
+        const unsigned low = narrow2(alpha * sums[block][at], alpha * sums[block][at + 1]);
+        const unsigned high = narrow2(alpha * sums[block][at + 2], alpha * sums[block][at + 3]);
         // Two matrices of 8 by 8: rows 0 to 7 of the warp's 16, and the others.
         const unsigned to = TURNED ? own + (8 * j + lane % 8) * kStagingPitch + (16 * warp + lane / 8 % 2 * 8) * 2
                                    : own + lane % 16 * kStagingPitch + 16 * j;
@@ -279,19 +322,51 @@ __device__ __forceinline__ void store(
 }
 
 #else
-// 32-bit results leave from registers: eight lanes fill 32 bytes of a row either way.
+// Sums go through shared memory, 32 columns of wgmma at a time, and are finished in the order of C: a loop that is not
+// unrolled takes few registers beside the sums that wait, and reads and writes rows of C.
 __device__ __forceinline__ void store(
-    const sum_t (&sums)[kBlocks][kSums], out_t* c, const Sizes& s, unsigned, int first_row, int first_column) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    const sum_t (&sums)[kBlocks][kSums], out_t* c, const Sizes& s, unsigned staging, int first_row, int first_column) {
+  constexpr int kChunk = 32, kWidth = TURNED ? 64 : kChunk, kPitch = kWidth * 4 + 16, kThreads = TURNED ? kWarpgroup : 32;
+  static_assert((TURNED ? kChunk : 64) * kPitch <= kStagingBytes, "a chunk fits");
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, consumer = threadIdx.x / kWarpgroup;
+  const unsigned own = staging + consumer * kStagingBytes + (TURNED ? 0 : warp * 16 * kPitch);
+  const int c_rows = TURNED ? s.columns : s.rows, c_columns = TURNED ? s.rows : s.columns;
+  const int thread = TURNED ? static_cast<int>(threadIdx.x) % kWarpgroup : lane;
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
-    for (int i = 0; i < kSums; ++i) {
-      const int row = first_row + 64 * block + 16 * warp + lane / 4 + (i & 2) * 4;
-      const int column = first_column + i / 4 * 8 + lane % 4 * 2 + (i & 1);
-      if (row >= s.rows || column >= s.columns) continue;
-      const long long at = TURNED ? column * s.stride + row : row * s.stride + column;
-      c[at] = widen_sum(s.alpha, sums[block][i]);
+    for (int chunk = 0; chunk < kOwnColumns; chunk += kChunk) {
+#pragma unroll
+      for (int i = chunk / 2; i < kSums && i < (chunk + kChunk) / 2; i += 2) {
+        const int row = lane / 4 + (i & 2) * 4, column = i / 4 * 8 - chunk + lane % 4 * 2;
+        if constexpr (TURNED) {
+          store_shared(own + column * kPitch + (16 * warp + row) * 4, sums[block][i]);
+          store_shared(own + (column + 1) * kPitch + (16 * warp + row) * 4, sums[block][i + 1]);
+        } else {
+          store_shared(own + row * kPitch + column * 4, sums[block][i], sums[block][i + 1]);
+        }
+      }
+      if constexpr (TURNED) {
+        named_sync(1 + consumer, kWarpgroup);
+      } else {
+        __syncwarp();
+      }
+      const int left = min(kChunk, kOwnColumns - chunk);
+      const int row0 = TURNED ? first_column + chunk : first_row + 64 * block + 16 * warp;
+      const int column0 = TURNED ? first_row + 64 * block : first_column + chunk;
+      const int height = min(TURNED ? left : 16, c_rows - row0), width = min(TURNED ? 64 : left, c_columns - column0);
+      if (s.is_aligned) {
+        // Rows of C are whole vectors, so that none passes its end.
+        finish_rows<kVectorBytes / sizeof(out_t), kWidth, kPitch, kThreads>(
+            own, c, s.stride, s.end, row0, column0, height, width, thread);
+      } else {
+        finish_rows<1, kWidth, kPitch, kThreads>(own, c, s.stride, s.end, row0, column0, height, width, thread);
+      }
+      if constexpr (TURNED) {
+        named_sync(1 + consumer, kWarpgroup);
+      } else {
+        __syncwarp();
+      }
     }
   }
 }
@@ -326,7 +401,17 @@ __device__ __forceinline__ void consume(
 
 extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
     gemm(const __grid_constant__ TensorMap rows_map, const __grid_constant__ TensorMap columns_map, out_t* c,
-         sum_t* workspace, unsigned* counters, const __grid_constant__ Sizes s) {
+         const void* const __grid_constant__ bias, const void* const __grid_constant__ source, sum_t* workspace,
+         unsigned* counters, const __grid_constant__ int rows, const __grid_constant__ int columns,
+         const __grid_constant__ int depth, const __grid_constant__ int row_tiles,
+         const __grid_constant__ int column_tiles, const __grid_constant__ int group, const __grid_constant__ int whole,
+         const __grid_constant__ int parts, const __grid_constant__ long long stride,
+         const __grid_constant__ int is_aligned, const __grid_constant__ long long source_row,
+         const __grid_constant__ long long source_column, const __grid_constant__ float alpha,
+         const __grid_constant__ float beta) {
+  const Sizes s = {rows,  columns, depth,  row_tiles,  column_tiles,
+                   group, whole,   parts,  stride,     is_aligned,
+                   {bias, source,  source_row, source_column, alpha, beta}};
   extern __shared__ __align__(1024) unsigned char memory[];
   __shared__ unsigned last[kConsumers];
   __shared__ __align__(8) unsigned long long barriers[2 * kStages];

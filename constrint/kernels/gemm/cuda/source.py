@@ -1,0 +1,81 @@
+"""The source of a configuration, as it is compiled: macros, and the matrix instruction of its width. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from constrint.kernels.gemm.cuda.instruction import TYPES, wgmma
+from constrint.kernels.gemm.cuda.shape import Shape, promotes
+from constrint.kernels.launch.cuda.nvrtc import CudaSource
+
+FOLDER = Path(__file__).with_name("source")
+#: Numbers of types in `source/epilogue.cuh`.
+OUTPUTS = {"fp16": 0, "bf16": 1, "fp32": 2, "int32": 3}
+ADDED = {"": 0, "fp16": 1, "bf16": 2, "fp32": 3, "fp64": 4, "int32": 5}
+ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2, "silu": 3}
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What a kernel is compiled to do with sums, as names of types.
+
+    Args:
+        output: Type of C.
+        bias, source: Types of what is added; empty for nothing.
+        activation: Its name, or None.
+    """
+
+    output: str
+    bias: str = ""
+    source: str = ""
+    activation: str | None = None
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What a kernel is compiled to multiply.
+
+    Args:
+        dtype: Of A and B.
+        a_is_k_major, b_is_k_major: Whether they are contiguous along K.
+    """
+
+    dtype: str
+    a_is_k_major: bool
+    b_is_k_major: bool
+
+
+#: Parameters that are compiled in, and those of them whose macros have other names.
+COMPILED = ("num_stages", "consumers", "by_columns", "in_turns", "turned")
+MACROS = {"num_stages": "STAGES", "by_columns": "CONSUMERS_BY_COLUMNS"}
+
+
+def source_of(config: Mapping[str, int], operands: Operands, ends: Ends) -> CudaSource:
+    """The source of a configuration; how tiles are dealt out is told at the launch."""
+    names = ("tile_m", "tile_n", "cluster_m", "cluster_n", *COMPILED)
+    return _source_of(tuple((name, int(config[name])) for name in names), operands, ends)
+
+
+@lru_cache(maxsize=1024)
+def _source_of(config: tuple[tuple[str, int], ...], operands: Operands, ends: Ends) -> CudaSource:
+    values = dict(config)
+    shape, dtype = Shape.of(values), operands.dtype
+    majors = operands.a_is_k_major, operands.b_is_k_major
+    rows_k_major, columns_k_major = majors[::-1] if values["turned"] else majors
+    macros = {MACROS.get(name, name.upper()): values[name] for name in COMPILED}
+    macros |= {"ROWS": shape.rows, "COLUMNS": shape.columns}
+    macros |= {"CLUSTER_ROWS": shape.cluster_rows, "CLUSTER_COLUMNS": shape.cluster_columns, "RESIDENT": 1}
+    macros |= {"DTYPE": list(TYPES).index(dtype), "PROMOTES": int(promotes(dtype))}
+    macros |= {"ROWS_K_MAJOR": int(rows_k_major), "COLUMNS_K_MAJOR": int(columns_k_major)}
+    macros |= {"OUT": OUTPUTS[ends.output], "ACTIVATION": ACTIVATIONS[ends.activation]}
+    macros |= {"BIAS": ADDED[ends.bias], "SOURCE": ADDED[ends.source]}
+    text = wgmma(shape.own_columns, dtype, rows_k_major=rows_k_major, columns_k_major=columns_k_major)
+    return CudaSource(text + _kernel(), "gemm", macros, ("-std=c++17",), (FOLDER,), "gemm.cu", is_settled=True)
+
+
+@lru_cache(maxsize=1)
+def _kernel() -> str:
+    return (FOLDER / "kernel.cu").read_text(encoding="utf-8")
