@@ -103,18 +103,16 @@ def prepare(
     return product, choice, Call(a, b, out, machine, Epilogue(bias, source, alpha, beta, activation), precision)
 
 
-#: The kernels that are not compiled again for another number of rows.
-ANY_ROWS = ("gemm.descriptor", "gemm.producer")
 #: How far down the choices one of them is looked for.
 NEAR = 32
 
 
 def _for_any_rows(product: Product, choice: Choice) -> Choice:
     """The first of the next choices whose kernel serves any number of rows; the choice itself where there is none."""
-    if choice.gpu is None or choice.kernel in ANY_ROWS:
+    if choice.gpu is None or first_choice.gemm_spec(choice.kernel).serves_any_rows:
         return choice
     others = first_choice.best(choice.gpu, product, NEAR)
-    return next((other for other in others if other.kernel in ANY_ROWS), choice)
+    return next((other for other in others if first_choice.gemm_spec(other.kernel).serves_any_rows), choice)
 
 
 def fitting(product: Product, choice: Choice, launch: Start, given: Sequence[str] = ()) -> Choice:

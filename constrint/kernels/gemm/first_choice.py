@@ -161,7 +161,7 @@ def _tables(gpu: GpuModel, product: Product) -> Iterator[Table]:
         unit(gpu, dtype)
         known.dtypes.add(dtype)
     for spec in gemm_specs():
-        if not spec.refusal(gpu, product):
+        if not spec.uncalibrated() and not spec.refusal(gpu, product):
             key = spec, dtype, product.a.width_bytes, product.b.width_bytes
             if key not in known.tables:
                 known.tables[key] = _table(gpu, *key)
@@ -250,13 +250,18 @@ def _places(values: tuple[int, ...], column: NDArray[Any]) -> NDArray[Any]:
 
 
 def _preference(table: Table, row: int, dtype: str) -> tuple[int, ...]:
-    """How far down the order of preference a row is, in what all kernels have, so that kernels compare."""
+    """How far down the order of preference a row is, in what all kernels have, so that kernels compare.
+
+    The first kernel's values are the order; what it has not comes after them.
+    """
     config = {**table.spec.fixed, **table.config(row)}
-    # NVIDIA's kernels, among which there is a choice, differ in few values; the descriptor kernel has nearly all.
-    params = {p.name: p.values for p in gemm_specs()[0].tile_params(table.gpu, dtype)}
-    places = params | {"num_stages": (*params["num_stages"], 1)}
+    places = {p.name: p.values for p in gemm_specs()[0].tile_params(table.gpu, dtype)}
     shared = ("split_k", "tile_m", "tile_n", "tile_k", "num_warps", "num_stages", "persistent")
-    return tuple(places[name].index(config[name]) for name in shared)
+    return tuple(_place(places[name], config.get(name)) for name in shared)
+
+
+def _place(values: tuple[int, ...], value: int | None) -> int:
+    return len(values) if value not in values else values.index(value)
 
 
 def _priced(gpu: GpuModel, product: Product) -> list[tuple[Table, NDArray[np.int64], NDArray[np.float64]]]:

@@ -47,18 +47,20 @@ class Machine:
         num_xcds: Dies with an L2 of their own.
         is_hopper: Whether fp8 sums have to be moved to fp32 registers.
         knobs: Parameters that Triton's back-end takes as options.
+        gpu: The hardware model, which kernels in CUDA C++ are compiled for; None where there is none.
     """
 
     sm_count: int
     num_xcds: int = 1
     is_hopper: bool = False
     knobs: tuple[str, ...] = ()
+    gpu: GpuModel | None = None
 
     @staticmethod
     def of(gpu: GpuModel) -> Machine:
         """A modelled GPU."""
         is_hopper = gpu.arch.target.startswith("sm_90")
-        return Machine(gpu.device.sm_count, gpu.device.num_xcds, is_hopper, gpu.traits.compiler_knobs)
+        return Machine(gpu.device.sm_count, gpu.device.num_xcds, is_hopper, gpu.traits.compiler_knobs, gpu)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What the GEMM's kernels have in common as parameter spaces: sizes, tiles, rules on the grid and the end, limits.
 
-Each kernel is an implementation of its own (`pointer/spec.py`, `descriptor/spec.py`, `producer/spec.py`) and adds its
-own; none of them knows another.
+Each kernel is an implementation of its own (`pointer/spec.py`, `descriptor/spec.py`, ...) and adds its own; none of
+them knows another.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.grid_rules import EXPRESSIONS, end_rules, end_smem_bytes, grid_rules
+from constrint.kernels.gemm.grid_rules import EXPRESSIONS, Algebra, end_rules, end_smem_bytes, grid_rules
 from constrint.kernels.gemm.product import OPTIONS, SIZES, Product
 from constrint.kernels.gemm.units import ELEMENT_BYTES, unit
 from constrint.model import Problem, Var
@@ -79,6 +79,8 @@ class GemmSpec(KernelSpec):
     fixed: ClassVar[Mapping[str, int]] = {}
     #: Whether the predicted time depends on the order of tiles.
     prices_order: ClassVar[bool] = False
+    #: Whether one compiled kernel serves any number of rows.
+    serves_any_rows: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], _Stated] = {}
@@ -100,6 +102,23 @@ class GemmSpec(KernelSpec):
     @abstractmethod
     def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """Predicted time of every row; without the order parameters, a lower bound over their values."""
+
+    def size_rules(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], algebra: Algebra) -> Iterator[Rule]:
+        """The rules on sizes, over expressions or columns of numbers; those on the order of tiles come last."""
+        yield from grid_rules(gpu, product.sizes, v, algebra, self.fixed)
+
+    def end_rules(
+        self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any, added: Any, algebra: Algebra
+    ) -> Iterator[Rule]:
+        """Estimated rules of what a product adds to a plain one; see `grid_rules.end_rules` for the arguments."""
+        yield from end_rules(gpu, product, v, smem_bytes, added, self.fixed, algebra)
+
+    def uncalibrated(self) -> str:
+        """Why `matmul` does not choose the kernel by its predicted times; empty where these rest on measurements.
+
+        Such a kernel is solved, compiled and tuned like any, and launched where it was measured to be the fastest.
+        """
+        return ""
 
     def added_smem_bytes(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any) -> Any:
         """Shared memory that this product takes beside a plain one: for a wider output, a bias, fp32 in three passes.
@@ -133,7 +152,7 @@ class GemmSpec(KernelSpec):
         """The rules of the instruction and the kernel, then those of the grid."""
         product = Product.of(workload)
         yield from self.tile_rules(gpu, product, v)
-        yield from grid_rules(gpu, product.sizes, v, EXPRESSIONS, self.fixed)
+        yield from self.size_rules(gpu, product, v, EXPRESSIONS)
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
         """Warps, registers and shared memory of one block."""
@@ -144,7 +163,7 @@ class GemmSpec(KernelSpec):
         product = Product.of(workload)
         stated = self._stated(gpu, product)
         problem = stated.problem.copy()
-        for rule in grid_rules(gpu, product.sizes, stated.variables, EXPRESSIONS, self.fixed):
+        for rule in self.size_rules(gpu, product, stated.variables, EXPRESSIONS):
             problem.add(rule.condition, name=rule.name, because=rule.because, kind=rule.kind)
         return problem
 
@@ -171,7 +190,7 @@ class GemmSpec(KernelSpec):
         use = self._whole_use(gpu, product, {name: v[name] for name in v if name not in self.free_params})
         add_block_limits(problem, gpu, use)
         added = self.added_smem_bytes(gpu, product, v, use.smem_bytes)
-        ends = end_rules(gpu, product, v, use.smem_stated, added, self.fixed, EXPRESSIONS)
+        ends = self.end_rules(gpu, product, v, use.smem_stated, added, EXPRESSIONS)
         for rule in (*ends, *self.promise_rules(gpu, use, v)):
             problem.add(rule.condition, name=rule.name, because=rule.because, kind=rule.kind)
         return _Stated(gpu, problem, v, use)
@@ -197,7 +216,8 @@ class GemmSpec(KernelSpec):
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """What no source states for this GPU and had to be assumed."""
-        return tuple(cost_assumptions(gpu))
+        reason = self.uncalibrated()
+        return (*cost_assumptions(gpu), *([f"{self.full_name}: {reason}"] if reason else []))
 
     def moved_bytes(self, workload: Workload) -> int:
         """Bytes of A, B and C, each counted once."""

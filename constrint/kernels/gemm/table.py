@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from constrint import cache
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.grid_rules import COLUMNS, end_rules, grid_rules
+from constrint.kernels.gemm.grid_rules import COLUMNS
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.select.kept import key_of
@@ -104,7 +104,7 @@ class Table:
         """How many estimated rules on the end of the product each row breaks; None for a plain product."""
         gpu, spec = self.gpu, self.spec
         added = spec.added_smem_bytes(gpu, product, self.columns, self.smem_bytes)
-        rules = list(end_rules(gpu, product, self.columns, self.smem_bytes + added, added, spec.fixed, COLUMNS))
+        rules = list(spec.end_rules(gpu, product, self.columns, self.smem_bytes + added, added, COLUMNS))
         if isinstance(added, int) and added == 0 and not rules:
             return None
         broken = np.asarray(self.smem_bytes + added > gpu.sm.max_smem_bytes_per_block, dtype=np.int64)
@@ -119,7 +119,7 @@ class Table:
         return plain if broken is None else max(plain, float(chance_of_broken(broken[row])))
 
     def _rules(self, product: Product, v: Mapping[str, Any]) -> Iterator[Rule]:
-        return grid_rules(self.gpu, product.sizes, v, COLUMNS, self.spec.fixed)
+        return self.spec.size_rules(self.gpu, product, v, COLUMNS)
 
     def whole_config(self, product: Product, row: int) -> Config:
         """A row with the order of tiles of the least predicted time, and the preferred values of compiler's knobs."""

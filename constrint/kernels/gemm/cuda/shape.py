@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.units import ELEMENT_BYTES
 
 #: An operand's slice is so many bytes along K, by which the TMA unit swizzles; an atom of the swizzle is eight such rows.
@@ -20,7 +21,7 @@ ROWS, MAX_COLUMNS = 64, 256
 MAX_BOX = 256
 #: Threads of a warpgroup, and their warps.
 WARPGROUP, WARPGROUP_WARPS = 128, 4
-#: What a consumer stages 16-bit results in: 64 rows of 64 elements, 16 bytes apart from being conflicts of banks.
+#: What a consumer puts results in order in: 64 rows of 128 bytes, and 16 bytes between them against bank conflicts.
 STAGING_BYTES = ROWS * (2 * 64 + 16)
 #: Barriers in front of the ring, up to where an atom may start.
 BEFORE_BYTES = 1024
@@ -111,9 +112,9 @@ def stage_bytes(v: Mapping[str, Any], dtype: str, *, a_is_k_major: bool, b_is_k_
     return of_a + slice_bytes(v["tile_n"], dtype, is_k_major=b_is_k_major)
 
 
-def staging_bytes(consumers: Any, output_bytes: int) -> Any:
-    """Bytes in which 16-bit results are put in order; others leave from registers."""
-    return STAGING_BYTES * consumers if output_bytes == 2 else 0
+def staging_bytes(consumers: Any) -> Any:
+    """Bytes in which results are put in order before they leave."""
+    return STAGING_BYTES * consumers
 
 
 def box_rows(width: int, shares: int) -> int:
@@ -125,3 +126,14 @@ def box_rows(width: int, shares: int) -> int:
     if width % (ATOM_ROWS * shares):
         return width
     return part // 2 if part > MAX_BOX else part
+
+
+def cluster_slots(gpu: GpuModel, cluster: Any) -> Any:
+    """Clusters of 1, 2 or 4 blocks that are resident at once, one block on an SM.
+
+    A cluster lies in one GPC. SMs come in pairs, so that clusters of two fill a GPC, and those of four leave a pair over
+    where the GPC has an odd number of pairs: 132 SMs in 8 GPCs hold 32.
+    """
+    num_sms, num_gpcs = gpu.device.sm_count, gpu.device.num_gpcs or 1
+    lost = num_sms // 4 - num_gpcs * (num_sms // num_gpcs // 4)
+    return num_sms // cluster - lost * (cluster // 4)

@@ -35,6 +35,7 @@ class DescriptorSpec(GemmSpec):
 
     name = "descriptor"
     summary = "C[M,N] = A[M,K] @ B[K,N] through the TMA unit, Triton"
+    serves_any_rows = True
 
     def refusal(self, gpu: GpuModel, product: Product) -> str:
         """GPUs without a TMA unit, and operands whose copy would be larger than they are."""

@@ -49,6 +49,7 @@ class ProducerSpec(GemmSpec):
     order_params = ("group_m",)
     free_params = ()
     fixed: ClassVar[Mapping[str, int]] = {"split_k": 1, "persistent": 1}
+    serves_any_rows = True
 
     def refusal(self, gpu: GpuModel, product: Product) -> str:
         """Other GPUs and dtypes, and products that the kernel's end cannot finish."""

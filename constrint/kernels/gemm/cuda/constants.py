@@ -1,0 +1,56 @@
+"""The constants of the cost model; `constants.json` says what each is, and whether it is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+FILE = Path(__file__).with_name("constants.json")
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One constant: its value, what it is, and where it is from."""
+
+    value: float
+    what: str
+    source: str
+
+
+class ConstantsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole file; `measured` names the results that the values rest on, and is empty while there are none."""
+
+    device: str
+    measured: str
+    note: str
+    constants: dict[str, Entry]
+
+
+@dataclass(frozen=True)
+class Constants:
+    """The constants by name; units are suffixes, shares have none. `measured` is the file's."""
+
+    measured: str
+    launch_s: float
+    latency_s: float
+    matrix_share: float
+    instruction_read_clk: float
+    column_read_clk: float
+    step_clk: float
+    port_bytes_per_clk: float
+    l2_bytes_per_clk: float
+    tile_clk: float
+    store_bytes_per_clk: float
+    hand_over_s: float
+    hand_over_bytes_per_clk: float
+    dram_share: float
+
+
+def read_constants(file: Path = FILE) -> Constants:
+    """Read the constants of a file."""
+    read = msgspec.json.decode(file.read_bytes(), type=ConstantsFile)
+    return Constants(read.measured, **{name: entry.value for name, entry in read.constants.items()})
+
+
+CONSTANTS = read_constants()

@@ -1,0 +1,45 @@
+"""What one block of the CUDA kernel takes: its warps, the registers that it is launched with, and its ring.
+
+Registers are dealt out by the kernel itself (`setmaxnreg` in `source/instructions.cuh`): a block is launched with an
+equal share for each thread, then the producer gives most of its own to the consumers. What a consumer's sums may take
+is a rule (`rules.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.cuda.shape import BEFORE_BYTES, WARPGROUP, WARPGROUP_WARPS, staging_bytes, stage_bytes
+from constrint.kernels.gemm.product import Product
+from constrint.model import Expr, minimum
+from constrint.select.limits import BlockUse
+from constrint.select.spec import Vars
+
+#: Registers of a thread are granted in steps.
+REGISTER_STEP = 8
+
+
+def launched_registers(gpu: GpuModel, consumers: Expr) -> Expr:
+    """Registers of a thread at the launch: an equal share of the SM's for a block that is alone on it."""
+    whole = gpu.sm.num_partitions * gpu.register_file.capacity // WARPGROUP
+    return minimum(gpu.sm.max_registers_per_thread, whole // (consumers + 1) // REGISTER_STEP * REGISTER_STEP)
+
+
+def smem_bytes(product: Product, v: Vars) -> Any:
+    """Shared memory of a block, as it is compiled: barriers, the ring, and what results are put in order in."""
+    majors = {"a_is_k_major": product.a.is_k_major, "b_is_k_major": product.b.is_k_major}
+    ring = v["num_stages"] * stage_bytes(v, product.dtype, **majors)
+    return BEFORE_BYTES + ring + staging_bytes(v["consumers"])
+
+
+def block_use(gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
+    """Warps with the producer's, registers and shared memory of one block; nothing of it is estimated."""
+    registers = launched_registers(gpu, v["consumers"])
+    return BlockUse(
+        warps=WARPGROUP_WARPS * (v["consumers"] + 1),
+        registers_per_thread=registers,
+        smem_bytes=smem_bytes(product, v),
+        least_registers=registers,
+        spilling=None,
+    )

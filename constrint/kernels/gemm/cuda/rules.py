@@ -1,0 +1,142 @@
+"""The rules of the CUDA kernel, each stated once: what wgmma, registers and the TMA unit take, and what sizes leave.
+
+Rules on sizes hold for expressions and for columns of numbers (`Algebra`), as those of the other kernels do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.cuda.shape import (
+    ATOM_ROWS,
+    LINE_BYTES,
+    MAX_BOX,
+    MAX_COLUMNS,
+    ROWS,
+    Shape,
+    cluster_slots,
+    column_step,
+    depth,
+    promotes,
+    stage_bytes,
+)
+from constrint.kernels.gemm.grid_rules import MAX_GRID_BLOCKS, Algebra
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.units import ELEMENT_BYTES
+from constrint.model import any_of, divides, implies, minimum
+from constrint.model.constraint import CERTAIN, REDUNDANT
+from constrint.select.spec import Rule, Vars
+
+#: Registers of a consumer's thread that its sums may take, with up to two consumers and with three. Compiled, a kernel
+#: with as many does not spill, whatever is done with its sums (`tests/kernels/gemm/test_cuda_compiled.py`).
+SUM_REGISTERS, SUM_REGISTERS_OF_THREE = 184, 88
+#: The same where the sums of every slice are added to others, which leaves nothing in flight that needs registers.
+PROMOTED_REGISTERS = 192
+#: Of these the addresses of a matrix that is added take so many.
+SOURCE_REGISTERS = 8
+#: The deepest ring: more stages cover no more of a load's latency.
+MOST_STAGES = 16
+
+
+def tile_rules(gpu: GpuModel, product: Product, v: Vars, smem_bytes: Any) -> Iterator[Rule]:
+    """The rules that hold for all sizes with the same alignments.
+
+    Args:
+        gpu: The hardware model.
+        product: Which dtype it has, how its operands lie, what its end adds.
+        v: The parameters.
+        smem_bytes: Shared memory of a block.
+    """
+    shape, dtype = Shape.of(v), product.dtype
+    yield from _schedule_rules(v)
+    rows = f"wgmma has {ROWS} rows, and consumers share whole blocks of them"
+    yield Rule(shape.rows % (ROWS * shape.sharing) == 0, "instruction_rows", rows, CERTAIN)
+    step = column_step(dtype)
+    columns = f"wgmma has columns in steps of {step}, and consumers share whole ones"
+    yield Rule(shape.columns % (step * shape.by_columns) == 0, "instruction_columns", columns, CERTAIN)
+    most = f"wgmma has up to {MAX_COLUMNS} columns"
+    yield Rule(shape.columns <= MAX_COLUMNS * shape.by_columns, "most_columns", most, CERTAIN)
+    yield _sums_rule(product, v, shape)
+    yield from _slice_rules(product, v, shape)
+    stage = stage_bytes(v, dtype, a_is_k_major=product.a.is_k_major, b_is_k_major=product.b.is_k_major)
+    full = any_of(v["num_stages"] == MOST_STAGES, smem_bytes + stage > gpu.sm.max_smem_bytes_per_block)
+    deepest = f"a block is alone on its SM: fewer stages than fit, up to {MOST_STAGES}, load less far ahead for nothing"
+    yield Rule(full, "ring_full", deepest, REDUNDANT)
+
+
+def _schedule_rules(v: Vars) -> Iterator[Rule]:
+    """How consumers can share work."""
+    dealt = "consumers beside each other are dealt whole rows of consumers"
+    yield Rule(divides(v["by_columns"], v["consumers"]), "consumers_dealt", dealt, CERTAIN)
+    pair = "two consumers take tiles in turns, each a whole one"
+    alone = implies(v["in_turns"] == 1, v["consumers"] == 2)
+    yield Rule(alone, "turns_of_two", pair, CERTAIN)
+    yield Rule(implies(v["in_turns"] == 1, v["by_columns"] == 1), "turns_whole", pair, CERTAIN)
+    once = "where no tile is split there is no last one to split"
+    yield Rule(implies(v["split_k"] == 1, v["only_last"] == 0), "split_last", once, REDUNDANT)
+
+
+def _sums_rule(product: Product, v: Vars, shape: Shape) -> Rule:
+    """What a thread's sums may take of the registers that the producer leaves its consumer."""
+    is_promoted = promotes(product.dtype)
+    most = PROMOTED_REGISTERS if is_promoted else SUM_REGISTERS
+    # 1, 2 and 3 consumers: most, most and SUM_REGISTERS_OF_THREE.
+    fewer = most - SUM_REGISTERS_OF_THREE
+    left = minimum(most, most + 2 * fewer - fewer * v["consumers"]) - SOURCE_REGISTERS * product.has_source
+    taken = 2 * shape.sums if is_promoted else shape.sums
+    because = (
+        f"a consumer's thread has up to {most} registers for sums, {SUM_REGISTERS_OF_THREE} where three consumers "
+        "share the register file" + ("; promoted sums count twice" if is_promoted else "")
+    )
+    return Rule(taken <= left, "sums", because, CERTAIN)
+
+
+def _slice_rules(product: Product, v: Vars, shape: Shape) -> Iterator[Rule]:
+    """How the TMA unit loads slices, and where a consumer's part of one may begin."""
+    parts = any_of(shape.columns % (ATOM_ROWS * shape.cluster_rows) == 0, shape.columns <= MAX_BOX)
+    box = f"the TMA unit loads boxes of up to {MAX_BOX} rows, and blocks that share a slice load whole atoms of 8"
+    yield Rule(parts, "box", box, CERTAIN)
+    slab = LINE_BYTES // ELEMENT_BYTES[product.dtype]
+    begins = f"across K slices lie in slabs of {slab} elements, of which a consumer's columns begin one"
+    # Columns of wgmma are B's columns, or A's rows where the kernel is turned.
+    for turned, operand in ((0, product.b), (1, product.a)):
+        if not operand.is_k_major:
+            whole = any_of(v["by_columns"] == 1, shape.columns % (slab * 2) == 0)
+            yield Rule(implies(v["turned"] == turned, whole), f"slabs{turned}", begins, CERTAIN)
+
+
+def size_rules(gpu: GpuModel, product: Product, v: Mapping[str, Any], algebra: Algebra) -> Iterator[Rule]:
+    """The rules on sizes, over expressions or columns; those on the order of tiles come last."""
+    m, n, steps = product.m, product.n, -(-product.k // depth(product.dtype))
+    padding = "a larger tile would compute nothing but padding"
+    for size, name in ((m, "tile_m"), (n, "tile_n")):
+        is_columns = v["turned"] == int(name == "tile_m")
+        yield Rule(v[name] <= _up(size, ROWS), f"{name}_in_size", padding, REDUNDANT)
+        narrow = algebra.implies(is_columns, v[name] <= _up(size, 2 * column_step(product.dtype)))
+        yield Rule(narrow, f"{name}_columns_in_size", padding, REDUNDANT)
+        blocks = v["cluster_" + name[-1]]
+        beyond = "the second block of a cluster has results, too"
+        yield Rule((blocks - 1) * v[name] < size, f"cluster_in_{name[-1]}", beyond, REDUNDANT)
+    filled = "every part of K has a slice, from which its sums are set"
+    yield Rule(v["split_k"] <= steps, "split_k_in_k", filled, CERTAIN)
+    rows = algebra.ceildiv(m, v["tile_m"] * v["cluster_m"])
+    tiles = rows * algebra.ceildiv(n, v["tile_n"] * v["cluster_n"])
+    whole = f"a grid has at most {MAX_GRID_BLOCKS} blocks"
+    yield Rule(tiles * v["split_k"] <= MAX_GRID_BLOCKS // 4, "grid", whole, CERTAIN)
+    slots = cluster_slots(gpu, v["cluster_m"] * v["cluster_n"])
+    last = "tiles of the last wave are split apart from others where there are full waves, and a rest"
+    yield Rule(algebra.implies(v["only_last"] == 1, tiles > slots), "last_of_many", last, REDUNDANT)
+    yield Rule(algebra.implies(v["only_last"] == 1, tiles % slots > 0), "last_unfilled", last, REDUNDANT)
+    if "group_m" in v:
+        # Rows of wgmma, which are columns of C where the kernel is turned.
+        columns = algebra.ceildiv(n, v["tile_n"] * v["cluster_n"])
+        walked = rows + v["turned"] * (columns - rows)
+        group = algebra.any_of(v["group_m"] == 1, v["group_m"] < 2 * walked)
+        repeats = "a group of more rows than the grid has repeats a smaller one"
+        yield Rule(group, "group_in_grid", repeats, REDUNDANT)
+
+
+def _up(size: int, step: int) -> int:
+    return -(-size // step) * step

@@ -1,0 +1,139 @@
+"""The parameter space of the GEMM in CUDA C++, for Hopper: tiles in steps of eight columns, clusters, schedules.
+
+It stands beside `source/kernel.cu`, which asserts what the rules state (`rules.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from numpy.typing import NDArray
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.cuda.constants import CONSTANTS, FILE
+from constrint.kernels.gemm.cuda.cost import cuda_cost
+from constrint.kernels.gemm.cuda.resources import block_use, smem_bytes
+from constrint.kernels.gemm.cuda.rules import MOST_STAGES, size_rules, tile_rules
+from constrint.kernels.gemm.cuda.shape import LINE_BYTES, depth
+from constrint.kernels.gemm.grid_rules import Algebra
+from constrint.kernels.gemm.product import ROW_ALIGNMENT_BYTES, Product
+from constrint.kernels.gemm.spec import GemmSpec
+from constrint.kernels.gemm.tma.operands import tma_refusal
+from constrint.kernels.gemm.units import unit
+from constrint.select.cost import CostColumns
+from constrint.select.limits import BlockUse
+from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars
+
+if TYPE_CHECKING:
+    from constrint.kernels.gemm.launch import Call
+
+#: Rows and columns of a tile: those that are usual first, then every multiple of eight.
+USUAL_WIDTHS = (128, 256, 64, 192, 320, 384)
+WIDTHS = (*USUAL_WIDTHS, *(width for width in range(312, 0, -8) if width not in USUAL_WIDTHS))
+#: Parts of K.
+PARTS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
+#: The kind of matrix instruction that the source is written with.
+INSTRUCTION = "wgmma"
+
+
+class CudaSpec(GemmSpec):
+    """A producer warp fills a ring for one to three warpgroups; blocks of a cluster load what they share once."""
+
+    name = "cuda"
+    summary = "C[M,N] = A[M,K] @ B[K,N] by clusters with tiles of any multiple of eight columns, CUDA C++"
+    order_params = ("group_m",)
+    free_params = ()
+    fixed: ClassVar[Mapping[str, int]] = {"persistent": 1}
+    serves_any_rows = True
+
+    @cached_property
+    def device_files(self) -> tuple[Path, ...]:
+        """The sources."""
+        folder = Path(__file__).with_name("source")
+        return tuple(sorted(path for path in folder.iterdir() if path.suffix in (".cu", ".cuh")))
+
+    @property
+    def compilers(self) -> Mapping[str, str]:
+        """NVRTC."""
+        from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
+
+        return nvrtc_here()
+
+    def uncalibrated(self) -> str:
+        """Whether the constants of the cost model are measured."""
+        return "" if CONSTANTS.measured else f"its times rest on assumptions ({FILE.name}); matmul does not choose it"
+
+    def refusal(self, gpu: GpuModel, product: Product) -> str:
+        """Other GPUs than Hopper, and operands that the TMA unit cannot load as they are."""
+        found = gpu.dot_unit(product.dtype)
+        if found is None or found.kind != INSTRUCTION:
+            return f"it is written for Hopper's {INSTRUCTION}, not for {product.dtype} on {gpu.arch.target}"
+        if product.batch > 1 or product.is_three_pass:
+            return "it computes one product at a time and multiplies fp32 in one pass"
+        if product.a.is_copied or product.b.is_copied:
+            return (
+                f"it copies no operand: rows start at multiples of {ROW_ALIGNMENT_BYTES} bytes, are no shorter than a "
+                f"line of {LINE_BYTES} bytes across K, and lie along K unless elements have 16 bits"
+            )
+        return tma_refusal(gpu, product)
+
+    def tile_params(self, gpu: GpuModel, dtype: str) -> tuple[Param, ...]:
+        """The tile, the ring, how consumers share a tile, the cluster, how tiles are dealt out."""
+        step = f"wgmma has 64 rows and columns in steps of 8; up to {max(WIDTHS)} fit somewhere"
+        line = f"rows of a slice are {LINE_BYTES} bytes, by which the TMA unit swizzles"
+        stages = (4, 3, *range(5, MOST_STAGES + 1), 2)
+        one = "two blocks read a slice once; four share both operands"
+        return (
+            Param("tile_m", WIDTHS, "rows of C per block", step),
+            Param("tile_n", WIDTHS, "columns of C per block", step),
+            Param("tile_k", (depth(dtype),), "depth of a slice", line),
+            Param("num_stages", stages, "stages of the ring", "more cover no more latency", "st"),
+            Param("consumers", (2, 1, 3), "warpgroups that multiply", "registers hold the sums of three", "cw"),
+            Param("by_columns", (1, 2), "consumers beside each other", "two share the columns, or all the rows", "bc"),
+            Param("in_turns", (0, 1), "1: consumers take tiles in turns", "one stores while one multiplies", "it"),
+            Param("cluster_m", (1, 2), "blocks of a cluster above each other", one, "cm"),
+            Param("cluster_n", (1, 2), "blocks of a cluster beside each other", one, "cn"),
+            Param("turned", (0, 1), "1: wgmma's rows are columns of C", "few rows fill no 64", "t"),
+            Param("split_k", PARTS, "parts of a split tile's K", "K of 32 parts fills a GPU with four tiles", "sk"),
+            Param("only_last", (0, 1), "1: only the last wave's tiles are split", "full waves need none", "ol"),
+            Param("group_m", (8, 4, 16, 1, 2, 32), "rows of tiles walked together", "powers of two up to 32", "gm"),
+        )
+
+    def tile_rules(self, gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:
+        """What the instruction, the registers and the TMA unit take."""
+        unit(gpu, product.dtype)
+        yield from tile_rules(gpu, product, v, smem_bytes(product, v))
+
+    def size_rules(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], algebra: Algebra) -> Iterator[Rule]:
+        """What is left of the space by sizes."""
+        yield from size_rules(gpu, product, v, algebra)
+
+    def end_rules(
+        self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any, added: Any, algebra: Algebra
+    ) -> Iterator[Rule]:
+        """None: what the end takes is certain."""
+        yield from ()
+
+    def added_smem_bytes(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any) -> Any:
+        """Nothing: every end goes through the same memory."""
+        return 0
+
+    def block_use(self, gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
+        """Warps, registers and shared memory of one block."""
+        return block_use(gpu, product, v)
+
+    def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
+        """Predicted time per row; the order of tiles makes no difference."""
+        return cuda_cost(gpu, product, columns, blocks_per_sm)
+
+    def call_launches(self, call: Call, config: Config) -> Sequence[Launch]:
+        """The launch of one call. Needs torch."""
+        from constrint.kernels.gemm.cuda.launch import cuda_launches
+
+        return cuda_launches(call, config)
+
+
+SPECS = (CudaSpec(),)
