@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from itertools import product as combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,31 +28,20 @@ from constrint.select.first_choice import REGISTERS, Choice, Refusal, is_wary
 from constrint.select.spec import Workload
 from constrint.select.winners import when_reloaded, winner
 
-#: Shapes for which the best configurations are kept, first the better part of the space for a few, then the best of
-#: those for many. Between them the best one changes little by little. The three lists after the grid hold shapes with a
-#: side of one tile, where it changes most. Of 80 shapes drawn log-uniformly, 1372x17x16434 reaches 0.90 (A100), 0.91
-#: (B200) and 0.96 (MI300X) of the whole space's best without the last list, and at least 0.96 with it; without all
-#: three some shapes, 1x152x1 on an H200 say, have no valid row at all. `test_first_choice.py` draws others.
-COARSE_SHAPES = (
-    *combinations((16, 144, 1024, 8192), (16, 256, 2048, 16384), (512, 4096)),
-    *((16, 16, 32), (256, 256, 64), (16, 4096, 64), (2048, 16, 64), (4096, 4096, 64), (16, 16, 8192)),
-    *((2048, 48, 16384), (2048, 16, 16384), (64, 4096, 16), (2048, 1024, 16)),
-    *((1408, 32, 16384), (800, 16, 8192), (5600, 16, 96), (5600, 32, 1024), (16, 16, 640), (16, 16, 16)),
-)
-FINE_SHAPES = (
-    *combinations(
-        (16, 48, 64, 128, 144, 272, 512, 1024, 2048, 4096, 16384),
-        (16, 256, 1024, 3072, 4096, 12288),
-        (256, 768, 2048, 8192),
-    ),
-    *COARSE_SHAPES,
-)
-COARSE_KEPT = 150
-FINE_KEPT = 5
 #: After two choices that spilled, another kernel has to be so sure not to: its chance in millionths.
 SURE_PPM = 10_000
 #: What devices refused, by GPU and product.
 _REFUSED: dict[tuple[str, Product], tuple[tuple[str, Refusal], ...]] = {}
+
+
+class _Key(NamedTuple):
+    """What a table is made for: products of a dtype with rows of these widths, and with options that the kernel names."""
+
+    spec: GemmSpec
+    dtype: str
+    width_a: int
+    width_b: int
+    options: tuple[tuple[str, int], ...]
 
 
 class _Model:
@@ -61,7 +49,7 @@ class _Model:
 
     def __init__(self, gpu: GpuModel) -> None:
         self.gpu = gpu
-        self.tables: dict[tuple[GemmSpec, str, int, int], Table] = {}
+        self.tables: dict[_Key, Table] = {}
         self.dtypes: set[str] = set()  # that it has a unit for
 
 
@@ -162,9 +150,10 @@ def _tables(gpu: GpuModel, product: Product) -> Iterator[Table]:
         known.dtypes.add(dtype)
     for spec in gemm_specs():
         if not spec.uncalibrated() and not spec.refusal(gpu, product):
-            key = spec, dtype, product.a.width_bytes, product.b.width_bytes
+            options = tuple(spec.table_options(product).items())
+            key = _Key(spec, dtype, product.a.width_bytes, product.b.width_bytes, options)
             if key not in known.tables:
-                known.tables[key] = _table(gpu, *key)
+                known.tables[key] = _table(gpu, key)
             yield known.tables[key]
 
 
@@ -192,14 +181,18 @@ def gemm_spec(full_name: str) -> GemmSpec:
     return next(spec for spec in gemm_specs() if spec.full_name == full_name)
 
 
-def _table(gpu: GpuModel, spec: GemmSpec, dtype: str, width_a: int, width_b: int) -> Table:
+def _table(gpu: GpuModel, key: _Key) -> Table:
     """The table that some process has kept, or a new one."""
-    kept = KeptTable(gpu, spec, spec.tile_params(gpu, dtype), dtype, width_a, width_b)
+    spec = key.spec
+    kept = KeptTable(gpu, spec, spec.tile_params(gpu, key.dtype), *key[1:])
     table = kept.load()
     if table is None:
-        table = _whole_space(gpu, spec, _sample(dtype, (1 << 16, 1 << 16, 1 << 16), width_a, width_b))
-        for shapes, best_of in ((COARSE_SHAPES, COARSE_KEPT), (FINE_SHAPES, FINE_KEPT)):
-            table = _among_best(table, [_sample(dtype, shape, width_a, width_b) for shape in shapes], best_of)
+        large = _sample(key, (1 << 16, 1 << 16, 1 << 16))
+        table = _whole_space(gpu, spec, large)
+        leading = spec.leading_rows(gpu, large, table.columns)
+        table = table if leading is None else table.take(leading)
+        for shapes, best_of in spec.table_shapes:
+            table = _among_best(table, [_sample(key, shape) for shape in shapes], best_of)
         kept.store(table)
     return table
 
@@ -213,13 +206,14 @@ def _among_best(table: Table, products: list[Product], kept: int) -> Table:
     return table.take(np.array(sorted(survivors), dtype=np.int64))
 
 
-def _sample(dtype: str, shape: tuple[int, int, int], width_a: int, width_b: int) -> Product:
+def _sample(key: _Key, shape: tuple[int, int, int]) -> Product:
     """A product of nearly these sizes, whose row-major operands have rows of these widths."""
     m, n, k = shape
-    element = ELEMENT_BYTES[dtype]
+    element = ELEMENT_BYTES[key.dtype]
     # A little less, not more: the shapes stand for what is valid up to them.
-    less = {width: width // element if width < WIDEST_BYTES else 0 for width in (width_a, width_b)}
-    return Product.of(Workload("gemm", {"m": m, "n": n - less[width_b], "k": k - less[width_a]}, dtype))
+    less = {width: width // element if width < WIDEST_BYTES else 0 for width in (key.width_a, key.width_b)}
+    sizes = {"m": m, "n": n - less[key.width_b], "k": k - less[key.width_a]}
+    return Product.of(Workload("gemm", sizes, key.dtype, dict(key.options)))
 
 
 def _whole_space(gpu: GpuModel, spec: GemmSpec, product: Product) -> Table:

@@ -18,6 +18,7 @@ from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.grid_rules import EXPRESSIONS, Algebra, end_rules, end_smem_bytes, grid_rules
 from constrint.kernels.gemm.product import OPTIONS, SIZES, Product
+from constrint.kernels.gemm.table_shapes import USUAL_STAGES, Stages
 from constrint.kernels.gemm.units import ELEMENT_BYTES, unit
 from constrint.model import Problem, Var
 from constrint.select.cost import CostColumns, cost_assumptions
@@ -81,6 +82,8 @@ class GemmSpec(KernelSpec):
     prices_order: ClassVar[bool] = False
     #: Whether one compiled kernel serves any number of rows.
     serves_any_rows: ClassVar[bool] = False
+    #: Shapes whose best configurations are all that the first choice looks at.
+    table_shapes: ClassVar[Stages] = USUAL_STAGES
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], _Stated] = {}
@@ -112,6 +115,14 @@ class GemmSpec(KernelSpec):
     ) -> Iterator[Rule]:
         """Estimated rules of what a product adds to a plain one; see `grid_rules.end_rules` for the arguments."""
         yield from end_rules(gpu, product, v, smem_bytes, added, self.fixed, algebra)
+
+    def table_options(self, product: Product) -> Mapping[str, int]:
+        """Options of workloads that the first choice makes tables of their own for; by default one serves all."""
+        return {}
+
+    def leading_rows(self, gpu: GpuModel, product: Product, columns: Columns) -> NDArray[np.int64] | None:
+        """The configurations that others beat for no size; None where nothing tells. The first choice looks at these."""
+        return None
 
     def uncalibrated(self) -> str:
         """Why `matmul` does not choose the kernel by its predicted times; empty where these rest on measurements.

@@ -25,6 +25,8 @@ from constrint.select.spec import Columns
 
 #: Matrix instructions of a slice along K: each takes 32 of its 128 bytes.
 INSTRUCTIONS = 4
+#: What the time of a product depends on beside the time of a step.
+ALIKE = ("tile_m", "tile_n", "cluster_m", "cluster_n", "in_turns", "split_k", "only_last", "turned")
 
 
 def cuda_cost(
@@ -39,6 +41,19 @@ def cuda_cost(
     return derived(columns, blocks_per_sm, key, model).cost(product)
 
 
+def leading_rows(gpu: GpuModel, product: Product, columns: Columns) -> NDArray[np.int64]:
+    """Of configurations that differ in how a tile is shared out alone, the one with the shortest step.
+
+    Everything else that the model counts is the same in all of them, for products of any size.
+    """
+    step_clk = CudaModel(gpu, product.dtype, columns, CONSTANTS).step_clk
+    same = np.stack([np.asarray(columns[name]) for name in ALIKE])
+    order = np.lexsort([step_clk, *same])
+    sorted_ = same[:, order]
+    is_first = np.concatenate([[True], (sorted_[:, 1:] != sorted_[:, :-1]).any(axis=0)])
+    return np.sort(order[is_first])
+
+
 class CudaModel:
     """Predicted times of configurations on a GPU, for many products of a dtype.
 
@@ -50,16 +65,19 @@ class CudaModel:
     """
 
     def __init__(self, gpu: GpuModel, dtype: str, columns: Columns, constants: Constants) -> None:
-        c = {name: np.asarray(column, dtype=np.int64) for name, column in columns.items()}
+        whole = {name: np.asarray(column, dtype=np.int64) for name, column in columns.items()}
+        # Numbers stay far below 2^53, so that ceilings of quotients of floats are exact; integers divide slowly.
+        c = {name: column.astype(np.float64) for name, column in whole.items()}
         self.gpu, self.dtype, self.constants = gpu, dtype, constants
         self.clock = loaded_clock_hz(gpu)
-        self.shape = Shape.of(c)
+        self.shape = Shape.of(whole)
         self.tile_m, self.tile_n, self.parts = c["tile_m"], c["tile_n"], c["split_k"]
         self.over_m, self.over_n = c["tile_m"] * c["cluster_m"], c["tile_n"] * c["cluster_n"]
-        self.slots = cluster_slots(gpu, self.shape.cluster)
-        self.in_turns, self.only_last = c["in_turns"] > 0, c["only_last"] > 0
+        self.slots = np.asarray(cluster_slots(gpu, self.shape.cluster), dtype=np.float64)
+        self.in_turns, self.only_last = whole["in_turns"] > 0, whole["only_last"] > 0
         self.is_split = self.parts > 1
-        self.sums_of_tile = (self.tile_m * self.tile_n).astype(np.float64)
+        self.sums_of_tile = self.tile_m * self.tile_n
+        self.has_turns, self.has_splits = bool(self.in_turns.any()), bool(self.is_split.any())
         self.matrix_clk = self._matrix_clk()
         received = LINE_BYTES * (self.tile_m + self.tile_n)
         self.port_clk = received / constants.port_bytes_per_clk
@@ -71,6 +89,7 @@ class CudaModel:
         # A part stores its sums; the last of a tile's reads those of all.
         rate = constants.hand_over_bytes_per_clk
         self.part_clk = self.sums_of_tile * PARTIAL_BYTES / rate
+        self.store_clk = self.sums_of_tile / constants.store_bytes_per_clk
         self.hand_over_clk = np.where(self.is_split, self.parts * self.part_clk + constants.hand_over_s * self.clock, 0)
 
     def _matrix_clk(self) -> Any:
@@ -90,22 +109,26 @@ class CudaModel:
     def cost(self, p: Product) -> CostColumns:
         """Predicted time of every configuration for one product."""
         constants = self.constants
-        steps = -(-p.k // depth(self.dtype))
-        tiles = -(-p.m // self.over_m) * -(-p.n // self.over_n)
-        whole = np.where(self.is_split, np.where(self.only_last, tiles // self.slots * self.slots, 0), tiles)
-        rounds = -(-whole // self.slots)
-        part_rounds = -(-((tiles - whole) * self.parts) // self.slots)
-        part_steps = -(-steps // self.parts)
-        main = (rounds * steps + part_rounds * part_steps) * self.step_clk
-        store = constants.tile_clk + self.sums_of_tile * p.output_bytes / constants.store_bytes_per_clk
-        if p.has_source:
-            store = store + self.sums_of_tile * p.output_bytes / constants.store_bytes_per_clk
-        ends = rounds * store + part_rounds * (constants.tile_clk + self.part_clk)
-        units = np.maximum(rounds + part_rounds, 1)
-        # In turns, one consumer stores while the other multiplies: what is left is the last end, or what is longer.
-        turns = np.maximum(main, (main + ends) / 2) + np.maximum(ends, main) / units / 2
-        turns = np.maximum(turns, main + ends / units)
-        sm_clk = np.where(self.in_turns, turns, main + ends) + self.hand_over_clk + constants.latency_s * self.clock
+        steps = float(-(-p.k // depth(self.dtype)))
+        tiles = np.ceil(p.m / self.over_m) * np.ceil(p.n / self.over_n)
+        store = constants.tile_clk + self.store_clk * (p.output_bytes * (1 + p.has_source))
+        full = tiles / self.slots
+        if self.has_splits:
+            whole = np.where(self.is_split, np.where(self.only_last, np.floor(full), 0.0) * self.slots, tiles)
+            rounds = np.ceil(whole / self.slots)
+            part_rounds = np.ceil((tiles - whole) * self.parts / self.slots)
+            main = (rounds * steps + part_rounds * np.ceil(steps / self.parts)) * self.step_clk
+            ends = rounds * store + part_rounds * (constants.tile_clk + self.part_clk) + self.hand_over_clk
+            units = rounds + part_rounds
+        else:
+            units = np.ceil(full)
+            main, ends = units * (steps * self.step_clk), units * store
+        sm_clk = main + ends
+        if self.has_turns:
+            # One consumer stores while the other multiplies: what is left is the last end, or what is longer.
+            turns = np.maximum(main, (sm_clk + np.maximum(ends, main) / units) / 2)
+            sm_clk = np.where(self.in_turns, np.maximum(turns, main + ends / units), sm_clk)
+        sm_clk = sm_clk + constants.latency_s * self.clock
         sm_s = sm_clk / self.clock
         dram_s = self._dram_bytes(p) / (self.gpu.memory.dram.bandwidth_bytes_per_s * constants.dram_share)
         seconds = constants.launch_s + overlap(sm_s, dram_s)

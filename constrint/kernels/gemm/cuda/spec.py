@@ -10,17 +10,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.cuda.constants import CONSTANTS, FILE
-from constrint.kernels.gemm.cuda.cost import cuda_cost
+from constrint.kernels.gemm.cuda.cost import cuda_cost, leading_rows
 from constrint.kernels.gemm.cuda.resources import block_use, smem_bytes
 from constrint.kernels.gemm.cuda.rules import MOST_STAGES, size_rules, tile_rules
 from constrint.kernels.gemm.cuda.shape import LINE_BYTES, depth
 from constrint.kernels.gemm.grid_rules import Algebra
 from constrint.kernels.gemm.product import ROW_ALIGNMENT_BYTES, Product
 from constrint.kernels.gemm.spec import GemmSpec
+from constrint.kernels.gemm.table_shapes import COARSE_SHAPES, FINE_SHAPES, Stages, spread_shapes
 from constrint.kernels.gemm.tma.operands import tma_refusal
 from constrint.kernels.gemm.units import unit
 from constrint.select.cost import CostColumns
@@ -48,6 +50,11 @@ class CudaSpec(GemmSpec):
     free_params = ()
     fixed: ClassVar[Mapping[str, int]] = {"persistent": 1}
     serves_any_rows = True
+    # What tile is best depends on what sizes are multiples of.
+    table_shapes: ClassVar[Stages] = (
+        ((*spread_shapes(96, 1), *COARSE_SHAPES), 120),
+        ((*spread_shapes(2000, 1000), *FINE_SHAPES), 4),
+    )
 
     @cached_property
     def device_files(self) -> tuple[Path, ...]:
@@ -116,6 +123,15 @@ class CudaSpec(GemmSpec):
     ) -> Iterator[Rule]:
         """None: what the end takes is certain."""
         yield from ()
+
+    def table_options(self, product: Product) -> Mapping[str, int]:
+        """How operands lie decides what a stage takes, and a matrix to add takes registers."""
+        lies = {"transpose_a": int(not product.a.is_k_major), "transpose_b": int(product.b.is_k_major)}
+        return lies | {"source": int(product.has_source)}
+
+    def leading_rows(self, gpu: GpuModel, product: Product, columns: Columns) -> NDArray[np.int64]:
+        """Of configurations that differ in how consumers share a tile alone, the one with the shortest step."""
+        return leading_rows(gpu, product, columns)
 
     def added_smem_bytes(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any) -> Any:
         """Nothing: every end goes through the same memory."""
