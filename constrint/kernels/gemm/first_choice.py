@@ -35,7 +35,7 @@ _REFUSED: dict[tuple[str, Product], tuple[tuple[str, Refusal], ...]] = {}
 
 
 class _Key(NamedTuple):
-    """What a table is made for: products of a dtype with rows of these widths, and with options that the kernel names."""
+    """What a table is made for: products of a dtype with rows of these widths, with options that the kernel names."""
 
     spec: GemmSpec
     dtype: str

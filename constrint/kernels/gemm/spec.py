@@ -121,7 +121,7 @@ class GemmSpec(KernelSpec):
         return {}
 
     def leading_rows(self, gpu: GpuModel, product: Product, columns: Columns) -> NDArray[np.int64] | None:
-        """The configurations that others beat for no size; None where nothing tells. The first choice looks at these."""
+        """Configurations that others beat for no size, at which the first choice looks; None where nothing tells."""
         return None
 
     def uncalibrated(self) -> str:

@@ -1,4 +1,4 @@
-"""Shapes (m, n, k) for which tables of configurations keep the best ones, see `first_choice.py`. No torch, no triton."""
+"""Shapes (m, n, k) for which tables of configurations keep the best ones (`first_choice.py`). No torch."""
 
 from __future__ import annotations
 

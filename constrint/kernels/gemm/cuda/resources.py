@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.cuda.shape import BEFORE_BYTES, WARPGROUP, WARPGROUP_WARPS, staging_bytes, stage_bytes
+from constrint.kernels.gemm.cuda.shape import BEFORE_BYTES, WARPGROUP, WARPGROUP_WARPS, stage_bytes, staging_bytes
 from constrint.kernels.gemm.product import Product
 from constrint.model import Expr, minimum
 from constrint.select.limits import BlockUse

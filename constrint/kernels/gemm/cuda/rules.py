@@ -22,7 +22,7 @@ from constrint.kernels.gemm.cuda.shape import (
     promotes,
     stage_bytes,
 )
-from constrint.kernels.gemm.grid_rules import MAX_GRID_BLOCKS, Algebra
+from constrint.kernels.gemm.grid_rules import Algebra
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import ELEMENT_BYTES
 from constrint.model import any_of, divides, implies, minimum
@@ -38,6 +38,10 @@ PROMOTED_REGISTERS = 192
 SOURCE_REGISTERS = 8
 #: The deepest ring: more stages cover no more of a load's latency.
 MOST_STAGES = 16
+#: The narrowest and the widest tile, and the most parts of K; `spec.py` has all values.
+MIN_TILE, MAX_TILE, MAX_PARTS = 8, 384, 32
+#: Tiles of clusters and their parts, numbered by 32-bit integers.
+MAX_UNITS = 2**31 - 1
 
 
 def tile_rules(gpu: GpuModel, product: Product, v: Vars, smem_bytes: Any) -> Iterator[Rule]:
@@ -111,27 +115,32 @@ def size_rules(gpu: GpuModel, product: Product, v: Mapping[str, Any], algebra: A
     """The rules on sizes, over expressions or columns; those on the order of tiles come last."""
     m, n, steps = product.m, product.n, -(-product.k // depth(product.dtype))
     padding = "a larger tile would compute nothing but padding"
+    beyond = "the second block of a cluster has results, too"
     for size, name in ((m, "tile_m"), (n, "tile_n")):
-        is_columns = v["turned"] == int(name == "tile_m")
+        # Rules that hold for every tile are not stated.
+        if size > MAX_TILE:
+            continue
         yield Rule(v[name] <= _up(size, ROWS), f"{name}_in_size", padding, REDUNDANT)
+        is_columns = v["turned"] == int(name == "tile_m")
         narrow = algebra.implies(is_columns, v[name] <= _up(size, 2 * column_step(product.dtype)))
         yield Rule(narrow, f"{name}_columns_in_size", padding, REDUNDANT)
         blocks = v["cluster_" + name[-1]]
-        beyond = "the second block of a cluster has results, too"
         yield Rule((blocks - 1) * v[name] < size, f"cluster_in_{name[-1]}", beyond, REDUNDANT)
-    filled = "every part of K has a slice, from which its sums are set"
-    yield Rule(v["split_k"] <= steps, "split_k_in_k", filled, CERTAIN)
+    if steps < MAX_PARTS:
+        filled = "every part of K has a slice, from which its sums are set"
+        yield Rule(v["split_k"] <= steps, "split_k_in_k", filled, CERTAIN)
     rows = algebra.ceildiv(m, v["tile_m"] * v["cluster_m"])
-    tiles = rows * algebra.ceildiv(n, v["tile_n"] * v["cluster_n"])
-    whole = f"a grid has at most {MAX_GRID_BLOCKS} blocks"
-    yield Rule(tiles * v["split_k"] <= MAX_GRID_BLOCKS // 4, "grid", whole, CERTAIN)
+    columns = algebra.ceildiv(n, v["tile_n"] * v["cluster_n"])
+    tiles = rows * columns
+    if -(-m // MIN_TILE) * -(-n // MIN_TILE) * MAX_PARTS > MAX_UNITS:
+        counted = f"tiles and their parts are counted in 32 bits: up to {MAX_UNITS}"
+        yield Rule(tiles * v["split_k"] <= MAX_UNITS, "units", counted, CERTAIN)
     slots = cluster_slots(gpu, v["cluster_m"] * v["cluster_n"])
     last = "tiles of the last wave are split apart from others where there are full waves, and a rest"
     yield Rule(algebra.implies(v["only_last"] == 1, tiles > slots), "last_of_many", last, REDUNDANT)
     yield Rule(algebra.implies(v["only_last"] == 1, tiles % slots > 0), "last_unfilled", last, REDUNDANT)
     if "group_m" in v:
         # Rows of wgmma, which are columns of C where the kernel is turned.
-        columns = algebra.ceildiv(n, v["tile_n"] * v["cluster_n"])
         walked = rows + v["turned"] * (columns - rows)
         group = algebra.any_of(v["group_m"] == 1, v["group_m"] < 2 * walked)
         repeats = "a group of more rows than the grid has repeats a smaller one"

@@ -13,7 +13,7 @@ from typing import Any
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.units import ELEMENT_BYTES
 
-#: An operand's slice is so many bytes along K, by which the TMA unit swizzles; an atom of the swizzle is eight such rows.
+#: A slice is so many bytes along K, by which the TMA unit swizzles; an atom of the swizzle is eight such rows.
 LINE_BYTES, ATOM_ROWS = 128, 8
 #: Rows of wgmma, and its most columns.
 ROWS, MAX_COLUMNS = 64, 256
@@ -131,8 +131,8 @@ def box_rows(width: int, shares: int) -> int:
 def cluster_slots(gpu: GpuModel, cluster: Any) -> Any:
     """Clusters of 1, 2 or 4 blocks that are resident at once, one block on an SM.
 
-    A cluster lies in one GPC. SMs come in pairs, so that clusters of two fill a GPC, and those of four leave a pair over
-    where the GPC has an odd number of pairs: 132 SMs in 8 GPCs hold 32.
+    A cluster lies in one GPC. SMs come in pairs, so that clusters of two fill a GPC, and those of four leave a pair
+    over where the GPC has an odd number of pairs: 132 SMs in 8 GPCs hold 32.
     """
     num_sms, num_gpcs = gpu.device.sm_count, gpu.device.num_gpcs or 1
     lost = num_sms // 4 - num_gpcs * (num_sms // num_gpcs // 4)

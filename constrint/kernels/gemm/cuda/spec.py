@@ -17,7 +17,7 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.cuda.constants import CONSTANTS, FILE
 from constrint.kernels.gemm.cuda.cost import cuda_cost, leading_rows
 from constrint.kernels.gemm.cuda.resources import block_use, smem_bytes
-from constrint.kernels.gemm.cuda.rules import MOST_STAGES, size_rules, tile_rules
+from constrint.kernels.gemm.cuda.rules import MAX_PARTS, MAX_TILE, MIN_TILE, MOST_STAGES, size_rules, tile_rules
 from constrint.kernels.gemm.cuda.shape import LINE_BYTES, depth
 from constrint.kernels.gemm.grid_rules import Algebra
 from constrint.kernels.gemm.product import ROW_ALIGNMENT_BYTES, Product
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from constrint.kernels.gemm.launch import Call
 
 #: Rows and columns of a tile: those that are usual first, then every multiple of eight.
-USUAL_WIDTHS = (128, 256, 64, 192, 320, 384)
-WIDTHS = (*USUAL_WIDTHS, *(width for width in range(312, 0, -8) if width not in USUAL_WIDTHS))
+USUAL_WIDTHS = (128, 256, 64, 192, 320, MAX_TILE)
+WIDTHS = (*USUAL_WIDTHS, *(width for width in range(312, 0, -MIN_TILE) if width not in USUAL_WIDTHS))
 #: Parts of K.
-PARTS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
+PARTS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, MAX_PARTS)
 #: The kind of matrix instruction that the source is written with.
 INSTRUCTION = "wgmma"
 

@@ -10,9 +10,18 @@ if TYPE_CHECKING:
     from constrint.kernels.launch.cuda.loaded import obstacle
     from constrint.kernels.launch.cuda.nvrtc import CudaSource, compile_cuda
     from constrint.kernels.launch.cuda.source_spec import CudaKernelSpec, CudaLaunch
+    from constrint.kernels.launch.cuda.tensor_map import TensorMap
     from constrint.kernels.launch.cuda.tune_params import spec_from_tune_params
 
-__all__ = ["CudaKernelSpec", "CudaLaunch", "CudaSource", "compile_cuda", "obstacle", "spec_from_tune_params"]
+__all__ = [
+    "CudaKernelSpec",
+    "CudaLaunch",
+    "CudaSource",
+    "TensorMap",
+    "compile_cuda",
+    "obstacle",
+    "spec_from_tune_params",
+]
 
 __getattr__ = lazily(
     __name__,
@@ -20,6 +29,7 @@ __getattr__ = lazily(
         "loaded": ("obstacle",),
         "nvrtc": ("CudaSource", "compile_cuda"),
         "source_spec": ("CudaKernelSpec", "CudaLaunch"),
+        "tensor_map": ("TensorMap",),
         "tune_params": ("spec_from_tune_params",),
     },
 )

@@ -18,6 +18,7 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.cuda.loaded import LoadedKernel, load_shared, make_current
 from constrint.kernels.launch.cuda.macros import MacroValue
 from constrint.kernels.launch.cuda.nvrtc import Binary, CudaSource, compile_cuda, nvrtc_here
+from constrint.kernels.launch.cuda.tensor_map import TensorMap
 from constrint.kernels.launch.plan.shape import MAX_CLUSTER
 from constrint.select.compiled import CompiledKernel
 from constrint.select.spec import Config, KernelSpec, Launch, Workload
@@ -36,7 +37,7 @@ class CudaLaunch:
         gpu: The model of the device that it is for.
         source: The kernel.
         grid, block: Blocks of the grid and threads of a block, along up to three dimensions.
-        arguments: Its arguments in order: tensors, None for a null address, and numbers of numpy's types.
+        arguments: Its arguments in order: tensors, `TensorMap`s, None for a null address, numbers of numpy's types.
         smem_bytes: Dynamic shared memory of a block.
         constants: Tensors whose values `__constant__` variables get when the kernel is loaded, by their names.
         cluster: Blocks of a cluster, along x; up to 8 on every GPU with clusters, up to 16 on some.
@@ -310,4 +311,6 @@ def _as_number(value: Any) -> np.ndarray[Any, Any]:
     """An argument as an array of one element, whose address the driver takes."""
     if value is None:
         return np.array(0, dtype=np.uint64)
+    if isinstance(value, TensorMap):
+        return value.encoded()
     return np.array(value.data_ptr(), dtype=np.uint64) if hasattr(value, "data_ptr") else np.asarray(value)

@@ -16,6 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from constrint.errors import UsageError
+from constrint.kernels.launch.cuda.tensor_map import MAP_BYTES, TensorMap
 from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.tune.triton_versions import is_verified
 
@@ -24,7 +25,6 @@ INTEGER_BYTES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u1": 1, "u8": 
 #: Elements of a tensor map as the driver numbers them, where Triton's number is another.
 MAP_ELEMENTS = {8: 10, 9: 8, 10: 9}
 ADDRESS_BYTES = 8
-MAP_BYTES = 128
 #: Addresses of Triton's own scratch memory at the end, where a kernel needs none.
 NUM_SCRATCH = 2
 
@@ -89,7 +89,7 @@ def check_layout(laid: list[Argument], parameter_bytes: list[int]) -> None:
 
 
 def cuda_layout(arguments: Sequence[Any], locate: Locate) -> list[Argument]:
-    """The same of a `CudaLaunch`, whose arguments are tensors, None, and numbers of numpy's types.
+    """The same of a `CudaLaunch`, whose arguments are tensors, tensor maps, None, and numbers of numpy's types.
 
     Raises:
         NotPlannedError: When a tensor is none of the call's.
@@ -100,6 +100,8 @@ def cuda_layout(arguments: Sequence[Any], locate: Locate) -> list[Argument]:
             laid.append(integer(0, ADDRESS_BYTES))
         elif isinstance(value, Tensor):
             laid.append(("integer", ADDRESS_BYTES, *locate(value.data_ptr())))
+        elif isinstance(value, TensorMap):
+            laid.append(("map", *locate(value.data_ptr()), *value.facts))
         elif isinstance(value, np.generic):
             laid.append(("bytes", value.tobytes()))
         else:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from constrint.kernels.launch.cuda.tensor_map import TensorMap
 from constrint.kernels.launch.fill import fill_words
 from constrint.kernels.launch.plan.scratch import COUNTERS
 
@@ -92,17 +93,27 @@ class DirectCuda:
         launch.check_resident()
         given = enumerate(launch.arguments)
         places = {
-            place: locate(value.data_ptr()) for place, value in given if isinstance(value, Tensor) and value.numel()
+            place: locate(value.data_ptr())
+            for place, value in given
+            if isinstance(value, TensorMap) or (isinstance(value, Tensor) and value.numel())
         }
-        kept = tuple(None if isinstance(value, Tensor) else value for value in launch.arguments)
+        kept = tuple(_without_tensor(value) for value in launch.arguments)
         return cls(replace(launch, arguments=kept), places)
 
     def run(self, tensors: Sequence[Tensor | None], addresses: Sequence[int]) -> None:
         """As in `DirectStep`."""
         values = list(self.launch.arguments)
         for place, (slot, shift) in self.places.items():
-            values[place] = Address(addresses[slot] + shift)
+            address, seen = Address(addresses[slot] + shift), values[place]
+            values[place] = replace(seen, tensor=address) if isinstance(seen, TensorMap) else address
         self.launch.enqueue(values)
+
+
+def _without_tensor(value: Any) -> Any:
+    """An argument that keeps no memory alive."""
+    if isinstance(value, TensorMap):
+        return replace(value, tensor=Address(0))
+    return None if isinstance(value, Tensor) else value
 
 
 @dataclass(frozen=True)

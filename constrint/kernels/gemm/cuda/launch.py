@@ -1,0 +1,194 @@
+"""The launch of the CUDA kernel: maps of both operands, tiles and their parts, memory for sums. Needs torch.
+
+The grid is persistent: as many clusters as are resident at once, or as there are tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from constrint.errors import UsageError
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.cuda.shape import (
+    WARPGROUP,
+    Shape,
+    box_rows,
+    cluster_slots,
+    depth,
+    stage_bytes,
+    staging_bytes,
+)
+from constrint.kernels.gemm.cuda.source import Ends, Operands, source_of
+from constrint.kernels.gemm.launch import Call
+from constrint.kernels.gemm.reference import DTYPE_NAMES
+from constrint.kernels.gemm.units import needs_k_major
+from constrint.kernels.launch.cuda.source_spec import CudaLaunch
+from constrint.kernels.launch.cuda.tensor_map import TensorMap
+
+#: Names of types of what leaves, and of what is added.
+OUTPUTS = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.int32: "int32"}
+ADDED = OUTPUTS | {torch.float64: "fp64"}
+#: Elements as the TMA unit knows them, where their names differ.
+LOADED = {"fp8": "uint8", "int8": "uint8"}
+#: Bytes that leave at once.
+VECTOR_BYTES = 16
+
+
+class Deal(NamedTuple):
+    """How tiles are dealt out to clusters.
+
+    Args:
+        row_tiles, column_tiles: Tiles of clusters, as wgmma sees them.
+        group: Rows of them that are walked together.
+        whole: Tiles that are not split; they come first.
+        parts: Parts along K of the others.
+        slots: Clusters that are resident at once.
+    """
+
+    row_tiles: int
+    column_tiles: int
+    group: int
+    whole: int
+    parts: int
+    slots: int
+
+    @staticmethod
+    def of(gpu: GpuModel, config: Mapping[str, int], rows: int, columns: int, slices: int) -> Deal:
+        """Of a configuration, for a product of so many rows and columns of wgmma and slices along K."""
+        shape = Shape.of(config)
+        row_tiles = -(-rows // (shape.rows * shape.cluster_rows))
+        column_tiles = -(-columns // (shape.columns * shape.cluster_columns))
+        tiles, slots = row_tiles * column_tiles, int(cluster_slots(gpu, shape.cluster))
+        # Every part has a slice: a kernel that was chosen for a longer K splits a shorter one into fewer parts.
+        parts = min(config["split_k"], slices)
+        whole = tiles if parts == 1 else tiles // slots * slots if config["only_last"] else 0
+        return Deal(row_tiles, column_tiles, min(config["group_m"], row_tiles), whole, parts, slots)
+
+    @property
+    def split(self) -> int:
+        """Tiles that are split."""
+        return self.row_tiles * self.column_tiles - self.whole
+
+    @property
+    def units(self) -> int:
+        """Tiles and parts of tiles."""
+        return self.whole + self.split * self.parts
+
+
+def cuda_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
+    """The launch of a call.
+
+    Raises:
+        UsageError: For a batch, a GPU without a model, other dtypes, and operands that the TMA unit cannot load.
+    """
+    gpu, dtype = _checked(call)
+    a, b, out, end = call.a[0], call.b[0].T, call.out[0], call.epilogue
+    (m, k), n = a.shape, b.shape[0]
+    majors = a.stride(1) == 1, b.stride(1) == 1
+    shape = Shape.of(config)
+    turned = bool(config["turned"])
+    sides = (
+        (a, majors[0], config["tile_m"], config["cluster_n"]),
+        (b, majors[1], config["tile_n"], config["cluster_m"]),
+    )
+    maps = [_map_of(*side, dtype) for side in (reversed(sides) if turned else sides)]
+    rows, columns = (n, m) if turned else (m, n)
+    deal = Deal.of(gpu, config, rows, columns, -(-k // depth(dtype)))
+    bias, source = _added(end.bias), _added(end.source)
+    operands = Operands(dtype, *majors)
+    ends = Ends(OUTPUTS[out.dtype], _name(bias), _name(source), end.activation)
+    vector = VECTOR_BYTES // out.element_size()
+    is_aligned = out.data_ptr() % VECTOR_BYTES == 0 and out.stride(0) % vector == 0 and n % vector == 0
+    of_source = (0, 0) if source is None else source.stride()[1:]
+    stage = stage_bytes(config, dtype, a_is_k_major=majors[0], b_is_k_major=majors[1])
+    numbers = (rows, columns, k, deal.row_tiles, deal.column_tiles, deal.group, deal.whole, deal.parts)
+    arguments = (
+        *maps,
+        out,
+        bias,
+        source,
+        *_memory(call, config, deal, shape),
+        *(np.int32(number) for number in numbers),
+        np.int64(out.stride(0)),
+        np.int32(is_aligned),
+        *(np.int64(stride) for stride in of_source),
+        np.float32(end.alpha),
+        np.float32(end.beta),
+    )
+    return [
+        CudaLaunch(
+            gpu=gpu,
+            source=source_of(config, operands, ends),
+            grid=(min(deal.units, deal.slots) * shape.cluster,),
+            block=((config["consumers"] + 1) * WARPGROUP,),
+            arguments=arguments,
+            smem_bytes=config["num_stages"] * stage + staging_bytes(config["consumers"]),
+            cluster=shape.cluster,
+        )
+    ]
+
+
+def _checked(call: Call) -> tuple[GpuModel, str]:
+    """The GPU's model and the dtype's name, once the call is one that the kernel is for."""
+    dtype, gpu = DTYPE_NAMES.get(call.a.dtype, ""), call.machine.gpu
+    if gpu is None:
+        raise UsageError("gemm.cuda needs a model of the device.")
+    if call.a.shape[0] != 1 or call.precision == "tf32x3":
+        raise UsageError("gemm.cuda is for one product at a time, and for fp32 in one pass.")
+    if not dtype or call.out.dtype not in OUTPUTS or (call.out.dtype == torch.int32 and dtype != "int8"):
+        raise UsageError(f"gemm.cuda is not for {call.a.dtype} with results of {call.out.dtype}.")
+    if not call.out.numel() or not call.a.shape[2]:
+        raise UsageError("gemm.cuda computes no product without elements.")
+    if call.out.stride(2) != 1 and call.out.shape[2] > 1:
+        raise UsageError(f"gemm.cuda stores rows whose elements follow each other, got strides {call.out.stride()}.")
+    along_k = call.a.stride(2) == 1, call.b.stride(1) == 1
+    across = call.a.stride(1) == 1, call.b.stride(2) == 1
+    if not all(k or (other and not needs_k_major(dtype)) for k, other in zip(along_k, across, strict=True)):
+        raise UsageError("gemm.cuda loads operands that lie along K, or across it where elements have 16 bits.")
+    return gpu, dtype
+
+
+def _map_of(side: Tensor, is_k_major: bool, width: int, shares: int, dtype: str) -> TensorMap:
+    """How the TMA unit loads an operand, (size, K): boxes of 128 bytes by rows, swizzled.
+
+    Args:
+        side: A, or B transposed.
+        is_k_major: Whether it is contiguous along K.
+        width: Rows of it in a tile.
+        shares: Blocks that load a part of each slice.
+        dtype: The operands' dtype.
+    """
+    line = depth(dtype)
+    lies = side if is_k_major else side.T
+    rows = box_rows(width, shares) if is_k_major else line
+    shape = (lies.shape[0], lies.shape[1])
+    return TensorMap(side, LOADED.get(dtype, dtype), shape, lies.stride(0), (rows, line))
+
+
+def _added(t: Tensor | None) -> Tensor | None:
+    """What is added, in a type that the kernel reads; a bias has its elements next to each other."""
+    if t is None:
+        return None
+    if t.dtype not in ADDED:
+        t = t.float()
+    return t.contiguous() if t.dim() == 1 else t
+
+
+def _name(t: Tensor | None) -> str:
+    return "" if t is None else ADDED[t.dtype]
+
+
+def _memory(call: Call, config: Mapping[str, int], deal: Deal, shape: Any) -> tuple[Tensor | None, Tensor | None]:
+    """Sums of parts, and counters that tell who comes last; every consumer of a split tile has its own."""
+    if deal.parts == 1:
+        return None, None
+    users = deal.split * shape.cluster * (1 if config["in_turns"] else config["consumers"])
+    sums = torch.int32 if call.a.dtype == torch.int8 else torch.float32
+    size = users * deal.parts * shape.sums * WARPGROUP
+    device = call.a.device
+    return call.scratch.empty((size,), sums, device), call.scratch.counters(users, device)

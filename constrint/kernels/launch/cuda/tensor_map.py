@@ -1,0 +1,105 @@
+"""Tensor maps: how the TMA unit of Hopper and later loads boxes of a matrix, as an argument of a kernel in CUDA C++.
+
+The kernel takes it by value: `const __grid_constant__ TensorMap map`, 128 bytes aligned to 64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from constrint.errors import UsageError
+
+#: The driver's numbers of element types, and the bytes of an element.
+ELEMENTS = {"uint8": (0, 1), "fp16": (6, 2), "fp32": (7, 4), "bf16": (9, 2), "tf32": (11, 4)}
+#: The driver's numbers of swizzles, by the bytes of a box's rows that are swizzled.
+SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+#: Bytes of a map, and the type of one among arguments.
+MAP_BYTES = 128
+MAP = np.dtype(f"V{MAP_BYTES}")
+#: The start and all rows of a matrix are at multiples of so many bytes.
+ROW_BYTES = 16
+#: Rows and columns of a box, at most.
+MAX_BOX = 256
+#: Up to this version drivers mark maps of small tensors in a way that must not be (as CUTLASS and Triton know).
+MARKING_VERSION, SMALL_BYTES, MARK = 13010, 128 * 1024, np.uint64(1 << 21)
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A matrix that the TMA unit loads from, with zeros beyond its edges.
+
+    Args:
+        tensor: What it lies in; only its address counts, and its device.
+        element: The type of an element, a key of `ELEMENTS`; tf32 is fp32, rounded as it is loaded.
+        shape: Rows, and elements of a row, which follow each other in memory.
+        stride: Elements from one row to the next.
+        box: Rows and elements of each that are loaded at once.
+        swizzle: Bytes of a row of a box by which shared memory is swizzled: 0, 32, 64 or 128.
+    """
+
+    tensor: Any
+    element: str
+    shape: tuple[int, int]
+    stride: int
+    box: tuple[int, int]
+    swizzle: int = 128
+
+    def __post_init__(self) -> None:
+        size = ELEMENTS[self.element][1]
+        if self.stride * size % ROW_BYTES or self.stride < 1 or self.tensor.data_ptr() % ROW_BYTES:
+            raise UsageError(
+                f"the TMA unit loads rows at multiples of {ROW_BYTES} bytes, got rows {self.stride} elements of {size} "
+                f"bytes apart, from the address {self.tensor.data_ptr():#x} on. Copy the tensor."
+            )
+        if not all(1 <= side <= MAX_BOX for side in self.box):
+            raise UsageError(f"the TMA unit loads boxes of up to {MAX_BOX} rows and elements, got {self.box}.")
+
+    def data_ptr(self) -> int:
+        """The address of the matrix."""
+        return int(self.tensor.data_ptr())
+
+    @property
+    def device(self) -> Any:
+        """The device of the matrix."""
+        return self.tensor.device
+
+    @property
+    def facts(self) -> tuple[Any, ...]:
+        """What plans of the compiled core make the map of: all but the address."""
+        number, size = ELEMENTS[self.element]
+        return number, size, SWIZZLES[self.swizzle], 0, list(self.box), list(self.shape), [self.stride, 1]
+
+    def encoded(self, address: int | None = None) -> np.ndarray[Any, Any]:
+        """The map as the driver encodes it, for this address or another one.
+
+        Raises:
+            UsageError: When the driver refuses it.
+        """
+        from cuda.bindings import driver
+
+        number, size = ELEMENTS[self.element]
+        (rows, row_length), kinds = self.shape, driver.CUtensorMapDataType
+        error, made = driver.cuTensorMapEncodeTiled(
+            kinds(number),
+            2,
+            self.data_ptr() if address is None else address,
+            [driver.cuuint64_t(length) for length in (row_length, rows)],
+            [driver.cuuint64_t(self.stride * size)],
+            [driver.cuuint32_t(side) for side in reversed(self.box)],
+            [driver.cuuint32_t(1)] * 2,
+            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            driver.CUtensorMapSwizzle(SWIZZLES[self.swizzle]),
+            # As the compiled core does.
+            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )
+        if error != driver.CUresult.CUDA_SUCCESS:
+            raise UsageError(f"the driver makes no map of {self}: {error.name}")
+        words = np.array([int(word) for word in made.opaque], dtype=np.uint64)
+        _, version = driver.cuDriverGetVersion()
+        if version <= MARKING_VERSION and ((rows - 1) * self.stride + row_length) * size < SMALL_BYTES:
+            words[1] &= ~MARK
+        return np.frombuffer(words.tobytes(), MAP)
