@@ -197,6 +197,6 @@ def test_scratch_memory_holds_nothing_of_the_call_before() -> None:
     )
     proposal = msgspec.structs.replace(SOFTMAX_IN_CUDA, source=source, launches=(launch,), scratch={"kept": "4"})
     found = examine(proposal, gpu(), SETTINGS)
-    # Blocks that run at the same time find nothing yet: rows are missing where there are more, at the latest when timed.
+    # Blocks that run at the same time find nothing yet: rows are missing where there are more, at last when timed.
     assert found.refused_by in ("right", "fast"), found.message
     assert "not finite" in found.message
