@@ -109,8 +109,8 @@ def error_of(a: Any, b: Any, whole: Any, dtype: str) -> float:
     if not bool(is_kept):
         return float("inf")
     got = whole[:m, :n].double()
-    step = {"fp16": 2.0**-11, "bf16": 2.0**-8, "tf32": 2.0**-23, "fp8": 2.0**-23, "int8": 0.0}[dtype]
-    # Matrix units sum fp8 in a fraction of 13 bits and others in one of 23, as many products at a time as 32 bytes hold.
+    step = {"fp16": 2.0**-11, "bf16": 2.0**-8, "int8": 0.0}.get(dtype, 2.0**-23)
+    # Matrix units sum fp8 in a fraction of 13 bits, others in one of 23; as many products at a time as 32 bytes hold.
     times = 1 + a.shape[1] * a.element_size() / 32
     each = {"fp8": 2.0**-13 * times, "int8": 0.0}.get(dtype, 2.0**-23 * times)
     allowed = step * exact.abs() + each * size + 2.0**-24 * (dtype == "fp16") + (0.25 if dtype == "int8" else 1e-30)
