@@ -7,7 +7,8 @@ For each layer the cost model's order alone, the default search, the built-in pr
 and uniform draws choose among every valid configuration of all kernels. A trial is the tuner's: compiled, checked on
 five sets of inputs, timed. A configuration is measured once, whoever asks first. The best is the best of all that
 anybody asked for and of the cost model's first `--top` ones; the fastest are timed once more, in turn, and judged by
-that figure. An exhaustive search might find a better one.
+that figure. An exhaustive search might find a better one. The cost model of the CUDA kernels was fitted to loops of
+many layers, the default ones among them; `--layers` takes others, which it has not seen.
 
 Every measurement is written as it comes. With `--limit` the run ends in time, and the same command goes on with it.
 """
@@ -237,6 +238,8 @@ def compare(arguments: argparse.Namespace, engine: Engine, gpu: GpuModel) -> Non
                     shown = table.add(layer=name, **row_of(one, times_us))
                     print("  ".join(f"{fact} {value}" for fact, value in shown.items()), flush=True)
     print(f"{time.monotonic() - started:.0f} s", flush=True)
+    if bench.why_lost:
+        sys.exit(f"ended early: {bench.why_lost}")
 
 
 def _keep(table: Table, of: Whole, name: str, row: int, answer: Answer) -> None:

@@ -107,6 +107,9 @@ class Bench:
         most_open: Jobs that the engine has at once; what waits in it cannot be overtaken.
         until: When nothing new is begun, by `time.monotonic`.
         keep: Told each answer as it comes.
+
+    Attributes:
+        why_lost: Why a device could not be used any more, which ends everything; empty where all could.
     """
 
     engine: Engine
@@ -115,6 +118,7 @@ class Bench:
     until: float = math.inf
     keep: Callable[[int, int, Answer], None] = lambda layer, row, answer: None
     answers: dict[Place, Answer] = field(default_factory=dict)
+    why_lost: str = ""
     _asked: deque[Place] = field(default_factory=deque)
     _later: deque[Place] = field(default_factory=deque)
     _open: dict[int, tuple[Place, ...]] = field(default_factory=dict)
@@ -161,8 +165,8 @@ class Bench:
                 self._news.notify_all()
 
     def in_turn(self, layer: int, rows: Sequence[int], patience_s: float) -> dict[int, Answer]:
-        """Time rows once more, all in turn; none where that does not end within so many seconds."""
-        if not rows:
+        """Time rows once more, all in turn; those of which nothing is known within so many seconds are left out."""
+        if not rows or self.why_lost:
             return {}
         number = next(self._numbers)
         trials = tuple(self.layers[layer].trial(row) for row in rows)
@@ -174,7 +178,8 @@ class Bench:
             self._hear([done for done in several if done.job.number != number])
             for done in several:
                 if done.job.number == number:
-                    return dict(zip(rows, done.answers, strict=True))
+                    answers = dict(zip(rows, done.answers, strict=True))
+                    return {row: answer for row, answer in answers.items() if answer.outcome != Outcome.NOT_RUN}
         return {}
 
     def _slot(self, layer: int) -> int:
@@ -208,8 +213,9 @@ class Bench:
             for done in several:
                 for place, answer in zip(self._open.pop(done.job.number, ()), done.answers, strict=False):
                     if answer.outcome == Outcome.NOT_RUN:
-                        # The device was lost, through no fault of the configuration's: it stays unknown.
-                        self.until = min(self.until, time.monotonic()) if done.slot_is_lost else self.until
+                        # Through no fault of the configuration's: it stays unknown.
+                        if done.slot_is_lost:
+                            self.until, self.why_lost = -math.inf, answer.message
                         self._begun.discard(place)
                         self._later.append(place)
                         continue

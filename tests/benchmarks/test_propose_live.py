@@ -117,6 +117,22 @@ def test_what_was_not_reached_in_time_is_said(tmp_path: Path) -> None:
     assert {(row["is_whole"], row["is_near"], row["tried"]) for row in trials} == {("0", "0", "0")}
 
 
+def test_a_lost_device_ends_the_run_and_is_said_after_what_is_known_was_judged(tmp_path: Path) -> None:
+    class Losing(StandIn):
+        def poll(self, timeout_s: float) -> list[Done]:
+            if len(self.log) < 30:
+                return super().poll(timeout_s)
+            slot, job = self._waiting.popleft()
+            gone = tuple(Answer(outcome=Outcome.NOT_RUN, message="it fell off the bus") for _ in job.trials)
+            return [Done(job, slot, gone, 0.0, slot_is_lost=True)]
+
+    engine = Losing()
+    with pytest.raises(SystemExit, match="fell off the bus"):
+        compare(asked(tmp_path), engine, GPU)
+    assert len(read_rows(tmp_path / "measured.csv")) == 30
+    assert "0" in {row["is_whole"] for row in read_rows(tmp_path / "trials.csv")}
+
+
 def test_measurements_of_another_machine_are_not_gone_on_with(tmp_path: Path) -> None:
     path = tmp_path / "measured.csv"
     path.write_text("# measured: gpu of another make\n" + ",".join(MEASURED) + "\n")
