@@ -249,12 +249,12 @@ __device__ __forceinline__ void store(
       if (is_first) wait_stored<BUFFERS - 1>();
       named_sync(1 + consumer, kWarpgroup);
 #pragma unroll
-      for (int j = 0; j < width / 8; j += 2) {
+      for (int j = 0; j < 8 && chunk + 8 * j < kOwnColumns; j += 2) {
         const int at = 4 * (chunk / 8 + j);
-        const bool is_pair = j + 1 < width / 8;
-        unsigned words[4];
+        const bool is_pair = chunk + 8 * j + 8 < kOwnColumns;
+        unsigned words[4] = {};
 #pragma unroll
-        for (int i = 0; i < (is_pair ? 4 : 2); ++i)
+        for (int i = 0; i < 4 && at + 2 * i < kSums; ++i)
           words[i] = narrow2(s.alpha * sums[block][at + 2 * i], s.alpha * sums[block][at + 2 * i + 1]);
         // Of the matrices of 8 by 8, the second has the lower rows, and the third and fourth the next columns.
         const int row = TURNED ? 8 * (j + lane / 16) + lane % 8 : 16 * warp + lane % 16;

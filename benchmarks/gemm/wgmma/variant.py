@@ -25,7 +25,7 @@ DTYPES = {
 LINE_BYTES, ATOM_ROWS = 128, 8
 MAX_COLUMNS, ROWS, MAX_BOX = 256, 64, 256
 #: Sums of a thread that leave registers for all else, by consumers of a block that is alone on its SM.
-MOST_SUMS = {1: 184, 2: 184, 3: 88}
+MOST_SUMS = {1: 184, 2: 184, 3: 96}
 #: Before the ring: barriers, up to where an atom may start.
 BEFORE_BYTES = 1024
 #: Where 16-bit results are put in order: of a consumer, for the TMA unit, and for threads.
