@@ -39,8 +39,8 @@ SHAPES = (
     (2304, 2304, 2304), (1000, 1000, 1000), (1536, 1536, 1536), (4096, 4096, 4096), (8192, 8192, 8192),
     (1000, 3000, 2000), (256, 7168, 2048), (16384, 3072, 768), (3072, 3072, 3072), (64, 8192, 8192),
 )  # fmt: skip
-#: For the plain model, of an SM: multiply-adds of 16-bit elements and bytes loaded per clock, clocks of a tile beyond its
-#: steps, and of starting clusters. Nothing is fitted.
+#: For the plain model, of an SM: multiply-adds of 16-bit elements and bytes loaded per clock, clocks of a tile beyond
+#: its steps, and of starting clusters. Nothing is fitted.
 FMA_PER_CLK, LOAD_BYTES_PER_CLK, TILE_CLK, CLUSTER_CLK = 2048, 48, 2500, 1500
 #: Parts along K that are tried.
 PARTS = (2, 3, 4, 6, 8)
