@@ -86,22 +86,23 @@ def _mode(address: int, lines: int, pitch_bytes: int) -> int:
     return SHIFTED if address % VECTOR_BYTES or (lines > 1 and pitch_bytes % VECTOR_BYTES) else ALIGNED
 
 
-def sizes_of(variant: Variant, dtype: str, which: Product) -> np.void:
+def sizes_of(variant: Variant, dtype: str, which: Product) -> np.ndarray[tuple[()], np.dtype[np.void]]:
     """What the kernel is told of a product."""
     shares = dealt(variant, dtype, which.layout, which.shape)
     sizes = np.zeros((), SIZES)
     for name, value in {**which.sizes, "tiles": shares.tiles, "steps": shares.steps}.items():
         sizes[name] = value
-    made: np.void = sizes[()]
-    return made
+    return sizes
 
 
 def memory_of(variant: Variant, dtype: str, which: Product, blocks: int) -> tuple[int, int]:
     """Sums that blocks leave to each other, and counters of tiles."""
     shares = dealt(variant, dtype, which.layout, which.shape)
-    if shares.units % blocks == 0 and shares.units // blocks % shares.steps == 0:
+    if shares.is_whole(blocks):
         return 1, 1
-    return 2 * blocks * shares.columns * variant.rows(dtype, which.layout) * variant.small, shares.tiles * shares.columns
+    return 2 * blocks * shares.columns * variant.rows(
+        dtype, which.layout
+    ) * variant.small, shares.tiles * shares.columns
 
 
 def product_launch(gpu: GpuModel, variant: Variant, which: Product, dtype: str, blocks: int) -> CudaLaunch:
@@ -123,7 +124,7 @@ def product_launch(gpu: GpuModel, variant: Variant, which: Product, dtype: str, 
             which.out,
             torch.empty(num_sums, dtype=kind, device=which.out.device),
             torch.zeros(num_counters, dtype=torch.int32, device=which.out.device),
-            sizes_of(variant, dtype, which),
+            sizes_of(variant, dtype, which)[()],
         ),
         smem_bytes=variant.smem_bytes(dtype, which.layout),
     )

@@ -18,8 +18,8 @@ DTYPES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp8": 1, "int8": 1}
 #: How an operand is read, as `Mode` in the source.
 ALIGNED, SHIFTED, STRIDED = range(3)
 WARP, VECTOR_BYTES, LINE_BYTES = 32, 16, 64
-#: Registers of a thread beside sums, vectors and addresses, and those that may be used.
-OTHER_REGISTERS, MOST_REGISTERS = 32, 255
+#: Registers of a thread beside sums, vectors and addresses, those that may be used, and those of an SM.
+OTHER_REGISTERS, MOST_REGISTERS, REGISTERS_PER_SM = 40, 255, 65536
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,11 @@ class Variant:
         """Sums of a thread."""
         return self.warp_rows(dtype, layout) * self.small // (WARP if self.mma else 8)
 
+    def chain(self, dtype: str, depth: int) -> int:
+        """Additions that a sum sees one after the other, at most: a lane's along K, and those of lanes and warps."""
+        lines = math.ceil(depth / self.depth(dtype)) * self.unroll
+        return lines * (2 if self.mma else VECTOR_BYTES // DTYPES[dtype]) + self.warps_depth + 2
+
     def least_registers(self, dtype: str, layout: Layout) -> int:
         """Registers that sums, vectors under way and addresses take."""
         doubled = 2 if layout.large == SHIFTED else 1
@@ -102,7 +107,7 @@ class Variant:
         """Why it cannot be, or cannot be on this GPU."""
         sm = gpu.sm
         smem = self.smem_bytes(dtype, layout) + sm.smem_reserved_bytes_per_block + 16
-        registers = min(MOST_REGISTERS, sm.max_registers_per_block // (self.threads * self.resident) // 8 * 8)
+        registers = min(MOST_REGISTERS, REGISTERS_PER_SM // (self.threads * self.resident) // 8 * 8)
         rules = {
             "matrix instructions take no fp32": not (self.mma and dtype == "fp32"),
             "a matrix instruction takes eight rows of the short operand": not self.mma or self.small % 8 == 0,
@@ -161,9 +166,13 @@ class Dealt:
 
     def contributors(self, blocks: int) -> int:
         """Blocks that share a tile, at most."""
-        return 1 if self.units // blocks % self.steps == 0 and self.units % blocks == 0 else (
-            min(math.ceil(self.steps * blocks / self.units) + 1, blocks, self.steps)
-        )
+        if self.is_whole(blocks):
+            return 1
+        return min(math.ceil(self.steps * blocks / self.units) + 1, blocks, self.steps)
+
+    def is_whole(self, blocks: int) -> bool:
+        """Whether every block has whole tiles."""
+        return self.units % blocks == 0 and self.units // blocks % self.steps == 0
 
 
 def dealt(variant: Variant, dtype: str, layout: Layout, shape: tuple[int, int, int]) -> Dealt:
