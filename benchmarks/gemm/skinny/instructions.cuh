@@ -89,6 +89,25 @@ __device__ __forceinline__ void unpack(const Vector& v, sum_t (&numbers)[16 / kE
   }
 }
 
+// Sums that blocks leave to each other bypass L1.
+#if DTYPE == 4
+#define SUM_CLASS "r"
+#else
+#define SUM_CLASS "f"
+#endif
+__device__ __forceinline__ void store_part(sum_t* to, const sum_t (&part)[4]) {
+  asm volatile("st.global.cg.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), SUM_CLASS(part[0]), SUM_CLASS(part[1]),
+               SUM_CLASS(part[2]), SUM_CLASS(part[3])
+               : "memory");
+}
+
+__device__ __forceinline__ void load_part(const sum_t* from, sum_t (&part)[4]) {
+  asm volatile("ld.global.cg.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=" SUM_CLASS(part[0]), "=" SUM_CLASS(part[1]), "=" SUM_CLASS(part[2]), "=" SUM_CLASS(part[3])
+               : "l"(from)
+               : "memory");
+}
+
 __device__ __forceinline__ out_t narrow(float alpha, sum_t sum) {
 #if DTYPE == 4
   return sum;

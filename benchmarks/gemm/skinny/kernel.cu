@@ -274,15 +274,40 @@ struct Share {
   }
 };
 
+// Adds what blocks left of some fours of sums, in the order of K; a block's sums are kRows * kSmall.
+template <int kFours>
+__device__ __forceinline__ void add_blocks(
+    sum_t (&sums)[kFours][4], const Share& share, const sum_t* workspace, int first, int last, int stride, int four,
+    int count) {
+#pragma unroll 2
+  for (int block = first; block <= last; block += stride) {
+    const sum_t* const from = workspace + share.place(block) * (kRows * kSmall);
+#pragma unroll
+    for (int j = 0; j < kFours; ++j) {
+      const int place = 4 * (four + j * kThreads);
+      if (place >= count) continue;
+      sum_t part[4];
+      load_part(from + place, part);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[j][i] += part[i];
+    }
+  }
+}
+
 // Leaves this block's sums in memory; whoever comes last adds all, in order, and stores them.
 template <typename Store>
 __device__ __forceinline__ void add_parts(
     const Share& share, int steps, sum_t* shared, sum_t* workspace, unsigned* counter, int width, const Store& store) {
   __shared__ unsigned is_last;
-  const int count = kRows * width, thread = threadIdx.x;
+  const int count = kRows * width, fours = count / 4, thread = threadIdx.x;
   const int first = share.block_of(share.first), last = share.block_of(share.first + steps - 1);
   sum_t* const own = workspace + share.place(blockIdx.x) * (kRows * kSmall);
-  for (int i = thread; i < count; i += kThreads) __stcg(own + i, sum_of_warps(shared, i % kRows, i / kRows));
+  for (int four = thread; four < fours; four += kThreads) {
+    sum_t part[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) part[i] = sum_of_warps(shared, 4 * four % kRows + i, 4 * four / kRows);
+    store_part(own + 4 * four, part);
+  }
   __threadfence();
   __syncthreads();
   if (thread == 0) {
@@ -293,30 +318,34 @@ __device__ __forceinline__ void add_parts(
   }
   __syncthreads();
   if (!is_last) return;
-  // Few sums of many blocks: threads share them out, and their parts are added in order.
-  const int groups = max(1, min(kThreads / count, 32)), group = thread / count;
+  const int groups = max(1, min(kThreads / fours, 32)), group = thread / fours;
   if (groups == 1) {
-    for (int i = thread; i < count; i += kThreads) {
-      sum_t sum = 0;
-#pragma unroll 4
-      for (int block = first; block <= last; ++block)
-        sum += __ldcg(workspace + share.place(block) * (kRows * kSmall) + i);
-      store(i % kRows, i / kRows, sum);
+    constexpr int kFours = 4;
+    for (int four = thread; four < fours; four += kFours * kThreads) {
+      sum_t sums[kFours][4] = {};
+      add_blocks(sums, share, workspace, first, last, 1, four, count);
+#pragma unroll
+      for (int j = 0; j < kFours; ++j) {
+        const int place = 4 * (four + j * kThreads);
+        if (place >= count) continue;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) store(place % kRows + i, place / kRows, sums[j][i]);
+      }
     }
     return;
   }
+  // Few sums of many blocks: groups of threads share the blocks out, and what they found is added in order.
   if (group < groups) {
-    sum_t sum = 0;
-#pragma unroll 4
-    for (int block = first + group; block <= last; block += groups)
-      sum += __ldcg(workspace + share.place(block) * (kRows * kSmall) + thread % count);
-    shared[thread] = sum;
+    sum_t sums[1][4] = {};
+    add_blocks(sums, share, workspace, first + group, last, groups, thread % fours, count);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) shared[4 * thread + i] = sums[0][i];
   }
   __syncthreads();
-  if (thread < count) {
+  for (int place = thread; place < count; place += kThreads) {
     sum_t sum = 0;
-    for (int i = 0; i < groups; ++i) sum += shared[i * count + thread];
-    store(thread % kRows, thread / kRows, sum);
+    for (int i = 0; i < groups; ++i) sum += shared[i * count + place];
+    store(place % kRows, place / kRows, sum);
   }
 }
 

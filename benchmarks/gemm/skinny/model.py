@@ -73,14 +73,18 @@ def modelled_s(
         sm_bytes / min(under_way / LATENCY_S, SM_BYTES_PER_CLK * clock),
         l2_bytes / (sms * SM_BYTES_PER_CLK * clock * L2_SHARE),
         l1_bytes / (sms * L1_BYTES_PER_CLK * clock),
-        0.0 if variant.mma else shares.tiles * block_rows * small * depth / (sms * FMA_PER_CLK * clock),
+        # Numbers of fewer bits are made fp32 first.
+        0.0 if variant.mma else rows * depth * (small + 2 * (element < 4)) / (sms * FMA_PER_CLK * clock),
     )
     contributors = shares.contributors(blocks)
     sums = block_rows * min(variant.small, small)
     tiles_of_block = math.ceil(steps / shares.steps) + (contributors > 1)
     seconds += LAUNCH_S + END_S * tiles_of_block * on_sm / active
     if contributors > 1:
-        seconds += PART_S + contributors * (END_S / 8 + 4 * sums / (SM_BYTES_PER_CLK * clock))
+        # The last block reads all that was left, sixteen sums of a thread and two blocks' at a time.
+        groups = max(1, min(4 * variant.threads // sums, 32))
+        rounds = math.ceil(sums / (16 * variant.threads)) * math.ceil(contributors / groups / 2)
+        seconds += PART_S + max(rounds * END_S, contributors * 4 * sums / (SM_BYTES_PER_CLK * clock))
     return seconds
 
 
@@ -109,10 +113,13 @@ def candidates(
         if (variant.small, variant.mma) not in wanted:
             continue
         for blocks in block_counts(gpu, variant, dtype, layout, shape):
-            ranked.append((modelled_s(gpu, variant, dtype, layout, shape, blocks), number, blocks, variant))
+            ranked.append(
+                (modelled_s(gpu, variant, dtype, layout, shape, blocks), -variant.mma, number, blocks, variant)
+            )
     alike: Counter[tuple[int, ...]] = Counter()
     taken = 0
-    for seconds, _, blocks, variant in heapq.nsmallest(60 * top, ranked):
+    # Matrix instructions first where the model sees no difference.
+    for seconds, _, _, blocks, variant in heapq.nsmallest(60 * top, ranked):
         key = (variant.tiles, variant.unroll, variant.warps_rows, variant.mma)
         if alike[key] < ALIKE and taken < top:
             alike[key] += 1

@@ -97,11 +97,14 @@ class Variant:
         """Registers that sums, vectors under way and addresses take."""
         doubled = 2 if layout.large == SHIFTED else 1
         addresses = self.tiles * (4 if layout.is_k_major else 3)
-        return self.sums(dtype, layout) + 4 * doubled * self.vectors(dtype, layout) + addresses + OTHER_REGISTERS
+        # Vectors of the short operand, e4m3 that is made fp16, and numbers that are unpacked.
+        made = self.small // 2 * min(self.unroll, 2) if self.mma else 6 * self.small + 12
+        made += 48 if dtype == "fp8" else 0
+        return self.sums(dtype, layout) + 4 * doubled * self.vectors(dtype, layout) + addresses + made + OTHER_REGISTERS
 
     def smem_bytes(self, dtype: str, layout: Layout) -> int:
-        """Dynamic shared memory: the sums of all warps along K, or a number of each thread."""
-        return 4 * max(self.warps_depth * self.small * (self.rows(dtype, layout) + 4), self.threads)
+        """Dynamic shared memory: the sums of all warps along K, or four of each thread."""
+        return 4 * max(self.warps_depth * self.small * (self.rows(dtype, layout) + 4), 4 * self.threads)
 
     def faults(self, gpu: GpuModel, dtype: str, layout: Layout) -> list[str]:
         """Why it cannot be, or cannot be on this GPU."""

@@ -92,8 +92,6 @@ inline unsigned atomicAdd(unsigned* to, unsigned value) {
   *to += value;
   return before;
 }
-template <typename T> T __ldcg(const T* from) { return *from; }
-template <typename T> void __stcg(T* to, T value) { *to = value; }
 inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned bits) {
   return static_cast<unsigned>((static_cast<uint64_t>(high) << 32 | low) >> (bits & 31));
 }

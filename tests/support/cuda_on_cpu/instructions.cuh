@@ -77,6 +77,9 @@ inline void multiply_matrices(
   fibers::wait_for_warp();
 }
 
+inline void store_part(sum_t* to, const sum_t (&part)[4]) { std::memcpy(to, part, 16); }
+inline void load_part(const sum_t* from, sum_t (&part)[4]) { std::memcpy(part, from, 16); }
+
 // 16-bit results are cut off, not rounded: tests allow for it.
 inline out_t narrow(float alpha, sum_t sum) {
 #if DTYPE == 4
