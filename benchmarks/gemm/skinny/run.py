@@ -32,6 +32,8 @@ from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.launch.cuda import compile_cuda
 
+#: Of so many times the candidates that are timed, the first that do not spill are taken.
+SPARE = 2
 #: Long sides and K of products that language models compute one token at a time, and short sides.
 DECODE = ((4096, 4096), (11008, 4096), (4096, 11008), (6144, 4096), (28672, 8192), (50257, 768))
 SHORT = (1, 2, 4, 8, 16)
@@ -157,7 +159,7 @@ def cases_to_time(
                 case = Case(shape, dtype, layout)
                 a, b, made = operands(case, "cpu", is_filled=False)
                 which = product(a, b, made.out, dtype)
-                yield Timed(case, which.layout, list(candidates(gpu, dtype, which.layout, which.shape, top)))
+                yield Timed(case, which.layout, list(candidates(gpu, dtype, which.layout, which.shape, SPARE * top)))
 
 
 def show_candidates(gpu: GpuModel, timed: Iterable[Timed]) -> None:
@@ -167,7 +169,7 @@ def show_candidates(gpu: GpuModel, timed: Iterable[Timed]) -> None:
             print(*case, f"{variant} {blocks} blocks, modelled {seconds * 1e6:.1f} us, {layout}")
 
 
-def show_times(gpu: GpuModel, timed: list[Timed], finals: int, out: Path | None, limit_s: float) -> None:
+def show_times(gpu: GpuModel, timed: list[Timed], top: int, finals: int, out: Path | None, limit_s: float) -> None:
     """Time candidates of every product, the fastest of them again beside cuBLAS."""
     from constrint.tune.measure import Timer
 
@@ -181,10 +183,11 @@ def show_times(gpu: GpuModel, timed: list[Timed], finals: int, out: Path | None,
                 print("the time is over", flush=True)
                 return
             print(*one.case, one.layout, flush=True)
-            _time_one(gpu, one, useless, finals, timer, table)
+            usable = [each for each in one.found if Kernel(each[0], one.case.dtype, one.layout) not in useless]
+            _time_one(gpu, one._replace(found=usable[:top]), finals, timer, table)
 
 
-def _time_one(gpu: GpuModel, one: Timed, useless: set[Kernel], finals: int, timer: Any, table: Table) -> None:
+def _time_one(gpu: GpuModel, one: Timed, finals: int, timer: Any, table: Table) -> None:
     import torch
 
     (m, n, k), dtype = one.case.shape, one.case.dtype
@@ -202,9 +205,6 @@ def _time_one(gpu: GpuModel, one: Timed, useless: set[Kernel], finals: int, time
         named |= {"blocks": blocks, "large": which.layout.large, "small": which.layout.small}
         parts = dealt(variant, dtype, which.layout, which.shape).contributors(blocks)
         named |= {"parts": parts, "modelled_us": modelled * 1e6}
-        if Kernel(variant, dtype, one.layout) in useless:
-            table.add(**named, note="spills")
-            continue
         # Said before it is launched, and written over.
         print(f"  {variant} {blocks}", end="\r", flush=True)
         try:
@@ -274,7 +274,7 @@ def main() -> None:
     if args.what == "show":
         show_candidates(gpu, timed)
     else:
-        show_times(gpu, list(timed), args.finals, args.out, args.limit)
+        show_times(gpu, list(timed), args.top, args.finals, args.out, args.limit)
 
 
 if __name__ == "__main__":

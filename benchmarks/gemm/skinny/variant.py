@@ -98,7 +98,7 @@ class Variant:
         doubled = 2 if layout.large == SHIFTED else 1
         addresses = self.tiles * (4 if layout.is_k_major else 3)
         # Vectors of the short operand, e4m3 that is made fp16, and numbers that are unpacked.
-        made = self.small // 2 * min(self.unroll, 2) if self.mma else 6 * self.small + 12
+        made = self.small // 2 * min(self.unroll, 2) if self.mma else 7 * self.small + 16
         made += 48 if dtype == "fp8" else 0
         return self.sums(dtype, layout) + 4 * doubled * self.vectors(dtype, layout) + addresses + made + OTHER_REGISTERS
 
