@@ -5,9 +5,9 @@
     python -m benchmarks.gemm.library_table --gpu h200 --judge              # how far off products are that are left out
 
 Each product is captured in a graph and timed after the L2 was overwritten, with sums of 32 bits, as `matmul` calls it.
-Rows are written one by one; a run that is cut or limited goes on where it was left. Sizes are log-uniform up to 16,384,
-of every type and order of axes: aligned and odd rows, rows with gaps, single rows and columns, batches, and with a bias,
-an added matrix, a result of 32 bits. `--recorded` takes the times of torch.matmul from the tables in
+Rows are written one by one; a run that is cut or limited goes on where it was left. Sizes are log-uniform up to
+16,384, of every type and order of axes: aligned and odd rows, rows with gaps, single rows and columns, batches, and
+with a bias, an added matrix, a result of 32 bits. `--recorded` takes the times of torch.matmul from the tables in
 `benchmarks/results/h200`, which were measured beside our kernels.
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from itertools import product as combinations
@@ -114,22 +114,22 @@ def _cut(pool: Any, batch: int, rows: int, columns: int, gap: int, *, is_turned:
 def recorded() -> Iterator[dict[str, Any]]:
     """Rows of earlier comparisons with torch.matmul on an H200, cold L2."""
     for row in read_rows(RESULTS / "gemm_bf16_fp16.csv"):
-        yield _recorded(row["m"], row["n"], row["k"], row["dtype"], row["layout"], row["cublas_cold_us"])
+        yield _recorded([row[size] for size in "mnk"], row["dtype"], row["layout"], row["cublas_cold_us"])
     for name in ("gemm_choices_bf16.csv", "gemm_parts_bf16.csv", "gemm_exhaustive_bf16.csv.gz"):
         times: dict[tuple[str, ...], list[float]] = {}
         for row in read_rows(RESULTS / name):
             if row["cublas_cold_us"]:
                 times.setdefault((row["m"], row["n"], row["k"]), []).append(float(row["cublas_cold_us"]))
         for shape, of_shape in times.items():
-            yield _recorded(*shape, "bf16", "rr", str(statistics.median(of_shape)))
+            yield _recorded(shape, "bf16", "rr", str(statistics.median(of_shape)))
     for row in read_rows(RESULTS / "call.csv"):
         shape_and_dtype = row["case"].split()
         if (row["section"], row["who"]) == ("gemm", "torch") and len(shape_and_dtype) == 2:
-            yield _recorded(*shape_and_dtype[0].split("x"), shape_and_dtype[1], "rr", row["median_us"])
+            yield _recorded(shape_and_dtype[0].split("x"), shape_and_dtype[1], "rr", row["median_us"])
 
 
-def _recorded(m: str, n: str, k: str, dtype: str, layout: str, cold_us: str) -> dict[str, Any]:
-    sizes = {"batch": 1, "m": m, "n": n, "k": k, "gap": 0}
+def _recorded(shape: Sequence[str], dtype: str, layout: str, cold_us: str) -> dict[str, Any]:
+    sizes = {"batch": "1", **dict(zip("mnk", shape, strict=True)), "gap": "0"}
     return {"dtype": dtype, "layout": layout, "end": points.PLAIN, **sizes, "cold_us": cold_us, "outcome": "ok"}
 
 

@@ -85,6 +85,20 @@ def exact_sums(dtype: torch.dtype) -> Iterator[None]:
             switch.leave()
 
 
+@contextmanager
+def _multiplied_in(precision: str) -> Iterator[None]:
+    """fp32 operands are multiplied in tf32 inside where the call is for that, whatever torch is told."""
+    before = torch.get_float32_matmul_precision()
+    if precision != "tf32" or before != "highest":
+        yield
+        return
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 @dataclass(frozen=True)
 class Ask:
     """What is asked of the library, besides its operands.
@@ -105,12 +119,16 @@ class Ask:
     beta: float = 0.0
 
 
-def function_of(ask: Ask, device: torch.device) -> Callable[..., Tensor]:
-    """Torch's operator as a function of (a, b, bias, c), and perhaps of `out`; sums may be narrow."""
+def function_of(ask: Ask, device: torch.device | None = None) -> Callable[..., Tensor]:
+    """Torch's operator as a function of (a, b, bias, c), and perhaps of `out`; sums may be narrow.
+
+    The device is the current GPU if left out.
+    """
     if ask.dtype == torch.int8:
         return lambda a, b, bias, c, **out: torch._int_mm(a, b, **out)
     if ask.dtype.itemsize == 1:
-        scaled: Any = partial(torch._scaled_mm, scale_a=_one(device), scale_b=_one(device), out_dtype=ask.kind)
+        one = _one(device or torch.device("cuda", torch.cuda.current_device()))
+        scaled: Any = partial(torch._scaled_mm, scale_a=one, scale_b=one, out_dtype=ask.kind)
         return lambda a, b, bias, c, **out: scaled(a, b, **out)
     multiply: Any = torch.bmm if ask.is_batched else torch.mm
     if ask.end == "bias":
@@ -162,7 +180,7 @@ class LibraryLaunch:
         if not ask.is_batched:
             a, b, out, source = a[0], b[0], out[0], None if source is None else source[0]
         try:
-            with exact_sums(ask.dtype):
+            with exact_sums(ask.dtype), _multiplied_in(call.precision):
                 function_of(ask, a.device)(a, b, call.epilogue.bias, source, out=out)
         except torch.cuda.OutOfMemoryError:
             raise

@@ -53,8 +53,7 @@ def planned_function(stated: Mapping[str, Any]) -> Callable[..., Tensor]:
     """The function of a call's tensors (a, b, bias, c) that gives its result, on the current device."""
     dtype, kind = (getattr(torch, stated[name]) for name in ("dtype", "kind"))
     ask = Ask(dtype, kind, stated["is_batched"], stated["end"], stated["alpha"], stated["beta"])
-    multiply = function_of(ask, torch.device("cuda", torch.cuda.current_device()))
-    exact = _exactly(multiply, dtype)
+    exact = _exactly(function_of(ask), dtype)
     views = {int(place): (tuple(shape), tuple(strides)) for place, (shape, strides) in stated["views"].items()}
     if not views and stated["shape"] is None:
         return exact
