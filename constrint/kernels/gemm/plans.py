@@ -76,11 +76,11 @@ def _library_recipe(call: Call, tensors: tuple[Tensor | None, ...], out: Tensor)
     Raises:
         CompileError: When the library does not take it after all.
     """
-    from constrint.kernels.gemm.library.launch import LibraryLaunch
+    from constrint.kernels.gemm.library.launch import LibraryLaunch, is_captured
     from constrint.kernels.gemm.library.planned import planned_of
 
     stated = planned_of(call, tensors, out.shape)
-    if not torch.cuda.is_current_stream_capturing():
+    if not is_captured(out.device):
         LibraryLaunch(call).run()
     return Made(Recipe([], [], 1, 0, LIBRARY, stated), [])
 

@@ -17,6 +17,7 @@ from constrint.kernels.gemm.library.cost import FEWEST, left_out_error, left_out
 from constrint.kernels.gemm.library.points import COLUMNS, Kind, place_of, place_of_row
 from constrint.kernels.gemm.library.spec import LIBRARY, inability
 from constrint.kernels.gemm.product import Operand, Product
+from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.registry import load_kernel, load_spec
 from constrint.select import Workload
 from constrint.select.first_choice import Refusal
@@ -182,7 +183,8 @@ def test_the_library_is_chosen_where_it_is_predicted_to_be_faster(tables: Path) 
     forget_tables()
     theirs = first_choice.choose(H200, asked)
     assert (theirs.kernel, dict(theirs.config)) == (LIBRARY, {})
-    assert theirs.seconds == library_s(H200, asked) < ours.seconds
+    assert theirs.seconds == library_s(H200, asked)
+    assert theirs.seconds < ours.seconds
     assert first_choice.best(H200, asked, 3)[0].kernel == LIBRARY
     assert first_choice.choose(H200, replace(asked, no_library="the caller says so")) == ours
 
@@ -233,7 +235,7 @@ def test_a_ranking_shows_it_as_one_row_among_the_kernels(tables: Path) -> None:
     assert any("gemm.library are interpolated" in line for line in ranking.assumptions)
 
 
-def load_gemm_library() -> first_choice.GemmSpec:
+def load_gemm_library() -> GemmSpec:
     return first_choice.gemm_spec(LIBRARY)
 
 

@@ -150,10 +150,15 @@ def _one(device: torch.device) -> Tensor:
 
 def has_scale(device: torch.device) -> bool:
     """Whether the scale is at hand; while a graph is captured it is not made, since its memory would be the graph's."""
-    if not torch.cuda.is_current_stream_capturing():
+    if not is_captured(device):
         _one(device)
         return True
     return False
+
+
+def is_captured(device: torch.device) -> bool:
+    """Whether what is launched on a device now goes into a graph instead."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def ask_of(call: Call) -> Ask:
