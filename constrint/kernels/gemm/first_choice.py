@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from constrint.errors import InfeasibleError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.library.choice import better, library_choice
-from constrint.kernels.gemm.library.spec import LIBRARY, LibrarySpec
+from constrint.kernels.gemm.library.spec import LIBRARY
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.table import MILLION, TIE, KeptTable, Table, closed_params
@@ -199,10 +199,8 @@ def gemm_specs() -> tuple[GemmSpec, ...]:
 
 def library_of(gpu: GpuModel, product: Product) -> Choice | None:
     """Torch's own product as a choice; None where it is not offered, or was refused."""
-    spec = next((spec for spec in gemm_specs() if isinstance(spec, LibrarySpec)), None)
-    if spec is None or any(kernel == LIBRARY for kernel, _ in _REFUSED.get((gpu.name, product), ())):
-        return None
-    return library_choice(spec, gpu, product)
+    is_refused = any(kernel == LIBRARY for kernel, _ in _REFUSED.get((gpu.name, product), ()))
+    return None if is_refused else library_choice(gpu, product)
 
 
 def gemm_spec(full_name: str) -> GemmSpec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.library.cost import library_s
-from constrint.kernels.gemm.library.spec import LIBRARY, LibrarySpec
+from constrint.kernels.gemm.library.spec import LIBRARY, inability
 from constrint.kernels.gemm.product import Product
 from constrint.select.first_choice import Choice
 
@@ -13,9 +13,9 @@ from constrint.select.first_choice import Choice
 LEAST_SHARE, LEAST_S = 0.02, 0.5e-6
 
 
-def library_choice(spec: LibrarySpec, gpu: GpuModel, product: Product) -> Choice | None:
-    """Torch's own product as a choice; None where it does not run, or was not measured."""
-    if spec.refusal(gpu, product):
+def library_choice(gpu: GpuModel, product: Product) -> Choice | None:
+    """Torch's own product as a choice; None where it does not run, or was not measured: where its spec refuses it."""
+    if product.no_library or inability(product):
         return None
     seconds = library_s(gpu, product)
     return None if seconds is None else Choice(gpu, LIBRARY, {}, seconds, product.workload)

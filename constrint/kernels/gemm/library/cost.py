@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.library.points import WIDE, Kind, Place, Points, measured, place_of
+from constrint.kernels.gemm.library.points import WIDE, Kind, Place, Points, has_table, measured, place_of
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES
 from constrint.select.cost import LAUNCH_S
@@ -43,7 +43,7 @@ def library_s(gpu: GpuModel, product: Product) -> float | None:
 
 def points_of(gpu: GpuModel, kind: Kind) -> Points | None:
     """What was measured of a kind; None where nothing was."""
-    return measured(gpu.name, kind.dtype, kind.end).get(kind)
+    return measured(gpu.name, kind.dtype, kind.end).get(kind) if has_table(gpu) else None
 
 
 def predicted_s(gpu: GpuModel, points: Points, place: Place, left_out: int | None = None) -> float | None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES, WIDEST_BYTES, width_bytes
 
@@ -115,9 +116,15 @@ class Points:
         return len(self.places)
 
 
-def has_table(gpu: str) -> bool:
-    """Whether anything was measured on a GPU, by its model's name."""
-    return path_of(gpu).is_file()
+def has_table(gpu: GpuModel) -> bool:
+    """Whether anything was measured on such a GPU; a model of the same name with other figures is another GPU."""
+    return path_of(gpu.name).is_file() and _figures(gpu) == _figures(load_gpu(gpu.name))
+
+
+def _figures(gpu: GpuModel) -> tuple[object, ...]:
+    """What the times of products depend on most."""
+    device, dram = gpu.device, gpu.memory.dram
+    return gpu.arch.target, device.sm_count, device.boost_clock_hz, dram.bandwidth_bytes_per_s
 
 
 def path_of(gpu: str) -> Path:

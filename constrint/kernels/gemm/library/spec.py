@@ -82,14 +82,14 @@ class LibrarySpec(GemmSpec):
         reason = product.no_library or inability(product)
         if reason or library_s(gpu, product) is not None:
             return reason
-        if not has_table(gpu.name):
+        if not has_table(gpu):
             return f"torch's own product was not measured on {gpu.name}: nothing is predicted, so nothing is offered"
         return f"nothing near this product was measured on {gpu.name}: nothing is predicted, so nothing is offered"
 
     def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """The measured time, interpolated; the library does not say what binds it."""
         seconds = library_s(gpu, product) or float("inf")
-        return CostColumns(np.array([seconds]), dict.fromkeys(PARTS, 0.0) | {"latency": seconds})
+        return CostColumns(np.array([seconds]), dict.fromkeys((*PARTS, "spilling"), 0.0) | {"latency": seconds})
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """How far the interpolation is off."""
