@@ -26,6 +26,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "gemm": (
         "constrint.kernels.gemm.descriptor.spec",
         "constrint.kernels.gemm.producer.spec",
+        "constrint.kernels.gemm.library.spec",
         "constrint.kernels.gemm.pointer.spec",
     )
 } | {

@@ -79,6 +79,8 @@ class GemmSpec(KernelSpec):
     fixed: ClassVar[Mapping[str, int]] = {}
     #: Whether the predicted time depends on the order of tiles.
     prices_order: ClassVar[bool] = False
+    #: Whether it has tiles to choose; a library has none.
+    has_tiles: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], _Stated] = {}
