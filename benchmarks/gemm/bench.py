@@ -4,7 +4,8 @@
     python -m benchmarks.gemm.bench --out gemm.csv --quick      # some 20 cases, under two minutes
     python -m benchmarks.gemm.bench --out gemm.csv --template   # torch.compile(mode="max-autotune"), too: a few shapes
 
-Each row says who was timed (`matmul`: the first choice; `best of 8`: the quickest of the model's first eight; a peer)
+Each row says who was timed (`kernels`: the first choice among our kernels; `best of 8`: the quickest of the model's
+first eight of these; `matmul`: the choice among all, which may be torch's own product; a peer)
 and how: `call` is the public call from plain Python, calls back to back; `cold` and `warm` are the kernel alone in a
 CUDA graph, after the L2 was overwritten and back to back. Whoever is compared is timed in turn, in several rounds.
 The floor is the larger of operations over the highest rate and bytes over the highest bandwidth that this run measured.
@@ -18,7 +19,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from benchmarks.harness.workloads import DTYPE_SHAPES, GEMM_SHAPES, gemm
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import matmul
 from constrint.kernels.gemm.first_choice import best, choose
+from constrint.kernels.gemm.library.spec import LIBRARY
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.registry import load_spec
@@ -110,22 +112,29 @@ class Bench:
     peaks: Peaks
     with_template: bool
 
-    def run(self, workload: Workload, choices: list[Choice], choose_ms: float) -> None:
+    def run(self, workload: Workload, choices: list[Choice], chosen: Choice, choose_ms: float) -> None:
         """Check and time one case; write its rows."""
         set_precision(workload)
         case = Case(load_spec(choices[0].kernel), self.gpu, workload, device="cuda")
         a, b = case.inputs["a"], case.inputs["b"]
         ours = self._ours(case, choices)
+        is_ours = chosen.kernel != LIBRARY
+        if not is_ours:
+            ours["matmul"] = chosen, case_launches(case, chosen)
         wrong = {who for who, (_, launches) in ours.items() if not case.check(launches) <= 1.0}
         wrong |= {"matmul"} if not case.check([_Public(case)]) <= 1.0 else set()
-        peers, prepare_ms = products(workload, a, b), {"matmul": choose_ms}
+        peers, prepare_ms = products(workload, a, b), dict.fromkeys(("matmul", "kernels"), choose_ms)
         if self.with_template and (*workload.sizes.values(),) in QUICK and workload.dtype == "bf16":
             peers["torch.compile"], prepare_ms["torch.compile"] = _prepared_template(a, b)
         alone = {who: call_of(launches) for who, (_, launches) in ours.items()} | peers
-        calls: dict[str, Call] = {"matmul": partial(matmul, a[0], b[0]), **peers}
+        calls: dict[str, Call] = {"kernels": partial(matmul, a[0], b[0], implementation="kernels"), **peers}
+        if not is_ours:
+            calls["matmul"] = partial(matmul, a[0], b[0])
         tensors = (a, b, *case.outputs.values())
         floor_s = self.peaks.floor_s(workload, sum(t.numel() * t.element_size() for t in tensors))
         for how, figures in self._figures(alone, calls).items():
+            if is_ours:  # the choice among all is the first one of ours, and takes what that took
+                ours["matmul"], figures["matmul"] = ours["kernels"], figures["kernels"]
             for who, figure in figures.items():
                 choice = ours[who][0] if who in ours else None
                 config = (
@@ -146,11 +155,9 @@ class Bench:
                 )
 
     def _ours(self, case: Case, choices: list[Choice]) -> dict[str, tuple[Choice, Sequence[Launch]]]:
-        """The first choice, and the quickest of all where there are several, with their launches."""
-        every = [
-            load_spec(c.kernel).launches(self.gpu, case.workload, c.config, case.inputs, case.outputs) for c in choices
-        ]
-        ours = {"matmul": (choices[0], every[0])}
+        """Our first choice, and the quickest of ours where there are several, with their launches."""
+        every = [case_launches(case, choice) for choice in choices]
+        ours = {"kernels": (choices[0], every[0])}
         if len(choices) > 1:
             cold = self.timer.cold([self.timer.graph(call_of(launches)) for launches in every], ROUNDS)
             quickest = min(range(len(choices)), key=lambda i: cold[i].median_s)
@@ -169,6 +176,11 @@ class Bench:
             "cold": dict(zip(alone, cold, strict=True)),
             "warm": dict(zip(alone, warm, strict=True)),
         }
+
+
+def case_launches(case: Case, choice: Choice) -> Sequence[Launch]:
+    """The launches of a choice for a case."""
+    return load_spec(choice.kernel).launches(case.gpu, case.workload, choice.config, case.inputs, case.outputs)
 
 
 def _prepared_template(a: Any, b: Any) -> tuple[Call, float]:
@@ -199,18 +211,19 @@ def _named(workload: Workload) -> dict[str, Any]:
     return {**workload.sizes, "dtype": "fp32" if options.get("three_pass") else workload.dtype, "layout": layout}
 
 
-def plan(gpu: GpuModel, cases: list[Workload], top: int) -> list[tuple[Workload, list[Choice], float]]:
-    """The choices of every case, and the milliseconds of the first; the kernels are compiled on all cores."""
+def plan(gpu: GpuModel, cases: list[Workload], top: int) -> list[tuple[Workload, list[Choice], Choice, float]]:
+    """Our choices of every case, that among all, and its milliseconds; the kernels are compiled on all cores."""
     choose(gpu, Product.of(gemm((128, 128, 128))))
     planned = []
     for workload in cases:
         product = Product.of(workload)
         started = time.perf_counter()
-        first = choose(gpu, product)
+        chosen = choose(gpu, product)
         choose_ms = 1e3 * (time.perf_counter() - started)
-        planned.append((workload, best(gpu, product, top) if top > 1 else [first], choose_ms))
+        alone = replace(product, no_library="our kernels alone")
+        planned.append((workload, best(gpu, alone, top), chosen, choose_ms))
     started = time.perf_counter()
-    trials = [Trial(c.kernel, workload, dict(c.config)) for workload, choices, _ in planned for c in choices]
+    trials = [Trial(c.kernel, workload, dict(c.config)) for workload, choices, *_ in planned for c in choices]
     failed = [outcome for outcome in compile_many(load_spec, gpu, trials, into_cache=True) if outcome]
     print(
         f"compiled {len(trials)} in {time.perf_counter() - started:.0f} s; failed: {failed[:3] or 'none'}", flush=True
@@ -238,6 +251,9 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     for (dtype, peer, who, how), found in sorted(ratios.items()):
         print_ratios(f"{dtype}: {peer} / {who}, {how}", found)
     spreads = [float(r["spread_us"]) / float(r["median_us"]) for r in rows if r.get("how") == "cold"]
+    shown_cases = [row for row in rows if row.get("how") == "cold" and row.get("who") == "matmul"]
+    left = sum(row["kernel"] == LIBRARY for row in shown_cases)
+    print(f"matmul leaves {left} of {len(shown_cases)} cases to torch's own product")
     if spreads:
         print(f"spread, cold (80th less 20th percentile, of the median): median {statistics.median(spreads):.3f}")
 
@@ -262,8 +278,8 @@ def main() -> None:
     print(note, flush=True)
     with Table(args.out, COLUMNS, note) as table:
         bench = Bench(gpu, timer, table, peaks, args.template)
-        for workload, choices, choose_ms in planned:
-            outcome = attempt(partial(bench.run, workload, choices, choose_ms))
+        for workload, choices, chosen, choose_ms in planned:
+            outcome = attempt(partial(bench.run, workload, choices, chosen, choose_ms))
             if outcome["outcome"] != "ok":
                 table.add(**_named(workload), **outcome)
     print_table(table.rows)

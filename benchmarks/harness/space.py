@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -180,10 +180,11 @@ def _integers(column: NDArray[Any]) -> NDArray[np.int64]:
 def first_choices(
     operation: Operation, gpu: GpuModel, workload: Workload, top: int
 ) -> list[tuple[str, dict[str, int]]]:
-    """What would be run: the first choices for a workload, as (kernel, configuration)."""
+    """What would be run of our kernels: the first choices for a workload, as (kernel, configuration)."""
     if operation.name == "gemm":
         from constrint.kernels.gemm.first_choice import best
         from constrint.kernels.gemm.product import Product
 
-        return [(choice.kernel, dict(choice.config)) for choice in best(gpu, Product.of(workload), top)]
+        product = replace(Product.of(workload), no_library="a space has no library")
+        return [(choice.kernel, dict(choice.config)) for choice in best(gpu, product, top)]
     return [(c.kernel, dict(c.config)) for c in rank(operation, gpu, workload, top=top).candidates]

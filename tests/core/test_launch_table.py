@@ -112,6 +112,36 @@ def test_a_call_without_a_plan(bench: TableBench) -> None:
     assert not bench.made
 
 
+def test_a_call_that_a_function_makes(bench: TableBench) -> None:
+    table, tensor, other, asked = bench.table(), FakeTensor(), FakeTensor(0x2000), []
+
+    def function(*given: Any) -> str:
+        asked.append(given)
+        return "a result"
+
+    assert bench.core.table_insert(table, None, (tensor, None, other), function, (), 0, 0) is True
+    assert bench.core.table_call(table, False, None, tensor, None, other) == "a result"
+    assert asked == [(tensor, None, other)]
+    assert bench.fake.calls() == []
+    assert not bench.made
+    references = sys.getrefcount(function)
+    bench.core.table_clear(table)
+    assert sys.getrefcount(function) == references - 1
+
+
+def test_what_a_function_raises_is_the_callers_to_see(bench: TableBench) -> None:
+    def function(*given: Any) -> None:
+        # A function may change the table that called it.
+        bench.core.table_clear(table)
+        raise ValueError("no such product")
+
+    table, tensor = bench.table(), FakeTensor()
+    assert bench.core.table_insert(table, None, (tensor,), function, (), 0, 0) is True
+    with pytest.raises(ValueError, match="no such product"):
+        bench.core.table_call(table, True, None, tensor)
+    assert bench.core.table_call(table, True, None, tensor) is False
+
+
 def test_tensors_of_rocm(bench: TableBench) -> None:
     table, tensor = bench.table(), FakeTensor(device=(ROCM, 1))
     assert bench.insert(table, tensor) is True

@@ -52,7 +52,7 @@ def test_a_ranking_as_json_says_what_solve_says_and_where_it_comes_from(ranking:
     for entry, candidate in zip(found["candidates"], ranking.candidates, strict=False):
         assert entry["kernel"] == candidate.kernel
         assert entry["predicted_s"] == candidate.cost.seconds
-        assert entry["config"]["BLOCK_M"] == candidate.config["tile_m"]
+        assert entry["config"].get("BLOCK_M") == candidate.config.get("tile_m")
         assert "tile_m" not in entry["config"]
 
 
@@ -76,8 +76,8 @@ def test_csv_has_a_row_per_configuration(ranking: Ranking) -> None:
     for row, candidate in zip(rows, ranking.candidates, strict=True):
         assert {name: row[name] for name in candidate.config} == {n: str(v) for n, v in candidate.config.items()}
         assert float(row["predicted_s"]) == candidate.cost.seconds
-        assert candidate.resources is not None
-        assert row["smem_bytes_per_block"] == str(candidate.resources.smem_bytes)
+        use = candidate.resources
+        assert row["smem_bytes_per_block"] == ("" if use is None else str(use.smem_bytes)), "a library says nothing"
         assert (row["gpu"], row["dtype"], row["size_m"]) == ("H200-SXM", "bf16", "4096")
         lacking = set(rows[0]) & {"persistent", "split_k"} - candidate.config.keys()
         assert all(row[name] == "" for name in lacking)

@@ -79,13 +79,14 @@ def test_kernels_have_lists_of_their_own_and_configs_is_that_of_the_best() -> No
     gpu, operation = load_gpu("h200"), load_kernel("gemm")
     able, refusals = requests(operation, gpu, operation.default_workload(gpu))
     ranking = rank_requests(operation, able, refusals, top=30)
-    kernels = list(dict.fromkeys(candidate.kernel for candidate in ranking.candidates))
+    configured = [candidate.kernel for candidate in ranking.candidates if candidate.config]
+    kernels = list(dict.fromkeys(configured))
     assert len(kernels) > 1
     text = export(ranking, "triton")
     for kernel in kernels:
         assert f"CONFIGS_{kernel.replace('.', '_').upper()} = [" in text
     assert text.endswith(f"CONFIGS = CONFIGS_{kernels[0].replace('.', '_').upper()}\n")
-    assert text.count("triton.Config(") == 30
+    assert text.count("triton.Config(") == len(configured) >= 29
     assert text == export(ranking, "triton"), "the output is the same each time"
 
 

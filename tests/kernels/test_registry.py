@@ -95,6 +95,7 @@ def test_built_in_operations_have_their_implementations() -> None:
     assert [s.full_name for s in load_kernel("gemm").implementations] == [
         "gemm.descriptor",
         "gemm.producer",
+        "gemm.library",
         "gemm.pointer",
     ]
     assert all(spec.operation == "lstm" for spec in load_kernel("lstm").implementations)
@@ -127,7 +128,7 @@ def test_a_registered_kernel_joins_or_replaces_built_in_ones() -> None:
     implementations = load_kernel("gemm").implementations
     assert added in implementations
     assert pointer not in implementations
-    assert len(implementations) == 3
+    assert len(implementations) == 4
 
 
 def test_packages_offer_one_kernel_or_several(monkeypatch: pytest.MonkeyPatch) -> None:

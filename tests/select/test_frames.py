@@ -28,7 +28,9 @@ def test_a_ranking_becomes_a_data_frame_of_pandas(ranking: Ranking) -> None:
         config = {name: row[name] for name in candidate.config}
         assert config == candidate.config
         use = candidate.resources
-        assert use is not None
+        if use is None:
+            assert candidate.kernel == "gemm.library"
+            continue
         assert row["predicted_s"] == candidate.cost.seconds
         assert row["op_per_s"] == pytest.approx(2 * 4096**3 / candidate.cost.seconds)
         assert (row["smem_bytes_per_block"], row["registers_per_thread"]) == (use.smem_bytes, use.registers_per_thread)
@@ -75,7 +77,7 @@ def test_a_ranking_is_a_table_in_a_notebook(ranking: Ranking) -> None:
         shown = dict(zip(head, row, strict=True))
         assert shown["predicted_us"] == f"{1e6 * candidate.cost.seconds:,.1f}"
         assert shown["TFLOP/s"] == f"{ranking.rate_of(candidate):,.1f}"
-        assert shown["tile_m"] == str(candidate.config["tile_m"])
+        assert shown["tile_m"] == str(candidate.config.get("tile_m", "-"))
     assert "... 5 more" in more[0]
 
 

@@ -21,8 +21,8 @@ KERNELS = (DESCRIPTOR, PRODUCER, POINTER)
 
 @cache
 def gemm_operation() -> Operation:
-    """The operation with all its kernels."""
-    return load_kernel("gemm")
+    """The operation with all its kernels that have tiles."""
+    return Operation("gemm", tuple(spec for spec in load_kernel("gemm").implementations if spec in KERNELS))
 
 
 def gemm(m: int, n: int, k: int, dtype: str = "bf16", /, **options: int) -> Workload:

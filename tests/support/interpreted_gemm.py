@@ -84,7 +84,7 @@ def dispatch_is_right(case: dict[str, Any]) -> bool:
     out_kind = torch.int32 if kind == torch.int8 else kind
     bias = torch.randn(n, generator=generator).to(kind) if case.get("bias") else None
     activation = case.get("activation")
-    found = dispatch.run_on_gpu(a, b, bias, None, 1.0, 0.0, activation, out_kind)
+    found = dispatch.run_on_gpu(a, b, bias, None, 1.0, 0.0, activation, out_kind, "kernels")
     if kind == torch.int8:
         expected = gemm_reference(a, b, bias, activation=activation, out_dtype=out_kind)
     else:

@@ -12,18 +12,20 @@ namespace {
 
 constexpr Py_ssize_t kMaxTensors = 16;
 
-// What a call that was seen needs: the plan, and what it is to allocate.
+// What a call that was seen needs: the plan, and what it is to allocate; or a function that does it all.
 struct Entry {
   uint64_t hash = 0;
   std::vector<int64_t> words;
   PyObject* extra = nullptr;       // compared by equality
   PlanPointer plan;                // null: such calls have no plan
+  PyObject* function = nullptr;    // takes the call's tensors and gives the results, instead of a plan
   Py_ssize_t inputs = 0;
   std::vector<PyObject*> outputs;  // arguments of the allocator
   Py_ssize_t results = 0;          // outputs that are returned
   int64_t counters = 0;            // zeroed words that the stream keeps
   ~Entry() {
     Py_XDECREF(extra);
+    Py_XDECREF(function);
     for (PyObject* output : outputs) Py_XDECREF(output);
   }
 };
@@ -237,6 +239,17 @@ PyObject* run_entry(PlanTable& table, const Entry& entry, const Call& call) {
   return results.release();
 }
 
+PyObject* run_function(const Entry& entry, PyObject* const* tensors, Py_ssize_t number) {
+  Ref given(PyTuple_New(number));
+  for (Py_ssize_t i = 0; i < number; ++i) {
+    Py_INCREF(tensors[i]);
+    PyTuple_SetItem(given.get(), i, tensors[i]);
+  }
+  PyObject* made = interpreted([&] { return PyObject_CallObject(entry.function, given.get()); });
+  if (!made) throw PythonError{};
+  return made;
+}
+
 // table_call(table, is_inner, extra, *tensors): the results; None where such calls have no plan, True where gradients
 // are to be recorded first, False where the call is new. With `is_inner` neither gradients nor listeners are asked for.
 PyObject* table_call(PyObject*, PyObject* const* args, Py_ssize_t number) {
@@ -269,6 +282,7 @@ PyObject* table_call(PyObject*, PyObject* const* args, Py_ssize_t number) {
       Py_RETURN_FALSE;
     }
     ++table.hits;
+    if (entry->function) return run_function(*entry, tensors, number);
     if (!entry->plan) Py_RETURN_NONE;
     return run_entry(table, *entry, call);
   });
@@ -279,7 +293,7 @@ bool takes_only_addresses(const Plan& plan) {
   return !has_float && plan.narrow.empty();
 }
 
-// table_insert(table, extra, tensors, plan or None, outputs, results, counters)
+// table_insert(table, extra, tensors, plan or function or None, outputs, results, counters)
 PyObject* table_insert(PyObject*, PyObject* args) {
   PyObject *object, *extra, *tensors, *plan, *outputs;
   Py_ssize_t results;
@@ -313,7 +327,10 @@ PyObject* table_insert(PyObject*, PyObject* args) {
     }
     const Py_ssize_t made = static_cast<Py_ssize_t>(entry->outputs.size());
     if (made > kMaxTensors || results < 0 || results > made || counters < 0) throw Unsupported{};
-    if (plan != Py_None) {
+    if (PyCallable_Check(plan)) {
+      Py_INCREF(plan);
+      entry->function = plan;
+    } else if (plan != Py_None) {
       entry->plan = held<PlanPointer>(plan);
       if (number + made + (counters ? 1 : 0) != static_cast<Py_ssize_t>(entry->plan->num_slots)) throw Unsupported{};
       if (!takes_only_addresses(*entry->plan)) throw Unsupported{};

@@ -26,7 +26,9 @@ def write(found: Found) -> str:
     lines = [comment(line) for line in found.header]
     lines.append("# Each line is arguments: grep -v '^#' FILE | xargs -L 1 cutlass_profiler")
     asked = _asked(found)
-    for place, row in enumerate(found.rows(), 1):
+    rows = found.rows()
+    # A library among kernels has nothing to say here; alone, it is told so.
+    for place, row in enumerate([row for row in rows if row.config] or rows, 1):
         shape = _shape(row)
         lines.append(comment(f"{place}: {_heuristics(shape, row)}"))
         lines.append(" ".join(["--operation=Gemm", *asked, *(f"--{name}={value}" for name, value in shape.items())]))

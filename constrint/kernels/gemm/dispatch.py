@@ -12,7 +12,10 @@ from torch import Tensor
 from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import first_choice
+from constrint.kernels.gemm.implementations import AUTO, LIBRARY_ALONE, OTHERS_ASKED
 from constrint.kernels.gemm.launch import Call, Epilogue, Machine, runtime_precision
+from constrint.kernels.gemm.library.launch import refusal_of_call
+from constrint.kernels.gemm.library.spec import LIBRARY, inability
 from constrint.kernels.gemm.operands import product_of, with_aligned_stride
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.reference import DTYPE_NAMES, gemm_reference
@@ -44,10 +47,11 @@ def run_on_gpu(
     beta: float,
     activation: str | None,
     out_dtype: torch.dtype,
+    implementation: str = AUTO,
 ) -> Tensor:
     """Choose a configuration and launch it; products without a kernel run as plain PyTorch on the device."""
     out = torch.empty((a.shape[0], a.shape[1], b.shape[2]), dtype=out_dtype, device=a.device)
-    prepared = prepare(a, b, bias, c, alpha, beta, activation, out)
+    prepared = prepare(a, b, bias, c, alpha, beta, activation, out, implementation)
     if prepared is None:
         return gemm_reference(a, b, bias, c, alpha, beta, activation, out_dtype)
     product, choice, call = prepared
@@ -59,7 +63,10 @@ def run_on_gpu(
             _CLEAN.add(key)
         launch(chosen.kernel, call, chosen.config)
 
-    fitting(product, choice, start, given=(activation,) if activation else ())
+    if implementation == LIBRARY_ALONE:
+        start(choice, may_spill=True)
+    else:
+        fitting(product, choice, start, given=(activation,) if activation else ())
     return out
 
 
@@ -76,12 +83,16 @@ def prepare(
     beta: float,
     activation: str | None,
     out: Tensor,  # (batch, M, N)
+    implementation: str = AUTO,
     *,
     chosen_for_rows: int | None = None,
 ) -> tuple[Product, Choice, Call] | None:
     """The product, the first choice for it, and the call that a kernel is to launch; None where no kernel does.
 
     With `chosen_for_rows` the choice is one for a product of so many rows whose kernel serves any number of them.
+
+    Raises:
+        UnsupportedError: When the library is asked for and does not compute the product.
     """
     (batch, m, k), n = a.shape, b.shape[2]
     if not batch * m * n or not k or a.dtype not in DTYPE_NAMES or out.dtype == torch.float64:
@@ -91,8 +102,19 @@ def prepare(
     source = c if beta != 0.0 else None
     precision = runtime_precision(a.dtype)
     product = product_of(
-        a, b, bias, source, out.dtype, is_three_pass=precision == "tf32x3", allows_gluon=allows_gluon()
+        a,
+        b,
+        bias,
+        source,
+        out.dtype,
+        is_three_pass=precision == "tf32x3",
+        allows_gluon=allows_gluon(),
+        no_library=OTHERS_ASKED.get(implementation)
+        or refusal_of_call(a, b, bias, source, alpha, activation, out.dtype),
     )
+    call = Call(a, b, out, machine, Epilogue(bias, source, alpha, beta, activation), precision)
+    if implementation == LIBRARY_ALONE:
+        return product, library_alone(gpu, product), call
     if chosen_for_rows is not None:
         product = replace(product, m=chosen_for_rows)
     choice = choose(gpu, product)
@@ -100,7 +122,19 @@ def prepare(
         choice = _for_any_rows(product, choice)
     if choice is None:
         return None
-    return product, choice, Call(a, b, out, machine, Epilogue(bias, source, alpha, beta, activation), precision)
+    return product, choice, call
+
+
+def library_alone(gpu: GpuModel | None, product: Product) -> Choice:
+    """Torch's own product, measured or not.
+
+    Raises:
+        UnsupportedError: When it does not compute the product.
+    """
+    reason = product.no_library or inability(product)
+    if reason:
+        raise UnsupportedError(f"matmul: implementation='{LIBRARY_ALONE}' does not compute this product: {reason}.")
+    return Choice(gpu, LIBRARY, {}, workload=product.workload)
 
 
 #: How far down the choices one of them is looked for.

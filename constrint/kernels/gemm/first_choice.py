@@ -1,5 +1,7 @@
 """The model's first choice for one product, in half a millisecond: every kernel's space boiled down to a table.
 
+Torch's own product has no space: its predicted time is compared with that of the best configuration.
+
 A table is made once for each GPU, kernel, dtype and width of loads, and kept on disk: every valid configuration is
 priced for a grid of shapes, and those that are among the best for some shape are kept. For a new shape only the table's
 few hundred rows are priced; a repeated shape is looked up. No torch, no triton.
@@ -17,6 +19,8 @@ from numpy.typing import NDArray
 
 from constrint.errors import InfeasibleError
 from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.library.choice import better, library_choice
+from constrint.kernels.gemm.library.spec import LIBRARY
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.table import MILLION, TIE, KeptTable, Table, closed_params
@@ -57,11 +61,11 @@ _MODELS: dict[int, _Model] = {}
 
 
 def choose(gpu: GpuModel, product: Product) -> Choice:
-    """The measured winner where there is one, else the configuration with the least predicted time.
+    """The measured winner where there is one, else what has the least predicted time: a configuration, or the library.
 
     Raises:
         UnsupportedError: When the GPU has no unit for the dtype.
-        InfeasibleError: When no configuration of the tables is valid.
+        InfeasibleError: When no configuration of the tables is valid, nor the library.
     """
     return _choose(_model(gpu), product)
 
@@ -77,7 +81,10 @@ def _choose(model: _Model, product: Product) -> Choice:
         for place, (table, rows, seconds) in enumerate(_priced(gpu, product))
         if len(rows)
     ]
+    library = library_of(gpu, product)
     if not leaders:
+        if library is not None:
+            return library
         raise InfeasibleError(f"no config of 'gemm' on {gpu.name} is valid for {product}.")
     least = min(leader[0] for leader in leaders)
     near = []
@@ -90,7 +97,7 @@ def _choose(model: _Model, product: Product) -> Choice:
         near[0] if len(near) == 1 else min(near, key=lambda n: (_preference(n[1], n[2], product.dtype), n[0]))
     )
     config = table.whole_config(product, row)
-    return Choice(gpu, table.spec.full_name, config, least, product.workload)
+    return better(Choice(gpu, table.spec.full_name, config, least, product.workload), library)
 
 
 when_reloaded(_choose.cache_clear)
@@ -99,7 +106,8 @@ when_reloaded(_choose.cache_clear)
 def _measured(gpu: GpuModel, product: Product) -> Choice | None:
     """The measured winner, for a product that a workload describes wholly; None where there is none."""
     workload = product.workload
-    if replace(Product.of(workload), allows_gluon=product.allows_gluon) != product:
+    told = replace(Product.of(workload), allows_gluon=product.allows_gluon, no_library=product.no_library)
+    if told != product:
         return None
     able = [spec for spec in gemm_specs() if not spec.refusal(gpu, product)]
     entry = winner(able, gpu, workload) if able else None
@@ -110,16 +118,18 @@ def _measured(gpu: GpuModel, product: Product) -> Choice | None:
 
 
 def best(gpu: GpuModel, product: Product, top: int) -> list[Choice]:
-    """The `top` configurations of all tables by predicted time, first choice first."""
-    priced = []
+    """The `top` configurations of all tables, and the library, by predicted time, first choice first."""
+    library = library_of(gpu, product)
+    priced: list[tuple[float, Table | None, int]] = [] if library is None else [(library.seconds, None, 0)]
     for table, rows, seconds in _priced(gpu, product):
         for at in np.argsort(seconds, kind="stable")[: top + 1]:
             priced.append((float(seconds[at]), table, int(rows[at])))
     chosen = [choose(gpu, product)]
-    for seconds_of_row, table, row in sorted(priced, key=lambda item: item[0]):
-        config = table.whole_config(product, row)
-        if all((c.kernel, c.config) != (table.spec.full_name, config) for c in chosen):
-            chosen.append(Choice(gpu, table.spec.full_name, config, seconds_of_row, product.workload))
+    for seconds_of_row, of_table, row in sorted(priced, key=lambda item: item[0]):
+        name = LIBRARY if of_table is None else of_table.spec.full_name
+        config = {} if of_table is None else of_table.whole_config(product, row)
+        if all((c.kernel, c.config) != (name, config) for c in chosen):
+            chosen.append(Choice(gpu, name, config, seconds_of_row, product.workload))
         if len(chosen) == top:
             break
     return chosen[:top]
@@ -149,7 +159,7 @@ def _tables(gpu: GpuModel, product: Product) -> Iterator[Table]:
         unit(gpu, dtype)
         known.dtypes.add(dtype)
     for spec in gemm_specs():
-        if not spec.uncalibrated() and not spec.refusal(gpu, product):
+        if spec.has_tiles and not spec.uncalibrated() and not spec.refusal(gpu, product):
             options = tuple(spec.table_options(product).items())
             key = _Key(spec, dtype, product.a.width_bytes, product.b.width_bytes, options)
             if key not in known.tables:
@@ -174,6 +184,12 @@ def forget() -> None:
 def gemm_specs() -> tuple[GemmSpec, ...]:
     """The operation's kernels, preferred ones first."""
     return tuple(spec for spec in load_kernel("gemm").implementations if isinstance(spec, GemmSpec))
+
+
+def library_of(gpu: GpuModel, product: Product) -> Choice | None:
+    """Torch's own product as a choice; None where it is not offered, or was refused."""
+    is_refused = any(kernel == LIBRARY for kernel, _ in _REFUSED.get((gpu.name, product), ()))
+    return None if is_refused else library_choice(gpu, product)
 
 
 def gemm_spec(full_name: str) -> GemmSpec:

@@ -6,6 +6,7 @@ Calls that are traced, transformed or observed, and those of other devices, go t
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.compiler import is_compiling
 import constrint.kernels.gemm.operator  # noqa: F401  registers the operator
 from constrint.kernels.gemm.checks import stack
 from constrint.kernels.gemm.gradients import Facts, Saved, gradients, saved_of
+from constrint.kernels.gemm.implementations import AUTO, check_implementation, of_gradients
 from constrint.kernels.gemm.plans import PLAIN, PLAIN_END, PLANS, STEADY
 from constrint.kernels.gemm.reference import default_out_dtype, gemm_reference
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD
@@ -33,6 +35,7 @@ def matmul(
     c: Tensor | None = None,
     activation: str | None = None,
     out_dtype: torch.dtype | None = None,
+    implementation: str = AUTO,
 ) -> Tensor:
     """activation(alpha * a @ b + bias + beta * c), accumulated in 32 bits and rounded once.
 
@@ -49,6 +52,9 @@ def matmul(
         c: Broadcastable to the result's shape.
         activation: "relu", "gelu" (exact) or "silu".
         out_dtype: Type of the result; None: fp8 gives bf16, int8 gives int32, anything else its own type.
+        implementation: "auto": the fastest by prediction of our kernels and torch's own product (cuBLAS, hipBLASLt),
+            which is predicted where it was measured; "kernels": of our kernels; "library": torch's own product, whose
+            gradients are chosen among all. Tensors on the CPU go by the reference, whatever is said.
 
     Returns:
         A new tensor (..., M, N), without the dimensions that a 1-D operand lacks. Sizes of 0 give what torch.matmul
@@ -57,13 +63,15 @@ def matmul(
     Raises:
         RuntimeError: For shapes, dtypes or devices that do not go together, as torch.matmul does.
         TypeError: For arguments that are no tensors, or dtypes that are not supported.
-        UnknownNameError: For an unknown activation.
+        UnknownNameError: For an unknown activation or implementation.
+        UnsupportedError: When the library is asked for and torch has no operator for the product.
     """
     if torch._C._is_any_autocast_enabled():
         a, b = _autocast(a, b)
     if not is_compiling() and (c is None or beta != 0.0):
         is_plain = alpha == 1.0 and beta == 0.0 and activation is None and out_dtype is None
-        end = PLAIN if is_plain else (float(alpha), float(beta), activation, out_dtype)
+        is_plain = is_plain and implementation == AUTO
+        end = PLAIN if is_plain else (float(alpha), float(beta), activation, out_dtype, implementation)
         out: Any = PLANS.call(False, end, a, b, bias, c)
         if out is WANTS_GRAD:
             if _keeps_batch(a, b, c):
@@ -77,7 +85,7 @@ def matmul(
         elif out is not None:
             made: Tensor = out
             return made
-    return _through_operator(a, b, bias, c, alpha, beta, activation, out_dtype)
+    return _through_operator(a, b, bias, c, alpha, beta, activation, out_dtype, implementation)
 
 
 def small_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
@@ -143,13 +151,15 @@ def _through_operator(
     beta: float,
     activation: str | None,
     out_dtype: torch.dtype | None,
+    implementation: str,
 ) -> Tensor:
+    check_implementation(implementation)
     given = stack(a, b, bias, c, alpha, beta, activation, out_dtype)
     end = (float(alpha), float(beta), activation, given.kind)
     if not is_compiling() and torch._C._are_functorch_transforms_active():
         # Transforms of torch.func take plain PyTorch apart; of an operator they would have to be taught each.
         return gemm_reference(given.a, given.b, bias, given.c, *end).reshape(given.result_shape)
-    out: Tensor = torch.ops.constrint.gemm(given.a, given.b, bias, given.c, *end)
+    out: Tensor = torch.ops.constrint.gemm(given.a, given.b, bias, given.c, *end, implementation)
     return out.reshape(given.result_shape)
 
 
@@ -163,9 +173,12 @@ def _keeps_batch(a: Tensor, b: Tensor, c: Tensor | None) -> bool:
     return b.dim() == 2 or (b.dim() == dims and a.shape[:-2] == b.shape[:-2])
 
 
-def _multiply(a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, *end: Any) -> Tensor:
+def _multiply(
+    a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, *end: Any, implementation: str = AUTO
+) -> Tensor:
     alpha, beta, activation, out_dtype = end
-    return matmul(a, b, bias, alpha=alpha, beta=beta, c=c, activation=activation, out_dtype=out_dtype)
+    ends: dict[str, Any] = {"alpha": alpha, "beta": beta, "activation": activation, "out_dtype": out_dtype}
+    return matmul(a, b, bias, c=c, **ends, implementation=implementation)
 
 
 class _Product(torch.autograd.Function):
@@ -182,7 +195,8 @@ class _Product(torch.autograd.Function):
             ctx.save_for_backward(a, b)
             ctx.facts = None
         else:
-            alpha, beta, activation, out_dtype = end or PLAIN_END
+            alpha, beta, activation, out_dtype, implementation = end or PLAIN_END
+            ctx.implementation = of_gradients(implementation)
             full = (alpha, beta, activation, out_dtype or default_out_dtype(a.dtype))
             tensors, ctx.facts = saved_of(a, b, bias, c, full, out)
             ctx.save_for_backward(*tensors)
@@ -199,10 +213,10 @@ class _Product(torch.autograd.Function):
                 grad_a = matmul(gradient, b.t()) if needs[0] else None
                 return grad_a, matmul(a.t(), gradient) if needs[1] else None, None, None, None
             bias = c = output = None
-            facts = Facts((1.0, 0.0, None, a.dtype), None, None)
+            facts, implementation = Facts((1.0, 0.0, None, a.dtype), None, None), AUTO
         else:
             a, b, bias, c, output = ctx.saved_tensors
-            facts = ctx.facts
+            facts, implementation = ctx.facts, ctx.implementation
         shape = a.shape
         if b.dim() == 2 and len(shape) > 2:
             # One B for all: the rows of every product are rows of one.
@@ -210,7 +224,8 @@ class _Product(torch.autograd.Function):
             c = None if c is None else c.reshape(gradient.shape)
             output = None if output is None else output.reshape(gradient.shape)
         saved = Saved(a, b, bias, c, output, facts)
-        grad_a, grad_b, grad_bias, grad_c = gradients(_multiply, saved, gradient, ctx.needs_input_grad)
+        multiply = partial(_multiply, implementation=implementation)
+        grad_a, grad_b, grad_bias, grad_c = gradients(multiply, saved, gradient, ctx.needs_input_grad)
         if a.shape != shape:
             grad_a = None if grad_a is None else grad_a.reshape(shape)
             grad_c = None if grad_c is None else grad_c.reshape((*shape[:-1], grad_c.shape[-1]))

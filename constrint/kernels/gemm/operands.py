@@ -72,6 +72,7 @@ def product_of(
     *,
     is_three_pass: bool,
     allows_gluon: bool = True,
+    no_library: str = "",
 ) -> Product:
     """What the model has to know about these operands."""
     copies = copies_needed(a, b)
@@ -88,6 +89,7 @@ def product_of(
         has_source=source is not None,
         is_three_pass=is_three_pass,
         allows_gluon=allows_gluon,
+        no_library=no_library,
     )
 
 

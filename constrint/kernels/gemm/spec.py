@@ -84,6 +84,8 @@ class GemmSpec(KernelSpec):
     serves_any_rows: ClassVar[bool] = False
     #: Shapes whose best configurations are all that the first choice looks at.
     table_shapes: ClassVar[Stages] = USUAL_STAGES
+    #: Whether it has tiles to choose; a library has none.
+    has_tiles: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], _Stated] = {}

@@ -226,7 +226,7 @@ def test_observers_see_the_operator_and_the_kernel() -> None:
     hook.add(calls.append)
     try:
         out = matmul(a, b)
-        layer = LSTM(32, 32, device="cuda")
+        layer = LSTM(32, 32, device="cuda", backend="triton")
         with torch.no_grad():
             layer(randn(4, 2, 32, dtype=torch.float32))
     finally:
@@ -283,7 +283,7 @@ def test_several_devices() -> None:
 
 def test_the_table_is_bounded_counts_and_can_be_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "CAPACITY", 3)
-    small = tables.PlanTable("small", PLANS.build, PLANS.precision)
+    small = tables.PlanTable("small", PLANS.build, PLANS.precision, PLANS.function_of)
     b = randn(64, 64)
     for rows in (16, 32, 48, 64, 80):
         a = randn(rows, 64)

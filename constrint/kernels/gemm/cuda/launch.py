@@ -15,28 +15,29 @@ from torch import Tensor
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.cuda.shape import (
+    BOX_BYTES,
+    LINE_BYTES,
+    ROWS,
     WARPGROUP,
     Shape,
     box_rows,
     cluster_slots,
     depth,
-    stage_bytes,
-    staging_bytes,
+    ring_bytes,
+    second_buffers,
 )
 from constrint.kernels.gemm.cuda.source import Ends, Operands, source_of
 from constrint.kernels.gemm.launch import Call
 from constrint.kernels.gemm.reference import DTYPE_NAMES
 from constrint.kernels.gemm.units import needs_k_major
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
-from constrint.kernels.launch.cuda.tensor_map import TensorMap
+from constrint.kernels.launch.cuda.tensor_map import ROW_BYTES, TensorMap
 
 #: Names of types of what leaves, and of what is added.
 OUTPUTS = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.int32: "int32"}
 ADDED = OUTPUTS | {torch.float64: "fp64"}
 #: Elements as the TMA unit knows them, where their names differ.
 LOADED = {"fp8": "uint8", "int8": "uint8"}
-#: Bytes that leave at once.
-VECTOR_BYTES = 16
 
 
 class Deal(NamedTuple):
@@ -100,22 +101,23 @@ def cuda_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
     rows, columns = (n, m) if turned else (m, n)
     deal = Deal.of(gpu, config, rows, columns, -(-k // depth(dtype)))
     bias, source = _added(end.bias), _added(end.source)
-    operands = Operands(dtype, *majors)
-    ends = Ends(OUTPUTS[out.dtype], _name(bias), _name(source), end.activation)
-    vector = VECTOR_BYTES // out.element_size()
-    is_aligned = out.data_ptr() % VECTOR_BYTES == 0 and out.stride(0) % vector == 0 and n % vector == 0
+    ring = ring_bytes(config, dtype, a_is_k_major=majors[0], b_is_k_major=majors[1])
+    buffers = 2 if second_buffers(gpu, ring, config["consumers"]) > 0 else 1
+    is_plain = bias is None and source is None and end.activation is None and out.element_size() == 2
+    has_rows = out.data_ptr() % ROW_BYTES == 0 and out.stride(0) * out.element_size() % ROW_BYTES == 0
+    in_boxes = is_plain and has_rows
+    ends = Ends(OUTPUTS[out.dtype], _name(bias), _name(source), end.activation, in_boxes, buffers)
     of_source = (0, 0) if source is None else source.stride()[1:]
-    stage = stage_bytes(config, dtype, a_is_k_major=majors[0], b_is_k_major=majors[1])
     numbers = (rows, columns, k, deal.row_tiles, deal.column_tiles, deal.group, deal.whole, deal.parts)
     arguments = (
         *maps,
-        out,
+        *(_boxes_of(out, int(shape.own_columns), turned=turned) if in_boxes else (out,)),
         bias,
         source,
         *_memory(call, config, deal, shape),
         *(np.int32(number) for number in numbers),
         np.int64(out.stride(0)),
-        np.int32(is_aligned),
+        np.int32(has_rows and n * out.element_size() % ROW_BYTES == 0),
         *(np.int64(stride) for stride in of_source),
         np.float32(end.alpha),
         np.float32(end.beta),
@@ -123,11 +125,11 @@ def cuda_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
     return [
         CudaLaunch(
             gpu=gpu,
-            source=source_of(config, operands, ends),
+            source=source_of(config, Operands(dtype, *majors), ends),
             grid=(min(deal.units, deal.slots) * shape.cluster,),
             block=((config["consumers"] + 1) * WARPGROUP,),
             arguments=arguments,
-            smem_bytes=config["num_stages"] * stage + staging_bytes(config["consumers"]),
+            smem_bytes=ring + (buffers - 1) * BOX_BYTES * config["consumers"],
             cluster=shape.cluster,
         )
     ]
@@ -168,6 +170,16 @@ def _map_of(side: Tensor, is_k_major: bool, width: int, shares: int, dtype: str)
     rows = box_rows(width, shares) if is_k_major else line
     shape = (lies.shape[0], lies.shape[1])
     return TensorMap(side, LOADED.get(dtype, dtype), shape, lies.stride(0), (rows, line))
+
+
+def _boxes_of(out: Tensor, own_columns: int, *, turned: bool) -> tuple[TensorMap, TensorMap]:
+    """How the TMA unit stores results: boxes of 64 by 64, and what is left of a consumer's columns of wgmma."""
+    rest = own_columns % ROWS or ROWS
+    shape, kind = (out.shape[0], out.shape[1]), OUTPUTS[out.dtype]
+    narrow = (rest, ROWS) if turned else (ROWS, rest)
+    swizzle = LINE_BYTES if narrow[1] == ROWS else 0
+    whole = TensorMap(out, kind, shape, out.stride(0), (ROWS, ROWS))
+    return whole, TensorMap(out, kind, shape, out.stride(0), narrow, swizzle)
 
 
 def _added(t: Tensor | None) -> Tensor | None:

@@ -10,9 +10,16 @@ from __future__ import annotations
 from typing import Any
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.cuda.shape import BEFORE_BYTES, WARPGROUP, WARPGROUP_WARPS, stage_bytes, staging_bytes
+from constrint.kernels.gemm.cuda.shape import (
+    BEFORE_BYTES,
+    BOX_BYTES,
+    WARPGROUP,
+    WARPGROUP_WARPS,
+    ring_bytes,
+    second_buffers,
+)
 from constrint.kernels.gemm.product import Product
-from constrint.model import Expr, minimum
+from constrint.model import Expr, maximum, minimum
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Vars
 
@@ -26,11 +33,17 @@ def launched_registers(gpu: GpuModel, consumers: Expr) -> Expr:
     return minimum(gpu.sm.max_registers_per_thread, whole // (consumers + 1) // REGISTER_STEP * REGISTER_STEP)
 
 
-def smem_bytes(product: Product, v: Vars) -> Any:
-    """Shared memory of a block, as it is compiled: barriers, the ring, and what results are put in order in."""
+def least_smem_bytes(product: Product, v: Vars) -> Any:
+    """Shared memory of a block with one buffer for the results of each consumer."""
     majors = {"a_is_k_major": product.a.is_k_major, "b_is_k_major": product.b.is_k_major}
-    ring = v["num_stages"] * stage_bytes(v, product.dtype, **majors)
-    return BEFORE_BYTES + ring + staging_bytes(v["consumers"])
+    return BEFORE_BYTES + ring_bytes(v, product.dtype, **majors)
+
+
+def smem_bytes(gpu: GpuModel, product: Product, v: Vars) -> Any:
+    """Shared memory of a block, as it is compiled: with second buffers where they fit."""
+    least, consumers = least_smem_bytes(product, v), v["consumers"]
+    has_second = maximum(0, minimum(1, second_buffers(gpu, least - BEFORE_BYTES, consumers)))
+    return least + BOX_BYTES * consumers * has_second
 
 
 def block_use(gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
@@ -39,7 +52,7 @@ def block_use(gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
     return BlockUse(
         warps=WARPGROUP_WARPS * (v["consumers"] + 1),
         registers_per_thread=registers,
-        smem_bytes=smem_bytes(product, v),
+        smem_bytes=smem_bytes(gpu, product, v),
         least_registers=registers,
         spilling=None,
     )

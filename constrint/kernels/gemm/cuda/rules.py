@@ -31,11 +31,11 @@ from constrint.select.spec import Rule, Vars
 
 #: Registers of a consumer's thread that its sums may take, with up to two consumers and with three. Compiled, a kernel
 #: with as many does not spill, whatever is done with its sums (`tests/kernels/gemm/test_cuda_compiled.py`).
-SUM_REGISTERS, SUM_REGISTERS_OF_THREE = 184, 88
+SUM_REGISTERS, SUM_REGISTERS_OF_THREE = 184, 96
 #: The same where the sums of every slice are added to others, which leaves nothing in flight that needs registers.
 PROMOTED_REGISTERS = 192
-#: Of these the addresses of a matrix that is added take so many.
-SOURCE_REGISTERS = 8
+#: Of these so many are taken where more is done with sums than to narrow them: addresses of what is added, of results.
+END_REGISTERS = 16
 #: The deepest ring: more stages cover no more of a load's latency.
 MOST_STAGES = 16
 #: The narrowest and the widest tile, and the most parts of K; `spec.py` has all values.
@@ -51,7 +51,7 @@ def tile_rules(gpu: GpuModel, product: Product, v: Vars, smem_bytes: Any) -> Ite
         gpu: The hardware model.
         product: Which dtype it has, how its operands lie, what its end adds.
         v: The parameters.
-        smem_bytes: Shared memory of a block.
+        smem_bytes: Shared memory of a block with one buffer for the results of each consumer.
     """
     shape, dtype = Shape.of(v), product.dtype
     yield from _schedule_rules(v)
@@ -88,13 +88,18 @@ def _sums_rule(product: Product, v: Vars, shape: Shape) -> Rule:
     most = PROMOTED_REGISTERS if is_promoted else SUM_REGISTERS
     # 1, 2 and 3 consumers: most, most and SUM_REGISTERS_OF_THREE.
     fewer = most - SUM_REGISTERS_OF_THREE
-    left = minimum(most, most + 2 * fewer - fewer * v["consumers"]) - SOURCE_REGISTERS * product.has_source
+    left = minimum(most, most + 2 * fewer - fewer * v["consumers"]) - END_REGISTERS * (not leaves_plainly(product))
     taken = 2 * shape.sums if is_promoted else shape.sums
     because = (
         f"a consumer's thread has up to {most} registers for sums, {SUM_REGISTERS_OF_THREE} where three consumers "
         "share the register file" + ("; promoted sums count twice" if is_promoted else "")
     )
     return Rule(taken <= left, "sums", because, CERTAIN)
+
+
+def leaves_plainly(product: Product) -> bool:
+    """Whether sums leave as 16 bits with nothing added."""
+    return product.output_bytes == 2 and not product.has_bias and not product.has_source
 
 
 def _slice_rules(product: Product, v: Vars, shape: Shape) -> Iterator[Rule]:

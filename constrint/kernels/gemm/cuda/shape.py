@@ -21,8 +21,8 @@ ROWS, MAX_COLUMNS = 64, 256
 MAX_BOX = 256
 #: Threads of a warpgroup, and their warps.
 WARPGROUP, WARPGROUP_WARPS = 128, 4
-#: What a consumer puts results in order in: 64 rows of 128 bytes, and 16 bytes between them against bank conflicts.
-STAGING_BYTES = ROWS * (2 * 64 + 16)
+#: What a consumer puts results in order in: a box of 64 rows of 128 bytes.
+BOX_BYTES = ROWS * LINE_BYTES
 #: Barriers in front of the ring, up to where an atom may start.
 BEFORE_BYTES = 1024
 
@@ -112,9 +112,16 @@ def stage_bytes(v: Mapping[str, Any], dtype: str, *, a_is_k_major: bool, b_is_k_
     return of_a + slice_bytes(v["tile_n"], dtype, is_k_major=b_is_k_major)
 
 
-def staging_bytes(consumers: Any) -> Any:
-    """Bytes in which results are put in order before they leave."""
-    return STAGING_BYTES * consumers
+def ring_bytes(v: Mapping[str, Any], dtype: str, *, a_is_k_major: bool, b_is_k_major: bool) -> Any:
+    """Dynamic shared memory with one buffer of results for each consumer."""
+    stage = stage_bytes(v, dtype, a_is_k_major=a_is_k_major, b_is_k_major=b_is_k_major)
+    return v["num_stages"] * stage + BOX_BYTES * v["consumers"]
+
+
+def second_buffers(gpu: GpuModel, ring: Any, consumers: Any) -> Any:
+    """How many times the second buffers of all consumers fit beside a ring: none where it is 0 or less."""
+    room = gpu.sm.max_smem_bytes_per_block - BEFORE_BYTES
+    return (room - ring) // (BOX_BYTES * consumers)
 
 
 def box_rows(width: int, shares: int) -> int:

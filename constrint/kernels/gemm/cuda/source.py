@@ -26,12 +26,16 @@ class Ends:
         output: Type of C.
         bias, source: Types of what is added; empty for nothing.
         activation: Its name, or None.
+        in_boxes: Whether results leave through the TMA unit: sums as they are, in 16 bits, to rows of 16 bytes.
+        buffers: Boxes of results that a consumer has room for.
     """
 
     output: str
     bias: str = ""
     source: str = ""
     activation: str | None = None
+    in_boxes: bool = False
+    buffers: int = 1
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ def _source_of(config: tuple[tuple[str, int], ...], operands: Operands, ends: En
     macros |= {"ROWS_K_MAJOR": int(rows_k_major), "COLUMNS_K_MAJOR": int(columns_k_major)}
     macros |= {"OUT": OUTPUTS[ends.output], "ACTIVATION": ACTIVATIONS[ends.activation]}
     macros |= {"BIAS": ADDED[ends.bias], "SOURCE": ADDED[ends.source]}
+    macros |= {"STORES_BOXES": int(ends.in_boxes), "BUFFERS": ends.buffers}
     text = wgmma(shape.own_columns, dtype, rows_k_major=rows_k_major, columns_k_major=columns_k_major)
     return CudaSource(text + _kernel(), "gemm", macros, ("-std=c++17",), (FOLDER,), "gemm.cu", is_settled=True)
 

@@ -16,8 +16,16 @@ from numpy.typing import NDArray
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.cuda.constants import CONSTANTS, FILE
 from constrint.kernels.gemm.cuda.cost import cuda_cost, leading_rows
-from constrint.kernels.gemm.cuda.resources import block_use, smem_bytes
-from constrint.kernels.gemm.cuda.rules import MAX_PARTS, MAX_TILE, MIN_TILE, MOST_STAGES, size_rules, tile_rules
+from constrint.kernels.gemm.cuda.resources import block_use, least_smem_bytes
+from constrint.kernels.gemm.cuda.rules import (
+    MAX_PARTS,
+    MAX_TILE,
+    MIN_TILE,
+    MOST_STAGES,
+    leaves_plainly,
+    size_rules,
+    tile_rules,
+)
 from constrint.kernels.gemm.cuda.shape import LINE_BYTES, depth
 from constrint.kernels.gemm.grid_rules import Algebra
 from constrint.kernels.gemm.product import ROW_ALIGNMENT_BYTES, Product
@@ -112,7 +120,7 @@ class CudaSpec(GemmSpec):
     def tile_rules(self, gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:
         """What the instruction, the registers and the TMA unit take."""
         unit(gpu, product.dtype)
-        yield from tile_rules(gpu, product, v, smem_bytes(product, v))
+        yield from tile_rules(gpu, product, v, least_smem_bytes(product, v))
 
     def size_rules(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], algebra: Algebra) -> Iterator[Rule]:
         """What is left of the space by sizes."""
@@ -125,9 +133,9 @@ class CudaSpec(GemmSpec):
         yield from ()
 
     def table_options(self, product: Product) -> Mapping[str, int]:
-        """How operands lie decides what a stage takes, and a matrix to add takes registers."""
+        """How operands lie decides what a stage takes, and what is done with sums takes registers, whatever it is."""
         lies = {"transpose_a": int(not product.a.is_k_major), "transpose_b": int(product.b.is_k_major)}
-        return lies | {"source": int(product.has_source)}
+        return lies | {"bias": int(not leaves_plainly(product))}
 
     def leading_rows(self, gpu: GpuModel, product: Product, columns: Columns) -> NDArray[np.int64]:
         """Of configurations that differ in how consumers share a tile alone, the one with the shortest step."""

@@ -166,13 +166,14 @@ class DirectLaunch:
 
 @dataclass(frozen=True)
 class Entry:
-    """What a call of one signature does; no launches: such calls have no plan."""
+    """What a call of one signature does: launches, or a function of its tensors; neither: such calls have no plan."""
 
     launches: Sequence[DirectStep]
     outputs: tuple[tuple[Any, ...], ...]
     num_results: int
     num_counters: int
     device: int
+    function: Callable[..., Any] | None = None
 
 
 class PlainTable:
@@ -207,6 +208,8 @@ class PlainTable:
             return False
         self._hits += 1
         self._entries.move_to_end(key)
+        if entry.function is not None:
+            return entry.function(*tensors)
         if not entry.launches or entry.device != torch.cuda.current_device():
             return None
         return _run(entry, tensors)

@@ -68,6 +68,8 @@ class Recipe(msgspec.Struct, frozen=True):
         num_results: How many of those are results; the others are scratch memory.
         num_counters: Counters of the stream that it needs; 0 for none.
         note: What was chosen, for people.
+        function: What a function that takes the call's tensors is made of, where one is called instead of launches; the
+            table of plans knows how (`PlanTable.function_of`).
     """
 
     steps: list[KernelStep | FillStep]
@@ -75,6 +77,7 @@ class Recipe(msgspec.Struct, frozen=True):
     num_results: int
     num_counters: int
     note: str = ""
+    function: dict[str, Any] | None = None
 
 
 class Made(NamedTuple):

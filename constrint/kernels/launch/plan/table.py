@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -36,6 +36,8 @@ NO_PLAN, WANTS_GRAD, IS_NEW = None, True, False
 
 #: Gives the launches of a call; its tensors do not overlap.
 Build = Callable[[tuple[Tensor | None, ...], Any], Made]
+#: Gives a function of a call's tensors, of what a recipe says.
+FunctionOf = Callable[[Mapping[str, Any]], Callable[..., Any]]
 
 
 class TableState(NamedTuple):
@@ -53,12 +55,16 @@ class PlanTable:
         name: The operation's.
         build: Gives the recipe of a call; raises NotPlannedError where it goes the long way.
         precision: What 32-bit floating-point products depend on besides the tensors.
+        function_of: Makes the function of a recipe that has one instead of launches.
     """
 
-    def __init__(self, name: str, build: Build, precision: Callable[[], Hashable]) -> None:
+    def __init__(
+        self, name: str, build: Build, precision: Callable[[], Hashable], function_of: FunctionOf | None = None
+    ) -> None:
         self.name = name
         self.build = build
         self.precision = precision
+        self.function_of = function_of
         self._table: Any = None
         self._plain: PlainTable | None = None
         _TABLES.add(self)
@@ -139,17 +145,29 @@ class PlanTable:
         for source in (self._kept, self._built):
             try:
                 recipe = source(key, extra, tensors)
-                plan = None if recipe is None else plan_of(recipe, len(tensors))
+                plan = None if recipe is None else self._plan(recipe, len(tensors))
             except NotPlannedError:
                 continue
             if plan is not None:
                 break
         outputs: tuple[Any, ...] = ()
         results, counters = 0, 0
-        if recipe is not None and plan is not None:
+        if recipe is not None and plan is not None and recipe.function is None:
             outputs, results, counters = outputs_of(recipe), recipe.num_results, recipe.num_counters
         assert compiled is not None
         compiled.table_insert(self._table, extra, tensors, plan, outputs, results, counters)
+
+    def _plan(self, recipe: Recipe, num_tensors: int) -> Any:
+        """The core's plan, or the function that is called instead.
+
+        Raises:
+            NotPlannedError: Where there is neither.
+        """
+        if recipe.function is None:
+            return plan_of(recipe, num_tensors)
+        if self.function_of is None:
+            raise NotPlannedError(f"{self.name} has no functions")
+        return self.function_of(recipe.function)
 
     def _entry(self, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> Entry:
         index = torch.cuda.current_device()
@@ -158,7 +176,8 @@ class PlanTable:
         except NotPlannedError:
             return Entry([], (), 0, 0, index)
         counts = recipe.num_results, recipe.num_counters
-        return Entry(direct, outputs_of(recipe), *counts, index)
+        function = None if recipe.function is None else self._plan(recipe, len(tensors))
+        return Entry(direct, outputs_of(recipe), *counts, index, function)
 
     def _key(self, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> bytes:
         device = next(tensor.device for tensor in tensors if tensor is not None)

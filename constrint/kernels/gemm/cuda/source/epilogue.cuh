@@ -73,31 +73,16 @@ __device__ __forceinline__ unsigned narrow2(float low, float high) {
 }
 #endif
 
-template <int kBytes>
-__device__ __forceinline__ void store_vector(void* to, const unsigned* words) {
-  if constexpr (kBytes == 16) {
-    *static_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
-  } else {
-    static_assert(kBytes == 8, "vectors that leave");
-    *static_cast<uint2*>(to) = make_uint2(words[0], words[1]);
-  }
-}
-
-// Bytes of them: fewer where what is added has addresses of its own, which take registers beside the sums that wait.
-constexpr int kVectorBytes = SOURCE != 0 ? 8 : 16;
-
-// Elements of C that leave together.
+// Elements of C that leave together: four, or one. More have more addresses, which take registers beside sums that wait.
 template <int kVector>
 __device__ __forceinline__ void store_results(out_t* to, const sum_t (&sums)[kVector], const End& end, int row, int column) {
 #if OUT < 2
   if constexpr (kVector == 1) {
     *to = static_cast<unsigned short>(narrow2(finish(sums[0], end, row, column), 0.0f));
   } else {
-    unsigned packed[kVector / 2];
-#pragma unroll
-    for (int i = 0; i < kVector; i += 2)
-      packed[i / 2] = narrow2(finish(sums[i], end, row, column + i), finish(sums[i + 1], end, row, column + i + 1));
-    store_vector<2 * kVector>(to, packed);
+    const unsigned low = narrow2(finish(sums[0], end, row, column), finish(sums[1], end, row, column + 1));
+    const unsigned high = narrow2(finish(sums[2], end, row, column + 2), finish(sums[3], end, row, column + 3));
+    *reinterpret_cast<uint2*>(to) = make_uint2(low, high);
   }
 #else
   out_t results[kVector];
@@ -106,12 +91,13 @@ __device__ __forceinline__ void store_results(out_t* to, const sum_t (&sums)[kVe
   if constexpr (kVector == 1) {
     *to = results[0];
   } else {
-    store_vector<4 * kVector>(to, reinterpret_cast<const unsigned*>(results));
+    *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(results);
   }
 #endif
 }
 
-// Finish sums that lie in shared memory, rows of C `kPitch` bytes apart: `height` rows of `width` are results.
+// Finish sums that lie in shared memory in the order of C, rows `kPitch` bytes apart: `height` rows of `width` are
+// results.
 template <int kVector, int kWidth, int kPitch, int kThreads>
 __device__ __forceinline__ void finish_rows(
     unsigned from, out_t* c, long long stride, const End& end, int row0, int column0, int height, int width, int thread) {
@@ -121,8 +107,7 @@ __device__ __forceinline__ void finish_rows(
     const int row = item / kPerRow, column = item % kPerRow * kVector;
     if (column >= width) continue;
     sum_t sums[kVector];
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) sums[i] = load_sum(from + row * kPitch + (column + i) * 4);
+    load_sums(from + row * kPitch + column * 4, sums);
     store_results<kVector>(
         c + (row0 + row) * stride + column0 + column, sums, end, row0 + row, column0 + column);
   }

@@ -13,6 +13,11 @@ struct __align__(64) TensorMap {
   unsigned long long words[16];
 };
 
+// Of C: boxes of 64 columns and rows, and of what is left of a row of sums.
+struct OutMaps {
+  const TensorMap *whole, *rest;
+};
+
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
@@ -148,16 +153,35 @@ __device__ __forceinline__ void store_matrices(unsigned to, unsigned first, unsi
   }
 }
 
-__device__ __forceinline__ uint4 load_shared(unsigned from) {
-  uint4 v;
-  asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(from) : "memory");
-  return v;
+template <bool kIsTransposed>
+__device__ __forceinline__ void store_matrices(
+    unsigned to, unsigned first, unsigned second, unsigned third, unsigned fourth) {
+  if constexpr (kIsTransposed) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(first),
+                 "r"(second), "r"(third), "r"(fourth)
+                 : "memory");
+  } else {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(first), "r"(second),
+                 "r"(third), "r"(fourth)
+                 : "memory");
+  }
 }
 
-__device__ __forceinline__ unsigned short load_half(unsigned from) {
-  unsigned short v;
-  asm volatile("ld.shared.b16 %0, [%1];" : "=h"(v) : "r"(from) : "memory");
-  return v;
+// What threads wrote to shared memory is seen by the TMA unit.
+__device__ __forceinline__ void fence_for_boxes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+__device__ __forceinline__ void store_box(const TensorMap* map, unsigned from, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];\n"
+      "cp.async.bulk.commit_group;" ::"l"(map),
+      "r"(from), "r"(x), "r"(y)
+      : "memory");
+}
+
+// All but so many of the boxes that this thread stored were read.
+template <int kLeft>
+__device__ __forceinline__ void wait_stored() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kLeft) : "memory");
 }
 
 #if DTYPE == 4
@@ -174,8 +198,14 @@ __device__ __forceinline__ void store_shared(unsigned to, sum_t first, sum_t sec
   asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), SUM_REGISTER(first), SUM_REGISTER(second) : "memory");
 }
 
-__device__ __forceinline__ sum_t load_sum(unsigned from) {
-  sum_t value;
-  asm volatile("ld.shared.b32 %0, [%1];" : "=" SUM_REGISTER(value) : "r"(from) : "memory");
-  return value;
+__device__ __forceinline__ void load_sums(unsigned from, sum_t (&sums)[1]) {
+  asm volatile("ld.shared.b32 %0, [%1];" : "=" SUM_REGISTER(sums[0]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void load_sums(unsigned from, sum_t (&sums)[4]) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=" SUM_REGISTER(sums[0]), "=" SUM_REGISTER(sums[1]), "=" SUM_REGISTER(sums[2]),
+                 "=" SUM_REGISTER(sums[3])
+               : "r"(from)
+               : "memory");
 }

@@ -19,7 +19,7 @@ constexpr int kSlabBytes = kDepth * 128;
 constexpr int kRowsBytes = ROWS_K_MAJOR ? kRows * 128 : (kRows * kElement + 127) / 128 * kSlabBytes;
 constexpr int kColumnsBytes = COLUMNS_K_MAJOR ? kColumns * 128 : (kColumns * kElement + 127) / 128 * kSlabBytes;
 constexpr int kStageBytes = kRowsBytes + kColumnsBytes;
-constexpr int kStagingPitch = 64 * 2 + 16, kStagingBytes = 64 * kStagingPitch;  // of a warpgroup, 16-bit results
+constexpr int kStagingBytes = 64 * 128;  // of a warpgroup and a buffer, where results are put in order
 constexpr int kWarpgroup = 128;
 static_assert(kOwnRows % 64 == 0 && kOwnColumns % 8 == 0 && kOwnColumns <= 256, "what wgmma takes");
 static_assert(!IN_TURNS || kConsumers == 2, "two take tiles in turns");
@@ -34,6 +34,13 @@ struct Sizes {
   const int& is_aligned;                   // whether vectors of 16 bytes of C can be stored
   End end;
 };
+
+// Where results go: to boxes of C, or to its address.
+#if STORES_BOXES
+typedef OutMaps To;
+#else
+typedef out_t* To;
+#endif
 
 struct Unit {
   int row, column, begin, end, part, parts, slot;
@@ -262,74 +269,69 @@ __device__ __forceinline__ bool add_parts(
   return true;
 }
 
-#if IS_PLAIN
-// 16-bit results go through shared memory, so that vectors of 16 bytes leave; a row of C is 64 elements there.
+#if STORES_BOXES
+static_assert(IS_PLAIN, "boxes take sums as they are");
+// 16-bit results go through shared memory to the TMA unit, in boxes of 64 rows and 64 columns of wgmma; what is left of a
+// row of sums is a box of its own. Rows of a box are 128 bytes, swizzled; those of a narrower one are not.
 __device__ __forceinline__ void store(
-    const sum_t (&sums)[kBlocks][kSums], out_t* c, const Sizes& s, unsigned staging, int first_row, int first_column) {
+    const sum_t (&sums)[kBlocks][kSums], const OutMaps& maps, const Sizes& s, unsigned staging, int first_row,
+    int first_column) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, consumer = threadIdx.x / kWarpgroup;
-  const unsigned own = staging + consumer * kStagingBytes + (TURNED ? 0 : warp * 16 * kStagingPitch);
-  // C's rows and columns that 64 rows and 64 columns of wgmma are.
-  const int c_rows = TURNED ? s.columns : s.rows, c_columns = TURNED ? s.rows : s.columns;
+  const bool is_first = threadIdx.x % kWarpgroup == 0;
+  const unsigned own = staging + consumer * kStagingBytes * BUFFERS;
+  constexpr int kRest = kOwnColumns % 64;
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
     for (int chunk = 0; chunk < kOwnColumns; chunk += 64) {
-      constexpr int kAll = kOwnColumns / 8;
+      constexpr int kChunks = (kOwnColumns + 63) / 64;
+      const int number = block * kChunks + chunk / 64, width = min(64, kOwnColumns - chunk);
+      const bool is_narrow = !TURNED && width < 64;
+      const unsigned to = own + number % BUFFERS * kStagingBytes;
+      // Whoever asked the unit to store what lay here knows when it was read.
+      if (is_first) wait_stored<BUFFERS - 1>();
+      named_sync(1 + consumer, kWarpgroup);
 #pragma unroll
-      for (int j = 0; j < 8 && chunk / 8 + j < kAll; ++j) {
+      for (int j = 0; j < 8 && chunk + 8 * j < kOwnColumns; j += 2) {
         const int at = 4 * (chunk / 8 + j);
-        const float alpha = s.end.alpha;
-        const unsigned low = narrow2(alpha * sums[block][at], alpha * sums[block][at + 1]);
-        const unsigned high = narrow2(alpha * sums[block][at + 2], alpha * sums[block][at + 3]);
-        // Two matrices of 8 by 8: rows 0 to 7 of the warp's 16, and the others.
-        const unsigned to = TURNED ? own + (8 * j + lane % 8) * kStagingPitch + (16 * warp + lane / 8 % 2 * 8) * 2
-                                   : own + lane % 16 * kStagingPitch + 16 * j;
-        store_matrices<(TURNED != 0)>(to, low, high);
-      }
-      if constexpr (TURNED) {
-        named_sync(1 + consumer, kWarpgroup);
-      } else {
-        __syncwarp();
-      }
-      constexpr int kWarps = TURNED ? 4 : 1;
-      // Rows of C in this chunk, of which a warp stores four at a time, and how many elements of each are results.
-      const int height = TURNED ? min(64, kOwnColumns - chunk) : 16;
-      const int width = TURNED ? 64 : min(64, kOwnColumns - chunk);
-      const int row0 = TURNED ? first_column + chunk : first_row + 64 * block + 16 * warp;
-      const int column0 = TURNED ? first_row + 64 * block : first_column + chunk;
-      if (s.is_aligned) {
-        const int column = lane % 8 * 8;
-        for (int row = lane / 8 + (TURNED ? 4 * warp : 0); row < height; row += 4 * kWarps) {
-          if (column >= width || row0 + row >= c_rows || column0 + column >= c_columns) continue;
-          const uint4 v = load_shared(own + row * kStagingPitch + column * 2);
-          // Rows of C are multiples of 8 elements long, so that no vector passes its end.
-          *reinterpret_cast<uint4*>(c + (row0 + row) * s.stride + column0 + column) = v;
-        }
-      } else {
-        for (int row = TURNED ? warp : 0; row < height; row += kWarps) {
-          if (row0 + row >= c_rows) break;
-          for (int column = lane; column < width && column0 + column < c_columns; column += 32)
-            c[(row0 + row) * s.stride + column0 + column] = load_half(own + row * kStagingPitch + column * 2);
+        const bool is_pair = chunk + 8 * j + 8 < kOwnColumns;
+        unsigned words[4] = {};
+#pragma unroll
+        for (int i = 0; i < 4 && at + 2 * i < kSums; ++i)
+          words[i] = narrow2(s.end.alpha * sums[block][at + 2 * i], s.end.alpha * sums[block][at + 2 * i + 1]);
+        // Of the matrices of 8 by 8, the second has the lower rows, and the third and fourth the next columns.
+        const int row = TURNED ? 8 * (j + lane / 16) + lane % 8 : 16 * warp + lane % 16;
+        const int unit = TURNED ? 2 * warp + lane / 8 % 2 : j + lane / 16;
+        const unsigned address =
+            is_narrow ? to + row * (kRest * 2) + unit * 16 : to + row * 128 + ((unit ^ lane % 8) * 16);
+        if (is_pair) {
+          store_matrices<(TURNED != 0)>(address, words[0], words[1], words[2], words[3]);
+        } else {
+          // The address of lanes 16 to 31 is not used.
+          store_matrices<(TURNED != 0)>(address, words[0], words[1]);
         }
       }
-      if constexpr (TURNED) {
-        named_sync(1 + consumer, kWarpgroup);
-      } else {
-        __syncwarp();
+      fence_for_boxes();
+      named_sync(1 + consumer, kWarpgroup);
+      if (is_first) {
+        const int x = TURNED ? first_row + 64 * block : first_column + chunk;
+        const int y = TURNED ? first_column + chunk : first_row + 64 * block;
+        store_box(width < 64 ? maps.rest : maps.whole, to, x, y);
       }
     }
   }
 }
 
 #else
-// Sums go through shared memory, 32 columns of wgmma at a time, and are finished in the order of C: a loop that is not
+// Sums go through shared memory, 24 columns of wgmma at a time, and are finished in the order of C: a loop that is not
 // unrolled takes few registers beside the sums that wait, and reads and writes rows of C.
 __device__ __forceinline__ void store(
     const sum_t (&sums)[kBlocks][kSums], out_t* c, const Sizes& s, unsigned staging, int first_row, int first_column) {
-  constexpr int kChunk = 32, kWidth = TURNED ? 64 : kChunk, kPitch = kWidth * 4 + 16, kThreads = TURNED ? kWarpgroup : 32;
+  constexpr int kChunk = 24, kWidth = TURNED ? 64 : kChunk, kPitch = kWidth * 4 + 16;
+  constexpr int kThreads = TURNED ? kWarpgroup : 32;
   static_assert((TURNED ? kChunk : 64) * kPitch <= kStagingBytes, "a chunk fits");
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, consumer = threadIdx.x / kWarpgroup;
-  const unsigned own = staging + consumer * kStagingBytes + (TURNED ? 0 : warp * 16 * kPitch);
+  const unsigned own = staging + consumer * kStagingBytes * BUFFERS + (TURNED ? 0 : warp * 16 * kPitch);
   const int c_rows = TURNED ? s.columns : s.rows, c_columns = TURNED ? s.rows : s.columns;
   const int thread = TURNED ? static_cast<int>(threadIdx.x) % kWarpgroup : lane;
 #pragma unroll
@@ -356,8 +358,8 @@ __device__ __forceinline__ void store(
       const int column0 = TURNED ? first_row + 64 * block : first_column + chunk;
       const int height = min(TURNED ? left : 16, c_rows - row0), width = min(TURNED ? 64 : left, c_columns - column0);
       if (s.is_aligned) {
-        // Rows of C are whole vectors, so that none passes its end.
-        finish_rows<kVectorBytes / sizeof(out_t), kWidth, kPitch, kThreads>(
+        // Rows of C are whole vectors of 16 bytes, so that none passes its end.
+        finish_rows<4, kWidth, kPitch, kThreads>(
             own, c, s.stride, s.end, row0, column0, height, width, thread);
       } else {
         finish_rows<1, kWidth, kPitch, kThreads>(own, c, s.stride, s.end, row0, column0, height, width, thread);
@@ -373,7 +375,7 @@ __device__ __forceinline__ void store(
 #endif
 
 __device__ __forceinline__ void consume(
-    const Sizes& s, out_t* c, sum_t* workspace, unsigned* counters, const Shared& shared, unsigned* last, int rank) {
+    const Sizes& s, To c, sum_t* workspace, unsigned* counters, const Shared& shared, unsigned* last, int rank) {
   const int consumer = threadIdx.x / kWarpgroup;
   const int first_row = IN_TURNS ? 0 : consumer / kByColumns * kOwnRows;
   const int first_column = IN_TURNS ? 0 : consumer % kByColumns * kOwnColumns;
@@ -400,7 +402,12 @@ __device__ __forceinline__ void consume(
 }
 
 extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
-    gemm(const __grid_constant__ TensorMap rows_map, const __grid_constant__ TensorMap columns_map, out_t* c,
+    gemm(const __grid_constant__ TensorMap rows_map, const __grid_constant__ TensorMap columns_map,
+#if STORES_BOXES
+         const __grid_constant__ TensorMap whole_map, const __grid_constant__ TensorMap rest_map,
+#else
+         out_t* c,
+#endif
          const void* const __grid_constant__ bias, const void* const __grid_constant__ source, sum_t* workspace,
          unsigned* counters, const __grid_constant__ int rows, const __grid_constant__ int columns,
          const __grid_constant__ int depth, const __grid_constant__ int row_tiles,
@@ -412,6 +419,9 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
   const Sizes s = {rows,  columns, depth,  row_tiles,  column_tiles,
                    group, whole,   parts,  stride,     is_aligned,
                    {bias, source,  source_row, source_column, alpha, beta}};
+#if STORES_BOXES
+  const To c = {&whole_map, &rest_map};
+#endif
   extern __shared__ __align__(1024) unsigned char memory[];
   __shared__ unsigned last[kConsumers];
   __shared__ __align__(8) unsigned long long barriers[2 * kStages];
@@ -421,6 +431,14 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
   shared.full = shared_address(barriers);
   shared.empty = shared.full + 8 * kStages;
   const int rank = kCluster > 1 ? static_cast<int>(block_in_cluster()) : 0;
+  if (threadIdx.x == kConsumers * kWarpgroup) {
+    prefetch_map(&rows_map);
+    prefetch_map(&columns_map);
+#if STORES_BOXES
+    prefetch_map(&whole_map);
+    prefetch_map(&rest_map);
+#endif
+  }
   if (threadIdx.x == 0) {
     constexpr int kReaders = (kClusterRows + kClusterColumns - 1) * 4 * (IN_TURNS ? 1 : kConsumers);
     for (int i = 0; i < kStages; ++i) {
@@ -437,14 +455,15 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
   if (threadIdx.x / kWarpgroup == kConsumers) {
     fewer_registers();
     if (threadIdx.x == kConsumers * kWarpgroup) {
-      prefetch_map(&rows_map);
-      prefetch_map(&columns_map);
       produce(&rows_map, &columns_map, s, shared, rank);
     }
     __syncwarp();
   } else {
     more_registers();
     consume(s, c, workspace, counters, shared, last, rank);
+#if STORES_BOXES
+    if (threadIdx.x % kWarpgroup == 0) wait_stored<0>();
+#endif
   }
   // Other blocks of the cluster may still arrive here.
   if constexpr (kCluster > 1) cluster_sync();

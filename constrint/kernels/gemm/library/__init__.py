@@ -1,0 +1,1 @@
+"""torch's own product (cuBLAS, hipBLASLt) as an implementation of the operation."""

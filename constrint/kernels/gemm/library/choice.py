@@ -1,0 +1,28 @@
+"""When torch's own product is chosen before our kernels: where its predicted time is less by more than a call costs."""
+
+from __future__ import annotations
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.library.cost import library_s
+from constrint.kernels.gemm.library.spec import LIBRARY, inability
+from constrint.kernels.gemm.product import Product
+from constrint.select.first_choice import Choice
+
+#: What it has to save, as a share and in seconds: a call through torch takes the host longer than one by a plan of
+#: ours, which shows wherever the device is faster than the host.
+LEAST_SHARE, LEAST_S = 0.02, 0.5e-6
+
+
+def library_choice(gpu: GpuModel, product: Product) -> Choice | None:
+    """Torch's own product as a choice; None where it does not run, or was not measured: where its spec refuses it."""
+    if product.no_library or inability(product):
+        return None
+    seconds = library_s(gpu, product)
+    return None if seconds is None else Choice(gpu, LIBRARY, {}, seconds, product.workload)
+
+
+def better(ours: Choice, library: Choice | None) -> Choice:
+    """Our choice, unless the library is predicted to be faster by enough."""
+    if library is None or library.seconds > ours.seconds * (1 - LEAST_SHARE) - LEAST_S:
+        return ours
+    return library

@@ -1,0 +1,136 @@
+"""Predicted time of torch's own product: measured times, interpolated; where nothing was measured, no prediction.
+
+What is interpolated is the efficiency: a smooth floor (a launch, and the arithmetic and the memory traffic, which
+overlap) over the measured time. Among the nearest measured products of the same kind the logarithm of the efficiency is
+taken for a linear function of the logarithms of the sizes, and no efficiency beyond theirs is predicted. Nothing is
+said of sizes beyond those that were measured with the same order of axes, or far from each of them.
+"""
+
+from __future__ import annotations
+
+from math import log
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.library.points import WIDE, Kind, Place, Points, has_table, measured, place_of
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES
+from constrint.select.cost import LAUNCH_S
+
+#: Measured products that decide about a prediction, and as many as there have to be.
+NEIGHBOURS, FEWEST = 10, 8
+#: How far the nearest one with the same order of axes may be, where a factor of two in a size is 1.
+REACH = 2.0
+#: What a distance of 0 counts as, squared: two measurements of one product differ, too.
+SOFTNESS = 0.05
+#: How strongly slopes are held near 0, so that few neighbours do not make a steep plane.
+STIFFNESS = 0.1
+#: How sharply the larger of arithmetic and traffic binds.
+OVERLAP = 3
+#: Products whose prediction by the others states the error of a kind.
+JUDGED = 64
+
+
+def library_s(gpu: GpuModel, product: Product) -> float | None:
+    """Predicted seconds of a product by torch's own operator; None where nothing near it was measured."""
+    place = place_of(product)
+    points = points_of(gpu, place.kind)
+    return None if points is None else predicted_s(gpu, points, place)
+
+
+def points_of(gpu: GpuModel, kind: Kind) -> Points | None:
+    """What was measured of a kind; None where nothing was."""
+    return measured(gpu.name, kind.dtype, kind.end).get(kind) if has_table(gpu) else None
+
+
+def predicted_s(gpu: GpuModel, points: Points, place: Place, left_out: int | None = None) -> float | None:
+    """Predicted seconds of what lies at a place.
+
+    Args:
+        gpu: The hardware model.
+        points: What was measured of the kind.
+        place: Where the product lies.
+        left_out: A measured product that is left out, with all others of its sizes.
+    """
+    counted = np.ones(len(points), dtype=bool)
+    if left_out is not None:
+        counted = (points.coordinates[:, :4] != points.coordinates[left_out, :4]).any(axis=1)
+    of_layout = points.by_layout.get(place.layout, np.empty(0, dtype=np.int64))
+    of_layout = of_layout[counted[of_layout]]
+    if counted.sum() < FEWEST or not len(of_layout):
+        return None
+    at = np.array(place.coordinates)
+    same = points.coordinates[of_layout]
+    if (at < same.min(axis=0) - 1e-9).any() or (at > same.max(axis=0) + 1e-9).any():
+        return None
+    squares = np.where(counted, ((points.coordinates - at) ** 2).sum(axis=1), np.inf)
+    nearest = of_layout[np.argmin(squares[of_layout])]
+    if squares[nearest] > REACH**2:
+        return None
+    if squares[nearest] == 0.0:
+        return float(points.seconds[nearest])
+    near = np.argsort(squares, kind="stable")[: min(NEIGHBOURS, int(counted.sum()))]
+    efficiency = np.log([floor_s(gpu, points.places[i]) / points.seconds[i] for i in near])
+    predicted = _plane_at(points.coordinates[near] - at, efficiency, 1.0 / (squares[near] + SOFTNESS))
+    return float(floor_s(gpu, place) / np.exp(np.clip(predicted, efficiency.min(), efficiency.max())))
+
+
+def _plane_at(offsets: NDArray[np.float64], values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """The value at no offset of the plane over the sizes that fits weighted values best."""
+    weights = weights / weights.sum()
+    rows = np.concatenate([np.ones((len(values), 1)), offsets[:, :4]], axis=1)
+    penalty = np.diag([0.0, *[STIFFNESS] * 4])
+    found = np.linalg.solve(rows.T @ (rows * weights[:, None]) + penalty, rows.T @ (weights * values))
+    return float(found[0])
+
+
+def floor_s(gpu: GpuModel, place: Place) -> float:
+    """A launch, and the arithmetic at the peak rate and the compulsory traffic, which overlap."""
+    (m, n, k, batch), dtype = place.shape, place.kind.dtype
+    peak = gpu.peak_flop_per_s(dtype) or gpu.peak_flop_per_s("fp16") or 1e15
+    of_output = 4 if place.kind.end == WIDE else OUTPUT_BYTES[dtype]
+    moved = (m * k + k * n) * ELEMENT_BYTES[dtype] + m * n * of_output
+    compute_s, memory_s = 2 * batch * m * n * k / peak, batch * moved / gpu.memory.dram.bandwidth_bytes_per_s
+    return float(LAUNCH_S + (compute_s**OVERLAP + memory_s**OVERLAP) ** (1 / OVERLAP))
+
+
+class Error(NamedTuple):
+    """How far predictions of products that were left out are off, as shares.
+
+    Args:
+        median: Half of them are nearer.
+        nine_in_ten: Nine in ten are.
+        num_judged: How many were predicted.
+        num_silent: For how many nothing was predicted.
+    """
+
+    median: float
+    nine_in_ten: float
+    num_judged: int
+    num_silent: int
+
+
+def left_out_error(gpu: GpuModel, kind: Kind, most: int = JUDGED) -> Error | None:
+    """The error of a kind on products that were left out, `most` of them evenly picked; None where nothing tells."""
+    points = points_of(gpu, kind)
+    if points is None:
+        return None
+    ratios = [ratio for _, ratio in left_out_ratios(gpu, points, most)]
+    errors = [abs(log(ratio)) for ratio in ratios if ratio is not None]
+    if not errors:
+        return None
+    median, ninth = (float(np.expm1(np.quantile(errors, share))) for share in (0.5, 0.9))
+    return Error(median, ninth, len(errors), len(ratios) - len(errors))
+
+
+def left_out_ratios(gpu: GpuModel, points: Points, most: int) -> list[tuple[Place, float | None]]:
+    """Of products that were left out the predicted over the measured time; None where nothing was predicted."""
+    step = max(1, -(-len(points) // most))
+    found: list[tuple[Place, float | None]] = []
+    for i in range(0, len(points), step):
+        seconds = predicted_s(gpu, points, points.places[i], left_out=i)
+        found.append((points.places[i], None if seconds is None else seconds / float(points.seconds[i])))
+    return found

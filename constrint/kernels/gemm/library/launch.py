@@ -1,0 +1,230 @@
+"""Calls of torch's own products with the accuracy that `matmul` promises. Needs torch.
+
+torch lets libraries add the parts of a 16-bit product that is split along K in 16 bits, and fp16 operands be
+accumulated in fp16 where a user says so. `matmul` accumulates in 32 bits, so both are switched off while the library is
+called, and back to what they were.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from constrint.errors import CompileError, UnsupportedError
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.launch import Call
+from constrint.kernels.gemm.reference import default_out_dtype
+from constrint.select.compiled import CompiledKernel
+
+#: Switches of torch that let a type's sums be narrower than 32 bits.
+SWITCHES = {
+    torch.float16: ("fp16_reduced_precision_reduction", "fp16_accumulation"),
+    torch.bfloat16: ("bf16_reduced_precision_reduction",),
+}
+
+
+class Switch:
+    """One switch of torch's that is off while any thread is inside, and then what it was."""
+
+    def __init__(self, name: str) -> None:
+        self._get: Any = getattr(torch._C, f"_get_cublas_allow_{name}", None)
+        self._set: Any = getattr(torch._C, f"_set_cublas_allow_{name}", None)
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._before: tuple[bool, ...] = ()
+
+    def enter(self) -> None:
+        """Switch it off."""
+        if self._set is None:
+            return
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                before = self._get()
+                self._before = before if isinstance(before, tuple) else (before,)
+                if self._before[0]:
+                    self._set(False, *self._before[1:])
+
+    def leave(self) -> None:
+        """Switch it back, if nobody else is inside."""
+        if self._set is None:
+            return
+        with self._lock:
+            self._inside -= 1
+            if not self._inside and self._before[0]:
+                self._set(*self._before)
+
+
+_SWITCHES: dict[torch.dtype, tuple[Switch, ...]] = {
+    dtype: tuple(Switch(name) for name in names) for dtype, names in SWITCHES.items()
+}
+
+
+def switches_of(dtype: torch.dtype) -> tuple[Switch, ...]:
+    """The switches that let sums of this type be narrower than 32 bits."""
+    return _SWITCHES.get(dtype, ())
+
+
+@contextmanager
+def exact_sums(dtype: torch.dtype) -> Iterator[None]:
+    """Sums of products of this type are of 32 bits inside."""
+    switches = switches_of(dtype)
+    for switch in switches:
+        switch.enter()
+    try:
+        yield
+    finally:
+        for switch in switches:
+            switch.leave()
+
+
+@contextmanager
+def _multiplied_in(precision: str) -> Iterator[None]:
+    """fp32 operands are multiplied in tf32 inside where the call is for that, whatever torch is told."""
+    before = torch.get_float32_matmul_precision()
+    if precision != "tf32" or before != "highest":
+        yield
+        return
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What is asked of the library, besides its operands.
+
+    Args:
+        dtype: Of the operands.
+        kind: Of the result.
+        is_batched: Whether the operands have three axes; else two.
+        end: "plain", "bias" or "source".
+        alpha, beta: Factors, where a matrix is added.
+    """
+
+    dtype: torch.dtype
+    kind: torch.dtype
+    is_batched: bool
+    end: str
+    alpha: float = 1.0
+    beta: float = 0.0
+
+
+def function_of(ask: Ask, device: torch.device | None = None) -> Callable[..., Tensor]:
+    """Torch's operator as a function of (a, b, bias, c), and perhaps of `out`; sums may be narrow.
+
+    The device is the current GPU if left out.
+    """
+    if ask.dtype == torch.int8:
+        return lambda a, b, bias, c, **out: torch._int_mm(a, b, **out)
+    if ask.dtype.itemsize == 1:
+        one = _one(device or torch.device("cuda", torch.cuda.current_device()))
+        scaled: Any = partial(torch._scaled_mm, scale_a=one, scale_b=one, out_dtype=ask.kind)
+        return lambda a, b, bias, c, **out: scaled(a, b, **out)
+    multiply: Any = torch.bmm if ask.is_batched else torch.mm
+    if ask.end == "bias":
+        return lambda a, b, bias, c, **out: torch.addmm(bias, a, b, **out)
+    if ask.end == "source":
+        add: Any = torch.baddbmm if ask.is_batched else torch.addmm
+        factors = {"alpha": ask.alpha, "beta": ask.beta}
+        return lambda a, b, bias, c, **out: add(c, a, b, **factors, **out)
+    if ask.kind != default_out_dtype(ask.dtype):
+        return lambda a, b, bias, c, **out: multiply(a, b, out_dtype=ask.kind, **out)
+    return lambda a, b, bias, c, **out: multiply(a, b, **out)
+
+
+@lru_cache(maxsize=64)
+def _one(device: torch.device) -> Tensor:
+    """The scale of operands that are not scaled."""
+    return torch.ones((), device=device)
+
+
+def has_scale(device: torch.device) -> bool:
+    """Whether the scale is at hand; while a graph is captured it is not made, since its memory would be the graph's."""
+    if not is_captured(device):
+        _one(device)
+        return True
+    return False
+
+
+def is_captured(device: torch.device) -> bool:
+    """Whether what is launched on a device now goes into a graph instead."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+def ask_of(call: Call) -> Ask:
+    """What a call asks of the library."""
+    end = call.epilogue
+    added = "source" if end.source is not None else "bias" if end.bias is not None else "plain"
+    return Ask(call.a.dtype, call.out.dtype, call.a.shape[0] > 1, added, float(end.alpha), float(end.beta))
+
+
+@dataclass(frozen=True)
+class LibraryLaunch:
+    """A product by torch's operator; there is nothing to compile."""
+
+    call: Call
+
+    def run(self) -> None:
+        """Enqueue it on the current stream.
+
+        Raises:
+            CompileError: When the library does not take the product after all.
+        """
+        call, ask = self.call, ask_of(self.call)
+        a, b, out, source = call.a, call.b, call.out, call.epilogue.source
+        if not ask.is_batched:
+            a, b, out, source = a[0], b[0], out[0], None if source is None else source[0]
+        try:
+            with exact_sums(ask.dtype), _multiplied_in(call.precision):
+                function_of(ask, a.device)(a, b, call.epilogue.bias, source, out=out)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except (RuntimeError, ValueError) as error:
+            raise CompileError(f"torch's own product refuses {ask}: {str(error).splitlines()[0]}") from error
+
+    def compile(self, gpu: GpuModel) -> CompiledKernel:
+        """There is nothing to compile.
+
+        Raises:
+            UnsupportedError: Always.
+        """
+        raise UnsupportedError("gemm.library: the library is compiled already, and does not say what it launches.")
+
+
+def refusal_of_call(
+    a: Tensor,  # (batch, M, K)
+    b: Tensor,  # (batch, K, N)
+    bias: Tensor | None,
+    source: Tensor | None,
+    alpha: float,
+    activation: str | None,
+    kind: torch.dtype,
+) -> str:
+    """Why torch's operators do not compute a call, as far as its product does not tell; empty where they do."""
+    if activation is not None:
+        return "torch has no operator that ends in this activation, rounded once"
+    if alpha != 1.0 and source is None:
+        return "torch's operators have a factor where a matrix is added alone"
+    if any(added is not None and added.dtype != a.dtype for added in (bias, source)):
+        return "torch's operators add what has the type of the operands"
+    is_wide = kind == torch.float32 and a.dtype in SWITCHES
+    if kind != default_out_dtype(a.dtype) and not is_wide:
+        return "torch's operators do not give this type of result"
+    if any(1 not in t.stride()[-2:] for t in (a, b)):
+        return "torch copies operands that are contiguous along no axis"
+    if torch.are_deterministic_algorithms_enabled():
+        return "deterministic algorithms are asked for, and libraries need a setting of the process for them"
+    is_fp8 = a.dtype.itemsize == 1 and a.dtype.is_floating_point
+    if is_fp8 and not has_scale(a.device):
+        return "scales of 8-bit operands are not made while a graph is captured"
+    return ""

@@ -1,0 +1,154 @@
+"""What was measured of torch's own product on one GPU, as points between which times are interpolated.
+
+`measured/<gpu>.csv` holds one row for each measured product; lines that begin with # say where the rows come from, and
+`benchmarks/gemm/library_table.py` writes the file. Products are told apart by kind, since a library runs other kernels
+for each; within a kind they lie in a space of the logarithms of their sizes.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from math import gcd, log2
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES, WIDEST_BYTES, width_bytes
+
+MEASURED = Path(__file__).parent / "measured"
+COLUMNS = ("dtype", "layout", "end", "batch", "m", "n", "k", "gap", "cold_us", "spread_us", "outcome")
+#: What is done with the sums: nothing, a row or a matrix is added, the result has 32 bits an element.
+PLAIN, BIAS, SOURCE, WIDE = "plain", "bias", "source", "wide"
+ENDS = (PLAIN, BIAS, SOURCE, WIDE)
+#: How far apart two orders of axes, and two widths of misaligned rows, are taken to lie, where a factor of two in a
+#: size is 1.
+LAYOUT_STEP, WIDTH_STEP = 0.7, 0.5
+
+
+class Kind(NamedTuple):
+    """Products between which times are interpolated.
+
+    Args:
+        dtype: Type of A and B.
+        end: One of `ENDS`.
+        is_aligned: Whether all rows allow accesses of 16 bytes; libraries run other kernels where they do not.
+        is_batched: Whether there are several products.
+        vector: "row" where C is a single row, "column" where it is a single column, else "".
+    """
+
+    dtype: str
+    end: str
+    is_aligned: bool
+    is_batched: bool
+    vector: str
+
+
+class Place(NamedTuple):
+    """Where a product lies among those of its kind.
+
+    Args:
+        kind: Its kind.
+        layout: Order of axes of A and B: r by rows, c by columns.
+        shape: (m, n, k, batch).
+        width: Bytes of the widest access that all rows allow.
+    """
+
+    kind: Kind
+    layout: str
+    shape: tuple[int, int, int, int]
+    width: int
+
+    @property
+    def coordinates(self) -> tuple[float, ...]:
+        """A factor of two in a size is a step of 1."""
+        turned = (LAYOUT_STEP * (letter == "c") for letter in self.layout)
+        return *map(log2, self.shape), *turned, WIDTH_STEP * log2(self.width)
+
+
+def place_of(p: Product) -> Place:
+    """Where a product lies; of two things that are added the matrix counts."""
+    end = SOURCE if p.has_source else BIAS if p.has_bias else PLAIN
+    if p.output_bytes > OUTPUT_BYTES[p.dtype]:
+        end = WIDE
+    layout = ("r" if p.a.is_k_major else "c") + ("c" if p.b.is_k_major else "r")
+    return _place(p.dtype, layout, end, (p.m, p.n, p.k, p.batch), min(p.aligned))
+
+
+def _place(dtype: str, layout: str, end: str, shape: tuple[int, int, int, int], width: int) -> Place:
+    m, n, _, batch = shape
+    vector = "row" if m == 1 else "column" if n == 1 else ""
+    return Place(Kind(dtype, end, width == WIDEST_BYTES, batch > 1, vector), layout, shape, width)
+
+
+def place_of_row(row: Mapping[str, str]) -> Place:
+    """Where a row of the table lies."""
+    m, n, k, batch, gap = (int(row[name]) for name in ("m", "n", "k", "batch", "gap"))
+    layout, dtype, end = row["layout"], row["dtype"], row["end"]
+    element, of_output = ELEMENT_BYTES[dtype], 4 if end == WIDE else OUTPUT_BYTES[dtype]
+    rows = (k if layout[0] == "r" else m), (n if layout[1] == "r" else k)
+    widths = [width_bytes(gcd(length, length + gap), element) for length in rows]
+    return _place(dtype, layout, end, (m, n, k, batch), min(*widths, width_bytes(n, of_output)))
+
+
+class Points:
+    """The measured products of one kind.
+
+    Args:
+        places: Where they lie.
+        seconds: What they took.
+    """
+
+    def __init__(self, places: list[Place], seconds: list[float]) -> None:
+        self.places = places
+        self.coordinates: NDArray[np.float64] = np.array([place.coordinates for place in places])
+        self.seconds: NDArray[np.float64] = np.array(seconds)
+        layouts = np.array([place.layout for place in places])
+        self.by_layout = {name: np.flatnonzero(layouts == name) for name in dict.fromkeys(layouts.tolist())}
+
+    def __len__(self) -> int:
+        """The number of products."""
+        return len(self.places)
+
+
+def has_table(gpu: GpuModel) -> bool:
+    """Whether anything was measured on such a GPU; a model of the same name with other figures is another GPU."""
+    return path_of(gpu.name).is_file() and _figures(gpu) == _figures(load_gpu(gpu.name))
+
+
+def _figures(gpu: GpuModel) -> tuple[object, ...]:
+    """What the times of products depend on most."""
+    device, dram = gpu.device, gpu.memory.dram
+    return gpu.arch.target, device.sm_count, device.boost_clock_hz, dram.bandwidth_bytes_per_s
+
+
+def path_of(gpu: str) -> Path:
+    """The table of a GPU, by its model's name."""
+    return MEASURED / f"{gpu.lower()}.csv"
+
+
+@lru_cache(maxsize=64)
+def measured(gpu: str, dtype: str, end: str) -> Mapping[Kind, Points]:
+    """What was measured on a GPU of operands of a type with an end; nothing where there is no table."""
+    path = path_of(gpu)
+    found: dict[Kind, dict[Place, list[float]]] = {}
+    for row in rows_of(path, dtype) if path.is_file() else ():
+        if row["outcome"] == "ok" and row["end"] == end:
+            place = place_of_row(row)
+            found.setdefault(place.kind, {}).setdefault(place, []).append(1e-6 * float(row["cold_us"]))
+    return {
+        kind: Points(list(of_kind), [float(np.median(times)) for times in of_kind.values()])
+        for kind, of_kind in found.items()
+    }
+
+
+def rows_of(path: Path, dtype: str) -> Iterator[dict[str, str]]:
+    """The rows of a table for operands of a type."""
+    # A table has thousands of rows, and a process asks for few types: lines of the others are not taken apart.
+    with path.open(newline="") as file:
+        yield from csv.DictReader(line for line in file if line.startswith(("dtype,", f"{dtype},")))

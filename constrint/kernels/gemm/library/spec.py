@@ -1,0 +1,144 @@
+"""The `library` implementation: torch's own product, which is cuBLAS on NVIDIA's GPUs and hipBLASLt on AMD's.
+
+It has nothing to choose. It is predicted where it was measured, on a GPU of the same model, and offers nothing
+elsewhere: an estimate that nobody checked must not win.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.errors import UnsupportedError
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.library.cost import left_out_error, library_s
+from constrint.kernels.gemm.library.points import has_table, place_of
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.spec import GemmSpec
+from constrint.kernels.gemm.units import OUTPUT_BYTES, WIDEST_BYTES
+from constrint.model import Problem
+from constrint.select.cost import PARTS, CostColumns
+from constrint.select.limits import BlockUse
+from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload
+
+if TYPE_CHECKING:
+    from constrint.kernels.gemm.launch import Call
+
+LIBRARY = "gemm.library"
+#: The 8-bit operators of torch take sizes that are multiples of these along K and N, and more rows than this.
+FP8_MULTIPLE, INT8_MULTIPLE, INT8_ROWS = 16, 8, 16
+
+
+class LibrarySpec(GemmSpec):
+    """The product by the operator that `torch.matmul` calls."""
+
+    name = "library"
+    summary = "C[M,N] = A[M,K] @ B[K,N] by torch's own operator (cuBLAS, hipBLASLt)"
+    order_params = ()
+    free_params = ()
+    has_tiles = False
+
+    # It has no tiles.
+
+    def tile_params(self, gpu: GpuModel, dtype: str) -> tuple[Param, ...]:
+        """None: the library chooses."""
+        return ()
+
+    def tile_rules(self, gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:
+        """None: what it cannot take, `refusal` says."""
+        return iter(())
+
+    def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
+        """None, likewise."""
+        return iter(())
+
+    def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse | None:  # type: ignore[override]
+        """None: what it launches is the library's secret."""
+        return None
+
+    def block_use(self, gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
+        """There is none to state.
+
+        Raises:
+            UnsupportedError: Always.
+        """
+        raise UnsupportedError(f"{self.full_name}: what it launches is the library's secret.")
+
+    def problem(self, gpu: GpuModel, workload: Workload) -> Problem:
+        """One point."""
+        return Problem(self.full_name)
+
+    def stated_problem(self, gpu: GpuModel, workload: Workload) -> Problem | None:  # type: ignore[override]
+        """None: there is nothing to share."""
+        return None
+
+    # What it takes, and how long.
+
+    def refusal(self, gpu: GpuModel, product: Product) -> str:
+        """Why it is not offered: torch has no such operator, or nobody has measured it."""
+        reason = product.no_library or inability(product)
+        if reason or library_s(gpu, product) is not None:
+            return reason
+        if not has_table(gpu):
+            return f"torch's own product was not measured on {gpu.name}: nothing is predicted, so nothing is offered"
+        return f"nothing near this product was measured on {gpu.name}: nothing is predicted, so nothing is offered"
+
+    def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
+        """The measured time, interpolated; the library does not say what binds it."""
+        seconds = library_s(gpu, product) or float("inf")
+        return CostColumns(np.array([seconds]), dict.fromkeys((*PARTS, "spilling"), 0.0) | {"latency": seconds})
+
+    def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
+        """How far the interpolation is off."""
+        error = left_out_error(gpu, place_of(Product.of(workload)).kind)
+        if error is None:
+            return ()
+        return (
+            f"times of {self.full_name} are interpolated between measured products: off by {error.median:.0%} in the "
+            f"median and by up to {error.nine_in_ten:.0%} nine times in ten, on {error.num_judged} that were left out",
+        )
+
+    # How it is launched.
+
+    def call_launches(self, call: Call, config: Config) -> Sequence[Launch]:
+        """One call of torch's operator."""
+        from constrint.kernels.gemm.library.launch import LibraryLaunch
+
+        return [LibraryLaunch(call)]
+
+
+def inability(product: Product) -> str:
+    """Why no operator of torch computes a product in one call, with the accuracy of `matmul`; empty where one does."""
+    p = product
+    if p.is_three_pass:
+        return "torch multiplies fp32 operands that must keep their precision on the vector units"
+    if p.has_bias and p.has_source:
+        return "torch's operators add a row or a matrix, not both"
+    if p.has_bias and p.batch > 1:
+        return "torch's batched operators add no row"
+    is_wide = p.output_bytes != OUTPUT_BYTES[p.dtype]
+    if is_wide and (p.has_bias or p.has_source or p.dtype in ("fp8", "int8")):
+        return "torch's operators give this type of result for plain 16-bit products alone"
+    if p.a.is_expanded or p.b.is_expanded:
+        return "torch copies operands whose elements are repeated"
+    if p.dtype in ("fp8", "int8") and (p.has_bias or p.has_source or p.batch > 1):
+        return "torch's operators for 8 bits take one plain product"
+    if p.dtype == "fp8":
+        return _fp8_inability(p)
+    if p.dtype == "int8" and (p.m <= INT8_ROWS or p.n % INT8_MULTIPLE or p.k % INT8_MULTIPLE):
+        return f"torch._int_mm takes more than {INT8_ROWS} rows, and multiples of {INT8_MULTIPLE} columns of both"
+    return ""
+
+
+def _fp8_inability(p: Product) -> str:
+    if not p.a.is_k_major or not p.b.is_k_major:
+        return "torch._scaled_mm takes A by rows and B by columns"
+    if p.n % FP8_MULTIPLE or p.k % FP8_MULTIPLE or min(p.a.width_bytes, p.b.width_bytes) < WIDEST_BYTES:
+        return f"torch._scaled_mm takes multiples of {FP8_MULTIPLE} columns, in rows that begin at such bytes"
+    return ""
+
+
+SPECS = (LibrarySpec(),)

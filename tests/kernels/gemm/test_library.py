@@ -1,0 +1,245 @@
+"""torch's own product as an implementation: what is predicted, what is refused, and when it is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from constrint.errors import UnsupportedError
+from constrint.hwmodels import load_gpu
+from constrint.kernels.gemm import first_choice
+from constrint.kernels.gemm.library import points
+from constrint.kernels.gemm.library.choice import LEAST_S, LEAST_SHARE
+from constrint.kernels.gemm.library.cost import FEWEST, left_out_error, left_out_ratios, library_s, points_of
+from constrint.kernels.gemm.library.points import COLUMNS, Kind, place_of, place_of_row
+from constrint.kernels.gemm.library.spec import LIBRARY, inability
+from constrint.kernels.gemm.product import Operand, Product
+from constrint.kernels.gemm.spec import GemmSpec
+from constrint.kernels.registry import load_kernel, load_spec
+from constrint.select import Workload
+from constrint.select.first_choice import Refusal
+from constrint.select.rank import rank
+from tests.support.gemm import gemm, product
+from tests.support.library_table import SIDES, forget_tables, smooth_s, use_tables_of, write_table
+
+H200, A100 = load_gpu("h200"), load_gpu("a100")
+PLAIN_BF16 = Kind("bf16", "plain", True, False, "")
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder that tables are read of."""
+    use_tables_of(tmp_path, monkeypatch)
+    yield tmp_path
+    monkeypatch.undo()
+    forget_tables()
+
+
+def test_a_measured_product_takes_what_it_took_and_others_lie_between(tables: Path) -> None:
+    write_table(tables, H200, 0.5)
+    assert library_s(H200, product(256, 1024, 4096)) == pytest.approx(2 * smooth_s(H200, product(256, 1024, 4096)))
+    for sizes in ((512, 512, 512), (64, 4096, 640), (2000, 3000, 1000), (4096, 72, 4000)):
+        asked = product(*sizes)
+        assert library_s(H200, asked) == pytest.approx(2 * smooth_s(H200, asked), rel=1e-3), sizes
+
+
+def test_no_efficiency_beyond_that_of_the_neighbours_is_predicted(tables: Path) -> None:
+    """Efficiency that rises steeply along K is not carried on."""
+    write_table(tables, H200, 0.5)
+    path = points.path_of(H200.name)
+    lines = path.read_text().splitlines()
+    steep = [line if ",1024,0," not in line and ",4096,0," not in line else _slower(line, 0.6) for line in lines]
+    path.write_text("\n".join(steep) + "\n")
+    points.measured.cache_clear()
+    for k in (80, 256, 640, 1024, 2000, 4096):
+        seconds = library_s(H200, product(512, 512, k))
+        assert seconds is not None
+        share = smooth_s(H200, product(512, 512, k)) / seconds
+        assert 0.5 - 1e-6 <= share <= 0.5 / 0.6 + 1e-6, k
+
+
+def _slower(line: str, factor: float) -> str:
+    cells = line.split(",")
+    place = COLUMNS.index("cold_us")
+    cells[place] = str(float(cells[place]) * factor)
+    return ",".join(cells)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param(product(32, 256, 256), id="fewer rows"),
+        pytest.param(product(256, 8192, 256), id="more columns"),
+        pytest.param(product(256, 256, 8192), id="deeper"),
+        pytest.param(product(256, 256, 256, "fp16"), id="another type"),
+        pytest.param(product(256, 256, 256, transpose_b=1), id="another order of axes"),
+        pytest.param(product(256, 256, 256, bias=1), id="another end"),
+        pytest.param(product(256, 256, 256, wide_output=1), id="a wider result"),
+        pytest.param(product(256, 256, 256, batch=4), id="a batch"),
+        pytest.param(product(256, 255, 256), id="odd rows"),
+        pytest.param(product(1, 256, 256), id="a single row"),
+    ],
+)
+def test_nothing_is_said_of_what_was_not_measured(tables: Path, asked: Product) -> None:
+    write_table(tables, H200, 0.9)
+    assert library_s(H200, product(256, 256, 256)) is not None
+    assert library_s(H200, asked) is None
+    assert "nothing near this product was measured on H200-SXM" in load_gemm_library().refusal(H200, asked)
+    assert first_choice.choose(H200, asked).kernel != LIBRARY
+
+
+def test_nothing_is_said_far_from_all_products_or_of_few(tables: Path) -> None:
+    write_table(tables, H200, 0.9, sides=(16, 16384))
+    assert library_s(H200, product(512, 512, 512)) is None, "five doublings from any"
+    write_table(tables, H200, 0.9, sides=(256,))
+    assert FEWEST > 1
+    assert library_s(H200, product(256, 256, 256)) is None
+
+
+def test_failed_measurements_are_no_measurements(tables: Path) -> None:
+    write_table(tables, H200, 0.9)
+    path = points.path_of(H200.name)
+    path.write_text(path.read_text().replace(",ok", ",RuntimeError: no"))
+    points.measured.cache_clear()
+    assert library_s(H200, product(256, 256, 256)) is None
+
+
+def test_a_row_of_the_table_lies_where_its_product_lies() -> None:
+    sizes = {"m": "100", "n": "60", "k": "500", "batch": "3", "gap": "0"}
+    for layout in ("rr", "rc", "cr", "cc"):
+        row = {"dtype": "fp16", "layout": layout, "end": "plain", **sizes}
+        turned = {"transpose_a": int(layout[0] == "c"), "transpose_b": int(layout[1] == "c")}
+        assert place_of_row(row) == place_of(product(100, 60, 500, "fp16", batch=3, **turned))
+    wide_rows = {"dtype": "bf16", "layout": "rr", "end": "plain", **sizes, "m": "64", "n": "64", "k": "64"}
+    assert place_of_row(wide_rows).kind.is_aligned
+    assert not place_of_row(wide_rows | {"gap": "1"}).kind.is_aligned
+
+
+def test_the_stated_error_is_that_of_products_left_out(tables: Path) -> None:
+    write_table(tables, H200, 0.8, sides=(64, 128, 256, 512))
+    smooth = left_out_error(H200, PLAIN_BF16)
+    assert smooth is not None
+    assert smooth.nine_in_ten < 0.02
+    assert smooth.num_silent < smooth.num_judged
+    path = points.path_of(H200.name)
+    rough = [_slower(line, 1.5) if number % 2 and line.endswith("ok") else line
+             for number, line in enumerate(path.read_text().splitlines())]  # fmt: skip
+    path.write_text("\n".join(rough) + "\n")
+    points.measured.cache_clear()
+    noisy = left_out_error(H200, PLAIN_BF16)
+    assert noisy is not None
+    assert noisy.median > 0.1, "every second product takes half as long again as its neighbours say"
+    (line,) = load_gemm_library().assumptions(H200, gemm(256, 256, 256))
+    assert f"off by {noisy.median:.0%} in the median" in line
+
+
+def test_the_shipped_measurements_are_read_and_near_each_other() -> None:
+    of_kind = points_of(H200, PLAIN_BF16)
+    assert of_kind is not None
+    ratios = [ratio for _, ratio in left_out_ratios(H200, of_kind, 200) if ratio is not None]
+    assert len(ratios) >= 60
+    error = left_out_error(H200, PLAIN_BF16)
+    assert error is not None
+    assert error.median < 0.08
+    assert points_of(A100, PLAIN_BF16) is None
+
+
+UNABLE: list[tuple[Product, str]] = [
+    (product(4096, 4096, 4096, "tf32", three_pass=1), "keep their precision"),
+    (product(256, 256, 256, bias=1, source=1), "not both"),
+    (product(256, 256, 256, bias=1, batch=2), "add no row"),
+    (product(256, 256, 256, bias=1, wide_output=1), "plain 16-bit products alone"),
+    (product(256, 256, 256, "fp8", transpose_b=1, bias=1), "one plain product"),
+    (product(256, 256, 256, "fp8"), "B by columns"),
+    (product(256, 264, 256, "fp8", transpose_b=1), "multiples of 16"),
+    (product(16, 256, 256, "int8"), "more than 16 rows"),
+    (product(64, 256, 100, "int8"), "multiples of 8"),
+    (replace(product(256, 256, 256), a=Operand(is_expanded=True)), "repeated"),
+]
+
+
+@pytest.mark.parametrize(("asked", "reason"), UNABLE, ids=lambda value: value if isinstance(value, str) else "")
+def test_what_no_operator_of_torch_computes_is_refused(asked: Product, reason: str) -> None:
+    assert reason in inability(asked)
+    assert reason in load_gemm_library().refusal(H200, asked)
+
+
+def test_what_torch_computes_is_not_refused() -> None:
+    for options in ({}, {"bias": 1}, {"source": 1}, {"batch": 3}, {"batch": 3, "source": 1}, {"wide_output": 1}):
+        assert inability(product(100, 77, 33, "bf16", **options)) == ""
+    assert inability(product(17, 256, 256, "int8")) == ""
+    assert inability(product(3, 256, 256, "fp8", transpose_b=1)) == ""
+    assert inability(product(3, 256, 256, "tf32", bias=1)) == ""
+
+
+def test_the_library_is_chosen_where_it_is_predicted_to_be_faster(tables: Path) -> None:
+    asked = product(1024, 1024, 1024)
+    ours = first_choice.choose(H200, asked)
+    assert ours.kernel != LIBRARY, "without a table"
+    write_table(tables, H200, 1.0)
+    forget_tables()
+    theirs = first_choice.choose(H200, asked)
+    assert (theirs.kernel, dict(theirs.config)) == (LIBRARY, {})
+    assert theirs.seconds == library_s(H200, asked)
+    assert theirs.seconds < ours.seconds
+    assert first_choice.best(H200, asked, 3)[0].kernel == LIBRARY
+    assert first_choice.choose(H200, replace(asked, no_library="the caller says so")) == ours
+
+
+def test_the_library_is_not_chosen_where_it_saves_next_to_nothing(tables: Path) -> None:
+    asked = product(1024, 1024, 1024)
+    ours = first_choice.choose(H200, asked)
+    limit = ours.seconds * (1 - LEAST_SHARE) - LEAST_S
+    for factor, is_chosen in ((1.001, False), (0.999, True)):
+        write_table(tables, H200, smooth_s(H200, asked) / (factor * limit))
+        forget_tables()
+        assert (first_choice.choose(H200, asked).kernel == LIBRARY) is is_chosen
+        kernels = [choice.kernel for choice in first_choice.best(H200, asked, 400)]
+        assert LIBRARY in kernels, "it is among the best in either case"
+
+
+def test_it_is_never_chosen_for_a_gpu_without_a_table(tables: Path) -> None:
+    write_table(tables, H200, 1.0)
+    for gpu in (A100, load_gpu("mi300x")):
+        assert first_choice.choose(gpu, product(1024, 1024, 1024)).kernel != LIBRARY
+        with pytest.raises(UnsupportedError, match=f"was not measured on {gpu.name}"):
+            rank(load_spec(LIBRARY), gpu, gemm(1024, 1024, 1024))
+
+
+def test_what_the_library_refused_is_computed_by_a_kernel_of_ours(tables: Path) -> None:
+    write_table(tables, H200, 1.0)
+    asked = product(1024, 1024, 1024)
+    chosen = first_choice.choose(H200, asked)
+    following = first_choice.refuse(asked, chosen, Refusal({}, "the compiler's patience", 0, 0))
+    assert following.kernel != LIBRARY
+    assert first_choice.choose(H200, asked) == following
+    assert first_choice.choose(H200, product(1024, 1024, 2048)).kernel == LIBRARY
+
+
+def test_where_no_tile_is_valid_the_library_is_left(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_table(tables, H200, 0.5)
+    monkeypatch.setattr(first_choice, "_priced", lambda gpu, asked: [])
+    assert first_choice.choose(H200, product(1024, 1024, 1024)).kernel == LIBRARY
+
+
+def test_a_ranking_shows_it_as_one_row_among_the_kernels(tables: Path) -> None:
+    write_table(tables, H200, 1.0)
+    ranking = rank(load_kernel("gemm"), H200, gemm(1024, 1024, 1024), top=5)
+    rows = [candidate for candidate in ranking.candidates if candidate.kernel == LIBRARY]
+    assert len(rows) == 1
+    assert (dict(rows[0].config), rows[0].resources) == ({}, None)
+    assert len({candidate.kernel for candidate in ranking.candidates}) > 1
+    assert any("gemm.library are interpolated" in line for line in ranking.assumptions)
+
+
+def load_gemm_library() -> GemmSpec:
+    return first_choice.gemm_spec(LIBRARY)
+
+
+def test_the_table_reaches_as_far_as_its_sides(tables: Path) -> None:
+    write_table(tables, H200, 0.9)
+    for side in SIDES:
+        assert library_s(H200, Product.of(Workload("gemm", {"m": side, "n": side, "k": side}, "bf16"))) is not None
