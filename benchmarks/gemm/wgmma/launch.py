@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,10 @@ def product_launch(
     """
     import torch
 
+    # The TMA unit stores 16 bytes at a time: where C's rows are not whole ones, it would write beside them.
+    boxes = variant.buffers > 0 and DTYPES[dtype][0] == 2 and out.shape[1] % 8 == 0
+    if not boxes:
+        variant = replace(variant, buffers=0)
     sides = (b.T, a) if variant.turned else (a, b.T)
     (rows, depth), columns = sides[0].shape, sides[1].shape[0]
     k_major = [side.stride(1) == 1 for side in sides]
@@ -87,7 +91,6 @@ def product_launch(
         sizes[name] = value
     units = whole + (tiles - whole) * schedule.parts
     smem = variant.smem_bytes(dtype, rows_k_major=k_major[0], columns_k_major=k_major[1])
-    boxes = variant.buffers > 0 and DTYPES[dtype][0] == 2
     to = _boxes_of(out, variant, dtype) if boxes else out
     return CudaLaunch(
         gpu=gpu,
