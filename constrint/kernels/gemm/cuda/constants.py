@@ -33,13 +33,16 @@ class Constants:
 
     measured: str
     launch_s: float
+    cluster_s: float
     latency_s: float
     matrix_share: float
     instruction_read_clk: float
     column_read_clk: float
     step_clk: float
+    cluster_step_clk: float
     port_bytes_per_clk: float
     l2_bytes_per_clk: float
+    straddle_share: float
     tile_clk: float
     store_bytes_per_clk: float
     hand_over_s: float
