@@ -31,12 +31,16 @@ from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.cuda import constants as files
 from constrint.kernels.gemm.cuda.constants import CONSTANTS, Constants, ConstantsFile
 from constrint.kernels.gemm.cuda.cost import CudaModel
+from constrint.kernels.gemm.cuda.rules import size_rules
+from constrint.kernels.gemm.grid_rules import COLUMNS
 from constrint.kernels.gemm.product import Operand, Product
 from constrint.kernels.gemm.units import LINE_BYTES
 
 #: Columns of a table that are parameters of the same meaning, whichever way the tile lies.
 SAME = {"num_stages": "stages", "group_m": "group", "split_k": "parts"}
 SAME |= {name: name for name in ("consumers", "by_columns", "in_turns", "turned", "only_last")}
+#: Clusters of four that are resident at once, of the 33 that `explore` launched.
+RESIDENT_FOURS = 30
 #: Relative error from which on a configuration counts less than its square.
 OUTLIER = 0.1
 #: A constant that times say nothing of stays where it was: what a change by a factor of e costs, in rows.
@@ -76,7 +80,7 @@ class Measured:
     @property
     def weights(self) -> NDArray[np.float64]:
         """How much each configuration counts: fast ones most, and every product the same."""
-        return np.asarray(np.sqrt(self.seconds.min() / self.seconds) / len(self.seconds) ** 0.5)
+        return np.asarray((self.seconds.min() / self.seconds) / len(self.seconds) ** 0.5)
 
     def predicted(self, gpu: GpuModel, constants: Constants) -> NDArray[np.float64]:
         """Predicted seconds."""
@@ -125,8 +129,8 @@ def described(measured: Measured, row: int, predicted_s: float) -> str:
     return f"{text}{parts}: {measured.seconds[row] * 1e6:.1f} us, predicted {predicted_s * 1e6:.1f}"
 
 
-def read_measured(path: Path) -> list[Measured]:
-    """Every product of a table, with the configurations of it that were timed as they are launched."""
+def read_measured(path: Path, gpu: GpuModel) -> list[Measured]:
+    """Every product of a table, with those of its configurations that the kernel's space has, timed as it launches."""
     opened = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
     with opened as file:
         rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
@@ -134,7 +138,18 @@ def read_measured(path: Path) -> list[Measured]:
     for row in rows:
         if row["us"] and row["resident"] == "1":
             by_product[tuple(row[name] for name in ("m", "n", "k", "dtype", "layout"))].append(row)
-    return [_measured(rows) for rows in by_product.values()]
+    return [_kept(gpu, _measured(rows)) for rows in by_product.values()]
+
+
+def _kept(gpu: GpuModel, measured: Measured) -> Measured:
+    """Without tiles of nothing but padding, and without clusters of four of which some waited for others to end."""
+    p, c = measured.product, measured.columns
+    cluster = c["cluster_m"] * c["cluster_n"]
+    tiles = -(-p.m // (c["tile_m"] * c["cluster_m"])) * -(-p.n // (c["tile_n"] * c["cluster_n"]))
+    holds = (cluster < 4) | (tiles * c["split_k"] <= RESIDENT_FOURS)
+    for rule in size_rules(gpu, p, {name: column for name, column in c.items() if name != "group_m"}, COLUMNS):
+        holds = holds & rule.condition
+    return replace(measured, columns={name: column[holds] for name, column in c.items()}, seconds=measured.seconds[holds])
 
 
 def _measured(rows: Sequence[Mapping[str, str]]) -> Measured:

@@ -44,10 +44,12 @@ class Constants:
     l2_bytes_per_clk: float
     straddle_share: float
     tile_clk: float
-    store_bytes_per_clk: float
+    box_clk: float
+    partial_share: float
     hand_over_s: float
     hand_over_bytes_per_clk: float
     dram_share: float
+    result_share: float
 
 
 def read_constants(file: Path = FILE) -> Constants:

@@ -23,6 +23,8 @@ from constrint.select.cost import FITTED_SHARE, PARTS, CostColumns, Later, loade
 from constrint.select.prepared import derived
 from constrint.select.spec import Columns
 
+#: What the L2 and the DRAM write at once.
+SECTOR_BYTES = 32
 #: Matrix instructions of a slice along K: each takes 32 of its 128 bytes.
 INSTRUCTIONS = 4
 #: What the time of a product depends on beside the time of a step.
@@ -70,6 +72,8 @@ class CudaModel:
         c = {name: column.astype(np.float64) for name, column in whole.items()}
         self.gpu, self.dtype, self.constants = gpu, product.dtype, constants
         self.clock = loaded_clock_hz(gpu)
+        self.dram_rate = gpu.memory.dram.bandwidth_bytes_per_s * constants.dram_share
+        self.l2_size = float(gpu.memory.l2.size_bytes or 0)
         self.shape = Shape.of(whole)
         self.parts = c["split_k"]
         self.over_m, self.over_n = c["tile_m"] * c["cluster_m"], c["tile_n"] * c["cluster_n"]
@@ -85,15 +89,17 @@ class CudaModel:
         self.port_clk = sum(bytes_ for bytes_, _ in taken) / constants.port_bytes_per_clk
         # Blocks beside each other share A's slice, those above each other share B's.
         asked = sum(lines / c[f"cluster_{other}"] for (_, lines), (_, other, _) in zip(taken, sides, strict=True))
-        #: Of a slice of a cluster's tile, as a share of a clock in which the L2 serves all SMs.
-        self.l2_clk = asked * self.cluster / (constants.l2_bytes_per_clk * gpu.device.sm_count)
+        self.l2_clk = asked / constants.l2_bytes_per_clk
         self.latency_clk = (constants.latency_s * self.clock + self.port_clk) / np.maximum(1, c["num_stages"] - 1)
-        self.step_clk = overlap(self.matrix_clk, self.port_clk, self.latency_clk)
+        self.step_clk = overlap(self.matrix_clk, self.port_clk, self.l2_clk, self.latency_clk)
         self.step_clk = self.step_clk + constants.cluster_step_clk * (self.cluster > 1)
         # A part stores its sums; the last of a tile's reads those of all.
         self.part_clk = sums * PARTIAL_BYTES / constants.hand_over_bytes_per_clk
-        self.store_clk = sums / constants.store_bytes_per_clk
-        self.hand_over_clk = np.where(self.is_split, self.parts * self.part_clk + constants.hand_over_s * self.clock, 0)
+        #: A consumer stores boxes of 64 by 64 one after the other.
+        boxes = self.shape.own_rows // ROWS * -(-self.shape.own_columns // ROWS)
+        partial = c["tile_n"] * 2 % SECTOR_BYTES > 0
+        self.store_clk = boxes * constants.box_clk * (1 + constants.partial_share * partial)
+        self.sums = sums * self.cluster
         self.start_s = constants.launch_s + constants.cluster_s * (self.cluster > 1)
 
     def _matrix_clk(self) -> Any:
@@ -115,22 +121,29 @@ class CudaModel:
         """Predicted time of every configuration for one product."""
         constants = self.constants
         steps = float(-(-p.k // depth(self.dtype)))
-        tiles = np.ceil(p.m / self.over_m) * np.ceil(p.n / self.over_n)
-        store = constants.tile_clk + self.store_clk * (p.output_bytes * (1 + p.has_source))
+        rows, columns = np.ceil(p.m / self.over_m), np.ceil(p.n / self.over_n)
+        tiles = rows * columns
+        store = constants.tile_clk + self.store_clk * (p.output_bytes / 2 * (1 + p.has_source))
+        dram_clk = self._dram_clk(p)
         full = tiles / self.slots
         if self.has_splits:
             whole = np.where(self.is_split, np.where(self.only_last, np.floor(full), 0.0) * self.slots, tiles)
             rounds = np.ceil(whole / self.slots)
             part_rounds = np.ceil((tiles - whole) * self.parts / self.slots)
             main = (rounds * steps + part_rounds * np.ceil(steps / self.parts)) * self.step_clk
-            ends = rounds * store + part_rounds * (constants.tile_clk + self.part_clk) + self.hand_over_clk
-            ends = np.where(self.is_split, ends + store, ends)
+            # Of the tiles that are split, how many a block finishes: it reads the sums of all parts, and stores.
+            last = np.where(self.is_split, np.ceil((tiles - whole) / self.slots), 0.0)
+            hand_over = self.part_clk + constants.hand_over_s * self.clock
+            finish = self.parts * self.part_clk + store
+            ends = rounds * store + part_rounds * hand_over + last * finish
+            # Sums that the L2 does not hold go to the DRAM and come back.
+            left = (tiles - whole) * self.parts * self.sums * PARTIAL_BYTES
+            dram_clk = dram_clk + 2 * np.maximum(left - self.l2_size, 0.0) * (self.clock / self.dram_rate)
             units = rounds + part_rounds
         else:
             units = np.ceil(full)
             main, ends = units * (steps * self.step_clk), units * store
-        l2 = tiles * steps * self.l2_clk
-        main = overlap(main, l2)
+        main = overlap(main, dram_clk)
         sm_clk = main + ends
         if self.has_turns:
             # One consumer stores while the other multiplies: what is left is the last end, or what is longer.
@@ -139,24 +152,25 @@ class CudaModel:
             sm_clk = np.where(self.in_turns, turns, sm_clk)
         sm_clk = sm_clk + constants.latency_s * self.clock
         sm_s = sm_clk / self.clock
-        dram_s = self._dram_bytes(p) / (self.gpu.memory.dram.bandwidth_bytes_per_s * constants.dram_share)
-        seconds = self.start_s + overlap(sm_s, dram_s)
+        seconds = self.start_s + sm_s
 
         def parts() -> dict[str, Any]:
             # Seconds of the grid if steps were spread evenly over all SMs.
             each = tiles * self.shape.cluster * steps / self.gpu.device.sm_count / self.clock
             clks = {"matrix units": self.matrix_clk, "L2 port": self.port_clk, "latency": self.latency_clk}
-            shared = {name: each * clk for name, clk in clks.items()} | {"L2": l2 / self.clock}
+            shared = {name: each * clk for name, clk in clks.items()} | {"L2": each * self.l2_clk}
             busiest = np.maximum.reduce(list(shared.values()))
-            rest = {"wave quantisation": np.maximum(sm_s - busiest, 0.0), "DRAM": dram_s}
+            rest = {"wave quantisation": np.maximum(sm_s - busiest, 0.0), "DRAM": dram_clk / self.clock}
             return dict.fromkeys(PARTS, 0.0) | shared | rest
 
         return CostColumns(np.asarray(seconds, dtype=np.float64), Later(parts))
 
-    def _dram_bytes(self, p: Product) -> float:
-        element = ELEMENT_BYTES[p.dtype]
-        results = p.m * p.n * p.output_bytes * (1 + p.has_source)
-        return float((p.m + p.n) * p.k * element + results)
+    def _dram_clk(self, p: Product) -> float:
+        """Clocks in which operands come from the DRAM, and what leaves goes there, for its part."""
+        operands = float((p.m + p.n) * p.k * ELEMENT_BYTES[p.dtype])
+        results = float(p.m * p.n * p.output_bytes)
+        bytes_ = operands + results * (self.constants.result_share + p.has_source)
+        return bytes_ / self.dram_rate * self.clock
 
 
 def _slice_bytes(width: Any, operand: Operand, dtype: str, constants: Constants) -> tuple[Any, Any]:
@@ -165,8 +179,7 @@ def _slice_bytes(width: Any, operand: Operand, dtype: str, constants: Constants)
     Rows of 128 bytes that do not start at a line of the L2 lie in two of them.
     """
     bytes_ = slice_bytes(width, dtype, is_k_major=operand.is_k_major)
-    start = operand.step_bytes
-    if not operand.is_k_major:
-        # Rows lie across K: where they start depends on the tile, too.
-        start = np.gcd(np.asarray(width, np.int64) * ELEMENT_BYTES[dtype], start)
+    if operand.is_k_major:
+        return bytes_, bytes_
+    start = np.gcd(np.asarray(width, np.int64) * ELEMENT_BYTES[dtype], operand.step_bytes)
     return bytes_, bytes_ * (1 + constants.straddle_share * (1 - start / LINE_BYTES))
