@@ -50,6 +50,7 @@ class Constants:
     hand_over_bytes_per_clk: float
     dram_share: float
     result_share: float
+    kept_share: float
 
 
 def read_constants(file: Path = FILE) -> Constants:
