@@ -29,7 +29,8 @@ def test_random_cases_are_valid_and_can_be_launched() -> None:
     assert any(not case.end.is_plain for case in cases)
     for case in cases:
         product = product_of(case.shape, case.dtype, case.layout, is_plain=case.end.is_plain)
-        assert not broken_rules(SPEC.product_problem(H200, product), case.config), case
+        # The order of tiles is drawn apart: a large group repeats a smaller one.
+        assert broken_rules(SPEC.product_problem(H200, product), case.config) <= {"group_in_grid"}, case
         given = made(case.shape, case.dtype, case.layout, case.end, pad=case.pad, device="meta")
         assert launch_of(H200, case.config, given, case.end).source.function == "gemm"
 
@@ -57,10 +58,10 @@ def test_explored_products_have_as_many_configurations_as_asked_for() -> None:
 def test_bounds_hold_for_a_right_result_and_not_for_a_wrong_one(dtype: str, end: End) -> None:
     torch.manual_seed(1)
     given = made((70, 45, 160), dtype, "rc", end, device="cpu")
-    wide = [None if t is None else t.double() for t in (given.a, given.b, given.bias, given.source)]
-    if dtype == "tf32":
-        wide[:2] = [_rounded(given.a).double(), _rounded(given.b).double()]
-    exact = gemm_reference(*wide, alpha=end.alpha, beta=end.beta, activation=end.activation, out_dtype=torch.float64)
+    a, b = (_rounded(t) if dtype == "tf32" else t for t in (given.a, given.b))
+    bias, source = (None if t is None else t.double() for t in (given.bias, given.source))
+    last = (end.alpha, end.beta, end.activation, torch.float64)
+    exact = gemm_reference(a.double(), b.double(), bias, source, *last)
     given.out.copy_(exact.to(given.out.dtype))
     allowed = exact_product(given, dtype, end)
     assert share_of(allowed, given) <= 1

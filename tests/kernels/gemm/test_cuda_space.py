@@ -22,7 +22,7 @@ from tests.support.gemm import CUDA, broken_rules, gemm, product
 
 H200 = load_gpu("h200")
 #: Both operands along K, one of them, none.
-LAYOUTS = ({"transpose_b": 1}, {}, {"transpose_a": 1, "transpose_b": 1}, {"transpose_a": 1})
+LAYOUTS: tuple[dict[str, int], ...] = ({"transpose_b": 1}, {}, {"transpose_a": 1, "transpose_b": 1}, {"transpose_a": 1})
 
 
 def config_of(tile_m: int, tile_n: int, num_stages: int, **others: int) -> dict[str, int]:
