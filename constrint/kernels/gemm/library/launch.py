@@ -144,16 +144,22 @@ def function_of(ask: Ask, device: torch.device | None = None) -> Callable[..., T
 
 @lru_cache(maxsize=64)
 def _one(device: torch.device) -> Tensor:
-    """The scale of operands that are not scaled."""
-    return torch.ones((), device=device)
+    """The scale of operands that are not scaled, once it is there for every stream."""
+    one = torch.ones((), device=device)
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+    return one
+
+
+_SCALED: set[torch.device] = set()
 
 
 def has_scale(device: torch.device) -> bool:
     """Whether the scale is at hand; while a graph is captured it is not made, since its memory would be the graph's."""
-    if not is_captured(device):
+    if device not in _SCALED and not is_captured(device):
         _one(device)
-        return True
-    return False
+        _SCALED.add(device)
+    return device in _SCALED
 
 
 def is_captured(device: torch.device) -> bool:
@@ -189,7 +195,7 @@ class LibraryLaunch:
                 function_of(ask, a.device)(a, b, call.epilogue.bias, source, out=out)
         except torch.cuda.OutOfMemoryError:
             raise
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, TypeError, ValueError) as error:
             raise CompileError(f"torch's own product refuses {ask}: {str(error).splitlines()[0]}") from error
 
     def compile(self, gpu: GpuModel) -> CompiledKernel:
