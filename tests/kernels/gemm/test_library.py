@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from constrint.errors import UnsupportedError
+from constrint.export import export
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import first_choice
 from constrint.kernels.gemm.library import points
@@ -207,6 +210,24 @@ def test_it_is_never_chosen_for_a_gpu_without_a_table(tables: Path) -> None:
         assert first_choice.choose(gpu, product(1024, 1024, 1024)).kernel != LIBRARY
         with pytest.raises(UnsupportedError, match=f"was not measured on {gpu.name}"):
             rank(load_spec(LIBRARY), gpu, gemm(1024, 1024, 1024))
+
+
+def test_a_model_of_the_same_name_with_other_figures_is_another_gpu(tables: Path) -> None:
+    write_table(tables, H200, 1.0)
+    change: Any = msgspec.structs.replace
+    edited = change(H200, device=change(H200.device, sm_count=13))
+    assert library_s(H200, product(1024, 1024, 1024)) is not None
+    assert library_s(edited, product(1024, 1024, 1024)) is None
+    assert first_choice.choose(edited, product(1024, 1024, 1024)).kernel != LIBRARY
+
+
+def test_exports_of_tiles_leave_it_out(tables: Path) -> None:
+    write_table(tables, H200, 1.0)
+    ranking = rank(load_kernel("gemm"), H200, gemm(1024, 1024, 1024), top=3)
+    assert ranking.candidates[0].kernel == LIBRARY
+    lines = [line for line in export(ranking, "cutlass-like").splitlines() if line.startswith("--operation")]
+    assert len(lines) == 2
+    assert export(ranking, "triton").count("triton.Config(") == 2
 
 
 def test_what_the_library_refused_is_computed_by_a_kernel_of_ours(tables: Path) -> None:

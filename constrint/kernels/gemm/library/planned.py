@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from constrint.kernels.gemm.launch import Call
-from constrint.kernels.gemm.library.launch import Ask, ask_of, function_of, has_scale, switches_of
+from constrint.kernels.gemm.library.launch import NARROW_SUMS, Ask, ask_of, function_of, has_scale
 from constrint.kernels.launch.plan.errors import NotPlannedError
 
 #: Places of A, B and what is added among a call's tensors: a, b, bias, c.
@@ -80,19 +80,18 @@ def planned_function(stated: Mapping[str, Any]) -> Callable[..., Tensor]:
 
 def _exactly(multiply: Callable[..., Tensor], dtype: torch.dtype) -> Callable[..., Tensor]:
     """The same with sums of 32 bits."""
-    switches = switches_of(dtype)
-    if not switches:
+    narrow = NARROW_SUMS.get(dtype)
+    if narrow is None:
         return multiply
+    enter, leave = narrow.enter, narrow.leave
 
     def exact(a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None) -> Tensor:
         # As `exact_sums` does, without what a context manager takes.
-        for switch in switches:
-            switch.enter()
+        enter()
         try:
             return multiply(a, b, bias, c)
         finally:
-            for switch in switches:
-                switch.leave()
+            leave()
 
     return exact
 
