@@ -1,14 +1,13 @@
-"""Rounds of proposals over a recorded table: propose, resolve, answer, judge."""
+"""Rounds of proposals over a table, recorded or measured as it is asked: propose, resolve, answer, judge."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
-from benchmarks.tuning.recorded import Recorded
+from benchmarks.tuning.recorded import Answers, Space
 from constrint.propose.judge import RuleJudge
 from constrint.propose.records import Evidence, GateResult, Proposer, Ranked, Verdict
 from constrint.propose.resolve import Key, Order, Resolver, key_of
@@ -21,19 +20,19 @@ MOST_IDLE = 6
 
 
 def tried_rows(
-    of: Recorded,
+    of: Space,
     make: Callable[[Resolver], Proposer],
-    answers_us: NDArray[np.float64],
+    answers_us: Answers,
     num_trials: int,
     *,
     order: Callable[[Candidates], Order] | None = None,
     known: Sequence[TuningRecord] = (),
     is_enough: Callable[[int], bool] = lambda row: False,
 ) -> list[int]:
-    """The rows that a proposer's rounds try, in order; each proposal is one trial.
+    """The rows that a proposer's rounds try, in order; each proposal is one trial, a round is answered at once.
 
     Args:
-        of: The table.
+        of: The configurations, with their rows.
         make: Makes the proposer.
         answers_us: What a trial of each row is answered with.
         num_trials: How many at most.
@@ -41,7 +40,7 @@ def tried_rows(
         known: Records of other workloads.
         is_enough: Whether the rounds may end with a row.
     """
-    task = Task(of.operation, of.gpu, of.measured.workload, known=known)
+    task = Task(of.operation, of.gpu, of.workload, known=known)
     resolver = Resolver(task, of.candidates, None if order is None else order(of.candidates))
     proposer, judge, facts = make(resolver), RuleJudge(), resolver.facts
     rows: list[int] = []
@@ -58,7 +57,8 @@ def tried_rows(
                 chosen.append(choice)
         idle = 0 if chosen else idle + 1
         fresh = [of.row_of(Proposal(choice.kernel, choice.config)) for choice in chosen]
-        timed = [_answered(choice, float(answers_us[row])) for choice, row in zip(chosen, fresh, strict=True)]
+        answers = answers_us[fresh].tolist() if fresh else []
+        timed = [_answered(choice, answer_us) for choice, answer_us in zip(chosen, answers, strict=True)]
         for gate in timed:
             resolver.hear(gate.kernel, gate.config, gate.seconds)
         rows, results, number = rows + fresh, results + timed, number + 1
@@ -68,6 +68,8 @@ def tried_rows(
 
 
 def _answered(choice: Ranked, answer_us: float) -> GateResult:
+    if not math.isfinite(answer_us):
+        return GateResult(gate="right", passed=False, kernel=choice.kernel, config=choice.config, message="it failed")
     seconds = answer_us * 1e-6
     return GateResult(gate="fast", passed=True, kernel=choice.kernel, config=choice.config, seconds=seconds)
 
@@ -77,6 +79,6 @@ def _evidence(choice: Ranked, gate: GateResult, resolver: Resolver, results: Seq
         candidate=choice,
         gates=(gate,),
         kernel=resolver.kernel(choice.kernel),
-        best_s=min(result.seconds for result in results if result.seconds),
+        best_s=min((result.seconds for result in results if result.seconds), default=None),
         roofline_s=resolver.facts.roofline_s,
     )

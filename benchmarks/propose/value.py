@@ -27,7 +27,7 @@ from benchmarks.propose.layers import recorded_layers
 from benchmarks.propose.orders import InOrder
 from benchmarks.propose.rounds import tried_rows
 from benchmarks.tuning.chance import Likely
-from benchmarks.tuning.recorded import FOLDER, Recorded, recorded
+from benchmarks.tuning.recorded import FOLDER, Recorded, Space, recorded
 from benchmarks.tuning.replay import TABLES, known_to, run
 from constrint.hwmodels.load import load_gpu
 from constrint.propose.builtin import PLAN, BuiltInProposer
@@ -74,7 +74,11 @@ Run = Callable[[Judged, NDArray[np.float64], int], Sequence[int]]
 
 def in_order(judged: Judged, answers_us: NDArray[np.float64], seed: int) -> list[int]:
     """The cost model's order alone."""
-    of = judged.of
+    return ordered(judged.of)
+
+
+def ordered(of: Space) -> list[int]:
+    """All rows in the order of the cost model's times."""
     places, rows = of.candidates.best(sum(kernel.num_rows for kernel in of.candidates.kernels))
     names = [kernel.spec.full_name for kernel in of.candidates.kernels]
     return [int(of.rows[names[place]][row]) for place, row in zip(places.tolist(), rows.tolist(), strict=True)]
@@ -82,7 +86,12 @@ def in_order(judged: Judged, answers_us: NDArray[np.float64], seed: int) -> list
 
 def at_random(judged: Judged, answers_us: NDArray[np.float64], seed: int) -> list[int]:
     """Uniform draws."""
-    every = np.concatenate(list(judged.of.rows.values()))
+    return shuffled(judged.of, seed)
+
+
+def shuffled(of: Space, seed: int) -> list[int]:
+    """All rows in an order that is drawn."""
+    every = np.concatenate(list(of.rows.values()))
     return [int(row) for row in np.random.default_rng(seed).permutation(every)]
 
 

@@ -2,6 +2,7 @@
 
     python -m benchmarks.rnn.sweep --list cudnn --kinds nn cudnn --out sweep.csv
     python -m benchmarks.rnn.cudnn_table sweep.csv --gpu h200
+    python -m benchmarks.rnn.cudnn_table sweep.csv --gpu h200 --keep    # adds to the table there is
 
 Takes the rows of `module cudnn`, which is what a module runs, and those of `torch.nn` where there are none, with the
 projection of the same layer. Several files are joined; of two rows for a layer the later one counts. Prints how far
@@ -40,7 +41,11 @@ def rows_of(paths: list[Path]) -> list[list[str]]:
                 entry[f"{which}_ms"] for entry in (whole[-1], entries[PROJECTION]) for which in ("forward", "both")
             ]
             rows.append([*layer, *times])
-    return sorted(rows, key=lambda row: (row[0], row[1], *map(int, row[2:5])))
+    return sorted(rows, key=_place)
+
+
+def _place(row: list[str]) -> tuple[str | int, ...]:
+    return (row[0], row[1], *map(int, row[2:5]))
 
 
 def write(path: Path, notes: list[str], rows: list[list[str]]) -> None:
@@ -53,18 +58,33 @@ def write(path: Path, notes: list[str], rows: list[list[str]]) -> None:
         writer.writerows(rows)
 
 
+def kept_rows(path: Path, rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """The notes of a table, and its rows with those of new layers in their places."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    notes = [line.removeprefix("# ") for line in lines if line.startswith("#")]
+    old = list(csv.reader(line for line in lines if not line.startswith("#")))[1:]
+    replaced = {tuple(row[: len(LAYER)]) for row in rows}
+    kept = [row for row in old if tuple(row[: len(LAYER)]) not in replaced]
+    return notes, sorted([*kept, *rows], key=_place)
+
+
 def main() -> None:
     """Join the files and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sweeps", nargs="+", type=Path, help="files of benchmarks.rnn.sweep")
     parser.add_argument("--gpu", required=True, help="the GPU that they were measured on, as `constrint gpus` names it")
     parser.add_argument("--out", type=Path, help="another file than the one that the planner reads")
+    parser.add_argument("--keep", action="store_true", help="keep the planner's rows of layers that no sweep has")
     args = parser.parse_args()
     name = load_gpu(args.gpu).name
-    out = args.out or cost.MEASURED / f"{name.lower()}.csv"
+    planners = cost.MEASURED / f"{name.lower()}.csv"
+    out = args.out or planners
     notes = ["Made by benchmarks.rnn.cudnn_table of benchmarks.rnn.sweep, milliseconds per call from Python on:"]
     notes += list(dict.fromkeys(read_table(path)[0] for path in args.sweeps))
     rows = rows_of(args.sweeps)
+    if args.keep:
+        older, rows = kept_rows(planners, rows)
+        notes = [*older, *(note for note in notes if note not in older)]
     write(out, notes, rows)
     cost.measured.cache_clear()
     print(f"{len(rows)} layers in {out}")

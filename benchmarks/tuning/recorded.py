@@ -6,10 +6,11 @@ is judged by the best figure of the row, `again_us` where it was measured once m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +18,46 @@ from numpy.typing import NDArray
 from benchmarks.harness.space import Measured, read_space
 from constrint.hwmodels import GpuModel
 from constrint.kernels.registry import load_kernel
-from constrint.select import Operation
+from constrint.select import Operation, Workload
 from constrint.select.candidates import Candidates, KernelCandidates
 from constrint.tune.search.interface import Proposal
 from constrint.tune.store.record import Figures, TuningRecord
 
 FOLDER = Path(__file__).parents[1] / "results"
+
+
+class Space(Protocol):
+    """Configurations of one workload, numbered as rows, that searches and proposers choose from."""
+
+    @property
+    def gpu(self) -> GpuModel:
+        """The hardware model."""
+
+    @property
+    def workload(self) -> Workload:
+        """What is asked."""
+
+    @property
+    def operation(self) -> Operation:
+        """What is tuned."""
+
+    @property
+    def candidates(self) -> Candidates:
+        """What may be proposed."""
+
+    @property
+    def rows(self) -> Mapping[str, NDArray[np.int64]]:
+        """Of every kernel its rows, in the order of its candidates."""
+
+    def row_of(self, proposal: Proposal) -> int:
+        """The row of a proposal."""
+
+
+class Answers(Protocol):
+    """What trials of rows are answered with: microseconds, infinite where one failed."""
+
+    def __getitem__(self, rows: list[int], /) -> NDArray[np.float64]:
+        """The answers of some rows, in their order."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +73,14 @@ class Recorded:
     measured: Measured
 
     @property
+    def workload(self) -> Workload:
+        """What was asked."""
+        return self.measured.workload
+
+    @property
     def operation(self) -> Operation:
         """What was measured."""
-        return load_kernel(self.measured.workload.operation)
+        return load_kernel(self.workload.operation)
 
     @cached_property
     def rows(self) -> dict[str, NDArray[np.int64]]:

@@ -15,12 +15,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from benchmarks.harness.table import Table, described
 from benchmarks.tuning.peers import STRATEGIES, KernelTuner
-from benchmarks.tuning.recorded import FOLDER, Recorded, recorded
+from benchmarks.tuning.recorded import FOLDER, Answers, Recorded, Space, recorded
 from constrint.hwmodels.load import load_gpu
 from constrint.tune.search.interface import Task
 from constrint.tune.search.registry import make_search
@@ -42,21 +39,35 @@ def run(
     seed: int = 0,
     batch: int = 1,
     known: Sequence[TuningRecord] = (),
-    answers_us: NDArray[np.float64] | None = None,
+    answers_us: Answers | None = None,
 ) -> list[int]:
     """The rows that one of our searches tries, in order; it is told the rows' first figures, or other answers."""
     answers_us = of.first_us if answers_us is None else answers_us
-    task = Task(of.operation, of.gpu, of.measured.workload, known=known, seed=seed)
+    return searched_rows(of, name, num_trials, answers_us, seed=seed, batch=batch, known=known)
+
+
+def searched_rows(
+    of: Space,
+    name: str,
+    num_trials: int,
+    answers_us: Answers,
+    *,
+    seed: int = 0,
+    batch: int = 1,
+    known: Sequence[TuningRecord] = (),
+) -> list[int]:
+    """The rows of any space that one of our searches tries, in order; a batch is answered at once."""
+    task = Task(of.operation, of.gpu, of.workload, known=known, seed=seed)
     search = make_search(name, task, of.candidates)
     tried: list[int] = []
     while len(tried) < num_trials:
         proposals = search.ask(min(batch, num_trials - len(tried)))
         if not proposals:
             break
-        for proposal in proposals:
-            row = of.row_of(proposal)
-            tried.append(row)
-            search.tell(proposal, float(answers_us[row]) * 1e-6)
+        rows = [of.row_of(proposal) for proposal in proposals]
+        tried += rows
+        for proposal, answer_us in zip(proposals, answers_us[rows].tolist(), strict=True):
+            search.tell(proposal, answer_us * 1e-6 if math.isfinite(answer_us) else None)
     return tried
 
 

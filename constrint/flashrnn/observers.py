@@ -39,9 +39,13 @@ def may_train(*tensors: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
 
 
+#: Kinds of devices that autocast knows; before 2.13 `torch.compile` cannot ask itself.
+_HAVE_AUTOCAST = frozenset(kind for kind in ("cpu", "cuda", "xpu", "mps") if torch.amp.is_autocast_available(kind))
+
+
 def autocast_dtype(device: torch.device) -> torch.dtype | None:
     """The dtype in which autocast has products run on a device; None where it is off, or the device has none."""
     kind = device.type
-    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+    if kind not in _HAVE_AUTOCAST or not torch.is_autocast_enabled(kind):
         return None
     return torch.get_autocast_dtype(kind)

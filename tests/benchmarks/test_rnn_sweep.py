@@ -227,3 +227,29 @@ def test_the_planners_table_is_made_of_a_sweep(monkeypatch: pytest.MonkeyPatch, 
         assert cost.layer_s("H200-SXM", Shape("lstm", "bf16", 16, 256, 256), 35, "backward") == pytest.approx(19e-3)
     finally:
         cost.measured.cache_clear()
+
+
+def test_the_planners_table_can_be_added_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path, planners = tmp_path / "sweep.csv", tmp_path / "h200-sxm.csv"
+    planners.write_text(
+        "# made before\n"
+        "cell,dtype,batch,dim,time,forward_ms,both_ms,projection_forward_ms,projection_both_ms\n"
+        "gru,fp16,16,64,35,1,3,0,0\n"
+        "lstm,fp16,16,256,35,9,9,0,0\n"
+    )
+    with Table(path, sweep.COLUMNS, "python 3, gpu X") as table:
+        for one in ENTRIES[:2]:
+            table.add(**sweep.row_of(LAYER, one, ENTRIES[:2]))
+    monkeypatch.setattr(cost, "MEASURED", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["cudnn_table", str(path), "--gpu", "h200", "--keep"])
+    try:
+        cudnn_table.main()
+        lines = planners.read_text().splitlines()
+    finally:
+        cost.measured.cache_clear()
+    assert lines[0] == "# made before"
+    assert "# python 3, gpu X" in lines
+    rows = lines[-2:]
+    assert rows[0] == "gru,fp16,16,64,35,1,3,0,0", "no sweep has this layer"
+    assert rows[1].startswith("lstm,fp16,16,256,35,2"), "the sweep's row takes the place of the older one"
+    assert not any(line.startswith("lstm,fp16,16,256,35,9") for line in lines)

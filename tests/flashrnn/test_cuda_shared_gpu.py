@@ -28,6 +28,8 @@ pytestmark = [pytest.mark.gpu, needs_gpu, needs_hopper, needs_nvrtc]
 LIMIT_S = 120
 #: Seconds that a program runs before it is interrupted, and how often that is done.
 BEFORE_S, TURNS = 0.5, 6
+#: The same layer on other blocks: sums in another order, rounded to bf16 step by step.
+ALIKE = 0.1
 
 
 def found_by(name: str, interrupts: int = 0) -> Any:
@@ -73,7 +75,7 @@ def test_layers_wait_for_sms_that_others_hold_and_are_right(name: str) -> None:
 
 def test_on_a_slice_fewer_blocks_run_and_what_does_not_fit_goes_elsewhere() -> None:
     found = found_by("on_a_slice")
-    assert found["error"] <= 0.1, "the same layer on other blocks, which round alike"
+    assert found["error"] <= ALIKE
     assert found["finite"]
     print(found["told"])
     assert any("lstm.cuda: no config of" in each for each in found["told"])
@@ -88,7 +90,7 @@ def test_in_a_green_context_nothing_hangs_and_nothing_is_wrong() -> None:
         pytest.skip("this torch has no green contexts")
     found = found_by("in_a_green_context")
     print(found)
-    assert "differs" not in found["outcomes"]
+    assert all(isinstance(each, str) or each <= ALIKE for each in found["outcomes"])
     assert found["same_again"], "the device is as usable as before"
 
 

@@ -199,7 +199,7 @@ def on_a_slice() -> dict[str, Any]:
     with as_a_slice(16), warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         found = both_ways(wx, r)
-        large, weights = arguments(2048, time=8)
+        large, weights = arguments(8192, time=2)
         states, _ = rnn(large, weights)
         torch.cuda.synchronize()
     error = max(float((a.float() - b.float()).abs().max()) for a, b in zip(found, expected, strict=True))
@@ -213,12 +213,13 @@ def in_a_green_context() -> dict[str, Any]:
     operands = [arguments(dim, seed=seed) for seed, dim in enumerate(dims())]
     expected = [forward(*each) for each in operands]
     context: Any = GreenContext.create(num_sms=16, device_id=0)
-    outcomes = []
+    outcomes: list[float | str] = []
     context.set_context()
     try:
         for each, right in zip(operands, expected, strict=True):
             try:
-                outcomes.append("same" if torch.equal(forward(*each), right) else "differs")
+                # The greatest difference: the same layer on other blocks rounds alike, but not in the same order.
+                outcomes.append(float((forward(*each).float() - right.float()).abs().max()))
             except Exception as error:
                 outcomes.append(f"refused: {error}")
     finally:

@@ -18,6 +18,11 @@ struct __align__(64) TensorMap {
   unsigned long long words[16];
 };
 
+// Of C: boxes of 64 columns and rows, and of what is left of a row of sums.
+struct OutMaps {
+  TensorMap whole, rest;
+};
+
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
@@ -169,6 +174,37 @@ __device__ __forceinline__ void store_matrices(unsigned to, unsigned first, unsi
     asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(to), "r"(first), "r"(second)
                  : "memory");
   }
+}
+
+template <bool kIsTransposed>
+__device__ __forceinline__ void store_matrices(
+    unsigned to, unsigned first, unsigned second, unsigned third, unsigned fourth) {
+  if constexpr (kIsTransposed) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(first),
+                 "r"(second), "r"(third), "r"(fourth)
+                 : "memory");
+  } else {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(first), "r"(second),
+                 "r"(third), "r"(fourth)
+                 : "memory");
+  }
+}
+
+// What threads wrote to shared memory is seen by the TMA unit.
+__device__ __forceinline__ void fence_for_boxes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+__device__ __forceinline__ void store_box(const TensorMap* map, unsigned from, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];\n"
+      "cp.async.bulk.commit_group;" ::"l"(map),
+      "r"(from), "r"(x), "r"(y)
+      : "memory");
+}
+
+// All but so many of the boxes that this thread stored were read.
+template <int kLeft>
+__device__ __forceinline__ void wait_stored() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kLeft) : "memory");
 }
 
 __device__ __forceinline__ uint4 load_shared(unsigned from) {

@@ -17,7 +17,8 @@ constexpr int kSlabBytes = kDepth * 128;
 constexpr int kRowsBytes = ROWS_K_MAJOR ? kRows * 128 : (kRows * kElement + 127) / 128 * kSlabBytes;
 constexpr int kColumnsBytes = COLUMNS_K_MAJOR ? kColumns * 128 : (kColumns * kElement + 127) / 128 * kSlabBytes;
 constexpr int kStageBytes = kRowsBytes + kColumnsBytes;
-constexpr int kStagingPitch = 64 * 2 + 16, kStagingBytes = 64 * kStagingPitch;  // of a warpgroup, 16-bit results
+// Of a warpgroup, where 16-bit results are put in order.
+constexpr int kStagingPitch = 64 * 2 + 16, kStagingBytes = STORES_BOXES ? 64 * 128 : 64 * kStagingPitch;
 constexpr int kWarpgroup = 128;
 static_assert(kOwnRows % 64 == 0 && kOwnColumns % 8 == 0 && kOwnColumns <= 256, "what wgmma takes");
 static_assert(!IN_TURNS || kConsumers == 2, "two take tiles in turns");
@@ -31,6 +32,12 @@ struct Sizes {
   int is_aligned;                   // whether vectors of 16 bytes of C can be stored
   float alpha;
 };
+
+#if STORES_BOXES
+typedef const OutMaps& To;
+#else
+typedef out_t* To;
+#endif
 
 struct Unit {
   int row, column, begin, end, part, parts, slot;
@@ -54,8 +61,12 @@ __device__ __forceinline__ Unit unit_of(const Sizes& s, int number, int rank) {
   u.row = ((first + place % height) * kClusterRows + rank / kClusterColumns) * kRows;
   u.column = (place / height * kClusterColumns + rank % kClusterColumns) * kColumns;
   const int steps = (s.depth + kDepth - 1) / kDepth;
-  u.begin = static_cast<int>(static_cast<long long>(steps) * u.part / u.parts);
-  u.end = static_cast<int>(static_cast<long long>(steps) * (u.part + 1) / u.parts);
+  u.begin = 0, u.end = steps;
+  // A wave may wait for these divisions: they are left out where they are not needed.
+  if (u.parts > 1) {
+    u.begin = static_cast<int>(static_cast<long long>(steps) * u.part / u.parts);
+    u.end = static_cast<int>(static_cast<long long>(steps) * (u.part + 1) / u.parts);
+  }
   return u;
 }
 
@@ -220,7 +231,59 @@ __device__ __forceinline__ bool add_parts(
   return true;
 }
 
-#if DTYPE < 2
+#if DTYPE < 2 && STORES_BOXES
+// 16-bit results go through shared memory to the TMA unit, in boxes of 64 rows and 64 columns of wgmma; what is left of a
+// row of sums is a box of its own. Rows of a box are 128 bytes, swizzled; those of a narrower one are not.
+__device__ __forceinline__ void store(
+    const sum_t (&sums)[kBlocks][kSums], const OutMaps& maps, const Sizes& s, unsigned staging, int first_row,
+    int first_column) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, consumer = threadIdx.x / kWarpgroup;
+  const bool is_first = threadIdx.x % kWarpgroup == 0;
+  const unsigned own = staging + consumer * kStagingBytes * BUFFERS;
+  constexpr int kRest = kOwnColumns % 64;
+#pragma unroll
+  for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+    for (int chunk = 0; chunk < kOwnColumns; chunk += 64) {
+      constexpr int kChunks = (kOwnColumns + 63) / 64;
+      const int number = block * kChunks + chunk / 64, width = min(64, kOwnColumns - chunk);
+      const bool is_narrow = !TURNED && width < 64;
+      const unsigned to = own + number % BUFFERS * kStagingBytes;
+      // Whoever asked the unit to store what lay here knows when it was read.
+      if (is_first) wait_stored<BUFFERS - 1>();
+      named_sync(1 + consumer, kWarpgroup);
+#pragma unroll
+      for (int j = 0; j < 8 && chunk + 8 * j < kOwnColumns; j += 2) {
+        const int at = 4 * (chunk / 8 + j);
+        const bool is_pair = chunk + 8 * j + 8 < kOwnColumns;
+        unsigned words[4] = {};
+#pragma unroll
+        for (int i = 0; i < 4 && at + 2 * i < kSums; ++i)
+          words[i] = narrow2(s.alpha * sums[block][at + 2 * i], s.alpha * sums[block][at + 2 * i + 1]);
+        // Of the matrices of 8 by 8, the second has the lower rows, and the third and fourth the next columns.
+        const int row = TURNED ? 8 * (j + lane / 16) + lane % 8 : 16 * warp + lane % 16;
+        const int unit = TURNED ? 2 * warp + lane / 8 % 2 : j + lane / 16;
+        const unsigned address =
+            is_narrow ? to + row * (kRest * 2) + unit * 16 : to + row * 128 + ((unit ^ lane % 8) * 16);
+        if (is_pair) {
+          store_matrices<(TURNED != 0)>(address, words[0], words[1], words[2], words[3]);
+        } else {
+          // The address of lanes 16 to 31 is not used.
+          store_matrices<(TURNED != 0)>(address, words[0], words[1]);
+        }
+      }
+      fence_for_boxes();
+      named_sync(1 + consumer, kWarpgroup);
+      if (is_first) {
+        const int x = TURNED ? first_row + 64 * block : first_column + chunk;
+        const int y = TURNED ? first_column + chunk : first_row + 64 * block;
+        store_box(width < 64 ? &maps.rest : &maps.whole, to, x, y);
+      }
+    }
+  }
+}
+
+#elif DTYPE < 2
 // 16-bit results go through shared memory, so that vectors of 16 bytes leave; a row of C is 64 elements there.
 __device__ __forceinline__ void store(
     const sum_t (&sums)[kBlocks][kSums], out_t* c, const Sizes& s, unsigned staging, int first_row, int first_column) {
@@ -298,7 +361,7 @@ __device__ __forceinline__ void store(
 #endif
 
 __device__ __forceinline__ void consume(
-    const Sizes& s, out_t* c, sum_t* workspace, unsigned* counters, const Shared& shared, unsigned* last, int rank) {
+    const Sizes& s, To c, sum_t* workspace, unsigned* counters, const Shared& shared, unsigned* last, int rank) {
   const int consumer = threadIdx.x / kWarpgroup;
   const int first_row = IN_TURNS ? 0 : consumer / kByColumns * kOwnRows;
   const int first_column = IN_TURNS ? 0 : consumer % kByColumns * kOwnColumns;
@@ -325,7 +388,12 @@ __device__ __forceinline__ void consume(
 }
 
 extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
-    gemm(const __grid_constant__ TensorMap rows_map, const __grid_constant__ TensorMap columns_map, out_t* c,
+    gemm(const __grid_constant__ TensorMap rows_map, const __grid_constant__ TensorMap columns_map,
+#if STORES_BOXES
+         const __grid_constant__ OutMaps c,
+#else
+         out_t* c,
+#endif
          sum_t* workspace, unsigned* counters, const __grid_constant__ Sizes s) {
   extern __shared__ __align__(1024) unsigned char memory[];
   __shared__ unsigned last[kConsumers];
@@ -336,6 +404,14 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
   shared.full = shared_address(barriers);
   shared.empty = shared.full + 8 * kStages;
   const int rank = kCluster > 1 ? static_cast<int>(block_in_cluster()) : 0;
+  if (threadIdx.x == kConsumers * kWarpgroup) {
+    prefetch_map(&rows_map);
+    prefetch_map(&columns_map);
+#if STORES_BOXES
+    prefetch_map(&c.whole);
+    prefetch_map(&c.rest);
+#endif
+  }
   if (threadIdx.x == 0) {
     constexpr int kReaders = (kClusterRows + kClusterColumns - 1) * 4 * (IN_TURNS ? 1 : kConsumers);
     for (int i = 0; i < kStages; ++i) {
@@ -352,14 +428,15 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
   if (threadIdx.x / kWarpgroup == kConsumers) {
     fewer_registers();
     if (threadIdx.x == kConsumers * kWarpgroup) {
-      prefetch_map(&rows_map);
-      prefetch_map(&columns_map);
       produce(&rows_map, &columns_map, s, shared, rank);
     }
     __syncwarp();
   } else {
     more_registers();
     consume(s, c, workspace, counters, shared, last, rank);
+#if STORES_BOXES
+    if (threadIdx.x % kWarpgroup == 0) wait_stored<0>();
+#endif
   }
   // Other blocks of the cluster may still arrive here.
   if constexpr (kCluster > 1) cluster_sync();

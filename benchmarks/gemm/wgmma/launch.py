@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,8 @@ SIZES = np.dtype(
     ]
 )
 MAP = np.dtype("V128")
+#: As `OutMaps` there.
+OUT_MAPS = np.dtype([("whole", MAP), ("rest", MAP)])
 #: The driver's names of the dtypes.
 NAMES = {"fp16": "FLOAT16", "bf16": "BFLOAT16", "tf32": "TFLOAT32", "fp8": "UINT8", "int8": "UINT8"}
 WARPGROUP = 128
@@ -60,6 +62,10 @@ def product_launch(
     """
     import torch
 
+    # The TMA unit stores 16 bytes at a time: where C's rows are not whole ones, it would write beside them.
+    boxes = variant.buffers > 0 and DTYPES[dtype][0] == 2 and out.shape[1] % 8 == 0
+    if not boxes:
+        variant = replace(variant, buffers=0)
     sides = (b.T, a) if variant.turned else (a, b.T)
     (rows, depth), columns = sides[0].shape, sides[1].shape[0]
     k_major = [side.stride(1) == 1 for side in sides]
@@ -85,12 +91,13 @@ def product_launch(
         sizes[name] = value
     units = whole + (tiles - whole) * schedule.parts
     smem = variant.smem_bytes(dtype, rows_k_major=k_major[0], columns_k_major=k_major[1])
+    to = _boxes_of(out, variant, dtype) if boxes else out
     return CudaLaunch(
         gpu=gpu,
         source=variant.source(dtype, rows_k_major=k_major[0], columns_k_major=k_major[1]),
         grid=(min(units, slots) * variant.cluster,),
         block=((variant.consumers + 1) * WARPGROUP,),
-        arguments=(*maps, out, workspace, counters, sizes[()]),
+        arguments=(*maps, to, workspace, counters, sizes[()]),
         smem_bytes=smem,
         cluster=variant.cluster,
     )
@@ -98,30 +105,46 @@ def product_launch(
 
 def _map_of(side: Any, width: int, shares: int, is_k_major: bool, dtype: str) -> np.void:
     """How the TMA unit loads an operand, (size, K): boxes of 128 bytes by rows, swizzled."""
+    line = LINE_BYTES // DTYPES[dtype][0]
+    rows = box_rows(width, shares) if is_k_major else line
+    return _map(side if is_k_major else side.T, (line, rows), dtype)
+
+
+def _boxes_of(out: Any, variant: Variant, dtype: str) -> np.void:
+    """How the TMA unit stores results: boxes of 64 by 64, and what is left of a consumer's columns."""
+    rest = variant.own[1] % 64 or 64
+    whole, narrow = (64, 64), (64, rest) if variant.turned else (rest, 64)
+    both = np.zeros((), OUT_MAPS)
+    both["whole"] = _map(out, whole, dtype)
+    both["rest"] = _map(out, narrow, dtype, is_swizzled=narrow[0] == 64)
+    made: np.void = np.frombuffer(both.tobytes(), OUT_MAPS)[0]
+    return made
+
+
+def _map(matrix: Any, box: tuple[int, int], dtype: str, *, is_swizzled: bool = True) -> np.void:
+    """The driver's map of a matrix that is contiguous along its second axis; a box is columns and rows."""
     from cuda.bindings import driver
 
-    element = DTYPES[dtype][0]
-    size, depth = side.shape
-    outer = side.stride(0) if is_k_major else side.stride(1)
-    if side.data_ptr() % 16 or outer * element % 16:
-        raise ValueError(f"the TMA unit loads rows at multiples of 16 bytes, got strides {side.stride()}")
-    rows = box_rows(width, shares) if is_k_major else LINE_BYTES // element
-    kinds = driver.CUtensorMapDataType
+    rows, columns = matrix.shape
+    pitch = matrix.stride(0) * matrix.element_size()
+    if matrix.data_ptr() % 16 or pitch % 16 or matrix.stride(1) != 1:
+        raise ValueError(f"the TMA unit takes rows at multiples of 16 bytes, got strides {matrix.stride()}")
+    swizzles, kinds = driver.CUtensorMapSwizzle, driver.CUtensorMapDataType
     error, made = driver.cuTensorMapEncodeTiled(
         getattr(kinds, f"CU_TENSOR_MAP_DATA_TYPE_{NAMES[dtype]}"),
         2,
-        side.data_ptr(),
-        [driver.cuuint64_t(n) for n in ((depth, size) if is_k_major else (size, depth))],
-        [driver.cuuint64_t(outer * element)],
-        [driver.cuuint32_t(LINE_BYTES // element), driver.cuuint32_t(rows)],
+        matrix.data_ptr(),
+        [driver.cuuint64_t(columns), driver.cuuint64_t(rows)],
+        [driver.cuuint64_t(pitch)],
+        [driver.cuuint32_t(size) for size in box],
         [driver.cuuint32_t(1)] * 2,
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+        swizzles.CU_TENSOR_MAP_SWIZZLE_128B if is_swizzled else swizzles.CU_TENSOR_MAP_SWIZZLE_NONE,
         driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )
     if error != driver.CUresult.CUDA_SUCCESS:
-        raise ValueError(f"no map of {tuple(side.shape)} with strides {side.stride()}: {error.name}")
+        raise ValueError(f"no map of {tuple(matrix.shape)} with strides {matrix.stride()}: {error.name}")
     words = np.array([int(word) for word in made.opaque], dtype=np.uint64)
     made_map: np.void = np.frombuffer(words.tobytes(), MAP)[0]
     return made_map

@@ -25,10 +25,11 @@ DTYPES = {
 LINE_BYTES, ATOM_ROWS = 128, 8
 MAX_COLUMNS, ROWS, MAX_BOX = 256, 64, 256
 #: Sums of a thread that leave registers for all else, by consumers of a block that is alone on its SM.
-MOST_SUMS = {1: 184, 2: 184, 3: 88}
+MOST_SUMS = {1: 184, 2: 184, 3: 96}
 #: Before the ring: barriers, up to where an atom may start.
 BEFORE_BYTES = 1024
-STAGING_BYTES = 64 * (2 * 64 + 16)
+#: Where 16-bit results are put in order: of a consumer, for the TMA unit, and for threads.
+BOX_BYTES, STAGING_BYTES = 64 * 128, 64 * (2 * 64 + 16)
 #: Stages of the variants that are tried: more cover no more of a load's latency.
 LEAST_STAGES, MOST_STAGES = 2, 12
 
@@ -46,6 +47,7 @@ class Variant:
         cluster_rows, cluster_columns: Blocks of a cluster above and beside each other.
         turned: Whether rows are columns of C.
         resident: Blocks on an SM.
+        buffers: Boxes of results that a consumer has room for; none: threads store them.
     """
 
     rows: int
@@ -58,11 +60,12 @@ class Variant:
     cluster_columns: int = 1
     turned: int = 0
     resident: int = 1
+    buffers: int = 1
 
     def __str__(self) -> str:
         schedule = "turns" if self.in_turns else f"{self.consumers // self.by_columns}x{self.by_columns}"
         text = f"{self.rows}x{self.columns}x{self.stages} {schedule} {self.cluster_rows}x{self.cluster_columns}"
-        return text + " turned" * self.turned + f" r{self.resident}" * (self.resident > 1)
+        return text + " turned" * self.turned + f" r{self.resident}" * (self.resident > 1) + f" b{self.buffers}"
 
     @property
     def cluster(self) -> int:
@@ -92,7 +95,8 @@ class Variant:
     def smem_bytes(self, dtype: str, *, rows_k_major: bool = True, columns_k_major: bool = True) -> int:
         """Dynamic shared memory: the ring, and where 16-bit results are put in order."""
         stage = self.slice_bytes(dtype, rows_k_major=rows_k_major, columns_k_major=columns_k_major)
-        return self.stages * stage + (STAGING_BYTES * self.consumers if DTYPES[dtype][0] == 2 else 0)
+        staging = BOX_BYTES * self.buffers or STAGING_BYTES
+        return self.stages * stage + (staging * self.consumers if DTYPES[dtype][0] == 2 else 0)
 
     def faults(
         self, gpu: GpuModel, dtype: str, *, rows_k_major: bool = True, columns_k_major: bool = True
@@ -126,6 +130,7 @@ class Variant:
         """The kernel for operands that lie so."""
         macros = {field.name.upper(): int(getattr(self, field.name)) for field in fields(self)}
         macros["CONSUMERS_BY_COLUMNS"] = macros.pop("BY_COLUMNS")
+        macros |= {"STORES_BOXES": int(self.buffers > 0 and DTYPES[dtype][0] == 2)}
         macros |= {"DTYPE": list(DTYPES).index(dtype), "ROWS_K_MAJOR": int(rows_k_major)}
         macros |= {"COLUMNS_K_MAJOR": int(columns_k_major)}
         text = wgmma(self.own[1], dtype, rows_k_major=rows_k_major, columns_k_major=columns_k_major)
@@ -184,8 +189,10 @@ def variants(
             continue
         room = gpu.sm.max_smem_bytes_per_block - BEFORE_BYTES - least.smem_bytes(dtype, **along)
         stages = min(LEAST_STAGES + room // least.slice_bytes(dtype, **along), MOST_STAGES)
+        left = room - (stages - LEAST_STAGES) * least.slice_bytes(dtype, **along)
+        buffers = 2 if left >= BOX_BYTES * least.consumers else 1
         for turned in (0, 1):
-            yield replace(least, stages=stages, turned=turned)
+            yield replace(least, stages=stages, turned=turned, buffers=buffers)
 
 
 def waves(variant: Variant, num_sms: int, m: int, n: int) -> tuple[int, float]:

@@ -10,11 +10,13 @@ import pytest
 
 from tests.propose.rounds_of_tiny import reply
 from tests.support.model_server import says, serving
-from tests.support.needs import needs_gpu
+from tests.support.needs import missing_packages, needs_gpu, needs_triton
 from tests.support.proposing import Call
 
-pytestmark = [pytest.mark.gpu, needs_gpu]
-pytest.importorskip("openai", reason="the client goes through the openai package, which is not installed")
+pytestmark = [pytest.mark.gpu, needs_gpu, needs_triton]
+needs_openai = pytest.mark.skipif(
+    bool(missing_packages("openai")), reason="needs the extra [llm]: the client goes through the openai package"
+)
 
 
 @pytest.fixture
@@ -41,6 +43,7 @@ def failed(told: Any) -> list[Any]:
     ]
 
 
+@needs_openai
 @pytest.mark.parametrize("options", [(), ("--dtype", "fp16", "--transpose-b", 1), ("--m", 250, "--n", 130, "--k", 72)])
 def test_every_kernel_of_a_product_is_right_on_unusual_inputs(measured: Any, options: tuple[object, ...]) -> None:
     sizes = () if "--m" in options else ("--m", 2048, "--n", 2048, "--k", 1024)

@@ -226,7 +226,7 @@ def test_observers_see_the_operator_and_the_kernel() -> None:
     hook.add(calls.append)
     try:
         out = matmul(a, b)
-        layer = LSTM(32, 32, device="cuda")
+        layer = LSTM(32, 32, device="cuda", backend="triton")
         with torch.no_grad():
             layer(randn(4, 2, 32, dtype=torch.float32))
     finally:

@@ -124,7 +124,9 @@ def test_cheats_are_refused_on_a_device_although_nobody_read_them(one: Cheat) ->
             go_through()
     finally:
         examination.close()
-    assert one.deeper_says in str(refused.value)
+    said = str(refused.value)
+    # How many calls one gate makes depends on the device: what is wrong from some call on may be seen by the first one.
+    assert one.deeper_says in said or ("later" in one.name and "times what rounding explains" in said)
 
 
 @pytest.mark.parametrize("one", [RESTS, LOWER_WHERE_TIMED], ids=lambda c: c.name)
@@ -195,6 +197,6 @@ def test_scratch_memory_holds_nothing_of_the_call_before() -> None:
     )
     proposal = msgspec.structs.replace(SOFTMAX_IN_CUDA, source=source, launches=(launch,), scratch={"kept": "4"})
     found = examine(proposal, gpu(), SETTINGS)
-    # Of the blocks of one call all but the first ones find it, so that rows are missing in every call alike.
-    assert found.refused_by == "right", found.message
+    # Blocks that run at the same time find nothing yet: rows are missing where there are more, at last when timed.
+    assert found.refused_by in ("right", "fast"), found.message
     assert "not finite" in found.message

@@ -45,6 +45,13 @@ def test_fast_p_counts_tasks() -> None:
     assert math.isnan(fast_p([], 1))
 
 
+def test_one_task_that_takes_no_time_at_all_counts_as_one_task() -> None:
+    """A geometric mean collapses, or soars, with one shape that was driven to nothing; a share does not."""
+    absurd = examined(*[True] * 5, speed_up=1e12)
+    others = [SLOW] * 5
+    assert fast_p([absurd, *others], 1) == pytest.approx(fast_p([FAST, *others], 1)) == pytest.approx(1 / 6)
+
+
 @needs_torch
 def test_floor_is_what_the_bytes_take() -> None:
     """16,384 rows of 8,192 bf16 are read and written: 0.5 GiB, of which twice 60 MiB may lie in the L2."""

@@ -1,0 +1,206 @@
+"""Products to check and to time: operands of any strides and alignment, poisoned outputs, and what rounding allows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from benchmarks.gemm.skinny.launch import product
+from benchmarks.gemm.skinny.variant import DTYPES, VECTOR_BYTES, Layout, Variant, dealt, variants
+from constrint.hwmodels import GpuModel
+
+#: Sizes of checked products.
+SHORT_SIDES = (1, 1, 1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 64)
+LONG_SIDES = (1, 7, 16, 33, 64, 100, 257, 1000, 1024, 3001, 5000)
+DEPTHS = (1, 2, 7, 8, 31, 64, 100, 257, 768, 1024, 1001, 4096, 9999)
+
+
+class Case(NamedTuple):
+    """A product and how its operands lie in memory.
+
+    Args:
+        shape: (M, N, K).
+        dtype: The operands' dtype.
+        layout: Of A and B: `r` by rows, `c` by columns.
+        gaps: Elements between lines of A, B and C.
+        offsets: Elements before the first one of A, B and C, counted from a multiple of 16 bytes.
+        is_out_by_columns: Whether C lies by columns.
+    """
+
+    shape: tuple[int, int, int]
+    dtype: str
+    layout: str
+    gaps: tuple[int, int, int] = (0, 0, 0)
+    offsets: tuple[int, int, int] = (0, 0, 0)
+    is_out_by_columns: bool = False
+
+
+class Drawn(NamedTuple):
+    """A product to check, and how."""
+
+    case: Case
+    alpha: float
+    layout: Layout
+    variant: Variant
+    blocks: int
+
+
+@dataclass(frozen=True)
+class Made:
+    """C in the midst of memory that nobody may write to.
+
+    Args:
+        out: C.
+        whole: All memory around it.
+    """
+
+    out: Any
+    whole: Any
+
+    def poison(self) -> None:
+        """Put into C and around it what no product is."""
+        self.whole.fill_(float("nan") if self.whole.is_floating_point() else -1)
+
+    def is_kept(self) -> bool:
+        """Whether nothing but C was written."""
+        rest = self.whole.clone()
+        rest.as_strided(self.out.shape, self.out.stride(), self.out.storage_offset()).fill_(
+            float("nan") if rest.is_floating_point() else -1
+        )
+        return bool(rest.isnan().all() if rest.is_floating_point() else (rest == -1).all())
+
+
+def operands(case: Case, device: str, *, is_filled: bool = True) -> tuple[Any, Any, Made]:
+    """A and B with NaN between their lines where the dtype has it, and C, poisoned; nothing is set if not filled."""
+    import torch
+
+    kinds = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32, "fp8": torch.float8_e4m3fn}
+    outs = {"fp16": torch.float16, "bf16": torch.bfloat16, "int8": torch.int32}
+    kind = kinds.get(case.dtype, torch.int8)
+
+    def lines(rows: int, columns: int, gap: int, offset: int, of: Any) -> tuple[Any, Any]:
+        pitch = columns + gap
+        whole = torch.empty(offset + rows * pitch + VECTOR_BYTES, dtype=of, device=device)
+        return whole.as_strided((rows, columns), (pitch, 1), offset), whole
+
+    def laid(number: int, rows: int, columns: int, *, is_by_rows: bool, of: Any) -> tuple[Any, Any]:
+        size = (rows, columns) if is_by_rows else (columns, rows)
+        view, whole = lines(*size, case.gaps[number], case.offsets[number], of)
+        return (view if is_by_rows else view.T), whole
+
+    m, n, k = case.shape
+    a, around_a = laid(0, m, k, is_by_rows=case.layout[0] == "r", of=kind)
+    b, around_b = laid(1, k, n, is_by_rows=case.layout[1] == "r", of=kind)
+    c, around_c = laid(2, m, n, is_by_rows=not case.is_out_by_columns, of=outs.get(case.dtype, torch.float32))
+    made = Made(c, around_c)
+    if is_filled:
+        for view, whole in ((a, around_a), (b, around_b)):
+            _fill(view, whole, case.dtype)
+        made.poison()
+    return a, b, made
+
+
+def _fill(view: Any, whole: Any, dtype: str) -> None:
+    """Random numbers, and around them bytes that are NaN, or 127 as int8."""
+    import torch
+
+    if dtype in ("fp8", "int8"):
+        whole.view(torch.uint8).fill_(0x7F)
+        numbers = (
+            torch.randint(-99, 99, view.shape, dtype=torch.int8, device=view.device)
+            if dtype == "int8"
+            else torch.randn(view.shape, device=view.device).to(view.dtype)
+        )
+        where = whole.view(torch.uint8).as_strided(view.shape, view.stride(), view.storage_offset())
+        where.copy_(numbers.view(torch.uint8))
+        return
+    whole.fill_(float("nan"))
+    view.copy_(torch.randn(view.shape, device=view.device))
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The product in double precision, and what rounding depends on.
+
+    Args:
+        exact: The product.
+        size: The product of the operands' sizes.
+        spread: The root of the sum of squared terms: about the size of sums on their way.
+        dtype: The operands' dtype.
+    """
+
+    exact: Any
+    size: Any
+    spread: Any
+    dtype: str
+
+    @staticmethod
+    def of(a: Any, b: Any, dtype: str, alpha: float = 1.0) -> Expected:
+        """What alpha * a @ b is."""
+        x, y = a.double(), b.double()
+        factor = 1.0 if dtype == "int8" else alpha
+        exact, size = factor * (x @ y), abs(factor) * (x.abs() @ y.abs())
+        return Expected(exact, size, abs(factor) * (x.square() @ y.square()).sqrt(), dtype)
+
+    def error_of(self, made: Made, chain: int) -> float:
+        """The largest error as a share of what rounding allows; infinite where something else was written.
+
+        Args:
+            made: C and what is around it.
+            chain: How many additions a sum sees, one after the other.
+        """
+        if not made.is_kept():
+            return float("inf")
+        step = {"fp16": 2.0**-11, "bf16": 2.0**-8, "fp32": 2.0**-23, "fp8": 2.0**-23, "int8": 0.0}[self.dtype]
+        if self.dtype == "int8":
+            allowed = self.size * 0 + 0.25
+        else:
+            # Matrix instructions cut sums off instead of rounding them, which drifts: up to a step of each addition.
+            rounded = 2.0**-22 * self.size + 2.0**-23 * chain * self.spread
+            allowed = step * self.exact.abs() + rounded + (2.0**-24 if self.dtype == "fp16" else 1e-30)
+        error = float(((made.out.double() - self.exact).abs() / allowed).max().item())
+        return error if error == error else float("inf")
+
+
+@lru_cache(maxsize=64)
+def _drawable(gpu_name: str, dtype: str, layout: Layout) -> tuple[Variant, ...]:
+    from constrint.hwmodels import load_gpu
+
+    return tuple(variants(load_gpu(gpu_name), dtype, layout))
+
+
+def drawn_products(gpu: GpuModel, number: int, seed: int, *, kernels: int = 64) -> Iterator[Drawn]:
+    """Random products; variants are drawn from a few for each way in which operands lie, so that few are compiled."""
+    draw = random.Random(seed)
+    pools: dict[tuple[str, Layout], list[Variant]] = {}
+    each = max(1, kernels // 30)
+    for _ in range(number):
+        case = _drawn_case(draw)
+        a, b, made = operands(case, "cpu", is_filled=False)
+        which = product(a, b, made.out, case.dtype)
+        key = (case.dtype, which.layout)
+        if key not in pools:
+            every = _drawable(gpu.name, *key)
+            pools[key] = [
+                draw.choice([v for v in every if v.mma == mma] or every) for mma in (0, 1) for _ in range(each)
+            ]
+        variant = draw.choice(pools[key])
+        shares = dealt(variant, case.dtype, which.layout, which.shape)
+        blocks = draw.choice([shares.tiles, 2 * shares.tiles, gpu.device.sm_count, draw.randint(1, 999), 1])
+        yield Drawn(case, draw.choice([1.0, 0.5, -3.0]), which.layout, variant, min(blocks, shares.units))
+
+
+def _drawn_case(draw: random.Random) -> Case:
+    dtype, layout = draw.choice(list(DTYPES)), draw.choice(["rr", "rc", "cr", "cc"])
+    sides = draw.choice(SHORT_SIDES), draw.choice(LONG_SIDES)
+    m, n = sides if draw.random() < 0.6 else sides[::-1]
+    k = draw.choice(DEPTHS)
+    vector = VECTOR_BYTES // DTYPES[dtype]
+    lengths = (k if layout[0] == "r" else m, n if layout[1] == "r" else k)
+    # Rows at multiples of 16 bytes, without gaps, or anyhow.
+    gap_a, gap_b = (draw.choice([-length % vector, 0, draw.randint(0, 9)]) for length in lengths)
+    a, b, c = (draw.choice([0, 0, draw.randint(1, vector)]) for _ in range(3))
+    return Case((m, n, k), dtype, layout, (gap_a, gap_b, draw.choice([0, 0, 3])), (a, b, c), draw.random() < 0.25)

@@ -1,0 +1,393 @@
+// C = alpha * A @ B where one side of C is short: the operand of the other side, W (rows, K), is read once, as fast as
+// memory gives it; that of the short side, X (small, K), comes from caches. With a short M, W is B^T and X is A.
+//
+// A warp reads 64 bytes along K at a time. Lane 4 g + t has 16 of them, those of t: of W's rows g, g + 8, ... where W
+// lies along K; else of as many numbers along K, the vectors of rows at 16 bytes g. Both are what mma.sync takes, since
+// the order of K and of rows is free: where W does not lie along K, lanes put pairs or fours along K together.
+//
+// Work is counted in steps: a block's warps take one together, of a tile of rows. Blocks take even shares of all steps,
+// whatever tile they begin in. Where several share a tile, the last one to come adds their sums in the order of K.
+#include "instructions.cuh"
+
+constexpr int kTiles = TILES, kUnroll = UNROLL, kSmall = SMALL;
+constexpr int kVector = 16 / kElement, kLine = 4 * kVector;            // elements of 16 and of 64 bytes
+constexpr int kVectors = (K_MAJOR ? 2 : kVector) * kTiles;             // of a lane and 64 bytes along K
+constexpr int kWarpRows = (K_MAJOR ? 16 : 8 * kVector) * kTiles;       // of W
+constexpr int kRows = kWarpRows * WARPS_ROWS, kPitch = kRows + 4;      // of a block, and where they lie in shared memory
+constexpr int kBatch = kLine * kUnroll, kDepth = kBatch * WARPS_DEPTH;  // along K of a warp's step and a block's
+constexpr int kThreads = 32 * WARPS_ROWS * WARPS_DEPTH;
+constexpr int kNarrow = MMA ? kSmall / 8 : kSmall;                     // vectors of X for 64 bytes along K
+// Sums of a lane: of matrices of 16 by 8, or of rows of W and X.
+constexpr int kHigh = MMA ? kWarpRows / 16 : kWarpRows / 8, kWide = MMA ? 4 : 1;
+static_assert(!MMA || kSmall % 8 == 0, "a matrix instruction takes eight rows of X");
+
+struct Sizes {
+  int rows, small, depth;
+  int tiles, steps;                 // tiles of rows, and steps along K of each
+  float alpha;
+  long long pitch;                  // elements of W from a row to the next, or from one along K to the next
+  long long small_row, small_step;  // elements of X from a row to the next, and from one along K to the next
+  long long out_row, out_small;     // elements of C for a row of W, and for one of X
+};
+
+// How an operand is read: vectors at multiples of 16 bytes, vectors anywhere, or elements.
+enum Mode { kAligned = 0, kShifted = 1, kStrided = 2 };
+
+__device__ __forceinline__ Vector zeros() {
+  return Vector{{0u, 0u, 0u, 0u}};
+}
+
+// Keeps so many bytes of a vector.
+__device__ __forceinline__ void mask(Vector& v, int bytes) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int keep = bytes - 4 * i;
+    v.word[i] &= keep >= 4 ? ~0u : keep <= 0 ? 0u : (1u << (8 * keep)) - 1u;
+  }
+}
+
+// 16 bytes of two vectors beside each other, from a byte on.
+__device__ __forceinline__ Vector shifted(const Vector& low, const Vector& high, unsigned bytes) {
+  unsigned by_two[6], by_one[5];
+#pragma unroll
+  for (int i = 0; i < 6; ++i) {
+    const unsigned here = i < 4 ? low.word[i & 3] : high.word[i & 3];
+    const unsigned beyond = i < 2 ? low.word[(i + 2) & 3] : high.word[(i + 2) & 3];
+    by_two[i] = bytes & 8 ? beyond : here;
+  }
+#pragma unroll
+  for (int i = 0; i < 5; ++i) by_one[i] = bytes & 4 ? by_two[i + 1] : by_two[i];
+  Vector v;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v.word[i] = __funnelshift_r(by_one[i], by_one[i + 1], 8 * (bytes & 3));
+  return v;
+}
+
+// 16 bytes from anywhere, of which so many, at least one, are the operand's. Only vectors that hold such a byte are read.
+template <int kMode, bool kIsOnce>
+__device__ __forceinline__ Vector load(const unsigned char* from, int bytes) {
+  if constexpr (kMode == kAligned) {
+    return kIsOnce ? load_once(from) : load_kept(from);
+  } else {
+    const unsigned off = static_cast<unsigned>(reinterpret_cast<unsigned long long>(from)) & 15u;
+    const unsigned char* const at = from - off;
+    const Vector low = load_kept(at);
+    Vector high = low;
+    if (static_cast<int>(off) + bytes > 16) high = load_kept(at + 16);
+    return shifted(low, high, off);
+  }
+}
+
+// 16 bytes along K from an element on, of which the operand has so many elements; zeros beyond.
+template <int kMode, bool kIsOnce, bool kIsEnd>
+__device__ __forceinline__ Vector load_along(const unsigned char* row, int k, int left, long long step) {
+  if constexpr (kMode == kStrided) {
+    Vector v = zeros();
+#pragma unroll
+    for (int e = 0; e < kVector; ++e) {
+      if (kIsEnd && e >= left) continue;
+      const unsigned char* const from = row + (k + e) * step * kElement;
+      unsigned bits;
+      if constexpr (kElement == 4) {
+        bits = __ldg(reinterpret_cast<const unsigned*>(from));
+      } else if constexpr (kElement == 2) {
+        bits = __ldg(reinterpret_cast<const unsigned short*>(from));
+      } else {
+        bits = __ldg(from);
+      }
+      v.word[e * kElement / 4] |= bits << (e * kElement % 4 * 8);
+    }
+    return v;
+  } else {
+    if (kIsEnd && left <= 0) return zeros();
+    const int bytes = kIsEnd ? min(left, kVector) * kElement : 16;
+    Vector v = load<kMode, kIsOnce>(row + static_cast<long long>(k) * kElement, bytes);
+    if constexpr (kIsEnd) mask(v, bytes);
+    return v;
+  }
+}
+
+// Where a lane's rows of W begin: at rows where W lies along K, else at vectors of rows, of which some bytes are W's.
+struct Rows {
+  const unsigned char* from[K_MAJOR ? kVectors : kTiles];
+  int bytes[K_MAJOR ? 1 : kTiles];
+};
+
+__device__ __forceinline__ Rows rows_of(const Sizes& s, const unsigned char* large, int first) {
+  const int g = threadIdx.x % 32 / 4;
+  Rows rows;
+  // What is beyond the last row repeats one, and is never stored.
+  if constexpr (K_MAJOR) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v)
+      rows.from[v] = large + min(first + 8 * v + g, s.rows - 1) * s.pitch * kElement;
+  } else {
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+      const int row = min(first + (8 * i + g) * kVector, (s.rows - 1) / kVector * kVector);
+      rows.from[i] = large + static_cast<long long>(row) * kElement;
+      rows.bytes[i] = min(s.rows - row, kVector) * kElement;
+    }
+  }
+  return rows;
+}
+
+// The row in a warp's tile of a lane's sum.
+__device__ __forceinline__ int row_of(int high, int half) {
+  const int g = threadIdx.x % 32 / 4;
+  if constexpr (MMA) {
+    if constexpr (K_MAJOR) return 16 * high + 8 * half + g;
+    constexpr int kPairs = kVector / 2;
+    return (high / kPairs * 8 + g) * kVector + 2 * (high % kPairs) + half;
+  } else {
+    return K_MAJOR ? 8 * high + g : (high / kVector * 8 + g) * kVector + high % kVector;
+  }
+}
+
+// Numbers along K of one row, of vectors along rows: the row is the given one of a pair.
+__device__ __forceinline__ unsigned along_depth(const Vector* lines, int pair, int half) {
+  if constexpr (kElement == 2) {
+    return __byte_perm(lines[0].word[pair], lines[1].word[pair], half ? 0x7632 : 0x5410);
+  } else {
+    const int word = pair / 2, order = pair % 2 ? 0x7362 : 0x5140;
+    const unsigned low = __byte_perm(lines[0].word[word], lines[1].word[word], order);
+    const unsigned high = __byte_perm(lines[2].word[word], lines[3].word[word], order);
+    return __byte_perm(low, high, half ? 0x7632 : 0x5410);
+  }
+}
+
+// One line of 64 bytes along K, times all of X.
+__device__ __forceinline__ void multiply(
+    sum_t (&sums)[kHigh][kNarrow][kWide], const Vector (&w)[kVectors], const Vector& x, int narrow_) {
+  if constexpr (MMA) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const unsigned x0 = x.word[2 * half], x1 = x.word[2 * half + 1];
+#pragma unroll
+      for (int high = 0; high < kHigh; ++high) {
+        sum_t(&own)[4] = reinterpret_cast<sum_t(&)[4]>(sums[high][narrow_]);
+        if constexpr (K_MAJOR) {
+          const Vector &a = w[2 * high], &b = w[2 * high + 1];
+          multiply_matrices(
+              own, a.word[2 * half], b.word[2 * half], a.word[2 * half + 1], b.word[2 * half + 1], x0, x1);
+        } else if constexpr (kElement < 4) {
+          constexpr int kPairs = kVector / 2, kInWord = 4 / kElement;
+          const Vector* const lines = w + high / kPairs * kVector + half * 2 * kInWord;
+          const int pair = high % kPairs;
+          multiply_matrices(
+              own, along_depth(lines, pair, 0), along_depth(lines, pair, 1), along_depth(lines + kInWord, pair, 0),
+              along_depth(lines + kInWord, pair, 1), x0, x1);
+        }
+      }
+    }
+  } else {
+    sum_t factors[kVector];
+    unpack(x, factors);
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      sum_t numbers[kVector];
+      unpack(w[v], numbers);
+#pragma unroll
+      for (int e = 0; e < kVector; ++e) {
+        if constexpr (K_MAJOR) {
+          sums[v][narrow_][0] += numbers[e] * factors[e];
+        } else {
+          sums[v / kVector * kVector + e][narrow_][0] += numbers[e] * factors[v % kVector];
+        }
+      }
+    }
+  }
+}
+
+// A warp's part of a step: all loads first, so that many bytes are under way.
+template <bool kIsEnd>
+__device__ __forceinline__ void advance(
+    sum_t (&sums)[kHigh][kNarrow][kWide], const Sizes& s, const Rows& rows, const unsigned char* small, int first_small,
+    int first_k) {
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  Vector w[kUnroll][kVectors];
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    const int k = first_k + u * kLine + t * kVector, left = s.depth - k;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if constexpr (K_MAJOR) {
+        w[u][v] = load_along<LARGE_MODE, true, kIsEnd>(rows.from[v], k, left, 1);
+      } else if (kIsEnd && v % kVector >= left) {
+        w[u][v] = zeros();
+      } else {
+        const int tile = v / kVector;
+        w[u][v] = load<LARGE_MODE, true>(rows.from[tile] + (k + v % kVector) * s.pitch * kElement, rows.bytes[tile]);
+      }
+    }
+  }
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    const int k = first_k + u * kLine + t * kVector, left = s.depth - k;
+#pragma unroll
+    for (int i = 0; i < kNarrow; ++i) {
+      const int row = first_small + (MMA ? 8 * i + g : i);
+      Vector x = zeros();
+      if (row < s.small)
+        x = load_along<SMALL_MODE, false, kIsEnd>(small + row * s.small_row * kElement, k, left, s.small_step);
+      multiply(sums, w[u], x, i);
+    }
+  }
+}
+
+// A warp's sums go to shared memory, at [warp along K][row of X][row of W].
+__device__ __forceinline__ void leave(const sum_t (&sums)[kHigh][kNarrow][kWide], sum_t* own) {
+  const int t = threadIdx.x % 4;
+#pragma unroll
+  for (int high = 0; high < kHigh; ++high)
+#pragma unroll
+    for (int i = 0; i < kNarrow; ++i) {
+      if constexpr (MMA) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) own[(8 * i + 2 * t + c % 2) * kPitch + row_of(high, c / 2)] = sums[high][i][c];
+      } else {
+        sum_t sum = sums[high][i][0];
+        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
+        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+        if (t == i % 4) own[i * kPitch + row_of(high, 0)] = sum;
+      }
+    }
+}
+
+__device__ __forceinline__ sum_t sum_of_warps(const sum_t* shared, int row, int column) {
+  sum_t sum = 0;
+#pragma unroll
+  for (int warp = 0; warp < WARPS_DEPTH; ++warp) sum += shared[(warp * kSmall + column) * kPitch + row];
+  return sum;
+}
+
+// Blocks that have steps of a tile: all between those of its first and its last one.
+struct Share {
+  long long all, first;  // steps of all tiles, and before this one
+  __device__ __forceinline__ long long begin(long long block) const { return all * block / gridDim.x; }
+  __device__ __forceinline__ int block_of(long long step) const {
+    return static_cast<int>(((step + 1) * gridDim.x - 1) / all);
+  }
+  // A block leaves sums at two places: of the tile that it begins in the midst of or with, and of a later one.
+  __device__ __forceinline__ long long place(int block) const {
+    return 2ll * (static_cast<long long>(blockIdx.y) * gridDim.x + block) + (begin(block) < first);
+  }
+};
+
+// Adds what blocks left of some fours of sums, in the order of K; a block's sums are kRows * kSmall.
+template <int kFours>
+__device__ __forceinline__ void add_blocks(
+    sum_t (&sums)[kFours][4], const Share& share, const sum_t* workspace, int first, int last, int stride, int four,
+    int count) {
+#pragma unroll 2
+  for (int block = first; block <= last; block += stride) {
+    const sum_t* const from = workspace + share.place(block) * (kRows * kSmall);
+#pragma unroll
+    for (int j = 0; j < kFours; ++j) {
+      const int place = 4 * (four + j * kThreads);
+      if (place >= count) continue;
+      sum_t part[4];
+      load_part(from + place, part);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[j][i] += part[i];
+    }
+  }
+}
+
+// Leaves this block's sums in memory; whoever comes last adds all, in order, and stores them.
+template <typename Store>
+__device__ __forceinline__ void add_parts(
+    const Share& share, int steps, sum_t* shared, sum_t* workspace, unsigned* counter, int width, const Store& store) {
+  __shared__ unsigned is_last;
+  const int count = kRows * width, fours = count / 4, thread = threadIdx.x;
+  const int first = share.block_of(share.first), last = share.block_of(share.first + steps - 1);
+  sum_t* const own = workspace + share.place(blockIdx.x) * (kRows * kSmall);
+  for (int four = thread; four < fours; four += kThreads) {
+    sum_t part[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) part[i] = sum_of_warps(shared, 4 * four % kRows + i, 4 * four / kRows);
+    store_part(own + 4 * four, part);
+  }
+  __threadfence();
+  __syncthreads();
+  if (thread == 0) {
+    const unsigned came = atomicAdd(counter, 1u);
+    is_last = came == static_cast<unsigned>(last - first);
+    if (is_last) *counter = 0;
+    __threadfence();
+  }
+  __syncthreads();
+  if (!is_last) return;
+  const int groups = max(1, min(kThreads / fours, 32)), group = thread / fours;
+  if (groups == 1) {
+    constexpr int kFours = 4;
+    for (int four = thread; four < fours; four += kFours * kThreads) {
+      sum_t sums[kFours][4] = {};
+      add_blocks(sums, share, workspace, first, last, 1, four, count);
+#pragma unroll
+      for (int j = 0; j < kFours; ++j) {
+        const int place = 4 * (four + j * kThreads);
+        if (place >= count) continue;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) store(place % kRows + i, place / kRows, sums[j][i]);
+      }
+    }
+    return;
+  }
+  // Few sums of many blocks: groups of threads share the blocks out, and what they found is added in order.
+  if (group < groups) {
+    sum_t sums[1][4] = {};
+    add_blocks(sums, share, workspace, first + group, last, groups, thread % fours, count);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) shared[4 * thread + i] = sums[0][i];
+  }
+  __syncthreads();
+  for (int place = thread; place < count; place += kThreads) {
+    sum_t sum = 0;
+    for (int i = 0; i < groups; ++i) sum += shared[i * count + place];
+    store(place % kRows, place / kRows, sum);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT)
+    skinny(const unsigned char* large, const unsigned char* small, out_t* c, sum_t* workspace, unsigned* counters,
+           const __grid_constant__ Sizes s) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  sum_t* const shared = reinterpret_cast<sum_t*>(memory);
+  const int warp = threadIdx.x / 32, warp_row = warp % WARPS_ROWS, warp_depth = warp / WARPS_ROWS;
+  const int first_small = blockIdx.y * kSmall, width = min(kSmall, s.small - first_small);
+  Share share;
+  share.all = static_cast<long long>(s.tiles) * s.steps;
+  const long long end = share.begin(blockIdx.x + 1ll);
+  for (long long at = share.begin(blockIdx.x); at < end;) {
+    const int tile = static_cast<int>(at / s.steps), begin = static_cast<int>(at - static_cast<long long>(tile) * s.steps);
+    const int stop = static_cast<int>(min(static_cast<long long>(s.steps), begin + (end - at)));
+    share.first = static_cast<long long>(tile) * s.steps;
+    const Rows rows = rows_of(s, large, tile * kRows + warp_row * kWarpRows);
+    sum_t sums[kHigh][kNarrow][kWide] = {};
+    for (int step = begin; step < stop; ++step) {
+      const int k = step * kDepth + warp_depth * kBatch;
+      if (k + kBatch <= s.depth) {
+        advance<false>(sums, s, rows, small, first_small, k);
+      } else if (k < s.depth) {
+        advance<true>(sums, s, rows, small, first_small, k);
+      }
+    }
+    leave(sums, shared + warp_depth * kSmall * kPitch + warp_row * kWarpRows);
+    __syncthreads();
+    const auto store = [&](int row, int column, sum_t sum) {
+      if (tile * kRows + row < s.rows)
+        c[(tile * kRows + row) * s.out_row + (first_small + column) * s.out_small] = narrow(s.alpha, sum);
+    };
+    if (stop - begin < s.steps) {
+      add_parts(share, s.steps, shared, workspace, counters + blockIdx.y * s.tiles + tile, width, store);
+    } else {
+      for (int i = threadIdx.x; i < kRows * width; i += kThreads) {
+        const int row = s.out_row == 1 ? i % kRows : i / width, column = s.out_row == 1 ? i / kRows : i % width;
+        store(row, column, sum_of_warps(shared, row, column));
+      }
+    }
+    __syncthreads();
+    at += stop - begin;
+  }
+}
