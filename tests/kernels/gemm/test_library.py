@@ -110,6 +110,19 @@ def test_failed_measurements_are_no_measurements(tables: Path) -> None:
     assert library_s(H200, product(256, 256, 256)) is None
 
 
+def test_nothing_is_said_near_what_the_library_did_not_take(tables: Path) -> None:
+    write_table(tables, H200, 0.9)
+    path = points.path_of(H200.name)
+    lines = path.read_text().splitlines()
+    which = next(line for line in lines if line.startswith("bf16,rr,plain,1,256,256,256,"))
+    lines[lines.index(which)] = which.replace(",ok", ",CompileError: no")
+    path.write_text("\n".join(lines) + "\n")
+    points.measured.cache_clear()
+    assert library_s(H200, product(256, 256, 256)) is None
+    assert library_s(H200, product(248, 264, 256)) is None
+    assert library_s(H200, product(256, 256, 1000)) is not None
+
+
 def test_a_row_of_the_table_lies_where_its_product_lies() -> None:
     sizes = {"m": "100", "n": "60", "k": "500", "batch": "3", "gap": "0"}
     for layout in ("rr", "rc", "cr", "cc"):

@@ -105,10 +105,12 @@ class Points:
     Args:
         places: Where they lie.
         seconds: What they took.
+        refused: Where products lie that the library did not take.
     """
 
-    def __init__(self, places: list[Place], seconds: list[float]) -> None:
+    def __init__(self, places: list[Place], seconds: list[float], refused: list[Place]) -> None:
         self.places = places
+        self.refused: NDArray[np.float64] = np.array([place.coordinates for place in refused])
         self.coordinates: NDArray[np.float64] = np.array([place.coordinates for place in places])
         self.seconds: NDArray[np.float64] = np.array(seconds)
         layouts = np.array([place.layout for place in places])
@@ -140,12 +142,17 @@ def measured(gpu: str, dtype: str, end: str) -> Mapping[Kind, Points]:
     """What was measured on a GPU of operands of a type with an end; nothing where there is no table."""
     path = path_of(gpu)
     found: dict[Kind, dict[Place, list[float]]] = {}
+    refused: dict[Kind, list[Place]] = {}
     for row in rows_of(path, dtype) if path.is_file() else ():
-        if row["outcome"] == "ok" and row["end"] == end:
-            place = place_of_row(row)
+        if row["end"] != end:
+            continue
+        place = place_of_row(row)
+        if row["outcome"] == "ok":
             found.setdefault(place.kind, {}).setdefault(place, []).append(1e-6 * float(row["cold_us"]))
+        else:
+            refused.setdefault(place.kind, []).append(place)
     return {
-        kind: Points(list(of_kind), [float(np.median(times)) for times in of_kind.values()])
+        kind: Points(list(of_kind), [float(np.median(times)) for times in of_kind.values()], refused.get(kind, []))
         for kind, of_kind in found.items()
     }
 
