@@ -45,7 +45,7 @@ from constrint.tune.measure import Call, Measurement, Timer, call_of
 
 COLUMNS = (
     *("m", "n", "k", "dtype", "layout", "who", "how", "median_us", "spread_us", "floor_us", "outcome", "prepare_ms"),
-    *("kernel", "config"),
+    *("kernel", "config", "predicted_us"),
 )
 #: (dtype, layout of A and B) of every shape, of every third shape, and of the few shapes for other types.
 EVERYWHERE = (("bf16", "rr"), ("fp16", "rc"))
@@ -140,7 +140,11 @@ class Bench:
                 config = (
                     {}
                     if choice is None
-                    else {"kernel": choice.kernel, "config": " ".join(map(str, choice.config.values()))}
+                    else {
+                        "kernel": choice.kernel,
+                        "config": " ".join(map(str, choice.config.values())),
+                        "predicted_us": 1e6 * choice.seconds,
+                    }
                 )
                 self.table.add(
                     **_named(workload),
@@ -251,6 +255,10 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     for (dtype, peer, who, how), found in sorted(ratios.items()):
         print_ratios(f"{dtype}: {peer} / {who}, {how}", found)
     spreads = [float(r["spread_us"]) / float(r["median_us"]) for r in rows if r.get("how") == "cold"]
+    of_ours = [row for row in rows if (row.get("how"), row.get("who"), row["outcome"]) == ("cold", "kernels", "ok")]
+    if of_ours:
+        optimism = statistics.median(float(row["median_us"]) / float(row["predicted_us"]) for row in of_ours)
+        print(f"kernels, measured over predicted, cold: median {optimism:.3f} of {len(of_ours)}")
     shown_cases = [row for row in rows if row.get("how") == "cold" and row.get("who") == "matmul"]
     left = sum(row["kernel"] == LIBRARY for row in shown_cases)
     print(f"matmul leaves {left} of {len(shown_cases)} cases to torch's own product")

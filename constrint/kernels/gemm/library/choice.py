@@ -11,6 +11,10 @@ from constrint.select.first_choice import Choice
 #: What it has to save, as a share and in seconds: a call through torch takes the host longer than one by a plan of
 #: ours, which shows wherever the device is faster than the host.
 LEAST_SHARE, LEAST_S = 0.02, 0.5e-6
+#: How many times as long our kernels take as they are predicted to, in the median: a measured time is not compared with
+#: a hopeful one. `python -m benchmarks.gemm.library_table --gpu h200 --judge` prints it for 189 first choices that were
+#: timed with a cold L2.
+MODEL_OPTIMISM = 1.10
 
 
 def library_choice(gpu: GpuModel, product: Product) -> Choice | None:
@@ -23,6 +27,7 @@ def library_choice(gpu: GpuModel, product: Product) -> Choice | None:
 
 def better(ours: Choice, library: Choice | None) -> Choice:
     """Our choice, unless the library is predicted to be faster by enough."""
-    if library is None or library.seconds > ours.seconds * (1 - LEAST_SHARE) - LEAST_S:
+    if library is None:
         return ours
-    return library
+    expected_s = ours.seconds * (1.0 if ours.is_measured else MODEL_OPTIMISM)
+    return ours if library.seconds > expected_s * (1 - LEAST_SHARE) - LEAST_S else library
