@@ -117,11 +117,15 @@ def candidates(
                 (modelled_s(gpu, variant, dtype, layout, shape, blocks), -variant.mma, number, blocks, variant)
             )
     alike: Counter[tuple[int, ...]] = Counter()
+    seen = set()
     taken = 0
     # Matrix instructions first where the model sees no difference.
     for seconds, _, _, blocks, variant in heapq.nsmallest(60 * top, ranked):
         key = (variant.tiles, variant.unroll, variant.warps_rows, variant.mma)
-        if alike[key] < ALIKE and taken < top:
+        # What is resident tells the compiler of registers alone: one of each is enough.
+        whole = (*key, variant.warps_depth, blocks)
+        if alike[key] < ALIKE and taken < top and whole not in seen:
+            seen.add(whole)
             alike[key] += 1
             taken += 1
             yield variant, blocks, seconds
