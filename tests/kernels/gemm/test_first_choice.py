@@ -299,7 +299,7 @@ def _forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("_forgotten")
 def test_a_refused_choice_is_never_made_again_for_that_product() -> None:
-    asked, other = product(4096, 4096, 4096), product(4096, 4096, 4096, bias=1)
+    asked, other = ours(product(4096, 4096, 4096)), product(4096, 4096, 4096, bias=1)
     first, elsewhere = choose("h200", asked), choose("h200", other)
     second = first_choice.refuse(asked, first, Refusal(first.config, "shared memory", 240_000, 232_448))
     assert second != first
@@ -313,7 +313,7 @@ def test_a_refused_choice_is_never_made_again_for_that_product() -> None:
 @pytest.mark.usefixtures("_forgotten")
 def test_refused_shared_memory_leaves_what_takes_as_much_less() -> None:
     """240,000 bytes were compiled where fewer were stated: what follows fits if stated as much too low."""
-    asked = product(4096, 4096, 4096)
+    asked = ours(product(4096, 4096, 4096))
     first = choose("h200", asked)
     stated: dict[str, list[int]] = {}
     for choice in (first, first_choice.refuse(asked, first, Refusal(first.config, "shared memory", 300_000, 232_448))):
@@ -335,6 +335,7 @@ def test_refused_shared_memory_leaves_what_takes_as_much_less() -> None:
 )
 def test_after_two_that_spill_comes_one_that_is_all_but_sure_not_to(asked: Product) -> None:
     """Each differs from those that spilled in what decides about registers, and is slower by prediction."""
+    asked = ours(asked)
     chosen = [choose("h200", asked)]
     for _ in range(2):
         chosen.append(first_choice.refuse(asked, chosen[-1], Refusal(chosen[-1].config, REGISTERS, 16, 0)))

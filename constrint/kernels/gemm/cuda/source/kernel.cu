@@ -64,8 +64,12 @@ __device__ __forceinline__ Unit unit_of(const Sizes& s, int number, int rank) {
   u.row = ((first + place % height) * kClusterRows + rank / kClusterColumns) * kRows;
   u.column = (place / height * kClusterColumns + rank % kClusterColumns) * kColumns;
   const int steps = (s.depth + kDepth - 1) / kDepth;
-  u.begin = static_cast<int>(static_cast<long long>(steps) * u.part / u.parts);
-  u.end = static_cast<int>(static_cast<long long>(steps) * (u.part + 1) / u.parts);
+  u.begin = 0, u.end = steps;
+  // A wave may wait for these divisions: they are left out where they are not needed.
+  if (u.parts > 1) {
+    u.begin = static_cast<int>(static_cast<long long>(steps) * u.part / u.parts);
+    u.end = static_cast<int>(static_cast<long long>(steps) * (u.part + 1) / u.parts);
+  }
   return u;
 }
 
