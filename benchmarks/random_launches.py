@@ -38,7 +38,7 @@ def product(rng: random.Random) -> tuple[str, Callable[[], Any]]:
     a = torch.randn((k, m) if is_a else (m, k), device="cuda").to(dtype)
     b = torch.randn((n, k) if is_b else (k, n), device="cuda").to(dtype)
     a, b = a.t() if is_a else a, b.t() if is_b else b
-    end: dict[str, Any] = {"activation": rng.choice(ACTIVATIONS)}
+    end: dict[str, Any] = {"activation": rng.choice(ACTIVATIONS), "implementation": "kernels"}
     if rng.random() < 0.5:
         end["bias"] = torch.randn(n, device="cuda").to(dtype)
     if rng.random() < 0.3:
@@ -47,7 +47,7 @@ def product(rng: random.Random) -> tuple[str, Callable[[], Any]]:
         end["alpha"] = 0.5
     if rng.random() < 0.2 and dtype != torch.float32:
         end["out_dtype"] = torch.float32
-    words = ", ".join(name for name, value in end.items() if value is not None)
+    words = ", ".join(name for name, value in end.items() if value is not None and name != "implementation")
     return f"matmul {m}x{n}x{k} {dtype} {'t' if is_a else 'n'}{'t' if is_b else 'n'} {words}", lambda: matmul(
         a, b, **end
     )

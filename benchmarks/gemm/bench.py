@@ -2,6 +2,7 @@
 
     python -m benchmarks.gemm.bench --out gemm.csv              # 63 shapes in bf16 and fp16, 8 in each other dtype
     python -m benchmarks.gemm.bench --out gemm.csv --quick      # some 20 cases, under two minutes
+    python -m benchmarks.gemm.bench --out gemm.csv --drawn 300  # as many products drawn at random, of bf16 and fp16
     python -m benchmarks.gemm.bench --out gemm.csv --template   # torch.compile(mode="max-autotune"), too: a few shapes
 
 Each row says who was timed (`kernels`: the first choice among our kernels; `best of 8`: the quickest of the model's
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import secrets
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -28,7 +30,7 @@ import torch
 
 from benchmarks.harness.peers import products, set_precision, triton_template
 from benchmarks.harness.table import Table, attempt, described, print_ratios
-from benchmarks.harness.workloads import DTYPE_SHAPES, GEMM_SHAPES, gemm
+from benchmarks.harness.workloads import DTYPE_SHAPES, GEMM_SHAPES, drawn_gemms, gemm
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import matmul
 from constrint.kernels.gemm.first_choice import best, choose
@@ -45,7 +47,7 @@ from constrint.tune.measure import Call, Measurement, Timer, call_of
 
 COLUMNS = (
     *("m", "n", "k", "dtype", "layout", "who", "how", "median_us", "spread_us", "floor_us", "outcome", "prepare_ms"),
-    *("kernel", "config"),
+    *("kernel", "config", "predicted_us"),
 )
 #: (dtype, layout of A and B) of every shape, of every third shape, and of the few shapes for other types.
 EVERYWHERE = (("bf16", "rr"), ("fp16", "rc"))
@@ -93,6 +95,8 @@ def measured_peaks(timer: Timer, cases: list[Workload], gpu: GpuModel) -> Peaks:
 
 def cases_of(args: argparse.Namespace) -> list[Workload]:
     """Every shape, dtype and layout."""
+    if args.drawn:
+        return drawn_gemms(args.drawn, args.seed)
     if args.quick:
         few = [gemm(shape, dtype, layout) for dtype, layout in OTHERS for shape in DTYPE_SHAPES[1:3]]
         return [gemm(shape) for shape in QUICK] + few
@@ -140,7 +144,11 @@ class Bench:
                 config = (
                     {}
                     if choice is None
-                    else {"kernel": choice.kernel, "config": " ".join(map(str, choice.config.values()))}
+                    else {
+                        "kernel": choice.kernel,
+                        "config": " ".join(map(str, choice.config.values())),
+                        "predicted_us": 1e6 * choice.seconds,
+                    }
                 )
                 self.table.add(
                     **_named(workload),
@@ -251,6 +259,10 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     for (dtype, peer, who, how), found in sorted(ratios.items()):
         print_ratios(f"{dtype}: {peer} / {who}, {how}", found)
     spreads = [float(r["spread_us"]) / float(r["median_us"]) for r in rows if r.get("how") == "cold"]
+    of_ours = [row for row in rows if (row.get("how"), row.get("who"), row["outcome"]) == ("cold", "kernels", "ok")]
+    if of_ours:
+        optimism = statistics.median(float(row["median_us"]) / float(row["predicted_us"]) for row in of_ours)
+        print(f"kernels, measured over predicted, cold: median {optimism:.3f} of {len(of_ours)}")
     shown_cases = [row for row in rows if row.get("how") == "cold" and row.get("who") == "matmul"]
     left = sum(row["kernel"] == LIBRARY for row in shown_cases)
     print(f"matmul leaves {left} of {len(shown_cases)} cases to torch's own product")
@@ -263,22 +275,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--quick", action="store_true", help="some 20 cases, the first choice alone")
+    parser.add_argument("--drawn", type=int, default=0, metavar="N", help="N products drawn at random instead")
+    parser.add_argument("--seed", type=int, default=None, help="of what is drawn; another one each time if left out")
+    parser.add_argument("--limit", type=float, default=float("inf"), metavar="S", help="begin no case after S seconds")
     parser.add_argument("--every", type=int, default=1, help="only every so many cases")
     parser.add_argument("--top", type=int, default=8, help="also the best of so many choices; 1: not")
     parser.add_argument("--template", action="store_true", help="torch's Triton template, a few shapes")
     args = parser.parse_args()
-    gpu = gpu_of(torch.device("cuda"))
+    gpu, end = gpu_of(torch.device("cuda")), time.monotonic() + args.limit
+    args.seed = secrets.randbits(32) if args.seed is None else args.seed
     if gpu is None:
         parser.exit(1, "this GPU has no hardware model\n")
     cases, timer = cases_of(args), Timer()
     planned = plan(gpu, cases, 1 if args.quick else args.top)
     peaks = measured_peaks(timer, cases, gpu)
     rates = ", ".join(f"{dtype} {rate / 1e12:.0f} TFLOP/s" for dtype, rate in peaks.flop_per_s.items())
-    note = f"measured on {described()}; {rates}, copy {peaks.bytes_per_s / 1e12:.2f} TB/s"
+    seed = f"; drawn with seed {args.seed}" if args.drawn else ""
+    note = f"measured on {described()}{seed}; {rates}, copy {peaks.bytes_per_s / 1e12:.2f} TB/s"
     print(note, flush=True)
     with Table(args.out, COLUMNS, note) as table:
         bench = Bench(gpu, timer, table, peaks, args.template)
         for workload, choices, chosen, choose_ms in planned:
+            if time.monotonic() > end:
+                done = {tuple(map(row.get, COLUMNS[:5])) for row in table.rows}
+                print(f"the time is over: {len(done)} of {len(planned)} cases")
+                break
             outcome = attempt(partial(bench.run, workload, choices, chosen, choose_ms))
             if outcome["outcome"] != "ok":
                 table.add(**_named(workload), **outcome)

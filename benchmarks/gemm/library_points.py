@@ -117,7 +117,8 @@ def _aligned(family: Family, m: int, n: int, k: int) -> tuple[int, int, int]:
     if family.dtype == "fp8":
         steps_n, steps_k = FP8_MULTIPLE, FP8_MULTIPLE
     if family.dtype == "int8":
-        steps_n, m = max(step, INT8_MULTIPLE), max(m, INT8_ROWS + 1)
+        steps_n, steps_k = max(step, INT8_MULTIPLE), max(step, INT8_MULTIPLE)
+        m = max(m, INT8_ROWS + steps_m)
     return _rounded(m, steps_m), _rounded(n, steps_n), _rounded(k, steps_k)
 
 

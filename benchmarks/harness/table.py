@@ -100,12 +100,13 @@ def described() -> str:
 
 
 def print_ratios(name: str, ratios: Sequence[float], limits: Iterable[float] = (0.85, 0.95)) -> None:
-    """Geometric mean, the worst, and how many are under some limits."""
+    """Geometric mean, the twentieth of the way from the worst, the worst, and how many are under some limits."""
     if ratios:
+        twentieth = sorted(ratios)[len(ratios) // 20]
         under = ", ".join(f"{sum(r < limit for r in ratios)} under {limit}" for limit in limits)
         print(
-            f"{name}: geometric mean {statistics.geometric_mean(ratios):.3f}, worst {min(ratios):.3f} of "
-            f"{len(ratios)}; {under}"
+            f"{name}: geometric mean {statistics.geometric_mean(ratios):.3f}, 5th percentile {twentieth:.3f}, "
+            f"worst {min(ratios):.3f} of {len(ratios)}; {under}"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import product
 
 from constrint.kernels.registry import load_kernel
@@ -41,6 +42,11 @@ DTYPE_SHAPES: list[Shape] = [
     *((1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192), (32, 4096, 4096)),
     *((128, 4096, 11008), (16384, 3072, 768), (4096, 14336, 4096)),
 ]
+#: Outputs and inputs of linear layers of language models.
+LAYERS_OF_MODELS = [
+    *((4096, 4096), (14336, 4096), (4096, 14336), (6144, 4096), (28672, 8192), (8192, 28672), (11008, 4096)),
+    *((3072, 768), (768, 3072), (50257, 768), (128256, 2048), (5120, 5120), (13824, 5120), (2048, 7168), (7168, 2048)),
+]
 #: Cell, heads, head dim, dtype; with 1,024 steps of 16 sequences, of an LSTM in bf16 also of 64.
 LAYERS = [
     *(("lstm", heads, dim, "bf16") for heads, dim in ((24, 32), (12, 64), (8, 96), (6, 128))),
@@ -66,6 +72,32 @@ def gemm(shape: Shape, dtype: str = "bf16", layout: str = "rr") -> Workload:
     options["three_pass"] = int(dtype == "fp32")
     given = {name: value for name, value in options.items() if value}
     return Workload("gemm", dict(zip("mnk", shape, strict=True)), "tf32" if dtype == "fp32" else dtype, given)
+
+
+def drawn_gemms(number: int, seed: int) -> list[Workload]:
+    """Products that nobody chose, in bf16 and fp16, with operands either way round.
+
+    Of five, three have sides log-uniform from 1 to 16,384, one has the next multiples of 64, and one is of a language
+    model's layer with a drawn number of rows. No matrix takes more than 1 GiB, no product more than one of 8,192 cubed.
+    """
+    draw = random.Random(seed)
+
+    def side(least: float = 0.0) -> int:
+        return round(2 ** draw.uniform(least, 14))
+
+    drawn: list[Workload] = []
+    while len(drawn) < number:
+        kind = len(drawn) % 5
+        shape = side(), side(), side()
+        if kind == 3:
+            shape = 64 * -(-shape[0] // 64), 64 * -(-shape[1] // 64), 64 * -(-shape[2] // 64)
+        elif kind == 4:
+            n, k = draw.choice(LAYERS_OF_MODELS)
+            shape = side(), n, k
+        m, n, k = shape
+        if max(m * k, k * n, m * n) <= 2**29 and m * n * k <= 2**39:
+            drawn.append(gemm(shape, draw.choice(("bf16", "fp16")), draw.choice(("rr", "rc", "cr", "cc"))))
+    return drawn
 
 
 def layer(

@@ -1,4 +1,4 @@
-"""Variants of the CUDA GEMM that benchmarks time: each one compiles without spilling, and what cannot be is refused."""
+"""The program that checks and times the CUDA GEMM: what it draws is valid, and its bounds notice what is wrong."""
 
 from __future__ import annotations
 
@@ -6,81 +6,72 @@ import random
 
 import pytest
 
-from benchmarks.gemm.wgmma.run import candidates
-from benchmarks.gemm.wgmma.variant import DTYPES, Variant, variants, waves
+from tests.support.needs import missing_packages
+
+if missing_packages("torch"):
+    pytest.skip("needs the extra [torch]", allow_module_level=True)
+
+import torch
+
+from benchmarks.gemm.wgmma.configs import SPEC, columns_of, config_at, product_of, ranked
+from benchmarks.gemm.wgmma.products import End, exact_product, launch_of, made, share_of
+from benchmarks.gemm.wgmma.run import explored, random_cases
 from constrint.hwmodels import load_gpu
-from constrint.kernels.launch.cuda import compile_cuda
-from tests.support.needs import needs_nvrtc
+from constrint.kernels.gemm.reference import gemm_reference
+from tests.support.gemm import broken_rules
 
 H200 = load_gpu("h200")
-#: Tiles that Triton cannot express.
-TILES = (
-    Variant(256, 152, 4, cluster_rows=2),
-    Variant(128, 168, 5, cluster_columns=2, turned=1),
-    Variant(128, 256, 3, 2, 2),
-)
 
 
-@needs_nvrtc
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_variants_compile_without_spilling(dtype: str) -> None:
-    most = max(variants(H200, dtype), key=lambda v: v.sums)
-    drawn = random.Random(7).sample(list(variants(H200, dtype)), 1)
-    for variant in (most, *drawn):
-        binary = compile_cuda(H200, variant.source(dtype, rows_k_major=True, columns_k_major=True))
-        assert binary.spill_bytes == 0, variant
-        assert binary.smem_bytes + variant.smem_bytes(dtype) <= H200.sm.max_smem_bytes_per_block, variant
-        threads = (variant.consumers + 1) * 128
-        assert binary.registers * threads * variant.resident <= 65536, variant
-
-
-@needs_nvrtc
-@pytest.mark.parametrize("variant", TILES, ids=str)
-@pytest.mark.parametrize(
-    "majors", [(True, True), (False, True), (True, False)], ids=["both along K", "columns", "rows"]
-)
-def test_tiles_in_steps_of_eight_compile(variant: Variant, majors: tuple[bool, bool]) -> None:
-    along = {"rows_k_major": majors[0], "columns_k_major": majors[1]}
-    if variant.columns == 152 and not majors[1]:
-        # 152 columns that do not lie along K take as much shared memory as 192.
-        assert variant.faults(H200, "bf16", **along) == ["the ring fits shared memory"]
-        return
-    assert variant.faults(H200, "bf16", **along) == []
-    binary = compile_cuda(H200, variant.source("bf16", **along))
-    assert binary.spill_bytes == 0
-
-
-@pytest.mark.parametrize(
-    ("variant", "fault"),
-    [
-        (Variant(96, 128, 4), "whole blocks of 64 rows"),
-        (Variant(128, 132, 4), "columns in steps of 8"),
-        (Variant(256, 200, 3), "leave registers"),
-        (Variant(128, 128, 4, 3, 1, 1), "two consumers take turns"),
-        (Variant(128, 312, 3, 2, 2, cluster_rows=2), "up to 256 rows"),
-        (Variant(256, 152, 5), "fits shared memory"),
-    ],
-)
-def test_what_cannot_be_is_refused(variant: Variant, fault: str) -> None:
-    assert any(fault in text for text in variant.faults(H200, "bf16"))
-
-
-def test_columns_that_do_not_lie_along_k_are_dealt_by_slabs() -> None:
-    beside = Variant(128, 160, 4, 2, 2)
-    assert beside.faults(H200, "bf16") == []
-    assert beside.faults(H200, "bf16", columns_k_major=False) == ["a consumer's columns begin with a slab"]
-
-
-def test_a_last_wave_is_full_where_the_tile_is_a_solution() -> None:
-    """5,000 columns are 32.9 tiles of 152: what cuBLAS launches there wastes a fifth of what 256 columns do."""
-    assert waves(Variant(256, 152, 4, cluster_rows=2), 132, 5000, 5000)[1] > 0.97
-    assert waves(Variant(128, 256, 4), 132, 5000, 5000)[1] < 0.86
+def test_random_cases_are_valid_and_can_be_launched() -> None:
+    cases = list(random_cases(H200, 24, 5))
+    assert {case.dtype for case in cases} >= {"bf16", "fp16"}
+    assert any(not case.end.is_plain for case in cases)
+    for case in cases:
+        product = product_of(case.shape, case.dtype, case.layout, is_plain=case.end.is_plain)
+        # The order of tiles is drawn apart: a large group repeats a smaller one.
+        assert broken_rules(SPEC.product_problem(H200, product), case.config) <= {"group_in_grid"}, case
+        given = made(case.shape, case.dtype, case.layout, case.end, pad=case.pad, device="meta")
+        assert launch_of(H200, case.config, given, case.end).source.function == "gemm"
 
 
 @pytest.mark.parametrize("layout", ["rr", "rc", "cr", "cc"])
-def test_candidates_can_run(layout: str) -> None:
-    sides = (layout[0] == "r", layout[1] == "c")
-    for variant, schedule in candidates(H200, (5000, 5000, 5000), "bf16", layout, 12):
-        rows, columns = sides[:: -1 if variant.turned else 1]
-        assert variant.faults(H200, "bf16", rows_k_major=rows, columns_k_major=columns) == []
-        assert schedule.parts >= 1
+def test_ranked_configurations_are_the_fastest_by_the_model(layout: str) -> None:
+    product = product_of((5000, 5000, 5000), "bf16", layout)
+    found = list(ranked(H200, product, 12))
+    assert len({tuple(config.values()) for config in found}) == 12
+    columns = columns_of(H200, product)
+    place = random.Random(3).randrange(len(columns["tile_m"]))
+    other = config_at(columns, place)
+    assert not broken_rules(SPEC.product_problem(H200, product), other)
+    assert len(list(ranked(H200, product, 10**6, slowest=1.05))) < len(columns["tile_m"])
+
+
+def test_explored_products_have_as_many_configurations_as_asked_for() -> None:
+    cases = list(explored(H200, 1, 3, 9))
+    assert len({case.shape for case in cases}) == 3
+    assert len(cases) == 27
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "tf32", "fp8", "int8"])
+@pytest.mark.parametrize("end", [End(), End(0.5, 2.0, True, True, True, "gelu", "float32")], ids=["plain", "all"])
+def test_bounds_hold_for_a_right_result_and_not_for_a_wrong_one(dtype: str, end: End) -> None:
+    torch.manual_seed(1)
+    given = made((70, 45, 160), dtype, "rc", end, device="cpu")
+    a, b = (_rounded(t) if dtype == "tf32" else t for t in (given.a, given.b))
+    bias, source = (None if t is None else t.double() for t in (given.bias, given.source))
+    last = (end.alpha, end.beta, end.activation, torch.float64)
+    exact = gemm_reference(a.double(), b.double(), bias, source, *last)
+    given.out.copy_(exact.to(given.out.dtype))
+    allowed = exact_product(given, dtype, end)
+    assert share_of(allowed, given) <= 1
+    given.out[3, 4] += 2
+    assert share_of(allowed, given) > 1
+    given.out.copy_(exact.to(given.out.dtype))
+    given.whole[0, 45] = 0
+    assert share_of(allowed, given) == float("inf")
+
+
+def _rounded(t: torch.Tensor) -> torch.Tensor:
+    words = t.contiguous().view(torch.int32)
+    return ((words + 0xFFF + (words >> 13 & 1)) & ~0x1FFF).view(torch.float32)

@@ -20,6 +20,7 @@ TINY = f"{ROOT / 'tests' / 'tune' / 'tiny.py'}:SPEC"
 PROGRAMS = (
     "bench_call",
     "space",
+    "gemm.library_table",
     "gemm.simulate_cache",
     "propose.source_order",
     "rnn.cudnn_table",

@@ -69,7 +69,7 @@ FACTS = product_resolver().facts
 
 @st.composite
 def spaces(draw: st.DrawFn) -> SpaceProposal:
-    kernel = draw(st.sampled_from(FACTS.kernels))
+    kernel = draw(st.sampled_from([kernel for kernel in FACTS.kernels if kernel.params]))
     chosen = draw(st.lists(st.sampled_from(kernel.params), unique_by=lambda param: param.name, max_size=4))
     values = []
     for param in chosen:

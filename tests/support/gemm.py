@@ -16,7 +16,8 @@ from constrint.select import BlockUse, KernelSpec, Operation, Workload
 POINTER: GemmSpec = gemm_spec("gemm.pointer")
 DESCRIPTOR: GemmSpec = gemm_spec("gemm.descriptor")
 PRODUCER: GemmSpec = gemm_spec("gemm.producer")
-KERNELS = (DESCRIPTOR, PRODUCER, POINTER)
+CUDA: GemmSpec = gemm_spec("gemm.cuda")
+KERNELS = (DESCRIPTOR, PRODUCER, CUDA, POINTER)
 
 
 @cache

@@ -10,7 +10,7 @@ import pytest
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import first_choice
-from constrint.kernels.gemm.library import points
+from constrint.kernels.gemm.library import choice, points
 from constrint.kernels.gemm.library.cost import floor_s
 from constrint.kernels.gemm.library.points import COLUMNS, place_of, place_of_row
 from constrint.kernels.gemm.product import Product
@@ -57,4 +57,5 @@ def use_tables_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def forget_tables() -> None:
     """Let tables be read, and choices be made anew."""
     points.measured.cache_clear()
+    choice.least_share.cache_clear()
     first_choice._choose.cache_clear()

@@ -261,16 +261,17 @@ __device__ __forceinline__ sum_t sum_of_warps(const sum_t* shared, int row, int 
   return sum;
 }
 
-// Blocks that have steps of a tile: all between those of its first and its last one.
+// Blocks that have steps of a tile: all between those of its first and its last one. The launch sees to it that steps
+// times blocks are less than 2^31.
 struct Share {
-  long long all, first;  // steps of all tiles, and before this one
-  __device__ __forceinline__ long long begin(long long block) const { return all * block / gridDim.x; }
-  __device__ __forceinline__ int block_of(long long step) const {
+  unsigned all, first;  // steps of all tiles, and before this one
+  __device__ __forceinline__ unsigned begin(unsigned block) const { return all * block / gridDim.x; }
+  __device__ __forceinline__ int block_of(unsigned step) const {
     return static_cast<int>(((step + 1) * gridDim.x - 1) / all);
   }
   // A block leaves sums at two places: of the tile that it begins in the midst of or with, and of a later one.
   __device__ __forceinline__ long long place(int block) const {
-    return 2ll * (static_cast<long long>(blockIdx.y) * gridDim.x + block) + (begin(block) < first);
+    return 2ll * (blockIdx.y * gridDim.x + block) + (begin(block) < first);
   }
 };
 
@@ -357,12 +358,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT)
   const int warp = threadIdx.x / 32, warp_row = warp % WARPS_ROWS, warp_depth = warp / WARPS_ROWS;
   const int first_small = blockIdx.y * kSmall, width = min(kSmall, s.small - first_small);
   Share share;
-  share.all = static_cast<long long>(s.tiles) * s.steps;
-  const long long end = share.begin(blockIdx.x + 1ll);
-  for (long long at = share.begin(blockIdx.x); at < end;) {
-    const int tile = static_cast<int>(at / s.steps), begin = static_cast<int>(at - static_cast<long long>(tile) * s.steps);
-    const int stop = static_cast<int>(min(static_cast<long long>(s.steps), begin + (end - at)));
-    share.first = static_cast<long long>(tile) * s.steps;
+  share.all = static_cast<unsigned>(s.tiles) * s.steps;
+  const unsigned end = share.begin(blockIdx.x + 1);
+  for (unsigned at = share.begin(blockIdx.x); at < end;) {
+    const int tile = at / s.steps, begin = at - tile * s.steps;
+    const int stop = min(s.steps, static_cast<int>(begin + (end - at)));
+    share.first = tile * s.steps;
     const Rows rows = rows_of(s, large, tile * kRows + warp_row * kWarpRows);
     sum_t sums[kHigh][kNarrow][kWide] = {};
     for (int step = begin; step < stop; ++step) {

@@ -19,6 +19,8 @@ SIZES = np.dtype(
         *((name, np.int64) for name in ("pitch", "small_row", "small_step", "out_row", "out_small")),
     ]
 )
+#: Steps times blocks are less.
+MOST_COUNTED = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -106,11 +108,17 @@ def memory_of(variant: Variant, dtype: str, which: Product, blocks: int) -> tupl
 
 
 def product_launch(gpu: GpuModel, variant: Variant, which: Product, dtype: str, blocks: int) -> CudaLaunch:
-    """The launch of a product with so many blocks, or with as many as there are steps if that is fewer."""
+    """The launch of a product with so many blocks, or with as many as there are steps if that is fewer.
+
+    Raises:
+        ValueError: Where there are more steps than the kernel counts.
+    """
     import torch
 
     shares = dealt(variant, dtype, which.layout, which.shape)
     blocks = min(blocks, shares.units)
+    if (shares.units + 1) * (blocks + 1) >= MOST_COUNTED:
+        raise ValueError(f"{shares.units} steps among {blocks} blocks are too many; take fewer blocks")
     num_sums, num_counters = memory_of(variant, dtype, which, blocks)
     kind = torch.int32 if dtype == "int8" else torch.float32
     return CudaLaunch(

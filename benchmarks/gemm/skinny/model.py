@@ -31,8 +31,8 @@ LAUNCH_S, END_S, PART_S = 2e-6, 0.7e-6, 2e-6
 #: Blocks per tile that are tried.
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384)
 SMALLS = {0: (1, 2, 4, 8, 16), 1: (8, 16, 32, 64)}
-#: Of variants that are dealt the same rows, how many are tried.
-ALIKE = 3
+#: Of variants that are dealt the same rows, and share tiles or do not, how many are tried.
+ALIKE = 2
 
 
 def modelled_s(
@@ -55,10 +55,11 @@ def modelled_s(
     on_sm = math.ceil(blocks * shares.columns / sms)
     active = min(on_sm, variant.resident)
     steps = math.ceil(shares.units / blocks)
-    # Lanes whose vectors lie beyond K load nothing.
+    # Lanes whose vectors lie beyond K load nothing, and those beyond the last row what another one loads.
     used = depth / (shares.steps * variant.depth(dtype))
-    under_way = active * variant.threads * variant.vectors(dtype, layout) * VECTOR_BYTES * used
-    sm_bytes = on_sm * steps * block_rows * variant.depth(dtype) * used * element
+    held = rows / (shares.tiles * block_rows)
+    under_way = active * variant.threads * variant.vectors(dtype, layout) * VECTOR_BYTES * used * held
+    sm_bytes = on_sm * steps * block_rows * variant.depth(dtype) * used * held * element
     large_bytes = rows * depth * element
     lines = shares.tiles * variant.warps_rows * shares.columns * math.ceil(depth * element / LINE_BYTES)
     vectors = variant.tiles * (2 if layout.is_k_major else VECTOR_BYTES // element) * (1 + (layout.large == SHIFTED))
@@ -117,11 +118,16 @@ def candidates(
                 (modelled_s(gpu, variant, dtype, layout, shape, blocks), -variant.mma, number, blocks, variant)
             )
     alike: Counter[tuple[int, ...]] = Counter()
+    seen = set()
     taken = 0
     # Matrix instructions first where the model sees no difference.
     for seconds, _, _, blocks, variant in heapq.nsmallest(60 * top, ranked):
-        key = (variant.tiles, variant.unroll, variant.warps_rows, variant.mma)
-        if alike[key] < ALIKE and taken < top:
+        is_shared = blocks > dealt(variant, dtype, layout, shape).tiles
+        key = (variant.tiles, variant.unroll, variant.warps_rows, variant.mma, int(is_shared))
+        # What is resident tells the compiler of registers alone: one of each is enough.
+        whole = (*key, variant.warps_depth, blocks)
+        if alike[key] < ALIKE and taken < top and whole not in seen:
+            seen.add(whole)
             alike[key] += 1
             taken += 1
             yield variant, blocks, seconds

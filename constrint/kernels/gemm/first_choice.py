@@ -97,7 +97,7 @@ def _choose(model: _Model, product: Product) -> Choice:
         near[0] if len(near) == 1 else min(near, key=lambda n: (_preference(n[1], n[2], product.dtype), n[0]))
     )
     config = table.whole_config(product, row)
-    return better(Choice(gpu, table.spec.full_name, config, least, product.workload), library)
+    return better(product, Choice(gpu, table.spec.full_name, config, least, product.workload), library)
 
 
 when_reloaded(_choose.cache_clear)

@@ -173,7 +173,10 @@ class GemmSpec(KernelSpec):
 
     def problem(self, gpu: GpuModel, workload: Workload) -> Problem:
         """State the space; every limit comes from the GPU model, every rule carries its reason."""
-        product = Product.of(workload)
+        return self.product_problem(gpu, Product.of(workload))
+
+    def product_problem(self, gpu: GpuModel, product: Product) -> Problem:
+        """The same for a product, whose operands may lie otherwise than those of any workload."""
         stated = self._stated(gpu, product)
         problem = stated.problem.copy()
         for rule in self.size_rules(gpu, product, stated.variables, EXPRESSIONS):

@@ -11,8 +11,8 @@ from torch import Tensor
 from constrint.kernels.rnn.cells import Cell
 from constrint.kernels.rnn.interface import RnnGradients, RnnInputs
 
-#: Partial sums of one product over all slots take no more than this.
-SPLIT_BYTES = 256 << 20
+#: A product fills a device that has so many tiles to compute, of so many rows and columns.
+FULL_TILES, TILE = 256, 128
 
 
 def gradients_of(
@@ -88,14 +88,16 @@ def fused_weight_gradient(
 
     As `weight_gradient` says, sums in fp32 are split by sequences.
     """
-    batch, time, _, heads, dim = slots.shape
+    batch, _, _, heads, dim = slots.shape
     rows = kind.num_slots * dim
     is_wide = slots.dtype == torch.float32
     if heads == 1 and not is_wide:
         product = torch.mm(slots.view(-1, rows).t(), before.view(-1, dim))
         return _recurrent(kind, product.view(kind.num_slots, 1, dim, dim))
-    if heads == 1 and batch * rows * dim * slots.element_size() <= SPLIT_BYTES:
-        product = torch.bmm(slots.view(batch, time, rows).transpose(1, 2), before.view(batch, time, dim)).sum(0)
+    if heads == 1:
+        parts = _num_parts(batch, rows, dim)
+        of_slots, of_states = slots.view(parts, -1, rows).transpose(1, 2), before.view(parts, -1, dim)
+        product = torch.mm(of_slots[0], of_states[0]) if parts == 1 else torch.bmm(of_slots, of_states).sum(0)
         return _recurrent(kind, product.view(kind.num_slots, 1, dim, dim))
     if is_wide:
         return weight_gradient(slots, before, kind.recurrent_slots, sums_by_sequence=True)
@@ -116,16 +118,24 @@ def weight_gradient(
 ) -> Tensor:
     """Gradient of r, (G, N, D, D): one product per gate over all steps, batched over heads.
 
-    With `sums_by_sequence` it is a product for each sequence: cuBLAS does not split so long a sum in fp32, and so many
-    products fill the device. They take B times the memory of the result.
+    With `sums_by_sequence` it is a product for each of some groups of sequences, as many as fill a device: cuBLAS does
+    not split so long a sum in fp32. They take as many times the memory of the result.
     """
     heads, dim = slots.shape[3:]
     if sums_by_sequence:
-        parts = [torch.einsum("btnd,btne->bnde", slots[:, :, slot], before).sum(0) for slot in recurrent]
-        return torch.stack(parts)
+        num_parts = _num_parts(slots.shape[0], heads * dim, dim)
+        states = before.reshape(num_parts, -1, heads, dim)
+        of_slot = (slots[:, :, slot].reshape(num_parts, -1, heads, dim) for slot in recurrent)
+        return torch.stack([torch.einsum("ptnd,ptne->pnde", each, states).sum(0) for each in of_slot])
     states = before.reshape(-1, heads, dim).transpose(0, 1)  # (N, B * T, D)
     flat = slots.flatten(0, 1)
     return torch.stack([torch.bmm(flat[:, slot].permute(1, 2, 0), states) for slot in recurrent])
+
+
+def _num_parts(batch: int, rows: int, columns: int) -> int:
+    """Groups of sequences whose products fill a device together: the fewest equal ones, else one sequence each."""
+    tiles = -(-rows // TILE) * -(-columns // TILE)
+    return next((parts for parts in range(1, batch) if batch % parts == 0 and parts * tiles >= FULL_TILES), batch)
 
 
 def states_before(

@@ -13,7 +13,8 @@ import pytest
 from constrint.cli.output import Cell, Column, Table
 from tests.cli.conftest import Call
 
-SOLVE = ("solve", "--gpu", "h200", "--top", 20)
+#: A GPU without a table of its library: every row has a configuration.
+SOLVE = ("solve", "--gpu", "b200", "--top", 20)
 
 
 def rows_of(run: Call, *arguments: object) -> list[dict[str, str]]:

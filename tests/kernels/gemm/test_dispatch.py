@@ -101,7 +101,7 @@ def test_a_gpu_that_is_known_is_found_by_its_name(monkeypatch: pytest.MonkeyPatc
     gpu, machine = dispatch.machine_of(torch.device("cuda", 0))
     assert gpu is not None
     assert gpu.name == "H200-SXM"
-    assert machine == Machine.of(gpu) == Machine(132, 1, True)
+    assert machine == Machine.of(gpu) == Machine(132, 1, True, gpu=gpu)
 
 
 @pytest.mark.usefixtures("_unwarned")

@@ -22,6 +22,7 @@ from constrint.errors import CompileError, UnknownNameError, UnsupportedError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import dispatch, matmul, plans
 from constrint.kernels.gemm.checks import stack
+from constrint.kernels.gemm.first_choice import gemm_spec
 from constrint.kernels.gemm.launch import Call, Epilogue, Machine
 from constrint.kernels.gemm.library import launch as library_launch
 from constrint.kernels.gemm.library.launch import LibraryLaunch, exact_sums, refusal_of_call
@@ -212,7 +213,7 @@ def test_kernels_for_any_number_of_rows_are_ours(as_h200: list[str]) -> None:
         given.a, given.b, None, None, 1.0, 0.0, None, out, plans.STEADY[-1], chosen_for_rows=plans.USUAL_ROWS
     )
     assert prepared is not None
-    assert prepared[1].kernel in dispatch.ANY_ROWS
+    assert gemm_spec(prepared[1].kernel).serves_any_rows
 
 
 def test_tables_without_the_core_call_functions_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,9 +242,9 @@ class FakeSwitch:
 @pytest.fixture
 def switch(monkeypatch: pytest.MonkeyPatch) -> FakeSwitch:
     fake = FakeSwitch()
-    real = library_launch.Switch("bf16_reduced_precision_reduction")
-    real._get, real._set = lambda: fake.now, fake.set
-    monkeypatch.setitem(library_launch._SWITCHES, torch.bfloat16, (real,))
+    real = library_launch.NarrowSums(())
+    real._switches = [(lambda: fake.now, fake.set)]
+    monkeypatch.setitem(library_launch.NARROW_SUMS, torch.bfloat16, real)
     return fake
 
 
@@ -286,7 +287,7 @@ def test_threads_inside_at_the_same_time_leave_the_users_choice(switch: FakeSwit
 def test_real_switches_of_this_torch_are_put_back() -> None:
     matmul_settings: Any = torch.backends.cuda.matmul
     for dtype, names in library_launch.SWITCHES.items():
-        assert all(switch._set is not None for switch in library_launch.switches_of(dtype)), names
+        assert len(library_launch.NARROW_SUMS[dtype]._switches) == len(names)
         before = [getattr(matmul_settings, f"allow_{name}") for name in names]
         with exact_sums(dtype):
             assert not any(getattr(matmul_settings, f"allow_{name}") for name in names)

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -75,7 +73,9 @@ void run_block(const Body& body, int count) {
   }
   for (int left = count; left > 0;) {
     left = 0;
-    for (int i = 0; i < count; ++i) {
+    for (int turn = 0; turn < count; ++turn) {
+      // Every other block begins with its last thread, so that a missing barrier shows either way.
+      const int i = (blockIdx.x + blockIdx.y) % 2 ? count - 1 - turn : turn;
       if (finished[i]) continue;
       current = i, threadIdx.x = i;
       swapcontext(&scheduler, &contexts[i]);
@@ -123,18 +123,20 @@ inline int __shfl_xor_sync(unsigned, int value, int lanes) {
   return got;
 }
 
-// The bytes of both operands: a load that touches none of them ends the process.
+// The bytes of both operands. Loads that touch none of them, or that lie at no multiple of their size, are counted and
+// not made.
 static const unsigned char* spans[2][2];
-inline void check_touches(const void* from, int bytes) {
+static int strays;
+inline bool is_stray(const void* from, int bytes) {
   const auto* at = static_cast<const unsigned char*>(from);
-  for (const auto& span : spans)
-    if (at < span[1] && at + bytes > span[0]) return;
-  std::fprintf(stderr, "a load of %d bytes touches no operand\n", bytes);
-  std::abort();
+  bool touches = false;
+  for (const auto& span : spans) touches |= at < span[1] && at + bytes > span[0];
+  const bool is_one = !touches || reinterpret_cast<uintptr_t>(from) % bytes;
+  strays += is_one;
+  return is_one;
 }
 template <typename T> T __ldg(const T* from) {
-  check_touches(from, sizeof(T));
-  T made;
-  std::memcpy(&made, from, sizeof(T));
+  T made = {};
+  if (!is_stray(from, sizeof(T))) std::memcpy(&made, from, sizeof(T));
   return made;
 }

@@ -19,10 +19,8 @@ struct alignas(16) Vector {
 };
 
 inline Vector load_kept(const unsigned char* from) {
-  check_touches(from, 16);
-  if (reinterpret_cast<uintptr_t>(from) % 16) std::fprintf(stderr, "a load at no multiple of 16\n"), std::abort();
-  Vector v;
-  std::memcpy(&v, from, 16);
+  Vector v = {};
+  if (!is_stray(from, 16)) std::memcpy(&v, from, 16);
   return v;
 }
 inline Vector load_once(const unsigned char* from) { return load_kept(from); }
@@ -80,7 +78,7 @@ inline void multiply_matrices(
 inline void store_part(sum_t* to, const sum_t (&part)[4]) { std::memcpy(to, part, 16); }
 inline void load_part(const sum_t* from, sum_t (&part)[4]) { std::memcpy(part, from, 16); }
 
-// 16-bit results are cut off, not rounded: tests allow for it.
+// Rounded to the nearest, to even where two are as near.
 inline out_t narrow(float alpha, sum_t sum) {
 #if DTYPE == 4
   return sum;
@@ -91,11 +89,13 @@ inline out_t narrow(float alpha, sum_t sum) {
   unsigned bits;
   std::memcpy(&bits, &value, 4);
 #if DTYPE == 1
-  return static_cast<out_t>(bits >> 16);
+  return static_cast<out_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 #else
-  const int exponent = static_cast<int>(bits >> 23 & 255) - 127 + 15;
-  if (exponent <= 0) return static_cast<out_t>(bits >> 16 & 0x8000);
-  return static_cast<out_t>((bits >> 16 & 0x8000) | exponent << 10 | (bits >> 13 & 0x3FF));
+  const unsigned sign = bits >> 16 & 0x8000;
+  const int exponent = std::max(value == 0 ? -14 : std::ilogb(value), -14);
+  // In units of the last place; what is rounded up to the next power of two carries into the exponent.
+  const int units = static_cast<int>(std::nearbyint(std::ldexp(std::fabs(value), 10 - exponent)));
+  return static_cast<out_t>(sign | (((exponent + 14) << 10) + units));
 #endif
 #endif
 }

@@ -104,8 +104,10 @@ def cuda_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
     ring = ring_bytes(config, dtype, a_is_k_major=majors[0], b_is_k_major=majors[1])
     buffers = 2 if second_buffers(gpu, ring, config["consumers"]) > 0 else 1
     is_plain = bias is None and source is None and end.activation is None and out.element_size() == 2
-    has_rows = out.data_ptr() % ROW_BYTES == 0 and out.stride(0) * out.element_size() % ROW_BYTES == 0
-    in_boxes = is_plain and has_rows
+    # The TMA unit stores 16 bytes at a time: where C's rows are not whole ones, it would write beside them.
+    is_aligned = all(size * out.element_size() % ROW_BYTES == 0 for size in (out.stride(0), n))
+    is_aligned = is_aligned and out.data_ptr() % ROW_BYTES == 0
+    in_boxes = is_plain and is_aligned
     ends = Ends(OUTPUTS[out.dtype], _name(bias), _name(source), end.activation, in_boxes, buffers)
     of_source = (0, 0) if source is None else source.stride()[1:]
     numbers = (rows, columns, k, deal.row_tiles, deal.column_tiles, deal.group, deal.whole, deal.parts)
@@ -117,7 +119,7 @@ def cuda_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
         *_memory(call, config, deal, shape),
         *(np.int32(number) for number in numbers),
         np.int64(out.stride(0)),
-        np.int32(has_rows and n * out.element_size() % ROW_BYTES == 0),
+        np.int32(is_aligned),
         *(np.int64(stride) for stride in of_source),
         np.float32(end.alpha),
         np.float32(end.beta),

@@ -8,7 +8,7 @@ called, and back to what they were.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -30,59 +30,60 @@ SWITCHES = {
 }
 
 
-class Switch:
-    """One switch of torch's that is off while any thread is inside, and then what it was."""
+class NarrowSums:
+    """Switches of torch's that are off while any thread is inside, and then what they were.
 
-    def __init__(self, name: str) -> None:
-        self._get: Any = getattr(torch._C, f"_get_cublas_allow_{name}", None)
-        self._set: Any = getattr(torch._C, f"_set_cublas_allow_{name}", None)
+    Args:
+        names: Their names; those that this torch has not are left out.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        getters: Any = [getattr(torch._C, f"_get_cublas_allow_{name}", None) for name in names]
+        setters: Any = [getattr(torch._C, f"_set_cublas_allow_{name}", None) for name in names]
+        self._switches = [pair for pair in zip(getters, setters, strict=True) if None not in pair]
         self._lock = threading.Lock()
         self._inside = 0
-        self._before: tuple[bool, ...] = ()
+        self._on: list[tuple[Any, tuple[bool, ...]]] = []
 
     def enter(self) -> None:
-        """Switch it off."""
-        if self._set is None:
-            return
+        """Switch them off."""
         with self._lock:
             self._inside += 1
             if self._inside == 1:
-                before = self._get()
-                self._before = before if isinstance(before, tuple) else (before,)
-                if self._before[0]:
-                    self._set(False, *self._before[1:])
+                for get, switch in self._switches:
+                    # Newer versions have a second figure, which stays what it is.
+                    before = get()
+                    before = before if isinstance(before, tuple) else (before,)
+                    if before[0]:
+                        self._on.append((switch, before))
+                        switch(False, *before[1:])
 
     def leave(self) -> None:
-        """Switch it back, if nobody else is inside."""
-        if self._set is None:
-            return
+        """Switch them back, if nobody else is inside."""
         with self._lock:
             self._inside -= 1
-            if not self._inside and self._before[0]:
-                self._set(*self._before)
+            if not self._inside:
+                for switch, before in self._on:
+                    switch(*before)
+                self._on.clear()
 
 
-_SWITCHES: dict[torch.dtype, tuple[Switch, ...]] = {
-    dtype: tuple(Switch(name) for name in names) for dtype, names in SWITCHES.items()
-}
-
-
-def switches_of(dtype: torch.dtype) -> tuple[Switch, ...]:
-    """The switches that let sums of this type be narrower than 32 bits."""
-    return _SWITCHES.get(dtype, ())
+#: Those of each type of operands; other types have none.
+NARROW_SUMS = {dtype: NarrowSums(names) for dtype, names in SWITCHES.items()}
 
 
 @contextmanager
 def exact_sums(dtype: torch.dtype) -> Iterator[None]:
     """Sums of products of this type are of 32 bits inside."""
-    switches = switches_of(dtype)
-    for switch in switches:
-        switch.enter()
+    narrow = NARROW_SUMS.get(dtype)
+    if narrow is None:
+        yield
+        return
+    narrow.enter()
     try:
         yield
     finally:
-        for switch in switches:
-            switch.leave()
+        narrow.leave()
 
 
 @contextmanager
@@ -144,16 +145,22 @@ def function_of(ask: Ask, device: torch.device | None = None) -> Callable[..., T
 
 @lru_cache(maxsize=64)
 def _one(device: torch.device) -> Tensor:
-    """The scale of operands that are not scaled."""
-    return torch.ones((), device=device)
+    """The scale of operands that are not scaled, once it is there for every stream."""
+    one = torch.ones((), device=device)
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+    return one
+
+
+_SCALED: set[torch.device] = set()
 
 
 def has_scale(device: torch.device) -> bool:
     """Whether the scale is at hand; while a graph is captured it is not made, since its memory would be the graph's."""
-    if not is_captured(device):
+    if device not in _SCALED and not is_captured(device):
         _one(device)
-        return True
-    return False
+        _SCALED.add(device)
+    return device in _SCALED
 
 
 def is_captured(device: torch.device) -> bool:
@@ -189,7 +196,7 @@ class LibraryLaunch:
                 function_of(ask, a.device)(a, b, call.epilogue.bias, source, out=out)
         except torch.cuda.OutOfMemoryError:
             raise
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, TypeError, ValueError) as error:
             raise CompileError(f"torch's own product refuses {ask}: {str(error).splitlines()[0]}") from error
 
     def compile(self, gpu: GpuModel) -> CompiledKernel:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from constrint.kernels.gemm.launch import Call
-from constrint.kernels.gemm.library.launch import Ask, ask_of, function_of, switches_of
+from constrint.kernels.gemm.library.launch import NARROW_SUMS, Ask, ask_of, function_of, has_scale
 from constrint.kernels.launch.plan.errors import NotPlannedError
 
 #: Places of A, B and what is added among a call's tensors: a, b, bias, c.
@@ -50,8 +50,15 @@ def planned_of(call: Call, tensors: Sequence[Tensor | None], result_shape: Seque
 
 
 def planned_function(stated: Mapping[str, Any]) -> Callable[..., Tensor]:
-    """The function of a call's tensors (a, b, bias, c) that gives its result, on the current device."""
+    """The function of a call's tensors (a, b, bias, c) that gives its result, on the current device.
+
+    Raises:
+        NotPlannedError: For 8-bit operands, when a graph is captured before any call was made.
+    """
     dtype, kind = (getattr(torch, stated[name]) for name in ("dtype", "kind"))
+    is_scaled = dtype.is_floating_point and dtype.itemsize == 1
+    if is_scaled and not has_scale(torch.device("cuda", torch.cuda.current_device())):
+        raise NotPlannedError("there is no scale yet, and a graph is captured")
     ask = Ask(dtype, kind, stated["is_batched"], stated["end"], stated["alpha"], stated["beta"])
     exact = _exactly(function_of(ask), dtype)
     views = {int(place): (tuple(shape), tuple(strides)) for place, (shape, strides) in stated["views"].items()}
@@ -73,19 +80,18 @@ def planned_function(stated: Mapping[str, Any]) -> Callable[..., Tensor]:
 
 def _exactly(multiply: Callable[..., Tensor], dtype: torch.dtype) -> Callable[..., Tensor]:
     """The same with sums of 32 bits."""
-    switches = switches_of(dtype)
-    if not switches:
+    narrow = NARROW_SUMS.get(dtype)
+    if narrow is None:
         return multiply
+    enter, leave = narrow.enter, narrow.leave
 
     def exact(a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None) -> Tensor:
         # As `exact_sums` does, without what a context manager takes.
-        for switch in switches:
-            switch.enter()
+        enter()
         try:
             return multiply(a, b, bias, c)
         finally:
-            for switch in switches:
-                switch.leave()
+            leave()
 
     return exact
 

@@ -1,0 +1,76 @@
+"""Configurations of the CUDA GEMM: all that are valid for a product, ranked by the kernel's own cost model or drawn."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.cuda.spec import SPECS
+from constrint.kernels.gemm.product import Operand, Product
+from constrint.kernels.gemm.units import OUTPUT_BYTES
+from constrint.solve import enumerate_space
+
+SPEC = SPECS[0]
+DTYPES = SPEC.dtypes
+#: Parameters that a table names by themselves; the others are one word.
+DEALT = ("group_m", "split_k", "only_last")
+
+Config = dict[str, int]
+
+
+def product_of(shape: tuple[int, int, int], dtype: str, layout: str, *, is_plain: bool = True) -> Product:
+    """A product of operands whose rows are multiples of 16 bytes apart, however long they are.
+
+    Args:
+        shape: M, N and K.
+        dtype: Of A and B.
+        layout: How A and B lie: "r" by rows, "c" by columns.
+        is_plain: Whether nothing is added.
+    """
+    a, b = Operand(is_k_major=layout[0] == "r"), Operand(is_k_major=layout[1] == "c")
+    return Product(*shape, dtype, a, b, OUTPUT_BYTES[dtype], has_bias=not is_plain)
+
+
+def columns_of(gpu: GpuModel, product: Product) -> dict[str, NDArray[np.int64]]:
+    """Every valid configuration, as columns; the order of tiles has its first value."""
+    names = [name for name in SPEC.product_problem(gpu, product).variables if name not in SPEC.order_params]
+    columns, _ = enumerate_space(SPEC.product_problem(gpu, product)).project(names)
+    number = len(columns["tile_m"])
+    return {**columns, "group_m": np.full(number, 8)}
+
+
+def config_at(columns: Mapping[str, NDArray[Any]], row: int) -> Config:
+    """One of them."""
+    return {name: int(column[row]) for name, column in columns.items()}
+
+
+def ranked(gpu: GpuModel, product: Product, top: int, slowest: float = math.inf) -> Iterator[Config]:
+    """What the cost model ranks first, up to so many times the time of the best."""
+    columns = columns_of(gpu, product)
+    seconds = SPEC.price(gpu, product, columns, np.ones(len(columns["tile_m"]))).seconds
+    order = np.argsort(seconds, kind="stable")
+    for row in order[:top]:
+        if seconds[row] <= slowest * seconds[order[0]]:
+            yield config_at(columns, int(row))
+
+
+def drawn(gpu: GpuModel, product: Product, draw: random.Random) -> Config:
+    """One of all, with any order of tiles."""
+    columns = columns_of(gpu, product)
+    config = config_at(columns, draw.randrange(len(columns["tile_m"])))
+    return config | {"group_m": draw.choice((1, 2, 8))}
+
+
+def named(config: Mapping[str, int]) -> str:
+    """A configuration in a word: tile and stages, how consumers share it, the cluster."""
+    schedule = (
+        "turns" if config["in_turns"] else f"{config['consumers'] // config['by_columns']}x{config['by_columns']}"
+    )
+    text = f"{config['tile_m']}x{config['tile_n']}x{config['num_stages']} {schedule}"
+    return f"{text} {config['cluster_m']}x{config['cluster_n']}" + " turned" * config["turned"]

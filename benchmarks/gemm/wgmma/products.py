@@ -1,0 +1,171 @@
+"""Products to check and to time: operands, what is done with their sums, exact results, and launches. Needs torch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.launch import Call, Epilogue, Machine
+from constrint.kernels.gemm.units import ELEMENT_BYTES
+from constrint.kernels.launch.cuda import CudaLaunch
+
+#: The driver's names of the dtypes.
+KINDS = {"fp16": "float16", "bf16": "bfloat16", "tf32": "float32", "fp8": "float8_e4m3fn", "int8": "int8"}
+#: Of results where none is asked for.
+RESULTS = {"fp8": "bfloat16", "int8": "int32"}
+#: Half the distance of neighbouring numbers, as a share of them, by the type of results.
+ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-23, "int32": 0.0}
+
+
+class End(NamedTuple):
+    """What is done with sums.
+
+    Args:
+        alpha, beta: Factors of the product, and of the matrix that is added.
+        has_bias, has_source: Whether a row, and a matrix, is added.
+        source_by_columns: Whether that matrix lies by columns.
+        activation: Its name, or None.
+        result: The type of the results; empty for the dtype's own.
+    """
+
+    alpha: float = 1.0
+    beta: float = 0.0
+    has_bias: bool = False
+    has_source: bool = False
+    source_by_columns: bool = False
+    activation: str | None = None
+    result: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether sums leave as they are."""
+        return not (self.has_bias or self.has_source or self.activation or self.result)
+
+    @staticmethod
+    def drawn(draw: random.Random, dtype: str) -> End:
+        """One at random: half of them plain."""
+        if draw.random() < 0.5:
+            return End()
+        source = draw.random() < 0.5
+        return End(
+            alpha=draw.choice((1.0, 0.5, 2.0**-6)),
+            beta=2.0 * source,
+            has_bias=draw.random() < 0.5,
+            has_source=source,
+            source_by_columns=draw.random() < 0.3,
+            activation=draw.choice((None, "relu", "gelu", "silu")),
+            result=draw.choice(("float32", "bfloat16", "float16") if dtype != "int8" else ("float32", "bfloat16")),
+        )
+
+
+class Made(NamedTuple):
+    """A product on a device.
+
+    Args:
+        a, b: (M, K) and (K, N).
+        bias, source: What is added, or None.
+        whole: C with what lies beyond its rows, all poison.
+        out: C in it.
+    """
+
+    a: Any
+    b: Any
+    bias: Any
+    source: Any
+    whole: Any
+    out: Any
+
+
+def made(
+    shape: tuple[int, int, int], dtype: str, layout: str, end: End, *, pad: int = 16, device: str = "cuda"
+) -> Made:
+    """Random operands, whose rows start at multiples of 16 bytes, whatever their length, and an output full of poison.
+
+    Args:
+        shape: M, N and K.
+        dtype: Of A and B.
+        layout: How A and B lie: "r" by rows, "c" by columns.
+        end: What is done with sums.
+        pad: Rows of C are multiples of so many elements apart; one more where this is 1.
+        device: Where; `meta` for operands without data.
+    """
+    import torch
+
+    m, n, k = shape
+    kind = getattr(torch, KINDS[dtype])
+    result = getattr(torch, end.result or RESULTS.get(dtype, KINDS[dtype]))
+
+    def matrix(rows: int, columns: int, is_by_rows: bool) -> Any:
+        if not is_by_rows:
+            return matrix(columns, rows, True).T
+        pitch = -(-columns // 16) * 16
+        if dtype == "int8":
+            return torch.randint(-99, 99, (rows, pitch), dtype=kind, device=device)[:, :columns]
+        return torch.randn(rows, pitch, device=device).to(kind)[:, :columns]
+
+    added = result if result.is_floating_point else torch.float32
+    source = None
+    if end.has_source:
+        sizes = (n, m) if end.source_by_columns else (m, n)
+        source = torch.randn(sizes, device=device).to(added)
+        source = source.T if end.source_by_columns else source
+    bias = torch.randn(n, device=device).to(added) if end.has_bias else None
+    pitch = -(-n // pad) * pad + (pad == 1)
+    whole = torch.full((m, pitch), float("nan") if result.is_floating_point else -1, dtype=result, device=device)
+    a, b = matrix(m, k, layout[0] == "r"), matrix(k, n, layout[1] == "r")
+    return Made(a, b, bias, source, whole, whole[:, :n])
+
+
+def launch_of(gpu: GpuModel, config: Mapping[str, int], given: Made, end: End) -> CudaLaunch:
+    """The launch of a configuration."""
+    from constrint.kernels.gemm.cuda.launch import cuda_launches
+
+    source = None if given.source is None else given.source[None]
+    epilogue = Epilogue(given.bias, source, end.alpha, end.beta, end.activation)
+    call = Call(given.a[None], given.b[None], given.out[None], Machine.of(gpu), epilogue, "tf32")
+    return cuda_launches(call, config)[0]
+
+
+def exact_product(given: Made, dtype: str, end: End) -> tuple[Any, Any]:
+    """The results in fp64, and how much each of them may be off."""
+    import torch
+
+    from constrint.kernels.gemm.reference import ACTIVATIONS
+
+    x, y = given.a.double(), given.b.double()
+    if dtype == "tf32":
+        # The TMA unit rounds to the nearest, halves to even.
+        words = (t.float().view(torch.int32) for t in (given.a, given.b))
+        x, y = (((w + 0xFFF + (w >> 13 & 1)) & ~0x1FFF).view(torch.float32).double() for w in words)
+    exact, size = end.alpha * (x @ y), abs(end.alpha) * (x.abs() @ y.abs())
+    # Matrix units sum in a fraction of 23 bits, fp8 in one of 13 and every 128 products in fp32; as many products at a
+    # time as 32 bytes hold.
+    depth = given.a.shape[1]
+    times = 1 + depth * ELEMENT_BYTES[dtype] / 32
+    each = {"fp8": 2.0**-13 * 5 + 2.0**-23 * depth / 128, "int8": 0.0}.get(dtype, 2.0**-23 * times)
+    terms = torch.zeros_like(size)
+    if given.bias is not None:
+        exact, terms = exact + given.bias.double(), terms + given.bias.double().abs()
+    if given.source is not None:
+        exact, terms = exact + end.beta * given.source.double(), terms + end.beta * given.source.double().abs()
+    if end.activation is not None:
+        exact = ACTIVATIONS[end.activation](exact)
+    kind = str(given.out.dtype).removeprefix("torch.")
+    least = {"float16": 2.0**-24, "int32": 0.25}.get(kind, 1e-30)
+    # 1.13 is the steepest slope of gelu; arithmetic in fp32 adds a few roundings where more is done with sums.
+    after = 0.0 if end.is_plain else 2.0**-21
+    error = 1.13 * (each * size + after * (size + terms))
+    return exact, ROUNDOFF[kind] * exact.abs() * 1.01 + error + least + (after > 0) * 2.0**-24
+
+
+def share_of(allowed: tuple[Any, Any], given: Made) -> float:
+    """The largest error as a share of what is allowed; infinite where something else was written."""
+    exact, bound = allowed
+    rest = given.whole[:, exact.shape[1] :]
+    is_kept = rest.isnan().all() if rest.is_floating_point() else (rest == -1).all()
+    if not bool(is_kept):
+        return float("inf")
+    error = ((given.out.double() - exact).abs() / bound).max().item()
+    return error if error == error else float("inf")

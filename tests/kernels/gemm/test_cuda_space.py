@@ -1,0 +1,174 @@
+"""The space of the GEMM in CUDA C++: what cannot be is refused by name, tables hold the best, and when it is chosen."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from constrint.errors import UnsupportedError
+from constrint.hwmodels import load_gpu
+from constrint.kernels.gemm import first_choice
+from constrint.kernels.gemm.cuda.cost import cuda_cost, leading_rows
+from constrint.kernels.gemm.cuda.shape import Shape, cluster_slots
+from constrint.kernels.gemm.product import Operand, Product
+from constrint.select import rank
+from constrint.select.first_choice import Choice
+from constrint.solve import enumerate_space
+from tests.support.gemm import CUDA, broken_rules, gemm, product
+
+H200 = load_gpu("h200")
+#: Both operands along K, one of them, none.
+LAYOUTS: tuple[dict[str, int], ...] = ({"transpose_b": 1}, {}, {"transpose_a": 1, "transpose_b": 1}, {"transpose_a": 1})
+
+
+def config_of(tile_m: int, tile_n: int, num_stages: int, **others: int) -> dict[str, int]:
+    usual = {"tile_k": 64, "consumers": 2, "by_columns": 1, "in_turns": 0, "cluster_m": 1, "cluster_n": 1}
+    usual |= {"turned": 0, "split_k": 1, "only_last": 0, "group_m": 8}
+    return {"tile_m": tile_m, "tile_n": tile_n, "num_stages": num_stages} | usual | others
+
+
+@pytest.mark.parametrize(
+    ("config", "rule"),
+    [
+        (config_of(128, 256, 4), ""),
+        (config_of(256, 152, 4, cluster_m=2), ""),
+        (config_of(168, 128, 5, cluster_n=2, turned=1), ""),
+        (config_of(192, 256, 3, consumers=1), "sums"),
+        (config_of(96, 128, 7), "instruction_rows"),
+        (config_of(192, 128, 5), "instruction_rows"),
+        (config_of(64, 128, 8, consumers=1, by_columns=2), "consumers_dealt"),
+        (config_of(128, 8, 8, by_columns=2), "instruction_columns"),
+        (config_of(64, 264, 4, consumers=1), "most_columns"),
+        (config_of(256, 200, 3), "sums"),
+        (config_of(128, 128, 6, consumers=3), "instruction_rows"),
+        (config_of(192, 128, 5, consumers=3, in_turns=1), "turns_of_two"),
+        (config_of(128, 128, 6, in_turns=1, by_columns=2), "turns_whole"),
+        (config_of(256, 152, 5), "smem"),
+        (config_of(256, 152, 3), "ring_full"),
+        (config_of(128, 256, 4, only_last=1), "split_last"),
+        (config_of(128, 256, 4, split_k=32), "split_k_in_k"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_the_rule_that_says_so(config: dict[str, int], rule: str) -> None:
+    problem = CUDA.problem(H200, gemm(5000, 5000, 1000, transpose_b=1))
+    broken = broken_rules(problem, config)
+    assert rule in broken if rule else not broken
+
+
+def test_columns_across_k_are_dealt_by_slabs_and_take_whole_ones() -> None:
+    beside = config_of(128, 160, 5, by_columns=2)
+    across, along = (CUDA.problem(H200, gemm(4096, 4096, 4096, transpose_b=along)) for along in (0, 1))
+    assert not broken_rules(along, beside)
+    assert broken_rules(across, beside) >= {"slabs0"}
+    # 152 columns across K take as much shared memory as 192.
+    assert broken_rules(across, config_of(256, 152, 4)) == {"smem"}
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "reason"),
+    [
+        ("a100", product(4096, 4096, 4096), "written for Hopper's wgmma"),
+        ("b200", product(4096, 4096, 4096), "written for Hopper's wgmma"),
+        ("mi300x", product(4096, 4096, 4096), "written for Hopper's wgmma"),
+        ("h200", product(64, 64, 64, batch=2), "one product at a time"),
+        ("h200", product(64, 64, 64, "tf32", three_pass=1, transpose_b=1), "fp32 in one pass"),
+        ("h200", product(4096, 4096, 4097), "copies no operand"),
+        ("h200", product(4096, 4097, 4096), "copies no operand"),
+        ("h200", product(4096, 4096, 4096, "fp8"), "copies no operand"),
+        ("h200", replace(product(64, 64, 64), b=Operand(is_expanded=True)), "repeated in memory"),
+    ],
+)
+def test_products_that_it_does_not_compute_are_refused_with_a_reason(name: str, asked: Product, reason: str) -> None:
+    assert reason in CUDA.refusal(load_gpu(name), asked)
+    if asked == Product.of(asked.workload):
+        with pytest.raises(UnsupportedError, match=reason):
+            CUDA.check_dtype(load_gpu(name), asked.workload)
+
+
+def test_clusters_of_four_leave_pairs_of_sms_over() -> None:
+    assert [cluster_slots(H200, blocks) for blocks in (1, 2, 4)] == [132, 66, 32]
+
+
+def test_the_tile_of_5000_cubed_is_a_solution_whose_last_wave_is_full() -> None:
+    """5,000 columns are 32.9 tiles of 152, and 31.25 of 160, which take as many rounds, each of them longer."""
+    best = rank(CUDA, H200, gemm(5000, 5000, 5000, transpose_b=1), top=1).candidates[0].config
+    shape = Shape.of(best)
+    tiles = -(-5000 // (best["tile_m"] * best["cluster_m"])) * -(-5000 // (best["tile_n"] * best["cluster_n"]))
+    rounds = -(-tiles // cluster_slots(H200, shape.cluster))
+    computed = rounds * 132 * best["tile_m"] * best["tile_n"]
+    assert 5000 * 5000 / computed > 0.95
+    # What Triton can express wastes a seventh there.
+    assert 5000 * 5000 / (-(-20 * 40 // 132) * 132 * 256 * 128) < 0.83
+
+
+def test_turned_or_not_a_square_product_takes_as_long() -> None:
+    """A tile and its mirror image, of operands that lie alike."""
+    asked = product(4096, 4096, 4096, transpose_b=1)
+    pair = [config_of(256, 152, 4, cluster_m=2), config_of(152, 256, 4, cluster_n=2, turned=1)]
+    columns = {name: np.array([config[name] for config in pair]) for name in pair[0]}
+    first, second = cuda_cost(H200, asked, columns, np.ones(2)).seconds
+    assert first == pytest.approx(second)
+
+
+@pytest.mark.parametrize("options", LAYOUTS, ids=str)
+def test_no_configuration_that_was_left_out_beats_the_leading_ones(options: dict[str, int]) -> None:
+    """Leaving out what others beat for every size changes no best time."""
+    asked = product(3000, 2000, 4000, **options)
+    names = [name for name in CUDA.problem(H200, asked.workload).variables if name != "group_m"]
+    columns, _ = enumerate_space(CUDA.problem(H200, asked.workload)).project(names)
+    leading = leading_rows(H200, asked, columns)
+    assert len(leading) < len(columns["tile_m"])
+    for sizes in ((3000, 2000, 4000), (64, 8192, 1024), (5000, 5000, 64)):
+        other = replace(asked, m=sizes[0], n=sizes[1], k=sizes[2])
+        seconds = cuda_cost(H200, other, columns, np.ones(len(columns["tile_m"]))).seconds
+        assert seconds[leading].min() == seconds.min()
+
+
+def test_times_that_are_assumed_choose_nothing_and_are_said_to_be() -> None:
+    asked = product(5000, 5000, 5000)
+    assert CUDA.uncalibrated()
+    assert first_choice.choose(H200, replace(asked, no_library="ours")).kernel != CUDA.full_name
+    ranking = rank(CUDA, H200, asked.workload, top=1)
+    assert any("gemm.cuda" in line and "assumptions" in line for line in ranking.assumptions)
+
+
+@pytest.fixture
+def _calibrated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if the constants were measured."""
+    monkeypatch.setattr(type(CUDA), "uncalibrated", lambda self: "")
+    first_choice.forget()
+    yield
+    first_choice.forget()
+
+
+def choose(asked: Product) -> Choice:
+    return first_choice.choose(H200, replace(asked, no_library="our kernels are tested"))
+
+
+@pytest.mark.usefixtures("_calibrated")
+@pytest.mark.parametrize("options", [*LAYOUTS, {"transpose_b": 1, "bias": 1}, {"source": 1}], ids=str)
+def test_tables_hold_valid_configurations_near_the_best_of_the_whole_space(options: dict[str, int]) -> None:
+    draw = random.Random(11)
+    shares = []
+    for _ in range(12):
+        # Sides of several tiles, whose rows start at multiples of 16 bytes.
+        m, n, k = (8 * int(2 ** draw.uniform(3, 10)) for _ in range(3))
+        workload = gemm(m, n, k, **options)
+        choice = choose(Product.of(workload))
+        best = rank(CUDA, H200, workload, top=1).candidates[0].cost.seconds
+        shares.append(best / choice.seconds)
+        if choice.kernel == CUDA.full_name:
+            assert not broken_rules(CUDA.problem(H200, workload), choice.config), workload
+    assert float(np.exp(np.mean(np.log(shares)))) >= 0.98
+    assert min(shares) >= 0.85
+
+
+@pytest.mark.usefixtures("_calibrated")
+def test_other_kernels_take_what_it_refuses() -> None:
+    assert choose(product(5000, 5000, 5000)).kernel == CUDA.full_name
+    assert choose(product(5000, 5001, 5000)).kernel != CUDA.full_name
+    assert choose(product(512, 512, 512, batch=8)).kernel != CUDA.full_name
