@@ -15,7 +15,6 @@ import argparse
 import csv
 import gzip
 import json
-import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,19 +25,22 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.gemm.wgmma.configs import product_of
 from benchmarks.gemm.wgmma.run import SHAPES
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.cuda.constants import ASSUMED, FILE, Constants, ConstantsFile, Entry
 from constrint.kernels.gemm.cuda.cost import CudaModel
 from constrint.kernels.gemm.cuda.rules import size_rules
 from constrint.kernels.gemm.grid_rules import COLUMNS
-from constrint.kernels.gemm.product import Operand, Product
-from constrint.kernels.gemm.units import LINE_BYTES
+from constrint.kernels.gemm.product import Product
 
 NAMES = [field.name for field in fields(Constants) if field.name != "measured"]
 #: Columns of a table that are parameters of the same meaning, whichever way the tile lies.
 SAME = {"num_stages": "stages", "group_m": "group", "split_k": "parts"}
 SAME |= {name: name for name in ("consumers", "by_columns", "in_turns", "turned", "only_last")}
+#: The side of wgmma that each of the others is, and that it is where the tile is turned.
+TILE = {"tile_m": ("rows", "columns"), "tile_n": ("columns", "rows")}
+TILE |= {"cluster_m": ("cluster_rows", "cluster_columns"), "cluster_n": ("cluster_columns", "cluster_rows")}
 #: Clusters of four that are resident at once, of the 33 that `explore` launched.
 RESIDENT_FOURS = 30
 #: Relative error from which on a configuration counts less than its square.
@@ -143,7 +145,7 @@ def read_measured(path: Path, gpu: GpuModel) -> list[Measured]:
     rows = list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
     by_product: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
     for row in rows:
-        if row["us"] and row["resident"] == "1":
+        if row["us"] and row.get("resident", "1") == "1":
             by_product[tuple(row[name] for name in ("m", "n", "k", "dtype", "layout"))].append(row)
     return [_kept(gpu, _measured(rows)) for rows in by_product.values()]
 
@@ -164,24 +166,19 @@ def _measured(rows: Sequence[Mapping[str, str]]) -> Measured:
     def column(name: str) -> NDArray[np.int64]:
         return np.array([int(row[name]) if row[name].isdigit() else row[name] == "True" for row in rows], np.int64)
 
-    first, turned = rows[0], column("turned") > 0
-    columns = {name: column(other) for name, other in SAME.items()}
-    for name, sides in {"tile_{}": ("rows", "columns"), "cluster_{}": ("cluster_rows", "cluster_columns")}.items():
-        of_rows, of_columns = (column(side) for side in sides)
-        columns[name.format("m")] = np.where(turned, of_columns, of_rows)
-        columns[name.format("n")] = np.where(turned, of_rows, of_columns)
-    m, n, k = (int(first[name]) for name in "mnk")
-    by_rows = [letter == "r" for letter in first["layout"]]
-    a = Operand(step_bytes=_step_bytes(k if by_rows[0] else m), is_k_major=by_rows[0])
-    b = Operand(step_bytes=_step_bytes(n if by_rows[1] else k), is_k_major=not by_rows[1])
-    product = Product(m, n, k, first["dtype"], a, b, output_bytes=2)
+    first = rows[0]
+    if "tile_m" in first:
+        columns = {name: column(name) for name in (*TILE, *SAME)}
+    else:
+        # Tables of before the kernel was in the package have sides of tiles and clusters as wgmma sees them.
+        turned = column("turned") > 0
+        columns = {name: column(other) for name, other in SAME.items()}
+        for name, (along_m, along_n) in TILE.items():
+            columns[name] = np.where(turned, column(along_n), column(along_m))
+    shape = int(first["m"]), int(first["n"]), int(first["k"])
+    product = product_of(shape, first["dtype"], first["layout"])
     seconds = np.array([float(row["us"]) for row in rows]) * 1e-6
     return Measured(product, first["layout"], columns, seconds, float(first["cublas_us"]) * 1e-6)
-
-
-def _step_bytes(length: int) -> int:
-    """What addresses of rows of 16-bit elements are multiples of, up to a line, as `run.operands` lays them out."""
-    return math.gcd(-(-length // 16) * 32, LINE_BYTES)
 
 
 def fit(gpu: GpuModel, measured: Sequence[Measured], names: Sequence[str], start: Constants) -> Constants:
