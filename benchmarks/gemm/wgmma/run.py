@@ -211,9 +211,9 @@ def explore(gpu: GpuModel, cases: list[Case], out: Path | None, limit_s: float) 
 
     from constrint.tune.measure import Timer
 
+    timer, end = Timer(), time.monotonic() + limit_s
     prepare(gpu, cases)
     print(f"{len(cases)} configurations are compiled", flush=True)
-    timer, end = Timer(), time.monotonic() + limit_s
     names = [param.name for param in SPEC.tile_params(gpu, "bf16")]
     with Table(out, (*PRODUCT, *names, "us", "cublas_us", "note"), f"measured on {described()}") as table:
         for (shape, dtype, layout), found in itertools.groupby(cases, lambda one: one[:3]):
