@@ -33,18 +33,23 @@ class Constants:
 
     measured: str
     launch_s: float
+    cluster_s: float
     latency_s: float
     matrix_share: float
     instruction_read_clk: float
     column_read_clk: float
     step_clk: float
+    cluster_step_clk: float
     port_bytes_per_clk: float
     l2_bytes_per_clk: float
+    straddle_share: float
     tile_clk: float
-    store_bytes_per_clk: float
+    box_clk: float
+    partial_share: float
     hand_over_s: float
     hand_over_bytes_per_clk: float
     dram_share: float
+    result_share: float
 
 
 def read_constants(file: Path = FILE) -> Constants:

@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 from constrint.hwmodels import GpuModel
 from constrint.hwmodels.assumed import sustained_matrix_fraction
 from constrint.kernels.gemm.cuda.constants import CONSTANTS, Constants
-from constrint.kernels.gemm.cuda.shape import LINE_BYTES, ROWS, Shape, cluster_slots, depth, promotes
-from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.cuda.shape import LINE_BYTES, ROWS, Shape, cluster_slots, depth, promotes, slice_bytes
+from constrint.kernels.gemm.product import Operand, Product
 from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
 from constrint.kernels.gemm.units import ELEMENT_BYTES, PARTIAL_BYTES
 from constrint.select.cost import FITTED_SHARE, PARTS, CostColumns, Later, loaded_clock_hz, overlap
 from constrint.select.prepared import derived
 from constrint.select.spec import Columns
 
+#: What the L2 and the DRAM write at once.
+SECTOR_BYTES = 32
 #: Matrix instructions of a slice along K: each takes 32 of its 128 bytes.
 INSTRUCTIONS = 4
 #: What the time of a product depends on beside the time of a step.
@@ -35,9 +37,9 @@ def cuda_cost(
     """Predicted time of every configuration; the order of tiles makes no difference here."""
 
     def model(columns: Columns, blocks_per_sm: NDArray[Any]) -> CudaModel:
-        return CudaModel(gpu, product.dtype, columns, constants)
+        return CudaModel(gpu, product, columns, constants)
 
-    key = "cuda", product.dtype, id(constants)
+    key = "cuda", product.dtype, product.a, product.b, id(constants)
     return derived(columns, blocks_per_sm, key, model).cost(product)
 
 
@@ -46,7 +48,7 @@ def leading_rows(gpu: GpuModel, product: Product, columns: Columns) -> NDArray[n
 
     Everything else that the model counts is the same in all of them, for products of any size.
     """
-    step_clk = CudaModel(gpu, product.dtype, columns, CONSTANTS).step_clk
+    step_clk = CudaModel(gpu, product, columns, CONSTANTS).step_clk
     same = np.stack([np.asarray(columns[name]) for name in ALIKE])
     order = np.lexsort([step_clk, *same])
     sorted_ = same[:, order]
@@ -55,42 +57,50 @@ def leading_rows(gpu: GpuModel, product: Product, columns: Columns) -> NDArray[n
 
 
 class CudaModel:
-    """Predicted times of configurations on a GPU, for many products of a dtype.
+    """Predicted times of configurations on a GPU, for many products of a dtype whose operands lie the same way.
 
     Args:
         gpu: The hardware model.
-        dtype: Type of A and B.
+        product: Its dtype, and how its operands lie.
         columns: Parameters, per configuration.
         constants: The constants.
     """
 
-    def __init__(self, gpu: GpuModel, dtype: str, columns: Columns, constants: Constants) -> None:
+    def __init__(self, gpu: GpuModel, product: Product, columns: Columns, constants: Constants) -> None:
         whole = {name: np.asarray(column, dtype=np.int64) for name, column in columns.items()}
         # Numbers stay far below 2^53, so that ceilings of quotients of floats are exact; integers divide slowly.
         c = {name: column.astype(np.float64) for name, column in whole.items()}
-        self.gpu, self.dtype, self.constants = gpu, dtype, constants
+        self.gpu, self.dtype, self.constants = gpu, product.dtype, constants
         self.clock = loaded_clock_hz(gpu)
+        self.dram_rate = gpu.memory.dram.bandwidth_bytes_per_s * constants.dram_share
+        self.l2_size = float(gpu.memory.l2.size_bytes or 0)
         self.shape = Shape.of(whole)
-        self.tile_m, self.tile_n, self.parts = c["tile_m"], c["tile_n"], c["split_k"]
+        self.parts = c["split_k"]
         self.over_m, self.over_n = c["tile_m"] * c["cluster_m"], c["tile_n"] * c["cluster_n"]
+        self.cluster = self.shape.cluster.astype(np.float64)
         self.slots = np.asarray(cluster_slots(gpu, self.shape.cluster), dtype=np.float64)
         self.in_turns, self.only_last = whole["in_turns"] > 0, whole["only_last"] > 0
         self.is_split = self.parts > 1
-        self.sums_of_tile = self.tile_m * self.tile_n
         self.has_turns, self.has_splits = bool(self.in_turns.any()), bool(self.is_split.any())
+        sums = c["tile_m"] * c["tile_n"]
         self.matrix_clk = self._matrix_clk()
-        received = LINE_BYTES * (self.tile_m + self.tile_n)
-        self.port_clk = received / constants.port_bytes_per_clk
+        sides = (("m", "n", product.a), ("n", "m", product.b))
+        taken = [_slice_bytes(c[f"tile_{own}"], operand, product.dtype, constants) for own, _, operand in sides]
+        self.port_clk = sum(bytes_ for bytes_, _ in taken) / constants.port_bytes_per_clk
         # Blocks beside each other share A's slice, those above each other share B's.
-        self.l2_bytes = LINE_BYTES * (self.tile_m / c["cluster_n"] + self.tile_n / c["cluster_m"])
-        self.l2_clk = self.l2_bytes / constants.l2_bytes_per_clk
+        asked = sum(lines / c[f"cluster_{other}"] for (_, lines), (_, other, _) in zip(taken, sides, strict=True))
+        self.l2_clk = asked / constants.l2_bytes_per_clk
         self.latency_clk = (constants.latency_s * self.clock + self.port_clk) / np.maximum(1, c["num_stages"] - 1)
         self.step_clk = overlap(self.matrix_clk, self.port_clk, self.l2_clk, self.latency_clk)
+        self.step_clk = self.step_clk + constants.cluster_step_clk * (self.cluster > 1)
         # A part stores its sums; the last of a tile's reads those of all.
-        rate = constants.hand_over_bytes_per_clk
-        self.part_clk = self.sums_of_tile * PARTIAL_BYTES / rate
-        self.store_clk = self.sums_of_tile / constants.store_bytes_per_clk
-        self.hand_over_clk = np.where(self.is_split, self.parts * self.part_clk + constants.hand_over_s * self.clock, 0)
+        self.part_clk = sums * PARTIAL_BYTES / constants.hand_over_bytes_per_clk
+        #: A consumer stores boxes of 64 by 64 one after the other.
+        boxes = self.shape.own_rows // ROWS * -(-self.shape.own_columns // ROWS)
+        partial = c["tile_n"] * 2 % SECTOR_BYTES > 0
+        self.store_clk = boxes * constants.box_clk * (1 + constants.partial_share * partial)
+        self.sums = sums * self.cluster
+        self.start_s = constants.launch_s + constants.cluster_s * (self.cluster > 1)
 
     def _matrix_clk(self) -> Any:
         """Clocks of the matrix instructions of one slice, and between those of two."""
@@ -100,7 +110,8 @@ class CudaModel:
         multiply = 2 * ROWS * own * (depth(self.dtype) // INSTRUCTIONS) / (peak * share)
         read = constants.instruction_read_clk + constants.column_read_clk * own
         number = INSTRUCTIONS * (self.shape.rows // ROWS) * self.shape.by_columns
-        clk = number * np.maximum(multiply, read) + constants.step_clk
+        at_once = self.shape.sharing * self.shape.by_columns
+        clk = number * np.maximum(multiply, read) + constants.step_clk / at_once
         if promotes(self.dtype):
             # A consumer that adds its sums leaves the matrix units to another one, where there is one.
             clk = clk * np.where((self.shape.consumers > 1) & ~self.in_turns, 1.1, 1.6)
@@ -110,28 +121,38 @@ class CudaModel:
         """Predicted time of every configuration for one product."""
         constants = self.constants
         steps = float(-(-p.k // depth(self.dtype)))
-        tiles = np.ceil(p.m / self.over_m) * np.ceil(p.n / self.over_n)
-        store = constants.tile_clk + self.store_clk * (p.output_bytes * (1 + p.has_source))
+        rows, columns = np.ceil(p.m / self.over_m), np.ceil(p.n / self.over_n)
+        tiles = rows * columns
+        store = constants.tile_clk + self.store_clk * (p.output_bytes / 2 * (1 + p.has_source))
+        dram_clk = self._dram_clk(p)
         full = tiles / self.slots
         if self.has_splits:
             whole = np.where(self.is_split, np.where(self.only_last, np.floor(full), 0.0) * self.slots, tiles)
             rounds = np.ceil(whole / self.slots)
             part_rounds = np.ceil((tiles - whole) * self.parts / self.slots)
             main = (rounds * steps + part_rounds * np.ceil(steps / self.parts)) * self.step_clk
-            ends = rounds * store + part_rounds * (constants.tile_clk + self.part_clk) + self.hand_over_clk
+            # Of the tiles that are split, how many a block finishes: it reads the sums of all parts, and stores.
+            last = np.where(self.is_split, np.ceil((tiles - whole) / self.slots), 0.0)
+            hand_over = self.part_clk + constants.hand_over_s * self.clock
+            finish = self.parts * self.part_clk + store
+            ends = rounds * store + part_rounds * hand_over + last * finish
+            # Sums that the L2 does not hold go to the DRAM and come back.
+            left = (tiles - whole) * self.parts * self.sums * PARTIAL_BYTES
+            dram_clk = dram_clk + 2 * np.maximum(left - self.l2_size, 0.0) * (self.clock / self.dram_rate)
             units = rounds + part_rounds
         else:
             units = np.ceil(full)
             main, ends = units * (steps * self.step_clk), units * store
+        main = overlap(main, dram_clk)
         sm_clk = main + ends
         if self.has_turns:
             # One consumer stores while the other multiplies: what is left is the last end, or what is longer.
-            turns = np.maximum(main, (sm_clk + np.maximum(ends, main) / units) / 2)
-            sm_clk = np.where(self.in_turns, np.maximum(turns, main + ends / units), sm_clk)
+            each = (main + ends) / units
+            turns = np.maximum(main + ends / units, np.ceil(units / 2) * each)
+            sm_clk = np.where(self.in_turns, turns, sm_clk)
         sm_clk = sm_clk + constants.latency_s * self.clock
         sm_s = sm_clk / self.clock
-        dram_s = self._dram_bytes(p) / (self.gpu.memory.dram.bandwidth_bytes_per_s * constants.dram_share)
-        seconds = constants.launch_s + overlap(sm_s, dram_s)
+        seconds = self.start_s + sm_s
 
         def parts() -> dict[str, Any]:
             # Seconds of the grid if steps were spread evenly over all SMs.
@@ -139,12 +160,26 @@ class CudaModel:
             clks = {"matrix units": self.matrix_clk, "L2 port": self.port_clk, "latency": self.latency_clk}
             shared = {name: each * clk for name, clk in clks.items()} | {"L2": each * self.l2_clk}
             busiest = np.maximum.reduce(list(shared.values()))
-            rest = {"wave quantisation": np.maximum(sm_s - busiest, 0.0), "DRAM": dram_s}
+            rest = {"wave quantisation": np.maximum(sm_s - busiest, 0.0), "DRAM": dram_clk / self.clock}
             return dict.fromkeys(PARTS, 0.0) | shared | rest
 
         return CostColumns(np.asarray(seconds, dtype=np.float64), Later(parts))
 
-    def _dram_bytes(self, p: Product) -> float:
-        element = ELEMENT_BYTES[p.dtype]
-        results = p.m * p.n * p.output_bytes * (1 + p.has_source)
-        return float((p.m + p.n) * p.k * element + results)
+    def _dram_clk(self, p: Product) -> float:
+        """Clocks in which operands come from the DRAM, and what leaves goes there, for its part."""
+        operands = float((p.m + p.n) * p.k * ELEMENT_BYTES[p.dtype])
+        results = float(p.m * p.n * p.output_bytes)
+        bytes_ = operands + results * (self.constants.result_share + p.has_source)
+        return bytes_ / self.dram_rate * self.clock
+
+
+def _slice_bytes(width: Any, operand: Operand, dtype: str, constants: Constants) -> tuple[Any, Any]:
+    """Bytes of one operand's slice that arrive, and those that the L2 spends.
+
+    Rows of 128 bytes that do not start at a line of the L2 lie in two of them.
+    """
+    bytes_ = slice_bytes(width, dtype, is_k_major=operand.is_k_major)
+    if operand.is_k_major:
+        return bytes_, bytes_
+    start = np.gcd(np.asarray(width, np.int64) * ELEMENT_BYTES[dtype], operand.step_bytes)
+    return bytes_, bytes_ * (1 + constants.straddle_share * (1 - start / LINE_BYTES))
