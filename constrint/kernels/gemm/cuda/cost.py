@@ -44,13 +44,14 @@ def cuda_cost(
 
 
 def leading_rows(gpu: GpuModel, product: Product, columns: Columns) -> NDArray[np.int64]:
-    """Of configurations that differ in how a tile is shared out alone, the one with the shortest step.
+    """Of configurations that differ in how a tile is shared out alone, those with the shortest step.
 
-    Everything else that the model counts is the same in all of them, for products of any size.
+    Everything else that the model counts, the time to store a tile among it, is the same in all of them, for products
+    of any size.
     """
-    step_clk = CudaModel(gpu, product, columns, CONSTANTS).step_clk
-    same = np.stack([np.asarray(columns[name]) for name in ALIKE])
-    order = np.lexsort([step_clk, *same])
+    model = CudaModel(gpu, product, columns, CONSTANTS)
+    same = np.stack([*(np.asarray(columns[name], dtype=np.float64) for name in ALIKE), model.store_clk])
+    order = np.lexsort([model.step_clk, *same])
     sorted_ = same[:, order]
     is_first = np.concatenate([[True], (sorted_[:, 1:] != sorted_[:, :-1]).any(axis=0)])
     return np.sort(order[is_first])
