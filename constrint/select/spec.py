@@ -361,6 +361,15 @@ class KernelSpec(ABC):
         """What the cost model had to assume because no source states it."""
         return ()
 
+    def figures(self, gpu: GpuModel, workload: Workload, config: Config) -> Mapping[str, float]:
+        """What makes a configuration as fast as it is predicted to be, by names with units: `explain` shows it."""
+        return {}
+
+    @property
+    def has_figures(self) -> bool:
+        """Whether the kernel states such figures."""
+        return type(self).figures is not KernelSpec.figures
+
     def values_of(self, config: Config) -> Mapping[str, Any]:
         """What a configuration's numbers stand for: by default themselves, else the values that they code."""
         return config

@@ -204,3 +204,22 @@ def test_more_than_there_are_is_all_of_them(run: Any) -> None:
     assert code == 0
     assert len(set(out.splitlines())) == 226
     assert err == "note: there are only 226 solutions; all of them follow\n"
+
+
+def test_explain_shows_what_makes_the_fastest_so_where_the_kernel_says(run: Any) -> None:
+    sizes = ("--m", "5000", "--n", "5000", "--k", "5000", "--transpose-b", "1")
+    asked = ("explain", "--gpu", "h200", "--kernel", "gemm.cuda", *sizes)
+    code, out, _ = run(*asked, "--set", "tile_m=256", "--set", "tile_n=160", "--json")
+    fastest = json.loads(out)["results"][0]["fastest"]
+    assert (code, [each["of"] for each in fastest]) == (0, ["as asked", "of all"])
+    as_asked, of_all = fastest
+    assert (as_asked["config"]["tile_m"], as_asked["config"]["tile_n"]) == (256, 160)
+    assert as_asked["seconds"] > of_all["seconds"]
+    assert as_asked["figures"]["results_share"] < of_all["figures"]["results_share"]
+    text = run(*asked, "--set", "tile_m=256", "--set", "tile_n=160")[1]
+    assert "the fastest by prediction" in text
+    assert "results_share" in text
+    assert (
+        "fastest"
+        not in json.loads(run("explain", "--gpu", "h200", "--kernel", "gemm.pointer", "--json")[1])["results"][0]
+    )

@@ -15,6 +15,7 @@ from constrint.cli.output import EXTRA, Cell, Column, Output, Page, Table, print
 from constrint.cli.running.options import MaxMemory, MaxSeconds
 from constrint.cli.running.run import Run
 from constrint.cli.space.count import as_bounds
+from constrint.cli.space.fastest import Fastest, fastest_of, table_of
 from constrint.cli.space.rules import YOURS, kind_of
 from constrint.cli.space.ways_out import ways_out
 from constrint.errors import InfeasibleError, LimitReachedError
@@ -68,6 +69,7 @@ class Section:
         ways_out: Changes that would help.
         removed: Per rule, by its `id`, what it removes alone and what only it removes, as far as it was counted.
         stopped: Why something was not counted; empty where all was.
+        fastest: What is predicted to be the fastest, where the kernel says what makes it so.
     """
 
     asked: Asked
@@ -77,6 +79,7 @@ class Section:
     ways_out: tuple[str, ...] = ()
     removed: Mapping[int, Removed] = field(default_factory=dict)
     stopped: str = ""
+    fastest: tuple[Fastest, ...] = ()
 
     @property
     def advice(self) -> str:
@@ -131,7 +134,7 @@ def _section(asked: Asked, run: Run) -> Section:
         _count_removed(asked.problem, valid.exact, removed, run)
     except LimitReachedError as error:
         stopped = run.why(error)
-    return Section(asked, valid, removed=removed, stopped=stopped)
+    return Section(asked, valid, removed=removed, stopped=stopped, fastest=fastest_of(asked, run.limits()))
 
 
 def _count_removed(problem: Problem, total: int | None, removed: dict[int, Removed], run: Run) -> None:
@@ -188,6 +191,8 @@ def _document(section: Section) -> dict[str, Any]:
     }
     if section.stopped:
         document["stopped"] = section.stopped
+    if section.fastest:
+        document["fastest"] = [one.document() for one in section.fastest]
     if section.reason:
         members = section.conflict.members if section.conflict is not None else ()
         document["conflict"] = [{"rule": member.text, "because": member.because} for member in members]
@@ -261,6 +266,10 @@ def _print(section: Section, document_of: Callable[[], dict[str, Any]], draw: Ca
     draw(_parameter_table(document["parameters"]))
     if document["rules"]:
         _print_rules(document, draw)
+    if section.fastest:
+        say()
+        say("the fastest by prediction, and what makes it so")
+        draw(table_of(section.fastest))
 
 
 def _parameter_table(parameters: list[dict[str, Any]]) -> Table:

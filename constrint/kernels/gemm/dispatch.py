@@ -12,7 +12,7 @@ from torch import Tensor
 from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import first_choice
-from constrint.kernels.gemm.implementations import AUTO, LIBRARY_ALONE, OTHERS_ASKED
+from constrint.kernels.gemm.implementations import AUTO, LIBRARY_ALONE, OTHERS_ASKED, kernel_names
 from constrint.kernels.gemm.launch import Call, Epilogue, Machine, runtime_precision
 from constrint.kernels.gemm.library.launch import refusal_of_call
 from constrint.kernels.gemm.library.spec import LIBRARY, inability
@@ -92,7 +92,7 @@ def prepare(
     With `chosen_for_rows` the choice is one for a product of so many rows whose kernel serves any number of them.
 
     Raises:
-        UnsupportedError: When the library is asked for and does not compute the product.
+        UnsupportedError: When one implementation is asked for that does not compute the product.
     """
     (batch, m, k), n = a.shape, b.shape[2]
     if not batch * m * n or not k or a.dtype not in DTYPE_NAMES or out.dtype == torch.float64:
@@ -115,6 +115,8 @@ def prepare(
     call = Call(a, b, out, machine, Epilogue(bias, source, alpha, beta, activation), precision)
     if implementation == LIBRARY_ALONE:
         return product, library_alone(gpu, product), call
+    if implementation in kernel_names():
+        return product, kernel_alone(gpu, product, implementation), call
     if chosen_for_rows is not None:
         product = replace(product, m=chosen_for_rows)
     choice = choose(gpu, product)
@@ -123,6 +125,17 @@ def prepare(
     if choice is None:
         return None
     return product, choice, call
+
+
+def kernel_alone(gpu: GpuModel | None, product: Product, name: str) -> Choice:
+    """One of our kernels, by its name.
+
+    Raises:
+        UnsupportedError: When it does not compute the product, or there is no model of the device.
+    """
+    if gpu is None:
+        raise UnsupportedError(f"matmul: implementation={name!r} needs a model of the device.")
+    return first_choice.choose_of(gpu, product, first_choice.gemm_spec(f"gemm.{name}"))
 
 
 def library_alone(gpu: GpuModel | None, product: Product) -> Choice:

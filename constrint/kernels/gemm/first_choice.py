@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.errors import InfeasibleError
+from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.library.choice import better, library_choice
 from constrint.kernels.gemm.library.spec import LIBRARY
@@ -117,6 +117,26 @@ def _measured(gpu: GpuModel, product: Product) -> Choice | None:
     return Choice.of_winner(entry, gpu, workload)
 
 
+def choose_of(gpu: GpuModel, product: Product, spec: GemmSpec) -> Choice:
+    """The configuration of one kernel with the least predicted time, whatever that rests on.
+
+    Raises:
+        UnsupportedError: When the kernel does not compute the product, or the GPU has no unit for the dtype.
+        InfeasibleError: When no configuration of its table is valid.
+    """
+    unit(gpu, product.dtype)
+    reason = spec.refusal(gpu, product)
+    if reason:
+        raise UnsupportedError(f"{spec.full_name} does not compute this product: {reason}.")
+    table = _table_of(gpu, product, spec)
+    rows, seconds = table.price(product)
+    if not len(rows):
+        raise InfeasibleError(f"no config of {spec.full_name!r} on {gpu.name} is valid for {product}.")
+    at = int(np.argmin(seconds))
+    config = table.whole_config(product, int(rows[at]))
+    return Choice(gpu, spec.full_name, config, float(seconds[at]), product.workload)
+
+
 def best(gpu: GpuModel, product: Product, top: int) -> list[Choice]:
     """The `top` configurations of all tables, and the library, by predicted time, first choice first."""
     library = library_of(gpu, product)
@@ -160,11 +180,16 @@ def _tables(gpu: GpuModel, product: Product) -> Iterator[Table]:
         known.dtypes.add(dtype)
     for spec in gemm_specs():
         if spec.has_tiles and not spec.uncalibrated() and not spec.refusal(gpu, product):
-            options = tuple(spec.table_options(product).items())
-            key = _Key(spec, dtype, product.a.width_bytes, product.b.width_bytes, options)
-            if key not in known.tables:
-                known.tables[key] = _table(gpu, key)
-            yield known.tables[key]
+            yield _table_of(gpu, product, spec)
+
+
+def _table_of(gpu: GpuModel, product: Product, spec: GemmSpec) -> Table:
+    """One kernel's table for products like one."""
+    known, options = _model(gpu), tuple(spec.table_options(product).items())
+    key = _Key(spec, product.dtype, product.a.width_bytes, product.b.width_bytes, options)
+    if key not in known.tables:
+        known.tables[key] = _table(gpu, key)
+    return known.tables[key]
 
 
 def _model(gpu: GpuModel) -> _Model:

@@ -1,6 +1,8 @@
-"""What a caller of `matmul` may ask for: the choice among all, our kernels alone, or torch's own product alone."""
+"""What a caller of `matmul` may ask for: all that there is, our kernels, one of them, or torch's product."""
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 from constrint.errors import UnknownNameError
 
@@ -26,5 +28,13 @@ def check_implementation(name: str) -> None:
     Raises:
         UnknownNameError: For an unknown name.
     """
-    if name not in (*IMPLEMENTATIONS, STEADY_KERNEL):
-        raise UnknownNameError("implementation", str(name), IMPLEMENTATIONS)
+    if name not in (*IMPLEMENTATIONS, STEADY_KERNEL) and name not in kernel_names():
+        raise UnknownNameError("implementation", str(name), (*IMPLEMENTATIONS, *kernel_names()))
+
+
+@lru_cache(maxsize=1)
+def kernel_names() -> tuple[str, ...]:
+    """Names of the operation's kernels that have tiles to choose: a caller may ask for one of them alone."""
+    from constrint.kernels.gemm.first_choice import gemm_specs
+
+    return tuple(spec.name for spec in gemm_specs() if spec.has_tiles)

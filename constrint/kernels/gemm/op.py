@@ -54,7 +54,8 @@ def matmul(
         out_dtype: Type of the result; None: fp8 gives bf16, int8 gives int32, anything else its own type.
         implementation: "auto": the fastest by prediction of our kernels and torch's own product (cuBLAS, hipBLASLt),
             which is predicted where it was measured; "kernels": of our kernels; "library": torch's own product, whose
-            gradients are chosen among all. Tensors on the CPU go by the reference, whatever is said.
+            gradients are chosen among all; the name of one of our kernels, such as "cuda": that one alone. Tensors on
+            the CPU go by the reference, whatever is said.
 
     Returns:
         A new tensor (..., M, N), without the dimensions that a 1-D operand lacks. Sizes of 0 give what torch.matmul

@@ -107,15 +107,6 @@ def test_the_tile_of_5000_cubed_is_a_solution_whose_last_wave_is_full() -> None:
     assert 5000 * 5000 / (-(-20 * 40 // 132) * 132 * 256 * 128) < 0.83
 
 
-def test_turned_or_not_a_square_product_takes_as_long() -> None:
-    """A tile and its mirror image, of operands that lie alike, both with rows of whole sectors of 32 bytes."""
-    asked = product(4096, 4096, 4096, transpose_b=1)
-    pair = [config_of(256, 144, 4, cluster_m=2), config_of(144, 256, 4, cluster_n=2, turned=1)]
-    columns = {name: np.array([config[name] for config in pair]) for name in pair[0]}
-    first, second = cuda_cost(H200, asked, columns, np.ones(2)).seconds
-    assert first == pytest.approx(second)
-
-
 @pytest.mark.parametrize("options", LAYOUTS, ids=str)
 def test_no_configuration_that_was_left_out_beats_the_leading_ones(options: dict[str, int]) -> None:
     """Leaving out what others beat for every size changes no best time."""
@@ -128,6 +119,22 @@ def test_no_configuration_that_was_left_out_beats_the_leading_ones(options: dict
         other = replace(asked, m=sizes[0], n=sizes[1], k=sizes[2])
         seconds = cuda_cost(H200, other, columns, np.ones(len(columns["tile_m"]))).seconds
         assert seconds[leading].min() == seconds.min()
+
+
+def test_explain_says_why_a_tile_of_152_columns_and_not_of_160() -> None:
+    """The figures of both: as many rounds, of which less is results."""
+    workload = gemm(5000, 5000, 5000, transpose_b=1)
+    narrow, wide = (
+        CUDA.figures(H200, workload, config_of(256, width, 4, cluster_m=2, group_m=8)) for width in (152, 160)
+    )
+    assert narrow["rounds"] == wide["rounds"] == 5
+    assert narrow["clusters_at_once"] == 66
+    assert narrow["results_share"] > 0.97 > 0.93 > wide["results_share"]
+    assert narrow["matrix_clk_per_slice"] < wide["matrix_clk_per_slice"]
+    # Blocks above each other read B's slice once.
+    assert narrow["slice_bytes"] == (256 + 152) * 128
+    assert narrow["l2_slice_bytes"] == (256 + 152 / 2) * 128
+    assert narrow["num_stages"] == wide["num_stages"] == 4
 
 
 @pytest.fixture

@@ -47,21 +47,17 @@ def cuda_cost(
 
 
 def leading_rows(gpu: GpuModel, product: Product, columns: Columns) -> NDArray[np.int64]:
-    """Of configurations that differ in how a tile is shared out alone, those that are best for some product.
+    """Of configurations that differ in how a tile is shared out alone, those with the shortest step.
 
-    One of them has the shortest step, others a shorter end; everything else that the model counts is the same in all.
+    Everything else that the model counts, the time to store a tile among it, is the same in all of them, for products
+    of any size.
     """
     model = CudaModel(gpu, product, columns, CONSTANTS)
-    same = np.stack([np.asarray(columns[name]) for name in ALIKE])
-    order = np.lexsort([model.store_clk, model.step_clk, *same])
-    same, store = same[:, order], model.store_clk[order]
-    is_new = np.concatenate([[True], (same[:, 1:] != same[:, :-1]).any(axis=0)])
-    # Groups are numbered such that a running least over all starts anew with each.
-    group = np.cumsum(is_new)
-    drop = float(store.max()) + 1.0
-    least = np.minimum.accumulate(store - group * drop) + group * drop
-    leads = is_new | (store < np.concatenate([[np.inf], least[:-1]]))
-    return np.sort(order[leads])
+    same = np.stack([*(np.asarray(columns[name], dtype=np.float64) for name in ALIKE), model.store_clk])
+    order = np.lexsort([model.step_clk, *same])
+    sorted_ = same[:, order]
+    is_first = np.concatenate([[True], (sorted_[:, 1:] != sorted_[:, :-1]).any(axis=0)])
+    return np.sort(order[is_first])
 
 
 class CudaModel:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.cuda.constants import CONSTANTS, FILE
 from constrint.kernels.gemm.cuda.cost import cuda_cost, leading_rows
+from constrint.kernels.gemm.cuda.figures import figures_of
 from constrint.kernels.gemm.cuda.resources import block_use, least_smem_bytes
 from constrint.kernels.gemm.cuda.rules import (
     MAX_PARTS,
@@ -35,7 +36,7 @@ from constrint.kernels.gemm.tma.operands import tma_refusal
 from constrint.kernels.gemm.units import unit
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
-from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars
+from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload
 
 if TYPE_CHECKING:
     from constrint.kernels.gemm.launch import Call
@@ -152,6 +153,10 @@ class CudaSpec(GemmSpec):
     def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """Predicted time per row; the order of tiles makes no difference."""
         return cuda_cost(gpu, product, columns, blocks_per_sm)
+
+    def figures(self, gpu: GpuModel, workload: Workload, config: Config) -> Mapping[str, float]:
+        """Rounds of tiles, bytes of slices with and without what a cluster shares, and clocks of a slice."""
+        return figures_of(gpu, Product.of(workload), config)
 
     def call_launches(self, call: Call, config: Config) -> Sequence[Launch]:
         """The launch of one call. Needs torch."""
