@@ -101,8 +101,8 @@ def test_all_solutions_stream_in_every_format(run: Call) -> None:
 
 def test_a_kernel_without_a_parameter_has_an_empty_cell(run: Call) -> None:
     rows = rows_of(run, "sample", "--gpu", "h200", "--count", 200, "--seed", 1)
-    assert {row["kernel"] for row in rows} == {"gemm.descriptor", "gemm.pointer"}
-    assert all((row["epilogue_subtile"] == "") == (row["kernel"] == "gemm.pointer") for row in rows)
+    assert {row["kernel"] for row in rows} == {"gemm.descriptor", "gemm.cuda", "gemm.pointer"}
+    assert all((row["epilogue_subtile"] == "") == (row["kernel"] != "gemm.descriptor") for row in rows)
 
 
 def test_wide_prints_every_column_and_the_legend_what_they_mean(run: Call) -> None:

@@ -59,6 +59,11 @@ class CudaSpec(GemmSpec):
     free_params = ()
     fixed: ClassVar[Mapping[str, int]] = {"persistent": 1}
     serves_any_rows = True
+    actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "tile": ("tile_m", "tile_n", "tile_k", "turned"),
+        "vectorise": ("consumers", "by_columns", "in_turns"),
+        "split": ("split_k", "only_last", "cluster_m", "cluster_n"),
+    }
     # What tile is best depends on what sizes are multiples of.
     table_shapes: ClassVar[Stages] = (
         ((*spread_shapes(96, 1), *COARSE_SHAPES), 120),
