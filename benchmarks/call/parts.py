@@ -43,7 +43,7 @@ def parts_of_a_call() -> dict[str, Run]:
 def _long_way(a: Any, b: Any) -> Any:
     from constrint.kernels.gemm.op import _through_operator
 
-    return _through_operator(a, b, None, None, 1.0, 0.0, None, None)
+    return _through_operator(a, b, None, None, 1.0, 0.0, None, None, "auto")
 
 
 def launches() -> dict[str, dict[str, Run]]:

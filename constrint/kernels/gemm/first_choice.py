@@ -76,10 +76,11 @@ def _choose(model: _Model, product: Product) -> Choice:
     measured = _measured(gpu, product)
     if measured is not None:
         return measured
+    # Each kernel's predictions by what its first choices took: a hopeful model is not compared with a sober one.
     leaders = [
-        (float(seconds.min()), place, table, rows, seconds)
+        (float(expected.min()), place, table, rows, expected)
         for place, (table, rows, seconds) in enumerate(_priced(gpu, product))
-        if len(rows)
+        if len(expected := seconds * table.spec.optimism)
     ]
     library = library_of(gpu, product)
     if not leaders:
@@ -88,8 +89,8 @@ def _choose(model: _Model, product: Product) -> Choice:
         raise InfeasibleError(f"no config of 'gemm' on {gpu.name} is valid for {product}.")
     least = min(leader[0] for leader in leaders)
     near = []
-    for _, place, table, rows, seconds in leaders:
-        tied = rows[seconds <= (1 + TIE) * least]
+    for _, place, table, rows, expected in leaders:
+        tied = rows[expected <= (1 + TIE) * least]
         if len(tied):
             row = int(tied.min())
             near.append((place, table, row))
@@ -97,7 +98,8 @@ def _choose(model: _Model, product: Product) -> Choice:
         near[0] if len(near) == 1 else min(near, key=lambda n: (_preference(n[1], n[2], product.dtype), n[0]))
     )
     config = table.whole_config(product, row)
-    return better(product, Choice(gpu, table.spec.full_name, config, least, product.workload), library)
+    seconds = least / table.spec.optimism
+    return better(product, Choice(gpu, table.spec.full_name, config, seconds, product.workload), library)
 
 
 when_reloaded(_choose.cache_clear)
@@ -138,14 +140,16 @@ def choose_of(gpu: GpuModel, product: Product, spec: GemmSpec) -> Choice:
 
 
 def best(gpu: GpuModel, product: Product, top: int) -> list[Choice]:
-    """The `top` configurations of all tables, and the library, by predicted time, first choice first."""
+    """The `top` configurations of all tables, and the library, by expected time, first choice first."""
     library = library_of(gpu, product)
-    priced: list[tuple[float, Table | None, int]] = [] if library is None else [(library.seconds, None, 0)]
+    priced: list[tuple[float, float, Table | None, int]] = []
+    if library is not None:
+        priced.append((library.seconds, library.seconds, None, 0))
     for table, rows, seconds in _priced(gpu, product):
         for at in np.argsort(seconds, kind="stable")[: top + 1]:
-            priced.append((float(seconds[at]), table, int(rows[at])))
+            priced.append((float(seconds[at]) * table.spec.optimism, float(seconds[at]), table, int(rows[at])))
     chosen = [choose(gpu, product)]
-    for seconds_of_row, of_table, row in sorted(priced, key=lambda item: item[0]):
+    for _, seconds_of_row, of_table, row in sorted(priced, key=lambda item: item[0]):
         name = LIBRARY if of_table is None else of_table.spec.full_name
         config = {} if of_table is None else of_table.whole_config(product, row)
         if all((c.kernel, c.config) != (name, config) for c in chosen):

@@ -14,6 +14,7 @@ from constrint.kernels.gemm.cuda.shape import (
     LINE_BYTES,
     MAX_BOX,
     MAX_COLUMNS,
+    MOST_BLOCKS,
     ROWS,
     Shape,
     cluster_slots,
@@ -55,6 +56,10 @@ def tile_rules(gpu: GpuModel, product: Product, v: Vars, smem_bytes: Any) -> Ite
     """
     shape, dtype = Shape.of(v), product.dtype
     yield from _schedule_rules(v)
+    num_sms = gpu.device.sm_count
+    if num_sms < MOST_BLOCKS:
+        resident = f"blocks of a cluster run at the same time, and the device has {num_sms} SMs"
+        yield Rule(v["cluster_m"] * v["cluster_n"] <= num_sms, "cluster_resident", resident, CERTAIN)
     rows = f"wgmma has {ROWS} rows, and consumers share whole blocks of them"
     yield Rule(shape.rows % (ROWS * shape.sharing) == 0, "instruction_rows", rows, CERTAIN)
     step = column_step(dtype)

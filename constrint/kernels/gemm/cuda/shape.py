@@ -135,6 +135,10 @@ def box_rows(width: int, shares: int) -> int:
     return part // 2 if part > MAX_BOX else part
 
 
+#: Blocks of the largest cluster.
+MOST_BLOCKS = 4
+
+
 def cluster_slots(gpu: GpuModel, cluster: Any) -> Any:
     """Clusters of 1, 2 or 4 blocks that are resident at once, one block on an SM.
 
@@ -142,5 +146,7 @@ def cluster_slots(gpu: GpuModel, cluster: Any) -> Any:
     over where the GPC has an odd number of pairs: 132 SMs in 8 GPCs hold 32.
     """
     num_sms, num_gpcs = gpu.device.sm_count, gpu.device.num_gpcs or 1
-    lost = num_sms // 4 - num_gpcs * (num_sms // num_gpcs // 4)
+    if num_sms < MOST_BLOCKS:
+        return (num_sms + cluster - 1) // cluster  # none that is larger than the device is allowed
+    lost = min(num_sms // 4 - num_gpcs * (num_sms // num_gpcs // 4), num_sms // 4 - 1)
     return num_sms // cluster - lost * (cluster // 4)

@@ -59,6 +59,9 @@ class CudaSpec(GemmSpec):
     free_params = ()
     fixed: ClassVar[Mapping[str, int]] = {"persistent": 1}
     serves_any_rows = True
+    #: Of what is fitted to random products the first choice for another takes what is predicted
+    #: (`python -m benchmarks.gemm.wgmma.fit`).
+    optimism = 1.0
     actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "tile": ("tile_m", "tile_n", "tile_k", "turned"),
         "vectorise": ("consumers", "by_columns", "in_turns"),

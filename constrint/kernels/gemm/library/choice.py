@@ -9,6 +9,8 @@ from constrint.kernels.gemm.library.cost import left_out_error, library_s
 from constrint.kernels.gemm.library.points import Kind, place_of
 from constrint.kernels.gemm.library.spec import LIBRARY, inability
 from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.spec import GemmSpec
+from constrint.kernels.registry import load_spec
 from constrint.select.first_choice import Choice
 
 #: What it has to save, as a share and in seconds: a call through torch takes the host longer than one by a plan of
@@ -16,10 +18,6 @@ from constrint.select.first_choice import Choice
 LEAST_SHARE, LEAST_S = 0.02, 0.5e-6
 #: The share where the error of its kind is not known.
 UNKNOWN_SHARE = 0.2
-#: How many times as long our kernels take as they are predicted to, in the median: a measured time is not compared with
-#: a hopeful one. `python -m benchmarks.gemm.library_table --gpu h200 --judge` prints it for 189 first choices that were
-#: timed with a cold L2.
-MODEL_OPTIMISM = 1.10
 
 
 def library_choice(gpu: GpuModel, product: Product) -> Choice | None:
@@ -37,10 +35,15 @@ def least_share(gpu: str, kind: Kind) -> float:
     return UNKNOWN_SHARE if error is None else max(LEAST_SHARE, error.median)
 
 
+def optimism_of(kernel: str) -> float:
+    """How many times as long one of our kernels takes as predicted: a measured time is compared with that."""
+    return spec.optimism if isinstance(spec := load_spec(kernel), GemmSpec) else 1.0
+
+
 def better(product: Product, ours: Choice, library: Choice | None) -> Choice:
     """Our choice, unless the library is predicted to be faster by enough."""
     if library is None or library.gpu is None:
         return ours
-    expected_s = ours.seconds * (1.0 if ours.is_measured else MODEL_OPTIMISM)
+    expected_s = ours.seconds * (1.0 if ours.is_measured else optimism_of(ours.kernel))
     share = least_share(library.gpu.name, place_of(product).kind)
     return ours if library.seconds > expected_s * (1 - share) - LEAST_S else library
