@@ -48,9 +48,11 @@ def smooth_s(gpu: GpuModel, asked: Product) -> float:
 
 
 def use_tables_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read tables of a folder, and choose anew; the caller forgets afterwards (`forget_tables`)."""
+    """Read tables of a folder, and choose anew, by the device's times alone; the caller forgets afterwards."""
     monkeypatch.setattr(points, "MEASURED", folder)
     monkeypatch.setattr(first_choice, "_REFUSED", {})
+    for host_s in ("OUR_HOST_S", "LIBRARY_HOST_S"):
+        monkeypatch.setattr(choice, host_s, 0.0)
     forget_tables()
 
 

@@ -84,8 +84,8 @@ class GemmSpec(KernelSpec):
     serves_any_rows: ClassVar[bool] = False
     #: Shapes whose best configurations are all that the first choice looks at.
     table_shapes: ClassVar[Stages] = USUAL_STAGES
-    #: How many times as long its first choices take as they are predicted to, in the median: of Triton's kernels 189 with
-    #: a cold L2 (`python -m benchmarks.gemm.library_table --gpu h200 --judge` prints it).
+    #: How many times as long its first choices take as predicted, in the median: 189 of Triton's kernels with a cold L2
+    #: (`python -m benchmarks.gemm.library_table --gpu h200 --judge` prints it).
     optimism: ClassVar[float] = 1.10
     #: Whether it has tiles to choose; a library has none.
     has_tiles: ClassVar[bool] = True

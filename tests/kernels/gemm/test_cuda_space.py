@@ -70,6 +70,18 @@ def test_columns_across_k_are_dealt_by_slabs_and_take_whole_ones() -> None:
     assert broken_rules(across, config_of(256, 152, 4)) == {"smem"}
 
 
+def test_of_four_blocks_each_loads_a_part_of_every_slice() -> None:
+    """Where one loads nothing for a neighbour, that one is not kept from running ahead, and the kernel may hang."""
+    four = {"cluster_m": 2, "cluster_n": 2}
+    along, across = (CUDA.problem(H200, gemm(4096, 4096, 4096, transpose_a=1 - k, transpose_b=k)) for k in (1, 0))
+    assert not broken_rules(along, config_of(128, 128, 6, **four))
+    assert broken_rules(along, config_of(128, 136, 6, **four)) == {"tile_n_dealt"}
+    assert not broken_rules(along, config_of(128, 136, 6, cluster_m=2))
+    assert not broken_rules(across, config_of(128, 128, 6, **four))
+    hanging = config_of(40, 64, 13, consumers=1, turned=1, **four)
+    assert broken_rules(across, hanging) == {"tile_m_dealt", "tile_n_dealt"}
+
+
 @pytest.mark.parametrize(
     ("name", "asked", "reason"),
     [

@@ -14,8 +14,8 @@ from constrint.errors import UnsupportedError
 from constrint.export import export
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import first_choice
-from constrint.kernels.gemm.library import points
-from constrint.kernels.gemm.library.choice import LEAST_S, LEAST_SHARE, optimism_of
+from constrint.kernels.gemm.library import choice, points
+from constrint.kernels.gemm.library.choice import LEAST_SHARE, optimism_of
 from constrint.kernels.gemm.library.cost import FEWEST, left_out_error, left_out_ratios, library_s, points_of
 from constrint.kernels.gemm.library.points import COLUMNS, Kind, place_of, place_of_row
 from constrint.kernels.gemm.library.spec import LIBRARY, inability
@@ -208,13 +208,23 @@ def test_the_library_is_chosen_where_it_is_predicted_to_be_faster(tables: Path) 
 def test_the_library_is_not_chosen_where_it_saves_next_to_nothing(tables: Path) -> None:
     asked = product(1024, 1024, 1024)
     ours = first_choice.choose(H200, asked)
-    limit = ours.seconds * optimism_of(ours.kernel) * (1 - LEAST_SHARE) - LEAST_S
+    limit = ours.seconds * optimism_of(ours.kernel) * (1 - LEAST_SHARE)
     for factor, is_chosen in ((1.001, False), (0.999, True)):
         write_table(tables, H200, smooth_s(H200, asked) / (factor * limit))
         forget_tables()
         assert (first_choice.choose(H200, asked).kernel == LIBRARY) is is_chosen
         kernels = [choice.kernel for choice in first_choice.best(H200, asked, 400)]
         assert LIBRARY in kernels, "it is among the best in either case"
+
+
+def test_what_the_device_does_faster_than_the_host_calls_the_library_is_left_to_our_kernels(
+    tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_table(tables, H200, 1.0)
+    for sides, library_host_s, is_left in ((1024, 0.0, True), (1024, 3e-5, False), (4096, 3e-5, True)):
+        monkeypatch.setattr(choice, "LIBRARY_HOST_S", library_host_s)
+        first_choice._choose.cache_clear()
+        assert (first_choice.choose(H200, product(sides, sides, sides)).kernel == LIBRARY) is is_left
 
 
 def test_it_is_never_chosen_for_a_gpu_without_a_table(tables: Path) -> None:

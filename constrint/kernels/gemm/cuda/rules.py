@@ -113,6 +113,12 @@ def _slice_rules(product: Product, v: Vars, shape: Shape) -> Iterator[Rule]:
     box = f"the TMA unit loads boxes of up to {MAX_BOX} rows, and blocks that share a slice load whole atoms of 8"
     yield Rule(parts, "box", box, CERTAIN)
     slab = LINE_BYTES // ELEMENT_BYTES[product.dtype]
+    held = (
+        "of four blocks each loads a part of every slice: one that loads nothing keeps no neighbour from running ahead"
+    )
+    for name, operand in (("tile_m", product.a), ("tile_n", product.b)):
+        dealt = v[name] % (2 * ATOM_ROWS) == 0 if operand.is_k_major else v[name] > slab
+        yield Rule(any_of(v["cluster_m"] * v["cluster_n"] < MOST_BLOCKS, dealt), f"{name}_dealt", held, CERTAIN)
     begins = f"across K slices lie in slabs of {slab} elements, of which a consumer's columns begin one"
     # Columns of wgmma are B's columns, or A's rows where the kernel is turned.
     for turned, operand in ((0, product.b), (1, product.a)):

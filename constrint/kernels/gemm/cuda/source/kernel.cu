@@ -23,6 +23,11 @@ constexpr int kStagingBytes = 64 * 128;  // of a warpgroup and a buffer, where r
 constexpr int kWarpgroup = 128;
 static_assert(kOwnRows % 64 == 0 && kOwnColumns % 8 == 0 && kOwnColumns <= 256, "what wgmma takes");
 static_assert(!IN_TURNS || kConsumers == 2, "two take tiles in turns");
+// A block counts who has read what it loaded. Of four blocks not all read from all: one that loads nothing for a
+// neighbour does not keep it from running ahead, so that the neighbour would be counted twice.
+constexpr bool kDealsRows = ROWS_K_MAJOR ? kRows % (8 * kClusterColumns) == 0 : kRows * kElement > 128;
+constexpr bool kDealsColumns = COLUMNS_K_MAJOR ? kColumns % (8 * kClusterRows) == 0 : kColumns * kElement > 128;
+static_assert(kCluster < 4 || (kDealsRows && kDealsColumns), "each of four blocks loads a part of every slice");
 
 // The kernel's parameters, where they are: read when they are used, they take no registers beside the sums.
 struct Sizes {
@@ -145,14 +150,15 @@ __device__ __forceinline__ void produce(
 __device__ __forceinline__ void release(const Shared& shared, int stage, int rank) {
   const unsigned barrier = shared.empty + 8 * stage;
   const int lane = threadIdx.x % 32;
-  if constexpr (kCluster == 1) {
-    if (lane == 0) arrive(barrier);
-  } else {
+  if (lane == 0) arrive(barrier);
+  if constexpr (kCluster > 1) {
+    // After its own: whoever is told goes on to load, and may come to the barrier above once more.
+    __syncwarp();
     const int row_place = rank / kClusterColumns, column_place = rank % kClusterColumns;
     const int above = lane - kClusterColumns;
-    if (lane < kClusterColumns) {
+    if (lane < kClusterColumns && lane != column_place) {
       arrive_at(barrier, row_place * kClusterColumns + lane);
-    } else if (above < kClusterRows && above != row_place) {
+    } else if (lane >= kClusterColumns && above < kClusterRows && above != row_place) {
       arrive_at(barrier, above * kClusterColumns + column_place);
     }
   }
