@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.gemm.wgmma.configs import SPEC, columns_of, config_at, product_of, ranked
 from benchmarks.gemm.wgmma.products import End, exact_product, launch_of, made, share_of
-from benchmarks.gemm.wgmma.run import explored, random_cases
+from benchmarks.gemm.wgmma.run import SHAPES, explored, random_cases
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.reference import gemm_reference
 from tests.support.gemm import broken_rules
@@ -51,6 +51,15 @@ def test_explored_products_have_as_many_configurations_as_asked_for() -> None:
     cases = list(explored(H200, 1, 3, 9))
     assert len({case.shape for case in cases}) == 3
     assert len(cases) == 27
+
+
+def test_random_products_are_no_named_ones_and_half_have_sides_of_whole_eights() -> None:
+    cases = list(explored(H200, 7, 16, 6, is_random=True))
+    shapes = {case.shape for case in cases}
+    assert len(shapes) == 16
+    assert not shapes & set(SHAPES)
+    assert {case.layout for case in cases} == {"rr", "rc", "cr", "cc"}
+    assert sum(all(side % 8 == 0 for side in shape) for shape in shapes) >= 6
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "tf32", "fp8", "int8"])

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.cuda.spec import SPECS
 from constrint.kernels.gemm.product import Operand, Product
-from constrint.kernels.gemm.units import OUTPUT_BYTES
+from constrint.kernels.gemm.units import ELEMENT_BYTES, LINE_BYTES, OUTPUT_BYTES
 from constrint.solve import enumerate_space
 
 SPEC = SPECS[0]
 DTYPES = SPEC.dtypes
+#: Rows of what is timed take up multiples of so many elements.
+ROW_ELEMENTS = 16
 #: Parameters that a table names by themselves; the others are one word.
 DEALT = ("group_m", "split_k", "only_last")
 
@@ -25,7 +27,7 @@ Config = dict[str, int]
 
 
 def product_of(shape: tuple[int, int, int], dtype: str, layout: str, *, is_plain: bool = True) -> Product:
-    """A product of operands whose rows are multiples of 16 bytes apart, however long they are.
+    """A product of operands whose rows are multiples of 16 elements apart, however long they are.
 
     Args:
         shape: M, N and K.
@@ -33,7 +35,13 @@ def product_of(shape: tuple[int, int, int], dtype: str, layout: str, *, is_plain
         layout: How A and B lie: "r" by rows, "c" by columns.
         is_plain: Whether nothing is added.
     """
-    a, b = Operand(is_k_major=layout[0] == "r"), Operand(is_k_major=layout[1] == "c")
+    m, n, k = shape
+    by_rows, element = [letter == "r" for letter in layout], ELEMENT_BYTES[dtype]
+    lengths = (k if by_rows[0] else m), (n if by_rows[1] else k)
+    # A row takes up whole multiples of 16 elements.
+    steps = [math.gcd(-(-length // ROW_ELEMENTS) * ROW_ELEMENTS * element, LINE_BYTES) for length in lengths]
+    a = Operand(step_bytes=steps[0], is_k_major=by_rows[0])
+    b = Operand(step_bytes=steps[1], is_k_major=not by_rows[1])
     return Product(*shape, dtype, a, b, OUTPUT_BYTES[dtype], has_bias=not is_plain)
 
 
@@ -58,6 +66,16 @@ def ranked(gpu: GpuModel, product: Product, top: int, slowest: float = math.inf)
     for row in order[:top]:
         if seconds[row] <= slowest * seconds[order[0]]:
             yield config_at(columns, int(row))
+
+
+def spread(gpu: GpuModel, product: Product, each: int, draw: random.Random, slowest: float) -> Iterator[Config]:
+    """What the cost model ranks first, a third, and others of up to so many times the time of the best."""
+    columns = columns_of(gpu, product)
+    seconds = SPEC.price(gpu, product, columns, np.ones(len(columns["tile_m"]))).seconds
+    order = np.argsort(seconds, kind="stable")
+    first, others = order[: each // 3], order[each // 3 : int(np.sum(seconds <= slowest * seconds[order[0]]))]
+    for row in (*first, *draw.sample(list(others), min(each - len(first), len(others)))):
+        yield config_at(columns, int(row))
 
 
 def drawn(gpu: GpuModel, product: Product, draw: random.Random) -> Config:

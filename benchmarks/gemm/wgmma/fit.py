@@ -3,7 +3,7 @@
     python -m benchmarks.gemm.wgmma.fit benchmarks/results/h200/gemm_cuda_explored.csv.gz --gpu h200
     python -m benchmarks.gemm.wgmma.fit benchmarks/results/h200/gemm_cuda_explored.csv.gz --gpu h200 --write
 
-The table is what `benchmarks.gemm.wgmma.run explore` wrote. Shapes that the project names are judged and never fitted:
+Tables are what `benchmarks.gemm.wgmma.run explore` wrote. Shapes that the project names are judged and never fitted:
 what `--write` puts into `constrint/kernels/gemm/cuda/constants.json` is fitted to random products alone, and each of
 these is judged by a fit without it. A first choice is the measured time of the configuration that is predicted to be
 the fastest of those that were timed; its share is the fastest time over that.
@@ -14,37 +14,47 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
-import math
+import json
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.gemm.wgmma.configs import product_of
 from benchmarks.gemm.wgmma.run import SHAPES
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.cuda import constants as files
-from constrint.kernels.gemm.cuda.constants import CONSTANTS, Constants, ConstantsFile
+from constrint.kernels.gemm.cuda.constants import ASSUMED, FILE, Constants, ConstantsFile, Entry
 from constrint.kernels.gemm.cuda.cost import CudaModel
 from constrint.kernels.gemm.cuda.rules import size_rules
 from constrint.kernels.gemm.grid_rules import COLUMNS
-from constrint.kernels.gemm.product import Operand, Product
-from constrint.kernels.gemm.units import LINE_BYTES
+from constrint.kernels.gemm.product import Product
 
+NAMES = [field.name for field in fields(Constants) if field.name != "measured"]
 #: Columns of a table that are parameters of the same meaning, whichever way the tile lies.
 SAME = {"num_stages": "stages", "group_m": "group", "split_k": "parts"}
 SAME |= {name: name for name in ("consumers", "by_columns", "in_turns", "turned", "only_last")}
+#: The side of wgmma that each of the others is, and that it is where the tile is turned.
+TILE = {"tile_m": ("rows", "columns"), "tile_n": ("columns", "rows")}
+TILE |= {"cluster_m": ("cluster_rows", "cluster_columns"), "cluster_n": ("cluster_columns", "cluster_rows")}
 #: Clusters of four that are resident at once, of the 33 that `explore` launched.
 RESIDENT_FOURS = 30
 #: Relative error from which on a configuration counts less than its square.
 OUTLIER = 0.1
 #: A constant that times say nothing of stays where it was: what a change by a factor of e costs, in rows.
-PRIOR = 0.3
+PRIOR = 1.0
+#: A first choice below this share of the fastest is shown beside it.
+WORTH_SHOWING = 0.97
+NOTE = (
+    "What the cost model of gemm.cuda has beside the GPU's model. Values are fitted by benchmarks.gemm.wgmma.fit to "
+    "times of {number} random products in the files that `measured` names; shapes that the project names are in no "
+    "fit, but were seen while the model was written. A value that these times do not determine stays near what was "
+    "assumed, which stands beside it with its source."
+)
 #: Iterations of a fit, the smallest step that is taken, and by how much a constant is moved to see what it does.
 ITERATIONS, LEAST_STEP, NUDGE = 40, 1e-4, 1e-3
 
@@ -131,12 +141,11 @@ def described(measured: Measured, row: int, predicted_s: float) -> str:
 
 def read_measured(path: Path, gpu: GpuModel) -> list[Measured]:
     """Every product of a table, with those of its configurations that the kernel's space has, timed as it launches."""
-    opened = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
-    with opened as file:
-        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text(encoding="utf-8")
+    rows = list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
     by_product: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
     for row in rows:
-        if row["us"] and row["resident"] == "1":
+        if row["us"] and row.get("resident", "1") == "1":
             by_product[tuple(row[name] for name in ("m", "n", "k", "dtype", "layout"))].append(row)
     return [_kept(gpu, _measured(rows)) for rows in by_product.values()]
 
@@ -149,31 +158,27 @@ def _kept(gpu: GpuModel, measured: Measured) -> Measured:
     holds = (cluster < 4) | (tiles * c["split_k"] <= RESIDENT_FOURS)
     for rule in size_rules(gpu, p, {name: column for name, column in c.items() if name != "group_m"}, COLUMNS):
         holds = holds & rule.condition
-    return replace(measured, columns={name: column[holds] for name, column in c.items()}, seconds=measured.seconds[holds])
+    columns = {name: column[holds] for name, column in c.items()}
+    return replace(measured, columns=columns, seconds=measured.seconds[holds])
 
 
 def _measured(rows: Sequence[Mapping[str, str]]) -> Measured:
     def column(name: str) -> NDArray[np.int64]:
         return np.array([int(row[name]) if row[name].isdigit() else row[name] == "True" for row in rows], np.int64)
 
-    first, turned = rows[0], column("turned") > 0
-    columns = {name: column(other) for name, other in SAME.items()}
-    for name, sides in {"tile_{}": ("rows", "columns"), "cluster_{}": ("cluster_rows", "cluster_columns")}.items():
-        of_rows, of_columns = (column(side) for side in sides)
-        columns[name.format("m")] = np.where(turned, of_columns, of_rows)
-        columns[name.format("n")] = np.where(turned, of_rows, of_columns)
-    m, n, k = (int(first[name]) for name in "mnk")
-    by_rows = [letter == "r" for letter in first["layout"]]
-    a = Operand(step_bytes=_step_bytes(k if by_rows[0] else m), is_k_major=by_rows[0])
-    b = Operand(step_bytes=_step_bytes(n if by_rows[1] else k), is_k_major=not by_rows[1])
-    product = Product(m, n, k, first["dtype"], a, b, output_bytes=2)
+    first = rows[0]
+    if "tile_m" in first:
+        columns = {name: column(name) for name in (*TILE, *SAME)}
+    else:
+        # Tables of before the kernel was in the package have sides of tiles and clusters as wgmma sees them.
+        turned = column("turned") > 0
+        columns = {name: column(other) for name, other in SAME.items()}
+        for name, (along_m, along_n) in TILE.items():
+            columns[name] = np.where(turned, column(along_n), column(along_m))
+    shape = int(first["m"]), int(first["n"]), int(first["k"])
+    product = product_of(shape, first["dtype"], first["layout"])
     seconds = np.array([float(row["us"]) for row in rows]) * 1e-6
     return Measured(product, first["layout"], columns, seconds, float(first["cublas_us"]) * 1e-6)
-
-
-def _step_bytes(length: int) -> int:
-    """What addresses of rows of 16-bit elements are multiples of, up to a line, as `run.operands` lays them out."""
-    return math.gcd(-(-length // 16) * 32, LINE_BYTES)
 
 
 def fit(gpu: GpuModel, measured: Sequence[Measured], names: Sequence[str], start: Constants) -> Constants:
@@ -215,3 +220,68 @@ def fit(gpu: GpuModel, measured: Sequence[Measured], names: Sequence[str], start
         if np.abs(step).max() < LEAST_STEP:
             break
     return made(at)
+
+
+def left_out(gpu: GpuModel, measured: Sequence[Measured]) -> Iterator[tuple[Measured, Constants]]:
+    """Every product with constants that were fitted without it: named shapes are in no fit."""
+    drawn = [each for each in measured if not each.is_named]
+    yield from ((each, fit(gpu, [other for other in drawn if other is not each], NAMES, ASSUMED)) for each in drawn)
+    whole = fit(gpu, drawn, NAMES, ASSUMED)
+    yield from ((each, whole) for each in measured if each.is_named)
+
+
+def show(judged: Sequence[Judgement], what: str) -> None:
+    """Errors and first choices of products, and what all of them come to."""
+    print(f"# {what}: median and 90 % error of times; error of the fastest; fastest / first choice")
+    for each in judged:
+        middle, most = np.quantile(each.errors, (0.5, 0.9))
+        print(f"{each.name:21} {middle:6.1%} {most:6.1%} {each.bias:+6.1%} {each.share:6.3f}", end="")
+        print(f"  chosen {each.chosen}; fastest {each.best}" if each.share < WORTH_SHOWING else "")
+    middle, most = np.quantile(np.concatenate([each.errors for each in judged]), (0.5, 0.9))
+    shares = [each.share for each in judged]
+    print(f"{'all':21} {middle:6.1%} {most:6.1%}        {statistics.geometric_mean(shares):6.3f}", end="")
+    print(f"  worst {min(shares):.3f}", flush=True)
+
+
+def write(constants: Constants, tables: Sequence[Path], number: int) -> None:
+    """Replace the values of the package's constants; what each is stays, and what they were assumed to be."""
+    read = msgspec.json.decode(FILE.read_bytes(), type=ConstantsFile)
+    names = ", ".join(str(table) for table in tables)
+    entries = {
+        name: msgspec.structs.replace(entry, value=float(f"{getattr(constants, name):.3g}"))
+        for name, entry in read.constants.items()
+    }
+    head = {"device": read.device, "measured": names, "note": NOTE.format(number=number)}
+    lines = [f"  {_json(name)}: {_json(text)}," for name, text in head.items()]
+    rows = [f"    {_json(name)}: {_json(entry)}" for name, entry in entries.items()]
+    text = "\n".join(["{", *lines, '  "constants": {', ",\n".join(rows), "  }", "}"])
+    FILE.write_text(text + "\n", encoding="utf-8")
+
+
+def _json(value: str | Entry) -> str:
+    return json.dumps(value if isinstance(value, str) else msgspec.to_builtins(value), ensure_ascii=False)
+
+
+def main() -> None:
+    """Fit, judge, and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", type=Path, nargs="+")
+    parser.add_argument("--gpu", required=True)
+    parser.add_argument("--write", action="store_true", help="replace the constants in use")
+    args = parser.parse_args()
+    gpu = load_gpu(args.gpu)
+    measured = [each for table in args.tables for each in read_measured(table, gpu)]
+    drawn = [each for each in measured if not each.is_named]
+    constants = fit(gpu, drawn, NAMES, ASSUMED)
+    print(f"# fitted to {len(drawn)} random products")
+    print("\n".join(f"{name:24} {value:.3g}" for name, value in asdict(constants).items() if name in NAMES), flush=True)
+    judged = [(each, Judgement.of(each, each.predicted(gpu, found))) for each, found in left_out(gpu, measured)]
+    show([judgement for each, judgement in judged if not each.is_named], "random products, each by a fit without it")
+    if len(judged) > len(drawn):
+        show([judgement for each, judgement in judged if each.is_named], "named shapes, by a fit to random products")
+    if args.write:
+        write(constants, args.tables, len(drawn))
+
+
+if __name__ == "__main__":
+    main()

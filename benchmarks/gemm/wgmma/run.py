@@ -3,6 +3,7 @@
     python -m benchmarks.gemm.wgmma.run --gpu h200 compile                     # registers and spills, without a GPU
     python -m benchmarks.gemm.wgmma.run --gpu h200 check --number 200          # random products and ends against fp64
     python -m benchmarks.gemm.wgmma.run --gpu h200 explore --number 24 --top 150 --out gemm_explored.csv
+    python -m benchmarks.gemm.wgmma.run --gpu h200 explore --random --number 64 --top 40 --seed 7 --out gemm_random.csv
     python -m benchmarks.gemm.wgmma.run --gpu h200 time --top 24 --out gemm_variants.csv
 
 `time` takes, for each product, the configurations that the kernel's cost model ranks first. Times are those of a kernel
@@ -23,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.gemm.wgmma.configs import DEALT, DTYPES, SPEC, Config, drawn, named, product_of, ranked
+from benchmarks.gemm.wgmma.configs import DEALT, DTYPES, SPEC, Config, drawn, named, product_of, ranked, spread
 from benchmarks.gemm.wgmma.products import End, exact_product, launch_of, made, share_of
 from benchmarks.harness.table import Table, described
 from constrint.errors import ConstrintError
@@ -177,31 +178,40 @@ def show_times(gpu: GpuModel, dtype: str, layout: str, top: int, out: Path | Non
                     print(*words, f"{us:.1f} us, cuBLAS {cublas_us:.1f} us: {cublas_us / us:.3f}", flush=True)
 
 
-def explored(gpu: GpuModel, seed: int, number: int, each: int) -> Iterator[Case]:
-    """Products of any sizes, and configurations of each: what the model ranks first, and others not far off."""
+def explored(gpu: GpuModel, seed: int, number: int, each: int, *, is_random: bool = False) -> Iterator[Case]:
+    """Products of any sizes, and configurations of each: what the model ranks first, and others not far off.
+
+    Args:
+        gpu: The hardware model.
+        seed: Of what is drawn.
+        number: Products: those that are named, then random ones.
+        each: Configurations of each.
+        is_random: Whether all products are random; sides of half of them are multiples of eight, and layouts are drawn.
+    """
     draw = random.Random(seed)
 
-    def side() -> int:
-        return int(2 ** draw.uniform(4, 14))
+    def side(step: int = 1) -> int:
+        return max(int(2 ** draw.uniform(4, 14)) // step * step, step)
 
-    shapes = [*SHAPES, *((side(), side(), side()) for _ in range(8 * number))]
+    def sides(step: int) -> tuple[int, int, int]:
+        return side(step), side(step), side(step)
+
+    drawn_shapes = (sides(8 if is_random and place % 2 else 1) for place in range(8 * number))
+    shapes = [*(() if is_random else SHAPES), *drawn_shapes]
     shapes = [(m, n, k) for m, n, k in shapes if m * n * k < 2**39 and m * n < 2**28 and k >= 32]
     for place, shape in enumerate(shapes[:number]):
-        layout = ("rr", "rc", "rc", "cr", "rr", "cc")[place % 6]
-        found = list(ranked(gpu, product_of(shape, "bf16", layout), 10**6, slowest=3.0))
-        first, others = found[: each // 3], found[each // 3 :]
-        for config in (*first, *draw.sample(others, min(each - each // 3, len(others)))):
+        layout = draw.choice(LAYOUTS) if is_random else ("rr", "rc", "rc", "cr", "rr", "cc")[place % 6]
+        for config in spread(gpu, product_of(shape, "bf16", layout), each, draw, slowest=2.0 if is_random else 3.0):
             yield Case(shape, "bf16", layout, config | {"group_m": draw.choice((2, 4, 8, 16))})
 
 
-def explore(gpu: GpuModel, seed: int, number: int, each: int, out: Path | None, limit_s: float) -> None:
+def explore(gpu: GpuModel, cases: list[Case], out: Path | None, limit_s: float) -> None:
     """Time configurations of many products, by which a cost model is judged."""
     import torch
 
     from constrint.tune.measure import Timer
 
     timer, end = Timer(), time.monotonic() + limit_s
-    cases = list(explored(gpu, seed, number, each))
     prepare(gpu, cases)
     print(f"{len(cases)} configurations are compiled", flush=True)
     names = [param.name for param in SPEC.tile_params(gpu, "bf16")]
@@ -238,6 +248,7 @@ def main() -> None:
     parser.add_argument("--dtype", choices=list(DTYPES), default="bf16", help="of what is timed")
     parser.add_argument("--layout", choices=LAYOUTS, default="rr", help="A and B, by rows or columns")
     parser.add_argument("--number", type=int, default=20, help="cases to compile, products to check or explore")
+    parser.add_argument("--random", action="store_true", help="explore random products alone")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--top", type=int, default=24, help="candidates to time per product")
     parser.add_argument("--limit", type=float, default=500.0, help="seconds")
@@ -249,7 +260,8 @@ def main() -> None:
     if args.what == "check":
         raise SystemExit(check(gpu, args.number, args.seed, args.limit) > 0)
     if args.what == "explore":
-        explore(gpu, args.seed, args.number, args.top, args.out, args.limit)
+        cases = explored(gpu, args.seed, args.number, args.top, is_random=args.random)
+        explore(gpu, list(cases), args.out, args.limit)
     else:
         show_times(gpu, args.dtype, args.layout, args.top, args.out, args.limit)
 

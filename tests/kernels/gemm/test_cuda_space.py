@@ -12,6 +12,8 @@ import pytest
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import first_choice
+from constrint.kernels.gemm.cuda import spec as cuda_spec
+from constrint.kernels.gemm.cuda.constants import ASSUMED
 from constrint.kernels.gemm.cuda.cost import cuda_cost, leading_rows
 from constrint.kernels.gemm.cuda.shape import Shape, cluster_slots
 from constrint.kernels.gemm.product import Operand, Product
@@ -135,6 +137,16 @@ def test_explain_says_why_a_tile_of_152_columns_and_not_of_160() -> None:
     assert narrow["num_stages"] == wide["num_stages"] == 4
 
 
+@pytest.fixture
+def _assumed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if no time were measured."""
+    monkeypatch.setattr(cuda_spec, "CONSTANTS", ASSUMED)
+    first_choice.forget()
+    yield
+    first_choice.forget()
+
+
+@pytest.mark.usefixtures("_assumed")
 def test_times_that_are_assumed_choose_nothing_and_are_said_to_be() -> None:
     asked = product(5000, 5000, 5000)
     assert CUDA.uncalibrated()

@@ -11,9 +11,10 @@ FILE = Path(__file__).with_name("constants.json")
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One constant: its value, what it is, and where it is from."""
+    """One constant: its value, what was assumed before times were fitted, what it is, and where that is from."""
 
     value: float
+    assumed: float
     what: str
     source: str
 
@@ -50,12 +51,15 @@ class Constants:
     hand_over_bytes_per_clk: float
     dram_share: float
     result_share: float
+    kept_share: float
 
 
-def read_constants(file: Path = FILE) -> Constants:
-    """Read the constants of a file."""
+def read_constants(file: Path = FILE, *, assumed: bool = False) -> Constants:
+    """Read the constants of a file, or what was assumed for them: where a fit begins."""
     read = msgspec.json.decode(file.read_bytes(), type=ConstantsFile)
-    return Constants(read.measured, **{name: entry.value for name, entry in read.constants.items()})
+    values = {name: entry.assumed if assumed else entry.value for name, entry in read.constants.items()}
+    return Constants("" if assumed else read.measured, **values)
 
 
 CONSTANTS = read_constants()
+ASSUMED = read_constants(assumed=True)

@@ -1,8 +1,9 @@
 """Predicted time of the CUDA kernel: rounds of tiles on the busiest SM, each as long as its slices and its end.
 
-A slice takes as long as the slowest of its matrix instructions, the bytes that arrive at the SM, those that the L2 has
-to give (a cluster reads what it shares once), and the latency that the ring does not cover. Constants are in
-`constants.json`; none is fitted to products.
+A slice takes as long as the slowest of its matrix instructions, the bytes that arrive at the SM, the lines that it asks
+the L2 for (a cluster asks once for what it shares), and the latency that the ring does not cover. A tile ends with
+boxes of results, or with sums that are handed over. Beside all that the DRAM reads operands. Constants are in
+`constants.json`, which says what they are fitted to.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ SECTOR_BYTES = 32
 #: Matrix instructions of a slice along K: each takes 32 of its 128 bytes.
 INSTRUCTIONS = 4
 #: What the time of a product depends on beside the time of a step.
+#: Rows of tiles that are walked together, where that is not decided yet.
+USUAL_GROUP = 8.0
 ALIKE = ("tile_m", "tile_n", "cluster_m", "cluster_n", "in_turns", "split_k", "only_last", "turned")
 
 
@@ -81,6 +84,8 @@ class CudaModel:
         self.cluster = self.shape.cluster.astype(np.float64)
         self.slots = np.asarray(cluster_slots(gpu, self.shape.cluster), dtype=np.float64)
         self.in_turns, self.only_last = whole["in_turns"] > 0, whole["only_last"] > 0
+        self.is_turned = whole["turned"] > 0
+        self.group = c.get("group_m", USUAL_GROUP)
         self.is_split = self.parts > 1
         self.has_turns, self.has_splits = bool(self.in_turns.any()), bool(self.is_split.any())
         sums = c["tile_m"] * c["tile_n"]
@@ -92,7 +97,7 @@ class CudaModel:
         asked = sum(lines / c[f"cluster_{other}"] for (_, lines), (_, other, _) in zip(taken, sides, strict=True))
         self.l2_clk = asked / constants.l2_bytes_per_clk
         self.latency_clk = (constants.latency_s * self.clock + self.port_clk) / np.maximum(1, c["num_stages"] - 1)
-        self.step_clk = overlap(self.matrix_clk, self.port_clk, self.l2_clk, self.latency_clk)
+        self.step_clk = np.maximum(overlap(self.matrix_clk, self.port_clk, self.l2_clk), self.latency_clk)
         self.step_clk = self.step_clk + constants.cluster_step_clk * (self.cluster > 1)
         # A part stores its sums; the last of a tile's reads those of all.
         self.part_clk = sums * PARTIAL_BYTES / constants.hand_over_bytes_per_clk
@@ -126,6 +131,7 @@ class CudaModel:
         tiles = rows * columns
         store = constants.tile_clk + self.store_clk * (p.output_bytes / 2 * (1 + p.has_source))
         dram_clk = self._dram_clk(p)
+        dram_clk = dram_clk + self._again_bytes(p, rows, columns) * (self.clock / self.dram_rate)
         full = tiles / self.slots
         if self.has_splits:
             whole = np.where(self.is_split, np.where(self.only_last, np.floor(full), 0.0) * self.slots, tiles)
@@ -144,14 +150,13 @@ class CudaModel:
         else:
             units = np.ceil(full)
             main, ends = units * (steps * self.step_clk), units * store
-        main = overlap(main, dram_clk)
         sm_clk = main + ends
         if self.has_turns:
             # One consumer stores while the other multiplies: what is left is the last end, or what is longer.
             each = (main + ends) / units
             turns = np.maximum(main + ends / units, np.ceil(units / 2) * each)
             sm_clk = np.where(self.in_turns, turns, sm_clk)
-        sm_clk = sm_clk + constants.latency_s * self.clock
+        sm_clk = overlap(sm_clk, dram_clk) + constants.latency_s * self.clock
         sm_s = sm_clk / self.clock
         seconds = self.start_s + sm_s
 
@@ -165,6 +170,20 @@ class CudaModel:
             return dict.fromkeys(PARTS, 0.0) | shared | rest
 
         return CostColumns(np.asarray(seconds, dtype=np.float64), Later(parts))
+
+    def _again_bytes(self, p: Product, row_tiles: Any, column_tiles: Any) -> Any:
+        """Bytes of the operand that every group of rows of tiles reads anew, where the L2 does not keep it.
+
+        Rows are those of wgmma. Between two readings come the whole operand, the group's share of the other, and the
+        group's results.
+        """
+        groups = np.ceil(np.where(self.is_turned, column_tiles, row_tiles) / self.group)
+        element = ELEMENT_BYTES[p.dtype]
+        of_a, of_b, results = (float(x) for x in (p.m * p.k * element, p.n * p.k * element, p.m * p.n * p.output_bytes))
+        again = np.where(self.is_turned, of_a, of_b)
+        between = again + (of_a + of_b - again + results) / groups
+        missed = np.clip(between / (self.l2_size * self.constants.kept_share) - 1, 0.0, 1.0)
+        return (groups - 1) * again * missed
 
     def _dram_clk(self, p: Product) -> float:
         """Clocks in which operands come from the DRAM, and what leaves goes there, for its part."""
