@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ import torch
 
 from constrint.errors import UsageError
 from constrint.hwmodels import load_gpu
+from constrint.kernels.gemm.cuda import launch as cuda_launch
 from constrint.kernels.gemm.cuda.launch import Deal, cuda_launches
 from constrint.kernels.gemm.launch import Call, Epilogue, Machine
 from constrint.kernels.launch.cuda import CudaLaunch, TensorMap
@@ -119,6 +121,21 @@ def test_tiles_are_dealt_to_as_many_clusters_as_are_resident(config: dict[str, i
     dealt = (*(int(numbers[name]) for name in ("row_tiles", "column_tiles", "whole", "parts")), launch.grid[0])
     assert dealt == expected
     assert launch.grid[0] % launch.cluster == 0
+
+
+@pytest.mark.parametrize(("there", "blocks"), [(120, 120), (128, 128), (132, 128), (0, 128), (None, 128)])
+def test_no_more_clusters_of_four_are_launched_than_the_device_holds(
+    monkeypatch: pytest.MonkeyPatch, there: int | None, blocks: int
+) -> None:
+    launch = launch_of(call_of(5000, 5000, 640), CONFIG | {"cluster_n": 2})
+    assert launch.grid == (128,)
+    on_a_gpu = replace(
+        launch, arguments=(SimpleNamespace(device=torch.device("cuda"), data_ptr=None), *launch.arguments[1:])
+    )
+    monkeypatch.setattr(cuda_launch, "resident_blocks", lambda launch: there)
+    assert cuda_launch.as_resident(on_a_gpu).grid == (blocks,)
+    # Pairs fill every GPC: nobody is asked.
+    assert cuda_launch.as_resident(replace(launch, cluster=2, grid=(132,))).grid == (132,)
 
 
 def test_every_part_of_k_has_a_slice() -> None:

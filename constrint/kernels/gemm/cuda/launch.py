@@ -6,6 +6,7 @@ The grid is persistent: as many clusters as are resident at once, or as there ar
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,10 +33,13 @@ from constrint.kernels.gemm.reference import DTYPE_NAMES
 from constrint.kernels.gemm.units import needs_k_major
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.cuda.tensor_map import ROW_BYTES, TensorMap
+from constrint.kernels.launch.plan.resident import resident_blocks
 
 #: Names of types of what leaves, and of what is added.
 OUTPUTS = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.int32: "int32"}
 ADDED = OUTPUTS | {torch.float64: "fp64"}
+#: Clusters of so many blocks fill every GPC, whose SMs come in pairs.
+PAIR = 2
 #: Elements as the TMA unit knows them, where their names differ.
 LOADED = {"fp8": "uint8", "int8": "uint8"}
 
@@ -124,17 +128,28 @@ def cuda_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
         np.float32(end.alpha),
         np.float32(end.beta),
     )
-    return [
-        CudaLaunch(
-            gpu=gpu,
-            source=source_of(config, Operands(dtype, *majors), ends),
-            grid=(min(deal.units, deal.slots) * shape.cluster,),
-            block=((config["consumers"] + 1) * WARPGROUP,),
-            arguments=arguments,
-            smem_bytes=ring + (buffers - 1) * BOX_BYTES * config["consumers"],
-            cluster=shape.cluster,
-        )
-    ]
+    launch = CudaLaunch(
+        gpu=gpu,
+        source=source_of(config, Operands(dtype, *majors), ends),
+        grid=(min(deal.units, deal.slots) * shape.cluster,),
+        block=((config["consumers"] + 1) * WARPGROUP,),
+        arguments=arguments,
+        smem_bytes=ring + (buffers - 1) * BOX_BYTES * config["consumers"],
+        cluster=shape.cluster,
+    )
+    return [as_resident(launch)]
+
+
+def as_resident(launch: CudaLaunch) -> CudaLaunch:
+    """The launch with no more clusters than the device holds at once, which walk over all tiles.
+
+    A cluster that starts when others have ended would find tiles left for it alone, and take as long as all did. How
+    many clusters of four fit depends on which SMs of each GPC are there: the driver tells, and the model assumes.
+    """
+    if launch.cluster <= PAIR or launch.arguments[0].device.type != "cuda":
+        return launch
+    there = resident_blocks(launch) or 0
+    return replace(launch, grid=(there,)) if 0 < there < launch.grid[0] else launch
 
 
 def _checked(call: Call) -> tuple[GpuModel, str]:
