@@ -28,6 +28,8 @@ SCRIPTS: Mapping[str, Sequence[tuple[str, Mapping[str, int], Sequence[str]]]] = 
     ".producer": (
         ("One warp group loads, two multiply.", {"tile_m": 128, "tile_n": 256, "num_stages": 4}, []),
     ),
+    # Its configurations are in no recorded table of products.
+    "gemm.cuda": (),
     ".cuda": (
         ("A cluster holds the weights of a head.", {"placement": 1}, []),
         ("Tiles of four sequences halve what is sent.", {"tile_batch": 4}, []),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,22 @@ from constrint.kernels.gemm.library.cost import floor_s
 from constrint.kernels.gemm.library.points import COLUMNS, place_of_row
 from constrint.kernels.gemm.library.spec import inability
 from tests.support.gemm import product
+from tests.support.needs import missing_packages
 
 H200 = load_gpu("h200")
+
+
+@pytest.fixture(autouse=True)
+def _precision() -> Iterator[None]:
+    """The program lets torch multiply fp32 in tf32; what runs after it does not."""
+    if missing_packages("torch"):
+        yield
+        return
+    import torch
+
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
 
 
 def test_every_family_is_drawn_whole_and_soon() -> None:

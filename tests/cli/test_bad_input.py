@@ -23,7 +23,7 @@ KERNEL_MISTAKES = [
     ((*GEMM, "--m", str(10**12)), "m must be between 1 and"),
     ((*GEMM, "--m", "9" * 400), "m must be between 1 and"),
     ((*GEMM, "--m", "abc"), "not a valid int"),
-    ((*GEMM, "--set", "tile_m=100"), "Nearest: 64 or 128."),
+    ((*GEMM, "--set", "tile_m=100"), "Nearest: 96 or 104."),
     ((*GEMM, "--set", "tile_m"), "--set takes NAME=VALUE"),
     ((*GEMM, "--set", "tile_m=x"), "expected an integer, got 'x'"),
     ((*GEMM, "--set", "tile_m="), "expected an integer, got ''"),

@@ -111,7 +111,7 @@ def test_a_resolver_starts_actions_from_the_best_or_from_a_strategy_it_knows() -
     )
     assert resolver.resolve(mine, 1).configs
     (larger,) = resolver.resolve(ActionProposal(kernel=best.kernel, action="tile", strategy="mine"), 1).configs
-    assert larger.config["tile_m"] == 128
+    assert larger.config["tile_m"] > 64, "the next one that the kernel's tiles have"
 
 
 def test_facts_of_a_small_kernel_name_its_rules_with_reasons() -> None:

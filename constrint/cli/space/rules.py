@@ -118,7 +118,9 @@ def domain_of(problems: Iterable[Problem], name: str) -> Domain:
     if all(domain.values == domains[0].values for domain in domains[1:]):
         return domains[0]
     values = dict.fromkeys(value for domain in domains for value in domain.values)
-    return Domain.from_values(list(values), domains[0].because)
+    reasons = {domain.because for domain in domains}
+    # What is a reason for one kernel's values need not be one for all of them.
+    return Domain.from_values(list(values), reasons.pop() if len(reasons) == 1 else "")
 
 
 def integer(text: str, what: str) -> int:

@@ -61,9 +61,20 @@ def test_shared_memory_is_never_underpredicted_and_exact_where_it_is_claimed(ver
         shared_since = OUTPUT_BYTES[row["dtype"]] == 4 and row["persistent"] == "0" and version != "3.6.0"
         if predicted != compiled and not shared_since:
             inexact.append((row, predicted))
-    # Buffers of less than a kilobyte are not always padded.
-    assert all(predicted - int(row["smem_bytes"]) <= 1024 for row, predicted in inexact), inexact
+    assert all(predicted - int(row["smem_bytes"]) <= slack(row) for row, predicted in inexact), inexact
     assert len(inexact) <= 0.03 * len(rows_of(version))
+
+
+def slack(row: dict[str, str]) -> int:
+    """Bytes that may be predicted too many: buffers of less than a kilobyte are not always padded.
+
+    On Blackwell halves of 64 rows of 32 bits were seen to be re-ordered through as much memory again (64x32x128 with
+    three stages), and through half as much (with two); what is predicted is the former.
+    """
+    config = config_of(row)
+    is_wide = row["target"] == "sm_100" and OUTPUT_BYTES[row["dtype"]] == 4
+    is_low = config["tile_m"] == 64 and config["epilogue_subtile"] == 2 and config["persistent"] == 1
+    return max(1024, config["tile_m"] * config["tile_n"] if is_wide and is_low else 0)
 
 
 def judged(row: dict[str, str]) -> tuple[float, int, int]:

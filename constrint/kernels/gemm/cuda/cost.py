@@ -77,7 +77,7 @@ class CudaModel:
         self.gpu, self.dtype, self.constants = gpu, product.dtype, constants
         self.clock = loaded_clock_hz(gpu)
         self.dram_rate = gpu.memory.dram.bandwidth_bytes_per_s * constants.dram_share
-        self.l2_size = float(gpu.memory.l2.size_bytes or 0)
+        self.l2_size = float(gpu.memory.l2.size_bytes or 1)  # where it is not known, nothing is kept
         self.shape = Shape.of(whole)
         self.parts = c["split_k"]
         self.over_m, self.over_n = c["tile_m"] * c["cluster_m"], c["tile_n"] * c["cluster_n"]

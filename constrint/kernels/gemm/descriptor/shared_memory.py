@@ -51,9 +51,9 @@ def descriptor_smem_bytes(gpu: GpuModel, dtype: str, v: Vars, *, is_shared: bool
         # Of two parts the smaller one uses the other one's memory.
         apart, stored = v["persistent"], v["tile_m"] * widest * output // v["epilogue_subtile"]
     if found.kind == "tcgen05":
-        # Halves of sums of 64 rows are re-ordered through as much again.
+        # Halves of sums of 64 rows are re-ordered through half as much again, of 32 bits through up to as much again.
         is_low = use * (1 - minimum(1, v["tile_m"] // 128)) * (v["epilogue_subtile"] - 1)
-        stored = stored + v["persistent"] * is_low * stored // 2
+        stored = stored + v["persistent"] * is_low * (stored if output == PARTIAL_BYTES else stored // 2)
     staging = splits * store_staging(gpu, dtype, found, {**v, "tile_n": widest}, is_vectorised=True)
     return apart * (held + stored) + (1 - apart) * maximum(maximum(held, stored), staging)
 
