@@ -17,6 +17,9 @@ from constrint.select.spec import Workload
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "tf32": torch.float32}
 #: Standard deviation of a random bias.
 BIAS_SCALE = 0.3
+#: Factors of projected inputs that leave their bits as they are: beyond where an exponential of twice a pre-activation
+#: is finite in fp32, and so small that the recurrence decides.
+SATURATING, TINY = 2.0**5, 2.0**-8
 
 
 def make_inputs(cell: Cell, direction: str, workload: Workload, *, device: Any, seed: int) -> dict[str, Tensor]:
@@ -40,6 +43,25 @@ def make_inputs(cell: Cell, direction: str, workload: Workload, *, device: Any, 
         states = rnn_reference(cell.name, wx, r, bias)[0]
         saved = recompute_gates(cell, wx, r, bias, states_before(states[0], None, None))
     return inputs | {"states": states, "saved": saved, "grad0": draw(batch, time, heads, dim)}
+
+
+def unusual_inputs(inputs: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
+    """Inputs of a forward pass on which layers go wrong that are right on random ones, made of these.
+
+    Args:
+        inputs: Random ones.
+        number: 0 for these themselves; 1: pre-activations of up to a hundred, which saturate every gate; 2: hardly any
+            projected input is not 0; 3: tiny ones. Then it begins anew.
+    """
+    wx = inputs["wx"]
+    kind = number % 4
+    if kind == 1:
+        return {**inputs, "wx": wx * SATURATING}
+    if kind == 2:
+        # No tile is a multiple of 37.
+        index = torch.arange(wx.numel(), device=wx.device).reshape(wx.shape)
+        return {**inputs, "wx": torch.where(index % 37 == 0, wx, torch.zeros_like(wx))}
+    return {**inputs, "wx": wx * TINY} if kind == 3 else dict(inputs)
 
 
 def make_optional_inputs(cell: Cell, direction: str, wx: Tensor, names: Collection[str]) -> dict[str, Tensor]:
