@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from constrint.errors import ConstrintError
 from constrint.flashrnn import rnn
 from constrint.kernels.launch.cuda import CudaLaunch, CudaSource
 from tests.support.placed_layers import gpu_here, usual_dims
@@ -202,8 +203,14 @@ def on_a_slice() -> dict[str, Any]:
         large, weights = arguments(8192, time=2)
         states, _ = rnn(large, weights)
         torch.cuda.synchronize()
+        try:
+            rnn(large, weights, backend="cuda")
+            refused = ""
+        except ConstrintError as why:
+            refused = str(why)
     error = max(float((a.float() - b.float()).abs().max()) for a, b in zip(found, expected, strict=True))
-    return {"error": error, "finite": bool(states.isfinite().all()), "told": [str(each.message) for each in told]}
+    said = [str(each.message) for each in told]
+    return {"error": error, "finite": bool(states.isfinite().all()), "told": said, "refused": refused}
 
 
 def in_a_green_context() -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.gemm.skinny.cases import Case, Expected, operands
 from benchmarks.gemm.skinny.launch import memory_of, product, sizes_of
-from benchmarks.gemm.skinny.variant import Layout, Variant, dealt
+from benchmarks.gemm.skinny.variant import FOLDER, Layout, Variant, dealt
 
 HEADERS = Path(__file__).parent / "cuda_on_cpu"
 #: What the CPU's header has in its place.
@@ -28,6 +28,7 @@ def built(variant: Variant, dtype: str, layout: Layout, folder: Path, text: str 
     (folder / "kernel.cc").write_text((text or source.text).replace(SHARED_MEMORY, ""), encoding="utf-8")
     for name in ("cuda.h", "instructions.cuh", "main.cc"):
         shutil.copy(HEADERS / name, folder)
+    shutil.copy(FOLDER / "types.cuh", folder)
     macros = [f"-D{name}={value}" for name, value in source.macros.items()]
     command = ["g++", "-O1", "-w", "-std=c++17", "-shared", "-fPIC", *macros, "main.cc", "-o", "kernel.so"]
     subprocess.run(command, cwd=folder, check=True)

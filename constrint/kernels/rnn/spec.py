@@ -6,9 +6,9 @@ folder beside this file, with its own parameters, rules and cost.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -96,6 +96,14 @@ class RnnSpec(KernelSpec):
         """Those of the products with the recurrent weights: 2 x batch x time x heads x gates x head_dim^2."""
         batch, time, heads, dim = (workload.sizes[name] for name in self.size_names)
         return 2 * batch * time * heads * self.cell.num_gates * dim * dim
+
+    def unusual_inputs(self, workload: Workload, inputs: Mapping[str, Any], number: int) -> dict[str, Any]:
+        """Inputs that saturate gates (forward), are mostly zero, or tiny; gradients that are mostly zero (backward)."""
+        if "wx" not in inputs:
+            return dict(inputs)
+        from constrint.kernels.rnn.tensors import unusual_inputs
+
+        return unusual_inputs(self.cell, self.direction, inputs, number)
 
     # What an implementation says to a layer whose operator calls it.
 

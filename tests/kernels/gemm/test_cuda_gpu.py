@@ -70,6 +70,14 @@ def test_every_schedule_in_every_cluster_turned_and_not(schedule: tuple[int, int
     assert len(seen) == 8
 
 
+@pytest.mark.parametrize("depth", [1, 64])
+def test_odd_numbers_of_boxes_a_tile_do_not_run_into_each_other(depth: int) -> None:
+    """Of a tile with an odd number of boxes the last one is still read when the next tile's first is written."""
+    dealt = {"consumers": 1, "by_columns": 1, "in_turns": 0, "cluster_m": 1, "cluster_n": 1, "group_m": 8}
+    config = dealt | {"tile_m": 192, "tile_n": 8, "tile_k": 64, "num_stages": 6, "turned": 0, "split_k": 1}
+    check(Case((1000, 1000, depth), "bf16", "cr", config | {"only_last": 0}))
+
+
 @pytest.mark.parametrize("only_last", [0, 1])
 @pytest.mark.parametrize("split_k", [2, 3, 8])
 def test_tiles_in_parts_are_added_in_order(split_k: int, only_last: int) -> None:

@@ -1,18 +1,7 @@
 // What benchmarks/gemm/skinny/instructions.cuh does, for the CPU: matrix instructions by their definition.
 #pragma once
 #include "cuda.h"
-
-#if DTYPE == 4
-typedef int sum_t;
-typedef int out_t;
-#elif DTYPE >= 2
-typedef float sum_t;
-typedef float out_t;
-#else
-typedef float sum_t;
-typedef unsigned short out_t;
-#endif
-constexpr int kElement = DTYPE < 2 ? 2 : DTYPE == 2 ? 4 : 1;
+#include "types.cuh"
 
 struct alignas(16) Vector {
   unsigned word[4];

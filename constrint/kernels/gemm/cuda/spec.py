@@ -87,8 +87,9 @@ class CudaSpec(GemmSpec):
         return nvrtc_here()
 
     def uncalibrated(self) -> str:
-        """Whether the constants of the cost model are measured."""
-        return "" if CONSTANTS.measured else f"its times rest on assumptions ({FILE.name}); matmul does not choose it"
+        """Whether the constants of the cost model are measured, and of the kernel as it is."""
+        rest = f"its times rest on assumptions, or on a kernel that was changed since ({FILE.name})"
+        return "" if CONSTANTS.measured else f"{rest}; matmul does not choose it"
 
     def refusal(self, gpu: GpuModel, product: Product) -> str:
         """Other GPUs than Hopper, and operands that the TMA unit cannot load as they are."""

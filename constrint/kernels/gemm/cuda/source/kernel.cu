@@ -295,11 +295,19 @@ __device__ __forceinline__ void store(
 #pragma unroll
     for (int chunk = 0; chunk < kOwnColumns; chunk += 64) {
       constexpr int kChunks = (kOwnColumns + 63) / 64;
+      // Buffers are taken in turns; a unit of an odd number of boxes ends with the one that the next begins with.
+      constexpr int kUnread = kBlocks * kChunks % 2 ? 0 : BUFFERS - 1;
       const int number = block * kChunks + chunk / 64, width = min(64, kOwnColumns - chunk);
       const bool is_narrow = !TURNED && width < 64;
       const unsigned to = own + number % BUFFERS * kStagingBytes;
       // Whoever asked the unit to store what lay here knows when it was read.
-      if (is_first) wait_stored<BUFFERS - 1>();
+      if (is_first) {
+        if (number == 0) {
+          wait_stored<kUnread>();
+        } else {
+          wait_stored<BUFFERS - 1>();
+        }
+      }
       named_sync(1 + consumer, kWarpgroup);
 #pragma unroll
       for (int j = 0; j < 8 && chunk + 8 * j < kOwnColumns; j += 2) {
