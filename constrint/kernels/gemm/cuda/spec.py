@@ -96,6 +96,8 @@ class CudaSpec(GemmSpec):
         found = gpu.dot_unit(product.dtype)
         if found is None or found.kind != INSTRUCTION:
             return f"it is written for Hopper's {INSTRUCTION}, not for {product.dtype} on {gpu.arch.target}"
+        if not product.has_nvrtc:
+            return "it is compiled by NVRTC, which is not installed here: pip install 'constrint[cuda]'"
         if product.batch > 1 or product.is_three_pass:
             return "it computes one product at a time and multiplies fp32 in one pass"
         if product.a.is_copied or product.b.is_copied:
