@@ -7,6 +7,11 @@
 
 #include "epilogue.cuh"
 
+// 1 where the launch says that it may begin before the launches ahead of it in its stream have ended.
+#ifndef OVERLAPS
+#define OVERLAPS 0
+#endif
+
 constexpr int kRows = ROWS, kColumns = COLUMNS, kStages = STAGES, kConsumers = CONSUMERS;
 constexpr int kClusterRows = CLUSTER_ROWS, kClusterColumns = CLUSTER_COLUMNS, kCluster = kClusterRows * kClusterColumns;
 // Consumers share a tile, by rows or by columns, or take tiles in turns.
@@ -514,6 +519,9 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
   } else if (threadIdx.x / kWarpgroup < kConsumers) {
     named_sync(kMade, kConsumers * kWarpgroup + 32);
   }
+#if OVERLAPS
+  wait_for_launches();
+#endif
   if (threadIdx.x / kWarpgroup == kConsumers) {
     fewer_registers();
     if (threadIdx.x == kConsumers * kWarpgroup) {
