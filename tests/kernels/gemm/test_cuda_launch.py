@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +42,7 @@ TURNED = CONFIG | {"tile_m": 152, "tile_n": 128, "cluster_m": 1, "cluster_n": 2,
 #: Names of the numbers that follow the tensors.
 NUMBERS = (
     *("rows", "columns", "depth", "row_tiles", "column_tiles", "group", "whole", "parts", "stride", "is_aligned"),
-    *("source_row", "source_column", "alpha", "beta"),
+    *("source_row", "source_column", "alpha", "beta", "by_group", "by_height", "by_last", "by_parts"),
 )
 
 
@@ -75,9 +76,10 @@ def test_operands_are_loaded_by_the_parts_that_blocks_of_a_cluster_share() -> No
     assert columns.data_ptr() == call.b.data_ptr()
     assert (columns.shape, columns.stride, columns.box) == ((600, 320), 320, (152, 64))
     assert {whole.data_ptr(), rest.data_ptr()} == {call.out.data_ptr()}
-    assert (whole.shape, whole.stride, whole.box, whole.swizzle) == ((1000, 600), 600, (64, 64), 128)
+    # Each warp stores its 16 rows of wgmma.
+    assert (whole.shape, whole.stride, whole.box, whole.swizzle) == ((1000, 600), 600, (16, 64), 128)
     # Two boxes of 64 columns, and what is left of 152.
-    assert (rest.box, rest.swizzle) == ((64, 24), 0)
+    assert (rest.box, rest.swizzle) == ((16, 24), 0)
     halves = maps_of(launch_of(call, CONFIG | {"tile_n": 144}))
     assert halves[1].box == (72, 64)
 
@@ -136,6 +138,34 @@ def test_no_more_clusters_of_four_are_launched_than_the_device_holds(
     assert cuda_launch.as_resident(on_a_gpu).grid == (blocks,)
     # Pairs fill every GPC: nobody is asked.
     assert cuda_launch.as_resident(replace(launch, cluster=2, grid=(132,))).grid == (132,)
+
+
+def quotient(number: int, by: np.uint64) -> int:
+    """As `source/kernel.cu` divides, in 32 bits."""
+    multiplier, shift = int(by) & 0xFFFFFFFF, int(by) >> 32
+    assert 0 <= shift < 32
+    return number if multiplier == 0 else (number * multiplier >> 32) >> shift
+
+
+def test_the_kernel_divides_by_what_the_host_knows() -> None:
+    most, draw = 2**31 - 1, random.Random(1)
+    divisors = (*range(1, 600), most, most - 1, 2**30, *(draw.randrange(1, most) for _ in range(400)))
+    for divisor in divisors:
+        near = (divisor * draw.randrange(most // divisor + 1) for _ in range(8))
+        numbers = {0, 1, divisor - 1, divisor, most, *(at + off for at in near for off in (-1, 0, 1))}
+        by = cuda_launch.reciprocal(divisor)
+        for number in numbers:
+            if 0 <= number <= most:
+                assert quotient(number, by) == number // divisor, (number, divisor)
+
+
+def test_divisors_are_those_of_tiles_and_parts() -> None:
+    """20 x 33 tiles in groups of 8 rows, of which the last has 4, and 3 parts."""
+    numbers = numbers_of(launch_of(call_of(5000, 5000, 640), CONFIG | {"split_k": 3}))
+    expected = {"by_group": 8 * 33, "by_height": 8, "by_last": 4, "by_parts": 3}
+    for name, divisor in expected.items():
+        assert numbers[name].dtype == np.uint64
+        assert numbers[name] == cuda_launch.reciprocal(divisor)
 
 
 def test_every_part_of_k_has_a_slice() -> None:
@@ -242,7 +272,7 @@ def test_a_plan_launches_it_with_maps_and_memory_of_the_call(bench: LaunchBench)
     assert [bytes.fromhex(value) for value in seen["arguments"][8:]] == [number.tobytes() for number in numbers]
     assert (seen["grid"][0], seen["block"][0]) == (2 * 2 * 4 * 2, 384)
     encoded = [each for each in calls if each["call"] == "cuTensorMapEncodeTiled"]
-    assert [each["block"] for each in encoded] == [[64, 128], [64, 152], [64, 64], [24, 64]]
+    assert [each["block"] for each in encoded] == [[64, 128], [64, 152], [64, 16], [24, 16]]
     assert [each["options"][1] for each in encoded] == [3, 3, 3, 0]
 
 
@@ -258,4 +288,4 @@ def test_without_the_core_maps_get_the_addresses_of_each_call(monkeypatch: pytes
     assert [value.data_ptr() for value in seen[:4]] == [1 << 20, 1 << 21, 1 << 22, 1 << 22]
     assert all(isinstance(value, TensorMap) for value in seen[:4])
     assert [value for value in seen if isinstance(value, torch.Tensor)] == []
-    assert isinstance(seen[-1], np.float32)
+    assert isinstance(seen[-1], np.uint64)

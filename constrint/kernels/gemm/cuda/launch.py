@@ -19,6 +19,7 @@ from constrint.kernels.gemm.cuda.shape import (
     BOX_BYTES,
     LINE_BYTES,
     ROWS,
+    WARP_ROWS,
     WARPGROUP,
     Shape,
     box_rows,
@@ -27,7 +28,7 @@ from constrint.kernels.gemm.cuda.shape import (
     ring_bytes,
     second_buffers,
 )
-from constrint.kernels.gemm.cuda.source import Ends, Operands, source_of
+from constrint.kernels.gemm.cuda.source import WARP_BOXES, Ends, Operands, source_of
 from constrint.kernels.gemm.launch import Call
 from constrint.kernels.gemm.reference import DTYPE_NAMES
 from constrint.kernels.gemm.units import needs_k_major
@@ -84,6 +85,24 @@ class Deal(NamedTuple):
         """Tiles and parts of tiles."""
         return self.whole + self.split * self.parts
 
+    @property
+    def divisors(self) -> tuple[np.uint64, ...]:
+        """How to divide by tiles of a group, by its rows, by those of the last group, and by parts."""
+        last = self.row_tiles % self.group or self.group
+        return tuple(reciprocal(by) for by in (self.group * self.column_tiles, self.group, last, self.parts))
+
+
+def reciprocal(divisor: int) -> np.uint64:
+    """What the kernel divides numbers below 2^31 by: 32 bits of a rounded reciprocal, and how far to shift above them.
+
+    With `bits` such that 2^bits is the next power of two, the reciprocal is 2^(31 + bits) / divisor, rounded up: it is
+    off by less than divisor / 2^(31 + bits), so that a quotient below 2^31 is off by less than 1 / divisor. There is
+    none for 1.
+    """
+    bits = (divisor - 1).bit_length()
+    found: np.uint64 = np.uint64((bits - 1) << 32 | -(-(1 << (31 + bits)) // divisor) if divisor > 1 else 0)
+    return found
+
 
 def cuda_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
     """The launch of a call.
@@ -127,6 +146,7 @@ def cuda_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
         *(np.int64(stride) for stride in of_source),
         np.float32(end.alpha),
         np.float32(end.beta),
+        *deal.divisors,
     )
     launch = CudaLaunch(
         gpu=gpu,
@@ -190,12 +210,13 @@ def _map_of(side: Tensor, is_k_major: bool, width: int, shares: int, dtype: str)
 
 
 def _boxes_of(out: Tensor, own_columns: int, *, turned: bool) -> tuple[TensorMap, TensorMap]:
-    """How the TMA unit stores results: boxes of 64 by 64, and what is left of a consumer's columns of wgmma."""
+    """How the TMA unit stores results: boxes of 64 columns of wgmma, and what is left of a consumer's columns."""
     rest = own_columns % ROWS or ROWS
     shape, kind = (out.shape[0], out.shape[1]), OUTPUTS[out.dtype]
-    narrow = (rest, ROWS) if turned else (ROWS, rest)
+    rows = WARP_ROWS if WARP_BOXES and not turned else ROWS
+    narrow = (rest, ROWS) if turned else (rows, rest)
     swizzle = LINE_BYTES if narrow[1] == ROWS else 0
-    whole = TensorMap(out, kind, shape, out.stride(0), (ROWS, ROWS))
+    whole = TensorMap(out, kind, shape, out.stride(0), (rows, ROWS))
     return whole, TensorMap(out, kind, shape, out.stride(0), narrow, swizzle)
 
 

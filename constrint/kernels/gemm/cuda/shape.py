@@ -15,8 +15,8 @@ from constrint.kernels.gemm.units import ELEMENT_BYTES
 
 #: A slice is so many bytes along K, by which the TMA unit swizzles; an atom of the swizzle is eight such rows.
 LINE_BYTES, ATOM_ROWS = 128, 8
-#: Rows of wgmma, and its most columns.
-ROWS, MAX_COLUMNS = 64, 256
+#: Rows of wgmma, those of them that each warp has, and its most columns.
+ROWS, WARP_ROWS, MAX_COLUMNS = 64, 16, 256
 #: Rows of the largest box that the TMA unit loads.
 MAX_BOX = 256
 #: Threads of a warpgroup, and their warps.

@@ -52,6 +52,8 @@ class Operands:
     b_is_k_major: bool
 
 
+#: Whether each warp stores boxes of its own 16 rows, where a warpgroup would store one of all 64.
+WARP_BOXES = True
 #: Parameters that are compiled in, and those of them whose macros have other names.
 COMPILED = ("num_stages", "consumers", "by_columns", "in_turns", "turned")
 MACROS = {"num_stages": "STAGES", "by_columns": "CONSUMERS_BY_COLUMNS"}
@@ -76,7 +78,7 @@ def _source_of(config: tuple[tuple[str, int], ...], operands: Operands, ends: En
     macros |= {"ROWS_K_MAJOR": int(rows_k_major), "COLUMNS_K_MAJOR": int(columns_k_major)}
     macros |= {"OUT": OUTPUTS[ends.output], "ACTIVATION": ACTIVATIONS[ends.activation]}
     macros |= {"BIAS": ADDED[ends.bias], "SOURCE": ADDED[ends.source]}
-    macros |= {"STORES_BOXES": int(ends.in_boxes), "BUFFERS": ends.buffers}
+    macros |= {"STORES_BOXES": int(ends.in_boxes), "BUFFERS": ends.buffers, "WARP_BOXES": int(WARP_BOXES)}
     text = wgmma(shape.own_columns, dtype, rows_k_major=rows_k_major, columns_k_major=columns_k_major)
     return CudaSource(text + _kernel(), "gemm", macros, ("-std=c++17",), (FOLDER,), "gemm.cu", is_settled=True)
 

@@ -28,17 +28,22 @@ __device__ __forceinline__ unsigned block_in_cluster() {
   return rank;
 }
 
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
+// Lets the next launch of the stream begin, and waits for those ahead of this one, and for what they have written.
+__device__ __forceinline__ void wait_for_launches() {
+  asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
 }
 
 __device__ __forceinline__ void barrier_init(unsigned barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 
-// Other blocks and the TMA unit see the barriers as they were made.
+// Other blocks and the TMA unit see the barriers as they were made. A fence of the proxy for more than shared memory
+// would wait for the whole GPU.
 __device__ __forceinline__ void fence_barrier_init() {
-  asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async;" ::: "memory");
+  asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
 }
 
 __device__ __forceinline__ void expect(unsigned barrier, unsigned bytes) {
@@ -101,6 +106,27 @@ __device__ __forceinline__ void named_arrive(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
+// A barrier that tells all threads whether any of them says so.
+__device__ __forceinline__ bool named_any(int barrier, int threads, bool says) {
+  unsigned any;
+  asm volatile(
+      "{\n.reg .pred says, any;\n"
+      "setp.ne.b32 says, %3, 0;\n"
+      "barrier.cta.red.or.aligned.pred any, %1, %2, says;\n"
+      "selp.u32 %0, 1, 0, any;\n}\n"
+      : "=r"(any)
+      : "r"(barrier), "r"(threads), "r"(static_cast<unsigned>(says))
+      : "memory");
+  return any != 0;
+}
+
+// Adds one, once all that this thread knows of is in memory; the thread knows of all that others had counted so.
+__device__ __forceinline__ unsigned count(unsigned* counter) {
+  unsigned before;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+  return before;
+}
+
 // The register file of an SM is dealt out among the warpgroups of its blocks: a producer needs few.
 constexpr int kShare = 512 / RESIDENT, kProducerRegisters = CONSUMERS == 2 ? 40 : 32;
 constexpr int kLargest = (kShare - kProducerRegisters) / CONSUMERS / 8 * 8;
@@ -138,8 +164,14 @@ __device__ __forceinline__ void fence_sums(sum_t (&sums)[kRows][kColumns]) {
     }
 }
 
-__device__ __forceinline__ void store_partial(sum_t* to, sum_t value) { __stcg(to, value); }
-__device__ __forceinline__ sum_t load_partial(const sum_t* from) { return __ldcg(from); }
+// Four sums of a thread, which other threads of the warp have next to them.
+__device__ __forceinline__ void store_partials(sum_t* to, const sum_t (&four)[4]) {
+  __stcg(reinterpret_cast<uint4*>(to), *reinterpret_cast<const uint4*>(four));
+}
+
+__device__ __forceinline__ void load_partials(const sum_t* from, sum_t (&four)[4]) {
+  *reinterpret_cast<uint4*>(four) = __ldcg(reinterpret_cast<const uint4*>(from));
+}
 
 // Two matrices of 8 by 8 halves; lanes 0 to 15 give the addresses of their rows.
 template <bool kIsTransposed>

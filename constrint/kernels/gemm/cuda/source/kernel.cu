@@ -7,6 +7,11 @@
 
 #include "epilogue.cuh"
 
+// 1 where the launch says that it may begin before the launches ahead of it in its stream have ended.
+#ifndef OVERLAPS
+#define OVERLAPS 0
+#endif
+
 constexpr int kRows = ROWS, kColumns = COLUMNS, kStages = STAGES, kConsumers = CONSUMERS;
 constexpr int kClusterRows = CLUSTER_ROWS, kClusterColumns = CLUSTER_COLUMNS, kCluster = kClusterRows * kClusterColumns;
 // Consumers share a tile, by rows or by columns, or take tiles in turns.
@@ -21,6 +26,10 @@ constexpr int kColumnsBytes = COLUMNS_K_MAJOR ? kColumns * 128 : (kColumns * kEl
 constexpr int kStageBytes = kRowsBytes + kColumnsBytes;
 constexpr int kStagingBytes = 64 * 128;  // of a warpgroup and a buffer, where results are put in order
 constexpr int kWarpgroup = 128;
+// A named barrier: those of the ring are made. Consumers have 1 to 3, and 8 and 9 where they take turns.
+constexpr int kMade = 7;
+// Each warp stores the rows of wgmma that it has, or a warpgroup stores all 64 at once.
+constexpr bool kWarpBoxes = WARP_BOXES && !TURNED;
 static_assert(kOwnRows % 64 == 0 && kOwnColumns % 8 == 0 && kOwnColumns <= 256, "what wgmma takes");
 static_assert(!IN_TURNS || kConsumers == 2, "two take tiles in turns");
 // A block counts who has read what it loaded. Of four blocks not all read from all: one that loads nothing for a
@@ -38,6 +47,8 @@ struct Sizes {
   const long long& stride;                 // elements from one row of C to the next
   const int& is_aligned;                   // whether vectors of 16 bytes of C can be stored
   End end;
+  // How to divide by tiles of a group, by its rows, by those of the last group, and by parts; see `quotient`.
+  const unsigned long long &by_group, &by_height, &by_last, &by_parts;
 };
 
 // Where results go: to boxes of C, or to its address.
@@ -55,26 +66,33 @@ __device__ __forceinline__ int num_units(const Sizes& s) {
   return s.whole + (s.row_tiles * s.column_tiles - s.whole) * s.parts;
 }
 
+// A quotient by what the host knows: the upper word of a product with a rounded reciprocal, 2^(31 + bits) / divisor, is
+// exact below 2^31. Dividing by 1 has none. A division that the compiler makes takes ten times as long, between tiles.
+__device__ __forceinline__ int quotient(int number, unsigned long long by) {
+  const unsigned reciprocal = static_cast<unsigned>(by), shift = static_cast<unsigned>(by >> 32);
+  return reciprocal == 0 ? number : static_cast<int>(__umulhi(static_cast<unsigned>(number), reciprocal) >> shift);
+}
+
 __device__ __forceinline__ Unit unit_of(const Sizes& s, int number, int rank) {
   Unit u;
   int tile = number;
-  u.part = 0, u.parts = 1, u.slot = 0;
-  if (number >= s.whole) {
-    tile = s.whole + (number - s.whole) / s.parts;
-    u.part = (number - s.whole) % s.parts, u.parts = s.parts;
-    u.slot = (tile - s.whole) * kCluster + rank;
-  }
-  const int in_group = s.group * s.column_tiles, group = tile / in_group, first = group * s.group;
-  const int height = min(s.group, s.row_tiles - first), place = tile - group * in_group;
-  u.row = ((first + place % height) * kClusterRows + rank / kClusterColumns) * kRows;
-  u.column = (place / height * kClusterColumns + rank % kClusterColumns) * kColumns;
   const int steps = (s.depth + kDepth - 1) / kDepth;
-  u.begin = 0, u.end = steps;
-  // A wave may wait for these divisions: they are left out where they are not needed.
-  if (u.parts > 1) {
-    u.begin = static_cast<int>(static_cast<long long>(steps) * u.part / u.parts);
-    u.end = static_cast<int>(static_cast<long long>(steps) * (u.part + 1) / u.parts);
+  u.part = 0, u.parts = 1, u.slot = 0, u.begin = 0, u.end = steps;
+  if (number >= s.whole) {
+    const int split = quotient(number - s.whole, s.by_parts), each = quotient(steps, s.by_parts);
+    tile = s.whole + split;
+    u.part = number - s.whole - split * s.parts, u.parts = s.parts;
+    u.slot = split * kCluster + rank;
+    // The first parts have a slice more where parts are not equal.
+    const int more = steps - each * s.parts;
+    u.begin = u.part * each + min(u.part, more), u.end = u.begin + each + (u.part < more);
   }
+  const int group = quotient(tile, s.by_group), first = group * s.group, place = tile - first * s.column_tiles;
+  const bool is_last = s.row_tiles - first < s.group;
+  const int height = is_last ? s.row_tiles - first : s.group;
+  const int column = quotient(place, is_last ? s.by_last : s.by_height);
+  u.row = ((first + place - column * height) * kClusterRows + rank / kClusterColumns) * kRows;
+  u.column = (column * kClusterColumns + rank % kClusterColumns) * kColumns;
   return u;
 }
 
@@ -251,44 +269,65 @@ __device__ __forceinline__ void multiply(
 
 // Parts along K leave their sums in memory; whoever comes last adds all of them, in order. Says whether this one did.
 __device__ __forceinline__ bool add_parts(
-    sum_t (&sums)[kBlocks][kSums], const Unit& u, sum_t* workspace, unsigned* counters, int consumer,
-    unsigned* last) {
-  constexpr int kAll = kBlocks * kSums;
+    sum_t (&sums)[kBlocks][kSums], const Unit& u, sum_t* workspace, unsigned* counters, int consumer) {
+  // Sums of two parts are under way in registers that are left beside all sums: so many of each at a time.
+  constexpr int kAll = kBlocks * kSums, kLeft = (kConsumerRegisters - kAll - 48) / 16 * 8;
+  constexpr int kBatch = kLeft < 8 ? 8 : kLeft > 64 ? 64 : kLeft;
   const int thread = threadIdx.x % kWarpgroup, user = u.slot * kByRows * kByColumns + (IN_TURNS ? 0 : consumer);
-  sum_t* const mine = workspace + static_cast<long long>(user) * u.parts * kAll * kWarpgroup + thread;
+  sum_t* const mine = workspace + static_cast<long long>(user) * u.parts * kAll * kWarpgroup + thread * 4;
+  sum_t* const own = mine + u.part * kAll * kWarpgroup;
 #pragma unroll
-  for (int i = 0; i < kAll; ++i) store_partial(mine + (u.part * kAll + i) * kWarpgroup, sums[i / kSums][i % kSums]);
-  __threadfence();
-  named_sync(1 + consumer, kWarpgroup);
-  if (thread == 0) {
-    const unsigned came = atomicAdd(counters + user, 1u);
-    if (came == u.parts - 1) counters[user] = 0;
-    last[consumer] = came == u.parts - 1;
-    __threadfence();
+  for (int i = 0; i < kAll; i += 4) {
+    const sum_t four[4] = {
+        sums[i / kSums][i % kSums], sums[i / kSums][i % kSums + 1], sums[i / kSums][i % kSums + 2],
+        sums[i / kSums][i % kSums + 3]};
+    store_partials(own + i * kWarpgroup, four);
   }
+  // One thread speaks for all that it has synchronised with.
   named_sync(1 + consumer, kWarpgroup);
-  const bool is_last = last[consumer];
-  named_sync(1 + consumer, kWarpgroup);
-  if (!is_last) return false;
+  bool is_last = false;
+  if (thread == 0) {
+    is_last = count(counters + user) == u.parts - 1;
+    if (is_last) counters[user] = 0;
+  }
+  if (!named_any(1 + consumer, kWarpgroup, is_last)) return false;
 #pragma unroll
-  for (int i = 0; i < kAll; ++i) sums[i / kSums][i % kSums] = 0;
-  for (int part = 0; part < u.parts; ++part) {
+  for (int first = 0; first < kAll; first += kBatch) {
 #pragma unroll
-    for (int i = 0; i < kAll; ++i) sums[i / kSums][i % kSums] += load_partial(mine + (part * kAll + i) * kWarpgroup);
+    for (int i = first; i < kAll && i < first + kBatch; ++i) sums[i / kSums][i % kSums] = 0;
+#pragma unroll 2
+    for (int part = 0; part < u.parts; ++part) {
+#pragma unroll
+      for (int i = first; i < kAll && i < first + kBatch; i += 4) {
+        sum_t four[4];
+        load_partials(mine + (part * kAll + i) * kWarpgroup, four);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) sums[i / kSums][i % kSums + j] += four[j];
+      }
+    }
   }
   return true;
 }
 
 #if STORES_BOXES
 static_assert(IS_PLAIN, "boxes take sums as they are");
-// 16-bit results go through shared memory to the TMA unit, in boxes of 64 rows and 64 columns of wgmma; what is left of a
-// row of sums is a box of its own. Rows of a box are 128 bytes, swizzled; those of a narrower one are not.
+// 16-bit results go through shared memory to the TMA unit, in boxes of 64 columns of wgmma; what is left of a row of sums
+// is a box of its own. Rows of a box are 128 bytes, swizzled; those of a narrower one are not. A box has the rows of a
+// warp, which waits for no other one, or those of the warpgroup.
 __device__ __forceinline__ void store(
     const sum_t (&sums)[kBlocks][kSums], const OutMaps& maps, const Sizes& s, unsigned staging, int first_row,
     int first_column) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, consumer = threadIdx.x / kWarpgroup;
-  const bool is_first = threadIdx.x % kWarpgroup == 0;
-  const unsigned own = staging + consumer * kStagingBytes * BUFFERS;
+  const bool is_first = threadIdx.x % (kWarpBoxes ? 32 : kWarpgroup) == 0;
+  const int above = kWarpBoxes ? 0 : 16 * warp;  // rows of the box that are other warps'
+  const unsigned own = staging + consumer * kStagingBytes * BUFFERS + (kWarpBoxes ? warp * 16 * 128 : 0);
+  const auto sync = [&] {
+    if constexpr (kWarpBoxes) {
+      __syncwarp();
+    } else {
+      named_sync(1 + consumer, kWarpgroup);
+    }
+  };
   constexpr int kRest = kOwnColumns % 64;
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
@@ -308,7 +347,7 @@ __device__ __forceinline__ void store(
           wait_stored<BUFFERS - 1>();
         }
       }
-      named_sync(1 + consumer, kWarpgroup);
+      sync();
 #pragma unroll
       for (int j = 0; j < 8 && chunk + 8 * j < kOwnColumns; j += 2) {
         const int at = 4 * (chunk / 8 + j);
@@ -318,7 +357,7 @@ __device__ __forceinline__ void store(
         for (int i = 0; i < 4 && at + 2 * i < kSums; ++i)
           words[i] = narrow2(s.end.alpha * sums[block][at + 2 * i], s.end.alpha * sums[block][at + 2 * i + 1]);
         // Of the matrices of 8 by 8, the second has the lower rows, and the third and fourth the next columns.
-        const int row = TURNED ? 8 * (j + lane / 16) + lane % 8 : 16 * warp + lane % 16;
+        const int row = TURNED ? 8 * (j + lane / 16) + lane % 8 : above + lane % 16;
         const int unit = TURNED ? 2 * warp + lane / 8 % 2 : j + lane / 16;
         const unsigned address =
             is_narrow ? to + row * (kRest * 2) + unit * 16 : to + row * 128 + ((unit ^ lane % 8) * 16);
@@ -330,10 +369,10 @@ __device__ __forceinline__ void store(
         }
       }
       fence_for_boxes();
-      named_sync(1 + consumer, kWarpgroup);
+      sync();
       if (is_first) {
         const int x = TURNED ? first_row + 64 * block : first_column + chunk;
-        const int y = TURNED ? first_column + chunk : first_row + 64 * block;
+        const int y = TURNED ? first_column + chunk : first_row + 64 * block + (kWarpBoxes ? 16 * warp : 0);
         store_box(width < 64 ? maps.rest : maps.whole, to, x, y);
       }
     }
@@ -393,7 +432,7 @@ __device__ __forceinline__ void store(
 #endif
 
 __device__ __forceinline__ void consume(
-    const Sizes& s, To c, sum_t* workspace, unsigned* counters, const Shared& shared, unsigned* last, int rank) {
+    const Sizes& s, To c, sum_t* workspace, unsigned* counters, const Shared& shared, int rank) {
   const int consumer = threadIdx.x / kWarpgroup;
   const int first_row = IN_TURNS ? 0 : consumer / kByColumns * kOwnRows;
   const int first_column = IN_TURNS ? 0 : consumer % kByColumns * kOwnColumns;
@@ -402,6 +441,7 @@ __device__ __forceinline__ void consume(
   if (consumer == 1) named_arrive(8, 2 * kWarpgroup);
 #endif
   int turn = 0;
+  bool is_done = false;
   const int units = num_units(s), clusters = gridDim.x / kCluster;
   for (int number = blockIdx.x / kCluster; number < units; number += clusters, turn ^= 1) {
     const Unit u = unit_of(s, number, rank);
@@ -414,8 +454,16 @@ __device__ __forceinline__ void consume(
     named_sync(8 + consumer, 2 * kWarpgroup);
 #endif
     multiply(sums, u, shared, place, first_row, first_column, rank);
-    if (u.parts > 1 && !add_parts(sums, u, workspace, counters, consumer, last)) continue;
+    if constexpr (kCluster > 1) {
+      // It arrives at no other block any more: those need not wait until its results are stored.
+      is_done = number + clusters * (IN_TURNS ? 2 : 1) >= units;
+      if (is_done) cluster_arrive();
+    }
+    if (u.parts > 1 && !add_parts(sums, u, workspace, counters, consumer)) continue;
     store(sums, c, s, shared.staging, u.row + first_row, u.column + first_column);
+  }
+  if constexpr (kCluster > 1) {
+    if (!is_done) cluster_arrive();
   }
 }
 
@@ -433,15 +481,17 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
          const __grid_constant__ int parts, const __grid_constant__ long long stride,
          const __grid_constant__ int is_aligned, const __grid_constant__ long long source_row,
          const __grid_constant__ long long source_column, const __grid_constant__ float alpha,
-         const __grid_constant__ float beta) {
+         const __grid_constant__ float beta, const __grid_constant__ unsigned long long by_group,
+         const __grid_constant__ unsigned long long by_height, const __grid_constant__ unsigned long long by_last,
+         const __grid_constant__ unsigned long long by_parts) {
   const Sizes s = {rows,  columns, depth,  row_tiles,  column_tiles,
                    group, whole,   parts,  stride,     is_aligned,
-                   {bias, source,  source_row, source_column, alpha, beta}};
+                   {bias, source,  source_row, source_column, alpha, beta},
+                   by_group, by_height, by_last, by_parts};
 #if STORES_BOXES
   const To c = {&whole_map, &rest_map};
 #endif
   extern __shared__ __align__(1024) unsigned char memory[];
-  __shared__ unsigned last[kConsumers];
   __shared__ __align__(8) unsigned long long barriers[2 * kStages];
   Shared shared;
   shared.ring = shared_address(memory);
@@ -449,40 +499,51 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
   shared.full = shared_address(barriers);
   shared.empty = shared.full + 8 * kStages;
   const int rank = kCluster > 1 ? static_cast<int>(block_in_cluster()) : 0;
-  if (threadIdx.x == kConsumers * kWarpgroup) {
-    prefetch_map(&rows_map);
-    prefetch_map(&columns_map);
-#if STORES_BOXES
-    prefetch_map(&whole_map);
-    prefetch_map(&rest_map);
-#endif
-  }
-  if (threadIdx.x == 0) {
+  if (threadIdx.x / 32 == kConsumers * kWarpgroup / 32) {
     constexpr int kReaders = (kClusterRows + kClusterColumns - 1) * 4 * (IN_TURNS ? 1 : kConsumers);
-    for (int i = 0; i < kStages; ++i) {
-      barrier_init(shared.full + 8 * i, 1);
-      barrier_init(shared.empty + 8 * i, kReaders);
+    // By one thread: the compiler would have many do it one after the other, with a fence for each.
+    if (threadIdx.x % 32 == 0) {
+      prefetch_map(&rows_map);
+      prefetch_map(&columns_map);
+#pragma unroll
+      for (int i = 0; i < kStages; ++i) {
+        barrier_init(shared.full + 8 * i, 1);
+        barrier_init(shared.empty + 8 * i, kReaders);
+      }
+      fence_barrier_init();
+#if STORES_BOXES
+      prefetch_map(&whole_map);
+      prefetch_map(&rest_map);
+#endif
     }
-    fence_barrier_init();
+    __syncwarp();
   }
+  // The warp that loads made the barriers itself: it waits for other blocks of its cluster, but not for its own.
   if constexpr (kCluster > 1) {
-    cluster_sync();
-  } else {
-    __syncthreads();
+    cluster_arrive();
+    cluster_wait();
+  } else if (threadIdx.x / 32 == kConsumers * kWarpgroup / 32) {
+    named_arrive(kMade, kConsumers * kWarpgroup + 32);
+  } else if (threadIdx.x / kWarpgroup < kConsumers) {
+    named_sync(kMade, kConsumers * kWarpgroup + 32);
   }
+#if OVERLAPS
+  wait_for_launches();
+#endif
   if (threadIdx.x / kWarpgroup == kConsumers) {
     fewer_registers();
     if (threadIdx.x == kConsumers * kWarpgroup) {
       produce(&rows_map, &columns_map, s, shared, rank);
     }
     __syncwarp();
+    if constexpr (kCluster > 1) cluster_arrive();
   } else {
     more_registers();
-    consume(s, c, workspace, counters, shared, last, rank);
+    consume(s, c, workspace, counters, shared, rank);
 #if STORES_BOXES
-    if (threadIdx.x % kWarpgroup == 0) wait_stored<0>();
+    if (threadIdx.x % (kWarpBoxes ? 32 : kWarpgroup) == 0) wait_stored<0>();
 #endif
   }
   // Other blocks of the cluster may still arrive here.
-  if constexpr (kCluster > 1) cluster_sync();
+  if constexpr (kCluster > 1) cluster_wait();
 }
