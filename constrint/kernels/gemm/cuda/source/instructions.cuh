@@ -28,6 +28,19 @@ __device__ __forceinline__ unsigned block_in_cluster() {
   return rank;
 }
 
+// The thread's number, read where it is used: what follows from it takes no registers while sums are added up.
+__device__ __forceinline__ int thread_anew() {
+  int index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  return index;
+}
+
+// The same number, as if it were another one.
+__device__ __forceinline__ int anew(int number) {
+  asm volatile("" : "+r"(number));
+  return number;
+}
+
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
