@@ -181,7 +181,7 @@ def test_every_consumer_of_a_split_tile_has_memory_for_its_sums(in_turns: int, u
     cuda_launches(call_of(300, 300, 640).with_scratch(scratch), config)
     tiles = 2 * 3 * 2
     (sums,), (counters,) = scratch.fresh, scratch.counted
-    assert counters.numel() == tiles * users
+    assert counters.numel() == 2 * tiles * users
     assert (sums.numel(), sums.dtype) == (tiles * 4 * 128 * 144, torch.float32)
     assert not scratch.zeroed
 
@@ -262,7 +262,7 @@ def test_a_plan_launches_it_with_maps_and_memory_of_the_call(bench: LaunchBench)
     bench.fake.sizes([*[128] * 4, *[8] * 4, *(number.itemsize for number in numbers)], LOADED)
     made = recipe_of([launch], [call.a, call.b], [call.out], scratch)
     assert made.direct == []
-    assert made.recipe.num_counters == 2 * 2 * 2 * 2
+    assert made.recipe.num_counters == 2 * (2 * 2 * 2 * 2)
     a, b, out, memory, counters = (1 << place for place in range(40, 45))
     assert bench.core.launch(plan_of(made.recipe, 2), STREAM, a, b, out, memory, counters) is True
     calls = bench.fake.calls()

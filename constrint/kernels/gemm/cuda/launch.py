@@ -234,11 +234,11 @@ def _name(t: Tensor | None) -> str:
 
 
 def _memory(call: Call, config: Mapping[str, int], deal: Deal, shape: Any) -> tuple[Tensor | None, Tensor | None]:
-    """Sums of parts, and counters that tell who comes last; every consumer of a split tile has its own."""
+    """Sums of parts, and two counters of who has begun and who is done; every consumer of a split tile has its own."""
     if deal.parts == 1:
         return None, None
     users = deal.split * shape.cluster * (1 if config["in_turns"] else config["consumers"])
     sums = torch.int32 if call.a.dtype == torch.int8 else torch.float32
     size = users * deal.parts * shape.sums * WARPGROUP
     device = call.a.device
-    return call.scratch.empty((size,), sums, device), call.scratch.counters(users, device)
+    return call.scratch.empty((size,), sums, device), call.scratch.counters(2 * users, device)

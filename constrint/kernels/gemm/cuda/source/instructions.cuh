@@ -28,6 +28,19 @@ __device__ __forceinline__ unsigned block_in_cluster() {
   return rank;
 }
 
+// The thread's number, read where it is used: what follows from it takes no registers while sums are added up.
+__device__ __forceinline__ int thread_anew() {
+  int index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  return index;
+}
+
+// The same number, as if it were another one.
+__device__ __forceinline__ int anew(int number) {
+  asm volatile("" : "+r"(number));
+  return number;
+}
+
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
@@ -120,11 +133,23 @@ __device__ __forceinline__ bool named_any(int barrier, int threads, bool says) {
   return any != 0;
 }
 
-// Adds one, once all that this thread knows of is in memory; the thread knows of all that others had counted so.
+// Adds one, and says what was there.
 __device__ __forceinline__ unsigned count(unsigned* counter) {
   unsigned before;
-  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+  asm volatile("atom.add.relaxed.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
   return before;
+}
+
+// Adds one, once all that this thread knows of is in memory; and what is there, with all that was known to those who
+// added.
+__device__ __forceinline__ void tell(unsigned* counter) {
+  asm volatile("red.add.release.gpu.global.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
+
+__device__ __forceinline__ unsigned told(const unsigned* counter) {
+  unsigned number;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(number) : "l"(counter) : "memory");
+  return number;
 }
 
 // The register file of an SM is dealt out among the warpgroups of its blocks: a producer needs few.

@@ -267,44 +267,70 @@ __device__ __forceinline__ void multiply(
 #endif
 }
 
-// Parts along K leave their sums in memory; whoever comes last adds all of them, in order. Says whether this one did.
-__device__ __forceinline__ bool add_parts(
-    sum_t (&sums)[kBlocks][kSums], const Unit& u, sum_t* workspace, unsigned* counters, int consumer) {
-  // Sums of two parts are under way in registers that are left beside all sums: so many of each at a time.
-  constexpr int kAll = kBlocks * kSums, kLeft = (kConsumerRegisters - kAll - 48) / 16 * 8;
-  constexpr int kBatch = kLeft < 8 ? 8 : kLeft > 64 ? 64 : kLeft;
-  const int thread = threadIdx.x % kWarpgroup, user = u.slot * kByRows * kByColumns + (IN_TURNS ? 0 : consumer);
-  sum_t* const mine = workspace + static_cast<long long>(user) * u.parts * kAll * kWarpgroup + thread * 4;
-  sum_t* const own = mine + u.part * kAll * kWarpgroup;
+// Adds some of a part's sums, from a number on, which are loaded together. Four of a thread lie next to each other.
+template <int kNumber>
+__device__ __forceinline__ void add_stored(sum_t (&sums)[kBlocks][kSums], const sum_t* stored, int first) {
+  constexpr int kAll = kBlocks * kSums;
 #pragma unroll
-  for (int i = 0; i < kAll; i += 4) {
-    const sum_t four[4] = {
-        sums[i / kSums][i % kSums], sums[i / kSums][i % kSums + 1], sums[i / kSums][i % kSums + 2],
-        sums[i / kSums][i % kSums + 3]};
-    store_partials(own + i * kWarpgroup, four);
+  for (int i = first; i < kAll && i < first + kNumber; i += 4) {
+    sum_t four[4];
+    load_partials(stored + i * kWarpgroup, four);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sums[i / kSums][i % kSums + j] += four[j];
   }
-  // One thread speaks for all that it has synchronised with.
-  named_sync(1 + consumer, kWarpgroup);
-  bool is_last = false;
+}
+
+// Two counters of whoever computes parts of the same sums: how many have begun, and how many have left theirs in memory.
+__device__ __forceinline__ unsigned* counters_of(const Unit& u, unsigned* counters, int consumer) {
+  return counters + 2 * (u.slot * kByRows * kByColumns + (IN_TURNS ? 0 : consumer));
+}
+
+// Parts along K leave their sums in memory. Whoever began last waits for the others and adds all, in order, so that
+// results do not depend on who it is; of two it adds the other's to its own. Says whether this one did. Whoever is waited
+// for has begun, and waits for none but units with smaller numbers: this ends however many blocks are resident.
+__device__ __forceinline__ bool add_parts(
+    sum_t (&sums)[kBlocks][kSums], const Unit& u, sum_t* workspace, unsigned* counters, unsigned begun,
+    int consumer) {
+  // Registers that are left beside all sums hold what is under way: of one part, or of two at a time.
+  constexpr int kAll = kBlocks * kSums, kFree = kConsumerRegisters - kAll - (IS_PLAIN ? 48 : 64);
+  constexpr bool kKeeps = kFree >= 48;  // its own of two parts
+  constexpr int kBatch = kFree < 32 ? 8 : kFree > 128 ? 64 : kFree / 16 * 8;
+  const int thread = thread_anew() % kWarpgroup, user = u.slot * kByRows * kByColumns + (IN_TURNS ? 0 : consumer);
+  sum_t* const all = workspace + static_cast<long long>(user) * u.parts * kAll * kWarpgroup + thread * 4;
+  const bool is_last = named_any(1 + consumer, kWarpgroup, thread == 0 && begun == u.parts - 1);
+  if (!is_last || !kKeeps || u.parts > 2) {
+#pragma unroll
+    for (int i = 0; i < kAll; i += 4) {
+      const int block = i / kSums, at = i % kSums;
+      const sum_t four[4] = {sums[block][at], sums[block][at + 1], sums[block][at + 2], sums[block][at + 3]};
+      store_partials(all + (u.part * kAll + i) * kWarpgroup, four);
+    }
+  }
+  if (!is_last) {
+    // One thread speaks for all that it has synchronised with.
+    named_sync(1 + consumer, kWarpgroup);
+    if (thread == 0) tell(counters_of(u, counters, consumer) + 1);
+    return false;
+  }
   if (thread == 0) {
-    is_last = count(counters + user) == u.parts - 1;
-    if (is_last) counters[user] = 0;
+    unsigned* const mine = counters_of(u, counters, consumer);
+    while (told(mine + 1) != u.parts - 1) {
+    }
+    mine[0] = mine[1] = 0;
   }
-  if (!named_any(1 + consumer, kWarpgroup, is_last)) return false;
+  named_sync(1 + consumer, kWarpgroup);
+  if (kKeeps && u.parts == 2) {
+    const sum_t* const other = all + (1 - u.part) * kAll * kWarpgroup;
+#pragma unroll
+    for (int first = 0; first < kAll; first += 48) add_stored<48>(sums, other, first);
+    return true;
+  }
 #pragma unroll
   for (int first = 0; first < kAll; first += kBatch) {
 #pragma unroll
     for (int i = first; i < kAll && i < first + kBatch; ++i) sums[i / kSums][i % kSums] = 0;
 #pragma unroll 2
-    for (int part = 0; part < u.parts; ++part) {
-#pragma unroll
-      for (int i = first; i < kAll && i < first + kBatch; i += 4) {
-        sum_t four[4];
-        load_partials(mine + (part * kAll + i) * kWarpgroup, four);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) sums[i / kSums][i % kSums + j] += four[j];
-      }
-    }
+    for (int part = 0; part < u.parts; ++part) add_stored<kBatch>(sums, all + part * kAll * kWarpgroup, first);
   }
   return true;
 }
@@ -317,8 +343,8 @@ static_assert(IS_PLAIN, "boxes take sums as they are");
 __device__ __forceinline__ void store(
     const sum_t (&sums)[kBlocks][kSums], const OutMaps& maps, const Sizes& s, unsigned staging, int first_row,
     int first_column) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, consumer = threadIdx.x / kWarpgroup;
-  const bool is_first = threadIdx.x % (kWarpBoxes ? 32 : kWarpgroup) == 0;
+  const int index = thread_anew(), lane = index % 32, warp = index / 32 % 4, consumer = index / kWarpgroup;
+  const bool is_first = index % (kWarpBoxes ? 32 : kWarpgroup) == 0;
   const int above = kWarpBoxes ? 0 : 16 * warp;  // rows of the box that are other warps'
   const unsigned own = staging + consumer * kStagingBytes * BUFFERS + (kWarpBoxes ? warp * 16 * 128 : 0);
   const auto sync = [&] {
@@ -387,10 +413,10 @@ __device__ __forceinline__ void store(
   constexpr int kChunk = 24, kWidth = TURNED ? 64 : kChunk, kPitch = kWidth * 4 + 16;
   constexpr int kThreads = TURNED ? kWarpgroup : 32;
   static_assert((TURNED ? kChunk : 64) * kPitch <= kStagingBytes, "a chunk fits");
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, consumer = threadIdx.x / kWarpgroup;
+  const int index = thread_anew(), lane = index % 32, warp = index / 32 % 4, consumer = index / kWarpgroup;
   const unsigned own = staging + consumer * kStagingBytes * BUFFERS + (TURNED ? 0 : warp * 16 * kPitch);
   const int c_rows = TURNED ? s.columns : s.rows, c_columns = TURNED ? s.rows : s.columns;
-  const int thread = TURNED ? static_cast<int>(threadIdx.x) % kWarpgroup : lane;
+  const int thread = TURNED ? index % kWarpgroup : lane;
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
@@ -441,7 +467,6 @@ __device__ __forceinline__ void consume(
   if (consumer == 1) named_arrive(8, 2 * kWarpgroup);
 #endif
   int turn = 0;
-  bool is_done = false;
   const int units = num_units(s), clusters = gridDim.x / kCluster;
   for (int number = blockIdx.x / kCluster; number < units; number += clusters, turn ^= 1) {
     const Unit u = unit_of(s, number, rank);
@@ -453,17 +478,22 @@ __device__ __forceinline__ void consume(
 #if IN_TURNS
     named_sync(8 + consumer, 2 * kWarpgroup);
 #endif
+    unsigned begun = 0;
+    if (number >= s.whole && threadIdx.x % kWarpgroup == 0) begun = count(counters_of(u, counters, consumer));
     multiply(sums, u, shared, place, first_row, first_column, rank);
     if constexpr (kCluster > 1) {
       // It arrives at no other block any more: those need not wait until its results are stored.
-      is_done = number + clusters * (IN_TURNS ? 2 : 1) >= units;
-      if (is_done) cluster_arrive();
+      if (number + clusters * (IN_TURNS ? 2 : 1) >= units) cluster_arrive();
     }
-    if (u.parts > 1 && !add_parts(sums, u, workspace, counters, consumer)) continue;
+    if (number >= s.whole) {
+      // Which part this is takes registers beside all sums, unless it is found anew.
+      if (!add_parts(sums, unit_of(s, anew(number), rank), workspace, counters, begun, consumer)) continue;
+    }
     store(sums, c, s, shared.staging, u.row + first_row, u.column + first_column);
   }
   if constexpr (kCluster > 1) {
-    if (!is_done) cluster_arrive();
+    // Whoever had no unit has not arrived yet.
+    if (blockIdx.x / kCluster + (IN_TURNS ? consumer * clusters : 0) >= units) cluster_arrive();
   }
 }
 
