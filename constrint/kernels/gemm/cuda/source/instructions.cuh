@@ -102,7 +102,7 @@ __device__ __forceinline__ void named_arrive(int barrier, int threads) {
 }
 
 // The register file of an SM is dealt out among the warpgroups of its blocks: a producer needs few.
-constexpr int kShare = 512 / RESIDENT, kProducerRegisters = CONSUMERS == 2 ? 40 : 32;
+constexpr int kShare = 512 / RESIDENT, kProducerRegisters = ROWS_GATHERED || COLUMNS_GATHERED ? 56 : CONSUMERS == 2 ? 40 : 32;
 constexpr int kLargest = (kShare - kProducerRegisters) / CONSUMERS / 8 * 8;
 constexpr int kConsumerRegisters = kLargest > 240 ? 240 : kLargest;
 constexpr bool kDealsOut = kShare / (CONSUMERS + 1) < 255;
@@ -169,6 +169,26 @@ __device__ __forceinline__ void store_matrices(
 
 // What threads wrote to shared memory is seen by the TMA unit.
 __device__ __forceinline__ void fence_for_boxes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// 16 bytes of shared memory.
+struct Words {
+  unsigned word[4];
+};
+
+__device__ __forceinline__ Words load_words(unsigned from) {
+  Words v;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+               : "r"(from)
+               : "memory");
+  return v;
+}
+
+__device__ __forceinline__ void store_words(unsigned to, const Words& v) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.word[0]), "r"(v.word[1]), "r"(v.word[2]),
+               "r"(v.word[3])
+               : "memory");
+}
 
 __device__ __forceinline__ void store_box(const TensorMap* map, unsigned from, int x, int y) {
   asm volatile(
