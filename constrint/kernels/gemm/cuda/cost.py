@@ -1,10 +1,9 @@
 """Predicted time of the CUDA kernel: rounds of tiles on the busiest SM, each as long as its slices and its end.
 
 A slice takes as long as the slowest of its matrix instructions, the bytes that arrive at the SM, the lines that it asks
-the L2 for (a cluster asks once for what it shares), and the latency that the ring does not cover; of operands that are gathered, also of
-the boxes and of putting lines in order. A tile ends with
-boxes of results, or with sums that are handed over. Beside all that the DRAM reads operands. Constants are in
-`constants.json`, which says what they are fitted to.
+the L2 for (a cluster asks once for what it shares), what gathering takes (boxes, and putting lines in order), and the
+latency that the ring does not cover. A tile ends with boxes of results, or with sums that are handed over. Beside all
+that the DRAM reads operands. Constants are in `constants.json`, which says what they are fitted to.
 """
 
 from __future__ import annotations
@@ -114,10 +113,8 @@ class CudaModel:
         # Blocks beside each other share A's slice, those above each other share B's.
         asked = sum(lines / c[f"cluster_{other}"] for (_, lines), (_, other, _) in zip(taken, sides, strict=True))
         self.l2_clk = asked / constants.l2_bytes_per_clk
-        latency_clk, busy = (
-            constants.latency_s * self.clock + self.port_clk,
-            [self.matrix_clk, self.port_clk, self.l2_clk],
-        )
+        latency_clk = constants.latency_s * self.clock + self.port_clk
+        busy = [self.matrix_clk, self.port_clk, self.l2_clk]
         #: Clocks of the boxes of what is gathered, which two warps ask for, and in which its lines are put in order.
         self.gather_clk: Any = np.zeros(len(sums))
         if any(self.gathered[:2]):

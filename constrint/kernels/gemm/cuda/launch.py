@@ -100,12 +100,8 @@ def cuda_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
     shape = Shape.of(config)
     turned = bool(config["turned"])
     sides = (
-        gathered_maps(a, dtype)
-        if gathered.a
-        else [_map_of(a, majors[0], config["tile_m"], config["cluster_n"], dtype)],
-        gathered_maps(b, dtype)
-        if gathered.b
-        else [_map_of(b, majors[1], config["tile_n"], config["cluster_m"], dtype)],
+        _maps_of(a, majors[0], gathered.a, config["tile_m"], config["cluster_n"], dtype),
+        _maps_of(b, majors[1], gathered.b, config["tile_n"], config["cluster_m"], dtype),
     )
     maps = [*sides[turned], *sides[not turned]]
     rows, columns = (n, m) if turned else (m, n)
@@ -181,7 +177,7 @@ def _checked(call: Call) -> tuple[GpuModel, str]:
 def _gathered(a: Tensor, b: Tensor) -> Gathered:
     """Which operands have rows from which the TMA unit does not load; A is (M, K), B (N, K)."""
     majors = a.stride(1) == 1, b.stride(1) == 1
-    needs = []
+    needs: list[bool] = []
     for side, is_k_major in zip((a, b), majors, strict=True):
         stride_bytes = side.stride(0 if is_k_major else 1) * side.element_size()
         if stride_bytes < 1 or stride_bytes % STEP_BYTES:
@@ -189,7 +185,7 @@ def _gathered(a: Tensor, b: Tensor) -> Gathered:
                 f"gemm.cuda loads rows that are an even number of bytes apart, got {stride_bytes}. Copy the tensor."
             )
         needs.append((stride_bytes | side.data_ptr()) % ROW_BYTES != 0)
-    return Gathered.of_needs(*needs, *majors)
+    return Gathered.of_needs(needs[0], needs[1], *majors)
 
 
 def gathered_maps(side: Tensor, dtype: str) -> list[Any]:
@@ -201,7 +197,7 @@ def gathered_maps(side: Tensor, dtype: str) -> list[Any]:
     (rows, length), stride = lies.shape, lies.stride(0)
     starts = starts_of(side.data_ptr(), stride * element)
     maps = []
-    for place, start in enumerate(starts):
+    for place in range(MAPS):
         number = -(-(rows - place) // MAPS) if place < rows else 1
         row = place if place < rows else 0
         shift = row * stride * element - starts[row]
@@ -211,21 +207,24 @@ def gathered_maps(side: Tensor, dtype: str) -> list[Any]:
     return [*maps, np.uint32(packed(starts))]
 
 
-def _map_of(side: Tensor, is_k_major: bool, width: int, shares: int, dtype: str) -> TensorMap:
+def _maps_of(side: Tensor, is_k_major: bool, is_gathered: bool, width: int, shares: int, dtype: str) -> list[Any]:
     """How the TMA unit loads an operand, (size, K): boxes of 128 bytes by rows, swizzled.
 
     Args:
         side: A, or B transposed.
         is_k_major: Whether it is contiguous along K.
+        is_gathered: Whether it takes eight maps.
         width: Rows of it in a tile.
         shares: Blocks that load a part of each slice.
         dtype: The operands' dtype.
     """
+    if is_gathered:
+        return gathered_maps(side, dtype)
     line = depth(dtype)
     lies = side if is_k_major else side.T
     rows = box_rows(width, shares) if is_k_major else line
     shape = (lies.shape[0], lies.shape[1])
-    return TensorMap(side, LOADED.get(dtype, dtype), shape, lies.stride(0), (rows, line))
+    return [TensorMap(side, LOADED.get(dtype, dtype), shape, lies.stride(0), (rows, line))]
 
 
 def _boxes_of(out: Tensor, own_columns: int, *, turned: bool) -> tuple[TensorMap, TensorMap]:
