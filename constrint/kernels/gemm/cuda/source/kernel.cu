@@ -30,8 +30,10 @@ static_assert(kOwnRows % 64 == 0 && kOwnColumns % 8 == 0 && kOwnColumns <= 256, 
 static_assert(!IN_TURNS || kConsumers == 2, "two take tiles in turns");
 // A block counts who has read what it loaded. Of four blocks not all read from all: one that loads nothing for a
 // neighbour does not keep it from running ahead, so that the neighbour would be counted twice.
-constexpr bool kDealsRows = ROWS_GATHERED || ROWS_K_MAJOR ? kRows % (8 * kClusterColumns) == 0 : kRows * kElement > 128;
-constexpr bool kDealsColumns = COLUMNS_GATHERED || COLUMNS_K_MAJOR ? kColumns % (8 * kClusterRows) == 0 : kColumns * kElement > 128;
+constexpr bool kDealsRows =
+    ROWS_GATHERED || (ROWS_K_MAJOR ? kRows % (8 * kClusterColumns) == 0 : kRows * kElement > 128);
+constexpr bool kDealsColumns =
+    COLUMNS_GATHERED || (COLUMNS_K_MAJOR ? kColumns % (8 * kClusterRows) == 0 : kColumns * kElement > 128);
 static_assert(kCluster < 4 || (kDealsRows && kDealsColumns), "each of four blocks loads a part of every slice");
 // Lines are swapped unless both operands have their rows of K in the same other order.
 constexpr bool kIsReordered = ROWS_GATHERED && COLUMNS_GATHERED && !ROWS_K_MAJOR && !COLUMNS_K_MAJOR;
