@@ -101,8 +101,10 @@ __device__ __forceinline__ void named_arrive(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-// The register file of an SM is dealt out among the warpgroups of its blocks: a producer needs few.
-constexpr int kShare = 512 / RESIDENT, kProducerRegisters = ROWS_GATHERED || COLUMNS_GATHERED ? 56 : CONSUMERS == 2 ? 40 : 32;
+// The register file of an SM is dealt out among the warpgroups of its blocks: a producer needs few, and more where it
+// gathers an operand.
+constexpr int kShare = 512 / RESIDENT;
+constexpr int kProducerRegisters = ROWS_GATHERED || COLUMNS_GATHERED ? 56 : CONSUMERS == 2 ? 40 : 32;
 constexpr int kLargest = (kShare - kProducerRegisters) / CONSUMERS / 8 * 8;
 constexpr int kConsumerRegisters = kLargest > 240 ? 240 : kLargest;
 constexpr bool kDealsOut = kShare / (CONSUMERS + 1) < 255;
