@@ -38,9 +38,6 @@ SUM_REGISTERS, SUM_REGISTERS_OF_THREE = 184, 96
 PROMOTED_REGISTERS = 192
 #: Of these so many are taken where more is done with sums than to narrow them: addresses of what is added, of results.
 END_REGISTERS = 16
-#: So many fewer a consumer has beside another one where an operand is gathered, which takes the producer more of them
-#: (`kProducerRegisters` in `source/instructions.cuh`).
-GATHER_REGISTERS = 8
 #: The deepest ring: more stages cover no more of a load's latency.
 MOST_STAGES = 16
 #: The narrowest and the widest tile, and the most parts of K; `spec.py` has all values.
@@ -98,15 +95,10 @@ def _sums_rule(product: Product, v: Vars, shape: Shape) -> Rule:
     # 1, 2 and 3 consumers: most, most and SUM_REGISTERS_OF_THREE.
     fewer = most - SUM_REGISTERS_OF_THREE
     left = minimum(most, most + 2 * fewer - fewer * v["consumers"]) - END_REGISTERS * (not leaves_plainly(product))
-    gathers = any(Gathered.of(product)[:2])
-    if gathers:
-        left = left - GATHER_REGISTERS * minimum(1, v["consumers"] - 1)
     taken = 2 * shape.sums if is_promoted else shape.sums
     because = (
         f"a consumer's thread has up to {most} registers for sums, {SUM_REGISTERS_OF_THREE} where three consumers "
-        "share the register file"
-        + ("; promoted sums count twice" if is_promoted else "")
-        + (f"; a producer that gathers takes {GATHER_REGISTERS} of each of several consumers" if gathers else "")
+        "share the register file" + ("; promoted sums count twice" if is_promoted else "")
     )
     return Rule(taken <= left, "sums", because, CERTAIN)
 

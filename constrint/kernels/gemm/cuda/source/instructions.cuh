@@ -28,6 +28,14 @@ __device__ __forceinline__ unsigned block_in_cluster() {
   return rank;
 }
 
+// One thread of a warp whose threads are all here; the compiler knows that it is alone, and asks for boxes without a loop.
+__device__ __forceinline__ bool is_elected() {
+  unsigned elected;
+  asm volatile(
+      "{\n.reg .pred one;\nelect.sync _|one, 0xFFFFFFFF;\nselp.u32 %0, 1, 0, one;\n}\n" : "=r"(elected));
+  return elected;
+}
+
 __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
@@ -104,7 +112,7 @@ __device__ __forceinline__ void named_arrive(int barrier, int threads) {
 // The register file of an SM is dealt out among the warpgroups of its blocks: a producer needs few, and more where it
 // gathers an operand.
 constexpr int kShare = 512 / RESIDENT;
-constexpr int kProducerRegisters = ROWS_GATHERED || COLUMNS_GATHERED ? 56 : CONSUMERS == 2 ? 40 : 32;
+constexpr int kProducerRegisters = ROWS_GATHERED || COLUMNS_GATHERED ? 48 : CONSUMERS == 2 ? 40 : 32;
 constexpr int kLargest = (kShare - kProducerRegisters) / CONSUMERS / 8 * 8;
 constexpr int kConsumerRegisters = kLargest > 240 ? 240 : kLargest;
 constexpr bool kDealsOut = kShare / (CONSUMERS + 1) < 255;

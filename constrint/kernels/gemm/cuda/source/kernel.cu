@@ -566,7 +566,7 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
     fewer_registers();
     const int thread = threadIdx.x - kConsumers * kWarpgroup;
     if (thread < 32 * kLoaders) {
-      if (thread % 32 == 0) produce(rows_maps, columns_maps, s, shared, rank, thread / 32);
+      if (kGathers ? is_elected() : thread == 0) produce(rows_maps, columns_maps, s, shared, rank, thread / 32);
     } else if (kSwaps) {
       swap_slices(s, shared, rank, thread / 32 - kLoaders);
     }
