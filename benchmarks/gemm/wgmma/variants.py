@@ -29,9 +29,8 @@ from benchmarks.gemm.wgmma.products import End, exact_product, launch_of, made, 
 from benchmarks.harness.table import Table, described
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.cuda.shape import ROWS
 from constrint.kernels.gemm.cuda.source import FOLDER
-from constrint.kernels.launch.cuda import CudaLaunch, CudaSource, TensorMap, compile_cuda, loaded
+from constrint.kernels.launch.cuda import CudaLaunch, CudaSource, compile_cuda, loaded
 
 #: Products that take little time, whose start and end count; those of one slice take nearly nothing else.
 SHAPES = (
@@ -66,29 +65,23 @@ class Variant:
         name: In a word.
         macros: That differ.
         folder: Where its source is; None: the package's.
-        box_rows: Rows of boxes of results that are not turned; 0: as the package has them.
         overlaps: Whether it may begin before the launch ahead of it has ended.
     """
 
     name: str
     macros: Mapping[str, int] = field(default_factory=dict)
     folder: Path | None = None
-    box_rows: int = 0
     overlaps: bool = False
 
     def of(self, launch: CudaLaunch) -> CudaLaunch:
         """The launch of a configuration in this variant."""
-        source, arguments = launch.source, list(launch.arguments)
+        source = launch.source
         if self.folder is not None:
             own = (FOLDER / KERNEL).read_text(encoding="utf-8")
             text = source.text.removesuffix(own) + (self.folder / KERNEL).read_text(encoding="utf-8")
             source = replace(source, text=text, folders=(self.folder,))
         macros = {**source.macros, **self.macros}
-        if self.box_rows and macros["STORES_BOXES"] and not macros["TURNED"]:
-            for place in (2, 3):
-                assert isinstance(arguments[place], TensorMap)
-                arguments[place] = replace(arguments[place], box=(self.box_rows, arguments[place].box[1]))
-        return replace(launch, source=replace(source, macros=macros), arguments=tuple(arguments))
+        return replace(launch, source=replace(source, macros=macros))
 
     def call(self, launch: CudaLaunch) -> Callable[[], object]:
         """What launches it."""
@@ -113,8 +106,8 @@ def run_overlapping(launch: CudaLaunch) -> None:
 
 def variants(before: Path | None, *, is_warm: bool) -> list[Variant]:
     """What is compared; the first is what others are compared with."""
-    found = [] if before is None else [Variant("before", folder=before, box_rows=ROWS)]
-    found += [Variant("now"), Variant("whole boxes", {"WARP_BOXES": 0}, box_rows=ROWS)]
+    found = [] if before is None else [Variant("before", folder=before)]
+    found.append(Variant("now"))
     return found + ([Variant("overlapping", {"OVERLAPS": 1}, overlaps=True)] if is_warm else [])
 
 

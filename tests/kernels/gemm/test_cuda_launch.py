@@ -76,10 +76,9 @@ def test_operands_are_loaded_by_the_parts_that_blocks_of_a_cluster_share() -> No
     assert columns.data_ptr() == call.b.data_ptr()
     assert (columns.shape, columns.stride, columns.box) == ((600, 320), 320, (152, 64))
     assert {whole.data_ptr(), rest.data_ptr()} == {call.out.data_ptr()}
-    # Each warp stores its 16 rows of wgmma.
-    assert (whole.shape, whole.stride, whole.box, whole.swizzle) == ((1000, 600), 600, (16, 64), 128)
+    assert (whole.shape, whole.stride, whole.box, whole.swizzle) == ((1000, 600), 600, (64, 64), 128)
     # Two boxes of 64 columns, and what is left of 152.
-    assert (rest.box, rest.swizzle) == ((16, 24), 0)
+    assert (rest.box, rest.swizzle) == ((64, 24), 0)
     halves = maps_of(launch_of(call, CONFIG | {"tile_n": 144}))
     assert halves[1].box == (72, 64)
 
@@ -272,7 +271,7 @@ def test_a_plan_launches_it_with_maps_and_memory_of_the_call(bench: LaunchBench)
     assert [bytes.fromhex(value) for value in seen["arguments"][8:]] == [number.tobytes() for number in numbers]
     assert (seen["grid"][0], seen["block"][0]) == (2 * 2 * 4 * 2, 384)
     encoded = [each for each in calls if each["call"] == "cuTensorMapEncodeTiled"]
-    assert [each["block"] for each in encoded] == [[64, 128], [64, 152], [64, 16], [24, 16]]
+    assert [each["block"] for each in encoded] == [[64, 128], [64, 152], [64, 64], [24, 64]]
     assert [each["options"][1] for each in encoded] == [3, 3, 3, 0]
 
 

@@ -45,15 +45,16 @@ class Operands:
     Args:
         dtype: Of A and B.
         a_is_k_major, b_is_k_major: Whether they are contiguous along K.
+        a_is_gathered, b_is_gathered: Whether they are loaded through eight maps (`source/gather.cuh`).
     """
 
     dtype: str
     a_is_k_major: bool
     b_is_k_major: bool
+    a_is_gathered: bool = False
+    b_is_gathered: bool = False
 
 
-#: Whether each warp stores boxes of its own 16 rows, where a warpgroup would store one of all 64.
-WARP_BOXES = True
 #: Parameters that are compiled in, and those of them whose macros have other names.
 COMPILED = ("num_stages", "consumers", "by_columns", "in_turns", "turned")
 MACROS = {"num_stages": "STAGES", "by_columns": "CONSUMERS_BY_COLUMNS"}
@@ -70,15 +71,18 @@ def _source_of(config: tuple[tuple[str, int], ...], operands: Operands, ends: En
     values = dict(config)
     shape, dtype = Shape.of(values), operands.dtype
     majors = operands.a_is_k_major, operands.b_is_k_major
+    gathered = operands.a_is_gathered, operands.b_is_gathered
     rows_k_major, columns_k_major = majors[::-1] if values["turned"] else majors
+    rows_gathered, columns_gathered = gathered[::-1] if values["turned"] else gathered
     macros = {MACROS.get(name, name.upper()): values[name] for name in COMPILED}
     macros |= {"ROWS": shape.rows, "COLUMNS": shape.columns}
     macros |= {"CLUSTER_ROWS": shape.cluster_rows, "CLUSTER_COLUMNS": shape.cluster_columns, "RESIDENT": 1}
     macros |= {"DTYPE": list(TYPES).index(dtype), "PROMOTES": int(promotes(dtype))}
     macros |= {"ROWS_K_MAJOR": int(rows_k_major), "COLUMNS_K_MAJOR": int(columns_k_major)}
+    macros |= {"ROWS_GATHERED": int(rows_gathered), "COLUMNS_GATHERED": int(columns_gathered)}
     macros |= {"OUT": OUTPUTS[ends.output], "ACTIVATION": ACTIVATIONS[ends.activation]}
     macros |= {"BIAS": ADDED[ends.bias], "SOURCE": ADDED[ends.source]}
-    macros |= {"STORES_BOXES": int(ends.in_boxes), "BUFFERS": ends.buffers, "WARP_BOXES": int(WARP_BOXES)}
+    macros |= {"STORES_BOXES": int(ends.in_boxes), "BUFFERS": ends.buffers}
     text = wgmma(shape.own_columns, dtype, rows_k_major=rows_k_major, columns_k_major=columns_k_major)
     return CudaSource(text + _kernel(), "gemm", macros, ("-std=c++17",), (FOLDER,), "gemm.cu", is_settled=True)
 
