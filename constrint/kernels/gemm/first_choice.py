@@ -186,7 +186,8 @@ def _tables(gpu: GpuModel, product: Product) -> Iterator[Table]:
         unit(gpu, dtype)
         known.dtypes.add(dtype)
     for spec in gemm_specs():
-        if spec.has_tiles and not spec.uncalibrated() and not spec.refusal(gpu, product):
+        is_settled = spec.has_tiles and not spec.uncalibrated() and not spec.is_assumed(product)
+        if is_settled and not spec.refusal(gpu, product):
             yield _table_of(gpu, product, spec)
 
 

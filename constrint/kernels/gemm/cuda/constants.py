@@ -20,19 +20,24 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ConstantsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole file; `measured` names the results that the values rest on, and is empty while there are none."""
+    """The whole file; `measured` names the results that the values rest on, and is empty while there are none.
+
+    `gathered` names those of the constants of gathering.
+    """
 
     device: str
     measured: str
+    gathered: str
     note: str
     constants: dict[str, Entry]
 
 
 @dataclass(frozen=True)
 class Constants:
-    """The constants by name; units are suffixes, shares have none. `measured` is the file's."""
+    """The constants by name; units are suffixes, shares have none. `measured` and `gathered` are the file's."""
 
     measured: str
+    gathered: str
     launch_s: float
     cluster_s: float
     latency_s: float
@@ -60,7 +65,7 @@ def read_constants(file: Path = FILE, *, assumed: bool = False) -> Constants:
     """Read the constants of a file, or what was assumed for them: where a fit begins."""
     read = msgspec.json.decode(file.read_bytes(), type=ConstantsFile)
     values = {name: entry.assumed if assumed else entry.value for name, entry in read.constants.items()}
-    return Constants("" if assumed else read.measured, **values)
+    return Constants("" if assumed else read.measured, "" if assumed else read.gathered, **values)
 
 
 CONSTANTS = read_constants()
