@@ -82,6 +82,17 @@ __device__ __forceinline__ uint4 rounded(const uint4& v) {
 #endif
 }
 
+// tf32 is rounded once, by whoever computes it, and not by all that take it; but what a cluster sends are its outputs.
+constexpr bool ROUNDED_BEFORE = DTYPE == 2 && PLACEMENT != 1;
+
+// What the next product takes of a value.
+__device__ __forceinline__ element operand_of(element x) {
+#if DTYPE == 2
+  if constexpr (ROUNDED_BEFORE) return __uint_as_float(round_to_tf32(__float_as_uint(x)));
+#endif
+  return x;
+}
+
 #if DTYPE == 3
 __device__ __forceinline__ unsigned difference(unsigned x, unsigned y) {
   return __float_as_uint(__uint_as_float(x) - __uint_as_float(y));
@@ -179,7 +190,7 @@ template <int PAIR>
 __device__ __forceinline__ void add_pair(float (&sums)[CHAINS][MT][NT][4], Weights& weights, const uint4 (&operand)[NT]) {
   Given given;
 #pragma unroll
-  for (int n = 0; n < NT; ++n) given.of[n] = rounded(operand[n]);
+  for (int n = 0; n < NT; ++n) given.of[n] = ROUNDED_BEFORE ? operand[n] : rounded(operand[n]);
 #if DTYPE == 3
 #pragma unroll
   for (int n = 0; n < NT; ++n) given.rest[n] = difference(operand[n], given.of[n]);
