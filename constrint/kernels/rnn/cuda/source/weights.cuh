@@ -14,6 +14,15 @@
 constexpr int STREAMED = LP * MT, ASKED = STREAMED < 3 ? STREAMED : 3;
 constexpr int STREAMED_VECTORS = WARPS * STREAMED * 64;
 
+// Pieces in global memory are spread among those on the chip, so that others are multiplied while they are on their way.
+// Of the pieces before one, so many are in global memory; the first RP of the others are in registers.
+__device__ constexpr int far_before(int pair) { return LP * pair / KP; }
+__device__ constexpr bool is_far(int pair) { return far_before(pair + 1) > far_before(pair); }
+__device__ constexpr bool is_kept(int pair) { return !is_far(pair) && pair - far_before(pair) < RP; }
+
+// Pieces whose weights are read from the caller's tensor at once, before the first step.
+constexpr int READ_TOGETHER = MT < 4 ? 4 / MT : 1;
+
 struct Weights {
   uint4 kept[RP > 0 ? RP : 1][MT][2];
   const uint4* rest;      // [pair][tile][half][lane] of this warp in shared memory
@@ -128,20 +137,39 @@ __device__ __forceinline__ void load_weights(
     return DTYPE == 2 ? rounded(v) : v;
   };
 #pragma unroll
-  for (int pair = 0; pair < RP; ++pair) {
+  for (int pair = 0; pair < KP; ++pair) {
+    if (is_kept(pair)) {
 #pragma unroll
-    for (int tile = 0; tile < MT; ++tile) {
+      for (int tile = 0; tile < MT; ++tile) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) weights.kept[pair][tile][half] = vector(pair, tile, half);
+        for (int half = 0; half < 2; ++half) weights.kept[pair - far_before(pair)][tile][half] = vector(pair, tile, half);
+      }
     }
   }
 #pragma unroll 1
-  for (int pair = RP; pair < KP; ++pair) {
-    uint4* to = pair < RP + SP ? own + (pair - RP) * MT * 64 : far + (pair - RP - SP) * MT * 64;
+  for (int first = 0; first < KP; first += READ_TOGETHER) {
+    uint4 read[READ_TOGETHER][MT][2];
 #pragma unroll
-    for (int tile = 0; tile < MT; ++tile) {
+    for (int i = 0; i < READ_TOGETHER; ++i) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) to[tile * 64 + half * 32 + lane] = vector(pair, tile, half);
+      for (int tile = 0; tile < MT; ++tile) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          if (first + i < KP && !is_kept(first + i)) read[i][tile][half] = vector(first + i, tile, half);
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < READ_TOGETHER; ++i) {
+      const int pair = first + i, before = far_before(pair);
+      uint4* to = is_far(pair) ? far + before * MT * 64 : own + (pair - before - RP) * MT * 64;
+#pragma unroll
+      for (int tile = 0; tile < MT; ++tile) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          if (pair < KP && !is_kept(pair)) to[tile * 64 + half * 32 + lane] = read[i][tile][half];
+        }
+      }
     }
   }
 }
@@ -158,12 +186,12 @@ struct Given {
 template <int PAIR, int TILE>
 __device__ __forceinline__ void add_tiles(float (&sums)[CHAINS][MT][NT][4], Weights& weights, const Given& given) {
   if constexpr (TILE < MT) {
-    constexpr int FAR = (PAIR - RP - SP) * MT + TILE;
+    constexpr int FAR = far_before(PAIR) * MT + TILE, NEAR = PAIR - far_before(PAIR);
     uint4 low, high;
-    if constexpr (PAIR < RP) {
-      low = weights.kept[PAIR][TILE][0], high = weights.kept[PAIR][TILE][1];
-    } else if constexpr (PAIR < RP + SP) {
-      low = weights.rest[((PAIR - RP) * MT + TILE) * 64], high = weights.rest[((PAIR - RP) * MT + TILE) * 64 + 32];
+    if constexpr (is_kept(PAIR)) {
+      low = weights.kept[NEAR][TILE][0], high = weights.kept[NEAR][TILE][1];
+    } else if constexpr (!is_far(PAIR)) {
+      low = weights.rest[((NEAR - RP) * MT + TILE) * 64], high = weights.rest[((NEAR - RP) * MT + TILE) * 64 + 32];
     } else {
       low = weights.asked[FAR % ASKED][0], high = weights.asked[FAR % ASKED][1];
     }
@@ -180,7 +208,7 @@ __device__ __forceinline__ void add_tiles(float (&sums)[CHAINS][MT][NT][4], Weig
 #else
     multiply_halves(first, second, low, high, given.of);
 #endif
-    if constexpr (PAIR >= RP + SP) weights.template ask<FAR + ASKED>();
+    if constexpr (is_far(PAIR)) weights.template ask<FAR + ASKED>();
     add_tiles<PAIR, TILE + 1>(sums, weights, given);
   }
 }
