@@ -72,6 +72,8 @@ RESULTS = ("registers", "spill_bytes", "smem_bytes", "loop_ms")
 START = {"fixed": 150.0, "cluster": 400.0, "grid": 900.0, "grid_blocks": 1.0, "poll_chain": 30.0, "loads": 1500.0}
 #: Parts of the layers, each of which is judged by a fit to the others.
 FOLDS = 6
+#: Bytes that a thread spills, from and to.
+SPILLED = ((0, 0), (1, 32), (33, 64), (65, 128), (129, 256), (257, 999))
 #: Relative error from which on a configuration counts less than its square.
 OUTLIER = 0.1
 
@@ -168,13 +170,23 @@ def workload_of_row(row: Mapping[str, str]) -> Workload:
     return workload_of(row["cell"], sizes, row["dtype"], row["direction"])
 
 
-def read_loops(path: Path, gpu: GpuModel) -> list[Loops]:
-    """Every layer and direction of a table."""
+def read_loops(path: Path, gpu: GpuModel, least: int = 0, most: int = 0) -> list[Loops]:
+    """Every layer and direction of a table, of loops that spill so many bytes."""
     by_layer: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
     for row in read_rows(path):
-        if int(row["spill_bytes"]) == 0:
+        if least <= int(row["spill_bytes"]) <= most:
             by_layer[tuple(row[name] for name in LAYER)].append(row)
     return [Loops.of(gpu, values, rows) for values, rows in by_layer.items()]
+
+
+def print_spilled(path: Path, gpu: GpuModel, figures: Mapping[str, Mapping[str, float]]) -> None:
+    """How long loops take that spill, over what is predicted of such that do not."""
+    print("# loops by bytes that a thread spills: how many, measured / predicted (median)")
+    for least, most in SPILLED:
+        loops = read_loops(path, gpu, least, most)
+        if loops:
+            ratios = np.concatenate([each.seconds / each.predicted(figures[each.direction]) for each in loops])
+            print(f"  {least:3} to {most:3}: {len(ratios):5} {np.median(ratios):6.3f}")
 
 
 def fit(loops: Sequence[Loops]) -> dict[str, float]:
@@ -270,6 +282,7 @@ def main() -> None:
     figures = fitted(loops)
     print(json.dumps(figures, indent=1))
     print_judged("fitted to all", [Judgement.of(each, figures[each.direction]) for each in loops])
+    print_spilled(args.table, load_gpu(args.gpu), figures)
     print_judged("each by a fit without it and some others", left_out(loops))
     if args.write:
         source = f"fitted: `python -m benchmarks.rnn.fit_cuda {args.table} --gpu {args.gpu} --write`"

@@ -46,6 +46,9 @@ PLANNED_TIME, CHECKED_TIME = 1024, 32
 USUAL_HEADS = ((1, 256), (1, 512), (1, 1024), (12, 64))
 #: Batch sizes that a configuration is chosen for.
 PLANNED_BATCHES = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
+#: Configurations that spill so much took as long as was predicted of such that spill nothing: 227 of them on an H200,
+#: within 3 % in the median; with more, 10 to 20 % longer (`python -m benchmarks.rnn.fit_cuda` shows both).
+HARMLESS_SPILL_BYTES = 128
 #: The device code.
 SOURCE = Path(__file__).with_name("source")
 
@@ -57,6 +60,7 @@ class CudaRnnSpec(RnnSpec):
     how = "weights stay on the chip, CUDA C++"
     dtypes = ("bf16", "fp16", "fp32", "tf32")
     may_recompute = True
+    harmless_spill_bytes = HARMLESS_SPILL_BYTES
     resident_params = ("placement", "units", "tile_batch", "num_tiles")
 
     @cached_property
