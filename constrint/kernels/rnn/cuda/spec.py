@@ -17,9 +17,11 @@ from constrint.errors import UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda.cost import cuda_assumptions, cuda_cost
+from constrint.kernels.rnn.cuda.measured import measured_layer
 from constrint.kernels.rnn.cuda.resources import block_use
 from constrint.kernels.rnn.cuda.rules import MOST_TILES, rules_of
 from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, MMA_COLUMNS, Shape, padded_head_dim
+from constrint.kernels.rnn.measured import Between
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, with_sizes
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
@@ -200,6 +202,12 @@ class CudaRnnSpec(RnnSpec):
         dim = workload.sizes["head_dim"]
         padded = _padded(workload)
         return "" if dim == padded else f"heads are padded from {dim} to {padded} units"
+
+    def measured(self, gpu: GpuModel, workload: Workload) -> Between | None:
+        """Of a layer of one head among measured ones."""
+        batch, time, heads, dim = (workload.sizes[name] for name in ("batch", "time", "heads", "head_dim"))
+        layer = self.cell.name, workload.dtype, self.direction
+        return measured_layer(gpu.name, layer, (batch, time, dim)) if heads == 1 else None
 
     def backend(self) -> RnnBackend:
         """Pads, launches and crops."""
