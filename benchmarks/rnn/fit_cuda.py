@@ -41,7 +41,7 @@ from constrint.kernels.rnn.cuda.shape import (
     VECTORS_OF_PAIR,
     WINDOW,
 )
-from constrint.kernels.rnn.cuda.spec import SPECS
+from constrint.kernels.rnn.cuda.spec import HARMLESS_SPILL_BYTES, SPECS
 from constrint.kernels.rnn.spec import workload_of
 from constrint.model import Var
 from constrint.select import Workload
@@ -80,7 +80,7 @@ OUTLIER = 0.1
 
 @dataclass(frozen=True)
 class Loops:
-    """Measured loops of one layer and direction that do not spill."""
+    """Measured loops of one layer and direction."""
 
     name: str
     direction: str
@@ -170,8 +170,8 @@ def workload_of_row(row: Mapping[str, str]) -> Workload:
     return workload_of(row["cell"], sizes, row["dtype"], row["direction"])
 
 
-def read_loops(path: Path, gpu: GpuModel, least: int = 0, most: int = 0) -> list[Loops]:
-    """Every layer and direction of a table, of loops that spill so many bytes."""
+def read_loops(path: Path, gpu: GpuModel, least: int = 0, most: int = HARMLESS_SPILL_BYTES) -> list[Loops]:
+    """Every layer and direction of a table, of loops that spill so many bytes; by default what may be chosen."""
     by_layer: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
     for row in read_rows(path):
         if least <= int(row["spill_bytes"]) <= most:
@@ -180,7 +180,7 @@ def read_loops(path: Path, gpu: GpuModel, least: int = 0, most: int = 0) -> list
 
 
 def print_spilled(path: Path, gpu: GpuModel, figures: Mapping[str, Mapping[str, float]]) -> None:
-    """How long loops take that spill, over what is predicted of such that do not."""
+    """How long loops take by what they spill, over what is predicted."""
     print("# loops by bytes that a thread spills: how many, measured / predicted (median)")
     for least, most in SPILLED:
         loops = read_loops(path, gpu, least, most)
