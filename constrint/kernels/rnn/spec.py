@@ -15,6 +15,7 @@ import numpy as np
 from constrint.errors import InfeasibleError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import Cell
+from constrint.kernels.rnn.measured import Between
 from constrint.select.rank import predict
 from constrint.select.spec import ELEMENT_BYTES, Config, KernelSpec, Size, Workload
 
@@ -106,6 +107,10 @@ class RnnSpec(KernelSpec):
         return unusual_inputs(self.cell, self.direction, inputs, number)
 
     # What an implementation says to a layer whose operator calls it.
+
+    def measured(self, gpu: GpuModel, workload: Workload) -> Between | None:
+        """Time of a whole layer with all that runs around its loop, where it was measured; else it is predicted."""
+        return None
 
     def refusal_on(self, device: torch.device, gpu: GpuModel | None) -> str:
         """Why it cannot run on a torch device, whose model is `gpu` if there is one; empty if it can."""
