@@ -183,7 +183,7 @@ def _tables(gpu: GpuModel, product: Product) -> Iterator[Table]:
         unit(gpu, dtype)
         known.dtypes.add(dtype)
     for spec in gemm_specs():
-        if spec.has_tiles and not spec.uncalibrated() and not spec.refusal(gpu, product):
+        if spec.has_tiles and spec.serves(product) and not spec.uncalibrated() and not spec.refusal(gpu, product):
             yield _table_of(gpu, product, spec)
 
 
@@ -232,9 +232,9 @@ def _table(gpu: GpuModel, key: _Key) -> Table:
     kept = KeptTable(gpu, spec, spec.tile_params(gpu, key.dtype), *key[1:])
     table = kept.load()
     if table is None:
-        large = _sample(key, (1 << 16, 1 << 16, 1 << 16))
-        table = _whole_space(gpu, spec, large)
-        leading = spec.leading_rows(gpu, large, table.columns)
+        samples = [_sample(key, shape) for shape in spec.table_samples]
+        table = Table.joined([_whole_space(gpu, spec, sample) for sample in samples])
+        leading = spec.leading_rows(gpu, samples[0], table.columns)
         table = table if leading is None else table.take(leading)
         for shapes, best_of in spec.table_shapes:
             table = _among_best(table, [_sample(key, shape) for shape in shapes], best_of)
@@ -257,7 +257,7 @@ def _sample(key: _Key, shape: tuple[int, int, int]) -> Product:
     element = ELEMENT_BYTES[key.dtype]
     # A little less, not more: the shapes stand for what is valid up to them.
     less = {width: width // element if width < WIDEST_BYTES else 0 for width in (key.width_a, key.width_b)}
-    sizes = {"m": m, "n": n - less[key.width_b], "k": k - less[key.width_a]}
+    sizes = {"m": m, "n": max(1, n - less[key.width_b]), "k": max(1, k - less[key.width_a])}
     return Product.of(Workload("gemm", sizes, key.dtype, dict(key.options)))
 
 

@@ -102,6 +102,7 @@ def _operand(t: Tensor, depth: int, is_copied_k_major: bool | None) -> Operand:
         is_copied=is_copied_k_major is not None,
         is_copied_k_major=bool(is_copied_k_major),
         is_expanded=0 in t.stride(),
+        is_strided=1 not in (t.stride(1), t.stride(2)),
     )
 
 

@@ -51,6 +51,7 @@ class Operand:
         is_copied: Whether it is copied for the TMA unit, which cannot load it as it is, or only slowly.
         is_copied_k_major: Whether that copy is contiguous along K, whatever the operand is.
         is_expanded: Whether elements are repeated by a stride of 0, so that a copy would be larger than the operand.
+        is_strided: Whether elements follow each other along neither axis.
     """
 
     width_bytes: int = WIDEST_BYTES
@@ -59,6 +60,7 @@ class Operand:
     is_copied: bool = False
     is_copied_k_major: bool = False
     is_expanded: bool = False
+    is_strided: bool = False
 
     @property
     def tma_step_bytes(self) -> int:

@@ -1,18 +1,7 @@
 // Loads, matrix instructions and conversions, and what depends on the dtype. Nothing here knows how a product is dealt out.
 #pragma once
 
-// DTYPE: 0 fp16, 1 bf16, 2 fp32, 3 e4m3, 4 int8.
-#if DTYPE == 4
-typedef int sum_t;
-typedef int out_t;
-#elif DTYPE >= 2
-typedef float sum_t;
-typedef float out_t;
-#else
-typedef float sum_t;
-typedef unsigned short out_t;
-#endif
-constexpr int kElement = DTYPE < 2 ? 2 : DTYPE == 2 ? 4 : 1;
+#include "types.cuh"
 
 struct __align__(16) Vector {
   unsigned word[4];
@@ -106,20 +95,4 @@ __device__ __forceinline__ void load_part(const sum_t* from, sum_t (&part)[4]) {
                : "=" SUM_CLASS(part[0]), "=" SUM_CLASS(part[1]), "=" SUM_CLASS(part[2]), "=" SUM_CLASS(part[3])
                : "l"(from)
                : "memory");
-}
-
-__device__ __forceinline__ out_t narrow(float alpha, sum_t sum) {
-#if DTYPE == 4
-  return sum;
-#elif DTYPE >= 2
-  return alpha * sum;
-#else
-  out_t made;
-#if DTYPE == 1
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(made) : "f"(alpha * sum));
-#else
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(made) : "f"(alpha * sum));
-#endif
-  return made;
-#endif
 }

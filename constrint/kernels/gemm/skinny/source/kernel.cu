@@ -1,5 +1,5 @@
-// C = alpha * A @ B where one side of C is short: the operand of the other side, W (rows, K), is read once, as fast as
-// memory gives it; that of the short side, X (small, K), comes from caches. With a short M, W is B^T and X is A.
+// C = A @ B where one side of C is short: the operand of the other side, W (rows, K), is read once, as fast as memory
+// gives it; that of the short side, X (small, K), comes from caches. With TURNED, M is the short side: W is B^T, X is A.
 //
 // A warp reads 64 bytes along K at a time. Lane 4 g + t has 16 of them, those of t: of W's rows g, g + 8, ... where W
 // lies along K; else of as many numbers along K, the vectors of rows at 16 bytes g. Both are what mma.sync takes, since
@@ -8,6 +8,8 @@
 // Work is counted in steps: a block's warps take one together, of a tile of rows. Blocks take even shares of all steps,
 // whatever tile they begin in. Where several share a tile, the last one to come adds their sums in the order of K.
 #include "instructions.cuh"
+
+#include "epilogue.cuh"
 
 constexpr int kTiles = TILES, kUnroll = UNROLL, kSmall = SMALL;
 constexpr int kVector = 16 / kElement, kLine = 4 * kVector;            // elements of 16 and of 64 bytes
@@ -24,10 +26,11 @@ static_assert(!MMA || kSmall % 8 == 0, "a matrix instruction takes eight rows of
 struct Sizes {
   int rows, small, depth;
   int tiles, steps;                 // tiles of rows, and steps along K of each
-  float alpha;
+  float alpha, beta;
   long long pitch;                  // elements of W from a row to the next, or from one along K to the next
   long long small_row, small_step;  // elements of X from a row to the next, and from one along K to the next
   long long out_row, out_small;     // elements of C for a row of W, and for one of X
+  long long source_row, source_column;  // elements of what is added, as C has them
 };
 
 // How an operand is read: vectors at multiples of 16 bytes, vectors anywhere, or elements.
@@ -351,12 +354,14 @@ __device__ __forceinline__ void add_parts(
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT)
-    skinny(const unsigned char* large, const unsigned char* small, out_t* c, sum_t* workspace, unsigned* counters,
+    skinny(const unsigned char* large, const unsigned char* small, out_t* c, const void* const __grid_constant__ bias,
+           const void* const __grid_constant__ source, sum_t* workspace, unsigned* counters,
            const __grid_constant__ Sizes s) {
   extern __shared__ __align__(16) unsigned char memory[];
   sum_t* const shared = reinterpret_cast<sum_t*>(memory);
   const int warp = threadIdx.x / 32, warp_row = warp % WARPS_ROWS, warp_depth = warp / WARPS_ROWS;
   const int first_small = blockIdx.y * kSmall, width = min(kSmall, s.small - first_small);
+  const End finishing = {bias, source, s.source_row, s.source_column, s.alpha, s.beta};
   Share share;
   share.all = static_cast<unsigned>(s.tiles) * s.steps;
   const unsigned end = share.begin(blockIdx.x + 1);
@@ -377,8 +382,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT)
     leave(sums, shared + warp_depth * kSmall * kPitch + warp_row * kWarpRows);
     __syncthreads();
     const auto store = [&](int row, int column, sum_t sum) {
-      if (tile * kRows + row < s.rows)
-        c[(tile * kRows + row) * s.out_row + (first_small + column) * s.out_small] = narrow(s.alpha, sum);
+      const int of_w = tile * kRows + row, of_x = first_small + column;
+      const sum_t sums_of_one[1] = {sum};
+      if (of_w < s.rows)
+        store_results<1>(
+            c + of_w * s.out_row + of_x * s.out_small, sums_of_one, finishing, TURNED ? of_x : of_w, TURNED ? of_w : of_x);
     };
     if (stop - begin < s.steps) {
       add_parts(share, s.steps, shared, workspace, counters + blockIdx.y * s.tiles + tile, width, store);
