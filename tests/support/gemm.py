@@ -17,7 +17,8 @@ POINTER: GemmSpec = gemm_spec("gemm.pointer")
 DESCRIPTOR: GemmSpec = gemm_spec("gemm.descriptor")
 PRODUCER: GemmSpec = gemm_spec("gemm.producer")
 CUDA: GemmSpec = gemm_spec("gemm.cuda")
-KERNELS = (DESCRIPTOR, PRODUCER, CUDA, POINTER)
+SKINNY: GemmSpec = gemm_spec("gemm.skinny")
+KERNELS = (DESCRIPTOR, PRODUCER, CUDA, SKINNY, POINTER)
 
 
 @cache

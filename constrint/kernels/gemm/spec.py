@@ -128,7 +128,7 @@ class GemmSpec(KernelSpec):
         return {}
 
     def serves(self, product: Product) -> bool:
-        """Whether sizes leave any configuration; the first choice does not look at the others' tables."""
+        """Whether the first choice looks at the kernel's table for a product of such sizes."""
         return True
 
     def leading_rows(self, gpu: GpuModel, product: Product, columns: Columns) -> NDArray[np.int64] | None:

@@ -72,7 +72,7 @@ class Table:
 
     @staticmethod
     def joined(tables: Sequence[Table]) -> Table:
-        """The rows of all of them, which are tables of one kernel on one GPU; each row once, in the first one's order."""
+        """The rows of tables of one kernel on one GPU, each once."""
         first = tables[0]
         if len(tables) == 1:
             return first

@@ -21,11 +21,13 @@ class Constants:
     latency_s: float
     dram_share: float
     ramp_share: float
+    shifted_share: float
     sm_bytes_per_clk: float
     l2_share: float
     l1_bytes_per_clk: float
     fma_share: float
     end_s: float
+    turn_s: float
     part_s: float
     part_bytes_per_clk: float
     round_s: float

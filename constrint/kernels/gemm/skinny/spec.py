@@ -38,6 +38,8 @@ INSTRUCTION = "mma"
 SIDES = (64, 32, 16, 128, 8, 256, 512, 1024, 2048, 4, 2, 1)
 #: Lines of 64 bytes along K of a block.
 LINES = (8, 16, 4, 32, 2, 64, 1, 128)
+#: The longest short side of which times were measured: `matmul` leaves longer ones, up to 64, to other kernels.
+MEASURED_SHORT = 16
 #: Parts of K.
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384)
 
@@ -80,8 +82,8 @@ class SkinnySpec(GemmSpec):
         return "" if CONSTANTS.measured else f"its times rest on assumptions ({FILE.name}); matmul does not choose it"
 
     def serves(self, product: Product) -> bool:
-        """Whether one side is short: where none is, there is no configuration (`rules.py` says why)."""
-        return min(product.m, product.n) <= MOST_SHORT
+        """Whether one side is as short as those that were measured."""
+        return min(product.m, product.n) <= MEASURED_SHORT
 
     def refusal(self, gpu: GpuModel, product: Product) -> str:
         """Other GPUs than NVIDIA's from Ampere on, several products at once, and operands that lie along no axis."""

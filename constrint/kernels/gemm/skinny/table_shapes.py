@@ -19,13 +19,12 @@ def _both(shapes: list[tuple[int, int, int]]) -> Shapes:
 
 #: Together their spaces are what can be asked for.
 SAMPLES: Shapes = _both([(short, LARGE, LARGE) for short in SHORT])
+_LONG = (16, 256, 2048, 4096, 6144, 11008, 28672, 50257, 1 << 20)
 _COARSE = _both(list(combinations(SHORT, (64, 1000, 4096, 16384, 1 << 18), (64, 768, 4096, 32768))))
 _FINE = _both(
     [
-        *combinations(
-            (1, 3, 4, 8, 16, 48, 64), (16, 256, 2048, 4096, 6144, 11008, 28672, 50257, 1 << 20), (64, 1024, 4096, 16384)
-        ),
-        *combinations((1, 8, 16, 64), (1, 16, 64, 100), (4096, 65536, 1 << 20)),
+        *combinations((1, 2, 4, 8, 16, 32, 64), _LONG, (64, 1024, 4096, 16384)),
+        *combinations((1, 8, 16, 32, 64), (1, 16, 64, 100), (4096, 65536, 1 << 20)),
     ]
 )
 STAGES: Stages = ((_COARSE, 40), (_FINE, 3))
