@@ -18,7 +18,8 @@ DESCRIPTOR: GemmSpec = gemm_spec("gemm.descriptor")
 PRODUCER: GemmSpec = gemm_spec("gemm.producer")
 CUDA: GemmSpec = gemm_spec("gemm.cuda")
 SKINNY: GemmSpec = gemm_spec("gemm.skinny")
-KERNELS = (DESCRIPTOR, PRODUCER, CUDA, SKINNY, POINTER)
+#: Those that compute products of any sizes.
+KERNELS = (DESCRIPTOR, PRODUCER, CUDA, POINTER)
 
 
 @cache

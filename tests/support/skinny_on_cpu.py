@@ -14,9 +14,10 @@ import numpy as np
 from benchmarks.gemm.skinny.cases import PLAIN, Added, Case, End, Expected, Made, added_of, operands, sides_of
 from benchmarks.gemm.skinny.configs import Config, chain_of, dealt_of
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm.cuda.source import Ends
+from constrint.kernels.gemm.epilogue.added import ADDED, OUTPUTS
+from constrint.kernels.gemm.epilogue.ends import Ends
 from constrint.kernels.gemm.launch import Epilogue
-from constrint.kernels.gemm.skinny.launch import ADDED, OUTPUTS, memory_of, told
+from constrint.kernels.gemm.skinny.launch import memory_of, told
 from constrint.kernels.gemm.skinny.shape import Layout
 from constrint.kernels.gemm.skinny.text import FOLDERS, SHARED, shape_of, source_of
 
@@ -78,9 +79,7 @@ def ends_of_case(case: Case, end: End) -> Ends:
     return ends_of(made, end, added_of(case, end, "cpu"))
 
 
-def error_on_cpu(
-    library: ctypes.CDLL, config: Config, case: Case, blocks: int, seed: int, end: End = PLAIN
-) -> float:
+def error_on_cpu(library: ctypes.CDLL, config: Config, case: Case, blocks: int, seed: int, end: End = PLAIN) -> float:
     """The error of a product as a share of what rounding allows, infinite where two launches differ or a load is stray.
 
     Blocks run in two random orders; the second launch finds counters as the first one left them.

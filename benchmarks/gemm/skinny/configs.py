@@ -22,7 +22,7 @@ __all__ = ["DTYPES", "SPEC", "candidates", "chain_of", "columns_of", "config_of"
 SPEC = SPECS[0]
 #: Of configurations that are dealt the same rows, and share tiles or do not, how many are tried.
 ALIKE = 2
-_NAMED = re.compile(r"(mma|fma)(\d+) t(\d+) u(\d+) w(\d+)x(\d+) r(\d+)")
+_NAMED = re.compile(r"(mma|fma)(\d+) t(\d+) u(\d+) w(\d+)x(\d+) r(\d+)(?: s(\d+))?(?: f(\d+))?")
 
 Config = dict[str, int]
 
@@ -40,11 +40,13 @@ def config_at(columns: Mapping[str, NDArray[Any]], row: int) -> Config:
 
 
 def named(config: Mapping[str, int], dtype: str, layout: Layout) -> str:
-    """A configuration in a few words: what multiplies, rows of the short side, the warps' tiles and lines, the warps."""
+    """A configuration in a few words: what multiplies, rows of the short side, tiles and lines of warps, the warps."""
     shape = shape_of(config, dtype, layout)
     how = "mma" if config["mma"] else "fma"
     warps = f"{shape.warps_rows}x{shape.warps_k}"
-    return f"{how}{shape.small} t{shape.tiles} u{shape.unroll} w{warps} r{config['resident']}"
+    text = f"{how}{shape.small} t{shape.tiles} u{shape.unroll} w{warps} r{config['resident']}"
+    more = (("s", "num_stages", 1), ("f", "fan_in", 0))
+    return text + "".join(f" {letter}{config[name]}" for letter, name, usual in more if config[name] != usual)
 
 
 def config_of(name: str, dtype: str, layout: Layout, *, turned: bool) -> Config:
@@ -56,11 +58,12 @@ def config_of(name: str, dtype: str, layout: Layout, *, turned: bool) -> Config:
     found = _NAMED.fullmatch(name)
     if found is None:
         raise ValueError(f"{name!r} names no configuration")
-    small, tiles, unroll, warps_rows, warps_k, resident = (int(number) for number in found.groups()[1:])
+    small, tiles, unroll, warps_rows, warps_k, resident = (int(number) for number in found.groups()[1:7])
     long = tiles * warps_rows * unit_rows(dtype, is_k_major=layout.is_k_major)
     sides = {"tile_m": small, "tile_n": long} if turned else {"tile_m": long, "tile_n": small}
     warps = {"num_warps": warps_rows * warps_k, "warps_k": warps_k, "resident": resident}
     shared = {"mma": int(found[1] == "mma"), "turned": int(turned), "split_k": 1, "persistent": 0}
+    shared |= {"num_stages": int(found[8] or 1), "fan_in": int(found[9] or 0)}
     return {**sides, "tile_k": unroll * warps_k * line(dtype), **warps, **shared}
 
 
@@ -69,7 +72,7 @@ def dealt_of(
 ) -> Dealt:
     """How a product of so many (rows, small, depth) is dealt to blocks: to those that are asked for, or so many."""
     asked = blocks or asked_blocks(config, -(-sizes[0] // shape.rows), gpu.device.sm_count)
-    return Dealt.of(shape, config["tile_k"], sizes, asked)
+    return Dealt.of(shape, config, sizes, asked)
 
 
 def chain_of(config: Mapping[str, int], dtype: str, layout: Layout, depth: int) -> int:
@@ -90,7 +93,7 @@ def candidates(gpu: GpuModel, product: Product, layout: Layout, top: int) -> Ite
         shape = shape_of(config, product.dtype, layout)
         is_shared = config["persistent"] + (config["split_k"] > 1)
         key = (shape.tiles, shape.unroll, shape.warps_rows, config["mma"], is_shared)
-        # What is resident tells the compiler of registers alone where tiles are dealt out evenly: one of each is enough.
+        # Where blocks are not told by what is resident, that tells the compiler of registers alone.
         whole = tuple(value for name, value in config.items() if name != "resident" or config["persistent"])
         if alike[key] < ALIKE and whole not in seen:
             seen.add(whole)

@@ -26,7 +26,7 @@ from benchmarks.gemm.skinny.configs import config_of
 from benchmarks.gemm.wgmma.fit import ITERATIONS, LEAST_STEP, NUDGE, OUTLIER
 from benchmarks.harness.table import read_rows
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.cuda.constants import ConstantsFile, Entry
+from constrint.kernels.gemm.constants_file import ConstantsFile, Entry
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.skinny.constants import ASSUMED, FILE, Constants
 from constrint.kernels.gemm.skinny.cost import SkinnyModel
@@ -40,8 +40,8 @@ PRIOR = 0.5
 WORTH_SHOWING = 0.97
 NOTE = (
     "What the cost model of gemm.skinny has beside the GPU's model. Values are fitted by benchmarks.gemm.skinny.fit to "
-    "times of {number} products in the files that `measured` names. A value that these times do not determine stays near "
-    "what was assumed, which stands beside it with its source."
+    "times of {number} products in the files that `measured` names. A value that these times do not determine stays "
+    "near what was assumed, which stands beside it with its source."
 )
 
 

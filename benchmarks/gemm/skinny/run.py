@@ -37,7 +37,7 @@ from benchmarks.gemm.skinny.configs import DTYPES, Config, candidates, chain_of,
 from benchmarks.harness.table import Table, described
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.cuda.source import Ends
+from constrint.kernels.gemm.epilogue.ends import Ends
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.skinny.shape import ALIGNED, SHIFTED, Layout
 from constrint.kernels.gemm.skinny.text import shape_of, source_of
@@ -279,7 +279,7 @@ def _time_one(gpu: GpuModel, one: Timed, finals: int, timer: Any, table: Table) 
         )
 
 
-def shape_of(text: str) -> tuple[int, int, int]:
+def sizes_of(text: str) -> tuple[int, int, int]:
     """M, N and K from the command line."""
     m, n, k = (int(number) for number in text.split(","))
     return m, n, k
@@ -306,7 +306,7 @@ def main() -> None:
         return
     if args.what == "check":
         raise SystemExit(check(gpu, args.number, args.seed, args.limit) > 0)
-    shapes = [shape_of(text) for text in args.shapes] if args.shapes else SHAPES
+    shapes = [sizes_of(text) for text in args.shapes] if args.shapes else SHAPES
     timed = cases_to_time(gpu, shapes, args.dtypes, args.layouts, args.top)
     if args.what == "show":
         show_candidates(gpu, timed)

@@ -1,4 +1,4 @@
-"""The source of the GEMM for short sides, run on the CPU: any strides, any end, any number of blocks that share tiles."""
+"""The source of the GEMM for short sides, run on the CPU: any strides and ends, any blocks that share tiles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if missing_packages("torch"):
 
 from benchmarks.gemm.skinny.cases import PLAIN, Case, End
 from benchmarks.gemm.skinny.configs import DTYPES, Config, config_of
-from constrint.kernels.gemm.cuda.source import Ends
+from constrint.kernels.gemm.epilogue.ends import Ends
 from constrint.kernels.gemm.skinny.shape import ALIGNED, SHIFTED, STRIDED, Layout
 from constrint.kernels.gemm.skinny.text import source_of
 from tests.support.skinny_on_cpu import built, ends_of_case, error_on_cpu, layout_of
@@ -40,6 +40,8 @@ LIES: list[Lies] = [
 ]
 #: As many warps, tiles and lines as make every index of the kernel differ.
 SMALL_ONES = ["mma8 t2 u1 w2x2 r1", "mma16 t1 u2 w1x3 r1", "fma3 t2 u2 w1x2 r1"]
+#: The same with two steps under way, with neighbours that add their sums first, and with both.
+VARIANTS = ["", " s2", " f2", " s2 f3"]
 ENDS = [PLAIN, End(-0.5), End(0.5, True, -2.0, "relu"), End(1.0, True, 0.0, "silu"), End(2.0, False, 1.0, "gelu")]
 
 
@@ -65,6 +67,22 @@ def test_products_are_right_however_operands_lie(dtype: str, lies: Lies, tmp_pat
             libraries[key] = built(config, dtype, way, ends_of_case(case, end), folder)
         error = error_on_cpu(libraries[key], config, case, blocks, seed, end)
         assert error <= 1, (case, way, config)
+
+
+@needs_compiler
+@pytest.mark.parametrize("variant", VARIANTS[1:])
+@pytest.mark.parametrize("lies", LIES[:2], ids=lambda lies: lies[0])
+def test_steps_under_way_and_neighbours_that_add_first(variant: str, lies: Lies, tmp_path: Path) -> None:
+    """Many tiles of a block, and many blocks of a tile, few and many sums of which are added."""
+    layout, gaps, offsets, by_columns = lies
+    for number, name in enumerate(("mma8 t1 u1 w2x2 r1", "fma1 t1 u1 w1x2 r1")):
+        for seed, (shape, blocks) in enumerate((((1, 400, 300), 3), ((1, 40, 3000), 40), ((1, 900, 129), 2))):
+            case = Case(shape, "bf16", layout, gaps, offsets, by_columns)
+            way = layout_of(case)
+            config = made(name + variant, case, way)
+            folder = tmp_path / f"{number}{seed}"
+            library = built(config, "bf16", way, ends_of_case(case, PLAIN), folder)
+            assert error_on_cpu(library, config, case, blocks, seed) <= 1, (case, name, blocks)
 
 
 @needs_compiler
@@ -131,6 +149,12 @@ def test_how_operands_lie_is_seen() -> None:
 def test_every_configuration_has_macros_of_its_own() -> None:
     """What is compiled tells apart what is compiled differently."""
     ends = Ends("bf16")
-    names = ["mma8 t1 u2 w2x4 r2", "mma8 t2 u1 w2x4 r2", "mma8 t1 u2 w4x2 r2", "fma8 t1 u2 w2x4 r2", "mma8 t1 u2 w2x4 r1"]
+    names = [
+        "mma8 t1 u2 w2x4 r2",
+        "mma8 t2 u1 w2x4 r2",
+        "mma8 t1 u2 w4x2 r2",
+        "fma8 t1 u2 w2x4 r2",
+        "mma8 t1 u2 w2x4 r1",
+    ]
     sources = [source_of(config_of(name, "bf16", Layout(), turned=True), "bf16", Layout(), ends) for name in names]
     assert len({str(source.macros) for source in sources}) == len(names)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from constrint.kernels.gemm.cuda.constants import ConstantsFile
+from constrint.kernels.gemm.constants_file import ConstantsFile
 
 FILE = Path(__file__).with_name("constants.json")
 

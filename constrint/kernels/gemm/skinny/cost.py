@@ -85,7 +85,11 @@ class SkinnyModel:
         self.is_persistent = whole["persistent"] > 0
         self.warps_rows = shape.warps_rows.astype(np.float64)
         self.threads = WARP * whole["num_warps"].astype(np.float64)
-        self.under_way = self.threads * shape.vectors * WIDEST_BYTES
+        self.under_way = self.threads * shape.vectors * whole["num_stages"] * WIDEST_BYTES
+        # With two steps under way the loads of the next tile are, too, when one ends.
+        self.turn_s = np.where(whole["num_stages"] > 1, 0.0, constants.turn_s)
+        self.fan_in = whole["fan_in"].astype(np.float64)
+        self.has_fan_in = bool((whole["fan_in"] > 0).any())
         sides = (product.a, product.b)
         shifted = [float(side.step_bytes < WIDEST_BYTES) for side in sides]
         strided = [1.0 if side.is_k_major else float(vector(product.dtype)) for side in sides]
@@ -156,9 +160,21 @@ class SkinnyModel:
         touched = np.ceil(each / d.steps) + (~is_whole & (d.blocks % d.tiles > 0))
         on_sm = np.ceil(d.blocks / self.sms)
         turns = np.maximum(touched * on_sm / np.minimum(on_sm, self.resident) - 1, 0.0)
-        sums = self.rows * np.minimum(self.small, d.short)
+        handed = self._handed(self.rows * np.minimum(self.small, d.short), contributors)
+        return c.end_s + turns * self.turn_s + handed
+
+    def _handed(self, sums: Any, contributors: Any) -> Any:
+        """Seconds to hand so many sums over to the last of so many blocks; with a fan-in, in two turns."""
+        seconds = self._added_s(sums, contributors)
+        if not self.has_fan_in:
+            return seconds
+        most = np.maximum(self.fan_in, 1)
+        in_two = self._added_s(sums, most) + self._added_s(sums, np.ceil(contributors / most))
+        return np.where((self.fan_in > 0) & (contributors > self.fan_in), in_two, seconds)
+
+    def _added_s(self, sums: Any, contributors: Any) -> Any:
+        c = self.constants
         groups = np.clip(np.floor(4 * self.threads / sums), 1, MOST_GROUPS)
         rounds = np.ceil(sums / (SUMS_AT_ONCE * self.threads)) * np.ceil(contributors / groups / BLOCKS_AT_ONCE)
         read = contributors * PARTIAL_BYTES * sums / (c.part_bytes_per_clk * self.clock)
-        handed = np.where(contributors > 1, c.part_s + np.maximum(rounds * c.round_s, read), 0.0)
-        return c.end_s + turns * c.turn_s + handed
+        return np.where(contributors > 1, c.part_s + np.maximum(rounds * c.round_s, read), 0.0)

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.cuda.launch import ADDED, OUTPUTS
-from constrint.kernels.gemm.cuda.source import Ends
+from constrint.kernels.gemm.epilogue.added import OUTPUTS, as_added, name_of
+from constrint.kernels.gemm.epilogue.ends import Ends
 from constrint.kernels.gemm.launch import Call, Epilogue
 from constrint.kernels.gemm.reference import DTYPE_NAMES
 from constrint.kernels.gemm.skinny.resources import dynamic_smem_bytes
@@ -28,7 +28,7 @@ from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 #: As `Sizes` in the source.
 SIZES = np.dtype(
     [
-        *((name, np.int32) for name in ("rows", "small", "depth", "tiles", "steps")),
+        *((name, np.int32) for name in ("rows", "small", "depth", "tiles", "steps", "counters")),
         *((name, np.float32) for name in ("alpha", "beta")),
         *((name, np.int64) for name in ("pitch", "small_row", "small_step", "out_row", "out_small")),
         *((name, np.int64) for name in ("source_row", "source_column")),
@@ -108,7 +108,7 @@ def skinny_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
     sides = Sides.of(call.a[0], call.b[0], call.out[0], turned=bool(config["turned"]))
     shape = shape_of(config, dtype, sides.layout)
     tiles = -(-sides.shape[0] // shape.rows)
-    dealt = Dealt.of(shape, config["tile_k"], sides.shape, asked_blocks(config, tiles, gpu.device.sm_count))
+    dealt = Dealt.of(shape, config, sides.shape, asked_blocks(config, tiles, gpu.device.sm_count))
     return [launch_of(gpu, config, dtype, sides, dealt, call)]
 
 
@@ -125,8 +125,8 @@ def launch_of(
             f"gemm.skinny counts in 32 bits: {dealt.units} steps among {dealt.blocks} blocks are too many."
         )
     end = call.epilogue
-    bias, source = _added(end.bias), _added(end.source)
-    ends = Ends(OUTPUTS[call.out.dtype], _name(bias), _name(source), end.activation)
+    bias, source = as_added(end.bias), as_added(end.source)
+    ends = Ends(OUTPUTS[call.out.dtype], name_of(bias), name_of(source), end.activation)
     shape = shape_of(config, dtype, sides.layout)
     return CudaLaunch(
         gpu=gpu,
@@ -151,7 +151,7 @@ def told(
 ) -> np.ndarray[tuple[()], np.dtype[np.void]]:
     """What the kernel is told of a product."""
     sizes = np.zeros((), SIZES)
-    values: dict[str, float] = {**sides.sizes, "tiles": dealt.tiles, "steps": dealt.steps}
+    values: dict[str, float] = {**sides.sizes, "tiles": dealt.tiles, "steps": dealt.steps, "counters": dealt.counters}
     values |= {"alpha": end.alpha, "beta": end.beta}
     if source is not None:
         values |= {"source_row": source.stride(1), "source_column": source.stride(2)}
@@ -164,7 +164,9 @@ def memory_of(shape: Shape, dealt: Dealt) -> tuple[int, int]:
     """Sums that blocks leave to each other, and counters of tiles; none where every block has whole tiles."""
     if dealt.is_whole:
         return 0, 0
-    return 2 * dealt.blocks * dealt.columns * int(shape.rows * shape.small), dealt.tiles * dealt.columns
+    return 2 * dealt.blocks * dealt.columns * int(
+        shape.rows * shape.small
+    ), dealt.tiles * dealt.columns * dealt.counters
 
 
 def _memory(call: Call, shape: Shape, dealt: Dealt) -> tuple[Tensor | None, Tensor | None]:
@@ -187,16 +189,3 @@ def _checked(call: Call) -> tuple[GpuModel, str]:
     if not call.out.numel() or not call.a.shape[2]:
         raise UsageError("gemm.skinny computes no product without elements.")
     return gpu, dtype
-
-
-def _added(t: Tensor | None) -> Tensor | None:
-    """What is added, in a type that the kernel reads; a bias has its elements next to each other."""
-    if t is None:
-        return None
-    if t.dtype not in ADDED:
-        t = t.float()
-    return t.contiguous() if t.dim() == 1 else t
-
-
-def _name(t: Tensor | None) -> str:
-    return "" if t is None else ADDED[t.dtype]

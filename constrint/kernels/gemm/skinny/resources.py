@@ -44,7 +44,10 @@ def needed_registers(product: Product, v: Vars) -> Expr:
     made = of_numbers + mma * (of_matrices - of_numbers)
     # 8-bit floats are made fp16 before they are multiplied.
     widened = 48 if product.dtype == "fp8" else 0
-    return shape.sums + 4 * doubled * shape.vectors + addresses + made + widened + OTHER_REGISTERS
+    taken: Expr = (
+        shape.sums + 4 * doubled * shape.vectors * v["num_stages"] + addresses + made + widened + OTHER_REGISTERS
+    )
+    return taken
 
 
 def dynamic_smem_bytes(shape: Shape, num_warps: Any, *, most: Any = max) -> Any:
@@ -54,7 +57,8 @@ def dynamic_smem_bytes(shape: Shape, num_warps: Any, *, most: Any = max) -> Any:
 
 def smem_bytes(product: Product, v: Vars) -> Expr:
     """Shared memory of a block, with the flag that tells the last one."""
-    return dynamic_smem_bytes(Shape.of_product(v, product), v["num_warps"], most=maximum) + FLAG_BYTES
+    taken: Expr = dynamic_smem_bytes(Shape.of_product(v, product), v["num_warps"], most=maximum) + FLAG_BYTES
+    return taken
 
 
 def block_use(gpu: GpuModel, product: Product, v: Vars) -> BlockUse:

@@ -105,19 +105,22 @@ class Dealt:
         steps: Steps along K of each.
         columns: Groups of rows of the short operand; the long one is read once for each.
         blocks: Blocks that share the steps of one group.
+        fan_in: Neighbours among blocks that share a tile, whose sums are added first; 0: all are added at once.
     """
 
     tiles: int
     steps: int
     columns: int
     blocks: int
+    fan_in: int = 0
 
     @staticmethod
-    def of(shape: Shape, tile_k: int, sizes: tuple[int, int, int], blocks: int) -> Dealt:
+    def of(shape: Shape, config: Mapping[str, int], sizes: tuple[int, int, int], blocks: int) -> Dealt:
         """Of a tile, for a product of so many (rows, small, depth); no block is without a step."""
         rows, small, depth = sizes
-        tiles, steps = math.ceil(rows / shape.rows), math.ceil(depth / tile_k)
-        return Dealt(tiles, steps, math.ceil(small / shape.small), min(blocks, tiles * steps))
+        tiles, steps = math.ceil(rows / shape.rows), math.ceil(depth / config["tile_k"])
+        columns = math.ceil(small / shape.small)
+        return Dealt(tiles, steps, columns, min(blocks, tiles * steps), config["fan_in"])
 
     @property
     def units(self) -> int:
@@ -135,6 +138,11 @@ class Dealt:
         if self.is_whole:
             return 1
         return min(math.ceil(self.steps * self.blocks / self.units) + 1, self.blocks, self.steps)
+
+    @property
+    def counters(self) -> int:
+        """Counters of a tile: of those who come to it, and to each group of neighbours."""
+        return 1 + (math.ceil(self.contributors / self.fan_in) if self.fan_in else 0)
 
 
 def asked_blocks(config: Mapping[str, int], tiles: int, num_sms: int) -> int:
