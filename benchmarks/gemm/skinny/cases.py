@@ -14,6 +14,8 @@ from constrint.kernels.gemm.skinny.text import shape_of
 from constrint.kernels.gemm.units import ELEMENT_BYTES
 from constrint.kernels.gemm.units import WIDEST_BYTES as VECTOR_BYTES
 
+#: Share of checked products with steps under way and neighbours that add first, which the space has not yet.
+OTHER_WAYS = 0.3
 #: Sizes of checked products.
 SHORT_SIDES = (1, 1, 1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 64)
 LONG_SIDES = (1, 7, 16, 33, 64, 100, 257, 1000, 1024, 3001, 5000)
@@ -268,6 +270,8 @@ def drawn_products(gpu: GpuModel, number: int, seed: int, *, each: int = 2) -> I
             pools[key] = [config_at(every, draw.randrange(len(every["tile_m"]))) for _ in range(each)]
         able = [config for config in pools[key] if not _broken(gpu, which, config)]
         config = draw.choice(able) if able else config_at(every, draw.randrange(len(every["tile_m"])))
+        if draw.random() < OTHER_WAYS:
+            config = config | {"num_stages": draw.choice([1, 2]), "fan_in": draw.choice([0, 2, 5])}
         dealt = dealt_of(gpu, config, shape_of(config, case.dtype, sides.layout), sides.shape)
         blocks = draw.choice([0, dealt.tiles, 2 * dealt.tiles, gpu.device.sm_count, draw.randint(1, 999), 1])
         yield Drawn(case, _drawn_end(draw, case.dtype), sides.layout, config, min(blocks, dealt.units))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,9 +82,24 @@ def chain_of(config: Mapping[str, int], dtype: str, layout: Layout, depth: int) 
     return lines * (2 if config["mma"] else vector(dtype)) + int(shape.warps_k) + 2
 
 
-def candidates(gpu: GpuModel, product: Product, layout: Layout, top: int) -> Iterator[tuple[Config, float]]:
-    """What the cost model ranks first, with the predicted seconds; few that are alike."""
+def candidates(
+    gpu: GpuModel, product: Product, layout: Layout, top: int, parts: Sequence[int] = ()
+) -> Iterator[tuple[Config, float]]:
+    """What the cost model ranks first, with the predicted seconds; few that are alike.
+
+    With `parts`, so many of each of these numbers of blocks of a tile, and of no others.
+    """
     columns = columns_of(gpu, product)
+    for number in parts:
+        chosen = columns["split_k"] == number
+        yield from _ranked(gpu, product, layout, {name: column[chosen] for name, column in columns.items()}, top)
+    if not parts:
+        yield from _ranked(gpu, product, layout, columns, top)
+
+
+def _ranked(
+    gpu: GpuModel, product: Product, layout: Layout, columns: Mapping[str, NDArray[np.int64]], top: int
+) -> Iterator[tuple[Config, float]]:
     seconds = SPEC.price(gpu, product, columns, np.ones(len(columns["tile_m"]))).seconds
     alike: Counter[tuple[object, ...]] = Counter()
     seen: set[tuple[int, ...]] = set()

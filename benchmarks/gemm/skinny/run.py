@@ -4,6 +4,7 @@
     python -m benchmarks.gemm.skinny.run --gpu h200 show                       # what the model ranks first
     python -m benchmarks.gemm.skinny.run --gpu h200 check --number 200         # random products against fp64
     python -m benchmarks.gemm.skinny.run --gpu h200 time --layouts rr rc --out gemm_skinny.csv
+    python -m benchmarks.gemm.skinny.run --gpu h200 time --shapes 64,64,65536 --stages 1 2 --fan-ins 0 8
 
 Times are those of a kernel in a CUDA graph, after the L2 was overwritten, each beside cuBLAS in turn. Variants of which
 registers are spilled are not timed.
@@ -12,6 +13,7 @@ registers are spilled are not timed.
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import multiprocessing
 import os
@@ -171,8 +173,23 @@ class Timed(NamedTuple):
     found: list[tuple[Config, float]]
 
 
+class Tried(NamedTuple):
+    """How candidates are tried: so many of each product, with so many steps under way and neighbours that add first."""
+
+    top: int
+    stages: list[int]
+    fan_ins: list[int]
+    parts: list[int]
+
+    def variants(self, config: Config, parts: int) -> Iterator[Config]:
+        """A configuration in every way; neighbours add first where there are more than enough of them."""
+        for stages, fan_in in itertools.product(self.stages, self.fan_ins):
+            if fan_in == 0 or parts > 2 * fan_in:
+                yield config | {"num_stages": stages, "fan_in": fan_in}
+
+
 def cases_to_time(
-    gpu: GpuModel, shapes: Iterable[tuple[int, int, int]], dtypes: list[str], layouts: list[str], top: int
+    gpu: GpuModel, shapes: Iterable[tuple[int, int, int]], dtypes: list[str], layouts: list[str], tried: Tried
 ) -> Iterator[Timed]:
     """Every product, laid out without gaps, and its candidates; memory is reserved on the CPU, and never touched."""
     from constrint.kernels.gemm.operands import product_of
@@ -184,7 +201,12 @@ def cases_to_time(
                 a, b, made = operands(case, "cpu", is_filled=False)
                 lies = sides_of(case, a, b, made.out).layout
                 which = product_of(a[None], b[None], None, None, made.out.dtype, is_three_pass=False)
-                yield Timed(case, lies, list(candidates(gpu, which, lies, SPARE * top)))
+                found = [
+                    (variant, seconds)
+                    for config, seconds in candidates(gpu, which, lies, SPARE * tried.top, tried.parts)
+                    for variant in tried.variants(config, _dealt(gpu, case, lies, config).contributors)
+                ]
+                yield Timed(case, lies, found)
 
 
 def show_candidates(gpu: GpuModel, timed: Iterable[Timed]) -> None:
@@ -202,8 +224,9 @@ def _dealt(gpu: GpuModel, case: Case, layout: Layout, config: Config) -> Any:
     return dealt_of(gpu, config, shape_of(config, case.dtype, layout), sizes)
 
 
-def show_times(gpu: GpuModel, timed: list[Timed], top: int, finals: int, out: Path | None, limit_s: float) -> None:
+def show_times(gpu: GpuModel, timed: list[Timed], tried: Tried, finals: int, out: Path | None, limit_s: float) -> None:
     """Time candidates of every product, the fastest of them again beside cuBLAS."""
+    top, ways = tried.top, len(tried.stages) * len(tried.fan_ins)
     from constrint.tune.measure import Timer
 
     end = time.monotonic() + limit_s
@@ -222,7 +245,7 @@ def show_times(gpu: GpuModel, timed: list[Timed], top: int, finals: int, out: Pa
                 for each in one.found
                 if str(plain_source(each[0], one.case.dtype, one.layout).macros) not in useless
             ]
-            _time_one(gpu, one._replace(found=usable[:top]), finals, timer, table)
+            _time_one(gpu, one._replace(found=usable[: top * ways * max(1, len(tried.parts))]), finals, timer, table)
 
 
 def _time_one(gpu: GpuModel, one: Timed, finals: int, timer: Any, table: Table) -> None:
@@ -296,6 +319,11 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=20, help="variants to compile per layout, products to check")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--top", type=int, default=24, help="candidates to time per product")
+    parser.add_argument("--stages", nargs="+", type=int, default=[1], help="steps under way: 1, 2")
+    parser.add_argument("--fan-ins", nargs="+", type=int, default=[0], help="neighbours that add first; 0: none")
+    parser.add_argument(
+        "--parts", nargs="+", type=int, default=[], help="blocks of a tile, in place of those ranked first"
+    )
     parser.add_argument("--finals", type=int, default=4, help="candidates to time beside cuBLAS")
     parser.add_argument("--limit", type=float, default=500.0, help="seconds")
     parser.add_argument("--out", type=Path, help="a CSV file to write")
@@ -307,11 +335,12 @@ def main() -> None:
     if args.what == "check":
         raise SystemExit(check(gpu, args.number, args.seed, args.limit) > 0)
     shapes = [sizes_of(text) for text in args.shapes] if args.shapes else SHAPES
-    timed = cases_to_time(gpu, shapes, args.dtypes, args.layouts, args.top)
+    tried = Tried(args.top, args.stages, args.fan_ins, args.parts)
+    timed = cases_to_time(gpu, shapes, args.dtypes, args.layouts, tried)
     if args.what == "show":
         show_candidates(gpu, timed)
     else:
-        show_times(gpu, list(timed), args.top, args.finals, args.out, args.limit)
+        show_times(gpu, list(timed), tried, args.finals, args.out, args.limit)
 
 
 if __name__ == "__main__":

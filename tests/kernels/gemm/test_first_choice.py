@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
@@ -22,7 +23,7 @@ from constrint.kernels.gemm.product import Operand, Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.table import TIE
 from constrint.kernels.gemm.units import OUTPUT_BYTES
-from constrint.select import Operation, Workload, rank
+from constrint.select import Workload, rank
 from constrint.select.core_space import BlockColumns
 from constrint.select.first_choice import REGISTERS, Choice, Refusal
 from constrint.select.limits import most_registers
@@ -32,6 +33,7 @@ from tests.support.gemm import (
     KERNELS,
     POINTER,
     PRODUCER,
+    SKINNY,
     broken_rules,
     gemm,
     product,
