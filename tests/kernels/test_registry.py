@@ -96,6 +96,7 @@ def test_built_in_operations_have_their_implementations() -> None:
         "gemm.descriptor",
         "gemm.producer",
         "gemm.cuda",
+        "gemm.skinny",
         "gemm.library",
         "gemm.pointer",
     ]

@@ -17,6 +17,8 @@ POINTER: GemmSpec = gemm_spec("gemm.pointer")
 DESCRIPTOR: GemmSpec = gemm_spec("gemm.descriptor")
 PRODUCER: GemmSpec = gemm_spec("gemm.producer")
 CUDA: GemmSpec = gemm_spec("gemm.cuda")
+SKINNY: GemmSpec = gemm_spec("gemm.skinny")
+#: Those that compute products of any sizes.
 KERNELS = (DESCRIPTOR, PRODUCER, CUDA, POINTER)
 
 

@@ -11,37 +11,75 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gemm.skinny.cases import Case, Expected, operands
-from benchmarks.gemm.skinny.launch import memory_of, product, sizes_of
-from benchmarks.gemm.skinny.variant import FOLDER, Layout, Variant, dealt
+from benchmarks.gemm.skinny.cases import PLAIN, Added, Case, End, Expected, Made, added_of, operands, sides_of
+from benchmarks.gemm.skinny.configs import Config, chain_of, dealt_of
+from constrint.hwmodels import load_gpu
+from constrint.kernels.gemm.epilogue.added import ADDED, OUTPUTS
+from constrint.kernels.gemm.epilogue.ends import Ends
+from constrint.kernels.gemm.launch import Epilogue
+from constrint.kernels.gemm.skinny.launch import memory_of, told
+from constrint.kernels.gemm.skinny.shape import Layout
+from constrint.kernels.gemm.skinny.text import FOLDERS, SHARED, shape_of, source_of
 
+H200 = load_gpu("h200")
 HEADERS = Path(__file__).parent / "cuda_on_cpu"
 #: What the CPU's header has in its place.
 SHARED_MEMORY = "extern __shared__ __align__(16) unsigned char memory[];"
+#: Conversions of the shared end that are PTX, and the CPU's functions in their place.
+CONVERSIONS = {
+    'asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));': "packed = narrowed(low, high);",
+    'asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));': "packed = narrowed(low, high);",
+    'asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(__ldg(static_cast<const unsigned short*>(from) + at)));': (
+        "value = widened(static_cast<const unsigned short*>(from)[at]);"
+    ),
+}
 
 
-def built(variant: Variant, dtype: str, layout: Layout, folder: Path, text: str = "") -> ctypes.CDLL:
+def ends_of(made: Made, end: End, added: Added) -> Ends:
+    """What the kernel is compiled to do with sums."""
+    bias, source = ("" if t is None else ADDED[t.dtype] for t in added)
+    return Ends(OUTPUTS[made.out.dtype], bias, source, end.activation)
+
+
+def built(config: Config, dtype: str, layout: Layout, ends: Ends, folder: Path, text: str = "") -> ctypes.CDLL:
     """The kernel as a library; `text` stands for another source."""
-    source = variant.source(dtype, layout)
+    source = source_of(config, dtype, layout, ends)
     assert SHARED_MEMORY in source.text
     folder.mkdir(exist_ok=True)
     (folder / "kernel.cc").write_text((text or source.text).replace(SHARED_MEMORY, ""), encoding="utf-8")
     for name in ("cuda.h", "instructions.cuh", "main.cc"):
         shutil.copy(HEADERS / name, folder)
-    shutil.copy(FOLDER / "types.cuh", folder)
+    shutil.copy(FOLDERS[0] / "types.cuh", folder)
+    for name in SHARED:
+        (folder / name).write_text(_for_cpu((FOLDERS[1] / name).read_text(encoding="utf-8")), encoding="utf-8")
     macros = [f"-D{name}={value}" for name, value in source.macros.items()]
     command = ["g++", "-O1", "-w", "-std=c++17", "-shared", "-fPIC", *macros, "main.cc", "-o", "kernel.so"]
     subprocess.run(command, cwd=folder, check=True)
     return ctypes.CDLL(str(folder / "kernel.so"))
 
 
+def _for_cpu(text: str) -> str:
+    """The shared end without PTX."""
+    for ptx, plain in CONVERSIONS.items():
+        assert text.count(ptx) == 1, ptx
+        text = text.replace(ptx, plain)
+    return text
+
+
 def layout_of(case: Case) -> Layout:
     """How the operands of a case lie."""
     a, b, made = operands(case, "cpu", is_filled=False)
-    return product(a, b, made.out, case.dtype).layout
+    layout: Layout = sides_of(case, a, b, made.out).layout
+    return layout
 
 
-def error_on_cpu(library: ctypes.CDLL, variant: Variant, case: Case, blocks: int, alpha: float, seed: int) -> float:
+def ends_of_case(case: Case, end: End) -> Ends:
+    """What the kernel is compiled to do with the sums of a case."""
+    _, _, made = operands(case, "cpu", is_filled=False)
+    return ends_of(made, end, added_of(case, end, "cpu"))
+
+
+def error_on_cpu(library: ctypes.CDLL, config: Config, case: Case, blocks: int, seed: int, end: End = PLAIN) -> float:
     """The error of a product as a share of what rounding allows, infinite where two launches differ or a load is stray.
 
     Blocks run in two random orders; the second launch finds counters as the first one left them.
@@ -51,31 +89,41 @@ def error_on_cpu(library: ctypes.CDLL, variant: Variant, case: Case, blocks: int
     torch.manual_seed(seed)
     draw = random.Random(seed)
     a, b, made = operands(case, "cpu")
-    which = product(a, b, made.out, case.dtype, alpha)
-    shares = dealt(variant, case.dtype, which.layout, which.shape)
-    blocks = min(blocks, shares.units)
-    num_sums, num_counters = memory_of(variant, case.dtype, which, blocks)
+    added = added_of(case, end, "cpu")
+    sides = sides_of(case, a, b, made.out)
+    shape = shape_of(config, case.dtype, sides.layout)
+    dealt = dealt_of(H200, config, shape, sides.shape, blocks)
+    num_sums, num_counters = memory_of(shape, dealt)
     # Sums that nobody left are NaN, or a large number.
-    workspace = np.full(num_sums + 3, 0x7FC00000, np.uint32)
-    workspace = workspace[-workspace.ctypes.data // 4 % 4 :][:num_sums]
-    counters, sizes = np.zeros(num_counters, np.uint32), sizes_of(variant, case.dtype, which)
-    spans = np.array([*_span(which.large), *_span(which.small)], np.uint64)
-    found = []
+    workspace = np.full(num_sums + 4, 0x7FC00000, np.uint32)
+    workspace = workspace[-workspace.ctypes.data // 4 % 4 :][: num_sums + 1]
+    counters = np.zeros(num_counters + 1, np.uint32)
+    source = None if added.source is None else added.source[None]
+    sizes = told(sides, dealt, Epilogue(added.bias, source, end.alpha, end.beta, end.activation), source)
+    read = (sides.large, sides.small, added.bias, added.source)
+    spans = np.array([number for t in read for number in _span(t)], np.uint64)
+    num_blocks, found = dealt.blocks * dealt.columns, []
     for _ in range(2):
-        order = np.array(draw.sample(range(blocks * shares.columns), blocks * shares.columns), np.int32)
-        tensors = [ctypes.c_void_p(t.data_ptr()) for t in (which.large, which.small, which.out)]
+        order = np.array(draw.sample(range(num_blocks), num_blocks), np.int32)
+        tensors = [
+            ctypes.c_void_p(None if t is None else t.data_ptr())
+            for t in (sides.large, sides.small, sides.out, added.bias, added.source)
+        ]
         arrays = [ctypes.c_void_p(x.ctypes.data) for x in (workspace, counters, sizes, spans)]
-        strays = library.run(blocks, shares.columns, ctypes.c_void_p(order.ctypes.data), *tensors, *arrays)
+        strays = library.run(dealt.blocks, dealt.columns, ctypes.c_void_p(order.ctypes.data), *tensors, *arrays)
         if strays:
             return float("inf")
         found.append(made.out.clone())
     if not torch.equal(*found) or counters.any():
         return float("inf")
-    return Expected.of(a, b, case.dtype, alpha).error_of(made, variant.chain(case.dtype, case.shape[2]))
+    chain = chain_of(config, case.dtype, sides.layout, case.shape[2])
+    return Expected.of(a, b, case.dtype, end, added).error_of(made, chain)
 
 
 def _span(tensor: Any) -> tuple[int, int]:
     """The addresses of a tensor's first byte and of that after its last one."""
+    if tensor is None:
+        return 0, 0
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     start = tensor.data_ptr()
     return start, start + (last + 1) * tensor.element_size()

@@ -5,17 +5,37 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
-from benchmarks.gemm.skinny.launch import product
-from benchmarks.gemm.skinny.variant import DTYPES, VECTOR_BYTES, Layout, Variant, dealt, variants
+from benchmarks.gemm.skinny.configs import DTYPES, SPEC, Config, columns_of, config_at, dealt_of
 from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.skinny.shape import Layout
+from constrint.kernels.gemm.skinny.text import shape_of
+from constrint.kernels.gemm.units import ELEMENT_BYTES
+from constrint.kernels.gemm.units import WIDEST_BYTES as VECTOR_BYTES
 
+#: Share of checked products with steps under way and neighbours that add first, which the space has not yet.
+OTHER_WAYS = 0.3
 #: Sizes of checked products.
 SHORT_SIDES = (1, 1, 1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 64)
 LONG_SIDES = (1, 7, 16, 33, 64, 100, 257, 1000, 1024, 3001, 5000)
 DEPTHS = (1, 2, 7, 8, 31, 64, 100, 257, 768, 1024, 1001, 4096, 9999)
+
+
+class End(NamedTuple):
+    """What is done with sums: activation(alpha * sum + bias + beta * source).
+
+    Args:
+        alpha: Multiplies the product, but for int8.
+        bias: Whether a row is added.
+        beta: Multiplies a matrix that is added; 0 where there is none.
+        activation: Its name, or None.
+    """
+
+    alpha: float = 1.0
+    bias: bool = False
+    beta: float = 0.0
+    activation: str | None = None
 
 
 class Case(NamedTuple):
@@ -38,13 +58,26 @@ class Case(NamedTuple):
     is_out_by_columns: bool = False
 
 
+PLAIN = End()
+
+
+class Added(NamedTuple):
+    """What an end adds: a bias (N,), a matrix (M, N), or None."""
+
+    bias: Any = None
+    source: Any = None
+
+
+NOTHING = Added()
+
+
 class Drawn(NamedTuple):
     """A product to check, and how."""
 
     case: Case
-    alpha: float
+    end: End
     layout: Layout
-    variant: Variant
+    config: Config
     blocks: int
 
 
@@ -77,7 +110,7 @@ def operands(case: Case, device: str, *, is_filled: bool = True) -> tuple[Any, A
     """A and B with NaN between their lines where the dtype has it, and C, poisoned; nothing is set if not filled."""
     import torch
 
-    kinds = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32, "fp8": torch.float8_e4m3fn}
+    kinds = {"fp16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32, "fp8": torch.float8_e4m3fn}
     outs = {"fp16": torch.float16, "bf16": torch.bfloat16, "int8": torch.int32}
     kind = kinds.get(case.dtype, torch.int8)
 
@@ -103,6 +136,52 @@ def operands(case: Case, device: str, *, is_filled: bool = True) -> tuple[Any, A
     return a, b, made
 
 
+def added_of(case: Case, end: End, device: str) -> Added:
+    """What an end adds, of elements like C's or in fp32; a matrix lies by columns, with gaps, where C does."""
+    import torch
+
+    m, n, _ = case.shape
+    bias = torch.randn(n, device=device) if end.bias else None
+    if end.beta == 0.0:
+        return Added(bias)
+    kind = torch.float32 if case.dtype in ("tf32", "fp8") else torch.float16
+    source = (
+        torch.randn(n, m + 3, device=device).to(kind).T[:m]
+        if case.is_out_by_columns
+        else torch.randn(m, n, device=device).to(kind)
+    )
+    return Added(bias, source)
+
+
+def sides_of(case: Case, a: Any, b: Any, out: Any) -> Any:
+    """A case as the kernel sees it."""
+    from constrint.kernels.gemm.skinny.launch import Sides
+
+    return Sides.of(a, b, out, turned=case.shape[1] >= case.shape[0])
+
+
+def launch_of_case(
+    gpu: GpuModel,
+    case: Case,
+    config: Config,
+    tensors: tuple[Any, Any, Made],
+    blocks: int = 0,
+    end: End = PLAIN,
+    added: Added = NOTHING,
+) -> Any:
+    """The launch of a case with so many blocks, or with those that the configuration asks for."""
+    from constrint.kernels.gemm.launch import Call, Epilogue, Machine
+    from constrint.kernels.gemm.skinny.launch import launch_of
+
+    a, b, made = tensors
+    sides = sides_of(case, a, b, made.out)
+    dealt = dealt_of(gpu, config, shape_of(config, case.dtype, sides.layout), sides.shape, blocks)
+    source = None if added.source is None else added.source[None]
+    epilogue = Epilogue(added.bias, source, end.alpha, end.beta, end.activation)
+    call = Call(a[None], b[None], made.out[None], Machine.of(gpu), epilogue, "ieee")
+    return launch_of(gpu, config, case.dtype, sides, dealt, call)
+
+
 def _fill(view: Any, whole: Any, dtype: str) -> None:
     """Random numbers, and around them bytes that are NaN, or 127 as int8."""
     import torch
@@ -126,8 +205,8 @@ class Expected:
     """The product in double precision, and what rounding depends on.
 
     Args:
-        exact: The product.
-        size: The product of the operands' sizes.
+        exact: The result.
+        size: The product of the operands' sizes, and of what is added.
         spread: The root of the sum of squared terms: about the size of sums on their way.
         dtype: The operands' dtype.
     """
@@ -138,11 +217,18 @@ class Expected:
     dtype: str
 
     @staticmethod
-    def of(a: Any, b: Any, dtype: str, alpha: float = 1.0) -> Expected:
-        """What alpha * a @ b is."""
+    def of(a: Any, b: Any, dtype: str, end: End = PLAIN, added: Added = NOTHING) -> Expected:
+        """What the end makes of a @ b."""
+        from constrint.kernels.gemm.reference import ACTIVATIONS
+
         x, y = a.double(), b.double()
-        factor = 1.0 if dtype == "int8" else alpha
+        factor = 1.0 if dtype == "int8" else end.alpha
         exact, size = factor * (x @ y), abs(factor) * (x.abs() @ y.abs())
+        for more, scale in ((added.bias, 1.0), (added.source, end.beta)):
+            if more is not None:
+                exact, size = exact + scale * more.double(), size + abs(scale) * more.double().abs()
+        if end.activation is not None:
+            exact = ACTIVATIONS[end.activation](exact)
         return Expected(exact, size, abs(factor) * (x.square() @ y.square()).sqrt(), dtype)
 
     def error_of(self, made: Made, chain: int) -> float:
@@ -154,43 +240,52 @@ class Expected:
         """
         if not made.is_kept():
             return float("inf")
-        step = {"fp16": 2.0**-11, "bf16": 2.0**-8, "fp32": 2.0**-23, "fp8": 2.0**-23, "int8": 0.0}[self.dtype]
+        step = {"fp16": 2.0**-11, "bf16": 2.0**-8, "tf32": 2.0**-23, "fp8": 2.0**-23, "int8": 0.0}[self.dtype]
         if self.dtype == "int8":
             allowed = self.size * 0 + 0.25
         else:
-            # Matrix instructions cut sums off instead of rounding them, which drifts: up to a step of each addition.
-            rounded = 2.0**-22 * self.size + 2.0**-23 * chain * self.spread
+            # Matrix instructions cut sums off instead of rounding them, which drifts: up to a step of each addition. No
+            # activation is steeper than 1.2, and its own rounding is that of a few steps.
+            rounded = 1.2 * (2.0**-21 * self.size + 2.0**-23 * chain * self.spread)
             allowed = step * self.exact.abs() + rounded + (2.0**-24 if self.dtype == "fp16" else 1e-30)
         error = float(((made.out.double() - self.exact).abs() / allowed).max().item())
         return error if error == error else float("inf")
 
 
-@lru_cache(maxsize=64)
-def _drawable(gpu_name: str, dtype: str, layout: Layout) -> tuple[Variant, ...]:
-    from constrint.hwmodels import load_gpu
+def drawn_products(gpu: GpuModel, number: int, seed: int, *, each: int = 2) -> Iterator[Drawn]:
+    """Random products; configurations are drawn from a few for each kind of product, so that few are compiled."""
+    from constrint.kernels.gemm.operands import product_of
 
-    return tuple(variants(load_gpu(gpu_name), dtype, layout))
-
-
-def drawn_products(gpu: GpuModel, number: int, seed: int, *, kernels: int = 64) -> Iterator[Drawn]:
-    """Random products; variants are drawn from a few for each way in which operands lie, so that few are compiled."""
     draw = random.Random(seed)
-    pools: dict[tuple[str, Layout], list[Variant]] = {}
-    each = max(1, kernels // 30)
+    pools: dict[object, list[Config]] = {}
     for _ in range(number):
         case = _drawn_case(draw)
         a, b, made = operands(case, "cpu", is_filled=False)
-        which = product(a, b, made.out, case.dtype)
-        key = (case.dtype, which.layout)
+        which = product_of(a[None], b[None], None, None, made.out.dtype, is_three_pass=False)
+        sides = sides_of(case, a, b, made.out)
+        short = min(case.shape[:2])
+        key = (case.dtype, sides.layout, case.shape[1] >= case.shape[0], (short - 1).bit_length())
+        every = columns_of(gpu, which)
         if key not in pools:
-            every = _drawable(gpu.name, *key)
-            pools[key] = [
-                draw.choice([v for v in every if v.mma == mma] or every) for mma in (0, 1) for _ in range(each)
-            ]
-        variant = draw.choice(pools[key])
-        shares = dealt(variant, case.dtype, which.layout, which.shape)
-        blocks = draw.choice([shares.tiles, 2 * shares.tiles, gpu.device.sm_count, draw.randint(1, 999), 1])
-        yield Drawn(case, draw.choice([1.0, 0.5, -3.0]), which.layout, variant, min(blocks, shares.units))
+            pools[key] = [config_at(every, draw.randrange(len(every["tile_m"]))) for _ in range(each)]
+        able = [config for config in pools[key] if not _broken(gpu, which, config)]
+        config = draw.choice(able) if able else config_at(every, draw.randrange(len(every["tile_m"])))
+        if draw.random() < OTHER_WAYS:
+            config = config | {"num_stages": draw.choice([1, 2]), "fan_in": draw.choice([0, 2, 5])}
+        dealt = dealt_of(gpu, config, shape_of(config, case.dtype, sides.layout), sides.shape)
+        blocks = draw.choice([0, dealt.tiles, 2 * dealt.tiles, gpu.device.sm_count, draw.randint(1, 999), 1])
+        yield Drawn(case, _drawn_end(draw, case.dtype), sides.layout, config, min(blocks, dealt.units))
+
+
+def _broken(gpu: GpuModel, which: Any, config: Config) -> bool:
+    return any(not rule.holds(config) for rule in SPEC.product_problem(gpu, which).constraints)
+
+
+def _drawn_end(draw: random.Random, dtype: str) -> End:
+    alpha = draw.choice([1.0, 0.5, -3.0])
+    if dtype == "int8" or draw.random() < 0.5:
+        return End(alpha)
+    return End(alpha, draw.random() < 0.5, draw.choice([0.0, 1.0, -2.0]), draw.choice([None, "relu", "gelu", "silu"]))
 
 
 def _drawn_case(draw: random.Random) -> Case:
@@ -198,7 +293,7 @@ def _drawn_case(draw: random.Random) -> Case:
     sides = draw.choice(SHORT_SIDES), draw.choice(LONG_SIDES)
     m, n = sides if draw.random() < 0.6 else sides[::-1]
     k = draw.choice(DEPTHS)
-    vector = VECTOR_BYTES // DTYPES[dtype]
+    vector = VECTOR_BYTES // ELEMENT_BYTES[dtype]
     lengths = (k if layout[0] == "r" else m, n if layout[1] == "r" else k)
     # Rows at multiples of 16 bytes, without gaps, or anyhow.
     gap_a, gap_b = (draw.choice([-length % vector, 0, draw.randint(0, 9)]) for length in lengths)

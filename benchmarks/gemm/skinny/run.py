@@ -4,6 +4,7 @@
     python -m benchmarks.gemm.skinny.run --gpu h200 show                       # what the model ranks first
     python -m benchmarks.gemm.skinny.run --gpu h200 check --number 200         # random products against fp64
     python -m benchmarks.gemm.skinny.run --gpu h200 time --layouts rr rc --out gemm_skinny.csv
+    python -m benchmarks.gemm.skinny.run --gpu h200 time --shapes 64,64,65536 --stages 1 2 --fan-ins 0 8
 
 Times are those of a kernel in a CUDA graph, after the L2 was overwritten, each beside cuBLAS in turn. Variants of which
 registers are spilled are not timed.
@@ -12,6 +13,7 @@ registers are spilled are not timed.
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import multiprocessing
 import os
@@ -23,14 +25,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.gemm.skinny.cases import Case, Drawn, Expected, drawn_products, operands
-from benchmarks.gemm.skinny.launch import product, product_launch
-from benchmarks.gemm.skinny.model import candidates
-from benchmarks.gemm.skinny.variant import ALIGNED, DTYPES, SHIFTED, Layout, Variant, dealt, variants
+from benchmarks.gemm.skinny.cases import (
+    Case,
+    Drawn,
+    Expected,
+    added_of,
+    drawn_products,
+    launch_of_case,
+    operands,
+    sides_of,
+)
+from benchmarks.gemm.skinny.configs import DTYPES, Config, candidates, chain_of, columns_of, config_at, dealt_of, named
 from benchmarks.harness.table import Table, described
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.launch.cuda import compile_cuda
+from constrint.kernels.gemm.epilogue.ends import Ends
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.skinny.shape import ALIGNED, SHIFTED, Layout
+from constrint.kernels.gemm.skinny.text import shape_of, source_of
+from constrint.kernels.gemm.units import ELEMENT_BYTES
+from constrint.kernels.launch.cuda import CudaSource, compile_cuda
+from constrint.select import Workload
 
 #: Of so many times the candidates that are timed, the first that do not spill are taken.
 SPARE = 2
@@ -49,43 +64,45 @@ COLUMNS = (
 )  # fmt: skip
 
 
-class Kernel(NamedTuple):
-    """What is compiled."""
-
-    variant: Variant
-    dtype: str
-    layout: Layout
+#: Types of C of what is timed.
+OUTPUTS = {"fp16": "fp16", "bf16": "bf16", "int8": "int32"}
 
 
-def prepare(gpu: GpuModel, kernels: Iterable[Kernel]) -> set[Kernel]:
-    """Compile many at once; says which cannot be used, since they spill or do not compile."""
-    waiting = list(dict.fromkeys(kernels))
+def plain_source(config: Config, dtype: str, layout: Layout) -> CudaSource:
+    """The kernel of a product to which nothing is added."""
+    return source_of(config, dtype, layout, Ends(OUTPUTS.get(dtype, "fp32")))
+
+
+def prepare(gpu: GpuModel, sources: Iterable[CudaSource]) -> set[str]:
+    """Compile many at once; says which cannot be used, by their macros, since they spill or do not compile."""
+    waiting = list({str(source.macros): source for source in sources}.values())
     print(f"compiling {len(waiting)} kernels", flush=True)
     useless = set()
     with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
-        made = [
-            pool.submit(compile_cuda, gpu, kernel.variant.source(kernel.dtype, kernel.layout)) for kernel in waiting
-        ]
-        for kernel, binary in zip(waiting, made, strict=True):
+        made = [pool.submit(compile_cuda, gpu, source) for source in waiting]
+        for source, binary in zip(waiting, made, strict=True):
             if binary.exception() is not None or binary.result().spill_bytes:
-                useless.add(kernel)
+                useless.add(str(source.macros))
     print(f"{len(useless)} of them spill registers", flush=True)
     return useless
 
 
 def show_compiled(gpu: GpuModel, dtypes: list[str], number: int, seed: int) -> None:
-    """Compile variants drawn at random; says which spill."""
+    """Compile configurations drawn at random; says which spill."""
     draw = random.Random(seed)
     for dtype in dtypes:
         for layout in (Layout(k_major, large) for k_major in (True, False) for large in (ALIGNED, SHIFTED)):
-            every = list(variants(gpu, dtype, layout))
-            for variant in draw.sample(every, min(number, len(every))):
+            sizes = {"m": draw.choice(SHORT), "n": 65536 - layout.large, "k": 65536 - layout.large}
+            every = columns_of(gpu, Product.of(Workload("gemm", sizes, dtype, {"transpose_b": int(layout.is_k_major)})))
+            rows = range(len(every["tile_m"]))
+            for row in draw.sample(rows, min(number, len(rows))):
+                config = config_at(every, row)
                 started = time.perf_counter()
-                found = compile_cuda(gpu, variant.source(dtype, layout))
+                found = compile_cuda(gpu, plain_source(config, dtype, layout))
                 took = time.perf_counter() - started
                 lies = ("along K" if layout.is_k_major else "along rows") + " shifted" * layout.large
                 print(
-                    f"{dtype} {lies}: {variant}: "
+                    f"{dtype} {lies}: {named(config, dtype, layout)}: "
                     f"{found.registers} registers, {found.spill_bytes} bytes spilled, {took:.1f} s",
                     flush=True,
                 )
@@ -97,7 +114,7 @@ def check(gpu: GpuModel, number: int, seed: int, limit_s: float) -> int:
 
     end = time.monotonic() + limit_s
     products = list(drawn_products(gpu, number, seed))
-    prepare(gpu, (Kernel(one.variant, one.case.dtype, one.layout) for one in products))
+    prepare(gpu, (launch.source for one in products for launch in [_launch_of(gpu, one, "cpu")[0]]))
     wrong, done = 0, 0
     for one in products:
         if time.monotonic() > end:
@@ -118,15 +135,21 @@ def check(gpu: GpuModel, number: int, seed: int, limit_s: float) -> int:
     return wrong
 
 
+def _launch_of(gpu: GpuModel, one: Drawn, device: str) -> tuple[Any, Any, Any]:
+    """The launch of a drawn product, its operands and C, and what is added."""
+    tensors = operands(one.case, device, is_filled=device != "cpu")
+    added = added_of(one.case, one.end, device)
+    return launch_of_case(gpu, one.case, one.config, tensors, one.blocks, one.end, added), tensors, added
+
+
 def _checked(gpu: GpuModel, one: Drawn) -> str:
     """What is wrong with a product; a second launch sees whether counters were reset, and sums kept their order."""
     import torch
 
-    a, b, made = operands(one.case, "cuda")
-    which = product(a, b, made.out, one.case.dtype, one.alpha)
-    if which.layout != one.layout:
-        return f"WRONG: it lies as {which.layout}"
-    launch = product_launch(gpu, one.variant, which, one.case.dtype, one.blocks)
+    launch, (a, b, made), added = _launch_of(gpu, one, "cuda")
+    layout = sides_of(one.case, a, b, made.out).layout
+    if layout != one.layout:
+        return f"WRONG: it lies as {layout}"
     found = []
     for _ in range(2):
         launch.run()
@@ -134,7 +157,8 @@ def _checked(gpu: GpuModel, one: Drawn) -> str:
         found.append(made.out.clone())
     if not torch.equal(found[0].nan_to_num(0), found[1].nan_to_num(0)):
         return "WRONG: two launches differ"
-    off = Expected.of(a, b, one.case.dtype, one.alpha).error_of(made, one.variant.chain(one.case.dtype, a.shape[1]))
+    chain = chain_of(one.config, one.case.dtype, layout, a.shape[1])
+    off = Expected.of(a, b, one.case.dtype, one.end, added).error_of(made, chain)
     if off > 1:
         return f"WRONG: {off:.3g} of what rounding allows"
     print(f"right: {off:.3g} of what rounding allows", end="")
@@ -142,40 +166,73 @@ def _checked(gpu: GpuModel, one: Drawn) -> str:
 
 
 class Timed(NamedTuple):
-    """A product to time, and what is tried."""
+    """A product to time, and what is tried: configurations with their predicted seconds."""
 
     case: Case
     layout: Layout
-    found: list[tuple[Variant, int, float]]
+    found: list[tuple[Config, float]]
+
+
+class Tried(NamedTuple):
+    """How candidates are tried: so many of each product, with so many steps under way and neighbours that add first."""
+
+    top: int
+    stages: list[int]
+    fan_ins: list[int]
+    parts: list[int]
+
+    def variants(self, config: Config, parts: int) -> Iterator[Config]:
+        """A configuration in every way; neighbours add first where there are more than enough of them."""
+        for stages, fan_in in itertools.product(self.stages, self.fan_ins):
+            if fan_in == 0 or parts > 2 * fan_in:
+                yield config | {"num_stages": stages, "fan_in": fan_in}
 
 
 def cases_to_time(
-    gpu: GpuModel, shapes: Iterable[tuple[int, int, int]], dtypes: list[str], layouts: list[str], top: int
+    gpu: GpuModel, shapes: Iterable[tuple[int, int, int]], dtypes: list[str], layouts: list[str], tried: Tried
 ) -> Iterator[Timed]:
     """Every product, laid out without gaps, and its candidates; memory is reserved on the CPU, and never touched."""
+    from constrint.kernels.gemm.operands import product_of
+
     for dtype in dtypes:
         for layout in layouts:
             for shape in shapes:
                 case = Case(shape, dtype, layout)
                 a, b, made = operands(case, "cpu", is_filled=False)
-                which = product(a, b, made.out, dtype)
-                yield Timed(case, which.layout, list(candidates(gpu, dtype, which.layout, which.shape, SPARE * top)))
+                lies = sides_of(case, a, b, made.out).layout
+                which = product_of(a[None], b[None], None, None, made.out.dtype, is_three_pass=False)
+                found = [
+                    (variant, seconds)
+                    for config, seconds in candidates(gpu, which, lies, SPARE * tried.top, tried.parts)
+                    for variant in tried.variants(config, _dealt(gpu, case, lies, config).contributors)
+                ]
+                yield Timed(case, lies, found)
 
 
 def show_candidates(gpu: GpuModel, timed: Iterable[Timed]) -> None:
     """Print what the model ranks first."""
     for case, layout, found in timed:
-        for variant, blocks, seconds in found[:3]:
-            print(*case, f"{variant} {blocks} blocks, modelled {seconds * 1e6:.1f} us, {layout}")
+        for config, seconds in found[:3]:
+            dealt = _dealt(gpu, case, layout, config)
+            name = named(config, case.dtype, layout)
+            print(*case, f"{name} {dealt.blocks} blocks, modelled {seconds * 1e6:.1f} us, {layout}")
 
 
-def show_times(gpu: GpuModel, timed: list[Timed], top: int, finals: int, out: Path | None, limit_s: float) -> None:
+def _dealt(gpu: GpuModel, case: Case, layout: Layout, config: Config) -> Any:
+    m, n, k = case.shape
+    sizes = (max(m, n), min(m, n), k)
+    return dealt_of(gpu, config, shape_of(config, case.dtype, layout), sizes)
+
+
+def show_times(gpu: GpuModel, timed: list[Timed], tried: Tried, finals: int, out: Path | None, limit_s: float) -> None:
     """Time candidates of every product, the fastest of them again beside cuBLAS."""
+    top, ways = tried.top, len(tried.stages) * len(tried.fan_ins)
     from constrint.tune.measure import Timer
 
     end = time.monotonic() + limit_s
-    every = (Kernel(variant, one.case.dtype, one.layout) for one in timed for variant, _, _ in one.found)
-    useless = prepare(gpu, every)
+    useless = prepare(
+        gpu, (plain_source(config, one.case.dtype, one.layout) for one in timed for config, _ in one.found)
+    )
     timer = Timer()
     with Table(out, COLUMNS, f"measured on {described()}") as table:
         for one in timed:
@@ -183,8 +240,12 @@ def show_times(gpu: GpuModel, timed: list[Timed], top: int, finals: int, out: Pa
                 print("the time is over", flush=True)
                 return
             print(*one.case, one.layout, flush=True)
-            usable = [each for each in one.found if Kernel(each[0], one.case.dtype, one.layout) not in useless]
-            _time_one(gpu, one._replace(found=usable[:top]), finals, timer, table)
+            usable = [
+                each
+                for each in one.found
+                if str(plain_source(each[0], one.case.dtype, one.layout).macros) not in useless
+            ]
+            _time_one(gpu, one._replace(found=usable[: top * ways * max(1, len(tried.parts))]), finals, timer, table)
 
 
 def _time_one(gpu: GpuModel, one: Timed, finals: int, timer: Any, table: Table) -> None:
@@ -192,35 +253,34 @@ def _time_one(gpu: GpuModel, one: Timed, finals: int, timer: Any, table: Table) 
 
     (m, n, k), dtype = one.case.shape, one.case.dtype
     a, b, made = operands(one.case, "cuda")
-    which = product(a, b, made.out, dtype)
     expected = Expected.of(a, b, dtype)
-    element = DTYPES[dtype]
-    moved = (m * k + k * n) * element + m * n * made.out.element_size()
+    moved = (m * k + k * n) * ELEMENT_BYTES[dtype] + m * n * made.out.element_size()
     calls, entries = [], []
-    if dtype in ("fp16", "bf16", "fp32"):
+    if dtype in ("fp16", "bf16", "tf32"):
         other = torch.empty(m, n, dtype=made.out.dtype, device="cuda")
         calls.append(timer.graph(partial(torch.mm, a, b, out=other)))
-    for variant, blocks, modelled in one.found:
-        named = {"m": m, "n": n, "k": k, "dtype": dtype, "layout": one.case.layout, "variant": str(variant)}
-        named |= {"blocks": blocks, "large": which.layout.large, "small": which.layout.small}
-        parts = dealt(variant, dtype, which.layout, which.shape).contributors(blocks)
-        named |= {"parts": parts, "modelled_us": modelled * 1e6}
+    for config, modelled in one.found:
+        row: dict[str, Any] = {"m": m, "n": n, "k": k, "dtype": dtype, "layout": one.case.layout}
+        row |= {"variant": named(config, dtype, one.layout), "large": one.layout.large, "small": one.layout.small}
+        dealt = _dealt(gpu, one.case, one.layout, config)
+        row |= {"blocks": dealt.blocks, "parts": dealt.contributors, "modelled_us": modelled * 1e6}
+        said = f"  {row['variant']} {dealt.blocks}"
         # Said before it is launched, and written over.
-        print(f"  {variant} {blocks}", end="\r", flush=True)
+        print(said, end="\r", flush=True)
         try:
             made.poison()
-            launch = product_launch(gpu, variant, which, dtype, blocks)
+            launch = launch_of_case(gpu, one.case, config, (a, b, made))
             call = timer.graph(launch.run)
             call()
-            off = expected.error_of(made, variant.chain(dtype, k))
+            off = expected.error_of(made, chain_of(config, dtype, one.layout, k))
             if off > 1:
-                table.add(**named, note=f"wrong: {off:.3g}")
-                print(f"  {variant} {blocks} WRONG: {off:.3g}", flush=True)
+                table.add(**row, note=f"wrong: {off:.3g}")
+                print(f"{said} WRONG: {off:.3g}", flush=True)
                 continue
-            entries.append((timer.quick(call).median_s, call, launch, named))
+            entries.append((timer.quick(call).median_s, call, launch, row))
         except (ConstrintError, ValueError, RuntimeError) as error:
-            table.add(**named, note=str(error)[:80])
-            print(f"  {variant} {blocks}: {error}", flush=True)
+            table.add(**row, note=str(error)[:80])
+            print(f"{said}: {error}", flush=True)
     entries.sort(key=lambda entry: entry[0])
     for entry in entries[finals:]:
         table.add(**entry[3], us=entry[0] * 1e6, note="quick")
@@ -242,7 +302,7 @@ def _time_one(gpu: GpuModel, one: Timed, finals: int, timer: Any, table: Table) 
         )
 
 
-def shape_of(text: str) -> tuple[int, int, int]:
+def sizes_of(text: str) -> tuple[int, int, int]:
     """M, N and K from the command line."""
     m, n, k = (int(number) for number in text.split(","))
     return m, n, k
@@ -259,6 +319,11 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=20, help="variants to compile per layout, products to check")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--top", type=int, default=24, help="candidates to time per product")
+    parser.add_argument("--stages", nargs="+", type=int, default=[1], help="steps under way: 1, 2")
+    parser.add_argument("--fan-ins", nargs="+", type=int, default=[0], help="neighbours that add first; 0: none")
+    parser.add_argument(
+        "--parts", nargs="+", type=int, default=[], help="blocks of a tile, in place of those ranked first"
+    )
     parser.add_argument("--finals", type=int, default=4, help="candidates to time beside cuBLAS")
     parser.add_argument("--limit", type=float, default=500.0, help="seconds")
     parser.add_argument("--out", type=Path, help="a CSV file to write")
@@ -269,12 +334,13 @@ def main() -> None:
         return
     if args.what == "check":
         raise SystemExit(check(gpu, args.number, args.seed, args.limit) > 0)
-    shapes = [shape_of(text) for text in args.shapes] if args.shapes else SHAPES
-    timed = cases_to_time(gpu, shapes, args.dtypes, args.layouts, args.top)
+    shapes = [sizes_of(text) for text in args.shapes] if args.shapes else SHAPES
+    tried = Tried(args.top, args.stages, args.fan_ins, args.parts)
+    timed = cases_to_time(gpu, shapes, args.dtypes, args.layouts, tried)
     if args.what == "show":
         show_candidates(gpu, timed)
     else:
-        show_times(gpu, list(timed), args.top, args.finals, args.out, args.limit)
+        show_times(gpu, list(timed), tried, args.finals, args.out, args.limit)
 
 
 if __name__ == "__main__":

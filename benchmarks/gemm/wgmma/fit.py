@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from benchmarks.gemm.wgmma.configs import product_of
 from benchmarks.gemm.wgmma.run import SHAPES
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.cuda.constants import ASSUMED, FILE, Constants, ConstantsFile, Entry
+from constrint.kernels.gemm.constants_file import ConstantsFile, Entry
+from constrint.kernels.gemm.cuda.constants import ASSUMED, FILE, Constants
 from constrint.kernels.gemm.cuda.cost import CudaModel
 from constrint.kernels.gemm.cuda.rules import size_rules
 from constrint.kernels.gemm.grid_rules import COLUMNS

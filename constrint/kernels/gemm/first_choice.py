@@ -21,7 +21,7 @@ from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.library.choice import better, library_choice
 from constrint.kernels.gemm.library.spec import LIBRARY
-from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.product import Operand, Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.table import MILLION, TIE, KeptTable, Table, closed_params
 from constrint.kernels.gemm.units import ELEMENT_BYTES, WIDEST_BYTES, unit
@@ -187,7 +187,7 @@ def _tables(gpu: GpuModel, product: Product) -> Iterator[Table]:
         known.dtypes.add(dtype)
     for spec in gemm_specs():
         is_settled = spec.has_tiles and not spec.uncalibrated() and not spec.is_assumed(product)
-        if is_settled and not spec.refusal(gpu, product):
+        if is_settled and spec.serves(product) and not spec.refusal(gpu, product):
             yield _table_of(gpu, product, spec)
 
 
@@ -236,9 +236,9 @@ def _table(gpu: GpuModel, key: _Key) -> Table:
     kept = KeptTable(gpu, spec, spec.tile_params(gpu, key.dtype), *key[1:])
     table = kept.load()
     if table is None:
-        large = _sample(key, (1 << 16, 1 << 16, 1 << 16))
-        table = _whole_space(gpu, spec, large)
-        leading = spec.leading_rows(gpu, large, table.columns)
+        samples = [_sample(key, shape) for shape in spec.table_samples]
+        table = Table.joined([_whole_space(gpu, spec, sample) for sample in samples])
+        leading = spec.leading_rows(gpu, samples[0], table.columns)
         table = table if leading is None else table.take(leading)
         for shapes, best_of in spec.table_shapes:
             table = _among_best(table, [_sample(key, shape) for shape in shapes], best_of)
@@ -261,8 +261,18 @@ def _sample(key: _Key, shape: tuple[int, int, int]) -> Product:
     element = ELEMENT_BYTES[key.dtype]
     # A little less, not more: the shapes stand for what is valid up to them.
     less = {width: width // element if width < WIDEST_BYTES else 0 for width in (key.width_a, key.width_b)}
-    sizes = {"m": m, "n": n - less[key.width_b], "k": k - less[key.width_a]}
-    return Product.of(Workload("gemm", sizes, key.dtype, dict(key.options)))
+    sizes = {"m": m, "n": max(1, n - less[key.width_b]), "k": max(1, k - less[key.width_a])}
+    product = Product.of(Workload("gemm", sizes, key.dtype, dict(key.options)))
+    if not key.options:
+        return product
+    # Where a table is for one order of axes, rows are of the axis that they have, and of the width that was asked for.
+    return replace(product, a=_of_width(product.a, key.width_a), b=_of_width(product.b, key.width_b))
+
+
+def _of_width(operand: Operand, width: int) -> Operand:
+    """The same operand with rows of a width."""
+    step = operand.step_bytes if width == WIDEST_BYTES else width
+    return replace(operand, width_bytes=width, step_bytes=max(step, width))
 
 
 def _whole_space(gpu: GpuModel, spec: GemmSpec, product: Product) -> Table:
@@ -270,7 +280,7 @@ def _whole_space(gpu: GpuModel, spec: GemmSpec, product: Product) -> Table:
     from constrint.solve import enumerate_space  # loaded where no table is on disk
 
     workload = product.workload
-    problem = spec.problem(gpu, workload)
+    problem = spec.product_problem(gpu, product)
     params = spec.params(gpu, workload)
     closed = closed_params(spec, params)
     for param in params:

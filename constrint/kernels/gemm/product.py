@@ -39,6 +39,10 @@ OPTIONS = (
 )
 
 
+#: Why a kernel in CUDA C++ does not compute a product without `has_nvrtc`.
+NEEDS_NVRTC = "it is compiled by NVRTC, which is not installed here: pip install 'constrint[cuda]'"
+
+
 @dataclass(frozen=True)
 class Operand:
     """How one of A and B lies in memory.

@@ -18,7 +18,7 @@ from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.grid_rules import EXPRESSIONS, Algebra, end_rules, end_smem_bytes, grid_rules
 from constrint.kernels.gemm.product import OPTIONS, SIZES, Product
-from constrint.kernels.gemm.table_shapes import USUAL_STAGES, Stages
+from constrint.kernels.gemm.table_shapes import USUAL_SAMPLES, USUAL_STAGES, Shapes, Stages
 from constrint.kernels.gemm.units import ELEMENT_BYTES, unit
 from constrint.model import Problem, Var
 from constrint.select.cost import CostColumns, cost_assumptions
@@ -82,6 +82,8 @@ class GemmSpec(KernelSpec):
     prices_order: ClassVar[bool] = False
     #: Whether one compiled kernel serves any number of rows.
     serves_any_rows: ClassVar[bool] = False
+    #: Shapes whose spaces together are all that may be valid, of which the first choice's table is made.
+    table_samples: ClassVar[Shapes] = USUAL_SAMPLES
     #: Shapes whose best configurations are all that the first choice looks at.
     table_shapes: ClassVar[Stages] = USUAL_STAGES
     #: How many times as long its first choices take as predicted, in the median: 189 of Triton's kernels with a cold L2
@@ -124,6 +126,10 @@ class GemmSpec(KernelSpec):
     def table_options(self, product: Product) -> Mapping[str, int]:
         """Options of workloads that the first choice makes tables of their own for; by default one serves all."""
         return {}
+
+    def serves(self, product: Product) -> bool:
+        """Whether the first choice looks at the kernel's table for a product of such sizes."""
+        return True
 
     def leading_rows(self, gpu: GpuModel, product: Product, columns: Columns) -> NDArray[np.int64] | None:
         """Configurations that others beat for no size, at which the first choice looks; None where nothing tells."""

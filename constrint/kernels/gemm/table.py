@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from itertools import product as combinations
 from typing import Any
@@ -70,6 +70,18 @@ class Table:
         kept = (column[rows] for column in (self.blocks_per_sm, self.smem_bytes, self.spill_ppm, self.share_ppm))
         return Table(self.gpu, self.spec, self.params, columns, *kept)
 
+    @staticmethod
+    def joined(tables: Sequence[Table]) -> Table:
+        """The rows of tables of one kernel on one GPU, each once."""
+        first = tables[0]
+        if len(tables) == 1:
+            return first
+        columns = {name: np.concatenate([table.columns[name] for table in tables]) for name in first.columns}
+        figures = ("blocks_per_sm", "smem_bytes", "spill_ppm", "share_ppm")
+        rest = (np.concatenate([getattr(table, name) for table in tables]) for name in figures)
+        _, once = np.unique(np.stack(list(columns.values())), axis=1, return_index=True)
+        return Table(first.gpu, first.spec, first.params, columns, *rest).take(np.sort(once))
+
     def config(self, row: int) -> dict[str, int]:
         """One row as a configuration, without the order of tiles and the compiler's knobs."""
         return {name: int(column[row]) for name, column in self.columns.items()}
@@ -124,6 +136,8 @@ class Table:
     def whole_config(self, product: Product, row: int) -> Config:
         """A row with the order of tiles of the least predicted time, and the preferred values of compiler's knobs."""
         config = self.config(row)
+        if not self._orders:
+            return config | self._free
         valid = np.ones(len(next(iter(self._orders.values()))), dtype=bool)
         for rule in self._rules(product, config | self._orders):
             valid &= rule.condition

@@ -26,7 +26,10 @@ FINE_SHAPES = (
 COARSE_KEPT = 150
 FINE_KEPT = 5
 #: Stages of a table: shapes, and how many configurations are kept for each.
-Stages = tuple[tuple[tuple[tuple[int, int, int], ...], int], ...]
+Shapes = tuple[tuple[int, int, int], ...]
+Stages = tuple[tuple[Shapes, int], ...]
+#: The shape whose space a table is made of: whatever is valid for some size is valid for it.
+USUAL_SAMPLES: Shapes = ((1 << 16, 1 << 16, 1 << 16),)
 USUAL_STAGES: Stages = ((COARSE_SHAPES, COARSE_KEPT), (FINE_SHAPES, FINE_KEPT))
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.cuda.shape import Shape
-from constrint.kernels.gemm.cuda.source import Ends, Operands, source_of
+from constrint.kernels.gemm.cuda.source import Operands, source_of
+from constrint.kernels.gemm.epilogue.ends import Ends
 from constrint.kernels.launch.cuda import compile_cuda
 from constrint.select import Workload
 from constrint.solve import enumerate_space

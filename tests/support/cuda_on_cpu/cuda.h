@@ -20,6 +20,13 @@
 struct Place {
   int x, y, z;
 };
+struct uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 static Place threadIdx, blockIdx, gridDim;
 alignas(16) static unsigned char memory[232448];
 using std::max;
@@ -123,9 +130,9 @@ inline int __shfl_xor_sync(unsigned, int value, int lanes) {
   return got;
 }
 
-// The bytes of both operands. Loads that touch none of them, or that lie at no multiple of their size, are counted and
+// The bytes of both operands and of what is added. Loads that touch none of them, or that lie at no multiple of their size, are counted and
 // not made.
-static const unsigned char* spans[2][2];
+static const unsigned char* spans[4][2];
 static int strays;
 inline bool is_stray(const void* from, int bytes) {
   const auto* at = static_cast<const unsigned char*>(from);

@@ -1,6 +1,7 @@
-// What benchmarks/gemm/skinny/instructions.cuh does, for the CPU: matrix instructions by their definition.
+// What constrint/kernels/gemm/skinny/source/instructions.cuh does, for the CPU: matrix instructions by their definition.
 #pragma once
 #include "cuda.h"
+
 #include "types.cuh"
 
 struct alignas(16) Vector {
@@ -68,23 +69,24 @@ inline void store_part(sum_t* to, const sum_t (&part)[4]) { std::memcpy(to, part
 inline void load_part(const sum_t* from, sum_t (&part)[4]) { std::memcpy(part, from, 16); }
 
 // Rounded to the nearest, to even where two are as near.
-inline out_t narrow(float alpha, sum_t sum) {
-#if DTYPE == 4
-  return sum;
-#elif DTYPE >= 2
-  return alpha * sum;
-#else
-  const float value = alpha * sum;
+inline unsigned narrowed(float value) {
   unsigned bits;
   std::memcpy(&bits, &value, 4);
-#if DTYPE == 1
-  return static_cast<out_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+#if OUT == 1
+  return value != value ? 0x7FC0 : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
 #else
   const unsigned sign = bits >> 16 & 0x8000;
   const int exponent = std::max(value == 0 ? -14 : std::ilogb(value), -14);
   // In units of the last place; what is rounded up to the next power of two carries into the exponent.
   const int units = static_cast<int>(std::nearbyint(std::ldexp(std::fabs(value), 10 - exponent)));
-  return static_cast<out_t>(sign | (((exponent + 14) << 10) + units));
+  return sign | (((exponent + 14) << 10) + units);
 #endif
-#endif
+}
+inline unsigned narrowed(float low, float high) { return narrowed(low) | narrowed(high) << 16; }
+
+inline float widened(unsigned short bits) {
+  const int exponent = bits >> 10 & 31, rest = bits & 1023;
+  const float size = exponent ? std::ldexp(1.0f + std::ldexp(float(rest), -10), exponent - 15)
+                              : std::ldexp(float(rest), -24);
+  return bits & 0x8000 ? -size : size;
 }

@@ -2,13 +2,13 @@
 #include "kernel.cc"
 
 extern "C" int run(
-    int x, int y, const int* order, const unsigned char* large, const unsigned char* small, out_t* c, sum_t* workspace,
-    unsigned* counters, const Sizes* sizes, const unsigned char* const* operands) {
+    int x, int y, const int* order, const unsigned char* large, const unsigned char* small, out_t* c, const void* bias,
+    const void* source, sum_t* workspace, unsigned* counters, const Sizes* sizes, const unsigned char* const* operands) {
   gridDim = {x, y, 1}, strays = 0;
-  for (int i = 0; i < 4; ++i) spans[i / 2][i % 2] = operands[i];
+  for (int i = 0; i < 8; ++i) spans[i / 2][i % 2] = operands[i];
   for (int i = 0; i < x * y; ++i) {
     blockIdx = {order[i] % x, order[i] / x, 0};
-    fibers::run_block([&] { skinny(large, small, c, workspace, counters, *sizes); }, kThreads);
+    fibers::run_block([&] { skinny(large, small, c, bias, source, workspace, counters, *sizes); }, kThreads);
   }
   return strays;
 }

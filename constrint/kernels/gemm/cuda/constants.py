@@ -7,29 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from constrint.kernels.gemm.constants_file import ConstantsFile
+
 FILE = Path(__file__).with_name("constants.json")
-
-
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One constant: its value, what was assumed before times were fitted, what it is, and where that is from."""
-
-    value: float
-    assumed: float
-    what: str
-    source: str
-
-
-class ConstantsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole file; `measured` names the results that the values rest on, and is empty while there are none.
-
-    `gathered` names those of the constants of gathering.
-    """
-
-    device: str
-    measured: str
-    gathered: str
-    note: str
-    constants: dict[str, Entry]
 
 
 @dataclass(frozen=True)

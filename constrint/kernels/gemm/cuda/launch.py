@@ -28,7 +28,9 @@ from constrint.kernels.gemm.cuda.shape import (
     ring_bytes,
     second_buffers,
 )
-from constrint.kernels.gemm.cuda.source import Ends, Operands, source_of
+from constrint.kernels.gemm.cuda.source import Operands, source_of
+from constrint.kernels.gemm.epilogue.added import OUTPUTS, as_added, name_of
+from constrint.kernels.gemm.epilogue.ends import Ends
 from constrint.kernels.gemm.launch import Call
 from constrint.kernels.gemm.reference import DTYPE_NAMES
 from constrint.kernels.gemm.units import needs_k_major
@@ -36,9 +38,6 @@ from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.cuda.tensor_map import ROW_BYTES, TensorMap
 from constrint.kernels.launch.plan.resident import resident_blocks
 
-#: Names of types of what leaves, and of what is added.
-OUTPUTS = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.int32: "int32"}
-ADDED = OUTPUTS | {torch.float64: "fp64"}
 #: Clusters of so many blocks fill every GPC, whose SMs come in pairs.
 PAIR = 2
 #: Elements as the TMA unit knows them, where their names differ.
@@ -124,7 +123,7 @@ def cuda_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
     maps = [*sides[turned], *sides[not turned]]
     rows, columns = (n, m) if turned else (m, n)
     deal = Deal.of(gpu, config, rows, columns, -(-k // depth(dtype)))
-    bias, source = _added(end.bias), _added(end.source)
+    bias, source = as_added(end.bias), as_added(end.source)
     ring = ring_bytes(config, dtype, gathered)
     buffers = 2 if second_buffers(gpu, ring, config["consumers"]) > 0 else 1
     is_plain = bias is None and source is None and end.activation is None and out.element_size() == 2
@@ -132,7 +131,7 @@ def cuda_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
     is_aligned = all(size * out.element_size() % ROW_BYTES == 0 for size in (out.stride(0), n))
     is_aligned = is_aligned and out.data_ptr() % ROW_BYTES == 0
     in_boxes = is_plain and is_aligned
-    ends = Ends(OUTPUTS[out.dtype], _name(bias), _name(source), end.activation, in_boxes, buffers)
+    ends = Ends(OUTPUTS[out.dtype], name_of(bias), name_of(source), end.activation, in_boxes, buffers)
     of_source = (0, 0) if source is None else source.stride()[1:]
     numbers = (rows, columns, k, deal.row_tiles, deal.column_tiles, deal.group, deal.whole, deal.parts)
     arguments = (
@@ -254,19 +253,6 @@ def _boxes_of(out: Tensor, own_columns: int, *, turned: bool) -> tuple[TensorMap
     swizzle = LINE_BYTES if narrow[1] == ROWS else 0
     whole = TensorMap(out, kind, shape, out.stride(0), (ROWS, ROWS))
     return whole, TensorMap(out, kind, shape, out.stride(0), narrow, swizzle)
-
-
-def _added(t: Tensor | None) -> Tensor | None:
-    """What is added, in a type that the kernel reads; a bias has its elements next to each other."""
-    if t is None:
-        return None
-    if t.dtype not in ADDED:
-        t = t.float()
-    return t.contiguous() if t.dim() == 1 else t
-
-
-def _name(t: Tensor | None) -> str:
-    return "" if t is None else ADDED[t.dtype]
 
 
 def _memory(call: Call, config: Mapping[str, int], deal: Deal, shape: Any) -> tuple[Tensor | None, Tensor | None]:

@@ -9,33 +9,10 @@ from pathlib import Path
 
 from constrint.kernels.gemm.cuda.instruction import TYPES, wgmma
 from constrint.kernels.gemm.cuda.shape import Shape, promotes
+from constrint.kernels.gemm.epilogue.ends import Ends
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 
 FOLDER = Path(__file__).with_name("source")
-#: Numbers of types in `source/epilogue.cuh`.
-OUTPUTS = {"fp16": 0, "bf16": 1, "fp32": 2, "int32": 3}
-ADDED = {"": 0, "fp16": 1, "bf16": 2, "fp32": 3, "fp64": 4, "int32": 5}
-ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2, "silu": 3}
-
-
-@dataclass(frozen=True)
-class Ends:
-    """What a kernel is compiled to do with sums, as names of types.
-
-    Args:
-        output: Type of C.
-        bias, source: Types of what is added; empty for nothing.
-        activation: Its name, or None.
-        in_boxes: Whether results leave through the TMA unit: sums as they are, in 16 bits, to rows of 16 bytes.
-        buffers: Boxes of results that a consumer has room for.
-    """
-
-    output: str
-    bias: str = ""
-    source: str = ""
-    activation: str | None = None
-    in_boxes: bool = False
-    buffers: int = 1
 
 
 @dataclass(frozen=True)
@@ -80,8 +57,7 @@ def _source_of(config: tuple[tuple[str, int], ...], operands: Operands, ends: En
     macros |= {"DTYPE": list(TYPES).index(dtype), "PROMOTES": int(promotes(dtype))}
     macros |= {"ROWS_K_MAJOR": int(rows_k_major), "COLUMNS_K_MAJOR": int(columns_k_major)}
     macros |= {"ROWS_GATHERED": int(rows_gathered), "COLUMNS_GATHERED": int(columns_gathered)}
-    macros |= {"OUT": OUTPUTS[ends.output], "ACTIVATION": ACTIVATIONS[ends.activation]}
-    macros |= {"BIAS": ADDED[ends.bias], "SOURCE": ADDED[ends.source]}
+    macros |= ends.macros
     macros |= {"STORES_BOXES": int(ends.in_boxes), "BUFFERS": ends.buffers}
     text = wgmma(shape.own_columns, dtype, rows_k_major=rows_k_major, columns_k_major=columns_k_major)
     return CudaSource(text + _kernel(), "gemm", macros, ("-std=c++17",), (FOLDER,), "gemm.cu", is_settled=True)

@@ -30,7 +30,7 @@ from constrint.kernels.gemm.cuda.rules import (
 )
 from constrint.kernels.gemm.cuda.shape import LINE_BYTES, depth
 from constrint.kernels.gemm.grid_rules import Algebra
-from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.product import NEEDS_NVRTC, Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.table_shapes import COARSE_SHAPES, FINE_SHAPES, Stages, spread_shapes
 from constrint.kernels.gemm.tma.operands import tma_refusal
@@ -110,7 +110,7 @@ class CudaSpec(GemmSpec):
         if found is None or found.kind != INSTRUCTION:
             return f"it is written for Hopper's {INSTRUCTION}, not for {product.dtype} on {gpu.arch.target}"
         if not product.has_nvrtc:
-            return "it is compiled by NVRTC, which is not installed here: pip install 'constrint[cuda]'"
+            return NEEDS_NVRTC
         if product.batch > 1 or product.is_three_pass:
             return "it computes one product at a time and multiplies fp32 in one pass"
         return operand_refusal(product) or tma_refusal(gpu, product)

@@ -96,19 +96,3 @@ __device__ __forceinline__ void load_part(const sum_t* from, sum_t (&part)[4]) {
                : "l"(from)
                : "memory");
 }
-
-__device__ __forceinline__ out_t narrow(float alpha, sum_t sum) {
-#if DTYPE == 4
-  return sum;
-#elif DTYPE >= 2
-  return alpha * sum;
-#else
-  out_t made;
-#if DTYPE == 1
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(made) : "f"(alpha * sum));
-#else
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(made) : "f"(alpha * sum));
-#endif
-  return made;
-#endif
-}

@@ -1,5 +1,5 @@
-// C = alpha * A @ B where one side of C is short: the operand of the other side, W (rows, K), is read once, as fast as
-// memory gives it; that of the short side, X (small, K), comes from caches. With a short M, W is B^T and X is A.
+// C = A @ B where one side of C is short: the operand of the other side, W (rows, K), is read once, as fast as memory
+// gives it; that of the short side, X (small, K), comes from caches. With TURNED, M is the short side: W is B^T, X is A.
 //
 // A warp reads 64 bytes along K at a time. Lane 4 g + t has 16 of them, those of t: of W's rows g, g + 8, ... where W
 // lies along K; else of as many numbers along K, the vectors of rows at 16 bytes g. Both are what mma.sync takes, since
@@ -9,7 +9,9 @@
 // whatever tile they begin in. Where several share a tile, the last one to come adds their sums in the order of K.
 #include "instructions.cuh"
 
-constexpr int kTiles = TILES, kUnroll = UNROLL, kSmall = SMALL;
+#include "epilogue.cuh"
+
+constexpr int kTiles = TILES, kUnroll = UNROLL, kSmall = SMALL, kFanIn = FAN_IN;
 constexpr int kVector = 16 / kElement, kLine = 4 * kVector;            // elements of 16 and of 64 bytes
 constexpr int kVectors = (K_MAJOR ? 2 : kVector) * kTiles;             // of a lane and 64 bytes along K
 constexpr int kWarpRows = (K_MAJOR ? 16 : 8 * kVector) * kTiles;       // of W
@@ -24,10 +26,12 @@ static_assert(!MMA || kSmall % 8 == 0, "a matrix instruction takes eight rows of
 struct Sizes {
   int rows, small, depth;
   int tiles, steps;                 // tiles of rows, and steps along K of each
-  float alpha;
+  int counters;                     // of a tile: its own, and one of each group of neighbours
+  float alpha, beta;
   long long pitch;                  // elements of W from a row to the next, or from one along K to the next
   long long small_row, small_step;  // elements of X from a row to the next, and from one along K to the next
   long long out_row, out_small;     // elements of C for a row of W, and for one of X
+  long long source_row, source_column;  // elements of what is added, as C has them
 };
 
 // How an operand is read: vectors at multiples of 16 bytes, vectors anywhere, or elements.
@@ -199,13 +203,10 @@ __device__ __forceinline__ void multiply(
   }
 }
 
-// A warp's part of a step: all loads first, so that many bytes are under way.
+// A warp's part of the long operand of a step.
 template <bool kIsEnd>
-__device__ __forceinline__ void advance(
-    sum_t (&sums)[kHigh][kNarrow][kWide], const Sizes& s, const Rows& rows, const unsigned char* small, int first_small,
-    int first_k) {
-  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-  Vector w[kUnroll][kVectors];
+__device__ __forceinline__ void load_large(Vector (&w)[kUnroll][kVectors], const Sizes& s, const Rows& rows, int first_k) {
+  const int t = threadIdx.x % 4;
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
     const int k = first_k + u * kLine + t * kVector, left = s.depth - k;
@@ -221,6 +222,14 @@ __device__ __forceinline__ void advance(
       }
     }
   }
+}
+
+// What was loaded of the long operand, times the short one.
+template <bool kIsEnd>
+__device__ __forceinline__ void multiply_step(
+    sum_t (&sums)[kHigh][kNarrow][kWide], const Vector (&w)[kUnroll][kVectors], const Sizes& s,
+    const unsigned char* small, int first_small, int first_k) {
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
     const int k = first_k + u * kLine + t * kVector, left = s.depth - k;
@@ -233,6 +242,16 @@ __device__ __forceinline__ void advance(
       multiply(sums, w[u], x, i);
     }
   }
+}
+
+// A warp's part of a step: all loads first, so that many bytes are under way.
+template <bool kIsEnd>
+__device__ __forceinline__ void advance(
+    sum_t (&sums)[kHigh][kNarrow][kWide], const Sizes& s, const Rows& rows, const unsigned char* small, int first_small,
+    int first_k) {
+  Vector w[kUnroll][kVectors];
+  load_large<kIsEnd>(w, s, rows, first_k);
+  multiply_step<kIsEnd>(sums, w, s, small, first_small, first_k);
 }
 
 // A warp's sums go to shared memory, at [warp along K][row of X][row of W].
@@ -295,36 +314,33 @@ __device__ __forceinline__ void add_blocks(
   }
 }
 
-// Leaves this block's sums in memory; whoever comes last adds all, in order, and stores them.
-template <typename Store>
-__device__ __forceinline__ void add_parts(
-    const Share& share, int steps, sum_t* shared, sum_t* workspace, unsigned* counter, int width, const Store& store) {
+// Whether all others, so many, came before this block; then the counter is zero again.
+__device__ __forceinline__ bool comes_last(unsigned* counter, int others) {
   __shared__ unsigned is_last;
-  const int count = kRows * width, fours = count / 4, thread = threadIdx.x;
-  const int first = share.block_of(share.first), last = share.block_of(share.first + steps - 1);
-  sum_t* const own = workspace + share.place(blockIdx.x) * (kRows * kSmall);
-  for (int four = thread; four < fours; four += kThreads) {
-    sum_t part[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) part[i] = sum_of_warps(shared, 4 * four % kRows + i, 4 * four / kRows);
-    store_part(own + 4 * four, part);
-  }
   __threadfence();
   __syncthreads();
-  if (thread == 0) {
+  if (threadIdx.x == 0) {
     const unsigned came = atomicAdd(counter, 1u);
-    is_last = came == static_cast<unsigned>(last - first);
+    is_last = came == static_cast<unsigned>(others);
     if (is_last) *counter = 0;
     __threadfence();
   }
   __syncthreads();
-  if (!is_last) return;
+  return is_last;
+}
+
+// Adds what blocks left, each `stride`-th of them, and stores it.
+template <typename Store>
+__device__ __forceinline__ void add_all(
+    const Share& share, sum_t* shared, const sum_t* workspace, int first, int last, int stride, int count,
+    const Store& store) {
+  const int fours = count / 4, thread = threadIdx.x;
   const int groups = max(1, min(kThreads / fours, 32)), group = thread / fours;
   if (groups == 1) {
     constexpr int kFours = 4;
     for (int four = thread; four < fours; four += kFours * kThreads) {
       sum_t sums[kFours][4] = {};
-      add_blocks(sums, share, workspace, first, last, 1, four, count);
+      add_blocks(sums, share, workspace, first, last, stride, four, count);
 #pragma unroll
       for (int j = 0; j < kFours; ++j) {
         const int place = 4 * (four + j * kThreads);
@@ -338,7 +354,7 @@ __device__ __forceinline__ void add_parts(
   // Few sums of many blocks: groups of threads share the blocks out, and what they found is added in order.
   if (group < groups) {
     sum_t sums[1][4] = {};
-    add_blocks(sums, share, workspace, first + group, last, groups, thread % fours, count);
+    add_blocks(sums, share, workspace, first + group * stride, last, groups * stride, thread % fours, count);
 #pragma unroll
     for (int i = 0; i < 4; ++i) shared[4 * thread + i] = sums[0][i];
   }
@@ -350,16 +366,76 @@ __device__ __forceinline__ void add_parts(
   }
 }
 
+// Leaves this block's sums in memory; whoever comes last adds all, in order, and stores them. With kFanIn so many
+// neighbours add theirs first, so that the last block of a tile reads few.
+template <typename Store>
+__device__ __forceinline__ void add_parts(
+    const Share& share, int steps, sum_t* shared, sum_t* workspace, unsigned* counter, int width, const Store& store) {
+  const int count = kRows * width, fours = count / 4;
+  const int first = share.block_of(share.first), last = share.block_of(share.first + steps - 1);
+  sum_t* const own = workspace + share.place(blockIdx.x) * (kRows * kSmall);
+  for (int four = threadIdx.x; four < fours; four += kThreads) {
+    sum_t part[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) part[i] = sum_of_warps(shared, 4 * four % kRows + i, 4 * four / kRows);
+    store_part(own + 4 * four, part);
+  }
+  if constexpr (kFanIn > 1) {
+    const int group = (static_cast<int>(blockIdx.x) - first) / kFanIn;
+    const int low = first + group * kFanIn, high = min(last, low + kFanIn - 1);
+    if (!comes_last(counter + 1 + group, high - low)) return;
+    // Each thread stores where it alone has read, or after all have read.
+    sum_t* const to = workspace + share.place(low) * (kRows * kSmall);
+    add_all(share, shared, workspace, low, high, 1, count, [&](int row, int column, sum_t sum) {
+      to[column * kRows + row] = sum;
+    });
+    if (!comes_last(counter, (last - first) / kFanIn)) return;
+    add_all(share, shared, workspace, first, last, kFanIn, count, store);
+  } else {
+    if (!comes_last(counter, last - first)) return;
+    add_all(share, shared, workspace, first, last, 1, count, store);
+  }
+}
+
+// Ends a tile, of which a block has so many steps: brings the sums of its warps together, and those of blocks.
+__device__ __forceinline__ void end_tile(
+    const sum_t (&sums)[kHigh][kNarrow][kWide], const Sizes& s, const Share& share, const End& end, out_t* c,
+    sum_t* shared, sum_t* workspace, unsigned* counters, int tile, int own_steps, int first_small, int width) {
+  const int warp = threadIdx.x / 32, warp_row = warp % WARPS_ROWS, warp_depth = warp / WARPS_ROWS;
+  leave(sums, shared + warp_depth * kSmall * kPitch + warp_row * kWarpRows);
+  __syncthreads();
+  const auto store = [&](int row, int column, sum_t sum) {
+    const int of_w = tile * kRows + row, of_x = first_small + column;
+    const sum_t one[1] = {sum};
+    if (of_w < s.rows)
+      store_results<1>(
+          c + of_w * s.out_row + of_x * s.out_small, one, end, TURNED ? of_x : of_w, TURNED ? of_w : of_x);
+  };
+  if (own_steps < s.steps) {
+    const int number = blockIdx.y * s.tiles + tile;
+    add_parts(share, s.steps, shared, workspace, counters + (kFanIn > 1 ? number * s.counters : number), width, store);
+  } else {
+    for (int i = threadIdx.x; i < kRows * width; i += kThreads) {
+      const int row = s.out_row == 1 ? i % kRows : i / width, column = s.out_row == 1 ? i / kRows : i % width;
+      store(row, column, sum_of_warps(shared, row, column));
+    }
+  }
+  __syncthreads();
+}
+
 extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT)
-    skinny(const unsigned char* large, const unsigned char* small, out_t* c, sum_t* workspace, unsigned* counters,
+    skinny(const unsigned char* large, const unsigned char* small, out_t* c, const void* const __grid_constant__ bias,
+           const void* const __grid_constant__ source, sum_t* workspace, unsigned* counters,
            const __grid_constant__ Sizes s) {
   extern __shared__ __align__(16) unsigned char memory[];
   sum_t* const shared = reinterpret_cast<sum_t*>(memory);
   const int warp = threadIdx.x / 32, warp_row = warp % WARPS_ROWS, warp_depth = warp / WARPS_ROWS;
   const int first_small = blockIdx.y * kSmall, width = min(kSmall, s.small - first_small);
+  const End finishing = {bias, source, s.source_row, s.source_column, s.alpha, s.beta};
   Share share;
   share.all = static_cast<unsigned>(s.tiles) * s.steps;
   const unsigned end = share.begin(blockIdx.x + 1);
+#if STAGES == 1
   for (unsigned at = share.begin(blockIdx.x); at < end;) {
     const int tile = at / s.steps, begin = at - tile * s.steps;
     const int stop = min(s.steps, static_cast<int>(begin + (end - at)));
@@ -374,21 +450,49 @@ extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT)
         advance<true>(sums, s, rows, small, first_small, k);
       }
     }
-    leave(sums, shared + warp_depth * kSmall * kPitch + warp_row * kWarpRows);
-    __syncthreads();
-    const auto store = [&](int row, int column, sum_t sum) {
-      if (tile * kRows + row < s.rows)
-        c[(tile * kRows + row) * s.out_row + (first_small + column) * s.out_small] = narrow(s.alpha, sum);
-    };
-    if (stop - begin < s.steps) {
-      add_parts(share, s.steps, shared, workspace, counters + blockIdx.y * s.tiles + tile, width, store);
-    } else {
-      for (int i = threadIdx.x; i < kRows * width; i += kThreads) {
-        const int row = s.out_row == 1 ? i % kRows : i / width, column = s.out_row == 1 ? i / kRows : i % width;
-        store(row, column, sum_of_warps(shared, row, column));
-      }
-    }
-    __syncthreads();
+    end_tile(sums, s, share, finishing, c, shared, workspace, counters, tile, stop - begin, first_small, width);
     at += stop - begin;
   }
+#else
+  // Loads run a step ahead of what is multiplied, from one tile into the next.
+  const unsigned start = share.begin(blockIdx.x);
+  int tile = start / s.steps, step = start - tile * s.steps, begun = step;
+  int ahead_tile = tile, ahead_step = step;
+  Rows rows = rows_of(s, large, tile * kRows + warp_row * kWarpRows);
+  sum_t sums[kHigh][kNarrow][kWide] = {};
+  const auto load_ahead = [&](Vector(&w)[kUnroll][kVectors]) {
+    const int k = ahead_step * kDepth + warp_depth * kBatch;
+    if (k + kBatch <= s.depth) {
+      load_large<false>(w, s, rows, k);
+    } else if (k < s.depth) {
+      load_large<true>(w, s, rows, k);
+    }
+    if (++ahead_step == s.steps) {
+      ahead_step = 0;
+      rows = rows_of(s, large, ++ahead_tile * kRows + warp_row * kWarpRows);
+    }
+  };
+  const auto turn = [&](unsigned at, const Vector(&w)[kUnroll][kVectors], Vector(&next)[kUnroll][kVectors]) {
+    if (at + 1 < end) load_ahead(next);
+    const int k = step * kDepth + warp_depth * kBatch;
+    if (k + kBatch <= s.depth) {
+      multiply_step<false>(sums, w, s, small, first_small, k);
+    } else if (k < s.depth) {
+      multiply_step<true>(sums, w, s, small, first_small, k);
+    }
+    if (++step < s.steps && at + 1 < end) return;
+    share.first = tile * s.steps;
+    end_tile(sums, s, share, finishing, c, shared, workspace, counters, tile, step - begun, first_small, width);
+    ++tile, step = 0, begun = 0;
+#pragma unroll
+    for (int i = 0; i < kHigh * kNarrow * kWide; ++i)
+      sums[i / (kNarrow * kWide)][i / kWide % kNarrow][i % kWide] = 0;
+  };
+  Vector w[2][kUnroll][kVectors];
+  if (start < end) load_ahead(w[0]);
+  for (unsigned at = start; at < end; at += 2) {
+    turn(at, w[0], w[1]);
+    if (at + 1 < end) turn(at + 1, w[1], w[0]);
+  }
+#endif
 }

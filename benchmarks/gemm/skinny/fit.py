@@ -1,0 +1,212 @@
+"""Fit the constants of the cost model for short sides to measured times, and judge them on products that no fit saw.
+
+    python -m benchmarks.gemm.skinny.fit benchmarks/results/h200/gemm_skinny_bf16.csv --gpu h200
+    python -m benchmarks.gemm.skinny.fit benchmarks/results/h200/gemm_skinny_bf16.csv --gpu h200 --write
+
+Tables are what `benchmarks.gemm.skinny.run time` wrote. Each product is judged by a fit without all products of its N
+and K, in whatever layout and with however many rows. A first choice is the measured time of the configuration that is
+predicted to be the fastest of those that were timed; its share is the fastest time over that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.gemm.skinny.configs import config_of
+from benchmarks.gemm.wgmma.fit import ITERATIONS, LEAST_STEP, NUDGE, OUTLIER
+from benchmarks.harness.table import read_rows
+from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.gemm.constants_file import ConstantsFile, Entry
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.skinny.constants import ASSUMED, FILE, Constants
+from constrint.kernels.gemm.skinny.cost import SkinnyModel
+from constrint.kernels.gemm.skinny.shape import Layout
+from constrint.select import Workload
+
+NAMES = [field.name for field in fields(Constants) if field.name != "measured"]
+#: What a change of a constant by a factor of e costs, in rows whose error is 10 %: what times say nothing of stays.
+PRIOR = 0.5
+#: A first choice below this share of the fastest is shown.
+WORTH_SHOWING = 0.97
+NOTE = (
+    "What the cost model of gemm.skinny has beside the GPU's model. Values are fitted by benchmarks.gemm.skinny.fit to "
+    "times of {number} products in the files that `measured` names. A value that these times do not determine stays "
+    "near what was assumed, which stands beside it with its source."
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Timed configurations of one product.
+
+    Args:
+        product: The product.
+        layout: How A and B lie, by rows or columns.
+        columns: Parameters of the kernel, per configuration.
+        blocks: Blocks that were launched.
+        seconds: Times of its kernel alone, with a cold L2.
+        library_s: The time of torch's own product, where it was timed.
+    """
+
+    product: Product
+    layout: str
+    columns: Mapping[str, NDArray[np.int64]]
+    blocks: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+    library_s: float
+
+    @property
+    def name(self) -> str:
+        """Sizes and layout."""
+        return f"{self.product.m}x{self.product.n}x{self.product.k} {self.layout}"
+
+    @property
+    def family(self) -> tuple[int, int]:
+        """The long side and K."""
+        return max(self.product.m, self.product.n), self.product.k
+
+    def predicted(self, gpu: GpuModel, constants: Constants) -> NDArray[np.float64]:
+        """Predicted seconds."""
+        return SkinnyModel(gpu, self.product, self.columns, constants).cost(self.product, self.blocks).seconds
+
+
+def read_measured(path: Path) -> list[Measured]:
+    """Every product of a table, with its timed configurations."""
+    by_product: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
+    for row in read_rows(path):
+        if row["us"]:
+            by_product[tuple(row[name] for name in ("m", "n", "k", "dtype", "layout"))].append(row)
+    return [_measured(rows) for rows in by_product.values()]
+
+
+def _measured(rows: Sequence[Mapping[str, str]]) -> Measured:
+    first = rows[0]
+    dtype, by_rows = first["dtype"], [letter == "r" for letter in first["layout"]]
+    sizes = {name: int(first[name]) for name in ("m", "n", "k")}
+    options = {"transpose_a": int(not by_rows[0]), "transpose_b": int(not by_rows[1])}
+    product = Product.of(Workload("gemm", sizes, dtype, options))
+    turned = product.n >= product.m
+    # An operand of one column or row lies both ways: the kernel reads it along K.
+    product = replace(
+        product,
+        a=replace(product.a, is_k_major=product.a.is_k_major or product.m == 1),
+        b=replace(product.b, is_k_major=product.b.is_k_major or product.n == 1),
+    )
+    side = product.b if turned else product.a
+    layout = Layout(side.is_k_major, int(first["large"]), int(first["small"]))
+    configs = [config_of(row["variant"], dtype, layout, turned=turned) for row in rows]
+    columns = {name: np.array([config[name] for config in configs]) for name in configs[0]}
+    blocks, seconds = (np.array([float(row[name]) for row in rows]) for name in ("blocks", "us"))
+    library = next((float(row["cublas_us"]) * 1e-6 for row in rows if row["cublas_us"]), float("nan"))
+    return Measured(product, first["layout"], columns, blocks, seconds * 1e-6, library)
+
+
+def fit(gpu: GpuModel, measured: Sequence[Measured], names: Sequence[str], start: Constants) -> Constants:
+    """Constants by robust least squares over the logarithms of times, in steps of the constants' logarithms."""
+    truth = np.log(np.concatenate([each.seconds for each in measured]))
+    # Every product counts the same, and of its configurations the fast ones most.
+    weights = np.concatenate([(each.seconds.min() / each.seconds) / len(each.seconds) ** 0.5 for each in measured])
+    begin = np.log([getattr(start, name) for name in names])
+
+    def made(at: NDArray[np.float64]) -> Constants:
+        return replace(start, **dict(zip(names, np.exp(at).tolist(), strict=True)))
+
+    def errors(at: NDArray[np.float64]) -> NDArray[np.float64]:
+        constants = made(at)
+        return np.asarray(np.log(np.concatenate([each.predicted(gpu, constants) for each in measured])) - truth)
+
+    prior = PRIOR * OUTLIER * float(np.sqrt(np.mean(weights**2)))
+
+    def loss(error: NDArray[np.float64], at: NDArray[np.float64]) -> float:
+        each = 2 * OUTLIER**2 * (np.sqrt(1 + (error / OUTLIER) ** 2) - 1)
+        return float(np.sum(weights**2 * each) + np.sum((prior * (at - begin)) ** 2))
+
+    at, damping = begin.copy(), 1e-2
+    error = errors(at)
+    for _ in range(ITERATIONS):
+        slopes = np.stack([(errors(at + NUDGE * unit) - error) / NUDGE for unit in np.eye(len(names))], axis=1)
+        counts = weights**2 / np.sqrt(1 + (error / OUTLIER) ** 2)
+        normal = slopes.T @ (counts[:, None] * slopes) + prior**2 * np.eye(len(names))
+        downhill = -(slopes.T @ (counts * error) + prior**2 * (at - begin))
+        for _ in range(8):
+            step = np.linalg.solve(normal + damping * np.diag(np.diag(normal)), downhill)
+            step = np.clip(step, -0.5, 0.5)
+            tried = errors(at + step)
+            if loss(tried, at + step) < loss(error, at):
+                break
+            damping *= 4
+        else:
+            break
+        at, error, damping = at + step, tried, max(damping / 4, 1e-6)
+        if np.abs(step).max() < LEAST_STEP:
+            break
+    return made(at)
+
+
+def judge(gpu: GpuModel, measured: Sequence[Measured]) -> None:
+    """Errors and first choices of every product, by a fit without its family."""
+    print("# each by a fit without its long side and K: error of the fastest, fastest / first choice, cuBLAS / fastest")
+    errors, shares = [], []
+    for family in dict.fromkeys(each.family for each in measured):
+        found = fit(gpu, [each for each in measured if each.family != family], NAMES, ASSUMED)
+        for each in (each for each in measured if each.family == family):
+            predicted = each.predicted(gpu, found)
+            first, best = int(np.argmin(predicted)), int(np.argmin(each.seconds))
+            errors.append(np.abs(predicted / each.seconds - 1))
+            shares.append(float(each.seconds[best] / each.seconds[first]))
+            bias = predicted[best] / each.seconds[best] - 1
+            times = f"{each.seconds[best] * 1e6:7.1f} us {bias:+6.1%}"
+            print(f"{each.name:22} {times} {shares[-1]:6.3f} {each.library_s / each.seconds[best]:6.2f}", flush=True)
+    middle, most = np.quantile(np.concatenate(errors), (0.5, 0.9))
+    print(f"all: median error {middle:.1%}, nine in ten within {most:.1%}", end="; ")
+    print(f"fastest / first choice {statistics.geometric_mean(shares):.3f}, worst {min(shares):.3f}", flush=True)
+
+
+def write(constants: Constants, tables: Sequence[Path], number: int) -> None:
+    """Replace the values of the package's constants; what each is stays, and what they were assumed to be."""
+    read = msgspec.json.decode(FILE.read_bytes(), type=ConstantsFile)
+    entries = {
+        name: msgspec.structs.replace(entry, value=float(f"{getattr(constants, name):.3g}"))
+        for name, entry in read.constants.items()
+    }
+    measured = ", ".join(str(table) for table in tables)
+    head = {"device": read.device, "measured": measured, "note": NOTE.format(number=number)}
+    lines = [f"  {_json(name)}: {_json(text)}," for name, text in head.items()]
+    rows = [f"    {_json(name)}: {_json(entry)}" for name, entry in entries.items()]
+    text = "\n".join(["{", *lines, '  "constants": {', ",\n".join(rows), "  }", "}"])
+    FILE.write_text(text + "\n", encoding="utf-8")
+
+
+def _json(value: str | Entry) -> str:
+    return json.dumps(value if isinstance(value, str) else msgspec.to_builtins(value), ensure_ascii=False)
+
+
+def main() -> None:
+    """Fit, judge, and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", type=Path, nargs="+")
+    parser.add_argument("--gpu", required=True)
+    parser.add_argument("--write", action="store_true", help="replace the constants in use")
+    args = parser.parse_args()
+    gpu = load_gpu(args.gpu)
+    measured = [each for table in args.tables for each in read_measured(table)]
+    constants = fit(gpu, measured, NAMES, ASSUMED)
+    print(f"# fitted to {len(measured)} products")
+    print("\n".join(f"{name:24} {value:.3g}" for name, value in asdict(constants).items() if name in NAMES), flush=True)
+    judge(gpu, measured)
+    if args.write:
+        write(constants, args.tables, len(measured))
+
+
+if __name__ == "__main__":
+    main()

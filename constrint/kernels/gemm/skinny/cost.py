@@ -1,0 +1,180 @@
+"""Predicted time of the kernel for short sides: the bytes of the long operand, as fast as they come, and what is left.
+
+DRAM, the busiest SM, the L2, L1 and the arithmetic work at once: the slowest of them counts. DRAM and an SM give what
+is asked of them only while enough is under way. Then each tile has an end, and tiles that blocks share a hand-over.
+Constants are in `constants.json`, which says what they are fitted to.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.skinny.constants import CONSTANTS, Constants
+from constrint.kernels.gemm.skinny.shape import COLUMNS, LINE_BYTES, WARP, Shape, vector
+from constrint.kernels.gemm.units import ELEMENT_BYTES, PARTIAL_BYTES, WIDEST_BYTES
+from constrint.select.cost import OVERLAP_LOG2, PARTS, CostColumns, Later, loaded_clock_hz
+from constrint.select.prepared import derived
+from constrint.select.spec import Columns
+
+#: FMAs of an SM per clock.
+FMA_PER_CLK = 128
+#: Sums of a thread that it reads at a time when it adds those of other blocks, of so many blocks, and the most groups
+#: of threads that share these out; as the source does.
+SUMS_AT_ONCE, BLOCKS_AT_ONCE, MOST_GROUPS = 16, 2, 32
+
+
+def skinny_cost(
+    gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any], constants: Constants = CONSTANTS
+) -> CostColumns:
+    """Predicted time of every configuration."""
+
+    def model(columns: Columns, blocks_per_sm: NDArray[Any]) -> SkinnyModel:
+        return SkinnyModel(gpu, product, columns, constants)
+
+    key = "skinny", product.dtype, product.a, product.b, id(constants)
+    return derived(columns, blocks_per_sm, key, model).cost(product)
+
+
+def overlap_of(times_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`overlap` of the rows of an array, in few operations."""
+    for _ in range(OVERLAP_LOG2):
+        times_s = times_s * times_s
+    total: NDArray[np.float64] = times_s.sum(axis=0)
+    for _ in range(OVERLAP_LOG2):
+        total = np.sqrt(total)
+    return total
+
+
+class _Dealt(NamedTuple):
+    """How a product is dealt out, per configuration: tiles, steps of each, both multiplied, blocks, and C's sides."""
+
+    tiles: Any
+    steps: Any
+    units: Any
+    blocks: Any
+    long: Any
+    short: Any
+
+
+class SkinnyModel:
+    """Predicted times of configurations on a GPU, for many products of a dtype whose operands lie the same way.
+
+    Args:
+        gpu: The hardware model.
+        product: Its dtype, and how its operands lie.
+        columns: Parameters, per configuration.
+        constants: The constants.
+    """
+
+    def __init__(self, gpu: GpuModel, product: Product, columns: Columns, constants: Constants) -> None:
+        whole = {name: np.asarray(column, dtype=np.int64) for name, column in columns.items()}
+        shape, element = Shape.of_product(whole, product), ELEMENT_BYTES[product.dtype]
+        self.gpu, self.element, self.constants = gpu, element, constants
+        self.clock, self.sms = loaded_clock_hz(gpu), float(gpu.device.sm_count)
+        self.dram_rate = gpu.memory.dram.bandwidth_bytes_per_s * constants.dram_share
+        self.turned = whole["turned"] > 0
+        # Ceilings of quotients of floats are exact as long as numbers stay far below 2^53; integers divide slowly.
+        self.rows, self.small = shape.rows.astype(np.float64), shape.small.astype(np.float64)
+        self.tile_k, self.split = whole["tile_k"].astype(np.float64), whole["split_k"].astype(np.float64)
+        self.resident = whole["resident"].astype(np.float64)
+        self.is_persistent = whole["persistent"] > 0
+        self.warps_rows = shape.warps_rows.astype(np.float64)
+        self.threads = WARP * whole["num_warps"].astype(np.float64)
+        self.under_way = self.threads * shape.vectors * whole["num_stages"] * WIDEST_BYTES
+        # With two steps under way the loads of the next tile are, too, when one ends.
+        self.turn_s = np.where(whole["num_stages"] > 1, 0.0, constants.turn_s)
+        self.fan_in = whole["fan_in"].astype(np.float64)
+        self.has_fan_in = bool((whole["fan_in"] > 0).any())
+        sides = (product.a, product.b)
+        shifted = [float(side.step_bytes < WIDEST_BYTES) for side in sides]
+        strided = [1.0 if side.is_k_major else float(vector(product.dtype)) for side in sides]
+        of_long = np.where(self.turned, shifted[1], shifted[0])
+        self.loads = shape.vectors // np.maximum(shape.unroll, 1) * (1 + of_long)
+        # Lines that begin anywhere are loaded in part by two lanes, and sectors by two warps.
+        self.slower = 1 + constants.shifted_share * of_long
+        self.full_step = self.rows * self.tile_k
+        # Of an operand that does not lie along K a vector is loaded by elements.
+        narrow_loads = np.where(self.turned, strided[0] * (1 + shifted[0]), strided[1] * (1 + shifted[1]))
+        self.by_number = np.where(whole["mma"] > 0, 0.0, 1.0)
+        self.each_narrow = self.by_number * narrow_loads
+        self.narrow = (1 - self.by_number) * self.small / COLUMNS * narrow_loads
+
+    def blocks(self, tiles: Any, units: Any) -> Any:
+        """Blocks that share the steps of a product."""
+        asked = np.where(self.is_persistent, self.sms * self.resident, tiles * self.split)
+        return np.minimum(asked, units)
+
+    def cost(self, p: Product, blocks: Any = None) -> CostColumns:
+        """Predicted time of every configuration for one product, or with other numbers of blocks than they ask for."""
+        long, short = (np.where(self.turned, x, y) for x, y in ((p.n, p.m), (p.m, p.n)))
+        tiles, steps = np.ceil(long / self.rows), np.ceil(float(p.k) / self.tile_k)
+        units = tiles * steps
+        dealt = _Dealt(tiles, steps, units, self.blocks(tiles, units) if blocks is None else blocks, long, short)
+        times = self._times(p, dealt)
+        rest = self._rest(dealt)
+        seconds = overlap_of(np.stack(list(times.values()))) + rest + self.constants.launch_s
+
+        def parts() -> dict[str, Any]:
+            return dict.fromkeys(PARTS, 0.0) | times | {"wave quantisation": rest}
+
+        return CostColumns(np.asarray(seconds, dtype=np.float64), Later(parts))
+
+    def _times(self, p: Product, d: _Dealt) -> dict[str, Any]:
+        """Seconds that each resource needs, by names of `PARTS`."""
+        c, element, clock, sms, k = self.constants, self.element, self.clock, self.sms, float(p.k)
+        on_sm, each = np.ceil(d.blocks / sms), np.ceil(d.units / d.blocks)
+        # Lanes whose vectors lie beyond K load nothing, and those beyond the last row what another one loads.
+        filled = k * d.long / (d.units * self.full_step)
+        under_way = np.minimum(on_sm, self.resident) * self.under_way * filled
+        large_bytes = d.long * k * element * self.slower
+        narrow = self.narrow + self.each_narrow * np.minimum(self.small, d.short)
+        lines = d.tiles * self.warps_rows * np.ceil(k * element / LINE_BYTES)
+        moved = large_bytes + d.short * k * element + p.m * p.n * p.output_bytes * (1 + p.has_source)
+        needed = self.dram_rate * c.latency_s / (under_way * np.minimum(sms, d.blocks))
+        sm_bytes = on_sm * each * filled * (self.full_step * element) * self.slower
+        # Numbers of fewer bits are made fp32 first.
+        numbers = d.long * k * (d.short + 2 * (element < 4)) / (sms * FMA_PER_CLK * clock * c.fma_share)
+        from_l2 = large_bytes + d.tiles * d.short * k * element
+        return {
+            "DRAM": moved / self.dram_rate * (1 + needed * c.ramp_share),
+            "L2 port": sm_bytes / (c.sm_bytes_per_clk * clock),
+            "latency": sm_bytes / (under_way / c.latency_s),
+            "L2": from_l2 / (sms * c.sm_bytes_per_clk * clock * c.l2_share),
+            "load issue": lines * WARP * WIDEST_BYTES * (self.loads + narrow) / (sms * c.l1_bytes_per_clk * clock),
+            "vector units": self.by_number * numbers,
+        }
+
+    def _rest(self, d: _Dealt) -> Any:
+        """Seconds of ends of tiles, of beginning the next ones, and of handing sums over."""
+        c, each = self.constants, np.ceil(d.units / d.blocks)
+        is_whole = (d.units % d.blocks == 0) & (each % d.steps == 0)
+        # Where blocks share tiles, up to two more at the ends of their shares.
+        sharing = np.minimum(np.minimum(np.ceil(d.steps * d.blocks / d.units) + 1, d.blocks), d.steps)
+        contributors = np.where(is_whole, 1.0, sharing)
+        # Between two tiles of an SM its loads begin anew.
+        touched = np.ceil(each / d.steps) + (~is_whole & (d.blocks % d.tiles > 0))
+        on_sm = np.ceil(d.blocks / self.sms)
+        turns = np.maximum(touched * on_sm / np.minimum(on_sm, self.resident) - 1, 0.0)
+        handed = self._handed(self.rows * np.minimum(self.small, d.short), contributors)
+        return c.end_s + turns * self.turn_s + handed
+
+    def _handed(self, sums: Any, contributors: Any) -> Any:
+        """Seconds to hand so many sums over to the last of so many blocks; with a fan-in, in two turns."""
+        seconds = self._added_s(sums, contributors)
+        if not self.has_fan_in:
+            return seconds
+        most = np.maximum(self.fan_in, 1)
+        in_two = self._added_s(sums, most) + self._added_s(sums, np.ceil(contributors / most))
+        return np.where((self.fan_in > 0) & (contributors > self.fan_in), in_two, seconds)
+
+    def _added_s(self, sums: Any, contributors: Any) -> Any:
+        c = self.constants
+        groups = np.clip(np.floor(4 * self.threads / sums), 1, MOST_GROUPS)
+        rounds = np.ceil(sums / (SUMS_AT_ONCE * self.threads)) * np.ceil(contributors / groups / BLOCKS_AT_ONCE)
+        read = contributors * PARTIAL_BYTES * sums / (c.part_bytes_per_clk * self.clock)
+        return np.where(contributors > 1, c.part_s + np.maximum(rounds * c.round_s, read), 0.0)

@@ -1,0 +1,191 @@
+"""The launch of the kernel for short sides: how the operands lie, what the kernel is told, memory for shared tiles.
+
+Needs torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from constrint.errors import UsageError
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.epilogue.added import OUTPUTS, as_added, name_of
+from constrint.kernels.gemm.epilogue.ends import Ends
+from constrint.kernels.gemm.launch import Call, Epilogue
+from constrint.kernels.gemm.reference import DTYPE_NAMES
+from constrint.kernels.gemm.skinny.resources import dynamic_smem_bytes
+from constrint.kernels.gemm.skinny.rules import MOST_COUNTED
+from constrint.kernels.gemm.skinny.shape import ALIGNED, SHIFTED, STRIDED, WARP, Dealt, Layout, Shape, asked_blocks
+from constrint.kernels.gemm.skinny.text import shape_of, source_of
+from constrint.kernels.gemm.units import WIDEST_BYTES
+from constrint.kernels.launch.cuda.source_spec import CudaLaunch
+
+#: As `Sizes` in the source.
+SIZES = np.dtype(
+    [
+        *((name, np.int32) for name in ("rows", "small", "depth", "tiles", "steps", "counters")),
+        *((name, np.float32) for name in ("alpha", "beta")),
+        *((name, np.int64) for name in ("pitch", "small_row", "small_step", "out_row", "out_small")),
+        *((name, np.int64) for name in ("source_row", "source_column")),
+    ],
+    align=True,
+)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """A product as the kernel sees it: `large` (rows, K) times `small` (small, K) transposed.
+
+    Args:
+        large, small: Both operands, as tensors of any strides.
+        out: C, or its transpose, (rows, small).
+        layout: How the operands lie.
+        sizes: What the kernel is told of them.
+    """
+
+    large: Tensor
+    small: Tensor
+    out: Tensor
+    layout: Layout
+    sizes: Mapping[str, int]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(rows, small, depth)."""
+        return self.out.shape[0], self.out.shape[1], self.large.shape[1]
+
+    @staticmethod
+    def of(
+        a: Tensor,  # (M, K)
+        b: Tensor,  # (K, N)
+        out: Tensor,  # (M, N)
+        *,
+        turned: bool,
+    ) -> Sides:
+        """See a product so; turned, its long side is N.
+
+        Raises:
+            UsageError: Where the elements of the long operand follow each other along neither axis.
+        """
+        large, small, made = (b.T, a, out.T) if turned else (a, b.T, out)
+        along_k, along_rows = large.stride(1) == 1, large.stride(0) == 1
+        if not (along_k or along_rows):
+            raise UsageError(
+                "gemm.skinny reads a long operand whose elements follow each other along an axis, "
+                f"got strides {large.stride()}."
+            )
+        (rows, depth), width, element = large.shape, small.shape[0], large.element_size()
+        lines, pitch = (rows, large.stride(0)) if along_k else (depth, large.stride(1))
+        is_along = small.stride(1) == 1 or depth == 1
+        layout = Layout(
+            along_k,
+            _mode(large.data_ptr(), lines, pitch * element),
+            _mode(small.data_ptr(), width, small.stride(0) * element) if is_along else STRIDED,
+        )
+        sizes = {"rows": rows, "small": width, "depth": depth, "pitch": pitch, "small_row": small.stride(0)}
+        sizes |= {"small_step": 1 if is_along else small.stride(1)}
+        sizes |= {"out_row": made.stride(0), "out_small": made.stride(1)}
+        return Sides(large, small, made, layout, sizes)
+
+
+def _mode(address: int, lines: int, pitch_bytes: int) -> int:
+    """Whether all lines begin at multiples of 16 bytes."""
+    return SHIFTED if address % WIDEST_BYTES or (lines > 1 and pitch_bytes % WIDEST_BYTES) else ALIGNED
+
+
+def skinny_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
+    """The launch of a call.
+
+    Raises:
+        UsageError: For a batch, a GPU without a model, other dtypes, and a long operand that lies along no axis.
+    """
+    gpu, dtype = _checked(call)
+    sides = Sides.of(call.a[0], call.b[0], call.out[0], turned=bool(config["turned"]))
+    shape = shape_of(config, dtype, sides.layout)
+    tiles = -(-sides.shape[0] // shape.rows)
+    dealt = Dealt.of(shape, config, sides.shape, asked_blocks(config, tiles, gpu.device.sm_count))
+    return [launch_of(gpu, config, dtype, sides, dealt, call)]
+
+
+def launch_of(
+    gpu: GpuModel, config: Mapping[str, int], dtype: str, sides: Sides, dealt: Dealt, call: Call
+) -> CudaLaunch:
+    """The launch of a call that is dealt out so.
+
+    Raises:
+        UsageError: Where there are more steps than the kernel counts.
+    """
+    if (dealt.units + 1) * (dealt.blocks + 1) >= MOST_COUNTED:
+        raise UsageError(
+            f"gemm.skinny counts in 32 bits: {dealt.units} steps among {dealt.blocks} blocks are too many."
+        )
+    end = call.epilogue
+    bias, source = as_added(end.bias), as_added(end.source)
+    ends = Ends(OUTPUTS[call.out.dtype], name_of(bias), name_of(source), end.activation)
+    shape = shape_of(config, dtype, sides.layout)
+    return CudaLaunch(
+        gpu=gpu,
+        source=source_of(config, dtype, sides.layout, ends),
+        grid=(dealt.blocks, dealt.columns),
+        block=(WARP * config["num_warps"],),
+        arguments=(
+            sides.large,
+            sides.small,
+            sides.out,
+            bias,
+            source,
+            *_memory(call, shape, dealt),
+            told(sides, dealt, end, source)[()],
+        ),
+        smem_bytes=dynamic_smem_bytes(shape, config["num_warps"]),
+    )
+
+
+def told(
+    sides: Sides, dealt: Dealt, end: Epilogue, source: Tensor | None = None
+) -> np.ndarray[tuple[()], np.dtype[np.void]]:
+    """What the kernel is told of a product."""
+    sizes = np.zeros((), SIZES)
+    values: dict[str, float] = {**sides.sizes, "tiles": dealt.tiles, "steps": dealt.steps, "counters": dealt.counters}
+    values |= {"alpha": end.alpha, "beta": end.beta}
+    if source is not None:
+        values |= {"source_row": source.stride(1), "source_column": source.stride(2)}
+    for name, value in values.items():
+        sizes[name] = value
+    return sizes
+
+
+def memory_of(shape: Shape, dealt: Dealt) -> tuple[int, int]:
+    """Sums that blocks leave to each other, and counters of tiles; none where every block has whole tiles."""
+    if dealt.is_whole:
+        return 0, 0
+    return 2 * dealt.blocks * dealt.columns * int(
+        shape.rows * shape.small
+    ), dealt.tiles * dealt.columns * dealt.counters
+
+
+def _memory(call: Call, shape: Shape, dealt: Dealt) -> tuple[Tensor | None, Tensor | None]:
+    num_sums, num_counters = memory_of(shape, dealt)
+    if not num_counters:
+        return None, None
+    sums, device = torch.int32 if call.a.dtype == torch.int8 else torch.float32, call.a.device
+    return call.scratch.empty((num_sums,), sums, device), call.scratch.counters(num_counters, device)
+
+
+def _checked(call: Call) -> tuple[GpuModel, str]:
+    """The GPU's model and the dtype's name, once the call is one that the kernel is for."""
+    dtype, gpu = DTYPE_NAMES.get(call.a.dtype, ""), call.machine.gpu
+    if gpu is None:
+        raise UsageError("gemm.skinny needs a model of the device.")
+    if call.a.shape[0] != 1:
+        raise UsageError("gemm.skinny is for one product at a time.")
+    if not dtype or call.out.dtype not in OUTPUTS or (call.out.dtype == torch.int32 and dtype != "int8"):
+        raise UsageError(f"gemm.skinny is not for {call.a.dtype} with results of {call.out.dtype}.")
+    if not call.out.numel() or not call.a.shape[2]:
+        raise UsageError("gemm.skinny computes no product without elements.")
+    return gpu, dtype

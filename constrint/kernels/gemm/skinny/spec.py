@@ -1,0 +1,175 @@
+"""The parameter space of the GEMM for short sides in CUDA C++: rows and K of the long operand, dealt to warps.
+
+It stands beside `source/kernel.cu`. Any NVIDIA GPU from compute capability 8.0 on runs it: it uses `mma.sync` and plain
+loads, no TMA unit and no cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from numpy.typing import NDArray
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.grid_rules import Algebra
+from constrint.kernels.gemm.product import NEEDS_NVRTC, Product
+from constrint.kernels.gemm.skinny.constants import CONSTANTS, FILE
+from constrint.kernels.gemm.skinny.cost import skinny_cost
+from constrint.kernels.gemm.skinny.resources import block_use
+from constrint.kernels.gemm.skinny.rules import FEWEST_WARPS, MOST_SHORT, MOST_SIZE, size_rules, tile_rules
+from constrint.kernels.gemm.skinny.shape import line
+from constrint.kernels.gemm.skinny.table_shapes import SAMPLES, STAGES
+from constrint.kernels.gemm.spec import GemmSpec
+from constrint.kernels.gemm.table_shapes import Shapes, Stages
+from constrint.kernels.gemm.units import unit
+from constrint.select.cost import CostColumns
+from constrint.select.limits import BlockUse
+from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload
+
+if TYPE_CHECKING:
+    from constrint.kernels.gemm.launch import Call
+
+#: The kind of matrix instruction that the source is written with.
+INSTRUCTION = "mma"
+#: Both sides of a tile: rows of the long operand, and those of the short one up to 64.
+SIDES = (64, 32, 16, 128, 8, 256, 512, 1024, 2048, 4, 2, 1)
+#: Lines of 64 bytes along K of a block.
+LINES = (8, 16, 4, 32, 2, 64, 1, 128)
+#: The longest short side of which times were measured: `matmul` leaves longer ones, up to 64, to other kernels.
+MEASURED_SHORT = 16
+#: Parts of K.
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384)
+#: Steps that are under way at a time, and neighbours whose sums are added before those of all: the kernel takes 2 steps
+#: and any number of neighbours, too, which `benchmarks.gemm.skinny.run time --stages 1 2 --fan-ins 0 8` tries. What is
+#: not measured yet is not in the space.
+STEPS_AHEAD, FAN_INS = (1,), (0,)
+
+
+class SkinnySpec(GemmSpec):
+    """Warps read the long operand once, straight into registers; the short operand comes from caches."""
+
+    name = "skinny"
+    summary = f"C[M,N] = A[M,K] @ B[K,N] with one side of up to {MOST_SHORT}, at the speed of memory, CUDA C++"
+    order_params = ()
+    free_params = ()
+    #: Of what is fitted to measured times the first choice for another takes what is predicted.
+    optimism = 1.0
+    actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "tile": ("tile_m", "tile_n", "tile_k", "turned"),
+        "vectorise": ("num_warps", "warps_k", "mma"),
+        "split": ("split_k", "persistent", "fan_in"),
+        "pipeline": ("num_stages", "resident"),
+    }
+    table_samples: ClassVar[Shapes] = SAMPLES
+    table_shapes: ClassVar[Stages] = STAGES
+
+    @cached_property
+    def device_files(self) -> tuple[Path, ...]:
+        """The sources, with the end that it shares with the other kernel in CUDA C++."""
+        from constrint.kernels.gemm.skinny.text import FOLDERS, SHARED
+
+        own = (path for path in FOLDERS[0].iterdir() if path.suffix in (".cu", ".cuh"))
+        return (*sorted(own), *(FOLDERS[1] / name for name in SHARED))
+
+    @property
+    def compilers(self) -> Mapping[str, str]:
+        """NVRTC."""
+        from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
+
+        return nvrtc_here()
+
+    def uncalibrated(self) -> str:
+        """Whether the constants of the cost model are measured."""
+        return "" if CONSTANTS.measured else f"its times rest on assumptions ({FILE.name}); matmul does not choose it"
+
+    def serves(self, product: Product) -> bool:
+        """Whether one side is as short as those that were measured."""
+        return min(product.m, product.n) <= MEASURED_SHORT
+
+    def refusal(self, gpu: GpuModel, product: Product) -> str:
+        """Other GPUs than NVIDIA's from Ampere on, several products at once, and operands that lie along no axis."""
+        found = gpu.dot_unit(product.dtype)
+        if found is None or INSTRUCTION not in (found.kind, found.fallback):
+            return (
+                f"it is written for {INSTRUCTION}.sync and loads of NVIDIA's sm_80 and later, not for {gpu.arch.target}"
+            )
+        if not product.has_nvrtc:
+            return NEEDS_NVRTC
+        if product.batch > 1:
+            return "it computes one product at a time"
+        if max(product.m, product.n, product.k) > MOST_SIZE:
+            return f"it counts rows in 32 bits, beyond their end: sizes of up to {MOST_SIZE}"
+        long = product.b if product.n >= product.m else product.a
+        return "it reads a long operand whose elements follow each other along an axis" if long.is_scattered else ""
+
+    def tile_params(self, gpu: GpuModel, dtype: str) -> tuple[Param, ...]:
+        """The tile, how warps share it, how blocks share K."""
+        power = "powers of two: groups of rows and lines of 64 bytes along K are dealt evenly"
+        blocks = "what resides on an SM is told to the compiler, which leaves threads so many registers"
+        return (
+            Param("tile_m", SIDES, "rows of C per block", power),
+            Param("tile_n", SIDES, "columns of C per block", power),
+            Param("tile_k", tuple(line(dtype) * lines for lines in LINES), "depth of a block's step", power),
+            Param("num_warps", (8, 4, 16, FEWEST_WARPS, 32), "warps of a block", "a block has up to 32 of them"),
+            Param("warps_k", (8, 4, 2, 1, 16), "warps that share a step along K", power, "wk"),
+            Param(
+                "mma",
+                (1, 0) if dtype != "tf32" else (0,),
+                "1: matrix instructions multiply",
+                "matrix instructions, or FMAs of numbers one by one",
+                "mma",
+            ),
+            Param("resident", (2, 1, 4, 3, 6, 8), "blocks that an SM is to hold", blocks, "res"),
+            Param("turned", (1, 0), "1: the long side is N", "M or N is the short side", "t"),
+            Param("split_k", PARTS, "blocks that share a tile", "shares of a tile fill a GPU with few of them", "sk"),
+            Param("num_stages", STEPS_AHEAD, "steps whose loads are under way", "others are not measured", "st"),
+            Param("fan_in", FAN_INS, "neighbours whose sums are added first; 0: none", "others are not measured", "fi"),
+            Param("persistent", (0, 1), "1: resident blocks share all steps evenly", "no last wave", "per"),
+        )
+
+    def tile_rules(self, gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:
+        """What the kernel, its registers and its shared memory take."""
+        unit(gpu, product.dtype)
+        yield from tile_rules(gpu, product, v)
+
+    def size_rules(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], algebra: Algebra) -> Iterator[Rule]:
+        """What is left of the space by sizes."""
+        yield from size_rules(gpu, product, v, algebra)
+
+    def end_rules(
+        self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any, added: Any, algebra: Algebra
+    ) -> Iterator[Rule]:
+        """None: sums are finished one by one, from shared memory."""
+        yield from ()
+
+    def table_options(self, product: Product) -> Mapping[str, int]:
+        """How operands lie decides what a tile is."""
+        return {"transpose_a": int(not product.a.is_k_major), "transpose_b": int(product.b.is_k_major)}
+
+    def added_smem_bytes(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any) -> Any:
+        """Nothing: every end goes through the same memory."""
+        return 0
+
+    def block_use(self, gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
+        """Warps, registers and shared memory of one block."""
+        return block_use(gpu, product, v)
+
+    def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
+        """Predicted time per row."""
+        return skinny_cost(gpu, product, columns, blocks_per_sm)
+
+    def compiled_as(self, workload: Workload) -> Workload:
+        """Itself: which side is short decides how operands are read."""
+        return workload
+
+    def call_launches(self, call: Call, config: Config) -> Sequence[Launch]:
+        """The launch of one call. Needs torch."""
+        from constrint.kernels.gemm.skinny.launch import skinny_launches
+
+        return skinny_launches(call, config)
+
+
+SPECS = (SkinnySpec(),)
