@@ -160,13 +160,14 @@ __device__ __forceinline__ unsigned told(const unsigned* counter) {
   return number;
 }
 
-// The register file of an SM is dealt out among the warpgroups of its blocks: a producer needs few, and more where it
-// gathers an operand.
-constexpr int kShare = 512 / RESIDENT;
+// The registers that a block is launched with, as many for each thread, are dealt out among its warpgroups: a producer
+// needs few, and more where it gathers an operand. Asking for more than the block has is an illegal instruction.
+constexpr int kShare = 512 / RESIDENT / (CONSUMERS + 1) / 8 * 8 * (CONSUMERS + 1);
 constexpr int kProducerRegisters = ROWS_GATHERED || COLUMNS_GATHERED ? 48 : CONSUMERS == 2 ? 40 : 32;
 constexpr int kLargest = (kShare - kProducerRegisters) / CONSUMERS / 8 * 8;
 constexpr int kConsumerRegisters = kLargest > 240 ? 240 : kLargest;
 constexpr bool kDealsOut = kShare / (CONSUMERS + 1) < 255;
+static_assert(kProducerRegisters + CONSUMERS * kConsumerRegisters <= kShare, "no more than there are");
 
 __device__ __forceinline__ void fewer_registers() {
   if constexpr (kDealsOut) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
