@@ -150,7 +150,7 @@ def cuda_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
     )
     launch = CudaLaunch(
         gpu=gpu,
-        source=source_of(config, Operands(dtype, *majors, gathered.a, gathered.b), ends),
+        source=source_of(config, Operands(dtype, *majors, gathered.a, gathered.b), ends, splits=deal.parts > 1),
         grid=(min(deal.units, deal.slots) * shape.cluster,),
         block=((config["consumers"] + 1) * WARPGROUP,),
         arguments=arguments,

@@ -37,14 +37,14 @@ COMPILED = ("num_stages", "consumers", "by_columns", "in_turns", "turned")
 MACROS = {"num_stages": "STAGES", "by_columns": "CONSUMERS_BY_COLUMNS"}
 
 
-def source_of(config: Mapping[str, int], operands: Operands, ends: Ends) -> CudaSource:
-    """The source of a configuration; how tiles are dealt out is told at the launch."""
+def source_of(config: Mapping[str, int], operands: Operands, ends: Ends, *, splits: bool) -> CudaSource:
+    """The source of a configuration; how tiles are dealt out is told at the launch, but for whether any is split."""
     names = ("tile_m", "tile_n", "cluster_m", "cluster_n", *COMPILED)
-    return _source_of(tuple((name, int(config[name])) for name in names), operands, ends)
+    return _source_of(tuple((name, int(config[name])) for name in names), operands, ends, splits)
 
 
 @lru_cache(maxsize=1024)
-def _source_of(config: tuple[tuple[str, int], ...], operands: Operands, ends: Ends) -> CudaSource:
+def _source_of(config: tuple[tuple[str, int], ...], operands: Operands, ends: Ends, splits: bool) -> CudaSource:
     values = dict(config)
     shape, dtype = Shape.of(values), operands.dtype
     majors = operands.a_is_k_major, operands.b_is_k_major
@@ -58,7 +58,7 @@ def _source_of(config: tuple[tuple[str, int], ...], operands: Operands, ends: En
     macros |= {"ROWS_K_MAJOR": int(rows_k_major), "COLUMNS_K_MAJOR": int(columns_k_major)}
     macros |= {"ROWS_GATHERED": int(rows_gathered), "COLUMNS_GATHERED": int(columns_gathered)}
     macros |= ends.macros
-    macros |= {"STORES_BOXES": int(ends.in_boxes), "BUFFERS": ends.buffers}
+    macros |= {"SPLITS": int(splits), "STORES_BOXES": int(ends.in_boxes), "BUFFERS": ends.buffers}
     text = wgmma(shape.own_columns, dtype, rows_k_major=rows_k_major, columns_k_major=columns_k_major)
     return CudaSource(text + _kernel(), "gemm", macros, ("-std=c++17",), (FOLDER,), "gemm.cu", is_settled=True)
 

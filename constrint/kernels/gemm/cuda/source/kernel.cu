@@ -103,7 +103,8 @@ struct Unit {
 };
 
 __device__ __forceinline__ int num_units(const Sizes& s) {
-  return s.whole + (s.row_tiles * s.column_tiles - s.whole) * s.parts;
+  const int tiles = s.row_tiles * s.column_tiles;
+  return SPLITS ? s.whole + (tiles - s.whole) * s.parts : tiles;
 }
 
 // A quotient by what the host knows: the upper word of a product with a rounded reciprocal, 2^(31 + bits) / divisor, is
@@ -118,7 +119,7 @@ __device__ __forceinline__ Unit unit_of(const Sizes& s, int number, int rank) {
   int tile = number;
   const int steps = (s.depth + kDepth - 1) / kDepth;
   u.part = 0, u.parts = 1, u.slot = 0, u.begin = 0, u.end = steps;
-  if (number >= s.whole) {
+  if (SPLITS && number >= s.whole) {
     const int split = quotient(number - s.whole, s.by_parts), each = quotient(steps, s.by_parts);
     tile = s.whole + split;
     u.part = number - s.whole - split * s.parts, u.parts = s.parts;
@@ -557,13 +558,13 @@ __device__ __forceinline__ void consume(
     named_sync(8 + consumer, 2 * kWarpgroup);
 #endif
     unsigned begun = 0;
-    if (number >= s.whole && threadIdx.x % kWarpgroup == 0) begun = count(counters_of(u, counters, consumer));
+    if (SPLITS && number >= s.whole && threadIdx.x % kWarpgroup == 0) begun = count(counters_of(u, counters, consumer));
     multiply(sums, u, shared, place, first_row, first_column, rank);
     if constexpr (kCluster > 1) {
       // It arrives at no other block any more: those need not wait until its results are stored.
       if (number + clusters * (IN_TURNS ? 2 : 1) >= units) cluster_arrive();
     }
-    if (number >= s.whole) {
+    if (SPLITS && number >= s.whole) {
       // Which part this is takes registers beside all sums, unless it is found anew.
       if (!add_parts(sums, unit_of(s, anew(number), rank), workspace, counters, begun, consumer)) continue;
     }
