@@ -3,6 +3,7 @@
     python -m benchmarks.gemm.bench --out gemm.csv              # 63 shapes in bf16 and fp16, 8 in each other dtype
     python -m benchmarks.gemm.bench --out gemm.csv --quick      # some 20 cases, under two minutes
     python -m benchmarks.gemm.bench --out gemm.csv --drawn 300  # as many products drawn at random, of bf16 and fp16
+    python -m benchmarks.gemm.bench --out gemm.csv --dtypes fp8 # 8 shapes, beside torch._scaled_mm
     python -m benchmarks.gemm.bench --out gemm.csv --template   # torch.compile(mode="max-autotune"), too: a few shapes
 
 Each row says who was timed (`kernels`: the first choice among our kernels; `best of 8`: the quickest of the model's
@@ -103,7 +104,7 @@ def cases_of(args: argparse.Namespace) -> list[Workload]:
     every = [gemm(shape, *which) for shape in GEMM_SHAPES for which in EVERYWHERE]
     every += [gemm(shape, *which) for shape in GEMM_SHAPES[::3] for which in EVERY_THIRD]
     every += [gemm(shape, *which) for which in OTHERS for shape in DTYPE_SHAPES]
-    return every[:: args.every]
+    return [workload for workload in every if args.dtypes is None or workload.dtype in args.dtypes][:: args.every]
 
 
 @dataclass(frozen=True)
@@ -279,6 +280,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=None, help="of what is drawn; another one each time if left out")
     parser.add_argument("--limit", type=float, default=float("inf"), metavar="S", help="begin no case after S seconds")
     parser.add_argument("--every", type=int, default=1, help="only every so many cases")
+    parser.add_argument("--dtypes", nargs="+", default=None, help="only these, where nothing is drawn")
     parser.add_argument("--top", type=int, default=8, help="also the best of so many choices; 1: not")
     parser.add_argument("--template", action="store_true", help="torch's Triton template, a few shapes")
     args = parser.parse_args()

@@ -3,10 +3,14 @@
     python -m benchmarks.rnn.sweep --list cudnn --kinds nn cudnn --out sweep.csv
     python -m benchmarks.rnn.cudnn_table sweep.csv --gpu h200
     python -m benchmarks.rnn.cudnn_table sweep.csv --gpu h200 --keep    # adds to the table there is
+    python -m benchmarks.rnn.cudnn_table fp32.csv --gpu h200 --keep --ours    # and to that of our layers
 
 Takes the rows of `module cudnn`, which is what a module runs, and those of `torch.nn` where there are none, with the
 projection of the same layer. Several files are joined; of two rows for a layer the later one counts. Prints how far
 times are off that their neighbours predict.
+
+`--ours` also keeps the rows of `rnn auto` that ran on the CUDA kernels, in the table of measured layers with which
+cuDNN's are compared: for layers of which the model of a step does not say enough, such as short sequences.
 """
 
 from __future__ import annotations
@@ -18,23 +22,39 @@ from pathlib import Path
 from benchmarks.harness.table import read_rows, read_table
 from benchmarks.rnn.names import PROJECTION, TORCH_NN
 from constrint.hwmodels import load_gpu
+from constrint.kernels.rnn.cuda import measured as ours
 from constrint.kernels.rnn.cudnn import cost
 
 LAYER = ("cell", "dtype", "batch", "head_dim", "time")
 COLUMNS = ("cell", "dtype", "batch", "dim", "time", "forward_ms", "both_ms")
+PROJECTED = ("projection_forward_ms", "projection_both_ms")
+#: Rows of our own layers, and the implementation that has a table of them.
+OURS, KERNELS = "rnn auto", "cuda"
 #: Rows of a layer's time, the preferred ones last.
 WHOLE = (TORCH_NN, "module cudnn")
 
 
-def rows_of(paths: list[Path]) -> list[list[str]]:
-    """The table's rows, sorted."""
+def _layers(paths: list[Path]) -> dict[tuple[str, ...], dict[str, dict[str, str]]]:
+    """What was measured of each layer by the name of what ran it."""
     found: dict[tuple[str, ...], dict[str, dict[str, str]]] = {}
     for path in paths:
         for row in read_rows(path):
             if row["outcome"] == "ok" and (row["heads"], row.get("layers", "1")) == ("1", "1"):
                 found.setdefault(tuple(row[name] for name in LAYER), {})[row["implementation"]] = row
+    return found
+
+
+def rows_of_ours(paths: list[Path]) -> list[list[str]]:
+    """The rows of our own layers, sorted."""
+    entries = ((layer, of[OURS]) for layer, of in _layers(paths).items() if OURS in of)
+    rows = [[*layer, row["forward_ms"], row["both_ms"]] for layer, row in entries if row.get("runs_on") == KERNELS]
+    return sorted(rows, key=_place)
+
+
+def rows_of(paths: list[Path]) -> list[list[str]]:
+    """The table's rows, sorted."""
     rows = []
-    for layer, entries in found.items():
+    for layer, entries in _layers(paths).items():
         whole = [entries[name] for name in WHOLE if name in entries]
         if whole and PROJECTION in entries:
             times = [
@@ -48,20 +68,22 @@ def _place(row: list[str]) -> tuple[str | int, ...]:
     return (row[0], row[1], *map(int, row[2:5]))
 
 
-def write(path: Path, notes: list[str], rows: list[list[str]]) -> None:
+def write(path: Path, notes: list[str], rows: list[list[str]], more: tuple[str, ...] = PROJECTED) -> None:
     """Write the table with where it comes from."""
+    path.parent.mkdir(exist_ok=True)
     with path.open("w", newline="") as file:
         for note in notes:
             file.write(f"# {note}\n")
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*COLUMNS, "projection_forward_ms", "projection_both_ms"])
+        writer.writerow([*COLUMNS, *more])
         writer.writerows(rows)
 
 
-def kept_rows(path: Path, rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
-    """The notes of a table, and its rows with those of new layers in their places."""
+def kept_rows(path: Path, rows: list[list[str]], made: list[str]) -> tuple[list[str], list[list[str]]]:
+    """The notes of a table with those of a new one, and its rows with those of new layers in their places."""
     lines = path.read_text(encoding="utf-8").splitlines()
-    notes = [line.removeprefix("# ") for line in lines if line.startswith("#")]
+    older = [line.removeprefix("# ") for line in lines if line.startswith("#")]
+    notes = [*older, *(note for note in made if note not in older)]
     old = list(csv.reader(line for line in lines if not line.startswith("#")))[1:]
     replaced = {tuple(row[: len(LAYER)]) for row in rows}
     kept = [row for row in old if tuple(row[: len(LAYER)]) not in replaced]
@@ -75,19 +97,25 @@ def main() -> None:
     parser.add_argument("--gpu", required=True, help="the GPU that they were measured on, as `constrint gpus` names it")
     parser.add_argument("--out", type=Path, help="another file than the one that the planner reads")
     parser.add_argument("--keep", action="store_true", help="keep the planner's rows of layers that no sweep has")
+    parser.add_argument("--ours", action="store_true", help="write the table of our own measured layers, too")
     args = parser.parse_args()
     name = load_gpu(args.gpu).name
     planners = cost.MEASURED / f"{name.lower()}.csv"
     out = args.out or planners
-    notes = ["Made by benchmarks.rnn.cudnn_table of benchmarks.rnn.sweep, milliseconds per call from Python on:"]
-    notes += list(dict.fromkeys(read_table(path)[0] for path in args.sweeps))
-    rows = rows_of(args.sweeps)
-    if args.keep:
-        older, rows = kept_rows(planners, rows)
-        notes = [*older, *(note for note in notes if note not in older)]
+    made = ["Made by benchmarks.rnn.cudnn_table of benchmarks.rnn.sweep, milliseconds per call from Python on:"]
+    made += list(dict.fromkeys(read_table(path)[0] for path in args.sweeps))
+    notes, rows = kept_rows(planners, rows_of(args.sweeps), made) if args.keep else (made, rows_of(args.sweeps))
     write(out, notes, rows)
     cost.measured.cache_clear()
     print(f"{len(rows)} layers in {out}")
+    if args.ours:
+        path = ours.MEASURED / f"{name.lower()}.csv" if args.out is None else out.with_name(f"ours-{out.name}")
+        notes, measured = made, rows_of_ours(args.sweeps)
+        if args.keep and path.is_file():
+            notes, measured = kept_rows(path, measured, made)
+        write(path, notes, measured, ())
+        ours.measured.cache_clear()
+        print(f"{len(measured)} of our layers in {path}")
     if args.out is None:
         print(f"times at sizes left out are off by up to {cost.left_out_error(name):.0%}")
 

@@ -41,7 +41,7 @@ from constrint.kernels.rnn.cuda.shape import (
     VECTORS_OF_PAIR,
     WINDOW,
 )
-from constrint.kernels.rnn.cuda.spec import SPECS
+from constrint.kernels.rnn.cuda.spec import HARMLESS_SPILL_BYTES, SPECS
 from constrint.kernels.rnn.spec import workload_of
 from constrint.model import Var
 from constrint.select import Workload
@@ -72,13 +72,15 @@ RESULTS = ("registers", "spill_bytes", "smem_bytes", "loop_ms")
 START = {"fixed": 150.0, "cluster": 400.0, "grid": 900.0, "grid_blocks": 1.0, "poll_chain": 30.0, "loads": 1500.0}
 #: Parts of the layers, each of which is judged by a fit to the others.
 FOLDS = 6
+#: Bytes that a thread spills, from and to.
+SPILLED = ((0, 0), (1, 32), (33, 64), (65, 128), (129, 256), (257, 999))
 #: Relative error from which on a configuration counts less than its square.
 OUTLIER = 0.1
 
 
 @dataclass(frozen=True)
 class Loops:
-    """Measured loops of one layer and direction that do not spill."""
+    """Measured loops of one layer and direction."""
 
     name: str
     direction: str
@@ -168,13 +170,23 @@ def workload_of_row(row: Mapping[str, str]) -> Workload:
     return workload_of(row["cell"], sizes, row["dtype"], row["direction"])
 
 
-def read_loops(path: Path, gpu: GpuModel) -> list[Loops]:
-    """Every layer and direction of a table."""
+def read_loops(path: Path, gpu: GpuModel, least: int = 0, most: int = HARMLESS_SPILL_BYTES) -> list[Loops]:
+    """Every layer and direction of a table, of loops that spill so many bytes; by default what may be chosen."""
     by_layer: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
     for row in read_rows(path):
-        if int(row["spill_bytes"]) == 0:
+        if least <= int(row["spill_bytes"]) <= most:
             by_layer[tuple(row[name] for name in LAYER)].append(row)
     return [Loops.of(gpu, values, rows) for values, rows in by_layer.items()]
+
+
+def print_spilled(path: Path, gpu: GpuModel, figures: Mapping[str, Mapping[str, float]]) -> None:
+    """How long loops take by what they spill, over what is predicted."""
+    print("# loops by bytes that a thread spills: how many, measured / predicted (median)")
+    for least, most in SPILLED:
+        loops = read_loops(path, gpu, least, most)
+        if loops:
+            ratios = np.concatenate([each.seconds / each.predicted(figures[each.direction]) for each in loops])
+            print(f"  {least:3} to {most:3}: {len(ratios):5} {np.median(ratios):6.3f}")
 
 
 def fit(loops: Sequence[Loops]) -> dict[str, float]:
@@ -270,6 +282,7 @@ def main() -> None:
     figures = fitted(loops)
     print(json.dumps(figures, indent=1))
     print_judged("fitted to all", [Judgement.of(each, figures[each.direction]) for each in loops])
+    print_spilled(args.table, load_gpu(args.gpu), figures)
     print_judged("each by a fit without it and some others", left_out(loops))
     if args.write:
         source = f"fitted: `python -m benchmarks.rnn.fit_cuda {args.table} --gpu {args.gpu} --write`"

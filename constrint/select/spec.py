@@ -205,6 +205,7 @@ class KernelSpec(ABC):
         free_params: Parameters that only the compiler knows: the cost model cannot tell their values apart.
         resident_params: Parameters that decide how many blocks have to be resident at the same time.
         dtype_hints: What is said to who asks for a dtype that the kernel does not have, by its name.
+        harmless_spill_bytes: Bytes of a thread's registers that may go to memory: measured to take no time.
         num_roundings: How often a value is rounded to the dtype on its way to an output (the states of a recurrence).
         actions: Which parameters a proposal's macro actions move (`tile`, `pipeline`, ...), the usual one first; for
             actions that are not named, the parameters' names tell (`constrint/propose/strategies/actions.py`).
@@ -219,6 +220,7 @@ class KernelSpec(ABC):
     order_params: tuple[str, ...] = ()
     free_params: tuple[str, ...] = ()
     resident_params: tuple[str, ...] = ()
+    harmless_spill_bytes: int = 0
     num_roundings: int = 0
     dtype_hints: ClassVar[Mapping[str, str]] = {}
     actions: ClassVar[Mapping[str, tuple[str, ...]]] = {}

@@ -34,7 +34,7 @@ PROGRAMS = (
     "solver.random_problems",
 )
 NEED_TORCH = ("gemm.bench", "rnn.bench", "rnn.cudnn_check", "rnn.sweep")
-NEED_SCIPY = ("fit", "propose.live", "propose.value", "rnn.fit", "rnn.fit_cuda")
+NEED_SCIPY = ("fit", "propose.live", "propose.value", "rnn.fit", "rnn.fit_cuda", "rnn.measure_cuda")
 has_torch = importlib.util.find_spec("torch") is not None
 
 

@@ -65,7 +65,7 @@ def test_a_problem_of_a_file_is_written(run: Call) -> None:
     ("arguments", "code", "told"),
     [
         (("--export", "tritn"), 2, "unknown export format 'tritn'. Nearest: triton. Known: c-header, csv"),
-        (("--export", "kernel-tuner"), 2, "gemm.producer, gemm.cuda, gemm.skinny, gemm.library, gemm.pointer: choose one"),
+        (("--export", "kernel-tuner"), 2, "gemm.cuda, gemm.skinny, gemm.library, gemm.pointer: choose one"),
         (("--export", "csv", "--all"), 2, "csv writes one space, and there are gemm.descriptor"),
         (("--export", "csv", "--rename", "tile_m"), 2, "--rename takes NAME=NEW, such as tile_m=BLOCK_M"),
         (("--export", "csv", "--rename", "tile_q=Q"), 2, "unknown parameter 'tile_q'"),

@@ -30,6 +30,8 @@ LIMIT_S = 120
 BEFORE_S, TURNS = 0.5, 6
 #: The same layer on other blocks: sums in another order, rounded to bf16 step by step.
 ALIKE = 0.1
+#: Each of two launches may be off by as much as rounding explains, one up and the other down.
+BOTH_ROUND = 2.0
 
 
 def found_by(name: str, interrupts: int = 0) -> Any:
@@ -77,8 +79,9 @@ def test_on_a_slice_fewer_blocks_run_and_what_does_not_fit_goes_elsewhere() -> N
     found = found_by("on_a_slice")
     assert found["error"] <= ALIKE
     assert found["finite"]
-    print(found["told"])
-    assert any("lstm.cuda: no config of" in each for each in found["told"])
+    print(found)
+    assert any("does not fit" in each and "16 SMs here" in each for each in found["told"])
+    assert "no config of" in found["refused"]
 
 
 def test_in_a_green_context_nothing_hangs_and_nothing_is_wrong() -> None:
@@ -89,8 +92,13 @@ def test_in_a_green_context_nothing_hangs_and_nothing_is_wrong() -> None:
     if not SUPPORTED:
         pytest.skip("this torch has no green contexts")
     found = found_by("in_a_green_context")
+    for each in found["outcomes"]:
+        if "refused" in each:
+            continue
+        # Other blocks sum in another order; where nothing else was chosen, nothing is computed otherwise.
+        assert each["same"] or each["inside"] != each["outside"], each
+        assert each["over_bound"] <= BOTH_ROUND, each
     print(found)
-    assert all(isinstance(each, str) or each <= ALIKE for each in found["outcomes"])
     assert found["same_again"], "the device is as usable as before"
 
 

@@ -21,7 +21,7 @@ from constrint.model import Var
 from constrint.select import first_choice
 from constrint.select.first_choice import REGISTERS, Refusal, choose, refuse
 from tests.support.compiled import Compiler
-from tests.support.fresh import check_fair_rows, compiled_rows, seed_of
+from tests.support.fresh import check_fair_rows, check_most_fit, compiled_rows, seed_of
 from tests.support.needs import needs_gpu, needs_triton
 
 
@@ -104,6 +104,7 @@ def test_fresh_configs_are_excluded_if_they_cannot_run_and_spill_as_often_as_is_
     """Configurations of layers drawn at random, valid and excluded ones alike: others whenever the rules change."""
     drawn = list(draw(SAMPLE, target, {"fair": NUM_FAIR}, seed_of(SOURCES, REGISTER_MODELS)))
     assert len(drawn) == NUM_FAIR
+    check_most_fit(SAMPLE, drawn)
     rows = list(compiled_rows(compiler, SAMPLE, drawn[part::PARTS]))
     check_fair_rows(SAMPLE, rows)
     for row in rows:

@@ -16,7 +16,7 @@ from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda.cost import fitted, floor_clk, step_clk
 from constrint.kernels.rnn.cuda.sample import KEYS, TARGETS, draw_workload, random_config
-from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, FRAGMENT_BYTES, GRID, RING, Shape, shape_of
+from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, RING, Shape, shape_of
 from constrint.kernels.rnn.cuda.spec import SOURCE, CudaRnnSpec, planned_batch
 from constrint.kernels.rnn.cuda.spec import SPECS as CUDA_SPECS
 from constrint.kernels.rnn.spec import workload_of
@@ -93,7 +93,7 @@ def test_many_of_the_space_compile_within_what_is_predicted(target: str) -> None
     [
         ("forward", {"placement": BLOCK, "units": 32}, "whole_head"),
         ("forward", {"units": 12}, "whole_tiles"),
-        ("backward", {"units": 8, "warps_rows": 1}, "whole_tiles"),
+        ("backward", {"units": 12, "warps_rows": 1}, "whole_tiles"),
         ("forward", {"warps_rows": 8, "warps_depth": 1}, "whole_units"),
     ],
 )
@@ -212,9 +212,9 @@ def test_weights_are_read_again_in_every_step_only_where_shared_memory_is_full(d
         assert len(streamed) > 10
         for config in streamed:
             shape = shape_of(spec.cell, direction, dim, "bf16", config)
-            taken, one_more = (part.value({}) for part in (shape.smem_bytes, shape.warps * shape.row_tiles))
+            taken, one_more = (part.value({}) for part in (shape.smem_bytes, shape.pair_bytes))
             assert config["placement"] == GRID
-            assert taken <= gpu.sm.max_smem_bytes_per_block < taken + one_more * FRAGMENT_BYTES
+            assert taken <= gpu.sm.max_smem_bytes_per_block < taken + one_more
             shared = shape.shared_pairs.value({})
             assert shared + config["register_pairs"] + config["streamed_pairs"] == shape.pairs.value({})
     # Where the chip has room for all weights there is no such choice.

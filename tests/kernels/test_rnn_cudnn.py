@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,12 +12,14 @@ from constrint.errors import UnsupportedError, UsageError
 from constrint.flashrnn import plan, rnn
 from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_kernel, load_spec
+from constrint.kernels.rnn import first_choice as rnn_first_choice
 from constrint.kernels.rnn.cudnn import cost, first_choice
 from constrint.kernels.rnn.cudnn.algorithm import Shape, algorithm_of, is_persistent
 from constrint.kernels.rnn.cudnn.cost import layer_s, left_out_error
 from constrint.kernels.rnn.cudnn.first_choice import Layers, prefers_cudnn
 from constrint.kernels.rnn.cudnn.launch import _parts
-from constrint.kernels.rnn.spec import workload_of
+from constrint.kernels.rnn.plan import Offer
+from constrint.kernels.rnn.spec import RnnSpec, workload_of
 from constrint.select.rank import rank
 
 ROWS = """# made up: powers, so that interpolation along logarithms is exact
@@ -173,6 +176,7 @@ def on_h200(monkeypatch: pytest.MonkeyPatch) -> torch.device:
     prefers_cudnn.cache_clear()
     monkeypatch.setattr(first_choice, "gpu_of", lambda device: load_gpu("h200"))
     monkeypatch.setattr(first_choice, "predicted_s", lambda *args, **options: 4e-3)
+    monkeypatch.setattr(first_choice, "measured_s", lambda *args, **options: None)
     return torch.device("cuda", 0)
 
 
@@ -186,6 +190,48 @@ def test_modules_leave_to_cudnn_what_it_is_faster_at(on_h200: torch.device) -> N
     assert not prefers_cudnn(layers._replace(cell="gru"), on_h200)
     assert prefers_cudnn(layers._replace(num_layers=3, time=2048), on_h200)
     prefers_cudnn.cache_clear()
+
+
+#: Layers of which both were measured on an H200: units, dtype, and whether cuDNN was faster in training and without it.
+BOTH_MEASURED = [(1500, "tf32", True, True), (1500, "fp32", False, False), (650, "tf32", False, False)]
+
+
+@pytest.mark.parametrize(("dim", "dtype", "trained", "inferred"), BOTH_MEASURED)
+def test_where_both_were_measured_the_faster_one_runs(
+    monkeypatch: pytest.MonkeyPatch, dim: int, dtype: str, trained: bool, inferred: bool
+) -> None:
+    prefers_cudnn.cache_clear()
+    for module in (first_choice, rnn_first_choice):
+        monkeypatch.setattr(module, "gpu_of", lambda device: load_gpu("h200"))
+    usual = SimpleNamespace(backend="cuda", seconds={"forward": 1e-3, "backward": 2e-3})
+    monkeypatch.setattr(rnn_first_choice, "_plan", lambda kind: SimpleNamespace(chosen=usual))
+    device = torch.device("cuda", 0)
+    layers = Layers("lstm", dtype, 20, 35, dim, dim, 2, 1, trains=True)
+    assert prefers_cudnn(layers, device) == trained
+    assert prefers_cudnn(layers._replace(trains=False), device) == inferred
+    prefers_cudnn.cache_clear()
+    # What the plan says is what the modules do; projected inputs are our kernels' alone.
+    sizes = {"batch": 20, "time": 35, "head_dim": dim, "dtype": dtype, "gpu": "h200"}
+    found = plan("lstm", **sizes)  # type: ignore[arg-type]
+    assert (found.backend == "cudnn") == trained
+    assert "both this layer and the library's were measured" in found.why
+    ours = plan("lstm", **sizes, projected=True)  # type: ignore[arg-type]
+    assert ours.backend == "cuda"
+    assert ours.chosen.measured.keys() == {"forward", "backward"}
+    assert "measured forward" in str(ours)
+
+
+def test_steps_beyond_those_that_were_measured_take_what_is_predicted() -> None:
+    def ours(time: int) -> Offer:
+        return plan("lstm", batch=20, time=time, head_dim=1500, dtype="tf32", gpu="h200").offer_of("cuda")
+
+    few, more = ours(35), ours(70)
+    each = {direction: seconds / 70 for direction, seconds in more.seconds.items()}
+    for direction, seconds in more.measured.items():
+        assert seconds == pytest.approx(few.measured[direction] + 35 * each[direction])
+    spec = load_spec("lstm.cuda")
+    assert isinstance(spec, RnnSpec)
+    assert spec.measured(load_gpu("h200"), workload_of("lstm", (20, 35, 2, 1500), "tf32")) is None, "of one head"
 
 
 def test_a_gpu_without_measurements_leaves_nothing_to_it(

@@ -24,8 +24,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from constrint.errors import ConstrintError
 from constrint.flashrnn import rnn
+from constrint.kernels.launch import policy
 from constrint.kernels.launch.cuda import CudaLaunch, CudaSource
+from constrint.kernels.registry import load_spec
+from constrint.kernels.rnn import fused
+from constrint.kernels.rnn.spec import workload_of
+from constrint.select.first_choice import Choice
+from constrint.tune.check import Tolerance, error_over_bound
 from tests.support.placed_layers import gpu_here, usual_dims
 
 ROOT = Path(__file__).parents[2]
@@ -202,29 +209,72 @@ def on_a_slice() -> dict[str, Any]:
         large, weights = arguments(8192, time=2)
         states, _ = rnn(large, weights)
         torch.cuda.synchronize()
+        try:
+            rnn(large, weights, backend="cuda")
+            refused = ""
+        except ConstrintError as why:
+            refused = str(why)
     error = max(float((a.float() - b.float()).abs().max()) for a, b in zip(found, expected, strict=True))
-    return {"error": error, "finite": bool(states.isfinite().all()), "told": [str(each.message) for each in told]}
+    said = [str(each.message) for each in told]
+    return {"error": error, "finite": bool(states.isfinite().all()), "told": said, "refused": refused}
+
+
+@contextmanager
+def choices_noted() -> Iterator[list[str]]:
+    """A list of what is launched where a call is made for the first time: the kernel's name and its configuration."""
+    noted: list[str] = []
+    launches = policy.launch_what_fits
+
+    def noting(*args: Any, **options: Any) -> Choice:
+        choice = launches(*args, **options)
+        noted.append(f"{choice.kernel} {dict(choice.config)}")
+        return choice
+
+    with mock.patch.object(policy, "launch_what_fits", noting), mock.patch.object(fused, "launch_what_fits", noting):
+        yield noted
 
 
 def in_a_green_context() -> dict[str, Any]:
-    """Layers in a context of 16 SMs, of which the device's properties say nothing: each runs or is refused."""
+    """Layers in a context of 16 SMs, of which the device's properties say nothing: each runs or is refused.
+
+    Where a layer does not fit as it was launched outside, other blocks have other shares of it. Of each layer: what was
+    launched outside and inside (the same where nothing else was chosen), whether all bits are the same, the greatest
+    difference, and that over the error that rounding explains of one of both.
+    """
     from torch.cuda.green_contexts import GreenContext
 
     operands = [arguments(dim, seed=seed) for seed, dim in enumerate(dims())]
-    expected = [forward(*each) for each in operands]
-    context: Any = GreenContext.create(num_sms=16, device_id=0)
-    outcomes: list[float | str] = []
-    context.set_context()
-    try:
-        for each, right in zip(operands, expected, strict=True):
-            try:
-                # The greatest difference: the same layer on other blocks rounds alike, but not in the same order.
-                outcomes.append(float((forward(*each).float() - right.float()).abs().max()))
-            except Exception as error:
-                outcomes.append(f"refused: {error}")
-    finally:
-        context.pop_context()
+    with choices_noted() as noted:
+        expected, outside = [], []
+        for each in operands:
+            expected.append(forward(*each))
+            outside.append(noted[-1] if noted else "")
+        context: Any = GreenContext.create(num_sms=16, device_id=0)
+        outcomes: list[dict[str, Any]] = []
+        context.set_context()
+        try:
+            for each, right, config in zip(operands, expected, outside, strict=True):
+                outcome = {"dim": each[0].shape[-1], "outside": config, "inside": config}
+                first = len(noted)
+                try:
+                    outcome |= _compared(forward(*each), right)
+                except Exception as error:
+                    outcome["refused"] = str(error)
+                outcome["inside"] = noted[-1] if len(noted) > first else config
+                outcomes.append(outcome)
+        finally:
+            context.pop_context()
     return {"outcomes": outcomes, "same_again": torch.equal(forward(*operands[0]), expected[0])}
+
+
+def _compared(found: Tensor, right: Tensor) -> dict[str, Any]:
+    """How far states (S, B, T, N, D) are from those of another launch; both may round as often as is tolerated."""
+    _, batch, time, heads, dim = right.shape
+    workload = workload_of("lstm", (batch, time, heads, dim), "bf16")
+    tolerance = Tolerance.of(load_spec("lstm.cuda"), workload)
+    difference = (found.double() - right.double()).abs().max()
+    over = error_over_bound(found, right.double(), tolerance)
+    return {"same": torch.equal(found, right), "difference": float(difference), "over_bound": over}
 
 
 def long_arguments(dim: int) -> tuple[Tensor, Tensor]:

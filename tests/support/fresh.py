@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from constrint.errors import UnsupportedError
-from constrint.kernels.resources.fresh import check_fresh
+from constrint.kernels.resources.fresh import LIMITS, check_fresh
 from constrint.kernels.resources.sample import Row, Sample
 from tests.support.calibration import check_count
 from tests.support.compiled import PACKAGE, Compiler
@@ -45,6 +45,16 @@ def compiled_rows(compiler: Compiler, sample: Sample, rows: Iterable[Row]) -> It
         }
 
 
+def check_most_fit(sample: Sample, rows: Iterable[Row]) -> None:
+    """Half of a whole sample at least breaks no limit for certain: else it would say nothing of kernels that run."""
+    asked = [sample.request(row) for row in rows]
+    limits = [
+        [rule for rule in one.spec.problem(one.gpu, one.workload).constraints if rule.name in LIMITS] for one in asked
+    ]
+    fit = [all(rule.holds(one.config) for rule in rules) for one, rules in zip(asked, limits, strict=True)]
+    assert sum(fit) >= len(fit) / 2, f"{sum(fit)} of {len(fit)}"
+
+
 def check_fair_rows(sample: Sample, rows: Iterable[Row]) -> None:
     """What is excluded for certain does not run clean, what is not runs, and as many spill as are expected to.
 
@@ -57,5 +67,4 @@ def check_fair_rows(sample: Sample, rows: Iterable[Row]) -> None:
     assert found.wrong == [], "\n".join(found.wrong)
     assert (found.pruned_fit, found.valid_exceed) == (0, 0)
     assert found.pruned + found.valid == len(compiled)
-    assert found.valid >= len(compiled) / 2
     check_count(found.chances, found.spills)

@@ -70,6 +70,7 @@ def dispatch_is_right(case: dict[str, Any]) -> bool:
     gpu = load_gpu(case["gpu"]) if case["gpu"] else None
     machine = Machine(gpu.device.sm_count, gpu.device.num_xcds, case["gpu"] == "h200") if gpu else Machine(4)
     setattr(dispatch, "machine_of", lambda _: (gpu, machine))  # noqa: B010 - a stand-in for a cached function
+    setattr(dispatch, "has_nvrtc", lambda: False)  # noqa: B010 - Triton's kernels alone can be interpreted
     generator = torch.Generator().manual_seed(case["seed"])
     batch, m, n, k = case["sizes"]
     kind = getattr(torch, case["dtype"])

@@ -149,7 +149,7 @@ def exact_product(given: Made, dtype: str, end: End) -> tuple[Any, Any]:
     if given.bias is not None:
         exact, terms = exact + given.bias.double(), terms + given.bias.double().abs()
     if given.source is not None:
-        exact, terms = exact + end.beta * given.source.double(), terms + end.beta * given.source.double().abs()
+        exact, terms = exact + end.beta * given.source.double(), terms + (end.beta * given.source.double()).abs()
     if end.activation is not None:
         exact = ACTIVATIONS[end.activation](exact)
     kind = str(given.out.dtype).removeprefix("torch.")

@@ -19,6 +19,7 @@ from constrint.kernels.gemm.library.spec import LIBRARY, inability
 from constrint.kernels.gemm.operands import product_of, with_aligned_stride
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.reference import DTYPE_NAMES, gemm_reference
+from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
 from constrint.kernels.launch.device import describe, gpu_of, warn_once
 from constrint.kernels.launch.policy import Start, launch_what_fits, look
 from constrint.select.first_choice import Choice, Refusal
@@ -109,6 +110,7 @@ def prepare(
         out.dtype,
         is_three_pass=precision == "tf32x3",
         allows_gluon=allows_gluon(),
+        has_nvrtc=has_nvrtc(),
         no_library=OTHERS_ASKED.get(implementation)
         or refusal_of_call(a, b, bias, source, alpha, activation, out.dtype),
     )
@@ -199,6 +201,12 @@ def allows_gluon() -> bool:
     import triton
 
     return is_verified(triton.__version__)
+
+
+@lru_cache(maxsize=1)
+def has_nvrtc() -> bool:
+    """Whether kernels in CUDA C++ can be compiled here."""
+    return bool(nvrtc_here())
 
 
 @lru_cache(maxsize=64)

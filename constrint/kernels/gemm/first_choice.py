@@ -34,6 +34,8 @@ from constrint.select.winners import when_reloaded, winner
 
 #: After two choices that spilled, another kernel has to be so sure not to: its chance in millionths.
 SURE_PPM = 10_000
+#: What a product says of a call and of this machine, beside what its workload does.
+OF_CALL = ("allows_gluon", "has_nvrtc", "no_library")
 #: What devices refused, by GPU and product.
 _REFUSED: dict[tuple[str, Product], tuple[tuple[str, Refusal], ...]] = {}
 
@@ -108,7 +110,8 @@ when_reloaded(_choose.cache_clear)
 def _measured(gpu: GpuModel, product: Product) -> Choice | None:
     """The measured winner, for a product that a workload describes wholly; None where there is none."""
     workload = product.workload
-    told = replace(Product.of(workload), allows_gluon=product.allows_gluon, no_library=product.no_library)
+    of_call = {name: getattr(product, name) for name in OF_CALL}
+    told = replace(Product.of(workload), **of_call)
     if told != product:
         return None
     able = [spec for spec in gemm_specs() if not spec.refusal(gpu, product)]
@@ -183,7 +186,8 @@ def _tables(gpu: GpuModel, product: Product) -> Iterator[Table]:
         unit(gpu, dtype)
         known.dtypes.add(dtype)
     for spec in gemm_specs():
-        if spec.has_tiles and spec.serves(product) and not spec.uncalibrated() and not spec.refusal(gpu, product):
+        is_settled = spec.has_tiles and not spec.uncalibrated() and not spec.is_assumed(product)
+        if is_settled and spec.serves(product) and not spec.refusal(gpu, product):
             yield _table_of(gpu, product, spec)
 
 

@@ -72,6 +72,7 @@ def product_of(
     *,
     is_three_pass: bool,
     allows_gluon: bool = True,
+    has_nvrtc: bool = True,
     no_library: str = "",
 ) -> Product:
     """What the model has to know about these operands."""
@@ -89,6 +90,7 @@ def product_of(
         has_source=source is not None,
         is_three_pass=is_three_pass,
         allows_gluon=allows_gluon,
+        has_nvrtc=has_nvrtc,
         no_library=no_library,
     )
 
@@ -102,7 +104,7 @@ def _operand(t: Tensor, depth: int, is_copied_k_major: bool | None) -> Operand:
         is_copied=is_copied_k_major is not None,
         is_copied_k_major=bool(is_copied_k_major),
         is_expanded=0 in t.stride(),
-        is_strided=1 not in (t.stride(1), t.stride(2)),
+        is_scattered=1 not in t.stride()[-2:],
     )
 
 

@@ -39,6 +39,10 @@ OPTIONS = (
 )
 
 
+#: Why a kernel in CUDA C++ does not compute a product without `has_nvrtc`.
+NEEDS_NVRTC = "it is compiled by NVRTC, which is not installed here: pip install 'constrint[cuda]'"
+
+
 @dataclass(frozen=True)
 class Operand:
     """How one of A and B lies in memory.
@@ -51,7 +55,7 @@ class Operand:
         is_copied: Whether it is copied for the TMA unit, which cannot load it as it is, or only slowly.
         is_copied_k_major: Whether that copy is contiguous along K, whatever the operand is.
         is_expanded: Whether elements are repeated by a stride of 0, so that a copy would be larger than the operand.
-        is_strided: Whether elements follow each other along neither axis.
+        is_scattered: Whether elements are next to each other along no axis.
     """
 
     width_bytes: int = WIDEST_BYTES
@@ -60,7 +64,7 @@ class Operand:
     is_copied: bool = False
     is_copied_k_major: bool = False
     is_expanded: bool = False
-    is_strided: bool = False
+    is_scattered: bool = False
 
     @property
     def tma_step_bytes(self) -> int:
@@ -86,6 +90,7 @@ class Product:
         has_bias, has_source: Whether the end reads a row, a matrix.
         is_three_pass: Whether fp32 operands are multiplied in three tf32 passes.
         allows_gluon: Whether the compiler is one that the kernel in Gluon is checked with.
+        has_nvrtc: Whether there is a compiler for kernels in CUDA C++.
         no_library: Why torch's own operators may not run it, as far as sizes and layouts do not tell; empty: they may.
     """
 
@@ -101,6 +106,7 @@ class Product:
     has_source: bool = False
     is_three_pass: bool = False
     allows_gluon: bool = True
+    has_nvrtc: bool = True
     no_library: str = ""
 
     @staticmethod

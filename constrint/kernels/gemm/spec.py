@@ -142,6 +142,13 @@ class GemmSpec(KernelSpec):
         """
         return ""
 
+    def is_assumed(self, product: Product) -> bool:
+        """Whether what it predicts for this product rests on assumptions, though it does not for others.
+
+        `matmul` does not choose it for such a product either.
+        """
+        return False
+
     def added_smem_bytes(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any) -> Any:
         """Shared memory that this product takes beside a plain one: for a wider output, a bias, fp32 in three passes.
 
@@ -324,7 +331,8 @@ class GemmSpec(KernelSpec):
 def _kind_of(p: Product) -> tuple[Any, ...]:
     """What a statement depends on beside the GPU."""
     ends = p.output_bytes, p.has_bias, p.has_source, p.is_three_pass, p.batch > 1
-    return p.dtype, p.aligned, p.a.is_k_major, p.b.is_k_major, *ends, p.allows_gluon
+    copied = p.a.is_copied, p.b.is_copied
+    return p.dtype, p.aligned, p.a.is_k_major, p.b.is_k_major, *copied, *ends, p.allows_gluon, p.has_nvrtc
 
 
 def matrix_peak_flop_per_s(gpu: GpuModel, dtype: str) -> float:

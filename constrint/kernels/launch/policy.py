@@ -65,7 +65,8 @@ def launch_what_fits(
 ) -> Choice:
     """Launch a choice; where it spills, does not compile or does not fit, the next ones, until one runs clean.
 
-    A measured winner may spill: it was the fastest as it is.
+    A measured winner may spill: it was the fastest as it is. What spills no more than the kernel says to be harmless is
+    not passed over.
 
     Args:
         choice: The first choice.
@@ -94,7 +95,7 @@ def launch_what_fits(
         except SpilledError as error:
             _remember(choice, given, error.compiled)
             spilling.append((error.compiled.spill_bytes, choice))
-            following = _next_clean(choice, error, refuse, len(spilling))
+            following = _next_clean(choice, error, refuse, len(spilling)) if _harms(choice, error) else None
         except RefusedError as error:
             following = _next_that_runs(choice, error, refuse, may_be_none=bool(spilling))
         except (TritonError, RuntimeError, CompileError, DoesNotFitError) as error:
@@ -210,6 +211,11 @@ def _look_up(choice: Choice, given: Sequence[str]) -> None:
 def _remember(choice: Choice, given: Sequence[str], compiled: CompiledKernel | str) -> None:
     if choice.gpu is not None and choice.workload is not None:
         keep(choice.gpu, load_spec(choice.kernel), choice.workload, choice.config, compiled, given)
+
+
+def _harms(choice: Choice, error: SpilledError) -> bool:
+    """Whether what spills takes time; else it is the least that any of those before it spills, too."""
+    return error.compiled.spill_bytes > load_spec(choice.kernel).harmless_spill_bytes
 
 
 def _next_clean(

@@ -142,6 +142,26 @@ def predicted_s(
     return sum(seconds.values()) if trains else seconds["forward"]
 
 
+def measured_s(
+    cell: str, sizes: tuple[int, int, int], dtype: str, device: torch.device, *, trains: bool, time: int
+) -> float | None:
+    """Seconds of a layer of so many steps as what `auto` runs was measured; None where it was not.
+
+    Steps beyond the most that were measured take what is predicted of each. Further arguments as in `predicted_s`.
+    """
+    gpu, (batch, heads, dim), total = gpu_of(device), sizes, 0.0
+    if gpu is None:
+        return None
+    chosen = _plan((cell, _batch_class(batch), heads, dim, dtype, device)).chosen
+    for direction in SUFFIX if trains else ("forward",):
+        spec = implementations_of(cell)[chosen.backend][direction]
+        known = spec.measured(gpu, workload_of(cell, (batch, time, heads, dim), dtype, direction))
+        if known is None:
+            return None
+        total += known.seconds + chosen.seconds[direction] * (time - known.steps) / USUAL_TIME
+    return total
+
+
 def refuse(choice: Choice, refusal: Refusal) -> Choice:
     """Remember that a device refused a choice, and choose again; later decisions follow.
 

@@ -49,6 +49,8 @@ class Offer:
         choices: What is launched, by direction; empty where there is no model of the device.
         note: What its prediction rests on, or what it does to the layer.
         projects: Whether it projects the inputs itself, so that modules alone can run it.
+        measured: Measured time of the whole layer by direction, where the kernels' own layers were measured, with what
+            is predicted of further steps. A library's time is compared with that: it rests on measured layers, too.
     """
 
     backend: str
@@ -57,11 +59,17 @@ class Offer:
     choices: Mapping[str, Choice] = field(default_factory=dict)
     note: str = ""
     projects: bool = False
+    measured: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def total_s(self) -> float:
         """Predicted time of all directions."""
         return sum(self.seconds.values())
+
+    @property
+    def whole_s(self) -> float:
+        """Time of all directions as it was measured, or else as it is predicted."""
+        return sum((self.measured or self.seconds).values())
 
     @property
     def configs(self) -> Mapping[str, Config]:
@@ -77,7 +85,7 @@ class Offer:
         """Plain values for JSON."""
         choices = {direction: choice.to_plain() for direction, choice in self.choices.items()}
         stated = {"backend": self.backend, "refusal": self.refusal, "note": self.note, "projects": self.projects}
-        return stated | {"seconds": dict(self.seconds), "choices": choices}
+        return stated | {"seconds": dict(self.seconds), "choices": choices, "measured": dict(self.measured)}
 
     @staticmethod
     def from_plain(plain: Mapping[str, Any], gpu: GpuModel) -> Offer:
@@ -86,17 +94,18 @@ class Offer:
         Raises:
             AttributeError, KeyError, TypeError, ValueError: When it gave no such thing.
         """
-        seconds = {str(direction): float(value) for direction, value in plain["seconds"].items()}
+        seconds, measured = ({str(d): float(s) for d, s in plain[key].items()} for key in ("seconds", "measured"))
         choices = {str(d): Choice.from_plain(choice, gpu) for d, choice in plain["choices"].items()}
         backend, refusal, note = (str(plain[name]) for name in ("backend", "refusal", "note"))
-        return Offer(backend, refusal, seconds, choices, note, bool(plain["projects"]))
+        return Offer(backend, refusal, seconds, choices, note, bool(plain["projects"]), measured)
 
     def times(self) -> str:
         """Render the predicted times."""
         if not self.seconds:
             return "no prediction"
-        parts = ", ".join(f"{direction} {1e3 * seconds:.3g} ms" for direction, seconds in self.seconds.items())
-        return f"modelled {parts}"
+        told = (("modelled", self.seconds), ("measured", self.measured))
+        parts = ((word, ", ".join(f"{d} {1e3 * seconds:.3g} ms" for d, seconds in of.items())) for word, of in told)
+        return "; ".join(f"{word} {part}" for word, part in parts if part)
 
 
 @dataclass(frozen=True)
@@ -211,9 +220,14 @@ def plan_on(
 def _pick(workload: Workload, target: str, offers: list[Offer], *, projected: bool) -> RnnPlan:
     able = [offer for offer in offers if not offer.refusal and not (projected and offer.projects)]
     able.sort(key=lambda offer: offer.total_s)
-    chosen = able[0]
+    # Kernels are compared as they are predicted; the best of them with a library as it was measured, where it was.
+    first = next((offer for offer in able if not offer.projects), able[0])
+    libraries = (offer for offer in able if offer.projects and offer.total_s < first.whole_s)
+    chosen = next(libraries, first)
     others = tuple(offer for offer in offers if offer is not chosen)
     why = "the least predicted time" if len(able) > 1 else "the only one that can"
+    if first.measured and any(offer.projects for offer in able):
+        why = "the least time: both this layer and the library's were measured"
     return RnnPlan(workload, target, chosen, why, others)
 
 
@@ -230,7 +244,17 @@ def _offer(
     except ConstrintError as error:
         return Offer(name, refusal=str(error), projects=projects)
     note = specs["forward"].note(workload, directions)
-    return Offer(name, seconds=seconds, choices=choices, note=note, projects=projects)
+    known = {direction: specs[direction].measured(gpu, asked) for direction, asked in workloads.items()}
+    time = workload.sizes["time"]
+    measured = {d: m.seconds + seconds[d] * (1 - m.steps / time) for d, m in known.items() if m is not None}
+    return Offer(
+        name,
+        seconds=seconds,
+        choices=choices,
+        note=note,
+        projects=projects,
+        measured=measured if len(measured) == len(known) else {},
+    )
 
 
 def _choices(

@@ -6,15 +6,16 @@ folder beside this file, with its own parameters, rules and cost.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from constrint.errors import InfeasibleError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import Cell
+from constrint.kernels.rnn.measured import Between
 from constrint.select.rank import predict
 from constrint.select.spec import ELEMENT_BYTES, Config, KernelSpec, Size, Workload
 
@@ -97,7 +98,19 @@ class RnnSpec(KernelSpec):
         batch, time, heads, dim = (workload.sizes[name] for name in self.size_names)
         return 2 * batch * time * heads * self.cell.num_gates * dim * dim
 
+    def unusual_inputs(self, workload: Workload, inputs: Mapping[str, Any], number: int) -> dict[str, Any]:
+        """Inputs that saturate gates (forward), are mostly zero, or tiny; gradients that are mostly zero (backward)."""
+        if "wx" not in inputs:
+            return dict(inputs)
+        from constrint.kernels.rnn.tensors import unusual_inputs
+
+        return unusual_inputs(self.cell, self.direction, inputs, number)
+
     # What an implementation says to a layer whose operator calls it.
+
+    def measured(self, gpu: GpuModel, workload: Workload) -> Between | None:
+        """Time of a whole layer with all that runs around its loop, where it was measured; else it is predicted."""
+        return None
 
     def refusal_on(self, device: torch.device, gpu: GpuModel | None) -> str:
         """Why it cannot run on a torch device, whose model is `gpu` if there is one; empty if it can."""

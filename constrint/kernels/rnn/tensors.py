@@ -17,6 +17,9 @@ from constrint.select.spec import Workload
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "tf32": torch.float32}
 #: Standard deviation of a random bias.
 BIAS_SCALE = 0.3
+#: Factors of projected inputs that leave their bits as they are: beyond where an exponential of twice a pre-activation
+#: is finite in fp32, and so small that the recurrence decides.
+SATURATING, TINY = 2.0**5, 2.0**-8
 
 
 def make_inputs(cell: Cell, direction: str, workload: Workload, *, device: Any, seed: int) -> dict[str, Tensor]:
@@ -35,11 +38,43 @@ def make_inputs(cell: Cell, direction: str, workload: Workload, *, device: Any, 
     inputs = {"wx": wx, "r": r, "bias": bias}
     if direction == "forward":
         return inputs
-    states, saved = draw(cell.num_states, batch, time, heads, dim), torch.empty_like(wx)
-    if not is_meta:
-        states = rnn_reference(cell.name, wx, r, bias)[0]
-        saved = recompute_gates(cell, wx, r, bias, states_before(states[0], None, None))
-    return inputs | {"states": states, "saved": saved, "grad0": draw(batch, time, heads, dim)}
+    inputs["grad0"] = draw(batch, time, heads, dim)
+    if is_meta:
+        return inputs | {"states": draw(cell.num_states, batch, time, heads, dim), "saved": torch.empty_like(wx)}
+    return inputs | _left_behind(cell, inputs)
+
+
+def unusual_inputs(cell: Cell, direction: str, inputs: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
+    """Inputs on which layers go wrong that are right on random ones, made of these.
+
+    Args:
+        cell: The layer's.
+        direction: Forward, or backward, where what a forward pass leaves is computed anew. Saturated gates are left out
+            there: one less the square of a rounded 1 is no gradient that a bound could be derived for.
+        inputs: Random ones.
+        number: 0 for these themselves; 1: pre-activations of up to a hundred, which saturate every gate, and backward
+            hardly any gradient that is not 0; 2: hardly any projected input is not 0; 3: tiny ones. 4 is 0 again.
+    """
+    kind = number % 4
+    if kind == 1 and direction == "backward":
+        return {**inputs, "grad0": _scattered(inputs["grad0"])}
+    wx = inputs["wx"]
+    changed = {1: SATURATING * wx, 2: _scattered(wx), 3: TINY * wx}.get(kind, wx)
+    made = {**inputs, "wx": changed}
+    return made | _left_behind(cell, made) if kind and direction == "backward" else made
+
+
+def _left_behind(cell: Cell, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What a forward pass leaves for the backward one: states, and gates."""
+    wx, r, bias = (inputs[name] for name in ("wx", "r", "bias"))
+    states = rnn_reference(cell.name, wx, r, bias)[0]
+    return {"states": states, "saved": recompute_gates(cell, wx, r, bias, states_before(states[0], None, None))}
+
+
+def _scattered(t: Tensor) -> Tensor:
+    """Every 37th element, and zeros: no tile is a multiple of 37."""
+    index = torch.arange(t.numel(), device=t.device).reshape(t.shape)
+    return torch.where(index % 37 == 0, t, torch.zeros_like(t))
 
 
 def make_optional_inputs(cell: Cell, direction: str, wx: Tensor, names: Collection[str]) -> dict[str, Tensor]:

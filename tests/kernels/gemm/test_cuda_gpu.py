@@ -18,6 +18,7 @@ if missing_packages("torch", "triton"):
 
 import torch
 
+from benchmarks.gemm.wgmma import odd
 from benchmarks.gemm.wgmma.configs import SPEC, product_of, ranked
 from benchmarks.gemm.wgmma.products import End, exact_product, launch_of, made, share_of
 from benchmarks.gemm.wgmma.run import Case, random_cases
@@ -56,6 +57,19 @@ def test_random_products_configurations_and_ends(case: Case) -> None:
     check(case)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_operands_whose_rows_start_anywhere_are_gathered(seed: int) -> None:
+    """Random sizes, strides, addresses, layouts, ends and configurations; operands stand amid NaN."""
+    for case in odd.random_cases(GPU, 6, seed):
+        given = case.made()
+        launch = case.launch(GPU, given)
+        for _ in range(2):
+            launch.run()
+        torch.cuda.synchronize()
+        off = share_of(exact_product(given, case.dtype, case.end), given)
+        assert off <= 1, f"{off:.3g} of what rounding allows: {case}"
+
+
 @pytest.mark.parametrize("layout", ["rr", "rc", "cr", "cc"])
 @pytest.mark.parametrize("schedule", [(1, 1, 0), (2, 1, 0), (2, 2, 0), (2, 1, 1), (3, 1, 0)], ids=str)
 def test_every_schedule_in_every_cluster_turned_and_not(schedule: tuple[int, int, int], layout: str) -> None:
@@ -68,6 +82,14 @@ def test_every_schedule_in_every_cluster_turned_and_not(schedule: tuple[int, int
             seen.add(kind)
             check(Case(SHAPE, "bf16", layout, config))
     assert len(seen) == 8
+
+
+@pytest.mark.parametrize("depth", [1, 64])
+def test_odd_numbers_of_boxes_a_tile_do_not_run_into_each_other(depth: int) -> None:
+    """Of a tile with an odd number of boxes the last one is still read when the next tile's first is written."""
+    dealt = {"consumers": 1, "by_columns": 1, "in_turns": 0, "cluster_m": 1, "cluster_n": 1, "group_m": 8}
+    config = dealt | {"tile_m": 192, "tile_n": 8, "tile_k": 64, "num_stages": 6, "turned": 0, "split_k": 1}
+    check(Case((1000, 1000, depth), "bf16", "cr", config | {"only_last": 0}))
 
 
 @pytest.mark.parametrize("only_last", [0, 1])

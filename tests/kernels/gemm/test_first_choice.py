@@ -57,6 +57,11 @@ def ours(asked: Product) -> Product:
     return replace(asked, no_library="our kernels are tested")
 
 
+def triton(asked: Product) -> Product:
+    """The same where CUDA C++ cannot be compiled."""
+    return replace(asked, has_nvrtc=False)
+
+
 def share_of_best(gpu_name: str, workload: Workload) -> float:
     """Predicted time of the best of all spaces over that of the choice, which has to satisfy every rule."""
     gpu = load_gpu(gpu_name)
@@ -177,7 +182,7 @@ def test_ends_leave_room(dtype: str, end: dict[str, int]) -> None:
     """The choice is valid for the kernel's whole space, and has room for what the end takes beside a plain product."""
     for sizes in ((4096, 4096, 4096), (64, 8192, 8192)):
         asked = product(*sizes, dtype, **end)
-        choice = choose("h200", asked)
+        choice = choose("h200", triton(asked))
         spec, config = gemm_spec(choice.kernel), choice.config
         workload, plain = asked.workload, gemm(*sizes, dtype)
         problem = spec.problem(H200, workload)
@@ -200,7 +205,7 @@ def expanded(asked: Product) -> Product:
 def test_operands_that_no_descriptor_can_hold_get_pointers() -> None:
     asked = product(4096, 4096, 4096)
     assert choose("H200-SXM", expanded(asked)).kernel == "gemm.pointer"
-    assert choose("H200-SXM", asked).kernel in ("gemm.descriptor", "gemm.producer")
+    assert choose("H200-SXM", triton(asked)).kernel in ("gemm.descriptor", "gemm.producer")
 
 
 def test_copying_a_large_misaligned_operand_for_one_row_is_not_worth_it() -> None:
@@ -279,8 +284,17 @@ def test_sizes_that_are_multiples_of_8_take_hardly_longer_than_those_of_16() -> 
         assert seconds_of(gpu_name, product(1000, 1000, 1000)) < 1.6 * seconds_of(gpu_name, product(1008, 1008, 1008))
 
 
+def test_without_a_compiler_for_cuda_no_kernel_in_cuda_is_chosen() -> None:
+    spec, asked = gemm_spec("gemm.cuda"), product(5000, 5000, 5000)
+    assert not spec.refusal(H200, asked)
+    assert "pip install 'constrint[cuda]'" in spec.refusal(H200, triton(asked))
+    assert choose("h200", triton(asked)).kernel != "gemm.cuda"
+    others = {"gemm.pointer", "gemm.descriptor", "gemm.producer"}
+    assert {c.kernel for c in best(H200, ours(triton(asked)), 64)} <= others
+
+
 def test_the_producer_is_chosen_only_where_it_computes_the_product() -> None:
-    asked = product(4096, 4096, 4096)
+    asked = triton(product(4096, 4096, 4096))
     assert choose("h200", asked).kernel == "gemm.producer"
     odd = Operand(width_bytes=8, step_bytes=8, is_k_major=False, is_copied=True)
     others = {
@@ -377,7 +391,7 @@ def deciding(asked: Product, choice: Choice) -> tuple[object, ...]:
 
 @pytest.mark.usefixtures("_forgotten")
 def test_a_kernel_whose_every_configuration_is_refused_leaves_the_others() -> None:
-    asked = replace(product(4096, 4096, 4096), no_library="our kernels alone")
+    asked = replace(triton(product(4096, 4096, 4096)), no_library="our kernels alone")
     choice = choose("h200", asked)
     assert choice.kernel == PRODUCER.full_name
     # The producer kernel has one number of warps.

@@ -55,7 +55,8 @@ def test_what_is_launched_compiles_clean_to_what_is_predicted(compiler: Compiler
         use = use_of(spec, gpu, workload, spec.problem(gpu, workload))
         registers, smem = use.registers_per_thread.value(config), smem_of(use, config)
         what = f"{choice.kernel} {sizes} {dict(config)}: {registers} registers predicted, {compiled}"
-        assert compiled.instruction, what
+        # The assembler of CUDA C++ takes a matrix instruction as it is written, or fails.
+        assert compiled.instruction or spec.device_files, what
         assert compiled.smem_bytes <= smem <= use.smem_bytes.value(config), what
         assert compiled.spill_bytes == 0, what
         threads = use.warps.value(config) * gpu.sm.warp_size

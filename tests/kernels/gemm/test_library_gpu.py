@@ -131,6 +131,7 @@ def test_the_library_is_called_and_ours_where_the_caller_says_so(monkeypatch: py
     assert asked
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own, when its compiler is imported
 @pytest.mark.usefixtures("fast_library")
 def test_gradients_graphs_and_compilation() -> None:
     x, w = torch.randn(96, 160, device="cuda"), torch.randn(160, 128, device="cuda")

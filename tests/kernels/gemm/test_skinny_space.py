@@ -89,7 +89,7 @@ def test_fp32_is_multiplied_as_it_is() -> None:
         ("mi300x", product(4, 4096, 4096), "sm_80 and later"),
         ("h200", product(4, 64, 64, batch=2), "one product at a time"),
         ("h200", product(4, 2**30 + 8, 16), "sizes of up to 1073741824"),
-        ("h200", replace(product(4, 4096, 4096), b=Operand(is_strided=True)), "follow each other along an axis"),
+        ("h200", replace(product(4, 4096, 4096), b=Operand(is_scattered=True)), "follow each other along an axis"),
     ],
 )
 def test_products_that_it_does_not_compute_are_refused_with_a_reason(name: str, asked: Product, reason: str) -> None:

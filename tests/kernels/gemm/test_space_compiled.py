@@ -27,7 +27,7 @@ from constrint.model import Problem
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select import BlockUse, KernelSpec, rank
 from tests.support.compiled import Compiler
-from tests.support.fresh import check_fair_rows, compiled_rows, seed_of
+from tests.support.fresh import check_fair_rows, check_most_fit, compiled_rows, seed_of
 from tests.support.gemm import POINTER, gemm, use_of
 from tests.support.kept_assembly import compile_and_keep
 from tests.support.needs import needs_triton
@@ -197,6 +197,11 @@ def fresh(target: str, number: int = NUM_FAIR) -> list[dict[str, object]]:
     rows = list(draw(SAMPLE, target, {"fair": number}, seed_of(SOURCES, REGISTER_MODELS)))
     assert len(rows) == number
     return [dict(row) for row in rows]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_most_fresh_configs_break_no_limit(target: str) -> None:
+    check_most_fit(SAMPLE, fresh(target))
 
 
 @needs_triton

@@ -249,6 +249,17 @@ def test_what_spills_on_one_gpu_or_with_one_end_is_not_known_of_others() -> None
         assert later.compiled == [1, 2]
 
 
+def test_what_spills_harmlessly_is_launched_and_nothing_slower_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(load_spec("gemm.pointer")), "harmless_spill_bytes", 32)
+    first = Device({1: 64, 2: 32})
+    assert [first.run(choice(1)), first.run(choice(1))] == [2, 2]
+    assert {stages for stages, _ in first.refused} == {1}
+    new_process()
+    later = Device({1: 64, 2: 32})
+    assert later.run(choice(2)) == 2
+    assert later.refused == []
+
+
 def test_a_layer_of_another_length_is_compiled_alike() -> None:
     spec, config = load_spec("lstm.triton"), {"tile_batch": 16, "num_warps": 4, "num_stages": 1}
     one, other, wider = (

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.cuda.gather import GROUP_LINES, MAPS, STEP_BYTES, Gathered, packed, starts_of
 from constrint.kernels.gemm.cuda.shape import (
     BOX_BYTES,
     LINE_BYTES,
@@ -83,28 +84,47 @@ class Deal(NamedTuple):
         """Tiles and parts of tiles."""
         return self.whole + self.split * self.parts
 
+    @property
+    def divisors(self) -> tuple[np.uint64, ...]:
+        """How to divide by tiles of a group, by its rows, by those of the last group, and by parts."""
+        last = self.row_tiles % self.group or self.group
+        return tuple(reciprocal(by) for by in (self.group * self.column_tiles, self.group, last, self.parts))
+
+
+def reciprocal(divisor: int) -> np.uint64:
+    """What the kernel divides numbers below 2^31 by: 32 bits of a rounded reciprocal, and how far to shift above them.
+
+    With `bits` such that 2^bits is the next power of two, the reciprocal is 2^(31 + bits) / divisor, rounded up: it is
+    off by less than divisor / 2^(31 + bits), so that a quotient below 2^31 is off by less than 1 / divisor. There is
+    none for 1.
+    """
+    bits = (divisor - 1).bit_length()
+    found: np.uint64 = np.uint64((bits - 1) << 32 | -(-(1 << (31 + bits)) // divisor) if divisor > 1 else 0)
+    return found
+
 
 def cuda_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
     """The launch of a call.
 
     Raises:
-        UsageError: For a batch, a GPU without a model, other dtypes, and operands that the TMA unit cannot load.
+        UsageError: For a batch, a GPU without a model, other dtypes, and operands that cannot be loaded as they lie.
     """
     gpu, dtype = _checked(call)
     a, b, out, end = call.a[0], call.b[0].T, call.out[0], call.epilogue
     (m, k), n = a.shape, b.shape[0]
-    majors = a.stride(1) == 1, b.stride(1) == 1
+    gathered = _gathered(a, b)
+    majors = gathered.a_is_k_major, gathered.b_is_k_major
     shape = Shape.of(config)
     turned = bool(config["turned"])
     sides = (
-        (a, majors[0], config["tile_m"], config["cluster_n"]),
-        (b, majors[1], config["tile_n"], config["cluster_m"]),
+        _maps_of(a, majors[0], gathered.a, config["tile_m"], config["cluster_n"], dtype),
+        _maps_of(b, majors[1], gathered.b, config["tile_n"], config["cluster_m"], dtype),
     )
-    maps = [_map_of(*side, dtype) for side in (reversed(sides) if turned else sides)]
+    maps = [*sides[turned], *sides[not turned]]
     rows, columns = (n, m) if turned else (m, n)
     deal = Deal.of(gpu, config, rows, columns, -(-k // depth(dtype)))
     bias, source = as_added(end.bias), as_added(end.source)
-    ring = ring_bytes(config, dtype, a_is_k_major=majors[0], b_is_k_major=majors[1])
+    ring = ring_bytes(config, dtype, gathered)
     buffers = 2 if second_buffers(gpu, ring, config["consumers"]) > 0 else 1
     is_plain = bias is None and source is None and end.activation is None and out.element_size() == 2
     # The TMA unit stores 16 bytes at a time: where C's rows are not whole ones, it would write beside them.
@@ -126,10 +146,11 @@ def cuda_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
         *(np.int64(stride) for stride in of_source),
         np.float32(end.alpha),
         np.float32(end.beta),
+        *deal.divisors,
     )
     launch = CudaLaunch(
         gpu=gpu,
-        source=source_of(config, Operands(dtype, *majors), ends),
+        source=source_of(config, Operands(dtype, *majors, gathered.a, gathered.b), ends),
         grid=(min(deal.units, deal.slots) * shape.cluster,),
         block=((config["consumers"] + 1) * WARPGROUP,),
         arguments=arguments,
@@ -171,25 +192,61 @@ def _checked(call: Call) -> tuple[GpuModel, str]:
     return gpu, dtype
 
 
-def _map_of(side: Tensor, is_k_major: bool, width: int, shares: int, dtype: str) -> TensorMap:
+def _gathered(a: Tensor, b: Tensor) -> Gathered:
+    """Which operands have rows from which the TMA unit does not load; A is (M, K), B (N, K)."""
+    majors = a.stride(1) == 1, b.stride(1) == 1
+    needs: list[bool] = []
+    for side, is_k_major in zip((a, b), majors, strict=True):
+        stride_bytes = side.stride(0 if is_k_major else 1) * side.element_size()
+        if stride_bytes < 1 or stride_bytes % STEP_BYTES:
+            raise UsageError(
+                f"gemm.cuda loads rows that are an even number of bytes apart, got {stride_bytes}. Copy the tensor."
+            )
+        needs.append((stride_bytes | side.data_ptr()) % ROW_BYTES != 0)
+    return Gathered.of_needs(needs[0], needs[1], *majors)
+
+
+def gathered_maps(side: Tensor, dtype: str) -> list[Any]:
+    """How an operand, (size, K), is gathered: a map of every eighth row for each remainder, and where these begin.
+
+    A map of no row has one, which the kernel does not ask for.
+    """
+    lies, element = side if side.stride(1) == 1 else side.T, side.element_size()
+    (rows, length), stride = lies.shape, lies.stride(0)
+    starts = starts_of(side.data_ptr(), stride * element)
+    maps = []
+    for place in range(MAPS):
+        number = -(-(rows - place) // MAPS) if place < rows else 1
+        row = place if place < rows else 0
+        shift = row * stride * element - starts[row]
+        shape = (number, length + starts[row] // element)
+        box = (GROUP_LINES // MAPS, depth(dtype))
+        maps.append(TensorMap(side, LOADED.get(dtype, dtype), shape, MAPS * stride, box, shift=shift))
+    return [*maps, np.uint32(packed(starts))]
+
+
+def _maps_of(side: Tensor, is_k_major: bool, is_gathered: bool, width: int, shares: int, dtype: str) -> list[Any]:
     """How the TMA unit loads an operand, (size, K): boxes of 128 bytes by rows, swizzled.
 
     Args:
         side: A, or B transposed.
         is_k_major: Whether it is contiguous along K.
+        is_gathered: Whether it takes eight maps.
         width: Rows of it in a tile.
         shares: Blocks that load a part of each slice.
         dtype: The operands' dtype.
     """
+    if is_gathered:
+        return gathered_maps(side, dtype)
     line = depth(dtype)
     lies = side if is_k_major else side.T
     rows = box_rows(width, shares) if is_k_major else line
     shape = (lies.shape[0], lies.shape[1])
-    return TensorMap(side, LOADED.get(dtype, dtype), shape, lies.stride(0), (rows, line))
+    return [TensorMap(side, LOADED.get(dtype, dtype), shape, lies.stride(0), (rows, line))]
 
 
 def _boxes_of(out: Tensor, own_columns: int, *, turned: bool) -> tuple[TensorMap, TensorMap]:
-    """How the TMA unit stores results: boxes of 64 by 64, and what is left of a consumer's columns of wgmma."""
+    """How the TMA unit stores results: boxes of 64 columns of wgmma, and what is left of a consumer's columns."""
     rest = own_columns % ROWS or ROWS
     shape, kind = (out.shape[0], out.shape[1]), OUTPUTS[out.dtype]
     narrow = (rest, ROWS) if turned else (ROWS, rest)
@@ -199,11 +256,11 @@ def _boxes_of(out: Tensor, own_columns: int, *, turned: bool) -> tuple[TensorMap
 
 
 def _memory(call: Call, config: Mapping[str, int], deal: Deal, shape: Any) -> tuple[Tensor | None, Tensor | None]:
-    """Sums of parts, and counters that tell who comes last; every consumer of a split tile has its own."""
+    """Sums of parts, and two counters of who has begun and who is done; every consumer of a split tile has its own."""
     if deal.parts == 1:
         return None, None
     users = deal.split * shape.cluster * (1 if config["in_turns"] else config["consumers"])
     sums = torch.int32 if call.a.dtype == torch.int8 else torch.float32
     size = users * deal.parts * shape.sums * WARPGROUP
     device = call.a.device
-    return call.scratch.empty((size,), sums, device), call.scratch.counters(users, device)
+    return call.scratch.empty((size,), sums, device), call.scratch.counters(2 * users, device)

@@ -9,14 +9,14 @@ that the library did not take.
 
 from __future__ import annotations
 
-from math import log
+from math import exp, log
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.library.points import WIDE, Kind, Place, Points, has_table, measured, place_of
+from constrint.kernels.gemm.library.points import MARGIN, WIDE, Kind, Place, Points, has_table, measured, place_of
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES
 from constrint.select.cost import LAUNCH_S
@@ -32,6 +32,8 @@ SOFTNESS = 0.05
 STIFFNESS = 0.1
 #: How sharply the larger of arithmetic and traffic binds.
 OVERLAP = 3
+#: Predictions that are remembered.
+MOST_ASKED = 1024
 #: Products whose prediction by the others states the error of a kind.
 JUDGED = 64
 
@@ -40,7 +42,14 @@ def library_s(gpu: GpuModel, product: Product) -> float | None:
     """Predicted seconds of a product by torch's own operator; None where nothing near it was measured."""
     place = place_of(product)
     points = points_of(gpu, place.kind)
-    return None if points is None else predicted_s(gpu, points, place)
+    if points is None:
+        return None
+    # A choice asks twice: whether there is a prediction, and for it.
+    if place not in points.asked:
+        if len(points.asked) >= MOST_ASKED:
+            points.asked.clear()
+        points.asked[place] = predicted_s(gpu, points, place)
+    return points.asked[place]
 
 
 def points_of(gpu: GpuModel, kind: Kind) -> Points | None:
@@ -57,29 +66,37 @@ def predicted_s(gpu: GpuModel, points: Points, place: Place, left_out: int | Non
         place: Where the product lies.
         left_out: A measured product that is left out, with all others of its sizes.
     """
-    counted = np.ones(len(points), dtype=bool)
-    if left_out is not None:
-        counted = (points.coordinates[:, :4] != points.coordinates[left_out, :4]).any(axis=1)
-    of_layout = points.by_layout.get(place.layout, np.empty(0, dtype=np.int64))
-    of_layout = of_layout[counted[of_layout]]
-    if counted.sum() < FEWEST or not len(of_layout):
+    of_layout = points.by_layout.get(place.layout)
+    if of_layout is None or len(points) < FEWEST:
         return None
     at = np.array(place.coordinates)
-    same = points.coordinates[of_layout]
-    if (at < same.min(axis=0) - 1e-9).any() or (at > same.max(axis=0) + 1e-9).any():
+    low, high = points.bounds[place.layout]
+    if left_out is None and ((at < low).any() or (at > high).any()):
         return None
-    squares = np.where(counted, ((points.coordinates - at) ** 2).sum(axis=1), np.inf)
+    squares = points.squares_from(at)
+    if left_out is not None:
+        is_out = (points.coordinates[:, :4] == points.coordinates[left_out, :4]).all(axis=1)
+        of_layout = of_layout[~is_out[of_layout]]
+        if len(points) - is_out.sum() < FEWEST or not len(of_layout):
+            return None
+        same = points.coordinates[of_layout]
+        if (at < same.min(axis=0) - MARGIN).any() or (at > same.max(axis=0) + MARGIN).any():
+            return None
+        squares[is_out] = np.inf
     nearest = of_layout[np.argmin(squares[of_layout])]
-    if squares[nearest] > REACH**2:
+    least = float(squares[nearest])
+    if least > REACH**2:
         return None
-    if len(points.refused) and ((points.refused - at) ** 2).sum(axis=1).min() < squares[nearest]:
+    if len(points.refused) and ((points.refused - at) ** 2).sum(axis=1).min() < least:
         return None  # what the library did not take is nearer
-    if squares[nearest] == 0.0:
+    if least == 0.0:
         return float(points.seconds[nearest])
-    near = np.argsort(squares, kind="stable")[: min(NEIGHBOURS, int(counted.sum()))]
+    near = np.argpartition(squares, NEIGHBOURS)[:NEIGHBOURS] if len(points) > NEIGHBOURS else np.arange(len(points))
+    near = near[np.isfinite(squares[near])]
     efficiency = np.log([floor_s(gpu, points.places[i]) / points.seconds[i] for i in near])
     predicted = _plane_at(points.coordinates[near] - at, efficiency, 1.0 / (squares[near] + SOFTNESS))
-    return float(floor_s(gpu, place) / np.exp(np.clip(predicted, efficiency.min(), efficiency.max())))
+    most, fewest = float(efficiency.max()), float(efficiency.min())
+    return floor_s(gpu, place) / exp(min(max(predicted, fewest), most))
 
 
 def _plane_at(offsets: NDArray[np.float64], values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:

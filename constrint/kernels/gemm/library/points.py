@@ -31,6 +31,8 @@ ENDS = (PLAIN, BIAS, SOURCE, WIDE)
 #: from 0.4 to 20 these left the least error on products that were left out.
 LAYOUT_STEP, WIDTH_STEP = 0.7, 0.5
 LAYOUT_STEPS: Mapping[str, float] = {"tf32": 2.0, "int8": 5.0}
+#: What logarithms of equal sizes may differ by.
+MARGIN = 1e-9
 
 
 class Kind(NamedTuple):
@@ -115,6 +117,20 @@ class Points:
         self.seconds: NDArray[np.float64] = np.array(seconds)
         layouts = np.array([place.layout for place in places])
         self.by_layout = {name: np.flatnonzero(layouts == name) for name in dict.fromkeys(layouts.tolist())}
+        #: The least and the largest coordinates of each order of axes.
+        self.bounds = {
+            name: (self.coordinates[rows].min(axis=0) - MARGIN, self.coordinates[rows].max(axis=0) + MARGIN)
+            for name, rows in self.by_layout.items()
+        }
+        #: What was predicted lately, by place.
+        self.asked: dict[Place, float | None] = {}
+        self._by_axis = np.ascontiguousarray(self.coordinates.T)
+
+    def squares_from(self, at: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Squares of the distances from a place."""
+        offsets = self._by_axis - at[:, None]
+        offsets *= offsets
+        return np.asarray(offsets.sum(axis=0))
 
     def __len__(self) -> int:
         """The number of products."""

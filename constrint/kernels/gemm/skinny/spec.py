@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.grid_rules import Algebra
-from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.product import NEEDS_NVRTC, Product
 from constrint.kernels.gemm.skinny.constants import CONSTANTS, FILE
 from constrint.kernels.gemm.skinny.cost import skinny_cost
 from constrint.kernels.gemm.skinny.resources import block_use
@@ -96,12 +96,14 @@ class SkinnySpec(GemmSpec):
             return (
                 f"it is written for {INSTRUCTION}.sync and loads of NVIDIA's sm_80 and later, not for {gpu.arch.target}"
             )
+        if not product.has_nvrtc:
+            return NEEDS_NVRTC
         if product.batch > 1:
             return "it computes one product at a time"
         if max(product.m, product.n, product.k) > MOST_SIZE:
             return f"it counts rows in 32 bits, beyond their end: sizes of up to {MOST_SIZE}"
         long = product.b if product.n >= product.m else product.a
-        return "it reads a long operand whose elements follow each other along an axis" if long.is_strided else ""
+        return "it reads a long operand whose elements follow each other along an axis" if long.is_scattered else ""
 
     def tile_params(self, gpu: GpuModel, dtype: str) -> tuple[Param, ...]:
         """The tile, how warps share it, how blocks share K."""

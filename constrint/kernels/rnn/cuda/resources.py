@@ -56,7 +56,7 @@ def groups_at_once(gpu: GpuModel, shape: Shape) -> Expr:
 
 def kept_weights(shape: Shape) -> Expr:
     """Registers of a thread that hold weights for the whole sequence: a matrix instruction takes four a lane."""
-    return 8 * shape.row_tiles * minimum(shape.pairs, shape.v["register_pairs"])
+    return 4 * shape.eights * minimum(shape.pairs, shape.v["register_pairs"])
 
 
 def sums(shape: Shape) -> Expr:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cuda.resources import groups_at_once
-from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, FRAGMENT_BYTES, GRID, Shape
+from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, Shape
 from constrint.model import any_of, ceildiv, const, divides, implies, maximum, minimum
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.limits import UNFITTED, BlockUse, most_registers
@@ -41,11 +41,18 @@ def _placement_rules(gpu: GpuModel, shape: Shape) -> Iterator[Rule]:
 
 def _warp_rules(shape: Shape) -> Iterator[Rule]:
     v = shape.v
-    width = 8 if shape.is_paired else 16
-    tiles = "a tile of 16 rows has 8 units of two gates" if shape.is_paired else "a tile of 16 rows has 16 units"
+    halves = shape.is_paired or not shape.is_forward
+    width = 8 if halves else 16
+    tiles = "a tile of 16 rows has 16 units"
+    if halves:
+        tiles = "a half of a tile of 16 rows has 8 units" + (" of one gate" if shape.is_forward else "")
     yield Rule(divides(width, v["units"]), "whole_tiles", because=tiles, kind=CERTAIN)
     unit = "each warp has all gates of its units"
     yield Rule(divides(width * v["warps_rows"], v["units"]), "whole_units", because=unit, kind=CERTAIN)
+    if not shape.is_forward:
+        filled = any_of(divides(16 * v["warps_rows"], v["units"]), v["units"] > 16 * v["warps_rows"])
+        idle = "half a matrix instruction is idle only beside whole ones"
+        yield Rule(filled, "filled_tiles", because=idle, kind=REDUNDANT)
     busy = (v["warps_depth"] - 1) * shape.pairs < shape.num_pairs
     yield Rule(busy, "warps_of_depth", because="each warp has a share of the depth; more would wait", kind=REDUNDANT)
 
@@ -75,12 +82,12 @@ def _weight_rules(gpu: GpuModel, shape: Shape, use: BlockUse) -> Iterator[Rule]:
     yield Rule(v["register_pairs"] + v["streamed_pairs"] <= shape.pairs, "pairs_in_depth", because=few, kind=REDUNDANT)
     alone = "a head whose weights do not fit the chip is shared by the grid"
     yield Rule(implies(v["streamed_pairs"] > 0, shape.is_in(GRID)), "streamed_in_grid", because=alone, kind=REDUNDANT)
-    one_more = shape.smem_bytes + shape.warps * shape.row_tiles * FRAGMENT_BYTES
+    one_more = shape.smem_bytes + shape.pair_bytes
     full = any_of(v["streamed_pairs"] == 0, one_more > gpu.sm.max_smem_bytes_per_block)
     because = "weights are read again in every step only where shared memory is full"
     yield Rule(full, "streamed_last", because=because, kind=REDUNDANT)
     near = "weights stay in registers as long as that is not likely to spill"
     clear = most_registers(gpu, use.warps) * (use.spilling or UNFITTED).clear_percent // 100
-    more = use.registers_per_thread + 8 * shape.row_tiles > clear
+    more = use.registers_per_thread + 4 * shape.eights > clear
     kept = any_of(v["register_pairs"] == shape.pairs, more)
     yield Rule(kept, "registers_used", because=near, kind=REDUNDANT)

@@ -22,16 +22,16 @@ CELL_NUMBERS = {name: number for number, name in enumerate(CELLS)}
 DTYPE_NUMBERS = {"fp16": 0, "bf16": 1, "tf32": 2, "fp32": 3}
 #: Tensors are read by vectors of this many bytes; a pair of matrix instructions takes four of a row.
 VECTOR_BYTES, VECTORS_OF_PAIR = 16, 4
-#: Rows and columns of a matrix instruction.
-MMA_ROWS, MMA_COLUMNS = 16, 8
+#: Columns of a matrix instruction.
+MMA_COLUMNS = 8
 #: Vectors of 16 bytes that a thread asks the grid for at once; fewer where it also waits for weights.
 WINDOW, STREAMING_WINDOW = 16, 8
 #: Tiles of weights in global memory that a warp has asked for while it works on others.
 MOST_ASKED = 3
 #: Steps that exchanged states stand in a ring of global memory, and steps between two fences (`source/exchange.cuh`).
 RING, FENCE = 32, 14
-#: Bytes of the weights of 16 rows for one pair.
-FRAGMENT_BYTES = 1024
+#: Bytes of the weights of eight rows for one pair.
+EIGHT_BYTES = 512
 
 
 @dataclass(frozen=True)
@@ -139,9 +139,19 @@ class Shape:
         return self.v["units"] * (self.cell.num_gates if self.is_forward else 1)
 
     @cached_property
+    def eights(self) -> Expr:
+        """Groups of eight rows that a warp has."""
+        return self.rows // (8 * self.v["warps_rows"])
+
+    @cached_property
     def row_tiles(self) -> Expr:
-        """Tiles of 16 rows that a warp has."""
-        return self.rows // (MMA_ROWS * self.v["warps_rows"])
+        """Tiles of 16 rows that a warp has; of the last one perhaps the first half."""
+        return ceildiv(self.eights, 2)
+
+    @cached_property
+    def pair_bytes(self) -> Expr:
+        """Bytes of a block's weights for one pair of each warp."""
+        return self.warps * self.eights * EIGHT_BYTES
 
     @cached_property
     def pairs(self) -> Expr:
@@ -161,7 +171,7 @@ class Shape:
     @cached_property
     def streamed_bytes(self) -> Expr:
         """Bytes of a block's weights that lie in global memory and are read in every step."""
-        return self.warps * self.streamed_tiles * FRAGMENT_BYTES
+        return self.pair_bytes * self.v["streamed_pairs"]
 
     @cached_property
     def window(self) -> Expr:
@@ -184,9 +194,9 @@ class Shape:
         units, tiles = self.v["units"], self.column_tiles
         columns = 2 - self.where(self.is_doubled, 1)
         chunks = units * columns // 8 * tiles
-        alone = units // ((8 if self.is_paired else 16) * self.v["warps_rows"]) * tiles * columns
+        alone = units // (8 * self.v["warps_rows"]) * tiles * columns
         summed = self.where(self.has_sums, ceildiv(chunks, self.warps))
-        return summed + self.where(self.v["warps_depth"] == 1, alone * (1 if self.is_paired else 2))
+        return summed + self.where(self.v["warps_depth"] == 1, alone)
 
     @cached_property
     def copies(self) -> Expr:
@@ -203,7 +213,7 @@ class Shape:
     @cached_property
     def weight_bytes(self) -> Expr:
         """Weights that lie in shared memory."""
-        return self.warps * self.shared_pairs * self.row_tiles * FRAGMENT_BYTES
+        return self.pair_bytes * self.shared_pairs
 
     @cached_property
     def operand_bytes(self) -> Expr:

@@ -11,22 +11,18 @@ proportion.
 from __future__ import annotations
 
 import csv
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from math import exp, log
 from pathlib import Path
 from typing import NamedTuple
 
 from constrint.kernels.rnn.cudnn.algorithm import Algorithm, Shape, algorithm_of
+from constrint.kernels.rnn.measured import Points, add_point, along, between
 
 MEASURED = Path(__file__).parent / "measured"
 DIRECTIONS = ("forward", "backward")
 #: The least share of a measured time that the recurrence is taken for, however long the projection takes by itself.
 LEAST_SHARE = 0.2
-
-#: Seconds by steps, batch and units.
-Points = dict[int, dict[int, dict[int, float]]]
 
 
 class Kind(NamedTuple):
@@ -61,7 +57,7 @@ def _add(found: dict[Kind, Points], row: Mapping[str, str]) -> None:
     for direction in DIRECTIONS:
         seconds = 1e-3 * max(whole[direction] - projected[direction], LEAST_SHARE * whole[direction])
         points = found.setdefault(Kind(*shape[:2], direction, algorithm_of(shape, direction)), {})
-        points.setdefault(time, {}).setdefault(batch, {})[dim] = seconds
+        add_point(points, time, batch, dim, seconds)
 
 
 def layer_s(gpu: str, shape: Shape, time: int, direction: str) -> float | None:
@@ -71,8 +67,8 @@ def layer_s(gpu: str, shape: Shape, time: int, direction: str) -> float | None:
     """
     algorithm = algorithm_of(shape, direction)
     points = measured(gpu).get(Kind(shape.cell, shape.dtype, direction, algorithm), {})
-    seconds = _interpolate(points, time, shape.batch, shape.dim)
-    return None if seconds is None else seconds * shape.directions
+    found = between(points, time, shape.batch, shape.dim)
+    return None if found is None else found.seconds * time / found.steps * shape.directions
 
 
 def left_out_error(gpu: str) -> float:
@@ -82,36 +78,7 @@ def left_out_error(gpu: str) -> float:
         for points in measured(gpu).values()
         for by_dim in points.get(1024, {}).values()
         for dim, seconds in by_dim.items()
-        for guess in [_along({other: s for other, s in by_dim.items() if other != dim}, dim)]
+        for guess in [along({other: s for other, s in by_dim.items() if other != dim}, dim)]
         if guess is not None
     ]
     return max(errors, default=0.0)
-
-
-def _interpolate(points: Points, time: int, batch: int, dim: int) -> float | None:
-    by_time = dict(_defined((t, _at(by_batch, batch, dim)) for t, by_batch in points.items()))
-    if not by_time:
-        return None
-    longest = max(by_time)
-    return by_time[longest] * time / longest if time > longest else _along(by_time, time)
-
-
-def _at(by_batch: dict[int, dict[int, float]], batch: int, dim: int) -> float | None:
-    return _along(dict(_defined((b, _along(by_dim, dim)) for b, by_dim in by_batch.items())), batch)
-
-
-def _defined(pairs: Iterator[tuple[int, float | None]]) -> Iterator[tuple[int, float]]:
-    return ((size, seconds) for size, seconds in pairs if seconds is not None)
-
-
-def _along(points: Mapping[int, float], at: int) -> float | None:
-    """The value at one size, along the logarithms of its neighbours' sizes and values; None outside of them."""
-    if at in points:
-        return points[at]
-    sizes = sorted(points)
-    place = bisect_left(sizes, at)
-    if place in (0, len(sizes)):
-        return None
-    low, high = sizes[place - 1], sizes[place]
-    share = log(at / low) / log(high / low)
-    return exp((1 - share) * log(points[low]) + share * log(points[high]))

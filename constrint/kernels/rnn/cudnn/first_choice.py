@@ -1,7 +1,8 @@
 """Whether a module's layers are left to cuDNN: where it can run them, and is predicted to be faster than the kernels.
 
-Both are compared without the projection of the inputs, which takes the same time in either. The answer is remembered
-for every signature.
+Both are compared without the projection of the inputs, which takes the same time in either. What cuDNN is predicted to
+take rests on measured layers; where our layers were measured, too, that is what it is compared with. The answer is
+remembered for every signature.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.rnn.cudnn.algorithm import Shape
 from constrint.kernels.rnn.cudnn.cost import layer_s, measured
-from constrint.kernels.rnn.first_choice import USUAL_TIME, predicted_s
+from constrint.kernels.rnn.first_choice import USUAL_TIME, measured_s, predicted_s
 
 if TYPE_CHECKING:
     import torch
@@ -58,10 +59,13 @@ def prefers_cudnn(layers: Layers, device: torch.device) -> bool:
     seconds = cudnn_s(gpu.name, layers)
     if seconds is None:
         return False
-    ours = predicted_s(
-        layers.cell, (layers.batch, layers.directions, layers.dim), layers.dtype, device, trains=layers.trains
-    )
-    return ours is not None and seconds < ours * layers.num_layers * layers.time / USUAL_TIME
+    # A layer's directions are heads of one recurrence.
+    sizes = layers.batch, layers.directions, layers.dim
+    ours = measured_s(layers.cell, sizes, layers.dtype, device, trains=layers.trains, time=layers.time)
+    if ours is None:
+        usual = predicted_s(layers.cell, sizes, layers.dtype, device, trains=layers.trains)
+        ours = None if usual is None else usual * layers.time / USUAL_TIME
+    return ours is not None and seconds < ours * layers.num_layers
 
 
 def cudnn_s(gpu: str, layers: Layers) -> float | None:

@@ -28,17 +28,43 @@ __device__ __forceinline__ unsigned block_in_cluster() {
   return rank;
 }
 
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+// One thread of a warp whose threads are all here; the compiler knows that it is alone, and asks for boxes without a loop.
+__device__ __forceinline__ bool is_elected() {
+  unsigned elected;
+  asm volatile(
+      "{\n.reg .pred one;\nelect.sync _|one, 0xFFFFFFFF;\nselp.u32 %0, 1, 0, one;\n}\n" : "=r"(elected));
+  return elected;
+}
+
+// The thread's number, read where it is used: what follows from it takes no registers while sums are added up.
+__device__ __forceinline__ int thread_anew() {
+  int index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  return index;
+}
+
+// The same number, as if it were another one.
+__device__ __forceinline__ int anew(int number) {
+  asm volatile("" : "+r"(number));
+  return number;
+}
+
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
+// Lets the next launch of the stream begin, and waits for those ahead of this one, and for what they have written.
+__device__ __forceinline__ void wait_for_launches() {
+  asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
 }
 
 __device__ __forceinline__ void barrier_init(unsigned barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 
-// Other blocks and the TMA unit see the barriers as they were made.
+// Other blocks and the TMA unit see the barriers as they were made. A fence of the proxy for more than shared memory
+// would wait for the whole GPU.
 __device__ __forceinline__ void fence_barrier_init() {
-  asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async;" ::: "memory");
+  asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
 }
 
 __device__ __forceinline__ void expect(unsigned barrier, unsigned bytes) {
@@ -101,8 +127,43 @@ __device__ __forceinline__ void named_arrive(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-// The register file of an SM is dealt out among the warpgroups of its blocks: a producer needs few.
-constexpr int kShare = 512 / RESIDENT, kProducerRegisters = CONSUMERS == 2 ? 40 : 32;
+// A barrier that tells all threads whether any of them says so.
+__device__ __forceinline__ bool named_any(int barrier, int threads, bool says) {
+  unsigned any;
+  asm volatile(
+      "{\n.reg .pred says, any;\n"
+      "setp.ne.b32 says, %3, 0;\n"
+      "barrier.cta.red.or.aligned.pred any, %1, %2, says;\n"
+      "selp.u32 %0, 1, 0, any;\n}\n"
+      : "=r"(any)
+      : "r"(barrier), "r"(threads), "r"(static_cast<unsigned>(says))
+      : "memory");
+  return any != 0;
+}
+
+// Adds one, and says what was there.
+__device__ __forceinline__ unsigned count(unsigned* counter) {
+  unsigned before;
+  asm volatile("atom.add.relaxed.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+  return before;
+}
+
+// Adds one, once all that this thread knows of is in memory; and what is there, with all that was known to those who
+// added.
+__device__ __forceinline__ void tell(unsigned* counter) {
+  asm volatile("red.add.release.gpu.global.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
+
+__device__ __forceinline__ unsigned told(const unsigned* counter) {
+  unsigned number;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(number) : "l"(counter) : "memory");
+  return number;
+}
+
+// The register file of an SM is dealt out among the warpgroups of its blocks: a producer needs few, and more where it
+// gathers an operand.
+constexpr int kShare = 512 / RESIDENT;
+constexpr int kProducerRegisters = ROWS_GATHERED || COLUMNS_GATHERED ? 48 : CONSUMERS == 2 ? 40 : 32;
 constexpr int kLargest = (kShare - kProducerRegisters) / CONSUMERS / 8 * 8;
 constexpr int kConsumerRegisters = kLargest > 240 ? 240 : kLargest;
 constexpr bool kDealsOut = kShare / (CONSUMERS + 1) < 255;
@@ -138,8 +199,14 @@ __device__ __forceinline__ void fence_sums(sum_t (&sums)[kRows][kColumns]) {
     }
 }
 
-__device__ __forceinline__ void store_partial(sum_t* to, sum_t value) { __stcg(to, value); }
-__device__ __forceinline__ sum_t load_partial(const sum_t* from) { return __ldcg(from); }
+// Four sums of a thread, which other threads of the warp have next to them.
+__device__ __forceinline__ void store_partials(sum_t* to, const sum_t (&four)[4]) {
+  __stcg(reinterpret_cast<uint4*>(to), *reinterpret_cast<const uint4*>(four));
+}
+
+__device__ __forceinline__ void load_partials(const sum_t* from, sum_t (&four)[4]) {
+  *reinterpret_cast<uint4*>(four) = __ldcg(reinterpret_cast<const uint4*>(from));
+}
 
 // Two matrices of 8 by 8 halves; lanes 0 to 15 give the addresses of their rows.
 template <bool kIsTransposed>
@@ -169,6 +236,26 @@ __device__ __forceinline__ void store_matrices(
 
 // What threads wrote to shared memory is seen by the TMA unit.
 __device__ __forceinline__ void fence_for_boxes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// 16 bytes of shared memory.
+struct Words {
+  unsigned word[4];
+};
+
+__device__ __forceinline__ Words load_words(unsigned from) {
+  Words v;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+               : "r"(from)
+               : "memory");
+  return v;
+}
+
+__device__ __forceinline__ void store_words(unsigned to, const Words& v) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.word[0]), "r"(v.word[1]), "r"(v.word[2]),
+               "r"(v.word[3])
+               : "memory");
+}
 
 __device__ __forceinline__ void store_box(const TensorMap* map, unsigned from, int x, int y) {
   asm volatile(

@@ -6,6 +6,12 @@
 #include "instructions.cuh"
 
 #include "epilogue.cuh"
+#include "gather.cuh"
+
+// 1 where the launch says that it may begin before the launches ahead of it in its stream have ended.
+#ifndef OVERLAPS
+#define OVERLAPS 0
+#endif
 
 constexpr int kRows = ROWS, kColumns = COLUMNS, kStages = STAGES, kConsumers = CONSUMERS;
 constexpr int kClusterRows = CLUSTER_ROWS, kClusterColumns = CLUSTER_COLUMNS, kCluster = kClusterRows * kClusterColumns;
@@ -14,20 +20,63 @@ constexpr int kByColumns = IN_TURNS ? 1 : CONSUMERS_BY_COLUMNS, kByRows = IN_TUR
 constexpr int kOwnRows = kRows / kByRows, kOwnColumns = kColumns / kByColumns, kBlocks = kOwnRows / 64;
 constexpr int kSums = kOwnColumns / 2;  // of a thread and a block of 64 rows
 constexpr int kElement = ELEMENT_BYTES, kDepth = 128 / kElement;
-// An operand that is contiguous along K lies in rows of 128 bytes; another in slabs 128 bytes wide.
+// An operand that is contiguous along K lies in rows of 128 bytes; another in slabs 128 bytes wide. What is gathered lies
+// in whole groups of 64 lines.
 constexpr int kSlabBytes = kDepth * 128;
-constexpr int kRowsBytes = ROWS_K_MAJOR ? kRows * 128 : (kRows * kElement + 127) / 128 * kSlabBytes;
-constexpr int kColumnsBytes = COLUMNS_K_MAJOR ? kColumns * 128 : (kColumns * kElement + 127) / 128 * kSlabBytes;
+constexpr int kRowsGroups = groups_of<ROWS_K_MAJOR, kElement>(kRows);
+constexpr int kColumnsGroups = groups_of<COLUMNS_K_MAJOR, kElement>(kColumns);
+constexpr int kRowsBytes = ROWS_K_MAJOR ? kRows * 128 : kRowsGroups * kSlabBytes;
+constexpr int kColumnsBytes = COLUMNS_GATHERED ? kColumnsGroups * kGroupBytes
+                              : COLUMNS_K_MAJOR ? kColumns * 128 : kColumnsGroups * kSlabBytes;
 constexpr int kStageBytes = kRowsBytes + kColumnsBytes;
 constexpr int kStagingBytes = 64 * 128;  // of a warpgroup and a buffer, where results are put in order
 constexpr int kWarpgroup = 128;
+// A named barrier: those of the ring are made. Consumers have 1 to 3, and 8 and 9 where they take turns.
+constexpr int kMade = 7;
 static_assert(kOwnRows % 64 == 0 && kOwnColumns % 8 == 0 && kOwnColumns <= 256, "what wgmma takes");
 static_assert(!IN_TURNS || kConsumers == 2, "two take tiles in turns");
 // A block counts who has read what it loaded. Of four blocks not all read from all: one that loads nothing for a
 // neighbour does not keep it from running ahead, so that the neighbour would be counted twice.
-constexpr bool kDealsRows = ROWS_K_MAJOR ? kRows % (8 * kClusterColumns) == 0 : kRows * kElement > 128;
-constexpr bool kDealsColumns = COLUMNS_K_MAJOR ? kColumns % (8 * kClusterRows) == 0 : kColumns * kElement > 128;
+constexpr bool kDealsRows =
+    ROWS_GATHERED || (ROWS_K_MAJOR ? kRows % (8 * kClusterColumns) == 0 : kRows * kElement > 128);
+constexpr bool kDealsColumns =
+    COLUMNS_GATHERED || (COLUMNS_K_MAJOR ? kColumns % (8 * kClusterRows) == 0 : kColumns * kElement > 128);
 static_assert(kCluster < 4 || (kDealsRows && kDealsColumns), "each of four blocks loads a part of every slice");
+// Lines are swapped unless both operands have their rows of K in the same other order.
+constexpr bool kIsReordered = ROWS_GATHERED && COLUMNS_GATHERED && !ROWS_K_MAJOR && !COLUMNS_K_MAJOR;
+constexpr int kSwappedRows = ROWS_GATHERED && !kIsReordered ? kRowsGroups : 0;
+constexpr int kSwappedColumns = COLUMNS_GATHERED && !kIsReordered ? kColumnsGroups : 0;
+constexpr bool kGathers = ROWS_GATHERED || COLUMNS_GATHERED, kSwaps = kSwappedRows + kSwappedColumns > 0;
+// Many boxes are asked for by two warps, one for each operand.
+constexpr int kLoaders = kGathers ? 2 : 1;
+static_assert(!kGathers || kElement == 2 || (ROWS_K_MAJOR && COLUMNS_K_MAJOR), "slabs have 64 rows of K");
+
+// How the TMA unit loads an operand: through one map, or through eight.
+#define MAPS_0(name) const __grid_constant__ TensorMap name
+#define MAPS_1(name)                                                                               \
+  const __grid_constant__ TensorMap name##0, const __grid_constant__ TensorMap name##1,            \
+      const __grid_constant__ TensorMap name##2, const __grid_constant__ TensorMap name##3,        \
+      const __grid_constant__ TensorMap name##4, const __grid_constant__ TensorMap name##5,        \
+      const __grid_constant__ TensorMap name##6, const __grid_constant__ TensorMap name##7,        \
+      const __grid_constant__ unsigned name##_starts
+#define JOINED(a, b) a##b
+#define MAPS_OF(is_gathered, name) JOINED(MAPS_, is_gathered)(name)
+
+template <bool kIsGathered>
+struct Maps : GatheredMaps {
+  static constexpr int kNumber = kMaps;
+};
+template <>
+struct Maps<false> {
+  static constexpr int kNumber = 1;
+  const TensorMap* first;
+};
+
+// The address of the first of several maps, which the compiler does not take for that of one alone.
+__device__ __forceinline__ const TensorMap* first_map(const TensorMap* map) {
+  asm("" : "+l"(map));
+  return map;
+}
 
 // The kernel's parameters, where they are: read when they are used, they take no registers beside the sums.
 struct Sizes {
@@ -38,6 +87,8 @@ struct Sizes {
   const long long& stride;                 // elements from one row of C to the next
   const int& is_aligned;                   // whether vectors of 16 bytes of C can be stored
   End end;
+  // How to divide by tiles of a group, by its rows, by those of the last group, and by parts; see `quotient`.
+  const unsigned long long &by_group, &by_height, &by_last, &by_parts;
 };
 
 // Where results go: to boxes of C, or to its address.
@@ -55,27 +106,42 @@ __device__ __forceinline__ int num_units(const Sizes& s) {
   return s.whole + (s.row_tiles * s.column_tiles - s.whole) * s.parts;
 }
 
+// A quotient by what the host knows: the upper word of a product with a rounded reciprocal, 2^(31 + bits) / divisor, is
+// exact below 2^31. Dividing by 1 has none. A division that the compiler makes takes ten times as long, between tiles.
+__device__ __forceinline__ int quotient(int number, unsigned long long by) {
+  const unsigned reciprocal = static_cast<unsigned>(by), shift = static_cast<unsigned>(by >> 32);
+  return reciprocal == 0 ? number : static_cast<int>(__umulhi(static_cast<unsigned>(number), reciprocal) >> shift);
+}
+
 __device__ __forceinline__ Unit unit_of(const Sizes& s, int number, int rank) {
   Unit u;
   int tile = number;
-  u.part = 0, u.parts = 1, u.slot = 0;
-  if (number >= s.whole) {
-    tile = s.whole + (number - s.whole) / s.parts;
-    u.part = (number - s.whole) % s.parts, u.parts = s.parts;
-    u.slot = (tile - s.whole) * kCluster + rank;
-  }
-  const int in_group = s.group * s.column_tiles, group = tile / in_group, first = group * s.group;
-  const int height = min(s.group, s.row_tiles - first), place = tile - group * in_group;
-  u.row = ((first + place % height) * kClusterRows + rank / kClusterColumns) * kRows;
-  u.column = (place / height * kClusterColumns + rank % kClusterColumns) * kColumns;
   const int steps = (s.depth + kDepth - 1) / kDepth;
-  u.begin = 0, u.end = steps;
-  // A wave may wait for these divisions: they are left out where they are not needed.
-  if (u.parts > 1) {
-    u.begin = static_cast<int>(static_cast<long long>(steps) * u.part / u.parts);
-    u.end = static_cast<int>(static_cast<long long>(steps) * (u.part + 1) / u.parts);
+  u.part = 0, u.parts = 1, u.slot = 0, u.begin = 0, u.end = steps;
+  if (number >= s.whole) {
+    const int split = quotient(number - s.whole, s.by_parts), each = quotient(steps, s.by_parts);
+    tile = s.whole + split;
+    u.part = number - s.whole - split * s.parts, u.parts = s.parts;
+    u.slot = split * kCluster + rank;
+    // The first parts have a slice more where parts are not equal.
+    const int more = steps - each * s.parts;
+    u.begin = u.part * each + min(u.part, more), u.end = u.begin + each + (u.part < more);
   }
+  const int group = quotient(tile, s.by_group), first = group * s.group, place = tile - first * s.column_tiles;
+  const bool is_last = s.row_tiles - first < s.group;
+  const int height = is_last ? s.row_tiles - first : s.group;
+  const int column = quotient(place, is_last ? s.by_last : s.by_height);
+  u.row = ((first + place - column * height) * kClusterRows + rank / kClusterColumns) * kRows;
+  u.column = (column * kClusterColumns + rank % kClusterColumns) * kColumns;
   return u;
+}
+
+// Where operands are gathered there are three roles: what they have in common is computed by each, so that none keeps it
+// in registers for another.
+__device__ __forceinline__ int first_unit() {
+  int number = blockIdx.x / kCluster;
+  if constexpr (kGathers) asm volatile("" : "+r"(number));
+  return number;
 }
 
 // A place in the ring: the stage, and the parity of how often the ring was walked before.
@@ -93,7 +159,7 @@ struct Place {
 };
 
 struct Shared {
-  unsigned ring, staging, full, empty;  // addresses
+  unsigned ring, staging, full, empty, landed;  // addresses; `landed` is `full` where no lines are swapped
   __device__ __forceinline__ unsigned rows_of(int stage) const { return ring + stage * kStageBytes; }
   __device__ __forceinline__ unsigned columns_of(int stage) const { return rows_of(stage) + kRowsBytes; }
 };
@@ -122,8 +188,11 @@ __device__ __forceinline__ void load_slice(
   }
 }
 
+// What a loader does: it loads slices of both operands, or, of two, each of one.
 __device__ __forceinline__ void produce(
-    const TensorMap* rows_map, const TensorMap* columns_map, const Sizes& s, const Shared& shared, int rank) {
+    const Maps<ROWS_GATHERED>& rows_maps, const Maps<COLUMNS_GATHERED>& columns_maps, const Sizes& s,
+    const Shared& shared, int rank, int loader) {
+  const bool loads_rows = kLoaders == 1 || loader == 0, loads_columns = kLoaders == 1 || loader == 1;
   const int row_place = rank / kClusterColumns, column_place = rank % kClusterColumns;
   // The slice of rows is the same in all blocks beside each other, that of columns in all above each other.
   const unsigned short rows_mask = ((1 << kClusterColumns) - 1) << (row_place * kClusterColumns);
@@ -131,17 +200,52 @@ __device__ __forceinline__ void produce(
   for (int i = 0; i < kClusterRows; ++i) columns_mask |= 1 << (i * kClusterColumns + column_place);
   Place place;
   const int units = num_units(s), clusters = gridDim.x / kCluster;
-  for (int number = blockIdx.x / kCluster; number < units; number += clusters) {
+  for (int number = first_unit(); number < units; number += clusters) {
     const Unit u = unit_of(s, number, rank);
     for (int step = u.begin; step < u.end; ++step, place.step()) {
       wait(shared.empty + 8 * place.stage, place.parity ^ 1);
-      const unsigned full = shared.full + 8 * place.stage;
-      expect(full, kStageBytes);
+      const unsigned landed = shared.landed + 8 * place.stage;
+      expect(landed, (loads_rows ? kRowsBytes : 0) + (loads_columns ? kColumnsBytes : 0));
       const int k = step * kDepth;
-      load_slice<ROWS_K_MAJOR, kRows, kClusterColumns>(
-          rows_map, shared.rows_of(place.stage), full, u.row, k, column_place, place.stage, rows_mask);
-      load_slice<COLUMNS_K_MAJOR, kColumns, kClusterRows>(
-          columns_map, shared.columns_of(place.stage), full, u.column, k, row_place, place.stage, columns_mask);
+      if (loads_rows) {
+        const unsigned to = shared.rows_of(place.stage);
+#if ROWS_GATHERED
+        gather_slice<ROWS_K_MAJOR, kElement, kRows, kClusterColumns>(
+            rows_maps, to, landed, u.row, k, ROWS_K_MAJOR ? s.rows : s.depth, column_place, rows_mask);
+#else
+        load_slice<ROWS_K_MAJOR, kRows, kClusterColumns>(
+            rows_maps.first, to, landed, u.row, k, column_place, place.stage, rows_mask);
+#endif
+      }
+      if (loads_columns) {
+        const unsigned to = shared.columns_of(place.stage);
+#if COLUMNS_GATHERED
+        gather_slice<COLUMNS_K_MAJOR, kElement, kColumns, kClusterRows>(
+            columns_maps, to, landed, u.column, k, COLUMNS_K_MAJOR ? s.columns : s.depth, row_place, columns_mask);
+#else
+        load_slice<COLUMNS_K_MAJOR, kColumns, kClusterRows>(
+            columns_maps.first, to, landed, u.column, k, row_place, place.stage, columns_mask);
+#endif
+      }
+    }
+  }
+}
+
+// What a warp of the producer does that loads nothing: of every slice that landed, lines go where consumers look.
+__device__ __forceinline__ void swap_slices(const Sizes& s, const Shared& shared, int rank, int warp) {
+  const int lane = threadIdx.x % 32;
+  Place place;
+  const int units = num_units(s), clusters = gridDim.x / kCluster;
+  for (int number = first_unit(); number < units; number += clusters) {
+    const Unit u = unit_of(s, number, rank);
+    for (int step = u.begin; step < u.end; ++step, place.step()) {
+      wait(shared.landed + 8 * place.stage, place.parity);
+      swap_lines<kSwappedRows, kSwappedColumns>(
+          shared.rows_of(place.stage), shared.columns_of(place.stage), warp, lane);
+      // The matrix units see what each thread wrote, then the warp says that it is done.
+      fence_for_boxes();
+      __syncwarp();
+      if (lane == 0) arrive(shared.full + 8 * place.stage);
     }
   }
 }
@@ -249,32 +353,70 @@ __device__ __forceinline__ void multiply(
 #endif
 }
 
-// Parts along K leave their sums in memory; whoever comes last adds all of them, in order. Says whether this one did.
-__device__ __forceinline__ bool add_parts(
-    sum_t (&sums)[kBlocks][kSums], const Unit& u, sum_t* workspace, unsigned* counters, int consumer,
-    unsigned* last) {
+// Adds some of a part's sums, from a number on, which are loaded together. Four of a thread lie next to each other.
+template <int kNumber>
+__device__ __forceinline__ void add_stored(sum_t (&sums)[kBlocks][kSums], const sum_t* stored, int first) {
   constexpr int kAll = kBlocks * kSums;
-  const int thread = threadIdx.x % kWarpgroup, user = u.slot * kByRows * kByColumns + (IN_TURNS ? 0 : consumer);
-  sum_t* const mine = workspace + static_cast<long long>(user) * u.parts * kAll * kWarpgroup + thread;
 #pragma unroll
-  for (int i = 0; i < kAll; ++i) store_partial(mine + (u.part * kAll + i) * kWarpgroup, sums[i / kSums][i % kSums]);
-  __threadfence();
-  named_sync(1 + consumer, kWarpgroup);
+  for (int i = first; i < kAll && i < first + kNumber; i += 4) {
+    sum_t four[4];
+    load_partials(stored + i * kWarpgroup, four);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sums[i / kSums][i % kSums + j] += four[j];
+  }
+}
+
+// Two counters of whoever computes parts of the same sums: how many have begun, and how many have left theirs in memory.
+__device__ __forceinline__ unsigned* counters_of(const Unit& u, unsigned* counters, int consumer) {
+  return counters + 2 * (u.slot * kByRows * kByColumns + (IN_TURNS ? 0 : consumer));
+}
+
+// Parts along K leave their sums in memory. Whoever began last waits for the others and adds all, in order, so that
+// results do not depend on who it is; of two it adds the other's to its own. Says whether this one did. Whoever is waited
+// for has begun, and waits for none but units with smaller numbers: this ends however many blocks are resident.
+__device__ __forceinline__ bool add_parts(
+    sum_t (&sums)[kBlocks][kSums], const Unit& u, sum_t* workspace, unsigned* counters, unsigned begun,
+    int consumer) {
+  // Registers that are left beside all sums hold what is under way: of one part, or of two at a time.
+  constexpr int kAll = kBlocks * kSums, kFree = kConsumerRegisters - kAll - (IS_PLAIN ? 48 : 64);
+  constexpr bool kKeeps = kFree >= 48;  // its own of two parts
+  constexpr int kBatch = kFree < 32 ? 8 : kFree > 128 ? 64 : kFree / 16 * 8;
+  const int thread = thread_anew() % kWarpgroup, user = u.slot * kByRows * kByColumns + (IN_TURNS ? 0 : consumer);
+  sum_t* const all = workspace + static_cast<long long>(user) * u.parts * kAll * kWarpgroup + thread * 4;
+  const bool is_last = named_any(1 + consumer, kWarpgroup, thread == 0 && begun == u.parts - 1);
+  if (!is_last || !kKeeps || u.parts > 2) {
+#pragma unroll
+    for (int i = 0; i < kAll; i += 4) {
+      const int block = i / kSums, at = i % kSums;
+      const sum_t four[4] = {sums[block][at], sums[block][at + 1], sums[block][at + 2], sums[block][at + 3]};
+      store_partials(all + (u.part * kAll + i) * kWarpgroup, four);
+    }
+  }
+  if (!is_last) {
+    // One thread speaks for all that it has synchronised with.
+    named_sync(1 + consumer, kWarpgroup);
+    if (thread == 0) tell(counters_of(u, counters, consumer) + 1);
+    return false;
+  }
   if (thread == 0) {
-    const unsigned came = atomicAdd(counters + user, 1u);
-    if (came == u.parts - 1) counters[user] = 0;
-    last[consumer] = came == u.parts - 1;
-    __threadfence();
+    unsigned* const mine = counters_of(u, counters, consumer);
+    while (told(mine + 1) != u.parts - 1) {
+    }
+    mine[0] = mine[1] = 0;
   }
   named_sync(1 + consumer, kWarpgroup);
-  const bool is_last = last[consumer];
-  named_sync(1 + consumer, kWarpgroup);
-  if (!is_last) return false;
+  if (kKeeps && u.parts == 2) {
+    const sum_t* const other = all + (1 - u.part) * kAll * kWarpgroup;
 #pragma unroll
-  for (int i = 0; i < kAll; ++i) sums[i / kSums][i % kSums] = 0;
-  for (int part = 0; part < u.parts; ++part) {
+    for (int first = 0; first < kAll; first += 48) add_stored<48>(sums, other, first);
+    return true;
+  }
 #pragma unroll
-    for (int i = 0; i < kAll; ++i) sums[i / kSums][i % kSums] += load_partial(mine + (part * kAll + i) * kWarpgroup);
+  for (int first = 0; first < kAll; first += kBatch) {
+#pragma unroll
+    for (int i = first; i < kAll && i < first + kBatch; ++i) sums[i / kSums][i % kSums] = 0;
+#pragma unroll 2
+    for (int part = 0; part < u.parts; ++part) add_stored<kBatch>(sums, all + part * kAll * kWarpgroup, first);
   }
   return true;
 }
@@ -282,12 +424,13 @@ __device__ __forceinline__ bool add_parts(
 #if STORES_BOXES
 static_assert(IS_PLAIN, "boxes take sums as they are");
 // 16-bit results go through shared memory to the TMA unit, in boxes of 64 rows and 64 columns of wgmma; what is left of a
-// row of sums is a box of its own. Rows of a box are 128 bytes, swizzled; those of a narrower one are not.
+// row of sums is a box of its own. Rows of a box are 128 bytes, swizzled; those of a narrower one are not. Boxes of each
+// warp's own 16 rows, which wait for no other warp, took longer.
 __device__ __forceinline__ void store(
     const sum_t (&sums)[kBlocks][kSums], const OutMaps& maps, const Sizes& s, unsigned staging, int first_row,
     int first_column) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, consumer = threadIdx.x / kWarpgroup;
-  const bool is_first = threadIdx.x % kWarpgroup == 0;
+  const int index = thread_anew(), lane = index % 32, warp = index / 32 % 4, consumer = index / kWarpgroup;
+  const bool is_first = index % kWarpgroup == 0;
   const unsigned own = staging + consumer * kStagingBytes * BUFFERS;
   constexpr int kRest = kOwnColumns % 64;
 #pragma unroll
@@ -295,11 +438,19 @@ __device__ __forceinline__ void store(
 #pragma unroll
     for (int chunk = 0; chunk < kOwnColumns; chunk += 64) {
       constexpr int kChunks = (kOwnColumns + 63) / 64;
+      // Buffers are taken in turns; a unit of an odd number of boxes ends with the one that the next begins with.
+      constexpr int kUnread = kBlocks * kChunks % 2 ? 0 : BUFFERS - 1;
       const int number = block * kChunks + chunk / 64, width = min(64, kOwnColumns - chunk);
       const bool is_narrow = !TURNED && width < 64;
       const unsigned to = own + number % BUFFERS * kStagingBytes;
       // Whoever asked the unit to store what lay here knows when it was read.
-      if (is_first) wait_stored<BUFFERS - 1>();
+      if (is_first) {
+        if (number == 0) {
+          wait_stored<kUnread>();
+        } else {
+          wait_stored<BUFFERS - 1>();
+        }
+      }
       named_sync(1 + consumer, kWarpgroup);
 #pragma unroll
       for (int j = 0; j < 8 && chunk + 8 * j < kOwnColumns; j += 2) {
@@ -340,10 +491,10 @@ __device__ __forceinline__ void store(
   constexpr int kChunk = 24, kWidth = TURNED ? 64 : kChunk, kPitch = kWidth * 4 + 16;
   constexpr int kThreads = TURNED ? kWarpgroup : 32;
   static_assert((TURNED ? kChunk : 64) * kPitch <= kStagingBytes, "a chunk fits");
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, consumer = threadIdx.x / kWarpgroup;
+  const int index = thread_anew(), lane = index % 32, warp = index / 32 % 4, consumer = index / kWarpgroup;
   const unsigned own = staging + consumer * kStagingBytes * BUFFERS + (TURNED ? 0 : warp * 16 * kPitch);
   const int c_rows = TURNED ? s.columns : s.rows, c_columns = TURNED ? s.rows : s.columns;
-  const int thread = TURNED ? static_cast<int>(threadIdx.x) % kWarpgroup : lane;
+  const int thread = TURNED ? index % kWarpgroup : lane;
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
@@ -385,7 +536,7 @@ __device__ __forceinline__ void store(
 #endif
 
 __device__ __forceinline__ void consume(
-    const Sizes& s, To c, sum_t* workspace, unsigned* counters, const Shared& shared, unsigned* last, int rank) {
+    const Sizes& s, To c, sum_t* workspace, unsigned* counters, const Shared& shared, int rank) {
   const int consumer = threadIdx.x / kWarpgroup;
   const int first_row = IN_TURNS ? 0 : consumer / kByColumns * kOwnRows;
   const int first_column = IN_TURNS ? 0 : consumer % kByColumns * kOwnColumns;
@@ -395,7 +546,7 @@ __device__ __forceinline__ void consume(
 #endif
   int turn = 0;
   const int units = num_units(s), clusters = gridDim.x / kCluster;
-  for (int number = blockIdx.x / kCluster; number < units; number += clusters, turn ^= 1) {
+  for (int number = first_unit(); number < units; number += clusters, turn ^= 1) {
     const Unit u = unit_of(s, number, rank);
     if (IN_TURNS && turn != consumer) {
       place.skip(u.end - u.begin);
@@ -405,14 +556,27 @@ __device__ __forceinline__ void consume(
 #if IN_TURNS
     named_sync(8 + consumer, 2 * kWarpgroup);
 #endif
+    unsigned begun = 0;
+    if (number >= s.whole && threadIdx.x % kWarpgroup == 0) begun = count(counters_of(u, counters, consumer));
     multiply(sums, u, shared, place, first_row, first_column, rank);
-    if (u.parts > 1 && !add_parts(sums, u, workspace, counters, consumer, last)) continue;
+    if constexpr (kCluster > 1) {
+      // It arrives at no other block any more: those need not wait until its results are stored.
+      if (number + clusters * (IN_TURNS ? 2 : 1) >= units) cluster_arrive();
+    }
+    if (number >= s.whole) {
+      // Which part this is takes registers beside all sums, unless it is found anew.
+      if (!add_parts(sums, unit_of(s, anew(number), rank), workspace, counters, begun, consumer)) continue;
+    }
     store(sums, c, s, shared.staging, u.row + first_row, u.column + first_column);
+  }
+  if constexpr (kCluster > 1) {
+    // Whoever had no unit has not arrived yet.
+    if (blockIdx.x / kCluster + (IN_TURNS ? consumer * clusters : 0) >= units) cluster_arrive();
   }
 }
 
 extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
-    gemm(const __grid_constant__ TensorMap rows_map, const __grid_constant__ TensorMap columns_map,
+    gemm(MAPS_OF(ROWS_GATHERED, rows_map), MAPS_OF(COLUMNS_GATHERED, columns_map),
 #if STORES_BOXES
          const __grid_constant__ TensorMap whole_map, const __grid_constant__ TensorMap rest_map,
 #else
@@ -425,56 +589,88 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
          const __grid_constant__ int parts, const __grid_constant__ long long stride,
          const __grid_constant__ int is_aligned, const __grid_constant__ long long source_row,
          const __grid_constant__ long long source_column, const __grid_constant__ float alpha,
-         const __grid_constant__ float beta) {
+         const __grid_constant__ float beta, const __grid_constant__ unsigned long long by_group,
+         const __grid_constant__ unsigned long long by_height, const __grid_constant__ unsigned long long by_last,
+         const __grid_constant__ unsigned long long by_parts) {
   const Sizes s = {rows,  columns, depth,  row_tiles,  column_tiles,
                    group, whole,   parts,  stride,     is_aligned,
-                   {bias, source,  source_row, source_column, alpha, beta}};
+                   {bias, source,  source_row, source_column, alpha, beta},
+                   by_group, by_height, by_last, by_parts};
 #if STORES_BOXES
   const To c = {&whole_map, &rest_map};
 #endif
   extern __shared__ __align__(1024) unsigned char memory[];
-  __shared__ unsigned last[kConsumers];
-  __shared__ __align__(8) unsigned long long barriers[2 * kStages];
+  __shared__ __align__(8) unsigned long long barriers[(kSwaps ? 3 : 2) * kStages];
+#if ROWS_GATHERED
+  const Maps<true> rows_maps = {{first_map(&rows_map0), rows_map_starts}};
+#else
+  const Maps<false> rows_maps = {&rows_map};
+#endif
+#if COLUMNS_GATHERED
+  const Maps<true> columns_maps = {{first_map(&columns_map0), columns_map_starts}};
+#else
+  const Maps<false> columns_maps = {&columns_map};
+#endif
   Shared shared;
   shared.ring = shared_address(memory);
   shared.staging = shared.ring + kStages * kStageBytes;
   shared.full = shared_address(barriers);
   shared.empty = shared.full + 8 * kStages;
+  shared.landed = kSwaps ? shared.empty + 8 * kStages : shared.full;
   const int rank = kCluster > 1 ? static_cast<int>(block_in_cluster()) : 0;
-  if (threadIdx.x == kConsumers * kWarpgroup) {
-    prefetch_map(&rows_map);
-    prefetch_map(&columns_map);
-#if STORES_BOXES
-    prefetch_map(&whole_map);
-    prefetch_map(&rest_map);
-#endif
-  }
-  if (threadIdx.x == 0) {
+  // Warps of the producer: one makes the barriers and loads, others load or swap where operands are gathered.
+  constexpr int kMaker = kConsumers * kWarpgroup / 32, kWorkers = kLoaders + (kSwaps ? kSwapWarps : 0);
+  if (threadIdx.x / 32 == kMaker) {
     constexpr int kReaders = (kClusterRows + kClusterColumns - 1) * 4 * (IN_TURNS ? 1 : kConsumers);
-    for (int i = 0; i < kStages; ++i) {
-      barrier_init(shared.full + 8 * i, 1);
-      barrier_init(shared.empty + 8 * i, kReaders);
-    }
-    fence_barrier_init();
-  }
-  if constexpr (kCluster > 1) {
-    cluster_sync();
-  } else {
-    __syncthreads();
-  }
-  if (threadIdx.x / kWarpgroup == kConsumers) {
-    fewer_registers();
-    if (threadIdx.x == kConsumers * kWarpgroup) {
-      produce(&rows_map, &columns_map, s, shared, rank);
+    // By one thread: the compiler would have many do it one after the other, with a fence for each.
+    if (threadIdx.x % 32 == 0) {
+#pragma unroll
+      for (int i = 0; i < rows_maps.kNumber; ++i) prefetch_map(rows_maps.first + i);
+#pragma unroll
+      for (int i = 0; i < columns_maps.kNumber; ++i) prefetch_map(columns_maps.first + i);
+#pragma unroll
+      for (int i = 0; i < kStages; ++i) {
+        barrier_init(shared.full + 8 * i, kSwaps ? kSwapWarps : kLoaders);
+        if constexpr (kSwaps) barrier_init(shared.landed + 8 * i, kLoaders);
+        barrier_init(shared.empty + 8 * i, kReaders);
+      }
+      fence_barrier_init();
+#if STORES_BOXES
+      prefetch_map(&whole_map);
+      prefetch_map(&rest_map);
+#endif
     }
     __syncwarp();
+  }
+  // The warp that loads made the barriers itself: it waits for other blocks of its cluster, but not for its own.
+  if constexpr (kCluster > 1) {
+    cluster_arrive();
+    cluster_wait();
+  } else if (threadIdx.x / 32 == kMaker) {
+    named_arrive(kMade, kConsumers * kWarpgroup + 32 * kWorkers);
+  } else if (threadIdx.x / 32 < kMaker + kWorkers) {
+    named_sync(kMade, kConsumers * kWarpgroup + 32 * kWorkers);
+  }
+#if OVERLAPS
+  wait_for_launches();
+#endif
+  if (threadIdx.x / kWarpgroup == kConsumers) {
+    fewer_registers();
+    const int thread = threadIdx.x - kConsumers * kWarpgroup;
+    if (thread < 32 * kLoaders) {
+      if (kGathers ? is_elected() : thread == 0) produce(rows_maps, columns_maps, s, shared, rank, thread / 32);
+    } else if (kSwaps) {
+      swap_slices(s, shared, rank, thread / 32 - kLoaders);
+    }
+    __syncwarp();
+    if constexpr (kCluster > 1) cluster_arrive();
   } else {
     more_registers();
-    consume(s, c, workspace, counters, shared, last, rank);
+    consume(s, c, workspace, counters, shared, rank);
 #if STORES_BOXES
     if (threadIdx.x % kWarpgroup == 0) wait_stored<0>();
 #endif
   }
   // Other blocks of the cluster may still arrive here.
-  if constexpr (kCluster > 1) cluster_sync();
+  if constexpr (kCluster > 1) cluster_wait();
 }

@@ -196,7 +196,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
         const int part = APART && slot == SLOTS - 1 ? GATES - 1 : slot;
 #if PLACEMENT == 0
         element* operand = operand_buffer(tile, OPERAND_COPIES > 1 ? now.step % 2 : 0);
-        if (!is_input) operand[place.row * OPERAND_STRIDE + part * D + place.unit] = value;
+        if (!is_input) operand[place.row * OPERAND_STRIDE + part * D + place.unit] = operand_of(value);
 #elif PLACEMENT == 2
         if (!is_input) {
           element* at = ring + now.step % RING * STEP_ELEMENTS + place_in_step(block.first + place.unit, part, place.row);

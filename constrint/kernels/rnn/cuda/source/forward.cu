@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
       for (int i = threadIdx.x; i < NB * D; i += THREADS) {
         const int n = i / D, unit = i % D, sequence = row_of(tile, n).sequence;
         const float h = initial && sequence >= 0 ? initial[sequence * row_stride + block.head * D + unit] : 0.0f;
-        buffer[n * OPERAND_STRIDE + unit] = narrow(h);
+        buffer[n * OPERAND_STRIDE + unit] = operand_of(narrow(h));
       }
     }
 #endif
@@ -167,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
         }
         const element hidden = narrow(carry.of[item][0]);
 #if PLACEMENT == 0
-        operand_buffer(tile, OPERAND_COPIES > 1 ? t % 2 : 0)[place.row * OPERAND_STRIDE + place.unit] = hidden;
+        operand_buffer(tile, OPERAND_COPIES > 1 ? t % 2 : 0)[place.row * OPERAND_STRIDE + place.unit] = operand_of(hidden);
 #elif PLACEMENT == 2
         element* at = ring + place_in_step(block.first + place.unit, 0, place.row);
         publish(at + t % RING * STEP_ELEMENTS, hidden, row[item].sequence >= 0);

@@ -15,9 +15,7 @@ __device__ __forceinline__ Place place_of(int item) {
     return {chunk % ACROSS * CHUNK_UNITS + lane % CHUNK_UNITS, chunk / ACROSS * 8 + lane / CHUNK_UNITS, chunk < CHUNKS};
   }
   const int column = item % COLUMNS, n = item / COLUMNS % NT, row = DOUBLED ? lane % 4 : n * 8 + lane % 4 * 2 + column;
-  if constexpr (PAIRED) return {8 * (warp * (MT / 2) + item / (COLUMNS * NT)) + lane / 4, row, true};
-  const int half = item / (COLUMNS * NT) % 2, block = item / (2 * COLUMNS * NT);
-  return {16 * (warp * (U / 16 / MW) + block) + lane / 4 + 8 * half, row, true};
+  return {8 * (warp * UNIT_EIGHTS + item / (COLUMNS * NT)) + lane / 4, row, true};
 }
 
 // Lanes that have a unit and its neighbour differ in this bit.
@@ -28,10 +26,10 @@ __device__ __forceinline__ int operand_row(int n) {
   return DOUBLED ? static_cast<int>(threadIdx.x) % 32 / 8 : n * 8 + static_cast<int>(threadIdx.x) % 32 / 4;
 }
 
-// The sum for a gate of a unit in a warp's own tiles.
-__device__ __forceinline__ float own_sum(const float (&sums)[MT][NT][4], int block, int half, int n, int column, int gate) {
-  if constexpr (PAIRED) return sums[2 * block + gate / 2][n][gate % 2 * 2 + column];
-  return sums[UNIT_TILES * block + gate][n][half * 2 + column];
+// The sum for a gate of a unit in a warp's own tiles: the unit's group of eight, the tile of sequences, and its column.
+__device__ __forceinline__ float own_sum(const float (&sums)[MT][NT][4], int eight, int n, int column, int gate) {
+  if constexpr (PAIRED) return sums[2 * eight + gate / 2][n][gate % 2 * 2 + column];
+  return sums[UNIT_TILES * (eight / 2) + gate][n][eight % 2 * 2 + column];
 }
 
 constexpr int SUM_PLACES = DOUBLED ? 4 : 8;  // of a unit: sequences of a tile of eight
@@ -47,29 +45,25 @@ __device__ __forceinline__ float4* gathered_sums(float* shared, int kw, int unit
 __device__ __forceinline__ void write_sums(const float (&sums)[MT][NT][4], float* shared) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, mw = warp % MW, kw = warp / MW;
 #pragma unroll
-  for (int block = 0; block < MT / UNIT_TILES; ++block) {
+  for (int eight = 0; eight < UNIT_EIGHTS; ++eight) {
+    const int unit = 8 * (mw * UNIT_EIGHTS + eight) + lane / 4;
 #pragma unroll
-    for (int half = 0; half < (PAIRED ? 1 : 2); ++half) {
-      const int unit = (mw * (MT / UNIT_TILES) + block) * (PAIRED ? 8 : 16) + half * 8 + lane / 4;
+    for (int n = 0; n < NT; ++n) {
+      if constexpr (GATHERED) {
 #pragma unroll
-      for (int n = 0; n < NT; ++n) {
-        if constexpr (GATHERED) {
+        for (int column = 0; column < COLUMNS; ++column) {
+          float gates[4] = {};
 #pragma unroll
-          for (int column = 0; column < COLUMNS; ++column) {
-            float gates[4] = {};
-#pragma unroll
-            for (int gate = 0; gate < GATES; ++gate) gates[gate] = own_sum(sums, block, half, n, column, gate);
-            const int row = DOUBLED ? lane % 4 : n * 8 + lane % 4 * 2 + column;
-            *gathered_sums(shared, kw, unit, row) = make_float4(gates[0], gates[1], gates[2], gates[3]);
-          }
+          for (int gate = 0; gate < GATES; ++gate) gates[gate] = own_sum(sums, eight, n, column, gate);
+          const int row = DOUBLED ? lane % 4 : n * 8 + lane % 4 * 2 + column;
+          *gathered_sums(shared, kw, unit, row) = make_float4(gates[0], gates[1], gates[2], gates[3]);
+        }
+      } else {
+        float* to = shared + (kw * ROWS + unit) * SUM_STRIDE + n * 8 + lane % 4 * COLUMNS;
+        if constexpr (DOUBLED) {
+          *to = own_sum(sums, eight, n, 0, 0);
         } else {
-          float* to = shared + (kw * ROWS + unit) * SUM_STRIDE + n * 8 + lane % 4 * COLUMNS;
-          if constexpr (DOUBLED) {
-            *to = own_sum(sums, block, half, n, 0, 0);
-          } else {
-            *reinterpret_cast<float2*>(to) =
-                make_float2(own_sum(sums, block, half, n, 0, 0), own_sum(sums, block, half, n, 1, 0));
-          }
+          *reinterpret_cast<float2*>(to) = make_float2(own_sum(sums, eight, n, 0, 0), own_sum(sums, eight, n, 1, 0));
         }
       }
     }
@@ -87,10 +81,9 @@ __device__ __forceinline__ void product_of(
     const float (&sums)[MT][NT][4], float* shared, int item, const Place& place, float (&product)[GATES]) {
   constexpr int VALUES = IS_BACKWARD ? 1 : GATES;
   if constexpr (!SUMS) {
-    const int column = item % COLUMNS, n = item / COLUMNS % NT;
-    const int half = PAIRED ? 0 : item / (COLUMNS * NT) % 2, block = item / (COLUMNS * NT) / (PAIRED ? 1 : 2);
+    const int column = item % COLUMNS, n = item / COLUMNS % NT, eight = item / (COLUMNS * NT);
 #pragma unroll
-    for (int gate = 0; gate < VALUES; ++gate) product[gate] = own_sum(sums, block, half, n, column, gate);
+    for (int gate = 0; gate < VALUES; ++gate) product[gate] = own_sum(sums, eight, n, column, gate);
   } else {
     float parts[2][4] = {};
 #pragma unroll

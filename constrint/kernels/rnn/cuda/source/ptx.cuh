@@ -26,9 +26,15 @@ __device__ __forceinline__ void multiply_add(
 
 #if DTYPE > 1
 __device__ __forceinline__ unsigned round_to_tf32(unsigned x) {
+#if DTYPE == 3
+  // The same by the units for integers, which take four times as many. A NaN may become a number: what rounding leaves of
+  // it is one, and that takes part in the product, too.
+  return (x + 0x1000u) & 0xFFFFE000u;
+#else
   unsigned rounded;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(__uint_as_float(x)));
   return rounded;
+#endif
 }
 
 __device__ __forceinline__ element narrow(float x) { return x; }

@@ -33,7 +33,8 @@ constexpr int STATES = CELL == 0 ? 2 : CELL == 2 ? 4 : 1;
 constexpr int ROWS = IS_BACKWARD ? U : GATES * U;
 constexpr int DEPTH = IS_BACKWARD ? GATES * D : D;
 constexpr int PARTS = IS_BACKWARD ? GATES : 1;  // what a unit gives to the exchange
-constexpr int MT = ROWS / 16 / MW;              // tiles of 16 rows of a warp
+constexpr int EIGHTS = ROWS / 8 / MW;           // groups of eight rows of a warp
+constexpr int MT = (EIGHTS + 1) / 2;            // tiles of 16 rows of a warp; of the last one perhaps the first half
 constexpr int PAIRS = DEPTH / PIECE, KP = (PAIRS + KW - 1) / KW;  // pieces of the depth, of all and of a warp
 constexpr int RP = REGISTER_PAIRS < KP ? REGISTER_PAIRS : KP, LP = STREAMED_PAIRS < KP - RP ? STREAMED_PAIRS : KP - RP;
 constexpr int SP = KP - RP - LP;
@@ -67,16 +68,17 @@ constexpr int STEP_STRIDE = U + VECTOR;
 
 // Elements of the pointwise part that a thread has.
 constexpr int CHUNK_UNITS = DOUBLED ? 8 : 4, CHUNKS = U / CHUNK_UNITS * NT;  // a unit and a sequence for each lane
-constexpr int ITEMS = SUMS ? (CHUNKS + WARPS - 1) / WARPS : PAIRED ? U / 8 / MW * NT * COLUMNS : U / 16 / MW * NT * 2 * COLUMNS;
+constexpr int UNIT_EIGHTS = U / 8 / MW;  // groups of eight units of a warp
+constexpr int ITEMS = SUMS ? (CHUNKS + WARPS - 1) / WARPS : UNIT_EIGHTS * NT * COLUMNS;
 
 static_assert(D % U == 0 && D % PIECE == 0, "blocks have whole units, and the depth is made of pieces");
-static_assert(ROWS % (16 * MW * UNIT_TILES) == 0 && U % (PAIRED ? 8 : 16) == 0, "warps have whole units");
+static_assert(U % (8 * MW) == 0 && (IS_BACKWARD || PAIRED || U % (16 * MW) == 0), "warps have whole units");
 static_assert(NB == 8 * NT && (NT == 1 || NT == 2 || NT == 4) || DOUBLED, "tiles of 8, 16, 32 sequences, or 4");
 static_assert(PREFETCH > 1, "a step's inputs are there when the step before it has met");
 static_assert(PLACEMENT != 0 || U == D, "one block has the whole head");
 
 // Shared memory, in bytes from its start.
-constexpr int WEIGHT_BYTES = WARPS * SP * MT * 1024;
+constexpr int WEIGHT_BYTES = WARPS * SP * EIGHTS * 512;
 constexpr int OPERAND_BYTES = TILES * OPERAND_COPIES * OPERAND_ELEMENTS * sizeof(element);
 constexpr int SUM_BYTES = SUM_FLOATS * 4;
 constexpr int CARRY_BYTES = TILES > 1 ? TILES * STATES * ITEMS * THREADS * 4 : 0;

@@ -12,11 +12,23 @@
 // Tiles of rows of pieces in global memory: all of a warp, those of which it has asked while it works on others, and
 // vectors of a block.
 constexpr int STREAMED = LP * MT, ASKED = STREAMED < 3 ? STREAMED : 3;
-constexpr int STREAMED_VECTORS = WARPS * STREAMED * 64;
+constexpr int STREAMED_VECTORS = WARPS * LP * EIGHTS * 32;
+
+// Pieces in global memory are spread among those on the chip, so that others are multiplied while they are on their way.
+// Of the pieces before one, so many are in global memory; the first RP of the others are in registers.
+__device__ constexpr int far_before(int pair) { return LP * pair / KP; }
+__device__ constexpr bool is_far(int pair) { return far_before(pair + 1) > far_before(pair); }
+__device__ constexpr bool is_kept(int pair) { return !is_far(pair) && pair - far_before(pair) < RP; }
+
+// Pieces whose weights are read from the caller's tensor at once, before the first step.
+constexpr int READ_TOGETHER = MT < 4 ? 4 / MT : 1;
+
+// Whether a tile of a warp's rows has both its halves.
+__device__ constexpr bool has_both(int tile) { return 2 * tile + 1 < EIGHTS; }
 
 struct Weights {
-  uint4 kept[RP > 0 ? RP : 1][MT][2];
-  const uint4* rest;      // [pair][tile][half][lane] of this warp in shared memory
+  uint4 kept[RP > 0 ? RP : 1][EIGHTS];
+  const uint4* rest;      // [pair][eight rows][lane] of this warp in shared memory
   const uint4* streamed;  // the same of pieces in global memory
   uint4 asked[ASKED > 0 ? ASKED : 1][2];
 
@@ -24,8 +36,9 @@ struct Weights {
   template <int TILE>
   __device__ __forceinline__ void ask() {
     if constexpr (TILE < STREAMED) {
-      asked[TILE % ASKED][0] = load_streamed(streamed + TILE * 64);
-      asked[TILE % ASKED][1] = load_streamed(streamed + TILE * 64 + 32);
+      constexpr int FIRST = TILE / MT * EIGHTS + TILE % MT * 2;
+      asked[TILE % ASKED][0] = load_streamed(streamed + FIRST * 32);
+      asked[TILE % ASKED][1] = has_both(TILE % MT) ? load_streamed(streamed + FIRST * 32 + 32) : make_uint4(0, 0, 0, 0);
     }
   }
 
@@ -39,22 +52,22 @@ struct Weights {
   }
 };
 
-// Gate and unit of a row of the block's product, forward.
-__device__ __forceinline__ void row_of_tile(int tile, int row, int& gate, int& unit) {
+// Gate and unit of a row of the block's product; rows come in groups of eight.
+__device__ __forceinline__ void place_of_row(int eight, int row, int& gate, int& unit) {
   if constexpr (PAIRED) {
-    gate = 2 * (tile % 2) + row / 8, unit = tile / 2 * 8 + row % 8;
+    gate = eight % 4, unit = eight / 4 * 8 + row;
   } else if constexpr (IS_BACKWARD) {
-    gate = 0, unit = tile * 16 + row;
+    gate = 0, unit = eight * 8 + row;
   } else {
-    gate = tile % GATES, unit = tile / GATES * 16 + row;
+    gate = eight / 2 % GATES, unit = eight / 2 / GATES * 16 + eight % 2 * 8 + row;
   }
 }
 
 // A vector of neighbours along the depth of one row, from r (G, N, D out, D in).
 __device__ __forceinline__ uint4 weight_vector(
-    const element* __restrict__ r, int heads, int head, int first, int tile, int row, int depth) {
+    const element* __restrict__ r, int heads, int head, int first, int eight, int row, int depth) {
   int gate, unit;
-  row_of_tile(tile, row, gate, unit);
+  place_of_row(eight, row, gate, unit);
   if constexpr (!IS_BACKWARD) {
     const long long at = ((static_cast<long long>(gate) * heads + head) * D + first + unit) * D + depth;
     return *reinterpret_cast<const uint4*>(r + at);
@@ -82,6 +95,17 @@ __device__ __forceinline__ uint4 rounded(const uint4& v) {
 #endif
 }
 
+// tf32 is rounded once, by whoever computes it, and not by all that take it; but what a cluster sends are its outputs.
+constexpr bool ROUNDED_BEFORE = DTYPE == 2 && PLACEMENT != 1;
+
+// What the next product takes of a value.
+__device__ __forceinline__ element operand_of(element x) {
+#if DTYPE == 2
+  if constexpr (ROUNDED_BEFORE) return __uint_as_float(round_to_tf32(__float_as_uint(x)));
+#endif
+  return x;
+}
+
 #if DTYPE == 3
 __device__ __forceinline__ unsigned difference(unsigned x, unsigned y) {
   return __float_as_uint(__uint_as_float(x) - __uint_as_float(y));
@@ -107,30 +131,40 @@ __device__ __forceinline__ uint4* block_streamed(uint4* all) { return all + bloc
 __device__ __forceinline__ void load_weights(
     Weights& weights, char* shared, uint4* streamed, const element* __restrict__ r, int heads, int head, int first) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, mw = warp % MW, kw = warp / MW;
-  uint4* own = reinterpret_cast<uint4*>(shared) + warp * SP * MT * 64;
-  uint4* far = streamed + (LP > 0 ? warp * LP * MT * 64 : 0);
+  uint4* own = reinterpret_cast<uint4*>(shared) + warp * SP * EIGHTS * 32;
+  uint4* far = streamed + (LP > 0 ? warp * LP * EIGHTS * 32 : 0);
   weights.rest = own + lane, weights.streamed = far + lane;
-  auto vector = [&](int pair, int tile, int half) {
+  auto vector = [&](int pair, int eight) {
     const int depth = PIECE * (kw * KP + pair) + lane % 4 * VECTOR;
     uint4 v = make_uint4(0, 0, 0, 0);
-    if (EVEN || depth < DEPTH) v = weight_vector(r, heads, head, first, mw * MT + tile, lane / 4 + 8 * half, depth);
+    if (EVEN || depth < DEPTH) v = weight_vector(r, heads, head, first, mw * EIGHTS + eight, lane / 4, depth);
     return DTYPE == 2 ? rounded(v) : v;
   };
 #pragma unroll
-  for (int pair = 0; pair < RP; ++pair) {
+  for (int pair = 0; pair < KP; ++pair) {
+    if (is_kept(pair)) {
 #pragma unroll
-    for (int tile = 0; tile < MT; ++tile) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) weights.kept[pair][tile][half] = vector(pair, tile, half);
+      for (int eight = 0; eight < EIGHTS; ++eight) weights.kept[pair - far_before(pair)][eight] = vector(pair, eight);
     }
   }
 #pragma unroll 1
-  for (int pair = RP; pair < KP; ++pair) {
-    uint4* to = pair < RP + SP ? own + (pair - RP) * MT * 64 : far + (pair - RP - SP) * MT * 64;
+  for (int first = 0; first < KP; first += READ_TOGETHER) {
+    uint4 read[READ_TOGETHER][EIGHTS];
 #pragma unroll
-    for (int tile = 0; tile < MT; ++tile) {
+    for (int i = 0; i < READ_TOGETHER; ++i) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) to[tile * 64 + half * 32 + lane] = vector(pair, tile, half);
+      for (int eight = 0; eight < EIGHTS; ++eight) {
+        if (first + i < KP && !is_kept(first + i)) read[i][eight] = vector(first + i, eight);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < READ_TOGETHER; ++i) {
+      const int pair = first + i, before = far_before(pair);
+      uint4* to = is_far(pair) ? far + before * EIGHTS * 32 : own + (pair - before - RP) * EIGHTS * 32;
+#pragma unroll
+      for (int eight = 0; eight < EIGHTS; ++eight) {
+        if (pair < KP && !is_kept(pair)) to[eight * 32 + lane] = read[i][eight];
+      }
     }
   }
 }
@@ -147,12 +181,15 @@ struct Given {
 template <int PAIR, int TILE>
 __device__ __forceinline__ void add_tiles(float (&sums)[CHAINS][MT][NT][4], Weights& weights, const Given& given) {
   if constexpr (TILE < MT) {
-    constexpr int FAR = (PAIR - RP - SP) * MT + TILE;
-    uint4 low, high;
-    if constexpr (PAIR < RP) {
-      low = weights.kept[PAIR][TILE][0], high = weights.kept[PAIR][TILE][1];
-    } else if constexpr (PAIR < RP + SP) {
-      low = weights.rest[((PAIR - RP) * MT + TILE) * 64], high = weights.rest[((PAIR - RP) * MT + TILE) * 64 + 32];
+    constexpr int FAR = far_before(PAIR) * MT + TILE, NEAR = PAIR - far_before(PAIR);
+    uint4 low, high = make_uint4(0, 0, 0, 0);
+    if constexpr (is_kept(PAIR)) {
+      low = weights.kept[NEAR][2 * TILE];
+      if constexpr (has_both(TILE)) high = weights.kept[NEAR][2 * TILE + 1];
+    } else if constexpr (!is_far(PAIR)) {
+      const uint4* at = weights.rest + ((NEAR - RP) * EIGHTS + 2 * TILE) * 32;
+      low = at[0];
+      if constexpr (has_both(TILE)) high = at[32];
     } else {
       low = weights.asked[FAR % ASKED][0], high = weights.asked[FAR % ASKED][1];
     }
@@ -169,7 +206,7 @@ __device__ __forceinline__ void add_tiles(float (&sums)[CHAINS][MT][NT][4], Weig
 #else
     multiply_halves(first, second, low, high, given.of);
 #endif
-    if constexpr (PAIR >= RP + SP) weights.template ask<FAR + ASKED>();
+    if constexpr (is_far(PAIR)) weights.template ask<FAR + ASKED>();
     add_tiles<PAIR, TILE + 1>(sums, weights, given);
   }
 }
@@ -179,7 +216,7 @@ template <int PAIR>
 __device__ __forceinline__ void add_pair(float (&sums)[CHAINS][MT][NT][4], Weights& weights, const uint4 (&operand)[NT]) {
   Given given;
 #pragma unroll
-  for (int n = 0; n < NT; ++n) given.of[n] = rounded(operand[n]);
+  for (int n = 0; n < NT; ++n) given.of[n] = ROUNDED_BEFORE ? operand[n] : rounded(operand[n]);
 #if DTYPE == 3
 #pragma unroll
   for (int n = 0; n < NT; ++n) given.rest[n] = difference(operand[n], given.of[n]);
