@@ -30,6 +30,7 @@ SCRIPTS: Mapping[str, Sequence[tuple[str, Mapping[str, int], Sequence[str]]]] = 
     ),
     # Its configurations are in no recorded table of products.
     "gemm.cuda": (),
+    "gemm.skinny": (),
     ".cuda": (
         ("A cluster holds the weights of a head.", {"placement": 1}, []),
         ("Tiles of four sequences halve what is sent.", {"tile_batch": 4}, []),

@@ -53,7 +53,7 @@ class Measured:
         product: The product.
         layout: How A and B lie, by rows or columns.
         columns: Parameters of the kernel, per configuration.
-        blocks: Blocks that were launched.
+        blocks: Blocks that were launched; None: those that configurations ask for.
         seconds: Times of its kernel alone, with a cold L2.
         library_s: The time of torch's own product, where it was timed.
     """
@@ -61,7 +61,7 @@ class Measured:
     product: Product
     layout: str
     columns: Mapping[str, NDArray[np.int64]]
-    blocks: NDArray[np.float64]
+    blocks: NDArray[np.float64] | None
     seconds: NDArray[np.float64]
     library_s: float
 

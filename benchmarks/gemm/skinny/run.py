@@ -124,12 +124,12 @@ def check(gpu: GpuModel, number: int, seed: int, limit_s: float) -> int:
         # Said before it is launched: a kernel that hangs says nothing.
         print(*one, end=" ", flush=True)
         try:
-            verdict = _checked(gpu, one)
+            verdict, off = wrong_of(gpu, one)
         except (ConstrintError, ValueError, RuntimeError) as error:
             print(error, flush=True)
             return wrong + 1
         wrong += verdict != ""
-        print(verdict, flush=True)
+        print(verdict or f"right: {off:.3g} of what rounding allows", flush=True)
     torch.cuda.synchronize()
     print(f"{wrong} of {done} wrong")
     return wrong
@@ -142,27 +142,27 @@ def _launch_of(gpu: GpuModel, one: Drawn, device: str) -> tuple[Any, Any, Any]:
     return launch_of_case(gpu, one.case, one.config, tensors, one.blocks, one.end, added), tensors, added
 
 
-def _checked(gpu: GpuModel, one: Drawn) -> str:
-    """What is wrong with a product; a second launch sees whether counters were reset, and sums kept their order."""
+def wrong_of(gpu: GpuModel, one: Drawn) -> tuple[str, float]:
+    """What is wrong with a product, and its error as a share of what rounding allows.
+
+    A second launch sees whether counters were reset, and sums kept their order.
+    """
     import torch
 
     launch, (a, b, made), added = _launch_of(gpu, one, "cuda")
     layout = sides_of(one.case, a, b, made.out).layout
     if layout != one.layout:
-        return f"WRONG: it lies as {layout}"
+        return f"WRONG: it lies as {layout}", 0.0
     found = []
     for _ in range(2):
         launch.run()
         torch.cuda.synchronize()
         found.append(made.out.clone())
     if not torch.equal(found[0].nan_to_num(0), found[1].nan_to_num(0)):
-        return "WRONG: two launches differ"
+        return "WRONG: two launches differ", 0.0
     chain = chain_of(one.config, one.case.dtype, layout, a.shape[1])
     off = Expected.of(a, b, one.case.dtype, one.end, added).error_of(made, chain)
-    if off > 1:
-        return f"WRONG: {off:.3g} of what rounding allows"
-    print(f"right: {off:.3g} of what rounding allows", end="")
-    return ""
+    return (f"WRONG: {off:.3g} of what rounding allows" if off > 1 else ""), off
 
 
 class Timed(NamedTuple):

@@ -111,7 +111,7 @@ def test_every_type_of_result_and_of_what_is_added(dtype: str, turned: int, tmp_
         ("if (is_last) *counter = 0;", ""),
         ("bytes & 8 ? beyond : here", "bytes & 4 ? beyond : here"),
         ("came == static_cast<unsigned>(others)", "came == static_cast<unsigned>(others) - 1u"),
-        ("warp_row * kWarpRows);\n    __syncthreads();", "warp_row * kWarpRows);"),
+        ("warp_row * kWarpRows);\n  __syncthreads();", "warp_row * kWarpRows);"),
         ("for (int i = 0; i < groups; ++i)", "for (int i = 1; i < groups; ++i)"),
         ("TURNED ? of_x : of_w, TURNED ? of_w : of_x", "TURNED ? of_w : of_x, TURNED ? of_x : of_w"),
     ],

@@ -25,7 +25,7 @@ from constrint.kernels.gemm.skinny.text import shape_of, source_of
 from constrint.kernels.gemm.units import WIDEST_BYTES
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 
-#: As `Sizes` in the source.
+#: As `Sizes` in the source; the kernel takes them one by one.
 SIZES = np.dtype(
     [
         *((name, np.int32) for name in ("rows", "small", "depth", "tiles", "steps", "counters")),
@@ -140,7 +140,7 @@ def launch_of(
             bias,
             source,
             *_memory(call, shape, dealt),
-            told(sides, dealt, end, source)[()],
+            *told(sides, dealt, end, source)[()],
         ),
         smem_bytes=dynamic_smem_bytes(shape, config["num_warps"]),
     )

@@ -23,15 +23,16 @@ constexpr int kNarrow = MMA ? kSmall / 8 : kSmall;                     // vector
 constexpr int kHigh = MMA ? kWarpRows / 16 : kWarpRows / 8, kWide = MMA ? 4 : 1;
 static_assert(!MMA || kSmall % 8 == 0, "a matrix instruction takes eight rows of X");
 
+// The kernel's parameters, where they are: read when they are used, they take no registers beside the sums.
 struct Sizes {
-  int rows, small, depth;
-  int tiles, steps;                 // tiles of rows, and steps along K of each
-  int counters;                     // of a tile: its own, and one of each group of neighbours
-  float alpha, beta;
-  long long pitch;                  // elements of W from a row to the next, or from one along K to the next
-  long long small_row, small_step;  // elements of X from a row to the next, and from one along K to the next
-  long long out_row, out_small;     // elements of C for a row of W, and for one of X
-  long long source_row, source_column;  // elements of what is added, as C has them
+  const int &rows, &small, &depth;
+  const int &tiles, &steps;  // tiles of rows, and steps along K of each
+  const int& counters;       // of a tile: its own, and one of each group of neighbours
+  const float &alpha, &beta;
+  const long long& pitch;                   // elements of W from a row to the next, or from one along K to the next
+  const long long &small_row, &small_step;  // elements of X from a row to the next, and from one along K to the next
+  const long long &out_row, &out_small;     // elements of C for a row of W, and for one of X
+  const long long &source_row, &source_column;  // elements of what is added, as C has them
 };
 
 // How an operand is read: vectors at multiples of 16 bytes, vectors anywhere, or elements.
@@ -426,7 +427,16 @@ __device__ __forceinline__ void end_tile(
 extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT)
     skinny(const unsigned char* large, const unsigned char* small, out_t* c, const void* const __grid_constant__ bias,
            const void* const __grid_constant__ source, sum_t* workspace, unsigned* counters,
-           const __grid_constant__ Sizes s) {
+           const __grid_constant__ int num_rows, const __grid_constant__ int num_small,
+           const __grid_constant__ int depth, const __grid_constant__ int num_tiles,
+           const __grid_constant__ int num_steps, const __grid_constant__ int num_counters,
+           const __grid_constant__ float alpha, const __grid_constant__ float beta,
+           const __grid_constant__ long long pitch, const __grid_constant__ long long small_row,
+           const __grid_constant__ long long small_step, const __grid_constant__ long long out_row,
+           const __grid_constant__ long long out_small, const __grid_constant__ long long source_row,
+           const __grid_constant__ long long source_column) {
+  const Sizes s = {num_rows,   num_small, depth,   num_tiles, num_steps,  num_counters,  alpha, beta, pitch,
+                   small_row, small_step, out_row, out_small, source_row, source_column};
   extern __shared__ __align__(16) unsigned char memory[];
   sum_t* const shared = reinterpret_cast<sum_t*>(memory);
   const int warp = threadIdx.x / 32, warp_row = warp % WARPS_ROWS, warp_depth = warp / WARPS_ROWS;

@@ -1,0 +1,110 @@
+"""What NVRTC makes of the GEMM for short sides: nothing spills, registers and shared memory are as stated."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.gemm.epilogue.ends import Ends
+from constrint.kernels.gemm.skinny.shape import ALIGNED, SHIFTED, STRIDED, Layout, line, vector
+from constrint.kernels.gemm.skinny.text import source_of
+from constrint.kernels.launch.cuda import compile_cuda
+from constrint.select import Workload
+from constrint.solve import enumerate_space
+from tests.support.gemm import SKINNY, gemm, use_of
+from tests.support.needs import missing_packages, needs_nvrtc
+
+pytestmark = [needs_nvrtc, pytest.mark.skipif(bool(missing_packages("torch")), reason="needs the extra [torch]")]
+
+H200 = load_gpu("h200")
+DTYPES = ("bf16", "fp16", "tf32", "fp8", "int8")
+ENDS = (
+    Ends("fp32", "fp32", "fp32", "silu"),
+    Ends("fp16", "bf16", "", "gelu"),
+    Ends("bf16", "", "fp64", "relu"),
+    Ends("int32"),
+)
+
+
+def drawn(gpu: GpuModel, workload: Workload, number: int, draw: random.Random) -> list[dict[str, int]]:
+    """Some of all configurations."""
+    problem = SKINNY.problem(gpu, workload)
+    columns, _ = enumerate_space(problem).project(list(problem.variables))
+    rows = range(len(columns["tile_m"]))
+    return [
+        {name: int(column[row]) for name, column in columns.items()}
+        for row in draw.sample(rows, min(number, len(rows)))
+    ]
+
+
+def check(gpu: GpuModel, workload: Workload, config: dict[str, int]) -> None:
+    problem = SKINNY.problem(gpu, workload)
+    use = use_of(SKINNY, gpu, workload, problem)
+    compiled = SKINNY.compile(gpu, workload, config)
+    assert compiled.spill_bytes == 0, config
+    assert compiled.smem_bytes == use.smem_bytes.value(config), config
+    assert compiled.registers_per_thread <= use.registers_per_thread.value(config), config
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("transpose_b", [0, 1])
+def test_nothing_spills_and_what_is_stated_is_true(dtype: str, transpose_b: int) -> None:
+    """Of the whole space, for even and odd rows, with either side of C the short one."""
+    draw = random.Random(f"{dtype} {transpose_b}")
+    for m, n, k in ((1, 65536, 65536), (16, 65535, 65535), (50001, 3, 4096), (40, 4096, 4096)):
+        options: dict[str, Any] = {"transpose_b": transpose_b}
+        if draw.random() < 0.3 and dtype != "int8":
+            options |= {"bias": 1, "source": 1}
+        workload = gemm(m, n, k, dtype, **options)
+        for config in drawn(H200, workload, 2, draw):
+            check(H200, workload, config)
+
+
+@pytest.mark.slow
+def test_nothing_spills_in_a_sample_of_all_layouts() -> None:
+    draw = random.Random(20261123)
+    for _ in range(60):
+        short = draw.choice((1, 2, 4, 8, 16, 32, 64))
+        long, k = (65536 - draw.choice((0, 0, 1)) for _ in range(2))
+        options = {"transpose_a": draw.randint(0, 1), "transpose_b": draw.randint(0, 1)}
+        sizes = (short, long) if draw.random() < 0.7 else (long, short)
+        workload = gemm(*sizes, k, draw.choice(DTYPES), **options)
+        for config in drawn(H200, workload, 1, draw):
+            check(H200, workload, config)
+
+
+@pytest.mark.parametrize("name", ["a100", "l40s", "b200", "rtx-5090"])
+def test_it_compiles_for_nvidia_gpus_from_ampere_on(name: str) -> None:
+    gpu = load_gpu(name)
+    for dtype in DTYPES:
+        if gpu.matrix_shapes(dtype) and gpu.dot_unit(dtype) is not None:
+            workload = gemm(8, 4096, 4096, dtype, transpose_b=1)
+            for config in drawn(gpu, workload, 1, random.Random(dtype)):
+                check(gpu, workload, config)
+
+
+@pytest.mark.parametrize("layout", [Layout(), Layout(False, SHIFTED, STRIDED), Layout(True, ALIGNED, SHIFTED)], ids=str)
+@pytest.mark.parametrize("ends", ENDS, ids=str)
+def test_every_end_compiles_without_spilling(ends: Ends, layout: Layout) -> None:
+    config = {"tile_m": 8, "tile_n": 256, "tile_k": 256, "num_warps": 8, "warps_k": 4, "mma": 1, "resident": 1}
+    dtype = "int8" if ends.output == "int32" else "bf16"
+    if not layout.is_k_major:
+        config |= {"tile_n": 8 * vector(dtype) * 2, "tile_k": 4 * line(dtype)}
+    ways = [{"num_stages": 1, "fan_in": 0}, {"num_stages": 2, "fan_in": 4}]
+    # Of vectors that begin anywhere two are loaded for each, so that two steps of them are too many for registers.
+    for way in ways if layout.large == ALIGNED else ways[:1]:
+        source = source_of(config | way | {"turned": 1}, dtype, layout, ends)
+        assert compile_cuda(H200, source).spill_bytes == 0
+
+
+def test_a_tile_that_no_matrix_instruction_has_is_refused_by_the_compiler_too() -> None:
+    """The source asserts what the rules say."""
+    from constrint.errors import CompileError
+
+    config = {"tile_m": 4, "tile_n": 128, "tile_k": 256, "num_warps": 8, "warps_k": 4, "mma": 1, "resident": 1}
+    config |= {"turned": 1, "num_stages": 1, "fan_in": 0}
+    with pytest.raises(CompileError, match="eight rows of X"):
+        compile_cuda(H200, source_of(config, "bf16", Layout(), Ends("bf16")))
