@@ -117,9 +117,11 @@ def _slice_rules(product: Product, v: Vars, shape: Shape) -> Iterator[Rule]:
     held = (
         "of four blocks each loads a part of every slice: one that loads nothing keeps no neighbour from running ahead"
     )
-    # What is gathered is dealt out by maps and would need no such rule; but one table of the first choice serves
-    # operands with rows of the same lengths, whether they are gathered or not.
-    for name, operand in (("tile_m", product.a), ("tile_n", product.b)):
+    gathered = Gathered.of(product)
+    for name, operand, is_gathered in (("tile_m", product.a, gathered.a), ("tile_n", product.b, gathered.b)):
+        # Blocks that share what is gathered load a part of the eight maps each.
+        if is_gathered:
+            continue
         dealt = v[name] % (2 * ATOM_ROWS) == 0 if operand.is_k_major else v[name] > slab
         yield Rule(any_of(v["cluster_m"] * v["cluster_n"] < MOST_BLOCKS, dealt), f"{name}_dealt", held, CERTAIN)
     begins = f"across K slices lie in slabs of {slab} elements, of which a consumer's columns begin one"

@@ -17,7 +17,7 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.cuda.constants import CONSTANTS, FILE
 from constrint.kernels.gemm.cuda.cost import cuda_cost, leading_rows
 from constrint.kernels.gemm.cuda.figures import figures_of
-from constrint.kernels.gemm.cuda.gather import Gathered, operand_refusal
+from constrint.kernels.gemm.cuda.gather import operand_refusal
 from constrint.kernels.gemm.cuda.resources import block_use, least_smem_bytes
 from constrint.kernels.gemm.cuda.rules import (
     MAX_PARTS,
@@ -91,18 +91,6 @@ class CudaSpec(GemmSpec):
         """Whether the constants of the cost model are measured, and of the kernel as it is."""
         rest = f"its times rest on assumptions, or on a kernel that was changed since ({FILE.name})"
         return "" if CONSTANTS.measured else f"{rest}; matmul does not choose it"
-
-    def is_assumed(self, product: Product) -> bool:
-        """Whether the product gathers an operand, and no time of that is measured."""
-        return not CONSTANTS.gathered and any(Gathered.of(product)[:2])
-
-    def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """What has to be assumed for any product, and for what is gathered."""
-        told = super().assumptions(gpu, workload)
-        if self.uncalibrated() or not self.is_assumed(Product.of(workload)):
-            return told
-        reason = f"what gathering an operand takes rests on assumptions ({FILE.name}); matmul does not choose it then"
-        return (*told, f"{self.full_name}: {reason}")
 
     def refusal(self, gpu: GpuModel, product: Product) -> str:
         """Other GPUs than Hopper, and operands that cannot be loaded as they lie."""
