@@ -36,8 +36,6 @@ class Constants:
     dram_share: float
     result_share: float
     kept_share: float
-    gathered_box_clk: float
-    swap_bytes_per_clk: float
 
 
 def read_constants(file: Path = FILE, *, assumed: bool = False) -> Constants:
