@@ -44,6 +44,8 @@ MOST_LOST = 12
 #: Share of the time that compiling may take.
 COMPILE_SHARE = 0.4
 COLUMNS = ("dtype", "layout", "config", "end", "launches", "wrong", "failed", "worst", "note")
+#: A product of several slices.
+SMALL = (64, 64, 1024)
 RIGHT, WRONG, FAILED, HUNG = "right", "WRONG", "FAILED", "HUNG"
 #: compute-sanitizer's exit status where it has found something, and launches that it sees.
 FOUND, SANITIZED = 99, 60
@@ -79,10 +81,12 @@ class Report:
 
 
 def sources_of(gpu: GpuModel, kernel: Kernel) -> Iterator[CudaSource]:
-    """What is compiled for a kernel: results leave through the TMA unit where their rows are aligned, or not."""
+    """What is compiled for a kernel: results leave in boxes where their rows are aligned or not; tiles are split or not."""
     for gap in (0, 1) if kernel.end.is_plain else (0,):
-        given = amid_poison((64, 64, 64), *kernel[:2], kernel.end, Gaps(c=(0, gap)), device="meta")
-        yield launch_of(gpu, kernel.config, given, kernel.end).source
+        given = amid_poison(SMALL, *kernel[:2], kernel.end, Gaps(c=(0, gap)), device="meta")
+        for parts in (1, 2):
+            config = kernel.config | {"split_k": parts, "only_last": 0}
+            yield launch_of(gpu, config, given, kernel.end).source
 
 
 def prepare(gpu: GpuModel, kernels: list[Kernel], limit_s: float) -> list[int]:

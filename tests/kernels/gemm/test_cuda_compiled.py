@@ -80,7 +80,7 @@ def test_every_end_compiles_without_spilling(ends: Ends, turned: int) -> None:
     config |= {"cluster_m": 2, "cluster_n": 1, "turned": 0}
     if turned:
         config |= {"tile_m": 144, "tile_n": 256, "cluster_m": 1, "cluster_n": 2, "turned": 1}
-    source = source_of(config, Operands("int8" if ends.output == "int32" else "bf16", True, True), ends)
+    source = source_of(config, Operands("int8" if ends.output == "int32" else "bf16", True, True), ends, splits=True)
     assert compile_cuda(H200, source).spill_bytes == 0
 
 
@@ -91,4 +91,4 @@ def test_a_wrong_tile_is_refused_by_the_compiler_too() -> None:
     config = {"tile_m": 96, "tile_n": 128, "num_stages": 3, "consumers": 1, "by_columns": 1, "in_turns": 0}
     config |= {"cluster_m": 1, "cluster_n": 1, "turned": 0}
     with pytest.raises(CompileError, match="what wgmma takes"):
-        compile_cuda(H200, source_of(config, Operands("bf16", True, True), Ends("bf16")))
+        compile_cuda(H200, source_of(config, Operands("bf16", True, True), Ends("bf16"), splits=False))

@@ -225,6 +225,13 @@ def test_what_it_is_not_for_is_refused(change: dict[str, Any], told: str) -> Non
         cuda_launches(replace(call_of(64, 64, 64), **change), CONFIG)
 
 
+@pytest.mark.parametrize(
+    ("config", "splits"), [({}, 0), ({"split_k": 3}, 1), ({"split_k": 3, "only_last": 1, "tile_n": 144}, 1)], ids=str
+)
+def test_a_kernel_that_splits_no_tile_has_no_code_for_it(config: dict[str, int], splits: int) -> None:
+    assert launch_of(call_of(5000, 5000, 640), CONFIG | config).source.macros["SPLITS"] == splits
+
+
 def test_rows_at_odd_addresses_are_refused() -> None:
     a = torch.zeros(64 * 65 + 8, dtype=torch.bfloat16)
     for odd in (a[: 64 * 65].view(1, 64, 65)[:, :, :64], a[1 : 1 + 64 * 64].view(1, 64, 64)):
