@@ -81,7 +81,7 @@ class Report:
 
 
 def sources_of(gpu: GpuModel, kernel: Kernel) -> Iterator[CudaSource]:
-    """What is compiled for a kernel: results leave in boxes where their rows are aligned or not; tiles are split or not."""
+    """What is compiled for a kernel: results leave in boxes where rows are aligned or not; tiles are split or not."""
     for gap in (0, 1) if kernel.end.is_plain else (0,):
         given = amid_poison(SMALL, *kernel[:2], kernel.end, Gaps(c=(0, gap)), device="meta")
         for parts in (1, 2):

@@ -30,6 +30,7 @@ class Constants:
     straddle_share: float
     tile_clk: float
     box_clk: float
+    odd_clk: float
     partial_share: float
     hand_over_s: float
     hand_over_bytes_per_clk: float

@@ -24,8 +24,8 @@ from constrint.select.cost import FITTED_SHARE, PARTS, CostColumns, Later, loade
 from constrint.select.prepared import derived
 from constrint.select.spec import Columns
 
-#: What the L2 and the DRAM write at once.
-SECTOR_BYTES = 32
+#: What the L2 and the DRAM write at once, and what the TMA unit stores.
+SECTOR_BYTES, ROW_BYTES = 32, 16
 #: Matrix instructions of a slice along K: each takes 32 of its 128 bytes.
 INSTRUCTIONS = 4
 #: What the time of a product depends on beside the time of a step.
@@ -102,9 +102,9 @@ class CudaModel:
         # A part stores its sums; the last of a tile's reads those of all.
         self.part_clk = sums * PARTIAL_BYTES / constants.hand_over_bytes_per_clk
         #: A consumer stores boxes of 64 by 64 one after the other.
-        boxes = self.shape.own_rows // ROWS * -(-self.shape.own_columns // ROWS)
+        self.boxes = self.shape.own_rows // ROWS * -(-self.shape.own_columns // ROWS)
         partial = c["tile_n"] * 2 % SECTOR_BYTES > 0
-        self.store_clk = boxes * constants.box_clk * (1 + constants.partial_share * partial)
+        self.store_clk = self.boxes * constants.box_clk * (1 + constants.partial_share * partial)
         self.sums = sums * self.cluster
         self.start_s = constants.launch_s + constants.cluster_s * (self.cluster > 1)
 
@@ -129,7 +129,12 @@ class CudaModel:
         steps = float(-(-p.k // depth(self.dtype)))
         rows, columns = np.ceil(p.m / self.over_m), np.ceil(p.n / self.over_n)
         tiles = rows * columns
-        store = constants.tile_clk + self.store_clk * (p.output_bytes / 2 * (1 + p.has_source))
+        # Rows of C that are no whole units of 16 bytes are stored element by element.
+        is_odd = p.n * p.output_bytes % ROW_BYTES > 0
+        store = (self.boxes * constants.odd_clk if is_odd else self.store_clk) * (
+            p.output_bytes / 2 * (1 + p.has_source)
+        )
+        store = store + constants.tile_clk
         dram_clk = self._dram_clk(p)
         dram_clk = dram_clk + self._again_bytes(p, rows, columns) * (self.clock / self.dram_rate)
         full = tiles / self.slots
