@@ -179,11 +179,6 @@ class Tried(NamedTuple):
     top: int
     ways: dict[str, list[int]]
 
-    @property
-    def num_ways(self) -> int:
-        """How many combinations there are."""
-        return math.prod(len(values) for values in self.ways.values())
-
 
 def cases_to_time(
     gpu: GpuModel, shapes: Iterable[tuple[int, int, int]], dtypes: list[str], layouts: list[str], tried: Tried
