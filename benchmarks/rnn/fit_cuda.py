@@ -170,20 +170,25 @@ def workload_of_row(row: Mapping[str, str]) -> Workload:
     return workload_of(row["cell"], sizes, row["dtype"], row["direction"])
 
 
-def read_loops(path: Path, gpu: GpuModel, least: int = 0, most: int = HARMLESS_SPILL_BYTES) -> list[Loops]:
-    """Every layer and direction of a table, of loops that spill so many bytes; by default what may be chosen."""
+def read_loops(path: Path, gpu: GpuModel, takes: Callable[[Mapping[str, str]], bool] | None = None) -> list[Loops]:
+    """Every layer and direction of a table, of the loops that are taken; by default of those that are fitted to."""
     by_layer: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
     for row in read_rows(path):
-        if least <= int(row["spill_bytes"]) <= most:
+        if (takes or is_fitted)(row):
             by_layer[tuple(row[name] for name in LAYER)].append(row)
     return [Loops.of(gpu, values, rows) for values, rows in by_layer.items()]
+
+
+def is_fitted(row: Mapping[str, str]) -> bool:
+    """Whether a loop spills nothing; few that stream weights do not, so of these also what spills harmlessly."""
+    return int(row["spill_bytes"]) <= (HARMLESS_SPILL_BYTES if int(row["streamed_pairs"]) else 0)
 
 
 def print_spilled(path: Path, gpu: GpuModel, figures: Mapping[str, Mapping[str, float]]) -> None:
     """How long loops take by what they spill, over what is predicted."""
     print("# loops by bytes that a thread spills: how many, measured / predicted (median)")
     for least, most in SPILLED:
-        loops = read_loops(path, gpu, least, most)
+        loops = read_loops(path, gpu, lambda row, of=(least, most): of[0] <= int(row["spill_bytes"]) <= of[1])  # type: ignore[misc]
         if loops:
             ratios = np.concatenate([each.seconds / each.predicted(figures[each.direction]) for each in loops])
             print(f"  {least:3} to {most:3}: {len(ratios):5} {np.median(ratios):6.3f}")

@@ -35,7 +35,7 @@ from constrint.kernels.gemm.cuda.rules import size_rules
 from constrint.kernels.gemm.grid_rules import COLUMNS
 from constrint.kernels.gemm.product import Product
 
-NAMES = [field.name for field in fields(Constants) if field.name not in ("measured", "gathered")]
+NAMES = [field.name for field in fields(Constants) if field.name != "measured"]
 #: Columns of a table that are parameters of the same meaning, whichever way the tile lies.
 SAME = {"num_stages": "stages", "group_m": "group", "split_k": "parts"}
 SAME |= {name: name for name in ("consumers", "by_columns", "in_turns", "turned", "only_last")}
@@ -252,7 +252,7 @@ def write(constants: Constants, tables: Sequence[Path], number: int) -> None:
         name: msgspec.structs.replace(entry, value=float(f"{getattr(constants, name):.3g}"))
         for name, entry in read.constants.items()
     }
-    head = {"device": read.device, "measured": names, "gathered": read.gathered, "note": NOTE.format(number=number)}
+    head = {"device": read.device, "measured": names, "note": NOTE.format(number=number)}
     lines = [f"  {_json(name)}: {_json(text)}," for name, text in head.items()]
     rows = [f"    {_json(name)}: {_json(entry)}" for name, entry in entries.items()]
     text = "\n".join(["{", *lines, '  "constants": {', ",\n".join(rows), "  }", "}"])

@@ -15,13 +15,9 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ConstantsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole file; `measured` names the results that the values rest on, and is empty while there are none.
-
-    `gathered` names those of constants of gathering operands, where a kernel does.
-    """
+    """The whole file; `measured` names the results that the values rest on, and is empty while there are none."""
 
     device: str
     measured: str
     note: str
     constants: dict[str, Entry]
-    gathered: str = ""

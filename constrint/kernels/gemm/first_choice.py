@@ -186,7 +186,7 @@ def _tables(gpu: GpuModel, product: Product) -> Iterator[Table]:
         unit(gpu, dtype)
         known.dtypes.add(dtype)
     for spec in gemm_specs():
-        is_settled = spec.has_tiles and not spec.uncalibrated() and not spec.is_assumed(product)
+        is_settled = spec.has_tiles and not spec.uncalibrated()
         if is_settled and spec.serves(product) and not spec.refusal(gpu, product):
             yield _table_of(gpu, product, spec)
 

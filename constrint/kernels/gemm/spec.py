@@ -142,13 +142,6 @@ class GemmSpec(KernelSpec):
         """
         return ""
 
-    def is_assumed(self, product: Product) -> bool:
-        """Whether what it predicts for this product rests on assumptions, though it does not for others.
-
-        `matmul` does not choose it for such a product either.
-        """
-        return False
-
     def added_smem_bytes(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any) -> Any:
         """Shared memory that this product takes beside a plain one: for a wider output, a bias, fp32 in three passes.
 

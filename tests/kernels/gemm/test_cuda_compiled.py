@@ -30,11 +30,6 @@ WORKLOADS = {
     "tf32": gemm(4096, 4096, 4096, "tf32", transpose_b=1),
     "fp8": gemm(4096, 4096, 4096, "fp8", transpose_b=1),
     "int8": gemm(4096, 4096, 4096, "int8", transpose_b=1),
-    "bf16, both gathered": gemm(4096, 4095, 4095, "bf16"),
-    "fp16, B gathered": gemm(4096, 4095, 4096, "fp16"),
-    "bf16, both gathered across K": gemm(4095, 4096, 4096, "bf16", transpose_a=1),
-    "int8, both gathered": gemm(4096, 4096, 4094, "int8", transpose_b=1),
-    "bf16 gathered with all ends": gemm(4096, 4095, 4095, "bf16", bias=1, source=1),
     "bf16 with all ends": gemm(4096, 4096, 4096, "bf16", transpose_b=1, bias=1, source=1),
 }
 

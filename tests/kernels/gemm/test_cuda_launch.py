@@ -24,7 +24,7 @@ import torch
 from constrint.errors import UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.cuda import launch as cuda_launch
-from constrint.kernels.gemm.cuda.launch import Deal, cuda_launches, gathered_maps
+from constrint.kernels.gemm.cuda.launch import Deal, cuda_launches
 from constrint.kernels.gemm.launch import Call, Epilogue, Machine
 from constrint.kernels.launch.cuda import CudaLaunch, TensorMap
 from constrint.kernels.launch.plan.direct import DirectCuda
@@ -225,52 +225,11 @@ def test_what_it_is_not_for_is_refused(change: dict[str, Any], told: str) -> Non
         cuda_launches(replace(call_of(64, 64, 64), **change), CONFIG)
 
 
-def test_rows_that_start_anywhere_are_gathered_through_eight_maps() -> None:
+def test_rows_at_odd_addresses_are_refused() -> None:
     a = torch.zeros(64 * 65 + 8, dtype=torch.bfloat16)
-    call = call_of(64, 64, 64)
-    for odd, starts in (
-        # Row r begins 2 r bytes into 16: rows are 130 bytes apart.
-        (a[: 64 * 65].view(1, 64, 65)[:, :, :64], [0, 2, 4, 6, 8, 10, 12, 14]),
-        (a[1 : 1 + 64 * 64].view(1, 64, 64), [2] * 8),
-    ):
-        launch = launch_of(replace(call, a=odd), CONFIG)
-        maps, macros = maps_of(launch), launch.source.macros
-        assert (macros["ROWS_GATHERED"], macros["COLUMNS_GATHERED"]) == (1, 0)
-        stride_bytes = odd.stride(1) * 2
-        for row, (each, start) in enumerate(zip(maps[:8], starts, strict=True)):
-            assert each.data_ptr() == odd.data_ptr() + row * stride_bytes - start
-            assert (each.shape, each.stride, each.box) == ((8, 64 + start // 2), 8 * odd.stride(1), (8, 64))
-        assert int(launch.arguments[8]) == sum(start << 4 * row for row, start in enumerate(starts))
-        assert maps[8].data_ptr() == call.b.data_ptr()
-        # The other operand's map comes first where the kernel is turned.
-        turned = launch_of(replace(call, a=odd), TURNED)
-        assert (turned.source.macros["ROWS_GATHERED"], turned.source.macros["COLUMNS_GATHERED"]) == (0, 1)
-        assert maps_of(turned)[0].data_ptr() == call.b.data_ptr()
-
-
-def test_an_operand_of_few_rows_has_maps_without_a_row() -> None:
-    """They have to have one, which the kernel does not ask for: it would be loaded as a row of K."""
-    odd = torch.zeros(3, 65, dtype=torch.bfloat16)
-    *maps, _ = gathered_maps(odd, "bf16")
-    assert [each.shape[0] for each in maps] == [1] * 8
-    assert {each.data_ptr() for each in maps[3:]} == {maps[0].data_ptr()}
-
-
-def test_where_lines_of_both_are_rows_of_k_both_are_gathered() -> None:
-    a, b = (torch.zeros(1, 320, size, dtype=torch.bfloat16) for size in (1000, 601))
-    out = torch.zeros(1, 1000, 601, dtype=torch.bfloat16)
-    launch = launch_of(
-        Call(a.transpose(1, 2), b, out, Machine.of(H200), Epilogue(), "tf32"), CONFIG | {"num_stages": 3}
-    )
-    assert (launch.source.macros["ROWS_GATHERED"], launch.source.macros["COLUMNS_GATHERED"]) == (1, 1)
-    assert len(maps_of(launch)) == 16
-
-
-def test_rows_an_odd_number_of_bytes_apart_are_refused() -> None:
-    odd = torch.zeros(1, 64, 65, dtype=torch.int8)
-    b, out = torch.zeros(1, 64, 65, dtype=torch.int8).transpose(1, 2), torch.zeros(1, 64, 64, dtype=torch.int32)
-    with pytest.raises(UsageError, match="even number of bytes apart"):
-        cuda_launches(Call(odd, b, out, Machine.of(H200), Epilogue(), "tf32"), CONFIG)
+    for odd in (a[: 64 * 65].view(1, 64, 65)[:, :, :64], a[1 : 1 + 64 * 64].view(1, 64, 64)):
+        with pytest.raises(UsageError, match="rows at multiples of 16 bytes"):
+            cuda_launches(replace(call_of(64, 64, 64), a=odd), CONFIG)
 
 
 def test_a_map_as_the_driver_encodes_it_needs_a_driver_alone_for_its_bytes() -> None:
@@ -314,40 +273,6 @@ def test_a_plan_launches_it_with_maps_and_memory_of_the_call(bench: LaunchBench)
     encoded = [each for each in calls if each["call"] == "cuTensorMapEncodeTiled"]
     assert [each["block"] for each in encoded] == [[64, 128], [64, 152], [64, 64], [24, 64]]
     assert [each["options"][1] for each in encoded] == [3, 3, 3, 0]
-
-
-def test_a_plan_launches_what_is_gathered_from_before_its_first_row_on(bench: LaunchBench) -> None:
-    """Maps start at multiples of 16 bytes, the first of them before the operand where that does not."""
-    whole = torch.zeros(300 * 641 + 3, dtype=torch.bfloat16)
-    odd, scratch = whole[3 : 3 + 300 * 641].view(1, 300, 641)[:, :, :640], NotedScratch()
-    call = replace(call_of(300, 304, 640), a=odd).with_scratch(scratch)
-    launch = loaded(launch_of(call, CONFIG))
-    numbers = launch.arguments[-len(NUMBERS) :]
-    bench.fake.sizes([*[128] * 8, 4, *[128] * 3, *[8] * 4, *(number.itemsize for number in numbers)], LOADED)
-    made = recipe_of([launch], [call.a, call.b], [call.out], scratch)
-    a, b, out = (1 << place for place in range(40, 43))
-    a += odd.data_ptr() % 128
-    assert bench.core.launch(plan_of(made.recipe, 2), STREAM, a, b, out) is True
-    (seen,) = (each for each in bench.fake.calls() if each["call"] == "cuLaunchKernelEx")
-    places = [int.from_bytes(bytes.fromhex(value)[:8], "little") for value in seen["arguments"]]
-    assert places[:8] == [(a + row * 1282) // 16 * 16 for row in range(8)]
-    assert places[0] < a
-    assert places[9] == b
-
-
-def test_without_the_core_maps_begin_there_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = torch.zeros(300 * 641 + 3, dtype=torch.bfloat16)
-    odd = whole[3 : 3 + 300 * 641].view(1, 300, 641)[:, :, :640]
-    call = replace(call_of(300, 304, 640), a=odd)
-    launch = loaded(launch_of(call, CONFIG))
-    monkeypatch.setattr(LoadedLaunch, "check_resident", lambda self: None)
-    slots = {call.a.data_ptr(): 0, call.b.data_ptr(): 1, call.out.data_ptr(): 2}
-    step = DirectCuda.of(launch, lambda address: (slots[address], 0))
-    seen: list[Any] = []
-    monkeypatch.setattr(LoadedLaunch, "enqueue", lambda self, values: seen.extend(values))
-    start = (1 << 20) + odd.data_ptr() % 128
-    step.run([None] * 3, [start, 1 << 21, 1 << 22])
-    assert [value.data_ptr() for value in seen[:8]] == [(start + row * 1282) // 16 * 16 for row in range(8)]
 
 
 def test_without_the_core_maps_get_the_addresses_of_each_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,6 @@ from constrint.kernels.gemm import first_choice
 from constrint.kernels.gemm.cuda import spec as cuda_spec
 from constrint.kernels.gemm.cuda.constants import ASSUMED
 from constrint.kernels.gemm.cuda.cost import cuda_cost, leading_rows
-from constrint.kernels.gemm.cuda.gather import Gathered
 from constrint.kernels.gemm.cuda.shape import Shape, cluster_slots
 from constrint.kernels.gemm.product import Operand, Product
 from constrint.select import rank
@@ -83,10 +82,6 @@ def test_of_four_blocks_each_loads_a_part_of_every_slice() -> None:
     assert broken_rules(across, hanging) == {"tile_m_dealt", "tile_n_dealt"}
 
 
-#: Rows along M that are copied, for where they start or because they are short.
-SHORT = Operand(width_bytes=2, step_bytes=2, is_k_major=False, is_copied=True)
-
-
 @pytest.mark.parametrize(
     ("name", "asked", "reason"),
     [
@@ -95,11 +90,9 @@ SHORT = Operand(width_bytes=2, step_bytes=2, is_k_major=False, is_copied=True)
         ("mi300x", product(4096, 4096, 4096), "written for Hopper's wgmma"),
         ("h200", product(64, 64, 64, batch=2), "one product at a time"),
         ("h200", product(64, 64, 64, "tf32", three_pass=1, transpose_b=1), "fp32 in one pass"),
+        ("h200", product(4096, 4096, 4097), "copies no operand"),
+        ("h200", product(4096, 4097, 4096), "copies no operand"),
         ("h200", product(4096, 4096, 4096, "fp8"), "copies no operand"),
-        # Eight rows an odd number of bytes apart are no multiple of 16 bytes apart.
-        ("h200", product(4096, 4096, 4097, "int8", transpose_b=1), "copies no operand"),
-        ("h200", replace(product(64, 64, 64), a=replace(SHORT, step_bytes=16)), "copies no operand"),
-        ("h200", replace(product(64, 64, 64), a=replace(SHORT, is_scattered=True)), "copies no operand"),
         ("h200", replace(product(64, 64, 64), b=Operand(is_expanded=True)), "repeated in memory"),
     ],
 )
@@ -108,47 +101,6 @@ def test_products_that_it_does_not_compute_are_refused_with_a_reason(name: str, 
     if asked == Product.of(asked.workload):
         with pytest.raises(UnsupportedError, match=reason):
             CUDA.check_dtype(load_gpu(name), asked.workload)
-
-
-@pytest.mark.parametrize(
-    ("asked", "gathered"),
-    [
-        (product(4096, 4096, 4096), (False, False)),
-        (product(4096, 4096, 4097), (True, False)),
-        (product(4096, 4097, 4096), (False, True)),
-        (product(4095, 4097, 4096, transpose_b=1), (False, False)),
-        # Rows of K of both have the same other order.
-        (product(4096, 4097, 4096, transpose_a=1), (True, True)),
-        (product(4096, 4096, 4098, "int8", transpose_b=1), (True, True)),
-        (replace(product(64, 64, 64), a=SHORT), (True, True)),
-    ],
-)
-def test_operands_whose_rows_start_anywhere_are_gathered(asked: Product, gathered: tuple[bool, bool]) -> None:
-    assert CUDA.refusal(H200, asked) == ""
-    assert Gathered.of(asked)[:2] == gathered
-
-
-def test_what_is_gathered_along_k_takes_whole_groups_of_shared_memory() -> None:
-    """Eight maps load 64 rows at a time: 152 columns take as much as 192."""
-    even, odd = (CUDA.problem(H200, gemm(4096, 4096, k, transpose_b=1)) for k in (4096, 4095))
-    config = config_of(256, 152, 4)
-    assert not broken_rules(even, config)
-    assert broken_rules(odd, config) == {"smem"}
-    assert not broken_rules(odd, config | {"num_stages": 3})
-
-
-def test_gathering_is_priced_and_shown() -> None:
-    """By boxes and by lines that are put in order; where both operands are across K, none is."""
-    config = config_of(128, 256, 4)
-    even, odd, across = (
-        CUDA.figures(H200, gemm(4096, n, 4096, transpose_a=transposed), config)
-        for n, transposed in ((4096, 0), (4095, 0), (4095, 1))
-    )
-    assert "gather_clk_per_slice" not in even
-    assert odd["gather_clk_per_slice"] == pytest.approx(max(256 / 8 * 16, 256 * 128 / 48), rel=0.5)
-    assert across["gather_clk_per_slice"] == pytest.approx((128 + 256) / 8 * 16, rel=0.5)
-    seconds = [rank(CUDA, H200, gemm(4096, n, 4096), top=1).candidates[0].cost.seconds for n in (4096, 4095)]
-    assert seconds[0] < seconds[1]
 
 
 def test_clusters_of_four_leave_pairs_of_sms_over() -> None:
@@ -247,10 +199,7 @@ def test_tables_hold_valid_configurations_near_the_best_of_the_whole_space(optio
 
 
 @pytest.mark.usefixtures("_calibrated")
-def test_other_kernels_take_what_it_refuses_and_what_is_assumed_of_it() -> None:
+def test_other_kernels_take_what_it_refuses() -> None:
     assert choose(product(5000, 5000, 5000)).kernel == CUDA.full_name
-    odd = product(5000, 5001, 5000)
-    assert CUDA.is_assumed(odd)
-    assert choose(odd).kernel != CUDA.full_name
-    assert any("gathering" in line for line in CUDA.assumptions(H200, odd.workload))
+    assert choose(product(5000, 5001, 5000)).kernel != CUDA.full_name
     assert choose(product(512, 512, 512, batch=8)).kernel != CUDA.full_name

@@ -14,10 +14,9 @@ FILE = Path(__file__).with_name("constants.json")
 
 @dataclass(frozen=True)
 class Constants:
-    """The constants by name; units are suffixes, shares have none. `measured` and `gathered` are the file's."""
+    """The constants by name; units are suffixes, shares have none. `measured` is the file's."""
 
     measured: str
-    gathered: str
     launch_s: float
     cluster_s: float
     latency_s: float
@@ -37,15 +36,13 @@ class Constants:
     dram_share: float
     result_share: float
     kept_share: float
-    gathered_box_clk: float
-    swap_bytes_per_clk: float
 
 
 def read_constants(file: Path = FILE, *, assumed: bool = False) -> Constants:
     """Read the constants of a file, or what was assumed for them: where a fit begins."""
     read = msgspec.json.decode(file.read_bytes(), type=ConstantsFile)
     values = {name: entry.assumed if assumed else entry.value for name, entry in read.constants.items()}
-    return Constants("" if assumed else read.measured, "" if assumed else read.gathered, **values)
+    return Constants("" if assumed else read.measured, **values)
 
 
 CONSTANTS = read_constants()

@@ -1,14 +1,13 @@
 """Predicted time of the CUDA kernel: rounds of tiles on the busiest SM, each as long as its slices and its end.
 
 A slice takes as long as the slowest of its matrix instructions, the bytes that arrive at the SM, the lines that it asks
-the L2 for (a cluster asks once for what it shares), what gathering takes (boxes, and putting lines in order), and the
-latency that the ring does not cover. A tile ends with boxes of results, or with sums that are handed over. Beside all
-that the DRAM reads operands. Constants are in `constants.json`, which says what they are fitted to.
+the L2 for (a cluster asks once for what it shares), and the latency that the ring does not cover. A tile ends with
+boxes of results, or with sums that are handed over. Beside all that the DRAM reads operands. Constants are in
+`constants.json`, which says what they are fitted to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,17 +16,7 @@ from numpy.typing import NDArray
 from constrint.hwmodels import GpuModel
 from constrint.hwmodels.assumed import sustained_matrix_fraction
 from constrint.kernels.gemm.cuda.constants import CONSTANTS, Constants
-from constrint.kernels.gemm.cuda.gather import Gathered
-from constrint.kernels.gemm.cuda.shape import (
-    ATOM_ROWS,
-    LINE_BYTES,
-    ROWS,
-    Shape,
-    cluster_slots,
-    depth,
-    promotes,
-    slice_bytes,
-)
+from constrint.kernels.gemm.cuda.shape import LINE_BYTES, ROWS, Shape, cluster_slots, depth, promotes, slice_bytes
 from constrint.kernels.gemm.product import Operand, Product
 from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
 from constrint.kernels.gemm.units import ELEMENT_BYTES, PARTIAL_BYTES
@@ -37,8 +26,6 @@ from constrint.select.spec import Columns
 
 #: What the L2 and the DRAM write at once.
 SECTOR_BYTES = 32
-#: What a box of a map of an operand that is gathered has.
-BOX_BYTES = ATOM_ROWS * LINE_BYTES
 #: Matrix instructions of a slice along K: each takes 32 of its 128 bytes.
 INSTRUCTIONS = 4
 #: What the time of a product depends on beside the time of a step.
@@ -104,25 +91,13 @@ class CudaModel:
         sums = c["tile_m"] * c["tile_n"]
         self.matrix_clk = self._matrix_clk()
         sides = (("m", "n", product.a), ("n", "m", product.b))
-        self.gathered = Gathered.of(product)
-        taken = [
-            _slice_bytes(c[f"tile_{own}"], operand, product.dtype, constants, is_gathered=is_gathered)
-            for (own, _, operand), is_gathered in zip(sides, self.gathered[:2], strict=True)
-        ]
+        taken = [_slice_bytes(c[f"tile_{own}"], operand, product.dtype, constants) for own, _, operand in sides]
         self.port_clk = sum(bytes_ for bytes_, _ in taken) / constants.port_bytes_per_clk
         # Blocks beside each other share A's slice, those above each other share B's.
         asked = sum(lines / c[f"cluster_{other}"] for (_, lines), (_, other, _) in zip(taken, sides, strict=True))
         self.l2_clk = asked / constants.l2_bytes_per_clk
-        latency_clk = constants.latency_s * self.clock + self.port_clk
-        busy = [self.matrix_clk, self.port_clk, self.l2_clk]
-        #: Clocks of the boxes of what is gathered, which two warps ask for, and in which its lines are put in order.
-        self.gather_clk: Any = np.zeros(len(sums))
-        if any(self.gathered[:2]):
-            boxes, swapped = self._gather_clk(taken, c)
-            self.gather_clk = np.maximum(boxes, swapped)
-            latency_clk, busy = latency_clk + swapped, [*busy, self.gather_clk]
-        self.latency_clk = latency_clk / np.maximum(1, c["num_stages"] - 1)
-        self.step_clk = np.maximum(overlap(*busy), self.latency_clk)
+        self.latency_clk = (constants.latency_s * self.clock + self.port_clk) / np.maximum(1, c["num_stages"] - 1)
+        self.step_clk = np.maximum(overlap(self.matrix_clk, self.port_clk, self.l2_clk), self.latency_clk)
         self.step_clk = self.step_clk + constants.cluster_step_clk * (self.cluster > 1)
         # A part stores its sums; the last of a tile's reads those of all.
         self.part_clk = sums * PARTIAL_BYTES / constants.hand_over_bytes_per_clk
@@ -132,18 +107,6 @@ class CudaModel:
         self.store_clk = boxes * constants.box_clk * (1 + constants.partial_share * partial)
         self.sums = sums * self.cluster
         self.start_s = constants.launch_s + constants.cluster_s * (self.cluster > 1)
-
-    def _gather_clk(self, taken: list[tuple[Any, Any]], c: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Clocks of the boxes of what is gathered of a slice, and of putting its lines in order.
-
-        Blocks that share an operand ask for a part of its boxes each, and each puts all lines in order.
-        """
-        boxes, swapped = 0.0, 0.0
-        for (bytes_, _), other, is_gathered in zip(taken, ("n", "m"), self.gathered[:2], strict=True):
-            boxes = boxes + is_gathered * bytes_ / BOX_BYTES / c[f"cluster_{other}"]
-        for (bytes_, _), is_swapped in zip(taken, self.gathered.swaps, strict=True):
-            swapped = swapped + is_swapped * bytes_
-        return boxes * self.constants.gathered_box_clk, swapped / self.constants.swap_bytes_per_clk
 
     def _matrix_clk(self) -> Any:
         """Clocks of the matrix instructions of one slice, and between those of two."""
@@ -230,15 +193,13 @@ class CudaModel:
         return bytes_ / self.dram_rate * self.clock
 
 
-def _slice_bytes(
-    width: Any, operand: Operand, dtype: str, constants: Constants, *, is_gathered: bool
-) -> tuple[Any, Any]:
+def _slice_bytes(width: Any, operand: Operand, dtype: str, constants: Constants) -> tuple[Any, Any]:
     """Bytes of one operand's slice that arrive, and those that the L2 spends.
 
     Rows of 128 bytes that do not start at a line of the L2 lie in two of them.
     """
-    bytes_ = slice_bytes(width, dtype, is_k_major=operand.is_k_major, is_gathered=is_gathered)
+    bytes_ = slice_bytes(width, dtype, is_k_major=operand.is_k_major)
     if operand.is_k_major:
-        return bytes_, bytes_ * (1 + is_gathered * constants.straddle_share * (1 - operand.step_bytes / LINE_BYTES))
+        return bytes_, bytes_
     start = np.gcd(np.asarray(width, np.int64) * ELEMENT_BYTES[dtype], operand.step_bytes)
     return bytes_, bytes_ * (1 + constants.straddle_share * (1 - start / LINE_BYTES))

@@ -7,7 +7,6 @@ import numpy as np
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.cuda.constants import CONSTANTS
 from constrint.kernels.gemm.cuda.cost import CudaModel
-from constrint.kernels.gemm.cuda.gather import Gathered
 from constrint.kernels.gemm.cuda.shape import Shape, cluster_slots, slice_bytes
 from constrint.kernels.gemm.product import Product
 from constrint.select.spec import Config
@@ -29,14 +28,11 @@ def figures_of(gpu: GpuModel, p: Product, config: Config) -> dict[str, float]:
     rounds = -(-units // slots)
     # A round of parts of tiles takes a share of one of tiles.
     in_tiles = -(-whole // slots) + -(-(units - whole) // slots) / config["split_k"]
-    gathered = Gathered.of(p)
-    of_a = slice_bytes(config["tile_m"], p.dtype, is_k_major=p.a.is_k_major, is_gathered=gathered.a)
-    of_b = slice_bytes(config["tile_n"], p.dtype, is_k_major=p.b.is_k_major, is_gathered=gathered.b)
+    of_a = slice_bytes(config["tile_m"], p.dtype, is_k_major=p.a.is_k_major)
+    of_b = slice_bytes(config["tile_n"], p.dtype, is_k_major=p.b.is_k_major)
     one = {name: np.array([value]) for name, value in config.items()}
     model = CudaModel(gpu, p, one, CONSTANTS)
     clks = {"matrix": model.matrix_clk, "l2": model.l2_clk, "port": model.port_clk, "latency": model.latency_clk}
-    if any(gathered[:2]):
-        clks |= {"gather": model.gather_clk}
     return {
         "clusters": tiles,
         "clusters_at_once": slots,

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.cuda.gather import GROUP_LINES, MAPS, STEP_BYTES, Gathered, packed, starts_of
 from constrint.kernels.gemm.cuda.shape import (
     BOX_BYTES,
     LINE_BYTES,
@@ -107,24 +106,23 @@ def cuda_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
     """The launch of a call.
 
     Raises:
-        UsageError: For a batch, a GPU without a model, other dtypes, and operands that cannot be loaded as they lie.
+        UsageError: For a batch, a GPU without a model, other dtypes, and operands that the TMA unit cannot load.
     """
     gpu, dtype = _checked(call)
     a, b, out, end = call.a[0], call.b[0].T, call.out[0], call.epilogue
     (m, k), n = a.shape, b.shape[0]
-    gathered = _gathered(a, b)
-    majors = gathered.a_is_k_major, gathered.b_is_k_major
+    majors = a.stride(1) == 1, b.stride(1) == 1
     shape = Shape.of(config)
     turned = bool(config["turned"])
     sides = (
-        _maps_of(a, majors[0], gathered.a, config["tile_m"], config["cluster_n"], dtype),
-        _maps_of(b, majors[1], gathered.b, config["tile_n"], config["cluster_m"], dtype),
+        (a, majors[0], config["tile_m"], config["cluster_n"]),
+        (b, majors[1], config["tile_n"], config["cluster_m"]),
     )
-    maps = [*sides[turned], *sides[not turned]]
+    maps = [_map_of(*side, dtype) for side in (reversed(sides) if turned else sides)]
     rows, columns = (n, m) if turned else (m, n)
     deal = Deal.of(gpu, config, rows, columns, -(-k // depth(dtype)))
     bias, source = as_added(end.bias), as_added(end.source)
-    ring = ring_bytes(config, dtype, gathered)
+    ring = ring_bytes(config, dtype, a_is_k_major=majors[0], b_is_k_major=majors[1])
     buffers = 2 if second_buffers(gpu, ring, config["consumers"]) > 0 else 1
     is_plain = bias is None and source is None and end.activation is None and out.element_size() == 2
     # The TMA unit stores 16 bytes at a time: where C's rows are not whole ones, it would write beside them.
@@ -150,7 +148,7 @@ def cuda_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
     )
     launch = CudaLaunch(
         gpu=gpu,
-        source=source_of(config, Operands(dtype, *majors, gathered.a, gathered.b), ends),
+        source=source_of(config, Operands(dtype, *majors), ends, splits=deal.parts > 1),
         grid=(min(deal.units, deal.slots) * shape.cluster,),
         block=((config["consumers"] + 1) * WARPGROUP,),
         arguments=arguments,
@@ -192,57 +190,21 @@ def _checked(call: Call) -> tuple[GpuModel, str]:
     return gpu, dtype
 
 
-def _gathered(a: Tensor, b: Tensor) -> Gathered:
-    """Which operands have rows from which the TMA unit does not load; A is (M, K), B (N, K)."""
-    majors = a.stride(1) == 1, b.stride(1) == 1
-    needs: list[bool] = []
-    for side, is_k_major in zip((a, b), majors, strict=True):
-        stride_bytes = side.stride(0 if is_k_major else 1) * side.element_size()
-        if stride_bytes < 1 or stride_bytes % STEP_BYTES:
-            raise UsageError(
-                f"gemm.cuda loads rows that are an even number of bytes apart, got {stride_bytes}. Copy the tensor."
-            )
-        needs.append((stride_bytes | side.data_ptr()) % ROW_BYTES != 0)
-    return Gathered.of_needs(needs[0], needs[1], *majors)
-
-
-def gathered_maps(side: Tensor, dtype: str) -> list[Any]:
-    """How an operand, (size, K), is gathered: a map of every eighth row for each remainder, and where these begin.
-
-    A map of no row has one, which the kernel does not ask for.
-    """
-    lies, element = side if side.stride(1) == 1 else side.T, side.element_size()
-    (rows, length), stride = lies.shape, lies.stride(0)
-    starts = starts_of(side.data_ptr(), stride * element)
-    maps = []
-    for place in range(MAPS):
-        number = -(-(rows - place) // MAPS) if place < rows else 1
-        row = place if place < rows else 0
-        shift = row * stride * element - starts[row]
-        shape = (number, length + starts[row] // element)
-        box = (GROUP_LINES // MAPS, depth(dtype))
-        maps.append(TensorMap(side, LOADED.get(dtype, dtype), shape, MAPS * stride, box, shift=shift))
-    return [*maps, np.uint32(packed(starts))]
-
-
-def _maps_of(side: Tensor, is_k_major: bool, is_gathered: bool, width: int, shares: int, dtype: str) -> list[Any]:
+def _map_of(side: Tensor, is_k_major: bool, width: int, shares: int, dtype: str) -> TensorMap:
     """How the TMA unit loads an operand, (size, K): boxes of 128 bytes by rows, swizzled.
 
     Args:
         side: A, or B transposed.
         is_k_major: Whether it is contiguous along K.
-        is_gathered: Whether it takes eight maps.
         width: Rows of it in a tile.
         shares: Blocks that load a part of each slice.
         dtype: The operands' dtype.
     """
-    if is_gathered:
-        return gathered_maps(side, dtype)
     line = depth(dtype)
     lies = side if is_k_major else side.T
     rows = box_rows(width, shares) if is_k_major else line
     shape = (lies.shape[0], lies.shape[1])
-    return [TensorMap(side, LOADED.get(dtype, dtype), shape, lies.stride(0), (rows, line))]
+    return TensorMap(side, LOADED.get(dtype, dtype), shape, lies.stride(0), (rows, line))
 
 
 def _boxes_of(out: Tensor, own_columns: int, *, turned: bool) -> tuple[TensorMap, TensorMap]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.cuda.gather import Gathered
 from constrint.kernels.gemm.cuda.shape import (
     BEFORE_BYTES,
     BOX_BYTES,
@@ -36,7 +35,8 @@ def launched_registers(gpu: GpuModel, consumers: Expr) -> Expr:
 
 def least_smem_bytes(product: Product, v: Vars) -> Any:
     """Shared memory of a block with one buffer for the results of each consumer."""
-    return BEFORE_BYTES + ring_bytes(v, product.dtype, Gathered.of(product))
+    majors = {"a_is_k_major": product.a.is_k_major, "b_is_k_major": product.b.is_k_major}
+    return BEFORE_BYTES + ring_bytes(v, product.dtype, **majors)
 
 
 def smem_bytes(gpu: GpuModel, product: Product, v: Vars) -> Any:

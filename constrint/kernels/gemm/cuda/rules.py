@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.cuda.gather import Gathered
 from constrint.kernels.gemm.cuda.shape import (
     ATOM_ROWS,
     LINE_BYTES,
@@ -70,7 +69,7 @@ def tile_rules(gpu: GpuModel, product: Product, v: Vars, smem_bytes: Any) -> Ite
     yield Rule(shape.columns <= MAX_COLUMNS * shape.by_columns, "most_columns", most, CERTAIN)
     yield _sums_rule(product, v, shape)
     yield from _slice_rules(product, v, shape)
-    stage = stage_bytes(v, dtype, Gathered.of(product))
+    stage = stage_bytes(v, dtype, a_is_k_major=product.a.is_k_major, b_is_k_major=product.b.is_k_major)
     full = any_of(v["num_stages"] == MOST_STAGES, smem_bytes + stage > gpu.sm.max_smem_bytes_per_block)
     deepest = f"a block is alone on its SM: fewer stages than fit, up to {MOST_STAGES}, load less far ahead for nothing"
     yield Rule(full, "ring_full", deepest, REDUNDANT)
@@ -117,8 +116,6 @@ def _slice_rules(product: Product, v: Vars, shape: Shape) -> Iterator[Rule]:
     held = (
         "of four blocks each loads a part of every slice: one that loads nothing keeps no neighbour from running ahead"
     )
-    # What is gathered is dealt out by maps and would need no such rule; but one table of the first choice serves
-    # operands with rows of the same lengths, whether they are gathered or not.
     for name, operand in (("tile_m", product.a), ("tile_n", product.b)):
         dealt = v[name] % (2 * ATOM_ROWS) == 0 if operand.is_k_major else v[name] > slab
         yield Rule(any_of(v["cluster_m"] * v["cluster_n"] < MOST_BLOCKS, dealt), f"{name}_dealt", held, CERTAIN)

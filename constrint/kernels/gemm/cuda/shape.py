@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.cuda.gather import Gathered, whole_groups
 from constrint.kernels.gemm.units import ELEMENT_BYTES
 
 #: A slice is so many bytes along K, by which the TMA unit swizzles; an atom of the swizzle is eight such rows.
@@ -99,26 +98,24 @@ def column_step(dtype: str) -> int:
     return 16 if dtype == "int8" else 8
 
 
-def slice_bytes(width: Any, dtype: str, *, is_k_major: bool, is_gathered: bool = False) -> Any:
-    """Bytes of one operand's slice: rows of 128 bytes along K, or slabs of 128 bytes across it.
-
-    What is gathered comes in whole groups of rows.
-    """
+def slice_bytes(width: Any, dtype: str, *, is_k_major: bool) -> Any:
+    """Bytes of one operand's slice: rows of 128 bytes along K, or slabs of 128 bytes across it."""
     if is_k_major:
-        return (whole_groups(width) if is_gathered else width) * LINE_BYTES
+        return width * LINE_BYTES
     across = depth(dtype)  # elements of a slab's width, and its rows
     return (width + across - 1) // across * (across * LINE_BYTES)
 
 
-def stage_bytes(v: Mapping[str, Any], dtype: str, gathered: Gathered) -> Any:
+def stage_bytes(v: Mapping[str, Any], dtype: str, *, a_is_k_major: bool, b_is_k_major: bool) -> Any:
     """Bytes of one stage of the ring: a slice of A and one of B."""
-    of_a = slice_bytes(v["tile_m"], dtype, is_k_major=gathered.a_is_k_major, is_gathered=gathered.a)
-    return of_a + slice_bytes(v["tile_n"], dtype, is_k_major=gathered.b_is_k_major, is_gathered=gathered.b)
+    of_a = slice_bytes(v["tile_m"], dtype, is_k_major=a_is_k_major)
+    return of_a + slice_bytes(v["tile_n"], dtype, is_k_major=b_is_k_major)
 
 
-def ring_bytes(v: Mapping[str, Any], dtype: str, gathered: Gathered) -> Any:
+def ring_bytes(v: Mapping[str, Any], dtype: str, *, a_is_k_major: bool, b_is_k_major: bool) -> Any:
     """Dynamic shared memory with one buffer of results for each consumer."""
-    return v["num_stages"] * stage_bytes(v, dtype, gathered) + BOX_BYTES * v["consumers"]
+    stage = stage_bytes(v, dtype, a_is_k_major=a_is_k_major, b_is_k_major=b_is_k_major)
+    return v["num_stages"] * stage + BOX_BYTES * v["consumers"]
 
 
 def second_buffers(gpu: GpuModel, ring: Any, consumers: Any) -> Any:

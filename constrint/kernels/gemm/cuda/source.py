@@ -22,14 +22,11 @@ class Operands:
     Args:
         dtype: Of A and B.
         a_is_k_major, b_is_k_major: Whether they are contiguous along K.
-        a_is_gathered, b_is_gathered: Whether they are loaded through eight maps (`source/gather.cuh`).
     """
 
     dtype: str
     a_is_k_major: bool
     b_is_k_major: bool
-    a_is_gathered: bool = False
-    b_is_gathered: bool = False
 
 
 #: Parameters that are compiled in, and those of them whose macros have other names.
@@ -37,28 +34,25 @@ COMPILED = ("num_stages", "consumers", "by_columns", "in_turns", "turned")
 MACROS = {"num_stages": "STAGES", "by_columns": "CONSUMERS_BY_COLUMNS"}
 
 
-def source_of(config: Mapping[str, int], operands: Operands, ends: Ends) -> CudaSource:
-    """The source of a configuration; how tiles are dealt out is told at the launch."""
+def source_of(config: Mapping[str, int], operands: Operands, ends: Ends, *, splits: bool) -> CudaSource:
+    """The source of a configuration; how tiles are dealt out is told at the launch, but for whether any is split."""
     names = ("tile_m", "tile_n", "cluster_m", "cluster_n", *COMPILED)
-    return _source_of(tuple((name, int(config[name])) for name in names), operands, ends)
+    return _source_of(tuple((name, int(config[name])) for name in names), operands, ends, splits)
 
 
 @lru_cache(maxsize=1024)
-def _source_of(config: tuple[tuple[str, int], ...], operands: Operands, ends: Ends) -> CudaSource:
+def _source_of(config: tuple[tuple[str, int], ...], operands: Operands, ends: Ends, splits: bool) -> CudaSource:
     values = dict(config)
     shape, dtype = Shape.of(values), operands.dtype
     majors = operands.a_is_k_major, operands.b_is_k_major
-    gathered = operands.a_is_gathered, operands.b_is_gathered
     rows_k_major, columns_k_major = majors[::-1] if values["turned"] else majors
-    rows_gathered, columns_gathered = gathered[::-1] if values["turned"] else gathered
     macros = {MACROS.get(name, name.upper()): values[name] for name in COMPILED}
     macros |= {"ROWS": shape.rows, "COLUMNS": shape.columns}
     macros |= {"CLUSTER_ROWS": shape.cluster_rows, "CLUSTER_COLUMNS": shape.cluster_columns, "RESIDENT": 1}
     macros |= {"DTYPE": list(TYPES).index(dtype), "PROMOTES": int(promotes(dtype))}
     macros |= {"ROWS_K_MAJOR": int(rows_k_major), "COLUMNS_K_MAJOR": int(columns_k_major)}
-    macros |= {"ROWS_GATHERED": int(rows_gathered), "COLUMNS_GATHERED": int(columns_gathered)}
     macros |= ends.macros
-    macros |= {"STORES_BOXES": int(ends.in_boxes), "BUFFERS": ends.buffers}
+    macros |= {"SPLITS": int(splits), "STORES_BOXES": int(ends.in_boxes), "BUFFERS": ends.buffers}
     text = wgmma(shape.own_columns, dtype, rows_k_major=rows_k_major, columns_k_major=columns_k_major)
     return CudaSource(text + _kernel(), "gemm", macros, ("-std=c++17",), (FOLDER,), "gemm.cu", is_settled=True)
 

@@ -17,7 +17,6 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.cuda.constants import CONSTANTS, FILE
 from constrint.kernels.gemm.cuda.cost import cuda_cost, leading_rows
 from constrint.kernels.gemm.cuda.figures import figures_of
-from constrint.kernels.gemm.cuda.gather import Gathered, operand_refusal
 from constrint.kernels.gemm.cuda.resources import block_use, least_smem_bytes
 from constrint.kernels.gemm.cuda.rules import (
     MAX_PARTS,
@@ -30,7 +29,7 @@ from constrint.kernels.gemm.cuda.rules import (
 )
 from constrint.kernels.gemm.cuda.shape import LINE_BYTES, depth
 from constrint.kernels.gemm.grid_rules import Algebra
-from constrint.kernels.gemm.product import NEEDS_NVRTC, Product
+from constrint.kernels.gemm.product import NEEDS_NVRTC, ROW_ALIGNMENT_BYTES, Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.table_shapes import COARSE_SHAPES, FINE_SHAPES, Stages, spread_shapes
 from constrint.kernels.gemm.tma.operands import tma_refusal
@@ -92,20 +91,8 @@ class CudaSpec(GemmSpec):
         rest = f"its times rest on assumptions, or on a kernel that was changed since ({FILE.name})"
         return "" if CONSTANTS.measured else f"{rest}; matmul does not choose it"
 
-    def is_assumed(self, product: Product) -> bool:
-        """Whether the product gathers an operand, and no time of that is measured."""
-        return not CONSTANTS.gathered and any(Gathered.of(product)[:2])
-
-    def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """What has to be assumed for any product, and for what is gathered."""
-        told = super().assumptions(gpu, workload)
-        if self.uncalibrated() or not self.is_assumed(Product.of(workload)):
-            return told
-        reason = f"what gathering an operand takes rests on assumptions ({FILE.name}); matmul does not choose it then"
-        return (*told, f"{self.full_name}: {reason}")
-
     def refusal(self, gpu: GpuModel, product: Product) -> str:
-        """Other GPUs than Hopper, and operands that cannot be loaded as they lie."""
+        """Other GPUs than Hopper, and operands that the TMA unit cannot load as they are."""
         found = gpu.dot_unit(product.dtype)
         if found is None or found.kind != INSTRUCTION:
             return f"it is written for Hopper's {INSTRUCTION}, not for {product.dtype} on {gpu.arch.target}"
@@ -113,7 +100,12 @@ class CudaSpec(GemmSpec):
             return NEEDS_NVRTC
         if product.batch > 1 or product.is_three_pass:
             return "it computes one product at a time and multiplies fp32 in one pass"
-        return operand_refusal(product) or tma_refusal(gpu, product)
+        if product.a.is_copied or product.b.is_copied:
+            return (
+                f"it copies no operand: rows start at multiples of {ROW_ALIGNMENT_BYTES} bytes, are no shorter than a "
+                f"line of {LINE_BYTES} bytes across K, and lie along K unless elements have 16 bits"
+            )
+        return tma_refusal(gpu, product)
 
     def tile_params(self, gpu: GpuModel, dtype: str) -> tuple[Param, ...]:
         """The tile, the ring, how consumers share a tile, the cluster, how tiles are dealt out."""

@@ -5,7 +5,6 @@ The kernel takes it by value: `const __grid_constant__ TensorMap map`, 128 bytes
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +38,6 @@ class TensorMap:
         stride: Elements from one row to the next.
         box: Rows and elements of each that are loaded at once.
         swizzle: Bytes of a row of a box by which shared memory is swizzled: 0, 32, 64 or 128.
-        shift: Bytes from the tensor's address to the map's, which may lie before it: nothing there is loaded then.
     """
 
     tensor: Any
@@ -48,26 +46,20 @@ class TensorMap:
     stride: int
     box: tuple[int, int]
     swizzle: int = 128
-    shift: int = 0
 
     def __post_init__(self) -> None:
         size = ELEMENTS[self.element][1]
-        if self.stride * size % ROW_BYTES or self.stride < 1 or self.data_ptr() % ROW_BYTES:
+        if self.stride * size % ROW_BYTES or self.stride < 1 or self.tensor.data_ptr() % ROW_BYTES:
             raise UsageError(
                 f"the TMA unit loads rows at multiples of {ROW_BYTES} bytes, got rows {self.stride} elements of {size} "
-                f"bytes apart, from the address {self.data_ptr():#x} on. Copy the tensor."
+                f"bytes apart, from the address {self.tensor.data_ptr():#x} on. Copy the tensor."
             )
         if not all(1 <= side <= MAX_BOX for side in self.box):
             raise UsageError(f"the TMA unit loads boxes of up to {MAX_BOX} rows and elements, got {self.box}.")
 
     def data_ptr(self) -> int:
         """The address of the matrix."""
-        return int(self.tensor.data_ptr()) + self.shift
-
-    def located(self, locate: Callable[[int], tuple[int, int]]) -> tuple[int, int]:
-        """The slot that its tensor lies in, and how many bytes into it the map begins."""
-        slot, start = locate(int(self.tensor.data_ptr()))
-        return slot, start + self.shift
+        return int(self.tensor.data_ptr())
 
     @property
     def device(self) -> Any:

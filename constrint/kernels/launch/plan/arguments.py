@@ -101,7 +101,7 @@ def cuda_layout(arguments: Sequence[Any], locate: Locate) -> list[Argument]:
         elif isinstance(value, Tensor):
             laid.append(("integer", ADDRESS_BYTES, *locate(value.data_ptr())))
         elif isinstance(value, TensorMap):
-            laid.append(("map", *value.located(locate), *value.facts))
+            laid.append(("map", *locate(value.data_ptr()), *value.facts))
         elif isinstance(value, np.generic):
             laid.append(("bytes", value.tobytes()))
         else:

@@ -93,7 +93,7 @@ class DirectCuda:
         launch.check_resident()
         given = enumerate(launch.arguments)
         places = {
-            place: value.located(locate) if isinstance(value, TensorMap) else locate(value.data_ptr())
+            place: locate(value.data_ptr())
             for place, value in given
             if isinstance(value, TensorMap) or (isinstance(value, Tensor) and value.numel())
         }
@@ -112,7 +112,7 @@ class DirectCuda:
 def _without_tensor(value: Any) -> Any:
     """An argument that keeps no memory alive."""
     if isinstance(value, TensorMap):
-        return replace(value, tensor=Address(0), shift=0)
+        return replace(value, tensor=Address(0))
     return None if isinstance(value, Tensor) else value
 
 

@@ -94,11 +94,10 @@ def step_parts(gpu: GpuModel, shape: Shape, batch: int) -> dict[str, Expr]:
     saved = (1 - v["recompute"]) * cell.num_gates
     written = cell.num_states + saved if shape.is_forward else const(cell.num_slots)
     vectors = there * (units // shape.vector)
-    # Of fp32 what rounding to tf32 leaves counts, too: operand and weights are rounded on their way to an instruction.
-    # In tf32 the operand was rounded before, but for what comes from a cluster.
-    split = int(shape.num_products > 1)
-    taken = shape.where(cluster, int(shape.dtype == "tf32")) + split
-    rounded = 4 * taken * shape.column_tiles + 8 * split * shape.row_tiles
+    # fp32 is rounded to tf32 on its way to an instruction, weights only where what is left of them counts, too. (Since
+    # then tf32 is rounded before, but for a cluster; the loops that the figures are fitted to were timed before that.)
+    operands, weights = int(shape.element_bytes > 2), int(shape.num_products > 1)
+    rounded = 4 * operands * shape.column_tiles + 8 * weights * shape.row_tiles
     return {
         "fixed": const(1),
         "cluster": shape.where(cluster, 1),

@@ -28,14 +28,6 @@ __device__ __forceinline__ unsigned block_in_cluster() {
   return rank;
 }
 
-// One thread of a warp whose threads are all here; the compiler knows that it is alone, and asks for boxes without a loop.
-__device__ __forceinline__ bool is_elected() {
-  unsigned elected;
-  asm volatile(
-      "{\n.reg .pred one;\nelect.sync _|one, 0xFFFFFFFF;\nselp.u32 %0, 1, 0, one;\n}\n" : "=r"(elected));
-  return elected;
-}
-
 // The thread's number, read where it is used: what follows from it takes no registers while sums are added up.
 __device__ __forceinline__ int thread_anew() {
   int index;
@@ -160,13 +152,14 @@ __device__ __forceinline__ unsigned told(const unsigned* counter) {
   return number;
 }
 
-// The register file of an SM is dealt out among the warpgroups of its blocks: a producer needs few, and more where it
-// gathers an operand.
-constexpr int kShare = 512 / RESIDENT;
-constexpr int kProducerRegisters = ROWS_GATHERED || COLUMNS_GATHERED ? 48 : CONSUMERS == 2 ? 40 : 32;
+// The registers that a block is launched with, as many for each thread, are dealt out among its warpgroups: a producer
+// needs few. Asking for more than the block has would never end.
+constexpr int kShare = 512 / RESIDENT / (CONSUMERS + 1) / 8 * 8 * (CONSUMERS + 1);
+constexpr int kProducerRegisters = CONSUMERS == 2 ? 40 : 32;
 constexpr int kLargest = (kShare - kProducerRegisters) / CONSUMERS / 8 * 8;
 constexpr int kConsumerRegisters = kLargest > 240 ? 240 : kLargest;
 constexpr bool kDealsOut = kShare / (CONSUMERS + 1) < 255;
+static_assert(kProducerRegisters + CONSUMERS * kConsumerRegisters <= kShare, "no more than there are");
 
 __device__ __forceinline__ void fewer_registers() {
   if constexpr (kDealsOut) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
@@ -236,26 +229,6 @@ __device__ __forceinline__ void store_matrices(
 
 // What threads wrote to shared memory is seen by the TMA unit.
 __device__ __forceinline__ void fence_for_boxes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
-// 16 bytes of shared memory.
-struct Words {
-  unsigned word[4];
-};
-
-__device__ __forceinline__ Words load_words(unsigned from) {
-  Words v;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
-               : "r"(from)
-               : "memory");
-  return v;
-}
-
-__device__ __forceinline__ void store_words(unsigned to, const Words& v) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.word[0]), "r"(v.word[1]), "r"(v.word[2]),
-               "r"(v.word[3])
-               : "memory");
-}
 
 __device__ __forceinline__ void store_box(const TensorMap* map, unsigned from, int x, int y) {
   asm volatile(

@@ -6,7 +6,6 @@
 #include "instructions.cuh"
 
 #include "epilogue.cuh"
-#include "gather.cuh"
 
 // 1 where the launch says that it may begin before the launches ahead of it in its stream have ended.
 #ifndef OVERLAPS
@@ -20,14 +19,10 @@ constexpr int kByColumns = IN_TURNS ? 1 : CONSUMERS_BY_COLUMNS, kByRows = IN_TUR
 constexpr int kOwnRows = kRows / kByRows, kOwnColumns = kColumns / kByColumns, kBlocks = kOwnRows / 64;
 constexpr int kSums = kOwnColumns / 2;  // of a thread and a block of 64 rows
 constexpr int kElement = ELEMENT_BYTES, kDepth = 128 / kElement;
-// An operand that is contiguous along K lies in rows of 128 bytes; another in slabs 128 bytes wide. What is gathered lies
-// in whole groups of 64 lines.
+// An operand that is contiguous along K lies in rows of 128 bytes; another in slabs 128 bytes wide.
 constexpr int kSlabBytes = kDepth * 128;
-constexpr int kRowsGroups = groups_of<ROWS_K_MAJOR, kElement>(kRows);
-constexpr int kColumnsGroups = groups_of<COLUMNS_K_MAJOR, kElement>(kColumns);
-constexpr int kRowsBytes = ROWS_K_MAJOR ? kRows * 128 : kRowsGroups * kSlabBytes;
-constexpr int kColumnsBytes = COLUMNS_GATHERED ? kColumnsGroups * kGroupBytes
-                              : COLUMNS_K_MAJOR ? kColumns * 128 : kColumnsGroups * kSlabBytes;
+constexpr int kRowsBytes = ROWS_K_MAJOR ? kRows * 128 : (kRows * kElement + 127) / 128 * kSlabBytes;
+constexpr int kColumnsBytes = COLUMNS_K_MAJOR ? kColumns * 128 : (kColumns * kElement + 127) / 128 * kSlabBytes;
 constexpr int kStageBytes = kRowsBytes + kColumnsBytes;
 constexpr int kStagingBytes = 64 * 128;  // of a warpgroup and a buffer, where results are put in order
 constexpr int kWarpgroup = 128;
@@ -37,46 +32,9 @@ static_assert(kOwnRows % 64 == 0 && kOwnColumns % 8 == 0 && kOwnColumns <= 256, 
 static_assert(!IN_TURNS || kConsumers == 2, "two take tiles in turns");
 // A block counts who has read what it loaded. Of four blocks not all read from all: one that loads nothing for a
 // neighbour does not keep it from running ahead, so that the neighbour would be counted twice.
-constexpr bool kDealsRows =
-    ROWS_GATHERED || (ROWS_K_MAJOR ? kRows % (8 * kClusterColumns) == 0 : kRows * kElement > 128);
-constexpr bool kDealsColumns =
-    COLUMNS_GATHERED || (COLUMNS_K_MAJOR ? kColumns % (8 * kClusterRows) == 0 : kColumns * kElement > 128);
+constexpr bool kDealsRows = ROWS_K_MAJOR ? kRows % (8 * kClusterColumns) == 0 : kRows * kElement > 128;
+constexpr bool kDealsColumns = COLUMNS_K_MAJOR ? kColumns % (8 * kClusterRows) == 0 : kColumns * kElement > 128;
 static_assert(kCluster < 4 || (kDealsRows && kDealsColumns), "each of four blocks loads a part of every slice");
-// Lines are swapped unless both operands have their rows of K in the same other order.
-constexpr bool kIsReordered = ROWS_GATHERED && COLUMNS_GATHERED && !ROWS_K_MAJOR && !COLUMNS_K_MAJOR;
-constexpr int kSwappedRows = ROWS_GATHERED && !kIsReordered ? kRowsGroups : 0;
-constexpr int kSwappedColumns = COLUMNS_GATHERED && !kIsReordered ? kColumnsGroups : 0;
-constexpr bool kGathers = ROWS_GATHERED || COLUMNS_GATHERED, kSwaps = kSwappedRows + kSwappedColumns > 0;
-// Many boxes are asked for by two warps, one for each operand.
-constexpr int kLoaders = kGathers ? 2 : 1;
-static_assert(!kGathers || kElement == 2 || (ROWS_K_MAJOR && COLUMNS_K_MAJOR), "slabs have 64 rows of K");
-
-// How the TMA unit loads an operand: through one map, or through eight.
-#define MAPS_0(name) const __grid_constant__ TensorMap name
-#define MAPS_1(name)                                                                               \
-  const __grid_constant__ TensorMap name##0, const __grid_constant__ TensorMap name##1,            \
-      const __grid_constant__ TensorMap name##2, const __grid_constant__ TensorMap name##3,        \
-      const __grid_constant__ TensorMap name##4, const __grid_constant__ TensorMap name##5,        \
-      const __grid_constant__ TensorMap name##6, const __grid_constant__ TensorMap name##7,        \
-      const __grid_constant__ unsigned name##_starts
-#define JOINED(a, b) a##b
-#define MAPS_OF(is_gathered, name) JOINED(MAPS_, is_gathered)(name)
-
-template <bool kIsGathered>
-struct Maps : GatheredMaps {
-  static constexpr int kNumber = kMaps;
-};
-template <>
-struct Maps<false> {
-  static constexpr int kNumber = 1;
-  const TensorMap* first;
-};
-
-// The address of the first of several maps, which the compiler does not take for that of one alone.
-__device__ __forceinline__ const TensorMap* first_map(const TensorMap* map) {
-  asm("" : "+l"(map));
-  return map;
-}
 
 // The kernel's parameters, where they are: read when they are used, they take no registers beside the sums.
 struct Sizes {
@@ -103,7 +61,8 @@ struct Unit {
 };
 
 __device__ __forceinline__ int num_units(const Sizes& s) {
-  return s.whole + (s.row_tiles * s.column_tiles - s.whole) * s.parts;
+  const int tiles = s.row_tiles * s.column_tiles;
+  return SPLITS ? s.whole + (tiles - s.whole) * s.parts : tiles;
 }
 
 // A quotient by what the host knows: the upper word of a product with a rounded reciprocal, 2^(31 + bits) / divisor, is
@@ -118,7 +77,7 @@ __device__ __forceinline__ Unit unit_of(const Sizes& s, int number, int rank) {
   int tile = number;
   const int steps = (s.depth + kDepth - 1) / kDepth;
   u.part = 0, u.parts = 1, u.slot = 0, u.begin = 0, u.end = steps;
-  if (number >= s.whole) {
+  if (SPLITS && number >= s.whole) {
     const int split = quotient(number - s.whole, s.by_parts), each = quotient(steps, s.by_parts);
     tile = s.whole + split;
     u.part = number - s.whole - split * s.parts, u.parts = s.parts;
@@ -136,14 +95,6 @@ __device__ __forceinline__ Unit unit_of(const Sizes& s, int number, int rank) {
   return u;
 }
 
-// Where operands are gathered there are three roles: what they have in common is computed by each, so that none keeps it
-// in registers for another.
-__device__ __forceinline__ int first_unit() {
-  int number = blockIdx.x / kCluster;
-  if constexpr (kGathers) asm volatile("" : "+r"(number));
-  return number;
-}
-
 // A place in the ring: the stage, and the parity of how often the ring was walked before.
 struct Place {
   int stage = 0;
@@ -159,7 +110,7 @@ struct Place {
 };
 
 struct Shared {
-  unsigned ring, staging, full, empty, landed;  // addresses; `landed` is `full` where no lines are swapped
+  unsigned ring, staging, full, empty;  // addresses
   __device__ __forceinline__ unsigned rows_of(int stage) const { return ring + stage * kStageBytes; }
   __device__ __forceinline__ unsigned columns_of(int stage) const { return rows_of(stage) + kRowsBytes; }
 };
@@ -188,11 +139,8 @@ __device__ __forceinline__ void load_slice(
   }
 }
 
-// What a loader does: it loads slices of both operands, or, of two, each of one.
 __device__ __forceinline__ void produce(
-    const Maps<ROWS_GATHERED>& rows_maps, const Maps<COLUMNS_GATHERED>& columns_maps, const Sizes& s,
-    const Shared& shared, int rank, int loader) {
-  const bool loads_rows = kLoaders == 1 || loader == 0, loads_columns = kLoaders == 1 || loader == 1;
+    const TensorMap* rows_map, const TensorMap* columns_map, const Sizes& s, const Shared& shared, int rank) {
   const int row_place = rank / kClusterColumns, column_place = rank % kClusterColumns;
   // The slice of rows is the same in all blocks beside each other, that of columns in all above each other.
   const unsigned short rows_mask = ((1 << kClusterColumns) - 1) << (row_place * kClusterColumns);
@@ -200,52 +148,17 @@ __device__ __forceinline__ void produce(
   for (int i = 0; i < kClusterRows; ++i) columns_mask |= 1 << (i * kClusterColumns + column_place);
   Place place;
   const int units = num_units(s), clusters = gridDim.x / kCluster;
-  for (int number = first_unit(); number < units; number += clusters) {
+  for (int number = blockIdx.x / kCluster; number < units; number += clusters) {
     const Unit u = unit_of(s, number, rank);
     for (int step = u.begin; step < u.end; ++step, place.step()) {
       wait(shared.empty + 8 * place.stage, place.parity ^ 1);
-      const unsigned landed = shared.landed + 8 * place.stage;
-      expect(landed, (loads_rows ? kRowsBytes : 0) + (loads_columns ? kColumnsBytes : 0));
+      const unsigned full = shared.full + 8 * place.stage;
+      expect(full, kStageBytes);
       const int k = step * kDepth;
-      if (loads_rows) {
-        const unsigned to = shared.rows_of(place.stage);
-#if ROWS_GATHERED
-        gather_slice<ROWS_K_MAJOR, kElement, kRows, kClusterColumns>(
-            rows_maps, to, landed, u.row, k, ROWS_K_MAJOR ? s.rows : s.depth, column_place, rows_mask);
-#else
-        load_slice<ROWS_K_MAJOR, kRows, kClusterColumns>(
-            rows_maps.first, to, landed, u.row, k, column_place, place.stage, rows_mask);
-#endif
-      }
-      if (loads_columns) {
-        const unsigned to = shared.columns_of(place.stage);
-#if COLUMNS_GATHERED
-        gather_slice<COLUMNS_K_MAJOR, kElement, kColumns, kClusterRows>(
-            columns_maps, to, landed, u.column, k, COLUMNS_K_MAJOR ? s.columns : s.depth, row_place, columns_mask);
-#else
-        load_slice<COLUMNS_K_MAJOR, kColumns, kClusterRows>(
-            columns_maps.first, to, landed, u.column, k, row_place, place.stage, columns_mask);
-#endif
-      }
-    }
-  }
-}
-
-// What a warp of the producer does that loads nothing: of every slice that landed, lines go where consumers look.
-__device__ __forceinline__ void swap_slices(const Sizes& s, const Shared& shared, int rank, int warp) {
-  const int lane = threadIdx.x % 32;
-  Place place;
-  const int units = num_units(s), clusters = gridDim.x / kCluster;
-  for (int number = first_unit(); number < units; number += clusters) {
-    const Unit u = unit_of(s, number, rank);
-    for (int step = u.begin; step < u.end; ++step, place.step()) {
-      wait(shared.landed + 8 * place.stage, place.parity);
-      swap_lines<kSwappedRows, kSwappedColumns>(
-          shared.rows_of(place.stage), shared.columns_of(place.stage), warp, lane);
-      // The matrix units see what each thread wrote, then the warp says that it is done.
-      fence_for_boxes();
-      __syncwarp();
-      if (lane == 0) arrive(shared.full + 8 * place.stage);
+      load_slice<ROWS_K_MAJOR, kRows, kClusterColumns>(
+          rows_map, shared.rows_of(place.stage), full, u.row, k, column_place, place.stage, rows_mask);
+      load_slice<COLUMNS_K_MAJOR, kColumns, kClusterRows>(
+          columns_map, shared.columns_of(place.stage), full, u.column, k, row_place, place.stage, columns_mask);
     }
   }
 }
@@ -546,7 +459,7 @@ __device__ __forceinline__ void consume(
 #endif
   int turn = 0;
   const int units = num_units(s), clusters = gridDim.x / kCluster;
-  for (int number = first_unit(); number < units; number += clusters, turn ^= 1) {
+  for (int number = blockIdx.x / kCluster; number < units; number += clusters, turn ^= 1) {
     const Unit u = unit_of(s, number, rank);
     if (IN_TURNS && turn != consumer) {
       place.skip(u.end - u.begin);
@@ -557,13 +470,13 @@ __device__ __forceinline__ void consume(
     named_sync(8 + consumer, 2 * kWarpgroup);
 #endif
     unsigned begun = 0;
-    if (number >= s.whole && threadIdx.x % kWarpgroup == 0) begun = count(counters_of(u, counters, consumer));
+    if (SPLITS && number >= s.whole && threadIdx.x % kWarpgroup == 0) begun = count(counters_of(u, counters, consumer));
     multiply(sums, u, shared, place, first_row, first_column, rank);
     if constexpr (kCluster > 1) {
       // It arrives at no other block any more: those need not wait until its results are stored.
       if (number + clusters * (IN_TURNS ? 2 : 1) >= units) cluster_arrive();
     }
-    if (number >= s.whole) {
+    if (SPLITS && number >= s.whole) {
       // Which part this is takes registers beside all sums, unless it is found anew.
       if (!add_parts(sums, unit_of(s, anew(number), rank), workspace, counters, begun, consumer)) continue;
     }
@@ -576,7 +489,7 @@ __device__ __forceinline__ void consume(
 }
 
 extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
-    gemm(MAPS_OF(ROWS_GATHERED, rows_map), MAPS_OF(COLUMNS_GATHERED, columns_map),
+    gemm(const __grid_constant__ TensorMap rows_map, const __grid_constant__ TensorMap columns_map,
 #if STORES_BOXES
          const __grid_constant__ TensorMap whole_map, const __grid_constant__ TensorMap rest_map,
 #else
@@ -600,38 +513,22 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
   const To c = {&whole_map, &rest_map};
 #endif
   extern __shared__ __align__(1024) unsigned char memory[];
-  __shared__ __align__(8) unsigned long long barriers[(kSwaps ? 3 : 2) * kStages];
-#if ROWS_GATHERED
-  const Maps<true> rows_maps = {{first_map(&rows_map0), rows_map_starts}};
-#else
-  const Maps<false> rows_maps = {&rows_map};
-#endif
-#if COLUMNS_GATHERED
-  const Maps<true> columns_maps = {{first_map(&columns_map0), columns_map_starts}};
-#else
-  const Maps<false> columns_maps = {&columns_map};
-#endif
+  __shared__ __align__(8) unsigned long long barriers[2 * kStages];
   Shared shared;
   shared.ring = shared_address(memory);
   shared.staging = shared.ring + kStages * kStageBytes;
   shared.full = shared_address(barriers);
   shared.empty = shared.full + 8 * kStages;
-  shared.landed = kSwaps ? shared.empty + 8 * kStages : shared.full;
   const int rank = kCluster > 1 ? static_cast<int>(block_in_cluster()) : 0;
-  // Warps of the producer: one makes the barriers and loads, others load or swap where operands are gathered.
-  constexpr int kMaker = kConsumers * kWarpgroup / 32, kWorkers = kLoaders + (kSwaps ? kSwapWarps : 0);
-  if (threadIdx.x / 32 == kMaker) {
+  if (threadIdx.x / 32 == kConsumers * kWarpgroup / 32) {
     constexpr int kReaders = (kClusterRows + kClusterColumns - 1) * 4 * (IN_TURNS ? 1 : kConsumers);
     // By one thread: the compiler would have many do it one after the other, with a fence for each.
     if (threadIdx.x % 32 == 0) {
-#pragma unroll
-      for (int i = 0; i < rows_maps.kNumber; ++i) prefetch_map(rows_maps.first + i);
-#pragma unroll
-      for (int i = 0; i < columns_maps.kNumber; ++i) prefetch_map(columns_maps.first + i);
+      prefetch_map(&rows_map);
+      prefetch_map(&columns_map);
 #pragma unroll
       for (int i = 0; i < kStages; ++i) {
-        barrier_init(shared.full + 8 * i, kSwaps ? kSwapWarps : kLoaders);
-        if constexpr (kSwaps) barrier_init(shared.landed + 8 * i, kLoaders);
+        barrier_init(shared.full + 8 * i, 1);
         barrier_init(shared.empty + 8 * i, kReaders);
       }
       fence_barrier_init();
@@ -646,21 +543,18 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
   if constexpr (kCluster > 1) {
     cluster_arrive();
     cluster_wait();
-  } else if (threadIdx.x / 32 == kMaker) {
-    named_arrive(kMade, kConsumers * kWarpgroup + 32 * kWorkers);
-  } else if (threadIdx.x / 32 < kMaker + kWorkers) {
-    named_sync(kMade, kConsumers * kWarpgroup + 32 * kWorkers);
+  } else if (threadIdx.x / 32 == kConsumers * kWarpgroup / 32) {
+    named_arrive(kMade, kConsumers * kWarpgroup + 32);
+  } else if (threadIdx.x / kWarpgroup < kConsumers) {
+    named_sync(kMade, kConsumers * kWarpgroup + 32);
   }
 #if OVERLAPS
   wait_for_launches();
 #endif
   if (threadIdx.x / kWarpgroup == kConsumers) {
     fewer_registers();
-    const int thread = threadIdx.x - kConsumers * kWarpgroup;
-    if (thread < 32 * kLoaders) {
-      if (kGathers ? is_elected() : thread == 0) produce(rows_maps, columns_maps, s, shared, rank, thread / 32);
-    } else if (kSwaps) {
-      swap_slices(s, shared, rank, thread / 32 - kLoaders);
+    if (threadIdx.x == kConsumers * kWarpgroup) {
+      produce(&rows_map, &columns_map, s, shared, rank);
     }
     __syncwarp();
     if constexpr (kCluster > 1) cluster_arrive();

@@ -34,9 +34,7 @@ __device__ __forceinline__ uint4 vector_of(const float* x) {
 }
 
 #if PLACEMENT == 2
-// Pairs that are under way at once, and those of them that are waited for, taken, and followed by others together.
-constexpr int AHEAD = KP * NT <= WINDOW ? KP : (WINDOW / NT > 0 ? WINDOW / NT : 1);
-constexpr int TAKEN = AHEAD == KP ? KP : (AHEAD + 3) / 4;
+constexpr int AHEAD = KP * NT <= WINDOW ? KP : (WINDOW / NT > 0 ? WINDOW / NT : 1);  // pairs that are asked for at once
 
 // Elements of a piece of the depth of all rows of a tile, and of a step of a tile, in the ring.
 constexpr int PIECE_ELEMENTS = NB * PIECE, STEP_ELEMENTS = PAIRS * PIECE_ELEMENTS;
@@ -72,73 +70,60 @@ struct Source {
     return load_shared_by_grid(from + pair * PIECE_ELEMENTS + n * 8 * PIECE);
   }
 
-  // Asks for some pairs, each of which takes the place of that which is AHEAD before it.
-  template <int FIRST, int COUNT>
+  template <int PAIR>
   __device__ __forceinline__ void ask() {
 #pragma unroll
-    for (int pair = FIRST; pair < FIRST + COUNT; ++pair) {
-      if (pair < KP) {
+    for (int i = 0; i < AHEAD; ++i) {
+      if (PAIR + i < KP) {
 #pragma unroll
         for (int n = 0; n < NT; ++n) {
-          window[pair % AHEAD][n] = make_uint4(0, 0, 0, 0);
-          if (from && exists[n] && inside(pair)) {
-            window[pair % AHEAD][n] = load(pair, n);
-          } else if (!IS_BACKWARD && initial[n] && inside(pair)) {
-            window[pair % AHEAD][n] = vector_of(initial[n] + PIECE * (first_pair() + pair));
+          window[i][n] = make_uint4(0, 0, 0, 0);
+          if (from && exists[n] && inside(PAIR + i)) {
+            window[i][n] = load(PAIR + i, n);
+          } else if (!IS_BACKWARD && initial[n] && inside(PAIR + i)) {
+            window[i][n] = vector_of(initial[n] + PIECE * (first_pair() + PAIR + i));
           }
         }
       }
     }
   }
 
-  template <int FIRST, int COUNT>
-  __device__ __forceinline__ bool is_missing() const {
-    bool missing = false;
-#pragma unroll
-    for (int pair = FIRST; pair < FIRST + COUNT; ++pair) {
-      if (pair < KP) {
-#pragma unroll
-        for (int n = 0; n < NT; ++n) missing = missing || is_unwritten(window[pair % AHEAD][n]);
-      }
-    }
-    return __any_sync(0xFFFFFFFFu, missing);
-  }
-
-  // Waits for the next pairs. Where something is missing, all that had not been written is asked for again at once: what
-  // comes after them may have been asked for too early, too.
+  // Asks again for what had not been written, all of it at once, until everything is there.
   template <int FIRST>
   __device__ __forceinline__ void await() {
     WATCHED_LOOP {
-      if (!is_missing<FIRST, TAKEN>()) break;
+      bool waits = false;
 #pragma unroll
-      for (int pair = FIRST; pair < FIRST + AHEAD; ++pair) {
-        if (pair < KP) {
+      for (int i = 0; i < AHEAD; ++i) {
+        if (FIRST + i < KP) {
 #pragma unroll
           for (int n = 0; n < NT; ++n) {
-            if (is_unwritten(window[pair % AHEAD][n])) window[pair % AHEAD][n] = load(pair, n);
+            if (is_unwritten(window[i][n])) {
+              window[i][n] = load(FIRST + i, n);
+              waits = true;
+            }
           }
         }
       }
+      if (!__any_sync(0xFFFFFFFFu, waits)) break;
     }
   }
 
   template <int PAIR, int END>
-  __device__ __forceinline__ void add_taken(float (&sums)[CHAINS][MT][NT][4], Weights& weights) {
+  __device__ __forceinline__ void add_window(float (&sums)[CHAINS][MT][NT][4], Weights& weights) {
     if constexpr (PAIR < END) {
       add_pair<PAIR>(sums, weights, window[PAIR % AHEAD]);
-      add_taken<PAIR + 1, END>(sums, weights);
+      add_window<PAIR + 1, END>(sums, weights);
     }
   }
 
-  // What was taken makes place for what is asked for next, so that loads are under way while others are multiplied.
   template <int FIRST = 0>
   __device__ __forceinline__ void add_all(float (&sums)[CHAINS][MT][NT][4], Weights& weights) {
     if constexpr (FIRST < KP) {
-      constexpr int END = FIRST + TAKEN < KP ? FIRST + TAKEN : KP;
-      if constexpr (FIRST == 0) ask<0, AHEAD>();
+      constexpr int END = FIRST + AHEAD < KP ? FIRST + AHEAD : KP;
+      ask<FIRST>();
       await<FIRST>();
-      add_taken<FIRST, END>(sums, weights);
-      ask<FIRST + AHEAD, TAKEN>();
+      add_window<FIRST, END>(sums, weights);
       add_all<END>(sums, weights);
     }
   }
