@@ -50,7 +50,8 @@ def test_candidates_are_of_the_space_and_differ() -> None:
 
 
 def test_what_is_timed_is_tried_in_every_way_that_is_asked_for() -> None:
-    (timed,) = cases_to_time(H200, [(64, 64, 65536)], ["bf16"], ["rr"], Tried(2, [1, 2], [0, 8], [64]))
+    tried = Tried(2, {"num_stages": [1, 2], "fan_in": [0, 8], "split_k": [64]})
+    (timed,) = cases_to_time(H200, [(4, 64, 65536)], ["bf16"], ["rc"], tried)
     ways = {(config["num_stages"], config["fan_in"], config["split_k"]) for config, _ in timed.found}
     assert ways == {(stages, fan_in, 64) for stages in (1, 2) for fan_in in (0, 8)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.skinny.shape import Dealt, Layout, Shape, asked_blocks, line, unit_rows, vector
-from constrint.kernels.gemm.skinny.spec import SPECS
+from constrint.kernels.gemm.skinny.spec import SPECS, SkinnySpec
 from constrint.kernels.gemm.skinny.text import DTYPES, shape_of
 from constrint.solve import enumerate_space
 
@@ -25,11 +26,23 @@ ALIKE = 2
 _NAMED = re.compile(r"(mma|fma)(\d+) t(\d+) u(\d+) w(\d+)x(\d+) r(\d+)(?: s(\d+))?(?: f(\d+))?")
 
 Config = dict[str, int]
+#: The ways that the space has: one step under way, all sums added at once.
+USUAL: Mapping[str, Sequence[int]] = {"num_stages": (1,), "fan_in": (0,)}
 
 
-def columns_of(gpu: GpuModel, product: Product) -> dict[str, NDArray[np.int64]]:
+class TriedSpec(SkinnySpec):
+    """The kernel with all that is tried beside what its space has."""
+
+    steps_ahead = (1, 2)
+    fan_ins = (0, 4, 8, 16)
+
+
+TRIED = TriedSpec()
+
+
+def columns_of(gpu: GpuModel, product: Product, spec: SkinnySpec = SPEC) -> dict[str, NDArray[np.int64]]:
     """Every valid configuration, as columns."""
-    problem = SPEC.product_problem(gpu, product)
+    problem = spec.product_problem(gpu, product)
     columns, _ = enumerate_space(problem).project(list(problem.variables))
     return dict(columns)
 
@@ -83,18 +96,24 @@ def chain_of(config: Mapping[str, int], dtype: str, layout: Layout, depth: int) 
 
 
 def candidates(
-    gpu: GpuModel, product: Product, layout: Layout, top: int, parts: Sequence[int] = ()
+    gpu: GpuModel, product: Product, layout: Layout, top: int, ways: Mapping[str, Sequence[int]] = USUAL
 ) -> Iterator[tuple[Config, float]]:
     """What the cost model ranks first, with the predicted seconds; few that are alike.
 
-    With `parts`, so many of each of these numbers of blocks of a tile, and of no others.
+    Args:
+        gpu: The GPU.
+        product: The product.
+        layout: How its operands lie.
+        top: As many of each way.
+        ways: Values by parameters: each combination of them is a way.
     """
-    columns = columns_of(gpu, product)
-    for number in parts:
-        chosen = columns["split_k"] == number
-        yield from _ranked(gpu, product, layout, {name: column[chosen] for name, column in columns.items()}, top)
-    if not parts:
-        yield from _ranked(gpu, product, layout, columns, top)
+    columns = columns_of(gpu, product, TRIED)
+    for values in itertools.product(*ways.values()):
+        chosen = np.ones(len(columns["tile_m"]), dtype=bool)
+        for name, value in zip(ways, values, strict=True):
+            chosen &= columns[name] == value
+        if chosen.any():
+            yield from _ranked(gpu, product, layout, {name: column[chosen] for name, column in columns.items()}, top)
 
 
 def _ranked(

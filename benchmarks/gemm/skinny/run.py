@@ -13,12 +13,12 @@ registers are spilled are not timed.
 from __future__ import annotations
 
 import argparse
-import itertools
 import math
 import multiprocessing
 import os
 import random
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -174,18 +174,10 @@ class Timed(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """How candidates are tried: so many of each product, with so many steps under way and neighbours that add first."""
+    """What is tried: so many candidates of each way, and ways as values of parameters, each combination of them one."""
 
     top: int
-    stages: list[int]
-    fan_ins: list[int]
-    parts: list[int]
-
-    def variants(self, config: Config, parts: int) -> Iterator[Config]:
-        """A configuration in every way; neighbours add first where there are more than enough of them."""
-        for stages, fan_in in itertools.product(self.stages, self.fan_ins):
-            if fan_in == 0 or parts > 2 * fan_in:
-                yield config | {"num_stages": stages, "fan_in": fan_in}
+    ways: dict[str, list[int]]
 
 
 def cases_to_time(
@@ -201,11 +193,7 @@ def cases_to_time(
                 a, b, made = operands(case, "cpu", is_filled=False)
                 lies = sides_of(case, a, b, made.out).layout
                 which = product_of(a[None], b[None], None, None, made.out.dtype, is_three_pass=False)
-                found = [
-                    (variant, seconds)
-                    for config, seconds in candidates(gpu, which, lies, SPARE * tried.top, tried.parts)
-                    for variant in tried.variants(config, _dealt(gpu, case, lies, config).contributors)
-                ]
+                found = list(candidates(gpu, which, lies, SPARE * tried.top, tried.ways))
                 yield Timed(case, lies, found)
 
 
@@ -226,7 +214,6 @@ def _dealt(gpu: GpuModel, case: Case, layout: Layout, config: Config) -> Any:
 
 def show_times(gpu: GpuModel, timed: list[Timed], tried: Tried, finals: int, out: Path | None, limit_s: float) -> None:
     """Time candidates of every product, the fastest of them again beside cuBLAS."""
-    top, ways = tried.top, len(tried.stages) * len(tried.fan_ins)
     from constrint.tune.measure import Timer
 
     end = time.monotonic() + limit_s
@@ -245,7 +232,19 @@ def show_times(gpu: GpuModel, timed: list[Timed], tried: Tried, finals: int, out
                 for each in one.found
                 if str(plain_source(each[0], one.case.dtype, one.layout).macros) not in useless
             ]
-            _time_one(gpu, one._replace(found=usable[: top * ways * max(1, len(tried.parts))]), finals, timer, table)
+            _time_one(gpu, one._replace(found=_first_of_each(usable, tried)), finals, timer, table)
+
+
+def _first_of_each(found: list[tuple[Config, float]], tried: Tried) -> list[tuple[Config, float]]:
+    """The first ones of each way."""
+    taken: Counter[tuple[int, ...]] = Counter()
+    first = []
+    for config, seconds in found:
+        way = tuple(config[name] for name in tried.ways)
+        if taken[way] < tried.top:
+            taken[way] += 1
+            first.append((config, seconds))
+    return first
 
 
 def _time_one(gpu: GpuModel, one: Timed, finals: int, timer: Any, table: Table) -> None:
@@ -335,7 +334,8 @@ def main() -> None:
     if args.what == "check":
         raise SystemExit(check(gpu, args.number, args.seed, args.limit) > 0)
     shapes = [sizes_of(text) for text in args.shapes] if args.shapes else SHAPES
-    tried = Tried(args.top, args.stages, args.fan_ins, args.parts)
+    ways = {"num_stages": args.stages, "fan_in": args.fan_ins} | ({"split_k": args.parts} if args.parts else {})
+    tried = Tried(args.top, ways)
     timed = cases_to_time(gpu, shapes, args.dtypes, args.layouts, tried)
     if args.what == "show":
         show_candidates(gpu, timed)

@@ -89,7 +89,7 @@ def test_it_compiles_for_nvidia_gpus_from_ampere_on(name: str) -> None:
 @pytest.mark.parametrize("layout", [Layout(), Layout(False, SHIFTED, STRIDED), Layout(True, ALIGNED, SHIFTED)], ids=str)
 @pytest.mark.parametrize("ends", ENDS, ids=str)
 def test_every_end_compiles_without_spilling(ends: Ends, layout: Layout) -> None:
-    config = {"tile_m": 8, "tile_n": 256, "tile_k": 256, "num_warps": 8, "warps_k": 4, "mma": 1, "resident": 1}
+    config = {"tile_m": 8, "tile_n": 64, "tile_k": 256, "num_warps": 8, "warps_k": 4, "mma": 1, "resident": 1}
     dtype = "int8" if ends.output == "int32" else "bf16"
     if not layout.is_k_major:
         config |= {"tile_n": 8 * vector(dtype) * 2, "tile_k": 4 * line(dtype)}

@@ -62,7 +62,7 @@ def tile_rules(gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:
     needed, left = needed_registers(product, v), launched_registers(gpu, v)
     yield Rule(100 * needed <= percent * left, "registers_under_way", clear, CERTAIN)
     few = "neighbours add their sums first where there are more of them than would be added last"
-    alone = any_of(v["fan_in"] == 0, v["split_k"] > 2 * v["fan_in"], v["persistent"] == 1)
+    alone = any_of(v["fan_in"] == 0, v["split_k"] > 2 * v["fan_in"])
     yield Rule(alone, "fan_in_of_many", few, REDUNDANT)
     once = "blocks that share all steps evenly share tiles, however many there are"
     yield Rule(implies(v["persistent"] == 1, v["split_k"] == 1), "persistent_whole_k", once, REDUNDANT)

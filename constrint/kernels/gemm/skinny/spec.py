@@ -42,10 +42,6 @@ LINES = (8, 16, 4, 32, 2, 64, 1, 128)
 MEASURED_SHORT = 16
 #: Parts of K.
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384)
-#: Steps that are under way at a time, and neighbours whose sums are added before those of all: the kernel takes 2 steps
-#: and any number of neighbours, too, which `benchmarks.gemm.skinny.run time --stages 1 2 --fan-ins 0 8` tries. What is
-#: not measured yet is not in the space.
-STEPS_AHEAD, FAN_INS = (1,), (0,)
 
 
 class SkinnySpec(GemmSpec):
@@ -63,6 +59,11 @@ class SkinnySpec(GemmSpec):
         "split": ("split_k", "persistent", "fan_in"),
         "pipeline": ("num_stages", "resident"),
     }
+    #: Steps that are under way at a time, and neighbours whose sums are added before those of all. The kernel takes two
+    #: steps, too, and any number of neighbours: what is not measured yet is not in the space, and
+    #: `benchmarks.gemm.skinny.run time --stages 1 2 --fan-ins 0 8` tries it.
+    steps_ahead: ClassVar[tuple[int, ...]] = (1,)
+    fan_ins: ClassVar[tuple[int, ...]] = (0,)
     table_samples: ClassVar[Shapes] = SAMPLES
     table_shapes: ClassVar[Stages] = STAGES
 
@@ -125,8 +126,14 @@ class SkinnySpec(GemmSpec):
             Param("resident", (2, 1, 4, 3, 6, 8), "blocks that an SM is to hold", blocks, "res"),
             Param("turned", (1, 0), "1: the long side is N", "M or N is the short side", "t"),
             Param("split_k", PARTS, "blocks that share a tile", "shares of a tile fill a GPU with few of them", "sk"),
-            Param("num_stages", STEPS_AHEAD, "steps whose loads are under way", "others are not measured", "st"),
-            Param("fan_in", FAN_INS, "neighbours whose sums are added first; 0: none", "others are not measured", "fi"),
+            Param("num_stages", self.steps_ahead, "steps whose loads are under way", "others are not measured", "st"),
+            Param(
+                "fan_in",
+                self.fan_ins,
+                "neighbours whose sums are added first; 0: none",
+                "others are not measured",
+                "fi",
+            ),
             Param("persistent", (0, 1), "1: resident blocks share all steps evenly", "no last wave", "per"),
         )
 
