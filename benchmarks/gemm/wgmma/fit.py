@@ -1,12 +1,14 @@
 """Fit the constants of the CUDA GEMM's cost model to random products, and judge them on products that they never saw.
 
-    python -m benchmarks.gemm.wgmma.fit benchmarks/results/h200/gemm_cuda_explored.csv.gz --gpu h200
-    python -m benchmarks.gemm.wgmma.fit benchmarks/results/h200/gemm_cuda_explored.csv.gz --gpu h200 --write
+    cd benchmarks/results/h200
+    python -m benchmarks.gemm.wgmma.fit gemm_cuda_explored.csv.gz gemm_cuda_random.csv.gz --gpu h200 --write
+    python -m benchmarks.gemm.wgmma.fit gemm_cuda_present.csv.gz --gpu h200 --only launch_s odd_clk --write
 
 Tables are what `benchmarks.gemm.wgmma.run explore` wrote. Shapes that the project names are judged and never fitted:
 what `--write` puts into `constrint/kernels/gemm/cuda/constants.json` is fitted to random products alone, and each of
 these is judged by a fit without it. A first choice is the measured time of the configuration that is predicted to be
-the fastest of those that were timed; its share is the fastest time over that.
+the fastest of those that were timed; its share is the fastest time over that. With `--only` the other constants stay as
+they are: what changes with the start and the end of a kernel needs no second look at its slices.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from benchmarks.gemm.wgmma.configs import product_of
 from benchmarks.gemm.wgmma.run import SHAPES
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.constants_file import ConstantsFile, Entry
-from constrint.kernels.gemm.cuda.constants import ASSUMED, FILE, Constants
+from constrint.kernels.gemm.cuda.constants import ASSUMED, CONSTANTS, FILE, Constants
 from constrint.kernels.gemm.cuda.cost import CudaModel
 from constrint.kernels.gemm.cuda.rules import size_rules
 from constrint.kernels.gemm.grid_rules import COLUMNS
@@ -223,11 +225,13 @@ def fit(gpu: GpuModel, measured: Sequence[Measured], names: Sequence[str], start
     return made(at)
 
 
-def left_out(gpu: GpuModel, measured: Sequence[Measured]) -> Iterator[tuple[Measured, Constants]]:
+def left_out(
+    gpu: GpuModel, measured: Sequence[Measured], names: Sequence[str] = NAMES, start: Constants = ASSUMED
+) -> Iterator[tuple[Measured, Constants]]:
     """Every product with constants that were fitted without it: named shapes are in no fit."""
     drawn = [each for each in measured if not each.is_named]
-    yield from ((each, fit(gpu, [other for other in drawn if other is not each], NAMES, ASSUMED)) for each in drawn)
-    whole = fit(gpu, drawn, NAMES, ASSUMED)
+    yield from ((each, fit(gpu, [other for other in drawn if other is not each], names, start)) for each in drawn)
+    whole = fit(gpu, drawn, names, start)
     yield from ((each, whole) for each in measured if each.is_named)
 
 
@@ -244,15 +248,18 @@ def show(judged: Sequence[Judgement], what: str) -> None:
     print(f"  worst {min(shares):.3f}", flush=True)
 
 
-def write(constants: Constants, tables: Sequence[Path], number: int) -> None:
+def write(constants: Constants, tables: Sequence[Path], number: int, only: Sequence[str]) -> None:
     """Replace the values of the package's constants; what each is stays, and what they were assumed to be."""
     read = msgspec.json.decode(FILE.read_bytes(), type=ConstantsFile)
-    names = ", ".join(str(table) for table in tables)
+    names, note = ", ".join(table.name for table in tables), NOTE.format(number=number)
+    if only:
+        names = f"{read.measured}; {', '.join(only)}: {names}"
+        note = f"{read.note} Of these {', '.join(only)} were fitted once more, to {number} other random products."
     entries = {
         name: msgspec.structs.replace(entry, value=float(f"{getattr(constants, name):.3g}"))
         for name, entry in read.constants.items()
     }
-    head = {"device": read.device, "measured": names, "note": NOTE.format(number=number)}
+    head = {"device": read.device, "measured": names, "note": note}
     lines = [f"  {_json(name)}: {_json(text)}," for name, text in head.items()]
     rows = [f"    {_json(name)}: {_json(entry)}" for name, entry in entries.items()]
     text = "\n".join(["{", *lines, '  "constants": {', ",\n".join(rows), "  }", "}"])
@@ -268,20 +275,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", type=Path, nargs="+")
     parser.add_argument("--gpu", required=True)
+    parser.add_argument("--only", nargs="+", default=[], choices=NAMES, metavar="NAME", help="constants to fit")
     parser.add_argument("--write", action="store_true", help="replace the constants in use")
     args = parser.parse_args()
     gpu = load_gpu(args.gpu)
     measured = [each for table in args.tables for each in read_measured(table, gpu)]
     drawn = [each for each in measured if not each.is_named]
-    constants = fit(gpu, drawn, NAMES, ASSUMED)
+    names, start = (args.only, CONSTANTS) if args.only else (NAMES, ASSUMED)
+    constants = fit(gpu, drawn, names, start)
     print(f"# fitted to {len(drawn)} random products")
-    print("\n".join(f"{name:24} {value:.3g}" for name, value in asdict(constants).items() if name in NAMES), flush=True)
-    judged = [(each, Judgement.of(each, each.predicted(gpu, found))) for each, found in left_out(gpu, measured)]
+    print("\n".join(f"{name:24} {value:.3g}" for name, value in asdict(constants).items() if name in names), flush=True)
+    left = left_out(gpu, measured, names, start)
+    judged = [(each, Judgement.of(each, each.predicted(gpu, found))) for each, found in left]
     show([judgement for each, judgement in judged if not each.is_named], "random products, each by a fit without it")
     if len(judged) > len(drawn):
         show([judgement for each, judgement in judged if each.is_named], "named shapes, by a fit to random products")
     if args.write:
-        write(constants, args.tables, len(drawn))
+        write(constants, args.tables, len(drawn), args.only)
 
 
 if __name__ == "__main__":
