@@ -114,6 +114,8 @@ def _measured(gpu: GpuModel, product: Product) -> Choice | None:
     told = replace(Product.of(workload), **of_call)
     if told != product:
         return None
+    if winner(gemm_specs(), gpu, workload) is None:  # most products: nobody asks who would refuse one
+        return None
     able = [spec for spec in gemm_specs() if not spec.refusal(gpu, product)]
     entry = winner(able, gpu, workload) if able else None
     refused = _REFUSED.get((gpu.name, product), ())

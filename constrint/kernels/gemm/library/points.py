@@ -139,7 +139,14 @@ class Points:
 
 def has_table(gpu: GpuModel) -> bool:
     """Whether anything was measured on such a GPU; a model of the same name with other figures is another GPU."""
-    return path_of(gpu.name).is_file() and _figures(gpu) == _figures(load_gpu(gpu.name))
+    known = _HAS_TABLE.get(id(gpu))
+    if known is None or known[0] is not gpu:
+        known = _HAS_TABLE[id(gpu)] = gpu, path_of(gpu.name).is_file() and _figures(gpu) == _figures(load_gpu(gpu.name))
+    return known[1]
+
+
+#: What was found for models, which are told apart by identity.
+_HAS_TABLE: dict[int, tuple[GpuModel, bool]] = {}
 
 
 def _figures(gpu: GpuModel) -> tuple[object, ...]:
