@@ -154,7 +154,7 @@ def test_an_slstm_has_no_such_implementation() -> None:
 
 def test_it_stands_in_the_ranking_with_its_time_and_its_error() -> None:
     gpu, workload = load_gpu("h200"), workload_of("lstm", (16, 1024, 1, 512), "fp16")
-    ranking = rank(load_kernel("lstm"), gpu, workload, top=1000)
+    ranking = rank(load_kernel("lstm"), gpu, workload, top=10_000)
     (candidate,) = (c for c in ranking.candidates if c.kernel == "lstm.cudnn")
     expected = layer_s(gpu.name, Shape("lstm", "fp16", 16, 512, 512), 1024, "forward")
     assert candidate.cost.seconds == expected

@@ -208,6 +208,14 @@ def test_the_users_own_table_comes_before_the_shipped_one(put: Put, tmp_path: Pa
     assert gemm_choice.choose(GPU, Product.of(PRODUCT)).config == shipped.config
 
 
+def test_of_winners_of_several_compilers_the_fastest_counts(put: Put) -> None:
+    """A workload has one winner for each set of tools: what a newer measurement of other tools says changes nothing."""
+    slow, fast = entry(PRODUCT, 5, seconds=2e-5, created=9.0), entry(PRODUCT, 9, seconds=1e-5)
+    for both in ((slow, fast), (fast, slow)):
+        put(*both)
+        assert gemm_choice.choose(GPU, Product.of(PRODUCT)).config == fast.config
+
+
 def test_shipped_tables_of_other_tools_are_left_in_silence(put: Put, tmp_path: Path) -> None:
     foreign = entry(PRODUCT, toolchain=TOOLS | {"triton": "1.0"})
     write_tuned(TunedTable(GPU.name, (foreign,)), tuned_path(tmp_path / "shipped", GPU.name))

@@ -103,8 +103,8 @@ def test_products_that_it_does_not_compute_are_refused_with_a_reason(name: str, 
             CUDA.check_dtype(load_gpu(name), asked.workload)
 
 
-def test_clusters_of_four_leave_pairs_of_sms_over() -> None:
-    assert [cluster_slots(H200, blocks) for blocks in (1, 2, 4)] == [132, 66, 32]
+def test_clusters_of_four_leave_sms_over_and_gpcs_differ() -> None:
+    assert [cluster_slots(H200, blocks) for blocks in (1, 2, 4)] == [132, 66, 30]
 
 
 def test_the_tile_of_5000_cubed_is_a_solution_whose_last_wave_is_full() -> None:

@@ -137,16 +137,20 @@ def box_rows(width: int, shares: int) -> int:
 
 #: Blocks of the largest cluster.
 MOST_BLOCKS = 4
+#: Clusters of four that are lost to GPCs of different sizes.
+UNEVEN_FOURS = 2
 
 
 def cluster_slots(gpu: GpuModel, cluster: Any) -> Any:
     """Clusters of 1, 2 or 4 blocks that are resident at once, one block on an SM.
 
     A cluster lies in one GPC. SMs come in pairs, so that clusters of two fill a GPC, and those of four leave a pair
-    over where the GPC has an odd number of pairs: 132 SMs in 8 GPCs hold 32.
+    over where the GPC has an odd number of pairs: 132 SMs in 8 GPCs as large as each other hold 32. GPCs differ, since
+    SMs are left out where they fail: an H200 was seen to hold 30.
     """
     num_sms, num_gpcs = gpu.device.sm_count, gpu.device.num_gpcs or 1
     if num_sms < MOST_BLOCKS:
         return (num_sms + cluster - 1) // cluster  # none that is larger than the device is allowed
-    lost = min(num_sms // 4 - num_gpcs * (num_sms // num_gpcs // 4), num_sms // 4 - 1)
+    even = num_gpcs * (num_sms // num_gpcs // 4)
+    lost = min(num_sms // 4 - even + UNEVEN_FOURS * (num_gpcs > 1), num_sms // 4 - 1)
     return num_sms // cluster - lost * (cluster // 4)
