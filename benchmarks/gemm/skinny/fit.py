@@ -22,8 +22,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.gemm.constants_fit import fitted
 from benchmarks.gemm.skinny.configs import config_of
-from benchmarks.gemm.wgmma.fit import ITERATIONS, LEAST_STEP, NUDGE, OUTLIER
 from benchmarks.harness.table import read_rows
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.constants_file import ConstantsFile, Entry
@@ -112,45 +112,9 @@ def _measured(rows: Sequence[Mapping[str, str]]) -> Measured:
 
 
 def fit(gpu: GpuModel, measured: Sequence[Measured], names: Sequence[str], start: Constants) -> Constants:
-    """Constants by robust least squares over the logarithms of times, in steps of the constants' logarithms."""
-    truth = np.log(np.concatenate([each.seconds for each in measured]))
-    # Every product counts the same, and of its configurations the fast ones most.
-    weights = np.concatenate([(each.seconds.min() / each.seconds) / len(each.seconds) ** 0.5 for each in measured])
-    begin = np.log([getattr(start, name) for name in names])
-
-    def made(at: NDArray[np.float64]) -> Constants:
-        return replace(start, **dict(zip(names, np.exp(at).tolist(), strict=True)))
-
-    def errors(at: NDArray[np.float64]) -> NDArray[np.float64]:
-        constants = made(at)
-        return np.asarray(np.log(np.concatenate([each.predicted(gpu, constants) for each in measured])) - truth)
-
-    prior = PRIOR * OUTLIER * float(np.sqrt(np.mean(weights**2)))
-
-    def loss(error: NDArray[np.float64], at: NDArray[np.float64]) -> float:
-        each = 2 * OUTLIER**2 * (np.sqrt(1 + (error / OUTLIER) ** 2) - 1)
-        return float(np.sum(weights**2 * each) + np.sum((prior * (at - begin)) ** 2))
-
-    at, damping = begin.copy(), 1e-2
-    error = errors(at)
-    for _ in range(ITERATIONS):
-        slopes = np.stack([(errors(at + NUDGE * unit) - error) / NUDGE for unit in np.eye(len(names))], axis=1)
-        counts = weights**2 / np.sqrt(1 + (error / OUTLIER) ** 2)
-        normal = slopes.T @ (counts[:, None] * slopes) + prior**2 * np.eye(len(names))
-        downhill = -(slopes.T @ (counts * error) + prior**2 * (at - begin))
-        for _ in range(8):
-            step = np.linalg.solve(normal + damping * np.diag(np.diag(normal)), downhill)
-            step = np.clip(step, -0.5, 0.5)
-            tried = errors(at + step)
-            if loss(tried, at + step) < loss(error, at):
-                break
-            damping *= 4
-        else:
-            break
-        at, error, damping = at + step, tried, max(damping / 4, 1e-6)
-        if np.abs(step).max() < LEAST_STEP:
-            break
-    return made(at)
+    """Constants by robust least squares over the logarithms of times."""
+    seconds = [each.seconds for each in measured]
+    return fitted(start, names, seconds, lambda found: [each.predicted(gpu, found) for each in measured], PRIOR)
 
 
 def judge(gpu: GpuModel, measured: Sequence[Measured]) -> None:

@@ -27,6 +27,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.gemm.constants_fit import fitted
 from benchmarks.gemm.wgmma.configs import product_of
 from benchmarks.gemm.wgmma.run import SHAPES
 from constrint.hwmodels import GpuModel, load_gpu
@@ -46,8 +47,6 @@ TILE = {"tile_m": ("rows", "columns"), "tile_n": ("columns", "rows")}
 TILE |= {"cluster_m": ("cluster_rows", "cluster_columns"), "cluster_n": ("cluster_columns", "cluster_rows")}
 #: Clusters of four that are resident at once, of the 33 that `explore` launched.
 RESIDENT_FOURS = 30
-#: Relative error from which on a configuration counts less than its square.
-OUTLIER = 0.1
 #: A constant that times say nothing of stays where it was: what a change by a factor of e costs, in rows.
 PRIOR = 1.0
 #: A first choice below this share of the fastest is shown beside it.
@@ -58,8 +57,6 @@ NOTE = (
     "fit, but were seen while the model was written. A value that these times do not determine stays near what was "
     "assumed, which stands beside it with its source."
 )
-#: Iterations of a fit, the smallest step that is taken, and by how much a constant is moved to see what it does.
-ITERATIONS, LEAST_STEP, NUDGE = 40, 1e-4, 1e-3
 
 
 @dataclass(frozen=True)
@@ -89,11 +86,6 @@ class Measured:
     def is_named(self) -> bool:
         """Whether it is one of the shapes that the project names."""
         return (self.product.m, self.product.n, self.product.k) in SHAPES
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        """How much each configuration counts: fast ones most, and every product the same."""
-        return np.asarray((self.seconds.min() / self.seconds) / len(self.seconds) ** 0.5)
 
     def predicted(self, gpu: GpuModel, constants: Constants) -> NDArray[np.float64]:
         """Predicted seconds."""
@@ -185,44 +177,9 @@ def _measured(rows: Sequence[Mapping[str, str]]) -> Measured:
 
 
 def fit(gpu: GpuModel, measured: Sequence[Measured], names: Sequence[str], start: Constants) -> Constants:
-    """Constants by robust least squares over the logarithms of times, in steps of the constants' logarithms."""
-    weights = np.concatenate([each.weights for each in measured])
-    truth = np.log(np.concatenate([each.seconds for each in measured]))
-    begin = np.log([getattr(start, name) for name in names])
-
-    def made(at: NDArray[np.float64]) -> Constants:
-        return replace(start, **dict(zip(names, np.exp(at).tolist(), strict=True)))
-
-    def errors(at: NDArray[np.float64]) -> NDArray[np.float64]:
-        constants = made(at)
-        return np.asarray(np.log(np.concatenate([each.predicted(gpu, constants) for each in measured])) - truth)
-
-    prior = PRIOR * OUTLIER * float(np.sqrt(np.mean(weights**2)))
-
-    def loss(error: NDArray[np.float64], at: NDArray[np.float64]) -> float:
-        each = 2 * OUTLIER**2 * (np.sqrt(1 + (error / OUTLIER) ** 2) - 1)
-        return float(np.sum(weights**2 * each) + np.sum((prior * (at - begin)) ** 2))
-
-    at, damping = begin.copy(), 1e-2
-    error = errors(at)
-    for _ in range(ITERATIONS):
-        slopes = np.stack([(errors(at + NUDGE * unit) - error) / NUDGE for unit in np.eye(len(names))], axis=1)
-        counts = weights**2 / np.sqrt(1 + (error / OUTLIER) ** 2)
-        normal = slopes.T @ (counts[:, None] * slopes) + prior**2 * np.eye(len(names))
-        downhill = -(slopes.T @ (counts * error) + prior**2 * (at - begin))
-        for _ in range(8):
-            step = np.linalg.solve(normal + damping * np.diag(np.diag(normal)), downhill)
-            step = np.clip(step, -0.5, 0.5)
-            tried = errors(at + step)
-            if loss(tried, at + step) < loss(error, at):
-                break
-            damping *= 4
-        else:
-            break
-        at, error, damping = at + step, tried, max(damping / 4, 1e-6)
-        if np.abs(step).max() < LEAST_STEP:
-            break
-    return made(at)
+    """Constants by robust least squares over the logarithms of times."""
+    seconds = [each.seconds for each in measured]
+    return fitted(start, names, seconds, lambda found: [each.predicted(gpu, found) for each in measured], PRIOR)
 
 
 def left_out(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 
@@ -21,3 +23,10 @@ class ConstantsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     measured: str
     note: str
     constants: dict[str, Entry]
+
+
+def read_values(file: Path, *, assumed: bool) -> tuple[str, dict[str, float]]:
+    """What a file's values rest on, and the values by name; or what was assumed for them, which rests on nothing."""
+    read = msgspec.json.decode(file.read_bytes(), type=ConstantsFile)
+    values = {name: entry.assumed if assumed else entry.value for name, entry in read.constants.items()}
+    return "" if assumed else read.measured, values

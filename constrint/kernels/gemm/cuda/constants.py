@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
-from constrint.kernels.gemm.constants_file import ConstantsFile
+from constrint.kernels.gemm.constants_file import read_values
 
 FILE = Path(__file__).with_name("constants.json")
 
@@ -41,9 +39,8 @@ class Constants:
 
 def read_constants(file: Path = FILE, *, assumed: bool = False) -> Constants:
     """Read the constants of a file, or what was assumed for them: where a fit begins."""
-    read = msgspec.json.decode(file.read_bytes(), type=ConstantsFile)
-    values = {name: entry.assumed if assumed else entry.value for name, entry in read.constants.items()}
-    return Constants("" if assumed else read.measured, **values)
+    measured, values = read_values(file, assumed=assumed)
+    return Constants(measured, **values)
 
 
 CONSTANTS = read_constants()

@@ -1,0 +1,77 @@
+"""Robust least squares over the logarithms of times, for constants of a kernel's cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+C = TypeVar("C")
+
+#: Relative error from which on a configuration counts less than its square.
+OUTLIER = 0.1
+#: Iterations, the smallest step that is taken, and by how much a constant is moved to see what it does.
+ITERATIONS, LEAST_STEP, NUDGE = 40, 1e-4, 1e-3
+
+
+def weights_of(seconds: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """How much each configuration counts: of each product the fast ones most, and every product the same."""
+    return np.concatenate([(each.min() / each) / len(each) ** 0.5 for each in seconds])
+
+
+def fitted(
+    start: C,
+    names: Sequence[str],
+    seconds: Sequence[NDArray[np.float64]],
+    predicted: Callable[[C], Sequence[NDArray[np.float64]]],
+    stiffness: float,
+) -> C:
+    """Constants whose predictions are nearest to times, in steps of the constants' logarithms.
+
+    Args:
+        start: A data class of constants: where the fit begins.
+        names: Those that are fitted.
+        seconds: Times of the configurations of each product.
+        predicted: What constants predict for them.
+        stiffness: A constant that times say nothing of stays where it was: what a change by a factor of e costs, in
+            rows.
+    """
+    weights, truth = weights_of(seconds), np.log(np.concatenate(seconds))
+    begin = np.log([getattr(start, name) for name in names])
+    prior = stiffness * OUTLIER * float(np.sqrt(np.mean(weights**2)))
+
+    def made(at: NDArray[np.float64]) -> C:
+        record: Any = start
+        changed: C = replace(record, **dict(zip(names, np.exp(at).tolist(), strict=True)))
+        return changed
+
+    def errors(at: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(np.log(np.concatenate(predicted(made(at)))) - truth)
+
+    def loss(error: NDArray[np.float64], at: NDArray[np.float64]) -> float:
+        each = 2 * OUTLIER**2 * (np.sqrt(1 + (error / OUTLIER) ** 2) - 1)
+        return float(np.sum(weights**2 * each) + np.sum((prior * (at - begin)) ** 2))
+
+    at, damping = begin.copy(), 1e-2
+    error = errors(at)
+    for _ in range(ITERATIONS):
+        slopes = np.stack([(errors(at + NUDGE * unit) - error) / NUDGE for unit in np.eye(len(names))], axis=1)
+        counts = weights**2 / np.sqrt(1 + (error / OUTLIER) ** 2)
+        normal = slopes.T @ (counts[:, None] * slopes) + prior**2 * np.eye(len(names))
+        downhill = -(slopes.T @ (counts * error) + prior**2 * (at - begin))
+        for _ in range(8):
+            step = np.linalg.solve(normal + damping * np.diag(np.diag(normal)), downhill)
+            step = np.clip(step, -0.5, 0.5)
+            tried = errors(at + step)
+            if loss(tried, at + step) < loss(error, at):
+                break
+            damping *= 4
+        else:
+            break
+        at, error, damping = at + step, tried, max(damping / 4, 1e-6)
+        if np.abs(step).max() < LEAST_STEP:
+            break
+    return made(at)
