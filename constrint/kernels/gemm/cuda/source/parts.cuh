@@ -1,0 +1,70 @@
+// How parts of a tile's K are added. Included by kernel.cu, whose constants it needs.
+#pragma once
+
+// Adds some of a part's sums, from a number on, which are loaded together. Four of a thread lie next to each other.
+template <int kNumber>
+__device__ __forceinline__ void add_stored(sum_t (&sums)[kBlocks][kSums], const sum_t* stored, int first) {
+  constexpr int kAll = kBlocks * kSums;
+#pragma unroll
+  for (int i = first; i < kAll && i < first + kNumber; i += 4) {
+    sum_t four[4];
+    load_partials(stored + i * kWarpgroup, four);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sums[i / kSums][i % kSums + j] += four[j];
+  }
+}
+
+// Two counters of whoever computes parts of the same sums: how many have begun, and how many have left theirs in memory.
+__device__ __forceinline__ unsigned* counters_of(const Unit& u, unsigned* counters, int consumer) {
+  return counters + 2 * (u.slot * kByRows * kByColumns + (IN_TURNS ? 0 : consumer));
+}
+
+// Parts along K leave their sums in memory. Whoever began last waits for the others and adds all, in order, so that
+// results do not depend on who it is; of two it adds the other's to its own. Says whether this one did. Whoever is waited
+// for has begun, and waits for none but units with smaller numbers: this ends however many blocks are resident.
+__device__ __forceinline__ bool add_parts(
+    sum_t (&sums)[kBlocks][kSums], const Unit& u, sum_t* workspace, unsigned* counters, unsigned begun,
+    int consumer) {
+  // Registers that are left beside all sums hold what is under way: of one part, or of two at a time.
+  constexpr int kAll = kBlocks * kSums, kFree = kConsumerRegisters - kAll - (IS_PLAIN ? 48 : 64);
+  constexpr bool kKeeps = kFree >= 48;  // its own of two parts
+  constexpr int kBatch = kFree < 32 ? 8 : kFree > 128 ? 64 : kFree / 16 * 8;
+  const int thread = thread_anew() % kWarpgroup, user = u.slot * kByRows * kByColumns + (IN_TURNS ? 0 : consumer);
+  sum_t* const all = workspace + static_cast<long long>(user) * u.parts * kAll * kWarpgroup + thread * 4;
+  const bool is_last = named_any(1 + consumer, kWarpgroup, thread == 0 && begun == u.parts - 1);
+  if (!is_last || !kKeeps || u.parts > 2) {
+#pragma unroll
+    for (int i = 0; i < kAll; i += 4) {
+      const int block = i / kSums, at = i % kSums;
+      const sum_t four[4] = {sums[block][at], sums[block][at + 1], sums[block][at + 2], sums[block][at + 3]};
+      store_partials(all + (u.part * kAll + i) * kWarpgroup, four);
+    }
+  }
+  if (!is_last) {
+    // One thread speaks for all that it has synchronised with.
+    named_sync(1 + consumer, kWarpgroup);
+    if (thread == 0) tell(counters_of(u, counters, consumer) + 1);
+    return false;
+  }
+  if (thread == 0) {
+    unsigned* const mine = counters_of(u, counters, consumer);
+    while (told(mine + 1) != u.parts - 1) {
+    }
+    mine[0] = mine[1] = 0;
+  }
+  named_sync(1 + consumer, kWarpgroup);
+  if (kKeeps && u.parts == 2) {
+    const sum_t* const other = all + (1 - u.part) * kAll * kWarpgroup;
+#pragma unroll
+    for (int first = 0; first < kAll; first += 48) add_stored<48>(sums, other, first);
+    return true;
+  }
+#pragma unroll
+  for (int first = 0; first < kAll; first += kBatch) {
+#pragma unroll
+    for (int i = first; i < kAll && i < first + kBatch; ++i) sums[i / kSums][i % kSums] = 0;
+#pragma unroll 2
+    for (int part = 0; part < u.parts; ++part) add_stored<kBatch>(sums, all + part * kAll * kWarpgroup, first);
+  }
+  return true;
+}

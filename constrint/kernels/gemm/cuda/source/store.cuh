@@ -1,0 +1,115 @@
+// How a consumer stores its sums. Included by kernel.cu, whose constants it needs.
+#pragma once
+
+#if STORES_BOXES
+static_assert(IS_PLAIN, "boxes take sums as they are");
+// 16-bit results go through shared memory to the TMA unit, in boxes of 64 rows and 64 columns of wgmma; what is left of a
+// row of sums is a box of its own. Rows of a box are 128 bytes, swizzled; those of a narrower one are not.
+__device__ __forceinline__ void store(
+    const sum_t (&sums)[kBlocks][kSums], const OutMaps& maps, const Sizes& s, unsigned staging, int first_row,
+    int first_column) {
+  const int index = thread_anew(), lane = index % 32, warp = index / 32 % 4, consumer = index / kWarpgroup;
+  const bool is_first = index % kWarpgroup == 0;
+  const unsigned own = staging + consumer * kStagingBytes * BUFFERS;
+  constexpr int kRest = kOwnColumns % 64;
+#pragma unroll
+  for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+    for (int chunk = 0; chunk < kOwnColumns; chunk += 64) {
+      constexpr int kChunks = (kOwnColumns + 63) / 64;
+      // Buffers are taken in turns; a unit of an odd number of boxes ends with the one that the next begins with.
+      constexpr int kUnread = kBlocks * kChunks % 2 ? 0 : BUFFERS - 1;
+      const int number = block * kChunks + chunk / 64, width = min(64, kOwnColumns - chunk);
+      const bool is_narrow = !TURNED && width < 64;
+      const unsigned to = own + number % BUFFERS * kStagingBytes;
+      // Whoever asked the unit to store what lay here knows when it was read.
+      if (is_first) {
+        if (number == 0) {
+          wait_stored<kUnread>();
+        } else {
+          wait_stored<BUFFERS - 1>();
+        }
+      }
+      named_sync(1 + consumer, kWarpgroup);
+#pragma unroll
+      for (int j = 0; j < 8 && chunk + 8 * j < kOwnColumns; j += 2) {
+        const int at = 4 * (chunk / 8 + j);
+        const bool is_pair = chunk + 8 * j + 8 < kOwnColumns;
+        unsigned words[4] = {};
+#pragma unroll
+        for (int i = 0; i < 4 && at + 2 * i < kSums; ++i)
+          words[i] = narrow2(s.end.alpha * sums[block][at + 2 * i], s.end.alpha * sums[block][at + 2 * i + 1]);
+        // Of the matrices of 8 by 8, the second has the lower rows, and the third and fourth the next columns.
+        const int row = TURNED ? 8 * (j + lane / 16) + lane % 8 : 16 * warp + lane % 16;
+        const int unit = TURNED ? 2 * warp + lane / 8 % 2 : j + lane / 16;
+        const unsigned address =
+            is_narrow ? to + row * (kRest * 2) + unit * 16 : to + row * 128 + ((unit ^ lane % 8) * 16);
+        if (is_pair) {
+          store_matrices<(TURNED != 0)>(address, words[0], words[1], words[2], words[3]);
+        } else {
+          // The address of lanes 16 to 31 is not used.
+          store_matrices<(TURNED != 0)>(address, words[0], words[1]);
+        }
+      }
+      fence_for_boxes();
+      named_sync(1 + consumer, kWarpgroup);
+      if (is_first) {
+        const int x = TURNED ? first_row + 64 * block : first_column + chunk;
+        const int y = TURNED ? first_column + chunk : first_row + 64 * block;
+        store_box(width < 64 ? maps.rest : maps.whole, to, x, y);
+      }
+    }
+  }
+}
+
+#else
+// Sums go through shared memory, 24 columns of wgmma at a time, and are finished in the order of C: a loop that is not
+// unrolled takes few registers beside the sums that wait, and reads and writes rows of C.
+__device__ __forceinline__ void store(
+    const sum_t (&sums)[kBlocks][kSums], out_t* c, const Sizes& s, unsigned staging, int first_row, int first_column) {
+  constexpr int kChunk = 24, kWidth = TURNED ? 64 : kChunk, kPitch = kWidth * 4 + 16;
+  constexpr int kThreads = TURNED ? kWarpgroup : 32;
+  static_assert((TURNED ? kChunk : 64) * kPitch <= kStagingBytes, "a chunk fits");
+  const int index = thread_anew(), lane = index % 32, warp = index / 32 % 4, consumer = index / kWarpgroup;
+  const unsigned own = staging + consumer * kStagingBytes * BUFFERS + (TURNED ? 0 : warp * 16 * kPitch);
+  const int c_rows = TURNED ? s.columns : s.rows, c_columns = TURNED ? s.rows : s.columns;
+  const int thread = TURNED ? index % kWarpgroup : lane;
+#pragma unroll
+  for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+    for (int chunk = 0; chunk < kOwnColumns; chunk += kChunk) {
+#pragma unroll
+      for (int i = chunk / 2; i < kSums && i < (chunk + kChunk) / 2; i += 2) {
+        const int row = lane / 4 + (i & 2) * 4, column = i / 4 * 8 - chunk + lane % 4 * 2;
+        if constexpr (TURNED) {
+          store_shared(own + column * kPitch + (16 * warp + row) * 4, sums[block][i]);
+          store_shared(own + (column + 1) * kPitch + (16 * warp + row) * 4, sums[block][i + 1]);
+        } else {
+          store_shared(own + row * kPitch + column * 4, sums[block][i], sums[block][i + 1]);
+        }
+      }
+      if constexpr (TURNED) {
+        named_sync(1 + consumer, kWarpgroup);
+      } else {
+        __syncwarp();
+      }
+      const int left = min(kChunk, kOwnColumns - chunk);
+      const int row0 = TURNED ? first_column + chunk : first_row + 64 * block + 16 * warp;
+      const int column0 = TURNED ? first_row + 64 * block : first_column + chunk;
+      const int height = min(TURNED ? left : 16, c_rows - row0), width = min(TURNED ? 64 : left, c_columns - column0);
+      if (s.is_aligned) {
+        // Rows of C are whole vectors of 16 bytes, so that none passes its end.
+        finish_rows<4, kWidth, kPitch, kThreads>(
+            own, c, s.stride, s.end, row0, column0, height, width, thread);
+      } else {
+        finish_rows<1, kWidth, kPitch, kThreads>(own, c, s.stride, s.end, row0, column0, height, width, thread);
+      }
+      if constexpr (TURNED) {
+        named_sync(1 + consumer, kWarpgroup);
+      } else {
+        __syncwarp();
+      }
+    }
+  }
+}
+#endif
