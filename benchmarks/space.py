@@ -181,7 +181,10 @@ def _score_one(gpu: GpuModel, measured: Measured, args: argparse.Namespace) -> l
     predicted = measured.predicted_us(gpu)
     if args.choices == "model":
         operation = load_kernel(measured.workload.operation)
-        found = [measured.find(*choice) for choice in first_choices(operation, gpu, measured.workload, 8)]
+        files = (path for name, _ in measured.by_kernel() for path in load_spec(name).device_files)
+        has_nvrtc = any(path.suffix == ".cu" for path in files)
+        chosen = first_choices(operation, gpu, measured.workload, 8, has_nvrtc=has_nvrtc)
+        found = [measured.find(*choice) for choice in chosen]
         if found[0] is None:
             print(f"{measured.workload}: the first choice was not measured")
             return []

@@ -178,13 +178,16 @@ def _integers(column: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def first_choices(
-    operation: Operation, gpu: GpuModel, workload: Workload, top: int
+    operation: Operation, gpu: GpuModel, workload: Workload, top: int, *, has_nvrtc: bool = True
 ) -> list[tuple[str, dict[str, int]]]:
-    """What would be run of our kernels: the first choices for a workload, as (kernel, configuration)."""
+    """What would be run of our kernels: the first choices for a workload, as (kernel, configuration).
+
+    Without NVRTC there are products in Triton alone, which is what tables hold that are older than those in CUDA C++.
+    """
     if operation.name == "gemm":
         from constrint.kernels.gemm.first_choice import best
         from constrint.kernels.gemm.product import Product
 
-        product = replace(Product.of(workload), no_library="a space has no library")
+        product = replace(Product.of(workload), no_library="a space has no library", has_nvrtc=has_nvrtc)
         return [(choice.kernel, dict(choice.config)) for choice in best(gpu, product, top)]
     return [(c.kernel, dict(c.config)) for c in rank(operation, gpu, workload, top=top).candidates]

@@ -341,7 +341,9 @@ def _left(table: Table, product: Product, refused: tuple[tuple[str, Refusal], ..
     for kernel, refusal in refused:
         if kernel == table.spec.full_name:
             use = table.spec.use(table.gpu, product.workload, {name: Var(name) for name in refusal.config})
-            left &= refusal.rule(table.gpu, use, is_wary=wary).holds_columns(table.columns)
+            # A row stands for every order of tiles, none of which a block's needs depend on.
+            of_row = replace(refusal, config={name: refusal.config[name] for name in table.columns})
+            left &= of_row.rule(table.gpu, use, is_wary=wary).holds_columns(table.columns)
         elif wary and refusal.what == REGISTERS:
             left &= table.spill_ppm <= SURE_PPM
     return left
