@@ -84,8 +84,8 @@ def test_a_split_head_compiles_with_its_barrier(name: str, dim: int, direction: 
 
 
 #: Tests that a target's fresh sample is spread over, so that processes share it out.
-PARTS = 3
-NUM_FAIR = 9
+PARTS = 2
+NUM_FAIR = 6
 #: Files, below the package, that decide what is compiled and what is said of it.
 SOURCES = (
     *(f"kernels/rnn/{name}.py" for name in ("cells", "kernel*", "layer_spec", "sample", "spec")),

@@ -186,8 +186,8 @@ def test_certain_rules_hold_for_kernels_with_descriptors(version: str) -> None:
 
 
 #: Tests that a target's fresh sample is spread over, so that processes share it out.
-PARTS = 4
-NUM_FAIR = 20
+PARTS = 3
+NUM_FAIR = 12
 #: Files, below the package, that decide what is compiled and what is said of it.
 SOURCES = ("kernels/gemm/**/*.py", "select/limits.py")
 
