@@ -5,11 +5,13 @@
     python -m benchmarks.gemm.bench --out gemm.csv --drawn 300  # as many products drawn at random, of bf16 and fp16
     python -m benchmarks.gemm.bench --out gemm.csv --dtypes fp8 # 8 shapes, beside torch._scaled_mm
     python -m benchmarks.gemm.bench --out gemm.csv --template   # torch.compile(mode="max-autotune"), too: a few shapes
+    python -m benchmarks.gemm.bench --show gemm.csv             # what such a file says; no GPU
 
-Each row says who was timed (`kernels`: the first choice among our kernels; `best of 8`: the quickest of the model's
-first eight of these; `matmul`: the choice among all, which may be torch's own product; a peer)
-and how: `call` is the public call from plain Python, calls back to back; `cold` and `warm` are the kernel alone in a
-CUDA graph, after the L2 was overwritten and back to back. Whoever is compared is timed in turn, in several rounds.
+Each row says who was timed (`kernels`: the first choice among our kernels; `candidate`: each of the model's first
+eight of these, by which the quickest is picked; `best of 8`: that one, timed again; `matmul`: the choice among all,
+which may be torch's own product; a peer) and how: `call` is the public call from plain Python, calls back to back;
+`cold` and `warm` are the kernel alone in a CUDA graph, after the L2 was overwritten and back to back. Whoever is
+compared is timed in turn, in several rounds.
 The floor is the larger of operations over the highest rate and bytes over the highest bandwidth that this run measured.
 Ratios are the peer's time over ours. Results are checked against a product in higher precision.
 """
@@ -30,7 +32,7 @@ from typing import Any
 import torch
 
 from benchmarks.harness.peers import products, set_precision, triton_template
-from benchmarks.harness.table import Table, attempt, described, print_ratios
+from benchmarks.harness.table import Table, attempt, described, print_ratios, read_rows
 from benchmarks.harness.workloads import DTYPE_SHAPES, GEMM_SHAPES, drawn_gemms, gemm
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import matmul
@@ -142,15 +144,6 @@ class Bench:
                 ours["matmul"], figures["matmul"] = ours["kernels"], figures["kernels"]
             for who, figure in figures.items():
                 choice = ours[who][0] if who in ours else None
-                config = (
-                    {}
-                    if choice is None
-                    else {
-                        "kernel": choice.kernel,
-                        "config": " ".join(map(str, choice.config.values())),
-                        "predicted_us": 1e6 * choice.seconds,
-                    }
-                )
                 self.table.add(
                     **_named(workload),
                     who=who,
@@ -160,7 +153,7 @@ class Bench:
                     floor_us=1e6 * floor_s,
                     outcome="wrong result" if who in wrong else "ok",
                     prepare_ms=prepare_ms.get(who, float("nan")),
-                    **config,
+                    **(_described(choice) if choice else {}),
                 )
 
     def _ours(self, case: Case, choices: list[Choice]) -> dict[str, tuple[Choice, Sequence[Launch]]]:
@@ -170,6 +163,16 @@ class Bench:
         if len(choices) > 1:
             cold = self.timer.cold([self.timer.graph(call_of(launches)) for launches in every], ROUNDS)
             quickest = min(range(len(choices)), key=lambda i: cold[i].median_s)
+            for choice, figure in zip(choices, cold, strict=True):
+                self.table.add(
+                    **_named(case.workload),
+                    who="candidate",
+                    how="picked",
+                    median_us=1e6 * figure.median_s,
+                    spread_us=1e6 * figure.spread_s,
+                    outcome="ok",
+                    **_described(choice),
+                )
             # It is timed once more, so that the figure that picked it is not the one it is judged by.
             ours[f"best of {len(choices)}"] = choices[quickest], every[quickest]
         return ours
@@ -212,6 +215,11 @@ class _Public:
         """Copy what the public call returns to where the checker looks."""
         inputs, (out,) = self.case.inputs, self.case.outputs.values()
         out.copy_(matmul(inputs["a"][0], inputs["b"][0])[None])
+
+
+def _described(choice: Choice) -> dict[str, Any]:
+    config = " ".join(map(str, choice.config.values()))
+    return {"kernel": choice.kernel, "config": config, "predicted_us": 1e6 * choice.seconds}
 
 
 def _named(workload: Workload) -> dict[str, Any]:
@@ -261,9 +269,11 @@ def print_table(rows: list[dict[str, Any]]) -> None:
         print_ratios(f"{dtype}: {peer} / {who}, {how}", found)
     spreads = [float(r["spread_us"]) / float(r["median_us"]) for r in rows if r.get("how") == "cold"]
     of_ours = [row for row in rows if (row.get("how"), row.get("who"), row["outcome"]) == ("cold", "kernels", "ok")]
-    if of_ours:
-        optimism = statistics.median(float(row["median_us"]) / float(row["predicted_us"]) for row in of_ours)
-        print(f"kernels, measured over predicted, cold: median {optimism:.3f} of {len(of_ours)}")
+    took: dict[str, list[float]] = {}
+    for row in of_ours:
+        took.setdefault(row["kernel"], []).append(float(row["median_us"]) / float(row["predicted_us"]))
+    for kernel, ratios_of in sorted(took.items()):
+        print(f"{kernel}, measured over predicted, cold: median {statistics.median(ratios_of):.3f} of {len(ratios_of)}")
     shown_cases = [row for row in rows if row.get("how") == "cold" and row.get("who") == "matmul"]
     left = sum(row["kernel"] == LIBRARY for row in shown_cases)
     print(f"matmul leaves {left} of {len(shown_cases)} cases to torch's own product")
@@ -274,7 +284,9 @@ def print_table(rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     """Choose, compile, then time case by case."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--out", type=Path)
+    where.add_argument("--show", type=Path, metavar="FILE", help="print what a file says instead")
     parser.add_argument("--quick", action="store_true", help="some 20 cases, the first choice alone")
     parser.add_argument("--drawn", type=int, default=0, metavar="N", help="N products drawn at random instead")
     parser.add_argument("--seed", type=int, default=None, help="of what is drawn; another one each time if left out")
@@ -284,6 +296,9 @@ def main() -> None:
     parser.add_argument("--top", type=int, default=8, help="also the best of so many choices; 1: not")
     parser.add_argument("--template", action="store_true", help="torch's Triton template, a few shapes")
     args = parser.parse_args()
+    if args.show:
+        print_table(read_rows(args.show))
+        return
     gpu, end = gpu_of(torch.device("cuda")), time.monotonic() + args.limit
     args.seed = secrets.randbits(32) if args.seed is None else args.seed
     if gpu is None:

@@ -1,14 +1,15 @@
 """Fit the constants of the CUDA GEMM's cost model to random products, and judge them on products that they never saw.
 
     cd benchmarks/results/h200
-    python -m benchmarks.gemm.wgmma.fit gemm_cuda_explored.csv.gz gemm_cuda_random.csv.gz --gpu h200 --write
-    python -m benchmarks.gemm.wgmma.fit gemm_cuda_present.csv.gz --gpu h200 --only launch_s odd_clk --write
+    python -m benchmarks.gemm.wgmma.fit gemm_cuda_present.csv.gz --gpu h200 --write
+    python -m benchmarks.gemm.wgmma.fit gemm_cuda_present.csv.gz --gpu h200 --judge gemm_cuda_random.csv.gz
 
 Tables are what `benchmarks.gemm.wgmma.run explore` wrote. Shapes that the project names are judged and never fitted:
 what `--write` puts into `constrint/kernels/gemm/cuda/constants.json` is fitted to random products alone, and each of
 these is judged by a fit without it. A first choice is the measured time of the configuration that is predicted to be
 the fastest of those that were timed; its share is the fastest time over that. With `--only` the other constants stay as
-they are: what changes with the start and the end of a kernel needs no second look at its slices.
+they are: what changes with the start and the end of a kernel needs no second look at its slices. Tables after `--judge`
+are in no fit.
 """
 
 from __future__ import annotations
@@ -101,6 +102,7 @@ class Judgement:
         errors: Relative errors of predicted times.
         share: The fastest time over that of the first choice.
         bias: Predicted over measured time of the fastest, less one.
+        took: Measured over predicted time of the first choice.
         chosen, best: What is chosen, and what was fastest.
     """
 
@@ -108,6 +110,7 @@ class Judgement:
     errors: NDArray[np.float64]
     share: float
     bias: float
+    took: float
     chosen: str
     best: str
 
@@ -120,6 +123,7 @@ class Judgement:
             np.abs(predicted / measured.seconds - 1),
             float(measured.seconds[best] / measured.seconds[first]),
             float(predicted[best] / measured.seconds[best] - 1),
+            float(measured.seconds[first] / predicted[first]),
             *(described(measured, row, predicted[row]) for row in (first, best)),
         )
 
@@ -202,7 +206,8 @@ def show(judged: Sequence[Judgement], what: str) -> None:
     middle, most = np.quantile(np.concatenate([each.errors for each in judged]), (0.5, 0.9))
     shares = [each.share for each in judged]
     print(f"{'all':21} {middle:6.1%} {most:6.1%}        {statistics.geometric_mean(shares):6.3f}", end="")
-    print(f"  worst {min(shares):.3f}", flush=True)
+    took = statistics.median(each.took for each in judged)
+    print(f"  worst {min(shares):.3f}; first choices, measured over predicted: median {took:.3f}", flush=True)
 
 
 def write(constants: Constants, tables: Sequence[Path], number: int, only: Sequence[str]) -> None:
@@ -232,6 +237,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", type=Path, nargs="+")
     parser.add_argument("--gpu", required=True)
+    parser.add_argument("--judge", type=Path, nargs="+", default=[], help="tables that are in no fit")
     parser.add_argument("--only", nargs="+", default=[], choices=NAMES, metavar="NAME", help="constants to fit")
     parser.add_argument("--write", action="store_true", help="replace the constants in use")
     args = parser.parse_args()
@@ -247,6 +253,9 @@ def main() -> None:
     show([judgement for each, judgement in judged if not each.is_named], "random products, each by a fit without it")
     if len(judged) > len(drawn):
         show([judgement for each, judgement in judged if each.is_named], "named shapes, by a fit to random products")
+    for table in args.judge:
+        others = read_measured(table, gpu)
+        show([Judgement.of(each, each.predicted(gpu, constants)) for each in others], f"{table.name}, in no fit")
     if args.write:
         write(constants, args.tables, len(drawn), args.only)
 

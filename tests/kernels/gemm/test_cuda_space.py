@@ -15,6 +15,7 @@ from constrint.kernels.gemm import first_choice
 from constrint.kernels.gemm.cuda import spec as cuda_spec
 from constrint.kernels.gemm.cuda.constants import ASSUMED
 from constrint.kernels.gemm.cuda.cost import cuda_cost, leading_rows
+from constrint.kernels.gemm.cuda.resources import turns_of_sums
 from constrint.kernels.gemm.cuda.shape import Shape, cluster_slots
 from constrint.kernels.gemm.product import Operand, Product
 from constrint.select import rank
@@ -203,3 +204,38 @@ def test_other_kernels_take_what_it_refuses() -> None:
     assert choose(product(5000, 5000, 5000)).kernel == CUDA.full_name
     assert choose(product(5000, 5001, 5000)).kernel != CUDA.full_name
     assert choose(product(512, 512, 512, batch=8)).kernel != CUDA.full_name
+
+
+@pytest.mark.parametrize(
+    ("consumers", "sums", "parts", "is_plain", "turns"),
+    [
+        (1, 168, 16, True, 21 * 8),  # 240 registers, 24 beside sums: 8 sums at a time, of two parts
+        (1, 32, 5, True, 1 * 3),  # 160 beside sums: up to 64 at a time
+        (2, 64, 4, True, 2 * 2),  # 232 registers, 120 beside sums: 56 at a time
+        (2, 64, 4, False, 2 * 2),  # 104: 48 at a time
+        (2, 64, 2, True, 2),  # of two parts one stays in registers
+        (3, 96, 2, True, 12),  # 160 registers, 16 beside sums
+    ],
+)
+def test_sums_of_parts_are_read_in_as_many_turns_as_registers_are_left_for(
+    consumers: int, sums: int, parts: int, is_plain: bool, turns: int
+) -> None:
+    given = (np.array([number]) for number in (consumers, sums, parts))
+    assert turns_of_sums(*given, is_plain=is_plain).tolist() == [turns]
+
+
+def test_what_was_measured_to_be_slow_is_predicted_to_be() -> None:
+    """On an H200 1,407 us and 43 us; 28 % and more where tiles of half a sector end beside each other."""
+    asked = product(1536, 1536, 6144, transpose_b=1)
+    split = config_of(128, 168, 5, consumers=1, cluster_n=2, split_k=16)
+    assert seconds(asked, split) > 6 * seconds(asked, config_of(128, 144, 6))
+    asked = product(14712, 3744, 40, transpose_b=1)
+    assert seconds(asked, config_of(128, 152, 6)) > 1.1 * seconds(asked, config_of(128, 144, 6))
+    # Three times as many results in rows that are no whole vectors: a warp stores 24 columns, or turned 64 by 8.
+    odd = product(145, 59, 199, transpose_a=1)
+    assert seconds(odd, config_of(8, 64, 13, consumers=1, turned=1)) < seconds(odd, config_of(64, 32, 13, consumers=1))
+
+
+def seconds(asked: Product, config: dict[str, int]) -> float:
+    columns = {name: np.array([value]) for name, value in config.items()}
+    return float(cuda_cost(H200, asked, columns, np.ones(1)).seconds[0])

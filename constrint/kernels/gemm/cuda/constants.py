@@ -22,6 +22,7 @@ class Constants:
     instruction_read_clk: float
     column_read_clk: float
     step_clk: float
+    instruction_clk: float
     cluster_step_clk: float
     port_bytes_per_clk: float
     l2_bytes_per_clk: float
@@ -32,8 +33,10 @@ class Constants:
     partial_share: float
     hand_over_s: float
     hand_over_bytes_per_clk: float
+    sum_turn_s: float
     dram_share: float
     result_share: float
+    boundary_bytes: float
     kept_share: float
 
 

@@ -1,9 +1,10 @@
 """Predicted time of the CUDA kernel: rounds of tiles on the busiest SM, each as long as its slices and its end.
 
 A slice takes as long as the slowest of its matrix instructions, the bytes that arrive at the SM, the lines that it asks
-the L2 for (a cluster asks once for what it shares), and the latency that the ring does not cover. A tile ends with
-boxes of results, or with sums that are handed over. Beside all that the DRAM reads operands. Constants are in
-`constants.json`, which says what they are fitted to.
+the L2 for (a cluster asks once for what it shares), the latency that the ring does not cover, and that between the
+slices of a consumer. A tile ends with boxes of results, with results that threads store, or with sums that are handed
+over and read in as many turns as registers are left for. Beside all that the DRAM reads operands, and writes results.
+Constants are in `constants.json`, which says what they are fitted to.
 """
 
 from __future__ import annotations
@@ -16,7 +17,18 @@ from numpy.typing import NDArray
 from constrint.hwmodels import GpuModel
 from constrint.hwmodels.assumed import sustained_matrix_fraction
 from constrint.kernels.gemm.cuda.constants import CONSTANTS, Constants
-from constrint.kernels.gemm.cuda.shape import LINE_BYTES, ROWS, Shape, cluster_slots, depth, promotes, slice_bytes
+from constrint.kernels.gemm.cuda.resources import turns_of_sums
+from constrint.kernels.gemm.cuda.rules import leaves_plainly
+from constrint.kernels.gemm.cuda.shape import (
+    LINE_BYTES,
+    ROWS,
+    WARPGROUP,
+    Shape,
+    cluster_slots,
+    depth,
+    promotes,
+    slice_bytes,
+)
 from constrint.kernels.gemm.product import Operand, Product
 from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
 from constrint.kernels.gemm.units import ELEMENT_BYTES, PARTIAL_BYTES
@@ -28,9 +40,12 @@ from constrint.select.spec import Columns
 SECTOR_BYTES, ROW_BYTES = 32, 16
 #: Matrix instructions of a slice along K: each takes 32 of its 128 bytes.
 INSTRUCTIONS = 4
-#: What the time of a product depends on beside the time of a step.
+#: Where threads store results, a warp does so for 16 of wgmma's rows and 24 of its columns at a time, and turned four
+#: warps for 64 and up to 24; each thread stores one result at a time, or four that lie in one vector.
+WARP_ROWS, WARP_COLUMNS, WARP, VECTOR = 16, 24, 32, 4
 #: Rows of tiles that are walked together, where that is not decided yet.
 USUAL_GROUP = 8.0
+#: What the time of a product depends on beside the time of a step.
 ALIKE = ("tile_m", "tile_n", "cluster_m", "cluster_n", "in_turns", "split_k", "only_last", "turned")
 
 
@@ -42,18 +57,19 @@ def cuda_cost(
     def model(columns: Columns, blocks_per_sm: NDArray[Any]) -> CudaModel:
         return CudaModel(gpu, product, columns, constants)
 
-    key = "cuda", product.dtype, product.a, product.b, id(constants)
+    key = "cuda", product.dtype, product.a, product.b, leaves_plainly(product), id(constants)
     return derived(columns, blocks_per_sm, key, model).cost(product)
 
 
 def leading_rows(gpu: GpuModel, product: Product, columns: Columns) -> NDArray[np.int64]:
     """Of configurations that differ in how a tile is shared out alone, those with the shortest step.
 
-    Everything else that the model counts, the time to store a tile among it, is the same in all of them, for products
-    of any size.
+    Everything else that the model counts, the times to store a tile and to add sums among it, is the same in all of
+    them, for products of any size.
     """
     model = CudaModel(gpu, product, columns, CONSTANTS)
-    same = np.stack([*(np.asarray(columns[name], dtype=np.float64) for name in ALIKE), model.store_clk])
+    ends = model.store_clk, model.stored_turns, model.sum_turns
+    same = np.stack([*(np.asarray(columns[name], dtype=np.float64) for name in ALIKE), *ends])
     order = np.lexsort([model.step_clk, *same])
     sorted_ = same[:, order]
     is_first = np.concatenate([[True], (sorted_[:, 1:] != sorted_[:, :-1]).any(axis=0)])
@@ -65,7 +81,7 @@ class CudaModel:
 
     Args:
         gpu: The hardware model.
-        product: Its dtype, and how its operands lie.
+        product: Its dtype, how its operands lie, and whether sums leave as they are.
         columns: Parameters, per configuration.
         constants: The constants.
     """
@@ -99,17 +115,31 @@ class CudaModel:
         self.latency_clk = (constants.latency_s * self.clock + self.port_clk) / np.maximum(1, c["num_stages"] - 1)
         self.step_clk = np.maximum(overlap(self.matrix_clk, self.port_clk, self.l2_clk), self.latency_clk)
         self.step_clk = self.step_clk + constants.cluster_step_clk * (self.cluster > 1)
-        # A part stores its sums; the last of a tile's reads those of all.
+        # A part stores its sums; the last of a tile's reads those of all, in turns that each wait for the L2.
         self.part_clk = sums * PARTIAL_BYTES / constants.hand_over_bytes_per_clk
-        #: A consumer stores boxes of 64 by 64 one after the other.
-        self.boxes = self.shape.own_rows // ROWS * -(-self.shape.own_columns // ROWS)
-        partial = c["tile_n"] * 2 % SECTOR_BYTES > 0
-        self.store_clk = self.boxes * constants.box_clk * (1 + constants.partial_share * partial)
+        self.is_plain = leaves_plainly(product)
+        own = whole["consumers"], np.asarray(self.shape.sums), whole["split_k"]
+        self.sum_turns = turns_of_sums(*own, is_plain=self.is_plain).astype(np.float64)
+        self.finish_clk = self.parts * self.part_clk + self.sum_turns * (constants.sum_turn_s * self.clock)
+        # A consumer stores boxes of 64 by 64 one after the other.
+        blocks = self.shape.own_rows // ROWS
+        boxes = blocks * -(-self.shape.own_columns // ROWS)
+        self.tile_n = c["tile_n"]
+        partial = self.tile_n * 2 % SECTOR_BYTES > 0
+        self.store_clk = boxes * constants.box_clk * (1 + constants.partial_share * partial)
+        # Or its threads store them: a warp's turns at one result for each thread.
+        by_warp = -(-self.shape.own_columns // WARP_COLUMNS) * (WARP_ROWS * WARP_COLUMNS // WARP)
+        by_all = self.shape.own_columns * (ROWS / WARPGROUP)
+        self.stored_turns = blocks * np.where(self.is_turned, by_all, by_warp)
         self.sums = sums * self.cluster
         self.start_s = constants.launch_s + constants.cluster_s * (self.cluster > 1)
 
     def _matrix_clk(self) -> Any:
-        """Clocks of the matrix instructions of one slice, and between those of two."""
+        """Clocks of the matrix instructions of one slice: of all consumers, or of the longest chain of one.
+
+        A consumer waits for a slice, for its instructions, and tells that it has read the slice; whoever shares the
+        tile with it computes meanwhile.
+        """
         constants, own = self.constants, self.shape.own_columns
         share = constants.matrix_share * (sustained_matrix_fraction(self.gpu) / FITTED_SHARE)
         peak = matrix_peak_flop_per_s(self.gpu, self.dtype) / self.gpu.device.sm_count / self.clock
@@ -117,7 +147,9 @@ class CudaModel:
         read = constants.instruction_read_clk + constants.column_read_clk * own
         number = INSTRUCTIONS * (self.shape.rows // ROWS) * self.shape.by_columns
         at_once = self.shape.sharing * self.shape.by_columns
-        clk = number * np.maximum(multiply, read) + constants.step_clk / at_once
+        clk = overlap(
+            number * np.maximum(multiply, read), constants.step_clk + number / at_once * constants.instruction_clk
+        )
         if promotes(self.dtype):
             # A consumer that adds its sums leaves the matrix units to another one, where there is one.
             clk = clk * np.where((self.shape.consumers > 1) & ~self.in_turns, 1.1, 1.6)
@@ -129,25 +161,20 @@ class CudaModel:
         steps = float(-(-p.k // depth(self.dtype)))
         rows, columns = np.ceil(p.m / self.over_m), np.ceil(p.n / self.over_n)
         tiles = rows * columns
-        # Rows of C that are no whole units of 16 bytes are stored element by element.
-        is_odd = p.n * p.output_bytes % ROW_BYTES > 0
-        store = (self.boxes * constants.odd_clk if is_odd else self.store_clk) * (
-            p.output_bytes / 2 * (1 + p.has_source)
-        )
-        store = store + constants.tile_clk
-        dram_clk = self._dram_clk(p)
-        dram_clk = dram_clk + self._again_bytes(p, rows, columns) * (self.clock / self.dram_rate)
+        store = self._store_clk(p) + constants.tile_clk
+        bytes_ = self._again_bytes(p, rows, columns) + self._boundary_bytes(p, columns)
+        dram_clk = self._dram_clk(p) + bytes_ * (self.clock / self.dram_rate)
         full = tiles / self.slots
         if self.has_splits:
             whole = np.where(self.is_split, np.where(self.only_last, np.floor(full), 0.0) * self.slots, tiles)
             rounds = np.ceil(whole / self.slots)
             part_rounds = np.ceil((tiles - whole) * self.parts / self.slots)
             main = (rounds * steps + part_rounds * np.ceil(steps / self.parts)) * self.step_clk
-            # Of the tiles that are split, how many a block finishes: it reads the sums of all parts, and stores.
-            last = np.where(self.is_split, np.ceil((tiles - whole) / self.slots), 0.0)
+            # In each round of parts some block is the last of a tile's: it reads the sums of all parts, and stores. The
+            # others of the next tile wait for it.
             hand_over = self.part_clk + constants.hand_over_s * self.clock
-            finish = self.parts * self.part_clk + store
-            ends = rounds * store + part_rounds * hand_over + last * finish
+            finish = np.where(self.is_split, self.finish_clk + store, 0.0)
+            ends = rounds * store + part_rounds * (hand_over + finish)
             # Sums that the L2 does not hold go to the DRAM and come back.
             left = (tiles - whole) * self.parts * self.sums * PARTIAL_BYTES
             dram_clk = dram_clk + 2 * np.maximum(left - self.l2_size, 0.0) * (self.clock / self.dram_rate)
@@ -189,6 +216,24 @@ class CudaModel:
         between = again + (of_a + of_b - again + results) / groups
         missed = np.clip(between / (self.l2_size * self.constants.kept_share) - 1, 0.0, 1.0)
         return (groups - 1) * again * missed
+
+    def _store_clk(self, p: Product) -> Any:
+        """Clocks in which a consumer stores a tile: in boxes, or its threads in turns.
+
+        Only whole units of 16 bytes are stored in boxes, and as vectors. Of a tile with fewer rows than it has room for
+        those are passed over that C does not have.
+        """
+        is_odd = p.n * p.output_bytes % ROW_BYTES > 0
+        if self.is_plain and not is_odd:
+            return self.store_clk
+        rows = np.where(self.is_turned, np.minimum(1.0, p.m / self.shape.own_columns), min(1.0, p.m / WARP_ROWS))
+        turns = self.stored_turns * rows * (1 + p.has_source)
+        return turns * (self.constants.odd_clk / (1 if is_odd else VECTOR))
+
+    def _boundary_bytes(self, p: Product, column_tiles: Any) -> Any:
+        """Bytes that the DRAM moves besides, where two tiles, or two rows of C, meet within what it writes at once."""
+        is_within = (self.tile_n * p.output_bytes % SECTOR_BYTES > 0) | (p.n * p.output_bytes % SECTOR_BYTES > 0)
+        return is_within * column_tiles * (p.m * self.constants.boundary_bytes)
 
     def _dram_clk(self, p: Product) -> float:
         """Clocks in which operands come from the DRAM, and what leaves goes there, for its part."""
