@@ -11,10 +11,9 @@ CORE := hatch_build.py $(wildcard constrint/core/src/*)
 demo: $(VENV)/.core
 	$(BIN)/constrint solve --gpu mi300x
 
-# One process more than there are cores: many tests wait for other processes.
 test: $(VENV)/.dev
 	@$(MAKE) --no-print-directory -j3 lint types docs
-	$(BIN)/python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist worksteal
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
