@@ -124,7 +124,9 @@ class Bench:
         set_precision(workload)
         case = Case(load_spec(choices[0].kernel), self.gpu, workload, device="cuda")
         a, b = case.inputs["a"], case.inputs["b"]
-        ours = self._ours(case, choices)
+        tensors = (a, b, *case.outputs.values())
+        floor_s = self.peaks.floor_s(workload, sum(t.numel() * t.element_size() for t in tensors))
+        ours = self._ours(case, choices, floor_s)
         is_ours = chosen.kernel != LIBRARY
         if not is_ours:
             ours["matmul"] = chosen, case_launches(case, chosen)
@@ -137,26 +139,36 @@ class Bench:
         calls: dict[str, Call] = {"kernels": partial(matmul, a[0], b[0], implementation="kernels"), **peers}
         if not is_ours:
             calls["matmul"] = partial(matmul, a[0], b[0])
-        tensors = (a, b, *case.outputs.values())
-        floor_s = self.peaks.floor_s(workload, sum(t.numel() * t.element_size() for t in tensors))
         for how, figures in self._figures(alone, calls).items():
             if is_ours:  # the choice among all is the first one of ours, and takes what that took
                 ours["matmul"], figures["matmul"] = ours["kernels"], figures["kernels"]
             for who, figure in figures.items():
                 choice = ours[who][0] if who in ours else None
-                self.table.add(
-                    **_named(workload),
-                    who=who,
-                    how=how,
-                    median_us=1e6 * figure.median_s,
-                    spread_us=1e6 * figure.spread_s,
-                    floor_us=1e6 * floor_s,
-                    outcome="wrong result" if who in wrong else "ok",
-                    prepare_ms=prepare_ms.get(who, float("nan")),
-                    **(_described(choice) if choice else {}),
-                )
+                outcome = "wrong result" if who in wrong else "ok"
+                took_ms = prepare_ms.get(who, float("nan"))
+                self._add(workload, (who, how), figure, floor_s, choice, outcome=outcome, prepare_ms=took_ms)
 
-    def _ours(self, case: Case, choices: list[Choice]) -> dict[str, tuple[Choice, Sequence[Launch]]]:
+    def _add(
+        self, workload: Workload, who_how: tuple[str, str], figure: Measurement, floor_s: float, choice: Choice | None,
+        *, outcome: str = "ok", prepare_ms: float = float("nan"),
+    ) -> None:  # fmt: skip
+        """Write one row."""
+        ours = {}
+        if choice is not None:
+            config = " ".join(map(str, choice.config.values()))
+            ours = {"kernel": choice.kernel, "config": config, "predicted_us": 1e6 * choice.seconds}
+        self.table.add(
+            **_named(workload),
+            **dict(zip(("who", "how"), who_how, strict=True)),
+            median_us=1e6 * figure.median_s,
+            spread_us=1e6 * figure.spread_s,
+            floor_us=1e6 * floor_s,
+            outcome=outcome,
+            prepare_ms=prepare_ms,
+            **ours,
+        )
+
+    def _ours(self, case: Case, choices: list[Choice], floor_s: float) -> dict[str, tuple[Choice, Sequence[Launch]]]:
         """Our first choice, and the quickest of ours where there are several, with their launches."""
         every = [case_launches(case, choice) for choice in choices]
         ours = {"kernels": (choices[0], every[0])}
@@ -164,15 +176,7 @@ class Bench:
             cold = self.timer.cold([self.timer.graph(call_of(launches)) for launches in every], ROUNDS)
             quickest = min(range(len(choices)), key=lambda i: cold[i].median_s)
             for choice, figure in zip(choices, cold, strict=True):
-                self.table.add(
-                    **_named(case.workload),
-                    who="candidate",
-                    how="picked",
-                    median_us=1e6 * figure.median_s,
-                    spread_us=1e6 * figure.spread_s,
-                    outcome="ok",
-                    **_described(choice),
-                )
+                self._add(case.workload, ("candidate", "picked"), figure, floor_s, choice)
             # It is timed once more, so that the figure that picked it is not the one it is judged by.
             ours[f"best of {len(choices)}"] = choices[quickest], every[quickest]
         return ours
@@ -215,11 +219,6 @@ class _Public:
         """Copy what the public call returns to where the checker looks."""
         inputs, (out,) = self.case.inputs, self.case.outputs.values()
         out.copy_(matmul(inputs["a"][0], inputs["b"][0])[None])
-
-
-def _described(choice: Choice) -> dict[str, Any]:
-    config = " ".join(map(str, choice.config.values()))
-    return {"kernel": choice.kernel, "config": config, "predicted_us": 1e6 * choice.seconds}
 
 
 def _named(workload: Workload) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 from pathlib import Path
 
@@ -56,6 +57,40 @@ def test_every_program_says_how_it_is_used(
         run(monkeypatch, name, "--help")
     assert ended.value.code == 0
     assert f"python -m benchmarks.{name}" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not has_torch, reason="needs the extra [torch]: torch is not installed")
+def test_the_guides_figures_of_drawn_products_are_those_of_the_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(monkeypatch, "gemm.bench", "--show", str(RESULTS / "gemm_drawn.csv"))
+    shown, guide = capsys.readouterr().out, (ROOT / "docs/guides/gemm.md").read_text(encoding="utf-8")
+    for which in ("kernels, cold", "matmul, call"):
+        for dtype in ("bf16", "fp16"):
+            (line,) = (line for line in shown.splitlines() if line.startswith(f"{dtype}: cublas / {which}: "))
+            mean, twentieth, worst = re.findall(r"\d\.\d{3}", line)
+            figures = f"{mean}, 5th percentile {twentieth}, worst {worst}", f"{mean}, {twentieth}, worst {worst}"
+            assert any(text in guide for text in figures), line
+
+
+@pytest.mark.skipif(not has_torch, reason="needs the extra [torch]: torch is not installed")
+def test_candidates_of_a_product_are_no_figures_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    from benchmarks.gemm.bench import print_table
+
+    case = {"m": "8", "n": "8", "k": "8", "dtype": "bf16", "layout": "rr", "outcome": "ok", "floor_us": 1.0}
+    case |= {"spread_us": 0.1, "predicted_us": 4.0}
+    ours, cold = {"kernel": "gemm.pointer"}, {"how": "cold"}
+    rows = [
+        case | ours | {"who": "candidate", "how": "picked", "median_us": 5.0},
+        case | ours | cold | {"who": "kernels", "median_us": 5.0},
+        case | ours | cold | {"who": "matmul", "median_us": 5.0},
+        case | cold | {"who": "cublas", "median_us": 10.0},
+    ]
+    print_table(rows)
+    out = capsys.readouterr().out
+    assert "cublas / kernels, cold: geometric mean 2.000" in out
+    assert "gemm.pointer, measured over predicted, cold: median 1.250 of 1" in out
+    assert "candidate" not in out
 
 
 @pytest.mark.parametrize(
