@@ -73,7 +73,7 @@ def test_rows_without_a_value_come_last_and_equal_ones_keep_their_order() -> Non
     [
         (["--columns", "reg"], "unknown column 'reg'. Nearest: regs."),
         (["--columns", "nothing_like_it"], "blk, blocks_per_sm, "),
-        (["--sort", "predicted"], "unknown column 'predicted'. Nearest: predicted_s"),
+        (["--kernel", "gemm.cuda", "--sort", "predicted"], "unknown column 'predicted'. Nearest: predicted_s."),
         (["--columns", "us,"], "--columns takes names with commas"),
         (["--format", "xml"], "unknown format 'xml'"),
         (["--json", "--format", "csv"], "--json is --format json, and --format csv is given"),

@@ -221,7 +221,7 @@ def test_sums_of_parts_are_read_in_as_many_turns_as_registers_are_left_for(
     consumers: int, sums: int, parts: int, is_plain: bool, turns: int
 ) -> None:
     given = (np.array([number]) for number in (consumers, sums, parts))
-    assert turns_of_sums(*given, is_plain=is_plain).tolist() == [turns]
+    assert turns_of_sums(H200, *given, is_plain=is_plain).tolist() == [turns]
 
 
 def test_what_was_measured_to_be_slow_is_predicted_to_be() -> None:

@@ -49,6 +49,15 @@ def made(name: str, case: Case, layout: Layout) -> Config:
     return config_of(name, case.dtype, layout, turned=case.shape[1] >= case.shape[0])
 
 
+def kept(libraries: dict[object, ctypes.CDLL], config: Config, case: Case, end: End, folder: Path) -> ctypes.CDLL:
+    """The kernel of a configuration, built once for all cases whose operands lie alike."""
+    way = layout_of(case)
+    if (key := (way, *config.items())) not in libraries:
+        ends = ends_of_case(case, end)
+        libraries[key] = built(config, case.dtype, way, ends, folder / str(len(libraries)))
+    return libraries[key]
+
+
 @needs_compiler
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("lies", LIES, ids=lambda lies: lies[0])
@@ -62,10 +71,8 @@ def test_products_are_right_however_operands_lie(dtype: str, lies: Lies, tmp_pat
         case = Case(shape, dtype, layout, gaps, offsets, by_columns)
         way = layout_of(case)
         config = made(name, case, way)
-        if (key := (way, config["turned"])) not in libraries:
-            folder = tmp_path / str(len(libraries))
-            libraries[key] = built(config, dtype, way, ends_of_case(case, end), folder)
-        error = error_on_cpu(libraries[key], config, case, blocks, seed, end)
+        library = kept(libraries, config, case, end, tmp_path)
+        error = error_on_cpu(library, config, case, blocks, seed, end)
         assert error <= 1, (case, way, config)
 
 
@@ -79,12 +86,8 @@ def test_steps_under_way_and_neighbours_that_add_first(variant: str, lies: Lies,
     for name in ("mma8 t1 u1 w2x2 r1", "fma1 t1 u1 w1x2 r1"):
         for seed, (shape, blocks) in enumerate((((1, 400, 300), 3), ((1, 40, 3000), 40), ((1, 900, 129), 2))):
             case = Case(shape, "bf16", layout, gaps, offsets, by_columns)
-            way = layout_of(case)
-            config = made(name + variant, case, way)
-            if (key := (name, way, config["turned"])) not in libraries:
-                folder = tmp_path / str(len(libraries))
-                libraries[key] = built(config, "bf16", way, ends_of_case(case, PLAIN), folder)
-            library = libraries[key]
+            config = made(name + variant, case, layout_of(case))
+            library = kept(libraries, config, case, PLAIN, tmp_path)
             assert error_on_cpu(library, config, case, blocks, seed) <= 1, (case, name, blocks)
 
 

@@ -23,6 +23,7 @@ from constrint.kernels.gemm.cuda.shape import (
     LINE_BYTES,
     ROWS,
     WARPGROUP,
+    WARPGROUP_WARPS,
     Shape,
     cluster_slots,
     depth,
@@ -40,9 +41,9 @@ from constrint.select.spec import Columns
 SECTOR_BYTES, ROW_BYTES = 32, 16
 #: Matrix instructions of a slice along K: each takes 32 of its 128 bytes.
 INSTRUCTIONS = 4
-#: Where threads store results, a warp does so for 16 of wgmma's rows and 24 of its columns at a time, and turned four
-#: warps for 64 and up to 24; each thread stores one result at a time, or four that lie in one vector.
-WARP_ROWS, WARP_COLUMNS, WARP, VECTOR = 16, 24, 32, 4
+#: Where threads store results, a warp does so for its rows of wgmma and so many columns at a time, or turned all warps
+#: of a consumer for as many as there are; each thread stores one result at a time, or so many that lie in one vector.
+WARP_ROWS, WARP_COLUMNS, VECTOR = ROWS // WARPGROUP_WARPS, 24, 4
 #: Rows of tiles that are walked together, where that is not decided yet.
 USUAL_GROUP = 8.0
 #: What the time of a product depends on beside the time of a step.
@@ -119,7 +120,7 @@ class CudaModel:
         self.part_clk = sums * PARTIAL_BYTES / constants.hand_over_bytes_per_clk
         self.is_plain = leaves_plainly(product)
         own = whole["consumers"], np.asarray(self.shape.sums), whole["split_k"]
-        self.sum_turns = turns_of_sums(*own, is_plain=self.is_plain).astype(np.float64)
+        self.sum_turns = turns_of_sums(gpu, *own, is_plain=self.is_plain).astype(np.float64)
         self.finish_clk = self.parts * self.part_clk + self.sum_turns * (constants.sum_turn_s * self.clock)
         # A consumer stores boxes of 64 by 64 one after the other.
         blocks = self.shape.own_rows // ROWS
@@ -128,7 +129,7 @@ class CudaModel:
         partial = self.tile_n * 2 % SECTOR_BYTES > 0
         self.store_clk = boxes * constants.box_clk * (1 + constants.partial_share * partial)
         # Or its threads store them: a warp's turns at one result for each thread.
-        by_warp = -(-self.shape.own_columns // WARP_COLUMNS) * (WARP_ROWS * WARP_COLUMNS // WARP)
+        by_warp = -(-self.shape.own_columns // WARP_COLUMNS) * (ROWS * WARP_COLUMNS // WARPGROUP)
         by_all = self.shape.own_columns * (ROWS / WARPGROUP)
         self.stored_turns = blocks * np.where(self.is_turned, by_all, by_warp)
         self.sums = sums * self.cluster

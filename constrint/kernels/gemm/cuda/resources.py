@@ -28,34 +28,40 @@ from constrint.select.spec import Vars
 
 #: Registers of a thread are granted in steps.
 REGISTER_STEP = 8
-#: How `source/instructions.cuh` and `source/parts.cuh` deal registers out: those of an SM for each thread of one
-#: warpgroup, the producer's beside two consumers and otherwise, the most of a consumer; what it needs beside sums,
-#: without an end and with one, and how many sums of one other part are loaded at once.
-LARGEST_SHARE, PRODUCER_REGISTERS, LARGEST_REGISTERS = 512, (40, 32), 240
-PLAIN_REGISTERS, END_REGISTERS, TWO_PARTS = 48, 64, 48
+#: How `source/instructions.cuh` and `source/parts.cuh` deal registers out: the producer's beside two consumers and
+#: otherwise, the most of a consumer; what it needs beside sums that leave as they are, and beside others; and how many
+#: sums of one other part are loaded at once.
+PRODUCER_REGISTERS, LARGEST_REGISTERS = (40, 32), 240
+BESIDE_PLAIN_SUMS, BESIDE_SUMS, TWO_PARTS = 48, 64, 48
 
 
 def launched_registers(gpu: GpuModel, consumers: Expr) -> Expr:
     """Registers of a thread at the launch: an equal share of the SM's for a block that is alone on it."""
+    return minimum(gpu.sm.max_registers_per_thread, _equal_share(gpu, consumers))
+
+
+def _equal_share(gpu: GpuModel, consumers: Any) -> Any:
+    """Registers of a thread where all threads of the one block of an SM have as many."""
     whole = gpu.sm.num_partitions * gpu.register_file.capacity // WARPGROUP
-    return minimum(gpu.sm.max_registers_per_thread, whole // (consumers + 1) // REGISTER_STEP * REGISTER_STEP)
+    return whole // (consumers + 1) // REGISTER_STEP * REGISTER_STEP
 
 
 def turns_of_sums(
-    consumers: NDArray[np.int64], sums: NDArray[np.int64], parts: NDArray[np.int64], *, is_plain: bool
+    gpu: GpuModel, consumers: NDArray[np.int64], sums: NDArray[np.int64], parts: NDArray[np.int64], *, is_plain: bool
 ) -> NDArray[np.int64]:
     """How many times whoever adds a tile's parts waits for partial sums; `source/parts.cuh` says how many come at once.
 
     Args:
+        gpu: The hardware model.
         consumers: Warpgroups that multiply.
         sums: Sums of a consumer's thread.
         parts: Parts of the tile.
         is_plain: Whether sums leave as they are.
     """
-    share = LARGEST_SHARE // (consumers + 1) // REGISTER_STEP * REGISTER_STEP * (consumers + 1)
+    share = _equal_share(gpu, consumers) * (consumers + 1)
     producer = np.where(consumers == 2, *PRODUCER_REGISTERS)
     own = np.minimum((share - producer) // consumers // REGISTER_STEP * REGISTER_STEP, LARGEST_REGISTERS)
-    free = own - sums - (PLAIN_REGISTERS if is_plain else END_REGISTERS)
+    free = own - sums - (BESIDE_PLAIN_SUMS if is_plain else BESIDE_SUMS)
     batch = np.select([free < 32, free > 128], [8, 64], free // 16 * 8)
     # Of two parts one is in registers; else two parts are loaded at once.
     keeps = (parts == 2) & (free >= TWO_PARTS)
