@@ -1,0 +1,28 @@
+// NVIDIA's own instructions beside those of `ptx.cuh`: what waits for the matrix unit, and barriers of some warps.
+#pragma once
+#include "cell.cuh"
+
+// Registers that were written are seen by the matrix instructions that follow.
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+// The matrix instructions since the last one are a group.
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// All groups but so many have read their operands and written their sums.
+template <int kLeft>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
+}
+
+// Keeps the compiler from moving a register across instructions that work beside the program.
+__device__ __forceinline__ void hold(float& sum) { asm volatile("" : "+f"(sum)::"memory"); }
+
+__device__ __forceinline__ void hold(uint4& v) { asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)::"memory"); }
+
+// What threads wrote to shared memory is seen by the matrix unit.
+__device__ __forceinline__ void fence_for_matrix_unit() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+__device__ __forceinline__ void named_sync(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
