@@ -44,8 +44,8 @@ static_assert(kDepthGroups == 1 || kDepthGroups == 2 && kSteps % 8 == 0, "halves
 static_assert(kOwnSteps % kChunk == 0, "the depth has whole chunks");
 static_assert(kSlots == kChunks || kSlots > 1, "a chunk is asked for while another one is multiplied");
 static_assert(RING >= 2 * FENCE + 2, "a word is written again after both of its sides have passed a fence");
-#ifdef EXPECTED_SHARED_BYTES
-static_assert(kSharedBytes == EXPECTED_SHARED_BYTES, "the host predicts the shared memory of a block");
+#ifdef LAYER_SHARED_BYTES
+static_assert(kSharedBytes == LAYER_SHARED_BYTES, "the host predicts the shared memory of a block");
 #endif
 
 // The first unit of a block's pair: units of a thread are neighbours.
