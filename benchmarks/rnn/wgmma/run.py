@@ -9,9 +9,6 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.rnn.wgmma.ahead import watched
 from benchmarks.rnn.wgmma.cuts import CUTS, without
 from benchmarks.rnn.wgmma.jobs import BY_OPERATION, Job
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.launch.cuda import CudaLaunch
 from constrint.kernels.registry import load_spec, register
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.gradients import recompute_gates, states_before
@@ -33,39 +30,36 @@ from constrint.kernels.rnn.wgmma.launch import launches_of
 from constrint.kernels.rnn.wgmma.spec import SPECS
 from constrint.select import Config
 from constrint.select.spec import Launch
-from constrint.tune.check import Tolerance
+from constrint.tune.check import Tolerance, is_same
 
-#: A wait that ends the kernel after so many turns of its loop, a second or two, where results are checked.
-WATCH = 1 << 21
+DEVICE = "cuda"
 REPEATS, ROUNDS, CALLS = 100, 7, 5
-COMPILERS = 8
 
 
 class Layer:
     """A job's layer with tensors on the GPU, its outputs filled with NaN."""
 
-    def __init__(self, gpu: GpuModel, job: Job, device: str = "cuda") -> None:
+    def __init__(self, gpu: GpuModel, job: Job) -> None:
         self.gpu, self.job, self.spec = gpu, job, BY_OPERATION[job.cell]
         workload = job.workload
-        inputs = self.spec.inputs(gpu, workload, device=device, seed=1)
+        inputs = self.spec.inputs(gpu, workload, device=DEVICE, seed=1)
         names = job.optional.split()
         inputs |= make_optional_inputs(self.spec.cell, "forward", inputs["wx"], names)
-        if device != "meta":
-            self._fill(inputs, names)
+        self._fill(inputs, names)
         self.inputs, self.outputs = inputs, self.spec.outputs(gpu, workload, inputs)
 
     def _fill(self, inputs: dict[str, Tensor], names: Sequence[str]) -> None:
         batch, time = self.job.batch, self.job.time
-        draw: Any = torch.Generator(device="cuda").manual_seed(2)
+        draw: Any = torch.Generator(device=DEVICE).manual_seed(2)
         if "initial" in names:
             inputs["initial"].normal_(generator=draw)
             if self.spec.cell.is_exponential:
                 inputs["initial"][2].abs_().add_(1.0)
         if "lengths" in names:
-            inputs["lengths"].copy_(torch.randint(0, time + 1, (batch,), generator=draw, device="cuda"))
+            inputs["lengths"].copy_(torch.randint(0, time + 1, (batch,), generator=draw, device=DEVICE))
             inputs["rows"] = torch.argsort(inputs["lengths"], descending=True, stable=True).to(torch.int32)
         if "reset" in names:
-            inputs["reset"].copy_(torch.rand((batch, time), generator=draw, device="cuda") < 0.1)
+            inputs["reset"].copy_(torch.rand((batch, time), generator=draw, device=DEVICE) < 0.1)
 
     def poison(self) -> None:
         """Fill the outputs with NaN."""
@@ -76,13 +70,6 @@ class Layer:
         """The launches of a configuration; with `watch` a wait that never ends stops the kernel."""
         made = launches_of(self.job.workload, config, {**self.inputs, **self.outputs}, self.gpu)
         return [watched(launch) if watch else launch for launch in made]
-
-
-def watched(launch: Launch) -> Launch:
-    """A launch whose waits end."""
-    if not isinstance(launch, CudaLaunch):
-        return launch
-    return replace(launch, source=replace(launch.source, macros={**launch.source.macros, "WATCH": WATCH}))
 
 
 def enqueue(launches: Sequence[Launch]) -> None:
@@ -153,9 +140,7 @@ def repeat(gpu: GpuModel, job: Job) -> dict[str, Any]:
         found = [output.clone() for output in layer.outputs.values()]
         if first is None:
             first = found
-        differing += any(
-            not torch.equal(a.view(torch.int16), b.view(torch.int16)) for a, b in zip(first, found, strict=True)
-        )
+        differing += not all(map(is_same, first, found))
     return {"outcome": "WRONG" if differing else "ok", "differing": differing} | facts(launches)
 
 
@@ -201,7 +186,7 @@ def call(gpu: GpuModel, job: Job) -> dict[str, Any]:
     """`rnn` by name and with `cuda`: forward, forward with backward, and how far results and gradients are apart."""
     from constrint.flashrnn import rnn
 
-    made = BY_OPERATION[job.cell].inputs(gpu, job.workload, device="cuda", seed=3)
+    made = BY_OPERATION[job.cell].inputs(gpu, job.workload, device=DEVICE, seed=3)
     row: dict[str, Any] = {"outcome": "ok"}
     results = {}
     for backend in ("cuda", "wgmma"):
@@ -214,7 +199,7 @@ def call(gpu: GpuModel, job: Job) -> dict[str, Any]:
         with torch.no_grad():
             states = forward()
             row[f"{backend}_forward_ms"] = milliseconds(forward, CALLS)
-        upstream = torch.randn(states[0].shape, device="cuda", generator=torch.Generator("cuda").manual_seed(4))
+        upstream = torch.randn(states[0].shape, device=DEVICE, generator=torch.Generator(device=DEVICE).manual_seed(4))
         upstream = upstream.to(states.dtype)
 
         def both(leaves: list[Tensor] = leaves, upstream: Tensor = upstream) -> list[Tensor]:
@@ -250,20 +235,6 @@ KINDS: dict[str, Callable[[GpuModel, Job], dict[str, Any]]] = {
 }
 
 
-def compile_ahead(gpu: GpuModel, jobs: Sequence[Job]) -> None:
-    """Compile what the jobs launch, several at a time."""
-
-    def compile_one(job: Job) -> None:
-        with suppress(Exception):  # the job itself says what is wrong
-            layer = Layer(gpu, job, device="meta")
-            for launch in layer.launches(job.config, watch=job.kind in ("check", "repeat")):
-                if isinstance(launch, CudaLaunch):
-                    launch.warm_up()
-
-    with ThreadPoolExecutor(COMPILERS) as pool:
-        list(pool.map(compile_one, [job for job in jobs if job.config]))
-
-
 def say(**what: Any) -> None:
     """One line of JSON."""
     print(json.dumps(what), flush=True)
@@ -274,8 +245,7 @@ def main() -> None:
     file, first, name = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     gpu, jobs = load_gpu(name), [Job(**plain) for plain in json.loads(file.read_text(encoding="utf-8"))]
     register(*SPECS)
-    compile_ahead(gpu, jobs[first:])
-    torch.zeros(1, device="cuda")
+    torch.zeros(1, device=DEVICE)
     say(ready=True)
     for number, job in enumerate(jobs):
         if number < first:
