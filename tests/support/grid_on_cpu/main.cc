@@ -1,6 +1,8 @@
 // The kernel of `rnn/wgmma/source/forward.cu` on a grid of fibers. Gives 1 where its threads waited in vain.
 #include "forward.cu"
 
+static_assert(kSharedBytes <= fibers::kSharedBytes, "a block has no more shared memory");
+
 extern "C" int run(
     int blocks, unsigned seed, long long most_switches, const element* wx, const element* r, const element* bias,
     const float* initial, element* states, element* saved, const int* rows, const int* lengths, const int* reset,
@@ -11,5 +13,3 @@ extern "C" int run(
   };
   return fibers::run(kernel, blocks, kThreads, seed, most_switches);
 }
-
-extern "C" int shared_bytes() { return kSharedBytes; }
