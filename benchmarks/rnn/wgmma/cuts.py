@@ -24,7 +24,7 @@ class Cut(NamedTuple):
 
 
 CUTS = (
-    Cut("waiting for the exchange", "product.cuh", "if (is_unwritten(v)) {", "if (false) {"),
+    Cut("waiting for the exchange", "product.cuh", "if (!__any_sync(0xFFFFFFFFu, waits)) break;", "break;"),
     Cut(
         "reading the exchange",
         "product.cuh",

@@ -15,26 +15,27 @@ __device__ __forceinline__ void ask(Window& window, const Source& source, const 
   }
 }
 
-// Waits for a chunk. Of those behind it what had not been written is asked for again, too, all at once.
+// Waits for a chunk. Where it has not been written yet, what else of the window had not been is asked for again as well,
+// all at once; where it has, nothing else is waited for.
 template <int kChunkNumber>
 __device__ __forceinline__ void await(Window& window, const uint4* step) {
   // Of a window that is shorter than the depth, the chunk before is still being multiplied: its registers are not free.
   constexpr int kFull = kChunkNumber + kSlots - (kChunkNumber > 0 ? 1 : 0);
   constexpr int kAsked = kSlots == kChunks || kFull > kChunks ? kChunks : kFull;
+  keep_order();
   WATCHED_LOOP {
     bool waits = false;
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) waits |= is_unwritten(window[kChunkNumber % kSlots][i]);
+    if (!__any_sync(0xFFFFFFFFu, waits)) break;
 #pragma unroll
     for (int chunk = kChunkNumber; chunk < kAsked; ++chunk) {
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) {
         uint4& v = window[chunk % kSlots][i];
-        if (is_unwritten(v)) {
-          v = Source::load(step, chunk * kChunk + i);
-          if (chunk == kChunkNumber) waits = true;
-        }
+        if (is_unwritten(v)) v = Source::load(step, chunk * kChunk + i);
       }
     }
-    if (!__any_sync(0xFFFFFFFFu, waits)) break;
   }
 }
 

@@ -11,25 +11,29 @@ __device__ __forceinline__ int place_of_weights(int column, int depth) {
   return depth / 64 * kSliceBytes + column * 128 + piece * 16 + depth % 8 * 2;
 }
 
-// Reads the weights of a block's units from r (G, N, D out, D in). Units of a pair are neighbours along the depth, too.
+// Reads the weights of a block's units from r (G, N, D out, D in), eight neighbours at once. Pairs of units are neighbours
+// along the depth, too.
 __device__ __forceinline__ void load_weights(const element* __restrict__ r, int heads, int head, int first) {
-  constexpr int kWords = kDim / 2, kAll = kColumns * kWords, kTogether = 8;
+  constexpr int kVectors = kDim / 8, kAll = kColumns * kVectors, kTogether = 8;
   for (int base = threadIdx.x; base < kAll; base += kTogether * kThreads) {
-    unsigned words[kTogether];
+    uint4 vectors[kTogether];
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      const int at = base + i * kThreads, row = at / kWords, gate = row / kUnits, unit = row % kUnits;
+      const int at = base + i * kThreads, row = at / kVectors, gate = row / kUnits, unit = row % kUnits;
       const long long line = (static_cast<long long>(gate) * heads + head) * kDim + first + unit;
-      if (at < kAll) words[i] = *reinterpret_cast<const unsigned*>(r + line * kDim + at % kWords * 2);
+      if (at < kAll) vectors[i] = __ldg(reinterpret_cast<const uint4*>(r + line * kDim + at % kVectors * 8));
     }
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      const int at = base + i * kThreads, row = at / kWords, gate = row / kUnits, unit = row % kUnits;
-      const int place = place_of_weights(column_of(gate, unit), depth_of_unit(at % kWords * 2));
-      if (at < kAll) *reinterpret_cast<unsigned*>(shared_memory + place) = words[i];
+      const int at = base + i * kThreads, row = at / kVectors, column = column_of(row / kUnits, row % kUnits);
+      const unsigned pairs[4] = {vectors[i].x, vectors[i].y, vectors[i].z, vectors[i].w};
+#pragma unroll
+      for (int pair = 0; pair < 4; ++pair) {
+        const int place = place_of_weights(column, depth_of_unit(at % kVectors * 8 + 2 * pair));
+        if (at < kAll) *reinterpret_cast<unsigned*>(shared_memory + place) = pairs[pair];
+      }
     }
   }
-  // What no unit has along the depth of the last slice is not read.
 }
 
 // Describes what one instruction reads: the first column's elements of a step of the depth. Atoms of eight columns lie
