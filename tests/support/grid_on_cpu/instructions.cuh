@@ -5,6 +5,7 @@
 
 inline void hold(float&) {}
 inline void hold(uint4&) {}
+inline void hold(unsigned long long&) {}
 inline void keep_order() {}
 inline void fence_for_matrix_unit() {}
 inline void wgmma_fence() {}

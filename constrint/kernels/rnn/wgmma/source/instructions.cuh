@@ -29,6 +29,8 @@ __device__ __forceinline__ void keep_order() {
       "@!never bra done;\ntrap;\ndone:\n}\n" ::: "memory");
 }
 
+__device__ __forceinline__ void hold(unsigned long long& v) { asm volatile("" : "+l"(v)); }
+
 // What threads wrote to shared memory is seen by the matrix unit.
 __device__ __forceinline__ void fence_for_matrix_unit() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

@@ -64,6 +64,7 @@ __device__ __forceinline__ void multiply(
     await<kChunkNumber>(window, step);
     hold(window[kChunkNumber % kSlots]);
     if (kChunkNumber == 0) hold(sums);
+    hold(weights);  // else the descriptors of all steps are computed once and kept in registers
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
