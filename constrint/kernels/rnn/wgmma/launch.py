@@ -21,12 +21,12 @@ from constrint.kernels.launch.fill import FillLaunch
 from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
 from constrint.kernels.rnn.cells import CELLS, Cell
-from constrint.kernels.rnn.cuda.launch import UNWRITTEN, is_ready, ready, with_ready_wx, wx_is_ready
 from constrint.kernels.rnn.fused import FusedLoop, Tensors, given, num_sms, workload_of_choice
 from constrint.kernels.rnn.interface import PlannedForward, RnnInputs, RnnSaved
+from constrint.kernels.rnn.vectors import UNWRITTEN, is_ready, ready, with_ready_wx, wx_is_ready
 from constrint.kernels.rnn.wgmma.instruction import wgmma
 from constrint.kernels.rnn.wgmma.shape import CELL_NUMBERS, DTYPE_NUMBERS, FENCE, RING, shape_of
-from constrint.kernels.rnn.wgmma.spec import CELLS_SOURCE, SOURCE
+from constrint.kernels.rnn.wgmma.sources import CELLS_SOURCE, SOURCE
 from constrint.select.first_choice import Choice
 from constrint.select.spec import Config, Launch, Workload
 

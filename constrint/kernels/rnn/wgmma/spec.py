@@ -22,6 +22,7 @@ from constrint.kernels.rnn.wgmma.cost import wgmma_cost
 from constrint.kernels.rnn.wgmma.resources import block_use
 from constrint.kernels.rnn.wgmma.rules import rules_of
 from constrint.kernels.rnn.wgmma.shape import EIGHT, MOST_COLUMNS, Shape, padded_head_dim
+from constrint.kernels.rnn.wgmma.sources import CELLS_FILES, CELLS_SOURCE, SOURCE
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload
@@ -43,10 +44,6 @@ MAX_HEAD_DIM = 4096
 PLANNED_TIME, CHECKED_TIME = 1024, 32
 #: Batch sizes that a configuration is chosen for.
 PLANNED_BATCHES = (16, 32, 64, 128, 256, 512, 1024)
-#: The device code, and that of the cells.
-SOURCE = Path(__file__).with_name("source")
-CELLS_SOURCE = Path(__file__).parents[1] / "cuda" / "source"
-CELLS_FILES = ("cells.cuh", "ptx.cuh", "shape.cuh")
 
 
 class WgmmaSpec(ForwardSpec):
