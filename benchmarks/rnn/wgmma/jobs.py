@@ -103,7 +103,7 @@ def spread(configs: list[dict[str, int]], ways: int, first: int, waits: int) -> 
         seen: set[tuple[str, int]] = set()
         taken = 0
         for config in alike:
-            fresh = {("chunk", config["chunk"]), ("window", config["window"])} - seen
+            fresh = {(name, config[name]) for name in ("chunk", "window", "probe")} - seen
             if taken < (waits if number < first else 1) and fresh:
                 seen |= fresh
                 chosen.append(config)

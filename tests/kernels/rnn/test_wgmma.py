@@ -101,7 +101,7 @@ def test_groups_that_are_not_all_resident_are_launched_in_turn() -> None:
     from constrint.kernels.launch.fill import FillLaunch
 
     workload, spec = layer(768, 600), SPECS["lstm"]
-    config = {"units": 24, "tile_batch": 64, "depth_groups": 2, "window": 24, "chunk": 8, "recompute": 1}
+    config = {"units": 24, "tile_batch": 64, "depth_groups": 2, "window": 24, "chunk": 8, "probe": 1, "recompute": 1}
     inputs = spec.inputs(H200, workload)
     fill, *loops = spec.launches(H200, workload, config, inputs, spec.outputs(H200, workload, inputs))
     shape = spec.shape(workload, {name: const(value) for name, value in config.items()})

@@ -27,9 +27,11 @@ COLUMNS_PER_CLK, LEAST_CLK = 2, 16
 #: Bytes per clock of shared memory.
 SMEM_BYTES_PER_CLK = 128
 #: Assumed: clocks of a step for addresses, fences of the matrix unit and stores; of each unit of a thread; of handing
-#: sums to another warpgroup beside the bytes; of each chunk; and of asking for what did not fit the window.
-FIXED_CLK, ITEM_CLK, HANDED_CLK, CHUNK_CLK, WINDOW_CLK = 300, 25, 100, 40, 300
-#: Exponent of the p-norm of reading and multiplying, which overlap (assumed).
+#: sums to another warpgroup beside the bytes; of each chunk; of asking for what did not fit the window; and of asking
+#: for all others once the first chunk is there.
+FIXED_CLK, ITEM_CLK, HANDED_CLK, CHUNK_CLK, WINDOW_CLK, PROBE_CLK = 300, 25, 100, 40, 300, 500
+#: Exponent of the p-norm of reading and multiplying, which overlap where the first chunk is waited for alone (assumed:
+#: where all are asked for at once the first one comes last).
 OVERLAP_EXPONENT = 3.0
 
 
@@ -82,7 +84,8 @@ def wgmma_cost(
     parts = {name: column(part) for name, part in step_parts(gpu, shape, sizes["batch"]).items()}
     exchange = clock_hz(gpu) * EXCHANGE_S
     p = OVERLAP_EXPONENT
-    overlapped = (parts["read"] ** p + parts["mma"] ** p) ** (1.0 / p)
+    overlapped = (parts["read"] ** p + parts["mma"] ** p) ** (1.0 / p) + PROBE_CLK
+    overlapped = np.where(np.asarray(columns["probe"]) > 0, overlapped, parts["read"] + parts["mma"])
     others = ("last", "handed", "special", "serial", "chunks", "windows", "written")
     step = FIXED_CLK + exchange + overlapped + sum(parts[name] for name in others)
     groups = sizes["heads"] * np.ceil(sizes["batch"] / np.asarray(columns["tile_batch"], dtype=np.float64))

@@ -40,6 +40,7 @@ MACROS = {
     "depth_groups": "LAYER_DEPTHS",
     "window": "LAYER_WINDOW",
     "chunk": "LAYER_CHUNK",
+    "probe": "LAYER_PROBE",
 }
 
 

@@ -109,6 +109,13 @@ class WgmmaSpec(ForwardSpec):
             Param("depth_groups", (2, 1), "warpgroups that share the depth", "each keeps one of a thread's rows", "dg"),
             Param("window", WINDOWS, "vectors of the exchange in flight", asked, "w"),
             Param("chunk", CHUNKS, "vectors between two waits", "what is there is multiplied meanwhile", "ch"),
+            Param(
+                "probe",
+                (1, 0),
+                "1: the first chunk is waited for alone",
+                "others are asked for when they are there",
+                "p",
+            ),
             Param("recompute", (0, 1), again, "a switch"),
         )
 

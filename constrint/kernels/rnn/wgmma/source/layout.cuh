@@ -2,7 +2,7 @@
 //
 // LAYER_DIM units of a head, LAYER_UNITS of them in a block; LAYER_ROWS sequences of a block; LAYER_DEPTHS warpgroups that
 // share the depth of the product; LAYER_WINDOW vectors of the exchange that a thread asks for at once, LAYER_CHUNK of them
-// between two waits; RING steps of the exchange, and FENCE steps between two fences.
+// between two waits, LAYER_PROBE whether the first of these are waited for alone; RING steps of the exchange, and FENCE steps between two fences.
 //
 // The product of a block has a row for each sequence and a column for each gate of each of its units. A thread of the
 // matrix unit's result has, of each eight columns, two neighbours 2q and 2q+1 in two rows that are eight apart. Columns
@@ -24,6 +24,7 @@ constexpr int kOwnRows = 2 / kDepthGroups;
 // The depth, in matrix instructions of 16, and those of a warpgroup.
 constexpr int kSteps = kDim / 16, kOwnSteps = kSteps / kDepthGroups;
 constexpr int kChunk = LAYER_CHUNK, kChunks = kOwnSteps / kChunk;
+constexpr bool kProbes = LAYER_PROBE;
 constexpr int kSlots = LAYER_WINDOW / kChunk < kChunks ? LAYER_WINDOW / kChunk : kChunks;
 
 // Weights in shared memory: slices of 64 along the depth, a line of 128 bytes for each column.

@@ -1,4 +1,7 @@
 // The product of a step: rows come from the exchange straight into registers, columns are the weights.
+//
+// What is asked for before it has been written is asked for again, behind all else that was asked for meanwhile. So with
+// LAYER_PROBE only the first chunk is asked for until it is there: the others have most likely been written by then.
 #pragma once
 #include "exchange.cuh"
 
@@ -21,7 +24,8 @@ template <int kChunkNumber>
 __device__ __forceinline__ void await(Window& window, const uint4* step) {
   // Of a window that is shorter than the depth, the chunk before is still being multiplied: its registers are not free.
   constexpr int kFull = kChunkNumber + kSlots - (kChunkNumber > 0 ? 1 : 0);
-  constexpr int kAsked = kSlots == kChunks || kFull > kChunks ? kChunks : kFull;
+  constexpr int kWindow = kSlots == kChunks || kFull > kChunks ? kChunks : kFull;
+  constexpr int kAsked = kProbes && kChunkNumber == 0 ? 1 : kWindow;
   keep_order();
   WATCHED_LOOP {
     bool waits = false;
@@ -39,7 +43,7 @@ __device__ __forceinline__ void await(Window& window, const uint4* step) {
   }
 }
 
-template <int kChunkNumber = 0>
+template <int kChunkNumber>
 __device__ __forceinline__ void ask_first(Window& window, const Source& source, const uint4* step) {
   if constexpr (kChunkNumber < kSlots) {
     ask<kChunkNumber>(window, source, step);
@@ -62,6 +66,7 @@ __device__ __forceinline__ void multiply(
     float (&sums)[kSums], Window& window, const Source& source, const uint4* step, unsigned long long weights) {
   if constexpr (kChunkNumber < kChunks) {
     await<kChunkNumber>(window, step);
+    if constexpr (kProbes && kChunkNumber == 0) ask_first<1>(window, source, step);
     hold(window[kChunkNumber % kSlots]);
     if (kChunkNumber == 0) hold(sums);
     hold(weights);  // else the descriptors of all steps are computed once and kept in registers
@@ -87,7 +92,8 @@ __device__ __forceinline__ void product(
     float (&sums)[kSums], const Source& source, int step, unsigned long long weights) {
   const uint4* from = source.first + slot_of(step) * kStepVectors;
   Window window;
-  ask_first(window, source, from);
+  ask<0>(window, source, from);
+  if constexpr (!kProbes) ask_first<1>(window, source, from);
   multiply(sums, window, source, from, weights);
   wgmma_wait<0>();
   hold(sums);
