@@ -18,7 +18,7 @@ BY_OPERATION = {spec.operation: spec for spec in SPECS}
 TIMED = ((768, 256), (768, 128), (768, 64), (1024, 256), (1024, 64), (512, 256), (512, 128))
 TIME = 1024
 #: Configurations of a layer that are timed: ways to deal it out, and of the first of them ways to wait.
-DEALT, FIRST, WAYS = 7, 2, 6
+DEALT, FIRST, WAYS = 7, 2, 10
 #: Layers that are checked: cell, sequences, steps, heads, units of each, dtype, and which optional inputs they have.
 CHECKED = (
     ("lstm", 64, 1, 1, 768, "bf16", ""),
@@ -37,6 +37,8 @@ CHECKED = (
     ("elman_relu", 64, 13, 1, 512, "fp16", ""),
     ("lstm", 600, 20, 1, 768, "bf16", ""),
 )
+#: Parameters that say how a step waits.
+WAITING = ("probe", "chunk", "window")
 #: Configurations of a layer that are checked.
 CHECKED_WAYS = 4
 
@@ -94,20 +96,18 @@ def dealt(config: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def spread(configs: list[dict[str, int]], ways: int, first: int, waits: int) -> list[dict[str, int]]:
-    """The first configuration of several ways to deal a layer out, and of the first ways several ways to wait."""
+    """The first configuration of several ways to deal a layer out, and of the first ways several ways to wait.
+
+    Those differ from the first configuration in one parameter: whether it probes, then its chunks, then its windows.
+    """
     by_way: dict[tuple[int, ...], list[dict[str, int]]] = {}
     for config in configs:
         by_way.setdefault(dealt(config), []).append(config)
     chosen: list[dict[str, int]] = []
-    for number, alike in enumerate(list(by_way.values())[:ways]):
-        seen: set[tuple[str, int]] = set()
-        taken = 0
-        for config in alike:
-            fresh = {(name, config[name]) for name in ("chunk", "window", "probe")} - seen
-            if taken < (waits if number < first else 1) and fresh:
-                seen |= fresh
-                chosen.append(config)
-                taken += 1
+    for number, (base, *alike) in enumerate(list(by_way.values())[:ways]):
+        near = [c for c in alike if sum(c[name] != base[name] for name in WAITING) == 1]
+        near.sort(key=lambda c, base=base: next(i for i, name in enumerate(WAITING) if c[name] != base[name]))  # type: ignore[misc]
+        chosen += [base, *near[: waits - 1 if number < first else 0]]
     return chosen
 
 

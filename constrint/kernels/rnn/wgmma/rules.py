@@ -29,6 +29,8 @@ def rules_of(gpu: GpuModel, shape: Shape, workload: Workload) -> Iterator[Rule]:
     yield Rule(divides(v["chunk"], v["window"]), "whole_window", because="a window has whole chunks", kind=REDUNDANT)
     because = "a window larger than the depth holds nothing more"
     yield Rule(v["window"] < shape.own_steps + v["chunk"], "window_in_depth", because=because, kind=REDUNDANT)
+    alone = any_of(v["probe"] == 0, v["chunk"] < shape.own_steps)
+    yield Rule(alone, "others_to_ask_for", because="a chunk that is all there is waits alone anyway", kind=REDUNDANT)
     padding = "a larger tile would compute nothing but padding"
     rows = -(-workload.sizes["batch"] // WARP_ROWS) * WARP_ROWS
     if rows < 256:
