@@ -33,6 +33,8 @@ from constrint.select.spec import Launch
 from constrint.tune.check import Tolerance, is_same
 
 DEVICE = "cuda"
+#: The second one is compared with the first.
+BACKENDS = ("cuda", "wgmma")
 REPEATS, ROUNDS, CALLS = 100, 7, 5
 
 
@@ -189,7 +191,7 @@ def call(gpu: GpuModel, job: Job) -> dict[str, Any]:
     made = BY_OPERATION[job.cell].inputs(gpu, job.workload, device=DEVICE, seed=3)
     row: dict[str, Any] = {"outcome": "ok"}
     results = {}
-    for backend in ("cuda", "wgmma"):
+    for backend in BACKENDS:
         leaves = [made[name].clone().requires_grad_() for name in ("wx", "r", "bias")]
         upstream = None
 
@@ -208,7 +210,7 @@ def call(gpu: GpuModel, job: Job) -> dict[str, Any]:
         results[backend] = [states, *both()]
         row[f"{backend}_both_ms"] = milliseconds(both, CALLS)
         del states
-    for name, a, b in zip(("states", "d_wx", "d_r", "d_b"), results["cuda"], results["wgmma"], strict=True):
+    for name, a, b in zip(("states", "d_wx", "d_r", "d_b"), *(results[name] for name in BACKENDS), strict=True):
         row[f"{name}_apart"] = ((a.float() - b.float()).norm() / a.float().norm()).item()
     return row
 
