@@ -15,7 +15,7 @@ from constrint.solve import enumerate_space
 #: The kernel by operation.
 BY_OPERATION = {spec.operation: spec for spec in SPECS}
 #: Units of a head and sequences of the layers that are timed, of 1,024 steps in bf16.
-TIMED = ((768, 256), (768, 128), (768, 64), (1024, 256), (1024, 64), (512, 256), (512, 128))
+TIMED = ((768, 256), (768, 128), (768, 64), (1024, 256), (1024, 64), (512, 256), (512, 128), (1536, 256))
 TIME = 1024
 #: Configurations of a layer that are timed: ways to deal it out, and of the first of them ways to wait.
 DEALT, FIRST, WAYS = 7, 2, 10

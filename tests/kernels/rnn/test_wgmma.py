@@ -79,6 +79,7 @@ def test_what_the_space_holds_compiles_within_what_is_predicted() -> None:
         ({"units": 96}, "columns"),
         ({"depth_groups": 2, "chunk": 1}, "whole_slices"),
         ({"chunk": 5}, "whole_chunks"),
+        ({"tile_batch": 256, "depth_groups": 2}, "barriers"),
         ({"window": 4, "chunk": 3, "depth_groups": 1}, "chunks_ahead"),
     ],
 )

@@ -10,6 +10,9 @@ from constrint.model import any_of, divides
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.spec import Rule, Workload
 
+#: Barriers of a block.
+BARRIERS = 16
+
 
 def rules_of(gpu: GpuModel, shape: Shape, workload: Workload) -> Iterator[Rule]:
     """Every rule beside the limits of a block."""
@@ -21,6 +24,9 @@ def rules_of(gpu: GpuModel, shape: Shape, workload: Workload) -> Iterator[Rule]:
     halves = any_of(v["depth_groups"] == 1, divides(2 * SLICE_STEPS, steps))
     because = "warpgroups that share the depth have whole slices of weights each"
     yield Rule(halves, "whole_slices", because=because, kind=CERTAIN)
+    met = any_of(v["depth_groups"] == 1, 4 * shape.row_groups < BARRIERS)
+    because = f"two warps of the same sequences meet at a barrier of their own, and all at one; a block has {BARRIERS}"
+    yield Rule(met, "barriers", because=because, kind=CERTAIN)
     because = "the depth of a warpgroup is made of whole chunks"
     yield Rule(divides(v["chunk"] * v["depth_groups"], steps), "whole_chunks", because=because, kind=CERTAIN)
     several = any_of(v["window"] >= 2 * v["chunk"], v["window"] >= shape.own_steps)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 #: The kind of matrix instruction that the source is written with.
 INSTRUCTION = "wgmma"
 #: Sequences of a block.
-TILES = (64, 128, 32, 16, 48, 96, 192)
+TILES = (64, 128, 32, 16, 48, 96, 192, 256)
 #: Vectors that a thread asks the exchange for at once, and those of them between two waits.
 WINDOWS, CHUNKS = (24, 16, 12, 8, 32, 4), (8, 4, 2, 1, 3, 6, 12, 16, 24)
 #: The largest head: more of its weights than this fit the shared memory of no GPU.

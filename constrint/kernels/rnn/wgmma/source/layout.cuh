@@ -40,7 +40,8 @@ constexpr int kStepVectors = kSteps * kTiles * 32;
 
 static_assert(kDim % 16 == 0 && kDim % kUnits == 0 && kUnits % 8 == 0, "blocks have whole eights of units");
 static_assert(kColumns <= 256, "what wgmma takes");
-static_assert(kRows % 16 == 0 && kRows <= 192, "warps have whole tiles of 16 sequences, and barriers of their own");
+static_assert(kRows % 16 == 0 && kThreads <= 1024, "warps have whole tiles of 16 sequences");
+static_assert(kDepthGroups == 1 || 4 * kRowGroups <= 15, "two warps that meet have a barrier of their own, besides 0");
 static_assert(kDepthGroups == 1 || kDepthGroups == 2 && kSteps % 8 == 0, "halves of the depth have whole slices");
 static_assert(kOwnSteps % kChunk == 0, "the depth has whole chunks");
 static_assert(kSlots == kChunks || kSlots > 1, "a chunk is asked for while another one is multiplied");
