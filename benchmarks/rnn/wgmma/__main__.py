@@ -120,6 +120,17 @@ def rows_of(jobs: Sequence[Job], gpu: str, until: float) -> Iterator[tuple[Job, 
                 runner.end()
 
 
+def summarise(done: Sequence[tuple[Job, dict[str, Any]]]) -> None:
+    """The fastest loop of each layer beside that of `cuda`."""
+    timed = [(job, row) for job, row in done if job.kind in ("cuda", "loop") and "ms" in row]
+    for dim, batch in dict.fromkeys((job.dim, job.batch) for job, _ in timed):
+        alike = [(row["ms"], job) for job, row in timed if (job.dim, job.batch) == (dim, batch)]
+        cuda = min((ms for ms, job in alike if job.kind == "cuda"), default=float("nan"))
+        own = min(((ms, job) for ms, job in alike if job.kind == "loop"), default=None, key=lambda one: one[0])
+        if own is not None:
+            print(f"{dim} units, {batch} sequences: {own[0]:.3f} ms, cuda {cuda:.3f} ms; {own[1].title()}")
+
+
 def main() -> None:
     """Check, and time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -138,7 +149,7 @@ def main() -> None:
         for job in (job for part in parts for job in part):
             print(job.title())
         return
-    failed = 0
+    failed, done = 0, []
     with Table(args.out, COLUMNS, described()) as table:
         began = time.monotonic()
         compile_all([job for jobs in parts for job in jobs], args.gpu)
@@ -149,6 +160,7 @@ def main() -> None:
                 break
             for job, row in rows_of(jobs, args.gpu, until):
                 failed += row["outcome"] != "ok"
+                done.append((job, row))
                 more = {name: value for name, value in row.items() if name not in COLUMNS}
                 shown = " ".join(f"{n}={v:.4g}" if isinstance(v, float) else f"{n}={v}" for n, v in row.items())
                 print(f"{job.title()}: {shown}", flush=True)
@@ -156,6 +168,7 @@ def main() -> None:
                 config = " ".join(f"{name}={value}" for name, value in job.config.items())
                 told = {name: row[name] for name in ("outcome", "ms", "step_us") if name in row}
                 table.add(**(plain | {"config": config} | told | {"more": json.dumps(more)}))
+    summarise(done)
     print(f"{failed} failed")
     sys.exit(1 if failed else 0)
 
