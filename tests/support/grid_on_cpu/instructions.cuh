@@ -7,6 +7,10 @@ inline void hold(float&) {}
 inline void hold(uint4&) {}
 inline void hold(unsigned long long&) {}
 inline void keep_order() {}
+inline void store_shared_by_grid(void* address, const uint2& v) {
+  unsigned* words = static_cast<unsigned*>(address);
+  store_shared_by_grid(words, v.x), store_shared_by_grid(words + 1, v.y);
+}
 inline void fence_for_matrix_unit() {}
 inline void wgmma_fence() {}
 inline void wgmma_commit() { ++fibers::self().groups; }

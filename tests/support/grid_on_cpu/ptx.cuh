@@ -58,4 +58,9 @@ inline uint4 load_shared_by_grid(const void* address) {
 inline void store_shared_by_grid(void* address, unsigned word) {
   fibers::self().stores.emplace_back(static_cast<unsigned*>(address), word);
 }
+inline void store_shared_by_grid(void* address, const uint4& v) {
+  unsigned* words = static_cast<unsigned*>(address);
+  store_shared_by_grid(words, v.x), store_shared_by_grid(words + 1, v.y);
+  store_shared_by_grid(words + 2, v.z), store_shared_by_grid(words + 3, v.w);
+}
 inline void fence_of_grid() { fibers::drain(fibers::self()); }

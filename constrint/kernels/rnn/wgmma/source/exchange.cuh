@@ -10,7 +10,7 @@
 //
 // When a word may be written again. A warp (with two depth groups the two warps of the same rows, which meet in every step)
 // gives its words of step t only after it has read all words of step t-1 of its rows. So whoever has read all words of step
-// t-1 knows that all words of step t-2 were read, and makes its own ones again. All threads pass a fence every FENCE
+// t-1 knows that all words of step t-2 were read, and makes those of its block again. All threads pass a fence every FENCE
 // steps: between that and the word's next use in the ring both its writer and its reader have passed one, in that order.
 #pragma once
 #include "weights.cuh"
@@ -38,39 +38,53 @@ struct Source {
   }
 };
 
-// Where a thread gives its words of a step: of its first eight and its first row.
+// Where a thread gives its words of a step. Registers of a vector are: first and second row of an eight, then of the next
+// one. Whoever computes both rows stores words that are neighbours together: fewer sectors of the L2 are written.
 struct Target {
-  unsigned* first;
-  int half;  // of the first eight: whether it is the second one of a vector
+  unsigned* first;  // of the first eight
+  int half;         // whether that is the second one of a vector; of an even number of eights it is the first one
+  int depth_group;
   bool exists;
 
-  __device__ __forceinline__ Target(uint4* ring, int part, int tile, int first_row, bool exists)
-      : half(part * kEights % 2), exists(exists) {
+  __device__ __forceinline__ Target(uint4* ring, int part, int tile, int depth_group, bool exists)
+      : half(kEights % 2 == 0 ? 0 : part * kEights % 2), depth_group(depth_group), exists(exists) {
     uint4* vector = ring + (part * kEights / 2 * kTiles + tile) * 32 + static_cast<int>(threadIdx.x) % 32;
-    first = reinterpret_cast<unsigned*>(vector) + first_row;
+    first = reinterpret_cast<unsigned*>(vector);
   }
 
-  // Registers of a vector are: first row and second row of the first eight, then of the second one.
-  __device__ __forceinline__ unsigned* place(int step, int eight, int row) const {
+  __device__ __forceinline__ unsigned* place(int step, int eight) const {
     const int number = half + eight;
-    return first + (slot_of(step) * kStepVectors + number / 2 * kTiles * 32) * 4 + number % 2 * 2 + row;
+    return first + (slot_of(step) * kStepVectors + number / 2 * kTiles * 32) * 4 + number % 2 * 2;
   }
 
   __device__ __forceinline__ void publish(int step, const unsigned (&words)[kOwnRows][kPairs]) const {
     if (!exists) return;
 #pragma unroll
     for (int eight = 0; eight < kEights; ++eight) {
-#pragma unroll
-      for (int row = 0; row < kOwnRows; ++row) store_shared_by_grid(place(step, eight, row), words[row][eight]);
+      if constexpr (kOwnRows == 1) {
+        store_shared_by_grid(place(step, eight) + depth_group, words[0][eight]);
+      } else if constexpr (kEights % 2 == 1) {
+        store_shared_by_grid(place(step, eight), make_uint2(words[0][eight], words[1][eight]));
+      } else if (eight % 2 == 0) {
+        const uint4 v = make_uint4(words[0][eight], words[1][eight], words[0][eight + 1], words[1][eight + 1]);
+        store_shared_by_grid(place(step, eight), v);
+      }
     }
   }
 
+  // Two depth groups make each other's words what they were before, too: their warps have met in this step, and do again
+  // before the words are used again.
   __device__ __forceinline__ void forget(int step) const {
     if (!exists) return;
+    constexpr int kTogether = 2 - kEights % 2;
 #pragma unroll
-    for (int eight = 0; eight < kEights; ++eight) {
-#pragma unroll
-      for (int row = 0; row < kOwnRows; ++row) store_shared_by_grid(place(step, eight, row), kUnwritten);
+    for (int eight = 0; eight < kEights; eight += kTogether) {
+      if (kDepthGroups > 1 && eight / kTogether % 2 != depth_group) continue;
+      if constexpr (kTogether == 1) {
+        store_shared_by_grid(place(step, eight), make_uint2(kUnwritten, kUnwritten));
+      } else {
+        store_shared_by_grid(place(step, eight), make_uint4(kUnwritten, kUnwritten, kUnwritten, kUnwritten));
+      }
     }
   }
 };

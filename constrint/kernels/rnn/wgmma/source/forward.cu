@@ -64,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) recurrent_forward(
   }
   uint4* ring = exchange + static_cast<long long>(group) * RING * kStepVectors;
   const Source source(ring, tile, depth_group, exists);
-  const Target target(ring, part, tile, first_row, exists);
+  const Target target(ring, part, tile, depth_group, exists);
   target.publish(-1, hidden);
 
   unsigned given[kOwnRows][GATES][kPairs];

@@ -31,6 +31,11 @@ __device__ __forceinline__ void keep_order() {
 
 __device__ __forceinline__ void hold(unsigned long long& v) { asm volatile("" : "+l"(v)); }
 
+// Two words beside each other that other blocks wait for.
+__device__ __forceinline__ void store_shared_by_grid(void* address, const uint2& v) {
+  asm volatile("st.relaxed.gpu.global.v2.b32 [%0], {%1,%2};" ::"l"(address), "r"(v.x), "r"(v.y) : "memory");
+}
+
 // What threads wrote to shared memory is seen by the matrix unit.
 __device__ __forceinline__ void fence_for_matrix_unit() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
