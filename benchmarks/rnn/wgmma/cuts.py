@@ -47,8 +47,8 @@ CUTS = (
     Cut(
         "outputs",
         "forward.cu",
-        "      if (row[i].sequence < 0) continue;",
-        "      if (row[i].sequence < batch) continue;",
+        "      const bool is_row = row[i].sequence >= 0;",
+        "      const bool is_row = row[i].sequence >= batch;",
     ),
     Cut("fences", "forward.cu", "if (t % FENCE == 0) fence_of_grid();", ""),
 )

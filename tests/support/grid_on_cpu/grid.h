@@ -64,6 +64,7 @@ struct Block {
   Barrier whole, named[16];
   std::vector<Barrier> warps, groups;
   std::vector<int> votes;
+  std::vector<unsigned> words;
 };
 struct Pending {  // a matrix instruction that was issued
   const uint4* rows;
@@ -128,7 +129,7 @@ int run(const Body& body, int number, int count, unsigned seed, long long most) 
     block.memory.assign(kSharedBytes + 1024, 0x7B);
     const auto at = reinterpret_cast<uintptr_t>(block.memory.data());
     block.base = block.memory.data() + (1024 - at % 1024) % 1024;
-    block.warps.resize(count / 32), block.groups.resize((count + 127) / 128), block.votes.resize(count / 32);
+    block.warps.resize(count / 32), block.groups.resize((count + 127) / 128), block.votes.resize(count / 32), block.words.resize(count);
   }
   all.assign(number * count, Fiber());
   stacks.resize(kStack * all.size());
@@ -169,6 +170,15 @@ int run(const Body& body, int number, int count, unsigned seed, long long most) 
 }  // namespace fibers
 
 inline void __syncthreads() { fibers::wait(fibers::own().whole, fibers::threads); }
+inline unsigned __shfl_sync(unsigned, unsigned word, int from) {
+  auto& words = fibers::own().words;
+  const int thread = fibers::self().thread;
+  words[thread] = word;
+  fibers::wait_for_warp();
+  const unsigned got = words[thread / 32 * 32 + from];
+  fibers::wait_for_warp();
+  return got;
+}
 inline bool __any_sync(unsigned, bool says) {
   int& vote = fibers::own().votes[fibers::self().thread / 32];
   fibers::wait_for_warp();

@@ -7,6 +7,7 @@ inline void hold(float&) {}
 inline void hold(uint4&) {}
 inline void hold(unsigned long long&) {}
 inline void keep_order() {}
+inline void store_vector(void* address, const uint4& v) { std::memcpy(address, &v, 16); }
 inline void store_shared_by_grid(void* address, const uint2& v) {
   unsigned* words = static_cast<unsigned*>(address);
   store_shared_by_grid(words, v.x), store_shared_by_grid(words + 1, v.y);

@@ -149,15 +149,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) recurrent_forward(
     fetch(t + 1);
 #pragma unroll
     for (int i = 0; i < kOwnRows; ++i) {
-      if (row[i].sequence < 0) continue;
+      const bool is_row = row[i].sequence >= 0;
       const long long at = (static_cast<long long>(row[i].sequence) * time + t) * row_stride + inner;
-      store_words(states + at, hidden[i]);
+      store_words(states + at, hidden[i], is_row);
 #pragma unroll
-      for (int s = 1; s < STATES; ++s) store_words(states + s * (batch * (time * row_stride)) + at, others[i][s]);
+      for (int s = 1; s < STATES; ++s) store_words(states + s * (batch * (time * row_stride)) + at, others[i][s], is_row);
       if (saved) {
         const long long first = (static_cast<long long>(row[i].sequence) * time + t) * GATES * row_stride + inner;
 #pragma unroll
-        for (int gate = 0; gate < GATES; ++gate) store_words(saved + first + gate * row_stride, gates[i][gate]);
+        for (int gate = 0; gate < GATES; ++gate) store_words(saved + first + gate * row_stride, gates[i][gate], is_row);
       }
     }
   }

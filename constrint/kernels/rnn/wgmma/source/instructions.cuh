@@ -36,6 +36,11 @@ __device__ __forceinline__ void store_shared_by_grid(void* address, const uint2&
   asm volatile("st.relaxed.gpu.global.v2.b32 [%0], {%1,%2};" ::"l"(address), "r"(v.x), "r"(v.y) : "memory");
 }
 
+// 16 bytes by one instruction, into which the compiler does not always put the words of a vector.
+__device__ __forceinline__ void store_vector(void* address, const uint4& v) {
+  asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};" ::"l"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+
 // What threads wrote to shared memory is seen by the matrix unit.
 __device__ __forceinline__ void fence_for_matrix_unit() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

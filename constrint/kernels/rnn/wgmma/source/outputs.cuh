@@ -21,7 +21,31 @@ __device__ __forceinline__ void load_words(const element* __restrict__ from, uns
   }
 }
 
-__device__ __forceinline__ void store_words(element* to, const unsigned (&words)[kPairs]) {
+// Three words of each of four lanes as vectors of four words of three lanes: 12 bytes a lane are no vector, and single words
+// would write each sector several times. All lanes of the warp take part. What a lane gives are words 3 q to 3 q + 2 of the
+// row, what it gets are words 4 q to 4 q + 3; in a turn each lane gives one word at most.
+__device__ __forceinline__ uint4 four_of_three(const unsigned* words) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, q = lane % 4;
+  unsigned four[4];
+#pragma unroll
+  for (int turn = 0; turn < 4; ++turn) {
+    const int given = (turn + q) % 4, from = q < 3 ? (4 * q + turn) / 3 : 3;
+    const unsigned word = given == 0 ? words[0] : given == 1 ? words[1] : words[2];
+    four[turn] = __shfl_sync(0xFFFFFFFFu, word, lane - q + from);
+  }
+  return make_uint4(four[0], four[1], four[2], four[3]);
+}
+
+// Stores a thread's words of a row, if that is one; all lanes of a warp call it together.
+__device__ __forceinline__ void store_words(element* to, const unsigned (&words)[kPairs], bool exists) {
+  if constexpr (kPairs == 3) {
+    const uint4 v = four_of_three(words);
+    const int q = static_cast<int>(threadIdx.x) % 4;
+    // The row's first unit is 6 q before this thread's own; a vector has eight.
+    if (exists && q < 3) store_vector(to + 2 * q, v);
+    return;
+  }
+  if (!exists) return;
 #pragma unroll
   for (int i = 0; i < kPairs; i += kVector) {
     element* at = to + 2 * i;
