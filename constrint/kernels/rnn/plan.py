@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from constrint import cache
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
+from constrint.kernels.rnn.forward_spec import ForwardSpec
 from constrint.kernels.rnn.layer_spec import LayerSpec
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, predict_s
 from constrint.select.first_choice import Choice, choose, has_refused
@@ -150,7 +151,10 @@ class RnnPlan:
 
 
 def implementations_of(cell: str) -> dict[str, dict[str, RnnSpec]]:
-    """Every implementation's specs by direction, under the implementation's name; preferred ones first."""
+    """Every implementation's specs by direction, under the implementation's name; preferred ones first.
+
+    One that computes the forward pass alone has the backward pass of the one that it names.
+    """
     from constrint.kernels.registry import load_kernel
 
     by_name: dict[str, dict[str, RnnSpec]] = {}
@@ -158,6 +162,10 @@ def implementations_of(cell: str) -> dict[str, dict[str, RnnSpec]]:
         for spec in load_kernel(cell + suffix).implementations:
             if isinstance(spec, RnnSpec):
                 by_name.setdefault(spec.name, {})[direction] = spec
+    for specs in by_name.values():
+        forward = specs.get("forward")
+        if isinstance(forward, ForwardSpec) and "backward" in by_name.get(forward.backward_by, {}):
+            specs.setdefault("backward", by_name[forward.backward_by]["backward"])
     return {name: specs for name, specs in by_name.items() if specs.keys() == SUFFIX.keys()}
 
 
@@ -235,7 +243,11 @@ def _offer(
     name: str, specs: Mapping[str, RnnSpec], gpu: GpuModel, workload: Workload, directions: tuple[str, ...]
 ) -> Offer:
     workloads = {d: Workload(specs[d].operation, workload.sizes, workload.dtype) for d in directions}
-    projects = isinstance(specs["forward"], LayerSpec)
+    forward = specs["forward"]
+    projects = isinstance(forward, LayerSpec)
+    unmeasured = forward.uncalibrated() if isinstance(forward, ForwardSpec) else ""
+    if unmeasured:
+        return Offer(name, refusal=unmeasured)
     try:
         if projects:
             for direction, asked in workloads.items():

@@ -1,0 +1,1 @@
+"""Check and time the forward kernel for many sequences (`constrint/kernels/rnn/wgmma/`)."""

@@ -1,0 +1,162 @@
+"""Launches of the forward kernel for many sequences: what is compiled for a configuration, and with which arguments.
+
+The figures are those of `shape.py` and `source/layout.cuh`; the device code is in `source/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from constrint.errors import ConstrintError, UnsupportedError
+from constrint.hwmodels import GpuModel
+from constrint.kernels.launch.cuda.nvrtc import CudaSource
+from constrint.kernels.launch.cuda.source_spec import CudaLaunch
+from constrint.kernels.launch.fill import FillLaunch
+from constrint.kernels.launch.plan.errors import NotPlannedError
+from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
+from constrint.kernels.rnn.cells import CELLS, Cell
+from constrint.kernels.rnn.fused import FusedLoop, Tensors, given, num_sms, workload_of_choice
+from constrint.kernels.rnn.interface import PlannedForward, RnnInputs, RnnSaved
+from constrint.kernels.rnn.vectors import UNWRITTEN, is_ready, ready, with_ready_wx, wx_is_ready
+from constrint.kernels.rnn.wgmma.instruction import wgmma
+from constrint.kernels.rnn.wgmma.shape import CELL_NUMBERS, DTYPE_NUMBERS, FENCE, RING, shape_of
+from constrint.kernels.rnn.wgmma.sources import CELLS_SOURCE, SOURCE
+from constrint.select.first_choice import Choice
+from constrint.select.spec import Config, Launch, Workload
+
+#: Tensors of the kernel in the order of its arguments.
+TENSORS = ("wx", "r", "bias", "initial", "states", "saved", "rows", "lengths", "reset", "exchange")
+THREADS_PER_WARP = 32
+#: The macro of each parameter that the device code knows.
+MACROS = {
+    "units": "LAYER_UNITS",
+    "tile_batch": "LAYER_ROWS",
+    "depth_groups": "LAYER_DEPTHS",
+    "window": "LAYER_WINDOW",
+    "chunk": "LAYER_CHUNK",
+    "probe": "LAYER_PROBE",
+}
+
+
+class Built(NamedTuple):
+    """A configuration's source, and what it takes: threads, shared memory, and memory for the exchange of a group."""
+
+    source: CudaSource
+    threads: int
+    smem_bytes: int
+    ring_bytes: int
+
+
+@lru_cache(maxsize=1024)
+def source_of(cell: Cell, head_dim: int, dtype: str, config: tuple[tuple[str, int], ...]) -> Built:
+    """The source as it is compiled for a configuration; the compiler asserts the shared memory predicted here."""
+    values = dict(config)
+    shape = shape_of(cell, head_dim, values)
+    warps, columns, smem_bytes, ring_bytes = (
+        size.value({}) for size in (shape.warps, shape.columns, shape.smem_bytes, shape.ring_bytes)
+    )
+    macros = {macro: values[name] for name, macro in MACROS.items()} | {
+        "CELL": CELL_NUMBERS[cell.name],
+        "DTYPE": DTYPE_NUMBERS[dtype],
+        "LAYER_DIM": head_dim,
+        "RING": RING,
+        "FENCE": FENCE,
+        "LAYER_SHARED_BYTES": smem_bytes,
+    }
+    text = '#include "layout.cuh"\n' + wgmma(columns, dtype) + (SOURCE / "forward.cu").read_text(encoding="utf-8")
+    options, folders = ("-std=c++17", "-default-device"), (SOURCE, CELLS_SOURCE)
+    source = CudaSource(text, "recurrent_forward", macros, options, folders, "forward.cu", is_settled=True)
+    return Built(source, THREADS_PER_WARP * warps, smem_bytes, ring_bytes)
+
+
+def launches_of(
+    workload: Workload, config: Config, tensors: Tensors, gpu: GpuModel, *, scratch: Scratch = TORCH_SCRATCH
+) -> list[Launch]:
+    """The launches of a forward pass; several where blocks that wait for each other would not all be resident.
+
+    Args:
+        workload: The workload that was chosen for: its cell, head dimension and dtype count.
+        config: A point of the space.
+        tensors: The kernel's tensors by the names of its arguments. On `meta` the launches can only be compiled.
+        gpu: The hardware model.
+        scratch: Gives the memory that blocks exchange states through.
+    """
+    wx = given(tensors, "wx")
+    batch, time, _, heads, dim = wx.shape
+    built = source_of(CELLS[workload.operation], dim, workload.dtype, tuple(sorted(config.items())))
+    blocks, groups = dim // config["units"], heads * -(-batch // config["tile_batch"])
+    at_once = max(1, num_sms(wx.device, gpu.device.sm_count) // blocks)
+    exchange = scratch.empty((groups * built.ring_bytes // 4,), torch.int32, wx.device)
+    every = {**tensors, "exchange": exchange}
+    if config["recompute"]:
+        every["saved"] = None
+    before: list[Any] = [every.get(name) for name in TENSORS]
+    before += [np.int32(batch), np.int32(time), np.int32(heads)]
+    after = [np.int64(wx.stride(0)), np.int64(wx.stride(1))]
+    launches: list[Launch] = [FillLaunch(exchange, UNWRITTEN)]
+    for first in range(0, groups, at_once):
+        launches.append(
+            CudaLaunch(
+                gpu=gpu,
+                source=built.source,
+                grid=(min(at_once, groups - first) * blocks,),
+                block=(built.threads,),
+                arguments=(*before, np.int32(first), *after),
+                smem_bytes=built.smem_bytes,
+                is_cooperative=True,
+            )
+        )
+    return launches
+
+
+def forward(inputs: RnnInputs, choice: Choice, *, save_gates: bool) -> RnnSaved:
+    """Run a recurrent layer over a batch of sequences; see `RnnBackend.forward`."""
+    return LOOP.forward(with_ready_wx(inputs), choice, save_gates=save_gates)
+
+
+def planned_launches(inputs: RnnInputs, made: PlannedForward, choice: Choice, scratch: Scratch) -> Sequence[Launch]:
+    """The launches of a planned call, on heads that the kernel takes: kernels alone, on tensors as they are.
+
+    Raises:
+        NotPlannedError: Where tensors have to be converted first.
+    """
+    tensors: dict[str, Tensor | None] = {"wx": inputs.wx, "r": inputs.r, "bias": inputs.b, "initial": inputs.initial}
+    tensors |= {"states": made.states, "saved": made.gates}
+    _check(inputs, tensors)
+    config = {**choice.config, "recompute": int(made.gates is None)}
+    return launches_of(workload_of_choice(choice), config, tensors, _gpu(choice), scratch=scratch)
+
+
+def _check(inputs: RnnInputs, tensors: Tensors) -> None:
+    wx, heads, dim = inputs.wx, *inputs.wx.shape[3:]
+    if not wx.numel():
+        raise NotPlannedError("no step runs")
+    plain = [tensor for tensor in (inputs.r, inputs.b) if tensor is not None]
+    if wx.stride()[2:] != (heads * dim, dim, 1) or not all(t.is_contiguous() and t.dtype == wx.dtype for t in plain):
+        raise NotPlannedError("the inputs, the weights or the bias have to be converted")
+    initial = inputs.initial
+    if initial is not None and (initial.dtype != torch.float32 or not initial.is_contiguous()):
+        raise NotPlannedError("the initial states have to be converted")
+    if not wx_is_ready(wx) or not all(is_ready(tensor) for tensor in tensors.values() if tensor is not None):
+        raise NotPlannedError("a tensor does not begin at a vector of 16 bytes")
+
+
+def _stated(choice: Choice, config: Config, direction: str, tensors: Tensors, **options: Any) -> Sequence[Launch]:
+    if direction != "forward":
+        raise UnsupportedError(f"{choice.kernel} has no backward pass.")
+    return launches_of(workload_of_choice(choice), config, tensors, _gpu(choice), **options)
+
+
+def _gpu(choice: Choice) -> GpuModel:
+    if choice.gpu is None:
+        raise ConstrintError(f"{choice.kernel} needs a model of the device.")
+    return choice.gpu
+
+
+LOOP = FusedLoop(stated=_stated, bias_of=Tensor.to, ready=ready, writes_all=True)

@@ -1,0 +1,185 @@
+"""The forward kernel for many sequences without a GPU: its space, what is compiled of it, and how a layer takes it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from constrint.errors import CompileError, InfeasibleError, UnsupportedError, UsageError
+from constrint.hwmodels import load_gpu
+from constrint.kernels import registry
+from constrint.kernels.registry import register
+from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.forward_spec import ForwardSpec
+from constrint.kernels.rnn.plan import choose_for, implementations_of, plan_for
+from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, workload_of
+from constrint.kernels.rnn.wgmma.cost import floor_clk
+from constrint.kernels.rnn.wgmma.spec import SPECS as WGMMA_SPECS
+from constrint.kernels.rnn.wgmma.spec import WgmmaSpec, planned_batch
+from constrint.model import Var, const
+from constrint.model.constraint import CERTAIN
+from constrint.select import Workload, rank
+from constrint.select.fingerprint import fingerprint_of
+from constrint.select.limits import most_registers
+from constrint.select.spec import Config
+from constrint.solve import enumerate_space
+from tests.support.needs import needs_nvrtc, needs_torch
+from tests.support.ranking import check_ranking
+
+SPECS = {spec.operation: spec for spec in WGMMA_SPECS}
+H200 = load_gpu("h200")
+#: Configurations that are compiled.
+NUMBER = 10
+
+
+def layer(dim: int, batch: int = 256, cell: str = "lstm", dtype: str = "bf16", heads: int = 1) -> Workload:
+    return workload_of(cell, (batch, 1024, heads, dim), dtype)
+
+
+def best(workload: Workload) -> Config:
+    return choose_for(SPECS[workload.operation], H200, workload, 0).config
+
+
+@pytest.fixture
+def registered() -> Iterator[None]:
+    before = {name: list(specs) for name, specs in registry._REGISTERED.items()}
+    register(*WGMMA_SPECS)
+    yield
+    registry._REGISTERED.clear()
+    registry._REGISTERED.update(before)
+
+
+@needs_nvrtc
+@needs_torch
+def test_what_the_space_holds_compiles_within_what_is_predicted() -> None:
+    rng = random.Random(1)
+    for _ in range(NUMBER):
+        workload = layer(
+            rng.choice([64, 192, 384, 512, 768, 1024]), rng.choice([16, 100, 256]), rng.choice([*CELLS]), heads=2
+        )
+        spec = SPECS[workload.operation]
+        (config,) = enumerate_space(spec.problem(H200, workload)).sample(1, seed=rng.randrange(1000))
+        use = spec.use(H200, workload, {name: Var(name) for name in config})
+        compiled = spec.compile(H200, workload, dict(config))
+        what = f"{workload} {dict(config)}"
+        assert compiled.smem_bytes == use.smem_bytes.value(config) <= H200.sm.max_smem_bytes_per_block, what
+        assert compiled.registers_per_thread <= most_registers(H200, use.warps).value(config), what
+        assert use.least_registers is not None
+        if not compiled.spill_bytes:
+            assert compiled.registers_per_thread >= use.least_registers.value(config), what
+
+
+@needs_nvrtc
+@needs_torch
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"units": 96}, "columns"),
+        ({"depth_groups": 2, "chunk": 1}, "whole_slices"),
+        ({"chunk": 5}, "whole_chunks"),
+        ({"tile_batch": 256, "depth_groups": 2}, "barriers"),
+        ({"window": 4, "chunk": 3, "depth_groups": 1}, "chunks_ahead"),
+    ],
+)
+def test_what_the_rules_refuse_the_source_refuses(change: dict[str, int], rule: str) -> None:
+    workload = layer(192)
+    spec, config = SPECS["lstm"], {**best(workload), **change}
+    broken = [r for r in spec.problem(H200, workload).constraints if not r.holds(config)]
+    assert rule in [r.name for r in broken if r.kind == CERTAIN]
+    assert all(r.because for r in broken)
+    with pytest.raises(CompileError, match="static assertion"):
+        spec.compile(H200, workload, config)
+
+
+@needs_torch
+def test_groups_that_are_not_all_resident_are_launched_in_turn() -> None:
+    """Ten groups of 32 blocks that wait for each other, of which an H200 holds four at a time."""
+    import numpy as np
+
+    from constrint.kernels.launch.cuda import CudaLaunch
+    from constrint.kernels.launch.fill import FillLaunch
+
+    workload, spec = layer(768, 600), SPECS["lstm"]
+    config = {"units": 24, "tile_batch": 64, "depth_groups": 2, "window": 24, "chunk": 8, "probe": 1, "recompute": 1}
+    inputs = spec.inputs(H200, workload)
+    fill, *loops = spec.launches(H200, workload, config, inputs, spec.outputs(H200, workload, inputs))
+    shape = spec.shape(workload, {name: const(value) for name, value in config.items()})
+    assert isinstance(fill, FillLaunch)
+    assert fill.num_words * 4 == 10 * shape.ring_bytes.value({})
+    assert [loop.grid for loop in loops if isinstance(loop, CudaLaunch)] == [(128,), (128,), (64,)]
+    for loop, first in zip(loops, (0, 4, 8), strict=True):
+        assert isinstance(loop, CudaLaunch)
+        assert loop.is_cooperative
+        assert loop.block == (256,)
+        assert [int(x) for x in loop.arguments if isinstance(x, np.int32)] == [600, 1024, 1, first]
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_the_ranking_is_the_predicted_times_in_order(cell: str) -> None:
+    check_ranking(H200, rank(SPECS[cell], H200, layer(256, 64, cell)), {f"{cell}.wgmma": SPECS[cell]})
+
+
+def test_a_prediction_is_never_below_what_no_code_could_do_without() -> None:
+    clock = H200.device.max_clock_hz
+    assert clock is not None
+    for dim, batch in ((768, 256), (1024, 64), (64, 16)):
+        workload = layer(dim, batch)
+        for candidate in rank(SPECS["lstm"], H200, workload, top=200).candidates:
+            floor = floor_clk(H200, CELLS["lstm"], workload, dict(candidate.config))
+            assert candidate.cost.seconds * clock >= workload.sizes["time"] * max(floor.values())
+
+
+def test_what_cannot_run_is_refused_with_the_reason() -> None:
+    with pytest.raises(UsageError, match="multiple of 64"):
+        choose_for(SPECS["lstm"], H200, Workload("lstm", {**layer(64).sizes, "head_dim": 5000}, "bf16"), 0)
+    with pytest.raises(InfeasibleError, match="shared memory"):
+        best(layer(2048))
+    for gpu, said in (("a100", "no wgmma"), ("mi300x", "no wgmma"), ("b200", "no wgmma")):
+        with pytest.raises(UnsupportedError, match=said):
+            SPECS["lstm"].check_workload(load_gpu(gpu), layer(64))
+
+
+def test_heads_are_padded_and_batches_rounded_up() -> None:
+    spec = SPECS["lstm"]
+    assert spec.planned(layer(650, 100)).sizes == {"batch": 128, "time": 1024, "heads": 1, "head_dim": 704}
+    assert [planned_batch(batch) for batch in (1, 17, 4096)] == [16, 32, 1024]
+    assert "650 to 704" in spec.note(layer(650), ("forward", "backward"))
+    assert "backward pass is that of cuda" in spec.note(layer(64), ("forward", "backward"))
+
+
+def test_a_change_of_the_cells_is_a_change_of_the_kernel() -> None:
+    names = [path.name for path in SPECS["lstm"].device_files]
+    assert {"forward.cu", "exchange.cuh", "instruction.py", "cells.cuh"} <= set(names)
+    assert fingerprint_of(SPECS["lstm"]).source
+
+
+@pytest.mark.usefixtures("registered")
+def test_another_implementation_computes_the_backward_pass() -> None:
+    """Who asks for it by its name gets its forward pass and the backward pass of the one that it names."""
+    specs = implementations_of("lstm")["wgmma"]
+    assert specs.keys() == SUFFIX.keys()
+    assert [spec.full_name for spec in specs.values()] == ["lstm.wgmma", "lstm-backward.cuda"]
+    workload = workload_of("lstm", (256, 1024, 1, 768), "bf16", "backward")
+    choice = choose_for(specs["backward"], H200, workload, 0)
+    assert choice.kernel == "lstm-backward.cuda"
+
+
+@pytest.mark.usefixtures("registered")
+def test_no_layer_is_left_to_it_before_it_was_measured() -> None:
+    plan = plan_for(layer(768), H200, ("forward", "backward"))
+    assert plan.backend != "wgmma"
+    assert "rest on assumptions" in plan.offer_of("wgmma").refusal
+    assert not plan.offer_of("wgmma").choices
+
+
+def test_without_the_one_that_it_names_it_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Alone(WgmmaSpec):
+        name, backward_by = "alone", "nobody"
+
+    before = {name: list(specs) for name, specs in registry._REGISTERED.items()}
+    monkeypatch.setattr(registry, "_REGISTERED", before)
+    register(Alone(CELLS["gru"], "forward"))
+    assert isinstance(registry.load_spec("gru.alone"), ForwardSpec | RnnSpec)
+    assert "alone" not in implementations_of("gru")

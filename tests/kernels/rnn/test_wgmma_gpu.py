@@ -1,0 +1,62 @@
+"""The forward kernel for many sequences on a Hopper GPU: its results, the same bits each time, and gradients."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.needs import needs_hopper, needs_nvrtc
+
+pytest.importorskip("torch", reason="needs the extra [torch]")
+
+import torch
+
+from constrint.flashrnn import rnn
+from constrint.kernels import registry
+from constrint.kernels.launch.device import gpu_of
+from constrint.kernels.rnn.spec import workload_of
+from constrint.kernels.rnn.wgmma.spec import SPECS
+from constrint.select.first_choice import choose
+from constrint.tune.check import Case
+
+pytestmark = [pytest.mark.gpu, needs_hopper, needs_nvrtc]
+BY_CELL = {spec.operation: spec for spec in SPECS}
+#: Cell, sequences, steps, heads, units of each: shared depths, several rounds of the ring, groups that are not full.
+LAYERS = (("lstm", 256, 40, 1, 768), ("lstm", 100, 3, 2, 256), ("gru", 64, 35, 1, 512), ("elman", 70, 13, 1, 192))
+REPEATS = 20
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_results_are_right_and_the_same_each_time(layer: tuple[str, int, int, int, int], dtype: str) -> None:
+    cell, *sizes = layer
+    gpu = gpu_of(torch.device("cuda"))
+    assert gpu is not None
+    spec, workload = BY_CELL[cell], workload_of(cell, tuple(sizes), dtype)  # type: ignore[arg-type]
+    case = Case(spec, gpu, workload, device="cuda")
+    for fixed in ({}, {"probe": 0}, {"depth_groups": 1}):
+        config = choose(spec, gpu, spec.planned(workload), fixed={"recompute": 0, **fixed}).config
+        launches = case.launches(config)
+        assert case.check(launches) <= 1
+        first = {name: output.clone() for name, output in case.outputs.items()}
+        for _ in range(REPEATS):
+            assert case.check(launches) <= 1
+            assert all(torch.equal(first[name], output) for name, output in case.outputs.items())
+
+
+def test_another_implementation_computes_the_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_REGISTERED", {name: list(specs) for name, specs in registry._REGISTERED.items()})
+    registry.register(*SPECS)
+    draw = torch.Generator(device="cuda").manual_seed(1)
+    shapes = (128, 20, 4, 1, 512), (4, 1, 512, 512), (4, 1, 512)
+    scales = 1.0, 512**-0.5, 0.3
+    drawn = [s * torch.randn(shape, generator=draw, device="cuda") for s, shape in zip(scales, shapes, strict=True)]
+    found = []
+    for backend in ("cuda", "wgmma"):
+        leaves = [x.to(torch.bfloat16).requires_grad_() for x in drawn]
+        states = rnn(*leaves, cell="lstm", backend=backend)[0]
+        states[0].float().square().mean().backward()  # type: ignore[no-untyped-call]
+        found.append([states.detach(), *(leaf.grad for leaf in leaves)])
+    for one, other in zip(*found, strict=True):
+        assert one is not None
+        assert other is not None
+        assert (one.float() - other.float()).norm() <= 0.02 * one.float().norm()

@@ -1,0 +1,124 @@
+"""Plans and decisions of layers whose forward pass is the kernel for many sequences, on a driver that only notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.support.fake_driver import MISSING
+from tests.support.needs import missing_packages
+from tests.support.shared import SharedResults
+
+if MISSING or missing_packages("torch", "triton"):
+    pytest.skip(MISSING or "needs the extra [torch]", allow_module_level=True)
+
+import torch
+
+from constrint.hwmodels import load_gpu
+from constrint.kernels import registry
+from constrint.kernels.launch.plan.errors import NotPlannedError
+from constrint.kernels.launch.plan.recipe import plan_of, recipe_of
+from constrint.kernels.launch.plan.scratch import NotedScratch
+from constrint.kernels.rnn import first_choice
+from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.cuda.spec import CudaRnnSpec
+from constrint.kernels.rnn.interface import PlannedForward, RnnInputs
+from constrint.kernels.rnn.plan import choose_for
+from constrint.kernels.rnn.spec import workload_of
+from constrint.kernels.rnn.wgmma.launch import planned_launches
+from constrint.kernels.rnn.wgmma.shape import shape_of
+from constrint.kernels.rnn.wgmma.spec import SPECS, WgmmaSpec
+from tests.support.launch_bench import STREAM, LaunchBench
+from tests.support.planned import LOADED, cuda_launch, launch_bench_of
+
+H200 = load_gpu("h200")
+BATCH, TIME, HEADS, DIM = 100, 4, 1, 256
+
+
+@pytest.fixture
+def bench(shared_results: SharedResults, tmp_path: Path) -> Iterator[LaunchBench]:
+    with launch_bench_of(shared_results, tmp_path) as made:
+        yield made
+
+
+def zeros(*shape: int) -> torch.Tensor:
+    return torch.zeros(shape, dtype=torch.bfloat16)
+
+
+def inputs() -> RnnInputs:
+    wx, r, b = zeros(BATCH, TIME, 4, HEADS, DIM), zeros(4, HEADS, DIM, DIM), zeros(4, HEADS, DIM)
+    return RnnInputs("lstm", wx, r, b, None, None, None)
+
+
+def results(*, trains: bool) -> PlannedForward:
+    gates = zeros(BATCH, TIME, 4, HEADS, DIM) if trains else None
+    every = zeros(2, BATCH, TIME, HEADS, DIM)
+    return PlannedForward(every, zeros(BATCH, HEADS, DIM), zeros(1, BATCH, HEADS, DIM), gates)
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_a_plan_fills_and_launches_what_was_stated(trains: bool, bench: LaunchBench) -> None:
+    """A forward call through the stand-in driver: the fill first, then the loop with its arguments."""
+    workload = workload_of("lstm", (BATCH, 1024, HEADS, DIM), "bf16")
+    choice = choose_for(SPECS[0], H200, workload, 0)
+    given, made, scratch = inputs(), results(trains=trains), NotedScratch()
+    fill, loop = planned_launches(given, made, choice, scratch)
+    loaded = cuda_launch(
+        *loop.arguments,  # type: ignore[attr-defined]
+        **{name: getattr(loop, name) for name in ("grid", "block", "smem_bytes", "cluster", "is_cooperative")},
+    )
+    bench.fake.sizes([8] * 10 + [4] * 4 + [8] * 2, LOADED)
+    written = [made.states, made.end_h, made.end_rest, *([] if made.gates is None else [made.gates])]
+    tensors = [given.wx, given.r, given.b]
+    recipe = recipe_of([fill, loaded], tensors, written, scratch, "a note").recipe
+    places = [(1 + number) << 40 for number in range(3 + len(recipe.outputs))]
+    assert bench.core.launch(plan_of(recipe, 3), STREAM, *places) is True
+    calls = [call for call in bench.fake.calls() if call["call"] in ("cuLaunchKernelEx", "cuMemsetD32Async")]
+    assert [call["call"] for call in calls] == ["cuMemsetD32Async", "cuLaunchKernelEx"]
+    shape = shape_of(CELLS["lstm"], DIM, choice.config)
+    groups = HEADS * -(-BATCH // choice.config["tile_batch"])
+    ring_bytes, exchange = groups * shape.ring_bytes.value({}), places[-1]
+    assert (calls[0]["address"], calls[0]["value"], calls[0]["words"]) == (exchange, 0xFFFFFFFF, ring_bytes // 4)
+    assert calls[1]["shared_bytes"] == shape.smem_bytes.value({})
+    assert calls[1]["grid"] == [groups * DIM // choice.config["units"], 1, 1]
+    addresses = [int.from_bytes(bytes.fromhex(text), "little") for text in calls[1]["arguments"][:10]]
+    saved = places[6] if trains else 0
+    assert addresses == [*places[:3], 0, places[3], saved, 0, 0, 0, exchange]
+    cooperative = 2
+    assert cooperative in [kind for kind, _ in calls[1]["attributes"]]
+
+
+@pytest.mark.parametrize("what", ["initial", "r", "wx"])
+def test_what_has_to_be_converted_has_no_plan(what: str) -> None:
+    given = inputs()
+    if what == "initial":
+        given = replace(given, initial=zeros(2, BATCH, HEADS, DIM))
+    elif what == "r":
+        given = replace(given, r=given.r.float())
+    else:
+        given = replace(given, wx=zeros(BATCH, TIME, 4, HEADS, DIM + 2)[..., :DIM])
+    choice = choose_for(SPECS[0], H200, workload_of("lstm", (BATCH, 1024, HEADS, DIM), "bf16"), 1)
+    with pytest.raises(NotPlannedError, match="have to be converted"):
+        planned_launches(given, results(trains=False), choice, NotedScratch())
+
+
+def test_who_names_it_gets_its_forward_and_another_ones_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_REGISTERED", {name: list(specs) for name, specs in registry._REGISTERED.items()})
+    for name in ("_PLANS", "_DECISIONS"):
+        monkeypatch.setattr(first_choice, name, {})
+    monkeypatch.setattr(first_choice, "gpu_of", lambda _: H200)
+    for spec in (WgmmaSpec, CudaRnnSpec):
+        monkeypatch.setattr(spec, "refusal_on", lambda *_: "")
+    registry.register(*SPECS)
+    wx: Any = SimpleNamespace(shape=(256, 4, 4, 1, 768), dtype=torch.bfloat16, device=torch.device("cuda"))
+    decided = {
+        direction: first_choice.decide("lstm", wx, "wgmma", direction, recompute=False)
+        for direction in ("forward", "backward")
+    }
+    assert [decision.choice.kernel for decision in decided.values()] == ["lstm.wgmma", "lstm-backward.cuda"]
+    assert [type(decision.backend).__name__ for decision in decided.values()] == ["WgmmaBackend", "CudaBackend"]

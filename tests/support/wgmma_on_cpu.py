@@ -1,0 +1,133 @@
+"""The forward kernel for many sequences, built by g++ and run on the CPU thread by thread; see `grid_on_cpu/`."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from constrint.hwmodels import load_gpu
+from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.gradients import recompute_gates, states_before
+from constrint.kernels.rnn.reference import rnn_reference
+from constrint.kernels.rnn.vectors import UNWRITTEN
+from constrint.kernels.rnn.wgmma.launch import source_of
+from constrint.kernels.rnn.wgmma.sources import CELLS_SOURCE, SOURCE
+
+H200 = load_gpu("h200")
+HEADERS = Path(__file__).parent / "grid_on_cpu"
+#: Headers of the cells that are no instructions; the CPU's own stand for the others.
+SHARED = ("cells.cuh", "shape.cuh")
+#: What the CPU's header has in its place.
+SHARED_MEMORY = "extern __shared__ __align__(1024) unsigned char shared_memory[];"
+#: Threads take so many turns, in any run here, before they are taken to wait for each other in vain.
+MOST_TURNS = 8_000_000
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layer and a configuration.
+
+    Args:
+        cell, batch, time, heads, dim, dtype: The layer.
+        config: The kernel's parameters.
+        optional: Whether it has initial states, lengths and resets.
+    """
+
+    cell: str
+    batch: int
+    time: int
+    heads: int
+    dim: int
+    dtype: str
+    config: Mapping[str, int]
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    """Whether threads waited in vain, and the largest errors of states and of pre-activations (infinite for a NaN)."""
+
+    is_stuck: bool
+    states: float
+    gates: float
+
+
+def built(case: Case, folder: Path, changed: Mapping[str, tuple[str, str]] | None = None) -> ctypes.CDLL:
+    """The kernel as a library; `changed` says by file which text stands in the place of which."""
+    folder.mkdir(parents=True, exist_ok=True)
+    sources = [*SOURCE.iterdir(), *(CELLS_SOURCE / name for name in SHARED)]
+    for path in sources:
+        text = path.read_text(encoding="utf-8").replace(SHARED_MEMORY, "")
+        before, after = (changed or {}).get(path.name, ("", ""))
+        assert not before or text.count(before) == 1, before
+        (folder / path.name).write_text(text.replace(before, after) if before else text, encoding="utf-8")
+    for path in HEADERS.iterdir():
+        shutil.copy(path, folder)
+    source = source_of(CELLS[case.cell], case.dim, case.dtype, tuple(sorted(case.config.items()))).source
+    macros = [f"-D{name}={value}" for name, value in source.macros.items()]
+    # Libraries of other configurations have the same names, of which each is its own.
+    options = ["-O1", "-w", "-std=c++17", "-fno-gnu-unique", "-shared", "-fPIC"]
+    command = ["g++", *options, *macros, "main.cc", "-o", "kernel.so"]
+    subprocess.run(command, cwd=folder, check=True)
+    return ctypes.CDLL(str(folder / "kernel.so"))
+
+
+def run(library: ctypes.CDLL, case: Case, seed: int) -> Result:
+    """Run it on random inputs, in an order of threads that the seed decides."""
+    cell, draw = CELLS[case.cell], torch.Generator().manual_seed(seed)
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[case.dtype]
+    batch, time, heads, dim = case.batch, case.time, case.heads, case.dim
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=draw)
+
+    # Steps of the batch are longer than what they hold, as those of a part of a larger tensor.
+    wx = random(batch, time + 1, cell.num_gates, heads, dim).to(dtype)[:, :time]
+    r = (random(cell.num_gates, heads, dim, dim) / dim**0.5).to(dtype)
+    bias = (0.3 * random(cell.num_gates, heads, dim)).to(dtype)
+    initial = lengths = rows = reset = None
+    if case.optional:
+        initial = random(cell.num_states, batch, heads, dim)
+        if cell.is_exponential:
+            initial[2] = initial[2].abs() + 1
+        lengths = torch.randint(0, time + 1, (batch,), generator=draw).to(torch.int32)
+        rows = torch.argsort(lengths, descending=True, stable=True).to(torch.int32)
+        reset = (torch.rand((batch, time), generator=draw) < 0.1).to(torch.int32)
+    states = torch.full((cell.num_states, batch, time, heads, dim), torch.nan).to(dtype)
+    saved = torch.full((batch, time, cell.num_gates, heads, dim), torch.nan).to(dtype)
+    groups = heads * -(-batch // case.config["tile_batch"])
+    ring_bytes = source_of(cell, dim, case.dtype, tuple(sorted(case.config.items()))).ring_bytes
+    exchange = _aligned(groups * ring_bytes // 4)
+    tensors = [wx, r, bias, initial, states, saved, rows, lengths, reset, exchange]
+    addresses = [ctypes.c_void_p(None if tensor is None else tensor.data_ptr()) for tensor in tensors]
+    strides = [ctypes.c_longlong(stride) for stride in wx.stride()[:2]]
+    blocks = groups * dim // case.config["units"]
+    sizes = batch, time, heads, 0
+    is_stuck = bool(library.run(blocks, seed, ctypes.c_longlong(MOST_TURNS), *addresses, *sizes, *strides))
+    exact = [None if tensor is None else tensor.double() for tensor in (wx, r, bias, initial)]
+    is_reset = None if reset is None else reset.bool()
+    expected = rnn_reference(case.cell, *exact, lengths=lengths, reset=is_reset)[0]  # type: ignore[arg-type]
+    before = states_before(states[0], initial, is_reset)
+    gates = recompute_gates(cell, wx.float(), r.float(), bias.float(), before.float())
+    inside = torch.ones((batch, time), dtype=torch.bool)
+    if lengths is not None:
+        inside = torch.arange(time)[None] < lengths[:, None]
+    return Result(is_stuck, _largest(states.double() - expected), _largest((saved.float() - gates)[inside]))
+
+
+def _largest(difference: Tensor) -> float:
+    return float(difference.abs().nan_to_num(nan=torch.inf).max()) if difference.numel() else 0.0
+
+
+def _aligned(words: int) -> Tensor:
+    """Words of ones at a multiple of 16 bytes."""
+    every = torch.full((words + 4,), UNWRITTEN - (1 << 32), dtype=torch.int32)
+    first = -(every.data_ptr() // 4) % 4
+    return every[first : first + words]
