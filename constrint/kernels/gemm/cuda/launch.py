@@ -5,7 +5,7 @@ The grid is persistent: as many clusters as are resident at once, or as there ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ from constrint.kernels.gemm.epilogue.ends import Ends
 from constrint.kernels.gemm.launch import Call
 from constrint.kernels.gemm.reference import DTYPE_NAMES
 from constrint.kernels.gemm.units import needs_k_major
+from constrint.kernels.launch.cuda.nvrtc import CudaSource
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.cuda.tensor_map import ROW_BYTES, TensorMap
 from constrint.kernels.launch.plan.resident import resident_blocks
@@ -108,21 +109,59 @@ def cuda_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
     Raises:
         UsageError: For a batch, a GPU without a model, other dtypes, and operands that the TMA unit cannot load.
     """
-    gpu, dtype = _checked(call)
-    a, b, out, end = call.a[0], call.b[0].T, call.out[0], call.epilogue
-    (m, k), n = a.shape, b.shape[0]
+    gpu, dtype = checked(call)
+    a, b = call.a[0], call.b[0].T
     majors = a.stride(1) == 1, b.stride(1) == 1
-    shape = Shape.of(config)
-    turned = bool(config["turned"])
     sides = (
         (a, majors[0], config["tile_m"], config["cluster_n"]),
         (b, majors[1], config["tile_n"], config["cluster_m"]),
     )
-    maps = [_map_of(*side, dtype) for side in (reversed(sides) if turned else sides)]
+    maps = [map_of(*side, dtype) for side in (reversed(sides) if config["turned"] else sides)]
+    ring = ring_bytes(config, dtype, a_is_k_major=majors[0], b_is_k_major=majors[1])
+    frame = frame_of(call, config, gpu, dtype, ring)
+    source = source_of(config, Operands(dtype, *majors), frame.ends, splits=frame.deal.parts > 1)
+    return [as_resident(frame.launch(gpu, config, source, maps))]
+
+
+class Frame(NamedTuple):
+    """What a launch has beside its operands.
+
+    Args:
+        ends: What is done with sums, as it is compiled.
+        deal: How tiles are dealt out.
+        smem_bytes: Dynamic shared memory of a block.
+        arguments: Of the kernel, after those of its operands.
+    """
+
+    ends: Ends
+    deal: Deal
+    smem_bytes: int
+    arguments: tuple[Any, ...]
+
+    def launch(
+        self, gpu: GpuModel, config: Mapping[str, int], source: CudaSource, operands: Sequence[Any]
+    ) -> CudaLaunch:
+        """The launch of a source, with arguments for its operands."""
+        cluster = Shape.of(config).cluster
+        return CudaLaunch(
+            gpu=gpu,
+            source=source,
+            grid=(min(self.deal.units, self.deal.slots) * cluster,),
+            block=((config["consumers"] + 1) * WARPGROUP,),
+            arguments=(*operands, *self.arguments),
+            smem_bytes=self.smem_bytes,
+            cluster=cluster,
+        )
+
+
+def frame_of(call: Call, config: Mapping[str, int], gpu: GpuModel, dtype: str, ring: int) -> Frame:
+    """What the launch of a call has beside its operands; `ring` is shared memory with one buffer for each consumer."""
+    out, end, shape = call.out[0], call.epilogue, Shape.of(config)
+    (m, k), n = call.a.shape[1:], call.b.shape[2]
+    turned = bool(config["turned"])
     rows, columns = (n, m) if turned else (m, n)
     deal = Deal.of(gpu, config, rows, columns, -(-k // depth(dtype)))
     bias, source = as_added(end.bias), as_added(end.source)
-    ring = ring_bytes(config, dtype, a_is_k_major=majors[0], b_is_k_major=majors[1])
     buffers = 2 if second_buffers(gpu, ring, config["consumers"]) > 0 else 1
     is_plain = bias is None and source is None and end.activation is None and out.element_size() == 2
     # The TMA unit stores 16 bytes at a time: where C's rows are not whole ones, it would write beside them.
@@ -133,7 +172,6 @@ def cuda_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
     of_source = (0, 0) if source is None else source.stride()[1:]
     numbers = (rows, columns, k, deal.row_tiles, deal.column_tiles, deal.group, deal.whole, deal.parts)
     arguments = (
-        *maps,
         *(_boxes_of(out, int(shape.own_columns), turned=turned) if in_boxes else (out,)),
         bias,
         source,
@@ -146,16 +184,7 @@ def cuda_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
         np.float32(end.beta),
         *deal.divisors,
     )
-    launch = CudaLaunch(
-        gpu=gpu,
-        source=source_of(config, Operands(dtype, *majors), ends, splits=deal.parts > 1),
-        grid=(min(deal.units, deal.slots) * shape.cluster,),
-        block=((config["consumers"] + 1) * WARPGROUP,),
-        arguments=arguments,
-        smem_bytes=ring + (buffers - 1) * BOX_BYTES * config["consumers"],
-        cluster=shape.cluster,
-    )
-    return [as_resident(launch)]
+    return Frame(ends, deal, ring + (buffers - 1) * BOX_BYTES * config["consumers"], arguments)
 
 
 def as_resident(launch: CudaLaunch) -> CudaLaunch:
@@ -170,7 +199,7 @@ def as_resident(launch: CudaLaunch) -> CudaLaunch:
     return replace(launch, grid=(there,)) if 0 < there < launch.grid[0] else launch
 
 
-def _checked(call: Call) -> tuple[GpuModel, str]:
+def checked(call: Call) -> tuple[GpuModel, str]:
     """The GPU's model and the dtype's name, once the call is one that the kernel is for."""
     dtype, gpu = DTYPE_NAMES.get(call.a.dtype, ""), call.machine.gpu
     if gpu is None:
@@ -190,7 +219,7 @@ def _checked(call: Call) -> tuple[GpuModel, str]:
     return gpu, dtype
 
 
-def _map_of(side: Tensor, is_k_major: bool, width: int, shares: int, dtype: str) -> TensorMap:
+def map_of(side: Tensor, is_k_major: bool, width: int, shares: int, dtype: str) -> TensorMap:
     """How the TMA unit loads an operand, (size, K): boxes of 128 bytes by rows, swizzled.
 
     Args:

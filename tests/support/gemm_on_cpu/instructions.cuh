@@ -1,0 +1,174 @@
+// What `gemm/cuda/source/instructions.cuh` does, for the CPU: barriers of shared memory, the TMA unit and matrix instructions
+// by their definitions. What is asynchronous happens as late as it may: copies and matrix instructions when they are waited
+// for.
+#pragma once
+#include "grid.h"
+
+#define __grid_constant__
+#define __align__(n) alignas(n)
+
+#define ELEMENT_BYTES (DTYPE < 2 ? 2 : DTYPE == 2 ? 4 : 1)
+#if DTYPE == 4
+typedef int sum_t;
+#else
+typedef float sum_t;
+#endif
+
+using std::max;
+using std::min;
+static Place gridDim;
+#define Place RingPlace  // of the kernel: its name is taken
+
+// A matrix as the TMA unit knows it.
+struct TensorMap {
+  const unsigned char* base;
+  long long rows, length, pitch, box_rows, box_length;  // elements, but the pitch in bytes
+};
+struct OutMaps {
+  const TensorMap *whole, *rest;
+};
+
+inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned long long>(a) * b >> 32; }
+inline void __syncwarp() { fibers::wait_for_warp(); }
+inline unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(static_cast<const unsigned char*>(pointer) - shared_memory);
+}
+inline unsigned block_in_cluster() { return 0; }
+inline int thread_anew() { return threadIdx.x; }
+inline int anew(int number) { return number; }
+inline void cluster_arrive() {}
+inline void cluster_wait() {}
+inline void wait_for_launches() {}
+
+struct Arrivals {  // of a barrier in shared memory: who is awaited in all, who still is, bytes, and the phase
+  int all, awaited, bytes, phase;
+};
+static std::map<std::pair<int, unsigned>, Arrivals> arrivals;
+inline Arrivals& arrivals_of(unsigned barrier) { return arrivals[{fibers::self().block, barrier}]; }
+inline void settle(Arrivals& a) {
+  if (a.awaited == 0 && a.bytes == 0) a.awaited = a.all, a.phase ^= 1;
+}
+inline void barrier_init(unsigned barrier, int count) { arrivals_of(barrier) = {count, count, 0, 0}; }
+inline void fence_barrier_init() {}
+inline void arrive(unsigned barrier) {
+  Arrivals& a = arrivals_of(barrier);
+  --a.awaited;
+  settle(a);
+}
+inline void arrive_at(unsigned barrier, unsigned) { arrive(barrier); }
+inline void expect(unsigned barrier, unsigned bytes) {
+  arrivals_of(barrier).bytes += bytes;
+  arrive(barrier);
+}
+inline void wait(unsigned barrier, unsigned parity) {
+  while (arrivals_of(barrier).phase == static_cast<int>(parity)) fibers::give_way();
+}
+
+inline void prefetch_map(const TensorMap*) {}
+template <bool kIsShared>
+inline void load_box(const TensorMap* map, unsigned to, unsigned barrier, int x, int y, unsigned short) {
+  for (int row = 0; row < map->box_rows; ++row)
+    for (int i = 0; i < map->box_length; ++i) {
+      const unsigned at = to + row * 128 + i * ELEMENT_BYTES;
+      unsigned char* const put = shared_memory + (at ^ (at >> 7 & 7) << 4);
+      std::memset(put, 0, ELEMENT_BYTES);
+      if (x + i < map->length && y + row < map->rows)
+        std::memcpy(put, map->base + (y + row) * map->pitch + (x + i) * ELEMENT_BYTES, ELEMENT_BYTES);
+    }
+  Arrivals& a = arrivals_of(barrier);
+  a.bytes -= map->box_rows * map->box_length * ELEMENT_BYTES;
+  settle(a);
+}
+
+inline void named_sync(int barrier, int threads) { fibers::wait(fibers::own().named[barrier], threads); }
+inline void named_arrive(int barrier, int threads) {
+  fibers::Barrier& b = fibers::own().named[barrier];
+  if (++b.came == threads) b.came = 0, ++b.turn;
+}
+inline bool named_any(int barrier, int threads, bool says) {
+  static std::map<std::pair<int, int>, int> votes;
+  int& vote = votes[{fibers::self().block, barrier}];
+  named_sync(barrier, threads);
+  if (says) vote = 1;
+  named_sync(barrier, threads);
+  const bool any = vote;
+  named_sync(barrier, threads);
+  vote = 0;
+  named_sync(barrier, threads);
+  return any;
+}
+inline unsigned count(unsigned* counter) { return (*counter)++; }
+inline void tell(unsigned* counter) { ++*counter; }
+inline unsigned told(const unsigned* counter) {
+  fibers::give_way();
+  return *counter;
+}
+
+constexpr int kProducerRegisters = CONSUMERS == 2 ? 40 : 32, kConsumerRegisters = 232;
+constexpr bool kDealsOut = CONSUMERS > 1;
+inline void fewer_registers() {}
+inline void more_registers() {}
+
+template <int kRows, int kColumns>
+inline void fence_sums(sum_t (&)[kRows][kColumns]) {}
+inline void store_partials(sum_t* to, const sum_t (&four)[4]) { std::memcpy(to, four, sizeof four); }
+inline void load_partials(const sum_t* from, sum_t (&four)[4]) { std::memcpy(four, from, sizeof four); }
+inline void fence_for_boxes() {}
+template <int kLeft>
+inline void wait_stored() {}
+inline void store_shared(unsigned to, sum_t value) { std::memcpy(shared_memory + to, &value, 4); }
+inline void store_shared(unsigned to, sum_t first, sum_t second) {
+  store_shared(to, first), store_shared(to + 4, second);
+}
+template <int kNumber>
+inline void load_sums(unsigned from, sum_t (&sums)[kNumber]) {
+  std::memcpy(sums, shared_memory + from, sizeof sums);
+}
+
+// An element of an operand as a descriptor names it: row (or column) i of 64, and k of those of one instruction.
+inline sum_t element_of(unsigned long long descriptor, int i, int k, bool is_k_major) {
+  const unsigned start = (descriptor & 0x3FFF) << 4, leading = (descriptor >> 16 & 0x3FFF) << 4;
+  const unsigned stride = (descriptor >> 32 & 0x3FFF) << 4;
+  constexpr int kWide = 128 / ELEMENT_BYTES;
+  unsigned at = is_k_major ? start + i / 8 * stride + i % 8 * 128 + k * ELEMENT_BYTES
+                           : start + i / kWide * leading + k / 8 * stride + k % 8 * 128 + i % kWide * ELEMENT_BYTES;
+  at ^= (at >> 7 & 7) << 4;
+#if DTYPE == 4
+  return static_cast<signed char>(shared_memory[at]);
+#else
+  unsigned word = 0;
+  std::memcpy(&word, shared_memory + at, ELEMENT_BYTES);
+  return __uint_as_float(DTYPE == 1 ? word << 16 : word);
+#endif
+}
+
+struct Issued {
+  sum_t* sums;
+  int number;
+  unsigned long long rows, columns;
+  int adds, group;
+};
+static std::map<int, std::vector<Issued>> issued;
+inline void wgmma_fence() {}
+inline void wgmma_commit() { ++fibers::self().groups; }
+template <int kNumber>
+inline void wgmma(sum_t (&sums)[kNumber], unsigned long long rows, unsigned long long columns, int adds) {
+  issued[fibers::current].push_back({sums, kNumber, rows, columns, adds, fibers::self().groups});
+}
+template <int kGroups>
+inline void wgmma_wait() {
+  auto& mine = issued[fibers::current];
+  const int thread = fibers::self().thread, lane = thread % 32, warp = thread / 32 % 4;
+  size_t done = 0;
+  for (; done < mine.size() && mine[done].group < fibers::self().groups - kGroups; ++done) {
+    const Issued& one = mine[done];
+    for (int j = 0; j < one.number; ++j) {
+      const int row = 16 * warp + lane / 4 + j % 4 / 2 * 8, column = j / 4 * 8 + lane % 4 * 2 + j % 2;
+      sum_t sum = one.adds ? one.sums[j] : 0;
+      for (int k = 0; k < 32 / ELEMENT_BYTES; ++k)
+        sum += element_of(one.rows, row, k, ROWS_K_MAJOR) * element_of(one.columns, column, k, COLUMNS_K_MAJOR);
+      one.sums[j] = sum;
+    }
+  }
+  mine.erase(mine.begin(), mine.begin() + done);
+}
