@@ -1,4 +1,4 @@
-"""The GEMM that gathers operands, built by g++ and run on the CPU thread by thread; see `gemm_on_cpu/` and `grid_on_cpu/`."""
+"""The GEMM that gathers operands, built by g++ and run on the CPU thread by thread: `gemm_on_cpu/`, `grid_on_cpu/`."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ MOST_TURNS = 8_000_000
 
 def built(launch: CudaLaunch, folder: Path, changed: Mapping[str, tuple[str, str]] | None = None) -> ctypes.CDLL:
     """The kernel of a launch as a library; `changed` says by file which text stands in the place of which."""
+    assert launch.smem_bytes <= launch.gpu.sm.max_smem_bytes_per_block
     folder.mkdir(parents=True, exist_ok=True)
     text = (FOLDER / "kernel.cu").read_text(encoding="utf-8").partition(KERNEL)[0]
     files = {"kernel_on_cpu.cu": text + (OWN / "kernel.cu").read_text(encoding="utf-8")}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.cuda.spec import SPECS
+from constrint.kernels.gemm.cuda.spec import SPECS, CudaSpec
 from constrint.kernels.gemm.product import Operand, Product
 from constrint.kernels.gemm.units import ELEMENT_BYTES, LINE_BYTES, OUTPUT_BYTES
 from constrint.solve import enumerate_space
@@ -45,10 +45,11 @@ def product_of(shape: tuple[int, int, int], dtype: str, layout: str, *, is_plain
     return Product(*shape, dtype, a, b, OUTPUT_BYTES[dtype], has_bias=not is_plain)
 
 
-def columns_of(gpu: GpuModel, product: Product) -> dict[str, NDArray[np.int64]]:
+def columns_of(gpu: GpuModel, product: Product, spec: CudaSpec = SPEC) -> dict[str, NDArray[np.int64]]:
     """Every valid configuration, as columns; the order of tiles has its first value."""
-    names = [name for name in SPEC.product_problem(gpu, product).variables if name not in SPEC.order_params]
-    columns, _ = enumerate_space(SPEC.product_problem(gpu, product)).project(names)
+    problem = spec.product_problem(gpu, product)
+    names = [name for name in problem.variables if name not in spec.order_params]
+    columns, _ = enumerate_space(problem).project(names)
     number = len(columns["tile_m"])
     return {**columns, "group_m": np.full(number, 8)}
 
@@ -58,10 +59,12 @@ def config_at(columns: Mapping[str, NDArray[Any]], row: int) -> Config:
     return {name: int(column[row]) for name, column in columns.items()}
 
 
-def ranked(gpu: GpuModel, product: Product, top: int, slowest: float = math.inf) -> Iterator[Config]:
+def ranked(
+    gpu: GpuModel, product: Product, top: int, slowest: float = math.inf, spec: CudaSpec = SPEC
+) -> Iterator[Config]:
     """What the cost model ranks first, up to so many times the time of the best."""
-    columns = columns_of(gpu, product)
-    seconds = SPEC.price(gpu, product, columns, np.ones(len(columns["tile_m"]))).seconds
+    columns = columns_of(gpu, product, spec)
+    seconds = spec.price(gpu, product, columns, np.ones(len(columns["tile_m"]))).seconds
     order = np.argsort(seconds, kind="stable")
     for row in order[:top]:
         if seconds[row] <= slowest * seconds[order[0]]:
@@ -78,9 +81,9 @@ def spread(gpu: GpuModel, product: Product, each: int, draw: random.Random, slow
         yield config_at(columns, int(row))
 
 
-def drawn(gpu: GpuModel, product: Product, draw: random.Random) -> Config:
+def drawn(gpu: GpuModel, product: Product, draw: random.Random, spec: CudaSpec = SPEC) -> Config:
     """One of all, with any order of tiles."""
-    columns = columns_of(gpu, product)
+    columns = columns_of(gpu, product, spec)
     config = config_at(columns, draw.randrange(len(columns["tile_m"])))
     return config | {"group_m": draw.choice((1, 2, 8))}
 

@@ -1,7 +1,7 @@
 """Which operands warps of the producer gather, line by line, and what that takes. No torch.
 
-A line is 128 bytes of a slice. It lies in nine aligned units of 16 bytes of memory, which are copied to shared memory as
-they are; `source/lines.cuh` says how they become the line.
+A line is 128 bytes of a slice. It lies in nine aligned units of 16 bytes of memory, which are copied to shared memory
+as they are; `source/lines.cuh` says how they become the line.
 """
 
 from __future__ import annotations

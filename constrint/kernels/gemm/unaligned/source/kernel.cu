@@ -16,8 +16,8 @@ constexpr int kLineBlocks = kRowBlocks + (kColumnLines + kBlockLines - 1) / kBlo
 constexpr int kRawStages = RAW_STAGES, kRawBytes = kLineBlocks * kRawBlock;
 constexpr bool kLoads = !(ROWS_GATHERED && COLUMNS_GATHERED);
 constexpr int kLoadedBytes = ROWS_GATHERED ? kColumnsBytes : kRowsBytes;
-// Units of a line that a thread has registers for at a time.
-constexpr int kTogether = kDealsOut && kProducerRegisters < 40 ? 2 : 4;
+// Units of a line that a thread has registers for at a time; those of fp32 are rounded in others.
+constexpr int kTogether = kDealsOut && (kProducerRegisters < 40 || kElement == 4) ? 2 : 4;
 static_assert(kRawStages >= 2, "copies are under way while a slice is moved");
 
 // The operands, each as a map of the TMA unit or as it lies in memory.
