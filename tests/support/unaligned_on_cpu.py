@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from constrint.kernels.gemm.cuda.source import FOLDER
-from constrint.kernels.gemm.unaligned.source import KERNEL, OWN
+from constrint.kernels.gemm.cuda.unaligned.source import KERNEL, OWN
 from constrint.kernels.launch.cuda import CudaLaunch, TensorMap
 from constrint.kernels.launch.cuda.tensor_map import ELEMENTS
 

@@ -29,8 +29,8 @@ from benchmarks.gemm.wgmma.products import KINDS, End, Made, exact_product, made
 from benchmarks.harness.table import Table, described
 from constrint.errors import ConstrintError, InfeasibleError
 from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.gemm.cuda.unaligned.spec import SPECS
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.unaligned.spec import SPECS
 from constrint.kernels.gemm.units import needs_k_major
 from constrint.kernels.launch.cuda import CudaLaunch, compile_cuda
 
@@ -94,8 +94,8 @@ class Case(NamedTuple):
 
     def launch(self, gpu: GpuModel, given: Made) -> CudaLaunch:
         """Its launch."""
+        from constrint.kernels.gemm.cuda.unaligned.launch import unaligned_launches
         from constrint.kernels.gemm.launch import Call, Epilogue, Machine
-        from constrint.kernels.gemm.unaligned.launch import unaligned_launches
 
         source = None if given.source is None else given.source[None]
         end = Epilogue(given.bias, source, self.end.alpha, self.end.beta, self.end.activation)

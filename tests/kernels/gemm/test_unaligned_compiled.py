@@ -11,7 +11,7 @@ import pytest
 from constrint.errors import CompileError, UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.cuda.shape import Shape
-from constrint.kernels.gemm.unaligned.spec import SPECS
+from constrint.kernels.gemm.cuda.unaligned.spec import SPECS
 from constrint.select import Workload
 from constrint.solve import enumerate_space
 from tests.support.gemm import gemm, use_of

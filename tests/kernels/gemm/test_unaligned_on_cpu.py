@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from constrint.hwmodels import load_gpu
+from constrint.kernels.gemm.cuda.unaligned.launch import unaligned_launches
 from constrint.kernels.gemm.launch import Call, Epilogue, Machine
-from constrint.kernels.gemm.unaligned.launch import unaligned_launches
 from constrint.kernels.launch.cuda import CudaLaunch
 from tests.support.unaligned_on_cpu import built, run
 

@@ -9,9 +9,9 @@ import pytest
 
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.cuda.shape import BEFORE_BYTES
+from constrint.kernels.gemm.cuda.unaligned.gathered import Gathered, block_counts
+from constrint.kernels.gemm.cuda.unaligned.spec import SPECS
 from constrint.kernels.gemm.product import Operand, Product
-from constrint.kernels.gemm.unaligned.gathered import Gathered, block_counts
-from constrint.kernels.gemm.unaligned.spec import SPECS
 from constrint.select import rank
 from constrint.select.fingerprint import fingerprint_of
 from constrint.solve import enumerate_space

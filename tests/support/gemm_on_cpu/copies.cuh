@@ -1,4 +1,4 @@
-// What `gemm/unaligned/source/copies.cuh` does, for the CPU: copies reach shared memory when they are waited for.
+// What `gemm/cuda/unaligned/source/copies.cuh` does, for the CPU: copies reach shared memory when they are waited for.
 #pragma once
 #include <cstring>
 

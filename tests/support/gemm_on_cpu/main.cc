@@ -1,4 +1,4 @@
-// The kernel of `gemm/unaligned/source/kernel.cu` on a grid of fibers; its arguments are those of a launch, as numbers.
+// The kernel of `gemm/cuda/unaligned/source/kernel.cu` on a grid of fibers; its arguments are those of a launch, as numbers.
 #include "instructions.cuh"
 
 #include "kernel_on_cpu.cu"

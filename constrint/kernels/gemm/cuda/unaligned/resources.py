@@ -8,8 +8,8 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.cuda.resources import launched_registers
 from constrint.kernels.gemm.cuda.resources import least_smem_bytes as least_of_others
 from constrint.kernels.gemm.cuda.shape import BEFORE_BYTES, BOX_BYTES, WARPGROUP_WARPS, second_buffers
+from constrint.kernels.gemm.cuda.unaligned.gathered import line_blocks, raw_bytes
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.unaligned.gathered import line_blocks, raw_bytes
 from constrint.model import maximum, minimum
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Vars

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.cuda.rules import tile_rules
 from constrint.kernels.gemm.cuda.spec import CudaSpec
+from constrint.kernels.gemm.cuda.unaligned.constants import CONSTANTS, FILE
+from constrint.kernels.gemm.cuda.unaligned.cost import UnalignedModel, unaligned_cost
+from constrint.kernels.gemm.cuda.unaligned.gathered import Gathered, can_gather, line_blocks
+from constrint.kernels.gemm.cuda.unaligned.resources import block_use, least_smem_bytes
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.unaligned.constants import CONSTANTS, FILE
-from constrint.kernels.gemm.unaligned.cost import UnalignedModel, unaligned_cost
-from constrint.kernels.gemm.unaligned.gathered import Gathered, can_gather, line_blocks
-from constrint.kernels.gemm.unaligned.resources import block_use, least_smem_bytes
 from constrint.kernels.gemm.units import unit
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
@@ -44,7 +44,7 @@ class UnalignedSpec(CudaSpec):
     @cached_property
     def device_files(self) -> tuple[Path, ...]:
         """The sources: its own, and the consumers'."""
-        folders = Path(__file__).with_name("source"), Path(__file__).parents[1] / "cuda" / "source"
+        folders = Path(__file__).with_name("source"), Path(__file__).parents[1] / "source"
         files = (path for folder in folders for path in folder.iterdir())
         return tuple(sorted(path for path in files if path.suffix in (".cu", ".cuh")))
 
@@ -108,7 +108,7 @@ class UnalignedSpec(CudaSpec):
 
     def call_launches(self, call: Call, config: Config) -> Sequence[Launch]:
         """The launch of one call. Needs torch."""
-        from constrint.kernels.gemm.unaligned.launch import unaligned_launches
+        from constrint.kernels.gemm.cuda.unaligned.launch import unaligned_launches
 
         return unaligned_launches(call, config)
 

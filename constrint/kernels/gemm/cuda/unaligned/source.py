@@ -8,8 +8,8 @@ from pathlib import Path
 
 from constrint.kernels.gemm.cuda.source import FOLDER, Operands
 from constrint.kernels.gemm.cuda.source import source_of as source_of_others
+from constrint.kernels.gemm.cuda.unaligned.gathered import Gathered
 from constrint.kernels.gemm.epilogue.ends import Ends
-from constrint.kernels.gemm.unaligned.gathered import Gathered
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 
 OWN = Path(__file__).with_name("source")

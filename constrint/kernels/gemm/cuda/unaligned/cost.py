@@ -16,9 +16,9 @@ from constrint.kernels.gemm.cuda.constants import CONSTANTS as OF_OTHERS
 from constrint.kernels.gemm.cuda.cost import INSTRUCTIONS, CudaModel
 from constrint.kernels.gemm.cuda.rules import leaves_plainly
 from constrint.kernels.gemm.cuda.shape import ROWS, stage_bytes
+from constrint.kernels.gemm.cuda.unaligned.constants import CONSTANTS, Constants
+from constrint.kernels.gemm.cuda.unaligned.gathered import BLOCK_LINES, RAW_LINE_BYTES, WARPS, line_blocks
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.unaligned.constants import CONSTANTS, Constants
-from constrint.kernels.gemm.unaligned.gathered import BLOCK_LINES, RAW_LINE_BYTES, WARPS, line_blocks
 from constrint.select.cost import CostColumns, overlap
 from constrint.select.prepared import derived
 from constrint.select.spec import Columns

@@ -12,10 +12,10 @@ from constrint.errors import UsageError
 from constrint.kernels.gemm.cuda.launch import checked, frame_of, map_of
 from constrint.kernels.gemm.cuda.shape import ring_bytes
 from constrint.kernels.gemm.cuda.source import Operands
+from constrint.kernels.gemm.cuda.unaligned.gathered import Gathered, block_counts, raw_bytes
+from constrint.kernels.gemm.cuda.unaligned.source import source_of
 from constrint.kernels.gemm.launch import Call
 from constrint.kernels.gemm.tma.pack import copies_needed
-from constrint.kernels.gemm.unaligned.gathered import Gathered, block_counts, raw_bytes
-from constrint.kernels.gemm.unaligned.source import source_of
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 
 

@@ -1,6 +1,6 @@
 // Operands whose rows in memory start anywhere, though the TMA unit loads from multiples of 16 bytes alone.
 //
-// A slice of an operand is lines of 128 bytes, as in `../../cuda/source/kernel.cu`. Each line begins at some address in
+// A slice of an operand is lines of 128 bytes, as in `../../source/kernel.cu`. Each line begins at some address in
 // memory. A warp copies the nine aligned units of 16 bytes around it to shared memory as they are ("raw"), without a
 // register; later each lane takes a line of its own, moves its bytes to where the line begins, and stores the eight
 // units where the swizzle wants them. Copies of later slices are under way meanwhile.

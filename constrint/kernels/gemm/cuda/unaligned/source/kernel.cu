@@ -1,4 +1,4 @@
-// The same product where rows of an operand start anywhere. What comes before is `../../cuda/source/kernel.cu` up to its
+// The same product where rows of an operand start anywhere. What comes before is `../../source/kernel.cu` up to its
 // kernel: the ring, tiles, and the consumers. Here all four warps of the producer copy lines of such an operand to shared
 // memory, and move them to where they belong; the other operand comes through the TMA unit, as there.
 #include "copies.cuh"
