@@ -71,10 +71,12 @@ def ranked(
             yield config_at(columns, int(row))
 
 
-def spread(gpu: GpuModel, product: Product, each: int, draw: random.Random, slowest: float) -> Iterator[Config]:
+def spread(
+    gpu: GpuModel, product: Product, each: int, draw: random.Random, slowest: float, spec: CudaSpec = SPEC
+) -> Iterator[Config]:
     """What the cost model ranks first, a third, and others of up to so many times the time of the best."""
-    columns = columns_of(gpu, product)
-    seconds = SPEC.price(gpu, product, columns, np.ones(len(columns["tile_m"]))).seconds
+    columns = columns_of(gpu, product, spec)
+    seconds = spec.price(gpu, product, columns, np.ones(len(columns["tile_m"]))).seconds
     order = np.argsort(seconds, kind="stable")
     first, others = order[: each // 3], order[each // 3 : int(np.sum(seconds <= slowest * seconds[order[0]]))]
     for row in (*first, *draw.sample(list(others), min(each - len(first), len(others)))):

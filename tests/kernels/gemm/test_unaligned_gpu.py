@@ -11,7 +11,7 @@ if missing_packages("torch", "triton"):
 
 import torch
 
-from benchmarks.gemm.wgmma import odd
+from benchmarks.gemm.wgmma import odd_cases as odd
 from benchmarks.gemm.wgmma.configs import ranked
 from benchmarks.gemm.wgmma.products import End, exact_product, share_of
 from constrint.hwmodels import GpuModel, load_gpu

@@ -27,3 +27,4 @@ def read_constants(file: Path = FILE, *, assumed: bool = False) -> Constants:
 
 
 CONSTANTS = read_constants()
+ASSUMED = read_constants(assumed=True)
