@@ -115,6 +115,7 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
         "wait(shared.empty + 8 * place.stage, place.parity ^ 1);\n    if (kLoads",
         "if (kLoads",
     ),
+    "matrix instructions do not see what was stored": ("kernel_on_cpu.cu", "fence_for_boxes();  // wgmma sees", "//"),
     "copies go where others are": (
         "kernel_on_cpu.cu",
         "int free = kRawStages - 1, full = 0;",

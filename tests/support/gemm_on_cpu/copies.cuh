@@ -40,7 +40,9 @@ inline Words load_words(unsigned from) {
   std::memcpy(&v, shared_memory + from, 16);
   return v;
 }
-inline void store_words(unsigned to, const Words& v) { std::memcpy(shared_memory + to, &v, 16); }
+inline void store_words(unsigned to, const Words& v) {
+  unfenced[fibers::current].push_back({to, {v.word[0], v.word[1], v.word[2], v.word[3]}});
+}
 inline unsigned upper_of(unsigned low, unsigned high, unsigned bit) {
   return static_cast<unsigned>((static_cast<unsigned long long>(high) << 32 | low) >> bit);
 }

@@ -113,7 +113,15 @@ template <int kRows, int kColumns>
 inline void fence_sums(sum_t (&)[kRows][kColumns]) {}
 inline void store_partials(sum_t* to, const sum_t (&four)[4]) { std::memcpy(to, four, sizeof four); }
 inline void load_partials(const sum_t* from, sum_t (&four)[4]) { std::memcpy(four, from, sizeof four); }
-inline void fence_for_boxes() {}
+// What threads move to a stage: matrix instructions see it after a fence of the thread that stored it.
+struct Unfenced {
+  unsigned to, word[4];
+};
+static std::map<int, std::vector<Unfenced>> unfenced;
+inline void fence_for_boxes() {
+  for (const Unfenced& one : unfenced[fibers::current]) std::memcpy(shared_memory + one.to, one.word, 16);
+  unfenced[fibers::current].clear();
+}
 template <int kLeft>
 inline void wait_stored() {}
 inline void store_shared(unsigned to, sum_t value) { std::memcpy(shared_memory + to, &value, 4); }

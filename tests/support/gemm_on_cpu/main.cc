@@ -26,7 +26,7 @@ T taken() {
 // Gives 1 where threads waited in vain, and 2 where something was read that is of no operand.
 extern "C" int run(int blocks, unsigned seed, long long most_switches, const long long* arguments) {
   next_argument = arguments;
-  readable.clear(), copies.clear(), copy_groups.clear(), arrivals.clear(), issued.clear();
+  readable.clear(), copies.clear(), copy_groups.clear(), arrivals.clear(), issued.clear(), unfenced.clear();
   strays = 0, gridDim = {blocks, 1, 1};
   GIVEN(ROWS_GATHERED, rows)
   GIVEN(COLUMNS_GATHERED, columns)
