@@ -18,6 +18,8 @@ class Constants:
     block_clk: float
     turn_clk: float
     smem_bytes_per_clk: float
+    copy_s: float
+    dram_share: float
 
 
 def read_constants(file: Path = FILE, *, assumed: bool = False) -> Constants:

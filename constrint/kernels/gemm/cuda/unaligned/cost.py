@@ -58,7 +58,8 @@ class UnalignedModel(CudaModel):
         number = INSTRUCTIONS * (self.shape.rows // ROWS) * self.shape.by_columns
         read_clk = number * (OF_OTHERS.instruction_read_clk + OF_OTHERS.column_read_clk * own)
         self.smem_clk = (stage + 2 * raw) / constants.smem_bytes_per_clk + read_clk
-        # Raw slices beside the one that is moved are under way; so is what the ring is ahead.
-        self.latency_clk = (OF_OTHERS.latency_s * self.clock + self.port_clk) / np.maximum(1, v["raw_stages"] - 1)
+        # Raw slices beside the one that is moved are under way.
+        self.latency_clk = (constants.copy_s * self.clock + self.port_clk) / (v["raw_stages"] - 1)
+        self.dram_rate = gpu.memory.dram.bandwidth_bytes_per_s * constants.dram_share
         at_once = overlap(self.matrix_clk, self.port_clk, self.l2_clk, self.gather_clk, self.smem_clk)
         self.step_clk = np.maximum(at_once, self.latency_clk)
