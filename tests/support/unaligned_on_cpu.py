@@ -23,6 +23,11 @@ ON_CPU = {
         "auto* const barriers = reinterpret_cast<unsigned long long*>(shared_memory + fibers::kSharedBytes - 512);"
     ),
 }
+#: What stands in the place of instructions of the end.
+ENDS = {
+    'asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));': "packed = packed_on_cpu(low, high);",
+    'asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));': "packed = packed_on_cpu(low, high);",
+}
 #: Threads take so many turns, in any run here, before they are taken to wait for each other in vain.
 MOST_TURNS = 8_000_000
 
@@ -33,14 +38,15 @@ def built(launch: CudaLaunch, folder: Path, changed: Mapping[str, tuple[str, str
     folder.mkdir(parents=True, exist_ok=True)
     text = (FOLDER / "kernel.cu").read_text(encoding="utf-8").partition(KERNEL)[0]
     files = {"kernel_on_cpu.cu": text + (OWN / "kernel.cu").read_text(encoding="utf-8")}
-    shared = [FOLDER / name for name in ("epilogue.cuh", "parts.cuh", "store.cuh")]
+    shared = [FOLDER / name for name in ("epilogue.cuh", "parts.cuh")]
     stands_in = sorted((SUPPORT / "gemm_on_cpu").iterdir())
-    for path in (*shared, OWN / "lines.cuh", *stands_in, SUPPORT / "grid_on_cpu" / "grid.h"):
+    for path in (*shared, OWN / "lines.cuh", OWN / "store.cuh", *stands_in, SUPPORT / "grid_on_cpu" / "grid.h"):
         files[path.name] = path.read_text(encoding="utf-8")
-    for before, after in ON_CPU.items():
-        assert files["kernel_on_cpu.cu"].count(before) == 1, before
-        files["kernel_on_cpu.cu"] = files["kernel_on_cpu.cu"].replace(before, after)
-    for name, (before, after) in (changed or {}).items():
+    files["store_of_others.cuh"] = (FOLDER / "store.cuh").read_text(encoding="utf-8")
+    replaced = [("kernel_on_cpu.cu", texts) for texts in ON_CPU.items()]
+    replaced += [("epilogue.cuh", texts) for texts in ENDS.items()]
+    replaced += [("store.cuh", ("../../source/store.cuh", "store_of_others.cuh")), *(changed or {}).items()]
+    for name, (before, after) in replaced:
         assert files[name].count(before) == 1, before
         files[name] = files[name].replace(before, after)
     for name, content in files.items():

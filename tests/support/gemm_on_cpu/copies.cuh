@@ -2,7 +2,7 @@
 #pragma once
 #include <cstring>
 
-struct Words {
+struct __align__(16) Words {
   unsigned word[4];
 };
 
@@ -42,6 +42,11 @@ inline Words load_words(unsigned from) {
 }
 inline void store_words(unsigned to, const Words& v) {
   unfenced[fibers::current].push_back({to, {v.word[0], v.word[1], v.word[2], v.word[3]}});
+}
+inline unsigned short load_half(unsigned from) {
+  unsigned short half;
+  std::memcpy(&half, shared_memory + from, 2);
+  return half;
 }
 inline unsigned upper_of(unsigned low, unsigned high, unsigned bit) {
   return static_cast<unsigned>((static_cast<unsigned long long>(high) << 32 | low) >> bit);

@@ -124,6 +124,28 @@ inline void fence_for_boxes() {
 }
 template <int kLeft>
 inline void wait_stored() {}
+// Two floats as two numbers of 16 bits, the first one low: to the nearest, halves to even.
+inline unsigned packed_on_cpu(float low, float high) {
+  const auto rounded = [](float x) {
+    const unsigned word = __float_as_uint(x);
+    return (word + 0x7FFF + (word >> 16 & 1)) >> 16;
+  };
+  static_assert(DTYPE != 0, "numbers of fp16 are not made here");
+  return rounded(low) | rounded(high) << 16;
+}
+// Matrices of 8 by 8 numbers: of each a lane has two of row lane / 4, and eight lanes give the addresses of its rows.
+template <bool kIsTransposed, typename... Words_>
+inline void store_matrices(unsigned to, Words_... words) {
+  const unsigned own[] = {words...};
+  const int lane = fibers::self().thread % 32;
+  for (int i = 0; i < static_cast<int>(sizeof...(words)); ++i)
+    for (int half = 0; half < 2; ++half) {
+      const int row = lane / 4, column = lane % 4 * 2 + half;
+      const unsigned line = __shfl_sync(~0u, to, 8 * i + (kIsTransposed ? column : row));
+      const unsigned short number = own[i] >> 16 * half;
+      std::memcpy(shared_memory + line + 2 * (kIsTransposed ? row : column), &number, 2);
+    }
+}
 inline void store_shared(unsigned to, sum_t value) { std::memcpy(shared_memory + to, &value, 4); }
 inline void store_shared(unsigned to, sum_t first, sum_t second) {
   store_shared(to, first), store_shared(to + 4, second);

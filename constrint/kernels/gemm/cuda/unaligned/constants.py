@@ -20,6 +20,7 @@ class Constants:
     smem_bytes_per_clk: float
     copy_s: float
     dram_share: float
+    odd_box_clk: float
 
 
 def read_constants(file: Path = FILE, *, assumed: bool = False) -> Constants:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.cuda.constants import CONSTANTS as OF_OTHERS
-from constrint.kernels.gemm.cuda.cost import INSTRUCTIONS, CudaModel
+from constrint.kernels.gemm.cuda.cost import INSTRUCTIONS, ROW_BYTES, CudaModel
 from constrint.kernels.gemm.cuda.rules import leaves_plainly
 from constrint.kernels.gemm.cuda.shape import ROWS, stage_bytes
 from constrint.kernels.gemm.cuda.unaligned.constants import CONSTANTS, Constants
@@ -61,5 +61,15 @@ class UnalignedModel(CudaModel):
         # Raw slices beside the one that is moved are under way.
         self.latency_clk = (constants.copy_s * self.clock + self.port_clk) / (v["raw_stages"] - 1)
         self.dram_rate = gpu.memory.dram.bandwidth_bytes_per_s * constants.dram_share
+        self.boxes = self.shape.own_rows // ROWS * -(-self.shape.own_columns // ROWS)
+        self.odd_box_clk = constants.odd_box_clk
         at_once = overlap(self.matrix_clk, self.port_clk, self.l2_clk, self.gather_clk, self.smem_clk)
         self.step_clk = np.maximum(at_once, self.latency_clk)
+
+    def _store_clk(self, p: Product) -> Any:
+        """Clocks in which a consumer stores a tile; results of 16 bits to any rows by `source/store.cuh`."""
+        if not self.is_plain or p.n * p.output_bytes % ROW_BYTES == 0:
+            return super()._store_clk(p)
+        # Of a turned tile with more columns of wgmma than C has rows, few rows are stored.
+        rows = np.where(self.is_turned, np.minimum(1.0, p.m / self.shape.own_columns), 1.0)
+        return self.boxes * self.odd_box_clk * rows

@@ -1,7 +1,7 @@
 // Copies without registers, and words of 16 bytes in shared memory. What `lines.cuh` is made of on a GPU.
 #pragma once
 
-struct Words {
+struct __align__(16) Words {
   unsigned word[4];
 };
 
@@ -35,6 +35,12 @@ __device__ __forceinline__ void store_words(unsigned to, const Words& v) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.word[0]), "r"(v.word[1]), "r"(v.word[2]),
                "r"(v.word[3])
                : "memory");
+}
+
+__device__ __forceinline__ unsigned short load_half(unsigned from) {
+  unsigned short half;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(half) : "r"(from) : "memory");
+  return half;
 }
 
 // Four bytes of eight, from a bit on.
