@@ -6,6 +6,9 @@ struct __align__(16) Words {
   unsigned word[4];
 };
 
+template <bool kIsMore, int kNumber>
+inline void set_registers() {}
+
 struct Copy {
   unsigned to;
   const unsigned char* from;

@@ -104,10 +104,8 @@ inline unsigned told(const unsigned* counter) {
   return *counter;
 }
 
-constexpr int kProducerRegisters = CONSUMERS == 2 ? 40 : 32, kConsumerRegisters = 232;
+constexpr int kConsumerRegisters = 232, kShare = 512;
 constexpr bool kDealsOut = CONSUMERS > 1;
-inline void fewer_registers() {}
-inline void more_registers() {}
 
 template <int kRows, int kColumns>
 inline void fence_sums(sum_t (&)[kRows][kColumns]) {}

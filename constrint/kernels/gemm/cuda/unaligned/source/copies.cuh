@@ -5,6 +5,16 @@ struct __align__(16) Words {
   unsigned word[4];
 };
 
+// Registers of the warpgroup's threads from here on: fewer, or more once others have given theirs.
+template <bool kIsMore, int kNumber>
+__device__ __forceinline__ void set_registers() {
+  if constexpr (kIsMore) {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kNumber));
+  } else {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kNumber));
+  }
+}
+
 // Copies 16 bytes to shared memory, past the L1; or fewer, and zeros after them.
 __device__ __forceinline__ void copy_unit(unsigned to, const unsigned char* from) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");

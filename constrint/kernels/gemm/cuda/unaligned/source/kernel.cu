@@ -16,8 +16,10 @@ constexpr int kLineBlocks = kRowBlocks + (kColumnLines + kBlockLines - 1) / kBlo
 constexpr int kRawStages = RAW_STAGES, kRawBytes = kLineBlocks * kRawBlock;
 constexpr bool kLoads = !(ROWS_GATHERED && COLUMNS_GATHERED);
 constexpr int kLoadedBytes = ROWS_GATHERED ? kColumnsBytes : kRowsBytes;
-// Units of a line that a thread has registers for at a time; those of fp32 are rounded in others.
-constexpr int kTogether = kDealsOut && (kProducerRegisters < 40 || kElement == 4) ? 2 : 4;
+// What warps that gather need of the registers that the block is launched with, and how many units of a line a thread
+// then has under way: those of fp32 are rounded in other registers.
+constexpr int kGatherRegisters = 40, kMultiplyRegisters = (kShare - kGatherRegisters) / kConsumers / 8 * 8;
+constexpr int kTogether = kDealsOut && kElement == 4 ? 2 : 4;
 static_assert(kRawStages >= 2, "copies are under way while a slice is moved");
 
 // The operands, each as a map of the TMA unit or as it lies in memory.
@@ -184,10 +186,10 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
   wait_for_launches();
 #endif
   if (threadIdx.x / kWarpgroup == kConsumers) {
-    fewer_registers();
+    if constexpr (kDealsOut) set_registers<false, kGatherRegisters>();
     gather(sides, s, shared, shared.staging + kConsumers * kStagingBytes * BUFFERS);
   } else {
-    more_registers();
+    if constexpr (kDealsOut) set_registers<true, kMultiplyRegisters>();
     consume(s, c, workspace, counters, shared, 0);
 #if STORES_BOXES
     if (threadIdx.x % kWarpgroup == 0) wait_stored<0>();
