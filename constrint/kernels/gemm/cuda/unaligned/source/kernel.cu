@@ -17,9 +17,9 @@ constexpr int kRawStages = RAW_STAGES, kRawBytes = kLineBlocks * kRawBlock;
 constexpr bool kLoads = !(ROWS_GATHERED && COLUMNS_GATHERED);
 constexpr int kLoadedBytes = ROWS_GATHERED ? kColumnsBytes : kRowsBytes;
 // What warps that gather need of the registers that the block is launched with, and how many units of a line a thread
-// then has under way: those of fp32 are rounded in other registers.
+// then has under way: with four of other elements than 16-bit ones some kernels would spill.
 constexpr int kGatherRegisters = 40, kMultiplyRegisters = (kShare - kGatherRegisters) / kConsumers / 8 * 8;
-constexpr int kTogether = kDealsOut && kElement == 4 ? 2 : 4;
+constexpr int kTogether = kDealsOut && kElement != 2 ? 2 : 4;
 static_assert(kRawStages >= 2, "copies are under way while a slice is moved");
 
 // The operands, each as a map of the TMA unit or as it lies in memory.
