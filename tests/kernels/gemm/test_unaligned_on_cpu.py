@@ -131,11 +131,7 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
         "if (kLoads",
     ),
     "matrix instructions do not see what was stored": ("kernel_on_cpu.cu", "fence_for_boxes();  // wgmma sees", "//"),
-    "copies go where others are": (
-        "kernel_on_cpu.cu",
-        "int free = kRawStages - 1, full = 0;",
-        "int free = 0, full = 0;",
-    ),
+    "copies go where others are": ("kernel_on_cpu.cu", "(full == 0 ? kRawStages : full) - 1;", "full;"),
     "rows follow after K": ("lines.cuh", "kIsKMajor ? (depth - k) * kElementBytes :", "kIsKMajor ? kLine :"),
     "starts are taken for multiples of 8 bytes": ("lines.cuh", "start & 4 ? b[i + 1] : b[i]", "b[i]"),
     "results go to aligned places": ("store.cuh", "moved(low, high, at % kVector * 2);", "low;"),

@@ -45,7 +45,9 @@ struct Walk {
 };
 
 // Every warp has blocks of lines of its own, from memory to where they belong: none waits for another one.
-__device__ __forceinline__ void ask_slice(const Sides& sides, const Walk& at, unsigned raw, int warp, int lane) {
+// Which thread this is, is found anew where it is used: it takes registers otherwise.
+__device__ __forceinline__ void ask_slice(const Sides& sides, const Walk& at, unsigned raw) {
+  const int thread = thread_anew(), lane = thread % 32, warp = thread / 32 % kWarps;
 #pragma unroll 1
   for (int block = warp; block < kLineBlocks; block += kWarps) {
     const unsigned to = raw + block * kRawBlock;
@@ -60,7 +62,8 @@ __device__ __forceinline__ void ask_slice(const Sides& sides, const Walk& at, un
 }
 
 __device__ __forceinline__ void move_slice(
-    const Sides& sides, const Walk& at, unsigned raw, const Shared& shared, int stage, int depth, int warp, int lane) {
+    const Sides& sides, const Walk& at, unsigned raw, const Shared& shared, int stage, int depth) {
+  const int thread = thread_anew(), lane = thread % 32, warp = thread / 32 % kWarps;
 #pragma unroll 1
   for (int block = warp; block < kLineBlocks; block += kWarps) {
     const unsigned from = raw + block * kRawBlock;
@@ -77,26 +80,24 @@ __device__ __forceinline__ void move_slice(
   }
 }
 
-__device__ __forceinline__ int after(int raw_stage) { return raw_stage + 1 == kRawStages ? 0 : raw_stage + 1; }
-
 __device__ __forceinline__ void gather(const Sides& sides, const Sizes& s, const Shared& shared, unsigned raw) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % kWarps;
   Walk asked(s), now(s);
   // Groups of copies are counted, so that one without copies ends a walk that is over.
 #pragma unroll 1
   for (int i = 0; i < kRawStages - 1; ++i) {
-    if (asked.has(s)) ask_slice(sides, asked, raw + i * kRawBytes, warp, lane), asked.next(s);
+    if (asked.has(s)) ask_slice(sides, asked, raw + i * kRawBytes), asked.next(s);
     end_copies();
   }
   Place place;
-  int free = kRawStages - 1, full = 0;
+  int full = 0;  // the raw slice that is moved; the one before it is free
 #pragma unroll 1
   for (; now.has(s); now.next(s), place.step()) {
-    if (asked.has(s)) ask_slice(sides, asked, raw + free * kRawBytes, warp, lane), asked.next(s);
+    const int free = (full == 0 ? kRawStages : full) - 1;
+    if (asked.has(s)) ask_slice(sides, asked, raw + free * kRawBytes), asked.next(s);
     end_copies();
     const unsigned barrier = shared.full + 8 * place.stage;
     wait(shared.empty + 8 * place.stage, place.parity ^ 1);
-    if (kLoads && warp == 0 && lane == 0) {
+    if (kLoads && threadIdx.x == kConsumers * kWarpgroup) {
       expect(barrier, kLoadedBytes);
       if constexpr (!ROWS_GATHERED) {
         load_slice<ROWS_K_MAJOR, kRows, 1>(
@@ -108,11 +109,11 @@ __device__ __forceinline__ void gather(const Sides& sides, const Sizes& s, const
     }
     wait_copied<kRawStages - 1>();
     __syncwarp();  // what other lanes have copied has arrived, too
-    move_slice(sides, now, raw + full * kRawBytes, shared, place.stage, s.depth, warp, lane);
+    move_slice(sides, now, raw + full * kRawBytes, shared, place.stage, s.depth);
     fence_for_boxes();  // wgmma sees what was stored
     __syncwarp();
-    if (lane == 0) arrive(barrier);
-    free = after(free), full = after(full);
+    if (threadIdx.x % 32 == 0) arrive(barrier);
+    full = full + 1 == kRawStages ? 0 : full + 1;
   }
   wait_copied<0>();
 }
