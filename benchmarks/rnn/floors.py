@@ -19,7 +19,8 @@ from constrint.hwmodels import GpuModel, roofline
 from constrint.kernels.rnn.cuda.cost import floor_clk, loop_bytes, rounds_and_sharing
 from constrint.kernels.rnn.cuda.shape import BLOCK
 from constrint.kernels.rnn.cuda.spec import CudaRnnSpec
-from constrint.kernels.rnn.plan import COMPUTED_AGAIN, STORED, choose_for, implementations_of
+from constrint.kernels.rnn.offer import COMPUTED_AGAIN, STORED
+from constrint.kernels.rnn.plan import choose_for, implementations_of
 from constrint.kernels.rnn.spec import SUFFIX, workload_of
 from constrint.select import Workload
 from constrint.select.cost import ASSUMED_CLOCK_HZ

@@ -18,7 +18,7 @@ from constrint.kernels.rnn.cudnn.algorithm import Shape, algorithm_of, is_persis
 from constrint.kernels.rnn.cudnn.cost import layer_s, left_out_error
 from constrint.kernels.rnn.cudnn.first_choice import Layers, prefers_cudnn
 from constrint.kernels.rnn.cudnn.launch import _parts
-from constrint.kernels.rnn.plan import Offer
+from constrint.kernels.rnn.offer import Offer
 from constrint.kernels.rnn.spec import RnnSpec, workload_of
 from constrint.select.rank import rank
 
