@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.table import read_rows
 from constrint.errors import CompileError, InfeasibleError, UnsupportedError, UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels import registry
@@ -30,8 +32,9 @@ from tests.support.ranking import check_ranking
 
 SPECS = {spec.operation: spec for spec in WGMMA_SPECS}
 H200 = load_gpu("h200")
+MEASURED = Path(__file__).parents[3] / "benchmarks/results/h200/rnn_wgmma.csv"
 #: Configurations that are compiled.
-NUMBER = 10
+NUMBER = 6
 
 
 def layer(dim: int, batch: int = 256, cell: str = "lstm", dtype: str = "bf16", heads: int = 1) -> Workload:
@@ -42,22 +45,13 @@ def best(workload: Workload) -> Config:
     return choose_for(SPECS[workload.operation], H200, workload, 0).config
 
 
-@pytest.fixture
-def registered() -> Iterator[None]:
-    before = {name: list(specs) for name, specs in registry._REGISTERED.items()}
-    register(*WGMMA_SPECS)
-    yield
-    registry._REGISTERED.clear()
-    registry._REGISTERED.update(before)
-
-
 @needs_nvrtc
 @needs_torch
 def test_what_the_space_holds_compiles_within_what_is_predicted() -> None:
     rng = random.Random(1)
     for _ in range(NUMBER):
         workload = layer(
-            rng.choice([64, 192, 384, 512, 768, 1024]), rng.choice([16, 100, 256]), rng.choice([*CELLS]), heads=2
+            rng.choice([64, 192, 384, 512, 768]), rng.choice([16, 100, 256]), rng.choice([*CELLS]), heads=2
         )
         spec = SPECS[workload.operation]
         (config,) = enumerate_space(spec.problem(H200, workload)).sample(1, seed=rng.randrange(1000))
@@ -155,7 +149,6 @@ def test_a_change_of_the_cells_is_a_change_of_the_kernel() -> None:
     assert fingerprint_of(SPECS["lstm"]).source
 
 
-@pytest.mark.usefixtures("registered")
 def test_another_implementation_computes_the_backward_pass() -> None:
     """Who asks for it by its name gets its forward pass and the backward pass of the one that it names."""
     specs = implementations_of("lstm")["wgmma"]
@@ -166,12 +159,57 @@ def test_another_implementation_computes_the_backward_pass() -> None:
     assert choice.kernel == "lstm-backward.cuda"
 
 
-@pytest.mark.usefixtures("registered")
-def test_no_layer_is_left_to_it_before_it_was_measured() -> None:
-    plan = plan_for(layer(768), H200, ("forward", "backward"))
-    assert plan.backend != "wgmma"
-    assert "rest on assumptions" in plan.offer_of("wgmma").refusal
-    assert not plan.offer_of("wgmma").choices
+def test_a_layer_of_many_sequences_is_left_to_it_with_the_backward_pass_of_another_one() -> None:
+    for projected in (True, False):
+        plan = plan_for(layer(768), H200, ("forward", "backward"), projected=projected)
+        assert plan.backend == "wgmma"
+        kernels = {direction: choice.kernel for direction, choice in plan.chosen.choices.items()}
+        assert kernels == {"forward": "lstm.wgmma", "backward": "lstm-backward.cuda"}
+        assert "the backward pass is that of cuda" in str(plan)
+
+
+def test_the_plan_takes_what_was_measured_to_be_faster() -> None:
+    """Of public calls on projected inputs, in inference, by each name."""
+    compared = 0
+    for row in read_rows(MEASURED):
+        if row["kind"] == "call":
+            times = {name: json.loads(row["more"])[f"{name}_forward_ms"] for name in ("cuda", "wgmma")}
+            plan = plan_for(layer(int(row["dim"]), int(row["batch"])), H200, ("forward",), projected=True)
+            assert plan.backend == min(times, key=lambda name: times[name]), (row["dim"], row["batch"], times)
+            compared += 1
+    assert compared == 8
+
+
+def test_what_is_chosen_is_near_the_fastest_loop_that_was_measured() -> None:
+    for (dim, batch), times in loops().items():
+        choice = choose_for(SPECS["lstm"], H200, layer(dim, batch), 1)
+        seconds = times.get(tuple(sorted(choice.config.items())))
+        assert choice.seconds == pytest.approx(min(times.values()), rel=0.1), (dim, batch)
+        assert seconds is None or seconds <= 1.1 * min(times.values()), (dim, batch)
+
+
+def loops() -> dict[tuple[int, int], dict[tuple[tuple[str, int], ...], float]]:
+    """Seconds of the loops that were measured, by layer and configuration."""
+    found: dict[tuple[int, int], dict[tuple[tuple[str, int], ...], float]] = {}
+    for row in read_rows(MEASURED):
+        if row["kind"] == "loop":
+            values = (part.partition("=") for part in row["config"].split())
+            config = tuple(sorted((name, int(value)) for name, _, value in values))
+            found.setdefault((int(row["dim"]), int(row["batch"])), {})[config] = 1e-3 * float(row["ms"])
+    return found
+
+
+@pytest.mark.parametrize("name", ["a100", "b200", "rtx5090", "v100", "mi300x", "mi355x"])
+def test_a_gpu_without_the_instruction_is_planned_for_as_before(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = load_gpu(name)
+    workload = layer(256, 256, dtype="fp16")
+    plan = plan_for(workload, gpu, ("forward", "backward"))
+    assert "no wgmma" in plan.offer_of("wgmma").refusal
+    modules = {operation: tuple(m for m in of if "wgmma" not in m) for operation, of in registry._MODULES.items()}
+    monkeypatch.setattr(registry, "_MODULES", modules)
+    before = plan_for(workload, gpu, ("forward", "backward"))
+    assert before.chosen == plan.chosen
+    assert before.others == tuple(offer for offer in plan.others if offer.backend != "wgmma")
 
 
 def test_without_the_one_that_it_names_it_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
