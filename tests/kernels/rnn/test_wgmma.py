@@ -17,7 +17,7 @@ from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.forward_spec import ForwardSpec
 from constrint.kernels.rnn.plan import choose_for, implementations_of, plan_for
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, workload_of
-from constrint.kernels.rnn.wgmma.cost import floor_clk
+from constrint.kernels.rnn.wgmma.cost import fitted, floor_clk
 from constrint.kernels.rnn.wgmma.spec import SPECS as WGMMA_SPECS
 from constrint.kernels.rnn.wgmma.spec import WgmmaSpec, planned_batch
 from constrint.model import Var, const
@@ -221,3 +221,12 @@ def test_without_the_one_that_it_names_it_is_not_offered(monkeypatch: pytest.Mon
     register(Alone(CELLS["gru"], "forward"))
     assert isinstance(registry.load_spec("gru.alone"), ForwardSpec | RnnSpec)
     assert "alone" not in implementations_of("gru")
+
+
+def test_the_figures_of_the_model_are_what_the_fit_gives() -> None:
+    pytest.importorskip("scipy", reason="fitting needs scipy")
+    from benchmarks.rnn.wgmma.fit import fit, loops_of
+
+    every = loops_of(H200, read_rows(MEASURED))
+    assert fit(every) == pytest.approx(dict(fitted().figures), rel=0.02)
+    assert fitted().source.startswith("fitted: `python -m benchmarks.rnn.wgmma.fit benchmarks/results/h200/")
