@@ -12,7 +12,7 @@ from benchmarks.harness.table import read_rows
 from constrint.errors import CompileError, InfeasibleError, UnsupportedError, UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels import registry
-from constrint.kernels.registry import register
+from constrint.kernels.registry import load_kernel, register
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.forward_spec import ForwardSpec
 from constrint.kernels.rnn.plan import choose_for, implementations_of, plan_for
@@ -27,6 +27,7 @@ from constrint.select.fingerprint import fingerprint_of
 from constrint.select.limits import most_registers
 from constrint.select.spec import Config
 from constrint.solve import enumerate_space
+from constrint.tune.goals import goals_of
 from tests.support.needs import needs_nvrtc, needs_torch
 from tests.support.ranking import check_ranking
 
@@ -230,3 +231,26 @@ def test_the_figures_of_the_model_are_what_the_fit_gives() -> None:
     every = loops_of(H200, read_rows(MEASURED))
     assert fit(every) == pytest.approx(dict(fitted().figures), rel=0.02)
     assert fitted().source.startswith("fitted: `python -m benchmarks.rnn.wgmma.fit benchmarks/results/h200/")
+
+
+def test_the_guide_says_what_the_file_says() -> None:
+    text = (Path(__file__).parents[3] / "docs/guides/layers.md").read_text(encoding="utf-8")
+    table = text.partition("### Many sequences")[2].partition("\n`auto` leaves")[0]
+    fastest, seen = {layer: 1e3 * min(times.values()) for layer, times in loops().items()}, 0
+    rows = {(row["kind"], int(row["dim"]), int(row["batch"])): row for row in read_rows(MEASURED)}
+    for line in table.splitlines():
+        if line.startswith("| LSTM"):
+            name, *figures = (cell.strip() for cell in line.strip("|").split("|"))
+            dim, batch = (int(part.split()[0].replace(",", "")) for part in name.removeprefix("LSTM, ").split(", "))
+            call = json.loads(rows["call", dim, batch]["more"])
+            calls = [f"{call[f'{of}_forward_ms']:.2f} / {call[f'{of}_both_ms']:.2f}" for of in ("cuda", "wgmma")]
+            loop = f"{float(rows['cuda', dim, batch]['ms']):.2f}"
+            assert figures == [loop, f"{fastest[dim, batch]:.2f}", *calls], line
+            seen += 1
+    assert seen == len(fastest)
+
+
+def test_the_tuner_lets_it_compete() -> None:
+    (goal, *_) = goals_of(load_kernel("lstm"), H200, [layer(768)])
+    assert {"lstm.cuda", "lstm.wgmma"} <= {spec.full_name for spec in goal.operation.implementations}
+    assert goal.workload == SPECS["lstm"].planned(layer(768))

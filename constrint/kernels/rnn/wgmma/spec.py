@@ -5,7 +5,7 @@ A reviewer can check the rules against `source/layout.cuh`, which asserts the sa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -45,6 +45,8 @@ PLANNED_TIME, CHECKED_TIME = 1024, 32
 #: Loops that spill so much took as long as was predicted of such that spill nothing: 8 of them on an H200, within 2 %
 #: in the median; with more, up to three times as long (`python -m benchmarks.rnn.wgmma.fit` shows both).
 HARMLESS_SPILL_BYTES = 64
+#: Sequences, and units of a head, of the layers that are tuned where nobody names any.
+USUAL_BATCH, USUAL_DIMS = 256, (512, 768, 1024)
 #: Batch sizes that a configuration is chosen for.
 PLANNED_BATCHES = (16, 32, 64, 128, 256, 512, 1024)
 
@@ -166,6 +168,12 @@ class WgmmaSpec(ForwardSpec):
     def checked_as(self, workload: Workload) -> Workload:
         """With fewer steps: rounding grows with them, and the code of a step is the same."""
         return with_sizes(workload, time=min(workload.sizes["time"], CHECKED_TIME))
+
+    def usual_workloads(self, gpu: GpuModel) -> Iterable[Workload]:
+        """Layers of many sequences."""
+        usual = self.default_workload(gpu)
+        for dim in USUAL_DIMS:
+            yield self.bucket(with_sizes(usual, batch=USUAL_BATCH, heads=1, head_dim=dim))
 
     def compiled_as(self, workload: Workload) -> Workload:
         """Steps, sequences and heads are values of the run."""
