@@ -35,7 +35,7 @@ SPECS = {spec.operation: spec for spec in WGMMA_SPECS}
 H200 = load_gpu("h200")
 MEASURED = Path(__file__).parents[3] / "benchmarks/results/h200/rnn_wgmma.csv"
 #: Configurations that are compiled.
-NUMBER = 6
+NUMBER = 5
 
 
 def layer(dim: int, batch: int = 256, cell: str = "lstm", dtype: str = "bf16", heads: int = 1) -> Workload:

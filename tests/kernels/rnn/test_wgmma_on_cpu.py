@@ -27,13 +27,13 @@ def config(units: int, rows: int, depths: int, window: int, chunk: int, probe: i
 
 #: Shared depths, whole and part of a window, sequences that fill no tile, steps beyond those of the ring.
 CASES = {
-    "two depth groups, several rounds of the ring": Case("lstm", 20, 45, 1, 128, "bf16", config(32, 64, 2, 4, 2), True),
-    "one depth group, a window of a part of the depth": Case("lstm", 40, 9, 1, 128, "fp16", config(64, 64, 1, 4, 1, 0)),
+    "two depth groups, several rounds of the ring": Case("lstm", 20, 40, 1, 128, "bf16", config(32, 64, 2, 4, 2), True),
+    "one depth group, a window of a part of the depth": Case("lstm", 40, 6, 1, 128, "fp16", config(64, 64, 1, 4, 1, 0)),
     "two row groups": Case("lstm", 150, 6, 1, 128, "bf16", config(32, 128, 2, 4, 2), True),
     "three row groups": Case("elman", 200, 5, 1, 64, "fp16", config(32, 192, 1, 4, 2), True),
     "four row groups": Case("elman", 250, 4, 1, 64, "bf16", config(32, 256, 1, 4, 2)),
-    "units of no power of two, several heads": Case("lstm", 24, 6, 2, 192, "bf16", config(24, 16, 1, 6, 2, 0), True),
-    "gates that are three": Case("gru", 33, 9, 2, 128, "fp16", config(32, 48, 2, 4, 4, 0), True),
+    "units of no power of two, several heads": Case("lstm", 12, 5, 2, 192, "bf16", config(24, 16, 1, 6, 2, 0), True),
+    "gates that are three": Case("gru", 33, 5, 2, 128, "fp16", config(32, 48, 2, 4, 4, 0), True),
     "states that are four": Case("slstm", 24, 6, 1, 64, "fp16", config(16, 32, 1, 4, 2)),
     "one block for a head": Case("elman_relu", 18, 6, 1, 64, "fp16", config(64, 32, 1, 4, 4)),
 }
