@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.correction import FIRST, corrector_of
-from constrint.kernels.gemm.library.choice import better, library_choice
+from constrint.kernels.gemm.library.choice import COPIED_HOST_S, LIBRARY_HOST_S, better, library_choice
 from constrint.kernels.gemm.library.spec import LIBRARY
 from constrint.kernels.gemm.product import Operand, Product
 from constrint.kernels.gemm.spec import GemmSpec
@@ -38,6 +38,8 @@ from constrint.select.winners import when_reloaded, winner
 SURE_PPM = 10_000
 #: What a product says of a call and of this machine, beside what its workload does.
 OF_CALL = ("allows_gluon", "has_nvrtc", "no_library")
+#: Kernels that have the operands copied which the TMA unit cannot load.
+COPYING = frozenset(("gemm.descriptor", "gemm.producer"))
 #: What devices refused, by GPU and product.
 _REFUSED: dict[tuple[str, Product], tuple[tuple[str, Refusal], ...]] = {}
 
@@ -81,8 +83,9 @@ def _choose(model: _Model, product: Product) -> Choice:
     if measured is not None:
         return measured
     leaders = [
-        (float(expected.min()), place, table, rows, expected)
+        (float(cost.min()), place, table, rows, cost)
         for place, (table, rows, expected) in enumerate(_expected(gpu, product))
+        for cost in (_called(product, table, expected),)
     ]
     library = library_of(gpu, product)
     if not leaders:
@@ -91,8 +94,8 @@ def _choose(model: _Model, product: Product) -> Choice:
         raise InfeasibleError(f"no config of 'gemm' on {gpu.name} is valid for {product}.")
     least = min(leader[0] for leader in leaders)
     near = []
-    for _, place, table, rows, expected in leaders:
-        tied = rows[expected <= (1 + TIE) * least]
+    for _, place, table, rows, cost in leaders:
+        tied = rows[cost <= (1 + TIE) * least]
         if len(tied):
             row = int(tied.min())
             near.append((place, table, row))
@@ -104,6 +107,13 @@ def _choose(model: _Model, product: Product) -> Choice:
 
 
 when_reloaded(_choose.cache_clear)
+
+
+def _called(product: Product, table: Table, expected: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What a call is expected to take: no less than the host, where an operand is copied first."""
+    if not product.copied_bytes or table.spec.full_name not in COPYING:
+        return expected
+    return expected + max(0.0, COPIED_HOST_S - float(expected.min()))
 
 
 def _measured(gpu: GpuModel, product: Product) -> Choice | None:
@@ -120,6 +130,8 @@ def _measured(gpu: GpuModel, product: Product) -> Choice | None:
     refused = _REFUSED.get((gpu.name, product), ())
     if entry is None or any(refusal.config == entry.config for _, refusal in refused):
         return None
+    if entry.kernel == LIBRARY and entry.seconds < LIBRARY_HOST_S:
+        return None  # it was the fastest on the device, which waits for the host
     return Choice.of_winner(entry, gpu, workload)
 
 
