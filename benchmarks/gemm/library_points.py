@@ -16,7 +16,29 @@ from constrint.kernels.gemm.units import ELEMENT_BYTES, WIDEST_BYTES
 LARGEST, LONGEST_S, MOST_ELEMENTS = 16384, 1.2e-3, 1 << 28
 LAYOUTS = ("rr", "rc", "cr", "cc")
 #: Sizes at which implementations change: powers of two and the sides of models that are run every day.
-USUAL = (64, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 5120, 6144, 8192, 11008, 14336)
+USUAL = (
+    *(
+        64,
+        256,
+        512,
+        768,
+        1024,
+        1536,
+        2048,
+        3072,
+        4096,
+        5120,
+        6144,
+        7168,
+        8192,
+        11008,
+        13824,
+        14336,
+        28672,
+        50257,
+        128256,
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -45,12 +67,12 @@ class Family:
 def families() -> Iterator[Family]:
     """Every kind; those that are asked for most have the most products."""
     for dtype, layout in combinations(("bf16", "fp16"), LAYOUTS):
-        yield Family(dtype, layout, PLAIN, 280)
-        yield Family(dtype, layout, PLAIN, 140, is_ragged=True)
+        yield Family(dtype, layout, PLAIN, 360)
+        yield Family(dtype, layout, PLAIN, 1100, is_ragged=True)
         yield Family(dtype, layout, PLAIN, 50, is_batched=True)
         yield Family(dtype, layout, PLAIN, 25, is_ragged=True, is_batched=True)
         for vector, is_ragged in combinations(("row", "column"), (False, True)):
-            yield Family(dtype, layout, PLAIN, 20, is_ragged=is_ragged, vector=vector)
+            yield Family(dtype, layout, PLAIN, 50, is_ragged=is_ragged, vector=vector)
         for end in (BIAS, SOURCE, WIDE):
             yield Family(dtype, layout, end, 40)
             yield Family(dtype, layout, end, 20, is_ragged=True)

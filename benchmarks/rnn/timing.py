@@ -12,7 +12,7 @@ from benchmarks.harness.table import attempt
 from benchmarks.rnn.bench import Case
 from benchmarks.rnn.contenders import contenders, precision, runs_on
 from benchmarks.rnn.entries import Entry, Job
-from benchmarks.rnn.floors import NAME, floors_of
+from benchmarks.rnn.floors import LOOP_FLOORS, floors_of
 from constrint.kernels.launch.device import gpu_of
 from constrint.tune.measure import Timer
 
@@ -86,10 +86,11 @@ def measure_all(job: Job, failed: Failed) -> list[Entry]:
     for dtype in job.dtypes:
         entries = measure(job, dtype, timer, failed)
         if gpu is not None and sizes.layers == 1:
-            floors = floors_of(gpu, sizes.cell, (sizes.batch, sizes.time, sizes.heads, sizes.dim), dtype)
-            for entry in entries:
-                if NAME in (entry.runs_on, entry.name.partition(" ")[2]):
-                    entry.floors = floors
+            for name in LOOP_FLOORS:
+                floors = floors_of(gpu, sizes.cell, (sizes.batch, sizes.time, sizes.heads, sizes.dim), dtype, name)
+                for entry in entries:
+                    if name in (entry.runs_on, entry.name.partition(" ")[2]):
+                        entry.floors = floors
         found += entries
     return found
 

@@ -11,7 +11,8 @@ from typing import Any
 from constrint.errors import UnknownNameError, UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.plan import Offer, RnnPlan, plan_for, plan_on
+from constrint.kernels.rnn.offer import Offer
+from constrint.kernels.rnn.plan import RnnPlan, plan_for, plan_on
 from constrint.kernels.rnn.spec import SUFFIX, workload_of
 
 __all__ = ["RnnPlan", "plan"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "constrint.kernels"
 #: What is meant where no kernel is named.
 DEFAULT_KERNEL = "gemm"
-_RNN = tuple(f"constrint.kernels.rnn.{name}.spec" for name in ("cuda", "triton", "cudnn", "alternating"))
+_RNN = tuple(f"constrint.kernels.rnn.{name}.spec" for name in ("cuda", "wgmma", "triton", "cudnn", "alternating"))
 #: Modules with the implementations of each built-in operation, preferred ones first; each has `SPECS`.
 _MODULES: dict[str, tuple[str, ...]] = {
     "gemm": (

@@ -192,6 +192,21 @@ def test_floors_are_less_than_what_was_measured() -> None:
     assert floors_of(gpu, "lstm", (16, 1024, 1, 8224), "bf16") == {}, "nothing fits, so there is no floor"
 
 
+def test_the_floor_of_many_sequences_is_less_than_what_was_measured() -> None:
+    gpu = load_gpu("h200")
+    fastest: dict[tuple[int, int], float] = {}
+    for row in read_rows(RESULTS / "rnn_wgmma.csv"):
+        if row["kind"] == "loop":
+            layer = int(row["batch"]), int(row["dim"])
+            fastest[layer] = min(fastest.get(layer, float("inf")), float(row["ms"]))
+    for (batch, dim), milliseconds in fastest.items():
+        floor = floors_of(gpu, "lstm", (batch, 1024, 1, dim), "bf16", "wgmma")
+        assert 0.2 < floor["floor_forward_ms"] / milliseconds < 0.8, (batch, dim, floor)
+        assert "read" in floor["floor_forward_step_ns"]
+        assert "summed" in floor["floor_backward_step_ns"], "the backward pass is that of cuda"
+    assert floors_of(gpu, "lstm", (16, 1024, 1, 2048), "bf16", "wgmma") == {}, "nothing fits"
+
+
 @pytest.mark.parametrize("name", ["table", "sweep", "whole", "cudnn"])
 def test_parts_are_the_whole_list_once(name: str) -> None:
     def asked(part: str, only: tuple[str, ...] = ()) -> list[Sizes]:

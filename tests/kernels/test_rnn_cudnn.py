@@ -18,7 +18,7 @@ from constrint.kernels.rnn.cudnn.algorithm import Shape, algorithm_of, is_persis
 from constrint.kernels.rnn.cudnn.cost import layer_s, left_out_error
 from constrint.kernels.rnn.cudnn.first_choice import Layers, prefers_cudnn
 from constrint.kernels.rnn.cudnn.launch import _parts
-from constrint.kernels.rnn.plan import Offer
+from constrint.kernels.rnn.offer import Offer
 from constrint.kernels.rnn.spec import RnnSpec, workload_of
 from constrint.select.rank import rank
 
@@ -190,6 +190,21 @@ def test_modules_leave_to_cudnn_what_it_is_faster_at(on_h200: torch.device) -> N
     assert not prefers_cudnn(layers._replace(cell="gru"), on_h200)
     assert prefers_cudnn(layers._replace(num_layers=3, time=2048), on_h200)
     prefers_cudnn.cache_clear()
+
+
+def test_a_direction_that_was_not_measured_counts_as_it_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The forward kernel for many sequences goes with a backward pass whose layers were measured."""
+    monkeypatch.setattr(rnn_first_choice, "gpu_of", lambda device: load_gpu("h200"))
+    usual = SimpleNamespace(backend="wgmma", seconds={"forward": 4e-3, "backward": 12e-3})
+    monkeypatch.setattr(rnn_first_choice, "_plan", lambda kind: SimpleNamespace(chosen=usual))
+    asked = (256, 1, 768), "bf16", torch.device("cuda", 0)
+    backward = load_spec("lstm-backward.cuda")
+    assert isinstance(backward, RnnSpec)
+    known = backward.measured(load_gpu("h200"), workload_of("lstm", (256, 1024, 1, 768), "bf16", "backward"))
+    assert known is not None
+    whole = rnn_first_choice.measured_s("lstm", *asked, trains=True, time=1024)
+    assert whole == pytest.approx(4e-3 + known.seconds)
+    assert rnn_first_choice.measured_s("lstm", *asked, trains=False, time=1024) is None
 
 
 #: Layers of which both were measured on an H200: units, dtype, and whether cuDNN was faster in training and without it.

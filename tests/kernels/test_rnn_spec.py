@@ -50,6 +50,7 @@ def test_registry_knows_every_cell_in_both_directions() -> None:
         assert load_kernel(name.upper()).name == name
         assert [spec.full_name for spec in load_kernel(name).implementations] == [
             f"{name}.cuda",
+            *([] if name.endswith("-backward") else [f"{name}.wgmma"]),
             f"{name}.triton",
             *([] if name.startswith("slstm") else [f"{name}.cudnn"]),
             f"{name}.alternating",
@@ -66,20 +67,22 @@ def test_alternating_takes_what_the_fused_kernels_refuse() -> None:
         assert 0 < candidate.cost.roofline_share <= 1
         assert [(space.kernel, space.num_valid) for space in ranking.spaces] == [
             ("lstm.cuda", 0),
+            ("lstm.wgmma", 0),
             ("lstm.triton", 0),
             ("lstm.cudnn", 0),
             ("lstm.alternating", 1),
         ]
     refusals = [space.refusal for space in rank(load_kernel("lstm"), gpu, lstm(12, 100)).spaces]
     assert "multiple of 32 for bf16" in refusals[0]
-    assert "multiple of 16" in refusals[1]
+    assert "multiple of 64" in refusals[1]
+    assert "multiple of 16" in refusals[2]
 
 
 def test_all_implementations_are_ranked_together() -> None:
     gpu = load_gpu("h200")
     every = rank(load_kernel("lstm"), gpu, lstm(12, 64), top=10_000)
     num_valid = 1
-    for name in ("lstm.triton", "lstm.cuda"):
+    for name in ("lstm.triton", "lstm.cuda", "lstm.wgmma"):
         alone = rank(load_kernel(name), gpu, lstm(12, 64), top=10_000)
         num_valid += alone.num_valid
         assert [c.config for c in every.candidates if c.kernel == name] == [c.config for c in alone.candidates]

@@ -17,12 +17,12 @@ from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm import first_choice as gemm_choice
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.launch.cuda import nvrtc
-from constrint.kernels.registry import load_kernel
+from constrint.kernels.registry import load_kernel, load_spec
 from constrint.kernels.rnn.plan import plan_for
 from constrint.select import Workload, first_choice, rank, winners
 from constrint.select.fingerprint import fingerprint_of
 from constrint.select.first_choice import Refusal
-from constrint.select.toolchain import differences
+from constrint.select.toolchain import differences, toolchain_of
 from constrint.select.tuned import TunedEntry, TunedTable, tuned_path, write_tuned
 from tests.support.cuda_kernels import ROTATE
 
@@ -123,6 +123,48 @@ def test_training_stores_pre_activations_although_the_loop_alone_was_faster_with
     )
     choices = plan_for(LAYER, GPU, ("forward", "backward")).offer_of("triton").choices.values()
     assert [(choice.fixed, choice.is_measured) for choice in choices] == [({"recompute": 0}, True)] * 2
+
+
+def of_layer(kernel: str, dim: int, batch: int, seconds: float) -> TunedEntry:
+    """A winner of a layer's forward pass without stored pre-activations."""
+    sizes = {"batch": batch, "time": 1024, "heads": 1, "head_dim": dim}
+    tools = toolchain_of(load_spec(kernel), TOOLS)
+    layer = Workload("lstm", sizes, "bf16")
+    return entry(layer, 0, kernel, fixed={"recompute": 1}, seconds=seconds, toolchain=tools)
+
+
+@pytest.mark.parametrize(
+    ("winners_of", "taken"),
+    [
+        ({}, "cuda"),  # as predicted: 2.2 and 2.6 ms
+        ({"wgmma": 2.55e-3}, "wgmma"),  # nobody knows what `cuda` took, but it was tuned, too
+        ({"wgmma": 3.2e-3}, "cuda"),  # now its prediction is clearly faster
+        ({"cuda": 2.2e-3}, "cuda"),
+        ({"cuda": 4e-3}, "wgmma"),  # a winner from before there was another kernel
+        ({"cuda": 2.7e-3, "wgmma": 2.6e-3}, "wgmma"),
+        ({"cuda": 2.5e-3, "wgmma": 2.6e-3}, "cuda"),
+    ],
+)
+def test_a_layer_is_left_to_the_kernel_whose_winner_is_faster(
+    put: Put, winners_of: dict[str, float], taken: str
+) -> None:
+    put(*(of_layer(f"lstm.{name}", 512, 128, seconds) for name, seconds in winners_of.items()))
+    layer = Workload("lstm", {"batch": 128, "time": 1024, "heads": 1, "head_dim": 512}, "bf16")
+    plan = plan_for(layer, GPU, ("forward",), projected=True)
+    assert plan.backend == taken, plan
+    for name, seconds in winners_of.items():
+        assert plan.offer_of(name).tuned == pytest.approx({"forward": seconds})
+        assert "by measured winners forward" in str(plan)
+
+
+def test_an_old_winner_of_one_kernel_keeps_no_layer_from_a_faster_one(put: Put) -> None:
+    """What ships was tuned when there was no kernel for many sequences; half as many steps take half the time."""
+    put(of_layer("lstm.cuda", 768, 256, 9.672e-3))
+    for time in (1024, 512):
+        layer = Workload("lstm", {"batch": 256, "time": time, "heads": 1, "head_dim": 768}, "bf16")
+        plan = plan_for(layer, GPU, ("forward",), projected=True)
+        assert plan.backend == "wgmma"
+        assert plan.offer_of("cuda").tuned["forward"] == pytest.approx(9.672e-3 * time / 1024, rel=0.02)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +29,26 @@ SHARED = ("cells.cuh", "shape.cuh")
 SHARED_MEMORY = "extern __shared__ __align__(1024) unsigned char shared_memory[];"
 #: Threads take so many turns, in any run here, before they are taken to wait for each other in vain.
 MOST_TURNS = 8_000_000
+
+
+class Mistake(NamedTuple):
+    """A mistake that a run can make.
+
+    Args:
+        file: The source.
+        text: What stands there, once: a statement or an expression.
+        instead: What is run in its place.
+    """
+
+    file: str
+    text: str
+    instead: str
+
+    def switched(self, number: int, right: str) -> str:
+        """What does the one or the other."""
+        if self.text.rstrip().endswith(";"):
+            return f"if (fibers::mistake == {number}) {{ {self.instead} }} else {{ {right} }}"
+        return f"(fibers::mistake == {number} ? {self.instead} : {right})"
 
 
 @dataclass(frozen=True)
@@ -59,28 +80,33 @@ class Result:
     gates: float
 
 
-def built(case: Case, folder: Path, changed: Mapping[str, tuple[str, str]] | None = None) -> ctypes.CDLL:
-    """The kernel as a library; `changed` says by file which text stands in the place of which."""
+def built(case: Case, folder: Path, mistakes: Sequence[Mistake] = ()) -> ctypes.CDLL:
+    """The kernel as a library that can make one of the mistakes, by its number from 1 on."""
     folder.mkdir(parents=True, exist_ok=True)
     sources = [*SOURCE.iterdir(), *(CELLS_SOURCE / name for name in SHARED)]
     for path in sources:
         text = path.read_text(encoding="utf-8").replace(SHARED_MEMORY, "")
-        before, after = (changed or {}).get(path.name, ("", ""))
-        assert not before or text.count(before) == 1, before
-        (folder / path.name).write_text(text.replace(before, after) if before else text, encoding="utf-8")
+        switched: dict[str, str] = {}
+        for number, mistake in enumerate(mistakes, 1):
+            if mistake.file == path.name:
+                assert text.count(mistake.text) == 1, mistake
+                switched[mistake.text] = mistake.switched(number, switched.get(mistake.text, mistake.text))
+        for right, either in switched.items():
+            text = text.replace(right, either)
+        (folder / path.name).write_text(text, encoding="utf-8")
     for path in HEADERS.iterdir():
         shutil.copy(path, folder)
     source = source_of(CELLS[case.cell], case.dim, case.dtype, tuple(sorted(case.config.items()))).source
     macros = [f"-D{name}={value}" for name, value in source.macros.items()]
     # Libraries of other configurations have the same names, of which each is its own.
-    options = ["-O1", "-w", "-std=c++17", "-fno-gnu-unique", "-shared", "-fPIC"]
+    options = ["-O1", "-U_FORTIFY_SOURCE", "-w", "-std=c++17", "-fno-gnu-unique", "-shared", "-fPIC"]
     command = ["g++", *options, *macros, "main.cc", "-o", "kernel.so"]
     subprocess.run(command, cwd=folder, check=True)
     return ctypes.CDLL(str(folder / "kernel.so"))
 
 
-def run(library: ctypes.CDLL, case: Case, seed: int) -> Result:
-    """Run it on random inputs, in an order of threads that the seed decides."""
+def run(library: ctypes.CDLL, case: Case, seed: int, mistake: int = 0) -> Result:
+    """Run it on random inputs, in an order of threads that the seed decides; with a mistake, or with none (0)."""
     cell, draw = CELLS[case.cell], torch.Generator().manual_seed(seed)
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[case.dtype]
     batch, time, heads, dim = case.batch, case.time, case.heads, case.dim
@@ -110,7 +136,7 @@ def run(library: ctypes.CDLL, case: Case, seed: int) -> Result:
     strides = [ctypes.c_longlong(stride) for stride in wx.stride()[:2]]
     blocks = groups * dim // case.config["units"]
     sizes = batch, time, heads, 0
-    is_stuck = bool(library.run(blocks, seed, ctypes.c_longlong(MOST_TURNS), *addresses, *sizes, *strides))
+    is_stuck = bool(library.run(mistake, blocks, seed, ctypes.c_longlong(MOST_TURNS), *addresses, *sizes, *strides))
     exact = [None if tensor is None else tensor.double() for tensor in (wx, r, bias, initial)]
     is_reset = None if reset is None else reset.bool()
     expected = rnn_reference(case.cell, *exact, lengths=lengths, reset=is_reset)[0]  # type: ignore[arg-type]

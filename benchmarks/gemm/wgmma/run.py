@@ -4,6 +4,7 @@
     python -m benchmarks.gemm.wgmma.run --gpu h200 check --number 200          # random products and ends against fp64
     python -m benchmarks.gemm.wgmma.run --gpu h200 explore --number 24 --top 150 --out gemm_explored.csv
     python -m benchmarks.gemm.wgmma.run --gpu h200 explore --random --number 64 --top 40 --seed 7 --out gemm_random.csv
+    python -m benchmarks.gemm.wgmma.run --gpu h200 explore --random --sides 256 8192 --step 64 --out gemm_aligned.csv
     python -m benchmarks.gemm.wgmma.run --gpu h200 time --top 24 --out gemm_variants.csv
 
 `time` takes, for each product, the configurations that the kernel's cost model ranks first. Times are those of a kernel
@@ -21,6 +22,7 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from math import log2
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -178,7 +180,10 @@ def show_times(gpu: GpuModel, dtype: str, layout: str, top: int, out: Path | Non
                     print(*words, f"{us:.1f} us, cuBLAS {cublas_us:.1f} us: {cublas_us / us:.3f}", flush=True)
 
 
-def explored(gpu: GpuModel, seed: int, number: int, each: int, *, is_random: bool = False) -> Iterator[Case]:
+def explored(
+    gpu: GpuModel, seed: int, number: int, each: int, *, is_random: bool = False,
+    least: int = 16, most: int = 16384, step: int = 8,
+) -> Iterator[Case]:  # fmt: skip
     """Products of any sizes, and configurations of each: what the model ranks first, and others not far off.
 
     Args:
@@ -186,17 +191,19 @@ def explored(gpu: GpuModel, seed: int, number: int, each: int, *, is_random: boo
         seed: Of what is drawn.
         number: Products: those that are named, then random ones.
         each: Configurations of each.
-        is_random: Whether all products are random; sides of half of them are multiples of eight, and layouts are drawn.
+        is_random: Whether all products are random; half of them have sides that are multiples of `step`, any layout.
+        least, most: The shortest side that is drawn, and the longest.
+        step: What sides of every other random product are a multiple of.
     """
     draw = random.Random(seed)
 
     def side(step: int = 1) -> int:
-        return max(int(2 ** draw.uniform(4, 14)) // step * step, step)
+        return max(int(2 ** draw.uniform(log2(least), log2(most))) // step * step, step)
 
     def sides(step: int) -> tuple[int, int, int]:
         return side(step), side(step), side(step)
 
-    drawn_shapes = (sides(8 if is_random and place % 2 else 1) for place in range(8 * number))
+    drawn_shapes = (sides(step if is_random and place % 2 else 1) for place in range(8 * number))
     shapes = [*(() if is_random else SHAPES), *drawn_shapes]
     shapes = [(m, n, k) for m, n, k in shapes if m * n * k < 2**39 and m * n < 2**28 and k >= 32]
     for place, shape in enumerate(shapes[:number]):
@@ -249,6 +256,8 @@ def main() -> None:
     parser.add_argument("--layout", choices=LAYOUTS, default="rr", help="A and B, by rows or columns")
     parser.add_argument("--number", type=int, default=20, help="cases to compile, products to check or explore")
     parser.add_argument("--random", action="store_true", help="explore random products alone")
+    parser.add_argument("--sides", type=int, nargs=2, default=(16, 16384), metavar=("LEAST", "MOST"), help="of them")
+    parser.add_argument("--step", type=int, default=8, help="sides of every other random product are its multiples")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--top", type=int, default=24, help="candidates to time per product")
     parser.add_argument("--limit", type=float, default=500.0, help="seconds")
@@ -260,7 +269,9 @@ def main() -> None:
     if args.what == "check":
         raise SystemExit(check(gpu, args.number, args.seed, args.limit) > 0)
     if args.what == "explore":
-        cases = explored(gpu, args.seed, args.number, args.top, is_random=args.random)
+        least, most = args.sides
+        drawn_by = {"is_random": args.random, "least": least, "most": most, "step": args.step}
+        cases = explored(gpu, args.seed, args.number, args.top, **drawn_by)
         explore(gpu, list(cases), args.out, args.limit)
     else:
         show_times(gpu, args.dtype, args.layout, args.top, args.out, args.limit)

@@ -3,6 +3,7 @@
     python -m benchmarks.rnn.wgmma --gpu h200 --out wgmma.csv --limit 600       # needs a GPU
     python -m benchmarks.rnn.wgmma --gpu h200 --out wgmma_check.csv --only-check
     python -m benchmarks.rnn.wgmma --gpu h200 --list                            # needs none: what would run
+    python -m benchmarks.rnn.wgmma --gpu h200 --kinds cuda call --out calls.csv # jobs of these kinds alone
 
 Jobs run in another process. One that takes longer than its seconds is ended with that process, and the next job begins
 in a new one: a kernel that waits for ever costs some seconds. Where results are checked, waits end by themselves, too.
@@ -25,7 +26,7 @@ from typing import Any
 
 from benchmarks.harness.table import Table, described
 from benchmarks.rnn.wgmma.ahead import compile_all
-from benchmarks.rnn.wgmma.jobs import Job, checks, times
+from benchmarks.rnn.wgmma.jobs import KINDS, Job, checks, times
 from constrint.hwmodels import load_gpu
 
 #: Seconds until a job begins: imports.
@@ -139,12 +140,14 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=600.0, metavar="SECONDS")
     parser.add_argument("--only-check", action="store_true")
     parser.add_argument("--only-times", action="store_true")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="jobs of these kinds alone")
     parser.add_argument("--anyway", action="store_true", help="time, even if a check failed")
     parser.add_argument("--list", action="store_true", help="name the jobs, run none")
     args = parser.parse_args()
     gpu, until = load_gpu(args.gpu), time.monotonic() + args.limit
     parts = [] if args.only_times else [list(checks(gpu))]
     parts += [] if args.only_check else [list(times(gpu))]
+    parts = [[job for job in part if job.kind in args.kinds] for part in parts]
     if args.list:
         for job in (job for part in parts for job in part):
             print(job.title())

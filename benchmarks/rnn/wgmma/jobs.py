@@ -12,6 +12,8 @@ from constrint.kernels.rnn.wgmma.spec import SPECS
 from constrint.select import Workload, rank
 from constrint.solve import enumerate_space
 
+#: Kinds of jobs.
+KINDS = ("check", "repeat", "loop", "cuda", "call", "parts")
 #: The kernel by operation.
 BY_OPERATION = {spec.operation: spec for spec in SPECS}
 #: Units of a head and sequences of the layers that are timed, of 1,024 steps in bf16.
@@ -48,7 +50,7 @@ class Job:
     """Something that is run by itself.
 
     Args:
-        kind: "check", "repeat", "loop", "cuda", "call" or "parts".
+        kind: One of `KINDS`.
         cell, batch, time, heads, dim, dtype: The layer.
         optional: Names of its optional inputs.
         config: The kernel's configuration; empty where the kind chooses it.

@@ -20,14 +20,13 @@ from benchmarks.rnn.wgmma.ahead import watched
 from benchmarks.rnn.wgmma.cuts import CUTS, without
 from benchmarks.rnn.wgmma.jobs import BY_OPERATION, Job
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.registry import load_spec, register
+from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.gradients import recompute_gates, states_before
 from constrint.kernels.rnn.plan import choose_for
 from constrint.kernels.rnn.spec import RnnSpec
 from constrint.kernels.rnn.tensors import make_optional_inputs
 from constrint.kernels.rnn.wgmma.launch import launches_of
-from constrint.kernels.rnn.wgmma.spec import SPECS
 from constrint.select import Config
 from constrint.select.spec import Launch
 from constrint.tune.check import Tolerance, is_same
@@ -248,7 +247,6 @@ def main() -> None:
     """Run the jobs of a file from a number on."""
     file, first, name = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     gpu, jobs = load_gpu(name), [Job(**plain) for plain in json.loads(file.read_text(encoding="utf-8"))]
-    register(*SPECS)
     torch.zeros(1, device=DEVICE)
     say(ready=True)
     for number, job in enumerate(jobs):

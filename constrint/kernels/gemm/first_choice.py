@@ -4,7 +4,8 @@ Torch's own product has no space: its predicted time is compared with that of th
 
 A table is made once for each GPU, kernel, dtype and width of loads, and kept on disk: every valid configuration is
 priced for a grid of shapes, and those that are among the best for some shape are kept. For a new shape only the table's
-few hundred rows are priced; a repeated shape is looked up. No torch, no triton.
+few hundred rows are priced, and the first of each kernel corrected by what their model was off by (`correction.py`); a
+repeated shape is looked up. No torch, no triton.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from numpy.typing import NDArray
 
 from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.library.choice import better, library_choice
+from constrint.kernels.gemm.correction import FIRST, corrector_of
+from constrint.kernels.gemm.library.choice import COPIED_HOST_S, LIBRARY_HOST_S, better, library_choice
 from constrint.kernels.gemm.library.spec import LIBRARY
 from constrint.kernels.gemm.product import Operand, Product
 from constrint.kernels.gemm.spec import GemmSpec
@@ -36,6 +38,8 @@ from constrint.select.winners import when_reloaded, winner
 SURE_PPM = 10_000
 #: What a product says of a call and of this machine, beside what its workload does.
 OF_CALL = ("allows_gluon", "has_nvrtc", "no_library")
+#: Kernels that have the operands copied which the TMA unit cannot load.
+COPYING = frozenset(("gemm.descriptor", "gemm.producer"))
 #: What devices refused, by GPU and product.
 _REFUSED: dict[tuple[str, Product], tuple[tuple[str, Refusal], ...]] = {}
 
@@ -78,11 +82,10 @@ def _choose(model: _Model, product: Product) -> Choice:
     measured = _measured(gpu, product)
     if measured is not None:
         return measured
-    # Each kernel's predictions by what its first choices took: a hopeful model is not compared with a sober one.
     leaders = [
-        (float(expected.min()), place, table, rows, expected)
-        for place, (table, rows, seconds) in enumerate(_priced(gpu, product))
-        if len(expected := seconds * table.spec.optimism)
+        (float(cost.min()), place, table, rows, cost)
+        for place, (table, rows, expected) in enumerate(_expected(gpu, product))
+        for cost in (_called(product, table, expected),)
     ]
     library = library_of(gpu, product)
     if not leaders:
@@ -91,8 +94,8 @@ def _choose(model: _Model, product: Product) -> Choice:
         raise InfeasibleError(f"no config of 'gemm' on {gpu.name} is valid for {product}.")
     least = min(leader[0] for leader in leaders)
     near = []
-    for _, place, table, rows, expected in leaders:
-        tied = rows[expected <= (1 + TIE) * least]
+    for _, place, table, rows, cost in leaders:
+        tied = rows[cost <= (1 + TIE) * least]
         if len(tied):
             row = int(tied.min())
             near.append((place, table, row))
@@ -100,11 +103,17 @@ def _choose(model: _Model, product: Product) -> Choice:
         near[0] if len(near) == 1 else min(near, key=lambda n: (_preference(n[1], n[2], product.dtype), n[0]))
     )
     config = table.whole_config(product, row)
-    seconds = least / table.spec.optimism
-    return better(product, Choice(gpu, table.spec.full_name, config, seconds, product.workload), library)
+    return better(product, Choice(gpu, table.spec.full_name, config, least, product.workload), library)
 
 
 when_reloaded(_choose.cache_clear)
+
+
+def _called(product: Product, table: Table, expected: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What a call is expected to take: no less than the host, where an operand is copied first."""
+    if not product.copied_bytes or table.spec.full_name not in COPYING:
+        return expected
+    return expected + max(0.0, COPIED_HOST_S - float(expected.min()))
 
 
 def _measured(gpu: GpuModel, product: Product) -> Choice | None:
@@ -121,6 +130,8 @@ def _measured(gpu: GpuModel, product: Product) -> Choice | None:
     refused = _REFUSED.get((gpu.name, product), ())
     if entry is None or any(refusal.config == entry.config for _, refusal in refused):
         return None
+    if entry.kernel == LIBRARY and entry.seconds < LIBRARY_HOST_S:
+        return None  # it was the fastest on the device, which waits for the host
     return Choice.of_winner(entry, gpu, workload)
 
 
@@ -139,22 +150,23 @@ def choose_of(gpu: GpuModel, product: Product, spec: GemmSpec) -> Choice:
     rows, seconds = table.price(product)
     if not len(rows):
         raise InfeasibleError(f"no config of {spec.full_name!r} on {gpu.name} is valid for {product}.")
-    at = int(np.argmin(seconds))
+    rows, expected = _corrected(gpu, product, table, rows, seconds)
+    at = int(np.argmin(expected))
     config = table.whole_config(product, int(rows[at]))
-    return Choice(gpu, spec.full_name, config, float(seconds[at]), product.workload)
+    return Choice(gpu, spec.full_name, config, float(expected[at]), product.workload)
 
 
 def best(gpu: GpuModel, product: Product, top: int) -> list[Choice]:
     """The `top` configurations of all tables, and the library, by expected time, first choice first."""
     library = library_of(gpu, product)
-    priced: list[tuple[float, float, Table | None, int]] = []
+    expected: list[tuple[float, Table | None, int]] = []
     if library is not None:
-        priced.append((library.seconds, library.seconds, None, 0))
-    for table, rows, seconds in _priced(gpu, product):
+        expected.append((library.seconds, None, 0))
+    for table, rows, seconds in _expected(gpu, product, max(top + 1, FIRST)):
         for at in np.argsort(seconds, kind="stable")[: top + 1]:
-            priced.append((float(seconds[at]) * table.spec.optimism, float(seconds[at]), table, int(rows[at])))
+            expected.append((float(seconds[at]), table, int(rows[at])))
     chosen = [choose(gpu, product)]
-    for _, seconds_of_row, of_table, row in sorted(priced, key=lambda item: item[0]):
+    for seconds_of_row, of_table, row in sorted(expected, key=lambda item: item[0]):
         name = LIBRARY if of_table is None else of_table.spec.full_name
         config = {} if of_table is None else of_table.whole_config(product, row)
         if all((c.kernel, c.config) != (name, config) for c in chosen):
@@ -333,6 +345,38 @@ def _priced(gpu: GpuModel, product: Product) -> list[tuple[Table, NDArray[np.int
         if any(each.any() for each in left):
             break
     return [(table, rows[is_left], s[is_left]) for (table, rows, s), is_left in zip(priced, left, strict=True)]
+
+
+def _expected(
+    gpu: GpuModel, product: Product, top: int = FIRST
+) -> Iterator[tuple[Table, NDArray[np.int64], NDArray[np.float64]]]:
+    """Of each table rows, those that are predicted to be fastest among them, and what they are expected to take.
+
+    A hopeful model is not compared with a sober one: predictions are multiplied by what such ones were off by.
+    """
+    for table, rows, seconds in _priced(gpu, product):
+        if len(rows):
+            yield (table, *_corrected(gpu, product, table, rows, seconds, top))
+
+
+def _corrected(
+    gpu: GpuModel, product: Product, table: Table, rows: NDArray[np.int64], seconds: NDArray[np.float64],
+    top: int = FIRST,
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:  # fmt: skip
+    """Rows and what they are expected to take: the first ones by the model where such were measured, else all."""
+    corrector = corrector_of(gpu, table.spec.full_name, product)
+    if corrector is None:
+        return rows, seconds * table.spec.optimism
+    if len(rows) > top:
+        first = np.argpartition(seconds, top)[:top]
+        rows, seconds = rows[first], seconds[first]
+    columns = {name: column[rows] for name, column in table.columns.items()}
+    expected = seconds * corrector.factors(gpu, product, columns, seconds)
+    if len(rows) > FIRST:
+        # What comes after the first ones was hardly measured: it is not expected to be faster than all of them.
+        first = np.argpartition(seconds, FIRST)[:FIRST]
+        expected = np.maximum(expected, expected[first].min())
+    return rows, expected
 
 
 def _left(table: Table, product: Product, refused: tuple[tuple[str, Refusal], ...], *, wary: bool) -> NDArray[np.bool_]:

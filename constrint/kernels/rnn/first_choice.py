@@ -145,21 +145,22 @@ def predicted_s(
 def measured_s(
     cell: str, sizes: tuple[int, int, int], dtype: str, device: torch.device, *, trains: bool, time: int
 ) -> float | None:
-    """Seconds of a layer of so many steps as what `auto` runs was measured; None where it was not.
+    """Seconds of a layer of so many steps as what `auto` runs was measured; None where no direction of it was.
 
-    Steps beyond the most that were measured take what is predicted of each. Further arguments as in `predicted_s`.
+    A direction that was not, and steps beyond the most that were, take what is predicted. Further arguments as in
+    `predicted_s`.
     """
-    gpu, (batch, heads, dim), total = gpu_of(device), sizes, 0.0
+    gpu, (batch, heads, dim), total, is_known = gpu_of(device), sizes, 0.0, False
     if gpu is None:
         return None
     chosen = _plan((cell, _batch_class(batch), heads, dim, dtype, device)).chosen
     for direction in SUFFIX if trains else ("forward",):
         spec = implementations_of(cell)[chosen.backend][direction]
         known = spec.measured(gpu, workload_of(cell, (batch, time, heads, dim), dtype, direction))
-        if known is None:
-            return None
-        total += known.seconds + chosen.seconds[direction] * (time - known.steps) / USUAL_TIME
-    return total
+        seconds, steps = (0.0, 0) if known is None else known
+        total += seconds + chosen.seconds[direction] * (time - steps) / USUAL_TIME
+        is_known |= known is not None
+    return total if is_known else None
 
 
 def refuse(choice: Choice, refusal: Refusal) -> Choice:

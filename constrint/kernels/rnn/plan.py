@@ -1,7 +1,8 @@
 """Which implementation runs a recurrent layer, with which configurations, and why: for a GPU, or for a device here.
 
 Every implementation makes an offer: for each direction a choice and a predicted time, or a reason why it cannot run.
-The offer of the least time is taken. Nothing is launched here; for a named GPU neither torch nor triton is imported.
+The offer of the least time is taken, where winners that were measured count as they were measured. Nothing is launched
+here; for a named GPU neither torch nor triton is imported.
 Offers are kept on disk for other processes, as long as no device has refused one of them in this process.
 """
 
@@ -10,25 +11,24 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from constrint import cache
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.forward_spec import ForwardSpec
 from constrint.kernels.rnn.layer_spec import LayerSpec
+from constrint.kernels.rnn.offer import COMPUTED_AGAIN, STORED, Offer
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, predict_s
 from constrint.select.first_choice import Choice, choose, has_refused
 from constrint.select.kept import key_of
-from constrint.select.spec import Config, Workload
+from constrint.select.spec import Workload
 from constrint.select.winners import stamp
 
 if TYPE_CHECKING:
     import torch
 
-#: Values of `recompute`, for both directions together: pre-activations are stored, or computed again.
-STORED, COMPUTED_AGAIN = 0, 1
 BOTH_ALIKE = "the other direction was launched so"
 #: What computes pre-activations again is PyTorch calls and launches without a plan, a few milliseconds of the host that
 #: no model has: it has to be predicted to take less than this share of the time.
@@ -37,76 +37,6 @@ MUCH_FASTER = 0.8
 NOT_PREDICTED = "its time is not compared on a device without a hardware model"
 #: What offers are kept as.
 _KIND = "rnn-offers"
-
-
-@dataclass(frozen=True)
-class Offer:
-    """What an implementation says to a layer.
-
-    Args:
-        backend: The implementation's name.
-        refusal: Why it cannot run the layer; empty if it can.
-        seconds: Predicted time by direction; empty where nothing is predicted.
-        choices: What is launched, by direction; empty where there is no model of the device.
-        note: What its prediction rests on, or what it does to the layer.
-        projects: Whether it projects the inputs itself, so that modules alone can run it.
-        measured: Measured time of the whole layer by direction, where the kernels' own layers were measured, with what
-            is predicted of further steps. A library's time is compared with that: it rests on measured layers, too.
-    """
-
-    backend: str
-    refusal: str = ""
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    choices: Mapping[str, Choice] = field(default_factory=dict)
-    note: str = ""
-    projects: bool = False
-    measured: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def total_s(self) -> float:
-        """Predicted time of all directions."""
-        return sum(self.seconds.values())
-
-    @property
-    def whole_s(self) -> float:
-        """Time of all directions as it was measured, or else as it is predicted."""
-        return sum((self.measured or self.seconds).values())
-
-    @property
-    def configs(self) -> Mapping[str, Config]:
-        """Kernel configuration by direction; empty where there is nothing to configure."""
-        return {direction: choice.config for direction, choice in self.choices.items() if choice.config}
-
-    @property
-    def recomputes(self) -> bool:
-        """Whether the forward pass leaves the pre-activations to be computed again."""
-        return any(choice.fixed.get("recompute") == COMPUTED_AGAIN for choice in self.choices.values())
-
-    def to_plain(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        choices = {direction: choice.to_plain() for direction, choice in self.choices.items()}
-        stated = {"backend": self.backend, "refusal": self.refusal, "note": self.note, "projects": self.projects}
-        return stated | {"seconds": dict(self.seconds), "choices": choices, "measured": dict(self.measured)}
-
-    @staticmethod
-    def from_plain(plain: Mapping[str, Any], gpu: GpuModel) -> Offer:
-        """What `to_plain` gave.
-
-        Raises:
-            AttributeError, KeyError, TypeError, ValueError: When it gave no such thing.
-        """
-        seconds, measured = ({str(d): float(s) for d, s in plain[key].items()} for key in ("seconds", "measured"))
-        choices = {str(d): Choice.from_plain(choice, gpu) for d, choice in plain["choices"].items()}
-        backend, refusal, note = (str(plain[name]) for name in ("backend", "refusal", "note"))
-        return Offer(backend, refusal, seconds, choices, note, bool(plain["projects"]), measured)
-
-    def times(self) -> str:
-        """Render the predicted times."""
-        if not self.seconds:
-            return "no prediction"
-        told = (("modelled", self.seconds), ("measured", self.measured))
-        parts = ((word, ", ".join(f"{d} {1e3 * seconds:.3g} ms" for d, seconds in of.items())) for word, of in told)
-        return "; ".join(f"{word} {part}" for word, part in parts if part)
 
 
 @dataclass(frozen=True)
@@ -227,14 +157,18 @@ def plan_on(
 
 def _pick(workload: Workload, target: str, offers: list[Offer], *, projected: bool) -> RnnPlan:
     able = [offer for offer in offers if not offer.refusal and not (projected and offer.projects)]
-    able.sort(key=lambda offer: offer.total_s)
-    # Kernels are compared as they are predicted; the best of them with a library as it was measured, where it was.
-    first = next((offer for offer in able if not offer.projects), able[0])
+    # Kernels are compared as they are predicted, or as their winners were measured; the best of them with a library as
+    # it was measured, where it was.
+    kernels = [offer for offer in able if not offer.projects]
+    tuned = {direction for offer in kernels for direction in offer.tuned}
+    first = min(kernels or able, key=lambda offer: offer.compared_s(tuned) if kernels else offer.total_s)
     libraries = (offer for offer in able if offer.projects and offer.total_s < first.whole_s)
     chosen = next(libraries, first)
     others = tuple(offer for offer in offers if offer is not chosen)
     why = "the least predicted time" if len(able) > 1 else "the only one that can"
-    if first.measured and any(offer.projects for offer in able):
+    if len(able) > 1 and chosen.tuned:
+        why = "the least time, that of measured winners as they were measured"
+    if first.measured.keys() == first.seconds.keys() and any(offer.projects for offer in able):
         why = "the least time: both this layer and the library's were measured"
     return RnnPlan(workload, target, chosen, why, others)
 
@@ -258,6 +192,7 @@ def _offer(
     note = specs["forward"].note(workload, directions)
     known = {direction: specs[direction].measured(gpu, asked) for direction, asked in workloads.items()}
     time = workload.sizes["time"]
+    tuned = {d: seconds[d] * _slower(specs[d], choice) for d, choice in choices.items() if choice.is_measured}
     measured = {d: m.seconds + seconds[d] * (1 - m.steps / time) for d, m in known.items() if m is not None}
     return Offer(
         name,
@@ -265,8 +200,16 @@ def _offer(
         choices=choices,
         note=note,
         projects=projects,
-        measured=measured if len(measured) == len(known) else {},
+        measured=measured,
+        tuned=tuned,
     )
+
+
+def _slower(spec: RnnSpec, choice: Choice) -> float:
+    """What a measured winner's loop took over what is predicted of it."""
+    if choice.gpu is None or choice.workload is None or not choice.seconds:
+        return 1.0
+    return choice.seconds / predict_s(spec, choice.gpu, choice.workload, choice.config)
 
 
 def _choices(
@@ -274,8 +217,8 @@ def _choices(
 ) -> tuple[dict[str, Choice], dict[str, float]]:
     """The choices of all directions, and their predicted times; inference stores no pre-activations.
 
-    Training stores them, unless it is predicted to be much faster to compute them again. Times are predicted, those of
-    measured winners too: what was measured is the loop, and computing pre-activations again is no part of it.
+    Training stores them, unless it is predicted to be much faster to compute them again. Times are predicted here,
+    those of measured winners too: what was measured is the loop, and computing pre-activations again is no part of it.
     """
     ways: tuple[int | None, ...] = (None,)
     if specs["forward"].may_recompute:

@@ -15,7 +15,7 @@ from constrint.export import export
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import first_choice
 from constrint.kernels.gemm.library import choice, points
-from constrint.kernels.gemm.library.choice import LEAST_SHARE, optimism_of
+from constrint.kernels.gemm.library.choice import LEAST_SHARE
 from constrint.kernels.gemm.library.cost import FEWEST, left_out_error, left_out_ratios, library_s, points_of
 from constrint.kernels.gemm.library.points import COLUMNS, Kind, place_of, place_of_row
 from constrint.kernels.gemm.library.spec import LIBRARY, inability
@@ -205,10 +205,11 @@ def test_the_library_is_chosen_where_it_is_predicted_to_be_faster(tables: Path) 
     assert first_choice.choose(H200, replace(asked, no_library="the caller says so")) == ours
 
 
-def test_the_library_is_not_chosen_where_it_saves_next_to_nothing(tables: Path) -> None:
-    asked = product(1024, 1024, 1024)
+def test_our_kernels_are_not_chosen_where_they_save_next_to_nothing(tables: Path) -> None:
+    """Predictions do not tell what takes nearly as long apart, and who has the library is used to that."""
+    asked = product(4096, 4096, 4096)
     ours = first_choice.choose(H200, asked)
-    limit = ours.seconds * optimism_of(ours.kernel) * (1 - LEAST_SHARE)
+    limit = ours.seconds / (1 - LEAST_SHARE)
     for factor, is_chosen in ((1.001, False), (0.999, True)):
         write_table(tables, H200, smooth_s(H200, asked) / (factor * limit))
         forget_tables()

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.table import read_rows
 from constrint.errors import CompileError, InfeasibleError, UnsupportedError, UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels import registry
-from constrint.kernels.registry import register
+from constrint.kernels.registry import load_kernel, register
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.forward_spec import ForwardSpec
 from constrint.kernels.rnn.plan import choose_for, implementations_of, plan_for
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, workload_of
-from constrint.kernels.rnn.wgmma.cost import floor_clk
+from constrint.kernels.rnn.wgmma.cost import fitted, floor_clk
 from constrint.kernels.rnn.wgmma.spec import SPECS as WGMMA_SPECS
 from constrint.kernels.rnn.wgmma.spec import WgmmaSpec, planned_batch
 from constrint.model import Var, const
@@ -25,13 +27,15 @@ from constrint.select.fingerprint import fingerprint_of
 from constrint.select.limits import most_registers
 from constrint.select.spec import Config
 from constrint.solve import enumerate_space
+from constrint.tune.goals import goals_of
 from tests.support.needs import needs_nvrtc, needs_torch
 from tests.support.ranking import check_ranking
 
 SPECS = {spec.operation: spec for spec in WGMMA_SPECS}
 H200 = load_gpu("h200")
+MEASURED = Path(__file__).parents[3] / "benchmarks/results/h200/rnn_wgmma.csv"
 #: Configurations that are compiled.
-NUMBER = 10
+NUMBER = 5
 
 
 def layer(dim: int, batch: int = 256, cell: str = "lstm", dtype: str = "bf16", heads: int = 1) -> Workload:
@@ -42,22 +46,13 @@ def best(workload: Workload) -> Config:
     return choose_for(SPECS[workload.operation], H200, workload, 0).config
 
 
-@pytest.fixture
-def registered() -> Iterator[None]:
-    before = {name: list(specs) for name, specs in registry._REGISTERED.items()}
-    register(*WGMMA_SPECS)
-    yield
-    registry._REGISTERED.clear()
-    registry._REGISTERED.update(before)
-
-
 @needs_nvrtc
 @needs_torch
 def test_what_the_space_holds_compiles_within_what_is_predicted() -> None:
     rng = random.Random(1)
     for _ in range(NUMBER):
         workload = layer(
-            rng.choice([64, 192, 384, 512, 768, 1024]), rng.choice([16, 100, 256]), rng.choice([*CELLS]), heads=2
+            rng.choice([64, 192, 384, 512, 768]), rng.choice([16, 100, 256]), rng.choice([*CELLS]), heads=2
         )
         spec = SPECS[workload.operation]
         (config,) = enumerate_space(spec.problem(H200, workload)).sample(1, seed=rng.randrange(1000))
@@ -155,7 +150,6 @@ def test_a_change_of_the_cells_is_a_change_of_the_kernel() -> None:
     assert fingerprint_of(SPECS["lstm"]).source
 
 
-@pytest.mark.usefixtures("registered")
 def test_another_implementation_computes_the_backward_pass() -> None:
     """Who asks for it by its name gets its forward pass and the backward pass of the one that it names."""
     specs = implementations_of("lstm")["wgmma"]
@@ -166,12 +160,57 @@ def test_another_implementation_computes_the_backward_pass() -> None:
     assert choice.kernel == "lstm-backward.cuda"
 
 
-@pytest.mark.usefixtures("registered")
-def test_no_layer_is_left_to_it_before_it_was_measured() -> None:
-    plan = plan_for(layer(768), H200, ("forward", "backward"))
-    assert plan.backend != "wgmma"
-    assert "rest on assumptions" in plan.offer_of("wgmma").refusal
-    assert not plan.offer_of("wgmma").choices
+def test_a_layer_of_many_sequences_is_left_to_it_with_the_backward_pass_of_another_one() -> None:
+    for projected in (True, False):
+        plan = plan_for(layer(768), H200, ("forward", "backward"), projected=projected)
+        assert plan.backend == "wgmma"
+        kernels = {direction: choice.kernel for direction, choice in plan.chosen.choices.items()}
+        assert kernels == {"forward": "lstm.wgmma", "backward": "lstm-backward.cuda"}
+        assert "the backward pass is that of cuda" in str(plan)
+
+
+def test_the_plan_takes_what_was_measured_to_be_faster() -> None:
+    """Of public calls on projected inputs, in inference, by each name."""
+    compared = 0
+    for row in read_rows(MEASURED):
+        if row["kind"] == "call":
+            times = {name: json.loads(row["more"])[f"{name}_forward_ms"] for name in ("cuda", "wgmma")}
+            plan = plan_for(layer(int(row["dim"]), int(row["batch"])), H200, ("forward",), projected=True)
+            assert plan.backend == min(times, key=lambda name: times[name]), (row["dim"], row["batch"], times)
+            compared += 1
+    assert compared == 8
+
+
+def test_what_is_chosen_is_near_the_fastest_loop_that_was_measured() -> None:
+    for (dim, batch), times in loops().items():
+        choice = choose_for(SPECS["lstm"], H200, layer(dim, batch), 1)
+        seconds = times.get(tuple(sorted(choice.config.items())))
+        assert choice.seconds == pytest.approx(min(times.values()), rel=0.1), (dim, batch)
+        assert seconds is None or seconds <= 1.1 * min(times.values()), (dim, batch)
+
+
+def loops() -> dict[tuple[int, int], dict[tuple[tuple[str, int], ...], float]]:
+    """Seconds of the loops that were measured, by layer and configuration."""
+    found: dict[tuple[int, int], dict[tuple[tuple[str, int], ...], float]] = {}
+    for row in read_rows(MEASURED):
+        if row["kind"] == "loop":
+            values = (part.partition("=") for part in row["config"].split())
+            config = tuple(sorted((name, int(value)) for name, _, value in values))
+            found.setdefault((int(row["dim"]), int(row["batch"])), {})[config] = 1e-3 * float(row["ms"])
+    return found
+
+
+@pytest.mark.parametrize("name", ["a100", "b200", "rtx5090", "v100", "mi300x", "mi355x"])
+def test_a_gpu_without_the_instruction_is_planned_for_as_before(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = load_gpu(name)
+    workload = layer(256, 256, dtype="fp16")
+    plan = plan_for(workload, gpu, ("forward", "backward"))
+    assert "no wgmma" in plan.offer_of("wgmma").refusal
+    modules = {operation: tuple(m for m in of if "wgmma" not in m) for operation, of in registry._MODULES.items()}
+    monkeypatch.setattr(registry, "_MODULES", modules)
+    before = plan_for(workload, gpu, ("forward", "backward"))
+    assert before.chosen == plan.chosen
+    assert before.others == tuple(offer for offer in plan.others if offer.backend != "wgmma")
 
 
 def test_without_the_one_that_it_names_it_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,3 +222,35 @@ def test_without_the_one_that_it_names_it_is_not_offered(monkeypatch: pytest.Mon
     register(Alone(CELLS["gru"], "forward"))
     assert isinstance(registry.load_spec("gru.alone"), ForwardSpec | RnnSpec)
     assert "alone" not in implementations_of("gru")
+
+
+def test_the_figures_of_the_model_are_what_the_fit_gives() -> None:
+    pytest.importorskip("scipy", reason="fitting needs scipy")
+    from benchmarks.rnn.wgmma.fit import fit, loops_of
+
+    every = loops_of(H200, read_rows(MEASURED))
+    assert fit(every) == pytest.approx(dict(fitted().figures), rel=0.02)
+    assert fitted().source.startswith("fitted: `python -m benchmarks.rnn.wgmma.fit benchmarks/results/h200/")
+
+
+def test_the_guide_says_what_the_file_says() -> None:
+    text = (Path(__file__).parents[3] / "docs/guides/layers.md").read_text(encoding="utf-8")
+    table = text.partition("### Many sequences")[2].partition("\n`auto` leaves")[0]
+    fastest, seen = {layer: 1e3 * min(times.values()) for layer, times in loops().items()}, 0
+    rows = {(row["kind"], int(row["dim"]), int(row["batch"])): row for row in read_rows(MEASURED)}
+    for line in table.splitlines():
+        if line.startswith("| LSTM"):
+            name, *figures = (cell.strip() for cell in line.strip("|").split("|"))
+            dim, batch = (int(part.split()[0].replace(",", "")) for part in name.removeprefix("LSTM, ").split(", "))
+            call = json.loads(rows["call", dim, batch]["more"])
+            calls = [f"{call[f'{of}_forward_ms']:.2f} / {call[f'{of}_both_ms']:.2f}" for of in ("cuda", "wgmma")]
+            loop = f"{float(rows['cuda', dim, batch]['ms']):.2f}"
+            assert figures == [loop, f"{fastest[dim, batch]:.2f}", *calls], line
+            seen += 1
+    assert seen == len(fastest)
+
+
+def test_the_tuner_lets_it_compete() -> None:
+    (goal, *_) = goals_of(load_kernel("lstm"), H200, [layer(768)])
+    assert {"lstm.cuda", "lstm.wgmma"} <= {spec.full_name for spec in goal.operation.implementations}
+    assert goal.workload == SPECS["lstm"].planned(layer(768))

@@ -11,8 +11,8 @@ pytest.importorskip("torch", reason="needs the extra [torch]")
 import torch
 
 from constrint.flashrnn import rnn
-from constrint.kernels import registry
 from constrint.kernels.launch.device import gpu_of
+from constrint.kernels.rnn.first_choice import decide
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.wgmma.spec import SPECS
 from constrint.select.first_choice import choose
@@ -43,9 +43,7 @@ def test_results_are_right_and_the_same_each_time(layer: tuple[str, int, int, in
             assert all(torch.equal(first[name], output) for name, output in case.outputs.items())
 
 
-def test_another_implementation_computes_the_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_REGISTERED", {name: list(specs) for name, specs in registry._REGISTERED.items()})
-    registry.register(*SPECS)
+def test_another_implementation_computes_the_gradients() -> None:
     draw = torch.Generator(device="cuda").manual_seed(1)
     shapes = (128, 20, 4, 1, 512), (4, 1, 512, 512), (4, 1, 512)
     scales = 1.0, 512**-0.5, 0.3
@@ -60,3 +58,25 @@ def test_another_implementation_computes_the_gradients(monkeypatch: pytest.Monke
         assert one is not None
         assert other is not None
         assert (one.float() - other.float()).norm() <= 0.02 * one.float().norm()
+
+
+def test_a_layer_is_left_to_it_and_can_be_captured_in_a_graph() -> None:
+    draw = torch.Generator(device="cuda").manual_seed(1)
+    shapes = (256, 12, 4, 1, 768), (4, 1, 768, 768)
+    wx, r = (torch.randn(shape, generator=draw, device="cuda").to(torch.bfloat16) for shape in shapes)
+    r *= 768**-0.5
+    assert decide("lstm", wx, "auto", "forward", recompute=True).choice.kernel == "lstm.wgmma"
+    with torch.no_grad():
+        expected = rnn(wx, r, cell="lstm")[0]
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            rnn(wx, r, cell="lstm")
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = rnn(wx, r, cell="lstm")[0]
+        for _ in range(REPEATS):
+            captured.zero_()
+            graph.replay()
+            assert torch.equal(captured, expected)

@@ -20,7 +20,6 @@ if MISSING or missing_packages("torch", "triton"):
 import torch
 
 from constrint.hwmodels import load_gpu
-from constrint.kernels import registry
 from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.recipe import plan_of, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
@@ -108,13 +107,11 @@ def test_what_has_to_be_converted_has_no_plan(what: str) -> None:
 
 
 def test_who_names_it_gets_its_forward_and_another_ones_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_REGISTERED", {name: list(specs) for name, specs in registry._REGISTERED.items()})
     for name in ("_PLANS", "_DECISIONS"):
         monkeypatch.setattr(first_choice, name, {})
     monkeypatch.setattr(first_choice, "gpu_of", lambda _: H200)
     for spec in (WgmmaSpec, CudaRnnSpec):
         monkeypatch.setattr(spec, "refusal_on", lambda *_: "")
-    registry.register(*SPECS)
     wx: Any = SimpleNamespace(shape=(256, 4, 4, 1, 768), dtype=torch.bfloat16, device=torch.device("cuda"))
     decided = {
         direction: first_choice.decide("lstm", wx, "wgmma", direction, recompute=False)

@@ -2,14 +2,14 @@
 // fibers run in an order that a seed decides. Stores for other blocks stay with their thread for a while, unless a fence
 // comes: only those to the same address keep their order. Built with g++.
 #pragma once
+#include <setjmp.h>
 #include <ucontext.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <map>
-#include <random>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #define __device__
@@ -72,35 +72,54 @@ struct Pending {  // a matrix instruction that was issued
   unsigned long long columns;
   int adds, group;
 };
+// A fiber begins by `ucontext`; from then on it is left and gone on with by jumps, which ask nothing of the kernel.
 struct Fiber {
   ucontext_t context;
-  bool finished = false;
+  jmp_buf place;
+  bool begun = false, finished = false;
+  const Barrier* waits_at = nullptr;
+  int turn = 0;
   int block, thread, groups = 0;
   std::vector<std::pair<unsigned*, unsigned>> stores;
   std::vector<Pending> pending;
 };
-static ucontext_t scheduler;
+static jmp_buf scheduler_place;
 static std::vector<Fiber> all;
 static std::vector<Block> blocks;
-static std::vector<char> stacks;
-static std::mt19937 random;
+static std::unique_ptr<char[]> stacks;
+static unsigned long long state;
 static int current, threads;
 static long long switches, most_switches;
 static bool stuck;
+static int mistake;  // the number of the one that is made, or 0
 
 inline Fiber& self() { return all[current]; }
 inline Block& own() { return blocks[self().block]; }
-inline void give_way() {
-  const int me = current;
-  swapcontext(&all[me].context, &scheduler);
+// Random bits (splitmix64).
+inline unsigned random() {
+  unsigned long long z = state += 0x9E3779B97F4A7C15ull;
+  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull, z = (z ^ z >> 27) * 0x94D049BB133111EBull;
+  return static_cast<unsigned>((z ^ z >> 31) >> 32);
 }
+inline void give_way() {
+  if (!_setjmp(self().place)) _longjmp(scheduler_place, 1);
+}
+inline void go_on(Fiber& f) {
+  if (_setjmp(scheduler_place)) return;
+  if (f.begun) _longjmp(f.place, 1);
+  f.begun = true;
+  setcontext(&f.context);
+}
+// A fiber that waits is not gone on with before all have come.
 inline void wait(Barrier& barrier, int members) {
   const int turn = barrier.turn;
   if (++barrier.came == members) {
     barrier.came = 0, ++barrier.turn;
     return;
   }
-  while (barrier.turn == turn) give_way();
+  self().waits_at = &barrier, self().turn = turn;
+  give_way();
+  self().waits_at = nullptr;
 }
 inline void wait_for_warp() { wait(own().warps[self().thread / 32], 32); }
 inline void wait_for_group() { wait(own().groups[self().thread / 128], 128); }
@@ -123,7 +142,7 @@ inline void drain(Fiber& f) {
 template <typename Body>
 int run(const Body& body, int number, int count, unsigned seed, long long most) {
   static const Body* work;
-  work = &body, threads = count, random.seed(seed), switches = 0, most_switches = most, stuck = false;
+  work = &body, threads = count, state = seed, switches = 0, most_switches = most, stuck = false;
   blocks.assign(number, Block());
   for (Block& block : blocks) {
     block.memory.assign(kSharedBytes + 1024, 0x7B);
@@ -132,17 +151,17 @@ int run(const Body& body, int number, int count, unsigned seed, long long most) 
     block.warps.resize(count / 32), block.groups.resize((count + 127) / 128), block.votes.resize(count / 32), block.words.resize(count);
   }
   all.assign(number * count, Fiber());
-  stacks.resize(kStack * all.size());
+  stacks.reset(new char[kStack * all.size()]);
   for (size_t i = 0; i < all.size(); ++i) {
     Fiber& f = all[i];
     f.block = i / count, f.thread = i % count;
     getcontext(&f.context);
-    f.context.uc_stack.ss_sp = stacks.data() + kStack * i;
+    f.context.uc_stack.ss_sp = stacks.get() + kStack * i;
     f.context.uc_stack.ss_size = kStack;
-    f.context.uc_link = &scheduler;
     makecontext(&f.context, reinterpret_cast<void (*)()>(+[]() {
                   (*work)();
                   self().finished = true;
+                  give_way();
                 }), 0);
   }
   // Warps take turns in a random order; some wait for a while.
@@ -150,7 +169,7 @@ int run(const Body& body, int number, int count, unsigned seed, long long most) 
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   for (bool left = true; left && switches < most_switches;) {
     left = false;
-    std::shuffle(order.begin(), order.end(), random);
+    for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
     for (int warp : order) {
       const bool sleeps = random() % 4 == 0;
       for (int lane = 0; lane < 32; ++lane) {
@@ -159,8 +178,9 @@ int run(const Body& body, int number, int count, unsigned seed, long long most) 
         left |= !f.finished || !f.stores.empty();
         if (f.finished || sleeps) continue;
         current = warp * 32 + lane, ++switches;
+        if (f.waits_at && f.waits_at->turn == f.turn) continue;
         threadIdx = {f.thread, 0, 0}, blockIdx = {f.block, 0, 0}, shared_memory = blocks[f.block].base;
-        swapcontext(&scheduler, &f.context);
+        go_on(f);
       }
     }
     stuck = left;

@@ -24,18 +24,21 @@ inline void run_pending(const fibers::Pending& p) {
   const int lane = me.thread % 32, warp = fibers::current - lane;
   const unsigned start = (p.columns & 0x3FFF) << 4, stride = (p.columns >> 32 & 0x3FFF) << 4;
   const size_t number = &p - me.pending.data();
+  float rows[2][16];
+  for (int k = 0; k < 16; ++k) {
+    const fibers::Fiber& other = fibers::all[warp + lane / 4 * 4 + k % 8 / 2];
+    const unsigned* words = reinterpret_cast<const unsigned*>(other.pending[number].rows) + k / 8 * 2;
+    for (int i = 0; i < 2; ++i) rows[i][k] = widen(static_cast<element>(words[i] >> k % 2 * 16));
+  }
   for (int j = 0; j < kNumber; ++j) {
-    const int row = lane / 4 + j % 4 / 2 * 8, column = j / 4 * 8 + lane % 4 * 2 + j % 2;
+    const int column = j / 4 * 8 + lane % 4 * 2 + j % 2;
     float sum = p.adds ? p.sums[j] : 0.0f;
-    for (int k = 0; k < 16; ++k) {
-      const fibers::Fiber& other = fibers::all[warp + row % 8 * 4 + k % 8 / 2];
-      const unsigned* words = reinterpret_cast<const unsigned*>(other.pending[number].rows);
-      const unsigned word = words[k / 8 * 2 + row / 8];
+    for (int k = 0; k < 16; k += 8) {
       unsigned at = start + column / 8 * stride + column % 8 * 128 + 2 * k;
       at ^= (at >> 7 & 7) << 4;
-      element weight;
-      std::memcpy(&weight, shared_memory + at, 2);
-      sum += widen(static_cast<element>(word >> k % 2 * 16)) * widen(weight);
+      element weights[8];
+      std::memcpy(weights, shared_memory + at, 16);
+      for (int i = 0; i < 8; ++i) sum += rows[j % 4 / 2][k + i] * widen(weights[i]);
     }
     p.sums[j] = sum;
   }

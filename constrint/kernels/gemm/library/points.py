@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES, WIDEST_BYTES, width_bytes
@@ -139,14 +140,28 @@ class Points:
 
 def has_table(gpu: GpuModel) -> bool:
     """Whether anything was measured on such a GPU; a model of the same name with other figures is another GPU."""
-    known = _HAS_TABLE.get(id(gpu))
+    return is_as_measured(gpu) and _has_file(gpu.name)
+
+
+@lru_cache(maxsize=64)
+def _has_file(gpu: str) -> bool:
+    return path_of(gpu).is_file()
+
+
+def is_as_measured(gpu: GpuModel) -> bool:
+    """Whether a model has the figures of the GPU of its name, on which times were measured."""
+    known = _AS_MEASURED.get(id(gpu))
     if known is None or known[0] is not gpu:
-        known = _HAS_TABLE[id(gpu)] = gpu, path_of(gpu.name).is_file() and _figures(gpu) == _figures(load_gpu(gpu.name))
+        try:
+            is_same = _figures(gpu) == _figures(load_gpu(gpu.name))
+        except ConstrintError:  # a model that a user made
+            is_same = False
+        known = _AS_MEASURED[id(gpu)] = gpu, is_same
     return known[1]
 
 
 #: What was found for models, which are told apart by identity.
-_HAS_TABLE: dict[int, tuple[GpuModel, bool]] = {}
+_AS_MEASURED: dict[int, tuple[GpuModel, bool]] = {}
 
 
 def _figures(gpu: GpuModel) -> tuple[object, ...]:

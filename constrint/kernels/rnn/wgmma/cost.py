@@ -1,67 +1,136 @@
-"""Predicted time of the kernel for many sequences: a step's latencies and work, times the steps and rounds of blocks.
+"""Predicted time of the kernel for many sequences: the parts of a step, times the steps and rounds of blocks.
 
-Nothing of it was measured: instructions, bytes and special functions are counted, the exchange is taken from other
-kernels' measurements (`benchmarks/rnn/exchange.py` on an H200), and what is between them is assumed.
+Parts are counted from the source (clocks that an ideal unit needs, or how often something is waited for); how many
+times that each of them takes was fitted to one H200 (`step.json`, by `python -m benchmarks.rnn.wgmma.fit`). Sums that
+warpgroups hand to each other, and what a thread computes of its units one after the other, got no figure beside these.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
+from constrint.hwmodels.targets import target_note
 from constrint.kernels.rnn.cells import Cell
-from constrint.kernels.rnn.wgmma.shape import GROUP_ROWS, Shape
-from constrint.model import Expr, Var, ceildiv, maximum
+from constrint.kernels.rnn.wgmma.shape import Shape
+from constrint.model import Expr, Var, const
 from constrint.select.cost import ASSUMED_CLOCK_HZ, LAUNCH_S, PARTS, CostColumns
 from constrint.select.spec import ELEMENT_BYTES, Columns, Workload
 
-#: Seconds of a word's way through the L2 to a block that polls for it, and bytes per clock that an SM reads of what all
-#: others read, too: measured on an H200 by other kernels (`cuda/cost.py`, `benchmarks/results/h200/rnn_exchange.csv`).
-EXCHANGE_S, READ_BYTES_PER_CLK = 6e-7, 63
-#: A matrix instruction of 64 rows, 16 deep, takes a clock for so many columns at the peak of the matrix units, and no
-#: fewer clocks than `LEAST_CLK` (assumed).
-COLUMNS_PER_CLK, LEAST_CLK = 2, 16
-#: Bytes per clock of shared memory.
-SMEM_BYTES_PER_CLK = 128
-#: Assumed: clocks of a step for addresses, fences of the matrix unit and stores; of each unit of a thread; of handing
-#: sums to another warpgroup beside the bytes; of each chunk; of asking for what did not fit the window; and of asking
-#: for all others once the first chunk is there.
-FIXED_CLK, ITEM_CLK, HANDED_CLK, CHUNK_CLK, WINDOW_CLK, PROBE_CLK = 300, 25, 100, 40, 300, 500
-#: Exponent of the p-norm of reading and multiplying, which overlap where the first chunk is waited for alone (assumed:
-#: where all are asked for at once the first one comes last).
-OVERLAP_EXPONENT = 3.0
+Column = NDArray[np.float64]
+
+#: Seconds of a word's way through the L2 to a block that polls for it, and the most bytes per clock that one SM was
+#: seen to get from the L2 while all others read the same (`benchmarks/rnn/exchange.py` on an H200).
+EXCHANGE_S, L2_BYTES_PER_CLK = 6e-7, 78
+#: Columns of a matrix instruction of 64 rows, 16 deep, in a clock at the peak of the matrix units.
+COLUMNS_PER_CLK = 2
+#: Exponent of the p-norm of reading, multiplying, and asking for one chunk after the other: these overlap.
+OVERLAP_EXPONENT = 2.5
+#: Parts that overlap so, and those that do not.
+OVERLAPPED = (("read", "crowd"), ("mma",), ("later_chunks",))
+FIGURES = ("fixed", "read", "crowd", "mma", "chunks", "later_chunks", "refill", "last", "special", "together")
+_FILE = Path(__file__).with_name("step.json")
 
 
-def step_parts(gpu: GpuModel, shape: Shape, batch: int) -> dict[str, Expr]:
-    """Clocks of the parts of a step, as expressions."""
-    v, cell = shape.v, shape.cell
-    instruction = maximum(LEAST_CLK, shape.columns // COLUMNS_PER_CLK)
-    rows = v["tile_batch"]
+class Fitted(msgspec.Struct, frozen=True):
+    """The fitted figures.
+
+    Args:
+        source: The command that fitted them, to what, and where it was measured.
+        figures: By part: how many times the counted clocks the part takes.
+    """
+
+    source: str
+    figures: dict[str, float]
+
+
+@cache
+def fitted() -> Fitted:
+    """What `step.json` holds."""
+    return msgspec.json.decode(_FILE.read_bytes(), type=Fitted)
+
+
+def write_fitted(found: Fitted) -> None:
+    """Write `step.json`, one figure a line."""
+    _FILE.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+    fitted.cache_clear()
+
+
+def step_parts(gpu: GpuModel, shape: Shape) -> dict[str, Expr]:
+    """What every part of a step is counted as, in clocks of units that are never late, or in numbers of waits."""
+    v, own = shape.v, shape.own_steps
+    chunks = own // v["chunk"]
+    # 1 where a window holds less than the depth, so that chunks are asked for when others have been multiplied.
+    refills = 1 - shape.window // own
     return {
-        "read": shape.step_bytes // READ_BYTES_PER_CLK,
-        "mma": shape.row_groups * shape.num_steps * instruction,
-        "handed": (v["depth_groups"] - 1)
-        * (HANDED_CLK + 2 * 4 * shape.columns * GROUP_ROWS * shape.row_groups // SMEM_BYTES_PER_CLK),
-        "special": v["units"] * rows * cell.forward_specials // int(gpu.sm.special_functions_per_clk or 16),
-        "serial": ITEM_CLK * shape.items * ceildiv(shape.warps, gpu.sm.num_partitions),
-        "last": v["chunk"] * instruction,
-        "chunks": CHUNK_CLK * (shape.own_steps // v["chunk"]),
-        "windows": WINDOW_CLK * (ceildiv(shape.own_steps, shape.window) - 1),
-        "written": v["units"]
-        * rows
-        * 2
-        * (cell.num_states + (1 - v["recompute"]) * cell.num_gates)
-        // SMEM_BYTES_PER_CLK,
+        "fixed": const(1),
+        "read": shape.step_bytes // L2_BYTES_PER_CLK,
+        "mma": shape.row_groups * shape.num_steps * shape.columns // COLUMNS_PER_CLK,
+        "chunks": (1 - refills) * chunks,
+        "later_chunks": refills * chunks,
+        "refill": refills,
+        # The last chunk that arrives is multiplied while nothing else is left to wait for.
+        "last": v["chunk"] * shape.columns // COLUMNS_PER_CLK,
+        "special": v["units"] * v["tile_batch"] * shape.cell.forward_specials // _specials_per_clk(gpu),
+        "together": 1 - v["probe"],
     }
 
 
-def floor_clk(gpu: GpuModel, cell: Cell, workload: Workload, config: dict[str, int]) -> dict[str, float]:
-    """Clocks of a step that no code could do without, in a configuration, by what takes them; some overlap."""
+def part_columns(gpu: GpuModel, cell: Cell, workload: Workload, columns: Columns) -> dict[str, Column]:
+    """The parts of every row; `crowd` is what is read, by the share of the SMs that read at once."""
+    shape = Shape.of(cell, workload, {name: Var(name) for name in columns})
+    parts = {name: _column(part, columns) for name, part in step_parts(gpu, shape).items()}
+    groups, at_once = _groups(gpu, shape, workload, columns)
+    busy = np.minimum(groups, at_once) * _column(shape.blocks, columns) / gpu.device.sm_count
+    return parts | {"crowd": busy * parts["read"]}
+
+
+def step_clk(parts: Mapping[str, Column], figures: Mapping[str, float]) -> dict[str, Column]:
+    """Clocks of a step: its parts, and as `step` what they make together."""
+    clks = {name: figures[name] * part for name, part in parts.items()}
+    alone = set(FIGURES).difference(*OVERLAPPED)
+    p = OVERLAP_EXPONENT
+    overlapped = sum((sum(clks[name] for name in names) ** p for names in OVERLAPPED), np.zeros(1)) ** (1.0 / p)
+    return clks | {"step": overlapped + sum(clks[name] for name in sorted(alone))}
+
+
+def rounds_of(gpu: GpuModel, cell: Cell, workload: Workload, columns: Columns) -> Column:
+    """How many times the GPU is filled with groups of blocks."""
+    shape = Shape.of(cell, workload, {name: Var(name) for name in columns})
+    groups, at_once = _groups(gpu, shape, workload, columns)
+    return np.asarray(np.ceil(groups / at_once), dtype=np.float64)
+
+
+def filled_s(gpu: GpuModel, cell: Cell, workload: Workload, columns: Columns) -> Column:
+    """Seconds of the fill before the loop."""
+    shape = Shape.of(cell, workload, {name: Var(name) for name in columns})
+    groups, _ = _groups(gpu, shape, workload, columns)
+    return groups * _column(shape.ring_bytes, columns) / gpu.memory.dram.bandwidth_bytes_per_s
+
+
+def moved_s(gpu: GpuModel, cell: Cell, workload: Workload, columns: Columns) -> Column:
+    """Seconds that device memory takes for what the loop reads and writes."""
+    stored = cell.num_gates * (1.0 - np.asarray(columns["recompute"], dtype=np.float64))
+    row_bytes = float(np.prod([float(size) for size in workload.sizes.values()])) * ELEMENT_BYTES[workload.dtype]
+    moved = row_bytes * (cell.num_loads("forward") + cell.num_states + stored)
+    return np.asarray(moved / gpu.memory.dram.bandwidth_bytes_per_s, dtype=np.float64)
+
+
+def floor_clk(gpu: GpuModel, cell: Cell, workload: Workload, config: Mapping[str, int]) -> dict[str, float]:
+    """Clocks of a step that no code could do without, in a configuration, by what takes them; some overlap.
+
+    What a block reads comes at the most that an SM was seen to get, the matrix units work at their peak, special
+    functions take theirs, and the exchange is the shortest there is.
+    """
     shape = Shape.of(cell, workload, {name: Var(name) for name in config})
-    parts = step_parts(gpu, shape, workload.sizes["batch"])
+    parts = step_parts(gpu, shape)
     named = {name: float(parts[name].value(config)) for name in ("read", "mma", "special")}
     return named | {"exchange": clock_hz(gpu) * EXCHANGE_S}
 
@@ -71,42 +140,45 @@ def clock_hz(gpu: GpuModel) -> float:
     return gpu.device.max_clock_hz or gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
 
 
-def wgmma_cost(
-    gpu: GpuModel, cell: Cell, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]
-) -> CostColumns:
+def wgmma_cost(gpu: GpuModel, cell: Cell, workload: Workload, columns: Columns) -> CostColumns:
     """Predicted time of every configuration."""
-    shape = Shape.of(cell, workload, {name: Var(name) for name in columns})
-    size, sizes = len(next(iter(columns.values()))), workload.sizes
-
-    def column(part: Expr) -> NDArray[np.float64]:
-        return np.broadcast_to(np.asarray(part.columns(columns), dtype=np.float64), (size,))
-
-    parts = {name: column(part) for name, part in step_parts(gpu, shape, sizes["batch"]).items()}
-    exchange = clock_hz(gpu) * EXCHANGE_S
-    p = OVERLAP_EXPONENT
-    overlapped = (parts["read"] ** p + parts["mma"] ** p) ** (1.0 / p) + PROBE_CLK
-    overlapped = np.where(np.asarray(columns["probe"]) > 0, overlapped, parts["read"] + parts["mma"])
-    others = ("last", "handed", "special", "serial", "chunks", "windows", "written")
-    step = FIXED_CLK + exchange + overlapped + sum(parts[name] for name in others)
-    groups = sizes["heads"] * np.ceil(sizes["batch"] / np.asarray(columns["tile_batch"], dtype=np.float64))
-    rounds = np.ceil(groups / np.maximum(1.0, gpu.device.sm_count // column(shape.blocks)))
-    scale = rounds * sizes["time"] / clock_hz(gpu)
-    stored = cell.num_gates * (1.0 - np.asarray(columns["recompute"], dtype=np.float64))
-    moved = _row_bytes(workload) * (cell.num_loads("forward") + cell.num_states + stored)
-    dram_s = moved / gpu.memory.dram.bandwidth_bytes_per_s
-    filled_s = groups * column(shape.ring_bytes) / gpu.memory.dram.bandwidth_bytes_per_s
+    clks = step_clk(part_columns(gpu, cell, workload, columns), fitted().figures)
+    rounds = rounds_of(gpu, cell, workload, columns)
+    scale = rounds * workload.sizes["time"] / clock_hz(gpu)
+    before, moved = filled_s(gpu, cell, workload, columns), moved_s(gpu, cell, workload, columns)
+    exchange = np.minimum(clock_hz(gpu) * EXCHANGE_S, clks["fixed"])
+    waits = ("chunks", "later_chunks", "refill", "last", "together")
+    waited = clks["fixed"] - exchange + sum(clks[name] for name in waits)
     figures: dict[str, Any] = dict.fromkeys(PARTS, 0.0)
-    figures["matrix units"] = scale * parts["mma"]
-    figures["L2"] = scale * parts["read"]
-    figures["special functions"] = scale * parts["special"]
-    figures["shared memory"] = scale * (parts["handed"] + parts["written"])
-    waited = sum(parts[name] for name in ("last", "serial", "chunks", "windows"))
-    figures["latency"] = scale * (FIXED_CLK + waited)
+    figures["matrix units"] = scale * clks["mma"]
+    figures["L2"] = scale * (clks["read"] + clks["crowd"])
+    figures["special functions"] = scale * clks["special"]
+    figures["latency"] = scale * waited
     figures["barrier"] = scale * exchange
-    figures["DRAM"] = dram_s + filled_s
-    return CostColumns(LAUNCH_S * rounds + np.maximum(scale * step, dram_s) + filled_s, figures)
+    figures["DRAM"] = moved + before
+    return CostColumns(LAUNCH_S * rounds + np.maximum(scale * clks["step"], moved) + before, figures)
 
 
-def _row_bytes(workload: Workload) -> float:
-    """Bytes of one tensor (B, T, N, D)."""
-    return float(np.prod([float(size) for size in workload.sizes.values()])) * ELEMENT_BYTES[workload.dtype]
+def wgmma_assumptions(gpu: GpuModel) -> tuple[str, ...]:
+    """What the model assumes about this GPU for want of a source or of a measurement."""
+    lines = [f"{LAUNCH_S * 1e6:.1f} us launch", *filter(None, [target_note(gpu)])]
+    lines.append("parts of a step as fitted to LSTM layers on an H200; other cells are counted")
+    if gpu.device.boost_clock_hz is None:
+        lines.append(f"clock unconfirmed: {ASSUMED_CLOCK_HZ / 1e9:.1f} GHz assumed")
+    return tuple(lines)
+
+
+def _groups(gpu: GpuModel, shape: Shape, workload: Workload, columns: Columns) -> tuple[Column, Column]:
+    """Groups of blocks, and how many of them are resident at once, a block on each SM."""
+    tiles = np.ceil(workload.sizes["batch"] / np.asarray(columns["tile_batch"], dtype=np.float64))
+    at_once = np.maximum(1.0, gpu.device.sm_count // _column(shape.blocks, columns))
+    return np.asarray(workload.sizes["heads"] * tiles), np.asarray(at_once)
+
+
+def _column(part: Expr, columns: Columns) -> Column:
+    size = len(next(iter(columns.values())))
+    return np.broadcast_to(np.asarray(part.columns(columns), dtype=np.float64), (size,))
+
+
+def _specials_per_clk(gpu: GpuModel) -> int:
+    return int(gpu.sm.special_functions_per_clk or 16)

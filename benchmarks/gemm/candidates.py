@@ -1,0 +1,167 @@
+"""Times of what each kernel's model ranks first, for products drawn at random: by these, models are compared.
+
+    python -m benchmarks.gemm.candidates plan --gpu h200 --number 500 --seed 7 --out planned.csv     # needs no GPU
+    python -m benchmarks.gemm.candidates time planned.csv --gpu h200 --out gemm_candidates.csv       # needs that GPU
+    python -m benchmarks.gemm.candidates show gemm_candidates.csv
+
+Of every kernel that is not predicted to be far slower than another one its first few configurations are taken, and some
+that are predicted to be nearly as fast. Times are those of a kernel in a CUDA graph after the L2 was overwritten, all
+candidates of a product and cuBLAS in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import random
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness.table import Table, described, read_rows
+from benchmarks.harness.workloads import drawn_gemms, gemm
+from constrint.errors import ConstrintError
+from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.gemm.first_choice import _priced
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.registry import load_spec
+from constrint.select import Workload
+from constrint.tune import Trial, compile_many
+
+PRODUCT = ("m", "n", "k", "dtype", "layout")
+PLANNED = (*PRODUCT, "kernel", "config", "place", "predicted_us")
+COLUMNS = (*PLANNED, "us", "cublas_us", "note")
+#: Kernels that are predicted to take longer than the fastest one by this factor are left out.
+FAR = 2.0
+#: Of a kernel, what is predicted to take at most so many times as long as its first configuration is near.
+NEAR = 1.5
+ROUNDS = 11
+
+
+def planned(gpu: GpuModel, workload: Workload, each: int, others: int, draw: random.Random) -> Iterator[dict[str, Any]]:
+    """Rows of one product: of each kernel the first configurations, and some that are near."""
+    tables = [(table, rows, seconds) for table, rows, seconds in _priced(gpu, Product.of(workload)) if len(rows)]
+    least = min(float(seconds.min()) * table.spec.optimism for table, _, seconds in tables)
+    for table, rows, seconds in tables:
+        order = np.argsort(seconds, kind="stable")
+        if float(seconds[order[0]]) * table.spec.optimism > FAR * least:
+            continue
+        near = [int(at) for at in order[each:] if seconds[at] <= NEAR * seconds[order[0]]]
+        taken = [*order[:each].tolist(), *sorted(draw.sample(near, min(others, len(near))))]
+        for place, at in enumerate(taken):
+            config = table.whole_config(Product.of(workload), int(rows[at]))
+            yield {
+                **facts_of(workload), "kernel": table.spec.full_name, "place": place if place < each else "near",
+                "config": " ".join(f"{name}={value}" for name, value in config.items()),
+                "predicted_us": 1e6 * float(seconds[at]),
+            }  # fmt: skip
+
+
+def facts_of(workload: Workload) -> dict[str, Any]:
+    """A product as columns of a table."""
+    layout = "".join("c" if workload.options.get(f"transpose_{operand}") else "r" for operand in "ab")
+    return {**workload.sizes, "dtype": workload.dtype, "layout": layout}
+
+
+def workload_of(row: dict[str, str]) -> Workload:
+    """The product of a row."""
+    return gemm((int(row["m"]), int(row["n"]), int(row["k"])), row["dtype"], row["layout"])
+
+
+def config_of(row: dict[str, str]) -> dict[str, int]:
+    """The configuration of a row."""
+    return {name: int(value) for name, value in (pair.split("=") for pair in row["config"].split())}
+
+
+def time_all(gpu: GpuModel, rows: list[dict[str, str]], out: Path, limit_s: float) -> None:
+    """Compile all, then time them product by product."""
+    import torch
+
+    from constrint.tune.measure import Timer, call_of
+
+    trials = [Trial(row["kernel"], workload_of(row), config_of(row)) for row in rows]
+    started = time.monotonic()
+    failed = [outcome for outcome in compile_many(load_spec, gpu, trials, into_cache=True) if outcome]
+    print(f"compiled {len(trials)} in {time.monotonic() - started:.0f} s; failed: {failed[:3] or 'none'}", flush=True)
+    timer, end = Timer(), time.monotonic() + limit_s
+    with Table(out, COLUMNS, f"measured on {described()}") as table:
+        for number, (_, group) in enumerate(itertools.groupby(rows, key=lambda row: [row[name] for name in PRODUCT])):
+            if time.monotonic() > end:
+                print(f"the time is over: {number} products", flush=True)
+                return
+            of_product = list(group)
+            workload = workload_of(of_product[0])
+            spec = load_spec(of_product[0]["kernel"])
+            inputs = spec.inputs(gpu, workload, device="cuda")
+            outputs = spec.outputs(gpu, workload, inputs)
+            (c,) = outputs.values()
+            graphs = [timer.graph(partial(torch.mm, inputs["a"][0], inputs["b"][0], out=c[0]))]
+            timed = []
+            for row in of_product:
+                try:
+                    launches = load_spec(row["kernel"]).launches(gpu, workload, config_of(row), inputs, outputs)
+                    graphs.append(timer.graph(call_of(launches)))
+                    timed.append(row)
+                except (ConstrintError, RuntimeError) as error:
+                    table.add(**row, note=str(error)[:80])
+            cublas, *found = timer.cold(graphs, ROUNDS)
+            for row, one in zip(timed, found, strict=True):
+                table.add(**row, us=1e6 * one.median_s, cublas_us=1e6 * cublas.median_s)
+
+
+def show(rows: Sequence[dict[str, str]]) -> None:
+    """How far each kernel's predictions are off, and what choosing by them costs."""
+    timed = [row for row in rows if row["us"]]
+    for kernel in dict.fromkeys(row["kernel"] for row in timed):
+        off = sorted(float(row["us"]) / float(row["predicted_us"]) for row in timed if row["kernel"] == kernel)
+        at = [off[int(share * (len(off) - 1))] for share in (0.05, 0.25, 0.5, 0.75, 0.95)]
+        print(f"{kernel}: measured over predicted, {len(off)}: " + " ".join(f"{x:.2f}" for x in at))
+    shares = []
+    for _, group in itertools.groupby(timed, key=lambda row: [row[name] for name in PRODUCT]):
+        of_product = list(group)
+        first = min(of_product, key=lambda row: float(row["predicted_us"]) * _optimism(row["kernel"]))
+        shares.append(min(float(row["us"]) for row in of_product) / float(first["us"]))
+    mean = math.exp(statistics.fmean(map(math.log, shares)))
+    print(f"first choice / best of {len(shares)} products: {mean:.3f}, worst {min(shares):.3f}")
+
+
+def _optimism(kernel: str) -> float:
+    spec: Any = load_spec(kernel)
+    return float(spec.optimism)
+
+
+def main() -> None:
+    """Plan, time or show."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["plan", "time", "show"])
+    parser.add_argument("table", type=Path, nargs="?", help="the plan, or what was measured")
+    parser.add_argument("--gpu", default="h200")
+    parser.add_argument("--number", type=int, default=300, help="products to draw")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--each", type=int, default=3, help="first configurations of each kernel")
+    parser.add_argument("--others", type=int, default=1, help="others of each kernel, predicted to be nearly as fast")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds of measuring")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    if args.what == "show":
+        show(read_rows(args.table))
+        return
+    gpu = load_gpu(args.gpu)
+    if args.what == "time":
+        time_all(gpu, read_rows(args.table), args.out, args.limit)
+        return
+    draw = random.Random(args.seed)
+    with Table(args.out, PLANNED, f"{args.number} products drawn with seed {args.seed}") as table:
+        for workload in drawn_gemms(args.number, args.seed):
+            for row in planned(gpu, workload, args.each, args.others, draw):
+                table.add(**row)
+
+
+if __name__ == "__main__":
+    main()

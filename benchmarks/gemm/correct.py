@@ -1,0 +1,207 @@
+"""Fit what each kernel's model is off by, to times of products that were drawn at random; say how good choices become.
+
+    python -m benchmarks.gemm.correct gemm_candidates.csv.gz --gpu h200             # how far left-out products are off
+    python -m benchmarks.gemm.correct gemm_candidates.csv.gz --gpu h200 --write     # writes the corrections, too
+
+The tables are those of `benchmarks.gemm.candidates`. All errors are of products that are left out of the fit, a tenth
+at a time. Choices are among what was measured of a product: of each kernel what its model ranks first, and torch's
+own product by its predicted time. A feature that is the same in all rows is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.gemm.candidates import PRODUCT, config_of, workload_of
+from benchmarks.harness.table import read_rows
+from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.gemm.correction import (
+    COMMON,
+    Correction,
+    CorrectionsFile,
+    Corrector,
+    feature_names,
+    features,
+    path_of,
+)
+from constrint.kernels.gemm.first_choice import gemm_spec
+from constrint.kernels.gemm.library.cost import library_s
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.table import closed_params
+
+#: How strongly coefficients are held near 0, in rows; of 10 to 200 this left the least error on 430 products.
+STIFFNESS = 200.0
+#: From which error on, as a logarithm, a row counts less than its square, and how often weights are found anew.
+OUTLIER, PASSES = 0.15, 4
+FOLDS = 10
+#: What a feature has to vary by.
+SAME = 1e-9
+#: The library has to save this share of a kernel's time.
+SAVED = 0.05
+
+
+class Rows(NamedTuple):
+    """What was measured of one kernel.
+
+    Args:
+        names: Features.
+        found: Their values, a row for each time.
+        off: By what the model was off, as a logarithm.
+        place: Which product each row is of.
+    """
+
+    names: tuple[str, ...]
+    found: NDArray[np.float64]
+    off: NDArray[np.float64]
+    place: NDArray[np.int64]
+
+
+class Measured(NamedTuple):
+    """Every time that was measured, in the tables' order."""
+
+    kernel: NDArray[Any]
+    product: NDArray[np.int64]
+    predicted: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+    library: NDArray[np.float64]
+    library_predicted: NDArray[np.float64]
+
+
+def read(gpu: GpuModel, files: Sequence[Path]) -> tuple[Measured, dict[str, Rows]]:
+    """All times, and what a fit of each kernel needs."""
+    rows = [row for file in files for row in read_rows(file) if row["us"]]
+    keys = [tuple(row[name] for name in PRODUCT) for row in rows]
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    products = {key: Product.of(workload_of(dict(zip(PRODUCT, key, strict=True)))) for key in numbers}
+    of_library = {key: library_s(gpu, product) or math.inf for key, product in products.items()}
+    column = {name: np.array([float(row[name]) for row in rows]) * 1e-6 for name in ("us", "cublas_us", "predicted_us")}
+    measured = Measured(
+        np.array([row["kernel"] for row in rows]), np.array([numbers[key] for key in keys]), column["predicted_us"],
+        column["us"], column["cublas_us"], np.array([of_library[key] for key in keys]),
+    )  # fmt: skip
+    by_kernel: dict[str, Rows] = {}
+    for kernel in dict.fromkeys(row["kernel"] for row in rows):
+        spec, at = gemm_spec(kernel), np.flatnonzero(measured.kernel == kernel)
+        first = products[keys[at[0]]]
+        names = feature_names([param.name for param in closed_params(spec, spec.params(gpu, first.workload))])
+        found = []
+        for place in at:
+            config = {name: [value] for name, value in config_of(rows[place]).items()}
+            found.append(features(gpu, products[keys[place]], config, measured.predicted[place], names)[0])
+        varying = np.ptp(np.array(found), axis=0) > SAME
+        varying[: len(COMMON)] = True
+        kept = tuple(name for name, varies in zip(names, varying, strict=True) if varies)
+        off = np.log(measured.seconds[at] / measured.predicted[at])
+        by_kernel[kernel] = Rows(kept, np.array(found)[:, varying], off, measured.product[at])
+    return measured, by_kernel
+
+
+def fitted(rows: Rows, errors: tuple[float, float] = (0.0, 0.0)) -> Correction:
+    """The quadratic function that is nearest to what a model was off by."""
+    mean, scale = rows.found.mean(axis=0), np.maximum(rows.found.std(axis=0), SAME)
+    terms = _terms((rows.found - mean) / scale)
+    held = STIFFNESS * np.eye(terms.shape[1])
+    held[0, 0] = 0.0
+    weights = np.ones(len(rows.off))
+    for _ in range(PASSES):
+        weighted = terms * weights[:, None]
+        found = np.linalg.solve(weighted.T @ terms + held, weighted.T @ rows.off)
+        weights = 1.0 / np.maximum(1.0, np.abs(rows.off - terms @ found) / OUTLIER)
+    size = len(rows.names)
+    quadratic, at = [], 1 + size
+    for place in range(size):
+        quadratic.append(_rounded(found[at : at + size - place]))
+        at += size - place
+    ranges = (_rounded(rows.found.min(axis=0)), _rounded(rows.found.max(axis=0)), _rounded(mean), _rounded(scale))
+    constant, linear = float(f"{found[0]:.5g}"), _rounded(found[1 : 1 + size])
+    return Correction(rows.names, *ranges, constant, linear, tuple(quadratic), len(rows.off), *errors)
+
+
+def _terms(z: NDArray[np.float64]) -> NDArray[np.float64]:
+    """1, every feature, and every product of two."""
+    products = [z[:, place, None] * z[:, place:] for place in range(z.shape[1])]
+    return np.concatenate([np.ones((len(z), 1)), z, *products], axis=1)
+
+
+def _rounded(values: NDArray[np.float64]) -> tuple[float, ...]:
+    return tuple(float(f"{value:.5g}") for value in values)
+
+
+def left_out(rows: Rows) -> NDArray[np.float64]:
+    """What each row is corrected by, as a logarithm, by a fit that has not seen its product."""
+    found = np.zeros(len(rows.off))
+    for fold in range(FOLDS):
+        is_out = _fold_of(rows.place) == fold
+        if is_out.any() and not is_out.all():
+            seen = Rows(rows.names, rows.found[~is_out], rows.off[~is_out], rows.place[~is_out])
+            found[is_out] = Corrector(fitted(seen)).logarithms(rows.found[is_out])
+    return found
+
+
+def _fold_of(place: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.asarray(place * 7919 % 104729 % FOLDS)
+
+
+def judge(measured: Measured, expected: NDArray[np.float64], title: str, say: Callable[[str], None] = print) -> None:
+    """What choices by expected times come to, beside the library."""
+    alone, among_all, of_best = [], [], []
+    for number in range(int(measured.product.max()) + 1):
+        at = np.flatnonzero(measured.product == number)
+        first = at[np.argmin(expected[at])]
+        ratio = measured.library[first] / measured.seconds[first]
+        alone.append(ratio)
+        among_all.append(1.0 if measured.library_predicted[first] < (1 - SAVED) * expected[first] else ratio)
+        of_best.append(measured.seconds[at].min() / measured.seconds[first])
+    say(f"{title}, {len(alone)} products:")
+    for name, found in (("our kernels", alone), ("with the library", among_all)):
+        ratios = np.sort(found)
+        say(
+            f"  cuBLAS / first choice, {name}: geometric mean {np.exp(np.log(ratios).mean()):.3f}, "
+            f"5th percentile {ratios[int(0.05 * len(ratios))]:.3f}, worst {ratios[0]:.3f}, "
+            f"{(ratios < 0.95).sum()} under 0.95, {(ratios < 0.9).sum()} under 0.90"
+        )
+    say(f"  best of those measured / first choice: geometric mean {np.exp(np.log(of_best).mean()):.3f}")
+
+
+def main() -> None:
+    """Fit and judge."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", type=Path, nargs="+")
+    parser.add_argument("--gpu", required=True)
+    parser.add_argument("--write", action="store_true", help="write the corrections in use")
+    args = parser.parse_args()
+    gpu = load_gpu(args.gpu)
+    measured, by_kernel = read(gpu, args.tables)
+    optimism = {kernel: gemm_spec(kernel).optimism for kernel in by_kernel}
+    judge(
+        measured, measured.predicted * np.array([optimism[kernel] for kernel in measured.kernel]), "by one factor each"
+    )
+    expected = measured.predicted.copy()
+    corrections = {}
+    for kernel, rows in by_kernel.items():
+        found = left_out(rows)
+        expected[measured.kernel == kernel] *= np.exp(found)
+        before, after = (np.quantile(np.abs(e), (0.5, 0.9)) for e in (rows.off, rows.off - found))
+        print(
+            f"{kernel}, {len(rows.off)} times: off by {before[0]:.1%} in the middle, {before[1]:.1%} of nine in ten; "
+            f"corrected {after[0]:.1%}, {after[1]:.1%}"
+        )
+        corrections[kernel] = fitted(rows, (float(f"{after[0]:.3g}"), float(f"{after[1]:.3g}")))
+    judge(measured, expected, "corrected by fits that have not seen the product")
+    if args.write:
+        names = ", ".join(table.name for table in args.tables)
+        whole = CorrectionsFile(gpu.name, names, corrections)
+        path_of(gpu.name).parent.mkdir(exist_ok=True)
+        path_of(gpu.name).write_bytes(msgspec.json.encode(whole) + b"\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""Fit the cost model of the kernel for many sequences to measured loops, and judge it on layers that were left out.
+
+    python -m benchmarks.rnn.wgmma.fit benchmarks/results/h200/rnn_wgmma.csv --gpu h200
+    python -m benchmarks.rnn.wgmma.fit benchmarks/results/h200/rnn_wgmma.csv --gpu h200 --write
+
+Fits the figures of `constrint/kernels/rnn/wgmma/step.json`, which `--write` replaces, by least squares over the
+logarithms of the times of loops, of which those near the fastest of their layer count most. The table is what
+`python -m benchmarks.rnn.wgmma` wrote. Then each layer is judged by figures that are fitted without it: the median
+error of its times, and how fast the loop is that would be chosen. At last each layer's choice stands beside the loop of
+`cuda` that was timed with it: which of both is predicted to be faster, and which was. Needs scipy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from benchmarks.harness.table import read_rows
+from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.registry import load_spec
+from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.spec import predict_s, workload_of
+from constrint.kernels.rnn.wgmma import cost
+from constrint.kernels.rnn.wgmma.spec import HARMLESS_SPILL_BYTES
+from constrint.select import Workload
+from constrint.select.cost import LAUNCH_S
+
+Row = Mapping[str, str]
+#: What a figure starts at; parts that the counts are good for begin at one.
+START = {"fixed": 2000.0, "chunks": 100.0, "later_chunks": 300.0, "refill": 300.0, "together": 100.0}
+#: Relative error from which on a loop counts less than its square.
+OUTLIER = 0.1
+#: Bytes that a thread spills, from and to.
+SPILLED = ((0, 0), (1, HARMLESS_SPILL_BYTES), (HARMLESS_SPILL_BYTES + 1, 9999))
+
+
+@dataclass(frozen=True)
+class Loops:
+    """Measured loops of one layer.
+
+    Args:
+        workload: The layer.
+        parts: What the steps of each loop are counted as.
+        steps: Steps of all rounds.
+        other_s: Seconds beside them.
+        seconds: Measured seconds.
+    """
+
+    workload: Workload
+    parts: dict[str, NDArray[np.float64]]
+    steps: NDArray[np.float64]
+    other_s: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+    clock_hz: float
+
+    @staticmethod
+    def of(gpu: GpuModel, workload: Workload, rows: Sequence[Row]) -> Loops:
+        """Of a table's rows."""
+        configs = [config_of(row["config"]) for row in rows]
+        columns = {name: np.array([config[name] for config in configs]) for name in configs[0]}
+        cell = CELLS[workload.operation]
+        rounds = cost.rounds_of(gpu, cell, workload, columns)
+        return Loops(
+            workload,
+            cost.part_columns(gpu, cell, workload, columns),
+            rounds * workload.sizes["time"],
+            LAUNCH_S * rounds + cost.filled_s(gpu, cell, workload, columns),
+            np.array([1e-3 * float(row["ms"]) for row in rows]),
+            cost.clock_hz(gpu),
+        )
+
+    def predicted(self, figures: Mapping[str, float]) -> NDArray[np.float64]:
+        """Seconds of the whole loops."""
+        return np.asarray(self.steps * cost.step_clk(self.parts, figures)["step"] / self.clock_hz + self.other_s)
+
+    def errors(self, figures: Mapping[str, float]) -> NDArray[np.float64]:
+        """Logarithms of predicted over measured times; fast loops count most."""
+        weights = self.seconds.min() / self.seconds
+        return np.asarray(weights * np.log(self.predicted(figures) / self.seconds))
+
+
+def config_of(text: str) -> dict[str, int]:
+    """The configuration in a cell of the table."""
+    return {name: int(value) for name, _, value in (part.partition("=") for part in text.split())}
+
+
+def workload_of_row(row: Row) -> Workload:
+    """The layer of a row."""
+    batch, time, heads, dim = (int(row[name]) for name in ("batch", "time", "heads", "dim"))
+    return workload_of(row["cell"], (batch, time, heads, dim), row["dtype"])
+
+
+def spilled(row: Row) -> int:
+    """Bytes that a thread of a row's kernel spills."""
+    return int(json.loads(row["more"])["spill_bytes"])
+
+
+def loops_of(gpu: GpuModel, rows: Sequence[Row], least: int = 0, most: int = HARMLESS_SPILL_BYTES) -> list[Loops]:
+    """Every layer of a table, of the loops that spill so many bytes."""
+    by_layer: dict[str, list[Row]] = {}
+    for row in rows:
+        if (row["kind"], row["outcome"]) == ("loop", "ok") and least <= spilled(row) <= most:
+            by_layer.setdefault(str(workload_of_row(row)), []).append(row)
+    return [Loops.of(gpu, workload_of_row(alike[0]), alike) for alike in by_layer.values()]
+
+
+def fit(loops: Sequence[Loops]) -> dict[str, float]:
+    """Figures, none below zero."""
+    start = np.array([START.get(name, 1.0) for name in cost.FIGURES])
+
+    def errors(scaled: NDArray[np.float64]) -> NDArray[np.float64]:
+        figures = dict(zip(cost.FIGURES, scaled * start, strict=True))
+        return np.concatenate([each.errors(figures) for each in loops])
+
+    found = least_squares(errors, np.ones(len(start)), bounds=(0, np.inf), loss="soft_l1", f_scale=OUTLIER)
+    return {n: float(f"{value:.3g}") for n, value in zip(cost.FIGURES, found.x * start, strict=True)}
+
+
+def print_judged(what: str, judged: Sequence[tuple[Loops, Mapping[str, float]]]) -> None:
+    """A line for each layer with the figures that judge it, and a summary."""
+    print(f"# {what}: median and largest error of times, fastest / chosen, predicted of the first choice / fastest")
+    medians, shares = [], []
+    for loops, figures in judged:
+        predicted, seconds = loops.predicted(figures), loops.seconds
+        error = np.abs(predicted / seconds - 1.0)
+        medians.append(float(np.median(error)))
+        shares.append(float(seconds.min() / seconds[int(np.argmin(predicted))]))
+        first = predicted.min() / seconds.min()
+        print(f"  {loops.workload!s:52} {medians[-1]:6.1%} {error.max():6.1%} {shares[-1]:6.3f} {first:6.3f}")
+    chosen = statistics.geometric_mean(shares)
+    print(f"  all: median error {statistics.median(medians):.1%}, chosen {chosen:.3f}, worst {min(shares):.3f}")
+
+
+def print_spilled(gpu: GpuModel, rows: Sequence[Row], figures: Mapping[str, float]) -> None:
+    """How long loops take by what they spill, over what is predicted."""
+    print("# loops by bytes that a thread spills: how many, measured / predicted (median and most)")
+    for least, most in SPILLED:
+        loops = loops_of(gpu, rows, least, most)
+        ratios = np.concatenate([each.seconds / each.predicted(figures) for each in loops])
+        print(f"  {least:3} to {most:4}: {len(ratios):4} {np.median(ratios):6.3f} {ratios.max():6.3f}")
+
+
+def print_beside_cuda(gpu: GpuModel, rows: Sequence[Row], loops: Sequence[Loops], figures: Mapping[str, float]) -> None:
+    """The choice of each layer beside the loop of `cuda`: milliseconds as predicted and as measured."""
+    print(
+        "# beside `cuda`, ms: predicted of both, measured of the choice, of the fastest, and of `cuda`; who is faster"
+    )
+    timed = {str(workload_of_row(row)): row for row in rows if row["kind"] == "cuda"}
+    for each in loops:
+        row = timed[str(each.workload)]
+        config = config_of(json.loads(row["more"])["note"])
+        theirs = predict_s(load_spec(f"{row['cell']}.cuda"), gpu, each.workload, config)
+        predicted = each.predicted(figures)
+        first, measured = int(np.argmin(predicted)), 1e-3 * float(row["ms"])
+        said = "wgmma" if predicted[first] < theirs else "cuda"
+        was = "wgmma" if each.seconds[first] < measured else "cuda"
+        shown = (predicted[first], theirs, each.seconds[first], each.seconds.min(), measured)
+        told = " ".join(f"{1e3 * seconds:7.2f}" for seconds in shown)
+        print(f"  {each.workload!s:52} {told}  predicted {said}, measured {was}")
+
+
+def main() -> None:
+    """Fit and judge."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", type=Path)
+    parser.add_argument("--gpu", required=True)
+    parser.add_argument("--write", action="store_true", help="replace the figures in use")
+    args = parser.parse_args()
+    gpu, rows = load_gpu(args.gpu), read_rows(args.table)
+    loops = loops_of(gpu, rows)
+    figures = fit(loops)
+    print(json.dumps(figures, indent=1))
+    print_judged("fitted to all", [(each, figures) for each in loops])
+    print_judged(
+        "each by a fit to the others",
+        [(each, fit([other for other in loops if other is not each])) for each in loops],
+    )
+    print_spilled(gpu, rows, figures)
+    print_beside_cuda(gpu, rows, loops, figures)
+    if args.write:
+        source = f"fitted: `python -m benchmarks.rnn.wgmma.fit {args.table} --gpu {args.gpu} --write`"
+        cost.write_fitted(cost.Fitted(source, figures))
+        print(f"wrote {cost.__file__}'s step.json", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""What each kernel's model was off by on one GPU, learned from measured times: by it kernels are compared.
+
+A cost model counts what a kernel does, and is off by what it leaves out: by little from one configuration to the next,
+by more from one kernel to another, and most on products that are odd in some way. What it was off by, as a logarithm,
+is taken for a quadratic function of the product, of the configuration, and of the model's own time. `corrections/`
+holds its coefficients for each GPU and kernel; `benchmarks/gemm/correct.py` fits them to products drawn at random,
+and says how far they are off on products that are left out. Nothing is predicted beyond what was measured: features
+are held within their measured ranges. Only what a model ranks first was measured, so only that is corrected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.library.points import is_as_measured
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.units import OUTPUT_BYTES, width_bytes
+
+FOLDER = Path(__file__).parent / "corrections"
+#: Types that were measured; one product at a time was.
+DTYPES = ("bf16", "fp16")
+#: Configurations of a kernel that are looked at: those that its model ranks first.
+FIRST = 5
+#: No correction of a logarithm is less or more than this.
+LEAST, MOST = -0.6, 1.2
+#: Names of the features that every kernel has; then come its parameters.
+COMMON = (
+    *("m", "n", "k", "step_a", "step_b", "width_c", "a_along_k", "b_along_k", "predicted"),
+    *("blocks", "waves", "steps", "rows_used", "columns_used"),
+)
+
+#: The parameters that say how a product is dealt out; a kernel without the last one does not split K.
+DEALT = ("tile_m", "tile_n", "tile_k", "split_k")
+
+
+class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A quadratic function of features that are centred and scaled.
+
+    Args:
+        names: The features.
+        least, most: Their measured ranges.
+        mean, scale: By which they are centred and scaled.
+        constant, linear: Coefficients.
+        quadratic: Coefficients of products: of each feature with itself and those that come after it.
+        num_rows: Measured times that it rests on.
+        median_error, ninth_error: What half of all left-out times are off by at most, and nine in ten, as logarithms.
+    """
+
+    names: tuple[str, ...]
+    least: tuple[float, ...]
+    most: tuple[float, ...]
+    mean: tuple[float, ...]
+    scale: tuple[float, ...]
+    constant: float
+    linear: tuple[float, ...]
+    quadratic: tuple[tuple[float, ...], ...]
+    num_rows: int
+    median_error: float
+    ninth_error: float
+
+
+class CorrectionsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole file: by kernel."""
+
+    device: str
+    measured: str
+    kernels: dict[str, Correction]
+
+
+class Corrector:
+    """A correction that is ready to be asked.
+
+    Args:
+        correction: Its coefficients.
+    """
+
+    def __init__(self, correction: Correction) -> None:
+        c, size = correction, len(correction.names)
+        self.names = c.names
+        self._least, self._most, self._mean, self._scale = (np.array(row) for row in (c.least, c.most, c.mean, c.scale))
+        self._linear, self._constant = np.array(c.linear), c.constant
+        self._quadratic = np.zeros((size, size))
+        for place, row in enumerate(c.quadratic):
+            self._quadratic[place, place:] = row
+
+    def factors(self, gpu: GpuModel, product: Product, columns: Mapping[str, Any], seconds: Any) -> NDArray[np.float64]:
+        """How many times as long configurations are expected to take as their model predicts."""
+        found = features(gpu, product, columns, seconds, self.names)
+        return np.asarray(np.exp(self.logarithms(found)))
+
+    def logarithms(self, found: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The same of rows of features, as logarithms."""
+        z = (np.clip(found, self._least, self._most) - self._mean) / self._scale
+        logarithm = self._constant + z @ self._linear + ((z @ self._quadratic) * z).sum(axis=1)
+        return np.asarray(np.clip(logarithm, LEAST, MOST))
+
+
+def features(
+    gpu: GpuModel, product: Product, columns: Mapping[str, Any], seconds: Any, names: Sequence[str]
+) -> NDArray[np.float64]:
+    """What a correction depends on: a row for each configuration; logarithms to base 2 but for what is 0 or 1.
+
+    Args:
+        gpu: The hardware model.
+        product: The product.
+        columns: Parameters, per configuration.
+        seconds: The model's times.
+        names: The features, as `feature_names` gives them.
+    """
+    parameters = names[len(COMMON) :]
+    c = {name: np.asarray(columns.get(name, 1), dtype=np.float64) for name in {*DEALT, *parameters}}
+    tile_m, tile_n, tile_k, parts = (c[name] for name in DEALT)
+    m, n, k = float(product.m), float(product.n), float(product.k)
+    rows, across = np.ceil(m / tile_m), np.ceil(n / tile_n)
+    blocks = rows * across * parts
+    result = width_bytes(product.n, OUTPUT_BYTES[product.dtype])
+    widths = (product.a.step_bytes, product.b.step_bytes, result)
+    common: tuple[Any, ...] = (
+        *(m, n, k, *widths, 2.0**product.a.is_k_major, 2.0**product.b.is_k_major, np.asarray(seconds) * 1e6),
+        *(blocks, np.minimum(blocks / gpu.device.sm_count, 8.0), np.ceil(k / (tile_k * parts))),
+        *(m / (rows * tile_m), n / (across * tile_n)),
+    )
+    found = np.empty((len(tile_m), len(names)))
+    for place, feature in enumerate(common):
+        found[:, place] = feature
+    for place, name in enumerate(parameters, start=len(COMMON)):
+        found[:, place] = c[name] + 1.0
+    return np.asarray(np.log2(found))
+
+
+def feature_names(parameters: Sequence[str]) -> tuple[str, ...]:
+    """The features of a kernel with these parameters."""
+    return (*COMMON, *parameters)
+
+
+def corrector_of(gpu: GpuModel, kernel: str, product: Product) -> Corrector | None:
+    """What corrects a kernel's model on a GPU for a product; None where nothing like it was measured.
+
+    Plain products were, one at a time. A row that is added at the end changes little.
+    """
+    is_other = product.has_source or product.output_bytes != OUTPUT_BYTES[product.dtype] or product.batch > 1
+    if is_other or product.dtype not in DTYPES or not is_as_measured(gpu):
+        return None
+    return correctors(gpu.name).get(kernel)
+
+
+@lru_cache(maxsize=64)
+def correctors(gpu: str) -> Mapping[str, Corrector]:
+    """All of a GPU, by kernel; none where nothing was measured."""
+    path = path_of(gpu)
+    if not path.is_file():
+        return {}
+    read = msgspec.json.decode(path.read_bytes(), type=CorrectionsFile)
+    return {kernel: Corrector(correction) for kernel, correction in read.kernels.items()}
+
+
+def path_of(gpu: str) -> Path:
+    """The file of a GPU, by its model's name."""
+    return FOLDER / f"{gpu.lower()}.json"
