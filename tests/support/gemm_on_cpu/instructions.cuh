@@ -4,6 +4,10 @@
 #pragma once
 #include "grid.h"
 
+#include <algorithm>
+#include <map>
+#include <vector>
+
 #define __grid_constant__
 #define __align__(n) alignas(n)
 
