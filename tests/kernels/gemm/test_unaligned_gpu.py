@@ -39,7 +39,7 @@ def check(case: odd.Case) -> None:
     assert off <= 1, f"{off:.3g} of what rounding allows: {case}"
 
 
-@pytest.mark.parametrize("case", list(odd.random_cases(GPU, 32, 20261123)), ids=lambda case: str(case.shape))
+@pytest.mark.parametrize("case", list(odd.random_cases(GPU, 24, 20261123)), ids=lambda case: str(case.shape))
 def test_random_products_whose_operands_stand_amid_nan(case: odd.Case) -> None:
     check(case)
 
@@ -47,17 +47,14 @@ def test_random_products_whose_operands_stand_amid_nan(case: odd.Case) -> None:
 @pytest.mark.parametrize("layout", ["rr", "rc", "cr", "cc"])
 @pytest.mark.parametrize("schedule", [(1, 1, 0), (2, 1, 0), (2, 2, 0), (2, 1, 1), (3, 1, 0)], ids=str)
 def test_every_schedule_turned_and_not(schedule: tuple[int, int, int], layout: str) -> None:
-    """Of each the one that the model ranks first, with as many slices under way as there may be."""
+    """Of each the one that the model ranks first."""
     shape, places = (1101, 903, 713), odd.Places((1, 0), (3, 1))
     product = odd.product_of(shape, "bf16", layout, End(), places)
-    names = ("consumers", "by_columns", "in_turns")
+    names = ("consumers", "by_columns", "in_turns", "turned")
+    first: dict[tuple[int, ...], dict[str, int]] = {}
+    for config in ranked(GPU, product, 1_000_000, spec=odd.SPEC):
+        first.setdefault(tuple(config[name] for name in names), config)
     for turned in (0, 1):
-        chosen = (
-            config
-            for config in ranked(GPU, product, 1_000_000, spec=odd.SPEC)
-            if tuple(config[name] for name in names) == schedule and config["turned"] == turned
-        )
-        for raw_stages in (2, 3):
-            config = next((config for config in chosen if config["raw_stages"] == raw_stages), None)
-            if config is not None:
-                check(odd.Case(shape, "bf16", layout, config, places=places))
+        chosen = first.get((*schedule, turned))
+        if chosen is not None:
+            check(odd.Case(shape, "bf16", layout, chosen, places=places))
