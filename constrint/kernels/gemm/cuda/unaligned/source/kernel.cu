@@ -16,10 +16,13 @@ constexpr int kLineBlocks = kRowBlocks + (kColumnLines + kBlockLines - 1) / kBlo
 constexpr int kRawStages = RAW_STAGES, kRawBytes = kLineBlocks * kRawBlock;
 constexpr bool kLoads = !(ROWS_GATHERED && COLUMNS_GATHERED);
 constexpr int kLoadedBytes = ROWS_GATHERED ? kColumnsBytes : kRowsBytes;
-// What warps that gather need of the registers that the block is launched with, and how many units of a line a thread
-// then has under way: with four of other elements than 16-bit ones some kernels would spill.
-constexpr int kGatherRegisters = 40, kMultiplyRegisters = (kShare - kGatherRegisters) / kConsumers / 8 * 8;
-constexpr int kTogether = kDealsOut && kElement != 2 ? 2 : 4;
+// What warps that gather get of the registers that the block is launched with: more where sums leave them or three
+// consumers could not share them; and how many units of a line a thread has under way with them. With others some kernels
+// would spill.
+constexpr bool kHasRoom = kConsumers == 3 || kBlocks * kSums * (PROMOTES + 1) <= 160;
+constexpr int kGatherRegisters = kHasRoom ? 48 : 40;
+constexpr int kMultiplyRegisters = (kShare - kGatherRegisters) / kConsumers / 8 * 8;
+constexpr int kTogether = !kDealsOut || (kHasRoom && kElement != 4) ? 4 : 2;
 static_assert(kRawStages >= 2, "copies are under way while a slice is moved");
 
 // The operands, each as a map of the TMA unit or as it lies in memory.
