@@ -1,4 +1,4 @@
-"""The space of the GEMM that gathers operands: what it is for, what limits it, and that none takes it unmeasured."""
+"""The space of the GEMM that gathers operands: what it is for, what limits it, and what its times rest on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from constrint.hwmodels import load_gpu
+from constrint.kernels.gemm import first_choice
 from constrint.kernels.gemm.cuda.shape import BEFORE_BYTES
+from constrint.kernels.gemm.cuda.unaligned import spec as unaligned_spec
+from constrint.kernels.gemm.cuda.unaligned.constants import ASSUMED
 from constrint.kernels.gemm.cuda.unaligned.gathered import Gathered, block_counts
 from constrint.kernels.gemm.cuda.unaligned.spec import SPECS
 from constrint.kernels.gemm.product import Operand, Product
@@ -126,10 +129,16 @@ def test_gathering_is_priced_and_shown() -> None:
     assert rank(SPEC, H200, gemm(4096, 4096, 4097), top=1).candidates[0].cost.seconds <= seconds[0]
 
 
-def test_it_says_that_nothing_of_it_is_measured() -> None:
-    """Then no first choice takes it (`first_choice._tables`)."""
+def test_without_measured_constants_it_says_so_and_no_first_choice_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert SPEC.uncalibrated() == ""
+    monkeypatch.setattr(unaligned_spec, "CONSTANTS", ASSUMED)
     assert "rest on assumptions" in SPEC.uncalibrated()
     assert any("gemm.unaligned" in line for line in SPEC.assumptions(H200, gemm(64, 64, 65)))
+
+
+def test_it_is_no_choice_before_it_is_registered() -> None:
+    asked = replace(product(3, 50257, 768), no_library="our kernels are asked for")
+    assert first_choice.choose(H200, asked).kernel != SPEC.full_name
 
 
 def test_it_changes_with_the_consumers_that_it_shares() -> None:

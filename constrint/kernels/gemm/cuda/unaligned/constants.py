@@ -19,7 +19,6 @@ class Constants:
     turn_clk: float
     smem_bytes_per_clk: float
     copy_s: float
-    dram_share: float
     odd_box_clk: float
 
 

@@ -60,7 +60,6 @@ class UnalignedModel(CudaModel):
         self.smem_clk = (stage + 2 * raw) / constants.smem_bytes_per_clk + read_clk
         # Raw slices beside the one that is moved are under way.
         self.latency_clk = (constants.copy_s * self.clock + self.port_clk) / (v["raw_stages"] - 1)
-        self.dram_rate = gpu.memory.dram.bandwidth_bytes_per_s * constants.dram_share
         self.boxes = self.shape.own_rows // ROWS * -(-self.shape.own_columns // ROWS)
         self.odd_box_clk = constants.odd_box_clk
         at_once = overlap(self.matrix_clk, self.port_clk, self.l2_clk, self.gather_clk, self.smem_clk)
