@@ -1,7 +1,10 @@
-"""Fixtures of the kernels' tests: where figures of compiled ones are kept."""
+"""Fixtures of the kernels' tests: where figures of compiled ones are kept, and tables that begin anew."""
+
+from collections.abc import Iterator
 
 import pytest
 
+from constrint.kernels.gemm import first_choice
 from tests.support.compiled import Compiler
 
 
@@ -9,3 +12,20 @@ from tests.support.compiled import Compiler
 def compiler(pytestconfig: pytest.Config) -> Compiler:
     """Compiles, and keeps figures in pytest's cache (`--cache-clear` forgets them)."""
     return Compiler(getattr(pytestconfig, "cache", None))
+
+
+@pytest.fixture
+def _tables_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The GEMM's tables begin anew, and those that were known before are not made again: they take seconds."""
+    monkeypatch.setattr(first_choice, "_MODELS", {})
+    first_choice._choose.cache_clear()
+    yield
+    first_choice._choose.cache_clear()
+
+
+@pytest.fixture
+def _choices_anew() -> Iterator[None]:
+    """Choices are made again, from the tables that are known: for what decides among tables, and changes none."""
+    first_choice._choose.cache_clear()
+    yield
+    first_choice._choose.cache_clear()
