@@ -2,7 +2,7 @@
 
     python -m benchmarks.gemm.candidates plan --gpu h200 --number 500 --seed 7 --out planned.csv     # needs no GPU
     python -m benchmarks.gemm.candidates time planned.csv --gpu h200 --out gemm_candidates.csv       # needs that GPU
-    python -m benchmarks.gemm.candidates take gemm_drawn.csv --gpu h200 --out gemm_candidates_chosen.csv
+    python -m benchmarks.gemm.candidates take gemm_drawn.csv.gz --gpu h200 --out gemm_candidates_chosen.csv
     python -m benchmarks.gemm.candidates show gemm_candidates.csv
 
 Of every kernel that is not predicted to be far slower than another one its first few configurations are taken, and some
