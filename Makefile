@@ -6,13 +6,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Installing compiles these, where there is a C++ compiler.
 CORE := hatch_build.py $(wildcard constrint/core/src/*)
 
-.PHONY: demo test test-gpu lint types docs docs-serve fast wheels clean
+.PHONY: demo test suite test-gpu lint types docs docs-serve fast wheels clean
 
 demo: $(VENV)/.core
 	$(BIN)/constrint solve --gpu mi300x
 
-test: $(VENV)/.dev
-	@$(MAKE) --no-print-directory -j3 lint types docs
+# What says soonest that something is wrong comes first; types and the site fill the pauses in which tests wait.
+test: lint
+	@$(MAKE) --no-print-directory -j3 types docs suite
+
+suite: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/.dev

@@ -1,5 +1,6 @@
 """Settings of all tests."""
 
+import gc
 import os
 
 import pytest
@@ -10,9 +11,17 @@ from tests.support.shared import SharedResults
 # Nothing that a test computes, with patched constants perhaps, reaches later processes or the user's own cache.
 os.environ["CONSTRINT_CACHE"] = "0"
 
+# What is collected stays: every process would look through half a million objects again and again for what does not.
+gc.disable()
+
 # How long an example takes to draw says how busy the machine is, not whether the code is right.
 settings.register_profile("constrint", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("constrint")
+
+
+def pytest_collection_finish() -> None:
+    """Tests run as programs do."""
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -2,11 +2,12 @@
 
     python -m benchmarks.gemm.candidates plan --gpu h200 --number 500 --seed 7 --out planned.csv     # needs no GPU
     python -m benchmarks.gemm.candidates time planned.csv --gpu h200 --out gemm_candidates.csv       # needs that GPU
+    python -m benchmarks.gemm.candidates take gemm_drawn.csv.gz --gpu h200 --out gemm_candidates_chosen.csv
     python -m benchmarks.gemm.candidates show gemm_candidates.csv
 
 Of every kernel that is not predicted to be far slower than another one its first few configurations are taken, and some
-that are predicted to be nearly as fast. Times are those of a kernel in a CUDA graph after the L2 was overwritten, all
-candidates of a product and cuBLAS in turn.
+that are predicted to be nearly as fast; `take` takes the candidates that `benchmarks.gemm.bench` timed. Times are those
+of a kernel in a CUDA graph after the L2 was overwritten, all candidates of a product and cuBLAS in turn.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import operator
 import random
 import statistics
 import time
@@ -24,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.table import Table, described, read_rows
+from benchmarks.harness.table import Table, described, read_rows, read_whole
 from benchmarks.harness.workloads import drawn_gemms, gemm
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
@@ -115,6 +117,30 @@ def time_all(gpu: GpuModel, rows: list[dict[str, str]], out: Path, limit_s: floa
                 table.add(**row, us=1e6 * one.median_s, cublas_us=1e6 * cublas.median_s)
 
 
+def taken(gpu: GpuModel, rows: list[dict[str, str]]) -> Iterator[dict[str, Any]]:
+    """Rows of the candidates that a benchmark of products timed; predicted are the models' own times."""
+    key = operator.itemgetter(*PRODUCT)
+    for _, group in itertools.groupby((row for row in rows if row["median_us"]), key=key):
+        of_product = list(group)
+        peers = [row for row in of_product if (row["who"], row["how"]) == ("cublas", "cold")]
+        product = Product.of(workload_of(of_product[0]))
+        tables = {table.spec.full_name: (table, numbers, seconds) for table, numbers, seconds in _priced(gpu, product)}
+        for row in of_product:
+            if row["who"] != "candidate" or not peers or row["kernel"] not in tables:
+                continue
+            table, numbers, seconds = tables[row["kernel"]]
+            names = table.whole_config(product, int(numbers[0]))
+            config = dict(zip(names, map(int, row["config"].split()), strict=True))
+            is_row = np.all([column[numbers] == config[name] for name, column in table.columns.items()], axis=0)
+            if is_row.any():
+                yield {
+                    **{name: row[name] for name in PRODUCT}, "kernel": row["kernel"], "place": "chosen",
+                    "config": " ".join(f"{name}={value}" for name, value in config.items()),
+                    "predicted_us": 1e6 * float(seconds[is_row][0]), "us": row["median_us"],
+                    "cublas_us": peers[0]["median_us"],
+                }  # fmt: skip
+
+
 def show(rows: Sequence[dict[str, str]]) -> None:
     """How far each kernel's predictions are off, and what choosing by them costs."""
     timed = [row for row in rows if row["us"]]
@@ -137,9 +163,9 @@ def _optimism(kernel: str) -> float:
 
 
 def main() -> None:
-    """Plan, time or show."""
+    """Plan, time, take or show."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["plan", "time", "show"])
+    parser.add_argument("what", choices=["plan", "time", "take", "show"])
     parser.add_argument("table", type=Path, nargs="?", help="the plan, or what was measured")
     parser.add_argument("--gpu", default="h200")
     parser.add_argument("--number", type=int, default=300, help="products to draw")
@@ -155,6 +181,11 @@ def main() -> None:
     gpu = load_gpu(args.gpu)
     if args.what == "time":
         time_all(gpu, read_rows(args.table), args.out, args.limit)
+        return
+    if args.what == "take":
+        with Table(args.out, COLUMNS, read_whole(args.table)[0]) as table:
+            for row in taken(gpu, read_rows(args.table)):
+                table.add(**row)
         return
     draw = random.Random(args.seed)
     with Table(args.out, PLANNED, f"{args.number} products drawn with seed {args.seed}") as table:

@@ -33,7 +33,9 @@ from constrint.kernels.gemm.correction import (
     path_of,
 )
 from constrint.kernels.gemm.first_choice import gemm_spec
+from constrint.kernels.gemm.library.choice import LIBRARY_HOST_S, OUR_HOST_S, least_share
 from constrint.kernels.gemm.library.cost import library_s
+from constrint.kernels.gemm.library.points import place_of
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.table import closed_params
 
@@ -44,8 +46,6 @@ OUTLIER, PASSES = 0.15, 4
 FOLDS = 10
 #: What a feature has to vary by.
 SAME = 1e-9
-#: The library has to save this share of a kernel's time.
-SAVED = 0.05
 
 
 class Rows(NamedTuple):
@@ -65,14 +65,23 @@ class Rows(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Every time that was measured, in the tables' order."""
+    """Every time that was measured, in the tables' order.
+
+    Args:
+        kernel: By name.
+        product: By number.
+        predicted: Seconds, by the kernel's model.
+        seconds: Measured.
+        library: Measured seconds of torch's own product.
+        limit: What a kernel may be expected to take at most, or the library is chosen.
+    """
 
     kernel: NDArray[Any]
     product: NDArray[np.int64]
     predicted: NDArray[np.float64]
     seconds: NDArray[np.float64]
     library: NDArray[np.float64]
-    library_predicted: NDArray[np.float64]
+    limit: NDArray[np.float64]
 
 
 def read(gpu: GpuModel, files: Sequence[Path]) -> tuple[Measured, dict[str, Rows]]:
@@ -81,11 +90,11 @@ def read(gpu: GpuModel, files: Sequence[Path]) -> tuple[Measured, dict[str, Rows
     keys = [tuple(row[name] for name in PRODUCT) for row in rows]
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     products = {key: Product.of(workload_of(dict(zip(PRODUCT, key, strict=True)))) for key in numbers}
-    of_library = {key: library_s(gpu, product) or math.inf for key, product in products.items()}
+    limits = {key: _limit(gpu, product) for key, product in products.items()}
     column = {name: np.array([float(row[name]) for row in rows]) * 1e-6 for name in ("us", "cublas_us", "predicted_us")}
     measured = Measured(
         np.array([row["kernel"] for row in rows]), np.array([numbers[key] for key in keys]), column["predicted_us"],
-        column["us"], column["cublas_us"], np.array([of_library[key] for key in keys]),
+        column["us"], column["cublas_us"], np.array([limits[key] for key in keys]),
     )  # fmt: skip
     by_kernel: dict[str, Rows] = {}
     for kernel in dict.fromkeys(row["kernel"] for row in rows):
@@ -102,6 +111,14 @@ def read(gpu: GpuModel, files: Sequence[Path]) -> tuple[Measured, dict[str, Rows
         off = np.log(measured.seconds[at] / measured.predicted[at])
         by_kernel[kernel] = Rows(kept, np.array(found)[:, varying], off, measured.product[at])
     return measured, by_kernel
+
+
+def _limit(gpu: GpuModel, product: Product) -> float:
+    """What our kernels may be expected to take at most to be chosen before the library."""
+    seconds = library_s(gpu, product)
+    if seconds is None:
+        return math.inf
+    return (1 - least_share(gpu.name, place_of(product).kind)) * max(seconds, LIBRARY_HOST_S)
 
 
 def fitted(rows: Rows, errors: tuple[float, float] = (0.0, 0.0)) -> Correction:
@@ -158,7 +175,7 @@ def judge(measured: Measured, expected: NDArray[np.float64], title: str, say: Ca
         first = at[np.argmin(expected[at])]
         ratio = measured.library[first] / measured.seconds[first]
         alone.append(ratio)
-        among_all.append(1.0 if measured.library_predicted[first] < (1 - SAVED) * expected[first] else ratio)
+        among_all.append(1.0 if max(expected[first], OUR_HOST_S) > measured.limit[first] else ratio)
         of_best.append(measured.seconds[at].min() / measured.seconds[first])
     say(f"{title}, {len(alone)} products:")
     for name, found in (("our kernels", alone), ("with the library", among_all)):

@@ -232,7 +232,7 @@ def test_a_torn_table_is_said_and_left_aside(put: Put, tmp_path: Path, text: str
     before = gemm_choice.choose(GPU, Product.of(PRODUCT))
     tuned_path(tmp_path, GPU.name).write_text(text)
     winners.reload()
-    gemm_choice.forget()
+    gemm_choice._choose.cache_clear()
     with pytest.warns(winners.StaleTableWarning, match="left aside"):
         after = gemm_choice.choose(GPU, Product.of(PRODUCT))
     assert after == before

@@ -6,6 +6,8 @@ import ctypes
 import random
 import shutil
 import subprocess
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from constrint.kernels.gemm.skinny.text import FOLDERS, SHARED, shape_of, source
 
 H200 = load_gpu("h200")
 HEADERS = Path(__file__).parent / "cuda_on_cpu"
+#: A header that is precompiled is taken where it was compiled with the same options.
+COMPILER = ("g++", "-O1", "-w", "-std=c++17", "-fPIC")
 #: What the CPU's header has in its place.
 SHARED_MEMORY = "extern __shared__ __align__(16) unsigned char memory[];"
 #: Conversions of the shared end that are PTX, and the CPU's functions in their place.
@@ -41,20 +45,29 @@ def ends_of(made: Made, end: End, added: Added) -> Ends:
     return Ends(OUTPUTS[made.out.dtype], bias, source, end.activation)
 
 
+@cache
+def _headers() -> tempfile.TemporaryDirectory[str]:
+    """A folder, while this process lives, with the CPU's header precompiled: the standard library's take longest."""
+    folder = tempfile.TemporaryDirectory(prefix="cuda-on-cpu-")
+    shutil.copy(HEADERS / "cuda.h", folder.name)
+    subprocess.run([*COMPILER, "-x", "c++-header", "cuda.h", "-o", "cuda.h.gch"], cwd=folder.name, check=True)
+    return folder
+
+
 def built(config: Config, dtype: str, layout: Layout, ends: Ends, folder: Path, text: str = "") -> ctypes.CDLL:
     """The kernel as a library; `text` stands for another source."""
     source = source_of(config, dtype, layout, ends)
     assert SHARED_MEMORY in source.text
     folder.mkdir(exist_ok=True)
     (folder / "kernel.cc").write_text((text or source.text).replace(SHARED_MEMORY, ""), encoding="utf-8")
-    for name in ("cuda.h", "instructions.cuh", "main.cc"):
+    for name in ("instructions.cuh", "main.cc"):
         shutil.copy(HEADERS / name, folder)
     shutil.copy(FOLDERS[0] / "types.cuh", folder)
     for name in SHARED:
         (folder / name).write_text(_for_cpu((FOLDERS[1] / name).read_text(encoding="utf-8")), encoding="utf-8")
     macros = [f"-D{name}={value}" for name, value in source.macros.items()]
-    command = ["g++", "-O1", "-w", "-std=c++17", "-shared", "-fPIC", *macros, "main.cc", "-o", "kernel.so"]
-    subprocess.run(command, cwd=folder, check=True)
+    headers = f"-I{_headers().name}", "-include", "cuda.h"
+    subprocess.run([*COMPILER, *headers, "-shared", *macros, "main.cc", "-o", "kernel.so"], cwd=folder, check=True)
     return ctypes.CDLL(str(folder / "kernel.so"))
 
 

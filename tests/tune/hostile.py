@@ -127,11 +127,12 @@ class HostileSpec(KernelSpec):
     summary = "y = 2 x, or something else"
     sizes = (Size("n", 8, "elements"),)
     dtypes = ("fp32",)
+    times: tuple[int, ...] = (1, 2)
 
     def params(self, gpu: GpuModel, workload: Workload) -> tuple[Param, ...]:
         return (
             Param("what", tuple(range(len(NAMES))), "how it behaves", "one value for each behaviour"),
-            Param("times", (1, 2), "nothing", "so that there are more configurations"),
+            Param("times", self.times, "nothing", "so that there are more configurations"),
         )
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
@@ -168,4 +169,10 @@ class HostileSpec(KernelSpec):
         return {"y": 2 * inputs["x"].double()}
 
 
-SPEC = HostileSpec()
+class OnceSpec(HostileSpec):
+    """Behaves in each way once: some take all of their time."""
+
+    times = (1,)
+
+
+SPEC, ONCE = HostileSpec(), OnceSpec()

@@ -163,8 +163,9 @@ def best(gpu: GpuModel, product: Product, top: int) -> list[Choice]:
     if library is not None:
         expected.append((library.seconds, None, 0))
     for table, rows, seconds in _expected(gpu, product, max(top + 1, FIRST)):
+        called = _called(product, table, seconds)
         for at in np.argsort(seconds, kind="stable")[: top + 1]:
-            expected.append((float(seconds[at]), table, int(rows[at])))
+            expected.append((float(called[at]), table, int(rows[at])))
     chosen = [choose(gpu, product)]
     for seconds_of_row, of_table, row in sorted(expected, key=lambda item: item[0]):
         name = LIBRARY if of_table is None else of_table.spec.full_name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -151,30 +150,15 @@ def test_explain_says_why_a_tile_of_152_columns_and_not_of_160() -> None:
 
 
 @pytest.fixture
-def _assumed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _assumed(monkeypatch: pytest.MonkeyPatch, _tables_of_its_own: None) -> None:
     """As if no time were measured."""
     monkeypatch.setattr(cuda_spec, "CONSTANTS", ASSUMED)
-    first_choice.forget()
-    yield
-    first_choice.forget()
-
-
-@pytest.mark.usefixtures("_assumed")
-def test_times_that_are_assumed_choose_nothing_and_are_said_to_be() -> None:
-    asked = product(5000, 5000, 5000)
-    assert CUDA.uncalibrated()
-    assert first_choice.choose(H200, replace(asked, no_library="ours")).kernel != CUDA.full_name
-    ranking = rank(CUDA, H200, asked.workload, top=1)
-    assert any("gemm.cuda" in line and "assumptions" in line for line in ranking.assumptions)
 
 
 @pytest.fixture
-def _calibrated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _calibrated(monkeypatch: pytest.MonkeyPatch, _choices_anew: None) -> None:
     """As if the constants were measured."""
     monkeypatch.setattr(type(CUDA), "uncalibrated", lambda self: "")
-    first_choice.forget()
-    yield
-    first_choice.forget()
 
 
 def choose(asked: Product) -> Choice:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -151,21 +150,15 @@ def test_more_under_way_is_faster_until_memory_is_busy() -> None:
 
 
 @pytest.fixture
-def _assumed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _assumed(monkeypatch: pytest.MonkeyPatch, _tables_of_its_own: None) -> None:
     """As if no time were measured."""
     monkeypatch.setattr(skinny_spec, "CONSTANTS", ASSUMED)
-    first_choice.forget()
-    yield
-    first_choice.forget()
 
 
 @pytest.fixture
-def _calibrated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _calibrated(monkeypatch: pytest.MonkeyPatch, _choices_anew: None) -> None:
     """As if the constants were measured."""
     monkeypatch.setattr(type(SKINNY), "uncalibrated", lambda self: "")
-    first_choice.forget()
-    yield
-    first_choice.forget()
 
 
 def choose(asked: Product) -> Choice:

@@ -92,6 +92,11 @@ def library_calls(launches: Launches) -> Iterator[list[str]]:
     seen: list[str] = []
 
     class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            # Else PyTorch loads its tracer, which takes half of a worker's start, to say that nothing is traced here.
+            return False
+
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             name = str(function.overloadpacket)
             if name not in HARMLESS:
