@@ -37,7 +37,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "tuning": ({"kernels", "tune", "select", "hwmodels"}, set()),
     "tune.__main__": ({"cli"}, set()),
     "kernels.rules": ({"model", "select", "hwmodels"}, {"numpy", "msgspec"}),
-    "kernels.choice": ({"model", "solve", "select", "hwmodels"}, {"numpy", "torch"}),
+    "kernels.choice": ({"model", "solve", "select", "hwmodels"}, {"numpy", "msgspec", "torch"}),
     "kernels.code": ({"tune", "select", "hwmodels"}, {"numpy", "torch", "triton", "cuda"}),
     "flashrnn": ({"kernels", "tune", "hwmodels"}, {"torch"}),
     "propose": (
@@ -63,8 +63,8 @@ HEAVY = {"torch", "triton", "cuda", "ortools", "constraint", "rich", "scipy", "o
 HEAVY |= {"plotly", "jinja2"}
 #: Parts of `kernels` that no operation owns.
 SHARED = ("launch", "resources")
-#: Files of an operation that solve spaces.
-CHOOSING = ("first_choice", "sample")
+#: Files of an operation that solve spaces, or choose from them.
+CHOOSING = ("first_choice", "correction", "sample")
 
 
 def part_of(path: Path) -> str:

@@ -28,6 +28,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "constrint.kernels.gemm.producer.spec",
         "constrint.kernels.gemm.cuda.spec",
         "constrint.kernels.gemm.skinny.spec",
+        "constrint.kernels.gemm.cuda.unaligned.spec",
         "constrint.kernels.gemm.library.spec",
         "constrint.kernels.gemm.pointer.spec",
     )

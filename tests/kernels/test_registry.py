@@ -97,6 +97,7 @@ def test_built_in_operations_have_their_implementations() -> None:
         "gemm.producer",
         "gemm.cuda",
         "gemm.skinny",
+        "gemm.unaligned",
         "gemm.library",
         "gemm.pointer",
     ]

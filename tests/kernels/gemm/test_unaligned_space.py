@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from constrint.errors import UnsupportedError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import first_choice
 from constrint.kernels.gemm.cuda.shape import BEFORE_BYTES
@@ -14,6 +15,7 @@ from constrint.kernels.gemm.cuda.unaligned import spec as unaligned_spec
 from constrint.kernels.gemm.cuda.unaligned.constants import ASSUMED
 from constrint.kernels.gemm.cuda.unaligned.gathered import Gathered, block_counts
 from constrint.kernels.gemm.cuda.unaligned.spec import SPECS
+from constrint.kernels.gemm.implementations import kernel_names
 from constrint.kernels.gemm.product import Operand, Product
 from constrint.select import rank
 from constrint.select.fingerprint import fingerprint_of
@@ -130,15 +132,21 @@ def test_gathering_is_priced_and_shown() -> None:
 
 
 def test_without_measured_constants_it_says_so_and_no_first_choice_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert SPEC.uncalibrated() == ""
+    assert "hundreds of its launches" in SPEC.uncalibrated()
     monkeypatch.setattr(unaligned_spec, "CONSTANTS", ASSUMED)
     assert "rest on assumptions" in SPEC.uncalibrated()
     assert any("gemm.unaligned" in line for line in SPEC.assumptions(H200, gemm(64, 64, 65)))
 
 
-def test_it_is_no_choice_before_it_is_registered() -> None:
-    asked = replace(product(3, 50257, 768), no_library="our kernels are asked for")
+def test_it_is_chosen_where_it_is_asked_for_and_not_by_itself() -> None:
+    asked = replace(product(64, 8193, 8193), no_library="our kernels are asked for")
     assert first_choice.choose(H200, asked).kernel != SPEC.full_name
+    assert "unaligned" in kernel_names()
+    named = first_choice.choose_of(H200, asked, first_choice.gemm_spec(SPEC.full_name))
+    assert named.kernel == SPEC.full_name
+    assert not broken_rules(SPEC.problem(H200, asked.workload), named.config)
+    with pytest.raises(UnsupportedError, match="the TMA unit loads both operands as they are"):
+        first_choice.choose_of(H200, product(64, 8192, 8192), first_choice.gemm_spec(SPEC.full_name))
 
 
 def test_it_changes_with_the_consumers_that_it_shares() -> None:
