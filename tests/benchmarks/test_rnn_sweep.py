@@ -24,7 +24,8 @@ from constrint.kernels.rnn.cudnn.algorithm import Shape
 from constrint.tune.measure import Measurement, Timer
 from tests.support import sweep_work
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "h200"
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "h200"
 LAYER = Sizes("lstm", 1, 256, 16, 35, ("fp16", "bf16"))
 
 
@@ -205,6 +206,19 @@ def test_the_floor_of_many_sequences_is_less_than_what_was_measured() -> None:
         assert "read" in floor["floor_forward_step_ns"]
         assert "summed" in floor["floor_backward_step_ns"], "the backward pass is that of cuda"
     assert floors_of(gpu, "lstm", (16, 1024, 1, 2048), "bf16", "wgmma") == {}, "nothing fits"
+
+
+def test_the_guides_figures_of_many_sequences_are_those_of_the_file() -> None:
+    guide = (ROOT / "docs/guides/layers.md").read_text(encoding="utf-8")
+    rows = {
+        (row["batch"], row["implementation"], row["dtype"]): row for row in read_rows(RESULTS / "rnn_table_many.csv")
+    }
+    for batch, name in (("1", "1 sequence"), ("64", "64 sequences"), ("256", "256 sequences")):
+        cells = [
+            f"{float(row['forward_ms']):.2f} / {float(row['both_ms']):.2f}"
+            for row in (rows[batch, who, dtype] for who in ("rnn auto", "torch.nn") for dtype in ("bf16", "fp16"))
+        ]
+        assert f"| LSTM, 768, {name} | {' | '.join(cells)} |" in guide
 
 
 @pytest.mark.parametrize("name", ["table", "sweep", "whole", "cudnn"])
