@@ -26,9 +26,9 @@ from constrint.select import KernelSpec
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 #: What the name of a parameter looks like that an action moves; the first action that it fits takes it.
 _NAMES: Final[Mapping[Action, re.Pattern[str]]] = {
-    "split": re.compile(r"split|cluster|placement"),
+    "split": re.compile(r"split|cluster|placement|depth_groups"),
     # What is fetched ahead of its use, or held where it is used.
-    "pipeline": re.compile(r"stage|prefetch|pipeline|register|stream"),
+    "pipeline": re.compile(r"stage|prefetch|pipeline|register|stream|window|probe|^chunk$"),
     "vectorise": re.compile(r"warp|waves|vector|lane|pack|nonkdim"),
     "fuse": re.compile(r"fuse|recompute|persistent|subtile|epilogue"),
     "reorder": re.compile(r"^group_|chunk|order|swizzle"),

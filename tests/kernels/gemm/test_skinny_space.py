@@ -184,7 +184,11 @@ def test_rows_that_others_copy_are_left_to_it_and_long_sides_to_others() -> None
 
 @pytest.mark.usefixtures("_calibrated")
 @pytest.mark.parametrize("options", [*LAYOUTS, {"transpose_b": 1, "bias": 1}, {"source": 1}], ids=str)
-def test_tables_hold_valid_configurations_near_the_best_of_the_whole_space(options: dict[str, int]) -> None:
+def test_tables_hold_valid_configurations_near_the_best_of_the_whole_space(
+    options: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # By the model alone: what it was off by is another matter.
+    monkeypatch.setattr(first_choice, "corrector_of", lambda *_: None)
     draw = random.Random(11)
     shares = []
     for _ in range(8):
@@ -198,7 +202,7 @@ def test_tables_hold_valid_configurations_near_the_best_of_the_whole_space(optio
             continue
         choice = first_choice.choose_of(H200, asked, SKINNY)
         assert not broken_rules(SKINNY.problem(H200, asked.workload), choice.config), asked
-        best = rank(SKINNY, H200, asked.workload, top=1).candidates[0].cost.seconds
+        best = rank(SKINNY, H200, asked.workload, top=1).candidates[0].cost.seconds * SKINNY.optimism
         shares.append(best / choice.seconds)
     assert float(np.exp(np.mean(np.log(shares)))) >= 0.97
     assert min(shares) >= 0.85
