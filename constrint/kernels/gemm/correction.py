@@ -85,6 +85,8 @@ class Corrector:
     def __init__(self, correction: Correction) -> None:
         c, size = correction, len(correction.names)
         self.names = c.names
+        #: The parameters that it looks at, of which a kernel may lack some.
+        self.parameters = tuple(dict.fromkeys((*c.names[len(COMMON) :], *DEALT)))
         self._least, self._most, self._mean, self._scale = (np.array(row) for row in (c.least, c.most, c.mean, c.scale))
         self._linear, self._constant = np.array(c.linear), c.constant
         self._quadratic = np.zeros((size, size))
@@ -98,9 +100,10 @@ class Corrector:
 
     def logarithms(self, found: NDArray[np.float64]) -> NDArray[np.float64]:
         """The same of rows of features, as logarithms."""
-        z = (np.clip(found, self._least, self._most) - self._mean) / self._scale
-        logarithm = self._constant + z @ self._linear + ((z @ self._quadratic) * z).sum(axis=1)
-        return np.asarray(np.clip(logarithm, LEAST, MOST))
+        # `np.clip` takes several times as long as these.
+        z = (np.minimum(np.maximum(found, self._least), self._most) - self._mean) / self._scale
+        logarithm = self._constant + ((z @ self._quadratic + self._linear) * z).sum(axis=1)
+        return np.asarray(np.minimum(np.maximum(logarithm, LEAST), MOST))
 
 
 def features(
@@ -115,9 +118,7 @@ def features(
         seconds: The model's times.
         names: The features, as `feature_names` gives them.
     """
-    parameters = names[len(COMMON) :]
-    c = {name: np.asarray(columns.get(name, 1), dtype=np.float64) for name in {*DEALT, *parameters}}
-    tile_m, tile_n, tile_k, parts = (c[name] for name in DEALT)
+    tile_m, tile_n, tile_k, parts = (np.asarray(columns.get(name, 1)) for name in DEALT)
     m, n, k = float(product.m), float(product.n), float(product.k)
     rows, across = np.ceil(m / tile_m), np.ceil(n / tile_n)
     blocks = rows * across * parts
@@ -128,12 +129,13 @@ def features(
         *(blocks, np.minimum(blocks / gpu.device.sm_count, 8.0), np.ceil(k / (tile_k * parts))),
         *(m / (rows * tile_m), n / (across * tile_n)),
     )
-    found = np.empty((len(tile_m), len(names)))
+    found = np.empty((len(names), len(tile_m)))
     for place, feature in enumerate(common):
-        found[:, place] = feature
-    for place, name in enumerate(parameters, start=len(COMMON)):
-        found[:, place] = c[name] + 1.0
-    return np.asarray(np.log2(found))
+        found[place] = feature
+    for place, name in enumerate(names[len(COMMON) :], start=len(COMMON)):
+        found[place] = columns[name]
+    found[len(COMMON) :] += 1.0
+    return np.asarray(np.log2(found, out=found).T)
 
 
 def feature_names(parameters: Sequence[str]) -> tuple[str, ...]:

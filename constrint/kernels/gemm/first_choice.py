@@ -1,4 +1,4 @@
-"""The model's first choice for one product, in half a millisecond: every kernel's space boiled down to a table.
+"""The model's first choice for one product, in about a millisecond: every kernel's space boiled down to a table.
 
 Torch's own product has no space: its predicted time is compared with that of the best configuration.
 
@@ -371,7 +371,7 @@ def _corrected(
     if len(rows) > top:
         first = np.argpartition(seconds, top)[:top]
         rows, seconds = rows[first], seconds[first]
-    columns = {name: column[rows] for name, column in table.columns.items()}
+    columns = {name: table.columns[name][rows] for name in corrector.parameters if name in table.columns}
     expected = seconds * corrector.factors(gpu, product, columns, seconds)
     if len(rows) > FIRST:
         # What comes after the first ones was hardly measured: it is not expected to be faster than all of them.

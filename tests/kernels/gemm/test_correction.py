@@ -104,6 +104,8 @@ def test_the_first_choice_is_what_is_expected_to_be_fastest_of_the_first_ones(mo
     wanted = table.config(int(order[FIRST - 1]))
 
     class Turned:
+        parameters = tuple(wanted)
+
         def factors(self, gpu: Any, product: Any, columns: Any, seconds: Any) -> Any:
             of_table = [columns[name] == value for name, value in wanted.items() if name in columns]
             is_wanted = np.all(of_table, axis=0) & (len(of_table) == len(wanted))
