@@ -1,13 +1,18 @@
-"""Robust least squares over the logarithms of times, for constants of a kernel's cost model."""
+"""Robust least squares over logarithms of times, for constants of a cost model, and the file that these go to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
+from constrint.kernels.gemm.constants_file import ConstantsFile, Entry
 
 C = TypeVar("C")
 
@@ -75,3 +80,28 @@ def fitted(
         if np.abs(step).max() < LEAST_STEP:
             break
     return made(at)
+
+
+def write_constants(file: Path, constants: object, *, measured: str, note: str) -> None:
+    """Replace the values in a file of constants, three digits of each; what each is and where it is from stays.
+
+    Args:
+        file: The file.
+        constants: Has an attribute of each constant's name.
+        measured: The results that the values rest on.
+        note: What the file says of them.
+    """
+    read = msgspec.json.decode(file.read_bytes(), type=ConstantsFile)
+    entries = {
+        name: msgspec.structs.replace(entry, value=float(f"{getattr(constants, name):.3g}"))
+        for name, entry in read.constants.items()
+    }
+    head: Mapping[str, str] = {"device": read.device, "measured": measured, "note": note}
+    lines = [f"  {_json(name)}: {_json(text)}," for name, text in head.items()]
+    rows = [f"    {_json(name)}: {_json(entry)}" for name, entry in entries.items()]
+    text = "\n".join(["{", *lines, '  "constants": {', ",\n".join(rows), "  }", "}"])
+    file.write_text(text + "\n", encoding="utf-8")
+
+
+def _json(value: str | Entry) -> str:
+    return json.dumps(value if isinstance(value, str) else msgspec.to_builtins(value), ensure_ascii=False)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
-import json
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,11 +27,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.gemm.constants_fit import fitted
+from benchmarks.gemm.constants_fit import fitted, write_constants
 from benchmarks.gemm.wgmma.configs import product_of
 from benchmarks.gemm.wgmma.run import SHAPES
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.constants_file import ConstantsFile, Entry
+from constrint.kernels.gemm.constants_file import ConstantsFile
 from constrint.kernels.gemm.cuda.constants import ASSUMED, CONSTANTS, FILE, Constants
 from constrint.kernels.gemm.cuda.cost import CudaModel
 from constrint.kernels.gemm.cuda.rules import size_rules
@@ -212,24 +211,12 @@ def show(judged: Sequence[Judgement], what: str) -> None:
 
 def write(constants: Constants, tables: Sequence[Path], number: int, only: Sequence[str]) -> None:
     """Replace the values of the package's constants; what each is stays, and what they were assumed to be."""
-    read = msgspec.json.decode(FILE.read_bytes(), type=ConstantsFile)
     names, note = ", ".join(table.name for table in tables), NOTE.format(number=number)
     if only:
+        read = msgspec.json.decode(FILE.read_bytes(), type=ConstantsFile)
         names = f"{read.measured}; {', '.join(only)}: {names}"
         note = f"{read.note} Of these {', '.join(only)} were fitted once more, to {number} other random products."
-    entries = {
-        name: msgspec.structs.replace(entry, value=float(f"{getattr(constants, name):.3g}"))
-        for name, entry in read.constants.items()
-    }
-    head = {"device": read.device, "measured": names, "note": note}
-    lines = [f"  {_json(name)}: {_json(text)}," for name, text in head.items()]
-    rows = [f"    {_json(name)}: {_json(entry)}" for name, entry in entries.items()]
-    text = "\n".join(["{", *lines, '  "constants": {', ",\n".join(rows), "  }", "}"])
-    FILE.write_text(text + "\n", encoding="utf-8")
-
-
-def _json(value: str | Entry) -> str:
-    return json.dumps(value if isinstance(value, str) else msgspec.to_builtins(value), ensure_ascii=False)
+    write_constants(FILE, constants, measured=names, note=note)
 
 
 def main() -> None:

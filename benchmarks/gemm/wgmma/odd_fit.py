@@ -9,22 +9,19 @@ The constants of `gemm.cuda` stay as they are. Tables are those of `benchmarks.g
 from __future__ import annotations
 
 import argparse
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.gemm.constants_fit import fitted
+from benchmarks.gemm.constants_fit import fitted, write_constants
 from benchmarks.gemm.wgmma.odd_cases import PARAMS, Places, product_of
 from benchmarks.gemm.wgmma.products import End
 from benchmarks.harness.table import read_rows
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.constants_file import ConstantsFile, Entry
 from constrint.kernels.gemm.cuda.shape import depth
 from constrint.kernels.gemm.cuda.unaligned.constants import ASSUMED, CONSTANTS, FILE, Constants
 from constrint.kernels.gemm.cuda.unaligned.cost import UnalignedModel
@@ -96,21 +93,8 @@ def judge(gpu: GpuModel, measured: Sequence[Measured], constants: Constants) -> 
 
 def write(constants: Constants, tables: Sequence[Path], number: int) -> None:
     """Replace the values of the package's constants; what each is stays, and what they were assumed to be."""
-    read = msgspec.json.decode(FILE.read_bytes(), type=ConstantsFile)
     measured = ", ".join(table.name for table in tables)
-    head = {"device": read.device, "measured": measured, "note": NOTE.format(number=number)}
-    entries = {
-        name: msgspec.structs.replace(entry, value=float(f"{getattr(constants, name):.3g}"))
-        for name, entry in read.constants.items()
-    }
-    lines = [f"  {_json(name)}: {_json(text)}," for name, text in head.items()]
-    rows = [f"    {_json(name)}: {_json(entry)}" for name, entry in entries.items()]
-    text = "\n".join(["{", *lines, '  "constants": {', ",\n".join(rows), "  }", "}"])
-    FILE.write_text(text + "\n", encoding="utf-8")
-
-
-def _json(value: str | Entry) -> str:
-    return json.dumps(value if isinstance(value, str) else msgspec.to_builtins(value), ensure_ascii=False)
+    write_constants(FILE, constants, measured=measured, note=NOTE.format(number=number))
 
 
 def main() -> None:
