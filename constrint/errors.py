@@ -36,7 +36,7 @@ class UsageError(ConstrintError, ValueError):
 #: Characters of a wrong name that a message repeats.
 MAX_SHOWN_NAME = 80
 #: So few known names are all listed.
-FEW_NAMES = 8
+FEW_NAMES = 9
 
 
 class UnknownNameError(UsageError):
