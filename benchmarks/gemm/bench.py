@@ -33,7 +33,7 @@ import torch
 
 from benchmarks.harness.peers import products, set_precision, triton_template
 from benchmarks.harness.table import Table, attempt, described, print_ratios, read_rows
-from benchmarks.harness.workloads import DTYPE_SHAPES, GEMM_SHAPES, drawn_gemms, gemm
+from benchmarks.harness.workloads import DTYPE_SHAPES, GEMM_SHAPES, columns_of, drawn_gemms, gemm
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import matmul
 from constrint.kernels.gemm.first_choice import best, choose
@@ -158,7 +158,7 @@ class Bench:
             config = " ".join(map(str, choice.config.values()))
             ours = {"kernel": choice.kernel, "config": config, "predicted_us": 1e6 * choice.seconds}
         self.table.add(
-            **_named(workload),
+            **columns_of(workload),
             **dict(zip(("who", "how"), who_how, strict=True)),
             median_us=1e6 * figure.median_s,
             spread_us=1e6 * figure.spread_s,
@@ -219,12 +219,6 @@ class _Public:
         """Copy what the public call returns to where the checker looks."""
         inputs, (out,) = self.case.inputs, self.case.outputs.values()
         out.copy_(matmul(inputs["a"][0], inputs["b"][0])[None])
-
-
-def _named(workload: Workload) -> dict[str, Any]:
-    options = workload.options
-    layout = "".join("c" if options.get(f"transpose_{operand}") else "r" for operand in "ab")
-    return {**workload.sizes, "dtype": "fp32" if options.get("three_pass") else workload.dtype, "layout": layout}
 
 
 def plan(gpu: GpuModel, cases: list[Workload], top: int) -> list[tuple[Workload, list[Choice], Choice, float]]:
@@ -318,7 +312,7 @@ def main() -> None:
                 break
             outcome = attempt(partial(bench.run, workload, choices, chosen, choose_ms))
             if outcome["outcome"] != "ok":
-                table.add(**_named(workload), **outcome)
+                table.add(**columns_of(workload), **outcome)
     print_table(table.rows)
 
 

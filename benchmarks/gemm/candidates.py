@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness.table import Table, described, read_rows, read_whole
-from benchmarks.harness.workloads import drawn_gemms, gemm
+from benchmarks.harness.workloads import columns_of, drawn_gemms, gemm
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.first_choice import _priced
+from constrint.kernels.gemm.first_choice import _priced, gemm_spec
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.registry import load_spec
 from constrint.select import Workload
@@ -59,16 +59,10 @@ def planned(gpu: GpuModel, workload: Workload, each: int, others: int, draw: ran
         for place, at in enumerate(taken):
             config = table.whole_config(Product.of(workload), int(rows[at]))
             yield {
-                **facts_of(workload), "kernel": table.spec.full_name, "place": place if place < each else "near",
+                **columns_of(workload), "kernel": table.spec.full_name, "place": place if place < each else "near",
                 "config": " ".join(f"{name}={value}" for name, value in config.items()),
                 "predicted_us": 1e6 * float(seconds[at]),
             }  # fmt: skip
-
-
-def facts_of(workload: Workload) -> dict[str, Any]:
-    """A product as columns of a table."""
-    layout = "".join("c" if workload.options.get(f"transpose_{operand}") else "r" for operand in "ab")
-    return {**workload.sizes, "dtype": workload.dtype, "layout": layout}
 
 
 def workload_of(row: dict[str, str]) -> Workload:
@@ -151,15 +145,10 @@ def show(rows: Sequence[dict[str, str]]) -> None:
     shares = []
     for _, group in itertools.groupby(timed, key=lambda row: [row[name] for name in PRODUCT]):
         of_product = list(group)
-        first = min(of_product, key=lambda row: float(row["predicted_us"]) * _optimism(row["kernel"]))
+        first = min(of_product, key=lambda row: float(row["predicted_us"]) * gemm_spec(row["kernel"]).optimism)
         shares.append(min(float(row["us"]) for row in of_product) / float(first["us"]))
     mean = math.exp(statistics.fmean(map(math.log, shares)))
     print(f"first choice / best of {len(shares)} products: {mean:.3f}, worst {min(shares):.3f}")
-
-
-def _optimism(kernel: str) -> float:
-    spec: Any = load_spec(kernel)
-    return float(spec.optimism)
 
 
 def main() -> None:

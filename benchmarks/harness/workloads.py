@@ -74,6 +74,13 @@ def gemm(shape: Shape, dtype: str = "bf16", layout: str = "rr") -> Workload:
     return Workload("gemm", dict(zip("mnk", shape, strict=True)), "tf32" if dtype == "fp32" else dtype, given)
 
 
+def columns_of(workload: Workload) -> dict[str, int | str]:
+    """A product as columns of a table: what `gemm` made it of."""
+    options = workload.options
+    layout = "".join("c" if options.get(f"transpose_{operand}") else "r" for operand in "ab")
+    return {**workload.sizes, "dtype": "fp32" if options.get("three_pass") else workload.dtype, "layout": layout}
+
+
 def drawn_gemms(number: int, seed: int) -> list[Workload]:
     """Products that nobody chose, in bf16 and fp16, with operands either way round.
 

@@ -74,20 +74,26 @@ def least_smem_bytes(product: Product, v: Vars) -> Any:
     return BEFORE_BYTES + ring_bytes(v, product.dtype, **majors)
 
 
-def smem_bytes(gpu: GpuModel, product: Product, v: Vars) -> Any:
-    """Shared memory of a block, as it is compiled: with second buffers where they fit."""
-    least, consumers = least_smem_bytes(product, v), v["consumers"]
+def smem_bytes(gpu: GpuModel, least: Any, v: Vars) -> Any:
+    """Shared memory of a block that takes so much at least, as it is compiled: with second buffers where they fit."""
+    consumers = v["consumers"]
     has_second = maximum(0, minimum(1, second_buffers(gpu, least - BEFORE_BYTES, consumers)))
     return least + BOX_BYTES * consumers * has_second
 
 
-def block_use(gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
-    """Warps with the producer's, registers and shared memory of one block; nothing of it is estimated."""
+def block_use(gpu: GpuModel, least: Any, v: Vars) -> BlockUse:
+    """Warps with the producer's, registers and shared memory of one block; nothing of it is estimated.
+
+    Args:
+        gpu: The hardware model.
+        least: Bytes of shared memory that it takes with one buffer for the results of each consumer.
+        v: Its parameters.
+    """
     registers = launched_registers(gpu, v["consumers"])
     return BlockUse(
         warps=WARPGROUP_WARPS * (v["consumers"] + 1),
         registers_per_thread=registers,
-        smem_bytes=smem_bytes(gpu, product, v),
+        smem_bytes=smem_bytes(gpu, least, v),
         least_registers=registers,
         spilling=None,
     )

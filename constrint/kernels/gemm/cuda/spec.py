@@ -159,7 +159,7 @@ class CudaSpec(GemmSpec):
 
     def block_use(self, gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
         """Warps, registers and shared memory of one block."""
-        return block_use(gpu, product, v)
+        return block_use(gpu, least_smem_bytes(product, v), v)
 
     def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """Predicted time per row; the order of tiles makes no difference."""

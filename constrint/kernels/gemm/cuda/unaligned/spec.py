@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.cuda.resources import block_use
 from constrint.kernels.gemm.cuda.rules import tile_rules
 from constrint.kernels.gemm.cuda.spec import CudaSpec
 from constrint.kernels.gemm.cuda.unaligned.constants import CONSTANTS, FILE
 from constrint.kernels.gemm.cuda.unaligned.cost import UnalignedModel, unaligned_cost
 from constrint.kernels.gemm.cuda.unaligned.gathered import Gathered, can_gather, line_blocks
-from constrint.kernels.gemm.cuda.unaligned.resources import block_use, least_smem_bytes
+from constrint.kernels.gemm.cuda.unaligned.resources import least_smem_bytes
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import unit
 from constrint.select.cost import CostColumns
@@ -92,7 +93,7 @@ class UnalignedSpec(CudaSpec):
 
     def block_use(self, gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
         """Warps, registers and shared memory of one block."""
-        return block_use(gpu, product, v)
+        return block_use(gpu, least_smem_bytes(product, v), v)
 
     def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """Predicted time per row; the order of tiles makes no difference."""
