@@ -4,6 +4,7 @@
     python -m benchmarks.gemm.bench --out gemm.csv --quick      # some 20 cases, under two minutes
     python -m benchmarks.gemm.bench --out gemm.csv --drawn 300  # as many products drawn at random, of bf16 and fp16
     python -m benchmarks.gemm.bench --out gemm.csv --dtypes fp8 # 8 shapes, beside torch._scaled_mm
+    python -m benchmarks.gemm.bench --out gemm.csv --hard       # shapes on which kernels in Triton were slower
     python -m benchmarks.gemm.bench --out gemm.csv --template   # torch.compile(mode="max-autotune"), too: a few shapes
     python -m benchmarks.gemm.bench --show gemm.csv             # what such a file says; no GPU
 
@@ -31,6 +32,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.gemm.wgmma.run import SHAPES
 from benchmarks.harness.peers import products, set_precision, triton_template
 from benchmarks.harness.table import Table, attempt, described, print_ratios, read_rows
 from benchmarks.harness.workloads import DTYPE_SHAPES, GEMM_SHAPES, columns_of, drawn_gemms, gemm
@@ -100,6 +102,9 @@ def cases_of(args: argparse.Namespace) -> list[Workload]:
     """Every shape, dtype and layout."""
     if args.drawn:
         return drawn_gemms(args.drawn, args.seed)
+    if args.hard:
+        shapes = (*SHAPES, (3, 50257, 768))
+        return [gemm(shape, *which) for shape in shapes for which in (("bf16", "rr"), ("fp16", "rr"), ("bf16", "rc"))]
     if args.quick:
         few = [gemm(shape, dtype, layout) for dtype, layout in OTHERS for shape in DTYPE_SHAPES[1:3]]
         return [gemm(shape) for shape in QUICK] + few
@@ -281,6 +286,7 @@ def main() -> None:
     where.add_argument("--out", type=Path)
     where.add_argument("--show", type=Path, metavar="FILE", help="print what a file says instead")
     parser.add_argument("--quick", action="store_true", help="some 20 cases, the first choice alone")
+    parser.add_argument("--hard", action="store_true", help="the shapes of benchmarks.gemm.wgmma, three cases each")
     parser.add_argument("--drawn", type=int, default=0, metavar="N", help="N products drawn at random instead")
     parser.add_argument("--seed", type=int, default=None, help="of what is drawn; another one each time if left out")
     parser.add_argument("--limit", type=float, default=float("inf"), metavar="S", help="begin no case after S seconds")

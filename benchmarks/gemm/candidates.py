@@ -1,13 +1,15 @@
 """Times of what each kernel's model ranks first, for products drawn at random: by these, models are compared.
 
     python -m benchmarks.gemm.candidates plan --gpu h200 --number 500 --seed 7 --out planned.csv     # needs no GPU
+    python -m benchmarks.gemm.candidates plan --gpu h200 --dtypes fp8 --number 80 --out planned_fp8.csv
     python -m benchmarks.gemm.candidates time planned.csv --gpu h200 --out gemm_candidates.csv       # needs that GPU
     python -m benchmarks.gemm.candidates take gemm_drawn.csv.gz --gpu h200 --out gemm_candidates_chosen.csv
     python -m benchmarks.gemm.candidates show gemm_candidates.csv
 
 Of every kernel that is not predicted to be far slower than another one its first few configurations are taken, and some
 that are predicted to be nearly as fast; `take` takes the candidates that `benchmarks.gemm.bench` timed. Times are those
-of a kernel in a CUDA graph after the L2 was overwritten, all candidates of a product and cuBLAS in turn.
+of a kernel in a CUDA graph after the L2 was overwritten, all candidates of a product and cuBLAS in turn, in fp8
+`torch._scaled_mm` without fast accumulation.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.harness.peers import products
 from benchmarks.harness.table import Table, described, read_rows, read_whole
 from benchmarks.harness.workloads import columns_of, drawn_gemms, gemm
 from constrint.errors import ConstrintError
@@ -97,7 +100,9 @@ def time_all(gpu: GpuModel, rows: list[dict[str, str]], out: Path, limit_s: floa
             inputs = spec.inputs(gpu, workload, device="cuda")
             outputs = spec.outputs(gpu, workload, inputs)
             (c,) = outputs.values()
-            graphs = [timer.graph(partial(torch.mm, inputs["a"][0], inputs["b"][0], out=c[0]))]
+            a, b = inputs["a"], inputs["b"]
+            of_torch = products(workload, a, b) if workload.dtype == "fp8" else {}
+            graphs = [timer.graph(next(iter(of_torch.values()), partial(torch.mm, a[0], b[0], out=c[0])))]
             timed = []
             for row in of_product:
                 try:
@@ -159,6 +164,7 @@ def main() -> None:
     parser.add_argument("--gpu", default="h200")
     parser.add_argument("--number", type=int, default=300, help="products to draw")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dtypes", nargs="+", choices=["bf16", "fp16", "fp8"], default=["bf16", "fp16"])
     parser.add_argument("--each", type=int, default=3, help="first configurations of each kernel")
     parser.add_argument("--others", type=int, default=1, help="others of each kernel, predicted to be nearly as fast")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds of measuring")
@@ -178,7 +184,7 @@ def main() -> None:
         return
     draw = random.Random(args.seed)
     with Table(args.out, PLANNED, f"{args.number} products drawn with seed {args.seed}") as table:
-        for workload in drawn_gemms(args.number, args.seed):
+        for workload in drawn_gemms(args.number, args.seed, args.dtypes):
             for row in planned(gpu, workload, args.each, args.others, draw):
                 table.add(**row)
 

@@ -3,9 +3,9 @@
     python -m benchmarks.gemm.correct gemm_candidates.csv.gz --gpu h200             # how far left-out products are off
     python -m benchmarks.gemm.correct gemm_candidates.csv.gz --gpu h200 --write     # writes the corrections, too
 
-The tables are those of `benchmarks.gemm.candidates`. All errors are of products that are left out of the fit, a tenth
-at a time. Choices are among what was measured of a product: of each kernel what its model ranks first, and torch's
-own product by its predicted time. A feature that is the same in all rows is left out.
+The tables are those of `benchmarks.gemm.candidates`, of one group of types (`GROUPS`). All errors are of products that
+are left out of the fit, a tenth at a time. Choices are among what was measured of a product: of each kernel what its
+model ranks first, and torch's own product by its predicted time. A feature that is the same in all rows is left out.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from benchmarks.harness.table import read_rows
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.correction import (
     COMMON,
+    GROUPS,
     Correction,
     CorrectionsFile,
     Corrector,
@@ -196,6 +197,10 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the corrections in use")
     args = parser.parse_args()
     gpu = load_gpu(args.gpu)
+    groups = {GROUPS.get(row["dtype"], row["dtype"]) for table in args.tables for row in read_rows(table)}
+    if len(groups) > 1:
+        parser.error(f"the tables are of several groups of types: {', '.join(sorted(groups))}; give those of one")
+    (group,) = groups
     measured, by_kernel = read(gpu, args.tables)
     optimism = {kernel: gemm_spec(kernel).optimism for kernel in by_kernel}
     judge(
@@ -215,9 +220,9 @@ def main() -> None:
     judge(measured, expected, "corrected by fits that have not seen the product")
     if args.write:
         names = ", ".join(table.name for table in args.tables)
-        whole = CorrectionsFile(gpu.name, names, corrections)
-        path_of(gpu.name).parent.mkdir(exist_ok=True)
-        path_of(gpu.name).write_bytes(msgspec.json.encode(whole) + b"\n")
+        whole, path = CorrectionsFile(gpu.name, group, names, corrections), path_of(gpu.name, group)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(msgspec.json.encode(whole) + b"\n")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from itertools import product
 
 from constrint.kernels.registry import load_kernel
@@ -81,11 +82,12 @@ def columns_of(workload: Workload) -> dict[str, int | str]:
     return {**workload.sizes, "dtype": "fp32" if options.get("three_pass") else workload.dtype, "layout": layout}
 
 
-def drawn_gemms(number: int, seed: int) -> list[Workload]:
-    """Products that nobody chose, in bf16 and fp16, with operands either way round.
+def drawn_gemms(number: int, seed: int, dtypes: Sequence[str] = ("bf16", "fp16")) -> list[Workload]:
+    """Products that nobody chose, in types of 16 bits or in fp8, with operands either way round where libraries do.
 
     Of five, three have sides log-uniform from 1 to 16,384, one has the next multiples of 64, and one is of a language
     model's layer with a drawn number of rows. No matrix takes more than 1 GiB, no product more than one of 8,192 cubed.
+    In fp8, whose rows have to start at multiples of 16 bytes for libraries, N and K are the next multiples of 16.
     """
     draw = random.Random(seed)
 
@@ -103,7 +105,10 @@ def drawn_gemms(number: int, seed: int) -> list[Workload]:
             shape = side(), n, k
         m, n, k = shape
         if max(m * k, k * n, m * n) <= 2**29 and m * n * k <= 2**39:
-            drawn.append(gemm(shape, draw.choice(("bf16", "fp16")), draw.choice(("rr", "rc", "cr", "cc"))))
+            dtype, layout = draw.choice(list(dtypes)), draw.choice(("rr", "rc", "cr", "cc"))
+            if dtype == "fp8":
+                shape, layout = (m, 16 * -(-n // 16), 16 * -(-k // 16)), "rc"
+            drawn.append(gemm(shape, dtype, layout))
     return drawn
 
 

@@ -19,8 +19,8 @@ if missing_packages("torch"):
 import torch
 
 from benchmarks.gemm.wgmma import launches
-from benchmarks.gemm.wgmma.draws import Drawn, Kernel, drawn_kernels, drawn_launch
-from benchmarks.gemm.wgmma.launches import FAILED, HUNG, RIGHT, Report, Run, reports, sources_of
+from benchmarks.gemm.wgmma.draws import GATHERED, Drawn, Kernel, drawn_kernels, drawn_launch
+from benchmarks.gemm.wgmma.launches import FAILED, HUNG, RIGHT, Report, Run, side_by_side, sources_of
 from benchmarks.gemm.wgmma.products import End, exact_product, launch_of
 from benchmarks.gemm.wgmma.strided import Gaps, amid_poison, worst_share
 from constrint.hwmodels import load_gpu
@@ -35,6 +35,11 @@ HANGS, ENDS = 3, 6
 @pytest.fixture(scope="module")
 def kernels() -> list[Kernel]:
     return drawn_kernels(GPU, NUMBER, SEED)
+
+
+@pytest.fixture(scope="module")
+def gathering() -> list[Kernel]:
+    return drawn_kernels(GPU, NUMBER, SEED, "gemm.unaligned")
 
 
 def drawn(kernels: list[Kernel], number: int) -> Iterator[Drawn]:
@@ -66,12 +71,23 @@ def test_operands_lie_where_the_tma_unit_loads_them(kernels: list[Kernel]) -> No
         assert len(maps) in (2, 4), one.words
 
 
+def test_operands_that_are_gathered_start_anywhere_and_need_no_other_source(gathering: list[Kernel]) -> None:
+    assert {kernel.gathered for kernel in gathering} == set(GATHERED)
+    for one in drawn(gathering, 300):
+        given = amid_poison(one.shape, *one.kernel[:2], one.end, one.gaps, device="meta")
+        launch = launch_of(GPU, one.config, given, one.end, is_gathered=True)
+        loaded = 2 - sum(one.kernel.gathered)
+        assert sum(isinstance(each, TensorMap) for each in launch.arguments) - loaded in (0, 2), one.words
+        known = [(each.text, each.macros) for each in sources_of(GPU, one.kernel)]
+        assert (launch.source.text, launch.source.macros) in known, one.words
+
+
 @pytest.mark.parametrize(("dtype", "layout"), [("bf16", "rc"), ("fp16", "cr"), ("tf32", "rc"), ("int8", "rc")])
 def test_what_is_wrong_or_written_beside_the_results_is_seen(dtype: str, layout: str) -> None:
     draw = random.Random(3)
     for end in (End(), End(has_bias=True, has_source=True, beta=2.0, result="float32", source_by_columns=True)):
         shape = 70, 65, 40
-        gaps = Gaps.drawn(draw, shape[1], 4)
+        gaps = Gaps.drawn(draw, shape, dtype, layout, 4)
         given = amid_poison(shape, dtype, layout, end, gaps, device="cpu")
         exact, _ = exact_product(given, dtype, end)
         given.out.copy_(exact)
@@ -86,7 +102,7 @@ def test_what_is_wrong_or_written_beside_the_results_is_seen(dtype: str, layout:
 
 
 def test_operands_have_poison_around_them() -> None:
-    given = amid_poison((3, 5, 40), "fp16", "rc", End(), Gaps(a=(2, 1), b=(0, 3)), device="cpu")
+    given = amid_poison((3, 5, 40), "fp16", "rc", End(), Gaps(a=(16, 8), b=(0, 24)), device="cpu")
     memory = torch.empty(0, dtype=torch.float16).set_(given.a.untyped_storage())
     assert given.a.stride() == (48, 1)
     assert given.a.storage_offset() == 16
@@ -108,8 +124,8 @@ def unsteady(run: Run, usable: list[int], first: int, last: int, says: Connectio
 def test_launches_that_hang_or_end_their_process_are_named_and_passed_over() -> None:
     run = Run("h200", NUMBER, SEED, is_small=True, until=time.time() + 3600)
     with mock.patch.object(launches, "HANGS_S", 2.0), mock.patch.object(launches, "ENDS_S", 0.5):
-        found = list(reports(run, list(range(NUMBER)), 0, 9, unsteady))
-    assert [report.number for _, report in found] == list(range(9))
+        found = list(side_by_side(run, list(range(NUMBER)), 0, 9, 2, unsteady))
+    assert sorted(report.number for _, report in found) == list(range(9))
     assert all(one.number == report.number for one, report in found)
     outcomes = {report.number: report.outcome for _, report in found}
     assert outcomes == dict.fromkeys(range(9), RIGHT) | {HANGS: HUNG, ENDS: FAILED}

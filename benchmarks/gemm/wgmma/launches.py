@@ -1,24 +1,28 @@
-"""Thousands of random launches of the CUDA GEMM, each checked in fp64: how many are wrong, fail or hang.
+"""Thousands of random launches of a CUDA GEMM, each checked in fp64: how many are wrong, fail or hang.
 
     python -m benchmarks.gemm.wgmma.launches --gpu h200 --launches 10000 --limit 240 --out gemm_cuda_launches.csv
+    python -m benchmarks.gemm.wgmma.launches --gpu h200 --kernel gemm.unaligned --out gemm_unaligned_launches.csv
     python -m benchmarks.gemm.wgmma.launches --gpu h200 --first 4711 --launches 1     # one of them again
     python -m benchmarks.gemm.wgmma.launches --gpu h200 --sanitize memcheck           # or synccheck, racecheck
 
 A few hundred kernels are drawn from the whole space and compiled at once, by as many processes as there are cores.
 Whatever a launch decides is drawn for every launch: sizes, strides, factors, parts of K, the order of tiles. Operands
 lie amid NaN, and so do results. Launches run in a process of their own, which says what it is about to launch: one that
-hangs or that ends the process is named, counted, and passed over by the next process. Of compute-sanitizer's tools
+hangs or that ends the process is named, counted, and passed over by the next process. With `--processes` several
+of these launch a share each at the same time. Of compute-sanitizer's tools
 memcheck and synccheck know the TMA unit and its barriers; racecheck sees only what threads do in shared memory.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -26,6 +30,7 @@ from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from queue import Queue
 
 from benchmarks.gemm.wgmma.draws import Drawn, Kernel, drawn_kernels, drawn_launch
 from benchmarks.gemm.wgmma.products import launch_of
@@ -61,6 +66,7 @@ class Run:
         seed: Of what is drawn.
         is_small: Whether products are small, as under a sanitizer.
         until: When it ends, as `time.time` tells.
+        kernel: The CUDA GEMM, or the one for operands whose rows start anywhere.
     """
 
     gpu: str
@@ -68,6 +74,11 @@ class Run:
     seed: int
     is_small: bool
     until: float
+    kernel: str = "gemm.cuda"
+
+    def drawn(self) -> list[Kernel]:
+        """The kernels."""
+        return drawn_kernels(load_gpu(self.gpu), self.kernels, self.seed, self.kernel)
 
 
 @dataclass(frozen=True)
@@ -83,10 +94,11 @@ class Report:
 def sources_of(gpu: GpuModel, kernel: Kernel) -> Iterator[CudaSource]:
     """What is compiled for a kernel: results leave in boxes where rows are aligned or not; tiles are split or not."""
     for gap in (0, 1) if kernel.end.is_plain else (0,):
-        given = amid_poison(SMALL, *kernel[:2], kernel.end, Gaps(c=(0, gap)), device="meta")
+        gaps = Gaps.least(SMALL, kernel.dtype, kernel.layout, kernel.gathered, gap)
+        given = amid_poison(SMALL, kernel.dtype, kernel.layout, kernel.end, gaps, device="meta")
         for parts in (1, 2):
             config = kernel.config | {"split_k": parts, "only_last": 0}
-            yield launch_of(gpu, config, given, kernel.end).source
+            yield launch_of(gpu, config, given, kernel.end, is_gathered=kernel.gathered.any).source
 
 
 def prepare(gpu: GpuModel, kernels: list[Kernel], limit_s: float) -> list[int]:
@@ -134,7 +146,7 @@ def launched(gpu: GpuModel, one: Drawn) -> Report:
 
     torch.manual_seed(one.number)
     given = amid_poison(one.shape, one.kernel.dtype, one.kernel.layout, one.end, one.gaps)
-    launch = launch_of(gpu, one.config, given, one.end)
+    launch = launch_of(gpu, one.config, given, one.end, is_gathered=one.kernel.gathered.any)
     for _ in range(one.repeats):
         launch.run()
     torch.cuda.synchronize()
@@ -144,8 +156,7 @@ def launched(gpu: GpuModel, one: Drawn) -> Report:
 
 def work(run: Run, usable: list[int], first: int, last: int, says: Connection) -> None:
     """Launch one after the other, in a process of its own: tells each before it is launched, and what it came to."""
-    gpu = load_gpu(run.gpu)
-    kernels = drawn_kernels(gpu, run.kernels, run.seed)
+    gpu, kernels = load_gpu(run.gpu), run.drawn()
     for number in range(first, last):
         if time.time() > run.until:
             break
@@ -183,6 +194,31 @@ def reports(
         print(f"a process ended before launch {first}", flush=True)
 
 
+def side_by_side(
+    run: Run, usable: list[int], first: int, last: int, processes: int, worker: Callable[..., None] = work
+) -> Iterator[tuple[Drawn, Report]]:
+    """The same by several processes, each of which launches a share."""
+    found: Queue[tuple[Drawn, Report] | None] = Queue()
+    bounds = [first + (last - first) * share // processes for share in range(processes + 1)]
+
+    def listen(begin: int, end: int) -> None:
+        try:
+            for one in reports(run, usable, begin, end, worker):
+                found.put(one)
+        finally:
+            found.put(None)
+
+    for begin, end in itertools.pairwise(bounds):
+        threading.Thread(target=listen, args=(begin, end), daemon=True).start()
+    left = processes
+    while left:
+        one = found.get()
+        if one is None:
+            left -= 1
+        else:
+            yield one
+
+
 def _heard(hears: Connection) -> Iterator[tuple[Drawn, Report]]:
     """What one process tells, until it ends, or hangs."""
     at: Drawn | None = None
@@ -209,16 +245,15 @@ def _heard(hears: Connection) -> Iterator[tuple[Drawn, Report]]:
         return
 
 
-def check(run: Run, first: int, last: int, out: Path | None, words_of_run: str) -> int:
+def check(run: Run, first: int, last: int, out: Path | None, words_of_run: str, processes: int = 1) -> int:
     """Launch all, print those that are not right and a summary; how many were not."""
     started = time.monotonic()
-    gpu = load_gpu(run.gpu)
-    kernels = drawn_kernels(gpu, run.kernels, run.seed)
+    gpu, kernels = load_gpu(run.gpu), run.drawn()
     usable = prepare(gpu, kernels, COMPILE_SHARE * (run.until - time.time()))
     found: dict[int, list[Report]] = defaultdict(list)
     counts = dict.fromkeys((RIGHT, WRONG, FAILED, HUNG), 0)
     try:
-        for one, report in reports(run, usable, first, last):
+        for one, report in side_by_side(run, usable, first, last, processes):
             found[one.place].append(report)
             counts[report.outcome] += 1
             if report.outcome != RIGHT:
@@ -259,7 +294,17 @@ def sanitize(tool: str, run: Run, number: int) -> int:
     options = ["--report-api-errors", "no"] if tool == "memcheck" else []
     limit_s = run.until - time.time()
     program = [sys.executable, "-m", "benchmarks.gemm.wgmma.launches", "--gpu", run.gpu, "--alone", "--launches"]
-    program += [str(number), "--kernels", str(run.kernels), "--seed", str(run.seed), "--limit", str(limit_s)]
+    program += [
+        str(number),
+        "--kernel",
+        run.kernel,
+        "--kernels",
+        str(run.kernels),
+        "--seed",
+        str(run.seed),
+        "--limit",
+        str(limit_s),
+    ]
     command = [sanitizer, "--tool", tool, *options, "--kernel-name", "kne=gemm", "--error-exitcode", str(FOUND)]
     print(" ".join([*command, *program]), flush=True)
     return subprocess.run([*command, *program], env=environment, check=False).returncode
@@ -267,8 +312,7 @@ def sanitize(tool: str, run: Run, number: int) -> int:
 
 def alone(run: Run, number: int) -> int:
     """Launch small products in this process, as a sanitizer wants it; how many were wrong."""
-    gpu = load_gpu(run.gpu)
-    kernels = drawn_kernels(gpu, run.kernels, run.seed)
+    gpu, kernels = load_gpu(run.gpu), run.drawn()
     wrong = done = 0
     for at in range(number):
         if time.time() > run.until:
@@ -286,25 +330,28 @@ def main() -> None:
     """Launch and check."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", required=True)
+    parser.add_argument("--kernel", choices=("gemm.cuda", "gemm.unaligned"), default="gemm.cuda")
     parser.add_argument("--kernels", type=int, default=300, help="kernels that are drawn and compiled")
     parser.add_argument("--launches", type=int, help=f"10000, or {SANITIZED} under a sanitizer")
     parser.add_argument("--first", type=int, default=0, help="number of the first launch")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--small", action="store_true", help="small products alone")
     parser.add_argument("--limit", type=float, default=240.0, help="seconds")
+    parser.add_argument("--processes", type=int, default=1, help="that launch at the same time")
     parser.add_argument("--out", type=Path, help="a CSV file to write: a row for each kernel")
     parser.add_argument("--sanitize", metavar="TOOL", help="memcheck, synccheck, racecheck or initcheck")
     parser.add_argument("--alone", action="store_true", help="small products in this process, watched by nobody")
     args = parser.parse_args()
-    run = Run(args.gpu, args.kernels, args.seed, args.small or bool(args.sanitize), time.time() + args.limit)
+    until = time.time() + args.limit
+    run = Run(args.gpu, args.kernels, args.seed, args.small or bool(args.sanitize), until, args.kernel)
     if args.alone:
         raise SystemExit(alone(run, args.launches or SANITIZED) > 0)
     if args.sanitize:
-        prepare(load_gpu(run.gpu), drawn_kernels(load_gpu(run.gpu), run.kernels, run.seed), args.limit)
+        prepare(load_gpu(run.gpu), run.drawn(), args.limit)
         raise SystemExit(sanitize(args.sanitize, run, args.launches or SANITIZED))
     last = args.first + (args.launches or 10_000)
-    name = f"--kernels {args.kernels} --seed {args.seed}, launches {args.first} to {last - 1}"
-    raise SystemExit(check(run, args.first, last, args.out, name) > 0)
+    name = f"{args.kernel} --kernels {args.kernels} --seed {args.seed}, launches {args.first} to {last - 1}"
+    raise SystemExit(check(run, args.first, last, args.out, name, args.processes) > 0)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.gemm.wgmma.configs import Config, drawn, named, ranked, spread
-from benchmarks.gemm.wgmma.products import KINDS, End, Made, made
+from benchmarks.gemm.wgmma.products import KINDS, End, Made, launch_of, made
 from constrint.errors import InfeasibleError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.cuda.unaligned.spec import SPECS
@@ -75,13 +75,7 @@ class Case(NamedTuple):
 
     def launch(self, gpu: GpuModel, given: Made) -> CudaLaunch:
         """Its launch."""
-        from constrint.kernels.gemm.cuda.unaligned.launch import unaligned_launches
-        from constrint.kernels.gemm.launch import Call, Epilogue, Machine
-
-        source = None if given.source is None else given.source[None]
-        end = Epilogue(given.bias, source, self.end.alpha, self.end.beta, self.end.activation)
-        call = Call(given.a[None], given.b[None], given.out[None], Machine.of(gpu), end, "tf32")
-        return unaligned_launches(call, self.config)[0]
+        return launch_of(gpu, self.config, given, self.end, is_gathered=True)
 
 
 def odd_operands(

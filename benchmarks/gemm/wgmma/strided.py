@@ -6,20 +6,23 @@ import random
 from typing import Any, NamedTuple
 
 from benchmarks.gemm.wgmma.products import KINDS, RESULTS, End, Made, exact_product
+from constrint.kernels.gemm.cuda.unaligned.gathered import Gathered
 from constrint.kernels.gemm.product import ROW_ALIGNMENT_BYTES
 from constrint.kernels.gemm.units import ELEMENT_BYTES
 
 #: What stands beside operands of integers, and where nothing was written in results of integers.
 INTEGER_POISON = 113
 UNWRITTEN = -(2**31) + 1
+#: Where the TMA unit loads both operands.
+LOADED = Gathered(False, False)
 
 
 class Gaps(NamedTuple):
-    """Where matrices begin in their memory, and what lies between their rows.
+    """Where matrices begin in their memory, and what lies between their rows: (start, gap) in elements.
 
     Args:
-        a, b: Of the operands, (start, gap) in units of 16 bytes: the TMA unit takes no other.
-        c, source: Of the results and of the matrix that is added, (start, gap) in elements.
+        a, b: Of the operands, whose rows start at multiples of 16 bytes where the TMA unit loads them.
+        c, source: Of the results and of the matrix that is added.
     """
 
     a: tuple[int, int] = (0, 0)
@@ -28,17 +31,54 @@ class Gaps(NamedTuple):
     source: tuple[int, int] = (0, 0)
 
     @staticmethod
-    def drawn(draw: random.Random, n: int, bytes_: int) -> Gaps:
-        """Some at random: rows of C start at multiples of 16 bytes in half of them, where N allows it."""
+    def drawn(
+        draw: random.Random, shape: tuple[int, int, int], dtype: str, layout: str, bytes_: int,
+        gathered: Gathered = LOADED,
+    ) -> Gaps:  # fmt: skip
+        """Some at random: rows of C start at multiples of 16 bytes in half of them, where N allows it.
+
+        Args:
+            draw: What draws.
+            shape: M, N and K.
+            dtype: Of A and B.
+            layout: How A and B lie: "r" by rows, "c" by columns.
+            bytes_: Of an element of C.
+            gathered: Which operands' rows start anywhere but there.
+        """
 
         def pair(most: int) -> tuple[int, int]:
             return draw.choice((0, draw.randrange(most))), draw.choice((0, draw.randrange(most)))
 
+        def operand(name: str) -> tuple[int, int]:
+            is_gathered, (rows, length) = getattr(gathered, name), lies(name, shape, layout)
+            step, (start, gap) = ROW_ALIGNMENT_BYTES // ELEMENT_BYTES[dtype], pair(24)
+            if not is_gathered:
+                return start * step, -length % step + gap * step
+            if start % step == 0 and (rows == 1 or (length + gap) % step == 0):
+                start += draw.randrange(1, step)
+            return start, gap
+
         start, gap = pair(24)
         unit = ROW_ALIGNMENT_BYTES // bytes_
         if draw.random() < 0.5:
-            start, gap = start * unit, -n % unit + gap * unit
-        return Gaps(pair(24), pair(24), (start, gap), pair(24))
+            start, gap = start * unit, -shape[1] % unit + gap * unit
+        return Gaps(operand("a"), operand("b"), (start, gap), pair(24))
+
+    @staticmethod
+    def least(
+        shape: tuple[int, int, int], dtype: str, layout: str, gathered: Gathered = LOADED, odd_c: int = 0
+    ) -> Gaps:
+        """The smallest, with so many elements more between rows of C; arguments as of `drawn`."""
+        step = ROW_ALIGNMENT_BYTES // ELEMENT_BYTES[dtype]
+        a, b = ((int(getattr(gathered, name)), -lies(name, shape, layout)[1] % step) for name in ("a", "b"))
+        return Gaps(a, b, (0, odd_c))
+
+
+def lies(name: str, shape: tuple[int, int, int], layout: str) -> tuple[int, int]:
+    """Rows of an operand as they lie in memory, `a` or `b`, and their length."""
+    m, n, k = shape
+    rows, columns, letter = (m, k, layout[0]) if name == "a" else (k, n, layout[1])
+    return (rows, columns) if letter == "r" else (columns, rows)
 
 
 def result_bytes(dtype: str, end: End) -> int:
@@ -83,10 +123,10 @@ def amid_poison(
             memory = numbers.to(kind)
         return memory.as_strided((rows, columns), (pitch, 1), start)
 
-    def operand(rows: int, columns: int, lies: tuple[int, int], *, is_by_rows: bool) -> Any:
+    def operand(rows: int, columns: int, place: tuple[int, int], *, is_by_rows: bool) -> Any:
         if not is_by_rows:
-            return operand(columns, rows, lies, is_by_rows=True).T
-        return within(rows, columns, -(-columns // unit) * unit + lies[1] * unit, lies[0] * unit, kind)
+            return operand(columns, rows, place, is_by_rows=True).T
+        return within(rows, columns, columns + place[1], place[0], kind)
 
     added = result if result.is_floating_point else torch.float32
     source = bias = None

@@ -3,9 +3,9 @@
 A cost model counts what a kernel does, and is off by what it leaves out: by little from one configuration to the next,
 by more from one kernel to another, and most on products that are odd in some way. What it was off by, as a logarithm,
 is taken for a quadratic function of the product, of the configuration, and of the model's own time. `corrections/`
-holds its coefficients for each GPU and kernel; `benchmarks/gemm/correct.py` fits them to products drawn at random,
-and says how far they are off on products that are left out. Nothing is predicted beyond what was measured: features
-are held within their measured ranges. Only what a model ranks first was measured, so only that is corrected.
+holds its coefficients for each GPU, group of types and kernel; `benchmarks/gemm/correct.py` fits them to products drawn
+at random, and says how far they are off on products that are left out. Nothing is predicted beyond what was measured:
+features are held within their measured ranges. Only what a model ranks first was measured, so only that is corrected.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import OUTPUT_BYTES, width_bytes
 
 FOLDER = Path(__file__).parent / "corrections"
-#: Types that were measured; one product at a time was.
-DTYPES = ("bf16", "fp16")
+#: Types that were measured, and the group that each is fitted with; one product at a time was.
+GROUPS = {"bf16": "bf16-fp16", "fp16": "bf16-fp16", "fp8": "fp8"}
 #: Configurations of a kernel that are looked at: those that its model ranks first.
 FIRST = 5
 #: No correction of a logarithm is less or more than this.
@@ -68,9 +68,10 @@ class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CorrectionsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole file: by kernel."""
+    """The whole file of a GPU and a group of types: by kernel."""
 
     device: str
+    group: str
     measured: str
     kernels: dict[str, Correction]
 
@@ -149,21 +150,21 @@ def corrector_of(gpu: GpuModel, kernel: str, product: Product) -> Corrector | No
     Plain products were, one at a time. A row that is added at the end changes little.
     """
     is_other = product.has_source or product.output_bytes != OUTPUT_BYTES[product.dtype] or product.batch > 1
-    if is_other or product.dtype not in DTYPES or not is_as_measured(gpu):
+    if is_other or product.dtype not in GROUPS or not is_as_measured(gpu):
         return None
-    return correctors(gpu.name).get(kernel)
+    return correctors(gpu.name, GROUPS[product.dtype]).get(kernel)
 
 
 @lru_cache(maxsize=64)
-def correctors(gpu: str) -> Mapping[str, Corrector]:
-    """All of a GPU, by kernel; none where nothing was measured."""
-    path = path_of(gpu)
+def correctors(gpu: str, group: str) -> Mapping[str, Corrector]:
+    """All of a GPU and a group of types, by kernel; none where nothing was measured."""
+    path = path_of(gpu, group)
     if not path.is_file():
         return {}
     read = msgspec.json.decode(path.read_bytes(), type=CorrectionsFile)
     return {kernel: Corrector(correction) for kernel, correction in read.kernels.items()}
 
 
-def path_of(gpu: str) -> Path:
-    """The file of a GPU, by its model's name."""
-    return FOLDER / f"{gpu.lower()}.json"
+def path_of(gpu: str, group: str) -> Path:
+    """The file of a GPU, by its model's name, and a group of types."""
+    return FOLDER / f"{gpu.lower()}-{group}.json"

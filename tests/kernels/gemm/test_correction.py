@@ -15,6 +15,7 @@ from constrint.kernels.gemm import first_choice
 from constrint.kernels.gemm.correction import (
     COMMON,
     FIRST,
+    GROUPS,
     LEAST,
     MOST,
     Corrector,
@@ -80,7 +81,7 @@ def replace_of(correction: Any, **changes: Any) -> Any:
 
 def test_what_is_shipped_is_asked_for_plain_products_of_the_gpu_that_was_measured() -> None:
     asked = product(512, 512, 512)
-    shipped = correctors(H200.name)
+    shipped = correctors(H200.name, GROUPS["bf16"])
     assert len(shipped) >= 5
     for kernel in shipped:
         assert corrector_of(H200, kernel, asked) is shipped[kernel]

@@ -50,10 +50,8 @@ class UnalignedSpec(CudaSpec):
         return tuple(sorted(path for path in files if path.suffix in (".cu", ".cuh")))
 
     def uncalibrated(self) -> str:
-        """Why `matmul` does not choose it by itself: what it takes is measured, but few launches of it were checked."""
-        if not CONSTANTS.measured:
-            return f"its times rest on assumptions ({FILE.name}); matmul does not choose it"
-        return "hundreds of its launches were checked, not yet ten thousand; matmul takes it where it is asked for"
+        """Why `matmul` does not choose it by itself: where its constants were not measured."""
+        return "" if CONSTANTS.measured else f"its times rest on assumptions ({FILE.name}); matmul does not choose it"
 
     def refusal(self, gpu: GpuModel, product: Product) -> str:
         """What the CUDA GEMM refuses for other reasons than where rows start, and operands that it takes."""
