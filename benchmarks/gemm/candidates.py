@@ -81,6 +81,7 @@ def config_of(row: dict[str, str]) -> dict[str, int]:
 def time_all(gpu: GpuModel, rows: list[dict[str, str]], out: Path, limit_s: float) -> None:
     """Compile all, then time them product by product."""
     import torch
+    from triton.runtime.errors import OutOfResources
 
     from constrint.tune.measure import Timer, call_of
 
@@ -109,7 +110,7 @@ def time_all(gpu: GpuModel, rows: list[dict[str, str]], out: Path, limit_s: floa
                     launches = load_spec(row["kernel"]).launches(gpu, workload, config_of(row), inputs, outputs)
                     graphs.append(timer.graph(call_of(launches)))
                     timed.append(row)
-                except (ConstrintError, RuntimeError) as error:
+                except (ConstrintError, RuntimeError, OutOfResources) as error:
                     table.add(**row, note=str(error)[:80])
             cublas, *found = timer.cold(graphs, ROUNDS)
             for row, one in zip(timed, found, strict=True):

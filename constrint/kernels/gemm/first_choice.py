@@ -45,7 +45,14 @@ _REFUSED: dict[tuple[str, Product], tuple[tuple[str, Refusal], ...]] = {}
 
 
 class _Key(NamedTuple):
-    """What a table is made for: products of a dtype with rows of these widths, with options that the kernel names."""
+    """What a table is made for.
+
+    Args:
+        spec: The kernel.
+        dtype: Of A and B.
+        width_a, width_b: Bytes of the widest access that their rows allow.
+        options: Options of products that the kernel names, and facts of their operands (`a.is_copied`).
+    """
 
     spec: GemmSpec
     dtype: str
@@ -209,7 +216,10 @@ def _tables(gpu: GpuModel, product: Product) -> Iterator[Table]:
 def _table_of(gpu: GpuModel, product: Product, spec: GemmSpec) -> Table:
     """One kernel's table for products like one."""
     known, options = _model(gpu), tuple(spec.table_options(product).items())
-    key = _Key(spec, product.dtype, product.a.width_bytes, product.b.width_bytes, options)
+    # A fact of an operand says all that the width of accesses to it would.
+    is_told = any("." in name for name, _ in options)
+    width_a, width_b = (WIDEST_BYTES if is_told else each.width_bytes for each in (product.a, product.b))
+    key = _Key(spec, product.dtype, width_a, width_b, options)
     if key not in known.tables:
         known.tables[key] = _table(gpu, key)
     return known.tables[key]
@@ -277,11 +287,18 @@ def _sample(key: _Key, shape: tuple[int, int, int]) -> Product:
     # A little less, not more: the shapes stand for what is valid up to them.
     less = {width: width // element if width < WIDEST_BYTES else 0 for width in (key.width_a, key.width_b)}
     sizes = {"m": m, "n": max(1, n - less[key.width_b]), "k": max(1, k - less[key.width_a])}
-    product = Product.of(Workload("gemm", sizes, key.dtype, dict(key.options)))
+    options = {name: value for name, value in key.options if "." not in name}
+    product = Product.of(Workload("gemm", sizes, key.dtype, options))
     if not key.options:
         return product
     # Where a table is for one order of axes, rows are of the axis that they have, and of the width that was asked for.
-    return replace(product, a=_of_width(product.a, key.width_a), b=_of_width(product.b, key.width_b))
+    product = replace(product, a=_of_width(product.a, key.width_a), b=_of_width(product.b, key.width_b))
+    for name, value in key.options:
+        operand, _, fact = name.partition(".")
+        if fact:
+            told: dict[str, Any] = {fact: bool(value)}
+            product = replace(product, **{operand: replace(getattr(product, operand), **told)})
+    return product
 
 
 def _of_width(operand: Operand, width: int) -> Operand:
@@ -305,7 +322,7 @@ def _whole_space(gpu: GpuModel, spec: GemmSpec, product: Product) -> Table:
     columns, _ = enumerate_space(problem).project([p.name for p in closed])
     order = np.lexsort([_places(p.values, columns[p.name]) for p in reversed(closed)])
     columns = {name: column[order] for name, column in columns.items()}
-    use = spec.use(gpu, workload, {name: Var(name) for name in problem.variables})
+    use = spec.block_use(gpu, product, {name: Var(name) for name in problem.variables})
     blocks = BlockColumns.of(gpu, use, columns, problem.estimates)
     spill_ppm, share_ppm = (np.round(MILLION * column).astype(np.int64) for column in (blocks.chances, blocks.shares))
     return Table(gpu, spec, params, columns, blocks.blocks_per_sm, blocks.smem_bytes, spill_ppm, share_ppm)

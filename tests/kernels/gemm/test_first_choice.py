@@ -34,6 +34,7 @@ from tests.support.gemm import (
     POINTER,
     PRODUCER,
     SKINNY,
+    UNALIGNED,
     broken_rules,
     gemm,
     product,
@@ -44,7 +45,7 @@ from tests.support.gemm import (
 GPUS = ["H200-SXM", "B200", "MI300X", "A100-SXM4-80GB"]
 H200 = load_gpu("h200")
 #: The kernels among which the model chooses.
-CALIBRATED = tuple(spec for spec in (*KERNELS, SKINNY) if not spec.uncalibrated())
+CALIBRATED = tuple(spec for spec in (*KERNELS, SKINNY, UNALIGNED) if not spec.uncalibrated())
 
 
 def choose(gpu_name: str, asked: Product) -> Choice:

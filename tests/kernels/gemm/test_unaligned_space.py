@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -149,6 +150,26 @@ def test_it_is_chosen_where_memory_is_waited_for_and_where_it_is_asked_for() -> 
     assert not broken_rules(SPEC.problem(H200, asked.workload), named.config)
     with pytest.raises(UnsupportedError, match="the TMA unit loads both operands as they are"):
         first_choice.choose_of(H200, product(64, 8192, 8192), first_choice.gemm_spec(SPEC.full_name))
+
+
+@pytest.mark.parametrize("lies", [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("layout", ["rr", "rc", "cr", "cc"])
+def test_rows_of_the_first_choice_s_table_fit_however_operands_lie(layout: str, lies: tuple[bool, bool]) -> None:
+    """Lines that are under way take shared memory, of one operand or of both."""
+    draw = random.Random(layout + str(lies))
+    for shape in ((3379, 577, 335), (64, 4100, 900), *(tuple(draw.randrange(9, 4000) for _ in range(3)),) * 2):
+        asked = product(*shape, transpose_a=int(layout[0] == "c"), transpose_b=int(layout[1] == "c"))
+        a, b = (
+            replace(each, width_bytes=2 if odd else 16, step_bytes=2 if odd else 128, is_copied=odd)
+            for each, odd in zip((asked.a, asked.b), lies, strict=True)
+        )
+        asked = replace(asked, a=a, b=b)
+        problem = SPEC.product_problem(H200, asked)
+        table = first_choice._table_of(H200, asked, first_choice.gemm_spec(SPEC.full_name))
+        rows, seconds = table.price(asked)
+        assert len(rows)
+        for row in (rows[np.argmin(seconds)], *draw.sample(list(rows), min(20, len(rows)))):
+            assert not broken_rules(problem, table.whole_config(asked, int(row)))
 
 
 def test_it_changes_with_the_consumers_that_it_shares() -> None:

@@ -85,6 +85,11 @@ class UnalignedSpec(CudaSpec):
         unit(gpu, product.dtype)
         yield from tile_rules(gpu, product, v, least_smem_bytes(product, v))
 
+    def table_options(self, product: Product) -> Mapping[str, int]:
+        """As of the CUDA GEMM, and which operands are gathered: their lines take shared memory."""
+        gathered = Gathered.of(product)
+        return {**super().table_options(product), "a.is_copied": int(gathered.a), "b.is_copied": int(gathered.b)}
+
     def leading_rows(self, gpu: GpuModel, product: Product, columns: Columns) -> NDArray[np.int64]:
         """All: nothing tells which of these others beat for no size."""
         return np.arange(len(columns["tile_m"]))
