@@ -17,8 +17,8 @@ import constrint.flashrnn.autograd  # noqa: F401  registers the gradient of the 
 from constrint.flashrnn.observers import may_train
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.gradients import gradients_of_slots, recompute_gates, stacked_ends, states_before
-from constrint.kernels.rnn.plans import BACKWARD, FORWARD, Backward, Forward
+from constrint.kernels.rnn.gradients import recompute_gates, stacked_ends, states_before
+from constrint.kernels.rnn.plans import BACKWARD, FORWARD, Forward, backward_of, gradients_of_call
 
 #: All states (S, B, T, N, D) or h alone (B, T, N, D); the last h (B, N, D); the other last states (S - 1, B, N, D).
 Results = tuple[Tensor, Tensor, Tensor | None]
@@ -215,11 +215,12 @@ def _gradients(ctx: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
     way: Way = ctx.way
     needs = ctx.needs_input_grad
     every = None if every is None else every.contiguous()
+    wants = bool(needs[1]), b if needs[2] else None
     made: Any = None
     if gates is not None:
         wx = gates if wx is None else wx
         only_h = end_rest is None and (way.hidden_only or CELLS[way.cell].num_states == 1)
-        extra = Backward(way.cell, way.backend, way.clip, only_h)
+        extra = backward_of(way.cell, way.backend, way.clip, only_h, r, *wants)
         of_h, of_all = (every, None) if way.hidden_only else (None, every)
         operands = of_h, of_all, stacked_ends(end_h, end_rest, states), wx, r, initial, states, gates
         made = BACKWARD.call(True, extra, *operands)
@@ -228,9 +229,7 @@ def _gradients(ctx: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
     if made is None:
         d_wx, d_r, d_b, d_initial = _backward_long(way, every, end_h, end_rest, wx, r, b, initial, states, gates)
     else:
-        slots, before, d_initial = made
-        wants = bool(needs[1]), b if needs[2] else None
-        d_wx, d_r, d_b = gradients_of_slots(CELLS[way.cell], slots, before, r.dtype, *wants)
+        d_wx, d_r, d_b, d_initial = gradients_of_call(extra, made, r, *wants)
     return _wanted((d_wx, d_r, d_b, d_initial), b, initial, needs)
 
 

@@ -28,6 +28,7 @@ PROGRAMS = (
     "rnn.exchange",
     "rnn.loops",
     "rnn.plot",
+    "rnn.weights",
     "solver.bench",
     "solver.bench_rnn_problem",
     "solver.bench_search",

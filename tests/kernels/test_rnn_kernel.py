@@ -48,6 +48,8 @@ CASES |= {
 }  # fmt: skip
 CASES |= {
     "a plan with 20 units, 16 bits": {"planned": True, "sizes": [2, 5, 1, 20], "dtype": "float16", "bias": False},
+    "a plan that sums for weights": {"planned": True, "sizes": [3, 5, 2, 24], "dtype": "float16", "initial": True},
+    "a plan that sums for weights, gru": {"cell": "gru", "planned": True, "sizes": [2, 6, 3, 16], "dtype": "float16"},
     "a plan, time-major, clipped": {"planned": True, "sizes": [2, 3, 1, 24], "time_major": True, "clip": 0.05},
     "one step": {"sizes": [2, 1, 1, 16], "initial": True},
     "one sequence, no bias, gates again": {"sizes": [1, 7, 1, 32], "bias": False, "save": False},

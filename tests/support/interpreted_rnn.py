@@ -18,14 +18,18 @@ from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.alternating import graphs, steps
 from constrint.kernels.rnn.alternating.loop import loop_backward, loop_forward
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.gradients import gradients_of_slots
+from constrint.kernels.rnn.gradients import gradients_of_slots, input_gradient
 from constrint.kernels.rnn.interface import PlannedBackward, PlannedForward, RnnInputs, RnnUpstream
 from constrint.kernels.rnn.reference import rnn_reference
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton import launch
 from constrint.kernels.rnn.triton.backend import TritonBackend
 from constrint.kernels.rnn.triton.layer import padded_head_dim
+from constrint.kernels.rnn.weights.launch import weight_launches
+from constrint.kernels.rnn.weights.shape import is_one_product
 from constrint.select.first_choice import Choice
+
+H200 = load_gpu("h200")
 
 
 def fused_errors(case: dict[str, Any]) -> tuple[float, float]:
@@ -96,11 +100,18 @@ def _planned(
         grad_last=grad_last.float(),
         slots=poisoned(batch, time, kind.num_slots, heads, dim),
         initial=poisoned(kind.num_states, batch, heads, dim, dtype=torch.float32),
-        before=poisoned(batch, time, heads, dim),
+        before=None if is_one_product(heads, dim, wx.element_size(), H200) else poisoned(batch, time, heads, dim),
     )
-    for each in TritonBackend().plan_backward(inputs, back, choice, Scratch(), clip=clip, only_h=only_h):
+    launches = TritonBackend().plan_backward(inputs, back, choice, Scratch(), clip=clip, only_h=only_h)
+    for each in launches:
         each.run()
-    found = gradients_of_slots(kind, back.slots, back.before, inputs.r.dtype, True, b)
+    if back.before is None:
+        of_r, of_b = torch.full_like(inputs.r, math.nan), None if b is None else torch.full_like(b, math.nan)
+        for each in weight_launches(kind, back.slots, states[0], initial, of_r, of_b, H200, Scratch()):
+            each.run()
+        found: tuple[Tensor, Tensor | None, Tensor | None] = input_gradient(kind, back.slots), of_r, of_b
+    else:
+        found = gradients_of_slots(kind, back.slots, back.before, inputs.r.dtype, True, b)
     given = (*found, back.initial if initial is not None else None)
     return states, torch.cat([end_h[None], made.end_rest]), [gradient for gradient in given if gradient is not None]
 
@@ -154,7 +165,7 @@ def alternating_errors(case: dict[str, Any]) -> dict[str, float]:
 def spec_error(case: dict[str, Any]) -> float:
     """One kernel as its spec launches it on its own inputs, against the spec's reference."""
     spec = load_spec(case["kernel"])
-    gpu, workload = load_gpu("h200"), workload_of(case["cell"], (3, 4, 2, 16), "fp32", case["direction"])
+    gpu, workload = H200, workload_of(case["cell"], (3, 4, 2, 16), "fp32", case["direction"])
     inputs = spec.inputs(gpu, workload, device="cpu", seed=1)
     outputs = spec.outputs(gpu, workload, inputs)
     for step in spec.launches(gpu, workload, case["config"], inputs, outputs):

@@ -34,8 +34,8 @@ def gradients_of(
     """
     kind = inputs.kind
     r = weight_gradient(slots, before, kind.recurrent_slots, sums_by_sequence=sums_by_sequence).to(inputs.r.dtype)
-    b = None if inputs.b is None else _bias_gradient(kind, slots, inputs.b)
-    return RnnGradients(wx=_input_gradient(kind, slots), r=r, b=b, initial=initial)
+    b = None if inputs.b is None else bias_gradient(kind, slots, inputs.b)
+    return RnnGradients(wx=input_gradient(kind, slots), r=r, b=b, initial=initial)
 
 
 def gradients_of_slots(
@@ -48,7 +48,7 @@ def gradients_of_slots(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Gradients of wx, of r where it is wanted, and of b where it is given, on a GPU; nothing waits for the device."""
     r = fused_weight_gradient(kind, slots, before).to(dtype) if wants_r else None
-    return _input_gradient(kind, slots), r, None if b is None else _bias_gradient(kind, slots, b)
+    return input_gradient(kind, slots), r, None if b is None else bias_gradient(kind, slots, b)
 
 
 def stacked_ends(end_h: Tensor | None, end_rest: Tensor | None, states: Tensor) -> Tensor | None:
@@ -65,11 +65,13 @@ def stacked_ends(end_h: Tensor | None, end_rest: Tensor | None, states: Tensor) 
     return whole
 
 
-def _input_gradient(kind: Cell, slots: Tensor) -> Tensor:
+def input_gradient(kind: Cell, slots: Tensor) -> Tensor:
+    """The gradient of wx, (B, T, G, N, D): the slots themselves where no part of a gate is kept apart."""
     return slots[:, :, : kind.num_gates].contiguous() if kind.keeps_parts_apart else slots
 
 
-def _bias_gradient(kind: Cell, slots: Tensor, b: Tensor) -> Tensor:
+def bias_gradient(kind: Cell, slots: Tensor, b: Tensor) -> Tensor:
+    """The gradient of b, (G, N, D), in its dtype."""
     return _recurrent(kind, slots.sum((0, 1), dtype=torch.float32)).to(b.dtype)
 
 

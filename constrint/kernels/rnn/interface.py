@@ -113,7 +113,7 @@ class PlannedBackward:
         grad_last: (S, B, N, D) in fp32, the gradient of the last states; None is zero.
         slots: (B, T, slots, N, D), written: gradients of the slots.
         initial: (S, B, N, D) in fp32, written: the gradient of the initial states.
-        before: (B, T, N, D), written: the h that enters each step.
+        before: (B, T, N, D), written: the h that enters each step; None where nobody asks for it.
     """
 
     states: Tensor
@@ -122,7 +122,7 @@ class PlannedBackward:
     grad_last: Tensor | None
     slots: Tensor
     initial: Tensor
-    before: Tensor
+    before: Tensor | None
 
 
 class RnnBackend(Protocol):

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.first_choice import Decision, run_decided
-from constrint.kernels.rnn.gradients import gradients_of_slots, stacked_ends
+from constrint.kernels.rnn.gradients import stacked_ends
 from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream, zero_states
-from constrint.kernels.rnn.plans import BACKWARD, FORWARD, Backward, Forward
+from constrint.kernels.rnn.plans import BACKWARD, FORWARD, Forward, backward_of, gradients_of_call
 
 # Defined by hand: torch.library.custom_op imports Dynamo at its first call, which takes seconds.
 torch.library.define(
@@ -148,15 +148,15 @@ def _planned_backward(
     kind = inputs.kind
     last = stacked_ends(grad_last_h, grad_last_rest, saved.states)
     only_h = grad_last_rest is None and (grad_states is None or kind.num_states == 1)
-    extra = Backward(inputs.cell, backend, clip, only_h)
+    b = inputs.b
+    extra = backward_of(inputs.cell, backend, clip, only_h, inputs.r, True, b)
     of_h, of_all = (None if grad is None else grad.contiguous() for grad in (grad_hidden, grad_states))
     operands = of_h, of_all, last, inputs.wx, inputs.r, inputs.initial, saved.states, saved.gates
     made = BACKWARD.run(extra, *operands)
     if made is None:
         return None
-    slots, before, initial = made
-    d_wx, d_r, d_b = gradients_of_slots(kind, slots, before, inputs.r.dtype, True, inputs.b)
-    nothing = slots.new_empty(0)
+    d_wx, d_r, d_b, initial = gradients_of_call(extra, made, inputs.r, True, b)
+    nothing = inputs.wx.new_empty(0)
     return d_wx, d_r, nothing if d_b is None else d_b, nothing if inputs.initial is None else initial
 
 

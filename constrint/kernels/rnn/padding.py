@@ -85,7 +85,8 @@ class PaddedBackend(ABC):
             initial=padding.result(made.initial),
         )
         loop = self.loop_backward(padding.inputs(inputs), inner, choice, scratch, clip=clip, only_h=only_h)
-        return [before_launch(inputs, made), *padding.before, *loop, *padding.after]
+        shifted = [] if made.before is None else [before_launch(inputs, made)]
+        return [*shifted, *padding.before, *loop, *padding.after]
 
     def forward(self, inputs: RnnInputs, choice: Choice, *, save_gates: bool) -> RnnSaved:
         """See `RnnBackend.forward`."""

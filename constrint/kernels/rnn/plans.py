@@ -2,24 +2,29 @@
 
 A forward call gives all states (S, B, T, N, D), the last h (B, N, D), the other last states (S - 1, B, N, D) where
 there are any, and the pre-activations (B, T, G, N, D) where they are stored for the gradient. A backward call gives the
-gradients of the slots, the h that entered each step, and the gradient of the initial states.
+gradients of the slots and of the initial states; then those of r and b, where they are launches of the call, or else
+the h that entered each step. `gradients_of_call` makes gradients of them.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.recipe import Made, compile_all, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.table import PlanTable
 from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.gradients import gradients_of_slots, input_gradient
+from constrint.kernels.rnn.weights.shape import is_one_product
 
 if TYPE_CHECKING:
     from constrint.kernels.rnn.first_choice import Decision
@@ -50,12 +55,16 @@ class Backward(NamedTuple):
         backend: An implementation's name, or `auto`.
         clip: Limit of the gradient that reaches h through r; 0 for none.
         only_h: Whether h alone has gradients from outside.
+        sums: Whether the gradient of r is summed by launches of the call (`weights/shape.py`), not by a product after.
+        bias: Then the dtype of b, where its gradient is wanted.
     """
 
     cell: str
     backend: str
     clip: float
     only_h: bool
+    sums: bool = False
+    bias: torch.dtype | None = None
 
 
 def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> Made:
@@ -107,8 +116,10 @@ def _compile_backward(inputs: RnnInputs, extra: Forward) -> None:
     """Begin to compile the kernels of the backward pass that most often follows: with a gradient of h alone."""
     from constrint.kernels.rnn.first_choice import decide
     from constrint.kernels.rnn.interface import PlannedBackward
+    from constrint.kernels.rnn.weights.launch import weight_launches
 
-    kind, wx = CELLS[extra.cell], inputs.wx
+    kind, wx, r, b = CELLS[extra.cell], inputs.wx, inputs.r, inputs.b
+    sums = backward_of(extra.cell, extra.backend, 0.0, True, r, True, b).sums
     batch, time, gates, heads, dim = wx.shape
     every = batch, time, heads, dim
 
@@ -126,15 +137,51 @@ def _compile_backward(inputs: RnnInputs, extra: Forward) -> None:
                 grad_last=None,
                 slots=alike(batch, time, kind.num_slots, heads, dim),
                 initial=alike(kind.num_states, batch, heads, dim, dtype=torch.float32),
-                before=alike(*every),
+                before=None if sums else alike(*every),
             )
             decision = decide(extra.cell, wx, extra.backend, "backward", recompute=False)
-            plan = decision.backend.plan_backward
-            compile_all(plan(inputs, planned, decision.choice, NotedScratch(), clip=0.0, only_h=True))
+            plan, scratch = decision.backend.plan_backward, NotedScratch()
+            launches = plan(inputs, planned, decision.choice, scratch, clip=0.0, only_h=True)
+            if sums:
+                of_b = None if b is None else alike(*b.shape, dtype=b.dtype)
+                given = kind, planned.slots, planned.states[0], inputs.initial, alike(*r.shape), of_b
+                launches = [*launches, *weight_launches(*given, decision.choice.gpu, scratch)]
+            compile_all(launches)
 
     thread = threading.Thread(target=compile_ahead, name="constrint-compile")
     thread.start()
     _AHEAD.append(thread)
+
+
+def backward_of(
+    cell: str, backend: str, clip: float, only_h: bool, r: Tensor, wants_r: bool, b: Tensor | None
+) -> Backward:
+    """What a backward call depends on besides its tensors; `b` is None where its gradient is not wanted."""
+    sums = wants_r and _are_summed(r.shape[1], r.shape[3], r.element_size(), r.device)
+    return Backward(cell, backend, clip, only_h, sums, b.dtype if sums and b is not None else None)
+
+
+@lru_cache(maxsize=256)
+def _are_summed(heads: int, dim: int, element_bytes: int, device: torch.device) -> bool:
+    return is_one_product(heads, dim, element_bytes, gpu_of(device) if device.type == "cuda" else None)
+
+
+def gradients_of_call(
+    extra: Backward, made: Sequence[Tensor], r: Tensor, wants_r: bool, b: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
+    """Gradients of wx, of r where it is wanted, of b where it is given, and of the initial states.
+
+    Args:
+        extra: What `backward_of` gave for these arguments.
+        made: The results of the call.
+        r: The weights.
+        wants_r: Whether their gradient is wanted.
+        b: The bias, where its gradient is wanted.
+    """
+    kind, (slots, initial, *others) = CELLS[extra.cell], made
+    if extra.sums:
+        return input_gradient(kind, slots), others[0], others[1] if len(others) > 1 else None, initial
+    return *gradients_of_slots(kind, slots, others[0], r.dtype, wants_r, b), initial
 
 
 def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> Made:
@@ -145,6 +192,7 @@ def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> Made
     from constrint.kernels.launch.policy import launch_what_fits
     from constrint.kernels.rnn.first_choice import refuse, run_decided
     from constrint.kernels.rnn.interface import PlannedBackward, RnnInputs
+    from constrint.kernels.rnn.weights.launch import weight_launches
 
     grad_h, grad_states, grad_last, wx, r, initial, states, gates = tensors
     assert wx is not None
@@ -157,7 +205,9 @@ def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> Made
     kind = CELLS[extra.cell]
     batch, time, _, heads, dim = wx.shape
     slots = wx.new_empty((batch, time, kind.num_slots, heads, dim))
-    before = wx.new_empty((batch, time, heads, dim))
+    before = None if extra.sums else wx.new_empty((batch, time, heads, dim))
+    of_r = torch.empty_like(r) if extra.sums else None
+    of_b = None if extra.bias is None else torch.empty(r.shape[:3], dtype=extra.bias, device=r.device)
     grad_initial = torch.empty((kind.num_states, batch, heads, dim), dtype=torch.float32, device=wx.device)
     every = (grad_h, *(None,) * (kind.num_states - 1)) if grad_states is None else grad_states.unbind(0)
     made = PlannedBackward(states, gates, tuple(every), grad_last, slots, grad_initial, before)
@@ -173,7 +223,11 @@ def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> Made
         def record(choice: Any, /, *, may_spill: bool) -> None:
             scratch = NotedScratch()
             launches = plan(inputs, made, choice, scratch)
-            results, note = [slots, before, grad_initial], f"{choice.kernel} {dict(choice.config)}"
+            if of_r is not None:
+                after = weight_launches(kind, slots, states[0], initial, of_r, of_b, choice.gpu, scratch)
+                launches = [*launches, *after]
+            note = f"{choice.kernel} {dict(choice.config)}"
+            results = [each for each in (slots, grad_initial, before, of_r, of_b) if each is not None]
             found[:] = [recipe_of(launches, tensors, results, scratch, note, may_spill=may_spill)]
 
         launch_what_fits(decision.choice, record, refuse, given)

@@ -28,6 +28,8 @@ from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.rnn import first_choice, padding, plans
 from constrint.kernels.rnn.cuda.shape import RING
 from constrint.kernels.rnn.plan import plan_for
+from constrint.kernels.rnn.weights import launch
+from constrint.kernels.rnn.weights.shape import is_one_product
 from constrint.select import first_choice as select_first
 from tests.support.launch_bench import LaunchBench
 from tests.support.planned import LOADED, SPILL_FREE, fake_gpu, launch_bench_of, triton_launch
@@ -81,6 +83,40 @@ def build(bench: LaunchBench, direction: str, dim: int, *, num_sms: int, backend
         tensors = (every, None, None, wx, r, None, zeros(2, BATCH, TIME, 1, dim), wx.clone())
     with fake_gpu(bench, num_sms):
         return make(tensors, extra._replace(backend=backend)).recipe
+
+
+def test_the_gradients_of_weights_in_several_heads_are_results_of_the_call(
+    bench: LaunchBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+
+    def sums(kind: Any, slots: Any, h: Any, initial: Any, r: Any, b: Any, *_: Any) -> list[Any]:
+        seen.extend((slots, h, initial))
+        return [triton_launch(r), *([] if b is None else [triton_launch(b)])]
+
+    monkeypatch.setattr(launch, "weight_launches", sums)
+    heads, dim = 12, 64
+    bench.fake.sizes(CALLS["backward"][2], LOADED)
+
+    def zeros(*shape: int) -> torch.Tensor:
+        return torch.zeros(shape, dtype=torch.bfloat16)
+
+    wx, r, every = zeros(BATCH, TIME, 4, heads, dim), zeros(4, heads, dim, dim), zeros(BATCH, TIME, heads, dim)
+    states = zeros(2, BATCH, TIME, heads, dim)
+    monkeypatch.setattr(plans, "_are_summed", lambda n, d, size, _: is_one_product(n, d, size, H200))
+    for b in (None, zeros(4, heads, dim).float()):
+        extra = plans.backward_of("lstm", "auto", 0.0, True, r, True, b)
+        with fake_gpu(bench):
+            recipe = plans._build_backward((every, None, None, wx, r, None, states, wx.clone()), extra).recipe
+        results = [(tuple(shape), dtype) for shape, _, dtype in recipe.outputs[: recipe.num_results]]
+        assert results[:3] == [(wx.shape, "bfloat16"), ((2, BATCH, heads, dim), "float32"), (r.shape, "bfloat16")]
+        assert results[3:] == ([] if b is None else [(b.shape, "float32")])
+        made = [torch.full(shape, number) for number, (shape, _) in enumerate(results)]
+        d_wx, d_r, d_b, d_initial = plans.gradients_of_call(extra, made, r, True, b)
+        assert [d_wx is made[0], d_initial is made[1], d_r is made[2]] == [True] * 3
+        assert d_b is (None if b is None else made[3])
+        slots, h, initial = seen[-3:]
+        assert (slots.shape, h.data_ptr(), initial) == (wx.shape, states.data_ptr(), None)
 
 
 def together(recipe: Any) -> list[int]:
