@@ -322,7 +322,8 @@ def _whole_space(gpu: GpuModel, spec: GemmSpec, product: Product) -> Table:
     columns, _ = enumerate_space(problem).project([p.name for p in closed])
     order = np.lexsort([_places(p.values, columns[p.name]) for p in reversed(closed)])
     columns = {name: column[order] for name, column in columns.items()}
-    use = spec.block_use(gpu, product, {name: Var(name) for name in problem.variables})
+    stated = {name: Var(name) for name in problem.variables if name not in spec.free_params}
+    use = spec.block_use(gpu, product, stated)
     blocks = BlockColumns.of(gpu, use, columns, problem.estimates)
     spill_ppm, share_ppm = (np.round(MILLION * column).astype(np.int64) for column in (blocks.chances, blocks.shares))
     return Table(gpu, spec, params, columns, blocks.blocks_per_sm, blocks.smem_bytes, spill_ppm, share_ppm)

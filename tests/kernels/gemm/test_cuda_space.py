@@ -167,7 +167,11 @@ def choose(asked: Product) -> Choice:
 
 @pytest.mark.usefixtures("_calibrated")
 @pytest.mark.parametrize("options", [*LAYOUTS, {"transpose_b": 1, "bias": 1}, {"source": 1}], ids=str)
-def test_tables_hold_valid_configurations_near_the_best_of_the_whole_space(options: dict[str, int]) -> None:
+def test_tables_hold_valid_configurations_near_the_best_of_the_whole_space(
+    options: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the models: what they were off by is another matter."""
+    monkeypatch.setattr(first_choice, "corrector_of", lambda *_: None)
     draw = random.Random(11)
     shares = []
     for _ in range(12):

@@ -158,7 +158,9 @@ def test_rows_of_the_first_choice_s_table_fit_however_operands_lie(layout: str, 
     """Lines that are under way take shared memory, of one operand or of both."""
     draw = random.Random(layout + str(lies))
     for shape in ((3379, 577, 335), (64, 4100, 900), *(tuple(draw.randrange(9, 4000) for _ in range(3)),) * 2):
-        asked = product(*shape, transpose_a=int(layout[0] == "c"), transpose_b=int(layout[1] == "c"))
+        asked = product(
+            shape[0], shape[1], shape[2], transpose_a=int(layout[0] == "c"), transpose_b=int(layout[1] == "c")
+        )
         a, b = (
             replace(each, width_bytes=2 if odd else 16, step_bytes=2 if odd else 128, is_copied=odd)
             for each, odd in zip((asked.a, asked.b), lies, strict=True)

@@ -65,7 +65,8 @@ def test_the_sums_are_those_of_double_precision_rounded(name: str, judged: dict[
     ("heads", "dim", "element_bytes", "gpu", "is_one"),
     [
         (12, 64, 2, "h200", True),
-        (2, 640, 2, "h200", True),
+        (4, 256, 2, "h200", True),
+        (2, 640, 2, "h200", False),  # fifty of the library's blocks take less time
         (24, 32, 2, "a100-sxm4-80gb", True),
         (1, 64, 2, "h200", False),  # one product for all gates already
         (12, 64, 4, "h200", False),

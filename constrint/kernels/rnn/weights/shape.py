@@ -13,8 +13,9 @@ from constrint.kernels.rnn.cells import Cell
 
 #: A library's product over all steps has a block for each tile of so many rows and columns of a head, and no more.
 LIBRARY_TILE = 128
-#: With more of those tiles it keeps a GPU busy by itself; with fewer ones a long sum is left to a few SMs.
-MOST_LIBRARY_TILES = 64
+#: With more of those tiles it keeps a GPU busy by itself; with fewer ones a long sum is left to a few SMs. On an H200
+#: the kernel took 0.6 of the library's time with 16 of them, and 1.6 with 50 (`benchmarks/rnn/weights.py`).
+MOST_LIBRARY_TILES = 32
 #: Units of a head have to be a multiple of this: rows then begin at vectors of 16 bytes, which are copied as one.
 ALIGNED_UNITS = 8
 #: Units of h that a block takes at most; a head's whole h up to here, so that slots are read once.
