@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product as combinations
 
+from benchmarks.harness.workloads import LAYERS_OF_MODELS
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.library.cost import floor_s
 from constrint.kernels.gemm.library.points import BIAS, PLAIN, SOURCE, WIDE, Place, place_of_row
@@ -53,6 +54,7 @@ class Family:
         is_ragged: Whether sizes are any integers, and every third operand has one element between its rows.
         is_batched: Whether there are several products.
         vector: "row" or "column" where C is one.
+        is_layer: Whether N and K are those of a layer of a language model, and M alone is drawn.
     """
 
     dtype: str
@@ -62,6 +64,7 @@ class Family:
     is_ragged: bool = False
     is_batched: bool = False
     vector: str = ""
+    is_layer: bool = False
 
 
 def families() -> Iterator[Family]:
@@ -82,6 +85,9 @@ def families() -> Iterator[Family]:
         yield Family("tf32", layout, BIAS, 30)
         yield Family("int8", layout, PLAIN, 100)
     yield Family("fp8", "rc", PLAIN, 300)
+    for dtype, layout in combinations(("bf16", "fp16"), LAYOUTS):
+        yield Family(dtype, layout, PLAIN, 120, is_layer=True)
+        yield Family(dtype, layout, PLAIN, len(LAYERS_OF_MODELS), vector="row", is_layer=True)
 
 
 def drawn(gpu: GpuModel, share: float = 1.0) -> list[dict[str, str]]:
@@ -110,8 +116,10 @@ def _row(family: Family, index: int, shift: int) -> dict[str, str] | None:
     """One product of a family; None where its operands are too large, or its kind is another one."""
     fractions = [_halton(index, base, shift) for base in (2, 3, 5, 7)]
     m, n, k = (max(1, round(LARGEST**fraction)) for fraction in fractions[:3])
+    if family.is_layer:
+        n, k = LAYERS_OF_MODELS[index % len(LAYERS_OF_MODELS)]
     if not family.is_ragged:
-        if index % 4 == 0:
+        if index % 4 == 0 and not family.is_layer:
             m, n, k = (USUAL[int(fraction * len(USUAL))] for fraction in fractions[:3])
         m, n, k = _aligned(family, m, n, k)
     batch = max(2, round(512 ** fractions[3])) if family.is_batched else 1

@@ -203,6 +203,8 @@ def test_other_kernels_take_what_it_refuses() -> None:
         (2, 64, 4, False, 2 * 2),  # 104: 48 at a time
         (2, 64, 2, True, 2),  # of two parts one stays in registers
         (3, 96, 2, True, 12),  # 160 registers, 16 beside sums
+        (1, 16, 32, True, 7),  # 176 beside sums, half of which hold those of 5 parts
+        (2, 4, 24, True, 2),  # 180: no more than 16 parts at a time
     ],
 )
 def test_sums_of_parts_are_read_in_as_many_turns_as_registers_are_left_for(

@@ -33,6 +33,8 @@ REGISTER_STEP = 8
 #: sums of one other part are loaded at once.
 PRODUCER_REGISTERS, LARGEST_REGISTERS = (40, 32), 240
 BESIDE_PLAIN_SUMS, BESIDE_SUMS, TWO_PARTS = 48, 64, 48
+#: The most parts whose sums are loaded at once, where they are few: half of what is left holds them.
+MOST_TOGETHER = 16
 
 
 def launched_registers(gpu: GpuModel, consumers: Expr) -> Expr:
@@ -63,9 +65,10 @@ def turns_of_sums(
     own = np.minimum((share - producer) // consumers // REGISTER_STEP * REGISTER_STEP, LARGEST_REGISTERS)
     free = own - sums - (BESIDE_PLAIN_SUMS if is_plain else BESIDE_SUMS)
     batch = np.select([free < 32, free > 128], [8, 64], free // 16 * 8)
-    # Of two parts one is in registers; else two parts are loaded at once.
+    # Of two parts one is in registers; else two parts are loaded at once, or more where all sums of one are few.
     keeps = (parts == 2) & (free >= TWO_PARTS)
-    return np.where(keeps, -(-sums // TWO_PARTS), -(-sums // batch) * -(-parts // 2))
+    together = np.where(sums > batch, 2, np.clip(free // (2 * sums), 2, MOST_TOGETHER))
+    return np.where(keeps, -(-sums // TWO_PARTS), -(-sums // batch) * -(-parts // together))
 
 
 def least_smem_bytes(product: Product, v: Vars) -> Any:

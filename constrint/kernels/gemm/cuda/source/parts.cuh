@@ -14,6 +14,30 @@ __device__ __forceinline__ void add_stored(sum_t (&sums)[kBlocks][kSums], const 
   }
 }
 
+// Adds all sums of some parts, which are loaded together; those beyond the last one are passed over.
+constexpr int kMostTogether = 16;
+template <int kNumber>
+__device__ __forceinline__ void add_together(
+    sum_t (&sums)[kBlocks][kSums], const sum_t* stored, int first, int parts) {
+  constexpr int kAll = kBlocks * kSums;
+  sum_t found[kNumber][kAll / 4][4];
+#pragma unroll
+  for (int part = 0; part < kNumber; ++part) {
+#pragma unroll
+    for (int i = 0; i < kAll / 4; ++i) {
+      // Any part's will do where there is none: they are not added.
+      load_partials(stored + (min(first + part, parts - 1) * kAll + 4 * i) * kWarpgroup, found[part][i]);
+    }
+  }
+#pragma unroll
+  for (int part = 0; part < kNumber; ++part) {
+    if (first + part < parts) {
+#pragma unroll
+      for (int i = 0; i < kAll; ++i) sums[i / kSums][i % kSums] += found[part][i / 4][i % 4];
+    }
+  }
+}
+
 // Two counters of whoever computes parts of the same sums: how many have begun, and how many have left theirs in memory.
 __device__ __forceinline__ unsigned* counters_of(const Unit& u, unsigned* counters, int consumer) {
   return counters + 2 * (u.slot * kByRows * kByColumns + (IN_TURNS ? 0 : consumer));
@@ -29,6 +53,8 @@ __device__ __forceinline__ bool add_parts(
   constexpr int kAll = kBlocks * kSums, kFree = kConsumerRegisters - kAll - (IS_PLAIN ? 48 : 64);
   constexpr bool kKeeps = kFree >= 48;  // its own of two parts
   constexpr int kBatch = kFree < 32 ? 8 : kFree > 128 ? 64 : kFree / 16 * 8;
+  // Where all sums come at once, those of more than two parts may: every wait is as long as one for a single vector.
+  constexpr int kMost = kFree / (2 * kAll), kTogether = kAll > kBatch ? 2 : kMost > kMostTogether ? kMostTogether : kMost;
   const int thread = thread_anew() % kWarpgroup, user = u.slot * kByRows * kByColumns + (IN_TURNS ? 0 : consumer);
   sum_t* const all = workspace + static_cast<long long>(user) * u.parts * kAll * kWarpgroup + thread * 4;
   const bool is_last = named_any(1 + consumer, kWarpgroup, thread == 0 && begun == u.parts - 1);
@@ -63,8 +89,13 @@ __device__ __forceinline__ bool add_parts(
   for (int first = 0; first < kAll; first += kBatch) {
 #pragma unroll
     for (int i = first; i < kAll && i < first + kBatch; ++i) sums[i / kSums][i % kSums] = 0;
+    if constexpr (kTogether > 2) {
+#pragma unroll 1
+      for (int part = 0; part < u.parts; part += kTogether) add_together<kTogether>(sums, all, part, u.parts);
+    } else {
 #pragma unroll 2
-    for (int part = 0; part < u.parts; ++part) add_stored<kBatch>(sums, all + part * kAll * kWarpgroup, first);
+      for (int part = 0; part < u.parts; ++part) add_stored<kBatch>(sums, all + part * kAll * kWarpgroup, first);
+    }
   }
   return true;
 }
