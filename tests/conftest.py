@@ -20,7 +20,8 @@ settings.load_profile("constrint")
 
 
 def pytest_collection_finish() -> None:
-    """Tests run as programs do."""
+    """Tests run as programs do, beside what was collected."""
+    gc.freeze()
     gc.enable()
 
 
