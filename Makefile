@@ -76,7 +76,7 @@ $(VENV)/.core: pyproject.toml $(CORE) | $(VENV)/bin/python
 # all of it would take most of a minute. The core is compiled after this, beside checks that do without it.
 $(VENV)/.tools: pyproject.toml constraints-dev.txt requirements-dev.txt | $(VENV)/bin/python
 	@echo "installing the development tools into $(VENV) ..." >&2
-	@$(PIP) install -q --no-compile -c constraints-dev.txt pip
+	@$(PIP) install -q --no-compile -c constraints-dev.txt pip || echo "note: this takes longer with an older pip" >&2
 	@CONSTRINT_PURE=1 $(PIP) install -q --no-compile -c constraints-dev.txt -e . -r requirements-dev.txt
 	@touch $@
 
