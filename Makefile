@@ -81,8 +81,7 @@ $(VENV)/.tools: pyproject.toml constraints-dev.txt requirements-dev.txt | $(VENV
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.tools $(CORE)
-	@$(BIN)/python -c 'from pathlib import Path; from hatch_build import compile_core; compile_core(Path.cwd())' \
-		|| echo "note: the core was not compiled, so the solver runs on numpy alone, slower" >&2
+	@$(BIN)/python hatch_build.py
 	@touch $@ $(VENV)/.core
 
 clean:
