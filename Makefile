@@ -5,24 +5,27 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Installing compiles these, where there is a C++ compiler.
 CORE := hatch_build.py $(wildcard constrint/core/src/*)
+# The tests start some hundreds of processes: with this set, each of them would compile torch's Python anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test suite test-gpu lint types docs docs-serve fast wheels clean
 
 demo: $(VENV)/.core
 	$(BIN)/constrint solve --gpu mi300x
 
-# What says soonest that something is wrong comes first; types and the site fill the pauses in which tests wait.
+# What says soonest that something is wrong comes first. Types are checked while the core is compiled, and the site is
+# built in the pauses in which tests wait. (tests/conftest.py says how many workers `-n auto` is.)
 test: lint
 	@$(MAKE) --no-print-directory -j3 types docs suite
 
 suite: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-lint: $(VENV)/.dev
+lint: $(VENV)/.tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/.dev
+types: $(VENV)/.tools
 	$(BIN)/mypy
 
 # The site of docs/, in build/site; it is read without a network. (Material would else print news of its own.)
@@ -68,11 +71,17 @@ $(VENV)/.core: pyproject.toml $(CORE) | $(VENV)/bin/python
 	@$(BIN)/python -c 'from constrint.core import compiled; compiled or print("note: no C++ compiler, so the solver runs on numpy alone, slower")' >&2
 	@touch $@
 
-# Everything the checks need, pinned by constraints-dev.txt (torch stays at the version the kernels are tested with).
-# What is imported is compiled then: all of it would take most of a minute.
-$(VENV)/.dev: pyproject.toml $(CORE) constraints-dev.txt requirements-dev.txt | $(VENV)/bin/python
+# Everything the checks need, pinned by constraints-dev.txt (torch stays at the version the kernels are tested with). The
+# pip of Python 3.11 takes half a minute longer to find out which versions there are. What is imported is compiled then:
+# all of it would take most of a minute. The core is compiled after this, beside checks that do without it.
+$(VENV)/.tools: pyproject.toml constraints-dev.txt requirements-dev.txt | $(VENV)/bin/python
 	@echo "installing the development tools into $(VENV) ..." >&2
-	@$(PIP) install -q --no-compile -c constraints-dev.txt -e . -r requirements-dev.txt
+	@$(PIP) install -q --no-compile -c constraints-dev.txt pip || echo "note: this takes longer with an older pip" >&2
+	@CONSTRINT_PURE=1 $(PIP) install -q --no-compile -c constraints-dev.txt -e . -r requirements-dev.txt
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.tools $(CORE)
+	@$(BIN)/python hatch_build.py
 	@touch $@ $(VENV)/.core
 
 clean:

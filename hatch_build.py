@@ -84,3 +84,15 @@ def compile_core(root: Path) -> Path:
         if other != target:
             other.unlink()
     return target
+
+
+def main() -> None:
+    """Compiles the core alone, for a checkout that is installed (`python hatch_build.py`)."""
+    try:
+        compile_core(Path(__file__).resolve().parent)
+    except (OSError, ImportError) as error:
+        print(f"note: the compiled core was not built ({error}); constrint works without it, slower", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from constrint.cli.hardware.limits import HEAD_DIMS
 from constrint.hwmodels import load_gpu
 from constrint.kernels.launch.policy import MOST_NEXT
 from constrint.kernels.registry import load_spec
-from constrint.kernels.resources.sample import Row, draw
 from constrint.kernels.rnn.sample import SAMPLE, TARGETS
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton.registers import REGISTER_MODELS
@@ -22,7 +20,7 @@ from constrint.model import Var
 from constrint.select import first_choice
 from constrint.select.first_choice import REGISTERS, Refusal, choose, refuse
 from tests.support.compiled import Compiler
-from tests.support.fresh import check_fair_rows, check_most_fit, compiled_rows, seed_of
+from tests.support.fresh import check_fair_rows, check_most_fit, compiled_rows, fresh_rows, seed_of
 from tests.support.needs import needs_gpu, needs_triton
 
 
@@ -87,22 +85,12 @@ def test_a_split_head_compiles_with_its_barrier(name: str, dim: int, direction: 
 #: Tests that a target's fresh sample is spread over, so that processes share it out.
 PARTS = 2
 NUM_FAIR = 6
-#: How much of a thread's registers a configuration may be estimated to take: LLVM assigns those of an AMD GPU for a
-#: minute, in gigabytes, where there are half as many again as its 512 (LSTM, backward, 384 units, one wave: 64 s).
-MOST_REGISTERS = 640
 #: Files, below the package, that decide what is compiled and what is said of it.
 SOURCES = (
     *(f"kernels/rnn/{name}.py" for name in ("cells", "kernel*", "layer_spec", "sample", "spec")),
     *(f"kernels/rnn/triton/{name}.py" for name in ("kernel*", "launch", "layer", "registers", "shared_memory", "spec")),
     "select/limits.py",
 )
-
-
-def compiles_soon(row: Row) -> bool:
-    gpu, spec, workload, config = SAMPLE.request(row)
-    use = spec.use(gpu, workload, {name: Var(name) for name in config})
-    assert use is not None
-    return use.registers_per_thread.value(config) <= MOST_REGISTERS
 
 
 @needs_triton
@@ -113,9 +101,7 @@ def test_fresh_configs_are_excluded_if_they_cannot_run_and_spill_as_often_as_is_
     compiler: Compiler, target: str, part: int
 ) -> None:
     """Configurations of layers drawn at random, valid and excluded ones alike: others whenever the rules change."""
-    all_drawn = draw(SAMPLE, target, {"fair": 10 * NUM_FAIR}, seed_of(SOURCES, REGISTER_MODELS))
-    drawn = list(islice(filter(compiles_soon, all_drawn), NUM_FAIR))
-    assert len(drawn) == NUM_FAIR
+    drawn = fresh_rows(SAMPLE, target, NUM_FAIR, seed_of(SOURCES, REGISTER_MODELS))
     check_most_fit(SAMPLE, drawn)
     rows = list(compiled_rows(compiler, SAMPLE, drawn[part::PARTS]))
     check_fair_rows(SAMPLE, rows)

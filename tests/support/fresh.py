@@ -4,14 +4,36 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from constrint.errors import UnsupportedError
 from constrint.kernels.resources.fresh import LIMITS, check_fresh
-from constrint.kernels.resources.sample import Row, Sample
+from constrint.kernels.resources.sample import Row, Sample, draw
+from constrint.model import Var
 from tests.support.calibration import check_count
 from tests.support.compiled import PACKAGE, Compiler
+
+#: How much of a thread's registers a configuration may be estimated to take: compilers assign them for a minute where
+#: there are far more than the 255 or 512 that there can be. (An LSTM backward, 384 units, one wave: 64 s of LLVM, in
+#: gigabytes; a product of int8 in tiles of 32x256x256, one warp, estimated at 6,287: 68 s of ptxas.)
+MOST_REGISTERS = 640
+
+
+def fresh_rows(sample: Sample, target: str, number: int, seed: int) -> list[Row]:
+    """Rows of a target drawn at random, of those that compile soon, valid and excluded ones alike."""
+    drawn = draw(sample, target, {"fair": 10 * number}, seed)
+    rows = list(islice((row for row in drawn if _compiles_soon(sample, row)), number))
+    assert len(rows) == number
+    return rows
+
+
+def _compiles_soon(sample: Sample, row: Row) -> bool:
+    gpu, spec, workload, config = sample.request(row)
+    use = spec.use(gpu, workload, {name: Var(name) for name in config})
+    assert use is not None
+    return use.registers_per_thread.value(config) <= MOST_REGISTERS
 
 
 def seed_of(patterns: Iterable[str], *more: Any) -> int:

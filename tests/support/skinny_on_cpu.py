@@ -26,7 +26,7 @@ from constrint.kernels.gemm.skinny.text import FOLDERS, SHARED, shape_of, source
 H200 = load_gpu("h200")
 HEADERS = Path(__file__).parent / "cuda_on_cpu"
 #: A header that is precompiled is taken where it was compiled with the same options.
-COMPILER = ("g++", "-O1", "-w", "-std=c++17", "-fPIC")
+COMPILER = ("g++", "-O0", "-w", "-std=c++17", "-fPIC")
 #: What the CPU's header has in its place.
 SHARED_MEMORY = "extern __shared__ __align__(16) unsigned char memory[];"
 #: Conversions of the shared end that are PTX, and the CPU's functions in their place.

@@ -22,12 +22,12 @@ from constrint.kernels.gemm.sample import SAMPLE, TARGETS
 from constrint.kernels.gemm.units import OUTPUT_BYTES
 from constrint.kernels.registry import load_kernel
 from constrint.kernels.resources.fresh import check_fresh, exceeded
-from constrint.kernels.resources.sample import Request, draw
+from constrint.kernels.resources.sample import Request
 from constrint.model import Problem
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select import BlockUse, KernelSpec, rank
 from tests.support.compiled import Compiler
-from tests.support.fresh import check_fair_rows, check_most_fit, compiled_rows, seed_of
+from tests.support.fresh import check_fair_rows, check_most_fit, compiled_rows, fresh_rows, seed_of
 from tests.support.gemm import POINTER, gemm, use_of
 from tests.support.kept_assembly import compile_and_keep
 from tests.support.needs import needs_triton
@@ -194,9 +194,7 @@ SOURCES = ("kernels/gemm/**/*.py", "select/limits.py")
 
 def fresh(target: str, number: int = NUM_FAIR) -> list[dict[str, object]]:
     """Configurations of the spaces without any limit, valid and excluded ones alike."""
-    rows = list(draw(SAMPLE, target, {"fair": number}, seed_of(SOURCES, REGISTER_MODELS)))
-    assert len(rows) == number
-    return [dict(row) for row in rows]
+    return [dict(row) for row in fresh_rows(SAMPLE, target, number, seed_of(SOURCES, REGISTER_MODELS))]
 
 
 @pytest.mark.parametrize("target", TARGETS)
