@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ from constrint.kernels.gemm.correction import (
     features,
     path_of,
 )
+from constrint.kernels.gemm.cuda.spec import CudaSpec
 from constrint.kernels.gemm.first_choice import gemm_spec
 from constrint.kernels.gemm.library.choice import LIBRARY_HOST_S, OUR_HOST_S, least_share
 from constrint.kernels.gemm.library.cost import library_s
@@ -93,6 +95,8 @@ def read(gpu: GpuModel, files: Sequence[Path]) -> tuple[Measured, dict[str, Rows
     products = {key: Product.of(workload_of(dict(zip(PRODUCT, key, strict=True)))) for key in numbers}
     limits = {key: _limit(gpu, product) for key, product in products.items()}
     column = {name: np.array([float(row[name]) for row in rows]) * 1e-6 for name in ("us", "cublas_us", "predicted_us")}
+    for places, predicted in _anew(gpu, rows, [products[key] for key in keys]):
+        column["predicted_us"][places] = predicted
     measured = Measured(
         np.array([row["kernel"] for row in rows]), np.array([numbers[key] for key in keys]), column["predicted_us"],
         column["us"], column["cublas_us"], np.array([limits[key] for key in keys]),
@@ -112,6 +116,23 @@ def read(gpu: GpuModel, files: Sequence[Path]) -> tuple[Measured, dict[str, Rows
         off = np.log(measured.seconds[at] / measured.predicted[at])
         by_kernel[kernel] = Rows(kept, np.array(found)[:, varying], off, measured.product[at])
     return measured, by_kernel
+
+
+def _anew(
+    gpu: GpuModel, rows: Sequence[dict[str, str]], products: Sequence[Product]
+) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+    """Places of rows, and what the models say of them today, in seconds; of kernels whose constants are fitted again.
+
+    A table has what a model said when it was written.
+    """
+    groups: dict[tuple[str, Product], list[int]] = defaultdict(list)
+    for at, (row, product) in enumerate(zip(rows, products, strict=True)):
+        if isinstance(gemm_spec(row["kernel"]), CudaSpec):
+            groups[row["kernel"], product].append(at)
+    for (kernel, product), places in groups.items():
+        configs = [config_of(rows[at]) for at in places]
+        columns = {name: np.array([config[name] for config in configs]) for name in configs[0]}
+        yield places, np.asarray(gemm_spec(kernel).price(gpu, product, columns, np.ones(len(places))).seconds)
 
 
 def _limit(gpu: GpuModel, product: Product) -> float:
