@@ -27,6 +27,7 @@ from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.correction import (
     COMMON,
     GROUPS,
+    PREDICTED,
     Correction,
     CorrectionsFile,
     Corrector,
@@ -47,6 +48,9 @@ STIFFNESS = 200.0
 #: From which error on, as a logarithm, a row counts less than its square, and how often weights are found anew.
 OUTLIER, PASSES = 0.15, 4
 FOLDS = 10
+#: What is within the correction of products that take about as long: all but so many on either side, and of so many
+#: products at least.
+BEYOND, FEWEST = 0.05, 30
 #: What a feature has to vary by.
 SAME = 1e-9
 
@@ -161,7 +165,22 @@ def fitted(rows: Rows, errors: tuple[float, float] = (0.0, 0.0)) -> Correction:
         at += size - place
     ranges = (_rounded(rows.found.min(axis=0)), _rounded(rows.found.max(axis=0)), _rounded(mean), _rounded(scale))
     constant, linear = float(f"{found[0]:.5g}"), _rounded(found[1 : 1 + size])
-    return Correction(rows.names, *ranges, constant, linear, tuple(quadratic), len(rows.off), *errors)
+    held_within = _within(rows)
+    return Correction(rows.names, *ranges, constant, linear, tuple(quadratic), *held_within, len(rows.off), *errors)
+
+
+def _within(rows: Rows) -> tuple[int, tuple[float, ...], tuple[float, ...]]:
+    """The shortest prediction, and from there on what lies around what the model was off by, for powers of two."""
+    powers = np.floor(rows.found[:, PREDICTED]).astype(np.int64)
+    low: list[float] = []
+    high: list[float] = []
+    for power in range(powers.min(), powers.max() + 1):
+        distance = np.abs(powers - power)
+        near = next(far for far in range(len(low) + 64) if (distance <= far).sum() >= min(FEWEST, len(powers)))
+        found = np.quantile(rows.off[distance <= near], (BEYOND, 1 - BEYOND))
+        low.append(float(found[0]))
+        high.append(float(found[1]))
+    return int(powers.min()), _rounded(np.array(low)), _rounded(np.array(high))
 
 
 def _terms(z: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -5,7 +5,8 @@ by more from one kernel to another, and most on products that are odd in some wa
 is taken for a quadratic function of the product, of the configuration, and of the model's own time. `corrections/`
 holds its coefficients for each GPU, group of types and kernel; `benchmarks/gemm/correct.py` fits them to products drawn
 at random, and says how far they are off on products that are left out. Nothing is predicted beyond what was measured:
-features are held within their measured ranges. Only what a model ranks first was measured, so only that is corrected.
+features are held within their measured ranges, and corrections within those of products that take about as long. Only
+what a model ranks first was measured, so only that is corrected.
 """
 
 from __future__ import annotations
@@ -29,14 +30,12 @@ FOLDER = Path(__file__).parent / "corrections"
 GROUPS = {"bf16": "bf16-fp16", "fp16": "bf16-fp16", "fp8": "fp8"}
 #: Configurations of a kernel that are looked at: those that its model ranks first.
 FIRST = 5
-#: No correction of a logarithm is less or more than this.
-LEAST, MOST = -0.6, 1.2
 #: Names of the features that every kernel has; then come its parameters.
 COMMON = (
     *("m", "n", "k", "step_a", "step_b", "width_c", "a_along_k", "b_along_k", "predicted"),
     *("blocks", "waves", "steps", "rows_used", "columns_used"),
 )
-
+PREDICTED = COMMON.index("predicted")
 #: The parameters that say how a product is dealt out; a kernel without the last one does not split K.
 DEALT = ("tile_m", "tile_n", "tile_k", "split_k")
 
@@ -50,6 +49,9 @@ class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         mean, scale: By which they are centred and scaled.
         constant, linear: Coefficients.
         quadratic: Coefficients of products: of each feature with itself and those that come after it.
+        shortest: The logarithm to base 2 of the shortest predicted microseconds, rounded down.
+        low, high: Between which nine in ten of what the model was off by lie, as logarithms, for each power of two of
+            the prediction from there on.
         num_rows: Measured times that it rests on.
         median_error, ninth_error: What half of all left-out times are off by at most, and nine in ten, as logarithms.
     """
@@ -62,6 +64,9 @@ class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     constant: float
     linear: tuple[float, ...]
     quadratic: tuple[tuple[float, ...], ...]
+    shortest: int
+    low: tuple[float, ...]
+    high: tuple[float, ...]
     num_rows: int
     median_error: float
     ninth_error: float
@@ -90,6 +95,7 @@ class Corrector:
         self.parameters = tuple(dict.fromkeys((*c.names[len(COMMON) :], *DEALT)))
         self._least, self._most, self._mean, self._scale = (np.array(row) for row in (c.least, c.most, c.mean, c.scale))
         self._linear, self._constant = np.array(c.linear), c.constant
+        self._shortest, self._low, self._high = c.shortest, np.array(c.low), np.array(c.high)
         self._quadratic = np.zeros((size, size))
         for place, row in enumerate(c.quadratic):
             self._quadratic[place, place:] = row
@@ -104,7 +110,9 @@ class Corrector:
         # `np.clip` takes several times as long as these.
         z = (np.minimum(np.maximum(found, self._least), self._most) - self._mean) / self._scale
         logarithm = self._constant + ((z @ self._quadratic + self._linear) * z).sum(axis=1)
-        return np.asarray(np.minimum(np.maximum(logarithm, LEAST), MOST))
+        # A quadratic function goes far where little was measured, so that large products of all kinds hold it.
+        place = np.minimum(np.maximum(found[:, PREDICTED].astype(np.int64) - self._shortest, 0), len(self._low) - 1)
+        return np.asarray(np.minimum(np.maximum(logarithm, self._low[place]), self._high[place]))
 
 
 def features(

@@ -16,8 +16,7 @@ from constrint.kernels.gemm.correction import (
     COMMON,
     FIRST,
     GROUPS,
-    LEAST,
-    MOST,
+    PREDICTED,
     Corrector,
     corrector_of,
     correctors,
@@ -70,9 +69,16 @@ def test_nothing_is_predicted_beyond_what_was_measured() -> None:
     ready = Corrector(fitted(drawn_rows(400, 3)))
     edge, beyond = np.full((1, len(COMMON)), 10.0), np.full((1, len(COMMON)), 1e6)
     assert ready.logarithms(beyond) == pytest.approx(ready.logarithms(edge), abs=0.02)
-    wild = replace_of(fitted(drawn_rows(400, 3)), constant=50.0)
-    assert np.all(Corrector(wild).logarithms(edge) == MOST)
-    assert np.all(Corrector(replace_of(wild, constant=-50.0)).logarithms(edge) == LEAST)
+    rows = drawn_rows(400, 3)
+    wild = replace_of(fitted(rows), constant=50.0)
+    assert (wild.shortest, len(wild.low), len(wild.high)) == (0, 10, 10), "predictions of 1 us to a millisecond"
+    near = rows.off[np.floor(rows.found[:, PREDICTED]) == 9]
+    for constant, bound, wanted in (
+        (50.0, wild.high, np.quantile(near, 0.95)),
+        (-50.0, wild.low, np.quantile(near, 0.05)),
+    ):
+        assert np.all(Corrector(replace_of(wild, constant=constant)).logarithms(edge) == bound[-1])
+        assert bound[-1] == pytest.approx(wanted, rel=1e-3)
 
 
 def replace_of(correction: Any, **changes: Any) -> Any:
