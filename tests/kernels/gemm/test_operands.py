@@ -143,7 +143,11 @@ def test_products_say_how_rows_lie() -> None:
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp8", "tf32", "int8"])
 @pytest.mark.parametrize("order", list(itertools.product((0, 1), repeat=2)), ids=str)
-@pytest.mark.parametrize("sizes", [(128, 256, 512), (200, 1000, 3000), (77, 300, 155), (1000, 1028, 2052)], ids=str)
+@pytest.mark.parametrize(
+    "sizes",
+    [(128, 256, 512), (200, 1000, 3000), (77, 300, 155), (1000, 1028, 2052), (24, 25, 98), (48, 40, 56), (16, 32, 8)],
+    ids=str,
+)
 def test_random_operands_lie_as_the_workload_says(
     sizes: tuple[int, int, int], order: tuple[int, int], dtype: str
 ) -> None:
