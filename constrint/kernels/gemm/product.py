@@ -13,7 +13,6 @@ from constrint.kernels.gemm.units import (
     ELEMENT_BYTES,
     LINE_BYTES,
     OUTPUT_BYTES,
-    SECTOR_BYTES,
     WIDEST_BYTES,
     Aligned,
     needs_k_major,
@@ -173,33 +172,12 @@ def _contiguous_product(m: int, n: int, k: int, dtype: str, options: tuple[tuple
 
 def _contiguous(row_length: int, dtype: str, *, is_k_major: bool) -> Operand:
     """An operand whose rows in memory follow each other without gaps."""
-    element = ELEMENT_BYTES[dtype]
-    row_bytes = row_length * element
-    is_copied, along_k = copy_needed(row_bytes, element, is_k_major, is_loaded=row_bytes % ROW_ALIGNMENT_BYTES == 0)
+    element, needs_turn = ELEMENT_BYTES[dtype], needs_k_major(dtype) and not is_k_major
+    is_copied = row_length * element % ROW_ALIGNMENT_BYTES != 0 or needs_turn
     return Operand(
         width_bytes=width_bytes(row_length, element),
-        step_bytes=gcd(LINE_BYTES, row_bytes),
+        step_bytes=gcd(LINE_BYTES, element * row_length),
         is_k_major=is_k_major,
         is_copied=is_copied,
-        is_copied_k_major=is_copied and along_k,
+        is_copied_k_major=is_copied and (is_k_major or needs_turn),
     )
-
-
-def copy_needed(row_bytes: int, element_bytes: int, is_k_major: bool, *, is_loaded: bool) -> tuple[bool, bool]:
-    """Whether an operand is copied before the TMA unit loads it, and whether what it loads lies along K.
-
-    `tma/pack.py` says the same of tensors.
-
-    Args:
-        row_bytes: Bytes of a row as it lies in memory.
-        element_bytes: Bytes of an element.
-        is_k_major: Whether the operand lies along K.
-        is_loaded: Whether the TMA unit could load it as it is.
-    """
-    # wgmma and its successors transpose 16-bit operands alone.
-    needs_turn = element_bytes != 2 and not is_k_major
-    # The TMA unit takes as long for a short row as for a line, and longer where rows straddle lines: on an H200 copying
-    # 8, 24 or 48 elements of 16 bits along K first was faster, copying 16 or 32 was not.
-    is_short = not is_k_major and row_bytes < LINE_BYTES and row_bytes not in (SECTOR_BYTES, 2 * SECTOR_BYTES)
-    along_k = is_k_major or needs_turn or is_short
-    return not is_loaded or along_k != is_k_major, along_k

@@ -145,7 +145,7 @@ def test_products_say_how_rows_lie() -> None:
 @pytest.mark.parametrize("order", list(itertools.product((0, 1), repeat=2)), ids=str)
 @pytest.mark.parametrize(
     "sizes",
-    [(128, 256, 512), (200, 1000, 3000), (77, 300, 155), (1000, 1028, 2052), (24, 25, 98), (48, 40, 56), (16, 32, 8)],
+    [(128, 256, 512), (200, 1000, 3000), (77, 300, 155), (1000, 1028, 2052)],
     ids=str,
 )
 def test_random_operands_lie_as_the_workload_says(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +22,17 @@ import torch
 
 from constrint.errors import UsageError
 from constrint.hwmodels import load_gpu
+from constrint.kernels.gemm import first_choice
+from constrint.kernels.gemm.cuda.shape import BEFORE_BYTES
+from constrint.kernels.gemm.cuda.unaligned.gathered import Gathered
 from constrint.kernels.gemm.cuda.unaligned.launch import unaligned_launches
 from constrint.kernels.gemm.launch import Call, Epilogue, Machine
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.tma.pack import copies_needed
 from constrint.kernels.launch.cuda import CudaLaunch, TensorMap
 from constrint.kernels.launch.plan.recipe import plan_of, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
+from tests.support.gemm import CUDA, UNALIGNED, broken_rules, gemm, smem_of, use_of
 from tests.support.launch_bench import STREAM, LaunchBench
 from tests.support.planned import LOADED, SPILL_FREE, LoadedLaunch, launch_bench_of
 
@@ -125,3 +132,29 @@ def test_a_plan_gives_it_addresses_that_are_multiples_of_nothing(bench: LaunchBe
     assert int.from_bytes(words[0], "little") == at_a + 6
     assert words[1:4] == [number.tobytes() for number in numbers[:3]]
     assert [int.from_bytes(word[:8], "little") for word in words[4:7]] == [at_b, at_out, at_out]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8", "tf32", "int8"])
+def test_of_a_workload_the_same_operands_are_gathered_as_of_its_tensors(dtype: str) -> None:
+    """Rows that start anywhere, and short ones across K; the shared memory of a launch is what is predicted."""
+    draw = random.Random(dtype)
+    sides = (3, 8, 16, 24, 25, 32, 40, 48, 64, 100, 1000)
+    seen = set()
+    for _ in range(150):
+        m, n, k = draw.choices(sides, k=3)
+        workload = gemm(m, n, k, dtype, transpose_a=draw.randrange(2), transpose_b=draw.randrange(2))
+        told, given = Product.of(workload), UNALIGNED.inputs(H200, workload, device="meta")
+        copies = copies_needed(given["a"], given["b"])
+        assert Gathered.of(told) == ("a" in copies, "b" in copies), workload
+        assert (not CUDA.refusal(H200, told)) == (not copies), workload
+        if UNALIGNED.refusal(H200, told):
+            continue
+        config = first_choice.choose_of(H200, told, first_choice.gemm_spec(UNALIGNED.full_name)).config
+        seen.add(Gathered.of(told))
+        problem = UNALIGNED.problem(H200, workload)
+        assert not broken_rules(problem, config), workload
+        outputs = UNALIGNED.outputs(H200, workload, given)
+        (launch,) = UNALIGNED.launches(H200, workload, config, given, outputs)
+        assert isinstance(launch, CudaLaunch)
+        assert launch.smem_bytes + BEFORE_BYTES == smem_of(use_of(UNALIGNED, H200, workload, problem), config), workload
+    assert len(seen) == 3 or dtype != "bf16"

@@ -40,6 +40,7 @@ class UnalignedSpec(CudaSpec):
     """All warps of the producer copy lines of an operand to shared memory, and move them to where they belong."""
 
     name = "unaligned"
+    gathers = True
     summary = "C[M,N] = A[M,K] @ B[K,N] of operands whose rows start anywhere, without a copy of them, CUDA C++"
 
     @cached_property
@@ -65,6 +66,12 @@ class UnalignedSpec(CudaSpec):
                     "16 bits"
                 )
         return super().refusal(gpu, _as_loaded(product))
+
+    def _stated(self, gpu: GpuModel, product: Product) -> Any:
+        """What holds for all sizes of products of which the same operands are gathered."""
+        gathered = Gathered.of(product)
+        a, b = replace(product.a, is_copied=gathered.a), replace(product.b, is_copied=gathered.b)
+        return super()._stated(gpu, replace(product, a=a, b=b))
 
     def tile_params(self, gpu: GpuModel, dtype: str) -> tuple[Param, ...]:
         """Those of the CUDA GEMM without clusters, and how many slices are under way."""
