@@ -134,13 +134,13 @@ def test_a_plan_gives_it_addresses_that_are_multiples_of_nothing(bench: LaunchBe
     assert [int.from_bytes(word[:8], "little") for word in words[4:7]] == [at_b, at_out, at_out]
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "fp8", "tf32", "int8"])
+@pytest.mark.parametrize("dtype", ["bf16", "tf32"])
 def test_of_a_workload_the_same_operands_are_gathered_as_of_its_tensors(dtype: str) -> None:
     """Rows that start anywhere, and short ones across K; the shared memory of a launch is what is predicted."""
     draw = random.Random(dtype)
     sides = (3, 8, 16, 24, 25, 32, 40, 48, 64, 100, 1000)
     seen = set()
-    for _ in range(150):
+    for _ in range(80):
         m, n, k = draw.choices(sides, k=3)
         workload = gemm(m, n, k, dtype, transpose_a=draw.randrange(2), transpose_b=draw.randrange(2))
         told, given = Product.of(workload), UNALIGNED.inputs(H200, workload, device="meta")
