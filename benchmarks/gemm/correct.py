@@ -11,6 +11,7 @@ model ranks first, and torch's own product by its predicted time. A feature that
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -176,7 +177,7 @@ def _within(rows: Rows) -> tuple[int, tuple[float, ...], tuple[float, ...]]:
     high: list[float] = []
     for power in range(powers.min(), powers.max() + 1):
         distance = np.abs(powers - power)
-        near = next(far for far in range(len(low) + 64) if (distance <= far).sum() >= min(FEWEST, len(powers)))
+        near = next(far for far in itertools.count() if (distance <= far).sum() >= min(FEWEST, len(powers)))
         found = np.quantile(rows.off[distance <= near], (BEYOND, 1 - BEYOND))
         low.append(float(found[0]))
         high.append(float(found[1]))

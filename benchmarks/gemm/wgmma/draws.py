@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from benchmarks.gemm.wgmma.configs import DTYPES, Config, columns_of, config_at, named, product_of
-from benchmarks.gemm.wgmma.products import End
+from benchmarks.gemm.wgmma.products import End, product_of_made
 from benchmarks.gemm.wgmma.strided import LOADED, Gaps, amid_poison, result_bytes
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.cuda.shape import LINE_BYTES
 from constrint.kernels.gemm.cuda.spec import PARTS, CudaSpec
 from constrint.kernels.gemm.cuda.unaligned.gathered import Gathered
-from constrint.kernels.gemm.operands import product_of as product_of_tensors
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import ELEMENT_BYTES, needs_k_major
 from constrint.kernels.registry import load_spec
@@ -101,8 +100,7 @@ def whole_product(dtype: str, layout: str, end: End, gathered: Gathered) -> Prod
     if not gathered.any:
         return product_of(WHOLE, dtype, layout, is_plain=end.is_plain)
     given = amid_poison(WHOLE, dtype, layout, end, Gaps.least(WHOLE, dtype, layout, gathered), device="meta")
-    source = None if given.source is None else given.source[None]
-    return product_of_tensors(given.a[None], given.b[None], given.bias, source, given.out.dtype, is_three_pass=False)
+    return product_of_made(given)
 
 
 def drawn_kernels(gpu: GpuModel, number: int, seed: int, kernel: str = "gemm.cuda") -> list[Kernel]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.gemm.wgmma.configs import Config, drawn, named, ranked, spread
-from benchmarks.gemm.wgmma.products import KINDS, End, Made, launch_of, made
+from benchmarks.gemm.wgmma.products import KINDS, End, Made, launch_of, made, product_of_made
 from constrint.errors import InfeasibleError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.cuda.unaligned.spec import SPECS
@@ -106,11 +106,7 @@ def odd_operands(
 
 def product_of(shape: tuple[int, int, int], dtype: str, layout: str, end: End, places: Places) -> Product:
     """The product as rules and costs see it."""
-    from constrint.kernels.gemm.operands import product_of as product_of_tensors
-
-    given = Case(shape, dtype, layout, {}, end, places).made("meta")
-    source = None if given.source is None else given.source[None]
-    return product_of_tensors(given.a[None], given.b[None], given.bias, source, given.out.dtype, is_three_pass=False)
+    return product_of_made(Case(shape, dtype, layout, {}, end, places).made("meta"))
 
 
 def random_cases(gpu: GpuModel, number: int, seed: int) -> Iterator[Case]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.launch import Call, Epilogue, Machine
+from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import ELEMENT_BYTES
 from constrint.kernels.launch.cuda import CudaLaunch
 
@@ -129,6 +130,14 @@ def launch_of(
     epilogue = Epilogue(given.bias, source, end.alpha, end.beta, end.activation)
     call = Call(given.a[None], given.b[None], given.out[None], Machine.of(gpu), epilogue, "tf32")
     return (unaligned_launches if is_gathered else cuda_launches)(call, config)[0]
+
+
+def product_of_made(given: Made) -> Product:
+    """The product as rules and costs see it."""
+    from constrint.kernels.gemm.operands import product_of
+
+    source = None if given.source is None else given.source[None]
+    return product_of(given.a[None], given.b[None], given.bias, source, given.out.dtype, is_three_pass=False)
 
 
 def exact_product(given: Made, dtype: str, end: End) -> tuple[Any, Any]:

@@ -18,8 +18,8 @@ from constrint.select.first_choice import Choice
 #: The share of the library's time that our kernels have to save at least.
 LEAST_SHARE = 0.02
 #: What a call takes the host by a plan of ours, by one that copies an operand first, and by the library: calls from
-#: Python take no less, however fast the device is. Measured twice within a run, while torch's own call took 12 and
-#: 18 us: 8 and 12, 11 and 18, 17 and 28.
+#: Python take no less, however fast the device is. `benchmarks.gemm.bench --drawn` times all: 7 to 16, 15 to 18, and 17
+#: to 29 us, while torch's own calls take 9 to 22; what was picked lies between those of a quick and of a slow host.
 OUR_HOST_S, COPIED_HOST_S, LIBRARY_HOST_S = 10e-6, 15e-6, 22e-6
 #: The share where the error of its kind is not known.
 UNKNOWN_SHARE = 0.2

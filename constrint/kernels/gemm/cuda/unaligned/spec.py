@@ -65,7 +65,7 @@ class UnalignedSpec(CudaSpec):
                     "it gathers operands whose elements follow each other: along K, or along M or N where they have "
                     "16 bits"
                 )
-        return super().refusal(gpu, _as_loaded(product))
+        return super().refusal(gpu, product)
 
     def _stated(self, gpu: GpuModel, product: Product) -> Any:
         """What holds for all sizes of products of which the same operands are gathered."""
@@ -124,12 +124,6 @@ class UnalignedSpec(CudaSpec):
         from constrint.kernels.gemm.cuda.unaligned.launch import unaligned_launches
 
         return unaligned_launches(call, config)
-
-
-def _as_loaded(product: Product) -> Product:
-    """The product as if its operands could be loaded as they lie."""
-    a, b = (replace(each, is_copied=False, is_copied_k_major=False) for each in (product.a, product.b))
-    return replace(product, a=a, b=b)
 
 
 SPECS = (UnalignedSpec(),)
