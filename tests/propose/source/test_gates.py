@@ -5,6 +5,7 @@ Triton's interpreter runs candidates here, on the CPU and without bf16, so nothi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -62,7 +63,7 @@ def test_a_cheat_that_reads_well_is_refused_by_its_gate(cheat: Cheat) -> None:
     assert gate == cheat.gate, message
     # Who writes past the end of y may hit what the allocator keeps there, or no memory at all, and end before the guard
     # is looked at.
-    is_ended = any(what in message for what in ("free()", "malloc()", "realloc()", "killed by SIGSEGV"))
+    is_ended = re.search(r"free\(\)|malloc\(\)|realloc\(\)|killed by SIG(ABRT|SEGV|BUS)", message) is not None
     assert cheat.says in message or (cheat.says == "wrote beside y" and is_ended), message
 
 
