@@ -4,6 +4,7 @@
     python -m benchmarks.gemm.wgmma.launches --gpu h200 --kernel gemm.unaligned --out gemm_unaligned_launches.csv
     python -m benchmarks.gemm.wgmma.launches --gpu h200 --first 4711 --launches 1     # one of them again
     python -m benchmarks.gemm.wgmma.launches --gpu h200 --sanitize memcheck           # or synccheck, racecheck
+    python -m benchmarks.gemm.wgmma.launches --gpu h200 --kernels 150 --seed 5 --compile --limit 1800   # without a GPU
 
 A few hundred kernels are drawn from the whole space and compiled at once, by as many processes as there are cores.
 Whatever a launch decides is drawn for every launch: sizes, strides, factors, parts of K, the order of tiles. Operands
@@ -340,12 +341,16 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1, help="that launch at the same time")
     parser.add_argument("--out", type=Path, help="a CSV file to write: a row for each kernel")
     parser.add_argument("--sanitize", metavar="TOOL", help="memcheck, synccheck, racecheck or initcheck")
+    parser.add_argument("--compile", action="store_true", help="compile alone, without a GPU: how many spill")
     parser.add_argument("--alone", action="store_true", help="small products in this process, watched by nobody")
     args = parser.parse_args()
     until = time.time() + args.limit
     run = Run(args.gpu, args.kernels, args.seed, args.small or bool(args.sanitize), until, args.kernel)
     if args.alone:
         raise SystemExit(alone(run, args.launches or SANITIZED) > 0)
+    if args.compile:
+        usable = prepare(load_gpu(run.gpu), run.drawn(), args.limit)
+        raise SystemExit(len(usable) < args.kernels)
     if args.sanitize:
         prepare(load_gpu(run.gpu), run.drawn(), args.limit)
         raise SystemExit(sanitize(args.sanitize, run, args.launches or SANITIZED))

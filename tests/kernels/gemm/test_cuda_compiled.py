@@ -84,6 +84,14 @@ def test_every_end_compiles_without_spilling(ends: Ends, turned: int) -> None:
     assert compile_cuda(H200, source).spill_bytes == 0
 
 
+def test_what_would_spill_is_compiled_sparing() -> None:
+    config = {"tile_m": 256, "tile_n": 56, "num_stages": 5, "consumers": 2, "by_columns": 1, "in_turns": 1}
+    config |= {"cluster_m": 1, "cluster_n": 2, "turned": 0}
+    source = source_of(config, Operands("bf16", False, True), Ends("bf16"), splits=True)
+    assert source.sparing
+    assert compile_cuda(H200, source).spill_bytes == 0
+
+
 def test_a_wrong_tile_is_refused_by_the_compiler_too() -> None:
     """The source asserts what the rules say of wgmma."""
     from constrint.errors import CompileError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,12 @@ import pytest
 from constrint.errors import CompileError, UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.cuda.shape import Shape
+from constrint.kernels.gemm.cuda.source import Operands
+from constrint.kernels.gemm.cuda.unaligned.gathered import Gathered
+from constrint.kernels.gemm.cuda.unaligned.source import source_of
 from constrint.kernels.gemm.cuda.unaligned.spec import SPECS
+from constrint.kernels.gemm.epilogue.ends import Ends
+from constrint.kernels.launch.cuda import compile_cuda
 from constrint.select import Workload
 from constrint.solve import enumerate_space
 from tests.support.gemm import gemm, use_of
@@ -51,11 +57,21 @@ def test_nothing_spills_and_what_is_stated_is_true(workload: Workload) -> None:
         assert compiled.registers_per_thread <= use.registers_per_thread.value(config), config
 
 
+@pytest.mark.parametrize(
+    ("tile", "consumers", "raw_stages", "gathered"),
+    [((256, 136), 2, 4, Gathered(False, True)), ((192, 96), 1, 3, Gathered(True, True))],
+)
+def test_what_would_spill_is_compiled_sparing(
+    tile: tuple[int, int], consumers: int, raw_stages: int, gathered: Gathered
+) -> None:
+    config = {"tile_m": tile[0], "tile_n": tile[1], "num_stages": 2, "raw_stages": raw_stages, "consumers": consumers}
+    config |= {"by_columns": 1, "in_turns": 0, "cluster_m": 1, "cluster_n": 1, "turned": 0}
+    source = source_of(config, Operands("bf16", False, True), gathered, Ends("bf16", buffers=2), splits=True)
+    assert source.sparing
+    assert compile_cuda(H200, source).spill_bytes == 0
+
+
 def test_clusters_are_refused_by_the_launch_and_by_the_compiler() -> None:
-    from dataclasses import replace
-
-    from constrint.kernels.launch.cuda import compile_cuda
-
     workload = gemm(4096, 4096, 4097)
     config: dict[str, Any] = {"tile_m": 128, "tile_n": 128, "tile_k": 64, "num_stages": 3, "raw_stages": 2}
     config |= {"consumers": 2, "by_columns": 1, "in_turns": 0, "turned": 0, "split_k": 1, "only_last": 0, "group_m": 8}

@@ -6,7 +6,7 @@ What the CPU cannot show is what memory and the matrix units of a GPU do beside 
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -34,7 +34,8 @@ USUAL |= {"in_turns": 0, "cluster_m": 1, "cluster_n": 1, "turned": 0, "split_k":
 class Case:
     """A product: M, N and K, how A and B lie, elements before them and between their rows, a configuration, blocks.
 
-    Results are of 32 bits, unless it rounds them to 16, between what must not be written.
+    Results are of 32 bits, unless it rounds them to 16, between what must not be written. One that spares is as it is
+    compiled where registers are short.
     """
 
     shape: tuple[int, int, int]
@@ -44,6 +45,7 @@ class Case:
     dtype: torch.dtype = torch.bfloat16
     rounds: bool = False
     blocks: int = 2
+    spares: bool = False
     config: dict[str, int] = field(default_factory=dict)
 
 
@@ -64,6 +66,8 @@ CASES = {
     ),
     "three consumers": Case((190, 128, 201), "rr", blocks=1, config={"tile_m": 192, "consumers": 3}),
     "K in parts": Case((64, 128, 901), "rr", blocks=8, config={"split_k": 4}),
+    "K in two parts": Case((64, 100, 901), "rr", blocks=4, config={"split_k": 2}),
+    "K in two parts, sparing": Case((64, 100, 901), "rr", blocks=4, config={"split_k": 2}, spares=True),
     "tf32": Case((100, 72, 77), "rc", dtype=torch.float32, config={"tile_k": 32, "tile_n": 72}),
     "int8, rows an odd number of bytes apart": Case(
         (100, 72, 301), "rc", (3, 0), dtype=torch.int8, config={"tile_k": 128}
@@ -108,6 +112,11 @@ def launched(
     call = call_of(case)
     (launch,) = unaligned_launches(call, USUAL | case.config)
     assert isinstance(launch, CudaLaunch)
+    if case.spares:
+        assert launch.source.sparing
+        launch = replace(
+            launch, source=replace(launch.source, macros={**launch.source.macros, **launch.source.sparing})
+        )
     status = run(built(launch, folder, changed), launch, case.blocks, seed)
     exact = (call.a[0].double() @ call.b[0].double()).to(call.out.dtype)
     is_exact = torch.equal(call.out[0], exact)

@@ -71,6 +71,47 @@ def test_what_spills_is_told() -> None:
 
 
 @needs_nvrtc
+def test_what_spills_is_compiled_again_sparing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONSTRINT_CACHE", str(tmp_path))
+    text = """__global__ void kernel(float* out) {
+      float sums[SUMS];
+      #pragma unroll
+      for (int i = 0; i < SUMS; ++i) sums[i] = out[i * 32 + threadIdx.x];
+      for (int step = 0; step < 8; ++step) {
+        #pragma unroll
+        for (int i = 0; i < SUMS; ++i) sums[i] += sums[(i + 7) % SUMS] * sums[(i + 13) % SUMS];
+      }
+      #pragma unroll
+      for (int i = 0; i < SUMS; ++i) out[i * 32 + threadIdx.x] = sums[i];
+    }"""
+    compiled, times = nvrtc._compiled, []
+
+    def counted(source: CudaSource, *more: Any) -> Any:
+        times.append(source.macros["SUMS"])
+        return compiled(source, *more)
+
+    monkeypatch.setattr(nvrtc, "_compiled", counted)
+
+    def compile_with(number: int, sparing: int | None) -> Any:
+        nvrtc._KNOWN.clear()
+        again = {} if sparing is None else {"SUMS": sparing}
+        return compile_cuda(H200, CudaSource(text, "kernel", {"SUMS": number}, ("--maxrregcount=32",), sparing=again))
+
+    spilling, clean = compile_with(64, None), compile_with(4, None)
+    assert spilling.spill_bytes > 0
+    assert clean.spill_bytes == 0
+    times.clear()
+    assert compile_with(64, 4) == clean == compile_with(64, 4)
+    assert times == [64, 4], "and kept"
+    times.clear()
+    assert compile_with(64, 200) == spilling
+    assert times == [64, 200]
+    times.clear()
+    assert compile_with(4, 64) == clean
+    assert times == [4]
+
+
+@needs_nvrtc
 @needs_torch
 def test_a_spec_is_ranked_and_compiled_without_a_gpu() -> None:
     ranking = rank(ROTATE, H200, WORKLOAD, compile=3)

@@ -54,7 +54,13 @@ def _source_of(config: tuple[tuple[str, int], ...], operands: Operands, ends: En
     macros |= ends.macros
     macros |= {"SPLITS": int(splits), "STORES_BOXES": int(ends.in_boxes), "BUFFERS": ends.buffers}
     text = wgmma(shape.own_columns, dtype, rows_k_major=rows_k_major, columns_k_major=columns_k_major)
-    return CudaSource(text + _kernel(), "gemm", macros, ("-std=c++17",), (FOLDER,), "gemm.cu", is_settled=True)
+    return joined(text + _kernel(), macros, (FOLDER,), "gemm.cu")
+
+
+def joined(text: str, macros: Mapping[str, int], folders: tuple[Path, ...], name: str) -> CudaSource:
+    """A source of the kernels that share `parts.cuh`; where tiles are split there is a kernel that spares registers."""
+    whole, sparing = {**macros, "SPARES": 0}, {"SPARES": 1} if macros["SPLITS"] else {}
+    return CudaSource(text, "gemm", whole, ("-std=c++17",), folders, name, is_settled=True, sparing=sparing)
 
 
 @lru_cache(maxsize=1)

@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,8 @@ class CudaSource:
         name: Name of the file, for messages.
         is_settled: Whether its headers stay as they are while the process runs, as those of a package do: it is looked
             up once, where others are told by what their headers hold at every launch.
+        sparing: Other values of macros, with which the kernel is compiled again where it spills registers: whichever
+            spills less is the kernel.
     """
 
     text: str
@@ -56,6 +58,7 @@ class CudaSource:
     folders: tuple[Path, ...] = ()
     name: str = "kernel.cu"
     is_settled: bool = False
+    sparing: Mapping[str, MacroValue] = field(default_factory=dict)
     binaries: dict[str, Binary] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
@@ -91,13 +94,16 @@ def compile_cuda(gpu: GpuModel, source: CudaSource) -> Binary:
     if source.is_settled and target in source.binaries:
         return source.binaries[target]
     compiler = nvrtc_version()
-    # Of what comes from NVRTC's own cache the assembler says nothing.
-    shown = [_VERBOSE, *([NO_CACHE] if _release(compiler) >= CACHING_RELEASE else [])]
-    options = [f"--gpu-architecture={target}", *shown, *definitions(source.macros, source.name), *source.options]
+    options = _options(source, target, compiler)
     key = _key(source, options, compiler)
     binary = _KNOWN.get(key) or _kept(key)
     if binary is None:
-        binary = _compiled(source, options, f"{compiler} refuses the kernel for {target}", compiler)
+        refusal = f"{compiler} refuses the kernel for {target}"
+        binary = _compiled(source, options, refusal, compiler)
+        if binary.spill_bytes and source.sparing:
+            spared = replace(source, macros={**source.macros, **source.sparing}, sparing={})
+            other = _compiled(spared, _options(spared, target, compiler), refusal, compiler)
+            binary = min(binary, other, key=lambda one: one.spill_bytes)
         cache.store(_KIND, key, msgspec.msgpack.encode(binary))
     if len(_KNOWN) >= MOST_KNOWN:
         _KNOWN.clear()
@@ -105,6 +111,12 @@ def compile_cuda(gpu: GpuModel, source: CudaSource) -> Binary:
     if source.is_settled:
         source.binaries[target] = binary
     return binary
+
+
+def _options(source: CudaSource, target: str, compiler: str) -> list[str]:
+    # Of what comes from NVRTC's own cache the assembler says nothing.
+    shown = [_VERBOSE, *([NO_CACHE] if _release(compiler) >= CACHING_RELEASE else [])]
+    return [f"--gpu-architecture={target}", *shown, *definitions(source.macros, source.name), *source.options]
 
 
 #: What this process has compiled or loaded: where nothing is kept on disk, a layer still compiles its kernels once.
@@ -258,4 +270,5 @@ def _toolkit_headers() -> tuple[Path, ...]:
 def _key(source: CudaSource, options: list[str], compiler: str) -> bytes:
     headers = header_digest(source.text, source.folders)
     content = hashlib.sha256(source.text.encode()).hexdigest()
-    return repr((content, source.function, options, headers, compiler)).encode()
+    again = definitions(source.sparing, source.name)
+    return repr((content, source.function, options, again, headers, compiler)).encode()

@@ -50,8 +50,10 @@ __device__ __forceinline__ bool add_parts(
     sum_t (&sums)[kBlocks][kSums], const Unit& u, sum_t* workspace, unsigned* counters, unsigned begun,
     int consumer) {
   // Registers that are left beside all sums hold what is under way: of one part, or of two at a time.
-  constexpr int kAll = kBlocks * kSums, kFree = kConsumerRegisters - kAll - (IS_PLAIN ? 48 : 64);
-  constexpr bool kKeeps = kFree >= 48;  // its own of two parts
+  // The assembler asks for all loads of the other part at once, and about one kernel in 400 spills a few of its other
+  // registers for that: such a one is compiled again, sparing.
+  constexpr int kAll = kBlocks * kSums, kFree = kConsumerRegisters - kAll - (IS_PLAIN ? 48 : 64) - 16 * SPARES;
+  constexpr bool kKeeps = !SPARES && kFree >= 48;  // its own of two parts
   constexpr int kBatch = kFree < 32 ? 8 : kFree > 128 ? 64 : kFree / 16 * 8;
   // Where all sums come at once, those of more than two parts may: every wait is as long as one for a single vector.
   constexpr int kMost = kFree / (2 * kAll), kTogether = kAll > kBatch ? 2 : kMost > kMostTogether ? kMostTogether : kMost;

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from constrint.kernels.gemm.cuda.source import FOLDER, Operands
+from constrint.kernels.gemm.cuda.source import FOLDER, Operands, joined
 from constrint.kernels.gemm.cuda.source import source_of as source_of_others
 from constrint.kernels.gemm.cuda.unaligned.gathered import Gathered
 from constrint.kernels.gemm.epilogue.ends import Ends
@@ -33,5 +33,4 @@ def _joined(text: str, macros: tuple[tuple[str, int], ...]) -> CudaSource:
     if not kernel or text.count(KERNEL) != 1:
         raise AssertionError(f"{FOLDER / 'kernel.cu'} has one kernel, after the roles that are shared")
     own = (OWN / "kernel.cu").read_text(encoding="utf-8")
-    folders = OWN, FOLDER
-    return CudaSource(roles + own, "gemm", dict(macros), ("-std=c++17",), folders, "gemm_unaligned.cu", is_settled=True)
+    return joined(roles + own, dict(macros), (OWN, FOLDER), "gemm_unaligned.cu")
