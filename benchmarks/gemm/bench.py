@@ -32,6 +32,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.gemm.tables import make_tables
 from benchmarks.gemm.wgmma.run import SHAPES
 from benchmarks.harness.peers import products, set_precision, triton_template
 from benchmarks.harness.table import Table, attempt, described, print_ratios, read_rows
@@ -227,7 +228,8 @@ class _Public:
 
 
 def plan(gpu: GpuModel, cases: list[Workload], top: int) -> list[tuple[Workload, list[Choice], Choice, float]]:
-    """Our choices of every case, that among all, and its milliseconds; the kernels are compiled on all cores."""
+    """Our choices of every case, that among all, and its milliseconds; all cores make tables and compile kernels."""
+    make_tables(gpu.name, cases)
     choose(gpu, Product.of(gemm((128, 128, 128))))
     planned = []
     for workload in cases:
