@@ -48,15 +48,16 @@ class SharedTables:
 
     Args:
         results: Those of the run.
+        always: Whether a test that keeps things on disk itself has these tables all the same.
     """
 
-    def __init__(self, results: SharedResults) -> None:
-        self._folder = results.folder / "tables"
+    def __init__(self, results: SharedResults, *, always: bool = False) -> None:
+        self._folder, self._always = results.folder / "tables", always
         self._folder.mkdir(exist_ok=True)
 
     def load(self, kind: str, key: bytes) -> bytes | None:
         """The entry of a kind under a key; None where there is none."""
-        if cache.folder() is not None:
+        if cache.folder() is not None and not self._always:
             return cache.load(kind, key)
         try:
             return self._file(kind, key).read_bytes()
@@ -65,7 +66,7 @@ class SharedTables:
 
     def store(self, kind: str, key: bytes, data: bytes) -> None:
         """Keep an entry; it is whole or absent for every other process."""
-        if cache.folder() is not None:
+        if cache.folder() is not None and not self._always:
             cache.store(kind, key, data)
             return
         part = self._folder / f"part-{os.getpid()}"
