@@ -2,13 +2,15 @@
 
 import gc
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.shared import SharedResults
+from constrint.kernels.gemm import table
+from tests.support.shared import SharedResults, SharedTables
 
-# Nothing that a test computes, with patched constants perhaps, reaches later processes or the user's own cache.
+# Nothing that a test computes, with patched constants perhaps, reaches later runs or the user's own cache.
 os.environ["CONSTRINT_CACHE"] = "0"
 
 # What is collected stays: every process would look through half a million objects again and again for what does not.
@@ -20,8 +22,13 @@ settings.load_profile("constrint")
 
 
 def pytest_collection_finish() -> None:
-    """Tests run as programs do, beside what was collected."""
+    """Tests run as programs do, beside what was collected.
+
+    Expressions and compilers make many small objects that live for a while: looking for those that nothing refers to
+    every 700 of them takes a fifteenth of the tests' time, every 20,000 next to nothing.
+    """
     gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
     gc.enable()
 
 
@@ -38,3 +45,11 @@ def pytest_xdist_auto_num_workers() -> int | None:
 def shared_results(tmp_path_factory: pytest.TempPathFactory) -> SharedResults:
     """What one process of this run computes for all."""
     return SharedResults.of_run(tmp_path_factory)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _tables_of_the_run(shared_results: SharedResults) -> Iterator[None]:
+    """GEMMs' tables are made once in a run; what changes them asks for `_tables_of_its_own`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "cache", SharedTables(shared_results))
+        yield

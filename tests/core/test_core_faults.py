@@ -142,7 +142,7 @@ def test_a_walk_that_a_limit_ended_says_so() -> None:
 
 def test_no_argument_ends_the_interpreter() -> None:
     assert compiled is not None
-    check_fuzz(str(compiled.__file__), seconds=4, seed=20261)
+    check_fuzz(str(compiled.__file__), seconds=2, seed=20261)
 
 
 def check_fuzz(extension: str, *, seconds: int, seed: int, environment: dict[str, str] | None = None) -> None:
@@ -191,4 +191,4 @@ def test_no_argument_breaks_a_rule_that_sanitizers_check(tmp_path: Path) -> None
         "ASAN_OPTIONS": "detect_leaks=0,allocator_may_return_null=1",
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
-    check_fuzz(str(extension), seconds=8, seed=20262, environment=environment)
+    check_fuzz(str(extension), seconds=4, seed=20262, environment=environment)

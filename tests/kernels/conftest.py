@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from constrint.kernels.gemm import first_choice
+from constrint import cache
+from constrint.kernels.gemm import first_choice, table
 from tests.support.compiled import Compiler
 from tests.support.needs import missing_packages
 
@@ -32,8 +33,12 @@ def compiler(pytestconfig: pytest.Config) -> Compiler:
 
 @pytest.fixture
 def _tables_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The GEMM's tables begin anew, and those that were known before are not made again: they take seconds."""
+    """The GEMM's tables begin anew, and no other test reads them: for tests that change what tables rest on.
+
+    Those of others are not made again: they take seconds.
+    """
     monkeypatch.setattr(first_choice, "_MODELS", {})
+    monkeypatch.setattr(table, "cache", cache)
     first_choice._choose.cache_clear()
     yield
     first_choice._choose.cache_clear()

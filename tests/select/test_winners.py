@@ -15,6 +15,7 @@ import pytest
 
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm import first_choice as gemm_choice
+from constrint.kernels.gemm import table
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.launch.cuda import nvrtc
 from constrint.kernels.registry import load_kernel, load_spec
@@ -25,6 +26,7 @@ from constrint.select.first_choice import Refusal
 from constrint.select.toolchain import differences, toolchain_of
 from constrint.select.tuned import TunedEntry, TunedTable, tuned_path, write_tuned
 from tests.support.cuda_kernels import ROTATE
+from tests.support.shared import SharedResults, SharedTables
 
 GPU = load_gpu("h200")
 TOOLS = {"triton": "9.9", "torch": "9.9", "cuda": "99.0", "driver": "999.1.2"}
@@ -35,7 +37,7 @@ Put = Callable[..., None]
 
 
 @pytest.fixture
-def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Put]:
+def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared_results: SharedResults) -> Iterator[Put]:
     """Writes the user's own table."""
 
     def forget() -> None:
@@ -47,6 +49,8 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Put]:
         forget()
 
     monkeypatch.setenv("CONSTRINT_CACHE", str(tmp_path))
+    # Winners are kept in a folder of the test's own, what the model chooses from is that of all tests.
+    monkeypatch.setattr(table, "cache", SharedTables(shared_results, always=True))
     monkeypatch.setattr(winners, "toolchain", lambda: TOOLS)
     monkeypatch.setattr(winners, "SHIPPED", tmp_path / "shipped")
     forget()

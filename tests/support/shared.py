@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from constrint import cache
+
 
 class SharedResults:
     """Results by name, for all workers of one run of pytest.
@@ -37,3 +39,39 @@ class SharedResults:
             if not file.exists():
                 file.write_text(json.dumps(work()))
             return json.loads(file.read_text())
+
+
+class SharedTables:
+    """Stands for `constrint.cache` where tables of GEMMs are kept: what one test of this run made, the others read.
+
+    A table takes seconds. Where a test keeps things on disk itself, it has the cache that it asks for.
+
+    Args:
+        results: Those of the run.
+        always: Whether a test that keeps things on disk itself has these tables all the same.
+    """
+
+    def __init__(self, results: SharedResults, *, always: bool = False) -> None:
+        self._folder, self._always = results.folder / "tables", always
+        self._folder.mkdir(exist_ok=True)
+
+    def load(self, kind: str, key: bytes) -> bytes | None:
+        """The entry of a kind under a key; None where there is none."""
+        if cache.folder() is not None and not self._always:
+            return cache.load(kind, key)
+        try:
+            return self._file(kind, key).read_bytes()
+        except OSError:
+            return None
+
+    def store(self, kind: str, key: bytes, data: bytes) -> None:
+        """Keep an entry; it is whole or absent for every other process."""
+        if cache.folder() is not None and not self._always:
+            cache.store(kind, key, data)
+            return
+        part = self._folder / f"part-{os.getpid()}"
+        part.write_bytes(data)
+        part.replace(self._file(kind, key))
+
+    def _file(self, kind: str, key: bytes) -> Path:
+        return self._folder / hashlib.sha256(kind.encode() + b":" + key).hexdigest()

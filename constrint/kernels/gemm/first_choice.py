@@ -276,8 +276,17 @@ def _among_best(table: Table, products: list[Product], kept: int) -> Table:
     survivors: set[int] = set()
     for product in products:
         rows, seconds = table.price(product)
-        survivors.update(rows[np.argsort(seconds, kind="stable")[:kept]].tolist())
+        survivors.update(rows[_least(seconds, kept)].tolist())
     return table.take(np.array(sorted(survivors), dtype=np.int64))
+
+
+def _least(seconds: NDArray[np.float64], number: int) -> NDArray[np.int64]:
+    """Where the least of them are, the first ones of those that are equal."""
+    if len(seconds) <= number:
+        return np.arange(len(seconds))
+    # Only what is no greater than the last of them has to be put in order.
+    near = np.flatnonzero(seconds <= np.partition(seconds, number - 1)[number - 1])
+    return near[np.argsort(seconds[near], kind="stable")[:number]]
 
 
 def _sample(key: _Key, shape: tuple[int, int, int]) -> Product:

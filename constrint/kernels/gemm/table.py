@@ -23,7 +23,7 @@ from constrint.select.spec import Config, Param, Rule
 #: Relative difference of predicted times below which the preferred configuration wins.
 TIE = 2e-3
 #: Rows whose pricing takes longer than everything that is done once for all rows.
-MANY_ROWS = 4096
+MANY_ROWS = 6000
 #: Chances are kept as integers, in millionths.
 MILLION = 1_000_000
 #: What tables are kept as.

@@ -255,5 +255,7 @@ def _resident_bytes(pid: int | None) -> int:
 
 
 def machine_memory_bytes() -> int:
-    """Memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Memory of this machine; less where the user has bounded what a process may keep (`ulimit -m`)."""
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit, _ = resource.getrlimit(resource.RLIMIT_RSS)
+    return whole if limit == resource.RLIM_INFINITY else min(whole, limit)
