@@ -45,6 +45,8 @@ KERNELS = ("gemm", "rnn", "rnn.cuda")
 COMMAND = "benchmarks/registers.py"
 #: What the compiler says of a row; `error` if it refuses.
 RESULTS = ("smem_bytes", "registers", "agprs", "spill_bytes", "instruction", "error")
+#: Kernels of which a curve says less are those that it is sure of.
+SURE = 1e-3
 #: Seconds after which a kernel, one that spills without end, is given up.
 PATIENCE_S = 45
 GIVEN_UP = f"takes more than {PATIENCE_S} s to compile"
@@ -88,6 +90,8 @@ def fit(args: argparse.Namespace) -> None:
     chances = chances_left_out(results, fits)
     for target, summary in summaries(results, chances, lambda kernel: kernel.target).items():
         print(f"{target:8} {summary}")
+    sure = [result.kernel.spills for result, chance in zip(results, chances, strict=True) if chance < SURE]
+    print(f"of {len(sure):,} kernels with a chance below {SURE:g} by the curve alone, {sum(sure)} spill")
 
 
 def check(args: argparse.Namespace) -> None:

@@ -16,7 +16,7 @@ from constrint.hwmodels import GpuModel, load_gpu
 from constrint.model import Var, const
 from constrint.model.constraint import ESTIMATED
 from constrint.select import BlockUse, Candidate, CostColumns, KernelSpec, Operation, Param, Rule, Size, Workload, rank
-from constrint.select.limits import BROKEN_CHANCE, BROKEN_SHARE, Spilling, slowdown
+from constrint.select.limits import BROKEN_CHANCE, BROKEN_SHARE, LAPSE, Spilling, slowdown
 from constrint.select.rank import TIE, predict, rank_requests, requests
 from tests.support.gemm import KERNELS, able_kernels, gemm, gemm_operation
 
@@ -167,7 +167,7 @@ class Spiller(Fake):
 
 
 #: The chances of its tiles to spill: of 255 registers, by the curve; of the tile 0, by the rule that it breaks.
-CHANCES = {tile: 1 / (1 + (100 * tile / 255) ** -8) for tile in (1, 2, 3)} | {0: BROKEN_CHANCE}
+CHANCES = {tile: LAPSE + (1 - LAPSE) / (1 + (100 * tile / 255) ** -8) for tile in (1, 2, 3)} | {0: BROKEN_CHANCE}
 
 
 def factor(tile: int) -> float:

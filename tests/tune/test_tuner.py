@@ -40,7 +40,7 @@ class Place:
 
     def command(self, *arguments: str, search: str = "random", kernel: str = KERNEL) -> list[str]:
         asked = ("tune", "--kernel", kernel, "--gpu", "h200", "--device", "cpu", "--search", search)
-        return [sys.executable, "-m", "constrint.cli.app", *asked, "--timeout", "2", "--json", *arguments]
+        return [sys.executable, "-m", "constrint.cli.app", *asked, "--timeout", "3", "--json", *arguments]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -110,7 +110,7 @@ def test_every_fault_is_a_record_and_the_run_ends_with_a_winner(place: Place) ->
         resource.setrlimit(resource.RLIMIT_FSIZE, (16 << 20, 16 << 20))
         resource.setrlimit(resource.RLIMIT_RSS, (2 << 30, 2 << 30))
 
-    document = place.run("--trials", str(len(NAMES)), "--timeout", "5", kernel=ONCE, limit=limit)
+    document = place.run("--trials", str(len(NAMES)), "--timeout", "8", kernel=ONCE, limit=limit)
     tried = place.tried()
     assert len(tried) == len(NAMES)
     told = {NAMES[int(str(r.config["what"]))]: r.outcome for r in tried}
@@ -162,7 +162,7 @@ def test_a_full_disk_ends_the_run_with_what_was_kept_intact(place: Place) -> Non
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size + 8192, size + 8192))
 
-    process = place.start("--trials", "30", "--timeout", "1", preexec_fn=limit)
+    process = place.start("--trials", "30", "--timeout", "2", preexec_fn=limit)
     _, err = process.communicate(timeout=200)
     assert process.returncode == 1, err
     assert b"Traceback" not in err

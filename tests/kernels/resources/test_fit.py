@@ -36,7 +36,7 @@ from constrint.kernels.resources.sample import draw, read_kernels, read_table
 from constrint.kernels.resources.scores import Fit, SampledKernel
 from constrint.kernels.resources.weights import DATA, load_models, read_weights
 from constrint.model import Var, const
-from constrint.select.limits import Spilling
+from constrint.select.limits import LAPSE, Spilling
 from tests.support.calibration import ERROR_RATE, bound, check_count, distribution, entropy, tails
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -62,6 +62,10 @@ def test_the_fit_gives_the_weights_in_use(kernel: str, tmp_path: Path) -> None:
         [*command, *REFITTED[kernel]], capture_output=True, text=True, timeout=300, check=False, env=environment
     )
     assert done.returncode == 0, done.stderr
+    sure = re.search(r"^of ([\d,]+) kernels with a chance below .*, (\d+) spill$", done.stdout, re.MULTILINE)
+    assert sure is not None
+    kernels, spilled = int(sure[1].replace(",", "")), int(sure[2])
+    check_count([LAPSE] * kernels, [number < spilled for number in range(kernels)])
     in_use, fitted = load_models(kernel), read_weights(out).models
     assert len(fitted) >= 8
     described = importlib.import_module(f"constrint.kernels.{kernel}.sample").SAMPLE

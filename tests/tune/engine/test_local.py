@@ -22,7 +22,7 @@ if importlib.util.find_spec("torch") is None:
 KERNEL = f"{Path(__file__).parents[1] / 'hostile.py'}:SPEC"
 WORKLOAD = Workload("hostile", {"n": 8}, "fp32")
 SETUP = Setup(
-    load_spec, load_gpu("h200"), device="cpu", run_patience_s=6.0, compile_patience_s=6.0, max_memory_bytes=500 << 20
+    load_spec, load_gpu("h200"), device="cpu", run_patience_s=8.0, compile_patience_s=8.0, max_memory_bytes=500 << 20
 )
 SPEC = load_spec(KERNEL)
 NAMES = type(SPEC).__module__ and __import__(type(SPEC).__module__).NAMES

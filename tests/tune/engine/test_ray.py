@@ -49,7 +49,7 @@ HOSTILE = Path(__file__).parents[1] / "hostile.py"
 KERNEL = f"{HOSTILE}:SPEC"
 WORKLOAD = Workload("hostile", {"n": 8}, "fp32")
 SETUP = Setup(
-    load_spec, load_gpu("h200"), device="cpu", run_patience_s=6.0, compile_patience_s=6.0, max_memory_bytes=500 << 20
+    load_spec, load_gpu("h200"), device="cpu", run_patience_s=8.0, compile_patience_s=8.0, max_memory_bytes=500 << 20
 )
 BEHAVIOURS: dict[str, Outcome] = sys.modules[type(load_spec(KERNEL)).__module__].BEHAVIOURS
 NAMES = list(BEHAVIOURS)
