@@ -34,7 +34,8 @@ PlanTable = object
 # shift, the driver's number of the dtype, its bytes, swizzle, whether padding is NaN, block, shape, strides).
 LaunchArgument = Sequence[object]
 # ("fill", slot, shift, words of four bytes, what each becomes), or ("kernel", handle, grid, threads, shared bytes,
-# blocks of a cluster, whether all blocks run at once, whether it may begin before its predecessor ends, arguments).
+# blocks of a cluster, whether all blocks run at once, whether it may begin before its predecessor ends, arguments), or
+# ("product", operations of A and B, (m, n, k), types of A, B and C, their strides, their slots), as cublasGemmEx does.
 LaunchStep = Sequence[object]
 # What a slot's value must be: ("multiple", slot, of), ("equal", slot, to) or ("int32", slot, 0).
 Demand = Sequence[object]
@@ -144,6 +145,9 @@ def launch(plan: Plan, stream: int, *values: object) -> bool:
 
     A slot takes a tensor, an integer of 64 bits, None for 0, what has `data_ptr()`, or a number of floating point.
     """
+
+def use_blas(multiply: int, set_math_mode: int, handle: Callable[[], int]) -> None:
+    """States where cublasGemmEx and cublasSetMathMode are, and what gives this thread's handle on its stream."""
 
 def use_tensors(exchange: object, tensor: type, parameter: type) -> bool:
     """States which classes' objects an exchange interface of DLPack reads; False where it is another version of it."""

@@ -220,6 +220,24 @@ int cuTensorMapReplaceAddress(uint8_t* map, void* address) {
   return note("cuTensorMapReplaceAddress",
               {{"place", number(reinterpret_cast<uint64_t>(map) % 64)}, {"address", number(address)}});
 }
+// The library for products.
+int cublasSetMathMode(void* handle, int mode) {
+  return note("cublasSetMathMode", {{"handle", number(handle)}, {"mode", std::to_string(mode)}});
+}
+int cublasGemmEx(void* handle, int operation_a, int operation_b, int m, int n, int k, const float* alpha, const void* a,
+                 int type_a, int stride_a, const void* b, int type_b, int stride_b, const float* beta, void* c,
+                 int type_c, int stride_c, int compute, int algorithm) {
+  const int operations[2] = {operation_a, operation_b}, sizes[3] = {m, n, k}, types[3] = {type_a, type_b, type_c};
+  const int strides[3] = {stride_a, stride_b, stride_c}, how[2] = {compute, algorithm};
+  return note("cublasGemmEx", {{"handle", number(handle)},
+                               {"operations", list(operations, 2)},
+                               {"sizes", list(sizes, 3)},
+                               {"factors", "[" + std::to_string(*alpha) + "," + std::to_string(*beta) + "]"},
+                               {"addresses", "[" + number(a) + "," + number(b) + "," + number(c) + "]"},
+                               {"types", list(types, 3)},
+                               {"strides", list(strides, 3)},
+                               {"how", list(how, 2)}});
+}
 
 #else  // FAKE_HIP
 

@@ -134,6 +134,12 @@ class FakeDriver:
         """Make another device current."""
         self.library.fake_device(index)
 
+    def blas(self) -> tuple[int, int]:
+        """Where its library for products has cublasGemmEx and cublasSetMathMode."""
+        functions = self.library.cublasGemmEx, self.library.cublasSetMathMode
+        multiply, set_math_mode = (int(ctypes.cast(each, ctypes.c_void_p).value or 0) for each in functions)
+        return multiply, set_math_mode
+
     def version(self, version: int) -> None:
         """Be of another version."""
         self.library.fake_version(version)

@@ -24,6 +24,7 @@ from tests.support.fake_driver import (
     new_core,
 )
 
+PRODUCT = ("product", (0, 1), (7, 5, 11), (2, 14, 0), (7, 6, 9), (1, 0, 2))
 #: Calls after which tables are cleared, so that most are small.
 CALLS_BETWEEN_CLEARS = 500
 
@@ -91,6 +92,7 @@ class Fuzz:
         self.fake.note(False)
         self.handle = self.core.driver("cuda", self.fake.path)
         self.depth = 0
+        self.core.use_blas(*self.fake.blas(), self.blas_handle)
         cyclic: list[Any] = []
         cyclic.append(cyclic)
         self.tensors: list[Any] = [FakeTensor(shape=(size,)) for size in (1, 2, 3)]
@@ -119,8 +121,16 @@ class Fuzz:
     def make_plan(self, slots: int) -> Any:
         """A plan that takes addresses."""
         arguments = [("integer", 8, slot, 0) for slot in range(slots)]
-        step = ("kernel", FUNCTION, (1, 1, 1), 32, 0, 1, 0, 0, arguments)
-        return self.core.plan(self.handle, slots, [step], [])
+        steps: list[Any] = [("kernel", FUNCTION, (1, 1, 1), 32, 0, 1, 0, 0, arguments)]
+        if slots > 2:
+            steps.append(PRODUCT)
+        return self.core.plan(self.handle, slots, steps, [])
+
+    def blas_handle(self) -> Any:
+        """The handle of a library for products, or what is none; tables may be others afterwards."""
+        if self.random.random() < 0.2:
+            self.meddle()
+        return self.random.choice([0xB1A5, 0xB1A5, 0xB1A5, 0, -1, None])
 
     def meddle(self) -> None:
         """Change some table."""
@@ -183,6 +193,7 @@ class Fuzz:
                 [
                     ("fill", 0, 8, 4, pick([0, 0xFFFFFFFF])),
                     ("kernel", FUNCTION, (1, 2, 3), 64, 0, 1, 0, 1, [self.argument() for _ in range(4)]),
+                    *([PRODUCT] if pick([True, False, False]) else []),
                 ],
                 [("multiple", 0, 16), ("equal", 1, 4), ("int32", 1, 0)],
             ),

@@ -222,11 +222,34 @@ void add_argument(Plan& plan, Step& step, PyObject* argument) {
   }
 }
 
+// The numbers of a part of a step.
+template <size_t kCount>
+void numbers_of(PyObject* given, int64_t least, int64_t most, int32_t (&into)[kCount]) {
+  const std::vector<int64_t> numbers = within(given, kCount, least, most);
+  std::copy(numbers.begin(), numbers.end(), into);
+}
+
+Step product_of(Plan& plan, PyObject* given) {
+  if (!has_blas()) throw DriverError{"there is no library for products"};
+  Step step;
+  step.kind = Step::kProduct;
+  numbers_of(part(given, 1), 0, 1, step.product.operations);
+  numbers_of(part(given, 2), 1, INT32_MAX, step.product.sizes);
+  numbers_of(part(given, 3), 0, UINT8_MAX, step.product.types);
+  numbers_of(part(given, 4), 1, INT32_MAX, step.product.strides);
+  for (int which = 0; which < 3; ++which) {
+    step.operands[which] = slot_of(plan, part(part(given, 5), which), SlotKind::kWord);
+  }
+  plan.multiplies = true;
+  return step;
+}
+
 Step step_of(Plan& plan, PyObject* given) {
   Step step;
   const std::string_view kind = text_of(part(given, 0));
+  if (kind == "product") return product_of(plan, given);
   if (kind == "fill") {
-    step.is_filling = true;
+    step.kind = Step::kFill;
     step.slot = slot_of(plan, part(given, 1), SlotKind::kWord);
     step.shift = integer(part(given, 2));
     step.words = static_cast<size_t>(small(part(given, 3), 0, kMaxWords));
@@ -283,12 +306,32 @@ PyObject* make_plan(PyObject*, PyObject* args) {
   });
 }
 
+PyObject* g_blas_handle = nullptr;  // gives the address of this thread's handle, on the current stream
+
+// use_blas(address of cublasGemmEx, of cublasSetMathMode, what gives the handle)
+PyObject* use_blas_of(PyObject*, PyObject* args) {
+  PyObject *multiply, *set_math_mode, *handle;
+  if (!PyArg_ParseTuple(args, "OOO", &multiply, &set_math_mode, &handle)) return nullptr;
+  return launching([&]() -> PyObject* {
+    if (!PyCallable_Check(handle)) throw Unsupported{};
+    use_blas(function_of(multiply), function_of(set_math_mode));
+    Py_INCREF(handle);  // kept for good
+    g_blas_handle = handle;
+    Py_RETURN_NONE;
+  });
+}
+
 // Enqueues a plan without the interpreter's lock.
 void enqueue(const PlanPointer& plan, void* stream, const Value* values) {
+  void* blas = nullptr;
+  if (plan->multiplies) {
+    Ref handle(interpreted([&] { return PyObject_CallNoArgs(g_blas_handle); }));
+    blas = function_of(handle.get());
+  }
   std::exception_ptr failure;
   PyThreadState* state = PyEval_SaveThread();
   try {
-    run(*plan, stream, values);
+    run(*plan, stream, values, blas);
   } catch (const std::exception&) {
     failure = std::current_exception();
   }
@@ -324,6 +367,7 @@ PyObject* launch_plan(PyObject*, PyObject* const* args, Py_ssize_t number) {
   return launching([&]() -> PyObject* {
     if (number < 2) throw Unsupported{};
     const PlanPointer plan = held<PlanPointer>(args[0]);
+    if (plan->multiplies) raise(PyExc_TypeError, "a library's product runs on the current stream: ask a table for it");
     void* stream = reinterpret_cast<void*>(word_of(args[1]));
     if (number - 2 != static_cast<Py_ssize_t>(plan->num_slots)) {
       raise(PyExc_TypeError, "the plan has " + std::to_string(plan->num_slots) + " slots, got " +

@@ -377,6 +377,7 @@ PyMethodDef launch_methods[] = {
     {"plan", make_plan, METH_VARARGS, nullptr},
     {"launch", fast(launch_plan), METH_FASTCALL, nullptr},
     {"use_tensors", use_tensors, METH_VARARGS, nullptr},
+    {"use_blas", use_blas_of, METH_VARARGS, nullptr},
     {"table", make_table, METH_VARARGS, nullptr},
     {"table_call", fast(table_call), METH_FASTCALL, nullptr},
     {"table_insert", table_insert, METH_VARARGS, nullptr},

@@ -75,13 +75,21 @@ int64_t misfit(const Plan& plan, const Value* values) {
   return -1;
 }
 
-void run(const Plan& plan, void* stream, const Value* values) {
+void run(const Plan& plan, void* stream, const Value* values, void* blas) {
   for (const Step& step : plan.steps) {
-    if (step.is_filling) {
-      plan.driver->fill(reinterpret_cast<void*>(values[step.slot] + static_cast<uint64_t>(step.shift)), step.words,
-                        step.value, stream);
-    } else {
-      run_kernel(*plan.driver, step, stream, values);
+    switch (step.kind) {
+      case Step::kFill:
+        plan.driver->fill(reinterpret_cast<void*>(values[step.slot] + static_cast<uint64_t>(step.shift)), step.words,
+                          step.value, stream);
+        break;
+      case Step::kProduct: {
+        const Value* operands[3] = {values + step.operands[0], values + step.operands[1], values + step.operands[2]};
+        multiply(step.product, blas, reinterpret_cast<const void*>(*operands[0]),
+                 reinterpret_cast<const void*>(*operands[1]), reinterpret_cast<void*>(*operands[2]));
+        break;
+      }
+      case Step::kKernel:
+        run_kernel(*plan.driver, step, stream, values);
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "blas.hpp"
 #include "driver.hpp"
 
 namespace constrint {
@@ -27,7 +28,7 @@ struct Demand {
 };
 
 struct Step {
-  bool is_filling = false;
+  enum Kind : uint8_t { kKernel, kFill, kProduct } kind = kKernel;
   // filling
   uint32_t slot = 0;
   int64_t shift = 0;
@@ -38,6 +39,9 @@ struct Step {
   std::vector<uint8_t> arguments;  // as at 64-byte aligned memory
   std::vector<uint32_t> offsets;   // of every argument
   std::vector<Patch> patches;
+  // a library's product, of what three slots hold
+  Product product{};
+  uint32_t operands[3] = {};
 };
 
 // What a slot's value is: anything where no step takes it.
@@ -50,6 +54,7 @@ struct Plan {
   const Driver* driver = nullptr;
   void* context = nullptr;  // current when the kernels were loaded
   uint32_t num_slots = 0;
+  bool multiplies = false;  // a step is a library's product
   SlotKind kinds[kMaxSlots] = {};
   std::vector<Patch> narrow;  // integers of fewer than eight bytes
   std::vector<Step> steps;
@@ -65,7 +70,7 @@ inline bool is_current(const Plan& plan) { return plan.context && plan.driver->c
 bool satisfies(const Plan& plan, const Value* values);
 // The slot of an integer that is too large for its argument; -1 where there is none.
 int64_t misfit(const Plan& plan, const Value* values);
-// Enqueues all steps; throws DriverError.
-void run(const Plan& plan, void* stream, const Value* values);
+// Enqueues all steps; throws DriverError. Products are enqueued through the library's handle, on its stream.
+void run(const Plan& plan, void* stream, const Value* values, void* blas = nullptr);
 
 }  // namespace constrint

@@ -3,6 +3,7 @@
 #include "search_module.cpp"
 
 #include "best.cpp"
+#include "blas.cpp"
 #include "budget.cpp"
 #include "columns.cpp"
 #include "decompose.cpp"

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from constrint.kernels.gemm.implementations import AUTO, LIBRARY_ALONE, STEADY_KERNEL, check_implementation
+from constrint.kernels.launch.plan.blas import has_blas
 from constrint.kernels.launch.plan.errors import NotPlannedError
-from constrint.kernels.launch.plan.recipe import Made, Recipe, recipe_of
+from constrint.kernels.launch.plan.recipe import Made, Recipe, output_of, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.table import PlanTable
 
@@ -71,17 +72,21 @@ def _build(tensors: tuple[Tensor | None, ...], end: Any) -> Made:
 
 
 def _library_recipe(call: Call, tensors: tuple[Tensor | None, ...], out: Tensor) -> Made:
-    """The recipe of a call of torch's own product, which is tried once.
+    """The recipe of a call of torch's own product, which is tried once: of cuBLAS where that is what torch would call.
 
     Raises:
         CompileError: When the library does not take it after all.
     """
     from constrint.kernels.gemm.library.launch import LibraryLaunch, is_captured
-    from constrint.kernels.gemm.library.planned import planned_of
+    from constrint.kernels.gemm.library.planned import A, B, planned_of
+    from constrint.kernels.gemm.library.step import step_of
 
     stated = planned_of(call, tensors, out.shape)
     if not is_captured(out.device):
         LibraryLaunch(call).run()
+    step = step_of(call, A, B, len(tensors)) if has_blas() else None
+    if step is not None:
+        return Made(Recipe([step], [output_of(out)], 1, 0, LIBRARY), [])
     return Made(Recipe([], [], 1, 0, LIBRARY, stated), [])
 
 

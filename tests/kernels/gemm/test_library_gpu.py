@@ -18,9 +18,12 @@ from torch import Tensor
 
 from constrint.errors import UnsupportedError
 from constrint.kernels.gemm import matmul
-from constrint.kernels.gemm.plans import PLANS
+from constrint.kernels.gemm.library.launch import exact_sums
+from constrint.kernels.gemm.plans import PLAIN_END, PLANS, _build
 from constrint.kernels.gemm.reference import default_out_dtype
 from constrint.kernels.launch.device import gpu_of
+from constrint.kernels.launch.plan.blas import has_blas
+from constrint.kernels.launch.plan.recipe import ProductStep
 from constrint.kernels.launch.plan.table import clear_plans
 from tests.kernels.gemm.test_matmul_gpu import PRODUCT_ERROR, ROUNDOFF, operands
 from tests.support.library_table import forget_tables, use_tables_of, write_table
@@ -175,6 +178,44 @@ def test_sums_of_deep_products_are_of_32_bits_and_the_switch_is_put_back() -> No
     for _ in range(2):
         check(matmul(a, b, implementation="library"), a, b, "bf16")
         assert settings.allow_bf16_reduced_precision_reduction == before
+
+
+@pytest.mark.parametrize("shape", [(256, 384, 512), (333, 777, 1555), (1, 4096, 512), (512, 1, 300), (64, 64, 65536)])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ["bf16", "fp16"])
+def test_a_plan_calls_the_kernel_that_torch_calls(name: str, layout: str, shape: tuple[int, int, int]) -> None:
+    a, b = (operand[0] for operand in operands(name, layout, (1, *shape)))
+    end = (*PLAIN_END[:4], "library")
+    if has_blas():
+        assert [type(step) for step in _build((a, b, None, None), end).recipe.steps] == [ProductStep]
+    for _ in range(2):
+        made = matmul(a, b, implementation="library")
+    with exact_sums(a.dtype):
+        expected = torch.mm(a, b)
+    assert torch.equal(made, expected)
+    wide = matmul(a, b, out_dtype=torch.float32, implementation="library")
+    check(wide, a, b, name)
+
+
+def test_the_device_has_cublas_for_plans() -> None:
+    if torch.version.hip is not None:
+        pytest.skip("hipBLASLt goes through torch")
+    assert has_blas()
+
+
+def test_each_stream_has_its_own_workspace() -> None:
+    (a,), (b,) = operands("bf16", "rr", (1, 64, 64, 65536))
+    expected = matmul(a, b, implementation="library")
+    new_stream: Any = torch.cuda.Stream
+    streams = [new_stream() for _ in range(4)]
+    torch.cuda.synchronize()
+    made: list[Tensor] = []
+    for _ in range(20):
+        for stream in streams:
+            with torch.cuda.stream(stream):
+                made.append(matmul(a, b, implementation="library"))
+    torch.cuda.synchronize()
+    assert all(torch.equal(one, expected) for one in made)
 
 
 def test_threads_call_it_at_once() -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from constrint.core import compiled
 from constrint.kernels.launch.fill import WORD_BYTES, FillLaunch
 from constrint.kernels.launch.plan.arguments import check_cuda_layout, check_layout, cuda_layout, layout_of
+from constrint.kernels.launch.plan.blas import has_blas
 from constrint.kernels.launch.plan.direct import DirectCuda, DirectFill, DirectLaunch, DirectStep
 from constrint.kernels.launch.plan.driver import driver, reads_tensors
 from constrint.kernels.launch.plan.errors import NotPlannedError
@@ -59,6 +60,34 @@ class FillStep(msgspec.Struct, frozen=True, tag="fill"):
         return DirectFill(self.slot, self.shift, self.words, self.value)
 
 
+class ProductStep(msgspec.Struct, frozen=True, tag="product"):
+    """A product by the BLAS library that torch has loaded: C = op(A) op(B) of matrices by columns.
+
+    Args:
+        operations: cublasOperation_t of A and B.
+        sizes: Rows and columns of C, and what is summed over.
+        types: cudaDataType_t of A, B and C.
+        strides: Elements from column to column of A, B and C.
+        slots: Of A, B and C.
+    """
+
+    operations: tuple[int, int]
+    sizes: tuple[int, int, int]
+    types: tuple[int, int, int]
+    strides: tuple[int, int, int]
+    slots: tuple[int, int, int]
+
+    def for_core(self) -> tuple[Any, ...]:
+        """The step as plans of the core take it.
+
+        Raises:
+            NotPlannedError: Where torch calls another library, or the core has not found it.
+        """
+        if not has_blas():
+            raise NotPlannedError("there is no BLAS library for plans")
+        return "product", self.operations, self.sizes, self.types, self.strides, self.slots
+
+
 class Recipe(msgspec.Struct, frozen=True):
     """Everything a call of one signature does.
 
@@ -72,7 +101,7 @@ class Recipe(msgspec.Struct, frozen=True):
             table of plans knows how (`PlanTable.function_of`).
     """
 
-    steps: list[KernelStep | FillStep]
+    steps: list[KernelStep | FillStep | ProductStep]
     outputs: list[tuple[list[int], list[int], str]]
     num_results: int
     num_counters: int
@@ -140,7 +169,7 @@ def recipe_of(
         if tensor is not None:
             regions.add(tensor, slot)
     zeroed, scratch_bytes, counters = _place(scratch, regions, len(tensors) + len(results))
-    outputs = [(list(result.shape), list(result.stride()), _dtype_name(result.dtype)) for result in results]
+    outputs = [output_of(result) for result in results]
     if scratch_bytes:
         outputs.append(([scratch_bytes], [1], "uint8"))
     by_kernel = list(zip(launches, compile_all(launches), strict=True))
@@ -148,7 +177,7 @@ def recipe_of(
         from constrint.kernels.launch.policy import check_spills
 
         check_spills(kernel for _, kernel in by_kernel)
-    steps: list[KernelStep | FillStep] = []
+    steps: list[KernelStep | FillStep | ProductStep] = []
     direct: list[DirectStep] = []
     if compiled is not None and driver() is not None and reads_tensors():
         steps = [*zeroed, *(_step(launch, kernel, regions) for launch, kernel in by_kernel)]
@@ -263,6 +292,11 @@ def plan_of(recipe: Recipe, num_tensors: int) -> Any:
         return compiled.plan(driver(), slots, steps, [])
     except (RuntimeError, TypeError) as error:
         raise NotPlannedError(str(error)) from error
+
+
+def output_of(result: Tensor) -> tuple[list[int], list[int], str]:
+    """What a recipe says of something that is allocated."""
+    return list(result.shape), list(result.stride()), _dtype_name(result.dtype)
 
 
 def _dtype_name(dtype: torch.dtype) -> str:

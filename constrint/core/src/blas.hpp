@@ -1,0 +1,23 @@
+// Products by the BLAS library that torch has loaded, stated here without its headers.
+#pragma once
+
+#include <cstdint>
+
+namespace constrint {
+
+// C = op(A) op(B) of column-major matrices, as cublasGemmEx takes it: C has m rows and n columns.
+struct Product {
+  int32_t operations[2];  // cublasOperation_t of A and B
+  int32_t sizes[3];       // m, n, k
+  int32_t types[3];       // cudaDataType_t of A, B and C
+  int32_t strides[3];     // from column to column of A, B and C
+};
+
+// What is called: cublasGemmEx, cublasSetMathMode. They stay for good.
+void use_blas(void* multiply, void* set_math_mode);
+bool has_blas();
+
+// Enqueues a product whose sums are of 32 bits, those of parts of K too, on the handle's stream; throws DriverError.
+void multiply(const Product& product, void* handle, const void* a, const void* b, void* c);
+
+}  // namespace constrint
