@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd
 
+from constrint.kernels.gemm.copying import copying_of
 from constrint.kernels.gemm.units import (
     ELEMENT_BYTES,
     LINE_BYTES,
@@ -172,12 +173,17 @@ def _contiguous_product(m: int, n: int, k: int, dtype: str, options: tuple[tuple
 
 def _contiguous(row_length: int, dtype: str, *, is_k_major: bool) -> Operand:
     """An operand whose rows in memory follow each other without gaps."""
-    element, needs_turn = ELEMENT_BYTES[dtype], needs_k_major(dtype) and not is_k_major
-    is_copied = row_length * element % ROW_ALIGNMENT_BYTES != 0 or needs_turn
+    element = ELEMENT_BYTES[dtype]
+    copying = copying_of(
+        row_length * element,
+        is_k_major=is_k_major,
+        needs_k_major=needs_k_major(dtype),
+        is_loadable=row_length * element % ROW_ALIGNMENT_BYTES == 0,
+    )
     return Operand(
         width_bytes=width_bytes(row_length, element),
         step_bytes=gcd(LINE_BYTES, element * row_length),
         is_k_major=is_k_major,
-        is_copied=is_copied,
-        is_copied_k_major=is_copied and (is_k_major or needs_turn),
+        is_copied=copying.is_copied,
+        is_copied_k_major=copying.is_copied and copying.is_k_major,
     )

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.product import Operand, Product
-from constrint.kernels.gemm.units import ELEMENT_BYTES, SECTOR_BYTES
+from constrint.kernels.gemm.units import ELEMENT_BYTES
 
 #: A slice is so many bytes along K, by which the TMA unit swizzles; an atom of the swizzle is eight such rows.
 LINE_BYTES, ATOM_ROWS = 128, 8
@@ -26,22 +25,6 @@ WARPGROUP, WARPGROUP_WARPS = 128, 4
 BOX_BYTES = ROWS * LINE_BYTES
 #: Barriers in front of the ring, up to where an atom may start.
 BEFORE_BYTES = 1024
-
-
-def loaded_operands(product: Product) -> tuple[bool, bool]:
-    """Whether the TMA unit loads A, and B, as they lie, for the kernels that copy nothing.
-
-    `tma/pack.py` says the same of tensors. Short rows across K count as there, whatever a workload says of them.
-    """
-    element = ELEMENT_BYTES[product.dtype]
-    rows = (product.a, product.m * element), (product.b, product.n * element)
-    is_a_loaded, is_b_loaded = (not operand.is_copied and not _is_short(operand, length) for operand, length in rows)
-    return is_a_loaded, is_b_loaded
-
-
-def _is_short(operand: Operand, row_bytes: int) -> bool:
-    """Whether rows across K are so short that the TMA unit takes as long for one as for a line."""
-    return not operand.is_k_major and row_bytes < LINE_BYTES and row_bytes not in (SECTOR_BYTES, 2 * SECTOR_BYTES)
 
 
 @dataclass(frozen=True)

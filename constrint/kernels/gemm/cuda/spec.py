@@ -27,7 +27,7 @@ from constrint.kernels.gemm.cuda.rules import (
     size_rules,
     tile_rules,
 )
-from constrint.kernels.gemm.cuda.shape import LINE_BYTES, depth, loaded_operands
+from constrint.kernels.gemm.cuda.shape import LINE_BYTES, depth
 from constrint.kernels.gemm.grid_rules import Algebra
 from constrint.kernels.gemm.product import NEEDS_NVRTC, ROW_ALIGNMENT_BYTES, Product
 from constrint.kernels.gemm.spec import GemmSpec
@@ -102,7 +102,7 @@ class CudaSpec(GemmSpec):
             return NEEDS_NVRTC
         if product.batch > 1 or product.is_three_pass:
             return "it computes one product at a time and multiplies fp32 in one pass"
-        if not self.gathers and not all(loaded_operands(product)):
+        if not self.gathers and (product.a.is_copied or product.b.is_copied):
             return (
                 f"it copies no operand: rows start at multiples of {ROW_ALIGNMENT_BYTES} bytes, are no shorter than a "
                 f"line of {LINE_BYTES} bytes across K, and lie along K unless elements have 16 bits"

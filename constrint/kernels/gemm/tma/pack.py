@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from constrint.kernels.gemm.units import LINE_BYTES, SECTOR_BYTES
+from constrint.kernels.gemm.copying import Copying, copying_of
+from constrint.kernels.gemm.units import LINE_BYTES
 from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.launch.triton import TritonLaunch
 
@@ -43,21 +44,18 @@ def copies_needed(a: Tensor, b: Tensor) -> dict[str, bool]:
     return {
         name: along_k
         for name, t, depth in (("a", a, 2), ("b", b, 1))
-        for is_copied, along_k in [_copy_needed(t, depth)]
+        for is_copied, along_k in [_copying(t, depth)]
         if is_copied
     }
 
 
-def _copy_needed(t: Tensor, depth: int) -> tuple[bool, bool]:
+def _copying(t: Tensor, depth: int) -> Copying:
     is_k_major = t.stride(depth) == 1
+    length = t.shape[depth if is_k_major else 3 - depth]
     # wgmma and its successors transpose 16-bit operands alone.
-    needs_k_major = t.element_size() != 2
-    # The TMA unit takes as long for a short row as for a line, and longer where rows straddle lines: on an H200 copying
-    # 8, 24 or 48 elements of 16 bits along K first was faster, copying 16 or 32 was not.
-    length = t.shape[3 - depth] * t.element_size()
-    is_short = not is_k_major and length < LINE_BYTES and length not in (SECTOR_BYTES, 2 * SECTOR_BYTES)
-    along_k = is_k_major or needs_k_major or is_short
-    return not can_describe(t) or along_k != is_k_major, along_k
+    needs_k_major, is_loadable = t.element_size() != 2, can_describe(t)
+    row_bytes = length * t.element_size()
+    return copying_of(row_bytes, is_k_major=is_k_major, needs_k_major=needs_k_major, is_loadable=is_loadable)
 
 
 def pack(

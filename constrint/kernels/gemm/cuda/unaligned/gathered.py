@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from constrint.kernels.gemm.cuda.shape import LINE_BYTES, loaded_operands, slice_bytes
+from constrint.kernels.gemm.cuda.shape import LINE_BYTES, slice_bytes
 from constrint.kernels.gemm.product import Operand, Product
 from constrint.kernels.gemm.units import needs_k_major
 
@@ -32,8 +32,7 @@ class Gathered(NamedTuple):
     @staticmethod
     def of(product: Product) -> Gathered:
         """Of a product: whatever others copy first."""
-        is_a_loaded, is_b_loaded = loaded_operands(product)
-        return Gathered(not is_a_loaded, not is_b_loaded)
+        return Gathered(product.a.is_copied, product.b.is_copied)
 
     @property
     def any(self) -> bool:
