@@ -38,7 +38,7 @@ from constrint.kernels.gemm.correction import (
 )
 from constrint.kernels.gemm.cuda.spec import CudaSpec
 from constrint.kernels.gemm.first_choice import gemm_spec
-from constrint.kernels.gemm.library.choice import LIBRARY_HOST_S, OUR_HOST_S, least_share
+from constrint.kernels.gemm.library.choice import OUR_HOST_S, least_share, library_host_s
 from constrint.kernels.gemm.library.cost import library_s
 from constrint.kernels.gemm.library.points import place_of
 from constrint.kernels.gemm.product import Product
@@ -145,7 +145,7 @@ def _limit(gpu: GpuModel, product: Product) -> float:
     seconds = library_s(gpu, product)
     if seconds is None:
         return math.inf
-    return (1 - least_share(gpu.name, place_of(product).kind)) * max(seconds, LIBRARY_HOST_S)
+    return (1 - least_share(gpu.name, place_of(product).kind)) * max(seconds, library_host_s(product))
 
 
 def fitted(rows: Rows, errors: tuple[float, float] = (0.0, 0.0)) -> Correction:

@@ -51,7 +51,7 @@ def use_tables_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read tables of a folder, and choose anew, by the device's times alone; the caller forgets afterwards."""
     monkeypatch.setattr(points, "MEASURED", folder)
     monkeypatch.setattr(first_choice, "_REFUSED", {})
-    for host_s in ("OUR_HOST_S", "LIBRARY_HOST_S"):
+    for host_s in ("OUR_HOST_S", "LIBRARY_HOST_S", "DIRECT_HOST_S"):
         monkeypatch.setattr(choice, host_s, 0.0)
     forget_tables()
 

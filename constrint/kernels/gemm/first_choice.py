@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.correction import FIRST, corrector_of
-from constrint.kernels.gemm.library.choice import COPIED_HOST_S, LIBRARY_HOST_S, better, library_choice
+from constrint.kernels.gemm.library.choice import COPIED_HOST_S, better, library_choice, library_host_s
 from constrint.kernels.gemm.library.spec import LIBRARY
 from constrint.kernels.gemm.product import Operand, Product
 from constrint.kernels.gemm.spec import GemmSpec
@@ -137,7 +137,7 @@ def _measured(gpu: GpuModel, product: Product) -> Choice | None:
     refused = _REFUSED.get((gpu.name, product), ())
     if entry is None or any(refusal.config == entry.config for _, refusal in refused):
         return None
-    if entry.kernel == LIBRARY and entry.seconds < LIBRARY_HOST_S:
+    if entry.kernel == LIBRARY and entry.seconds < library_host_s(product):
         return None  # it was the fastest on the device, which waits for the host
     return Choice.of_winner(entry, gpu, workload)
 

@@ -223,7 +223,7 @@ def test_what_the_device_does_faster_than_the_host_calls_the_library_is_left_to_
 ) -> None:
     write_table(tables, H200, 1.0)
     for sides, library_host_s, is_left in ((1024, 0.0, True), (1024, 3e-5, False), (4096, 3e-5, True)):
-        monkeypatch.setattr(choice, "LIBRARY_HOST_S", library_host_s)
+        monkeypatch.setattr(choice, "DIRECT_HOST_S", library_host_s)
         first_choice._choose.cache_clear()
         assert (first_choice.choose(H200, product(sides, sides, sides)).kernel == LIBRARY) is is_left
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.library.cost import left_out_error, library_s
-from constrint.kernels.gemm.library.points import Kind, place_of
+from constrint.kernels.gemm.library.points import PLAIN, WIDE, Kind, place_of
 from constrint.kernels.gemm.library.spec import LIBRARY, inability
 from constrint.kernels.gemm.product import Product
 from constrint.select.first_choice import Choice
@@ -21,6 +21,8 @@ LEAST_SHARE = 0.02
 #: Python take no less, however fast the device is. `benchmarks.gemm.bench --drawn` times all: 7 to 16, 15 to 18, and 17
 #: to 29 us, while torch's own calls take 9 to 22; what was picked lies between those of a quick and of a slow host.
 OUR_HOST_S, COPIED_HOST_S, LIBRARY_HOST_S = 10e-6, 15e-6, 22e-6
+#: The library's products that a plan asks cuBLAS for itself (`step.py`).
+DIRECT_HOST_S, DIRECT_DTYPES = 16e-6, ("bf16", "fp16")
 #: The share where the error of its kind is not known.
 UNKNOWN_SHARE = 0.2
 
@@ -40,10 +42,17 @@ def least_share(gpu: str, kind: Kind) -> float:
     return UNKNOWN_SHARE if error is None else max(LEAST_SHARE, error.median)
 
 
+def library_host_s(product: Product) -> float:
+    """What a call of the library takes the host."""
+    is_plain = place_of(product).kind.end in (PLAIN, WIDE)
+    is_direct = is_plain and product.dtype in DIRECT_DTYPES and product.batch == 1
+    return DIRECT_HOST_S if is_direct else LIBRARY_HOST_S
+
+
 def better(product: Product, ours: Choice, library: Choice | None) -> Choice:
     """The library, unless our choice is predicted to be faster by enough, or the host has no time for it."""
     if library is None or library.gpu is None:
         return ours
     share = least_share(library.gpu.name, place_of(product).kind)
-    theirs_s, ours_s = max(library.seconds, LIBRARY_HOST_S), max(ours.seconds, OUR_HOST_S)
+    theirs_s, ours_s = max(library.seconds, library_host_s(product)), max(ours.seconds, OUR_HOST_S)
     return ours if ours_s <= (1 - share) * theirs_s else library
