@@ -168,8 +168,8 @@ class Bench:
 
         product = Product.of(case.workload)
         first = fitting(replace(product, no_library=ALONE), choices[0], start)
-        others = [choice for choice in choices[1:] if (choice.kernel, choice.config) != (first.kernel, first.config)]
-        return [first, *others], fitting(product, chosen, start)
+        others = [choice for choice in choices if (choice.kernel, choice.config) != (first.kernel, first.config)]
+        return [first, *others][: len(choices)], fitting(product, chosen, start)
 
     def _add(
         self, workload: Workload, who_how: tuple[str, str], figure: Measurement, floor_s: float, choice: Choice | None,

@@ -9,8 +9,8 @@ Takes the rows of `module cudnn`, which is what a module runs, and those of `tor
 projection of the same layer. Several files are joined; of two rows for a layer the later one counts. Prints how far
 times are off that their neighbours predict.
 
-`--ours` also keeps the rows of `rnn auto` that ran on the CUDA kernels, in the table of measured layers with which
-cuDNN's are compared: for layers of which the model of a step does not say enough, such as short sequences.
+`--ours` also keeps the rows of `rnn auto`, in tables of measured layers, one for each implementation that ran them,
+with which cuDNN's are compared: for layers of which the model of a step does not say enough, such as short sequences.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from pathlib import Path
 from benchmarks.harness.table import read_rows, read_table
 from benchmarks.rnn.names import PROJECTION, TORCH_NN
 from constrint.hwmodels import load_gpu
-from constrint.kernels.rnn.cuda import measured as ours
+from constrint.kernels.rnn import known
+from constrint.kernels.rnn.cuda import measured as of_cuda
 from constrint.kernels.rnn.cudnn import cost
 
 LAYER = ("cell", "dtype", "batch", "head_dim", "time")
 COLUMNS = ("cell", "dtype", "batch", "dim", "time", "forward_ms", "both_ms")
 PROJECTED = ("projection_forward_ms", "projection_both_ms")
-#: Rows of our own layers, and the implementation that has a table of them.
-OURS, KERNELS = "rnn auto", "cuda"
+#: Rows of our own layers.
+OURS = "rnn auto"
 #: Rows of a layer's time, the preferred ones last.
 WHOLE = (TORCH_NN, "module cudnn")
 
@@ -44,11 +45,14 @@ def _layers(paths: list[Path]) -> dict[tuple[str, ...], dict[str, dict[str, str]
     return found
 
 
-def rows_of_ours(paths: list[Path]) -> list[list[str]]:
-    """The rows of our own layers, sorted."""
-    entries = ((layer, of[OURS]) for layer, of in _layers(paths).items() if OURS in of)
-    rows = [[*layer, row["forward_ms"], row["both_ms"]] for layer, row in entries if row.get("runs_on") == KERNELS]
-    return sorted(rows, key=_place)
+def rows_of_ours(paths: list[Path]) -> dict[str, list[list[str]]]:
+    """The rows of our own layers by the implementation that ran them, sorted."""
+    found: dict[str, list[list[str]]] = {}
+    for layer, of in _layers(paths).items():
+        if OURS in of and of[OURS].get("runs_on"):
+            row = of[OURS]
+            found.setdefault(row["runs_on"], []).append([*layer, row["forward_ms"], row["both_ms"]])
+    return {implementation: sorted(rows, key=_place) for implementation, rows in found.items()}
 
 
 def rows_of(paths: list[Path]) -> list[list[str]]:
@@ -109,13 +113,16 @@ def main() -> None:
     cost.measured.cache_clear()
     print(f"{len(rows)} layers in {out}")
     if args.ours:
-        path = ours.MEASURED / f"{name.lower()}.csv" if args.out is None else out.with_name(f"ours-{out.name}")
-        notes, measured = made, rows_of_ours(args.sweeps)
-        if args.keep and path.is_file():
-            notes, measured = kept_rows(path, measured, made)
-        write(path, notes, measured, ())
-        ours.measured.cache_clear()
-        print(f"{len(measured)} of our layers in {path}")
+        for implementation, measured in rows_of_ours(args.sweeps).items():
+            path = known.table_of(implementation, name)
+            path = path if args.out is None else out.with_name(f"{implementation}-{out.name}")
+            notes = made
+            if args.keep and path.is_file():
+                notes, measured = kept_rows(path, measured, made)
+            write(path, notes, measured, ())
+            print(f"{len(measured)} layers of {implementation} in {path}")
+        of_cuda.measured.cache_clear()
+        known.forget()
     if args.out is None:
         print(f"times at sizes left out are off by up to {cost.left_out_error(name):.0%}")
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.registry import load_spec
+from constrint.kernels.rnn.known import known
 from constrint.kernels.rnn.layer_spec import LayerSpec
 from constrint.kernels.rnn.plan import RnnPlan, choose_for, implementations_of, plan_on
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, workload_of
@@ -156,10 +157,10 @@ def measured_s(
     chosen = _plan((cell, _batch_class(batch), heads, dim, dtype, device)).chosen
     for direction in SUFFIX if trains else ("forward",):
         spec = implementations_of(cell)[chosen.backend][direction]
-        known = spec.measured(gpu, workload_of(cell, (batch, time, heads, dim), dtype, direction))
-        seconds, steps = (0.0, 0) if known is None else known
+        found = known(chosen.backend, spec, gpu, workload_of(cell, (batch, time, heads, dim), dtype, direction))
+        seconds, steps = (0.0, 0) if found is None else found
         total += seconds + chosen.seconds[direction] * (time - steps) / USUAL_TIME
-        is_known |= known is not None
+        is_known |= found is not None
     return total if is_known else None
 
 

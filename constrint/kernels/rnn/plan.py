@@ -18,6 +18,7 @@ from constrint import cache
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.forward_spec import ForwardSpec
+from constrint.kernels.rnn.known import known
 from constrint.kernels.rnn.layer_spec import LayerSpec
 from constrint.kernels.rnn.offer import COMPUTED_AGAIN, STORED, Offer
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, predict_s
@@ -190,10 +191,10 @@ def _offer(
     except ConstrintError as error:
         return Offer(name, refusal=str(error), projects=projects)
     note = specs["forward"].note(workload, directions)
-    known = {direction: specs[direction].measured(gpu, asked) for direction, asked in workloads.items()}
+    found = {direction: known(name, specs[direction], gpu, asked) for direction, asked in workloads.items()}
     time = workload.sizes["time"]
     tuned = {d: seconds[d] * _slower(specs[d], choice) for d, choice in choices.items() if choice.is_measured}
-    measured = {d: m.seconds + seconds[d] * (1 - m.steps / time) for d, m in known.items() if m is not None}
+    measured = {d: m.seconds + seconds[d] * (1 - m.steps / time) for d, m in found.items() if m is not None}
     return Offer(
         name,
         seconds=seconds,
