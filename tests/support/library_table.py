@@ -37,9 +37,15 @@ def write_table(
         row |= {name: str(size) for name, size in (("batch", batch), ("m", m), ("n", n), ("k", k), ("gap", 0))}
         seconds = floor_s(gpu, place_of_row(row)) / share
         lines.append(",".join([*row.values(), f"{1e6 * seconds:.6f}", "0", "ok"]))
-    points.measured.cache_clear()
+    read_anew()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{gpu.name.lower()}.csv").write_text("\n".join(lines) + "\n")
+
+
+def read_anew() -> None:
+    """Let tables be read anew, and be looked for."""
+    points.measured.cache_clear()
+    points._has_file.cache_clear()
 
 
 def smooth_s(gpu: GpuModel, asked: Product) -> float:
@@ -58,6 +64,6 @@ def use_tables_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forget_tables() -> None:
     """Let tables be read, and choices be made anew."""
-    points.measured.cache_clear()
+    read_anew()
     choice.least_share.cache_clear()
     first_choice._choose.cache_clear()

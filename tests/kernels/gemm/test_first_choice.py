@@ -129,9 +129,11 @@ def test_a_new_shape_takes_about_a_millisecond_and_a_repeated_one_nothing() -> N
         choose("H200-SXM", asked)
         fresh.append(between - started)
         again.append(time.process_time() - between)
-    # Of the processor's time, which other processes lengthen, but not always: two thirds of it on an idle machine.
-    assert sorted(fresh)[len(fresh) // 10] < 1.5e-3
-    assert sorted(again)[len(again) // 10] < 5e-5
+    # Of the processor's time, which other processes lengthen, but not always: two thirds of it on an idle machine. What
+    # is repeated is held against what is not, which the same processes lengthen: it takes a thirtieth of it there.
+    first = sorted(fresh)[len(fresh) // 10]
+    assert first < 1.5e-3
+    assert sorted(again)[len(again) // 10] < first / 15
 
 
 SHAPES = [(4096, 4096, 4096), (1, 4096, 4096), (333, 777, 1555), (2048, 16, 64), (64, 8192, 8191)]

@@ -26,7 +26,7 @@ from constrint.select import Workload
 from constrint.select.first_choice import Refusal
 from constrint.select.rank import rank
 from tests.support.gemm import gemm, product
-from tests.support.library_table import SIDES, forget_tables, smooth_s, use_tables_of, write_table
+from tests.support.library_table import SIDES, forget_tables, read_anew, smooth_s, use_tables_of, write_table
 
 H200, A100 = load_gpu("h200"), load_gpu("a100")
 PLAIN_BF16 = Kind("bf16", "plain", True, False, "")
@@ -56,7 +56,7 @@ def test_no_efficiency_beyond_that_of_the_neighbours_is_predicted(tables: Path) 
     lines = path.read_text().splitlines()
     steep = [line if ",1024,0," not in line and ",4096,0," not in line else _slower(line, 0.6) for line in lines]
     path.write_text("\n".join(steep) + "\n")
-    points.measured.cache_clear()
+    read_anew()
     for k in (80, 256, 640, 1024, 2000, 4096):
         seconds = library_s(H200, product(512, 512, k))
         assert seconds is not None
@@ -106,7 +106,7 @@ def test_failed_measurements_are_no_measurements(tables: Path) -> None:
     write_table(tables, H200, 0.9)
     path = points.path_of(H200.name)
     path.write_text(path.read_text().replace(",ok", ",RuntimeError: no"))
-    points.measured.cache_clear()
+    read_anew()
     assert library_s(H200, product(256, 256, 256)) is None
 
 
@@ -117,7 +117,7 @@ def test_nothing_is_said_near_what_the_library_did_not_take(tables: Path) -> Non
     which = next(line for line in lines if line.startswith("bf16,rr,plain,1,256,256,256,"))
     lines[lines.index(which)] = which.replace(",ok", ",CompileError: no")
     path.write_text("\n".join(lines) + "\n")
-    points.measured.cache_clear()
+    read_anew()
     assert library_s(H200, product(256, 256, 256)) is None
     assert library_s(H200, product(248, 264, 256)) is None
     assert library_s(H200, product(256, 256, 1000)) is not None
@@ -144,7 +144,7 @@ def test_the_stated_error_is_that_of_products_left_out(tables: Path) -> None:
     rough = [_slower(line, 1.5) if number % 2 and line.endswith("ok") else line
              for number, line in enumerate(path.read_text().splitlines())]  # fmt: skip
     path.write_text("\n".join(rough) + "\n")
-    points.measured.cache_clear()
+    read_anew()
     noisy = left_out_error(H200, PLAIN_BF16)
     assert noisy is not None
     assert noisy.median > 0.1, "every second product takes half as long again as its neighbours say"
