@@ -13,6 +13,7 @@ from constrint.flashrnn import plan, rnn
 from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_kernel, load_spec
 from constrint.kernels.rnn import first_choice as rnn_first_choice
+from constrint.kernels.rnn import known as known_layers
 from constrint.kernels.rnn.cudnn import cost, first_choice
 from constrint.kernels.rnn.cudnn.algorithm import Shape, algorithm_of, is_persistent
 from constrint.kernels.rnn.cudnn.cost import layer_s, left_out_error
@@ -192,8 +193,11 @@ def test_modules_leave_to_cudnn_what_it_is_faster_at(on_h200: torch.device) -> N
     prefers_cudnn.cache_clear()
 
 
-def test_a_direction_that_was_not_measured_counts_as_it_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_direction_that_was_not_measured_counts_as_it_is_predicted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """The forward kernel for many sequences goes with a backward pass whose layers were measured."""
+    monkeypatch.setattr(known_layers, "IMPLEMENTATIONS", tmp_path)  # of what it says of whole layers nothing
     monkeypatch.setattr(rnn_first_choice, "gpu_of", lambda device: load_gpu("h200"))
     usual = SimpleNamespace(backend="wgmma", seconds={"forward": 4e-3, "backward": 12e-3})
     monkeypatch.setattr(rnn_first_choice, "_plan", lambda kind: SimpleNamespace(chosen=usual))
