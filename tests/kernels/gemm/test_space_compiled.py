@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -277,3 +277,14 @@ def test_cdna_main_loop_multiplies_with_mfma_and_loads_16_bytes_at_a_time(
     if gpu_name == "mi355x":
         # CDNA4 copies straight to LDS.
         assert len(re.findall(r"\bbuffer_load_dwordx4 .*\blds\b", body)) == len(loads)
+
+
+@needs_triton
+def test_on_gfx950_what_follows_a_padded_operand_starts_at_a_multiple_of_16(compiler: Compiler) -> None:
+    """B of odd rows is not copied and not padded: A of as many bytes is the larger one, and comes first."""
+    row: dict[str, Any] = {"kind": "fair", "target": "gfx950", "dtype": "fp8", "m": 2507, "n": 113, "k": 48}
+    row |= {"tile_m": 64, "tile_n": 64, "tile_k": 32, "num_warps": 1, "num_stages": 2, "split_k": 1, "persistent": 0}
+    row |= {"group_m": 1, "matrix_instr_nonkdim": 16, "waves_per_eu": 3, "kpack": 1, "xcd_chunk": 512, "descriptor": 0}
+    (found,) = compiled_rows(compiler, SAMPLE, [row])
+    request = SAMPLE.request(row)
+    assert found["smem_bytes"] == space_for(request)[1].smem_stated.value(request.config) == 8224

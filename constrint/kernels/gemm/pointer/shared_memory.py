@@ -128,7 +128,7 @@ def _gfx950(dtype: str, v: Vars, copied: tuple[Expr, Expr]) -> Expr:
     ]
     # The larger one comes first, the other one at a multiple of 16; only A's padding can be odd.
     odd = 16 * ceildiv(sizes[0], 16) - sizes[0]
-    both = sizes[0] + sizes[1] + odd * minimum(1, v["tile_m"] // (2 * v["tile_n"]))
+    both = sizes[0] + sizes[1] + odd * minimum(1, maximum(0, sizes[0] - sizes[1]))
     is_pipelined = minimum(1, stages - 1)
     return is_pipelined * both + (1 - is_pipelined) * maximum(a, b)
 
