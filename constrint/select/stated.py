@@ -2,7 +2,7 @@
 
 Rules and resources are texts over the parameters and over numbers that are known once there is a workload and a GPU
 (`m`, `warp_size`). They are read with `ast`, never evaluated. A parameter's values may be anything that can be hashed;
-inside, a configuration is made of integers that code them (`constrint.model.values`), and `decoded` gives them back.
+inside, a configuration is made of integers that code them (`constrint.model.domain`), and `decoded` gives them back.
 """
 
 from __future__ import annotations
