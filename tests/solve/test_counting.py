@@ -8,8 +8,7 @@ import pytest
 
 from constrint.core import compiled
 from constrint.model import Problem, parse
-from constrint.solve import Count, Limits, brute_force, count, count_within
-from constrint.solve import enumeration
+from constrint.solve import Count, Limits, brute_force, count, count_within, enumeration
 
 #: Two components that share no rule, and a variable that no rule names.
 APART = "var a in 1..12; var b in 1..9; var c in 1..11; var d in 1..7; var e in 1..5; a * b % 4 == 1; c * d % 5 == 2"
