@@ -19,7 +19,8 @@ from constrint.model.coding import in_codes
 from constrint.model.expr import check_name
 from constrint.model.python.expression import read_number, read_restriction
 from constrint.model.python.restrictions import problem_from_space
-from constrint.select.spec import Config, Param
+from constrint.select.candidate import Config
+from constrint.select.spec import Param
 
 #: A rule: a Python expression, or a function that says whether a configuration is valid.
 StatedRule = str | Callable[..., object]

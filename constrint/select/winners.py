@@ -18,9 +18,10 @@ from typing import NamedTuple, TypeVar
 from constrint import cache
 from constrint.hwmodels import GpuModel
 from constrint.select.fingerprint import fingerprint_of
-from constrint.select.spec import KernelSpec, Workload
+from constrint.select.spec import KernelSpec
 from constrint.select.toolchain import differences, toolchain, toolchain_of
 from constrint.select.tuned import TunedEntry, read_tuned, tuned_path
+from constrint.select.workload import Workload
 
 #: The tables that come with the package.
 SHIPPED = Path(__file__).parents[1] / "kernels" / "tuned"

@@ -20,8 +20,8 @@ from constrint.model.text.lexer import MAX_TEXT
 from constrint.model.text.members import Names
 from constrint.model.text.parse import DIALECTS
 from constrint.select import KernelSpec, Operation, Workload
-from constrint.select.asked import workload_of
 from constrint.select.rank import requests
+from constrint.select.workload import workload_of
 from constrint.solve import list_backends
 
 
