@@ -8,9 +8,9 @@ from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import load_kernel
 from constrint.select import rank as ranked
-from constrint.select.asked import check_all_sizes, workload_of
 from constrint.select.ranking import Ranking
-from constrint.select.spec import KernelSpec, Operation, Workload
+from constrint.select.spec import KernelSpec, Operation
+from constrint.select.workload import Workload, check_all_sizes, workload_of
 
 
 def rank(

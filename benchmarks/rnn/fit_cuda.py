@@ -47,7 +47,7 @@ from constrint.model import Var
 from constrint.select import Workload
 from constrint.select.core_space import BlockColumns
 from constrint.select.cost import ASSUMED_CLOCK_HZ, LAUNCH_S
-from constrint.select.spec import ELEMENT_BYTES
+from constrint.select.workload import ELEMENT_BYTES
 
 TIME = 1024
 DTYPES = {number: name for name, number in DTYPE_NUMBERS.items()}

@@ -28,7 +28,7 @@ from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.cuda.shape import BLOCK, GRID, Shape, shape_of
 from constrint.kernels.rnn.cuda.spec import CudaRnnSpec
 from constrint.select import rank
-from constrint.select.compiled import CompiledKernel
+from constrint.select.candidate import CompiledKernel
 
 Row = dict[str, str]
 #: Launches of which the median counts, after so many that do not.

@@ -28,7 +28,7 @@ from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.cuda.launch import SOURCE
 from constrint.kernels.rnn.plan import choose_for
 from constrint.kernels.rnn.spec import RnnSpec, workload_of
-from constrint.select.spec import Workload
+from constrint.select.workload import Workload
 
 COLUMNS = ("dim", "batch", "time", "dtype", "config", "without", "ms", "step_ns", "gain_ns")
 ROUNDS = 5

@@ -33,7 +33,7 @@ from constrint.solve import (
     solve,
     why_not,
 )
-from constrint.solve.backends.registry import get_backend
+from constrint.solve.backends.backend import get_backend
 from tests.support import random_problems as plain
 from tests.support.conflicts import fault_of
 from tests.support.random_problems import Assignment, Drawn, TooLongError

@@ -172,7 +172,7 @@ def constrint(measure: str) -> Callable[[Space], Callable[[], Result]]:
     """
     from constrint.model.python.restrictions import problem_from_space  # noqa: F401
     from constrint.solve import enumerate_space, solve
-    from constrint.solve.backends import auto  # noqa: F401
+    from constrint.solve.backends import native  # noqa: F401
 
     def columns(problem: Any) -> Result:
         listed = enumerate_space(problem).columns()

@@ -10,8 +10,9 @@ from typing import Any
 from constrint import __version__
 from constrint.errors import InfeasibleError, UnknownNameError, UsageError
 from constrint.hwmodels import GpuModel
+from constrint.select.candidate import Candidate
 from constrint.select.rank import Ranking, Request
-from constrint.select.spec import Candidate, Workload
+from constrint.select.workload import Workload
 from constrint.solve import SearchSpace, best_solutions
 
 #: Rows of a space that are listed in a file; longer lists are asked for with a `top`.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from constrint.hwmodels.load import list_gpus, load_all, load_gpu
 from constrint.hwmodels.numbers import gpu_names
-from constrint.hwmodels.occupancy.api import occupancy
-from constrint.hwmodels.occupancy.limits import LIMIT_NAMES, UNLIMITED, Occupancy
+from constrint.hwmodels.occupancy import occupancy
+from constrint.hwmodels.occupancy_limits import LIMIT_NAMES, UNLIMITED, Occupancy
 from constrint.hwmodels.roofline import Roofline, roofline, special_functions_per_s, wave_quantisation
 from constrint.hwmodels.schema import (
     DTYPES,
@@ -30,10 +30,9 @@ from constrint.hwmodels.vendors.nvidia import NvidiaSm
 from constrint.lazy import lazily
 
 if TYPE_CHECKING:
-    from constrint.hwmodels.detection import detect
-    from constrint.hwmodels.match import DetectedDevice
+    from constrint.hwmodels.detection import DetectedDevice, detect
 
-__getattr__ = lazily(__name__, {"detection": ("detect",), "match": ("DetectedDevice",)})
+__getattr__ = lazily(__name__, {"detection": ("DetectedDevice", "detect")})
 
 __all__ = [
     "DTYPES",

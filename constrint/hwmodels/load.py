@@ -1,22 +1,28 @@
-"""Loading GPU models: by name from the files that ship with constrint, or by path from a user's own."""
+"""Loads GPU models: by name from the files that ship with constrint, or by path from a user's own file.
+
+A file passes three stages: the schema's types (`explain` turns a violation into an error with the way out), the checks
+that types cannot express (`findings`: sources resolve, unknowns are declared, numbers agree), and the vendor's own.
+"""
 
 from __future__ import annotations
 
+import difflib
 import functools
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, NoReturn, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from constrint.errors import HardwareModelError, UnknownNameError, UsageError
 from constrint.hwmodels import names
-from constrint.hwmodels.check import findings
-from constrint.hwmodels.messages import explain
 from constrint.hwmodels.parse import read_yaml
-from constrint.hwmodels.schema import GpuModel
-from constrint.hwmodels.targets import form_of_target
+from constrint.hwmodels.schema import DTYPES, GpuModel
+from constrint.hwmodels.targets import form_of_target, target_findings
 from constrint.hwmodels.vendors import Vendor, get_vendor, list_vendors
+from constrint.hwmodels.vendors.interface import Finding
 
 #: Largest m or n of a matrix instruction; bounds how far `[8, 16, ..., 256]` is written out.
 MAX_SIZE = 4096
@@ -140,3 +146,215 @@ def _progression(sizes: list[Any], where: str) -> list[int]:
 
 def _kind(value: Any) -> str:
     return {list: "list", str: "text", type(None): "null"}.get(type(value), type(value).__name__)
+
+
+def findings(raw: dict[str, Any], model: GpuModel) -> Iterator[Finding]:
+    """Every broken rule of one file; `raw` is the parsed file that `model` was made from."""
+    yield from _sources(raw, model)
+    yield from _unknowns(raw, model)
+    yield from _numbers(model)
+    yield from target_findings(model)
+    yield from model.maker.findings(model)
+
+
+def _sources(raw: dict[str, Any], model: GpuModel) -> Iterator[Finding]:
+    used: set[str] = set()
+    for path, keys in _walk_sources(raw, ""):
+        used |= set(keys)
+        for key in keys:
+            if key not in model.sources:
+                yield path, f"source {key!r} is not among the keys of the top-level 'sources' block"
+    for key in model.sources:
+        if key not in used:
+            yield f"sources.{key}", "no block names this source; remove it, or name it where its values stand"
+
+
+def _walk_sources(value: Any, path: str) -> Iterator[tuple[str, list[str]]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            where = f"{path}.{key}" if path else key
+            if key == "sources" and isinstance(inner, list):
+                yield where, inner
+            else:
+                yield from _walk_sources(inner, where)
+
+
+def _unknowns(raw: dict[str, Any], model: GpuModel) -> Iterator[Finding]:
+    present: dict[str, bool] = {}
+    for path, is_null in _walk_keys(raw, ""):
+        present[path] = present.get(path, False) or is_null
+    for path in model.maker.required_keys:
+        if path not in present:
+            yield (path, f"missing; {model.vendor} files state it (null, and under 'unconfirmed', when unknown)")
+    declared = {entry.partition(":")[0].strip() for entry in model.unconfirmed}
+    for path, is_null in present.items():
+        if is_null and path not in declared:
+            yield (path, "null is unknown, so it must be listed under 'unconfirmed' (leave out what does not apply)")
+    for path in sorted(declared):
+        if path not in present:
+            yield ("unconfirmed", f"{path!r} is no key of this file; an entry starts with a key's path and a colon")
+
+
+def _walk_keys(value: Any, path: str) -> Iterator[tuple[str, bool]]:
+    """Key paths of the file and whether the value is null; items of a list share the list's path."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            where = f"{path}.{key}" if path else key
+            yield where, inner is None
+            yield from _walk_keys(inner, where)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _walk_keys(inner, path)
+
+
+def _numbers(model: GpuModel) -> Iterator[Finding]:
+    sm, device = model.sm, model.device
+    widest = max(sm.warp_sizes, default=0)
+    if not sm.warp_sizes or list(sm.warp_sizes) != sorted(set(sm.warp_sizes)):
+        yield "sm.warp_sizes", "must list sizes in increasing order"
+    elif sm.max_threads_per_block < widest or sm.max_threads_per_sm < sm.max_threads_per_block:
+        yield "sm.max_threads_per_sm", "must hold a block of max_threads_per_block, and that a warp"
+    if sm.max_warps_per_sm * sm.warp_size != sm.max_threads_per_sm:
+        yield "sm.max_threads_per_sm", "must be max_warps_per_sm times the warp size"
+    if sm.max_smem_bytes_per_block + sm.smem_reserved_bytes_per_block > sm.smem_bytes_per_sm:
+        yield "sm.max_smem_bytes_per_block", "with smem_reserved_bytes_per_block it exceeds smem_bytes_per_sm"
+    if device.max_clock_hz and device.boost_clock_hz and device.max_clock_hz < device.boost_clock_hz:
+        yield "device.max_clock_hz", "is below boost_clock_hz"
+    small, large = device.max_cluster_blocks_portable, device.max_cluster_blocks_nonportable
+    if small and large and small > large:
+        yield "device.max_cluster_blocks_portable", "exceeds max_cluster_blocks_nonportable"
+    for index, key in enumerate(model.matrix.instructions):
+        if key.dtype not in model.compute.matrix_flop_per_s and key.dtype not in ("int4", "b1"):
+            yield f"matrix.instructions[{index}]", f"{key.name}: compute.matrix_flop_per_s has no {key.dtype}"
+        if key.kind not in model.maker.matrix_kinds:
+            known = ", ".join(model.maker.matrix_kinds)
+            yield f"matrix.instructions[{index}].kind", f"{key.kind!r} is none of {model.maker.title}'s: {known}"
+    for dtype in model.compute.vector_flop_per_s:
+        if dtype not in DTYPES[:2]:
+            yield f"compute.vector_flop_per_s.{dtype}", "only fp64 and fp32 have a plain rate here"
+
+
+_AT = re.compile(r"(?P<what>.*?)(?: - at (?P<key>`key` in )?`(?P<path>[^`]*)`)?", re.DOTALL)
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
+_MISSING = re.compile(r"Object missing required field `(.*)`")
+_STEP = re.compile(r"[^.\[\]]+|\[[^\]]*\]")
+#: A value is shown up to this many characters.
+MAX_SHOWN = 60
+#: The rules of the schema in words, by how msgspec begins to tell them.
+_RULES = (
+    (r"Expected int \| null", "must be a whole number, or null where nobody knows it"),
+    (r"Expected float \| null", "must be a number, or null where nobody knows it"),
+    (r"Expected str \| null", "must be text, in quotes"),
+    (r"Expected int >= (.*)", r"must be a whole number of at least \1"),
+    (r"Expected int <= (.*)", r"must be a whole number of at most \1"),
+    (r"Expected int", "must be a whole number"),
+    (r"Expected float > (.*)", r"must be a number above \1"),
+    (r"Expected float <= (.*)", r"must be a number of at most \1"),
+    (r"Expected float", "must be a number"),
+    (r"Expected bool", "must be true or false"),
+    (r"Expected str matching regex (.*)", r"must be text in quotes of the form \1"),
+    (r"Expected str of length >= 1", "must be text of at least one character"),
+    (r"Expected str", "must be text, in quotes"),
+    (r"Expected array of length >= 1", "must be a list of at least one item"),
+    (r"Expected array", "must be a list, [a, b]"),
+    (r"Expected object", "must be a mapping of keys to values"),
+)
+
+
+def explain(message: str, source: str, struct: type[msgspec.Struct], raw: Any) -> NoReturn:
+    """Raise msgspec's error as one that a writer of the file understands.
+
+    Args:
+        message: What msgspec says.
+        source: The file.
+        struct: The schema.
+        raw: What the file holds.
+
+    Raises:
+        HardwareModelError: Always.
+    """
+    match = _AT.fullmatch(message)
+    what = (match["what"] if match else message).replace("`", "")
+    path = ((match and match["path"]) or "").removeprefix("$").removeprefix(".")
+    prefix = f"{path}." if path else ""
+    if unknown := _UNKNOWN.fullmatch(match["what"] if match else message):
+        raise HardwareModelError(f"{source}: {prefix}{unknown[1]}: unknown key.{_near(unknown[1], path, struct)}")
+    if missing := _MISSING.fullmatch(match["what"] if match else message):
+        reason = "; every block names where its values come from" if missing[1] == "sources" else ""
+        raise HardwareModelError(f"{source}: {prefix}{missing[1]}: missing{reason}.")
+    valid = [value for value in _valid(_hint_at(path, struct)) if value is not None]
+    listed = ", ".join(map(str, valid))
+    if match and match["key"]:
+        bad = next((key for key in _value_at(path, raw) or () if key not in valid), "")
+        raise HardwareModelError(f"{source}: {prefix}{bad}: unknown key. Known: {listed}.")
+    if what.startswith("Invalid enum value"):
+        rule = f"must be {'one of ' if len(valid) > 1 else ''}{listed}"
+    else:
+        rule = _in_words(what.partition(", got")[0])
+    seen = _value_at(path, raw)
+    shown = "" if seen is _UNSEEN else f"; it is {_shown(seen)}"
+    raise HardwareModelError(f"{source}: {path or 'the file'}: {rule}{shown}.")
+
+
+_UNSEEN = object()
+
+
+def _in_words(rule: str) -> str:
+    for pattern, words in _RULES:
+        if match := re.fullmatch(pattern, rule):
+            return match.expand(words)
+    return rule
+
+
+def _shown(value: Any) -> str:
+    text = "null" if value is None else repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
+
+
+def _value_at(path: str, raw: Any) -> Any:
+    """What the file holds at a path; `_UNSEEN` where the path does not say which of several values it is."""
+    for step in _STEP.findall(path):
+        if step.startswith("["):
+            number = step[1:-1]
+            if not isinstance(raw, list) or not number.isdigit():
+                return _UNSEEN
+            raw = raw[int(number)]
+        elif isinstance(raw, dict) and step in raw:
+            raw = raw[step]
+        else:
+            return _UNSEEN
+    return raw
+
+
+def _near(key: str, path: str, struct: type[msgspec.Struct]) -> str:
+    """The key that was meant, or all that there are."""
+    found = _struct_in(_hint_at(path, struct))
+    known = list(found.__struct_fields__) if found is not None else []
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6) or [k for k in known if k.startswith(key)][:1]
+    return f" Did you mean {near[0]!r}? Units are part of the key." if near else f" Known: {', '.join(known)}."
+
+
+def _hint_at(path: str, struct: Any) -> Any:
+    """The type of the value at a path."""
+    hint = struct
+    for step in _STEP.findall(path):
+        if step.startswith("["):
+            continue
+        found = _struct_in(hint)
+        if found is None:
+            return None
+        hint = get_type_hints(found, include_extras=True).get(step)
+    return hint
+
+
+def _struct_in(hint: Any) -> Any:
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return hint
+    return next((found for inner in get_args(hint) if (found := _struct_in(inner)) is not None), None)
+
+
+def _valid(hint: Any) -> tuple[Any, ...]:
+    """The values that a type lists."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    return next((found for inner in get_args(hint) if (found := _valid(inner))), ())

@@ -185,10 +185,27 @@ class GpuModel(Block, frozen=True):
         return f"{self.name} ({arch}): {self.device.sm_count} {self.terms.sms}, {size}"
 
     def _repr_html_(self) -> str:
-        """The limits and the peaks that decide most, as a table for notebooks."""
-        from constrint.hwmodels.notebook import gpu_html  # loaded when it is asked for
+        """Render the limits and the matrix peaks as a table for notebooks; a dash where no source states a value."""
+        from constrint.frames import html_table  # loaded when a notebook shows the model
 
-        return gpu_html(self, self._summary())
+        cells = [(title, key, None if value is None else _shown(value)) for title, key, value in self._headline()]
+        return html_table(self._summary(), ["", "key", "value"], cells, left=1)
+
+    def _headline(self) -> list[tuple[str, str, Any]]:
+        """Limits of a block and of an SM, and the matrix peaks: title, key of the GPU's file, value."""
+        sm, terms, dram = self.sm, self.terms, self.memory.dram
+        peaks = self.compute.matrix_flop_per_s
+        return [
+            (f"threads per {terms.block}", "max_threads_per_block", sm.max_threads_per_block),
+            (f"{terms.warp} size", "warp_size", sm.warp_size),
+            (f"{terms.smem} per {terms.block}, bytes", "max_smem_bytes_per_block", sm.max_smem_bytes_per_block),
+            ("registers per thread", "max_registers_per_thread", sm.max_registers_per_thread),
+            (f"{terms.warps} per {terms.sm}", "max_warps_per_sm", sm.max_warps_per_sm),
+            (f"{terms.blocks} per {terms.sm}", "max_blocks_per_sm", sm.max_blocks_per_sm),
+            ("L2, bytes", "l2.size_bytes", self.memory.l2.size_bytes),
+            ("DRAM, bytes/s", "dram.bandwidth_bytes_per_s", dram.bandwidth_bytes_per_s),
+            *((f"matrix units, {dtype}, FLOP/s", "matrix_flop_per_s", rate) for dtype, rate in peaks.items()),
+        ]
 
     @property
     def maker(self) -> Vendor:
@@ -278,6 +295,10 @@ class GpuModel(Block, frozen=True):
     def vector_flop_per_s(self, dtype: str) -> float | None:
         """Peak of the plain (not matrix) units for fp64 and fp32; a fused multiply-add counts as two."""
         return _rate(self.compute.vector_flop_per_s, dtype)
+
+
+def _shown(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
 def _rate(rates: Mapping[Any, float | None], dtype: str) -> float | None:

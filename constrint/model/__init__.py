@@ -22,7 +22,6 @@ from constrint.model.constraint import (
     not_in,
 )
 from constrint.model.domain import Domain
-from constrint.model.element import Element, element
 from constrint.model.expr import (
     Const,
     Expr,
@@ -37,7 +36,7 @@ from constrint.model.expr import (
     maximum,
     minimum,
 )
-from constrint.model.logic import AllDifferent, all_different, count, if_then_else, iff, xor
+from constrint.model.logic import AllDifferent, Element, all_different, count, element, if_then_else, iff, xor
 from constrint.model.problem import Objective, Problem, SoftConstraint
 from constrint.model.ratio import Ratio, Symbol
 from constrint.model.table import Table, table

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from constrint.errors import UsageError
-from constrint.model.domain import Domain
+from constrint.model.domain import Domain, literal, plain
 from constrint.model.problem import Problem
-from constrint.model.values import literal, plain
 
 
 class Coding:

@@ -19,14 +19,12 @@ from numpy.typing import ArrayLike, NDArray
 from constrint.core import compiled
 from constrint.errors import IntegerOverflowError, UndefinedValueError, UnknownNameError, UsageError
 from constrint.model import constraint as c
-from constrint.model import intmath, work
-from constrint.model.element import Element
+from constrint.model import interrupt, intmath
 from constrint.model.encode import encode_expression
 from constrint.model.expr import Const, Expr, Operation, Truth, Var
-from constrint.model.intervals import Interval
-from constrint.model.operations import BINARY, TABLE, UNARY, fold
-from constrint.model.row_index import RowIndex
-from constrint.model.table import Table
+from constrint.model.logic import Element
+from constrint.model.operations import BINARY, TABLE, UNARY, Interval, fold
+from constrint.model.table import RowIndex, Table
 
 BoolArray = NDArray[np.bool_]
 # Encoding a shorter expression takes as long as evaluating it with numpy.
@@ -84,7 +82,7 @@ def _elementwise(function: Callable[..., int], arity: int) -> Callable[..., Any]
         """Applies the function to some rows at a time: with long numbers a row may take milliseconds."""
         shape = np.broadcast_shapes(*(np.shape(x) for x in operands))
         if math.prod(shape) <= _FEW_ROWS:
-            work.step()
+            interrupt.step()
             return lifted(*operands)
         flat = [np.broadcast_to(np.asarray(x).astype(object), shape).reshape(-1) for x in operands]
         result = np.empty(len(flat[0]), dtype=object)
@@ -94,7 +92,7 @@ def _elementwise(function: Callable[..., int], arity: int) -> Callable[..., Any]
             result[start : start + rows] = lifted(*(x[start : start + rows] for x in flat))
             start += rows
             rows = max(_FEW_ROWS, 2 * rows if time.perf_counter() - began < _SHORT_SECONDS else rows // 4)
-            work.step()
+            interrupt.step()
         return result.reshape(shape)
 
     return in_pieces
@@ -167,7 +165,7 @@ def _or_0(column: Column, defined: BoolArray) -> Any:
 
 def binary(op: str, a: Column, b: Column) -> Column:
     """Applies a two-operand operation exactly."""
-    work.step()
+    interrupt.step()
     a, b, defined = _guard(op, a, b)
     rule = BINARY[op]
     bounds = rule.bounds(a.bounds, b.bounds)

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from constrint.errors import UndefinedValueError, UsageError
 from constrint.model.domain import Domain
-from constrint.model.expr import Expr, Truth, as_expr, is_total
-from constrint.model.node import Node
+from constrint.model.expr import Expr, Node, Truth, as_expr, is_total
 
 if TYPE_CHECKING:
     import numpy as np

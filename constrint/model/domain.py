@@ -1,18 +1,23 @@
-"""A domain: the finite set of integers a variable may take, as a range or as listed values.
+"""Domains of variables: finite sets of integers, and the codes that stand for other values.
 
-A range is never expanded: its size, its members and its bounds are computed, so a 64-bit range costs nothing.
+The solver sees integers alone. A variable with floats, bools or text as values is `Coded`: its domain holds indices
+into the list of its values.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
+import math
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Final
 
 from constrint.errors import UsageError
-from constrint.model import values as v
+from constrint.model import intmath
+from constrint.model.expr import Var, check_name
 from constrint.model.intmath import MAX_WRITTEN_BITS, as_int
 
 POSITIVE_UPPER: Final = 2**63 - 1
@@ -53,10 +58,10 @@ class Domain:
         """Builds a domain of any values that can be hashed; their order is kept, equal ones count once."""
         if isinstance(values, range):
             return Domain.from_values(values, because, what)
-        labels = v.distinct(values, what)
+        labels = distinct(values, what)
         if all(type(label) is int for label in labels):
             return Domain.from_values(labels, because, what)
-        codes, scale = v.coded(labels)
+        codes, scale = coded(labels)
         if max(map(int.bit_length, codes)) > MAX_WRITTEN_BITS:
             raise UsageError(f"{what} takes numbers of {MAX_WRITTEN_BITS} bits at most over a common denominator.")
         return Domain(min(codes), max(codes), 1, codes, because, labels=labels, scale=scale)
@@ -109,10 +114,10 @@ class Domain:
             return Domain.from_range(values[0], values[-1], values.step, because)
         if isinstance(values, (str, bytes)):
             raise UsageError(f"{what} must come from a list of integers, got the text {values!r}.")
-        first = itertools.islice(values, v.MAX_LISTED + 1)
+        first = itertools.islice(values, MAX_LISTED + 1)
         listed = tuple(dict.fromkeys(as_int(value, what) for value in first))
-        if len(listed) > v.MAX_LISTED:
-            raise UsageError(f"more than {v.MAX_LISTED} values are listed for {what}; state a range instead.")
+        if len(listed) > MAX_LISTED:
+            raise UsageError(f"more than {MAX_LISTED} values are listed for {what}; state a range instead.")
         if not listed:
             raise UsageError(f"the list of values for {what} is empty; give at least one integer.")
         return Domain._checked(min(listed), max(listed), 1, listed, because)
@@ -156,7 +161,7 @@ class Domain:
         if self.labels is None or self.listed is None:
             number = as_int(value, "a value of the variable")
             return number if number in self else None
-        wanted = v.plain(value, "a value of the variable")
+        wanted = plain(value, "a value of the variable")
         for code, label in zip(self.listed, self.labels, strict=True):
             if label == wanted:
                 return code
@@ -193,5 +198,154 @@ class Domain:
 
     def __str__(self) -> str:
         if self.listed is not None:
-            return "{" + ", ".join(map(v.literal, self.labels or self.listed)) + "}"
+            return "{" + ", ".join(map(literal, self.labels or self.listed)) + "}"
         return f"{self.lower}..{self.upper}" + (f" step {self.step}" if self.step != 1 else "")
+
+
+#: Longer lists of values are refused: state a range instead.
+MAX_LISTED: Final = 1 << 24
+
+
+def plain(value: Any, what: str) -> Any:
+    """A value as Python's own: a numpy scalar becomes the bool, int, float or text that it holds.
+
+    Raises:
+        UsageError: For a value that cannot be hashed, and for not-a-number, which equals nothing.
+    """
+    if type(value) in (int, bool, float, str):
+        result = value
+    elif hasattr(value, "dtype") and hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
+        result = value.item()
+    else:
+        result = value
+    try:
+        hash(result)
+    except TypeError:
+        raise UsageError(
+            f"{what} must be a value that can be hashed, got {_shown(value)} ({type(value).__name__}). "
+            "Write a tuple instead of a list or an array."
+        ) from None
+    if _is_nan(result):
+        raise UsageError(f"{what} cannot be {value!r}: it equals no value, not even itself. Leave it out.")
+    return result
+
+
+def _is_nan(value: object) -> bool:
+    """Only a number that is none differs from itself."""
+    return (isinstance(value, (float, complex)) or type(value).__name__ == "Decimal") and bool(value != value)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def distinct(values: Iterable[object], what: str) -> tuple[Any, ...]:
+    """Plain values in the order given, each once; equal ones such as 1, 1.0 and True count as the first of them."""
+    if isinstance(values, (str, bytes)):
+        raise UsageError(f"{what} must come from a list of values, got the text {values!r}.")
+    if not isinstance(values, Iterable):
+        raise UsageError(f"{what} must come from a list of values, got {_shown(values)} ({type(values).__name__}).")
+    try:
+        listed = list(itertools.islice(values, MAX_LISTED + 1))
+    except TypeError:
+        raise UsageError(f"{what} must come from a list of values, got {_shown(values)}.") from None
+    if len(listed) > MAX_LISTED:
+        raise UsageError(f"more than {MAX_LISTED} values are listed for {what}; state a range instead.")
+    try:
+        kept = tuple(dict.fromkeys(plain(value, what) for value in listed))
+    except TypeError:
+        raise UsageError(f"{what} takes values that Python can compare for equality, got {_shown(listed)}.") from None
+    if not kept:
+        raise UsageError(f"the list of values for {what} is empty; give at least one value.")
+    return kept
+
+
+def is_number(value: object) -> bool:
+    """Says whether a value takes part in arithmetic: an integer, a bool, a finite float or a fraction."""
+    return isinstance(value, (int, Fraction)) or (isinstance(value, float) and math.isfinite(value))
+
+
+def coded(values: tuple[Any, ...]) -> tuple[tuple[int, ...], int]:
+    """The codes of distinct values, and the scale: code = value * scale, or 0 where codes only number the values."""
+    if not all(map(is_number, values)):
+        return tuple(range(len(values))), 0
+    exact = [Fraction(value) for value in values]
+    scale = math.lcm(*(number.denominator for number in exact))
+    return tuple(int(number * scale) for number in exact), scale
+
+
+def literal(value: object) -> str:
+    """Writes a value as the text language does; one that it does not know, as Python does."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "none"
+    return quoted(value) if isinstance(value, str) else repr(value)
+
+
+def is_literal(value: object) -> bool:
+    """Says whether the text language can write a value."""
+    return value is None or type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value))
+
+
+def quoted(text: str, quote: str = '"') -> str:
+    """Writes text between quotes; control characters and the quote itself are escaped."""
+    body = json.dumps(text, ensure_ascii=False)[1:-1]
+    if quote != '"':
+        body = body.replace(quote, f"\\u{ord(quote):04x}")
+    return quote + "".join(ch if ch.isprintable() else json.dumps(ch)[1:-1] for ch in body) + quote
+
+
+class Coded(Var):
+    """A variable whose values are not all plain integers; it stands for the integer that codes the value.
+
+    Attributes:
+        name: The variable's name.
+        scale: The code is the value times this; 0 where codes only number the values.
+        labels: The values in the order of their codes, where these number them.
+        is_condition: Whether the values are True and False.
+    """
+
+    __slots__ = ("is_condition", "labels", "scale")
+    scale: int
+    labels: tuple[Any, ...]
+
+    def __new__(cls, name: str, scale: int = 1, is_condition: bool = False, labels: tuple[Any, ...] = ()) -> Coded:
+        """Returns a variable for the codes of a domain."""
+        check_name(name, "a variable's name")
+        self = object.__new__(cls)
+        self.name, self.depth, self.size, self.named, self._variables = name, 1, 1, False, frozenset((name,))
+        self.scale, self.is_condition, self.labels = scale, is_condition, labels
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Coded, (self.name, self.scale, self.is_condition, self.labels)
+
+    def value(self, assignment: Mapping[str, int]) -> int:
+        """Looks the code up.
+
+        Raises:
+            UsageError: For a value instead of its code.
+        """
+        code = assignment.get(self.name, 0)
+        if isinstance(code, bool) and self.is_condition:
+            return int(code)
+        if self.scale != 1 and not hasattr(code, "__index__"):
+            raise UsageError(
+                f"expressions are evaluated for the integers that code values, got {code!r} for {self.name!r}; "
+                "why_not(problem, config) and space.contains(config) take values."
+            )
+        return super().value(assignment)
+
+    def code_of(self, value: object) -> int:
+        """The integer that stands for True, False or a number in a table."""
+        if isinstance(value, bool) and self.is_condition:
+            return int(value)
+        return intmath.as_int(value, f"a value of {self.name!r}")
+
+    def key(self) -> tuple[Any, ...]:
+        """Returns ("var", name), and the scale unless it is 1."""
+        return ("var", self.name) if self.scale == 1 else ("var", self.name, self.scale)
+
+    __hash__ = Var.__hash__

@@ -1,26 +1,80 @@
 """Integer expressions: variables, numbers and exact operations, built with Python's operators.
 
-An expression is a tree that is stored, evaluated and rendered; it never computes with floats. Sums and
-products are n-ary and flat. Comparisons build constraints, so `bool(x == 1)` is refused.
+An expression is a tree that is stored, evaluated and rendered; it never computes with floats. Sums and products are
+n-ary and flat. Comparisons build constraints, so `bool(x == 1)` is refused. `Node` is the base of expressions and
+constraints. Some methods need files that import this one (comparison, evaluation, text): `constrint/model/__init__.py`
+enters these functions.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import WeakValueDictionary
 
 from constrint.errors import UnknownNameError, UsageError
 from constrint.model import intmath, operations
-from constrint.model.node import Node, check_shape
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
     from constrint.model.constraint import Comparison
+
+MAX_DEPTH: Final = 150
+MAX_NODES: Final = 100_000
+
+
+def check_shape(depth: int, size: int) -> None:
+    """Refuses a tree that is too deep or too large to handle within bounds."""
+    if depth > MAX_DEPTH:
+        raise UsageError(f"an expression is nested {depth} levels deep; the limit is {MAX_DEPTH}. Split it up.")
+    if size > MAX_NODES:
+        raise UsageError(f"an expression has {size} parts; the limit is {MAX_NODES}. Split it up.")
+
+
+class Node:
+    """An expression or a constraint; it never changes once it is built."""
+
+    __slots__ = ("_variables", "depth", "size")
+
+    #: Writes a node in the text language; `text/render.py` enters one function per kind of node.
+    writer: ClassVar[Callable[[Any], str]]
+
+    depth: int
+    size: int
+    _variables: frozenset[str] | None
+
+    def measure(self, parts: Sequence[Node]) -> None:
+        """Sets depth and size from the parts; refuses a tree beyond the limits."""
+        self._variables = None
+        self.depth = 1 + max((p.depth for p in parts), default=0)
+        self.size = 1 + sum(p.size for p in parts)
+        check_shape(self.depth, self.size)
+
+    def operands(self) -> tuple[Node, ...]:
+        """The nodes directly below."""
+        raise NotImplementedError
+
+    def key(self) -> tuple[Any, ...]:
+        """Structure as nested tuples: two nodes are the same text exactly if their keys are equal."""
+        raise NotImplementedError
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """Names of the variables that occur in the node."""
+        if self._variables is None:
+            self._variables = frozenset().union(*(p.variables for p in self.operands()))
+        return self._variables
+
+    def __str__(self) -> str:
+        return type(self).writer(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
+
 
 #: A name that stands in text as it is; any other one stands between backquotes.
 NAME_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")

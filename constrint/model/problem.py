@@ -9,9 +9,8 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from constrint.errors import UnknownNameError, UsageError
-from constrint.model.coded import Coded
 from constrint.model.constraint import ESTIMATED, KINDS, Constraint, as_condition
-from constrint.model.domain import Domain
+from constrint.model.domain import Coded, Domain
 from constrint.model.expr import Const, Expr, Var, as_expr, check_name
 from constrint.model.intmath import as_int
 from constrint.model.ratio import expression_of

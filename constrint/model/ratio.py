@@ -13,12 +13,10 @@ from typing import Any, ClassVar
 
 from constrint.errors import UnknownNameError, UsageError
 from constrint.model import constraint as c
-from constrint.model.coded import Coded
-from constrint.model.domain import Domain
+from constrint.model.domain import Coded, Domain, literal, plain
 from constrint.model.expr import Const, Expr, Var, add, as_expr, mul, neg
 from constrint.model.intmath import MAX_WRITTEN_BITS
 from constrint.model.table import table_of
-from constrint.model.values import literal, plain
 
 
 def _operator(sign: str) -> tuple[Callable[[Any, Any], Any], ...]:

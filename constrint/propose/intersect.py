@@ -21,7 +21,7 @@ from constrint.propose.records import Preference, Refusal, SpaceProposal
 from constrint.select.candidates import KernelCandidates, Rows, with_fixed
 from constrint.select.rank import Request, tie_steps
 from constrint.solve import Limits, minimal_conflict, relaxations
-from constrint.solve.explain.relax import ways_out
+from constrint.solve.explain.conflict import ways_out
 
 #: Time that one intersection, and its explanation, may take.
 MAX_SECONDS: Final = 10.0

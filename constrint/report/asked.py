@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from constrint.hwmodels import GpuModel
 from constrint.select import Operation, Workload
-from constrint.select.facts import Compile
+from constrint.select.as_compiled import Compile
 from constrint.select.rank import Request
 
 if TYPE_CHECKING:

@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.model import Problem, Var
+from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.rank import Request, infeasible, predict, requests, tie_steps
-from constrint.select.spec import Config, KernelSpec, Operation, Workload
+from constrint.select.spec import KernelSpec, Operation
+from constrint.select.workload import Workload
 
 if TYPE_CHECKING:
     from constrint.solve import Limits, SearchSpace

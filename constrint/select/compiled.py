@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
@@ -17,46 +17,15 @@ from typing import TYPE_CHECKING
 from constrint import cache
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
+from constrint.select.candidate import CompiledKernel
 from constrint.select.kept import key_of
 
 if TYPE_CHECKING:
-    from constrint.select.spec import KernelSpec, Workload
+    from constrint.select.spec import KernelSpec
+    from constrint.select.workload import Workload
 
 #: What entries are kept as.
 _KIND = "compiled"
-
-
-@dataclass(frozen=True)
-class CompiledKernel:
-    """What a compiled kernel takes.
-
-    Args:
-        target: What it was compiled for, `sm_90` or `gfx942`.
-        triton_version: The compiler's version; with its name, `nvrtc 13.0`, where it is not Triton.
-        smem_bytes: Shared memory (LDS) of one block.
-        registers_per_thread: 32-bit registers; on CDNA2 and later the total of the unified file.
-        accumulator_registers: AGPRs on CDNA, contained in the total where the file is unified.
-        spill_bytes: Bytes per thread spilled to memory.
-        instruction: The matrix instruction in use; empty if there is none.
-    """
-
-    target: str
-    triton_version: str
-    smem_bytes: int
-    registers_per_thread: int
-    accumulator_registers: int
-    spill_bytes: int
-    instruction: str
-
-    @property
-    def compiler(self) -> str:
-        """The compiler's name and version."""
-        return self.triton_version if self.is_named else f"triton {self.triton_version}"
-
-    @property
-    def is_named(self) -> bool:
-        """Whether it was compiled by another compiler than Triton, whose name then stands before the version."""
-        return " " in self.triton_version
 
 
 def recall(

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel, occupancy
-from constrint.hwmodels.occupancy.limits import limit_names
+from constrint.hwmodels.occupancy_limits import limit_names
 from constrint.model import Constraint, Problem, Var
+from constrint.select.candidate import ResourceUse
 from constrint.select.limits import (
     BROKEN_SHARE,
     BlockUse,
@@ -27,7 +28,8 @@ from constrint.select.limits import (
     slowdown,
     spill_chance,
 )
-from constrint.select.spec import Columns, KernelSpec, ResourceUse, Workload
+from constrint.select.spec import Columns, KernelSpec
+from constrint.select.workload import Workload
 
 if TYPE_CHECKING:
     from constrint.solve import Limits, SearchSpace

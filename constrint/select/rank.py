@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError
 from constrint.hwmodels import GpuModel
 from constrint.model import Problem, Var
-from constrint.select.asked import check_count, checked
+from constrint.select.as_compiled import Asked, Compile, as_compiled, one_by_one, runs
+from constrint.select.candidate import Candidate, CostEstimate
 from constrint.select.core_space import BlockColumns, core_space
 from constrint.select.cost import CostColumns
-from constrint.select.facts import Asked, Compile, as_compiled, one_by_one, runs
 from constrint.select.ranking import KernelSpace as KernelSpace  # what `rank` gives is offered here, too
 from constrint.select.ranking import Ranking as Ranking
-from constrint.select.spec import Candidate, CostEstimate, KernelSpec, Operation, Param, Workload
+from constrint.select.spec import KernelSpec, Operation, Param
+from constrint.select.workload import Workload, check_count, checked
 
 if TYPE_CHECKING:
     from constrint.solve import Conflict, Limits

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from constrint.hwmodels import GpuModel
-from constrint.select.spec import Candidate, Operation, Workload
+from constrint.select.candidate import Candidate
+from constrint.select.spec import Operation
+from constrint.select.workload import Workload
 
 #: Rows of a notebook's table, and candidates that `str` names.
 _SHOWN_ROWS: Final = 10

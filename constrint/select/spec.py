@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -18,21 +18,14 @@ from numpy.typing import NDArray
 from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.model import Expr, Problem, Var
-from constrint.select.compiled import CompiledKernel
-from constrint.select.cost import CostColumns
+from constrint.select.candidate import CompiledKernel, Config
+from constrint.select.cost import CostColumns, streaming_cost
 from constrint.select.limits import BlockUse, add_block_limits
-from constrint.select.streaming import streaming_cost
+from constrint.select.workload import ELEMENT_BYTES, MAX_SIZE, Size, Workload
 
 Columns = Mapping[str, NDArray[Any]]
-Config = Mapping[str, int]
-Vars = Mapping[str, Expr]
 
-#: Sizes and strides are 32-bit integers in the kernels.
-MAX_SIZE = 2**31 - 1
-#: Triton compiles one variant for sizes that are multiples of this, one for others, and one for the size 1.
-SIZE_DIVISOR, LARGE_SIZE = 16, 4096
-#: Bytes of one element of each operand type.
-ELEMENT_BYTES: Mapping[str, int] = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
+Vars = Mapping[str, Expr]
 
 
 @dataclass(frozen=True)
@@ -52,120 +45,6 @@ class Param:
     meaning: str
     because: str
     title: str = ""
-
-
-@dataclass(frozen=True)
-class Size:
-    """One number that a workload consists of, or an option of it; the command line offers it as `--name`.
-
-    Args:
-        name: As in `Workload.sizes` or `Workload.options`.
-        default: Its value where the user gives none.
-        meaning: What is counted, in a phrase: the help of the command line's option.
-        least, most: The smallest and the largest value that makes sense.
-    """
-
-    name: str
-    default: int
-    meaning: str
-    least: int = 1
-    most: int = MAX_SIZE
-
-
-@dataclass(frozen=True)
-class Workload:
-    """What is asked of an operation: sizes and a dtype (never called a problem).
-
-    Args:
-        operation: The operation's name, `gemm`.
-        sizes: A value for each of its sizes.
-        dtype: Type of the operands.
-        options: Values of the operation's options that differ from their defaults.
-    """
-
-    operation: str
-    sizes: Mapping[str, int]
-    dtype: str
-    options: Mapping[str, int] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        """Render as `gemm m=4096 n=4096 k=4096 bf16`."""
-        numbers = " ".join(f"{n}={v}" for n, v in (*self.sizes.items(), *self.options.items()))
-        return f"{self.operation} {numbers} {self.dtype}"
-
-
-def size_class(size: int) -> int:
-    """A size that stands for all that Triton compiles the same variant for."""
-    return size if size == 1 else LARGE_SIZE + size % SIZE_DIVISOR
-
-
-@dataclass(frozen=True)
-class ResourceUse:
-    """What one block of a configuration takes, estimated, and what fits on one SM.
-
-    Args:
-        threads: Threads of a block.
-        registers_per_thread: 32-bit registers; no more than the compiler may give a thread.
-        smem_bytes: Shared memory of a block.
-        blocks_per_sm: Blocks that reside on one SM at once.
-        limited_by: What limits them.
-        spill_chance: The chance that the compiler spills registers to memory, 0 to 1; once compiled it is 0 or 1.
-        error_percent: What one register estimate in ten is off by at least, in percent; 0 where nothing is estimated.
-        compiled: What the compiler made of it, where it was asked: the other figures follow from that.
-    """
-
-    threads: int
-    registers_per_thread: int
-    smem_bytes: int
-    blocks_per_sm: int
-    limited_by: str
-    spill_chance: float = 0.0
-    error_percent: int = 0
-    compiled: CompiledKernel | None = None
-
-
-@dataclass(frozen=True)
-class CostEstimate:
-    """A modelled run time, what binds it, and its parts."""
-
-    seconds: float
-    bound_by: str
-    roofline_share: float
-    parts_s: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A valid configuration of one implementation with its estimates.
-
-    It is the best of `num_variants` valid ones that differ only in the order of blocks and in parameters that
-    the model cannot tell apart.
-
-    Args:
-        kernel: The implementation's full name, `gemm.pointer`.
-        config: A value for each of its parameters.
-        resources: What a block takes; None for an implementation that is no single kernel.
-        cost: The predicted time.
-        num_variants: How many configurations it stands for.
-        problem: What is wrong with it as compiled: it spills, does not fit, or the compiler refuses it; else empty.
-    """
-
-    kernel: str
-    config: Config
-    resources: ResourceUse | None
-    cost: CostEstimate
-    num_variants: int
-    problem: str = ""
-
-    def __str__(self) -> str:
-        """Render as `gemm.pointer tile_m=128 ...: 145.2 us, bound by matrix, 2 blocks per SM (registers)`."""
-        config = " ".join(f"{name}={value}" for name, value in self.config.items())
-        parts = [f"{1e6 * self.cost.seconds:,.1f} us", f"bound by {self.cost.bound_by}"]
-        if self.resources is not None:
-            blocks = self.resources.blocks_per_sm
-            parts.append(f"{blocks} block{'' if blocks == 1 else 's'} per SM ({self.resources.limited_by})")
-        parts += [self.problem] if self.problem else []
-        return f"{' '.join(filter(None, (self.kernel, config)))}: {', '.join(parts)}"
 
 
 class Rule(NamedTuple):

@@ -2,7 +2,7 @@
 
 Rules and resources are texts over the parameters and over numbers that are known once there is a workload and a GPU
 (`m`, `warp_size`). They are read with `ast`, never evaluated. A parameter's values may be anything that can be hashed;
-inside, a configuration is made of integers that code them (`constrint.model.values`), and `decoded` gives them back.
+inside, a configuration is made of integers that code them (`constrint.model.domain`), and `decoded` gives them back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from constrint.model.coding import in_codes
 from constrint.model.expr import check_name
 from constrint.model.python.expression import read_number, read_restriction
 from constrint.model.python.restrictions import problem_from_space
-from constrint.select.spec import Config, Param
+from constrint.select.candidate import Config
+from constrint.select.spec import Param
 
 #: A rule: a Python expression, or a function that says whether a configuration is valid.
 StatedRule = str | Callable[..., object]

@@ -12,30 +12,43 @@ from typing import TYPE_CHECKING, Any, Final
 from constrint.lazy import lazily, names_of
 
 if TYPE_CHECKING:
-    from constrint.solve.backends.registry import list_backends
+    from constrint.solve.backends.backend import list_backends
     from constrint.solve.budget import Limits, SearchStats, Status
-    from constrint.solve.counting import Count, count_within
-    from constrint.solve.enumerate import brute_force, count, enumerate_space
-    from constrint.solve.explain.conflict import Conflict, ConflictMember, minimal_conflict
-    from constrint.solve.explain.pruning import RulePruning, pruning, would_remove
-    from constrint.solve.explain.relax import Relaxation, relaxations, ways_out
-    from constrint.solve.explain.why_not import BrokenRule, WhyNot, why_not
-    from constrint.solve.in_order import solutions_in_order
+    from constrint.solve.enumeration import (
+        Count,
+        brute_force,
+        count,
+        count_within,
+        enumerate_space,
+        solutions_in_order,
+    )
+    from constrint.solve.explain.conflict import (
+        Conflict,
+        ConflictMember,
+        Relaxation,
+        minimal_conflict,
+        relaxations,
+        ways_out,
+    )
+    from constrint.solve.explain.why_not import BrokenRule, RulePruning, WhyNot, pruning, why_not, would_remove
     from constrint.solve.optimise import best_solutions, solve
     from constrint.solve.solution import Solution
     from constrint.solve.space.best import Ranked
     from constrint.solve.space.space import SearchSpace
 
 _NAMES: Final = {
-    "backends.registry": ("list_backends",),
+    "backends.backend": ("list_backends",),
     "budget": ("Limits", "SearchStats", "Status"),
-    "counting": ("Count", "count_within"),
-    "enumerate": ("brute_force", "count", "enumerate_space"),
-    "explain.conflict": ("Conflict", "ConflictMember", "minimal_conflict"),
-    "explain.pruning": ("RulePruning", "pruning", "would_remove"),
-    "explain.relax": ("Relaxation", "relaxations", "ways_out"),
-    "explain.why_not": ("BrokenRule", "WhyNot", "why_not"),
-    "in_order": ("solutions_in_order",),
+    "enumeration": ("Count", "brute_force", "count", "count_within", "enumerate_space", "solutions_in_order"),
+    "explain.conflict": (
+        "Conflict",
+        "ConflictMember",
+        "Relaxation",
+        "minimal_conflict",
+        "relaxations",
+        "ways_out",
+    ),
+    "explain.why_not": ("BrokenRule", "RulePruning", "WhyNot", "pruning", "why_not", "would_remove"),
     "optimise": ("best_solutions", "solve"),
     "solution": ("Solution",),
     "space.best": ("Ranked",),

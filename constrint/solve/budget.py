@@ -1,15 +1,9 @@
-"""How far a search may go, how it ended, and what it cost.
-
-A search makes one `Budget` of its limits and hands it down. What can take long calls `budget.tick()` between pieces of
-some milliseconds at most, or runs inside `budget.watching()`, where the arithmetic of `constrint.model` does so by
-itself. A step of the search that takes limits of its own gets `budget.rest(...)`: the clock goes on from the start;
-`budget.part(seconds)` is for one that may take no more than a part of the time.
-Memory is asked for with `budget.check_bytes` before it is taken.
-"""
+"""Limits of a search, its status at the end, and what it used: time, nodes, rows, memory."""
 
 from __future__ import annotations
 
 import enum
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,9 +12,8 @@ from threading import Event
 from typing import Any, Final, NoReturn
 
 from constrint.errors import CancelledError, LimitReachedError, UsageError
+from constrint.model.interrupt import watched
 from constrint.model.intmath import as_int
-from constrint.model.work import watched
-from constrint.solve.memory import available_bytes
 
 #: Seconds between two looks at the clock, at signals and at the caller.
 BETWEEN_LOOKS: Final = 0.02
@@ -221,3 +214,68 @@ class Budget:
                 "narrow the variables or raise max_nodes."
             )
         self.tick()
+
+
+#: Where nothing is known, or nothing limits.
+UNKNOWN: Final = 1 << 62
+# Seconds for which an answer is good.
+_FRESH: Final = 0.5
+_GROUPS: Final = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+_last: tuple[float, int] = (float("-inf"), UNKNOWN)
+
+
+def available_bytes() -> int:
+    """Bytes that a search or a listing may take: half of what the machine, its container and this process have left.
+
+    The other half is for copies on the way, for what uses the answer, and for other processes.
+    """
+    global _last
+    now = time.monotonic()
+    if now - _last[0] > _FRESH:
+        _last = (now, max(0, min(_of_machine(), _of_group(), _of_process())) // 2)
+    return _last[1]
+
+
+def _read(path: str) -> bytes:
+    """The first bytes of a file of the system; quicker than opening it as text."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(file, 4096)
+    finally:
+        os.close(file)
+
+
+def _of_machine() -> int:
+    try:
+        text = _read("/proc/meminfo")
+        return int(text[text.index(b"MemAvailable:") + 13 :].split(None, 1)[0]) * 1024
+    except (OSError, ValueError):
+        pass
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return UNKNOWN
+
+
+def _of_group() -> int:
+    for most, used in _GROUPS:
+        try:
+            return int(_read(most)) - int(_read(used))
+        except (OSError, ValueError):
+            # No such file, or "max".
+            continue
+    return UNKNOWN
+
+
+def _of_process() -> int:
+    try:
+        text = _read("/proc/self/limits")
+        most = text[text.index(b"Max address space") + 17 :].split(None, 1)[0]
+        if most == b"unlimited":
+            return UNKNOWN
+        return int(most) - int(_read("/proc/self/statm").split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError, IndexError):
+        return UNKNOWN

@@ -1,4 +1,4 @@
-"""The best solutions of a problem by its objectives; without one, the first by the order of values."""
+"""The best solutions of a problem by its objectives and soft constraints; without an objective the first solution."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from functools import partial
 from typing import Final
 
 from constrint.errors import LimitReachedError, UnknownNameError, UsageError
-from constrint.model import Problem
+from constrint.model import Expr, Problem, any_of, negate
 from constrint.model.coding import Coding
+from constrint.model.expr import add
 from constrint.model.intmath import as_int
-from constrint.solve.backends.backend import solution_of
-from constrint.solve.backends.registry import get_backend
+from constrint.model.problem import Objective
+from constrint.solve.backends.backend import get_backend, solution_of
 from constrint.solve.budget import Budget, Limits
 from constrint.solve.explain.conflict import conflict_of_infeasible
-from constrint.solve.found import Found
-from constrint.solve.soft import hardened
-from constrint.solve.solution import Solution
+from constrint.solve.solution import Found, Solution
 
 #: Where no limits are given a search for the best ends after this time, with the best that it knows. It may need
 #: forever, and its answer is of use before that; a list of all solutions is not, so listing has no such limit.
@@ -109,3 +108,23 @@ def _found(
     found = get_backend(backend).find(hardened(problem), budget, number, tried)
     budget.stats.seconds = budget.elapsed_seconds()
     return found, budget, backend
+
+
+def hardened(problem: Problem) -> Problem:
+    """The same problem without soft constraints: their total weight is its first objective.
+
+    A problem without soft constraints is returned as it is.
+    """
+    if not problem.soft_constraints:
+        return problem
+    twin = problem.without_objective()
+    prices: list[Expr] = []
+    for number, soft in enumerate(problem.soft_constraints):
+        name = f"violated_{number}"
+        while name in twin.variables or name in twin.constants:
+            name += "_"
+        violated = twin.int_var(name, lower=0, upper=1)
+        twin.add(any_of(soft.constraint, violated == 1))
+        twin.add(any_of(negate(soft.constraint), violated == 0))
+        prices.append(soft.weight * violated)
+    return twin.with_objectives(Objective(add(*prices), maximise=False), *problem.objectives)

@@ -1,4 +1,4 @@
-"""The answer of a search for one solution."""
+"""The answer of a search for one solution, and the result of a back-end that it is made of."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError, RulesInConflict
 from constrint.model import Problem, SoftConstraint
-from constrint.model.values import literal
+from constrint.model.domain import literal
 from constrint.solve.budget import SearchStats, Status
 
 
@@ -121,3 +121,30 @@ class Solution:
         name = f" of {self.problem.name!r}" if self.problem.name else ""
         why = str(conflict) if conflict is not None else "minimal_conflict(problem) says why."
         raise InfeasibleError(f"no assignment{name} satisfies every constraint. {why}", conflict)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search for the best solutions came to.
+
+    Attributes:
+        assignments: The best solutions that are known, the best one first.
+        complete: Whether these are proven to be the best ones, or all.
+        bound: What the first objective can at best be; None where nothing is known.
+        message: What ended the search, where it is not complete.
+        solver: The back-end that answered, where it is another than the one that was asked.
+    """
+
+    assignments: tuple[dict[str, int], ...] = ()
+    complete: bool = True
+    bound: int | None = None
+    message: str = ""
+    solver: str = ""
+
+
+class StoppedEarlyError(LimitReachedError):
+    """Raised when a limit ended a search that knows something already: the best solution so far, and a bound."""
+
+    def __init__(self, message: str, incumbent: dict[str, int] | None = None, bound: int | None = None) -> None:
+        self.incumbent, self.bound = incumbent, bound
+        super().__init__(message)

@@ -1,6 +1,6 @@
 """Compile, check and measure any kernel; `search` says what is tried, `engine` where, `store` keeps the records."""
 
-from constrint.select.compiled import CompiledKernel
+from constrint.select.candidate import CompiledKernel
 from constrint.tune.assembly import assembly_of, count_instructions
 from constrint.tune.compile import BuiltKernel, TritonSource, build_triton, compile_triton
 from constrint.tune.pool import compile_many

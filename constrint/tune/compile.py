@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from constrint.errors import UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.select.compiled import CompiledKernel
+from constrint.select.candidate import CompiledKernel
 
 #: Registers, accumulation registers, bytes spilled per thread, and the matrix instruction.
 Resources = tuple[int, int, int, str]

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from constrint.hwmodels import GpuModel
-from constrint.select.compiled import CompiledKernel
+from constrint.select.candidate import CompiledKernel
 from constrint.tune.processes import Beat, Processes
 from constrint.tune.trial import Load, Outcome, Trial
 

@@ -12,7 +12,7 @@ pytest.importorskip("scipy", reason="the table is that of a fit, which needs sci
 
 from benchmarks.harness.table import read_rows
 from benchmarks.rnn import measure_cuda
-from constrint.select.compiled import CompiledKernel
+from constrint.select.candidate import CompiledKernel
 from tests.support.needs import needs_torch
 
 TABLE = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "h200" / "rnn_cuda_space.csv"

@@ -14,7 +14,8 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_kernel, load_spec
 from constrint.model.constraint import CERTAIN, ESTIMATED, REDUNDANT
 from constrint.select import Workload, rank
-from constrint.select.compiled import CompiledKernel, compile_known, keep, recall
+from constrint.select.candidate import CompiledKernel
+from constrint.select.compiled import compile_known, keep, recall
 from tests.support.needs import needs_triton
 
 #: The tile that AMD's own library picks: compiled it takes 240 registers and 64 KiB of LDS, and does not spill.

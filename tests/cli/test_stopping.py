@@ -18,7 +18,7 @@ from constrint.cli.running.run import Run
 from constrint.cli.running.signals import Signals
 from constrint.errors import UsageError
 from constrint.model import parse
-from constrint.solve import counting
+from constrint.solve import enumeration
 
 #: Three congruences that no search is through with in minutes.
 HARD = """var a in 1..4000; var b in 1..4000; var c in 1..4000; var d in 1..4000
@@ -254,7 +254,7 @@ def test_want_of_memory_is_one_line(run: Any, many: Path, monkeypatch: pytest.Mo
     def without_memory(*_: object) -> int:
         raise MemoryError
 
-    monkeypatch.setattr(counting, "count", without_memory)
+    monkeypatch.setattr(enumeration, "count", without_memory)
     code, out, err = run("count", "--problem", many)
     assert (code, out) == (1, "")
     assert err.startswith("error: there is not enough memory")

@@ -11,7 +11,8 @@ from constrint.errors import InfeasibleError, UnknownNameError, UsageError
 from constrint.export import export
 from constrint.model import Var
 from constrint.select.rank import Ranking, rank_requests, requests
-from constrint.select.spec import Operation, Workload
+from constrint.select.spec import Operation
+from constrint.select.workload import Workload
 
 RENAME = {"tile_m": "BLOCK_M", "tile_n": "BLOCK_N", "tile_k": "BLOCK_K", "group_m": "GROUP_M"}
 #: What the small kernel does not have: one block per tile, all of K, and no order over dies.

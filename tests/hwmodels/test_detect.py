@@ -11,8 +11,7 @@ import pytest
 
 from constrint.errors import NoDeviceError
 from constrint.hwmodels import DetectedDevice, detect, load_gpu
-from constrint.hwmodels.detection import ask_rocminfo, parse_rocminfo
-from constrint.hwmodels.match import compare, find_model, identify
+from constrint.hwmodels.detection import ask_rocminfo, compare, find_model, identify, parse_rocminfo
 
 H200 = {
     "name": "NVIDIA H200",

@@ -34,8 +34,7 @@ from constrint.hwmodels import (
     vendors,
 )
 from constrint.hwmodels.numbers import numbers_of
-from constrint.hwmodels.occupancy.inputs import KernelUse
-from constrint.hwmodels.occupancy.limits import UNLIMITED, Limits
+from constrint.hwmodels.occupancy_limits import UNLIMITED, KernelUse, ResourceLimits
 from constrint.hwmodels.schema import Block, Positive, Sources
 from constrint.hwmodels.vendors.interface import Finding, LimitRow
 from constrint.kernels.gemm.units import unit
@@ -129,13 +128,13 @@ class Acme(Vendor):
         capacity = gpu.sm.register_pages_per_partition * PAGE_REGISTERS
         return RegisterFile(capacity, PAGE_REGISTERS, "registers per half of a core", per_thread=gpu.sm.warp_size)
 
-    def occupancy_limits(self, gpu: GpuModel, use: KernelUse) -> Limits:
+    def occupancy_limits(self, gpu: GpuModel, use: KernelUse) -> ResourceLimits:
         sm, file = gpu.sm, self.register_file(gpu)
         warps = -(-use.threads_per_block // sm.warp_size)
         per_warp = -(-use.registers_per_thread * sm.warp_size // PAGE_REGISTERS) * PAGE_REGISTERS
         of_half = -(-warps // sm.num_partitions) * np.maximum(per_warp, 1)
         too_many = use.registers_per_thread > sm.max_registers_per_thread
-        return Limits(
+        return ResourceLimits(
             warps=np.where(use.threads_per_block > sm.max_threads_per_block, 0, sm.max_warps_per_sm // warps),
             registers=np.where(too_many, 0, file.capacity // of_half),
             smem=np.where(use.smem_bytes_per_block == 0, UNLIMITED, sm.smem_bytes_per_sm // use.smem_bytes_per_block),

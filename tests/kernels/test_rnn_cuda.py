@@ -26,10 +26,10 @@ from constrint.model import Var, const
 from constrint.model.constraint import CERTAIN
 from constrint.select import Workload, rank
 from constrint.select import first_choice as select_first
+from constrint.select.candidate import Config
 from constrint.select.fingerprint import fingerprint_of
 from constrint.select.first_choice import Refusal, choose, refuse
 from constrint.select.limits import BlockUse, most_registers
-from constrint.select.spec import Config
 from constrint.solve import enumerate_space
 from tests.support.needs import needs_nvrtc, needs_torch, needs_triton
 from tests.support.ranking import check_ranking

@@ -21,9 +21,9 @@ from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
 from constrint.kernels.rnn.triton.spec import planned_batch
 from constrint.model import Domain
 from constrint.select import Workload, rank
+from constrint.select.candidate import Config
 from constrint.select.first_choice import choose
 from constrint.select.rank import predict
-from constrint.select.spec import Config
 from constrint.solve import brute_force, enumerate_space
 from tests.support.ranking import check_ranking
 

@@ -26,10 +26,9 @@ from constrint.model import (
     parse,
 )
 from constrint.model.python import expression
-from constrint.model.python.evaluate import CALLS
+from constrint.model.python.evaluate import CALLS, Trials
 from constrint.model.python.expression import read_restriction
 from constrint.model.python.restrictions import load_space, problem_from_space
-from constrint.model.python.trial import Trials
 from constrint.solve import count, enumerate_space
 
 SPACES = Path(__file__).parents[1] / "data" / "spaces"

@@ -13,8 +13,8 @@ from constrint.propose.resolve import Resolver
 from constrint.propose.rounds.configs import Plan, Rounds
 from constrint.propose.rounds.gates import CompileGate
 from constrint.select import Operation, Workload
-from constrint.select.compiled import CompiledKernel
-from constrint.select.facts import Asked
+from constrint.select.as_compiled import Asked
+from constrint.select.candidate import CompiledKernel
 from constrint.tune.search.interface import Task
 from tests.tune.tiny import SPEC
 

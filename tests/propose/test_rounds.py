@@ -16,7 +16,7 @@ from constrint.propose.rounds.configs import BASELINE, Plan, Rounds, run_modelle
 from constrint.propose.rounds.gates import CompileGate
 from constrint.propose.rounds.measured import ProposedSearch
 from constrint.select import Operation
-from constrint.select.compiled import CompiledKernel
+from constrint.select.candidate import CompiledKernel
 from constrint.tune.search.interface import Task
 from constrint.tune.store.record import Figures, TuningRecord
 from tests.propose.rounds_of_tiny import Script, configs, reply, space, tiny_rounds

@@ -17,8 +17,8 @@ from constrint.report import GpuQuestion, Means, Report, gather
 from constrint.report.facts.measured import in_order, measured_facts, of_config, published
 from constrint.report.facts.telling import telling_axes
 from constrint.select import Workload
-from constrint.select.compiled import CompiledKernel
-from constrint.select.facts import Asked
+from constrint.select.as_compiled import Asked
+from constrint.select.candidate import CompiledKernel
 from constrint.select.rank import rank, requests
 from constrint.solve import count, pruning
 from tests.support.reports import measured_record as record

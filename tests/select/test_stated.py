@@ -12,8 +12,8 @@ from constrint.errors import ParseError, UsageError
 from constrint.hwmodels import load_gpu
 from constrint.model import Domain
 from constrint.model.python.expression import read_number
+from constrint.select.cost import GridLoad, grid_cost, streaming_cost
 from constrint.select.stated import StatedSpace, gpu_names
-from constrint.select.streaming import GridLoad, grid_cost, streaming_cost
 from constrint.solve import enumerate_space
 
 PARAMS: dict[str, list[Any]] = {

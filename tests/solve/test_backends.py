@@ -10,7 +10,7 @@ from constrint.errors import LimitReachedError, UndefinedValueError, UnknownName
 from constrint.model import Problem, parse
 from constrint.solve import Limits, Status, brute_force, enumerate_space, list_backends, solve
 from constrint.solve.backends import cpsat_model
-from constrint.solve.backends.registry import get_backend
+from constrint.solve.backends.backend import get_backend
 from tests.support import strategies
 
 OTHERS = ("cpsat", "python-constraint")
@@ -45,7 +45,7 @@ def test_native_equals_brute_force_on_two_thousand_problems(
 def test_a_back_end_whose_library_is_missing_names_the_extra(
     name: str, library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("constrint.solve.backends.registry.find_spec", lambda name: None)
+    monkeypatch.setattr("constrint.solve.backends.backend.find_spec", lambda name: None)
     said = f"back-end '{name}' needs {library}, which is not installed: pip install 'constrint[solvers]'."
     with pytest.raises(UsageError, match=re.escape(said)):
         get_backend(name)

@@ -37,7 +37,7 @@ from constrint.solve import (
     solutions_in_order,
     solve,
 )
-from constrint.solve.backends import auto, native
+from constrint.solve.backends import native
 from tests.support import rnn_problem, strategies
 from tests.support.clock import within
 from tests.support.puzzles import knapsack
@@ -284,15 +284,15 @@ def test_what_is_known_at_a_limit_is_true(data: st.DataObject) -> None:
 def test_auto_hands_over_and_says_who_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, best = knapsack(30, 1)
     assert solve(problem, LIMITS).solver == "native"
-    monkeypatch.setattr(auto, "NATIVE_SECONDS", 0.0)
+    monkeypatch.setattr(native, "NATIVE_SECONDS", 0.0)
     answer = solve(problem, LIMITS)
     assert (answer.solver, answer.value, answer.status) == ("cpsat", best, Status.FEASIBLE)
-    monkeypatch.setattr(auto, "_has_cpsat", lambda: False)
+    monkeypatch.setattr(native, "_has_cpsat", lambda: False)
     assert solve(problem, LIMITS).solver == "native"
 
 
 def test_auto_stays_native_where_cpsat_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "NATIVE_SECONDS", 0.0)
+    monkeypatch.setattr(native, "NATIVE_SECONDS", 0.0)
     problem = parse("var x in 1..1000000000000; var y in 1..1000000000000; x * y == 10403; x > 1; maximise y - x")
     wide = parse(f"var x in {-(2**60)}..{2**60}; x % 3 == 1; x < 100; maximise x")
     assert solve(wide, LIMITS).value == 97

@@ -9,8 +9,7 @@ import pytest
 from constrint.errors import CancelledError, InfeasibleError, LimitReachedError
 from constrint.model import Problem, parse
 from constrint.solve import Limits, brute_force, minimal_conflict, pruning, relaxations, solve, why_not
-from constrint.solve.explain.differences import Differences
-from constrint.solve.explain.narrowing import Narrowing
+from constrint.solve.explain.narrowing import Differences, Narrowing
 from tests.support.clock import within
 from tests.support.conflicts import fault_of, kept, near
 

@@ -8,8 +8,7 @@ import pytest
 
 from constrint.core import compiled
 from constrint.model import Problem, parse
-from constrint.solve import Count, Limits, brute_force, count, count_within
-from constrint.solve import counting as counting_module
+from constrint.solve import Count, Limits, brute_force, count, count_within, enumeration
 
 #: Two components that share no rule, and a variable that no rule names.
 APART = "var a in 1..12; var b in 1..9; var c in 1..11; var d in 1..7; var e in 1..5; a * b % 4 == 1; c * d % 5 == 2"
@@ -27,7 +26,7 @@ def test_what_tables_cannot_hold_is_counted_one_by_one(monkeypatch: pytest.Monke
     problem = parse(APART)
     counted = count_within(problem, Limits(max_rows=2))
     assert counted.exact == count(problem)
-    monkeypatch.setattr(counting_module, "BOUND_SECONDS", 0.0)
+    monkeypatch.setattr(enumeration, "BOUND_SECONDS", 0.0)
     bounds = count_within(problem, Limits(max_rows=2))
     assert bounds.at_least <= count(problem) <= bounds.at_most
     assert bounds.stopped if bounds.exact is None else not bounds.stopped
@@ -89,7 +88,7 @@ def test_a_cancelled_count_says_what_is_known() -> None:
 
 
 def test_no_solution_in_one_component_is_no_solution_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counting_module, "BOUND_SECONDS", 0.5)
+    monkeypatch.setattr(enumeration, "BOUND_SECONDS", 0.5)
     problem: Problem = parse(
         "var a in 1..50; var b in 1..50; a * a == 2 * b * b; "
         "var c in 1..4000; var d in 1..4000; var e in 1..4000; (c * d + e) % 7919 == 3"

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from constrint.errors import LimitReachedError, UnknownNameError, UsageError
 from constrint.model import Problem, parse
 from constrint.solve import Limits, brute_force, count, enumerate_space
+from constrint.solve.budget import available_bytes
 from constrint.solve.engine import factored as enumeration
 from constrint.solve.engine import prepare as preparation
 from constrint.solve.engine import tables
-from constrint.solve.memory import available_bytes
-from constrint.solve.space import row_keys
+from constrint.solve.space import axes
 from tests.support import strategies
 
 SPACES = Path(__file__).parents[1] / "data" / "spaces"
@@ -107,7 +107,7 @@ def test_a_large_space_stays_factored(monkeypatch: pytest.MonkeyPatch) -> None:
     last = space[space.size - 1]
     assert space.contains(last)
     assert all(c.holds(last) for c in space.problem.constraints)
-    monkeypatch.setattr(row_keys, "available_bytes", lambda: 2 << 30)
+    monkeypatch.setattr(axes, "available_bytes", lambda: 2 << 30)
     for listed in (space, enumerate_space(space.problem, backend="numpy")):
         with pytest.raises(LimitReachedError, match=r"251370000 rows of \d+ bytes; .* Project"):
             listed.columns()

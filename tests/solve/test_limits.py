@@ -16,9 +16,8 @@ from constrint.errors import CancelledError, LimitReachedError, UsageError
 from constrint.model import Problem, parse
 from constrint.model.intmath import integer_root
 from constrint.solve import Limits, Solution, Status, count, solutions_in_order, solve
-from constrint.solve import memory as memory_module
-from constrint.solve.budget import Budget
-from constrint.solve.memory import available_bytes
+from constrint.solve import budget as memory_module
+from constrint.solve.budget import Budget, available_bytes
 from tests.support.clock import within
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from constrint import model as m
 from constrint.model import parse
 from constrint.solve import Status, solve
 from constrint.solve.engine.prepare import flatten
-from constrint.solve.propagation.residues import MODULI, impossible
+from constrint.solve.propagation import MODULI, impossible
 from tests.support.clock import within
 
 

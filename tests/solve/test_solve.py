@@ -20,7 +20,7 @@ from constrint.solve import (
 )
 from constrint.solve.backends import native
 from constrint.solve.budget import Budget
-from constrint.solve.engine import depth_first, walk
+from constrint.solve.engine import factored, walk
 from tests.support import strategies
 
 CASES = json.loads((Path(__file__).parents[1] / "data" / "constrint_language_cases.json").read_text())
@@ -75,8 +75,8 @@ def test_best_solution_is_best(data: st.DataObject) -> None:
 def test_depth_first_search_agrees_with_brute_force(data: st.DataObject) -> None:
     problem = data.draw(strategies.problems())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(depth_first, "ENUMERABLE", 3)
-        found = depth_first.search_one(problem, Budget(Limits()))
+        patch.setattr(factored, "ENUMERABLE", 3)
+        found = factored.search_one(problem, Budget(Limits()))
     solutions = brute_force(problem)
     assert (found is None) == (not solutions)
     assert found is None or found in solutions

@@ -11,7 +11,7 @@ from constrint.model import Domain, Expr, Problem, Var, parse, parse_constraint
 from constrint.model.expr import add
 from constrint.solve import Limits, SearchSpace, enumerate_space
 from constrint.solve.engine import factored
-from constrint.solve.space import k_best
+from constrint.solve.space import best
 from tests.support.clock import within
 
 
@@ -73,10 +73,10 @@ def test_best_equals_sorting(backend: str, random_problem: Callable[[int], Probl
 def test_best_equals_sorting_over_trees(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several tables: chains and stars of rules, and variables that no rule touches."""
     monkeypatch.setattr(factored, "ONE_TABLE", 2)
-    monkeypatch.setattr(k_best, "_FIRST_ROWS", 8)
-    monkeypatch.setattr(k_best, "_MOST_ROWS", 64)
-    monkeypatch.setattr(k_best, "_LONG", 20)
-    monkeypatch.setattr(k_best, "_RANGE", 6)
+    monkeypatch.setattr(best, "_FIRST_ROWS", 8)
+    monkeypatch.setattr(best, "_MOST_ROWS", 64)
+    monkeypatch.setattr(best, "_LONG", 20)
+    monkeypatch.setattr(best, "_RANGE", 6)
     rng = random.Random(7)
     tables = []
     for _ in range(25):

@@ -14,8 +14,10 @@ from typing import Any
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.select import KernelSpec, Param, Workload
+from constrint.select.candidate import Config
 from constrint.select.limits import BlockUse
-from constrint.select.spec import Config, Launch, Rule, Size, Vars
+from constrint.select.spec import Launch, Rule, Vars
+from constrint.select.workload import Size
 from constrint.tune import Outcome
 
 #: What each value of the parameter does, and what has to be recorded of it.

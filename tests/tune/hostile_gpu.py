@@ -13,7 +13,8 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.launch import TritonKernelSpec
 from constrint.model import Const
 from constrint.select import BlockUse, Param, Rule, Size, Workload
-from constrint.select.spec import Config, Vars
+from constrint.select.candidate import Config
+from constrint.select.spec import Vars
 from constrint.tune import Outcome
 
 #: What each value of the parameter does, and what has to be recorded of it.

@@ -17,11 +17,11 @@ from constrint.hwmodels import GpuModel, gpu_names, load_gpu
 from constrint.model import Problem, parse
 from constrint.model.text.file import read_text
 from constrint.model.text.lexer import MAX_TEXT
-from constrint.model.text.numbers import Names
+from constrint.model.text.members import Names
 from constrint.model.text.parse import DIALECTS
 from constrint.select import KernelSpec, Operation, Workload
-from constrint.select.asked import workload_of
 from constrint.select.rank import requests
+from constrint.select.workload import workload_of
 from constrint.solve import list_backends
 
 

@@ -19,8 +19,8 @@ from constrint.cli.running.progress import Progress
 from constrint.errors import UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.staging import TENSOR_MEMORY_COLUMNS
-from constrint.select.facts import problem_of, taken_by
-from constrint.select.spec import ResourceUse
+from constrint.select.as_compiled import problem_of, taken_by
+from constrint.select.candidate import ResourceUse
 from constrint.tune.assembly import assembly_of, count_instructions
 from constrint.tune.compile import BuiltKernel, build_triton
 from constrint.tune.signature import triton_source

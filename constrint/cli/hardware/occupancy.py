@@ -9,7 +9,7 @@ import typer
 from constrint.cli.output import Column, Output, Page, Table, printing
 from constrint.hwmodels import LIMIT_NAMES, UNLIMITED, GpuModel, Occupancy, load_gpu
 from constrint.hwmodels import occupancy as compute
-from constrint.hwmodels.occupancy.launchable import broken_limits, sentence
+from constrint.hwmodels.occupancy import broken_limits, sentence
 from constrint.hwmodels.vendors.interface import BlockLimit
 
 SCHEMA = "constrint.occupancy/1"

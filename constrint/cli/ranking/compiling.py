@@ -10,8 +10,9 @@ from contextlib import suppress
 
 from constrint.cli.running.progress import Progress
 from constrint.cli.running.run import Run
-from constrint.select.compiled import CompiledKernel, compile_known, keep, recall
-from constrint.select.facts import Asked
+from constrint.select.as_compiled import Asked
+from constrint.select.candidate import CompiledKernel
+from constrint.select.compiled import compile_known, keep, recall
 
 #: What is said of a kernel whose process was lost or ended, which says nothing of the kernel for certain.
 LOST = ("NOT_RUN", "TIMED_OUT", "CRASHED")

@@ -21,7 +21,7 @@ from constrint.cli.running.run import Run
 from constrint.errors import UsageError
 from constrint.export.document import ranking_document
 from constrint.select import Ranking
-from constrint.select.facts import runs
+from constrint.select.as_compiled import runs
 from constrint.select.rank import rank_requests
 
 if TYPE_CHECKING:

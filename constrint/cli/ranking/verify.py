@@ -27,8 +27,8 @@ from constrint.errors import InfeasibleError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.model import Var
 from constrint.select import Candidate, ResourceUse
-from constrint.select.facts import Asked as ToCompile
-from constrint.select.facts import judge, modelled, runs
+from constrint.select.as_compiled import Asked as ToCompile
+from constrint.select.as_compiled import judge, modelled, runs
 from constrint.solve import why_not
 from constrint.tune.triton_versions import caution, is_verified
 

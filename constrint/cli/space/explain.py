@@ -21,12 +21,12 @@ from constrint.cli.space.ways_out import ways_out
 from constrint.errors import InfeasibleError, LimitReachedError
 from constrint.model import Problem
 from constrint.model.constraint import CERTAIN, ESTIMATED, REDUNDANT
+from constrint.model.domain import literal
 from constrint.model.problem import named_constants
-from constrint.model.values import literal
 from constrint.select.rank import predict, reason_of
 from constrint.solve import Conflict, Count, count_within
 from constrint.solve.budget import Budget
-from constrint.solve.explain.pruning import removes_alone, removes_only
+from constrint.solve.explain.why_not import removes_alone, removes_only
 
 SCHEMA = "constrint.explain/1"
 #: What a rule is worth, in the words of the table.

@@ -21,7 +21,7 @@ from constrint.cli.asked.question import Question
 from constrint.cli.output import Column, Output, Page, Table, printable, terminal_width
 from constrint.cli.output.draw import pair_lines
 from constrint.cli.running.run import Run
-from constrint.model.values import literal
+from constrint.model.domain import literal
 from constrint.solve import Limits
 
 BATCH = 4096

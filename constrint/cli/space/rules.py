@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from constrint.cli.asked.kernel_options import Choice
 from constrint.errors import ParseError, UnknownNameError, UsageError
 from constrint.model import Constraint, Domain, Problem, Var, is_in, parse_constraint
+from constrint.model.domain import literal
 from constrint.model.ratio import code_variable
-from constrint.model.text.numbers import Names
-from constrint.model.values import literal
+from constrint.model.text.members import Names
 
 if TYPE_CHECKING:
     from constrint.cli.asked.question import Asked

@@ -20,8 +20,7 @@ from constrint.hwmodels.assumed import Assumption, read_assumed
 from constrint.hwmodels.parse import read_yaml
 
 if TYPE_CHECKING:
-    from constrint.hwmodels.occupancy.inputs import KernelUse
-    from constrint.hwmodels.occupancy.limits import Limits
+    from constrint.hwmodels.occupancy_limits import KernelUse, ResourceLimits
     from constrint.hwmodels.schema import GpuModel, Sm
 
 #: A broken rule of a GPU's file: the key's path, and the rule.
@@ -220,7 +219,7 @@ class Vendor(ABC):
         """The registers that blocks compete for."""
 
     @abstractmethod
-    def occupancy_limits(self, gpu: GpuModel, use: KernelUse) -> Limits:
+    def occupancy_limits(self, gpu: GpuModel, use: KernelUse) -> ResourceLimits:
         """Blocks of a kernel that each resource of one SM allows."""
 
     def findings(self, gpu: GpuModel) -> Iterator[Finding]:

@@ -22,8 +22,9 @@ from constrint.kernels.gemm.reference import DTYPE_NAMES, gemm_reference
 from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
 from constrint.kernels.launch.device import describe, gpu_of, warn_once
 from constrint.kernels.launch.policy import Start, launch_what_fits, look
+from constrint.select.candidate import Config
 from constrint.select.first_choice import Choice, Refusal
-from constrint.select.spec import Config, Launch
+from constrint.select.spec import Launch
 from constrint.tune.triton_versions import caution, is_verified
 
 #: For a GPU without a model: at most 24 KiB of shared memory and few registers, even where tl.dot becomes plain FMA.

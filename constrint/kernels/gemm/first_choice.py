@@ -31,8 +31,8 @@ from constrint.kernels.registry import load_kernel
 from constrint.model import Var
 from constrint.select.core_space import BlockColumns
 from constrint.select.first_choice import REGISTERS, Choice, Refusal, is_wary
-from constrint.select.spec import Workload
 from constrint.select.winners import when_reloaded, winner
+from constrint.select.workload import Workload
 
 #: After two choices that spilled, another kernel has to be so sure not to: its chance in millionths.
 SURE_PPM = 10_000

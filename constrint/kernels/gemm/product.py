@@ -19,7 +19,7 @@ from constrint.kernels.gemm.units import (
     needs_k_major,
     width_bytes,
 )
-from constrint.select.spec import Size, Workload
+from constrint.select.workload import Size, Workload
 
 #: The TMA unit reads and stores rows that start at multiples of this many bytes.
 ROW_ALIGNMENT_BYTES = 16

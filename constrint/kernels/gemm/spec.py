@@ -21,20 +21,11 @@ from constrint.kernels.gemm.product import OPTIONS, SIZES, Product
 from constrint.kernels.gemm.table_shapes import USUAL_SAMPLES, USUAL_STAGES, Shapes, Stages
 from constrint.kernels.gemm.units import ELEMENT_BYTES, unit
 from constrint.model import Problem, Var
+from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns, cost_assumptions
 from constrint.select.limits import BlockUse, add_block_limits
-from constrint.select.spec import (
-    MAX_SIZE,
-    Columns,
-    Config,
-    KernelSpec,
-    Launch,
-    Param,
-    Rule,
-    Vars,
-    Workload,
-    size_class,
-)
+from constrint.select.spec import Columns, KernelSpec, Launch, Param, Rule, Vars
+from constrint.select.workload import MAX_SIZE, Workload, size_class
 
 if TYPE_CHECKING:
     from constrint.kernels.gemm.launch import Call

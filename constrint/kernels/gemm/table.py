@@ -15,10 +15,11 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.grid_rules import COLUMNS
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.spec import GemmSpec
+from constrint.select.candidate import Config
 from constrint.select.kept import key_of
 from constrint.select.limits import BROKEN_SHARE, chance_of_broken, slowdown
-from constrint.select.prepared import PreparedColumns, PreparedRow
-from constrint.select.spec import Config, Param, Rule
+from constrint.select.spec import Param, Rule
+from constrint.select.tile_work import PreparedColumns, PreparedRow
 
 #: Relative difference of predicted times below which the preferred configuration wins.
 TIE = 2e-3

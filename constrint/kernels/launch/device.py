@@ -12,7 +12,7 @@ from constrint.hwmodels.detection import describe_torch_device
 if TYPE_CHECKING:
     import torch
 
-    from constrint.hwmodels.match import DetectedDevice
+    from constrint.hwmodels.detection import DetectedDevice
 
 
 def gpu_of(device: torch.device) -> GpuModel | None:

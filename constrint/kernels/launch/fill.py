@@ -7,7 +7,7 @@ from typing import Any
 
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
-from constrint.select.compiled import CompiledKernel
+from constrint.select.candidate import CompiledKernel
 
 #: Memory is filled by words of so many bytes.
 WORD_BYTES = 4

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, Protocol
 
 from constrint.errors import RESIDENT, CompileError, DoesNotFitError
 from constrint.kernels.registry import load_spec
-from constrint.select.compiled import CompiledKernel, keep, recall
+from constrint.select.candidate import CompiledKernel
+from constrint.select.compiled import keep, recall
 from constrint.select.first_choice import REGISTERS, Choice, Refusal
 from constrint.select.limits import SPILLS
 

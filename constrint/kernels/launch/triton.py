@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from constrint.hwmodels import GpuModel
-from constrint.select.compiled import CompiledKernel
-from constrint.select.spec import Config, KernelSpec, Launch, Workload
+from constrint.select.candidate import CompiledKernel, Config
+from constrint.select.spec import KernelSpec, Launch
+from constrint.select.workload import Workload
 from constrint.tune.compile import TritonSource, compile_triton
 
 #: Triton tells the compiler that a size, a stride or an address is a multiple of this, or nothing.

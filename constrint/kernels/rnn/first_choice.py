@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from constrint.kernels.rnn.interface import RnnBackend
-    from constrint.select.spec import Workload
+    from constrint.select.workload import Workload
 
 #: The name that leaves the choice of an implementation to the plan.
 AUTO = "auto"

@@ -18,8 +18,10 @@ from constrint.kernels.launch.policy import launch_what_fits, look
 from constrint.kernels.rnn.first_choice import refuse
 from constrint.kernels.rnn.gradients import gradients_of, recompute_gates, states_before
 from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
+from constrint.select.candidate import Config
 from constrint.select.first_choice import Choice
-from constrint.select.spec import Config, Launch, Workload
+from constrint.select.spec import Launch
+from constrint.select.workload import Workload
 
 Tensors = Mapping[str, Tensor | None]
 

@@ -16,7 +16,7 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.layer_spec import LayerSpec
 from constrint.kernels.rnn.measured import Between, Points, add_point, between
 from constrint.kernels.rnn.spec import RnnSpec
-from constrint.select.spec import Workload
+from constrint.select.workload import Workload
 
 IMPLEMENTATIONS = Path(__file__).parent
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from constrint.hwmodels import GpuModel
+from constrint.select.candidate import Config
 from constrint.select.first_choice import Choice
-from constrint.select.spec import Config
 
 #: Values of `recompute`, for both directions together: pre-activations are stored, or computed again.
 STORED, COMPUTED_AGAIN = 0, 1

@@ -24,8 +24,8 @@ from constrint.kernels.rnn.offer import COMPUTED_AGAIN, STORED, Offer
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, predict_s
 from constrint.select.first_choice import Choice, choose, has_refused
 from constrint.select.kept import key_of
-from constrint.select.spec import Workload
 from constrint.select.winners import stamp
+from constrint.select.workload import Workload
 
 if TYPE_CHECKING:
     import torch

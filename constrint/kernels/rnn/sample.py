@@ -32,7 +32,7 @@ from constrint.model import Constraint, Expr, Problem, Var, const
 from constrint.select import rank
 from constrint.select.first_choice import choose
 from constrint.select.limits import most_registers
-from constrint.select.spec import Workload
+from constrint.select.workload import Workload
 from constrint.solve import enumerate_space
 
 SPECS = {spec.operation: spec for spec in TRITON_SPECS}

@@ -16,8 +16,10 @@ from constrint.errors import InfeasibleError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import Cell
 from constrint.kernels.rnn.measured import Between
+from constrint.select.candidate import Config
 from constrint.select.rank import predict
-from constrint.select.spec import ELEMENT_BYTES, Config, KernelSpec, Size, Workload
+from constrint.select.spec import KernelSpec
+from constrint.select.workload import ELEMENT_BYTES, Size, Workload
 
 if TYPE_CHECKING:
     import torch

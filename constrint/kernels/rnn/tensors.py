@@ -12,7 +12,7 @@ from constrint.errors import UsageError
 from constrint.kernels.rnn.cells import Cell
 from constrint.kernels.rnn.gradients import recompute_gates, states_before
 from constrint.kernels.rnn.reference import rnn_reference
-from constrint.select.spec import Workload
+from constrint.select.workload import Workload
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "tf32": torch.float32}
 #: Standard deviation of a random bias.

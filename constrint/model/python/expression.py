@@ -20,13 +20,20 @@ from constrint.errors import ConstrintError, ParseError
 from constrint.model import constraint as c
 from constrint.model import expr as e
 from constrint.model.domain import Domain
-from constrint.model.element import Element
-from constrint.model.python.evaluate import ARITHMETIC, HINTS, Refused, TooLong, function_of, is_call
-from constrint.model.python.parameters import Parameters
-from constrint.model.python.place import MAX_NESTING, TOO_DEEP, Place
+from constrint.model.logic import Element
+from constrint.model.python.evaluate import (
+    ARITHMETIC,
+    HINTS,
+    Refused,
+    TooLong,
+    Trials,
+    answers,
+    combinations,
+    function_of,
+    is_call,
+)
+from constrint.model.python.parameters import MAX_NESTING, TOO_DEEP, Parameters, Place, rows_of
 from constrint.model.python.quotient import Arithmetic, InexactError, Number, Quotient
-from constrint.model.python.rows import rows_of
-from constrint.model.python.trial import Trials, answers, combinations
 
 MAX_CHARACTERS: Final = 20_000
 # Beyond this a table is quicker to decide than arithmetic, which leaves 64 bits.

@@ -17,11 +17,9 @@ from typing import Final, NamedTuple
 from constrint.model import constraint as c
 from constrint.model import expr as e
 from constrint.model.domain import Domain
-from constrint.model.element import Element
-from constrint.model.intervals import Interval
 from constrint.model.intmath import MAX_BITS
-from constrint.model.logic import junction
-from constrint.model.operations import BINARY, UNARY, fold
+from constrint.model.logic import Element, junction
+from constrint.model.operations import BINARY, UNARY, Interval, fold
 
 EXACT_FLOAT: Final = 2**53  # every integer up to here is a Python float
 MAX_PARTS: Final = 400

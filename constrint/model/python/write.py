@@ -15,10 +15,9 @@ from typing import Any, Final
 from constrint.errors import UsageError
 from constrint.model import constraint as c
 from constrint.model import expr as e
-from constrint.model.coded import Coded
-from constrint.model.domain import Domain
-from constrint.model.element import Element
+from constrint.model.domain import Coded, Domain
 from constrint.model.intmath import MAX_BITS
+from constrint.model.logic import Element
 from constrint.model.python.quotient import Bounds
 from constrint.model.table import Table
 

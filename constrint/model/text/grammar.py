@@ -15,12 +15,11 @@ from constrint.errors import ConstrintError, ParseError
 from constrint.model import constraint as c
 from constrint.model import expr as e
 from constrint.model import logic
-from constrint.model.element import Element
+from constrint.model.logic import Element
 from constrint.model.operations import BINARY
 from constrint.model.ratio import Ratio, Symbol, fractions
 from constrint.model.text.lexer import Source, Token
-from constrint.model.text.members import MemberReader
-from constrint.model.text.terms import Listed, Literal, Number, Value, kind_of, shown
+from constrint.model.text.members import Listed, Literal, MemberReader, Number, Value, kind_of, shown
 
 MAX_NESTING: Final = 120
 

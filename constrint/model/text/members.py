@@ -1,19 +1,19 @@
-"""Sets, ranges and tables of the text language, and comparisons where a side is no integer."""
+"""Operands of the text language: literals, sets, ranges, tables, and numbers that the caller names (`gpu.sm_count`)."""
 
 from __future__ import annotations
 
+import difflib
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
 
-from constrint.errors import ConstrintError
+from constrint.errors import ConstrintError, UsageError, shortened
 from constrint.model import constraint as c
 from constrint.model import expr as e
 from constrint.model.domain import Domain
 from constrint.model.ratio import Ratio, Symbol, fractions, ratio_of
 from constrint.model.table import table
-from constrint.model.text.cursor import Cursor
-from constrint.model.text.lexer import Token
-from constrint.model.text.terms import Listed, Literal, Number, Value, kind_of
+from constrint.model.text.lexer import Cursor, Token
 
 
 class MemberReader(Cursor):
@@ -155,3 +155,78 @@ class MemberReader(Cursor):
             return expr.value({})
         except ConstrintError as error:
             raise self.error(str(error), token) from None
+
+
+class Literal(NamedTuple):
+    """A value that is no number: text or `none`."""
+
+    value: str | None
+
+
+class Listed(NamedTuple):
+    """Several values in brackets, `(x, y)`: what a table speaks of."""
+
+    parts: tuple[Any, ...]
+
+
+Value = e.Expr | c.Constraint | Ratio | Symbol | Literal | Listed
+Number = e.Expr | Ratio
+
+
+def kind_of(value: Value) -> str:
+    """Names what stands somewhere in a message."""
+    if isinstance(value, Literal):
+        return f"`{'none' if value.value is None else value.value[:40]}` is a fixed value"
+    if isinstance(value, Listed):
+        return "several values in brackets stand here, which only `in` takes"
+    if isinstance(value, Symbol):
+        return f"the values of `{value.name}` are no numbers"
+    if isinstance(value, Ratio):
+        return f"`{shown(value.num)}` over {value.den} has fractions" if value.num.variables else "this is a fraction"
+    return f"`{shown(value)}` is a {'condition' if isinstance(value, c.Constraint) else 'number'}"
+
+
+def shown(value: e.Expr | c.Constraint | None) -> str:
+    """Writes something in a message, shortened."""
+    text = str(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+#: A number by its dotted name; text says why there is none.
+Names: TypeAlias = Mapping[str, "int | str"]
+#: Names that are told as near.
+MAX_NEAR = 3
+
+
+def number_named(names: Names | None, name: str) -> int:
+    """The number that a dotted name stands for.
+
+    Args:
+        names: The numbers that may be named; None where the caller gave none.
+        name: The name in the text.
+
+    Raises:
+        UsageError: When no number has that name, or it is not known.
+    """
+    if not isinstance(names, Mapping) and names is not None:
+        raise UsageError(f"names maps names to numbers, such as {{'gpu.sm_count': 132}}; got {type(names).__name__}.")
+    if name in (names or {}):
+        value = (names or {})[name]
+        if isinstance(value, str):
+            raise UsageError(f"`{name}` has no value: {value}.")
+        return value
+    told = shortened(name)
+    if not names:
+        raise UsageError(
+            f"nothing says what `{told}` is. A name with a dot is a number of a GPU: say which with --gpu NAME (in "
+            f"Python: names=gpu_names(load_gpu(NAME))), or declare it in the problem: const {told} = 100"
+        )
+    raise UsageError(f"there is no number `{told}`. Nearest: {', '.join(nearest_names(told, names))}.")
+
+
+def nearest_names(name: str, names: Names) -> list[str]:
+    """The names most like one that there is not: those that contain what it ends with come first."""
+    asked = name.rpartition(".")[2].lower()
+    within = [known for known in names if asked and asked in known.rpartition(".")[2]]
+    close = difflib.get_close_matches(name.lower(), list(names), n=MAX_NEAR, cutoff=0.3)
+    return list(dict.fromkeys((*within[:MAX_NEAR], *close)))[:MAX_NEAR] or list(names)[:MAX_NEAR]

@@ -27,7 +27,7 @@ from constrint.model.problem import Problem
 from constrint.model.ratio import expression_of
 from constrint.model.text.grammar import Grammar
 from constrint.model.text.lexer import Source, Token, tokens
-from constrint.model.text.numbers import Names, number_named
+from constrint.model.text.members import Names, number_named
 
 DIALECTS: Final = ("standard", "constrint")
 _MARK: Final = re.compile(r"^[ \t]*#[ \t]*dialect:[ \t]*([A-Za-z0-9_-]+)[ \t]*\r?$", re.MULTILINE)

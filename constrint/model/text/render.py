@@ -6,15 +6,12 @@ from fractions import Fraction
 
 from constrint.errors import UsageError
 from constrint.model import constraint as c
-from constrint.model.coded import Coded
-from constrint.model.domain import Domain
-from constrint.model.element import Element
+from constrint.model.domain import Coded, Domain, is_literal, literal, quoted
 from constrint.model.expr import DOTTED_PATTERN, NAME_PATTERN, RESERVED, Const, Expr, Operation, Truth, Var, is_total
-from constrint.model.logic import AllDifferent
+from constrint.model.logic import AllDifferent, Element
 from constrint.model.operations import BINARY
 from constrint.model.problem import Problem, SoftConstraint
 from constrint.model.table import Table
-from constrint.model.values import is_literal, literal, quoted
 
 # Binding strength, weakest first; `parse` reads the same order.
 _WHOLE, _ADD, _MUL, _NEG, _POW, _ATOM = 0, 1, 2, 3, 4, 5

@@ -15,7 +15,7 @@ import msgspec
 
 from constrint.propose.records import Gate, GateResult, Ranked, Resources
 from constrint.select import Candidate, KernelSpec
-from constrint.select.facts import Asked, Compile, judge, modelled, runs
+from constrint.select.as_compiled import Asked, Compile, judge, modelled, runs
 from constrint.tune.search.interface import Task
 from constrint.tune.store.record import TuningRecord, digest
 

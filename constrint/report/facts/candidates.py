@@ -11,7 +11,7 @@ from constrint.report.facts.measured import of_config
 from constrint.report.facts.records import CandidateFacts, CompiledFacts, FigureFacts, MeasuredFacts
 from constrint.report.facts.values import shown_config
 from constrint.select import Candidate, Ranking
-from constrint.select.facts import Asked, judge, runs
+from constrint.select.as_compiled import Asked, judge, runs
 from constrint.select.rank import Request
 
 

@@ -1,26 +1,20 @@
-"""What all back-ends have in common.
-
-A back-end lists all solutions of a problem as integer columns and finds one (the best, where the problem has
-objectives). It imports its library inside the function that uses it, and refuses what it cannot do exactly.
-
-Back-ends speak in integers, also where a variable's values are others (`constrint/model/coding.py`); `solve`,
-`enumerate_space` and `count` translate, and take a back-end by its name.
-"""
+"""The protocol of back-ends, and their registry: `get_backend(name)`."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final, cast
 
 from numpy.typing import NDArray
 
-from constrint.errors import LimitReachedError, UndefinedValueError
+from constrint.errors import LimitReachedError, UndefinedValueError, UnknownNameError, UsageError
 from constrint.model import AllOf, Comparison, Const, Not, Problem, Var
 from constrint.model.coding import in_codes
 from constrint.solve.budget import Budget, Limits, Status
-from constrint.solve.found import Found, StoppedEarlyError
-from constrint.solve.solution import Solution
+from constrint.solve.solution import Found, Solution, StoppedEarlyError
 
 Columns = dict[str, NDArray[Any]]
 
@@ -129,3 +123,42 @@ def solution_of(problem: Problem, found: Found, budget: Budget, solver: str, pla
     return Solution.of(
         problem, assignment, budget.stats, status, bound=found.bound, message=found.message, solver=solver
     )
+
+
+#: Module and class of each back-end, and the arguments that make it; a module is imported when it is asked for.
+_BACKENDS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
+    "auto": ("native", "AutoBackend", ()),
+    "native": ("native", "NativeBackend", ()),
+    "numpy": ("native", "NativeBackend", ("numpy",)),
+    "brute": ("listing", "BruteBackend", ()),
+    "cpsat": ("cpsat", "CpSatBackend", ()),
+    "python-constraint": ("listing", "PythonConstraintBackend", ()),
+}
+
+#: The library of each back-end that the core does without: what is imported, and what it is called.
+_LIBRARIES: Final = {"cpsat": ("ortools", "OR-tools"), "python-constraint": ("constraint", "python-constraint2")}
+
+
+def list_backends() -> tuple[str, ...]:
+    """Names that `backend=` takes; the default of `solve` comes first."""
+    return tuple(_BACKENDS)
+
+
+def get_backend(name: str) -> Backend:
+    """Returns the back-end of that name.
+
+    Raises:
+        UnknownNameError: When there is none; names the nearest.
+        UsageError: When its library is not installed; names the extra.
+    """
+    if name not in _BACKENDS:
+        raise UnknownNameError("back-end", name, _BACKENDS)
+    imported, library = _LIBRARIES.get(name, ("", ""))
+    if imported and find_spec(imported) is None:
+        raise UsageError(
+            f"back-end {name!r} needs {library}, which is not installed: pip install 'constrint[solvers]'. "
+            "The native back-end needs nothing."
+        )
+    module, class_name, arguments = _BACKENDS[name]
+    made = getattr(import_module(f"constrint.solve.backends.{module}"), class_name)(*arguments)
+    return cast(Backend, made)

@@ -14,11 +14,11 @@ from constrint.errors import ConstrintError, LimitReachedError, UndefinedValueEr
 from constrint.model import Problem
 from constrint.solve.backends.backend import Backend, Columns
 from constrint.solve.backends.cpsat_model import ModelBuilder
-from constrint.solve.backends.listed import columns_of
+from constrint.solve.backends.listing import columns_of
 from constrint.solve.budget import BETWEEN_LOOKS, Budget, Limits
 from constrint.solve.engine.prepare import flatten
-from constrint.solve.found import StoppedEarlyError
-from constrint.solve.propagation.propagate import propagate
+from constrint.solve.propagation import propagate
+from constrint.solve.solution import StoppedEarlyError
 
 # Seconds for which an interrupted search waits for the solver to stop.
 _PATIENCE: Final = 0.2

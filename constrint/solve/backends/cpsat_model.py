@@ -33,17 +33,19 @@ from constrint.model import (
     Var,
 )
 from constrint.model.constraint import OPERATORS
-from constrint.model.intervals import (
+from constrint.model.operations import (
+    BINARY,
     Interval,
     abs_bounds,
     add_bounds,
+    apply,
     floordiv_bounds,
+    fold,
     mod_bounds,
     mul_bounds,
     neg_bounds,
     pow_bounds,
 )
-from constrint.model.operations import BINARY, apply, fold
 
 # CP-SAT adds up bounds in 64 bits; below this magnitude a handful of terms is safe.
 SAFE: Final = 1 << 50

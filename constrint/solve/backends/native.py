@@ -1,6 +1,6 @@
-"""The native engine as a back-end: a walk in order, then factored tables, then a depth-first search.
+"""The native engine as a back-end (a walk in order, factored tables, depth-first search), and the default `auto`.
 
-Each step takes over where the one before it would cost too much; all of them answer exactly.
+`auto` runs the native engine first; hard problems go to CP-SAT within the same limits where OR-tools is installed.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ import itertools
 import math
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from importlib.machinery import PathFinder
 from typing import Final
 
 import numpy as np
 
-from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError
+from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError, UnsupportedError
 from constrint.model import Comparison, Const, Objective, Problem
 from constrint.model.columns import rows_with_value
 from constrint.solve.backends.backend import Backend, Columns
 from constrint.solve.budget import Budget, Limits
-from constrint.solve.engine.branch_and_bound import BranchAndBound, found_within
-from constrint.solve.engine.compiled import best_assignment
-from constrint.solve.engine.depth_first import search_one
-from constrint.solve.engine.factored import factored_space
+from constrint.solve.engine.compiled import BranchAndBound, best_assignment, found_within
+from constrint.solve.engine.factored import factored_space, search_one
 from constrint.solve.engine.prepare import flatten
 from constrint.solve.engine.walk import solutions_in_order
-from constrint.solve.found import Found, StoppedEarlyError
-from constrint.solve.propagation.domains import Domains
-from constrint.solve.propagation.propagate import propagate
-from constrint.solve.propagation.residues import impossible
+from constrint.solve.intervals import Domains
+from constrint.solve.propagation import impossible, propagate
+from constrint.solve.solution import Found, StoppedEarlyError
 from constrint.solve.space.space import SearchSpace
 
 # A walk in declared order may look at this many combinations before tables are tried.
@@ -222,3 +222,78 @@ def _searched(problem: Problem, budget: Budget) -> dict[str, int] | None:
         bound = -low if low is not None and maximise else low
         raise StoppedEarlyError(str(error), best, bound) from None
     return best
+
+
+#: Seconds after which a problem counts as hard; at most this part of the time that is allowed.
+NATIVE_SECONDS: Final = 1.0
+NATIVE_PART: Final = 0.3
+
+
+@cache
+def _has_cpsat() -> bool:
+    """Whether OR-tools is installed; looked for once, which takes as long as a small problem."""
+    return PathFinder.find_spec("ortools") is not None
+
+
+class AutoBackend(Backend):
+    """The native engine, and CP-SAT after it; `Solution.solver` says who answered."""
+
+    name = "auto"
+
+    def __init__(self) -> None:
+        self._native = NativeBackend()
+
+    def solutions(self, problem: Problem, limits: Limits) -> Columns:
+        """Lists every solution, natively."""
+        return self._native.solutions(problem, limits)
+
+    def best(self, problem: Problem, budget: Budget, hint: Mapping[str, int] | None = None) -> dict[str, int] | None:
+        """The best solution by the native engine."""
+        return self._native.best(problem, budget, hint)
+
+    def find(self, problem: Problem, budget: Budget, number: int = 1, hint: Mapping[str, int] | None = None) -> Found:
+        """The best solutions by all objectives; without one, the first in declared order or else any solution."""
+        if not _has_cpsat() or (number > 1 and not problem.objectives):
+            return replace(self._native.find(problem, budget, number, hint), solver="native")
+        left = budget.seconds_left()
+        early = Budget(budget.part(NATIVE_SECONDS if left is None else min(NATIVE_SECONDS, NATIVE_PART * left)))
+        native = replace(self._native.find(problem, early, number, hint), solver="native")
+        budget.stats = early.stats
+        if native.complete:
+            return native
+        try:
+            budget.check_work()
+        except LimitReachedError as error:
+            return replace(native, message=str(error))
+        return self._handed_over(problem, budget, number, native, hint)
+
+    def _handed_over(
+        self, problem: Problem, budget: Budget, number: int, native: Found, hint: Mapping[str, int] | None
+    ) -> Found:
+        from constrint.solve.backends.cpsat import CpSatBackend
+
+        incumbent = native.assignments[0] if native.assignments else hint
+        rest = Budget(budget.rest())
+        try:
+            found = replace(CpSatBackend().find(problem, rest, number, incumbent), solver="cpsat")
+        except UnsupportedError:
+            rest = Budget(budget.rest())
+            found = replace(self._native.find(problem, rest, number, incumbent), solver="native")
+        return found if found.complete else _together(problem, found, native)
+
+
+def _together(problem: Problem, first: Found, second: Found) -> Found:
+    """What two searches know together that were both stopped."""
+    values = {}
+    for found in (first, second):
+        for assignment in found.assignments:
+            costs = (o.expr.value(assignment) * (-1 if o.maximise else 1) for o in problem.objectives)
+            values[tuple(assignment.items())] = (tuple(costs), assignment, found.solver)
+    ordered = sorted(values.values(), key=lambda entry: entry[0])
+    bounds = [found.bound for found in (first, second) if found.bound is not None]
+    tightest = min if problem.objective is not None and problem.objective.maximise else max
+    bound = tightest(bounds) if bounds else None
+    solver = ordered[0][2] if ordered else first.solver
+    number = max(len(first.assignments), len(second.assignments))
+    best = tuple(assignment for _, assignment, _ in ordered[:number])
+    return Found(best, False, bound, first.message or second.message, solver)

@@ -1,24 +1,19 @@
-"""The native enumeration: from a problem to its factored search space, complete and without duplicates.
-
-The compiled core does it where it takes the problem. Elsewhere numpy does: independent groups of variables are split
-into small overlapping tables, which are listed and linked to a tree.
-"""
+"""From a problem to its factored search space, complete and without duplicates; depth-first search for large tables."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
-from constrint.model import Problem
+from constrint.model import Domain, Problem
 from constrint.solve.budget import Budget, Limits
 from constrint.solve.engine.compiled import enumerate_factors
-from constrint.solve.engine.decompose import Bag, components, tree
-from constrint.solve.engine.prepare import Prepared, fixed_columns, prepare
+from constrint.solve.engine.prepare import Bag, Prepared, components, fixed_columns, flatten, prepare, tree
 from constrint.solve.engine.tables import Check, build_table
-from constrint.solve.space.axes import Axis, Layout, LazyAxis, axis_of_free
-from constrint.solve.space.factors import Factors
-from constrint.solve.space.parts import FreePart, Part, TreePart
-from constrint.solve.space.row_keys import Rows
+from constrint.solve.propagation import propagate
+from constrint.solve.space.axes import Axis, Layout, LazyAxis, Rows, axis_of_free
+from constrint.solve.space.parts import Factors, FreePart, Part, TreePart
 from constrint.solve.space.space import SearchSpace
 from constrint.solve.space.tree import LinkedTable, Tree
 
@@ -111,3 +106,62 @@ def _linked(bags: Sequence[Bag], tables: Sequence[tuple[Rows, int]]) -> list[Lin
         waiting += [(other, at, len(nodes)) for other in beside[at] if other != above]
         nodes.append(LinkedTable(rows, num_rows, place, [], shared))
     return nodes
+
+
+# With this many combinations left a node is enumerated instead of split.
+ENUMERABLE: Final = 1 << 16
+# Larger ranges are halved, smaller domains are tried value by value.
+_HALVED: Final = 16
+
+
+def search_one(problem: Problem, budget: Budget) -> dict[str, int] | None:
+    """Finds one solution.
+
+    Returns:
+        A solution, or None when there is none.
+
+    Raises:
+        LimitReachedError: When the budget ended first.
+    """
+    constraints = flatten(problem.constraints)
+    touched = frozenset().union(*(c.variables for c in constraints)) if constraints else frozenset()
+    stack: list[dict[str, Domain]] = [dict(problem.variables)]
+    while stack:
+        budget.spend_node()
+        with budget.watching():
+            domains = propagate(stack.pop(), constraints)
+        if domains is None:
+            continue
+        open_names = [n for n in domains if n in touched and domains[n].size > 1]
+        if math.prod(domains[n].size for n in open_names) <= ENUMERABLE:
+            solution = _finish(problem, domains, budget)
+            if solution is not None:
+                return solution
+            continue
+        name = min(open_names, key=lambda n: domains[n].size)
+        for piece in reversed(split(domains[name])):
+            stack.append({**domains, name: piece})
+    return None
+
+
+def _finish(problem: Problem, domains: dict[str, Domain], budget: Budget) -> dict[str, int] | None:
+    narrowed = problem
+    for name, domain in domains.items():
+        narrowed = narrowed.with_domain(name, domain)
+    space = factored_space(narrowed, budget.rest(max_rows=4 * ENUMERABLE))
+    return space.first() if space else None
+
+
+def split(domain: Domain) -> list[Domain]:
+    """Cuts a domain into pieces: single values if it is small, else two halves."""
+    if domain.size <= _HALVED:
+        return [Domain.from_values([v]) for v in domain]
+    half = domain.size // 2
+    if domain.listed is not None:
+        return [Domain.from_values(domain.listed[:half]), Domain.from_values(domain.listed[half:])]
+    # Slices of a range with more than 2^63 members overflow.
+    middle = domain.lower + half * domain.step
+    return [
+        Domain.from_range(domain.lower, middle - domain.step, domain.step),
+        Domain.from_range(middle, domain.upper, domain.step),
+    ]

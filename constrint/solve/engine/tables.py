@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from constrint.model import Constraint
 from constrint.model.columns import Column, test
 from constrint.solve.budget import Budget
-from constrint.solve.space.axes import Axis, position_type
-from constrint.solve.space.row_keys import Rows
+from constrint.solve.space.axes import Axis, Rows, position_type
 
 # A grid may grow to this many cells before the rows that survived so far are listed.
 GRID_CELLS: Final = 1 << 13

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from constrint.errors import UnknownNameError, UsageError
 from constrint.model import Expr
-from constrint.model.columns import rows_with_value
+from constrint.model.columns import Column, evaluate, rows_with_value
 from constrint.solve.budget import Budget, Limits
+from constrint.solve.propagation import substitute_expr
+from constrint.solve.space.axes import ranges
+from constrint.solve.space.cost_bounds import Choice, CostBounds, Forest, Range, Unbounded
 from constrint.solve.space.diagram import DiagramPart
-from constrint.solve.space.k_best import KBest
+from constrint.solve.space.parts import Factors
 
 if TYPE_CHECKING:
     from constrint.solve.space.space import SearchSpace
@@ -134,3 +138,271 @@ def _costs(columns: dict[str, NDArray[Any]], num_rows: int, cost: Cost) -> tuple
         )
     rows = np.flatnonzero(values == values)
     return rows, values[rows]
+
+
+# Rows of a table that are looked at together: few at first, until some solutions are known.
+_FIRST_ROWS: Final = 1 << 11
+_MOST_ROWS: Final = 1 << 15
+_FEWEST_ROWS: Final = 1 << 6
+_MOST_CHOSEN: Final = 1 << 17
+# A longer group is cut into ranges of rows first, and bounded by these.
+_LONG: Final = 1 << 16
+_RANGE: Final = 1 << 12
+# Keys stay below this.
+_KEY_LIMIT: Final = 1 << 59
+
+
+class Found(NamedTuple):
+    """A solution: its cost, and its place in the space with excluded solutions counted."""
+
+    cost: int
+    place: int
+
+
+@dataclass(slots=True)
+class _Block:
+    """Partly chosen solutions, one per row, which all have chosen rows of the same tables."""
+
+    chosen: dict[int, NDArray[Any]]
+    groups: dict[int, NDArray[Any]]  #: Per open table: the group.
+    weight: dict[int, NDArray[Any]]  #: Per open table: by how much one solution of it counts up the index.
+    index: NDArray[Any]  #: The smallest index.
+    keys: list[NDArray[Any]]  #: Positions of the chosen variables, packed.
+    begin: NDArray[Any]  #: Where the rows of the next table begin and end.
+    end: NDArray[Any]
+    cost: NDArray[Any] | None = None  #: What each row costs at least; None where no bounds are known.
+    least: list[NDArray[Any]] | None = None  #: What its keys are at least, as one long number.
+
+    def only(self, rows: Any) -> _Block:
+        """Some of the rows."""
+        return _Block(
+            {p: a[rows] for p, a in self.chosen.items()},
+            {p: a[rows] for p, a in self.groups.items()},
+            {p: a[rows] for p, a in self.weight.items()},
+            self.index[rows],
+            [k[rows] for k in self.keys],
+            self.begin[rows],
+            self.end[rows],
+            None if self.cost is None else self.cost[rows],
+            None if self.least is None else [k[rows] for k in self.least],
+        )
+
+    def order(self, all_keys: bool = False) -> NDArray[np.intp]:
+        """The rows in the order of what they cost at least."""
+        by = [] if self.cost is None else [self.cost]
+        by += self.keys if all_keys else self.least or []
+        by.append(self.index)
+        if any(a.dtype == object for a in by):
+            rows = list(zip(*(a.tolist() for a in by), strict=True))
+            return np.array(sorted(range(len(rows)), key=rows.__getitem__), dtype=np.intp)
+        return np.lexsort(by[::-1])
+
+
+class KBest:
+    """The search for the k best solutions of one space."""
+
+    def __init__(self, factors: Factors, expr: Expr, k: int, budget: Budget) -> None:
+        layout = factors.layout
+        for name, derived in reversed(layout.derived.items()):
+            expr = substitute_expr(expr, name, derived)
+        self._expr, self._k, self._budget = expr, k, budget
+        self._forest = Forest(factors.parts or (), layout, factors.total)
+        self._fixed = {n: Column(v, (v, v)) for n, v in layout.fixed.items()}
+        self._bounds = CostBounds(self._forest, self._fixed)
+        names = [n for n in layout.names if n in expr.variables and n in layout.axes]
+        self._relevant = frozenset(names)
+        self._keys = _Keys(self._forest, names, {n: layout.size(n) for n in names})
+        # Cost, keys and index of the best so far, in this order.
+        self._best: list[tuple[Any, ...]] = []
+        # Each choice copies all that were made before it: where there are many tables, fewer rows at once.
+        self._most_rows = max(_FEWEST_ROWS, min(_MOST_ROWS, _MOST_CHOSEN // len(self._forest.tables)))
+        self._rows = min(_FIRST_ROWS, self._most_rows)
+
+    def run(self) -> list[Found]:
+        """The best solutions, the best first."""
+        none = np.zeros(1, dtype=self._forest.count_type)
+        keys = [np.zeros(1, dtype=np.int64) for _ in self._keys.weights]
+        start = _Block({}, {}, {}, none, keys, np.array([0]), np.array([1]))
+        heap: list[tuple[tuple[Any, ...], int, _Block]] = [((-math.inf,), 0, start)]
+        pushed = 0
+        while heap:
+            self._budget.check_work()
+            least, _, block = heapq.heappop(heap)
+            if len(self._best) == self._k and least >= self._best[-1]:
+                break
+            for part in self._cut(self._promising(block)):
+                pushed += 1
+                heapq.heappush(heap, (self._least(part), pushed, part))
+        return [Found(int(best[0]), int(best[-1])) for best in self._best]
+
+    def _least(self, block: _Block) -> tuple[Any, ...]:
+        """What the best solution of a block is at least."""
+        if block.cost is None or block.least is None:
+            return (-math.inf,)
+        at = block.order()[0]
+        return (int(block.cost[at]), *(int(k[at]) for k in block.least), int(block.index[at]))
+
+    def _promising(self, block: _Block) -> _Block:
+        """The rows that may be among the best."""
+        if len(self._best) < self._k or block.cost is None or block.least is None:
+            return block
+        better: Any = False
+        for bound, known in zip(
+            reversed((block.cost, *block.least, block.index)), reversed(self._best[-1]), strict=True
+        ):
+            better = (bound < known) | ((bound == known) & better)
+        return block.only(np.asarray(better, dtype=bool))
+
+    def _cut(self, block: _Block) -> list[_Block]:
+        """Chooses rows of the next table for the best rows of a block; the rest waits."""
+        if not len(block.index):
+            return []
+        place = len(block.chosen)
+        if not self._forest.tables[place].below & self._relevant:
+            # All of them cost the same: the first ones by index are enough.
+            block.end = np.minimum(block.end, block.begin + self._k)
+        if len(block.index) == 1 and block.end[0] - block.begin[0] > _LONG:
+            return [self._ranged(block, place)]
+        order = block.order()
+        lengths = (block.end - block.begin)[order]
+        number = max(1, int(np.searchsorted(np.cumsum(lengths), self._rows, side="right")))
+        parts = [block.only(order[number:])] if number < len(order) else []
+        now = block.only(order[:number])
+        if number == 1 and lengths[0] > 2 * self._rows:
+            later = block.only(order[:1])
+            later.begin = now.end = now.begin + self._rows
+            parts.append(later)
+        self._rows = min(2 * self._rows, self._most_rows)
+        longer = self._promising(self._extended(now, place))
+        if len(longer.chosen) == len(self._forest.tables):
+            self._keep(longer)
+            return parts
+        return [*parts, longer] if len(longer.index) else parts
+
+    def _extended(self, block: _Block, place: int) -> _Block:
+        """Chooses every row of the next table."""
+        table = self._forest.tables[place]
+        source, rows = ranges(block.begin, block.end - block.begin)
+        self._budget.stats.cells += len(rows)
+        groups = {p: a[source] for p, a in block.groups.items() if p != place}
+        weight = {p: a[source] for p, a in block.weight.items() if p != place}
+        index = block.index[source]
+        mine: Any = np.ones(len(rows), dtype=self._forest.count_type)
+        if place:
+            mine = block.weight[place][source]
+            first = table.starts[block.groups[place]]
+            index = index + mine * (table.before[rows] - table.before[first][source])
+        for child in reversed(table.children):
+            groups[child], weight[child] = table.links[child][rows], mine
+            mine = mine * self._forest.tables[child].totals[groups[child]]
+        chosen = {p: a[source] for p, a in block.chosen.items()} | {place: rows}
+        keys = [k[source] + own for k, own in zip(block.keys, self._keys.own(place, rows), strict=True)]
+        return self._bounded(_Block(chosen, groups, weight, index, keys, rows, rows))
+
+    def _bounded(self, block: _Block) -> _Block:
+        """Sets bounds and the range of the next table; drops rows in which the cost has no value."""
+        shape = block.index.shape
+        columns = {**self._fixed, **self._forest.taken(block.chosen, self._relevant)}
+        defined: Any = None
+        if self._expr.variables <= columns.keys():
+            cost = evaluate(self._expr, columns)
+            block.cost, defined = np.broadcast_to(np.asarray(cost.values), shape), cost.defined
+        elif len(block.chosen) > 1:
+            # Below the root nothing is chosen yet: bounding all there is would only say what the best one costs.
+            block.cost = self._lowest(Choice(columns, block.groups, {}), shape)
+        block.least = block.keys
+        for place, groups in block.groups.items():
+            more = self._keys.least(place)
+            block.least = [known + key[groups] for known, key in zip(block.least, more, strict=True)]
+        place = len(block.chosen)
+        if place < len(self._forest.tables):
+            starts = self._forest.tables[place].starts
+            block.begin, block.end = starts[block.groups[place]], starts[block.groups[place] + 1]
+        return block if defined is None else block.only(np.broadcast_to(defined, shape))
+
+    def _lowest(self, choice: Choice, shape: tuple[int, ...]) -> NDArray[Any] | None:
+        try:
+            return np.broadcast_to(np.asarray(self._bounds.range(self._expr, choice).low), shape)
+        except Unbounded:
+            return None
+
+    def _ranged(self, block: _Block, place: int) -> _Block:
+        """Cuts the rows of one group into ranges, and bounds each of them."""
+        table = self._forest.tables[place]
+        begin = np.arange(int(block.begin[0]), int(block.end[0]), _RANGE)
+        offsets, group = begin - begin[0], slice(int(begin[0]), int(block.end[0]))
+        many = block.only(np.zeros(len(begin), dtype=np.intp))
+        many.begin, many.end = begin, np.minimum(begin + _RANGE, block.end[0])
+        columns = {**self._fixed, **self._forest.taken(block.chosen, self._relevant)}
+        spans: dict[str, Range] = {}
+        for name in table.rows:
+            if name in self._relevant and name not in columns:
+                column = self._forest.column(place, name)
+                values = column.values[group]
+                low, high = np.minimum.reduceat(values, offsets), np.maximum.reduceat(values, offsets)
+                spans[name] = Range(low, high, column.bounds)
+        groups: dict[int, NDArray[Any] | None] = {p: a for p, a in block.groups.items() if p != place}
+        groups |= dict.fromkeys(table.children)
+        many.cost = self._lowest(Choice(columns, groups, spans), begin.shape)
+        return many
+
+    def _keep(self, block: _Block) -> None:
+        """Adds complete solutions to the best."""
+        assert block.cost is not None
+        rows = block.order(all_keys=True)[: self._k].tolist()
+        found = [(int(block.cost[r]), *(int(k[r]) for k in block.keys), int(block.index[r])) for r in rows]
+        self._best = sorted([*self._best, *found])[: self._k]
+
+
+class _Keys:
+    """Positions of the cost's variables as numbers that order solutions by preference, the first variable first.
+
+    One number would be too long for many variables; each of `weights` is one number, the most significant first.
+    """
+
+    def __init__(self, forest: Forest, names: Sequence[str], sizes: Mapping[str, int]) -> None:
+        self._forest = forest
+        self.weights: list[dict[str, int]] = [{}]
+        scale = 1
+        for name in reversed(names):
+            if scale * sizes[name] >= _KEY_LIMIT:
+                scale = 1
+                self.weights.insert(0, {})
+            self.weights[0][name] = scale
+            scale *= sizes[name]
+        seen: set[str] = set()
+        # The variables that a table is the first to have.
+        self._first = []
+        for table in forest.tables:
+            self._first.append([n for n in table.rows if n not in seen])
+            seen.update(table.rows)
+        self._least: dict[int, list[NDArray[Any]]] = {}
+
+    def own(self, place: int, rows: Any) -> list[Any]:
+        """What rows of a table add to each number."""
+        table = self._forest.tables[place]
+        return [
+            sum((table.rows[n][rows].astype(np.int64) * w[n] for n in self._first[place] if n in w), np.int64(0))
+            for w in self.weights
+        ]
+
+    def least(self, place: int) -> list[NDArray[Any]]:
+        """Per group of a table: what it and the tables below add to the numbers at least, taken as one long number."""
+        if not self._least:
+            # Every table comes after the one above it.
+            for at in reversed(range(len(self._forest.tables))):
+                self._least[at] = self._smallest(at)
+        return self._least[place]
+
+    def _smallest(self, place: int) -> list[NDArray[Any]]:
+        table = self._forest.tables[place]
+        totals = [np.zeros(table.num_rows, dtype=np.int64) + own for own in self.own(place, slice(None))]
+        for child in table.children:
+            links = table.links[child]
+            totals = [total + key[links] for total, key in zip(totals, self._least[child], strict=True)]
+        begins = table.starts[:-1]
+        if len(totals) == 1:
+            return [np.minimum.reduceat(totals[0], begins)]
+        group = np.repeat(np.arange(len(begins)), np.diff(table.starts))
+        first = np.lexsort([*reversed(totals), group])[begins]
+        return [total[first] for total in totals]

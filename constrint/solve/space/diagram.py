@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.solve.space.projection import aggregate
-from constrint.solve.space.row_keys import Rows, check_listing, ranges, total_type
+from constrint.solve.space.axes import Rows, check_listing, ranges, total_type
+from constrint.solve.space.tree import aggregate
 
 
 @dataclass(frozen=True, slots=True)

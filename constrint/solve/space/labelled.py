@@ -13,8 +13,8 @@ from constrint.model import Expr, Problem
 from constrint.model.coding import Coding
 from constrint.model.ratio import Ratio
 from constrint.solve.budget import Limits
+from constrint.solve.space.axes import Rows
 from constrint.solve.space.best import Cost, Ranked
-from constrint.solve.space.row_keys import Rows
 from constrint.solve.space.space import SearchSpace
 
 

@@ -19,11 +19,9 @@ from constrint.errors import UnknownNameError, UsageError
 from constrint.model import Domain, Expr, Problem
 from constrint.model.intmath import as_int
 from constrint.solve.budget import Limits, SearchStats
-from constrint.solve.space.axes import Layout, dicts_of
-from constrint.solve.space.factors import Factors
-from constrint.solve.space.parts import Part, TreePart
-from constrint.solve.space.projection import merged
-from constrint.solve.space.row_keys import Rows, check_listing, total_type
+from constrint.solve.space.axes import Layout, Rows, check_listing, dicts_of, total_type
+from constrint.solve.space.parts import Factors, Part, TreePart
+from constrint.solve.space.tree import merged
 
 if TYPE_CHECKING:
     from constrint.solve.space.best import Cost, Ranked
@@ -93,13 +91,13 @@ class SearchSpace:
         return self.size > 0
 
     def __repr__(self) -> str:
-        from constrint.solve.space.views import summary  # loaded when it is asked for
+        from constrint.solve.space.queries import summary
 
         return summary(self)
 
     def _repr_html_(self) -> str:
         """The first solutions as a table, for notebooks."""
-        from constrint.solve.space.views import as_html  # loaded when it is asked for
+        from constrint.solve.space.queries import as_html
 
         return as_html(self)
 
@@ -110,7 +108,7 @@ class SearchSpace:
         """
         if not isinstance(other, SearchSpace):
             return NotImplemented
-        from constrint.solve.space.comparison import same_solutions  # loaded when it is asked for
+        from constrint.solve.space.queries import same_solutions
 
         return self is other or same_solutions(self, other)
 
@@ -187,7 +185,7 @@ class SearchSpace:
     def __getitem__(self, index: Any) -> dict[str, int] | list[dict[str, int]]:
         """The solution with an index, or a list of those in a slice or with listed indices; -1 is the last."""
         if not isinstance(index, int):
-            from constrint.solve.space.views import indices_of  # loaded when it is asked for
+            from constrint.solve.space.queries import indices_of
 
             several = indices_of(index, self.size)
             if several is not None:
@@ -457,7 +455,7 @@ class SearchSpace:
 
     def neighbours(self, assignment: Mapping[str, int]) -> list[dict[str, int]]:
         """Solutions that differ from `assignment` in exactly one variable, in declared order."""
-        from constrint.solve.space.neighbours import neighbours_of  # loaded when it is asked for
+        from constrint.solve.space.queries import neighbours_of
 
         values = self._checked(assignment)
         return [n for n in neighbours_of(self, [values]) if n not in self.excluded]
@@ -473,7 +471,7 @@ class SearchSpace:
         Returns:
             For each neighbour the row of `assignments` that it belongs to, and the neighbours as columns.
         """
-        from constrint.solve.space.neighbours import neighbour_columns  # loaded when it is asked for
+        from constrint.solve.space.queries import neighbour_columns
 
         return neighbour_columns(self, assignments)
 

@@ -1,21 +1,17 @@
-"""A tree of tables: the solutions of one component, counted without being listed.
-
-Each table holds combinations of a few variables. A row is linked to those rows of the child tables that have the same
-values of the variables that both tables have. Positions stand for values everywhere.
-"""
+"""A tree of tables: the solutions of one component, counted, listed and projected without a join of everything."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.model.work import step
-from constrint.solve.space.row_keys import Keys, Rows, combine, find, group, total_type
+from constrint.model.interrupt import step
+from constrint.solve.space.axes import Keys, Rows, check_listing, combine, find, group, ranges, total_type
 
 
 @dataclass(slots=True)
@@ -167,3 +163,182 @@ class Tree:
             num_rows = node.num_rows if mask is None else int(mask.sum())
             nodes.append(LinkedTable(dict(rows), num_rows, node.parent, list(node.children), node.shared))
         return Tree(nodes, self.sizes)
+
+
+_PIECE_ROWS: Final = 1 << 14
+
+
+def list_rows(tree: Tree, values: Mapping[str, NDArray[Any]]) -> Rows:
+    """Values of all solutions in index order, given the values on each variable's axis."""
+    check_listing(tree.count, sum(values[name].dtype.itemsize for name in tree.names))
+    root = tree.nodes[0]
+    listed: list[Rows] = [{name: _looked_up(values[name], at) for name, at in node.rows.items()} for node in tree.nodes]
+    if not root.children:
+        return listed[0]
+    if tree.count <= 2 * _PIECE_ROWS:
+        return _joined(tree, listed, slice(None))
+    columns = {name: np.empty(tree.count, dtype=values[name].dtype) for name in tree.names}
+    step = max(1, _PIECE_ROWS * root.num_rows // tree.count)
+    done = 0
+    for start in range(0, root.num_rows, step):
+        piece = _joined(tree, listed, slice(start, start + step))
+        end = done
+        for name, column in piece.items():
+            end = done + len(column)
+            columns[name][done:end] = column
+        done = end
+    return columns
+
+
+def _looked_up(values: NDArray[Any], positions: NDArray[Any]) -> NDArray[Any]:
+    """Values at positions; evenly spaced ones are computed, which is faster than looking them up."""
+    if len(positions) > 4 * len(values) > 4 and values.dtype != object and positions.dtype == np.uint8:
+        steps = np.diff(values.astype(np.int64))
+        if len(values) < 128 and steps.min() == steps.max() and abs(int(steps[0])) < 128:
+            result = positions.astype(values.dtype)
+            result *= values.dtype.type(steps[0])
+            result += values[0]
+            return result
+    taken: NDArray[Any] = values[positions]
+    return taken
+
+
+def _joined(tree: Tree, listed: list[Rows], rows_of_root: slice) -> Rows:
+    """Lists the solutions below some rows of the root."""
+    root = tree.nodes[0]
+    columns = {name: column[rows_of_root] for name, column in listed[0].items()}
+    # The group in each table that is still to be joined; its rows follow the columns.
+    waiting = {child: link[rows_of_root] for child, link in root.links.items()}
+    stack = list(reversed(root.children))
+    while stack:
+        child = stack.pop()
+        node = tree.nodes[child]
+        groups = waiting.pop(child)
+        if len(node.starts) == node.num_rows:
+            # Every group is one row: nothing is repeated.
+            rows = groups
+        else:
+            lengths = np.diff(node.starts, append=node.num_rows)
+            source, rows = ranges(node.starts[groups], lengths[groups])
+            columns = {name: column[source] for name, column in columns.items()}
+            waiting = {c: at[source] for c, at in waiting.items()}
+        for name, column in listed[child].items():
+            if name not in columns:
+                columns[name] = column[rows]
+        for below, link in node.links.items():
+            waiting[below] = link[rows]
+        stack.extend(reversed(node.children))
+    return columns
+
+
+def multiply_out(column: NDArray[Any], outer: int, inner: int) -> NDArray[Any]:
+    """Repeats every element `inner` times, and the result `outer` times."""
+    if inner > 1:
+        column = np.repeat(column, inner)
+    if outer == 1:
+        return column
+    result = np.empty((outer, len(column)), dtype=column.dtype)
+    result[:] = column
+    return result.reshape(-1)
+
+
+@dataclass(slots=True)
+class _Message:
+    """Per group of a node: kept combinations below it and their counts; rows are sorted by group."""
+
+    kept: Rows
+    counts: NDArray[Any]
+    starts: NDArray[np.intp]
+    lengths: NDArray[np.intp]
+
+
+def aggregate(columns: Rows, sizes: dict[str, int], counts: NDArray[Any]) -> tuple[Rows, NDArray[Any]]:
+    """Adds up the counts of equal rows; the result is in lexicographic order of the columns."""
+    if not columns:
+        return {}, np.array([counts.sum()], dtype=counts.dtype)
+    keys, bound = combine([list(columns.values())], [sizes[n] for n in columns])
+    order, _, starts = group(keys[0], bound)
+    if order is not None:
+        counts = counts[order]
+    if len(starts) != len(counts):
+        counts = np.add.reduceat(counts, starts) if len(starts) else counts
+    first = starts if order is None else order[starts]
+    return {n: column[first] for n, column in columns.items()}, counts
+
+
+def project_tree(tree: Tree, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
+    """Distinct combinations of some variables, and how many solutions each stands for.
+
+    The rows come in lexicographic order of `keep`.
+    """
+    wanted = set(keep)
+    messages: dict[int, _Message | None] = {}
+    for i in reversed(range(1, len(tree.nodes))):
+        messages[i] = _message(tree, i, wanted, messages)
+    columns, counts = _gather(tree, 0, wanted, messages)
+    return aggregate({n: columns[n] for n in keep}, tree.sizes, counts)
+
+
+def _below(tree: Tree, i: int, wanted: set[str]) -> bool:
+    """Says whether the subtree of node i has variables to keep that are not in its parent's table."""
+    node = tree.nodes[i]
+    own = any(n in wanted and n not in node.shared for n in node.rows)
+    return own or any(_below(tree, c, wanted) for c in node.children)
+
+
+def _message(tree: Tree, i: int, wanted: set[str], messages: dict[int, _Message | None]) -> _Message | None:
+    """What node i tells its parent; None where the group totals say it all."""
+    if not _below(tree, i, wanted):
+        return None
+    node = tree.nodes[i]
+    columns, counts = _gather(tree, i, wanted, messages)
+    # `_gather` keeps the group of every row under the reserved name "".
+    sizes = {**tree.sizes, "": max(1, len(node.starts))}
+    ordered = {"": columns[""], **{n: c for n, c in columns.items() if n != "" and n not in node.shared}}
+    kept, counts = aggregate(ordered, sizes, counts)
+    groups = kept.pop("")
+    starts = np.searchsorted(groups, np.arange(len(node.starts) + 1))
+    return _Message(kept, counts, starts[:-1], np.diff(starts))
+
+
+def _gather(tree: Tree, i: int, wanted: set[str], messages: dict[int, _Message | None]) -> tuple[Rows, NDArray[Any]]:
+    """Rows of node i reduced to wanted variables (and their group), extended by what the children keep."""
+    node = tree.nodes[i]
+    talking = [c for c in node.children if messages[c] is not None]
+    counts: NDArray[Any] = np.ones(node.num_rows, dtype=node.totals.dtype)
+    for child in node.children:
+        if messages[child] is None:
+            counts = counts * tree.nodes[child].totals[node.links[child]]
+    if not talking:
+        counts = tree.weights(i).astype(node.totals.dtype)
+    columns: Rows = {n: column for n, column in node.rows.items() if n in wanted}
+    if i:
+        lengths = np.diff(np.append(node.starts, node.num_rows))
+        columns[""] = np.repeat(np.arange(len(node.starts)), lengths)
+    # Groups in talking children are columns too until those children are joined; their names cannot clash.
+    sizes = {**tree.sizes, "": max(1, len(node.starts))}
+    for child in talking:
+        columns[f"#{child}"] = node.links[child]
+        sizes[f"#{child}"] = max(1, len(tree.nodes[child].starts))
+    if talking:
+        columns, counts = aggregate(columns, sizes, counts)
+    for child in talking:
+        message = messages[child]
+        if message is None:
+            continue
+        groups = columns.pop(f"#{child}")
+        source, rows = ranges(message.starts[groups], message.lengths[groups])
+        columns = {n: c[source] for n, c in columns.items()}
+        columns.update({n: c[rows] for n, c in message.kept.items()})
+        counts = counts[source] * message.counts[rows]
+        if len(talking) > 1:
+            columns, counts = aggregate(columns, sizes, counts)
+    return columns, counts
+
+
+def merged(columns: dict[str, NDArray[Any]], counts: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
+    """Adds up the counts of equal rows of values."""
+    levels = {n: np.unique(c, return_inverse=True) for n, c in columns.items()}
+    positions: Rows = {n: inverse.reshape(-1) for n, (_, inverse) in levels.items()}
+    kept, counts = aggregate(positions, {n: max(1, len(u)) for n, (u, _) in levels.items()}, counts)
+    return {n: levels[n][0][at] for n, at in kept.items()}, counts

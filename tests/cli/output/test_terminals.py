@@ -17,7 +17,7 @@ from constrint.cli.output.terminal import command_text, width_of
 from constrint.cli.propose.report import COLUMNS as CANDIDATES
 from constrint.cli.tune.report import TUNED
 from constrint.kernels.registry import list_kernels
-from constrint.select.compiled import CompiledKernel
+from constrint.select.candidate import CompiledKernel
 from constrint.tune.store.store import RecordStore
 from tests.cli.conftest import Call
 from tests.support.records import record, timed

@@ -24,7 +24,7 @@ import torch
 
 from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.hwmodels import load_all, load_gpu
-from constrint.hwmodels.match import DetectedDevice
+from constrint.hwmodels.detection import DetectedDevice
 from constrint.kernels.gemm import dispatch, first_choice
 from constrint.kernels.gemm.launch import Call, Machine
 from constrint.kernels.launch import device as devices

@@ -24,7 +24,7 @@ from triton.runtime.errors import OutOfResources
 
 from constrint.errors import RESIDENT, CompileError, DoesNotFitError, InfeasibleError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.hwmodels.match import DetectedDevice
+from constrint.hwmodels.detection import DetectedDevice
 from constrint.kernels.launch import device as devices
 from constrint.kernels.launch import policy
 from constrint.kernels.launch.cuda.source_spec import CompiledCuda
@@ -34,7 +34,8 @@ from constrint.kernels.rnn.spec import workload_of
 from constrint.model import const
 from constrint.select import BlockUse, Workload
 from constrint.select import first_choice as select_first
-from constrint.select.compiled import CompiledKernel, recall, triton_version
+from constrint.select.candidate import CompiledKernel
+from constrint.select.compiled import recall, triton_version
 from constrint.select.first_choice import REGISTERS, Choice, Refusal, choose, refuse
 
 H200 = load_gpu("h200")

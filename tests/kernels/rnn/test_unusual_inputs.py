@@ -16,7 +16,7 @@ from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.reference import rnn_reference
 from constrint.kernels.rnn.spec import workload_of
 from constrint.select import KernelSpec, Workload
-from constrint.select.compiled import CompiledKernel
+from constrint.select.candidate import CompiledKernel
 from constrint.tune.check import Case
 
 GPU = load_gpu("h200")

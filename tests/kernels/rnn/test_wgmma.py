@@ -23,9 +23,9 @@ from constrint.kernels.rnn.wgmma.spec import WgmmaSpec, planned_batch
 from constrint.model import Var, const
 from constrint.model.constraint import CERTAIN
 from constrint.select import Workload, rank
+from constrint.select.candidate import Config
 from constrint.select.fingerprint import fingerprint_of
 from constrint.select.limits import most_registers
-from constrint.select.spec import Config
 from constrint.solve import enumerate_space
 from constrint.tune.goals import goals_of
 from tests.support.needs import needs_nvrtc, needs_torch

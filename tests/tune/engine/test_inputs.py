@@ -10,7 +10,8 @@ import pytest
 
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.select import KernelSpec, Workload
-from constrint.select.spec import Config, Launch
+from constrint.select.candidate import Config
+from constrint.select.spec import Launch
 from constrint.tune import Outcome, Trial
 from constrint.tune.check import Case
 from constrint.tune.engine.device import Device

@@ -1,7 +1,6 @@
 """AMD: its words, the keys of its CUs, occupancy, register files and what Triton reaches on its GPUs."""
 
-from constrint.hwmodels.vendors.amd.sm import AmdCu, VgprFile
-from constrint.hwmodels.vendors.amd.vendor import Amd
+from constrint.hwmodels.vendors.amd.vendor import Amd, AmdCu, VgprFile
 
 __all__ = ["VENDOR", "Amd", "AmdCu", "VgprFile"]
 

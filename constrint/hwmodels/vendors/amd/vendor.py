@@ -1,16 +1,20 @@
-"""What AMD answers where vendors differ."""
+"""AMD: the `sm` block of its GPUs' files (a compute unit), its traits and matrix units, and its occupancy rules.
+
+Occupancy gives LLVM's waves per SIMD, and the workgroups that a CU (or a WGP) holds under the same rules.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-from constrint.hwmodels.occupancy.inputs import KernelUse
-from constrint.hwmodels.occupancy.limits import Limits
-from constrint.hwmodels.schema import GpuModel
-from constrint.hwmodels.vendors.amd import occupancy
-from constrint.hwmodels.vendors.amd.sm import AmdCu
+import numpy as np
+
+from constrint.errors import UsageError
+from constrint.hwmodels.occupancy_limits import UNLIMITED, KernelUse, ResourceLimits, differs
+from constrint.hwmodels.schema import Block, GpuModel, NotNegative, Positive, Sm, Sources
 from constrint.hwmodels.vendors.interface import (
     BlockLimit,
     DeviceFacts,
@@ -22,6 +26,68 @@ from constrint.hwmodels.vendors.interface import (
     Traits,
     Vendor,
 )
+
+
+class VgprFile(Block, frozen=True):
+    """Vector registers of one SIMD as waves of one size see them."""
+
+    vgprs_per_lane: Positive
+    alloc_granularity_vgprs: Positive
+
+
+class AmdCu(Sm, Block, frozen=True, tag_field="vendor", tag="amd"):
+    """A compute unit; on RDNA two of them form a WGP, whose LDS a workgroup in WGP mode shares.
+
+    `max_blocks_per_sm` counts one-wave workgroups; workgroups of several waves also take one of
+    `max_multi_wave_blocks_per_sm` (or `_per_wgp`) barrier slots.
+    """
+
+    warp_sizes: tuple[Positive, ...]
+    num_partitions: Positive
+    max_threads_per_block: Positive
+    max_threads_per_sm: Positive
+    max_warps_per_sm: Positive
+    max_waves_per_simd: Positive
+    max_blocks_per_sm: Positive
+    max_multi_wave_blocks_per_sm: Positive
+    max_registers_per_thread: Positive
+    max_arch_vgprs_per_thread: Positive
+    has_unified_vgpr_file: bool
+    max_sgprs_per_wave: Positive
+    smem_bytes_per_sm: Positive
+    max_smem_bytes_per_block: Positive
+    smem_alloc_granularity_bytes: Positive
+    smem_llvm_granularity_bytes: Positive
+    smem_reserved_bytes_per_block: NotNegative
+    smem_banks: Positive | None
+    smem_bank_width_bytes: Positive | None
+    special_functions_per_clk: Positive | None
+    sources: Sources
+    wave32: VgprFile | None = None
+    wave64: VgprFile | None = None
+    max_acc_vgprs_per_thread: Positive | None = None
+    arch_vgpr_alignment_vgprs: Positive | None = None
+    sgprs_per_simd: Positive | None = None
+    sgpr_alloc_granularity_sgprs: Positive | None = None
+    sgprs_reserved_per_wave: NotNegative | None = None
+    max_multi_wave_blocks_per_wgp: Positive | None = None
+    smem_bytes_per_wgp: Positive | None = None
+
+    def vgprs_per_lane(self, wave_size: int) -> int:
+        """Vector registers that a SIMD has for each lane of a wave of `wave_size`."""
+        return self._file(wave_size).vgprs_per_lane
+
+    def vgpr_alloc_granularity(self, wave_size: int) -> int:
+        """Vector registers per lane in which a wave of `wave_size` is given its registers."""
+        return self._file(wave_size).alloc_granularity_vgprs
+
+    def _file(self, wave_size: int) -> VgprFile:
+        found = {32: self.wave32, 64: self.wave64}.get(wave_size)
+        if found is None:
+            sizes = " or ".join(str(size) for size in self.warp_sizes)
+            raise UsageError(f"wave_size = {wave_size}: this GPU has waves of {sizes} threads.")
+        return found
+
 
 #: The family of each target that constrint knows.
 TARGETS = {
@@ -102,11 +168,11 @@ class Amd(Vendor):
             num_files=1 if sm.has_unified_vgpr_file or sm.max_acc_vgprs_per_thread is None else 2,
         )
 
-    def occupancy_limits(self, gpu: GpuModel, use: KernelUse) -> Limits:
+    def occupancy_limits(self, gpu: GpuModel, use: KernelUse) -> ResourceLimits:
         """Workgroups per CU or WGP, and LLVM's waves per SIMD."""
         sm = _cu(gpu)
-        mode = occupancy.mode_of(gpu.name, sm, use)
-        return occupancy.limits(sm, mode, use)
+        mode = mode_of(gpu.name, sm, use)
+        return resource_limits(sm, mode, use)
 
     def findings(self, gpu: GpuModel) -> Iterator[Finding]:
         """Matrix instructions of the target; dies, waves and register files that agree; keys that go together."""
@@ -208,3 +274,107 @@ class Amd(Vendor):
 
 def _cu(gpu: GpuModel) -> AmdCu:
     return cast(AmdCu, gpu.sm)
+
+
+@dataclass(frozen=True)
+class Mode:
+    """Where a workgroup lives: a CU, or in WGP mode two of them; and how its waves are sized."""
+
+    wave_size: int
+    num_simds: int
+    smem_bytes: int
+    multi_wave_slots: int
+    smem_granularity_bytes: int
+    llvm_granularity_bytes: int
+
+
+def mode_of(name: str, sm: AmdCu, kernel: KernelUse) -> Mode:
+    """Choose the mode.
+
+    Raises:
+        UsageError: When the GPU has no waves of that size, no WGPs, or no accumulation registers.
+    """
+    if sm.max_acc_vgprs_per_thread is None and differs(kernel.accumulator_registers_per_thread, 0):
+        raise UsageError(f"accumulator_registers_per_thread: {name} has no accumulation registers.")
+    wave = sm.warp_size if kernel.wave_size is None else kernel.wave_size
+    sm.vgprs_per_lane(wave)  # refuses a size that the GPU does not have
+    granules = (
+        kernel.lds_granularity_bytes or sm.smem_alloc_granularity_bytes,
+        kernel.lds_granularity_bytes or sm.smem_llvm_granularity_bytes,
+    )
+    if not kernel.wgp_mode:
+        return Mode(wave, sm.num_partitions, sm.smem_bytes_per_sm, sm.max_multi_wave_blocks_per_sm, *granules)
+    if sm.smem_bytes_per_wgp is None or sm.max_multi_wave_blocks_per_wgp is None:
+        raise UsageError("wgp_mode: this GPU has no WGPs; only RDNA does.")
+    return Mode(wave, 2 * sm.num_partitions, sm.smem_bytes_per_wgp, sm.max_multi_wave_blocks_per_wgp, *granules)
+
+
+def resource_limits(sm: AmdCu, mode: Mode, kernel: KernelUse) -> ResourceLimits:
+    """Workgroups per CU (WGP) that each resource allows."""
+    waves = -(-kernel.threads_per_block // mode.wave_size)
+    max_waves = sm.max_waves_per_simd * mode.num_simds
+    vgprs = _total_vgprs(sm, kernel)
+    granularity = sm.vgpr_alloc_granularity(mode.wave_size)
+    allocated = np.maximum(-(-vgprs // granularity), 1) * granularity
+    by_vgprs = _between(sm.vgprs_per_lane(mode.wave_size) // allocated, sm.max_waves_per_simd)
+    by_sgprs = _waves_by_sgprs(sm, kernel.sgprs_per_wave)
+    slots = np.where(waves == 1, max_waves, mode.multi_wave_slots)
+    too_large = kernel.threads_per_block > sm.max_threads_per_block
+    by_smem, smem_bytes = _smem(sm, mode.smem_bytes, mode.smem_granularity_bytes, kernel.smem_bytes_per_block)
+    return ResourceLimits(
+        warps=np.where(too_large, 0, max_waves // waves),
+        registers=np.where(_has_too_many(sm, kernel, vgprs), 0, by_vgprs * mode.num_simds // waves),
+        smem=by_smem,
+        blocks=slots,
+        sgprs=np.where(by_sgprs < sm.max_waves_per_simd, by_sgprs * mode.num_simds // waves, UNLIMITED),
+        warps_per_block=waves,
+        registers_per_block=waves * mode.wave_size * allocated,
+        smem_bytes_per_block=smem_bytes,
+        max_warps_per_sm=max_waves,
+        waves_per_simd=np.minimum(np.minimum(by_vgprs, by_sgprs), _llvm_waves_by_group(sm, mode, kernel, waves, slots)),
+    )
+
+
+def _between(waves: Any, most: int) -> Any:
+    return np.minimum(np.maximum(waves, 1), most)
+
+
+def _total_vgprs(sm: AmdCu, kernel: KernelUse) -> Any:
+    """VGPRs that count: the sum in a unified file, with aligned accumulators; the larger one of two files."""
+    arch, acc = kernel.registers_per_thread, kernel.accumulator_registers_per_thread
+    if not sm.has_unified_vgpr_file:
+        return np.maximum(arch, acc)
+    alignment = sm.arch_vgpr_alignment_vgprs or 1
+    return np.where(acc > 0, -(-arch // alignment) * alignment + acc, arch)
+
+
+def _has_too_many(sm: AmdCu, kernel: KernelUse, vgprs: Any) -> Any:
+    """Whether no wave can have these registers; where acc is 0, an arch count above its cap is the total."""
+    acc_too_many = kernel.accumulator_registers_per_thread > (sm.max_acc_vgprs_per_thread or 0)
+    arch_too_many = (kernel.accumulator_registers_per_thread > 0) & (
+        kernel.registers_per_thread > sm.max_arch_vgprs_per_thread
+    )
+    return (vgprs > sm.max_registers_per_thread) | acc_too_many | arch_too_many
+
+
+def _waves_by_sgprs(sm: AmdCu, sgprs: Any) -> Any:
+    if sm.sgprs_per_simd is None or sm.sgpr_alloc_granularity_sgprs is None:
+        return np.int64(sm.max_waves_per_simd)
+    unit = sm.sgpr_alloc_granularity_sgprs
+    allocated = -(-np.maximum(sgprs, 1) // unit) * unit + (sm.sgprs_reserved_per_wave or 0)
+    return np.minimum(sm.max_waves_per_simd, sm.sgprs_per_simd // allocated)
+
+
+def _smem(sm: AmdCu, pool_bytes: int, granularity_bytes: int, smem_bytes: Any) -> tuple[Any, Any]:
+    used = -(-smem_bytes // granularity_bytes) * granularity_bytes
+    blocks = np.where(used == 0, UNLIMITED, pool_bytes // np.maximum(used, 1))
+    return np.where(smem_bytes > sm.max_smem_bytes_per_block, 0, blocks), used
+
+
+def _llvm_waves_by_group(sm: AmdCu, mode: Mode, kernel: KernelUse, waves: Any, slots: Any) -> Any:
+    """LLVM's waves per SIMD from workgroup size and LDS; never below 1."""
+    groups = np.minimum(sm.max_waves_per_simd * mode.num_simds // waves, slots)
+    unit = mode.llvm_granularity_bytes
+    # Without LDS the quotient is the whole pool, more than there are groups.
+    by_smem = mode.smem_bytes // np.maximum(-(-kernel.smem_bytes_per_block // unit) * unit, 1)
+    return _between(-(-waves * np.minimum(groups, by_smem) // mode.num_simds), sm.max_waves_per_simd)

@@ -1,7 +1,6 @@
 """NVIDIA: its words, the keys of its SMs, occupancy, register files and what Triton reaches on its GPUs."""
 
-from constrint.hwmodels.vendors.nvidia.sm import NvidiaSm
-from constrint.hwmodels.vendors.nvidia.vendor import Nvidia
+from constrint.hwmodels.vendors.nvidia.vendor import Nvidia, NvidiaSm
 
 __all__ = ["VENDOR", "Nvidia", "NvidiaSm"]
 

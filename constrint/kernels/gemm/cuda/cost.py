@@ -34,8 +34,8 @@ from constrint.kernels.gemm.product import Operand, Product
 from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
 from constrint.kernels.gemm.units import ELEMENT_BYTES, PARTIAL_BYTES
 from constrint.select.cost import FITTED_SHARE, PARTS, CostColumns, Later, loaded_clock_hz, overlap
-from constrint.select.prepared import derived
 from constrint.select.spec import Columns
+from constrint.select.tile_work import derived
 
 #: What the L2 and the DRAM write at once, and what the TMA unit stores.
 SECTOR_BYTES, ROW_BYTES = 32, 16

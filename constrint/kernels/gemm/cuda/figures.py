@@ -9,7 +9,7 @@ from constrint.kernels.gemm.cuda.constants import CONSTANTS
 from constrint.kernels.gemm.cuda.cost import CudaModel
 from constrint.kernels.gemm.cuda.shape import Shape, cluster_slots, slice_bytes
 from constrint.kernels.gemm.product import Product
-from constrint.select.spec import Config
+from constrint.select.candidate import Config
 
 
 def figures_of(gpu: GpuModel, p: Product, config: Config) -> dict[str, float]:

@@ -34,9 +34,11 @@ from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.table_shapes import COARSE_SHAPES, FINE_SHAPES, Stages, spread_shapes
 from constrint.kernels.gemm.tma.operands import tma_refusal
 from constrint.kernels.gemm.units import unit
+from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
-from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload
+from constrint.select.spec import Columns, Launch, Param, Rule, Vars
+from constrint.select.workload import Workload
 
 if TYPE_CHECKING:
     from constrint.kernels.gemm.launch import Call

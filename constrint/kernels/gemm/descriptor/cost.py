@@ -13,8 +13,8 @@ from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.tma.cost import MainLoop, TmaModel
 from constrint.kernels.gemm.units import OUTPUT_BYTES
 from constrint.select.cost import CostColumns
-from constrint.select.prepared import derived
 from constrint.select.spec import Columns
+from constrint.select.tile_work import derived
 
 
 def descriptor_cost(

@@ -22,9 +22,10 @@ from constrint.kernels.gemm.tma.operands import TWO_PART_COLUMNS, rest_columns, 
 from constrint.kernels.gemm.units import OUTPUT_BYTES, PARTIAL_BYTES, async_share, unit
 from constrint.model import any_of, implies
 from constrint.model.constraint import CERTAIN, ESTIMATED, REDUNDANT
+from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
-from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars
+from constrint.select.spec import Columns, Launch, Param, Rule, Vars
 
 if TYPE_CHECKING:
     from constrint.kernels.gemm.launch import Call

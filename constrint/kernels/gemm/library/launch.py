@@ -21,7 +21,7 @@ from constrint.errors import CompileError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.launch import Call
 from constrint.kernels.gemm.reference import default_out_dtype
-from constrint.select.compiled import CompiledKernel
+from constrint.select.candidate import CompiledKernel
 
 #: Switches of torch that let a type's sums be narrower than 32 bits.
 SWITCHES = {

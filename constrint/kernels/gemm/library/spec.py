@@ -20,9 +20,11 @@ from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.units import OUTPUT_BYTES, WIDEST_BYTES
 from constrint.model import Problem
+from constrint.select.candidate import Config
 from constrint.select.cost import PARTS, CostColumns
 from constrint.select.limits import BlockUse
-from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload
+from constrint.select.spec import Columns, Launch, Param, Rule, Vars
+from constrint.select.workload import Workload
 
 if TYPE_CHECKING:
     from constrint.kernels.gemm.launch import Call

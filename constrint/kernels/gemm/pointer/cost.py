@@ -25,9 +25,8 @@ from constrint.kernels.gemm.units import (
 )
 from constrint.model import Var
 from constrint.select.cost import LAUNCH_S, BlockTimes, CostColumns, cost_assumptions
-from constrint.select.prepared import ByRow, derived_by_row
 from constrint.select.spec import Columns
-from constrint.select.work import BlockWork, GridWork
+from constrint.select.tile_work import BlockWork, ByRow, GridWork, derived_by_row
 
 #: Share of the peak that mma.sync reaches where wgmma or tcgen05 is needed for all of it. Hopper: 0.63 (third-party
 #: microbenchmarks, arXiv 2402.13499); data-centre Blackwell: assumed, its legacy path running at about Hopper's rate.

@@ -21,9 +21,11 @@ from constrint.kernels.gemm.spec import POWER, TILES, GemmSpec
 from constrint.kernels.gemm.units import ELEMENT_BYTES, needs_k_major, unit
 from constrint.model import Var, any_of
 from constrint.model.constraint import ESTIMATED
+from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
-from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload
+from constrint.select.spec import Columns, Launch, Param, Rule, Vars
+from constrint.select.workload import Workload
 
 if TYPE_CHECKING:
     from constrint.kernels.gemm.launch import Call

@@ -32,9 +32,10 @@ from constrint.kernels.gemm.tma.operands import tma_refusal
 from constrint.kernels.gemm.units import ELEMENT_BYTES
 from constrint.model import const
 from constrint.model.constraint import CERTAIN
+from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
-from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars
+from constrint.select.spec import Columns, Launch, Param, Rule, Vars
 
 if TYPE_CHECKING:
     from constrint.kernels.gemm.launch import Call

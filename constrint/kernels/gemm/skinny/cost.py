@@ -18,8 +18,8 @@ from constrint.kernels.gemm.skinny.constants import CONSTANTS, Constants
 from constrint.kernels.gemm.skinny.shape import COLUMNS, LINE_BYTES, WARP, Shape, vector
 from constrint.kernels.gemm.units import ELEMENT_BYTES, PARTIAL_BYTES, WIDEST_BYTES
 from constrint.select.cost import OVERLAP_LOG2, PARTS, CostColumns, Later, loaded_clock_hz
-from constrint.select.prepared import derived
 from constrint.select.spec import Columns
+from constrint.select.tile_work import derived
 
 #: FMAs of an SM per clock.
 FMA_PER_CLK = 128

@@ -31,8 +31,8 @@ from constrint.kernels.gemm.units import (
 )
 from constrint.select.cost import FITTED_SHARE, PARTS, CostColumns, Later, l2_bytes_per_s, loaded_clock_hz
 from constrint.select.cost import overlap as overlap_of_device
-from constrint.select.prepared import MAX_DERIVED
 from constrint.select.spec import Columns
+from constrint.select.tile_work import MAX_DERIVED
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from constrint.errors import UnknownNameError, UsageError
-from constrint.select.spec import Workload
+from constrint.select.workload import Workload
 
 Grid = tuple[int, ...] | Callable[..., tuple[int, ...]]
 #: Names of operand types by torch's names of dtypes, where they are not the same.

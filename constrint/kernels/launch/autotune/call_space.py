@@ -18,11 +18,12 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.autotune.call import Call, Signature
 from constrint.kernels.launch.triton import TritonKernelSpec
 from constrint.model import Expr, Problem, const
-from constrint.select.cost import CostColumns
+from constrint.select.candidate import Config
+from constrint.select.cost import CostColumns, GridLoad, grid_cost
 from constrint.select.limits import BlockUse, add_block_limits
-from constrint.select.spec import Columns, Config, Param, Rule, Size, Vars, Workload
+from constrint.select.spec import Columns, Param, Rule, Vars
 from constrint.select.stated import ELEMENT_BYTES_NAME, GPU_NAMES, StatedRule, StatedSpace, gpu_names
-from constrint.select.streaming import GridLoad, grid_cost
+from constrint.select.workload import Size, Workload
 
 #: Warps of a block where no parameter says how many: what Triton takes.
 USUAL_WARPS = 4

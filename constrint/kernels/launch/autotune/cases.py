@@ -15,7 +15,9 @@ from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.autotune.call import Call
 from constrint.kernels.launch.autotune.call_space import CallSpec, Reference
-from constrint.select.spec import Config, KernelSpec, Launch, Workload
+from constrint.select.candidate import Config
+from constrint.select.spec import KernelSpec, Launch
+from constrint.select.workload import Workload
 from constrint.tune.check import Tolerance, error_over_bound, is_same, poison
 
 

@@ -17,9 +17,10 @@ from constrint.kernels.launch.autotune.tuning import Tuning
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.launch.triton import TritonKernelSpec
 from constrint.select import Ranking, rank
-from constrint.select.compiled import CompiledKernel
-from constrint.select.spec import Config, KernelSpec, Workload
+from constrint.select.candidate import CompiledKernel, Config
+from constrint.select.spec import KernelSpec
 from constrint.select.winners import when_reloaded
+from constrint.select.workload import Workload
 from constrint.tune.store.record import TuningRecord
 
 #: When candidates are measured: never, or at the first call of a key.

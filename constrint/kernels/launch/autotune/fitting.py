@@ -10,7 +10,8 @@ from typing import Any
 from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.kernels.launch.autotune.call import Call
 from constrint.kernels.launch.policy import PASS_FAILED, SpilledError, check_spills
-from constrint.select.spec import Candidate, KernelSpec
+from constrint.select.candidate import Candidate
+from constrint.select.spec import KernelSpec
 
 #: Candidates that may spill before the one that spills least is taken.
 MOST_SPILLING = 4

@@ -21,10 +21,12 @@ from constrint.hwmodels.load import content_of
 from constrint.kernels.launch.autotune.call import Signature
 from constrint.kernels.launch.autotune.call_space import CallSpec
 from constrint.select import winners
+from constrint.select.candidate import Config
 from constrint.select.fingerprint import fingerprint_of
-from constrint.select.spec import Config, KernelSpec, Workload
+from constrint.select.spec import KernelSpec
 from constrint.select.toolchain import toolchain
 from constrint.select.winners import winner
+from constrint.select.workload import Workload
 from constrint.tune.store.record import TuningRecord, digest
 
 #: What entries are kept as.

@@ -17,7 +17,9 @@ from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.autotune.cases import Checks
 from constrint.kernels.launch.autotune.kept import Origin
-from constrint.select.spec import Candidate, KernelSpec, Workload
+from constrint.select.candidate import Candidate
+from constrint.select.spec import KernelSpec
+from constrint.select.workload import Workload
 from constrint.tune.measure import Measurement, Timer, call_of
 from constrint.tune.store.record import Figures, TuningRecord
 

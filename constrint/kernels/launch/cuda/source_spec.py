@@ -20,8 +20,9 @@ from constrint.kernels.launch.cuda.macros import MacroValue
 from constrint.kernels.launch.cuda.nvrtc import Binary, CudaSource, compile_cuda, nvrtc_here
 from constrint.kernels.launch.cuda.tensor_map import TensorMap
 from constrint.kernels.launch.plan.shape import MAX_CLUSTER
-from constrint.select.compiled import CompiledKernel
-from constrint.select.spec import Config, KernelSpec, Launch, Workload
+from constrint.select.candidate import CompiledKernel, Config
+from constrint.select.spec import KernelSpec, Launch
+from constrint.select.workload import Workload
 
 #: The type of an argument that is a tensor's address.
 POINTER = "pointer"

@@ -22,11 +22,12 @@ from constrint.kernels.launch.cuda.macros import MacroValue
 from constrint.kernels.launch.cuda.source_spec import POINTER, CudaKernelSpec
 from constrint.model import Domain, Expr, Problem, ceildiv, const
 from constrint.model.python.expression import read_number
-from constrint.select.cost import CostColumns
+from constrint.select.candidate import Config
+from constrint.select.cost import CostColumns, GridLoad, grid_cost
 from constrint.select.limits import BlockUse, add_block_limits
-from constrint.select.spec import Columns, Config, Param, Rule, Size, Vars, Workload
+from constrint.select.spec import Columns, Param, Rule, Vars
 from constrint.select.stated import GPU_NAMES, StatedRule, StatedSpace, gpu_names
-from constrint.select.streaming import GridLoad, grid_cost
+from constrint.select.workload import Size, Workload
 
 #: An argument: ("float32", "n") for n random elements, "int32" for a number that is a size, or numpy's own.
 Argument = tuple[str, int | str] | str | Any

@@ -16,8 +16,8 @@ from constrint.kernels.launch.autotune.call import DTYPE_NAMES
 from constrint.kernels.launch.autotune.call_space import Space
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.registry import load_kernel
-from constrint.select.asked import check_all_sizes, workload_of
-from constrint.select.spec import SIZE_DIVISOR, KernelSpec, Operation, Workload
+from constrint.select.spec import KernelSpec, Operation
+from constrint.select.workload import SIZE_DIVISOR, Workload, check_all_sizes, workload_of
 
 #: The options of a launch that are parameters under the same name in every kernel.
 LAUNCH_PARAMS = ("num_warps", "num_stages")

@@ -23,8 +23,9 @@ from constrint.kernels.launch.pruning.asked import LAUNCH_PARAMS
 from constrint.model import Constraint, Domain, Expr, Problem, Var, const
 from constrint.model.constraint import Comparison
 from constrint.select.limits import BlockUse, add_block_limits
-from constrint.select.spec import KernelSpec, Workload
+from constrint.select.spec import KernelSpec
 from constrint.select.stated import ELEMENT_BYTES_NAME, GPU_NAMES, gpu_names
+from constrint.select.workload import Workload
 
 #: Names of the rules that `add_block_limits` makes of the hardware's limits; what is limited is on their left.
 _OF_HARDWARE = ("threads", "smem")

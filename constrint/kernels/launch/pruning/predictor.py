@@ -14,7 +14,8 @@ from constrint.kernels.launch.autotune.call_space import Space
 from constrint.kernels.launch.pruning.asked import CallFacts, Names, Spec, asked_of, model_of, names_for, workload_for
 from constrint.kernels.launch.pruning.limits import Limits, limits_of_spec
 from constrint.select.rank import predict, requests
-from constrint.select.spec import KernelSpec, Operation, Param, Workload
+from constrint.select.spec import KernelSpec, Operation, Param
+from constrint.select.workload import Workload
 
 #: A model is asked about every configuration of one call in turn.
 _MOST_KNOWN = 64

@@ -26,7 +26,8 @@ from constrint.kernels.launch.pruning.asked import (
 from constrint.kernels.launch.pruning.limits import Limits, broken_by_all, limits_of_space, limits_of_spec
 from constrint.select.compiled import triton_version
 from constrint.select.rank import requests
-from constrint.select.spec import ELEMENT_BYTES, KernelSpec
+from constrint.select.spec import KernelSpec
+from constrint.select.workload import ELEMENT_BYTES
 from constrint.tune.triton_versions import caution
 
 #: Hears of each configuration that is left out, and why.

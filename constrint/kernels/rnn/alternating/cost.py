@@ -22,7 +22,7 @@ from constrint.hwmodels import GpuModel, roofline
 from constrint.kernels.rnn.alternating.steps import steps_that_run
 from constrint.kernels.rnn.cells import Cell
 from constrint.select.cost import LAUNCH_S, PARTS, CostColumns
-from constrint.select.spec import ELEMENT_BYTES, Workload
+from constrint.select.workload import ELEMENT_BYTES, Workload
 
 #: Seconds of one of the two kernels of a step.
 NODE_S = {"forward": 2.15e-6, "backward": 3.8e-6}

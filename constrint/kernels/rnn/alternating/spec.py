@@ -16,7 +16,8 @@ from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
-from constrint.select.spec import Columns, Param, Rule, Vars, Workload
+from constrint.select.spec import Columns, Param, Rule, Vars
+from constrint.select.workload import Workload
 
 if TYPE_CHECKING:
     from constrint.kernels.rnn.interface import RnnBackend

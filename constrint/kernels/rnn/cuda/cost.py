@@ -23,7 +23,8 @@ from constrint.kernels.rnn.cuda.resources import groups_at_once
 from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, RING, VECTOR_BYTES, Shape
 from constrint.model import Expr, Var, ceildiv, const, maximum, minimum
 from constrint.select.cost import ASSUMED_CLOCK_HZ, LAUNCH_S, PARTS, CostColumns
-from constrint.select.spec import ELEMENT_BYTES, Columns, Workload
+from constrint.select.spec import Columns
+from constrint.select.workload import ELEMENT_BYTES, Workload
 
 Column = NDArray[np.float64]
 

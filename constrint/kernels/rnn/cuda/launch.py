@@ -35,8 +35,10 @@ from constrint.kernels.rnn.cuda.shape import (
 from constrint.kernels.rnn.fused import FusedLoop, Tensors, given, num_sms, workload_of_choice
 from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
 from constrint.kernels.rnn.spec import SUFFIX
+from constrint.select.candidate import Config
 from constrint.select.first_choice import Choice
-from constrint.select.spec import Config, Launch, Workload
+from constrint.select.spec import Launch
+from constrint.select.workload import Workload
 
 #: Tensors of each kernel in the order of its arguments.
 TENSORS = {

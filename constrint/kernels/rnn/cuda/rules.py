@@ -10,7 +10,8 @@ from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, Shape
 from constrint.model import any_of, ceildiv, const, divides, implies, maximum, minimum
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.limits import UNFITTED, BlockUse, most_registers
-from constrint.select.spec import Rule, Workload
+from constrint.select.spec import Rule
+from constrint.select.workload import Workload
 
 #: The most tiles that a block does in turn.
 MOST_TILES = 16

@@ -24,7 +24,7 @@ from constrint.kernels.rnn.spec import workload_of
 from constrint.model import Expr, Var, const
 from constrint.select.first_choice import choose
 from constrint.select.limits import most_registers
-from constrint.select.spec import Workload
+from constrint.select.workload import Workload
 from constrint.solve import enumerate_space
 
 SPECS = {spec.operation: spec for spec in CUDA_SPECS}

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from constrint.kernels.rnn.cells import CELLS, Cell
 from constrint.model import Constraint, Expr, all_of, ceildiv, const, maximum
-from constrint.select.spec import ELEMENT_BYTES, Workload
+from constrint.select.workload import ELEMENT_BYTES, Workload
 
 #: Values of `placement`: one block has the whole head, or a cluster shares it, or blocks anywhere on the grid do.
 BLOCK, CLUSTER, GRID = 0, 1, 2

@@ -23,9 +23,11 @@ from constrint.kernels.rnn.cuda.rules import MOST_TILES, rules_of
 from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, MMA_COLUMNS, Shape, padded_head_dim
 from constrint.kernels.rnn.measured import Between
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, with_sizes
+from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
-from constrint.select.spec import ELEMENT_BYTES, Columns, Config, Launch, Param, Rule, Vars, Workload
+from constrint.select.spec import Columns, Launch, Param, Rule, Vars
+from constrint.select.workload import ELEMENT_BYTES, Workload
 
 if TYPE_CHECKING:
     import torch

@@ -21,7 +21,8 @@ from constrint.kernels.rnn.layer_spec import LayerSpec
 from constrint.kernels.rnn.spec import SUFFIX
 from constrint.select.cost import PARTS, CostColumns
 from constrint.select.limits import BlockUse
-from constrint.select.spec import Columns, Param, Rule, Vars, Workload
+from constrint.select.spec import Columns, Param, Rule, Vars
+from constrint.select.workload import Workload
 
 if TYPE_CHECKING:
     import torch

@@ -18,7 +18,8 @@ from constrint.hwmodels import GpuModel
 from constrint.hwmodels.targets import target_note
 from constrint.kernels.rnn.triton.layer import MIN_DEPTH, USUAL_SLICES, Layer, is_dealt_to_rows
 from constrint.select.cost import ASSUMED_CLOCK_HZ, LAUNCH_S, PARTS, CostColumns
-from constrint.select.spec import Columns, Workload
+from constrint.select.spec import Columns
+from constrint.select.workload import Workload
 
 Column = NDArray[np.float64]
 

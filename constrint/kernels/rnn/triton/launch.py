@@ -22,8 +22,8 @@ from constrint.kernels.rnn.spec import SUFFIX
 from constrint.kernels.rnn.triton.kernel_backward import backward_kernel
 from constrint.kernels.rnn.triton.kernel_forward import forward_kernel
 from constrint.kernels.rnn.triton.layer import Layer, padded_columns
+from constrint.select.candidate import Config
 from constrint.select.first_choice import Choice
-from constrint.select.spec import Config
 
 #: Tensors that a kernel is given as they are, by the names of its arguments; those that are None are left out.
 TENSORS = {

@@ -12,7 +12,7 @@ from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import Cell
 from constrint.model import Expr, minimum
-from constrint.select.spec import ELEMENT_BYTES, Workload
+from constrint.select.workload import ELEMENT_BYTES, Workload
 
 Vars = Mapping[str, Expr]
 

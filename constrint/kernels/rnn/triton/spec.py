@@ -27,15 +27,17 @@ from constrint.kernels.rnn.triton.registers import (
 from constrint.kernels.rnn.triton.shared_memory import smem_bytes
 from constrint.model import all_of, ceildiv, implies, maximum
 from constrint.model.constraint import CERTAIN, REDUNDANT
+from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
-from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload, size_class
+from constrint.select.spec import Columns, Launch, Param, Rule, Vars
+from constrint.select.workload import Workload, size_class
 
 if TYPE_CHECKING:
     import torch
 
     from constrint.kernels.rnn.interface import RnnBackend
-    from constrint.select.compiled import CompiledKernel
+    from constrint.select.candidate import CompiledKernel
 
 #: The largest head dimension. A head is one tile of columns or is split over programs; no GPU runs enough programs at
 #: once for a larger one.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.tensors import exact_outputs, make_inputs, make_optional_inputs, make_outputs
-from constrint.select.compiled import CompiledKernel
-from constrint.select.spec import Config, Workload
+from constrint.select.candidate import CompiledKernel, Config
+from constrint.select.workload import Workload
 from constrint.tune.compile import require_triton
 
 if TYPE_CHECKING:

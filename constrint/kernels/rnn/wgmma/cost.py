@@ -22,7 +22,8 @@ from constrint.kernels.rnn.cells import Cell
 from constrint.kernels.rnn.wgmma.shape import Shape
 from constrint.model import Expr, Var, const
 from constrint.select.cost import ASSUMED_CLOCK_HZ, LAUNCH_S, PARTS, CostColumns
-from constrint.select.spec import ELEMENT_BYTES, Columns, Workload
+from constrint.select.spec import Columns
+from constrint.select.workload import ELEMENT_BYTES, Workload
 
 Column = NDArray[np.float64]
 

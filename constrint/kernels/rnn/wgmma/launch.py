@@ -27,8 +27,10 @@ from constrint.kernels.rnn.vectors import UNWRITTEN, is_ready, ready, with_ready
 from constrint.kernels.rnn.wgmma.instruction import wgmma
 from constrint.kernels.rnn.wgmma.shape import CELL_NUMBERS, DTYPE_NUMBERS, FENCE, RING, shape_of
 from constrint.kernels.rnn.wgmma.sources import CELLS_SOURCE, SOURCE
+from constrint.select.candidate import Config
 from constrint.select.first_choice import Choice
-from constrint.select.spec import Config, Launch, Workload
+from constrint.select.spec import Launch
+from constrint.select.workload import Workload
 
 #: Tensors of the kernel in the order of its arguments.
 TENSORS = ("wx", "r", "bias", "initial", "states", "saved", "rows", "lengths", "reset", "exchange")

@@ -8,7 +8,8 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.wgmma.shape import MOST_COLUMNS, SLICE_STEPS, WARP_ROWS, Shape
 from constrint.model import any_of, divides
 from constrint.model.constraint import CERTAIN, REDUNDANT
-from constrint.select.spec import Rule, Workload
+from constrint.select.spec import Rule
+from constrint.select.workload import Workload
 
 #: Barriers of a block.
 BARRIERS = 16

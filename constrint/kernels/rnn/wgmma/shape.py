@@ -11,7 +11,7 @@ from functools import cached_property
 
 from constrint.kernels.rnn.cells import CELLS, Cell
 from constrint.model import Expr, ceildiv, const, minimum
-from constrint.select.spec import Workload
+from constrint.select.workload import Workload
 
 #: The number by which the device code knows a cell, and a dtype.
 CELL_NUMBERS = {name: number for number, name in enumerate(CELLS)}

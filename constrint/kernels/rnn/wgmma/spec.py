@@ -23,9 +23,11 @@ from constrint.kernels.rnn.wgmma.resources import block_use
 from constrint.kernels.rnn.wgmma.rules import rules_of
 from constrint.kernels.rnn.wgmma.shape import EIGHT, MOST_COLUMNS, Shape, padded_head_dim
 from constrint.kernels.rnn.wgmma.sources import CELLS_FILES, CELLS_SOURCE, SOURCE
+from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
-from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload
+from constrint.select.spec import Columns, Launch, Param, Rule, Vars
+from constrint.select.workload import Workload
 
 if TYPE_CHECKING:
     import torch

@@ -20,8 +20,8 @@ from constrint.kernels.gemm.cuda.unaligned.constants import CONSTANTS, Constants
 from constrint.kernels.gemm.cuda.unaligned.gathered import BLOCK_LINES, RAW_LINE_BYTES, WARPS, line_blocks
 from constrint.kernels.gemm.product import Product
 from constrint.select.cost import CostColumns, overlap
-from constrint.select.prepared import derived
 from constrint.select.spec import Columns
+from constrint.select.tile_work import derived
 
 
 def unaligned_cost(

@@ -25,9 +25,11 @@ from constrint.kernels.gemm.cuda.unaligned.gathered import Gathered, can_gather,
 from constrint.kernels.gemm.cuda.unaligned.resources import least_smem_bytes
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import unit
+from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
-from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload
+from constrint.select.spec import Columns, Launch, Param, Rule, Vars
+from constrint.select.workload import Workload
 
 if TYPE_CHECKING:
     from constrint.kernels.gemm.launch import Call

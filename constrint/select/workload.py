@@ -1,15 +1,69 @@
-"""What is asked of an operation, checked: a workload by plain names, and a workload that somebody made."""
+"""Workloads: sizes, a dtype and options of an operation, from plain names or from a caller's `Workload`, checked."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from constrint.errors import UnknownNameError, UsageError
 from constrint.hwmodels import GpuModel
-from constrint.select.spec import Operation, Workload
+
+if TYPE_CHECKING:
+    from constrint.select.spec import Operation
+
+#: Sizes and strides are 32-bit integers in the kernels.
+MAX_SIZE = 2**31 - 1
+#: Triton compiles one variant for sizes that are multiples of this, one for others, and one for the size 1.
+SIZE_DIVISOR, LARGE_SIZE = 16, 4096
+#: Bytes of one element of each operand type.
+ELEMENT_BYTES: Mapping[str, int] = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is asked of an operation: sizes and a dtype (never called a problem).
+
+    Args:
+        operation: The operation's name, `gemm`.
+        sizes: A value for each of its sizes.
+        dtype: Type of the operands.
+        options: Values of the operation's options that differ from their defaults.
+    """
+
+    operation: str
+    sizes: Mapping[str, int]
+    dtype: str
+    options: Mapping[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Render as `gemm m=4096 n=4096 k=4096 bf16`."""
+        numbers = " ".join(f"{n}={v}" for n, v in (*self.sizes.items(), *self.options.items()))
+        return f"{self.operation} {numbers} {self.dtype}"
+
+
+@dataclass(frozen=True)
+class Size:
+    """One number that a workload consists of, or an option of it; the command line offers it as `--name`.
+
+    Args:
+        name: As in `Workload.sizes` or `Workload.options`.
+        default: Its value where the user gives none.
+        meaning: What is counted, in a phrase: the help of the command line's option.
+        least, most: The smallest and the largest value that makes sense.
+    """
+
+    name: str
+    default: int
+    meaning: str
+    least: int = 1
+    most: int = MAX_SIZE
+
+
+def size_class(size: int) -> int:
+    """A size that stands for all that Triton compiles the same variant for."""
+    return size if size == 1 else LARGE_SIZE + size % SIZE_DIVISOR
 
 
 def workload_of(operation: Operation, gpu: GpuModel, numbers: Mapping[str, Any], dtype: str | None = None) -> Workload:

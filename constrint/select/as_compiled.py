@@ -13,10 +13,12 @@ import numpy as np
 
 from constrint.hwmodels import GpuModel, occupancy
 from constrint.model import Problem, Var
-from constrint.select.compiled import CompiledKernel, compile_known
+from constrint.select.candidate import Candidate, CompiledKernel, Config, CostEstimate, ResourceUse
+from constrint.select.compiled import compile_known
 from constrint.select.core_space import BlockColumns
 from constrint.select.limits import UNFITTED, slowdown
-from constrint.select.spec import Candidate, Config, CostEstimate, KernelSpec, ResourceUse, Workload
+from constrint.select.spec import KernelSpec
+from constrint.select.workload import Workload
 
 
 class Asked(NamedTuple):

@@ -1,18 +1,16 @@
-"""Propagation: narrows domains to a fixed point without trying combinations. Sound, not complete.
-
-Bounds travel through expressions in both directions. `4 divides x` gives x a step of 4; `x divides 100` leaves the
-divisors of 100. Of a disjunction each alternative is tried alone; values that none of them leaves are removed.
-"""
+"""Propagation: narrows domains to a fixed point without trying combinations. Sound, not complete."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from constrint.model import (
+    AllDifferent,
     AllOf,
     AnyOf,
     Comparison,
+    Const,
     Constraint,
     Divides,
     Domain,
@@ -22,12 +20,14 @@ from constrint.model import (
     Not,
     Operation,
     Table,
+    Truth,
     Var,
 )
-from constrint.model.divisors import FACTOR_LIMIT, divisors
 from constrint.model.expr import is_total
-from constrint.model.work import step
-from constrint.solve.propagation.domains import Contradiction, Domains, narrow
+from constrint.model.interrupt import step
+from constrint.model.intmath import FACTOR_LIMIT, divisors
+from constrint.model.logic import rebuilt
+from constrint.solve.intervals import Contradiction, Domains, narrow
 
 # Bounds of cyclic constraints on huge ranges can creep one step at a time; narrowing less is still sound.
 MAX_ROUNDS: Final = 60
@@ -263,3 +263,87 @@ def _any_of(state: Domains, rule: AnyOf) -> None:
             state.clip(name, min(o.lower for o in options), max(o.upper for o in options))
             if len(options) == 1:
                 state.set(name, options[0])
+
+
+# Remainders of squares, cubes and higher powers are few modulo these.
+MODULI: Final = (4, 5, 7, 8, 9, 11, 13, 16)
+
+Residues = frozenset[int]
+
+
+def impossible(domains: Mapping[str, Domain], constraints: Iterable[Constraint]) -> bool:
+    """Says whether the remainders of some equality's two sides differ whatever the variables are."""
+    for constraint in constraints:
+        if not isinstance(constraint, Comparison) or constraint.op != "==":
+            continue
+        for modulus in MODULI:
+            if not _residues(constraint.left, domains, modulus) & _residues(constraint.right, domains, modulus):
+                return True
+    return False
+
+
+def _residues(expr: Expr, domains: Mapping[str, Domain], modulus: int) -> Residues:
+    """Remainders that an expression may leave."""
+    if isinstance(expr, Const):
+        return frozenset((expr.number % modulus,))
+    if isinstance(expr, Var):
+        return _of_domain(domains[expr.name], modulus)
+    if isinstance(expr, Truth):
+        return frozenset((0, 1 % modulus))
+    assert isinstance(expr, Operation)
+    if expr.op == "neg":
+        return frozenset(-a % modulus for a in _residues(expr.args[0], domains, modulus))
+    if expr.op == "pow" and isinstance(expr.args[1], Const) and expr.args[1].number >= 0:
+        exponent = expr.args[1].number
+        return frozenset(pow(a, exponent, modulus) for a in _residues(expr.args[0], domains, modulus))
+    if expr.op not in ("add", "mul"):
+        return frozenset(range(modulus))
+    first, *others = (_residues(a, domains, modulus) for a in expr.args)
+    for other in others:
+        first = frozenset((a + b if expr.op == "add" else a * b) % modulus for a in first for b in other)
+    return first
+
+
+def _of_domain(domain: Domain, modulus: int) -> Residues:
+    values = domain.values
+    if domain.listed is None:
+        # A range repeats its remainders after at most `modulus` values.
+        values = values[:modulus]
+    return frozenset(v % modulus for v in values)
+
+
+def substitute_expr(expr: Expr, name: str, value: Expr) -> Expr:
+    """Replaces the variable `name` in an expression."""
+    if name not in expr.variables:
+        return expr
+    if isinstance(expr, Var):
+        return value
+    if isinstance(expr, Truth):
+        return Truth(substitute(expr.condition, name, value))
+    assert isinstance(expr, Operation)
+    return rebuilt(expr, tuple(substitute_expr(a, name, value) for a in expr.args))
+
+
+def substitute(item: Constraint, name: str, value: Expr) -> Constraint:
+    """Replaces the variable `name` in a constraint; reason and name of the rule stay."""
+    if name not in item.variables:
+        return item
+    new: Constraint
+    if isinstance(item, Comparison):
+        new = Comparison(substitute_expr(item.left, name, value), item.op, substitute_expr(item.right, name, value))
+    elif isinstance(item, Divides):
+        new = Divides(substitute_expr(item.divisor, name, value), substitute_expr(item.number, name, value))
+    elif isinstance(item, IsIn):
+        new = IsIn(substitute_expr(item.expr, name, value), item.domain)
+    elif isinstance(item, AllDifferent):
+        new = AllDifferent(tuple(substitute_expr(e, name, value) for e in item.exprs))
+    elif isinstance(item, Table):
+        new = Table(tuple(substitute_expr(e, name, value) for e in item.exprs), item.rows)
+    elif isinstance(item, (AllOf, AnyOf)):
+        new = type(item)(tuple(substitute(p, name, value) for p in item.parts))
+    elif isinstance(item, Not):
+        new = Not(substitute(item.part, name, value))
+    else:
+        assert isinstance(item, Implies)
+        new = Implies(substitute(item.condition, name, value), substitute(item.consequence, name, value))
+    return new.labelled(item.because, item.name, item.kind)

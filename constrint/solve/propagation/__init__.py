@@ -1,1 +1,0 @@
-"""Narrowing of domains without trying combinations; sound, not complete."""

@@ -1,0 +1,220 @@
+"""Queries on a whole search space: neighbours of a solution, equality of two spaces, text and HTML, subscripts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.errors import UsageError
+from constrint.frames import html_table
+from constrint.model.intmath import as_int, shown
+from constrint.solve.space.axes import check_listing, combine
+from constrint.solve.space.parts import Part, TreePart
+
+if TYPE_CHECKING:
+    from constrint.solve.space.axes import Layout
+    from constrint.solve.space.space import SearchSpace
+
+
+def neighbours_of(space: SearchSpace, assignments: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
+    """Neighbours of one assignment after the other, as dictionaries."""
+    layout = space.layout
+    known = [layout.rows_of([a]) for a in assignments]
+    if layout.derived or any(rows is None for rows in known) or any(_off(space, a) for a in assignments):
+        return [n for a in assignments for n in _one_by_one(space, a)]
+    neighbours: list[dict[str, int]] = []
+    for assignment, rows in zip(assignments, known, strict=True):
+        allowed = _allowed(space, rows or {})
+        for name in space.names:
+            if name in allowed:
+                positions = np.flatnonzero(allowed[name][0])
+                values = layout.values(name, positions).tolist()
+                neighbours += [{**assignment, name: v} for v in values if v != assignment[name]]
+    return neighbours
+
+
+def _off(space: SearchSpace, assignment: Mapping[str, int]) -> bool:
+    return any(assignment.get(n) != v for n, v in space.layout.fixed.items())
+
+
+def _one_by_one(space: SearchSpace, values: Mapping[str, int]) -> list[dict[str, int]]:
+    """For assignments outside the axes, and with derived variables: asks the space for every variable."""
+    neighbours: list[dict[str, int]] = []
+    for name in space.names:
+        near = space.extend({n: v for n, v in values.items() if n != name})
+        if near.size:
+            listed = near.project([name])[0][name].tolist()
+            neighbours += [{**values, name: v} for v in listed if v != values.get(name)]
+    return neighbours
+
+
+def _allowed(space: SearchSpace, rows: dict[str, NDArray[Any]]) -> dict[str, NDArray[np.bool_]]:
+    """Per variable a table (row, position): whether that one change yields a solution."""
+    if space.parts is None:
+        return {}
+    answers = [part.moves(rows) for part in space.parts]
+    wrong: Any = sum((~fits).astype(np.int64) for fits, _ in answers)
+    allowed: dict[str, NDArray[np.bool_]] = {}
+    for fits, moves in answers:
+        others = (wrong - ~fits) == 0
+        allowed.update({name: inside & others[:, None] for name, inside in moves.items()})
+    return allowed
+
+
+def neighbour_columns(
+    space: SearchSpace, assignments: Mapping[str, NDArray[Any]]
+) -> tuple[NDArray[np.intp], dict[str, NDArray[Any]]]:
+    """Implements `SearchSpace.neighbour_columns`."""
+    layout = space.layout
+    missing = [n for n in space.names if n not in assignments]
+    if missing:
+        raise UsageError(f"neighbour_columns needs a column for every variable; missing: {', '.join(missing)}.")
+    if layout.derived or space.excluded:
+        raise UsageError("neighbour_columns works on spaces without derived variables and exclusions.")
+    rows = layout.positions_of(assignments)
+    if rows is None or any(bool(np.any(assignments[n] != v)) for n, v in layout.fixed.items()):
+        raise UsageError("neighbour_columns takes assignments of the space; some value is outside it.")
+    sources: list[NDArray[np.intp]] = []
+    changed: list[tuple[str, NDArray[Any]]] = []
+    for name, table in _allowed(space, rows).items():
+        table[np.arange(len(table)), rows[name]] = False
+        source, positions = np.nonzero(table)
+        sources.append(source)
+        changed.append((name, layout.values(name, positions)))
+    if not sources:
+        return np.zeros(0, dtype=np.intp), {n: np.zeros(0, dtype=np.int64) for n in space.names}
+    source = np.concatenate(sources)
+    columns = {n: np.asarray(assignments[n])[source] for n in space.names}
+    at = 0
+    for name, values in changed:
+        columns[name][at : at + len(values)] = values
+        at += len(values)
+    return source, columns
+
+
+_BATCH: Final = 1 << 16
+
+
+def same_solutions(one: SearchSpace, other: SearchSpace) -> bool:
+    """Whether two spaces have the same variables and the same solutions, in whatever order."""
+    if set(one.names) != set(other.names) or one.size != other.size:
+        return False
+    if one.size == 0 or (one.factors is other.factors and one.gaps == other.gaps):
+        return True
+    if not (one.gaps or other.gaps) and _same_tables(one, other):
+        return True
+    return _holds_all(one, other)
+
+
+def _same_tables(one: SearchSpace, other: SearchSpace) -> bool:
+    """Whether the tables are equal, row by row; the solutions may be the same even if they are not."""
+    mine, theirs = ({frozenset(p.names): p for p in s.parts or ()} for s in (one, other))
+    if mine.keys() != theirs.keys() or one.layout.fixed != other.layout.fixed:
+        return False
+    derived = [{n: e.key() for n, e in s.layout.derived.items()} for s in (one, other)]
+    if derived[0] != derived[1]:
+        return False
+    return all(_same_part(mine[names], theirs[names], one.layout, other.layout) for names in mine)
+
+
+def _same_part(one: Part, other: Part, mine: Layout, theirs: Layout) -> bool:
+    for name in one.names:
+        a, b = mine.axes[name], theirs.axes[name]
+        if mine.size(name) != theirs.size(name) or type(a) is not type(b):
+            return False
+        equal = np.array_equal(a.values, b.values) if hasattr(a, "values") and hasattr(b, "values") else a == b
+        if not equal:
+            return False
+    if not isinstance(one, TreePart) or not isinstance(other, TreePart):
+        return type(one) is type(other) and one == other
+    tables = {frozenset(node.rows): node for node in other.tree.nodes}
+    if tables.keys() != {frozenset(node.rows) for node in one.tree.nodes} or len(tables) != len(one.tree.nodes):
+        return False
+    for node in one.tree.nodes:
+        match = tables[frozenset(node.rows)]
+        if node.num_rows != match.num_rows:
+            return False
+        names = sorted(node.rows)
+        both, _ = combine([[t.rows[n] for n in names] for t in (node, match)], [one.tree.sizes[n] for n in names])
+        if not np.array_equal(np.sort(both[0]), np.sort(both[1])):
+            return False
+    return True
+
+
+def _holds_all(one: SearchSpace, other: SearchSpace) -> bool:
+    """Whether every solution of one space is in the other, which has as many."""
+    for start in range(0, one.size, _BATCH):
+        columns = one.take(range(start, min(start + _BATCH, one.size)))
+        if not other.contains_columns(columns):
+            return False
+    return True
+
+
+_SHOWN_ROWS: Final = 10
+_SHOWN_NAMES: Final = 6
+
+
+def written(number: int) -> str:
+    """A number of solutions; a large one rounded down to three digits."""
+    if number < 10**15 or number.bit_length() > 1 << 13:
+        return shown(number)
+    digits = str(number)
+    return f"{digits[0]}.{digits[1:3]}e{len(digits) - 1}"
+
+
+def summary(space: SearchSpace) -> str:
+    """The space in one line: its name, its size, its variables."""
+    names = ", ".join(space.names[:_SHOWN_NAMES]) + (", ..." if len(space.names) > _SHOWN_NAMES else "")
+    return f"<{_sizes(space, written)} over {names or 'no variables'}>"
+
+
+def _sizes(space: SearchSpace, number: Callable[[int], str]) -> str:
+    name = f" {space.problem.name!r}" if space.problem.name else ""
+    return f"SearchSpace{name}: {number(space.size)} of {number(space.product_size)} configs"
+
+
+def _in_groups(number: int) -> str:
+    """A number with its digits in groups of three."""
+    return f"{number:,}" if number < 10**15 else written(number)
+
+
+def as_html(space: SearchSpace) -> str:
+    """The first solutions as a table; every text in it is escaped."""
+    number = min(space.size, _SHOWN_ROWS)
+    rows = [[index, *(str(config[n]) for n in space.names)] for index, config in enumerate(space[:number])]
+    more = f"... {_in_groups(space.size - number)} more" if space.size > number else ""
+    return html_table(_sizes(space, _in_groups), ["", *space.names], rows, more=more)
+
+
+def indices_of(wanted: object, size: int) -> list[int] | range | None:
+    """The indices that a subscript means, counted from 0; None where it is a single one.
+
+    Raises:
+        UsageError: When it is neither a number, a slice nor a list of numbers.
+        IndexError: When an index of a list is outside the space.
+        LimitReachedError: When a slice has too many solutions to list.
+    """
+    if isinstance(wanted, slice):
+        for part in (wanted.start, wanted.stop, wanted.step):
+            if part is not None:
+                as_int(part, "a bound of a slice")
+        if wanted.step == 0:
+            raise UsageError("the step of a slice must not be 0.")
+        chosen = range(size)[wanted]
+        # len() of a long range overflows.
+        check_listing(max(0, -((chosen.start - chosen.stop) // chosen.step)))
+        return chosen
+    if isinstance(wanted, np.ndarray) and wanted.ndim == 1:
+        if wanted.dtype == bool:
+            raise UsageError("a space takes indices, not a mask; numpy.flatnonzero(mask) gives the indices.")
+        wanted = wanted.tolist()
+    if not isinstance(wanted, Sequence) or isinstance(wanted, (str, bytes)):
+        return None
+    indices = [as_int(i, "an index") for i in wanted]
+    for index in indices:
+        if not -size <= index < size:
+            raise IndexError(f"index {index} is outside the space of {size} solutions")
+    return [i + size if i < 0 else i for i in indices]
