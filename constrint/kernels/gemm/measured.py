@@ -55,10 +55,6 @@ class Measured:
     pointer_split_sectors: float
     pointer_split_lines: float
     promoted_share: float
-    producer_s: float
-    producer_read_columns: float
-    producer_share: float
-    producer_bytes_per_clk: float
     split_finish_s: float
     split_read_s: float
     request_bytes: float

@@ -325,7 +325,7 @@ def _kind_of(p: Product) -> tuple[Any, ...]:
     """What a statement depends on beside the GPU."""
     ends = p.output_bytes, p.has_bias, p.has_source, p.is_three_pass, p.batch > 1
     copied = p.a.is_copied, p.b.is_copied
-    return p.dtype, p.aligned, p.a.is_k_major, p.b.is_k_major, *copied, *ends, p.allows_gluon, p.has_nvrtc
+    return p.dtype, p.aligned, p.a.is_k_major, p.b.is_k_major, *copied, *ends, p.has_nvrtc
 
 
 def matrix_peak_flop_per_s(gpu: GpuModel, dtype: str) -> float:

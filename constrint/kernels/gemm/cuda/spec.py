@@ -59,8 +59,6 @@ class CudaSpec(GemmSpec):
     free_params = ()
     fixed: ClassVar[Mapping[str, int]] = {"persistent": 1}
     serves_any_rows = True
-    #: Whether operands that the TMA unit does not load as they lie are loaded otherwise.
-    gathers = False
     #: What first choices take of what is predicted, in the middle of 64 random products
     #: (`python -m benchmarks.gemm.wgmma.fit`).
     optimism = 1.03
@@ -102,7 +100,7 @@ class CudaSpec(GemmSpec):
             return NEEDS_NVRTC
         if product.batch > 1 or product.is_three_pass:
             return "it computes one product at a time and multiplies fp32 in one pass"
-        if not self.gathers and (product.a.is_copied or product.b.is_copied):
+        if product.a.is_copied or product.b.is_copied:
             return (
                 f"it copies no operand: rows start at multiples of {ROW_ALIGNMENT_BYTES} bytes, are no shorter than a "
                 f"line of {LINE_BYTES} bytes across K, and lie along K unless elements have 16 bits"
