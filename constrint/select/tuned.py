@@ -35,7 +35,7 @@ class TunedEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         config: A value for each parameter.
         seconds: The measured median.
         source_hash: Of the device code.
-        spec_hash: Of the space, rules and costs.
+        spec_hash: Of the space, rules and costs; it tells where an entry comes from, and decides nothing.
         toolchain: Versions by name: `triton`, `torch`, `cuda` or `rocm`, `driver`.
         run: Which run of the tuner measured it.
         created: When, in seconds since 1970.

@@ -1,7 +1,8 @@
 """Measured winners, looked up before the model is asked: those of the user's own tuning, then those that are shipped.
 
-An entry counts for the very workload, for today's kernels and for the tools that it was measured with. One of other
-code or tools is not used: the model chooses, and it is said once. The tables are read once in a process.
+An entry counts for its very workload, as long as the device code is what was measured, the space of today allows the
+configuration, and the tools are those of the measurement. Otherwise the model chooses, and the reason is said once.
+The tables are read once in a process.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from constrint import cache
+from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
-from constrint.select.fingerprint import fingerprint_of
+from constrint.select.fingerprint import source_hash
 from constrint.select.spec import KernelSpec, Workload
 from constrint.select.toolchain import differences, toolchain, toolchain_of
 from constrint.select.tuned import TunedEntry, read_tuned, tuned_path
+from constrint.solve import why_not
 
 #: The tables that come with the package.
 SHIPPED = Path(__file__).parents[1] / "kernels" / "tuned"
@@ -64,6 +67,7 @@ def winner(
         if spec is None:
             continue
         problem = "; ".join(differences(entry.toolchain, toolchain_of(spec, now))) or _changed(spec, entry)
+        problem = problem or _invalid(spec, gpu, workload, entry)
         if not problem:
             return entry
         problems.append((problem, is_own))
@@ -125,10 +129,21 @@ def _items(numbers: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 
 
 def _changed(spec: KernelSpec, entry: TunedEntry) -> str:
-    now = fingerprint_of(spec)
-    if entry.source_hash != now.source:
-        return f"the code of {spec.full_name} has changed"
-    return f"the space of {spec.full_name} has changed" if entry.spec_hash != now.spec else ""
+    return "" if entry.source_hash == source_hash(spec) else f"the device code of {spec.full_name} has changed"
+
+
+def _invalid(spec: KernelSpec, gpu: GpuModel, workload: Workload, entry: TunedEntry) -> str:
+    """Return the rule of the space that forbids a measured configuration; empty for a valid one."""
+    if not all(isinstance(value, int) for value in entry.config.values()):
+        return ""  # labels of a kernel from outside: whoever launches it encodes them and checks them
+    try:
+        broken = why_not(spec.problem(gpu, workload), entry.config)
+    except ConstrintError as error:
+        return f"{spec.full_name} takes no measured configuration: {error}"
+    for rule in broken:
+        if rule.constraint is None or rule.constraint.kind not in ("redundant", "estimated"):
+            return f"the space of {spec.full_name} has no measured configuration: {rule.text}"
+    return ""
 
 
 @lru_cache(maxsize=64)

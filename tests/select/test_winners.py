@@ -174,8 +174,8 @@ def test_an_old_winner_of_one_kernel_keeps_no_layer_from_a_faster_one(put: Put) 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"source_hash": "0" * 16}, "the code of gemm"),
-        ({"spec_hash": "0" * 16}, "the space of gemm"),
+        ({"source_hash": "0" * 16}, "the device code of gemm"),
+        ({"config": {}}, "takes no measured configuration"),
         ({"toolchain": TOOLS | {"triton": "9.8"}}, "triton 9.8, now 9.9"),
         ({"toolchain": {"rocm": "7.0", "triton": "9.9"}}, "cuda none, now 99.0"),
         ({"toolchain": TOOLS | {"driver": "998.0"}}, "driver 998.0, now 999.1.2"),
@@ -191,6 +191,16 @@ def test_a_stale_or_foreign_winner_is_said_once_and_not_used(put: Put, changes: 
     assert len(heard) == 1
     assert "constrint tune" in str(heard[0].message)
     assert (choice.kernel, choice.config) == (before.kernel, before.config)
+
+
+def test_the_space_and_the_costs_may_change_as_long_as_the_configuration_is_valid(put: Put) -> None:
+    winner = entry(PRODUCT, spec_hash="0" * 16)
+    put(winner)
+    assert gemm_choice.choose(GPU, Product.of(PRODUCT)).config == winner.config
+    for changes, told in (({"tile_m": 100}, "tile_m"), ({"num_stages": 99}, "num_stages")):
+        put(msgspec.structs.replace(winner, config=winner.config | changes))
+        with pytest.warns(winners.StaleTableWarning, match=f"has no measured configuration: {told}"):
+            assert gemm_choice.choose(GPU, Product.of(PRODUCT)).seconds != winner.seconds
 
 
 def test_a_winner_in_cuda_holds_for_the_nvrtc_that_it_was_measured_with(
