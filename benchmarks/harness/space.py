@@ -160,11 +160,10 @@ def _as_new(raw: dict[str, NDArray[Any]], note: str) -> dict[str, NDArray[Any]]:
             raw.pop(name)
         return {**raw, "kernel": names, "time": np.full(num, OLD_TIME)}
     is_tma = raw.pop("descriptor", np.full(num, "0")) == "1"
-    has_producer = raw.pop("producer", np.full(num, "0")) == "1"
-    names = np.where(has_producer, "gemm.producer", np.where(is_tma, "gemm.descriptor", "gemm.pointer"))
+    raw.pop("producer", None)
+    names = np.where(is_tma, "gemm.descriptor", "gemm.pointer")
     subtile = raw.pop("epilogue_subtile", np.full(num, "1"))
     lacked = {"epilogue_subtile": np.where(names == "gemm.descriptor", subtile, "")}
-    lacked |= {name: np.where(has_producer, "", raw[name]) for name in ("split_k", "persistent")}
     dtype = next(word for word in note.replace(",", " ").split() if word in DTYPES)
     return {**raw, **lacked, "kernel": names, "dtype": np.full(num, dtype)}
 

@@ -66,7 +66,7 @@ def test_a_space_as_json_is_read_again_by_space(descriptor: Request, tmp_path: P
     path.write_text(export(space, "json", about=descriptor, top=5))
     document = json.loads(path.read_text())
     assert document["title"].startswith("gemm.descriptor m=4096 n=4096 k=4096 bf16 on H200-SXM")
-    assert (document["num_valid"], document["num_product"], len(document["configs"])) == (space.size, 360, 5)
+    assert (document["num_valid"], document["num_product"], len(document["configs"])) == (space.size, 720_000, 5)
     assert len(document["rules"]) == len(document["restrictions"])
     assert {"name", "kind", "because", "rule"} == document["rules"][0].keys()
     assert "figures" not in document["provenance"], "nothing was modelled"

@@ -10,7 +10,7 @@ import msgspec
 FILE = Path(__file__).with_name("measured.json")
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MeasuredEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One constant: its value, the kernels whose model has it, what it is, where from, and why others' differ."""
 
     value: float
@@ -25,7 +25,7 @@ class MeasuredFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     device: str
     note: str
-    constants: dict[str, Entry]
+    constants: dict[str, MeasuredEntry]
 
 
 @dataclass(frozen=True)

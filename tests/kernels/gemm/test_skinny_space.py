@@ -13,8 +13,8 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import first_choice
 from constrint.kernels.gemm.product import Operand, Product
 from constrint.kernels.gemm.skinny import spec as skinny_spec
-from constrint.kernels.gemm.skinny.constants import ASSUMED
-from constrint.kernels.gemm.skinny.shape import Dealt, Shape, asked_blocks
+from constrint.kernels.gemm.skinny.cost import ASSUMED
+from constrint.kernels.gemm.skinny.shape import SkinnyTile, StepSchedule, asked_blocks
 from constrint.select import rank
 from constrint.select.cost import CostColumns
 from constrint.select.first_choice import Choice
@@ -125,11 +125,11 @@ def test_strides_that_are_odd_copy_nothing_and_are_no_reason_to_refuse() -> None
 def test_blocks_share_steps_evenly(blocks: int, contributors: int, is_whole: bool) -> None:
     """Four tiles of ten steps: a block has whole tiles, or a tile several blocks."""
     config = config_of(8, 32, 256, 8, 8)
-    shape = Shape.of(config, "bf16", a_is_k_major=True, b_is_k_major=True)
-    dealt = Dealt.of(shape, config, (128, 3, 2560), blocks)
+    shape = SkinnyTile.of(config, "bf16", a_is_k_major=True, b_is_k_major=True)
+    dealt = StepSchedule.of(shape, config, (128, 3, 2560), blocks)
     assert (dealt.tiles, dealt.steps, dealt.blocks) == (4, 10, min(blocks, 40))
     assert (dealt.contributors, dealt.is_whole) == (contributors, is_whole)
-    by_groups = Dealt.of(shape, config | {"fan_in": 2}, (128, 3, 2560), blocks)
+    by_groups = StepSchedule.of(shape, config | {"fan_in": 2}, (128, 3, 2560), blocks)
     assert (dealt.counters, by_groups.counters) == (1, 1 + -(-contributors // 2))
 
 
