@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness.table import read_table
+from benchmarks.harness.table import REMOVED, read_table
 from constrint.hwmodels import GpuModel
 from constrint.kernels.registry import load_kernel, load_spec
 from constrint.select import Operation, Workload, rank
@@ -105,6 +105,8 @@ def read_space(path: Path, *, only_ok: bool = True) -> list[Measured]:
         raw = {name: column[is_ok] for name, column in raw.items()}
     if "kernel" not in raw:
         raw = _as_new(raw, note)
+    is_there = ~np.isin(raw["kernel"], sorted(REMOVED))
+    raw = {name: column[is_there] for name, column in raw.items()}
     times = {
         RENAMED.get(name, name): _floats(raw.pop(name), name) for name in list(raw) if name.endswith(("_us", "_ms"))
     }
@@ -160,8 +162,8 @@ def _as_new(raw: dict[str, NDArray[Any]], note: str) -> dict[str, NDArray[Any]]:
             raw.pop(name)
         return {**raw, "kernel": names, "time": np.full(num, OLD_TIME)}
     is_tma = raw.pop("descriptor", np.full(num, "0")) == "1"
-    raw.pop("producer", None)
-    names = np.where(is_tma, "gemm.descriptor", "gemm.pointer")
+    has_producer = raw.pop("producer", np.full(num, "0")) == "1"
+    names = np.where(has_producer, "gemm.producer", np.where(is_tma, "gemm.descriptor", "gemm.pointer"))
     subtile = raw.pop("epilogue_subtile", np.full(num, "1"))
     lacked = {"epilogue_subtile": np.where(names == "gemm.descriptor", subtile, "")}
     dtype = next(word for word in note.replace(",", " ").split() if word in DTYPES)

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-#: Kernels that were removed: tables of results still have rows of them, which no program reads.
+#: Kernels that were removed. Tables of results still name them; programs that need the kernel of a row skip such rows.
 REMOVED = frozenset({"gemm.producer", "gemm.unaligned"})
 
 
@@ -65,18 +65,13 @@ def read_whole(path: Path) -> tuple[str, list[dict[str, str]]]:
 
 
 def read_table(path: Path) -> tuple[str, list[str], list[list[str]]]:
-    """The comment line, the names of the columns, and the rows; rows of removed kernels are left out."""
+    """The comment line, the names of the columns, and the rows."""
     with _open(path, "rt") as file:
         line = file.readline()
         note = line[1:].strip() if line.startswith("#") else ""
         reader = csv.reader(file)
         names = next(reader) if note else next(csv.reader([line]))
-        return note, names, [row for row in reader if not _is_of_removed(dict(zip(names, row, strict=False)))]
-
-
-def _is_of_removed(row: Mapping[str, str]) -> bool:
-    """Whether a row is of a removed kernel, by its name or by the column `producer` of older tables."""
-    return row.get("kernel") in REMOVED or row.get("producer") == "1"
+        return note, names, list(reader)
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:

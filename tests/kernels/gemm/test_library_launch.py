@@ -30,8 +30,8 @@ from constrint.kernels.gemm.library.planned import planned_function, planned_of
 from constrint.kernels.gemm.library.spec import LIBRARY
 from constrint.kernels.gemm.reference import gemm_reference
 from constrint.kernels.launch.plan.direct import PlainTable
-from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.recipe import Recipe
+from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.tune.check import Case
 from tests.support.gemm import gemm
 from tests.support.library_table import forget_tables, use_tables_of, write_table

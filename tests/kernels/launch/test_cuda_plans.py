@@ -25,9 +25,9 @@ from constrint.errors import RESIDENT, DoesNotFitError, UsageError
 from constrint.kernels.launch import FillLaunch, check_resident, resident_blocks
 from constrint.kernels.launch.plan import recipe
 from constrint.kernels.launch.plan.direct import Entry, PlainTable
-from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.recipe import Recipe, plan_of, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
+from constrint.kernels.launch.plan.shape import NotPlannedError
 from tests.support.launch_bench import STREAM, LaunchBench
 from tests.support.planned import LOADED, cuda_launch, launch_bench_of, new_process, triton_launch
 

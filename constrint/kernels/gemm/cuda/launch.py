@@ -35,7 +35,7 @@ from constrint.kernels.gemm.reference import DTYPE_NAMES
 from constrint.kernels.gemm.units import needs_k_major
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.cuda.tensor_map import ROW_BYTES, TensorMap
-from constrint.kernels.launch.plan.resident import resident_blocks
+from constrint.kernels.launch.plan.loaded import resident_blocks
 
 #: Clusters of so many blocks fill every GPC, whose SMs come in pairs.
 PAIR = 2

@@ -135,8 +135,8 @@ class CudaLaunch:
         return self._stated(gpu, compile_cuda(gpu, self.source))
 
     def check_resident(self) -> None:
-        """See that its blocks that wait for each other are resident at the same time; see `plan.resident`."""
-        from constrint.kernels.launch.plan.resident import check_resident
+        """See that its blocks that wait for each other are resident at the same time; see `plan.loaded`."""
+        from constrint.kernels.launch.plan.loaded import check_resident
 
         check_resident(self)
 

@@ -23,9 +23,9 @@ from constrint.core import compiled
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.launch.plan.direct import ADDRESS_STEP, Entry, PlainTable
 from constrint.kernels.launch.plan.driver import driver, fast_allocator, reads_tensors
-from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.recipe import Made, Recipe, extent, plan_of
 from constrint.kernels.launch.plan.scratch import COUNTERS
+from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.select.compiled import compilers
 from constrint.select.winners import stamp, when_reloaded
 
