@@ -32,11 +32,17 @@ from typing import Any
 
 from constrint.errors import ConstrintError
 from constrint.kernels.resources import sample as kit
-from constrint.kernels.resources.check import TITLES, check_rows
-from constrint.kernels.resources.curve import Calibration, calibration
-from constrint.kernels.resources.fit import chances_left_out, fit_all, fitted_models, left_out, summaries
-from constrint.kernels.resources.fresh import FRESH_TITLES, check_fresh
-from constrint.kernels.resources.weights import DATA, Weights, write_weights
+from constrint.kernels.resources.check import FRESH_TITLES, TITLES, check_fresh, check_rows
+from constrint.kernels.resources.fit import (
+    Calibration,
+    calibration,
+    chances_left_out,
+    fit_all,
+    fitted_models,
+    left_out,
+    summaries,
+)
+from constrint.kernels.resources.registers import DATA, Weights, write_weights
 from constrint.tune.processes import Beat, Processes
 from constrint.tune.trial import Outcome
 

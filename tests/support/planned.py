@@ -14,7 +14,7 @@ import torch
 
 from constrint.hwmodels import load_gpu
 from constrint.kernels.launch.cuda import CudaLaunch, CudaSource
-from constrint.kernels.launch.cuda.nvrtc import Binary
+from constrint.kernels.launch.cuda.nvrtc import CudaBinary
 from constrint.kernels.launch.plan import loaded, recipe
 from constrint.kernels.launch.triton import TritonLaunch
 from tests.support.fake_driver import libraries_of
@@ -23,7 +23,7 @@ from tests.support.shared import SharedResults
 
 #: The handle of every kernel that the fake driver loads.
 LOADED = 0x99
-SPILL_FREE = Binary(b"an image of CUDA's", "lowered", 168, 0, 0, "nvrtc 13.0")
+SPILL_FREE = CudaBinary(b"an image of CUDA's", "lowered", 168, 0, 0, "nvrtc 13.0")
 
 
 class LoadedLaunch(CudaLaunch):
@@ -37,7 +37,7 @@ class LoadedLaunch(CudaLaunch):
         return torch.device("cpu")
 
 
-def cuda_launch(*arguments: Any, binary: Binary = SPILL_FREE, **options: Any) -> LoadedLaunch:
+def cuda_launch(*arguments: Any, binary: CudaBinary = SPILL_FREE, **options: Any) -> LoadedLaunch:
     """Such a launch of 32 blocks of 256 threads, where `options` do not say otherwise."""
     stated: dict[str, Any] = {"grid": (32,), "block": (256,), "smem_bytes": 200_000, **options}
     launch = LoadedLaunch(load_gpu("h200"), CudaSource("", "kernel"), arguments=arguments, **stated)

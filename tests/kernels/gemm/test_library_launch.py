@@ -217,12 +217,12 @@ def test_kernels_for_any_number_of_rows_are_ours(as_h200: list[str]) -> None:
 
 
 def test_tables_without_the_core_call_functions_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    from constrint.kernels.launch.plan.direct import Entry
+    from constrint.kernels.launch.plan.direct import PlanEntry
 
     table = PlainTable(4, (), lambda: "high")
     monkeypatch.setattr(Tensor, "is_cuda", property(lambda _: True))
     a = randn(4, 4)
-    table.insert(None, (a, None), Entry([], (), 0, 0, 0, lambda *given: ("made", len(given))))
+    table.insert(None, (a, None), PlanEntry([], (), 0, 0, 0, lambda *given: ("made", len(given))))
     assert table.call(True, None, a, None) == ("made", 2)
     assert table.call(True, "another", a, None) is False
 

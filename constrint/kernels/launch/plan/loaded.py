@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -18,11 +18,8 @@ from constrint.errors import RESIDENT, DoesNotFitError
 from constrint.kernels.launch.plan.driver import driver
 from constrint.kernels.launch.plan.shape import LaunchShape, NotPlannedError
 
-if TYPE_CHECKING:
-    from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 
-
-def resident_blocks(launch: CudaLaunch) -> int | None:
+def resident_blocks(launch: Any) -> int | None:
     """How many blocks of a launch the device of its tensors holds at the same time; None where nobody tells.
 
     Raises:
@@ -32,7 +29,7 @@ def resident_blocks(launch: CudaLaunch) -> int | None:
         return resident_of(LaunchShape.of_cuda(launch), int(launch.handle()))
 
 
-def check_resident(launch: CudaLaunch) -> None:
+def check_resident(launch: Any) -> None:
     """See that the blocks of a launch that wait for each other are resident at the same time.
 
     Raises:

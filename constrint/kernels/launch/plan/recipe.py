@@ -16,6 +16,7 @@ from torch import Tensor
 
 from constrint.core import compiled
 from constrint.kernels.launch.fill import WORD_BYTES, FillLaunch
+from constrint.kernels.launch.look import check_spills
 from constrint.kernels.launch.plan.arguments import check_cuda_layout, check_layout, cuda_layout, layout_of
 from constrint.kernels.launch.plan.direct import DirectCuda, DirectFill, DirectLaunch, DirectStep
 from constrint.kernels.launch.plan.driver import driver, has_blas, reads_tensors
@@ -171,8 +172,6 @@ def recipe_of(
         outputs.append(([scratch_bytes], [1], "uint8"))
     by_kernel = list(zip(launches, compile_all(launches), strict=True))
     if not may_spill:
-        from constrint.kernels.launch.policy import check_spills
-
         check_spills(kernel for _, kernel in by_kernel)
     steps: list[KernelStep | FillStep | ProductStep] = []
     direct: list[DirectStep] = []
