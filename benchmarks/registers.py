@@ -58,9 +58,9 @@ PATIENCE_S = 45
 GIVEN_UP = f"takes more than {PATIENCE_S} s to compile"
 
 
-def load(kernel: str) -> kit.Sample:
+def load(kernel: str) -> kit.KernelSample:
     """What a kernel tells the kit."""
-    found: kit.Sample = importlib.import_module(f"constrint.kernels.{kernel}.sample").SAMPLE
+    found: kit.KernelSample = importlib.import_module(f"constrint.kernels.{kernel}.sample").SAMPLE
     return found
 
 
@@ -166,7 +166,7 @@ def plot_calibration(steps: list[Calibration], path: Path, title: str) -> None:
     figure.savefig(path, dpi=120)
 
 
-def compile_rows(load: Callable[[], kit.Sample], rows: list[kit.Row], jobs: int) -> Iterator[kit.Row]:
+def compile_rows(load: Callable[[], kit.KernelSample], rows: list[kit.Row], jobs: int) -> Iterator[kit.Row]:
     """Rows with what they take as compiled, once all are.
 
     Args:
@@ -196,7 +196,7 @@ def compile_rows(load: Callable[[], kit.Sample], rows: list[kit.Row], jobs: int)
 
 
 def compile_share(
-    beat: Beat, worker: int, num_workers: int, load: Callable[[], kit.Sample], rows: list[kit.Row], folder: Path
+    beat: Beat, worker: int, num_workers: int, load: Callable[[], kit.KernelSample], rows: list[kit.Row], folder: Path
 ) -> None:
     """Compile every `num_workers`-th row, those that are not done; runs in a process of its own."""
     sample = load()

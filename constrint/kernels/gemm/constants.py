@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -46,4 +47,5 @@ def read_constants(kind: type[Values], file: Path, *, assumed: bool = False) -> 
     """
     read = msgspec.json.decode(file.read_bytes(), type=ConstantsFile)
     values = {name: entry.assumed if assumed else entry.value for name, entry in read.constants.items()}
-    return kind(measured="" if assumed else read.measured, **values)
+    make: Callable[..., Values] = kind
+    return make(measured="" if assumed else read.measured, **values)

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from constrint.core import compiled
+from constrint.kernels.launch import look
 from constrint.kernels.launch.fill import WORD_BYTES, FillLaunch
-from constrint.kernels.launch.look import check_spills
 from constrint.kernels.launch.plan.arguments import check_cuda_layout, check_layout, cuda_layout, layout_of
 from constrint.kernels.launch.plan.direct import DirectCuda, DirectFill, DirectLaunch, DirectStep
 from constrint.kernels.launch.plan.driver import driver, has_blas, reads_tensors
@@ -172,7 +172,7 @@ def recipe_of(
         outputs.append(([scratch_bytes], [1], "uint8"))
     by_kernel = list(zip(launches, compile_all(launches), strict=True))
     if not may_spill:
-        check_spills(kernel for _, kernel in by_kernel)
+        look.check_spills(kernel for _, kernel in by_kernel)
     steps: list[KernelStep | FillStep | ProductStep] = []
     direct: list[DirectStep] = []
     if compiled is not None and driver() is not None and reads_tensors():
