@@ -19,7 +19,8 @@ from typing import Any
 from benchmarks.harness.table import Table, described, read_rows
 from benchmarks.rnn.loops import LAYER, timed_ms, workload_of_row
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.launch.policy import launch_what_fits, look
+from constrint.kernels.launch.look import look
+from constrint.kernels.launch.policy import launch_what_fits
 from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.sample import KEYS
 from constrint.select import Config, Workload

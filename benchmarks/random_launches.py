@@ -23,7 +23,7 @@ import torch
 from benchmarks.harness.table import Table, described
 from constrint.flashrnn import rnn
 from constrint.kernels.gemm.op import matmul
-from constrint.kernels.launch import policy
+from constrint.kernels.launch import look, policy
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 ACTIVATIONS = (None, None, "relu", "gelu", "silu")
@@ -138,7 +138,7 @@ def watch(launched: list[tuple[str, Any]], passed: Counter[str]) -> None:
     """Note kernels as they are looked at for a launch, and choices as they are passed over."""
     from constrint.kernels.launch.plan import recipe
 
-    check, compile_all, remember = policy.check_spills, recipe.compile_all, policy._remember
+    check, compile_all, remember = look.check_spills, recipe.compile_all, policy._remember
 
     def noted(launches: Any) -> Any:
         kernels = compile_all(launches)
@@ -152,7 +152,7 @@ def watch(launched: list[tuple[str, Any]], passed: Counter[str]) -> None:
         PENDING[:] = [(kernel.metadata.name, kernel) for kernel in kernels]
         try:
             check(kernels)
-        except policy.SpilledError:
+        except look.SpilledError:
             PENDING.clear()
             raise
         settle(launched)
@@ -161,7 +161,7 @@ def watch(launched: list[tuple[str, Any]], passed: Counter[str]) -> None:
         passed[choice.kernel] += 1
         remember(choice, given, compiled)
 
-    recipe.compile_all, policy.check_spills, policy._remember = noted, looked, counted
+    recipe.compile_all, look.check_spills, policy._remember = noted, looked, counted
 
 
 if __name__ == "__main__":

@@ -25,9 +25,6 @@ SCRIPTS: Mapping[str, Sequence[tuple[str, Mapping[str, int], Sequence[str]]]] = 
     ".pointer": (
         ("Small tiles that asynchronous copies feed.", {"tile_k": 64, "num_warps": 4}, ["tile_m * tile_n <= 8192"]),
     ),
-    ".producer": (
-        ("One warp group loads, two multiply.", {"tile_m": 128, "tile_n": 256, "num_stages": 4}, []),
-    ),
     # Its configurations are in no recorded table of products.
     "gemm.cuda": (),
     "gemm.skinny": (),

@@ -19,7 +19,7 @@ if missing_packages("torch"):
 import torch
 
 from benchmarks.gemm.wgmma import launches
-from benchmarks.gemm.wgmma.draws import GATHERED, Drawn, Kernel, drawn_kernels, drawn_launch
+from benchmarks.gemm.wgmma.draws import Drawn, Kernel, drawn_kernels, drawn_launch
 from benchmarks.gemm.wgmma.launches import FAILED, HUNG, RIGHT, Report, Run, side_by_side, sources_of
 from benchmarks.gemm.wgmma.products import End, exact_product, launch_of
 from benchmarks.gemm.wgmma.strided import Gaps, amid_poison, worst_share
@@ -35,11 +35,6 @@ HANGS, ENDS = 3, 6
 @pytest.fixture(scope="module")
 def kernels() -> list[Kernel]:
     return drawn_kernels(GPU, NUMBER, SEED)
-
-
-@pytest.fixture(scope="module")
-def gathering() -> list[Kernel]:
-    return drawn_kernels(GPU, NUMBER, SEED, "gemm.unaligned")
 
 
 def drawn(kernels: list[Kernel], number: int) -> Iterator[Drawn]:
@@ -69,17 +64,6 @@ def test_operands_lie_where_the_tma_unit_loads_them(kernels: list[Kernel]) -> No
             assert operand.storage_offset() * operand.element_size() % ROW_BYTES == 0
         maps = [each for each in launch_of(GPU, one.config, given, one.end).arguments if isinstance(each, TensorMap)]
         assert len(maps) in (2, 4), one.words
-
-
-def test_operands_that_are_gathered_start_anywhere_and_need_no_other_source(gathering: list[Kernel]) -> None:
-    assert {kernel.gathered for kernel in gathering} == set(GATHERED)
-    for one in drawn(gathering, 300):
-        given = amid_poison(one.shape, *one.kernel[:2], one.end, one.gaps, device="meta")
-        launch = launch_of(GPU, one.config, given, one.end, is_gathered=True)
-        loaded = 2 - sum(one.kernel.gathered)
-        assert sum(isinstance(each, TensorMap) for each in launch.arguments) - loaded in (0, 2), one.words
-        known = [(each.text, each.macros) for each in sources_of(GPU, one.kernel)]
-        assert (launch.source.text, launch.source.macros) in known, one.words
 
 
 @pytest.mark.parametrize(("dtype", "layout"), [("bf16", "rc"), ("fp16", "cr"), ("tf32", "rc"), ("int8", "rc")])

@@ -7,21 +7,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from benchmarks.gemm.wgmma.configs import DTYPES, Config, columns_of, config_at, named, product_of
-from benchmarks.gemm.wgmma.products import End, product_of_made
-from benchmarks.gemm.wgmma.strided import LOADED, Gaps, amid_poison, result_bytes
+from benchmarks.gemm.wgmma.products import End
+from benchmarks.gemm.wgmma.strided import Gaps, result_bytes
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.cuda.shape import LINE_BYTES
 from constrint.kernels.gemm.cuda.spec import PARTS, CudaSpec
-from constrint.kernels.gemm.cuda.unaligned.gathered import Gathered
-from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import ELEMENT_BYTES, needs_k_major
 from constrint.kernels.registry import load_spec
 
 #: A product that leaves the whole space: no tile is larger than it.
 WHOLE = (3000, 3000, 8192)
 LAYOUTS = ("rr", "rc", "cr", "cc")
-#: Which operands are gathered, where any is.
-GATHERED = (Gathered(True, False), Gathered(False, True), Gathered(True, True))
 #: Orders of tiles.
 GROUPS = (1, 2, 4, 8, 16, 32)
 #: Most products of sizes, which is what an exact product takes, and most bytes of partial sums.
@@ -29,25 +25,17 @@ MOST_PRODUCTS, MOST_PARTIAL_BYTES = 2**33, 2**28
 
 
 class Kernel(NamedTuple):
-    """What is compiled; the factors of `end`, and how `config` deals out tiles, are drawn for every launch.
-
-    Where an operand is gathered it is the GEMM for operands whose rows start anywhere.
-    """
+    """What is compiled; the factors of `end`, and how `config` deals out tiles, are drawn for every launch."""
 
     dtype: str
     layout: str
     config: Config
     end: End
-    gathered: Gathered = LOADED
 
     @property
     def facts(self) -> dict[str, Any]:
         """As columns of a table."""
-        config = named(self.config)
-        if self.gathered.any:
-            which = "".join(name for name, is_gathered in zip("AB", self.gathered, strict=True) if is_gathered)
-            config += f" {self.config['raw_stages']} raw of {which}"
-        return {"dtype": self.dtype, "layout": self.layout, "config": config, "end": ended(self.end)}
+        return {"dtype": self.dtype, "layout": self.layout, "config": named(self.config), "end": ended(self.end)}
 
     @property
     def words(self) -> str:
@@ -95,33 +83,24 @@ class Drawn:
         return f"{self.number}: {sizes} {self.kernel.words}, {dealt}, {factors}, gaps {gaps}, {self.repeats} times"
 
 
-def whole_product(dtype: str, layout: str, end: End, gathered: Gathered) -> Product:
-    """A product that leaves the whole space of a kernel."""
-    if not gathered.any:
-        return product_of(WHOLE, dtype, layout, is_plain=end.is_plain)
-    given = amid_poison(WHOLE, dtype, layout, end, Gaps.least(WHOLE, dtype, layout, gathered), device="meta")
-    return product_of_made(given)
-
-
-def drawn_kernels(gpu: GpuModel, number: int, seed: int, kernel: str = "gemm.cuda") -> list[Kernel]:
+def drawn_kernels(gpu: GpuModel, number: int, seed: int) -> list[Kernel]:
     """Kernels of all dtypes, layouts and ends: half of them in 16 bits, half of them plain."""
-    spec = load_spec(kernel)
+    spec = load_spec("gemm.cuda")
     assert isinstance(spec, CudaSpec)
     draw = random.Random(f"{seed} kernels")
-    spaces: dict[tuple[str, str, bool, Gathered], Any] = {}
+    spaces: dict[tuple[str, str, bool], Any] = {}
     kernels = []
     for _ in range(number):
         dtype = draw.choice(("bf16", "fp16", *DTYPES))
         layout = "rc" if needs_k_major(dtype) else draw.choice(LAYOUTS)
         end = End.drawn(draw, dtype)
-        gathered = draw.choice(GATHERED) if kernel == "gemm.unaligned" else LOADED
-        key = dtype, layout, end.is_plain, gathered
+        key = dtype, layout, end.is_plain
         if key not in spaces:
-            spaces[key] = columns_of(gpu, whole_product(dtype, layout, end, gathered), spec)
+            spaces[key] = columns_of(gpu, product_of(WHOLE, dtype, layout, is_plain=end.is_plain), spec)
         columns = spaces[key]
         config = config_at(columns, draw.randrange(len(columns["tile_m"])))
         # Of clusters of four the space has few.
-        if not gathered.any and draw.random() < 0.5:
+        if draw.random() < 0.5:
             clusters = draw.choice((1, 2, 4))
             rows = [
                 place
@@ -129,7 +108,7 @@ def drawn_kernels(gpu: GpuModel, number: int, seed: int, kernel: str = "gemm.cud
                 if columns["cluster_m"][place] * columns["cluster_n"][place] == clusters
             ]
             config = config_at(columns, rows[0]) if rows else config
-        kernels.append(Kernel(dtype, layout, config, end, gathered))
+        kernels.append(Kernel(dtype, layout, config, end))
     return kernels
 
 
@@ -143,7 +122,7 @@ def drawn_launch(kernels: list[Kernel], usable: list[int], seed: int, number: in
     end = kernel.end._replace(alpha=alpha, beta=draw.choice((2.0, -0.5)) * kernel.end.has_source)
     config = kernel.config | _dealt(draw, kernel.config, shape)
     bytes_ = result_bytes(kernel.dtype, kernel.end)
-    gaps = Gaps.drawn(draw, shape, kernel.dtype, kernel.layout, bytes_, kernel.gathered)
+    gaps = Gaps.drawn(draw, shape, kernel.dtype, kernel.layout, bytes_)
     return Drawn(number, place, kernel, shape, config, end, gaps, draw.choice((1, 1, 1, 2)))
 
 
@@ -153,11 +132,8 @@ def _shape(draw: random.Random, kernel: Kernel, *, is_small: bool) -> tuple[int,
         return max(int(least), found // 8 * 8 if draw.random() < 0.5 else found)
 
     line = LINE_BYTES // ELEMENT_BYTES[kernel.dtype]
-    # Across K rows are no shorter than a line, or they are gathered; one of one element might as well lie along K.
-    least = [
-        1.0 if letter == own else 2.0 if gathers else line
-        for letter, own, gathers in zip(kernel.layout, "rc", kernel.gathered, strict=True)
-    ]
+    # Across K rows are no shorter than a line.
+    least = [1.0 if letter == own else line for letter, own in zip(kernel.layout, "rc", strict=True)]
     most, deepest = (300.0, 600.0) if is_small else (3000.0, 4000.0) if draw.random() < 0.15 else (700.0, 2000.0)
     m, n = size(most, least[0]), size(most, least[1])
     k = size(deepest * 4 if draw.random() < 0.1 and not is_small else deepest)

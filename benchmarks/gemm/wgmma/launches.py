@@ -1,7 +1,6 @@
 """Thousands of random launches of a CUDA GEMM, each checked in fp64: how many are wrong, fail or hang.
 
     python -m benchmarks.gemm.wgmma.launches --gpu h200 --launches 10000 --limit 240 --out gemm_cuda_launches.csv
-    python -m benchmarks.gemm.wgmma.launches --gpu h200 --kernel gemm.unaligned --out gemm_unaligned_launches.csv
     python -m benchmarks.gemm.wgmma.launches --gpu h200 --first 4711 --launches 1     # one of them again
     python -m benchmarks.gemm.wgmma.launches --gpu h200 --sanitize memcheck           # or synccheck, racecheck
     python -m benchmarks.gemm.wgmma.launches --gpu h200 --kernels 150 --seed 5 --compile --limit 1800   # without a GPU
@@ -67,7 +66,6 @@ class Run:
         seed: Of what is drawn.
         is_small: Whether products are small, as under a sanitizer.
         until: When it ends, as `time.time` tells.
-        kernel: The CUDA GEMM, or the one for operands whose rows start anywhere.
     """
 
     gpu: str
@@ -75,11 +73,10 @@ class Run:
     seed: int
     is_small: bool
     until: float
-    kernel: str = "gemm.cuda"
 
     def drawn(self) -> list[Kernel]:
         """The kernels."""
-        return drawn_kernels(load_gpu(self.gpu), self.kernels, self.seed, self.kernel)
+        return drawn_kernels(load_gpu(self.gpu), self.kernels, self.seed)
 
 
 @dataclass(frozen=True)
@@ -95,11 +92,11 @@ class Report:
 def sources_of(gpu: GpuModel, kernel: Kernel) -> Iterator[CudaSource]:
     """What is compiled for a kernel: results leave in boxes where rows are aligned or not; tiles are split or not."""
     for gap in (0, 1) if kernel.end.is_plain else (0,):
-        gaps = Gaps.least(SMALL, kernel.dtype, kernel.layout, kernel.gathered, gap)
+        gaps = Gaps.least(SMALL, kernel.dtype, kernel.layout, gap)
         given = amid_poison(SMALL, kernel.dtype, kernel.layout, kernel.end, gaps, device="meta")
         for parts in (1, 2):
             config = kernel.config | {"split_k": parts, "only_last": 0}
-            yield launch_of(gpu, config, given, kernel.end, is_gathered=kernel.gathered.any).source
+            yield launch_of(gpu, config, given, kernel.end).source
 
 
 def prepare(gpu: GpuModel, kernels: list[Kernel], limit_s: float) -> list[int]:
@@ -147,7 +144,7 @@ def launched(gpu: GpuModel, one: Drawn) -> Report:
 
     torch.manual_seed(one.number)
     given = amid_poison(one.shape, one.kernel.dtype, one.kernel.layout, one.end, one.gaps)
-    launch = launch_of(gpu, one.config, given, one.end, is_gathered=one.kernel.gathered.any)
+    launch = launch_of(gpu, one.config, given, one.end)
     for _ in range(one.repeats):
         launch.run()
     torch.cuda.synchronize()
@@ -297,8 +294,6 @@ def sanitize(tool: str, run: Run, number: int) -> int:
     program = [sys.executable, "-m", "benchmarks.gemm.wgmma.launches", "--gpu", run.gpu, "--alone", "--launches"]
     program += [
         str(number),
-        "--kernel",
-        run.kernel,
         "--kernels",
         str(run.kernels),
         "--seed",
@@ -331,7 +326,6 @@ def main() -> None:
     """Launch and check."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", required=True)
-    parser.add_argument("--kernel", choices=("gemm.cuda", "gemm.unaligned"), default="gemm.cuda")
     parser.add_argument("--kernels", type=int, default=300, help="kernels that are drawn and compiled")
     parser.add_argument("--launches", type=int, help=f"10000, or {SANITIZED} under a sanitizer")
     parser.add_argument("--first", type=int, default=0, help="number of the first launch")
@@ -345,7 +339,7 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="small products in this process, watched by nobody")
     args = parser.parse_args()
     until = time.time() + args.limit
-    run = Run(args.gpu, args.kernels, args.seed, args.small or bool(args.sanitize), until, args.kernel)
+    run = Run(args.gpu, args.kernels, args.seed, args.small or bool(args.sanitize), until)
     if args.alone:
         raise SystemExit(alone(run, args.launches or SANITIZED) > 0)
     if args.compile:
@@ -355,7 +349,7 @@ def main() -> None:
         prepare(load_gpu(run.gpu), run.drawn(), args.limit)
         raise SystemExit(sanitize(args.sanitize, run, args.launches or SANITIZED))
     last = args.first + (args.launches or 10_000)
-    name = f"{args.kernel} --kernels {args.kernels} --seed {args.seed}, launches {args.first} to {last - 1}"
+    name = f"gemm.cuda --kernels {args.kernels} --seed {args.seed}, launches {args.first} to {last - 1}"
     raise SystemExit(check(run, args.first, last, args.out, name, args.processes) > 0)
 
 

@@ -6,15 +6,12 @@ import random
 from typing import Any, NamedTuple
 
 from benchmarks.gemm.wgmma.products import KINDS, RESULTS, End, Made, exact_product
-from constrint.kernels.gemm.cuda.unaligned.gathered import Gathered
 from constrint.kernels.gemm.product import ROW_ALIGNMENT_BYTES
 from constrint.kernels.gemm.units import ELEMENT_BYTES
 
 #: What stands beside operands of integers, and where nothing was written in results of integers.
 INTEGER_POISON = 113
 UNWRITTEN = -(2**31) + 1
-#: Where the TMA unit loads both operands.
-LOADED = Gathered(False, False)
 
 
 class Gaps(NamedTuple):
@@ -31,10 +28,7 @@ class Gaps(NamedTuple):
     source: tuple[int, int] = (0, 0)
 
     @staticmethod
-    def drawn(
-        draw: random.Random, shape: tuple[int, int, int], dtype: str, layout: str, bytes_: int,
-        gathered: Gathered = LOADED,
-    ) -> Gaps:  # fmt: skip
+    def drawn(draw: random.Random, shape: tuple[int, int, int], dtype: str, layout: str, bytes_: int) -> Gaps:
         """Some at random: rows of C start at multiples of 16 bytes in half of them, where N allows it.
 
         Args:
@@ -43,20 +37,14 @@ class Gaps(NamedTuple):
             dtype: Of A and B.
             layout: How A and B lie: "r" by rows, "c" by columns.
             bytes_: Of an element of C.
-            gathered: Which operands' rows start anywhere but there.
         """
 
         def pair(most: int) -> tuple[int, int]:
             return draw.choice((0, draw.randrange(most))), draw.choice((0, draw.randrange(most)))
 
         def operand(name: str) -> tuple[int, int]:
-            is_gathered, (rows, length) = getattr(gathered, name), lies(name, shape, layout)
             step, (start, gap) = ROW_ALIGNMENT_BYTES // ELEMENT_BYTES[dtype], pair(24)
-            if not is_gathered:
-                return start * step, -length % step + gap * step
-            if start % step == 0 and (rows == 1 or (length + gap) % step == 0):
-                start += draw.randrange(1, step)
-            return start, gap
+            return start * step, -lies(name, shape, layout)[1] % step + gap * step
 
         start, gap = pair(24)
         unit = ROW_ALIGNMENT_BYTES // bytes_
@@ -65,12 +53,10 @@ class Gaps(NamedTuple):
         return Gaps(operand("a"), operand("b"), (start, gap), pair(24))
 
     @staticmethod
-    def least(
-        shape: tuple[int, int, int], dtype: str, layout: str, gathered: Gathered = LOADED, odd_c: int = 0
-    ) -> Gaps:
+    def least(shape: tuple[int, int, int], dtype: str, layout: str, odd_c: int = 0) -> Gaps:
         """The smallest, with so many elements more between rows of C; arguments as of `drawn`."""
         step = ROW_ALIGNMENT_BYTES // ELEMENT_BYTES[dtype]
-        a, b = ((int(getattr(gathered, name)), -lies(name, shape, layout)[1] % step) for name in ("a", "b"))
+        a, b = ((0, -lies(name, shape, layout)[1] % step) for name in ("a", "b"))
         return Gaps(a, b, (0, odd_c))
 
 

@@ -21,7 +21,8 @@ from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.reference import DTYPE_NAMES, gemm_reference
 from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
 from constrint.kernels.launch.device import describe, gpu_of, warn_once
-from constrint.kernels.launch.policy import Start, launch_what_fits, look
+from constrint.kernels.launch.look import look
+from constrint.kernels.launch.policy import Start, launch_what_fits
 from constrint.select.candidate import Config
 from constrint.select.first_choice import Choice, Refusal
 from constrint.select.spec import Launch

@@ -17,7 +17,7 @@ End = tuple[float, float, str | None, "torch.dtype"]
 Multiply = Callable[..., Tensor]
 
 
-class Facts(NamedTuple):
+class SavedOptions(NamedTuple):
     """What is not a tensor."""
 
     end: End
@@ -33,17 +33,17 @@ class Saved(NamedTuple):
     bias: Tensor | None
     c: Tensor | None
     output: Tensor | None
-    facts: Facts
+    facts: SavedOptions
 
 
 def saved_of(
     a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, end: End, output: Tensor
-) -> tuple[tuple[Tensor | None, ...], Facts]:
+) -> tuple[tuple[Tensor | None, ...], SavedOptions]:
     """The tensors to save, in the order of `Saved`, and the facts."""
     activation = end[2]
     # Only relu's derivative can be read off its result; for the others the product is computed again.
     needs_sum = activation not in (None, "relu")
-    facts = Facts(end, None if bias is None else bias.dtype, None if c is None else c.dtype)
+    facts = SavedOptions(end, None if bias is None else bias.dtype, None if c is None else c.dtype)
     kept = (a, b, bias if needs_sum else None, c if needs_sum else None, output if activation else None)
     return kept, facts
 

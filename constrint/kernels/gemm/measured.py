@@ -10,7 +10,7 @@ import msgspec
 FILE = Path(__file__).with_name("measured.json")
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MeasuredEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One constant: its value, the kernels whose model has it, what it is, where from, and why others' differ."""
 
     value: float
@@ -25,7 +25,7 @@ class MeasuredFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     device: str
     note: str
-    constants: dict[str, Entry]
+    constants: dict[str, MeasuredEntry]
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,6 @@ class Measured:
     pointer_split_sectors: float
     pointer_split_lines: float
     promoted_share: float
-    producer_s: float
-    producer_read_columns: float
-    producer_share: float
-    producer_bytes_per_clk: float
     split_finish_s: float
     split_read_s: float
     request_bytes: float

@@ -26,8 +26,7 @@ from constrint.kernels.gemm.units import (
     unit,
 )
 from constrint.kernels.resources import registers
-from constrint.kernels.resources.registers import END, Family, RegisterModel, either, name_of_weights
-from constrint.kernels.resources.weights import load_models
+from constrint.kernels.resources.registers import END, Family, RegisterModel, either, load_models, name_of_weights
 from constrint.model import Expr, Var, ceildiv, const, maximum, minimum
 from constrint.select.limits import Spilling
 
@@ -41,7 +40,7 @@ PARTIAL_ADDRESSES = 24
 REGISTER_MODELS: Mapping[str, RegisterModel] = load_models("gemm")
 
 
-class Kind(NamedTuple):
+class TermKind(NamedTuple):
     """What decides the terms beside the configuration.
 
     Args:
@@ -71,16 +70,16 @@ class Kind(NamedTuple):
         return self.instruction in ("mfma", "wmma")
 
 
-def kinds_of(gpu: GpuModel, dtype: str, aligned: Aligned, *, has_descriptors: bool = False) -> tuple[Kind, ...]:
+def kinds_of(gpu: GpuModel, dtype: str, aligned: Aligned, *, has_descriptors: bool = False) -> tuple[TermKind, ...]:
     """The kinds that configurations for a dtype may be of: the unit's own, and the one it falls back to."""
     found = unit(gpu, dtype)
-    own = Kind(found.kind, dtype, gpu.sm.warp_size, aligned, False, has_descriptors)
+    own = TermKind(found.kind, dtype, gpu.sm.warp_size, aligned, False, has_descriptors)
     if found.fallback is None:
         return (own,)
     return own, own._replace(instruction=found.fallback, is_widened=is_upcast(found, dtype))
 
 
-def families(gpu: GpuModel, kind: Kind) -> tuple[Family, ...]:
+def families(gpu: GpuModel, kind: TermKind) -> tuple[Family, ...]:
     """Whose weights a kind may take: its own element type's, or those of more types where kernels were too few."""
     if kind.instruction == "fma":
         return (Family("fma"),)
@@ -99,7 +98,7 @@ def families(gpu: GpuModel, kind: Kind) -> tuple[Family, ...]:
     return tuple(Family(f"{gpu.traits.code_family} {name}", f"{gpu.compiler_target} {name}") for name in names)
 
 
-def model_key(gpu: GpuModel, kind: Kind, known: Collection[str]) -> str:
+def model_key(gpu: GpuModel, kind: TermKind, known: Collection[str]) -> str:
     """Name of the weights for a kind on a GPU: of its target if there are such, else of the target's family."""
     return name_of_weights(families(gpu, kind), known)
 
@@ -138,7 +137,7 @@ def least_registers(gpu: GpuModel, dtype: str, v: Vars) -> Expr:
     return sums + 1
 
 
-def weighted(weights: Mapping[str, int], kind: Kind, v: Vars) -> Expr:
+def weighted(weights: Mapping[str, int], kind: TermKind, v: Vars) -> Expr:
     """The larger of the two sums of a kind's weighted terms, in whole registers."""
     if all(isinstance(variable, Var) and variable.name == name for name, variable in v.items()):
         return _weighted_of_names(tuple(weights.items()), kind, tuple(v))
@@ -146,12 +145,12 @@ def weighted(weights: Mapping[str, int], kind: Kind, v: Vars) -> Expr:
 
 
 @lru_cache(maxsize=1024)
-def _weighted_of_names(weights: tuple[tuple[str, int], ...], kind: Kind, names: tuple[str, ...]) -> Expr:
+def _weighted_of_names(weights: tuple[tuple[str, int], ...], kind: TermKind, names: tuple[str, ...]) -> Expr:
     """Expressions for plain variables are kept: building one takes as long as solving."""
     return registers.weighted(dict(weights), register_terms(kind, {name: Var(name) for name in names}))
 
 
-def register_terms(kind: Kind, v: Vars) -> dict[str, Expr]:
+def register_terms(kind: TermKind, v: Vars) -> dict[str, Expr]:
     """What a thread holds, in 32-bit registers or counts; terms that are zero for this kind are left out."""
     accumulators = ceildiv(v["tile_m"] * v["tile_n"], v["num_warps"] * kind.warp_size)
     if kind.instruction == "fma":
@@ -168,7 +167,7 @@ def register_terms(kind: Kind, v: Vars) -> dict[str, Expr]:
     return loop | _fragment_terms(kind, v) | _end_terms(kind, v, common)
 
 
-def _end_terms(kind: Kind, v: Vars, common: Mapping[str, Expr]) -> dict[str, Expr]:
+def _end_terms(kind: TermKind, v: Vars, common: Mapping[str, Expr]) -> dict[str, Expr]:
     """The sums on their way to C or the workspace, and on their way back."""
     splits, accumulators = minimum(1, v["split_k"] - 1), common["accumulators"]
     terms: dict[str, Expr] = {**common, "split": splits, "split_accumulators": splits * accumulators}
@@ -180,7 +179,7 @@ def _end_terms(kind: Kind, v: Vars, common: Mapping[str, Expr]) -> dict[str, Exp
     return {END + name: term for name, term in terms.items()}
 
 
-def _load_terms(kind: Kind, v: Vars) -> dict[str, Expr]:
+def _load_terms(kind: TermKind, v: Vars) -> dict[str, Expr]:
     """Pointers, and words on their way from global to shared memory."""
     element, num_threads = ELEMENT_BYTES[kind.dtype], v["num_warps"] * kind.warp_size
     pipelined = minimum(1, v["num_stages"] - 1)
@@ -201,7 +200,7 @@ def _load_terms(kind: Kind, v: Vars) -> dict[str, Expr]:
     return terms
 
 
-def _fragment_terms(kind: Kind, v: Vars) -> dict[str, Expr]:
+def _fragment_terms(kind: TermKind, v: Vars) -> dict[str, Expr]:
     """Operands of one warp in registers: for one step of the instruction, and for all of tile_k."""
     element = ELEMENT_BYTES[kind.dtype]
     if kind.is_direct and (element == 2 or kind.has_descriptors):

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.grid_rules import EXPRESSIONS, Algebra, end_rules, end_smem_bytes, grid_rules
 from constrint.kernels.gemm.product import OPTIONS, SIZES, Product
+from constrint.kernels.gemm.rules import EXPRESSIONS, Algebra, end_rules, end_smem_bytes, grid_rules
 from constrint.kernels.gemm.table_shapes import USUAL_SAMPLES, USUAL_STAGES, Shapes, Stages
 from constrint.kernels.gemm.units import ELEMENT_BYTES, unit
 from constrint.model import Problem, Var
@@ -316,7 +316,7 @@ def _kind_of(p: Product) -> tuple[Any, ...]:
     """What a statement depends on beside the GPU."""
     ends = p.output_bytes, p.has_bias, p.has_source, p.is_three_pass, p.batch > 1
     copied = p.a.is_copied, p.b.is_copied
-    return p.dtype, p.aligned, p.a.is_k_major, p.b.is_k_major, *copied, *ends, p.allows_gluon, p.has_nvrtc
+    return p.dtype, p.aligned, p.a.is_k_major, p.b.is_k_major, *copied, *ends, p.has_nvrtc
 
 
 def matrix_peak_flop_per_s(gpu: GpuModel, dtype: str) -> float:

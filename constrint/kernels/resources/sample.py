@@ -1,6 +1,6 @@
 """A sample of compiled kernels: drawn from a kernel's space, read from the table that keeps it.
 
-What is drawn, and what a row of the table means, the kernel says in its `Sample`.
+What is drawn, and what a row of the table means, the kernel says in its `KernelSample`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.resources.scores import SampledKernel
-from constrint.select.candidate import Config
-from constrint.select.spec import KernelSpec
-from constrint.select.workload import Workload
+from constrint.kernels.resources.estimate import SampledKernel
+from constrint.select.spec import Config, KernelSpec, Workload
 
 if TYPE_CHECKING:
-    from constrint.select.candidate import CompiledKernel
+    from constrint.select.compiled import CompiledKernel
 
 #: The cells of a row by column, read from a table or drawn.
 Row = Mapping[str, Any]
 
 
-class Request(NamedTuple):
+class SampleRequest(NamedTuple):
     """The configuration that a row stands for."""
 
     gpu: GpuModel
@@ -34,7 +32,7 @@ class Request(NamedTuple):
     config: Config
 
 
-class Wanted(NamedTuple):
+class DrawRequest(NamedTuple):
     """What to draw.
 
     Args:
@@ -53,7 +51,7 @@ class Wanted(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sample:
+class KernelSample:
     """What a kernel tells the kit.
 
     Args:
@@ -68,8 +66,8 @@ class Sample:
 
     tables: tuple[str, ...]
     targets: Mapping[str, str]
-    draws: Mapping[str, Callable[[Wanted], Iterator[Row]]]
-    request: Callable[[Row], Request]
+    draws: Mapping[str, Callable[[DrawRequest], Iterator[Row]]]
+    request: Callable[[Row], SampleRequest]
     compile: Callable[[Row], CompiledKernel]
     kernel: Callable[[Row, bool], SampledKernel | None]
 
@@ -81,7 +79,7 @@ def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
         return compiler, list(csv.DictReader(file))
 
 
-def read_kernels(sample: Sample, folder: Path) -> tuple[tuple[str, ...], list[SampledKernel]]:
+def read_kernels(sample: KernelSample, folder: Path) -> tuple[tuple[str, ...], list[SampledKernel]]:
     """The compilers of the recorded tables, and every kernel of them whose registers say anything."""
     tables = [read_table(folder / name) for name in sample.tables]
     compilers = tuple(dict.fromkeys(compiler for compiler, _ in tables))
@@ -90,7 +88,7 @@ def read_kernels(sample: Sample, folder: Path) -> tuple[tuple[str, ...], list[Sa
 
 
 def draw(
-    sample: Sample, target: str, numbers: Mapping[str, int], seed: int, *, fix: Mapping[str, int] | None = None,
+    sample: KernelSample, target: str, numbers: Mapping[str, int], seed: int, *, fix: Mapping[str, int] | None = None,
     table: Path | None = None,
 ) -> Iterator[Row]:  # fmt: skip
     """Distinct rows for a target, at most so many of each draw."""
@@ -98,7 +96,7 @@ def draw(
     seen: set[str] = set()
     for name, number in numbers.items():
         left = number
-        rows = sample.draws[name](Wanted(target, number, rng, fix or {}, table)) if left else iter(())
+        rows = sample.draws[name](DrawRequest(target, number, rng, fix or {}, table)) if left else iter(())
         for row in rows:
             if str(row) not in seen:
                 seen.add(str(row))

@@ -9,6 +9,8 @@ Constants are in `constants.json`, which says what they are fitted to.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,26 +18,62 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.hwmodels.assumed import sustained_matrix_fraction
-from constrint.kernels.gemm.cuda.constants import CONSTANTS, Constants
-from constrint.kernels.gemm.cuda.resources import turns_of_sums
+from constrint.kernels.gemm.constants import read_constants
 from constrint.kernels.gemm.cuda.rules import leaves_plainly
 from constrint.kernels.gemm.cuda.shape import (
     LINE_BYTES,
     ROWS,
     WARPGROUP,
     WARPGROUP_WARPS,
-    Shape,
+    WgmmaTile,
     cluster_slots,
     depth,
     promotes,
     slice_bytes,
+    turns_of_sums,
 )
 from constrint.kernels.gemm.product import Operand, Product
 from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
 from constrint.kernels.gemm.units import ELEMENT_BYTES, PARTIAL_BYTES
 from constrint.select.cost import FITTED_SHARE, PARTS, CostColumns, Later, loaded_clock_hz, overlap
-from constrint.select.spec import Columns
+from constrint.select.spec import Columns, Config
 from constrint.select.tile_work import derived
+
+FILE = Path(__file__).with_name("constants.json")
+
+
+@dataclass(frozen=True)
+class CudaConstants:
+    """The constants of `constants.json`, which states the meaning and the source of each; units are suffixes."""
+
+    measured: str
+    launch_s: float
+    cluster_s: float
+    latency_s: float
+    matrix_share: float
+    instruction_read_clk: float
+    column_read_clk: float
+    step_clk: float
+    instruction_clk: float
+    cluster_step_clk: float
+    port_bytes_per_clk: float
+    l2_bytes_per_clk: float
+    straddle_share: float
+    tile_clk: float
+    box_clk: float
+    odd_clk: float
+    partial_share: float
+    hand_over_s: float
+    hand_over_bytes_per_clk: float
+    sum_turn_s: float
+    dram_share: float
+    result_share: float
+    boundary_bytes: float
+    kept_share: float
+
+
+CONSTANTS = read_constants(CudaConstants, FILE)
+ASSUMED = read_constants(CudaConstants, FILE, assumed=True)
 
 #: What the L2 and the DRAM write at once, and what the TMA unit stores.
 SECTOR_BYTES, ROW_BYTES = 32, 16
@@ -51,7 +89,11 @@ ALIKE = ("tile_m", "tile_n", "cluster_m", "cluster_n", "in_turns", "split_k", "o
 
 
 def cuda_cost(
-    gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any], constants: Constants = CONSTANTS
+    gpu: GpuModel,
+    product: Product,
+    columns: Columns,
+    blocks_per_sm: NDArray[Any],
+    constants: CudaConstants = CONSTANTS,
 ) -> CostColumns:
     """Predicted time of every configuration; the order of tiles makes no difference here."""
 
@@ -87,7 +129,7 @@ class CudaModel:
         constants: The constants.
     """
 
-    def __init__(self, gpu: GpuModel, product: Product, columns: Columns, constants: Constants) -> None:
+    def __init__(self, gpu: GpuModel, product: Product, columns: Columns, constants: CudaConstants) -> None:
         whole = {name: np.asarray(column, dtype=np.int64) for name, column in columns.items()}
         # Numbers stay far below 2^53, so that ceilings of quotients of floats are exact; integers divide slowly.
         c = {name: column.astype(np.float64) for name, column in whole.items()}
@@ -95,7 +137,7 @@ class CudaModel:
         self.clock = loaded_clock_hz(gpu)
         self.dram_rate = gpu.memory.dram.bandwidth_bytes_per_s * constants.dram_share
         self.l2_size = float(gpu.memory.l2.size_bytes or 1)  # where it is not known, nothing is kept
-        self.shape = Shape.of(whole)
+        self.shape = WgmmaTile.of(whole)
         self.parts = c["split_k"]
         self.over_m, self.over_n = c["tile_m"] * c["cluster_m"], c["tile_n"] * c["cluster_n"]
         self.cluster = self.shape.cluster.astype(np.float64)
@@ -244,7 +286,7 @@ class CudaModel:
         return bytes_ / self.dram_rate * self.clock
 
 
-def _slice_bytes(width: Any, operand: Operand, dtype: str, constants: Constants) -> tuple[Any, Any]:
+def _slice_bytes(width: Any, operand: Operand, dtype: str, constants: CudaConstants) -> tuple[Any, Any]:
     """Bytes of one operand's slice that arrive, and those that the L2 spends.
 
     Rows of 128 bytes that do not start at a line of the L2 lie in two of them.
@@ -254,3 +296,36 @@ def _slice_bytes(width: Any, operand: Operand, dtype: str, constants: Constants)
         return bytes_, bytes_
     start = np.gcd(np.asarray(width, np.int64) * ELEMENT_BYTES[dtype], operand.step_bytes)
     return bytes_, bytes_ * (1 + constants.straddle_share * (1 - start / LINE_BYTES))
+
+
+def figures_of(gpu: GpuModel, p: Product, config: Config) -> dict[str, float]:
+    """By names with units; shares are of 1.
+
+    `rounds` are tiles (or parts of tiles) that the busiest SM computes one after the other; `results_share` is the part
+    of what all SMs compute in these rounds that belongs to C. The L2 gives `l2_slice_bytes` for each slice of a block:
+    what blocks of a cluster share counts once.
+    """
+    shape = WgmmaTile.of(config)
+    over_m, over_n = config["tile_m"] * config["cluster_m"], config["tile_n"] * config["cluster_n"]
+    tiles = -(-p.m // over_m) * -(-p.n // over_n)
+    slots = int(cluster_slots(gpu, shape.cluster))
+    whole = tiles if config["split_k"] == 1 else tiles // slots * slots if config["only_last"] else 0
+    units = whole + (tiles - whole) * config["split_k"]
+    rounds = -(-units // slots)
+    # A round of parts of tiles takes a share of one of tiles.
+    in_tiles = -(-whole // slots) + -(-(units - whole) // slots) / config["split_k"]
+    of_a = slice_bytes(config["tile_m"], p.dtype, is_k_major=p.a.is_k_major)
+    of_b = slice_bytes(config["tile_n"], p.dtype, is_k_major=p.b.is_k_major)
+    one = {name: np.array([value]) for name, value in config.items()}
+    model = CudaModel(gpu, p, one, CONSTANTS)
+    clks = {"matrix": model.matrix_clk, "l2": model.l2_clk, "port": model.port_clk, "latency": model.latency_clk}
+    return {
+        "clusters": tiles,
+        "clusters_at_once": slots,
+        "rounds": rounds,
+        "results_share": p.m * p.n / (in_tiles * slots * over_m * over_n),
+        "slice_bytes": of_a + of_b,
+        "l2_slice_bytes": of_a / config["cluster_n"] + of_b / config["cluster_m"],
+        "num_stages": config["num_stages"],
+        **{f"{name}_clk_per_slice": float(clk[0]) for name, clk in clks.items()},
+    }

@@ -16,15 +16,15 @@ from constrint.kernels.gemm.cuda.shape import (
     MAX_COLUMNS,
     MOST_BLOCKS,
     ROWS,
-    Shape,
+    WgmmaTile,
     cluster_slots,
     column_step,
     depth,
     promotes,
     stage_bytes,
 )
-from constrint.kernels.gemm.grid_rules import Algebra
 from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.rules import Algebra
 from constrint.kernels.gemm.units import ELEMENT_BYTES
 from constrint.model import any_of, divides, implies, minimum
 from constrint.model.constraint import CERTAIN, REDUNDANT
@@ -54,7 +54,7 @@ def tile_rules(gpu: GpuModel, product: Product, v: Vars, smem_bytes: Any) -> Ite
         v: The parameters.
         smem_bytes: Shared memory of a block with one buffer for the results of each consumer.
     """
-    shape, dtype = Shape.of(v), product.dtype
+    shape, dtype = WgmmaTile.of(v), product.dtype
     yield from _schedule_rules(v)
     num_sms = gpu.device.sm_count
     if num_sms < MOST_BLOCKS:
@@ -87,7 +87,7 @@ def _schedule_rules(v: Vars) -> Iterator[Rule]:
     yield Rule(implies(v["split_k"] == 1, v["only_last"] == 0), "split_last", once, REDUNDANT)
 
 
-def _sums_rule(product: Product, v: Vars, shape: Shape) -> Rule:
+def _sums_rule(product: Product, v: Vars, shape: WgmmaTile) -> Rule:
     """What a thread's sums may take of the registers that the producer leaves its consumer."""
     is_promoted = promotes(product.dtype)
     most = PROMOTED_REGISTERS if is_promoted else SUM_REGISTERS
@@ -107,7 +107,7 @@ def leaves_plainly(product: Product) -> bool:
     return product.output_bytes == 2 and not product.has_bias and not product.has_source
 
 
-def _slice_rules(product: Product, v: Vars, shape: Shape) -> Iterator[Rule]:
+def _slice_rules(product: Product, v: Vars, shape: WgmmaTile) -> Iterator[Rule]:
     """How the TMA unit loads slices, and where a consumer's part of one may begin."""
     parts = any_of(shape.columns % (ATOM_ROWS * shape.cluster_rows) == 0, shape.columns <= MAX_BOX)
     box = f"the TMA unit loads boxes of up to {MAX_BOX} rows, and blocks that share a slice load whole atoms of 8"

@@ -14,10 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.cuda.constants import CONSTANTS, FILE
-from constrint.kernels.gemm.cuda.cost import cuda_cost, leading_rows
-from constrint.kernels.gemm.cuda.figures import figures_of
-from constrint.kernels.gemm.cuda.resources import block_use, least_smem_bytes
+from constrint.kernels.gemm.cuda.cost import CONSTANTS, FILE, cuda_cost, figures_of, leading_rows
 from constrint.kernels.gemm.cuda.rules import (
     MAX_PARTS,
     MAX_TILE,
@@ -27,9 +24,9 @@ from constrint.kernels.gemm.cuda.rules import (
     size_rules,
     tile_rules,
 )
-from constrint.kernels.gemm.cuda.shape import LINE_BYTES, depth
-from constrint.kernels.gemm.grid_rules import Algebra
+from constrint.kernels.gemm.cuda.shape import LINE_BYTES, block_use, depth, least_smem_bytes
 from constrint.kernels.gemm.product import NEEDS_NVRTC, ROW_ALIGNMENT_BYTES, Product
+from constrint.kernels.gemm.rules import Algebra
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.table_shapes import COARSE_SHAPES, FINE_SHAPES, Stages, spread_shapes
 from constrint.kernels.gemm.tma.operands import tma_refusal
@@ -61,8 +58,6 @@ class CudaSpec(GemmSpec):
     free_params = ()
     fixed: ClassVar[Mapping[str, int]] = {"persistent": 1}
     serves_any_rows = True
-    #: Whether operands that the TMA unit does not load as they lie are loaded otherwise.
-    gathers = False
     #: What first choices take of what is predicted, in the middle of 64 random products
     #: (`python -m benchmarks.gemm.wgmma.fit`).
     optimism = 1.03
@@ -104,7 +99,7 @@ class CudaSpec(GemmSpec):
             return NEEDS_NVRTC
         if product.batch > 1 or product.is_three_pass:
             return "it computes one product at a time and multiplies fp32 in one pass"
-        if not self.gathers and (product.a.is_copied or product.b.is_copied):
+        if product.a.is_copied or product.b.is_copied:
             return (
                 f"it copies no operand: rows start at multiples of {ROW_ALIGNMENT_BYTES} bytes, are no shorter than a "
                 f"line of {LINE_BYTES} bytes across K, and lie along K unless elements have 16 bits"

@@ -6,9 +6,17 @@ Read off Triton 3.6 and 3.9 and checked against compiled kernels (`tests/data/tr
 from __future__ import annotations
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.staging import store_staging
 from constrint.kernels.gemm.tma.operands import rest_columns
-from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES, PARTIAL_BYTES, Vars, async_share, is_upcast, unit
+from constrint.kernels.gemm.units import (
+    ELEMENT_BYTES,
+    OUTPUT_BYTES,
+    PARTIAL_BYTES,
+    Vars,
+    async_share,
+    is_upcast,
+    store_staging,
+    unit,
+)
 from constrint.model import Expr, ceildiv, const, maximum, minimum
 
 #: Buffers that the TMA unit fills start at multiples of this many bytes.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.measured import MEASURED, Measured
-from constrint.kernels.gemm.pointer.traffic import Tiles, operand_traffic
+from constrint.kernels.gemm.pointer.traffic import TileGrid, operand_traffic
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
 from constrint.kernels.gemm.tma.operands import has_tma
@@ -163,7 +163,7 @@ class _Blocks(ByRow):
             return least, least
         group_m = np.asarray(columns["group_m"], dtype=np.float64)
         zeros = np.zeros_like(group_m)
-        tiles = Tiles(
+        tiles = TileGrid(
             rows=zeros + rows,
             columns=zeros + cols,
             row_bytes=zeros + row_bytes,

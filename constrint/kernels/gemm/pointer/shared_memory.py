@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from constrint.hwmodels import DotUnit, GpuModel
-from constrint.kernels.gemm.staging import store_staging
 from constrint.kernels.gemm.units import (
     ALL_ALIGNED,
     ELEMENT_BYTES,
@@ -21,6 +20,7 @@ from constrint.kernels.gemm.units import (
     Vars,
     async_share,
     is_upcast,
+    store_staging,
     threads,
     unit,
 )

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.grid_rules import XCD_CHUNKS
-from constrint.kernels.gemm.instruction_rules import instruction_rules
 from constrint.kernels.gemm.pointer.cost import pointer_assumptions, pointer_cost
 from constrint.kernels.gemm.pointer.shared_memory import smem_bytes
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.registers import least_registers, registers_per_thread, spilling
+from constrint.kernels.gemm.rules import XCD_CHUNKS, instruction_rules
 from constrint.kernels.gemm.spec import POWER, TILES, GemmSpec
 from constrint.kernels.gemm.units import ELEMENT_BYTES, needs_k_major, unit
 from constrint.model import Var, any_of

@@ -7,19 +7,48 @@ Constants are in `constants.json`, which says what they are fitted to.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.constants import read_constants
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.skinny.constants import CONSTANTS, Constants
-from constrint.kernels.gemm.skinny.shape import COLUMNS, LINE_BYTES, WARP, Shape, vector
+from constrint.kernels.gemm.skinny.shape import COLUMNS, LINE_BYTES, WARP, SkinnyTile, vector
 from constrint.kernels.gemm.units import ELEMENT_BYTES, PARTIAL_BYTES, WIDEST_BYTES
 from constrint.select.cost import OVERLAP_LOG2, PARTS, CostColumns, Later, loaded_clock_hz
 from constrint.select.spec import Columns
 from constrint.select.tile_work import derived
+
+FILE = Path(__file__).with_name("constants.json")
+
+
+@dataclass(frozen=True)
+class SkinnyConstants:
+    """The constants of `constants.json`, which states the meaning and the source of each; units are suffixes."""
+
+    measured: str
+    launch_s: float
+    latency_s: float
+    dram_share: float
+    ramp_share: float
+    shifted_share: float
+    sm_bytes_per_clk: float
+    l2_share: float
+    l1_bytes_per_clk: float
+    fma_share: float
+    end_s: float
+    turn_s: float
+    part_s: float
+    part_bytes_per_clk: float
+    round_s: float
+
+
+CONSTANTS = read_constants(SkinnyConstants, FILE)
+ASSUMED = read_constants(SkinnyConstants, FILE, assumed=True)
 
 #: FMAs of an SM per clock.
 FMA_PER_CLK = 128
@@ -29,7 +58,11 @@ SUMS_AT_ONCE, BLOCKS_AT_ONCE, MOST_GROUPS = 16, 2, 32
 
 
 def skinny_cost(
-    gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any], constants: Constants = CONSTANTS
+    gpu: GpuModel,
+    product: Product,
+    columns: Columns,
+    blocks_per_sm: NDArray[Any],
+    constants: SkinnyConstants = CONSTANTS,
 ) -> CostColumns:
     """Predicted time of every configuration."""
 
@@ -50,7 +83,7 @@ def overlap_of(times_s: NDArray[np.float64]) -> NDArray[np.float64]:
     return total
 
 
-class _Dealt(NamedTuple):
+class _Schedule(NamedTuple):
     """How a product is dealt out, per configuration: tiles, steps of each, both multiplied, blocks, and C's sides."""
 
     tiles: Any
@@ -71,9 +104,9 @@ class SkinnyModel:
         constants: The constants.
     """
 
-    def __init__(self, gpu: GpuModel, product: Product, columns: Columns, constants: Constants) -> None:
+    def __init__(self, gpu: GpuModel, product: Product, columns: Columns, constants: SkinnyConstants) -> None:
         whole = {name: np.asarray(column, dtype=np.int64) for name, column in columns.items()}
-        shape, element = Shape.of_product(whole, product), ELEMENT_BYTES[product.dtype]
+        shape, element = SkinnyTile.of_product(whole, product), ELEMENT_BYTES[product.dtype]
         self.gpu, self.element, self.constants = gpu, element, constants
         self.clock, self.sms = loaded_clock_hz(gpu), float(gpu.device.sm_count)
         self.dram_rate = gpu.memory.dram.bandwidth_bytes_per_s * constants.dram_share
@@ -114,7 +147,7 @@ class SkinnyModel:
         long, short = (np.where(self.turned, x, y) for x, y in ((p.n, p.m), (p.m, p.n)))
         tiles, steps = np.ceil(long / self.rows), np.ceil(float(p.k) / self.tile_k)
         units = tiles * steps
-        dealt = _Dealt(tiles, steps, units, self.blocks(tiles, units) if blocks is None else blocks, long, short)
+        dealt = _Schedule(tiles, steps, units, self.blocks(tiles, units) if blocks is None else blocks, long, short)
         times = self._times(p, dealt)
         rest = self._rest(dealt)
         seconds = overlap_of(np.stack(list(times.values()))) + rest + self.constants.launch_s
@@ -124,7 +157,7 @@ class SkinnyModel:
 
         return CostColumns(np.asarray(seconds, dtype=np.float64), Later(parts))
 
-    def _times(self, p: Product, d: _Dealt) -> dict[str, Any]:
+    def _times(self, p: Product, d: _Schedule) -> dict[str, Any]:
         """Seconds that each resource needs, by names of `PARTS`."""
         c, element, clock, sms, k = self.constants, self.element, self.clock, self.sms, float(p.k)
         on_sm, each = np.ceil(d.blocks / sms), np.ceil(d.units / d.blocks)
@@ -149,7 +182,7 @@ class SkinnyModel:
             "vector units": self.by_number * numbers,
         }
 
-    def _rest(self, d: _Dealt) -> Any:
+    def _rest(self, d: _Schedule) -> Any:
         """Seconds of ends of tiles, of beginning the next ones, and of handing sums over."""
         c, each = self.constants, np.ceil(d.units / d.blocks)
         is_whole = (d.units % d.blocks == 0) & (each % d.steps == 0)

@@ -18,10 +18,19 @@ from constrint.kernels.gemm.epilogue.added import OUTPUTS, as_added, name_of
 from constrint.kernels.gemm.epilogue.ends import Ends
 from constrint.kernels.gemm.launch import Call, Epilogue
 from constrint.kernels.gemm.reference import DTYPE_NAMES
-from constrint.kernels.gemm.skinny.resources import dynamic_smem_bytes
 from constrint.kernels.gemm.skinny.rules import MOST_COUNTED
-from constrint.kernels.gemm.skinny.shape import ALIGNED, SHIFTED, STRIDED, WARP, Dealt, Layout, Shape, asked_blocks
-from constrint.kernels.gemm.skinny.text import shape_of, source_of
+from constrint.kernels.gemm.skinny.shape import (
+    ALIGNED,
+    SHIFTED,
+    STRIDED,
+    WARP,
+    SkinnyLayout,
+    SkinnyTile,
+    StepSchedule,
+    asked_blocks,
+    dynamic_smem_bytes,
+)
+from constrint.kernels.gemm.skinny.source import shape_of, source_of
 from constrint.kernels.gemm.units import WIDEST_BYTES
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 
@@ -38,7 +47,7 @@ SIZES = np.dtype(
 
 
 @dataclass(frozen=True)
-class Sides:
+class SkinnyOperands:
     """A product as the kernel sees it: `large` (rows, K) times `small` (small, K) transposed.
 
     Args:
@@ -51,7 +60,7 @@ class Sides:
     large: Tensor
     small: Tensor
     out: Tensor
-    layout: Layout
+    layout: SkinnyLayout
     sizes: Mapping[str, int]
 
     @property
@@ -66,7 +75,7 @@ class Sides:
         out: Tensor,  # (M, N)
         *,
         turned: bool,
-    ) -> Sides:
+    ) -> SkinnyOperands:
         """See a product so; turned, its long side is N.
 
         Raises:
@@ -82,7 +91,7 @@ class Sides:
         (rows, depth), width, element = large.shape, small.shape[0], large.element_size()
         lines, pitch = (rows, large.stride(0)) if along_k else (depth, large.stride(1))
         is_along = small.stride(1) == 1 or depth == 1
-        layout = Layout(
+        layout = SkinnyLayout(
             along_k,
             _mode(large.data_ptr(), lines, pitch * element),
             _mode(small.data_ptr(), width, small.stride(0) * element) if is_along else STRIDED,
@@ -90,7 +99,7 @@ class Sides:
         sizes = {"rows": rows, "small": width, "depth": depth, "pitch": pitch, "small_row": small.stride(0)}
         sizes |= {"small_step": 1 if is_along else small.stride(1)}
         sizes |= {"out_row": made.stride(0), "out_small": made.stride(1)}
-        return Sides(large, small, made, layout, sizes)
+        return SkinnyOperands(large, small, made, layout, sizes)
 
 
 def _mode(address: int, lines: int, pitch_bytes: int) -> int:
@@ -105,15 +114,15 @@ def skinny_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
         UsageError: For a batch, a GPU without a model, other dtypes, and a long operand that lies along no axis.
     """
     gpu, dtype = _checked(call)
-    sides = Sides.of(call.a[0], call.b[0], call.out[0], turned=bool(config["turned"]))
+    sides = SkinnyOperands.of(call.a[0], call.b[0], call.out[0], turned=bool(config["turned"]))
     shape = shape_of(config, dtype, sides.layout)
     tiles = -(-sides.shape[0] // shape.rows)
-    dealt = Dealt.of(shape, config, sides.shape, asked_blocks(config, tiles, gpu.device.sm_count))
+    dealt = StepSchedule.of(shape, config, sides.shape, asked_blocks(config, tiles, gpu.device.sm_count))
     return [launch_of(gpu, config, dtype, sides, dealt, call)]
 
 
 def launch_of(
-    gpu: GpuModel, config: Mapping[str, int], dtype: str, sides: Sides, dealt: Dealt, call: Call
+    gpu: GpuModel, config: Mapping[str, int], dtype: str, sides: SkinnyOperands, dealt: StepSchedule, call: Call
 ) -> CudaLaunch:
     """The launch of a call that is dealt out so.
 
@@ -147,7 +156,7 @@ def launch_of(
 
 
 def told(
-    sides: Sides, dealt: Dealt, end: Epilogue, source: Tensor | None = None
+    sides: SkinnyOperands, dealt: StepSchedule, end: Epilogue, source: Tensor | None = None
 ) -> np.ndarray[tuple[()], np.dtype[np.void]]:
     """What the kernel is told of a product."""
     sizes = np.zeros((), SIZES)
@@ -160,7 +169,7 @@ def told(
     return sizes
 
 
-def memory_of(shape: Shape, dealt: Dealt) -> tuple[int, int]:
+def memory_of(shape: SkinnyTile, dealt: StepSchedule) -> tuple[int, int]:
     """Sums that blocks leave to each other, and counters of tiles; none where every block has whole tiles."""
     if dealt.is_whole:
         return 0, 0
@@ -169,7 +178,7 @@ def memory_of(shape: Shape, dealt: Dealt) -> tuple[int, int]:
     ), dealt.tiles * dealt.columns * dealt.counters
 
 
-def _memory(call: Call, shape: Shape, dealt: Dealt) -> tuple[Tensor | None, Tensor | None]:
+def _memory(call: Call, shape: SkinnyTile, dealt: StepSchedule) -> tuple[Tensor | None, Tensor | None]:
     num_sums, num_counters = memory_of(shape, dealt)
     if not num_counters:
         return None, None

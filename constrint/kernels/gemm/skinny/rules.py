@@ -9,10 +9,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.grid_rules import Algebra
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.skinny.resources import launched_registers, needed_registers, smem_bytes
-from constrint.kernels.gemm.skinny.shape import COLUMNS, ROWS, WARP, Shape, line, unit_rows
+from constrint.kernels.gemm.rules import Algebra
+from constrint.kernels.gemm.skinny.shape import (
+    COLUMNS,
+    ROWS,
+    WARP,
+    SkinnyTile,
+    launched_registers,
+    line,
+    needed_registers,
+    smem_bytes,
+    unit_rows,
+)
 from constrint.model import any_of, divides, implies
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.spec import Rule, Vars
@@ -35,7 +44,7 @@ MOST_COUNTED, MOST_SIZE = 2**31, 2**30
 
 def tile_rules(gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:
     """The rules that hold for all sizes with the same alignments."""
-    shape, dtype = Shape.of_product(v, product), product.dtype
+    shape, dtype = SkinnyTile.of_product(v, product), product.dtype
     yield from _dealing_rules(product, v, shape)
     if dtype == "tf32":
         no_matrices = "matrix instructions round fp32; this kernel multiplies it as it is"
@@ -68,7 +77,7 @@ def tile_rules(gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:
     yield Rule(implies(v["persistent"] == 1, v["split_k"] == 1), "persistent_whole_k", once, REDUNDANT)
 
 
-def _dealing_rules(product: Product, v: Vars, shape: Shape) -> Iterator[Rule]:
+def _dealing_rules(product: Product, v: Vars, shape: SkinnyTile) -> Iterator[Rule]:
     """How rows and K can be dealt to warps."""
     dealt = "warps are dealt to rows and to K evenly"
     yield Rule(divides(v["warps_k"], v["num_warps"]), "warps_dealt", dealt, CERTAIN)

@@ -10,8 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import ELEMENT_BYTES, WIDEST_BYTES
+from constrint.model import Expr, maximum, minimum
+from constrint.select.limits import BlockUse
+from constrint.select.spec import Vars
 
 #: Threads of a warp, of which four share 64 bytes of a row along K, a vector of 16 bytes each.
 WARP, QUAD, LINE_BYTES = 32, 4, 64
@@ -22,7 +26,7 @@ ALIGNED, SHIFTED, STRIDED = range(3)
 
 
 @dataclass(frozen=True)
-class Layout:
+class SkinnyLayout:
     """How the operands lie, as the kernel sees them; each is a kernel of its own.
 
     Args:
@@ -52,7 +56,7 @@ def line(dtype: str) -> int:
 
 
 @dataclass(frozen=True)
-class Shape:
+class SkinnyTile:
     """A block's tile, as the kernel deals it out.
 
     Args:
@@ -75,7 +79,7 @@ class Shape:
     sums: Any
 
     @staticmethod
-    def of(v: Mapping[str, Any], dtype: str, *, a_is_k_major: bool, b_is_k_major: bool) -> Shape:
+    def of(v: Mapping[str, Any], dtype: str, *, a_is_k_major: bool, b_is_k_major: bool) -> SkinnyTile:
         """Of parameters, for operands that lie so."""
         turned, wider = v["turned"], v["tile_n"] - v["tile_m"]
         rows, small = v["tile_m"] + turned * wider, v["tile_n"] - turned * wider
@@ -88,16 +92,16 @@ class Shape:
         vectors = unroll * tiles * (of_a + turned * (of_b - of_a))
         # Matrix instructions deal sums to all lanes; else four lanes have the same, each a part of K.
         sums = rows // warps_rows * small // (8 + (WARP - 8) * v["mma"])
-        return Shape(rows, small, warps_rows, v["warps_k"], tiles, unroll, vectors, sums)
+        return SkinnyTile(rows, small, warps_rows, v["warps_k"], tiles, unroll, vectors, sums)
 
     @staticmethod
-    def of_product(v: Mapping[str, Any], p: Product) -> Shape:
+    def of_product(v: Mapping[str, Any], p: Product) -> SkinnyTile:
         """Of parameters, for a product."""
-        return Shape.of(v, p.dtype, a_is_k_major=p.a.is_k_major, b_is_k_major=p.b.is_k_major)
+        return SkinnyTile.of(v, p.dtype, a_is_k_major=p.a.is_k_major, b_is_k_major=p.b.is_k_major)
 
 
 @dataclass(frozen=True)
-class Dealt:
+class StepSchedule:
     """How a product is dealt out.
 
     Args:
@@ -115,12 +119,12 @@ class Dealt:
     fan_in: int = 0
 
     @staticmethod
-    def of(shape: Shape, config: Mapping[str, int], sizes: tuple[int, int, int], blocks: int) -> Dealt:
+    def of(shape: SkinnyTile, config: Mapping[str, int], sizes: tuple[int, int, int], blocks: int) -> StepSchedule:
         """Of a tile, for a product of so many (rows, small, depth); no block is without a step."""
         rows, small, depth = sizes
         tiles, steps = math.ceil(rows / shape.rows), math.ceil(depth / config["tile_k"])
         columns = math.ceil(small / shape.small)
-        return Dealt(tiles, steps, columns, min(blocks, tiles * steps), config["fan_in"])
+        return StepSchedule(tiles, steps, columns, min(blocks, tiles * steps), config["fan_in"])
 
     @property
     def units(self) -> int:
@@ -148,3 +152,59 @@ class Dealt:
 def asked_blocks(config: Mapping[str, int], tiles: int, num_sms: int) -> int:
     """Blocks that a configuration asks for: so many for each tile, or as many as the device holds."""
     return num_sms * config["resident"] if config["persistent"] else tiles * config["split_k"]
+
+
+#: Registers of a thread beside sums, vectors and what is counted here.
+OTHER_REGISTERS = 40
+#: Registers are granted in steps, and thread 255 of 256 at most; static shared memory beside the sums.
+REGISTER_STEP, FLAG_BYTES = 8, 16
+
+
+def launched_registers(gpu: GpuModel, v: Vars) -> Expr:
+    """Registers that the compiler may give a thread, so that an SM holds as many blocks as it is told."""
+    whole = gpu.sm.num_partitions * gpu.register_file.capacity
+    left = whole // (WARP * v["num_warps"] * v["resident"]) // REGISTER_STEP * REGISTER_STEP
+    return minimum(gpu.sm.max_registers_per_thread, left)
+
+
+def needed_registers(product: Product, v: Vars) -> Expr:
+    """Registers that sums, vectors under way and addresses take: counted, and not what the compiler says."""
+    shape, turned, mma = SkinnyTile.of_product(v, product), v["turned"], v["mma"]
+    sides = (product.a, product.b)
+    # Of operands that are read anywhere, two vectors are loaded for each.
+    shifted = [1 + (side.width_bytes < WIDEST_BYTES) for side in sides]
+    doubled = shifted[0] + turned * (shifted[1] - shifted[0])
+    majors = [3 + side.is_k_major for side in sides]
+    addresses = shape.tiles * (majors[0] + turned * (majors[1] - majors[0]))
+    # Vectors of the short operand, or its numbers beside those of a vector of the long one.
+    of_matrices, of_numbers = shape.small // 2 * minimum(shape.unroll, 2), 7 * shape.small + 16
+    made = of_numbers + mma * (of_matrices - of_numbers)
+    # 8-bit floats are made fp16 before they are multiplied.
+    widened = 48 if product.dtype == "fp8" else 0
+    taken: Expr = (
+        shape.sums + 4 * doubled * shape.vectors * v["num_stages"] + addresses + made + widened + OTHER_REGISTERS
+    )
+    return taken
+
+
+def dynamic_smem_bytes(shape: SkinnyTile, num_warps: Any, *, most: Any = max) -> Any:
+    """Dynamic shared memory: the sums of all warps along K, or four of each thread."""
+    return 4 * most(shape.warps_k * shape.small * (shape.rows + QUAD), QUAD * WARP * num_warps)
+
+
+def smem_bytes(product: Product, v: Vars) -> Expr:
+    """Shared memory of a block, with the flag that tells the last one."""
+    taken: Expr = dynamic_smem_bytes(SkinnyTile.of_product(v, product), v["num_warps"], most=maximum) + FLAG_BYTES
+    return taken
+
+
+def block_use(gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
+    """Warps, registers and shared memory of one block; nothing of it is estimated."""
+    registers = launched_registers(gpu, v)
+    return BlockUse(
+        warps=v["num_warps"],
+        registers_per_thread=registers,
+        smem_bytes=smem_bytes(product, v),
+        least_registers=registers,
+        spilling=None,
+    )

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import product as combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.grid_rules import Algebra
 from constrint.kernels.gemm.product import NEEDS_NVRTC, Product
-from constrint.kernels.gemm.skinny.constants import CONSTANTS, FILE
-from constrint.kernels.gemm.skinny.cost import skinny_cost
-from constrint.kernels.gemm.skinny.resources import block_use
+from constrint.kernels.gemm.rules import Algebra
+from constrint.kernels.gemm.skinny.cost import CONSTANTS, FILE, skinny_cost
 from constrint.kernels.gemm.skinny.rules import FEWEST_WARPS, MOST_SHORT, MOST_SIZE, size_rules, tile_rules
-from constrint.kernels.gemm.skinny.shape import line
-from constrint.kernels.gemm.skinny.table_shapes import SAMPLES, STAGES
+from constrint.kernels.gemm.skinny.shape import block_use, line
 from constrint.kernels.gemm.spec import GemmSpec
-from constrint.kernels.gemm.table_shapes import Shapes, Stages
+from constrint.kernels.gemm.table_shapes import Shapes, Stages, spread_shapes
 from constrint.kernels.gemm.units import unit
 from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
@@ -44,6 +42,32 @@ LINES = (8, 16, 4, 32, 2, 64, 1, 128)
 MEASURED_SHORT = 16
 #: Parts of K.
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384)
+
+
+#: Short sides: of what lies between two of them the larger one's tile is taken.
+SHORT = (1, 2, 4, 8, 16, 32, 64)
+#: A long side that is longer than any tile, and a K that is longer than any step.
+LARGE = 1 << 16
+
+
+def _both(shapes: list[tuple[int, int, int]]) -> Shapes:
+    """The same with either side of C the short one."""
+    return tuple(dict.fromkeys((*shapes, *((n, m, k) for m, n, k in shapes))))
+
+
+#: Together their spaces are what can be asked for: many blocks share a tile where there are few tiles.
+SAMPLES: Shapes = _both([(short, long, LARGE) for short in SHORT for long in (64, 512, 4096, LARGE)])
+#: Long sides and depths all over their range: how many blocks share a tile depends on both.
+_SPREAD = tuple((n, k) for _, n, k in spread_shapes(48, 1))
+_COARSE = _both(list(combinations((1, 4, 8, 16, 32, 64), (64, 1000, 8192, 1 << 18), (64, 2048, 32768))))
+_FINE = _both(
+    [
+        *((short, n, k) for short in SHORT for n, k in _SPREAD),
+        *combinations(SHORT, (4096, 6144, 11008, 28672, 50257, 1 << 20), (64, 1024, 4096, 16384)),
+        *combinations(SHORT, (1, 16, 64, 100), (4096, 65536, 1 << 20)),
+    ]
+)
+STAGES: Stages = ((_COARSE, 100), (_FINE, 2))
 
 
 class SkinnySpec(GemmSpec):
@@ -73,7 +97,7 @@ class SkinnySpec(GemmSpec):
     @cached_property
     def device_files(self) -> tuple[Path, ...]:
         """The sources, with the end that it shares with the other kernel in CUDA C++."""
-        from constrint.kernels.gemm.skinny.text import FOLDERS, SHARED
+        from constrint.kernels.gemm.skinny.source import FOLDERS, SHARED
 
         own = (path for path in FOLDERS[0].iterdir() if path.suffix in (".cu", ".cuh"))
         return (*sorted(own), *(FOLDERS[1] / name for name in SHARED))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from constrint.errors import RESIDENT, DoesNotFitError, UsageError
-from constrint.kernels.launch.cuda.nvrtc import Binary, nvrtc_version
+from constrint.kernels.launch.cuda.nvrtc import CudaBinary, nvrtc_version
 from constrint.kernels.launch.plan.shape import PORTABLE_CLUSTER
 
 #: More dynamic shared memory than this has to be asked for.
@@ -49,7 +49,7 @@ class LoadedKernel:
         constants: Tensors whose values `__constant__` variables get, by their names.
     """
 
-    def __init__(self, binary: Binary, constants: Mapping[str, Any]) -> None:
+    def __init__(self, binary: CudaBinary, constants: Mapping[str, Any]) -> None:
         from cuda.bindings import driver
 
         self._binary = binary
@@ -129,7 +129,7 @@ class LoadedKernel:
 
 
 @lru_cache(maxsize=4096)
-def load_shared(binary: Binary, index: int) -> LoadedKernel:
+def load_shared(binary: CudaBinary, index: int) -> LoadedKernel:
     """The kernel without constants that all launches on the current device share; `index` is the device's."""
     return LoadedKernel(binary, {})
 

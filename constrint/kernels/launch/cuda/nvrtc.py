@@ -7,8 +7,9 @@ them. Binaries are kept on disk.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -20,7 +21,6 @@ import msgspec
 from constrint import cache
 from constrint.errors import CompileError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.launch.cuda.macros import MacroValue, definitions, header_digest
 
 #: What binaries are kept as.
 _KIND = "cubins"
@@ -59,10 +59,10 @@ class CudaSource:
     name: str = "kernel.cu"
     is_settled: bool = False
     sparing: Mapping[str, MacroValue] = field(default_factory=dict)
-    binaries: dict[str, Binary] = field(default_factory=dict, init=False, repr=False, compare=False)
+    binaries: dict[str, CudaBinary] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
-class Binary(msgspec.Struct, frozen=True):
+class CudaBinary(msgspec.Struct, frozen=True):
     """A compiled kernel.
 
     Args:
@@ -82,7 +82,7 @@ class Binary(msgspec.Struct, frozen=True):
     compiler: str
 
 
-def compile_cuda(gpu: GpuModel, source: CudaSource) -> Binary:
+def compile_cuda(gpu: GpuModel, source: CudaSource) -> CudaBinary:
     """Compile a kernel for a GPU, or take what was compiled before.
 
     Raises:
@@ -120,17 +120,17 @@ def _options(source: CudaSource, target: str, compiler: str) -> list[str]:
 
 
 #: What this process has compiled or loaded: where nothing is kept on disk, a layer still compiles its kernels once.
-_KNOWN: dict[bytes, Binary] = {}
+_KNOWN: dict[bytes, CudaBinary] = {}
 #: As many are kept.
 MOST_KNOWN = 256
 
 
-def _kept(key: bytes) -> Binary | None:
+def _kept(key: bytes) -> CudaBinary | None:
     """What some process has compiled; None where none has."""
     data = cache.load(_KIND, key)
     if data is not None:
         with suppress(msgspec.DecodeError):  # written by something else: it is compiled again
-            return msgspec.msgpack.decode(data, type=Binary)
+            return msgspec.msgpack.decode(data, type=CudaBinary)
     return None
 
 
@@ -189,14 +189,14 @@ def compile_ptx(gpu: GpuModel, source: CudaSource) -> str:
     return text.rstrip(b"\0").decode("utf-8", "replace")
 
 
-def _compiled(source: CudaSource, options: list[str], refusal: str, compiler: str) -> Binary:
+def _compiled(source: CudaSource, options: list[str], refusal: str, compiler: str) -> CudaBinary:
     with _program(source, options, refusal) as (nvrtc, program):
         symbol = _called(nvrtc.nvrtcGetLoweredName(program, source.function.encode())).decode()
         cubin = bytes(_called(nvrtc.nvrtcGetCUBINSize(program)))
         _called(nvrtc.nvrtcGetCUBIN(program, cubin))
         log = _log_of(program)
     registers, spill_bytes, smem_bytes = figures_of(log, symbol)
-    return Binary(cubin, symbol, registers, spill_bytes, smem_bytes, compiler)
+    return CudaBinary(cubin, symbol, registers, spill_bytes, smem_bytes, compiler)
 
 
 @contextmanager
@@ -272,3 +272,61 @@ def _key(source: CudaSource, options: list[str], compiler: str) -> bytes:
     content = hashlib.sha256(source.text.encode()).hexdigest()
     again = definitions(source.sparing, source.name)
     return repr((content, source.function, options, again, headers, compiler)).encode()
+
+
+#: What a macro may stand for.
+MacroValue = int | float | str | bool
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
+#: A header beyond this is not what anyone includes.
+_MAX_HEADER_BYTES = 16 << 20
+
+
+def definitions(macros: Mapping[str, MacroValue], where: str) -> list[str]:
+    """Options `-DNAME=value`, each handed to the compiler as one argument that no shell and no other option reads.
+
+    True and False are 1 and 0, text stands for itself.
+
+    Raises:
+        UsageError: For a name that is no identifier, and a value that no macro can have.
+    """
+    options = []
+    for name, value in macros.items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise UsageError(f"{where}: {name!r} cannot be the name of a macro; use letters, digits and _.")
+        options.append(f"-D{name}={_written(value, f'{where}: the macro {name}')}")
+    return options
+
+
+def _written(value: object, what: str) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return repr(value)
+    if isinstance(value, str) and all(character.isprintable() for character in value):
+        return value
+    raise UsageError(f"{what} has to be a number, True, False or text of one line, got {value!r}.")
+
+
+def header_digest(text: str, folders: Sequence[Path]) -> str:
+    """A hash of the headers that a text includes, directly or not, and that lie in these folders.
+
+    Headers that are not there belong to the toolkit, whose version is known. Names that macros make are not followed.
+    """
+    seen: dict[Path, bytes] = {}
+    waiting = [text]
+    while waiting:
+        for name in _INCLUDE.findall(waiting.pop()):
+            path = next((folder / name for folder in folders if (folder / name).is_file()), None)
+            if path is None or path.resolve() in seen or path.stat().st_size > _MAX_HEADER_BYTES:
+                continue
+            content = path.read_bytes()
+            seen[path.resolve()] = content
+            waiting.append(content.decode(errors="replace"))
+    digest = hashlib.sha256()
+    for path, content in sorted(seen.items()):
+        digest.update(f"{path.name}:{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()

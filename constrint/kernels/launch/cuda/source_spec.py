@@ -16,9 +16,9 @@ import numpy as np
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.cuda.loaded import LoadedKernel, load_shared, make_current
-from constrint.kernels.launch.cuda.macros import MacroValue
-from constrint.kernels.launch.cuda.nvrtc import Binary, CudaSource, compile_cuda, nvrtc_here
+from constrint.kernels.launch.cuda.nvrtc import CudaBinary, CudaSource, MacroValue, compile_cuda, nvrtc_here
 from constrint.kernels.launch.cuda.tensor_map import TensorMap
+from constrint.kernels.launch.look import REGISTER_BYTES
 from constrint.kernels.launch.plan.shape import MAX_CLUSTER
 from constrint.select.candidate import CompiledKernel, Config
 from constrint.select.spec import KernelSpec, Launch
@@ -26,8 +26,6 @@ from constrint.select.workload import Workload
 
 #: The type of an argument that is a tensor's address.
 POINTER = "pointer"
-#: Bytes of a register, in which Triton counts what spills.
-REGISTER_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,7 @@ class CudaLaunch:
         return loaded
 
     @cached_property
-    def binary(self) -> Binary:
+    def binary(self) -> CudaBinary:
         """The kernel compiled for its GPU."""
         return compile_cuda(self.gpu, self.source)
 
@@ -136,8 +134,8 @@ class CudaLaunch:
         return self._stated(gpu, compile_cuda(gpu, self.source))
 
     def check_resident(self) -> None:
-        """See that its blocks that wait for each other are resident at the same time; see `plan.resident`."""
-        from constrint.kernels.launch.plan.resident import check_resident
+        """See that its blocks that wait for each other are resident at the same time; see `plan.loaded`."""
+        from constrint.kernels.launch.plan.loaded import check_resident
 
         check_resident(self)
 
@@ -153,7 +151,7 @@ class CudaLaunch:
             raise UsageError(f"{self.source.name}: a CUDA kernel runs on tensors of a GPU, got the device {device}.")
         return device
 
-    def _stated(self, gpu: GpuModel, binary: Binary) -> CompiledKernel:
+    def _stated(self, gpu: GpuModel, binary: CudaBinary) -> CompiledKernel:
         return CompiledKernel(
             target=gpu.arch.target,
             triton_version=binary.compiler,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from constrint.errors import UnknownNameError, UsageError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.launch.cuda.macros import MacroValue
+from constrint.kernels.launch.cuda.nvrtc import MacroValue
 from constrint.kernels.launch.cuda.source_spec import POINTER, CudaKernelSpec
 from constrint.model import Domain, Expr, Problem, ceildiv, const
 from constrint.model.python.expression import read_number

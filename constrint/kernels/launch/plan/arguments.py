@@ -17,7 +17,7 @@ from torch import Tensor
 
 from constrint.errors import UsageError
 from constrint.kernels.launch.cuda.tensor_map import MAP_BYTES, TensorMap
-from constrint.kernels.launch.plan.errors import NotPlannedError
+from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.tune.triton_versions import is_verified
 
 #: Bytes of an integer argument by Triton's name of its type.

@@ -165,7 +165,7 @@ class DirectLaunch:
 
 
 @dataclass(frozen=True)
-class Entry:
+class PlanEntry:
     """What a call of one signature does: launches, or a function of its tensors; neither: such calls have no plan."""
 
     launches: Sequence[DirectStep]
@@ -185,7 +185,7 @@ class PlainTable:
         self._capacity = capacity
         self._listeners = listeners
         self._precision = precision
-        self._entries: OrderedDict[Hashable, Entry] = OrderedDict()
+        self._entries: OrderedDict[Hashable, PlanEntry] = OrderedDict()
         self._hits = self._misses = 0
 
     def call(self, is_inner: bool, extra: Hashable, *tensors: Tensor | None) -> Any:
@@ -214,7 +214,7 @@ class PlainTable:
             return None
         return _run(entry, tensors)
 
-    def insert(self, extra: Hashable, tensors: tuple[Tensor | None, ...], entry: Entry) -> None:
+    def insert(self, extra: Hashable, tensors: tuple[Tensor | None, ...], entry: PlanEntry) -> None:
         """Keep what calls of this signature do."""
         self._entries[self._key(extra, tensors)] = entry
         while len(self._entries) > self._capacity:
@@ -241,7 +241,7 @@ class PlainTable:
         return (*seen, self._precision()) if is_wide else tuple(seen)
 
 
-def _run(entry: Entry, tensors: tuple[Tensor | None, ...]) -> Any:
+def _run(entry: PlanEntry, tensors: tuple[Tensor | None, ...]) -> Any:
     made = [torch.empty_strided(shape, strides, dtype=dtype, device="cuda") for shape, strides, dtype in entry.outputs]
     every = (*tensors, *made)
     addresses = [0 if tensor is None else tensor.data_ptr() for tensor in every]

@@ -15,16 +15,14 @@ import torch
 from torch import Tensor
 
 from constrint.core import compiled
+from constrint.kernels.launch import look
 from constrint.kernels.launch.fill import WORD_BYTES, FillLaunch
 from constrint.kernels.launch.plan.arguments import check_cuda_layout, check_layout, cuda_layout, layout_of
-from constrint.kernels.launch.plan.blas import has_blas
 from constrint.kernels.launch.plan.direct import DirectCuda, DirectFill, DirectLaunch, DirectStep
-from constrint.kernels.launch.plan.driver import driver, reads_tensors
-from constrint.kernels.launch.plan.errors import NotPlannedError
-from constrint.kernels.launch.plan.images import keep_image, keep_triton, load_image
-from constrint.kernels.launch.plan.resident import check_shape
+from constrint.kernels.launch.plan.driver import driver, has_blas, reads_tensors
+from constrint.kernels.launch.plan.loaded import check_shape, keep_image, keep_triton, load_image
 from constrint.kernels.launch.plan.scratch import NotedScratch
-from constrint.kernels.launch.plan.shape import LaunchShape
+from constrint.kernels.launch.plan.shape import LaunchShape, NotPlannedError
 
 #: Pieces of scratch memory start at multiples of this many bytes, as torch's own allocations do.
 PIECE_BYTES = 512
@@ -174,9 +172,7 @@ def recipe_of(
         outputs.append(([scratch_bytes], [1], "uint8"))
     by_kernel = list(zip(launches, compile_all(launches), strict=True))
     if not may_spill:
-        from constrint.kernels.launch.policy import check_spills
-
-        check_spills(kernel for _, kernel in by_kernel)
+        look.check_spills(kernel for _, kernel in by_kernel)
     steps: list[KernelStep | FillStep | ProductStep] = []
     direct: list[DirectStep] = []
     if compiled is not None and driver() is not None and reads_tensors():

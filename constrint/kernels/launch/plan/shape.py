@@ -1,10 +1,13 @@
-"""How a compiled kernel is launched, as plain data: its grid, its blocks, and what they need of the device."""
+"""The shape of a compiled kernel's launch as plain data: grid, blocks and what they need of the device. No torch."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from constrint.kernels.launch.plan.errors import NotPlannedError
+
+class NotPlannedError(Exception):
+    """The launch has no plan: it is left to Triton's launcher."""
+
 
 #: The most blocks of a cluster that every GPU with clusters can have; Triton asks for more by its own launcher alone.
 PORTABLE_CLUSTER = 8

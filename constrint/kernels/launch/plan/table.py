@@ -21,11 +21,11 @@ from torch.utils._device import DeviceContext
 from constrint import cache
 from constrint.core import compiled
 from constrint.kernels.launch.device import gpu_of
-from constrint.kernels.launch.plan.direct import ADDRESS_STEP, Entry, PlainTable
+from constrint.kernels.launch.plan.direct import ADDRESS_STEP, PlainTable, PlanEntry
 from constrint.kernels.launch.plan.driver import driver, fast_allocator, reads_tensors
-from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.recipe import Made, Recipe, extent, plan_of
 from constrint.kernels.launch.plan.scratch import COUNTERS
+from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.select.compiled import compilers
 from constrint.select.winners import stamp, when_reloaded
 
@@ -169,15 +169,15 @@ class PlanTable:
             raise NotPlannedError(f"{self.name} has no functions")
         return self.function_of(recipe.function)
 
-    def _entry(self, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> Entry:
+    def _entry(self, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> PlanEntry:
         index = torch.cuda.current_device()
         try:
             recipe, direct = self.build(apart(tensors), extra)
         except NotPlannedError:
-            return Entry([], (), 0, 0, index)
+            return PlanEntry([], (), 0, 0, index)
         counts = recipe.num_results, recipe.num_counters
         function = None if recipe.function is None else self._plan(recipe, len(tensors))
-        return Entry(direct, outputs_of(recipe), *counts, index, function)
+        return PlanEntry(direct, outputs_of(recipe), *counts, index, function)
 
     def _key(self, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> bytes:
         device = next(tensor.device for tensor in tensors if tensor is not None)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from constrint.lazy import lazily
 
 if TYPE_CHECKING:
-    from constrint.kernels.launch.pruning.predictor import PerfModel, perf_model
-    from constrint.kernels.launch.pruning.pruner import Pruner, prune
+    from constrint.kernels.launch.pruning.pruner import PerfModel, Pruner, perf_model, prune
 
 __all__ = ["PerfModel", "Pruner", "perf_model", "prune"]
 

@@ -1,33 +1,38 @@
-"""Configurations that cannot run on a GPU are left out before anything compiles them.
+"""`prune` leaves out configurations that cannot run on a GPU; `perf_model` predicts the time of those that can.
 
-Certainties prune, estimates rank: what is left out takes more threads or more shared memory than a block can have, or
-breaks a rule that the user stated. What only may be slow stays; `perf_model` puts it at the end.
+Certain rules prune: a configuration that takes more threads or more shared memory than a block can have, or that breaks
+a rule the user stated. Estimates only order: `perf_model` puts a configuration that may be slow at the end.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, overload
+
+import numpy as np
 
 from constrint.errors import InfeasibleError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.autotune.call_space import Space
 from constrint.kernels.launch.device import warn_once
-from constrint.kernels.launch.pruning.asked import (
+from constrint.kernels.launch.pruning.limits import (
     CallFacts,
+    ConfigLimits,
     Names,
     Spec,
     asked_of,
+    broken_by_all,
     is_known_wide,
+    limits_of_space,
+    limits_of_spec,
     model_of,
     names_for,
     workload_for,
 )
-from constrint.kernels.launch.pruning.limits import Limits, broken_by_all, limits_of_space, limits_of_spec
 from constrint.select.compiled import triton_version
-from constrint.select.rank import requests
-from constrint.select.spec import KernelSpec
-from constrint.select.workload import ELEMENT_BYTES
+from constrint.select.rank import predict, requests
+from constrint.select.spec import ELEMENT_BYTES, KernelSpec, Operation, Param, Workload
 from constrint.tune.triton_versions import caution
 
 #: Hears of each configuration that is left out, and why.
@@ -86,7 +91,7 @@ class Pruner:
             raise InfeasibleError(f"none of the {len(listed)} configs can run on {gpu.name}. {first}: {reasons[0]}.")
         return kept
 
-    def _limits(self, gpu: GpuModel, names: Names, facts: CallFacts) -> list[Limits]:
+    def _limits(self, gpu: GpuModel, names: Names, facts: CallFacts) -> list[ConfigLimits]:
         if isinstance(self.asked, Space):
             element_bytes = ELEMENT_BYTES.get(self.dtype or "", 0) or facts.element_bytes
             numbers = {names.rename.get(name, name): value for name, value in facts.numbers.items()}
@@ -203,3 +208,90 @@ def _warn_of_version() -> None:
     version = triton_version()
     if version and caution(version):
         warn_once(f"constrint.prune: {caution(version)}")
+
+
+#: A model is asked about every configuration of one call in turn.
+_MOST_KNOWN = 64
+
+
+class PerfModel:
+    """What `triton.autotune` takes as `perf_model`; see `perf_model`."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        gpu: str | GpuModel | None = None,
+        *,
+        rename: Mapping[str, str] | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        asked = asked_of(spec)
+        if isinstance(asked, Space):
+            raise UsageError(
+                "a kernel's cost model predicts times, and constrint.space(...) has none: name a kernel, "
+                "perf_model('gemm.pointer', rename={...}), or give a KernelSpec with a cost."
+            )
+        self.operation: Operation = asked
+        self.gpu, self.dtype, self._rename = gpu, dtype, rename
+        self._known: dict[tuple[Any, ...], tuple[KernelSpec, Workload, tuple[Param, ...], ConfigLimits]] = {}
+
+    def __call__(self, **arguments: Any) -> float:
+        """Predicted seconds of a call with these arguments and parameters; infinite where it cannot run.
+
+        Args:
+            arguments: The call's arguments and a configuration's values, by name.
+        """
+        facts = CallFacts.of(arguments)
+        if self.gpu is None and facts.is_on_unknown:
+            return 0.0  # all the same where the device has no model
+        gpu = model_of(self.gpu, facts)
+        names = names_for(self.operation, self._rename, gpu)
+        names.check_used(set(arguments), "the call has")
+        spec, workload, params, limits = self._stated(gpu, names, facts)
+        given = names.ours(facts.numbers)
+        config = {param.name: int(given.get(param.name, param.values[0])) for param in params}
+        if limits.broken([config])[0] is not None:
+            return math.inf
+        columns = {name: np.array([value]) for name, value in config.items()}
+        return float(predict(spec, gpu, workload, columns).seconds[0])
+
+    def _stated(
+        self, gpu: GpuModel, names: Names, facts: CallFacts
+    ) -> tuple[KernelSpec, Workload, tuple[Param, ...], ConfigLimits]:
+        """The kernel that is asked for this workload, its parameters, and their limits."""
+        workload = workload_for(self.operation, gpu, names, facts.numbers, self.dtype or facts.dtype or None)
+        key = (gpu.name, str(workload))
+        if key not in self._known:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            # The last implementation is the most general one.
+            spec = requests(self.operation, gpu, workload)[0][-1].spec
+            params = tuple(spec.params(gpu, workload))
+            self._known[key] = spec, workload, params, limits_of_spec(spec, gpu, workload)
+        return self._known[key]
+
+
+def perf_model(
+    spec: Spec,
+    gpu: str | GpuModel | None = None,
+    *,
+    rename: Mapping[str, str] | None = None,
+    dtype: str | None = None,
+) -> PerfModel:
+    """What predicts the time of a call under a configuration, for `prune_configs_by` of `triton.autotune`.
+
+    @triton.autotune(configs, key, prune_configs_by={"perf_model": perf_model("gemm.pointer", rename=...), "top_k": 10})
+
+    The time is that of our kernel with these parameters: an estimate, which orders configurations and rules out none.
+    Parameters that a configuration does not name have the values that our kernel prefers.
+
+    Args:
+        spec: A kernel's name, a `KernelSpec` or an operation, whose most general implementation is asked.
+        gpu: A GPU's name or model; if None that of a call's tensors, else that of this machine.
+        rename: Our names of parameters and sizes by the user's, where they differ in more than capitals.
+        dtype: Type of the operands; that of a call's first tensor if None.
+
+    Raises:
+        UsageError: For a `constrint.space(...)`, which says nothing of time.
+    """
+    return PerfModel(spec, gpu, rename=rename, dtype=dtype)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from constrint.kernels.gemm.epilogue.ends import Ends
-from constrint.kernels.gemm.skinny.shape import Layout, Shape
+from constrint.kernels.gemm.skinny.shape import SkinnyLayout, SkinnyTile
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 
 #: The sources, and where the end that the kernels in CUDA C++ share lies.
@@ -19,18 +19,18 @@ DTYPES = ("fp16", "bf16", "tf32", "fp8", "int8")
 COMPILED = ("tile_m", "tile_n", "tile_k", "num_warps", "warps_k", "mma", "resident", "turned", "num_stages", "fan_in")
 
 
-def source_of(config: Mapping[str, int], dtype: str, layout: Layout, ends: Ends) -> CudaSource:
+def source_of(config: Mapping[str, int], dtype: str, layout: SkinnyLayout, ends: Ends) -> CudaSource:
     """The source of a configuration, for operands that lie so, and an end."""
     return _source_of(tuple((name, int(config[name])) for name in COMPILED), dtype, layout, ends)
 
 
-def shape_of(config: Mapping[str, int], dtype: str, layout: Layout) -> Shape:
+def shape_of(config: Mapping[str, int], dtype: str, layout: SkinnyLayout) -> SkinnyTile:
     """The tile of a configuration, for operands that lie so."""
-    return Shape.of(config, dtype, a_is_k_major=layout.is_k_major, b_is_k_major=layout.is_k_major)
+    return SkinnyTile.of(config, dtype, a_is_k_major=layout.is_k_major, b_is_k_major=layout.is_k_major)
 
 
 @lru_cache(maxsize=1024)
-def _source_of(config: tuple[tuple[str, int], ...], dtype: str, layout: Layout, ends: Ends) -> CudaSource:
+def _source_of(config: tuple[tuple[str, int], ...], dtype: str, layout: SkinnyLayout, ends: Ends) -> CudaSource:
     values = dict(config)
     shape = shape_of(values, dtype, layout)
     macros = {"TILES": shape.tiles, "UNROLL": shape.unroll, "SMALL": shape.small, "WARPS_ROWS": shape.warps_rows}
