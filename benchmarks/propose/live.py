@@ -39,9 +39,9 @@ from benchmarks.tuning.recorded import FOLDER
 from benchmarks.tuning.replay import searched_rows
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.rnn.spec import workload_of
-from constrint.propose.builtin import BuiltInProposer
-from constrint.propose.rounds.gates import NUM_INPUTS
 from constrint.tune.engine.interface import Answer, Engine, Setup
+from constrint.tune.search.llm.gates import NUM_INPUTS
+from constrint.tune.search.llm.rules import BuiltInProposer
 from constrint.tune.store.record import Figures
 from constrint.tune.trial import Outcome
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from benchmarks.tuning.recorded import Answers, Space
-from constrint.propose.judge import RuleJudge
-from constrint.propose.records import Evidence, GateResult, Proposer, Ranked, Verdict
-from constrint.propose.resolve import Key, Order, Resolver, key_of
 from constrint.select.candidates import Candidates
 from constrint.tune.search.interface import Proposal, Task
+from constrint.tune.search.llm.judge import RuleJudge
+from constrint.tune.search.llm.records import CandidateEvidence, GateResult, Proposer, Ranked, Verdict
+from constrint.tune.search.llm.resolve import Key, Order, Resolver, key_of
 from constrint.tune.store.record import TuningRecord
 
 #: Rounds in a row of which nothing could be tried, after which there is nothing more to come.
@@ -74,8 +74,8 @@ def _answered(choice: Ranked, answer_us: float) -> GateResult:
     return GateResult(gate="fast", passed=True, kernel=choice.kernel, config=choice.config, seconds=seconds)
 
 
-def _evidence(choice: Ranked, gate: GateResult, resolver: Resolver, results: Sequence[GateResult]) -> Evidence:
-    return Evidence(
+def _evidence(choice: Ranked, gate: GateResult, resolver: Resolver, results: Sequence[GateResult]) -> CandidateEvidence:
+    return CandidateEvidence(
         candidate=choice,
         gates=(gate,),
         kernel=resolver.kernel(choice.kernel),

@@ -27,13 +27,13 @@ import msgspec
 
 from benchmarks.harness.table import Table, described, read_whole
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.propose.records import SourceProposal
-from constrint.propose.source import Settings, examine, fast_p, find_task, list_tasks, order
-from constrint.propose.source.examination import Examination, Failing
-from constrint.propose.source.process import Lost, Refused
-from constrint.propose.source.sandbox import sandbox_for
-from constrint.propose.source.score import Examined
-from tests.propose.source.cheats import cheats_of
+from constrint.propose import Settings, examine, fast_p, find_task, list_tasks, order
+from constrint.propose.examination import Examination, Failing
+from constrint.propose.process import Lost, Refused
+from constrint.propose.sandbox import sandbox_for
+from constrint.propose.score import Examined
+from constrint.tune.search.llm.records import SourceProposal
+from tests.propose.cheats import cheats_of
 
 COLUMNS = ("repeat", "task", "is_right", "candidate", "gate", "refused_by", "speed_up", "seconds", "message")
 #: A repeat of a task.

@@ -18,7 +18,7 @@ from constrint.select import Operation, Workload
 from constrint.select.fingerprint import fingerprint_of
 from constrint.select.toolchain import toolchain_of
 from constrint.tune.engine.interface import Answer, Done, Job
-from constrint.tune.search.interface import Proposal, Search
+from constrint.tune.search.interface import Proposal, RecordSearch, Search
 from constrint.tune.store.choices import best_records
 from constrint.tune.store.record import TuningRecord, digest
 from constrint.tune.trial import Outcome, Trial
@@ -163,6 +163,7 @@ class Session:
         for record in tried:
             config = {name: value for name, value in record.config.items() if isinstance(value, int)}
             figures = record.figures if record.is_ok else None
+            self._show(record)
             self.search.tell(Proposal(record.kernel, config), figures.median_s if figures else None)
         self.records, self.num_known = tried, len(tried)
         self.finals = finals_of(self.known, self.num_trials)
@@ -183,6 +184,8 @@ class Session:
                 self._open[again[-1].number], self._moves[again[-1].number] = proposal, 1
             else:
                 records.append(self._record(trial, answer, proposal))
+                if not job.is_final:
+                    self._show(records[-1])
         if job.is_final:
             self.finals += records
         elif records:
@@ -220,6 +223,11 @@ class Session:
 
     def _is_known(self, proposal: Proposal) -> bool:
         return any((r.kernel, r.config) == (proposal.kernel, proposal.config) for r in self.records)
+
+    def _show(self, record: TuningRecord) -> None:
+        """Hand a record to a search that takes whole records, as soon as it is there."""
+        if isinstance(self.search, RecordSearch):
+            self.search.hear(record)
 
     def _tell(self) -> None:
         """Tell the search what came of its proposals, in the order in which it made them."""

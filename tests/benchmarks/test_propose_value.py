@@ -17,12 +17,12 @@ from benchmarks.propose.value import Judged, against, in_order, left_out, summar
 from benchmarks.tuning.chance import Likely
 from benchmarks.tuning.recorded import Recorded
 from constrint.hwmodels import load_gpu
-from constrint.propose.builtin import BuiltInProposer
-from constrint.propose.parse import faults
-from constrint.propose.records import Refusal
-from constrint.propose.resolve import Resolver
 from constrint.tune.search.interface import Task
-from tests.propose.kernels import product_resolver
+from constrint.tune.search.llm.parse import faults
+from constrint.tune.search.llm.records import Refusal
+from constrint.tune.search.llm.resolve import Resolver
+from constrint.tune.search.llm.rules import BuiltInProposer
+from tests.tune.search.llm.kernels import product_resolver
 
 TABLE = Path(__file__).parents[2] / "benchmarks/results/h200/rnn_cuda_space.csv"
 

@@ -14,10 +14,10 @@ from benchmarks.harness.table import read_rows
 from benchmarks.propose import source_order
 from benchmarks.propose.source_order import compare, entries_of, main
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.propose.records import GateResult, SourceProposal
-from constrint.propose.source import Settings
-from constrint.propose.source.sandbox import PLAIN
-from constrint.propose.source.score import GATES, Examined
+from constrint.propose import Settings
+from constrint.propose.sandbox import PLAIN
+from constrint.propose.score import GATES, Examined
+from constrint.tune.search.llm.records import GateResult, SourceProposal
 
 GPU = load_gpu("h200")
 TASKS = ["softmax", "rotary"]

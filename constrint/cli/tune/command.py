@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from constrint.cli.asked.kernel_options import Choice, KernelCommand
+from constrint.cli.llm_options import LlmOptions, taking_model
 from constrint.cli.output import Output, printing
 from constrint.cli.tune.report import FROZEN, TUNED, print_frozen, print_report
 from constrint.errors import UnknownNameError, UsageError
@@ -25,6 +26,7 @@ _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 
 @KernelCommand.taking(files=False, rules=False)
 @printing
+@taking_model
 def tune(
     choice: Choice,
     workloads: Annotated[
@@ -49,7 +51,7 @@ def tune(
         bool, typer.Option("--frozen", help="Measure nothing: say what the tables hold; 1 where anything is missing.")
     ] = False,
     search: Annotated[
-        str, typer.Option("--search", help="What proposes configurations: model, random, optuna:tpe, ...")
+        str, typer.Option("--search", help="What proposes configurations: model, random, optuna:tpe, llm, ...")
     ] = "model",
     cache: Annotated[
         str, typer.Option("--cache", help="cold: the L2 is overwritten before every timed call; or warm.")
@@ -69,6 +71,7 @@ def tune(
         str, typer.Option("--device", help="cuda, or cpu for kernels that run there (with --gpu).")
     ] = "cuda",
     *,
+    asking: LlmOptions,
     output: Output,
 ) -> None:
     """Measure candidates on this machine's GPUs; the winners are what later calls launch."""
@@ -76,6 +79,7 @@ def tune(
 
     _check(choice, install, workloads, cache, engine, device)
     _check_engine(engine, address, gpus)
+    asking.check_search(search)
     output.check(FROZEN if frozen else TUNED)
     started, seconds = time.monotonic(), seconds_of(budget)
     indices = _indices(gpus)
@@ -112,6 +116,7 @@ def tune(
         runs = local_engine(setup, devices) if cluster is None else ray_engine(setup, cluster)
         stack.callback(runs.close)
         settings = Settings(gpu, make_search, trials, seconds, resume=resume or install, seed=seed)
+        settings = asking.searching(search, settings, goals, records, setup.num_inputs)
         listener = stack.enter_context(progress(runs.slots, trials, len(goals)))
         report = tune(goals, settings, runs, records, listener)
     print_report(gpu, report, len(goals), time.monotonic() - started, output)

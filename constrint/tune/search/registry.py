@@ -23,6 +23,7 @@ _BUILT_IN = {
     "model": "constrint.tune.search.model:make",
     "random": "constrint.tune.search.at_random:make",
     "optuna": "constrint.tune.search.samplers:make",
+    "llm": "constrint.tune.search.llm.search:make",
 }
 _REGISTERED: dict[str, Maker] = {}
 
