@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from constrint.cli.asked.kernel_options import Choice, KernelCommand
-from constrint.cli.llm_options import LlmOptions, new_header, plain, taking_model
+from constrint.cli.llm_options import LlmOptions, plain, taking_model
 from constrint.cli.llm_options import say as report
 from constrint.cli.output import EXTRA, Column, Output, Page, Table, print_json, printing, say, wrap
+from constrint.cli.propose_request import SCHEMA, ProposeRequest, Target, gate_text, target_of
 from constrint.cli.tune.command import seconds_of
 from constrint.cli.tune.progress import named, time_text
 from constrint.cli.tune.report import INTERRUPTED
-from constrint.errors import ConstrintError, NoDeviceError, UnknownNameError, UsageError
-from constrint.hwmodels import GpuModel, load_gpu
+from constrint.errors import ConstrintError, UnknownNameError, UsageError
 from constrint.tune.engine.interface import RUN_PATIENCE_S, Engine, Setup
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from constrint.tune.session import Goal
     from constrint.tune.store.store import RecordStore
 
-SCHEMA = "constrint.propose/1"
 JUDGES = ("rules", "model")
 DEVICES = ("cuda", "cpu")
 GATES = ("legal", "compiles", "right", "fast")
@@ -135,90 +134,6 @@ def propose(
         _show(request)
     else:
         _run(request)
-
-
-@dataclass(frozen=True)
-class ProposeRequest:
-    """The options of the command; `choice` names the workload, `budget_s` is in seconds."""
-
-    choice: Choice
-    asking: LlmOptions
-    rounds: int
-    trials: int
-    budget_s: float | None
-    judges: bool
-    transcript: Path | None
-    replay: Path | None
-    resume: bool
-    is_modelled: bool
-    store: str | None
-    timeout_s: float
-    device: str
-    has_profile: bool
-    output: Output
-
-    def conversation(self, gpu: str, kernel: str, workload: str, otherwise: str) -> Conversation:
-        """The run's conversation about a workload; `otherwise` proposes where no model is named."""
-        from constrint.tune.search.llm.speakers import Conversation
-
-        endpoint = self.asking.endpoint()
-        header = new_header(
-            endpoint, otherwise, gpu=gpu, kernel=kernel, workload=workload, rounds=self.rounds, trials=self.trials,
-            judges=endpoint is not None and self.judges,
-        )  # fmt: skip
-        files = {"transcript": self.transcript, "replay": self.replay}
-        spending = self.asking.spending()
-        return Conversation(
-            header, endpoint, spending, budget_s=self.budget_s, resume=self.resume, note=report, **files
-        )
-
-
-@dataclass(frozen=True)
-class Target:
-    """The GPU that is proposed for.
-
-    Args:
-        gpu: The GPU's model.
-        devices: Indices of the devices that measure; empty where the cost model replaces them.
-        note: Reason for which nothing is measured; empty where something is.
-    """
-
-    gpu: GpuModel
-    devices: tuple[int, ...]
-    note: str = ""
-
-
-def target_of(request: ProposeRequest) -> Target:
-    """The named GPU, or that of this machine, and its devices here.
-
-    Raises:
-        UsageError: When no GPU is named and none is here.
-    """
-    named_gpu = None if request.choice.gpu is None else load_gpu(request.choice.gpu)
-    if named_gpu is not None and request.is_modelled:
-        return Target(named_gpu, (), "nothing is measured: --modelled")
-    if request.device == "cpu":
-        if named_gpu is None:
-            raise UsageError("--device cpu needs --gpu NAME: the model by which configurations are chosen.")
-        return Target(named_gpu, (0,))
-    from constrint.hwmodels import detect
-    from constrint.tuning import devices_of
-
-    try:
-        detected = detect()
-    except NoDeviceError:
-        detected = []
-    if named_gpu is None:
-        if not detected:
-            raise UsageError("there is no GPU here: say which one is meant with --gpu NAME.")
-        gpu, devices = devices_of(None)
-        return Target(gpu, () if request.is_modelled else devices, "nothing is measured: --modelled")
-    here = tuple(device.index for device in detected if device.model == named_gpu.name)
-    if here:
-        return Target(named_gpu, here)
-    models = sorted({device.model or device.name for device in detected})
-    seen = f"this machine has {', '.join(models)}" if detected else "this machine has no GPU"
-    return Target(named_gpu, (), f"{seen}, so the cost model stands in for {named_gpu.name}: neither checked nor timed")
 
 
 def _run(request: ProposeRequest) -> None:
@@ -433,17 +348,10 @@ def _rows(outcome: Outcome) -> list[list[object]]:
 def _row(attempt: Attempt) -> list[object]:
     from constrint.tune.search.llm.provenance import config_text
 
-    results = {gate.gate: gate for gate in attempt.gates}
+    results: dict[str, GateResult] = {gate.gate: gate for gate in attempt.gates}
     cells: list[object] = [gate_text(results.get(name)) for name in GATES]
     kernel, config = attempt.candidate.kernel, config_text(attempt)
     return [attempt.round + 1, kernel, attempt.origin, *cells, attempt.seconds, config]
-
-
-def gate_text(gate: GateResult | None) -> str | None:
-    """The cell of a gate: `yes`, `NO`, `modelled`, or nothing for a gate that was not reached."""
-    if gate is None:
-        return None
-    return ("modelled" if gate.is_modelled else "yes") if gate.passed else "NO"
 
 
 def _check(asking: LlmOptions, judge: str, device: str, replay: Path | None, transcript: Path | None) -> None:

@@ -14,7 +14,7 @@ import typer
 from constrint.cli.llm_options import say as report
 from constrint.cli.output import Column, Page, Table, print_json
 from constrint.cli.output import say as print_line
-from constrint.cli.propose import SCHEMA, ProposeRequest, Target, gate_text, target_of
+from constrint.cli.propose_request import SCHEMA, ProposeRequest, Target, gate_text, target_of
 from constrint.cli.records.selection import opened
 from constrint.cli.tune.progress import time_text
 from constrint.cli.tune.report import INTERRUPTED
@@ -28,6 +28,7 @@ from constrint.tune.search.llm.prompt import writing
 from constrint.tune.search.llm.provenance import Provenance, Subject, stored_gates
 
 if TYPE_CHECKING:
+    from constrint.tune.search.llm.records import GateResult
     from constrint.tune.search.llm.speakers import Conversation
     from constrint.tune.store.store import RecordStore
 
@@ -166,8 +167,8 @@ def _name(written: Written) -> str:
 
 
 def _row(number: int, written: Written) -> list[object]:
-    results = {result.gate: result for result in written.examined.results}
-    cells: list[object] = [gate_text(next((results[name] for name in results if name == gate), None)) for gate in GATES]
+    results: dict[str, GateResult] = {result.gate: result for result in written.examined.results}
+    cells: list[object] = [gate_text(results.get(gate)) for gate in GATES]
     last, gain = written.examined.results[-1], written.examined.speed_up
     seconds = None if last.is_modelled else last.seconds
     return [number + 1, _name(written), written.origin, *cells, seconds, gain, written.proposal.because]
