@@ -1,9 +1,9 @@
 """Questions to a language model over HTTP, through the `openai` package.
 
-Whatever the endpoint does - nothing, too much, half an answer, an answer of another protocol - is an `Answer` like any
-other: it costs a question, and raises nothing. A question has one time limit that covers connecting, asking again and
-reading; a reply has a limit of bytes, so that an endless one fills no memory. Redirects are not followed: the key goes
-to the named host alone.
+Every failure of the endpoint (silence, an endless or a broken reply, another protocol) is a `Response` with a fault: it
+costs a question, and raises nothing. One time limit covers connecting, retries and reading; a limit of bytes keeps an
+endless reply from filling memory. Redirects are not followed: the key goes to the named host alone. The key is read
+from the environment for each question and appears in no record, message or error: replies are searched for it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 
-#: Bytes of a reply that are read, and of the body of an error.
+#: Most bytes of a reply, and of the body of an error.
 MAX_REPLY_BYTES, MAX_ERROR_BYTES = 1 << 20, 1 << 14
-#: Characters of what an endpoint says of an error.
-MAX_SAID = 200
-#: What is said of statuses after which asking again is of no use.
+#: Most characters of an endpoint's error text.
+MAX_ERROR = 200
+#: Explanations of HTTP statuses after which a further question is of no use.
 REFUSALS = {
     401: "it does not take the key; see the variable {variable}",
     403: "the key may not do this; see the variable {variable}",
@@ -40,17 +40,17 @@ REFUSALS = {
 }
 
 
-class _Said(msgspec.Struct):
+class _Content(msgspec.Struct):
     content: str | list[Any] | None = None
 
 
 class _Choice(msgspec.Struct):
-    message: _Said
+    message: _Content
     finish_reason: str | None = None
 
 
 class _Completion(msgspec.Struct):
-    """What is read of a chat completion; everything else of it is passed over."""
+    """The fields of a chat completion that are read."""
 
     choices: list[_Choice]
     usage: Any = None
@@ -65,7 +65,7 @@ class ModelClient:
     """Asks one model at one endpoint.
 
     Args:
-        endpoint: Where, and as whom.
+        endpoint: Address, model and key.
 
     Raises:
         UsageError: When the `openai` package is not installed.
@@ -79,12 +79,12 @@ class ModelClient:
             raise UsageError("--llm needs the openai package: pip install 'constrint[llm]'.") from None
 
     def ask(self, messages: Sequence[Message], max_tokens: int, limit_s: float | None = None) -> Response:
-        """Ask once.
+        """Ask one question.
 
         Args:
             messages: The conversation.
-            max_tokens: Tokens of the reply at most.
-            limit_s: Seconds that are left; None for no other limit than the endpoint's.
+            max_tokens: Most tokens of the reply.
+            limit_s: Seconds left of the run; None for the endpoint's limit alone.
         """
         timeout_s = min(self.endpoint.timeout_s, limit_s if limit_s is not None else self.endpoint.timeout_s)
         started = time.monotonic()
@@ -151,15 +151,15 @@ class ModelClient:
         return {"model": self.endpoint.model, "messages": said, **most}
 
     def _refused(self, status: int, said: str) -> Response:
-        """The answer to an error of HTTP."""
+        """The response to an HTTP error."""
         fault: Fault = "busy" if status in (408, 409, 429) or status >= 500 else "refused"
         why = REFUSALS.get(status, "").format(variable=self.endpoint.key_variable)
-        told = "; ".join(filter(None, (why, said[:MAX_SAID] and _one_line(said))))
+        told = "; ".join(filter(None, (why, said[:MAX_ERROR] and _one_line(said))))
         return _fault(fault, f"{self.endpoint.host} answers with HTTP status {status}: {told}".rstrip(": "))
 
 
 def _run(asked: Coroutine[Any, Any, Response]) -> Response:
-    """Wait for an answer; in a thread of its own where this one has a loop that runs, as in a notebook."""
+    """Wait for an answer, in a second thread where this one runs an event loop, as notebooks do."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -169,11 +169,11 @@ def _run(asked: Coroutine[Any, Any, Response]) -> Response:
 
 
 class _TooLongError(Exception):
-    """Raised while a reply is read that has too many bytes."""
+    """Raised when a reply has too many bytes."""
 
 
 async def _posted(client: AsyncOpenAI, body: Mapping[str, Any]) -> tuple[int, bytes]:
-    """The status and the body of a reply; the body is read here, where its length is seen."""
+    """Status and body of a reply, read piece by piece up to the limit of bytes."""
     create: Any = client.chat.completions.with_streaming_response.create
     async with create(**body) as response:
         read = bytearray()
@@ -185,7 +185,7 @@ async def _posted(client: AsyncOpenAI, body: Mapping[str, Any]) -> tuple[int, by
 
 
 async def _limit_errors(response: Any) -> None:
-    """Let the body of an error end early: the package reads it whole."""
+    """Cut the body of an error, which the package would read whole."""
     if response.status_code >= 400:
         response.headers.pop("content-encoding", None)
         # The HTTP package, httpx or its successor, looks at the type.
@@ -213,7 +213,7 @@ class _Short:
 
 
 def _read(body: bytes, messages: Sequence[Message]) -> Response:
-    """The answer in the body of a completion."""
+    """The response in the body of a completion."""
     try:
         completion = msgspec.json.decode(body, type=_Completion)
     except (ValueError, RecursionError) as error:
@@ -228,7 +228,7 @@ def _read(body: bytes, messages: Sequence[Message]) -> Response:
 
 
 def _text_of(content: str | list[Any] | None) -> str:
-    """The text of a message, which may come in parts."""
+    """The text of a message, which may be a list of parts."""
     if not isinstance(content, list):
         return content or ""
     parts = [part.get("text") for part in content if isinstance(part, dict)]
@@ -236,7 +236,7 @@ def _text_of(content: str | list[Any] | None) -> str:
 
 
 def _usage_of(told: Any, messages: Sequence[Message], text: str) -> Usage:
-    """What the endpoint counted, or an estimate where it did not."""
+    """The endpoint's count of tokens, or an estimate."""
     try:
         counted = msgspec.convert(told, type=_Counted)
         return Usage(input_tokens=counted.prompt_tokens, output_tokens=counted.completion_tokens)
@@ -251,17 +251,17 @@ def _fault(fault: Fault, message: str) -> Response:
 
 
 def _one_line(error: object) -> str:
-    """What is said, in one line of printable characters."""
+    """An error as one line of printable characters."""
     text = " ".join(str(error).split()) or type(error).__name__
-    return "".join(letter if letter.isprintable() else "?" for letter in text)[:MAX_SAID]
+    return "".join(letter if letter.isprintable() else "?" for letter in text)[:MAX_ERROR]
 
 
-#: The variable that holds the key, unless another one is named. It is not that of any provider, so that a key is never
-#: sent to an endpoint that it was not meant for.
+#: Default environment variable of the key. No provider uses this name, so a key never goes to an endpoint that it was
+#: not meant for.
 KEY_VARIABLE = "CONSTRINT_LLM_KEY"
-#: What is sent where there is no key: servers on one's own machine want a header, and do not look at it.
+#: Sent in place of a missing key: local servers require the header and ignore its value.
 NO_KEY = "none"
-#: Shorter keys are no secrets, and would be found in every text.
+#: Shorter keys are not hidden: they would match in every text.
 LEAST_KEY = 8
 HIDDEN = "[key]"
 
@@ -271,15 +271,15 @@ class Endpoint:
     """An OpenAI-compatible endpoint.
 
     Args:
-        url: Its base, as `https://host/v1`.
-        model: The model's name there.
-        key_variable: The environment variable that holds the key; a server without keys needs none.
-        timeout_s: Seconds for a question, retries and waiting included.
-        num_retries: How often a question is asked again where the endpoint is busy or out of reach.
-        max_reply_tokens: Tokens of a reply at most.
+        url: Base address, `https://host/v1`.
+        model: Name of the model there.
+        key_variable: Environment variable of the key; it may be unset for a server without keys.
+        timeout_s: Time limit of a question with its retries, in seconds.
+        num_retries: Most retries where the endpoint is busy or unreachable.
+        max_reply_tokens: Most tokens of a reply.
 
     Raises:
-        UsageError: When the address is none, or would carry a key where others can read it.
+        UsageError: When the address is malformed, or the key would travel unencrypted or in the address.
     """
 
     url: str
@@ -306,13 +306,13 @@ class Endpoint:
 
     @property
     def host(self) -> str:
-        """The host, with the port if one is named: all that is kept of the address."""
+        """Host and port, the only part of the address that is stored."""
         parts = _parts(self.url)
         return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
 
     @property
     def is_here(self) -> bool:
-        """Whether it is a server on this machine."""
+        """Whether the server is on this machine."""
         return _is_loopback(_parts(self.url).hostname or "")
 
     @property
@@ -321,7 +321,7 @@ class Endpoint:
         return os.environ.get(self.key_variable, "").strip()
 
     def without_key(self, text: str) -> str:
-        """A text in which the key, if it stands there, is hidden."""
+        """A text with every occurrence of the key hidden."""
         return text.replace(self.key, HIDDEN) if len(self.key) >= LEAST_KEY else text
 
 

@@ -1,4 +1,4 @@
-"""What a proposer is told: the kernels, the GPU's limits, the model's first choices, and what won nearby."""
+"""The facts of a question: the kernels, the GPU's limits, the cost model's ranking, and winners of near workloads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from constrint.tune.search.learned import distance, nearest
 from constrint.tune.search.llm.actions import actions_of, bound_by, zone_of_part
 from constrint.tune.search.llm.records import KernelFacts, Nearby, ParamFacts, Ranked, RuleFacts, TaskFacts
 
-#: How many of the model's first choices, and of the nearest workloads' winners, are told.
+#: Entries of the ranking, and winners of the nearest workloads.
 NUM_RANKED: Final = 8
 NUM_NEARBY: Final = 4
 
@@ -23,8 +23,8 @@ def facts_of(task: Task, candidates: Candidates) -> TaskFacts:
     """The facts of a task before its first round.
 
     Args:
-        task: What is tuned, with the records of other workloads.
-        candidates: Its configurations.
+        task: The workload and the GPU, with records of other workloads.
+        candidates: The valid configurations.
     """
     gpu, workload = task.gpu, task.workload
     head = ranked_head(candidates, NUM_RANKED)
@@ -46,9 +46,9 @@ def facts_of(task: Task, candidates: Candidates) -> TaskFacts:
 
 
 def limits_of(gpu: GpuModel, dtype: str) -> dict[str, float]:
-    """The GPU's limits that kernels run into, with units in their names."""
+    """The limits of the GPU that bound kernels, by names with units."""
     sm, device, dram = gpu.sm, gpu.device, gpu.memory.dram
-    found: dict[str, float | None] = {
+    limits: dict[str, float | None] = {
         "num_sms": device.sm_count,
         "warp_size": sm.warp_size,
         "max_threads_per_block": sm.max_threads_per_block,
@@ -58,11 +58,11 @@ def limits_of(gpu: GpuModel, dtype: str) -> dict[str, float]:
         "dram_bytes_per_s": dram.bandwidth_bytes_per_s,
         f"peak_{dtype}_flop_per_s": gpu.peak_flop_per_s(dtype),
     }
-    return {name: float(value) for name, value in found.items() if value}
+    return {name: float(value) for name, value in limits.items() if value}
 
 
 def kernel_facts(kernel: KernelCandidates) -> KernelFacts:
-    """One implementation's parameters and rules."""
+    """The parameters, rules and actions of one implementation."""
     from constrint.solve.explain.conflict import rule_text  # loaded where rules are shown
 
     spec, gpu, workload = kernel.spec, kernel.gpu, kernel.workload
@@ -87,7 +87,7 @@ def kernel_facts(kernel: KernelCandidates) -> KernelFacts:
 
 
 def ranked_head(candidates: Candidates, number: int) -> list[Ranked]:
-    """The configurations with the least predicted times, and the first one of every kernel that is not among them."""
+    """The configurations with the least predicted times, and the first one of each kernel absent from them."""
     places, rows = (column.tolist() for column in candidates.best(number))
     for place, kernel in enumerate(candidates.kernels):
         if place not in places and kernel.num_rows:
@@ -97,7 +97,7 @@ def ranked_head(candidates: Candidates, number: int) -> list[Ranked]:
 
 
 def ranked(kernel: KernelCandidates, row: int) -> Ranked:
-    """A row with what the model says of it."""
+    """A row of a kernel with its predicted time and the parts of it."""
     parts_s = {name: float(part[0]) for name, part in kernel.parts_s(np.array([row])).items()}
     part = bound_by(parts_s)
     return Ranked(
@@ -112,14 +112,14 @@ def ranked(kernel: KernelCandidates, row: int) -> Ranked:
 
 def _nearby(task: Task) -> Sequence[Nearby]:
     """The winners of the nearest workloads, nearest first."""
-    found = []
+    winners: list[Nearby] = []
     for workload, records in nearest(task):
         if workload == task.workload:
             continue
         winner = min(records, key=lambda record: record.figures.median_s if record.figures else np.inf)
         config = {name: value for name, value in winner.config.items() if isinstance(value, int)}
         if winner.figures is not None and len(config) == len(winner.config):
-            found.append(
+            winners.append(
                 Nearby(
                     workload=str(workload),
                     distance=distance(task.workload, workload),
@@ -128,4 +128,4 @@ def _nearby(task: Task) -> Sequence[Nearby]:
                     seconds=winner.figures.median_s,
                 )
             )
-    return found[:NUM_NEARBY]
+    return winners[:NUM_NEARBY]

@@ -1,7 +1,7 @@
-"""The built-in judge: rules over the compiler's output, the parts of the cost model, and metrics where they were taken.
+"""The built-in judge: rules over the compiler's output, the parts of the cost model, and a profiler's metrics.
 
-Of a candidate that failed it says what went wrong and the least change that mends it; of one that was timed, what binds
-it and where to look next. The change is always a constraint too, so that it can be taken without being understood.
+The verdict on a failed candidate names the fault and the least change that repairs it; that on a timed candidate names
+the bottleneck and the next step. The change is a constraint too, so that a proposer can apply it as it stands.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from constrint.tune.search.llm.records import (
     Verdict,
 )
 
-#: What is so near to the time that nothing can beat has nothing left to gain.
+#: Up to this multiple of the roofline time a candidate has nothing left to gain.
 NEAR_ROOFLINE: Final = 1.05
-#: A part of the machine that is busy for so many percent of the time binds a kernel.
+#: Share of the time, in percent, from which a busy part of the GPU is the bottleneck.
 BUSY_PERCENT: Final = 60.0
-#: Nsight Compute's names of how busy a part is, in percent, with the cost model's name of that part.
+#: Metrics of Nsight Compute for the use of a part, in percent, with the cost model's name of the part.
 THROUGHPUTS: Final[Mapping[str, str]] = {
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": "matrix units",
     "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active": "vector units",
@@ -34,22 +34,22 @@ THROUGHPUTS: Final[Mapping[str, str]] = {
     "lts__throughput.avg.pct_of_peak_sustained_elapsed": "L2",
     "dram__throughput.avg.pct_of_peak_sustained_elapsed": "DRAM",
 }
-#: Its names of what warps wait for, per instruction issued, with the part.
+#: Metrics of stalls per issued instruction, with the part that warps wait for.
 STALLS: Final[Mapping[str, str]] = {
     "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio": "latency",
     "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio": "barrier",
     "smsp__average_warps_issue_stalled_short_scoreboard_per_issue_active.ratio": "shared memory",
 }
-#: Against each thing that a compiler may say, the moves that mend it.
+#: Moves that repair what the compiler reports.
 _SPILLS: Final[tuple[Move, ...]] = (("vectorise", "more"), ("tile", "less"))
 _TOO_LARGE: Final[tuple[Move, ...]] = (("pipeline", "less"), ("tile", "less"))
 
 
 class RuleJudge:
-    """Judges by rules alone; the same evidence always gets the same verdict."""
+    """Judges by rules alone: equal evidence gets equal verdicts."""
 
     def judge(self, evidence: CandidateEvidence) -> Verdict:
-        """One verdict on one candidate: on the first gate that it did not pass, or on its time."""
+        """The verdict on a candidate: on the first gate that it failed, else on its time."""
         failed = next((gate for gate in evidence.gates if not gate.passed), None)
         return _failure(evidence, failed) if failed is not None else _success(evidence)
 
@@ -83,12 +83,12 @@ def _failure(evidence: CandidateEvidence, gate: GateResult) -> Failure:
 
 
 def _compiler_failure(evidence: CandidateEvidence, gate: GateResult, issue: str) -> Failure:
-    taken = gate.resources
-    if taken is not None and taken.spill_bytes > 0:
-        moves, why = _SPILLS, f"{taken.spill_bytes} bytes of each thread go through memory in every use."
+    resources = gate.resources
+    if resources is not None and resources.spill_bytes > 0:
+        moves, why = _SPILLS, f"{resources.spill_bytes} bytes of each thread go through memory in every use."
         hint = "Give each thread less: more warps, or a smaller tile."
-    elif taken is not None:
-        fits = f"{taken.smem_bytes:,} bytes of shared memory and {taken.registers} registers of each thread"
+    elif resources is not None:
+        fits = f"{resources.smem_bytes:,} bytes of shared memory and {resources.registers} registers of each thread"
         moves, why = _TOO_LARGE, f"A block that takes {fits} is not launched."
         hint = "Take fewer stages, or a smaller tile."
     else:
@@ -99,10 +99,10 @@ def _compiler_failure(evidence: CandidateEvidence, gate: GateResult, issue: str)
 
 
 def _success(evidence: CandidateEvidence) -> Success:
-    part, told = _bottleneck(evidence)
+    part, reason = _bottleneck(evidence)
     seconds = next((gate.seconds for gate in evidence.gates if gate.gate == "fast"), None)
     predicted_s, roofline_s = evidence.candidate.predicted_s, evidence.roofline_s
-    lines = [told]
+    lines = [reason]
     if seconds is not None:
         lines.insert(0, f"{seconds * 1e6:.2f} us, predicted {predicted_s * 1e6:.2f} us")
         if evidence.best_s is not None:
@@ -110,17 +110,16 @@ def _success(evidence: CandidateEvidence) -> Success:
     is_done = seconds is not None and roofline_s > 0 and seconds <= NEAR_ROOFLINE * roofline_s
     if is_done:
         lines.append(f"nothing can take less than {roofline_s * 1e6:.2f} us")
-    reason = f"{part} binds it"
     return Success(
         bottleneck=part,
         zone=zone_of_part(part),
         evidence="; ".join(filter(None, lines))[:MAX_REASON],
-        edit=None if is_done else _edit(evidence, moves_against(part), reason),
+        edit=None if is_done else _edit(evidence, moves_against(part), f"{part} binds it"),
     )
 
 
 def _bottleneck(evidence: CandidateEvidence) -> tuple[str, str]:
-    """What binds a candidate, and what says so: metrics where there are any, else the cost model."""
+    """The bottleneck, and its evidence: metrics where there are any, else the cost model."""
     busy = {part: evidence.metrics[name] for name, part in THROUGHPUTS.items() if name in evidence.metrics}
     if busy:
         part = max(busy, key=lambda name: busy[name])
@@ -136,7 +135,7 @@ def _bottleneck(evidence: CandidateEvidence) -> tuple[str, str]:
 
 
 def _edit(evidence: CandidateEvidence, moves: tuple[Move, ...], because: str) -> Edit | None:
-    """The first of the moves that the candidate can make, as a constraint; None where it can make none."""
+    """The first move that is possible from the candidate, as a constraint; None where none is."""
     kernel, config = evidence.kernel, evidence.candidate.config
     if kernel is None:
         return None
@@ -146,7 +145,7 @@ def _edit(evidence: CandidateEvidence, moves: tuple[Move, ...], because: str) ->
 
 
 def _without(evidence: CandidateEvidence) -> Edit | None:
-    """The constraint that leaves this very configuration out."""
+    """The constraint that excludes this configuration alone."""
     config = evidence.candidate.config
     rule = " or ".join(f"{name} != {value}" for name, value in config.items())
     if evidence.kernel is None or not 0 < len(rule) <= MAX_RULE:

@@ -1,6 +1,6 @@
-"""What a language model is asked: the task, the schema of its reply, and all that is known so far.
+"""Questions as text: the task, the schema of the reply, and all results so far.
 
-The text follows from the facts alone, so that the same facts give the same prompt.
+The text depends on the facts alone: equal facts give equal prompts.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from constrint.tune.search.llm.records import (
     Verdict,
 )
 
-#: Configurations of the model's ranking, earlier winners, and results of gates that a prompt shows; of older results
-#: only the fastest ones stay.
+#: Most entries of the ranking, winners nearby and gate results in a prompt; of older results the fastest remain.
 MAX_RANKED, MAX_NEARBY, MAX_RESULTS = 8, 5, 40
-#: Characters of a message of a compiler or a check.
+#: Most characters of a message of a compiler or a check.
 MAX_MESSAGE = 300
 TASK = """\
 You propose configurations of a GPU kernel. You do not run anything, and nothing that you write is run: your reply is \
@@ -60,14 +59,14 @@ parameters; leave it null if there is nothing to gain."""
 
 
 def proposing(facts: TaskFacts) -> tuple[Message, ...]:
-    """The question what to try in a round."""
+    """The request for a round's proposals."""
     schema = msgspec.json.encode(msgspec.json.schema(Reply)).decode()
     system = f"{TASK}\n\nThe JSON schema of the reply:\n{schema}"
     return Message("system", system), Message("user", "\n\n".join(_sections(facts)))
 
 
 def writing(facts: TaskFacts) -> tuple[Message, ...]:
-    """The question for a kernel's source."""
+    """The request for a kernel's source."""
     schema = msgspec.json.encode(msgspec.json.schema(Reply)).decode()
     parts = [f"The task {facts.operation!r}, on {facts.gpu}:\n{facts.workload}", _limits(facts)]
     for number, source in enumerate(facts.sources, 1):
@@ -78,7 +77,7 @@ def writing(facts: TaskFacts) -> tuple[Message, ...]:
 
 
 def judging(facts: TaskFacts, evidence: CandidateEvidence) -> tuple[Message, ...]:
-    """The question what to say of a candidate."""
+    """The request for a verdict on a candidate."""
     schema = msgspec.json.encode(msgspec.json.schema(Verdict)).decode()
     kernels = [kernel for kernel in facts.kernels if kernel.name == evidence.candidate.kernel]
     parts = [_head(facts), *map(_kernel, kernels), f"The candidate, as modelled:\n{_ranked(evidence.candidate)}"]
@@ -109,7 +108,7 @@ def _sections(facts: TaskFacts) -> Iterator[str]:
 
 
 def _outcomes(facts: TaskFacts) -> Iterator[str]:
-    """What came of everything so far."""
+    """Results, verdicts and refusals so far."""
     if facts.results:
         yield "What came of the candidates so far:\n" + "\n".join(map(_result, shown_results(facts.results)))
     if facts.verdicts:
@@ -155,7 +154,7 @@ def _ranked(one: Ranked) -> str:
 
 
 def shown_results(results: tuple[GateResult, ...]) -> tuple[GateResult, ...]:
-    """The results that a prompt shows, in their order: the newest, and the fastest of the older ones."""
+    """The results in a prompt, oldest first: the newest half, and the fastest of the older ones."""
     if len(results) <= MAX_RESULTS:
         return results
     half = MAX_RESULTS // 2
@@ -190,11 +189,11 @@ def _us(seconds: float) -> str:
 
 
 def _short(text: str) -> str:
-    """A message on one line, cut."""
+    """A message as one line of bounded length."""
     line = " ".join(text.split())
     return line if len(line) <= MAX_MESSAGE else line[:MAX_MESSAGE] + "..."
 
 
 def texts(messages: Iterable[Message]) -> list[str]:
-    """What messages say."""
+    """The contents of messages."""
     return [message.content for message in messages]

@@ -1,8 +1,9 @@
-"""What is proposed, what is said of it, and who proposes and judges: typed records and two small protocols.
+"""Typed records of proposals, gate results and verdicts, and the protocols of proposers and judges.
 
-A proposer's reply is JSON of these records (`parse.py` reads it); `msgspec.json.schema` gives the schema that goes with
-a prompt. Every record is data: expressions stand in it as text of the constraint language, which is parsed and never
-evaluated. Times are in seconds.
+A proposer's reply is JSON of these records (`parse.py` reads it). Its schema is part of every prompt, with the
+docstrings of the records from `Values` to `Reply` and from `Edit` to `Success` as descriptions: a change of their words
+changes what models are asked. Expressions are text of the constraint language, parsed and never evaluated. Times are
+in seconds.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Annotated, Literal, Protocol, TypeAlias
 import msgspec
 from msgspec import Meta
 
-#: Longest name, rule, reason, text of a strategy, and source that are read, in characters.
+#: Most characters of a name, a rule, a reason or a strategy's text, and source.
 MAX_NAME, MAX_RULE, MAX_REASON, MAX_SOURCE = 120, 400, 1_000, 60_000
-#: Most values of a parameter, items of a list, and proposals of a reply that are read.
+#: Most values of a parameter, items of a list, and proposals of a reply.
 MAX_VALUES, MAX_ITEMS, MAX_PROPOSALS = 64, 32, 16
-#: Most launches of a call of a candidate in CUDA C++.
+#: Most launches of one call of a candidate in CUDA C++.
 MAX_LAUNCHES = 8
 
 Name: TypeAlias = Annotated[str, Meta(max_length=MAX_NAME)]
@@ -26,7 +27,7 @@ Expression: TypeAlias = Annotated[str, Meta(max_length=MAX_RULE)]
 Number: TypeAlias = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 #: A value for each parameter of a kernel.
 Config: TypeAlias = dict[str, int]
-#: What limits a configuration on the roofline: bytes, arithmetic, or waiting for either.
+#: Limit of a configuration on the roofline: bytes, arithmetic, or latency.
 Zone: TypeAlias = Literal["memory", "compute", "latency"]
 #: The macro actions, each of which moves one parameter.
 Action: TypeAlias = Literal["tile", "fuse", "pipeline", "reorder", "vectorise", "split"]
@@ -35,7 +36,7 @@ Gate: TypeAlias = Literal["legal", "compiles", "right", "honest", "fast"]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The base of every record: it cannot be changed, and fields that it does not have are refused."""
+    """Base of all records: immutable, unknown fields are refused."""
 
 
 class Values(Record, frozen=True):
@@ -190,10 +191,10 @@ class Reply(Record, frozen=True):
 
 
 class Refusal(Record, frozen=True):
-    """Why a proposal, or a part of it, is not taken; the message goes back to the proposer.
+    """The reason for which a proposal, or a part of it, is refused; the message goes back to the proposer.
 
     Args:
-        where: Which part: `proposals[0].rules[1]`; empty for the whole reply.
+        where: The part, `proposals[0].rules[1]`; empty for the whole reply.
         message: The rule, what was seen and the way out.
     """
 
@@ -202,7 +203,7 @@ class Refusal(Record, frozen=True):
 
 
 class Resources(Record, frozen=True):
-    """What the compiler says a configuration takes: registers of a thread, bytes spilled of each, shared memory."""
+    """Resources of a compiled configuration: registers and spilled bytes per thread, shared memory per block."""
 
     registers: int
     spill_bytes: int
@@ -210,18 +211,19 @@ class Resources(Record, frozen=True):
 
 
 class GateResult(Record, frozen=True):
-    """What came of one gate for one candidate.
+    """The result of one gate for one candidate.
 
     Args:
+        gate: The gate.
         passed: Whether the next gate may run.
         kernel: The implementation's full name, or the task of a candidate that is source.
         config: The candidate's configuration; empty for one that is source.
-        message: What was found, where it did not pass; what is worth knowing, where it did.
+        message: The fault of a failed gate, or a remark on a passed one.
         seconds: The candidate's time, of the gate `fast`.
         is_modelled: Whether the time is the cost model's rather than measured.
-        resources: What the compiler says, of the gate `compiles`.
-        candidate: A digest that tells the candidate from others; of one that is source, of its text.
-        origin: Who proposed it: `built-in`, `human`, or the model's name.
+        resources: Resources of the compiled kernel, of the gate `compiles`.
+        candidate: Digest of the configuration, or of the source.
+        origin: Name of the proposer: `built-in`, `human`, or the model's name.
     """
 
     gate: Gate
@@ -290,7 +292,7 @@ Verdict: TypeAlias = Failure | Success
 
 
 class ParamFacts(Record, frozen=True):
-    """A tunable parameter: its values, the preferred ones first, and what it does."""
+    """A tunable parameter: its values, the preferred ones first, and its effect."""
 
     name: str
     values: tuple[int, ...]
@@ -299,7 +301,7 @@ class ParamFacts(Record, frozen=True):
 
 
 class RuleFacts(Record, frozen=True):
-    """A rule of a kernel or a limit of the hardware, as text; `certain` ones leave out what cannot run."""
+    """A rule of a kernel or a limit of the hardware, as text; certain rules exclude what cannot run."""
 
     rule: str
     because: str
@@ -311,11 +313,11 @@ class KernelFacts(Record, frozen=True):
 
     Args:
         name: Its full name.
-        summary: What it computes and how.
+        summary: One line on its algorithm.
         params: Its parameters.
-        rules: What has to hold between them.
-        actions: Which parameters each macro action moves; actions that move none are left out.
-        num_valid: How many configurations satisfy every rule.
+        rules: Its rules over them.
+        actions: Parameters that each macro action moves; actions that move none are absent.
+        num_valid: Number of valid configurations.
     """
 
     name: str
@@ -327,7 +329,7 @@ class KernelFacts(Record, frozen=True):
 
 
 class Ranked(Record, frozen=True):
-    """A configuration and what the cost model says of it: its time, what binds it, and the time of each part."""
+    """A configuration with the cost model's prediction: time, bottleneck, and the time of each part."""
 
     kernel: str
     config: Config
@@ -338,7 +340,7 @@ class Ranked(Record, frozen=True):
 
 
 class Nearby(Record, frozen=True):
-    """A measured winner of a workload that is near: how far in powers of two of a size, and its time."""
+    """A measured winner of a near workload: its distance in powers of two of a size, and its time."""
 
     workload: str
     distance: float
@@ -348,25 +350,25 @@ class Nearby(Record, frozen=True):
 
 
 class TaskFacts(Record, frozen=True):
-    """What a proposer is told in every round; all of it is text and numbers, so that it can be a prompt.
+    """The facts of a question, text and numbers alone, so that they can be a prompt.
 
     Args:
-        operation: What is computed.
-        workload: The workload as a sentence: `gemm m=4096 n=4096 k=4096 bf16`.
+        operation: Name of the operation.
+        workload: The workload as text: `gemm m=4096 n=4096 k=4096 bf16`.
         sizes: Its sizes.
         dtype: Type of its operands.
         gpu: The GPU's name.
         limits: The GPU's limits by name, with units in the names.
         kernels: The implementations that can take the workload.
-        roofline_s: Time that nothing can beat.
-        zone: Where the model sees its first choice on the roofline.
+        roofline_s: Lower bound of the time.
+        zone: Zone of the model's first choice on the roofline.
         ranking: The first choices of the cost model.
         nearby: Winners of the nearest workloads in the record store, nearest first.
-        round: The number of this round, from 0.
-        refusals: What was refused in the round before.
-        results: What came of the gates in all earlier rounds, oldest first.
-        verdicts: What the judge said in the round before.
-        sources: Of kernels that are written, the best one so far and those of the round before.
+        round: Number of this round, from 0.
+        refusals: Refusals of the last round.
+        results: Gate results of all rounds, oldest first.
+        verdicts: Verdicts of the last round.
+        sources: Written kernels: the best so far and those of the last round.
     """
 
     operation: str
@@ -389,15 +391,15 @@ class TaskFacts(Record, frozen=True):
 
 
 class CandidateEvidence(Record, frozen=True):
-    """What a judge is told of one candidate that went through the gates.
+    """The evidence on one candidate, for a judge.
 
     Args:
-        candidate: What the cost model says of it.
-        gates: The gates that it came to, in their order; the last one may have failed.
-        kernel: Its kernel's parameters and actions, of which an edit is made; None for a candidate that is source.
-        best_s: The least time of any candidate so far; None where there is none.
-        roofline_s: Time that nothing can beat.
-        metrics: Figures of Nsight Compute by their names, where they were taken.
+        candidate: The cost model's prediction.
+        gates: Results in the order of the gates; the last may be a failure.
+        kernel: Parameters and actions of its kernel, for an edit; None for source.
+        best_s: Least time of all candidates so far; None where there is none.
+        roofline_s: Lower bound of the time.
+        metrics: Metrics of Nsight Compute by name; empty without a profile.
     """
 
     candidate: Ranked
@@ -409,18 +411,18 @@ class CandidateEvidence(Record, frozen=True):
 
 
 class Proposer(Protocol):
-    """Proposes: rules that are built in, a person's script, or a language model."""
+    """Proposes: the built-in rules, a person's script, or a language model."""
 
     @property
     def name(self) -> str:
-        """Its name, which is kept with what it proposed."""
+        """Origin of its proposals in the store."""
 
     def propose(self, facts: TaskFacts) -> Sequence[Proposal]:
-        """What to try in a round, the most promising first; nothing where it has nothing more to say."""
+        """The proposals of a round, the most promising first; may be empty."""
 
 
 class Judge(Protocol):
-    """Says of a candidate what went wrong, or what binds it and which constraint to change."""
+    """Judges candidates: the fault or the bottleneck, and the constraint to change."""
 
     def judge(self, evidence: CandidateEvidence) -> Verdict:
-        """One verdict on one candidate."""
+        """The verdict on a candidate."""

@@ -1,10 +1,10 @@
-"""The built-in proposer: no language model, the same mechanisms.
+"""The built-in proposer: rules in place of a language model.
 
-It spreads its trials over sources that are wrong in different places. A quarter of its proposals are what the cost
-model alone puts first. Half are those of which most can be expected by what was measured, on this workload and on
-others. The last quarter is, in turn, a macro action or two away from the best, with what the judge's verdicts say; or a
-strategy for the roofline's zone, at first from winners nearby and later crossed from the best ones. There is no chance
-in it: the same facts always get the same proposals.
+It spreads its proposals over sources with different errors. A quarter are the cost model's own ranking. Half have the
+largest expected improvement by the times so far, of this workload and of others. The last quarter is, in turn, one or
+two macro actions away from the best configuration, with the edits of the judge's verdicts; or a strategy for the zone
+on the roofline, at first from winners nearby, later crossed from the best strategies. Nothing is random: equal facts
+get equal proposals.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from constrint.tune.search.llm.records import (
 from constrint.tune.search.llm.resolve import Key, Resolver, key_of
 from constrint.tune.search.llm.strategies import Population, holds_rules, strategies_against, strategies_nearby, zone_of
 
-#: What is proposed in turn: what the cost model alone (o) and as corrected by times (m) puts first, what is promising
-#: (p), an action (a), a strategy (s), a verdict (v). What other plans take: `python -m benchmarks.propose.value`.
+#: Sources in turn, a letter each: the cost model's ranking (o), the ranking corrected by times (m), largest expected
+#: improvement (p), an action (a), a strategy (s), a verdict's edit (v).
 PLAN: Final = "oppaoppsoppaoppv"
 #: Proposals of a round.
 WIDTH: Final = 4
-#: How many parameters a configuration may differ in from the best one to be near it.
+#: Parameters in which a near configuration may differ from the best one.
 NEAR: Final = 2
-#: Edits of verdicts that are remembered.
+#: Most edits of verdicts that are remembered.
 MOST_EDITS: Final = 16
 
 
@@ -48,9 +48,9 @@ class BuiltInProposer:
     """Proposes by rules; see the module's docstring.
 
     Args:
-        resolver: What the rounds resolve proposals with.
-        plan: What is proposed in turn, a letter for each: see `PLAN`.
-        width: How many proposals a round has.
+        resolver: Resolves the search's proposals.
+        plan: Sources in turn, see `PLAN`.
+        width: Proposals of a round.
     """
 
     name = "built-in"
@@ -58,23 +58,23 @@ class BuiltInProposer:
     def __init__(self, resolver: Resolver, plan: str = PLAN, width: int = WIDTH) -> None:
         self._resolver, self._plan, self._width = resolver, plan, width
         self._population = Population(self._fits)
-        self._wanted: deque[Edit] = deque(maxlen=MOST_EDITS)
-        self._shunned: deque[Edit] = deque(maxlen=MOST_EDITS)
+        self._edits: deque[Edit] = deque(maxlen=MOST_EDITS)
+        self._failures: deque[Edit] = deque(maxlen=MOST_EDITS)
         self._at = 0
 
     def propose(self, facts: TaskFacts) -> Sequence[Proposal]:
-        """What to try in this round; in the first one the model's first choice comes first."""
+        """The proposals of a round; the first round begins with the cost model's first choice."""
         if facts.round == 0:
             self._population.add([*strategies_nearby(facts), *self._first_strategies(facts)])
         self._population.hear(facts.results)
         for verdict in facts.verdicts:
             if verdict.edit is not None:
-                (self._shunned if isinstance(verdict, Failure) else self._wanted).append(verdict.edit)
+                (self._failures if isinstance(verdict, Failure) else self._edits).append(verdict.edit)
         best = best_of(facts.results)
         letters = self._letters(self._width - (facts.round == 0))
         others = [self._by_letter(letter, facts, best) for letter in letters]
-        told = [proposal for proposal in others if proposal is not None]
-        return [*self._plain(letters, self._width - len(told), facts), *told]
+        proposals = [proposal for proposal in others if proposal is not None]
+        return [*self._plain(letters, self._width - len(proposals), facts), *proposals]
 
     def _letters(self, number: int) -> str:
         """The next letters of the plan."""
@@ -83,13 +83,13 @@ class BuiltInProposer:
         return "".join(letters)
 
     def _first_strategies(self, facts: TaskFacts) -> Iterator[StrategyProposal]:
-        """Against what binds each kernel's first choice; the kernel that the model puts first comes first."""
+        """Strategies against the bottleneck of each kernel's first choice, in the order of the ranking."""
         for kernel in dict.fromkeys(choice.kernel for choice in facts.ranking):
             choice = next(choice for choice in facts.ranking if choice.kernel == kernel)
             yield from strategies_against(choice, self._resolver.kernel(kernel))
 
     def _by_letter(self, letter: str, facts: TaskFacts, best: GateResult | None) -> Proposal | None:
-        """A proposal of a kind; None for single configurations, and where there is none of the kind now."""
+        """The proposal of a letter; None for single configurations, and where the source has none now."""
         if letter == "s":
             return self._population.next(zone_of(facts)) or self._population.cross()
         if best is None or not best.config:
@@ -99,13 +99,13 @@ class BuiltInProposer:
         return self._refined(best) if letter == "v" else None
 
     def _plain(self, letters: str, number: int, facts: TaskFacts) -> list[SpaceProposal]:
-        """So many single configurations: by the cost model alone, as corrected, and then the most promising ones."""
-        found: dict[Key, SpaceProposal] = {}
+        """`number` single configurations: by the cost model alone, by its correction, then the most promising."""
+        chosen: dict[Key, SpaceProposal] = {}
 
         def add(choices: Iterable[Ranked], most: int, because: str) -> None:
             for choice in choices:
-                if len(found) < min(most, number):
-                    found.setdefault(key_of(choice.kernel, choice.config), one(choice.kernel, choice.config, because))
+                if len(chosen) < min(most, number):
+                    chosen.setdefault(key_of(choice.kernel, choice.config), one(choice.kernel, choice.config, because))
 
         tried = {key_of(result.kernel, result.config) for result in facts.results}
         most = letters.count("o") + (facts.round == 0)
@@ -113,17 +113,17 @@ class BuiltInProposer:
         most += letters.count("m")
         add(self._resolver.expected(most), most, "the cost model, corrected by what was measured, puts it first")
         add(self._resolver.promising(number), number, "by what was measured, most can be gained here")
-        return list(found.values())
+        return list(chosen.values())
 
     def _refined(self, best: GateResult) -> SpaceProposal:
-        """The neighbourhood of the best one with the newest edit of a verdict that it does not follow already.
+        """The neighbourhood of the best configuration, with the newest edit of a verdict that it does not satisfy yet.
 
-        What failed before is what comes last there.
+        Edits of failures become preferences, so that configurations like failed ones come last.
         """
-        shunned = [rule for edit in self._shunned if edit.kernel == best.kernel for rule in edit.add]
-        wishes = [Preference(rule=rule.rule, because=rule.because) for rule in shunned[-MAX_ITEMS:]]
+        failed = [rule for edit in self._failures if edit.kernel == best.kernel for rule in edit.add]
+        wishes = [Preference(rule=rule.rule, because=rule.because) for rule in failed[-MAX_ITEMS:]]
         around = edited(near(best.kernel, best.config, NEAR), Edit(kernel=best.kernel, prefer=tuple(wishes)))
-        for edit in reversed(self._wanted):
+        for edit in reversed(self._edits):
             if edit.kernel == best.kernel and not holds_rules(edit.add, best.config):
                 space = edited(around, edit)
                 if not isinstance(self._resolver.intersect(space), Refusal):
@@ -135,7 +135,7 @@ class BuiltInProposer:
 
 
 def best_of(results: Sequence[GateResult]) -> GateResult | None:
-    """The fastest candidate so far; None where none was timed."""
+    """The fastest result so far; None where nothing was timed."""
     timed = [result for result in results if result.gate == "fast" and result.passed and result.seconds]
     return min(timed, key=lambda result: result.seconds or 0.0) if timed else None
 
@@ -147,14 +147,14 @@ def one(kernel: str, config: Config, because: str) -> SpaceProposal:
 
 
 def near(kernel: str, config: Config, most: int) -> SpaceProposal:
-    """The space of what differs from a configuration in so many parameters at most."""
+    """The space of configurations that differ from `config` in at most `most` parameters."""
     because = f"at most {most} macro actions from the best so far"
     rule = Restriction(rule=near_rule(config, most), because=because)
     return SpaceProposal(kernel=kernel, rules=(rule,), because=because)
 
 
 def edited(space: SpaceProposal, edit: Edit) -> SpaceProposal:
-    """A space with a judge's edit."""
+    """A space with a judge's edit applied."""
     replaced = {part.parameter for part in edit.values}
     return SpaceProposal(
         kernel=space.kernel,

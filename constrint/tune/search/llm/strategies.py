@@ -1,7 +1,7 @@
-"""A population of strategies: which are tried next, how good each was, and how two become a new one.
+"""Strategies, short texts with constraints: from winners nearby, against bottlenecks, and crossed in a population.
 
-A strategy is as good as the fastest configuration that satisfies all of its constraints, whoever proposed it. Two are
-crossed as sets of constraints: the child keeps both; where both cannot hold, the better parent's stay.
+The score of a strategy is the fastest configuration that satisfies all its constraints, whoever proposed it. A cross is
+the union of two sets of constraints; where both cannot hold, the better parent's remain.
 """
 
 from __future__ import annotations
@@ -32,39 +32,39 @@ from constrint.tune.search.llm.records import (
     Zone,
 )
 
-#: Strategies that are kept: of more, the slowest are forgotten.
+#: Size of a population; of more strategies the slowest are forgotten.
 MOST_KEPT = 24
 
 
 class Population:
-    """Strategies and what was measured under each.
+    """Strategies with the best time of each.
 
     Args:
-        fits: Whether a strategy leaves any configuration of its kernel.
+        fits: Whether any configuration of its kernel satisfies a strategy.
     """
 
     def __init__(self, fits: Callable[[StrategyProposal], bool]) -> None:
         self._fits = fits
         self._members: dict[str, StrategyProposal] = {}
         self._best_s: dict[str, float] = {}
-        self._asked: set[str] = set()
+        self._used: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._members)
 
     def add(self, strategies: Iterable[StrategyProposal]) -> None:
-        """Take in strategies that leave something; one of a known name, or with the same constraints, is not new."""
+        """Add strategies that fit, except those with a name or a set of constraints that a member has."""
         for strategy in strategies:
             known = (constraints(member) for member in self._members.values())
             if strategy.name not in self._members and constraints(strategy) not in known and self._fits(strategy):
                 self._members[strategy.name] = strategy
                 self._best_s[strategy.name] = math.inf
-        slowest = sorted(self._asked & set(self._members), key=lambda name: -self._best_s[name])
+        slowest = sorted(self._used & set(self._members), key=lambda name: -self._best_s[name])
         for name in slowest[: max(0, len(self._members) - MOST_KEPT)]:
             del self._members[name]
 
     def hear(self, results: Iterable[GateResult]) -> None:
-        """Take in times: each counts for every strategy whose constraints its configuration satisfies."""
+        """Score the members: a time counts for every strategy whose constraints its configuration satisfies."""
         timed = [result for result in results if result.gate == "fast" and result.passed and result.seconds]
         for name, strategy in self._members.items():
             times = [
@@ -73,20 +73,20 @@ class Population:
             self._best_s[name] = min(times, default=math.inf)
 
     def next(self, zone: Zone) -> StrategyProposal | None:
-        """The next strategy that was not asked for yet, those for the zone first; None where there is none."""
-        waiting = [member for name, member in self._members.items() if name not in self._asked]
+        """The next unused strategy, those for the zone first; None where all were used."""
+        waiting = [member for name, member in self._members.items() if name not in self._used]
         chosen = next(chosen_by_zone(waiting, zone), None)
         if chosen is not None:
-            self._asked.add(chosen.name)
+            self._used.add(chosen.name)
         return chosen
 
     def best(self) -> list[StrategyProposal]:
-        """The strategies under which something was timed, the fastest first."""
+        """The strategies with a time, the fastest first."""
         timed = [name for name in self._members if math.isfinite(self._best_s[name])]
         return [self._members[name] for name in sorted(timed, key=lambda name: self._best_s[name])]
 
     def cross(self) -> StrategyProposal | None:
-        """A child of the two best strategies of one kernel that have none yet; taken in at once. None: no pair left."""
+        """Add the child of the best pair of one kernel's strategies without a child, and return it; None: no pair."""
         pairs = itertools.combinations(self.best(), 2)
         for better, other in sorted(pairs, key=lambda pair: self._best_s[pair[0].name] + self._best_s[pair[1].name]):
             if better.kernel != other.kernel:
@@ -104,7 +104,7 @@ def crossed(
 ) -> StrategyProposal | None:
     """The child of two strategies of one kernel: the better one's constraints, and as many of the other's as fit.
 
-    None where nothing of the other one can be added.
+    None where no constraint of the other one fits.
     """
     child = StrategyProposal(
         name=f"{better.name} x {other.name}"[:120],
@@ -126,7 +126,7 @@ def crossed(
 
 
 def constraints(strategy: StrategyProposal) -> tuple[object, ...]:
-    """What a strategy comes to, without its words: equal for strategies that leave the same configurations."""
+    """The constraints of a strategy without its text, for comparison."""
     values = sorted((part.parameter, tuple(sorted(part.values))) for part in strategy.values)
     rules, wishes = sorted(part.rule for part in strategy.rules), sorted(part.rule for part in strategy.preferences)
     return strategy.kernel, tuple(values), tuple(rules), tuple(wishes)
@@ -140,7 +140,7 @@ def holds(strategy: StrategyProposal, config: Config) -> bool:
 
 
 def holds_rules(rules: Iterable[Restriction], config: Config) -> bool:
-    """Whether a configuration satisfies all of these rules."""
+    """Whether a configuration satisfies all rules."""
     try:
         return all(read_rule(part.rule, list(config)).holds(config) for part in rules)
     except ConstrintError:
@@ -148,7 +148,7 @@ def holds_rules(rules: Iterable[Restriction], config: Config) -> bool:
 
 
 def _with(strategy: StrategyProposal, part: Values | Restriction) -> StrategyProposal | None:
-    """A strategy with one constraint more; None where it has it, has values of that parameter, or has no room."""
+    """A strategy with one more constraint; None where it has that constraint or parameter, or no room."""
     values, rules = strategy.values, strategy.rules
     if isinstance(part, Values):
         if part.parameter in {known.parameter for known in values} or len(values) == MAX_ITEMS:
@@ -161,7 +161,7 @@ def _with(strategy: StrategyProposal, part: Values | Restriction) -> StrategyPro
     return msgspec.structs.replace(strategy, values=values, rules=rules)
 
 
-#: What a move does, as the text of a strategy.
+#: Text of the strategy that makes a move.
 TEXTS: Final[Mapping[tuple[Action, Direction], str]] = {
     ("tile", "more"): "Larger tiles: every operand that was loaded is used more often.",
     ("tile", "less"): "Smaller tiles: more blocks, so that the last wave is fuller.",
@@ -176,19 +176,19 @@ TEXTS: Final[Mapping[tuple[Action, Direction], str]] = {
     ("split", "more"): "Split the work of one tile over more blocks: all SMs have something to do.",
     ("split", "less"): "Split less: nothing has to be summed or waited for.",
 }
-#: Parts of the first choice's time against which strategies are made: the largest ones.
+#: Largest parts of a predicted time that strategies are made against.
 NUM_PARTS: Final = 3
 
 
 def strategies_nearby(facts: TaskFacts) -> list[StrategyProposal]:
-    """What won for the nearest workloads, as far as the kernels have these values for this workload."""
+    """Winners of the nearest workloads, limited to values that the kernels have for this workload."""
     kernels = {kernel.name: kernel for kernel in facts.kernels}
     found = (_of_winner(nearby, kernels.get(nearby.kernel)) for nearby in facts.nearby)
     return [strategy for strategy in found if strategy is not None]
 
 
 def strategies_against(choice: Ranked, kernel: KernelFacts) -> list[StrategyProposal]:
-    """Strategies against what binds a configuration most, the largest part of its time first."""
+    """Strategies against the largest parts of a configuration's predicted time, the largest first."""
     parts = sorted(choice.parts_s, key=lambda name: -choice.parts_s[name])[:NUM_PARTS]
     moves = dict.fromkeys((move, part) for part in parts for move in moves_against(part))
     found: dict[Move, StrategyProposal] = {}
@@ -200,12 +200,12 @@ def strategies_against(choice: Ranked, kernel: KernelFacts) -> list[StrategyProp
 
 
 def zone_of(facts: TaskFacts) -> Zone:
-    """Where the model sees the first choice on the roofline; in doubt, it waits."""
+    """The zone of the model's first choice on the roofline; `latency` where it is unknown."""
     return facts.zone or "latency"
 
 
 def chosen_by_zone(strategies: list[StrategyProposal], zone: Zone) -> Iterator[StrategyProposal]:
-    """Strategies in the order in which they are tried: those for the zone, those for any, then the others."""
+    """Strategies for the zone, then those for any zone, then the others."""
     for fits in (lambda s: zone in s.zones, lambda s: not s.zones, lambda s: s.zones and zone not in s.zones):
         yield from filter(fits, strategies)
 

@@ -1,8 +1,8 @@
-"""What was asked and answered, line by line in a file, so that it can be answered again without a model.
+"""Transcripts: questions and answers as lines of a file, which replays them without a model.
 
 A line is on the disk before its answer is used. The key of an endpoint is in no answer (`Endpoint.without_key`), and
-nothing else of the environment is written. A transcript is data: whoever wrote it, its answers go through the same
-parser and the same gates as a model's.
+nothing else of the environment is written. A transcript is untrusted data: its answers go through the same parser and
+the same gates as a model's.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from constrint.errors import UsageError
 from constrint.tune.search.llm.answer import FINAL, Purpose, Question, Response, Speaker
 
 SCHEMA = "constrint.transcript/1"
-#: A larger file is no transcript of a run.
+#: Largest file that is read.
 MAX_BYTES = 64 << 20
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a run was about: the first line.
+    """The first line of a transcript: the subject of the run.
 
     Args:
         schema: The version of the format.
-        run: The run's name, under which its proposals are kept.
-        proposer: Who proposed.
+        run: Name of the run in the store.
+        proposer: Name of the speaker.
         host: The endpoint's host; empty for built-in rules.
         gpu: The GPU's name.
-        kernel: The operation, or the one implementation, that was asked about.
-        workload: The workload, as it is printed.
-        rounds: How many rounds were to be run.
-        trials: How many candidates of each were tried.
-        judge: Whether the proposer judged, too.
+        kernel: The operation, or the implementation, as named by the request.
+        workload: The workload as text.
+        rounds: Most rounds.
+        trials: Most candidates of a round.
+        judge: Whether the speaker judged candidates.
     """
 
     schema: str
@@ -52,7 +52,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A question, of which a digest is kept, and its answer."""
+    """A question, as its digest, and the answer."""
 
     purpose: Purpose
     round: int
@@ -61,13 +61,13 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Transcript:
-    """Answers from a transcript as long as it has any, then asks someone and writes down what comes.
+    """A speaker that replays a transcript, and continues it with another speaker's answers.
 
     Args:
-        header: What the run is about.
-        known: What was asked and answered before.
-        file: Where new exchanges are written; None for nowhere.
-        note: Hears, once, that a question is not the one that was asked before.
+        header: The subject of the run.
+        known: Exchanges to replay.
+        file: Receives new exchanges; None to write none.
+        note: Called once, when a question differs from the recorded one.
     """
 
     def __init__(
@@ -83,22 +83,22 @@ class Transcript:
         self._place, self._is_told = 0, False
 
     def speaking(self, speaker: Speaker) -> Transcript:
-        """Let someone answer what is not known, and write that down; without anyone the transcript is all there is."""
+        """Continue with a speaker after the recorded exchanges; without one the run ends there."""
         self._speaker = speaker
         return self
 
     @property
     def name(self) -> str:
-        """Who proposed."""
+        """Name of the recorded speaker."""
         return self.header.proposer
 
     @property
     def host(self) -> str:
-        """The host of the endpoint that answered."""
+        """Host of the recorded endpoint."""
         return self.header.host
 
     def answer(self, question: Question) -> Response:
-        """What was answered before, or what is answered now."""
+        """The recorded answer, else the speaker's, which is recorded."""
         if self._place < len(self._known):
             return self._again(question)
         if self._speaker is None:
@@ -138,11 +138,10 @@ class Transcript:
 
 
 def recorded(path: Path, header: Header, *, resume: bool, note: Callable[[str], None]) -> Transcript:
-    """A transcript that is written to a new file; or, resumed, goes on with an old one.
+    """Open a transcript for writing: a new file, or with `resume` an existing one, which is continued.
 
     Raises:
-        UsageError: When the file is there already and is not to be resumed, is of another question, or cannot be
-            written.
+        UsageError: When the file exists and `resume` is false, is about another subject, or cannot be written.
     """
     if resume and path.exists():
         old, known = read(path, note)
@@ -171,10 +170,10 @@ def recorded(path: Path, header: Header, *, resume: bool, note: Callable[[str], 
 
 
 def replayed(path: Path, header: Header, note: Callable[[str], None]) -> Transcript:
-    """A transcript that answers without anyone else.
+    """Open a transcript for replay.
 
     Raises:
-        UsageError: When it cannot be read, or is of another workload than `header` asks about.
+        UsageError: When it cannot be read, or is about another workload than `header`.
     """
     old, known = read(path, note)
     _check_same(path, old, header, ("gpu", "kernel", "workload"))
@@ -182,10 +181,10 @@ def replayed(path: Path, header: Header, note: Callable[[str], None]) -> Transcr
 
 
 def read(path: Path, note: Callable[[str], None]) -> tuple[Header, list[Exchange]]:
-    """The lines of a transcript; a last one that was not written to its end is left out.
+    """Read a transcript. An incomplete last line is left out, with a note.
 
     Raises:
-        UsageError: When it is no transcript; names the line.
+        UsageError: When the file is no transcript; names the line.
     """
     try:
         with path.open("rb") as file:
@@ -224,7 +223,7 @@ def _check_same(path: Path, old: Header, new: Header, names: Sequence[str]) -> N
 
 
 def _append(file: IO[bytes], line: msgspec.Struct) -> None:
-    """Write a line; it is on the disk when this returns.
+    """Write a line and wait until it is on the disk.
 
     Raises:
         UsageError: When it cannot be written.
