@@ -174,20 +174,18 @@ def _engine(request: ProposeRequest, target: Target) -> Engine | None:
     if not target.devices:
         return None
     from constrint.kernels.registry import load_spec
-    from constrint.tune.engine.process import start_server
+    from constrint.tune.engine.local import LocalEngine
     from constrint.tune.search.llm.gates import NUM_INPUTS
     from constrint.tune.search.llm.profiler import find_ncu
     from constrint.tune.search.llm.search import SEED_BITS
-    from constrint.tuning import local_engine
 
     if request.has_profile and find_ncu() is None:
         raise UsageError(
             "--profile needs Nsight Compute, and there is no command ncu on the path; leave --profile out."
         )
-    start_server(request.device)
     setup = Setup(load_spec, target.gpu, request.device, num_inputs=NUM_INPUTS, has_unusual=True)
     setup = replace(setup.with_patience(request.timeout_s), seed=secrets.randbits(SEED_BITS))
-    return local_engine(setup, target.devices)
+    return LocalEngine(setup, target.devices)
 
 
 def _search(request: ProposeRequest, target: Target, goal: Goal, run: LlmRun, engine: Engine | None) -> Outcome:

@@ -82,7 +82,7 @@ def target_of(request: ProposeRequest) -> Target:
             raise UsageError("--device cpu needs --gpu NAME: the model by which configurations are chosen.")
         return Target(named_gpu, (0,))
     from constrint.hwmodels import detect
-    from constrint.tuning import devices_of
+    from constrint.tune.engine.local import devices_of
 
     try:
         detected = detect()

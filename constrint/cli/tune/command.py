@@ -18,7 +18,6 @@ from constrint.errors import UnknownNameError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.tune.engine.interface import RUN_PATIENCE_S
 
-ENGINES = ("local", "ray")
 CACHES = ("cold", "warm")
 DEVICES = ("cuda", "cpu")
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
@@ -77,8 +76,7 @@ def tune(
     """Measure candidates on this machine's GPUs; the winners are what later calls launch."""
     from constrint.cli.tune.goals import goals_of_choice
 
-    _check(choice, install, workloads, cache, engine, device)
-    _check_engine(engine, address, gpus)
+    _check(choice, install, workloads, cache, device)
     asking.check_search(search)
     output.check(FROZEN if frozen else TUNED)
     started, seconds = time.monotonic(), seconds_of(budget)
@@ -87,33 +85,24 @@ def tune(
         gpu = _frozen_gpu(choice, indices)
         print_frozen(gpu, goals_of_choice(choice, gpu, workloads, install=install), output)
         return
-    if engine == "local":
-        from constrint.tune.engine.process import start_server
-
-        start_server(device)
     from constrint.cli.records.selection import opened
     from constrint.cli.tune.progress import progress
     from constrint.kernels.registry import load_spec
     from constrint.tune.engine.interface import Setup
+    from constrint.tune.engine.registry import DeviceRequest, open_fleet
     from constrint.tune.search.registry import find_search
     from constrint.tune.tuner import Settings
-    from constrint.tuning import devices_of, local_engine, ray_cluster, ray_engine, tune
+    from constrint.tuning import tune
 
     make_search = find_search(search)
     with ExitStack() as stack:
-        cluster = stack.enter_context(ray_cluster(address, device)) if engine == "ray" else None
-        devices = tuple(indices or (0,))
-        if cluster is not None:
-            gpu = load_gpu(choice.gpu or cluster.model())
-        elif device == "cpu":
-            assert choice.gpu is not None
-            gpu = load_gpu(choice.gpu)
-        else:
-            gpu, devices = devices_of(indices, choice.gpu)
+        fleet = open_fleet(engine, DeviceRequest(device, indices, address))
+        stack.callback(fleet.close)
+        gpu = fleet.model(choice.gpu)
         goals = goals_of_choice(choice, gpu, workloads, install=install)
         records = stack.enter_context(opened(store, is_made=True))
         setup = Setup(load_spec, gpu, device, cache, seed=seed).with_patience(timeout)
-        runs = local_engine(setup, devices) if cluster is None else ray_engine(setup, cluster)
+        runs = fleet.engine(setup)
         stack.callback(runs.close)
         settings = Settings(gpu, make_search, trials, seconds, resume=resume or install, seed=seed)
         settings = asking.searching(search, settings, goals, records, setup.num_inputs)
@@ -122,27 +111,19 @@ def tune(
     print_report(gpu, report, len(goals), time.monotonic() - started, output)
 
 
-def _check(choice: Choice, install: bool, workloads: Path | None, cache: str, engine: str, device: str) -> None:
+def _check(choice: Choice, install: bool, workloads: Path | None, cache: str, device: str) -> None:
     if install and (workloads is not None or choice.sizes):
         raise UsageError("--install tunes the usual workloads: it takes neither sizes nor --workloads.")
     if workloads is not None and (choice.sizes or choice.dtype):
         raise UsageError("--workloads names sizes and types: give no others.")
     for name, value, known in (
         ("cache", cache, CACHES),
-        ("engine", engine, ENGINES),
         ("device", device, ("cuda", "cpu")),
     ):
         if value not in known:
             raise UnknownNameError(name, value, known)
     if device == "cpu" and choice.gpu is None:
         raise UsageError("--device cpu needs --gpu NAME: the model by which configurations are chosen.")
-
-
-def _check_engine(engine: str, address: str | None, gpus: str) -> None:
-    if engine == "ray" and gpus != "all":
-        raise UsageError("--gpus names GPUs of this machine: with --engine ray all free ones of the cluster are used.")
-    if engine != "ray" and address is not None:
-        raise UsageError("--address is that of a Ray cluster: add --engine ray.")
 
 
 def seconds_of(budget: str | None) -> float | None:
@@ -169,6 +150,6 @@ def _indices(gpus: str) -> tuple[int, ...] | None:
 
 
 def _frozen_gpu(choice: Choice, indices: tuple[int, ...] | None) -> GpuModel:
-    from constrint.tuning import devices_of
+    from constrint.tune.engine.local import devices_of
 
     return load_gpu(choice.gpu) if choice.gpu is not None else devices_of(indices)[0]

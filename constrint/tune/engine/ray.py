@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from constrint.errors import ConstrintError
+from constrint.errors import ConstrintError, UsageError
+from constrint.hwmodels import GpuModel, load_gpu
 from constrint.select.fingerprint import Fingerprint, fingerprint_of
-from constrint.tune.engine.interface import Done, Job, Setup, failed
-from constrint.tune.engine.ray_cluster import Device, RayCluster
-from constrint.tune.engine.ray_connect import one_line
+from constrint.tune.engine.interface import Done, Engine, Job, Setup, failed
+from constrint.tune.engine.ray_cluster import Device, RayCluster, one_line
 from constrint.tune.engine.ray_host import Order
+from constrint.tune.engine.registry import DeviceRequest
 from constrint.tune.trial import Outcome
 
 #: How long an actor waits for something to tell before it takes further jobs.
@@ -173,3 +174,42 @@ class RayEngine:
         for job in owed:
             answers = failed(job, Outcome.NOT_RUN, slot.why_lost)
             self._done.append(Done(job, number, answers, 0.0, slot_is_lost=True))
+
+
+class RayFleet:
+    """Free devices of a Ray cluster.
+
+    Args:
+        request: The devices to use; without an address the cluster is this machine alone.
+
+    Raises:
+        UsageError: When Ray is not installed, or the request names devices of this machine.
+        ConstrintError: When no cluster answers, or it has no free device.
+    """
+
+    def __init__(self, request: DeviceRequest) -> None:
+        if request.indices is not None:
+            raise UsageError(
+                "--gpus names GPUs of this machine: with --engine ray all free ones of the cluster are used."
+            )
+        self._cluster = RayCluster(request.address, request.device)
+
+    def model(self, name: str | None) -> GpuModel:
+        """The named model, else the one that most devices of the cluster are of.
+
+        Raises:
+            NoDeviceError: When no device is of a known model.
+        """
+        return load_gpu(name or self._cluster.model())
+
+    def engine(self, setup: Setup) -> Engine:
+        """Start the engine on the devices of the setup's model.
+
+        Raises:
+            NoDeviceError: When no device is of that model.
+        """
+        return RayEngine(setup, cluster=self._cluster)
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        self._cluster.close()

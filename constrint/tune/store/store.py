@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from sqlalchemy import Connection, case, delete, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 
+from constrint.tune.store.backends import shown
 from constrint.tune.store.database import Database
-from constrint.tune.store.place import shown, url_of
+from constrint.tune.store.place import url_of
 from constrint.tune.store.proposals import FIELDS, PROPOSALS, ProposalRecord, has_table, make_table, proposal_row
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.schema import RECORDS, Filters, conditions, row_of
@@ -86,8 +86,8 @@ class RecordStore:
             return 0
         # Every process writes in the same order, so that none waits for another in a circle.
         ordered = [rows[name] for name in sorted(rows)]
-        dialect: Any = sqlite if self._database.dialect == "sqlite" else postgresql
-        statement = dialect.insert(RECORDS).on_conflict_do_nothing(index_elements=["id"]).returning(RECORDS.c.id)
+        insert = self._database.backend.insert(RECORDS)
+        statement = insert.on_conflict_do_nothing(index_elements=["id"]).returning(RECORDS.c.id)
         return self._database.write(lambda connection: len(connection.execute(statement, ordered).all()))
 
     def add_proposals(self, proposals: Iterable[ProposalRecord], *, is_newer: bool = False) -> int:
@@ -110,9 +110,8 @@ class RecordStore:
         ordered = [rows[name] for name in sorted(rows)]
 
         def work(connection: Connection) -> int:
-            make_table(connection)
-            dialect: Any = sqlite if self._database.dialect == "sqlite" else postgresql
-            insert = dialect.insert(PROPOSALS)
+            make_table(connection, self._database.backend.lock)
+            insert = self._database.backend.insert(PROPOSALS)
             statement = insert.on_conflict_do_nothing(index_elements=["id"])
             if is_newer:
                 fresh = {name: insert.excluded[name] for name in (*FIELDS, "proposal")}
