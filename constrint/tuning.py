@@ -25,7 +25,7 @@ from constrint.tune.search.registry import make_search
 from constrint.tune.session import Goal
 from constrint.tune.store.choices import publish
 from constrint.tune.store.store import RecordStore
-from constrint.tune.tuner import Listener, Report, Settings, Tuner
+from constrint.tune.tuner import Listener, Settings, Tuner, TuningReport
 
 #: Configurations of a workload that are tried where nobody says how many.
 TRIALS = 16
@@ -39,7 +39,7 @@ def install(
     gpus: Sequence[int] | None = None,
     store: str | Path | None = None,
     listener: Listener | None = None,
-) -> Report:
+) -> TuningReport:
     """Tune kernels for the GPUs of this machine; what the store knows already is not measured again.
 
     Args:
@@ -71,7 +71,7 @@ def install(
 
 def tune(
     goals: Sequence[Goal], settings: Settings, engine: Engine, store: RecordStore, listener: Listener | None = None
-) -> Report:
+) -> TuningReport:
     """Tune goals, and publish the winners where look-ups find them, those of an interrupted run too."""
     specs = {spec.full_name: spec for goal in goals for spec in goal.operation.implementations}
     names = {name: importable_name(spec) for name, spec in specs.items()}

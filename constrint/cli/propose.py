@@ -28,9 +28,9 @@ from constrint.errors import ConstrintError, UnknownNameError, UsageError
 from constrint.tune.engine.interface import RUN_PATIENCE_S, Engine, Setup
 
 if TYPE_CHECKING:
-    from constrint.tune.search.interface import Task
-    from constrint.tune.search.llm.outcome import Outcome
-    from constrint.tune.search.llm.records import GateResult, Ranked
+    from constrint.tune.search.interface import SearchTask
+    from constrint.tune.search.llm.outcome import SearchOutcome
+    from constrint.tune.search.llm.records import GateResult, RankedConfig
     from constrint.tune.search.llm.run import LlmRun
     from constrint.tune.search.llm.search import Attempt
     from constrint.tune.search.llm.speakers import Conversation
@@ -161,7 +161,7 @@ def _run(request: ProposeRequest) -> None:
         head = talk.header
         effort = Effort(head.rounds, head.trials, engine is None, head.judge)
         run = LlmRun(talk, store, partial(compile_shown, is_apart=True), effort, report)
-        outcomes: list[Outcome] = []
+        outcomes: list[SearchOutcome] = []
         for goal in goals:
             outcomes.append(_search(request, target, goal, run, engine))
             if outcomes[-1].is_interrupted:
@@ -188,9 +188,9 @@ def _engine(request: ProposeRequest, target: Target) -> Engine | None:
     return LocalEngine(setup, target.devices)
 
 
-def _search(request: ProposeRequest, target: Target, goal: Goal, run: LlmRun, engine: Engine | None) -> Outcome:
+def _search(request: ProposeRequest, target: Target, goal: Goal, run: LlmRun, engine: Engine | None) -> SearchOutcome:
     """Search one workload: by the tuner on an engine, by the cost model's times without one."""
-    from constrint.tune.search.llm.outcome import Outcome
+    from constrint.tune.search.llm.outcome import SearchOutcome
     from constrint.tune.tuner import Settings
     from constrint.tuning import tune
 
@@ -199,8 +199,8 @@ def _search(request: ProposeRequest, target: Target, goal: Goal, run: LlmRun, en
         try:
             search.ask(1)
         except KeyboardInterrupt:
-            return Outcome(goal, search, is_interrupted=True)
-        return Outcome(goal, search)
+            return SearchOutcome(goal, search, is_interrupted=True)
+        return SearchOutcome(goal, search)
     settings = Settings(
         target.gpu,
         lambda task: search,
@@ -210,23 +210,23 @@ def _search(request: ProposeRequest, target: Target, goal: Goal, run: LlmRun, en
         run=run.conversation.header.run,
     )
     result = tune([goal], settings, engine, run.store)
-    return Outcome(goal, search, result.tuned[0] if result.tuned else None, result.is_interrupted)
+    return SearchOutcome(goal, search, result.tuned[0] if result.tuned else None, result.is_interrupted)
 
 
-def _task(target: Target, goal: Goal, store: RecordStore | None = None) -> Task:
+def _task(target: Target, goal: Goal, store: RecordStore | None = None) -> SearchTask:
     """The search's task, with the store's records of other workloads by the kernels of today."""
     from constrint.kernels.registry import code_of
-    from constrint.tune.search.interface import Task
+    from constrint.tune.search.interface import SearchTask
     from constrint.tune.store.choices import of_one_code
 
     found = () if store is None else store.find(operation=goal.workload.operation, gpu=target.gpu.name)
     nearby = [record for record in of_one_code(found, code_of) if record.workload != goal.workload]
-    return Task(goal.operation, target.gpu, goal.workload, nearby, 0, goal.fixed)
+    return SearchTask(goal.operation, target.gpu, goal.workload, nearby, 0, goal.fixed)
 
 
 def _profile(
     request: ProposeRequest, target: Target, goal: Goal, engine: Engine | None
-) -> Callable[[Ranked], Mapping[str, float]] | None:
+) -> Callable[[RankedConfig], Mapping[str, float]] | None:
     """The profiler of a workload's candidates; None where no profile is requested, or nothing is measured."""
     from constrint.kernels.registry import importable_name, load_spec
     from constrint.tune.search.llm.profiler import Profiler, find_ncu
@@ -236,7 +236,7 @@ def _profile(
         return None
     profiler = Profiler(ncu, load_spec, goal.workload, request.choice.gpu or target.gpu.name, request.device)
 
-    def profile(candidate: Ranked) -> Mapping[str, float]:
+    def profile(candidate: RankedConfig) -> Mapping[str, float]:
         metrics = profiler(candidate, importable_name(goal.operation.spec(candidate.kernel)))
         if profiler.problem:
             report(f"note: {profiler.problem}.")
@@ -284,7 +284,7 @@ def _show(request: ProposeRequest) -> None:
     say(wrap(f"Up to {rounds} rounds of {trials} candidates for {workload} would be {what}."))
 
 
-def _print_outcomes(target: Target, outcomes: Sequence[Outcome], talk: Conversation, output: Output) -> None:
+def _print_outcomes(target: Target, outcomes: Sequence[SearchOutcome], talk: Conversation, output: Output) -> None:
     """Print the outcomes of a run.
 
     Raises:
@@ -313,7 +313,7 @@ def _print_outcomes(target: Target, outcomes: Sequence[Outcome], talk: Conversat
         raise typer.Exit(1)
 
 
-def _print(outcome: Outcome, target: Target, draw: Callable[[Table], None]) -> None:
+def _print(outcome: SearchOutcome, target: Target, draw: Callable[[Table], None]) -> None:
     from constrint.tune.search.llm.provenance import config_text
     from constrint.tune.search.llm.search import reason_of
 
@@ -338,7 +338,7 @@ def _print(outcome: Outcome, target: Target, draw: Callable[[Table], None]) -> N
         say(wrap(f"It ended after {len(outcome.search.rounds)} rounds: {plain(outcome.search.stopped)}."))
 
 
-def _rows(outcome: Outcome) -> list[list[object]]:
+def _rows(outcome: SearchOutcome) -> list[list[object]]:
     workload = named(outcome.goal.workload)
     return [[workload, *_row(attempt)] for attempt in outcome.search.attempts if attempt.gates]
 

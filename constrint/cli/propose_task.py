@@ -19,7 +19,7 @@ from constrint.cli.records.selection import opened
 from constrint.cli.tune.progress import time_text
 from constrint.cli.tune.report import INTERRUPTED
 from constrint.errors import ConstrintError
-from constrint.propose import Settings, examine, find_task
+from constrint.propose import GateSettings, examine, find_task
 from constrint.propose.score import GATES
 from constrint.propose.writing import Files, SourceRound, SourceRounds, Written, built_in_files
 from constrint.tune.search.llm.answer import Speaker
@@ -116,7 +116,7 @@ def run_task(request: ProposeRequest, name: str, files: Sequence[Path], *, allow
         speaker, head = talk.speaker(chosen), talk.header
         store = stack.enter_context(opened(request.store, is_made=True))
         provenance = Provenance(head.run, Subject(task.name, target.gpu.name), speaker, talk.is_replayed)
-        settings = Settings(allow_unsandboxed, "cpu" if request.device == "cpu" else "", speaker.name)
+        settings = GateSettings(allow_unsandboxed, "cpu" if request.device == "cpu" else "", speaker.name)
         rounds = SourceRounds(
             task,
             target.gpu,

@@ -3,7 +3,7 @@
 Nothing here executes a candidate in the caller's process. `examine` takes one through the gates.
 """
 
-from constrint.propose.examination import Settings, examine
+from constrint.propose.examination import GateSettings, examine
 from constrint.propose.operands import Expected, Extent, Operand
 from constrint.propose.sandbox import find_sandbox
 from constrint.propose.score import Examined, fast_p, order
@@ -13,8 +13,8 @@ __all__ = [
     "Examined",
     "Expected",
     "Extent",
+    "GateSettings",
     "Operand",
-    "Settings",
     "Task",
     "examine",
     "fast_p",

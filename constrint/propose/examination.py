@@ -22,7 +22,7 @@ from constrint.propose.floor import floor_s
 from constrint.propose.honesty import dishonest
 from constrint.propose.legal import illegal
 from constrint.propose.operands import Expected
-from constrint.propose.process import Lost, Refused, Worker
+from constrint.propose.process import SandboxWorker, WorkerLost, WorkerRefused
 from constrint.propose.sandbox import PLAIN, Sandbox, sandbox_for
 from constrint.propose.score import Examined
 from constrint.propose.task import Task, file_of_task, find_task
@@ -41,7 +41,7 @@ MOST_DRAWN = 32
 
 
 @dataclass(frozen=True)
-class Settings:
+class GateSettings:
     """How candidates are examined.
 
     Args:
@@ -61,7 +61,7 @@ class Settings:
     is_timed: bool = True
 
 
-def examine(proposal: SourceProposal, gpu: GpuModel, settings: Settings | None = None) -> Examined:
+def examine(proposal: SourceProposal, gpu: GpuModel, settings: GateSettings | None = None) -> Examined:
     """Take a candidate through the gates, as far as it comes.
 
     Args:
@@ -76,7 +76,7 @@ def examine(proposal: SourceProposal, gpu: GpuModel, settings: Settings | None =
     missing = [name for name in ("torch", "triton") if find_spec(name) is None]
     if missing:
         raise UsageError(f"source is examined with {' and '.join(missing)}: pip install 'constrint[torch]'.")
-    return Examination(proposal, gpu, settings or Settings()).run()
+    return Examination(proposal, gpu, settings or GateSettings()).run()
 
 
 def _triton_problem(proposal: SourceProposal, task: Task) -> str:
@@ -109,7 +109,7 @@ class Examination:
     Each gate is a method that raises `Failing` or returns what it found.
     """
 
-    def __init__(self, proposal: SourceProposal, gpu: GpuModel, settings: Settings) -> None:
+    def __init__(self, proposal: SourceProposal, gpu: GpuModel, settings: GateSettings) -> None:
         self._proposal, self._gpu, self._settings = proposal, gpu, settings
         self.task = find_task(proposal.task)
         self._sandbox: Sandbox = sandbox_for(settings.allow_unsandboxed)
@@ -117,7 +117,7 @@ class Examination:
         self._seed = secrets.randbits(48) if settings.seed is None else settings.seed
         self._results: list[GateResult] = []
         self._watched: list[wire.Watched] = []
-        self._worker: Worker | None = None
+        self._worker: SandboxWorker | None = None
         self._stack = ExitStack()
         self.timed: Timed | None = None
 
@@ -159,7 +159,7 @@ class Examination:
     def _record(self, gate: Gate, pass_through: Callable[[], Passed]) -> bool:
         try:
             found, is_passed = pass_through(), True
-        except (Failing, Refused, Lost) as error:
+        except (Failing, WorkerRefused, WorkerLost) as error:
             found, is_passed = Passed(str(error)), False
         self._results.append(
             GateResult(
@@ -191,7 +191,7 @@ class Examination:
             for dtype in task.dtypes:
                 outputs, inputs = task.layouts(task.timed_sizes, dtype)
                 request = wire.Compile(gpu=self._gpu.name, outputs=outputs, inputs=inputs)
-                kernels += worker.ask(request, wire.Compiled, self._settings.patience_s).kernels
+                kernels += worker.ask(request, wire.CompiledKernels, self._settings.patience_s).kernels
         if not kernels:
             raise Failing("it launches no kernel of its own.")
         for kernel in kernels:
@@ -279,25 +279,25 @@ class Examination:
     def _checked_dtypes(self) -> tuple[str, ...]:
         return tuple(t for t in self.task.dtypes if not (self.is_interpreted and t in NOT_INTERPRETED))
 
-    def _call(self, worker: Worker, inputs: InputSet, *, in_same_memory: bool = False) -> float:
+    def _call(self, worker: SandboxWorker, inputs: InputSet, *, in_same_memory: bool = False) -> float:
         """One call in the worker, and how far its outputs are from the reference over the bound."""
         task = self.task
         values = task.draw(inputs.sizes, inputs.dtype, seed=inputs.seed, style=inputs.style)
         given = {n: strided(v, inputs.seed + i) if inputs.is_strided else v for i, (n, v) in enumerate(values.items())}
         outputs = tuple(layout_of(name, output) for name, output in task.outputs(values).items())
-        request = wire.Call(
+        request = wire.CallOnce(
             outputs=outputs,
             inputs=tuple(array_of(name, value) for name, value in given.items()),
             in_same_memory=in_same_memory,
         )
         reply = worker.ask(request, wire.Called, self._settings.patience_s)
         if [array.layout for array in reply.outputs] != list(outputs):
-            raise Lost("its answer is none: other outputs than were asked for.")
+            raise WorkerLost("its answer is none: other outputs than were asked for.")
         self._watched.append(reply.watched)
         try:
             written = {array.layout.name: values_of(array) for array in reply.outputs}
         except ValueError as error:
-            raise Lost(f"its answer is none: {error}.") from None
+            raise WorkerLost(f"its answer is none: {error}.") from None
         worst, problem = compare(written, self._expected(inputs), task.num_terms(inputs.sizes), inputs.text)
         if problem and reply.watched.returned:
             problem += f" It returned a {reply.watched.returned}: write the outputs, return nothing."
@@ -307,7 +307,7 @@ class Examination:
             raise Failing(problem)
         return worst
 
-    def _running(self) -> Worker:
+    def _running(self) -> SandboxWorker:
         """The worker that runs the candidate, on the GPU or interpreted; the same from gate to gate."""
         if self._worker is None:
             self._worker = self._stack.enter_context(self._started(is_interpreted=self.is_interpreted))
@@ -328,20 +328,20 @@ class Examination:
         )
 
     @contextmanager
-    def _started(self, *, is_interpreted: bool) -> Iterator[Worker]:
+    def _started(self, *, is_interpreted: bool) -> Iterator[SandboxWorker]:
         """A worker that has loaded the candidate."""
         file = file_of_task(self._proposal.task)
         tasks = () if file is None else (file,)
         uses_gpu = not self.is_interpreted
-        with Worker(self._sandbox, is_interpreted=is_interpreted, uses_gpu=uses_gpu, tasks=tasks) as worker:
-            worker.ask(self._load, wire.Done, self._settings.patience_s)
+        with SandboxWorker(self._sandbox, is_interpreted=is_interpreted, uses_gpu=uses_gpu, tasks=tasks) as worker:
+            worker.ask(self._load, wire.Acknowledged, self._settings.patience_s)
             yield worker
 
     @contextmanager
-    def _plain(self) -> Iterator[Worker]:
+    def _plain(self) -> Iterator[SandboxWorker]:
         """A worker with plain PyTorch in the candidate's place; the task is the user's own, so it needs no sandbox."""
-        with Worker(PLAIN, uses_gpu=True) as worker:
-            worker.ask(wire.LoadPlain(task=self._proposal.task), wire.Done, self._settings.patience_s)
+        with SandboxWorker(PLAIN, uses_gpu=True) as worker:
+            worker.ask(wire.LoadPlain(task=self._proposal.task), wire.Acknowledged, self._settings.patience_s)
             yield worker
 
 
@@ -352,7 +352,7 @@ def _shown(text: str) -> str:
 
 def _check_fits(kernel: wire.Kernel, gpu: GpuModel) -> None:
     if min(kernel.threads_per_block, kernel.registers + 1, kernel.smem_bytes + 1) < 1:
-        raise Lost(f"its answer is none: {kernel.name} takes less than nothing.")
+        raise WorkerLost(f"its answer is none: {kernel.name} takes less than nothing.")
     sm = gpu.sm
     for what, taken, most in (
         ("threads of a block", kernel.threads_per_block, sm.max_threads_per_block),

@@ -70,7 +70,7 @@ def illegal(source: str, entry: str) -> str:
     """
     try:
         tree = _parse(source)
-        _Reader(tree, entry).read()
+        _SourceReader(tree, entry).read()
     except _IllegalError as error:
         return str(error)
     return ""
@@ -105,7 +105,7 @@ def _parse(source: str) -> ast.Module:
     return tree
 
 
-class _Reader:
+class _SourceReader:
     """Goes through a source once."""
 
     def __init__(self, tree: ast.Module, entry: str) -> None:

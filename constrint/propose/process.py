@@ -23,27 +23,27 @@ from constrint.propose.wire import (
     MAX_REPLY_BYTES,
     MAX_TEXT,
     Failed,
-    Message,
     Reply,
     Request,
+    WireMessage,
     decode_reply,
     encode,
 )
 
-Answer = TypeVar("Answer", bound=Message)
+Answer = TypeVar("Answer", bound=WireMessage)
 #: How long a worker may take until it is ready, and what is read at once.
 START_S, CHUNK_BYTES = 90.0, 1 << 20
 
 
-class Lost(Exception):
+class WorkerLost(Exception):
     """Raised where a worker is gone, hung, or answered nonsense; the text says which."""
 
 
-class Refused(Exception):
+class WorkerRefused(Exception):
     """Raised where the candidate raised an exception; the text is its type and its last line."""
 
 
-class Worker:
+class SandboxWorker:
     """A process that executes one candidate.
 
     Args:
@@ -82,7 +82,7 @@ class Worker:
         """The process that was started: the worker, or bubblewrap around it."""
         return self._process.pid
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> SandboxWorker:
         return self
 
     def __exit__(
@@ -99,17 +99,17 @@ class Worker:
             patience_s: How long it may take.
 
         Raises:
-            Refused: When the candidate raised an exception.
-            Lost: When there is no answer in time, or it is none.
+            WorkerRefused: When the candidate raised an exception.
+            WorkerLost: When there is no answer in time, or it is none.
         """
         if self._is_closed:
-            raise Lost("the process ended earlier")
+            raise WorkerLost("the process ended earlier")
         if not self._is_ready:
             self._receive(b"", START_S)
             self._is_ready = True
         reply = self._receive(encode(request), patience_s)
         if isinstance(reply, Failed):
-            raise Refused(reply.error)
+            raise WorkerRefused(reply.error)
         if not isinstance(reply, kind):
             raise self._lost(f"its answer is none: a {type(reply).__name__} in place of a {kind.__name__}")
         return reply
@@ -185,7 +185,7 @@ class Worker:
                 selector.unregister(self._err)
             self._said = (self._said + printed)[-MAX_TEXT:]
 
-    def _lost(self, what: str) -> Lost:
+    def _lost(self, what: str) -> WorkerLost:
         with suppress(subprocess.TimeoutExpired):
             code = self._process.wait(0.2 if what.startswith("the process") else 0.0)
             what += f" ({_how(code)})"
@@ -193,7 +193,7 @@ class Worker:
             self._said = (self._said + os.read(self._err, CHUNK_BYTES))[-MAX_TEXT:]
         lines = self._said.decode(errors="replace").strip().splitlines()[-2:]
         self.close()
-        return Lost(f"{what}; it printed: {' | '.join(lines)}" if lines else what)
+        return WorkerLost(f"{what}; it printed: {' | '.join(lines)}" if lines else what)
 
 
 def _how(code: int) -> str:

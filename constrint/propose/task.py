@@ -22,7 +22,7 @@ from typing import Any
 from constrint.errors import UnknownNameError, UsageError
 from constrint.propose.operands import Expected, Extent, Operand, Sizes
 from constrint.propose.values import draw_operand, generator
-from constrint.propose.wire import Layout
+from constrint.propose.wire import TensorLayout
 from constrint.propose.worker.tensors import layout_of, torch_dtype
 
 #: Bytes of an element.
@@ -73,7 +73,7 @@ class Task(ABC):
     def flops(self, sizes: Sizes) -> float:
         """Floating-point operations that cannot be avoided."""
 
-    def layouts(self, sizes: Sizes, dtype: str) -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
+    def layouts(self, sizes: Sizes, dtype: str) -> tuple[tuple[TensorLayout, ...], tuple[TensorLayout, ...]]:
         """The layouts of outputs and of inputs, all of them contiguous; nothing is drawn."""
         import torch
 

@@ -20,7 +20,7 @@ from constrint.propose import wire
 from constrint.propose.floor import floor_s
 from constrint.propose.honesty import dishonest
 from constrint.propose.operands import Expected
-from constrint.propose.process import Worker
+from constrint.propose.process import SandboxWorker
 from constrint.propose.task import Task, find_task
 from constrint.propose.tolerance import compare
 from constrint.propose.values import generator
@@ -58,7 +58,9 @@ class Timed:
         )
 
 
-def time_candidate(name: str, gpu: GpuModel, workers: tuple[Worker, Worker], device: str, patience_s: float) -> Timed:
+def time_candidate(
+    name: str, gpu: GpuModel, workers: tuple[SandboxWorker, SandboxWorker], device: str, patience_s: float
+) -> Timed:
     """Time a candidate and plain PyTorch in turn; no other candidate of this process meanwhile.
 
     Args:
@@ -72,13 +74,15 @@ def time_candidate(name: str, gpu: GpuModel, workers: tuple[Worker, Worker], dev
         return _time_in_turn(name, gpu, workers, device, patience_s)
 
 
-def _time_in_turn(name: str, gpu: GpuModel, workers: tuple[Worker, Worker], device: str, patience_s: float) -> Timed:
+def _time_in_turn(
+    name: str, gpu: GpuModel, workers: tuple[SandboxWorker, SandboxWorker], device: str, patience_s: float
+) -> Timed:
     task = find_task(name)
     sizes, dtype = task.timed_sizes, task.timed_dtype
     calls = max(2, min(MAX_CALLS, int(MAX_BYTES / task.moved_bytes(sizes, dtype))))
     least = floor_s(task, sizes, dtype, gpu, calls)
     candidate, baseline = workers
-    times: dict[Worker, list[float]] = {candidate: [], baseline: []}
+    times: dict[SandboxWorker, list[float]] = {candidate: [], baseline: []}
     for round_ in range(ROUNDS):
         for worker in times if round_ % 2 else reversed(times):
             seeds = [secrets.randbits(48) for _ in range(calls)]
@@ -101,23 +105,23 @@ def _time_in_turn(name: str, gpu: GpuModel, workers: tuple[Worker, Worker], devi
     return Timed(seconds, baseline_s, least, problem)
 
 
-def _time_round(worker: Worker, name: str, task: Task, seeds: list[int], patience_s: float) -> float:
+def _time_round(worker: SandboxWorker, name: str, task: Task, seeds: list[int], patience_s: float) -> float:
     """Seconds of one call, of as many as there are seeds."""
     sizes, dtype = task.timed_sizes, task.timed_dtype
     sets = tuple(wire.Drawn(task=name, sizes=sizes, dtype=dtype, seed=seed) for seed in seeds)
-    worker.ask(wire.Prepare(sets=sets), wire.Done, patience_s)
+    worker.ask(wire.Prepare(sets=sets), wire.Acknowledged, patience_s)
     empty = statistics.median(_clock(worker, 0, patience_s) for _ in range(EMPTY))
     return (_clock(worker, len(seeds), patience_s) - empty) / len(seeds)
 
 
-def _clock(worker: Worker, count: int, patience_s: float) -> float:
+def _clock(worker: SandboxWorker, count: int, patience_s: float) -> float:
     """Seconds from the question for so many calls to its answer."""
     started = time.perf_counter()
-    worker.ask(wire.Run(count=count), wire.Done, patience_s)
+    worker.ask(wire.RunWorker(count=count), wire.Acknowledged, patience_s)
     return time.perf_counter() - started
 
 
-def _check_after(worker: Worker, task: Task, seeds: list[int], device: str, patience_s: float) -> str:
+def _check_after(worker: SandboxWorker, task: Task, seeds: list[int], device: str, patience_s: float) -> str:
     """What is wrong with a call of a round that was timed; empty where nothing is."""
     import torch
 
@@ -128,7 +132,7 @@ def _check_after(worker: Worker, task: Task, seeds: list[int], device: str, pati
         name: tuple(torch.randint(one.value.numel(), (SAMPLES,), generator=random).tolist())
         for name, one in expected.items()
     }
-    reply = worker.ask(wire.Sample(index=index, positions=positions), wire.Sampled, patience_s)
+    reply = worker.ask(wire.TimeSample(index=index, positions=positions), wire.Sampled, patience_s)
     watched = reply.watched
     problem = dishonest([watched])
     if problem:

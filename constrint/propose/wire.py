@@ -19,11 +19,11 @@ HEAD = struct.Struct("<Q")
 MAX_REPLY_BYTES, MAX_TEXT = 1 << 31, 600
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WireMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The base of all messages."""
 
 
-class Layout(Message, frozen=True):
+class TensorLayout(WireMessage, frozen=True):
     """A tensor without its values.
 
     Args:
@@ -39,14 +39,14 @@ class Layout(Message, frozen=True):
     strides: tuple[int, ...] = ()
 
 
-class Array(Message, frozen=True):
+class Array(WireMessage, frozen=True):
     """A tensor: its layout, and its values in the order of a contiguous one."""
 
-    layout: Layout
+    layout: TensorLayout
     data: bytes
 
 
-class Drawn(Message, frozen=True):
+class Drawn(WireMessage, frozen=True):
     """Inputs that the worker draws itself, so that large ones need no pipe.
 
     Args:
@@ -65,14 +65,14 @@ class Drawn(Message, frozen=True):
 # What a worker is asked.
 
 
-class Load(Message, frozen=True, tag="load"):
+class Load(WireMessage, frozen=True, tag="load"):
     """Execute a candidate's source."""
 
     source: str
     entry: str
 
 
-class LoadCuda(Message, frozen=True, tag="load_cuda"):
+class LoadCuda(WireMessage, frozen=True, tag="load_cuda"):
     """Take a candidate in CUDA C++; nothing of it executes.
 
     Args:
@@ -90,21 +90,21 @@ class LoadCuda(Message, frozen=True, tag="load_cuda"):
     gpu: str
 
 
-class LoadPlain(Message, frozen=True, tag="load_plain"):
+class LoadPlain(WireMessage, frozen=True, tag="load_plain"):
     """Take the plain PyTorch function of a task in place of a candidate; only for a worker that runs nothing else."""
 
     task: str
 
 
-class Compile(Message, frozen=True, tag="compile"):
+class Compile(WireMessage, frozen=True, tag="compile"):
     """Compile for a named GPU what a candidate launches for arguments of these layouts; nothing runs."""
 
     gpu: str
-    outputs: tuple[Layout, ...]
-    inputs: tuple[Layout, ...]
+    outputs: tuple[TensorLayout, ...]
+    inputs: tuple[TensorLayout, ...]
 
 
-class Call(Message, frozen=True, tag="call"):
+class CallOnce(WireMessage, frozen=True, tag="call"):
     """Call a candidate once.
 
     Args:
@@ -114,46 +114,46 @@ class Call(Message, frozen=True, tag="call"):
             contents.
     """
 
-    outputs: tuple[Layout, ...]
+    outputs: tuple[TensorLayout, ...]
     inputs: tuple[Array, ...]
     in_same_memory: bool = False
 
 
-class Prepare(Message, frozen=True, tag="prepare"):
+class Prepare(WireMessage, frozen=True, tag="prepare"):
     """Draw inputs anew for calls that are timed, poison their outputs, and wait for the device."""
 
     sets: tuple[Drawn, ...]
 
 
-class Run(Message, frozen=True, tag="run"):
+class RunWorker(WireMessage, frozen=True, tag="run"):
     """Call the candidate on the first so many sets that were prepared, and wait for the device."""
 
     count: int
 
 
-class Sample(Message, frozen=True, tag="sample"):
+class TimeSample(WireMessage, frozen=True, tag="sample"):
     """Send some elements of the outputs of a prepared set, by their positions in the flattened outputs."""
 
     index: int
     positions: dict[str, tuple[int, ...]]
 
 
-Request: TypeAlias = Load | LoadCuda | LoadPlain | Compile | Call | Prepare | Run | Sample
+Request: TypeAlias = Load | LoadCuda | LoadPlain | Compile | CallOnce | Prepare | RunWorker | TimeSample
 
 # What a worker answers.
 
 
-class Done(Message, frozen=True, tag="done"):
+class Acknowledged(WireMessage, frozen=True, tag="done"):
     """It is done; there is nothing to say."""
 
 
-class Failed(Message, frozen=True, tag="failed"):
+class Failed(WireMessage, frozen=True, tag="failed"):
     """It raised an exception: its type and its text."""
 
     error: str
 
 
-class Kernel(Message, frozen=True):
+class Kernel(WireMessage, frozen=True):
     """What a compiler made of one launch of a candidate; `not_allowed` is what its PTX has that no kernel may."""
 
     name: str
@@ -166,13 +166,13 @@ class Kernel(Message, frozen=True):
     not_allowed: tuple[str, ...] = ()
 
 
-class Compiled(Message, frozen=True, tag="compiled"):
+class CompiledKernels(WireMessage, frozen=True, tag="compiled"):
     """The kernels that were compiled, in the order of their launches; empty where the candidate launches none."""
 
     kernels: tuple[Kernel, ...]
 
 
-class Watched(Message, frozen=True):
+class Watched(WireMessage, frozen=True):
     """What was seen of one call beside its outputs.
 
     Args:
@@ -196,21 +196,21 @@ class Watched(Message, frozen=True):
     returned: str = ""
 
 
-class Called(Message, frozen=True, tag="called"):
+class Called(WireMessage, frozen=True, tag="called"):
     """The outputs of a call, and what was seen of it."""
 
     outputs: tuple[Array, ...]
     watched: Watched
 
 
-class Sampled(Message, frozen=True, tag="sampled"):
+class Sampled(WireMessage, frozen=True, tag="sampled"):
     """Elements of outputs, and what has changed in the process since the candidate was loaded."""
 
     values: dict[str, bytes]
     watched: Watched
 
 
-Reply: TypeAlias = Done | Failed | Compiled | Called | Sampled
+Reply: TypeAlias = Acknowledged | Failed | CompiledKernels | Called | Sampled
 
 _ENCODER = msgspec.msgpack.Encoder()
 _REQUESTS: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

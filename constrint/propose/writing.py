@@ -25,7 +25,7 @@ from constrint.tune.search.llm.records import (
     MAX_SOURCE,
     CandidateEvidence,
     KernelLaunch,
-    Ranked,
+    RankedConfig,
     Refusal,
     Reply,
     SourceProposal,
@@ -184,7 +184,7 @@ class SourceRounds:
         written = Written(proposal, self._speaker.name, examined, None)
         if examined.is_sound and examined.speed_up is None:
             return written
-        candidate = Ranked(kernel=self.task.name, config={}, predicted_s=examined.results[-1].seconds or 0.0)
+        candidate = RankedConfig(kernel=self.task.name, config={}, predicted_s=examined.results[-1].seconds or 0.0)
         best = self.best
         best_s = None if best is None else best.examined.results[-1].seconds
         evidence = CandidateEvidence(candidate=candidate, gates=examined.results, best_s=best_s)

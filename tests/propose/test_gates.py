@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from constrint.hwmodels import load_gpu
-from constrint.propose import Settings, examine, find_sandbox, find_task, order
+from constrint.propose import GateSettings, examine, find_sandbox, find_task, order
 from constrint.propose.examination import Examination, Failing
-from constrint.propose.process import Lost, Refused
+from constrint.propose.process import WorkerLost, WorkerRefused
 from constrint.propose.score import GATES
 from constrint.propose.values import InputSet, input_sets
 from constrint.tune.search.llm.records import SourceProposal
@@ -26,7 +26,7 @@ from tests.support.needs import needs_triton
 pytestmark = needs_triton
 GPU = load_gpu("h200")
 #: Without bubblewrap the gates work all the same; `test_sandbox.py` is about the sandbox.
-SETTINGS = Settings(allow_unsandboxed=isinstance(find_sandbox(), str), device="cpu", patience_s=60)
+SETTINGS = GateSettings(allow_unsandboxed=isinstance(find_sandbox(), str), device="cpu", patience_s=60)
 #: These stand for the others where time is short.
 FEW = ("kept and given again", "a kernel copies it", "sums in fp16")
 
@@ -39,11 +39,13 @@ def first_refusal(source: str, gates: Sequence[str]) -> tuple[str, str]:
     """The first of some gates, run without those before them, that refuses a softmax, and why."""
     # A call that never ends is waited for as long.
     patience_s = 3 if "while True" in source else 60
-    examination = Examination(proposal(source), GPU, Settings(SETTINGS.allow_unsandboxed, "cpu", patience_s=patience_s))
+    examination = Examination(
+        proposal(source), GPU, GateSettings(SETTINGS.allow_unsandboxed, "cpu", patience_s=patience_s)
+    )
     try:
         for gate in gates:
             getattr(examination, gate)()
-    except (Failing, Lost, Refused) as error:
+    except (Failing, WorkerLost, WorkerRefused) as error:
         return gate, str(error)
     finally:
         examination.close()

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from constrint.hwmodels import GpuModel, detect, load_gpu
-from constrint.propose import Settings, examine, find_sandbox, find_task, list_tasks, order, wire
+from constrint.propose import GateSettings, examine, find_sandbox, find_task, list_tasks, order, wire
 from constrint.propose.examination import Examination, Failing
-from constrint.propose.process import Refused
+from constrint.propose.process import WorkerRefused
 from constrint.propose.score import GATES
 from constrint.propose.writing import Files
 from constrint.tune.search.llm.records import SourceProposal
@@ -22,7 +22,7 @@ from tests.support.needs import needs_gpu, needs_triton
 
 pytestmark = [pytest.mark.gpu, needs_gpu, needs_triton]
 UNSANDBOXED = isinstance(find_sandbox(), str)
-SETTINGS = Settings(allow_unsandboxed=UNSANDBOXED, device="cuda")
+SETTINGS = GateSettings(allow_unsandboxed=UNSANDBOXED, device="cuda")
 
 OTHER_STREAM = cheat(
     "work on another stream",
@@ -120,7 +120,7 @@ def test_cheats_are_refused_on_a_device_although_nobody_read_them(one: Cheat) ->
         examination.honest()
 
     try:
-        with pytest.raises((Failing, Refused)) as refused:
+        with pytest.raises((Failing, WorkerRefused)) as refused:
             go_through()
     finally:
         examination.close()
@@ -153,9 +153,9 @@ def test_no_lines_of_the_l2_persist_when_it_is_timed() -> None:
     drawn = wire.Drawn(task="softmax", sizes={"m": 64, "n": 64}, dtype="fp32", seed=1)
     try:
         worker = examination._running()
-        worker.ask(wire.Prepare(sets=(drawn,)), wire.Done, 60)
-        with pytest.raises(Refused, match="RuntimeError: 0 bytes"):
-            worker.ask(wire.Run(count=1), wire.Done, 60)
+        worker.ask(wire.Prepare(sets=(drawn,)), wire.Acknowledged, 60)
+        with pytest.raises(WorkerRefused, match="RuntimeError: 0 bytes"):
+            worker.ask(wire.RunWorker(count=1), wire.Acknowledged, 60)
     finally:
         examination.close()
     assert task.name == "softmax"

@@ -12,8 +12,8 @@ import pytest
 
 from constrint.errors import UsageError
 from constrint.hwmodels import load_gpu
-from constrint.propose import Settings, examine, find_sandbox, sandbox, wire
-from constrint.propose.process import Lost, Refused, Worker
+from constrint.propose import GateSettings, examine, find_sandbox, sandbox, wire
+from constrint.propose.process import SandboxWorker, WorkerLost, WorkerRefused
 from constrint.propose.sandbox import LIMITS, PLAIN, SCRATCH_BYTES, Sandbox
 from constrint.tune.search.llm.records import SourceProposal
 from tests.propose.hostile import ATTEMPTS
@@ -44,11 +44,11 @@ class Attempts:
         for name, value in values.items():
             self.source = self.source.replace(name, value)
 
-    def try_in(self, worker: Worker, name: str) -> str:
+    def try_in(self, worker: SandboxWorker, name: str) -> str:
         """What came of one function."""
-        worker.ask(wire.Load(source=self.source, entry=name), wire.Done, 30)
-        with pytest.raises((Refused, Lost)) as refused:
-            worker.ask(wire.Call(outputs=(), inputs=()), wire.Called, 60)
+        worker.ask(wire.Load(source=self.source, entry=name), wire.Acknowledged, 30)
+        with pytest.raises((WorkerRefused, WorkerLost)) as refused:
+            worker.ask(wire.CallOnce(outputs=(), inputs=()), wire.Called, 60)
         return str(refused.value)
 
 
@@ -68,7 +68,7 @@ def attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Attemp
 @needs_bubblewrap
 def test_bubblewrap_keeps_secrets_network_and_disk_out_of_reach(attempts: Attempts, tmp_path: Path) -> None:
     assert isinstance(FOUND, Sandbox)
-    with Worker(FOUND) as worker:
+    with SandboxWorker(FOUND) as worker:
 
         def said(name: str) -> str:
             return attempts.try_in(worker, name)
@@ -98,7 +98,7 @@ def test_bubblewrap_stops_a_process_that_forks_without_end(attempts: Attempts) -
     assert isinstance(FOUND, Sandbox)
     if FOUND.note:
         pytest.skip(f"the limit of processes does not hold here: {FOUND.note}")
-    with Worker(FOUND) as worker:
+    with SandboxWorker(FOUND) as worker:
         said = attempts.try_in(worker, "fork")
         assert said.startswith("RuntimeError: BlockingIOError after")
         assert int(said.split()[-2]) < LIMITS["processes"]
@@ -112,7 +112,7 @@ def test_bubblewrap_stops_a_process_that_forks_without_end(attempts: Attempts) -
 
 
 def test_without_bubblewrap_the_environment_is_scrubbed_and_limits_hold(attempts: Attempts) -> None:
-    with Worker(PLAIN) as worker:
+    with SandboxWorker(PLAIN) as worker:
         assert attempts.try_in(worker, "read_variable") == "RuntimeError: None"
         assert attempts.try_in(worker, "take_memory").startswith("MemoryError")
         assert "File too large" in attempts.try_in(worker, "large_file")
@@ -127,7 +127,7 @@ def test_without_bubblewrap_the_environment_is_scrubbed_and_limits_hold(attempts
 
 
 def test_a_worker_that_ends_is_told_with_its_last_words(attempts: Attempts) -> None:
-    with Worker(PLAIN) as worker:
+    with SandboxWorker(PLAIN) as worker:
         assert attempts.try_in(worker, "last_words") == (
             "the process ended (exit code 3); it printed: told before the end"
         )
@@ -152,7 +152,7 @@ def test_no_sandbox_has_to_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     proposal = SourceProposal(task="softmax", language="triton", source="x = 1")
     with pytest.raises(UsageError, match="--allow-unsandboxed"):
         examine(proposal, load_gpu("h200"))
-    assert examine(proposal, load_gpu("h200"), Settings(allow_unsandboxed=True)).refused_by == "legal"
+    assert examine(proposal, load_gpu("h200"), GateSettings(allow_unsandboxed=True)).refused_by == "legal"
     sandbox.find_sandbox.cache_clear()
 
 

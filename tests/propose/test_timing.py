@@ -11,7 +11,7 @@ import pytest
 
 from constrint.hwmodels import load_gpu
 from constrint.propose import find_sandbox, wire
-from constrint.propose.process import Worker
+from constrint.propose.process import SandboxWorker
 from constrint.propose.sandbox import PLAIN, Sandbox
 from constrint.propose.timing import Timed, time_candidate
 from tests.support.needs import needs_triton
@@ -78,9 +78,12 @@ _server._sample = _lie
 def timed(folder: Path, name: str, source: str, flops: str = "1.0") -> Timed:
     file = folder / f"{name}.py"
     file.write_text(TASK.replace("SMALL", name).replace("FLOPS", flops))
-    with Worker(SANDBOX, is_interpreted=True, tasks=(file,)) as candidate, Worker(PLAIN, tasks=(file,)) as baseline:
-        candidate.ask(wire.Load(source=source, entry="run"), wire.Done, 60)
-        baseline.ask(wire.LoadPlain(task=str(file)), wire.Done, 60)
+    with (
+        SandboxWorker(SANDBOX, is_interpreted=True, tasks=(file,)) as candidate,
+        SandboxWorker(PLAIN, tasks=(file,)) as baseline,
+    ):
+        candidate.ask(wire.Load(source=source, entry="run"), wire.Acknowledged, 60)
+        baseline.ask(wire.LoadPlain(task=str(file)), wire.Acknowledged, 60)
         return time_candidate(str(file), GPU, (candidate, baseline), "cpu", 60)
 
 

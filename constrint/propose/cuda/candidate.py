@@ -18,7 +18,7 @@ from constrint.kernels.launch.cuda.nvrtc import CudaSource, compile_ptx
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.propose.cuda import sizes
 from constrint.propose.cuda.ptx import not_allowed
-from constrint.propose.wire import Kernel, Layout, LoadCuda
+from constrint.propose.wire import Kernel, LoadCuda, TensorLayout
 from constrint.propose.worker.compiling import check_grid
 from constrint.propose.worker.tensors import layout_of
 from constrint.tune.search.llm.records import KernelLaunch
@@ -99,7 +99,12 @@ class CudaCandidate:
         return [self._bound(one, layouts, named, types, gpu) for one in asked], scratch
 
     def _bound(
-        self, one: KernelLaunch, layouts: Sequence[Layout], named: dict[str, Any], types: dict[str, str], gpu: GpuModel
+        self,
+        one: KernelLaunch,
+        layouts: Sequence[TensorLayout],
+        named: dict[str, Any],
+        types: dict[str, str],
+        gpu: GpuModel,
     ) -> _Bound:
         values = sizes.values_of(layouts)
         grid, block = (tuple(sizes.number(text, values) for text in texts) for texts in (one.grid, one.block))

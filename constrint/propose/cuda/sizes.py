@@ -10,7 +10,7 @@ from constrint.errors import ConstrintError, UnknownNameError
 from constrint.model.constraint import Comparison, Constraint
 from constrint.model.expr import Expr
 from constrint.model.text.parse import parse_constraint
-from constrint.propose.wire import Layout
+from constrint.propose.wire import TensorLayout
 
 #: Longest expression.
 MAX_EXPRESSION = 400
@@ -23,7 +23,7 @@ def names_of(tensor: str, num_dimensions: int) -> tuple[str, ...]:
     return (*(f"{tensor}_size{place}" for place in places), *(f"{tensor}_stride{place}" for place in places))
 
 
-def values_of(layouts: Iterable[Layout]) -> dict[str, int]:
+def values_of(layouts: Iterable[TensorLayout]) -> dict[str, int]:
     """Sizes and strides of a call by their names."""
     found: dict[str, int] = {}
     for layout in layouts:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from constrint.propose import limits
-from constrint.propose.wire import HEAD, MAX_TEXT, Done, Failed, Request, decode_request, encode
+from constrint.propose.wire import HEAD, MAX_TEXT, Acknowledged, Failed, Request, decode_request, encode
 
 
 def main(options: Mapping[str, Any]) -> None:
@@ -27,7 +27,7 @@ def main(options: Mapping[str, Any]) -> None:
     from constrint.propose.worker.serve import Server
 
     server = Server(options["uses_gpu"])
-    _send(replies, Done())
+    _send(replies, Acknowledged())
     while (body := _read(requests)) is not None:
         _send(replies, _answer(server, body))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from constrint.errors import NoDeviceError
 from constrint.propose import wire
-from constrint.propose.worker.tensors import Memory, array_of, torch_dtype, values_of
+from constrint.propose.worker.tensors import TensorMemory, array_of, torch_dtype, values_of
 from constrint.propose.worker.watch import MAX_NAMES, Guard, Launches, library_calls
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ class Server:
         self._entry: Any = None
         self._cuda: CudaCandidate | None = None
         self._launches = Launches(self._is_own)
-        self._outputs: list[Memory] = []
-        self._inputs: list[Memory] = []
+        self._outputs: list[TensorMemory] = []
+        self._inputs: list[TensorMemory] = []
         self._prepared: list[tuple[dict[str, Any], dict[str, Any]]] = []
         from triton.runtime.interpreter import InterpretedFunction
         from triton.runtime.jit import JITFunction
@@ -74,11 +74,11 @@ class Server:
             return self._load_plain(request)
         if isinstance(request, wire.Compile):
             return self._compile(request)
-        if isinstance(request, wire.Call):
+        if isinstance(request, wire.CallOnce):
             return self._call(request)
         if isinstance(request, wire.Prepare):
             return self._prepare(request)
-        if isinstance(request, wire.Run):
+        if isinstance(request, wire.RunWorker):
             return self._run(request)
         return self._sample(request)
 
@@ -100,19 +100,19 @@ class Server:
         # This is what the process is for: a sandbox around it, and the text was read before.
         exec(compile(request.source, name, "exec"), vars(self._module))  # noqa: S102
         self._entry = getattr(self._module, request.entry)
-        return wire.Done()
+        return wire.Acknowledged()
 
     def _load_cuda(self, request: wire.LoadCuda) -> wire.Reply:
         from constrint.propose.cuda.candidate import CudaCandidate
 
         self._entry = self._cuda = CudaCandidate(request, self._launches.launching)
-        return wire.Done()
+        return wire.Acknowledged()
 
     def _load_plain(self, request: wire.LoadPlain) -> wire.Reply:
         from constrint.propose.task import find_task
 
         self._entry = find_task(request.task).plain_into
-        return wire.Done()
+        return wire.Acknowledged()
 
     def _compile(self, request: wire.Compile) -> wire.Reply:
         from constrint.propose.worker.compiling import compile_launches
@@ -123,15 +123,15 @@ class Server:
         ]
         # A candidate in CUDA C++ knows its launches; one in Triton is called, and asks for them.
         if self._cuda is not None:
-            return wire.Compiled(kernels=tuple(self._cuda.compiled(tensors, request.gpu)))
-        return wire.Compiled(kernels=tuple(compile_launches(self._entry, tensors, request.gpu)))
+            return wire.CompiledKernels(kernels=tuple(self._cuda.compiled(tensors, request.gpu)))
+        return wire.CompiledKernels(kernels=tuple(compile_launches(self._entry, tensors, request.gpu)))
 
-    def _call(self, request: wire.Call) -> wire.Reply:
+    def _call(self, request: wire.CallOnce) -> wire.Reply:
         layouts = [array.layout for array in request.inputs]
         if not request.in_same_memory:
             # The old memory is given back after the new one is taken, so that it is not the same.
-            inputs = [Memory(layout, self._device) for layout in layouts]
-            outputs = [Memory(layout, self._device) for layout in request.outputs]
+            inputs = [TensorMemory(layout, self._device) for layout in layouts]
+            outputs = [TensorMemory(layout, self._device) for layout in request.outputs]
             self._inputs, self._outputs = inputs, outputs
         for memory, array in zip(self._inputs, request.inputs, strict=True):
             memory.tensor.copy_(values_of(array))
@@ -144,7 +144,7 @@ class Server:
         return wire.Called(outputs=tuple(outputs_now), watched=watched)
 
     def _watched_call(
-        self, layouts: list[wire.Layout], outputs: tuple[wire.Layout, ...], before: list[bytes]
+        self, layouts: list[wire.TensorLayout], outputs: tuple[wire.TensorLayout, ...], before: list[bytes]
     ) -> wire.Watched:
         self._launches.count, self._launches.foreign = 0, []
         self._launches.streams, self._launches.is_watched = set(), True
@@ -186,16 +186,16 @@ class Server:
                 output.fill_(math.nan)
             self._prepared.append((outputs, inputs))
         self._synchronize()
-        return wire.Done()
+        return wire.Acknowledged()
 
-    def _run(self, request: wire.Run) -> wire.Reply:
+    def _run(self, request: wire.RunWorker) -> wire.Reply:
         self._launches.count = 0
         for outputs, inputs in self._prepared[: request.count]:
             self._entry(*outputs.values(), *inputs.values())
         self._synchronize()
-        return wire.Done()
+        return wire.Acknowledged()
 
-    def _sample(self, request: wire.Sample) -> wire.Reply:
+    def _sample(self, request: wire.TimeSample) -> wire.Reply:
         outputs, _ = self._prepared[request.index]
         values = {
             name: array_of(name, outputs[name].flatten()[self._torch.tensor(at, device=self._device)]).data

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from constrint.propose.wire import Array, Layout
+from constrint.propose.wire import Array, TensorLayout
 
 #: Elements before and after an output that nobody may write.
 GUARD = 64
@@ -24,9 +24,11 @@ def dtype_name(dtype: Any) -> str:
     return {value: key for key, value in _TORCH.items()}[str(dtype).removeprefix("torch.")]
 
 
-def layout_of(name: str, tensor: Any) -> Layout:
+def layout_of(name: str, tensor: Any) -> TensorLayout:
     """The layout of a tensor."""
-    return Layout(name=name, dtype=dtype_name(tensor.dtype), shape=tuple(tensor.shape), strides=tuple(tensor.stride()))
+    return TensorLayout(
+        name=name, dtype=dtype_name(tensor.dtype), shape=tuple(tensor.shape), strides=tuple(tensor.stride())
+    )
 
 
 def array_of(name: str, tensor: Any) -> Array:
@@ -61,7 +63,7 @@ def values_from(data: bytes, dtype: str, shape: tuple[int, ...]) -> Any:
     return torch.frombuffer(bytearray(data), dtype=kind).reshape(shape) if count else torch.empty(shape, dtype=kind)
 
 
-class Memory:
+class TensorMemory:
     """Memory in which one tensor lies with guards around it; everything that is not the tensor is poison.
 
     Args:
@@ -69,7 +71,7 @@ class Memory:
         device: Where it is.
     """
 
-    def __init__(self, layout: Layout, device: str) -> None:
+    def __init__(self, layout: TensorLayout, device: str) -> None:
         import torch
 
         dtype = torch_dtype(layout.dtype)

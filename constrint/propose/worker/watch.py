@@ -28,7 +28,7 @@ GUARDED = (
     "triton.language", "triton.runtime.jit", "triton.runtime.jit.JITFunction", "triton.runtime.interpreter",
     "constrint.propose.wire", "constrint.propose.worker.main", "constrint.propose.worker.serve",
     "constrint.propose.worker.serve.Server", "constrint.propose.worker.tensors",
-    "constrint.propose.worker.tensors.Memory", "constrint.propose.worker.watch",
+    "constrint.propose.worker.tensors.TensorMemory", "constrint.propose.worker.watch",
     "constrint.propose.worker.watch.Guard", "constrint.propose.worker.watch.Launches",
 )  # fmt: skip
 #: Most names of a kind that are told.

@@ -13,7 +13,7 @@ from constrint.errors import ConstrintError, NoDeviceError, UsageError
 from constrint.hwmodels import DetectedDevice, GpuModel, detect, load_gpu
 from constrint.select.toolchain import toolchain
 from constrint.tune.engine.device import Told, serve_compiler, serve_device
-from constrint.tune.engine.interface import START_PATIENCE_S, Answer, Done, Engine, Job, Setup, failed
+from constrint.tune.engine.interface import START_PATIENCE_S, Engine, Job, JobResult, Setup, TrialAnswer, failed
 from constrint.tune.engine.process import Lost, Serve, StartError, Worker, machine_memory_bytes, start_server
 from constrint.tune.engine.registry import DeviceRequest
 from constrint.tune.trial import Outcome
@@ -67,7 +67,7 @@ class LocalEngine:
         self._to_compile: deque[Job] = deque()
         #: Numbers of the jobs that are compiled, and answers of those that the compiler refused.
         self._compiled: set[int] = set()
-        self._done: list[Done] = []
+        self._done: list[JobResult] = []
         self._slot_of: dict[int, int] = {}
         #: When all processes are looked at again, whether they have news or not.
         self._look_at = 0.0
@@ -97,7 +97,7 @@ class LocalEngine:
             self._to_compile.append(job)
             self._slots[slot].waiting.append(job)
 
-    def poll(self, timeout_s: float) -> list[Done]:
+    def poll(self, timeout_s: float) -> list[JobResult]:
         """The jobs that are done since the last call; waits for one, but no longer than so many seconds.
 
         Raises:
@@ -131,15 +131,15 @@ class LocalEngine:
     def _workers(self) -> list[Worker]:
         return [*(compiler.worker for compiler in self._compilers), *(slot.worker for slot in self._slots)]
 
-    def _finish(self, job: Job, answers: tuple[Answer, ...], seconds: float = 0.0) -> None:
+    def _finish(self, job: Job, answers: tuple[TrialAnswer, ...], seconds: float = 0.0) -> None:
         self._compiled.discard(job.number)
-        self._done.append(Done(job, self._slot_of.pop(job.number), answers, seconds))
+        self._done.append(JobResult(job, self._slot_of.pop(job.number), answers, seconds))
 
     def _refuse(self, job: Job, why: str) -> None:
         """Answer that a job is not run: its device is lost."""
         self._compiled.discard(job.number)
         answers = failed(job, Outcome.NOT_RUN, why)
-        self._done.append(Done(job, self._slot_of.pop(job.number), answers, 0.0, slot_is_lost=True))
+        self._done.append(JobResult(job, self._slot_of.pop(job.number), answers, 0.0, slot_is_lost=True))
 
     def _step(self, news: Sequence[object]) -> None:
         """Hear those processes that have news, now and then all of them, and give work to those that have none."""
@@ -161,11 +161,11 @@ class LocalEngine:
                 reply = compiler.worker.poll()
                 answer = reply and reply[0]
             except Lost as lost:
-                answer = Answer(outcome=lost.outcome, message=f"compiling: {lost.message}")
+                answer = TrialAnswer(outcome=lost.outcome, message=f"compiling: {lost.message}")
             except StartError as error:
                 # The device's process compiles it then.
                 compiler.worker.forget()
-                answer = Answer(outcome=Outcome.OK, message=str(error))
+                answer = TrialAnswer(outcome=Outcome.OK, message=str(error))
             if answer is None:
                 return
             compiler.at = None
@@ -234,13 +234,13 @@ class LocalEngine:
         slot.waiting.clear()
 
 
-def _blamed(job: Job, noted: int, lost: Lost) -> tuple[Answer, ...]:
+def _blamed(job: Job, noted: int, lost: Lost) -> tuple[TrialAnswer, ...]:
     """The answers where a process was lost: of several trials the one that it was at is to blame, if that is known."""
     if len(job.trials) == 1:
         return failed(job, lost.outcome, lost.message)
     answers = list(failed(job, Outcome.NOT_RUN, f"lost with another one: {lost.message}"))
     if 0 <= noted < len(answers):
-        answers[noted] = Answer(outcome=lost.outcome, message=lost.message)
+        answers[noted] = TrialAnswer(outcome=lost.outcome, message=lost.message)
     return tuple(answers)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from constrint import __version__
 from constrint.errors import ConstrintError, NoDeviceError, UsageError
-from constrint.tune.engine.ray_host import Host, Report
+from constrint.tune.engine.ray_host import DeviceReport, Host
 
 #: How long it may take until an actor says what it is, and how much longer the others may take: they wait for a device.
 START_S, LATE_S = 90.0, 20.0
@@ -25,7 +25,7 @@ END_S = 3.0
 
 
 @dataclass(frozen=True)
-class _Place:
+class _ActorPlace:
     """Where an actor is wanted: Ray's name of the machine, its host name, and a device's share of its CPUs."""
 
     node: str
@@ -34,7 +34,7 @@ class _Place:
 
 
 @dataclass(frozen=True)
-class Device:
+class RayDevice:
     """A device of the cluster.
 
     Args:
@@ -47,7 +47,7 @@ class Device:
     actor: Any
     name: str
     num_cpus: int
-    report: Report
+    report: DeviceReport
 
 
 class RayCluster:
@@ -96,7 +96,7 @@ class RayCluster:
             )
         return min(known, key=lambda model: (-known[model], model))
 
-    def usable(self, model: str) -> list[Device]:
+    def usable(self, model: str) -> list[RayDevice]:
         """The devices of a model that have this package and the same tools; says on stderr what is left out.
 
         Raises:
@@ -140,7 +140,7 @@ class RayCluster:
             with suppress(Exception):
                 self.ray.kill(actor)
 
-    def _start(self) -> list[Device]:
+    def _start(self) -> list[RayDevice]:
         """Start an actor on each device that is free."""
         places = list(self._places())
         if not places:
@@ -151,7 +151,7 @@ class RayCluster:
             self._actors.append(self._actor(place))
         waiting = {actor.report.remote(): place for actor, place in zip(self._actors, places, strict=True)}
         actor_of = dict(zip(waiting, self._actors, strict=True))
-        found: list[Device] = []
+        found: list[RayDevice] = []
         until = time.monotonic() + START_S
         while waiting:
             ready, _ = self.ray.wait(list(waiting), timeout=max(0.0, until - time.monotonic()))
@@ -163,7 +163,7 @@ class RayCluster:
             except self.ray.exceptions.RayError as error:
                 self._unused.append(f"a device of {place.machine} does not start: {one_line(error)}")
                 continue
-            found.append(Device(actor_of[ready[0]], self._name(found, report), place.num_cpus, report))
+            found.append(RayDevice(actor_of[ready[0]], self._name(found, report), place.num_cpus, report))
             until = min(until, time.monotonic() + LATE_S)
         for ref, place in waiting.items():
             self._unused.append(f"a device of {place.machine} is not free")
@@ -172,14 +172,14 @@ class RayCluster:
             raise NoDeviceError(f"no device of the Ray cluster can be used: {'; '.join(self._unused)}.")
         return sorted(found, key=lambda device: device.name)
 
-    def _name(self, found: Sequence[Device], report: Report) -> str:
+    def _name(self, found: Sequence[RayDevice], report: DeviceReport) -> str:
         kind = "CPU" if self.device == "cpu" else "GPU"
         taken = {device.name for device in found}
         numbers = [report.index] if report.index is not None else []
         names = (f"{report.machine} {kind} {number}" for number in [*numbers, *range(len(found) + 1)])
         return next(name for name in names if name not in taken)
 
-    def _places(self) -> Iterator[_Place]:
+    def _places(self) -> Iterator[_ActorPlace]:
         """Where actors are wanted: on every GPU, or on CPUs in turn."""
         nodes = [node for node in self.ray.nodes() if node["Alive"]]
         resource = "CPU" if self.device == "cpu" else "GPU"
@@ -191,9 +191,9 @@ class RayCluster:
         for node, number in zip(nodes, numbers, strict=True):
             cpus = int(node["Resources"].get("CPU", 1))
             for _ in range(number):
-                yield _Place(node["NodeID"], node["NodeManagerHostname"], max(1, cpus // number))
+                yield _ActorPlace(node["NodeID"], node["NodeManagerHostname"], max(1, cpus // number))
 
-    def _actor(self, place: _Place) -> Any:
+    def _actor(self, place: _ActorPlace) -> Any:
         """An actor on one machine; of what it holds there, a GPU counts, and CPUs only where they are measured."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -207,11 +207,11 @@ class RayCluster:
         return remote(Host).remote(self.device)
 
 
-def choose(devices: Sequence[Device], model: str, *, is_cpu: bool) -> tuple[list[Device], list[str]]:
+def choose(devices: Sequence[RayDevice], model: str, *, is_cpu: bool) -> tuple[list[RayDevice], list[str]]:
     """The devices of a model that have this package and the same tools; and of each other one why it is not used."""
     unused: list[str] = []
 
-    def keep(from_: Sequence[Device], kept: list[Device], why: Callable[[Device], str]) -> list[Device]:
+    def keep(from_: Sequence[RayDevice], kept: list[RayDevice], why: Callable[[RayDevice], str]) -> list[RayDevice]:
         unused.extend(f"{device.name} {why(device)}" for device in from_ if device not in kept)
         return kept
 
@@ -229,7 +229,7 @@ def choose(devices: Sequence[Device], model: str, *, is_cpu: bool) -> tuple[list
     return chosen, unused
 
 
-def _tools(device: Device) -> str:
+def _tools(device: RayDevice) -> str:
     return ", ".join(f"{name} {version}" for name, version in sorted(device.report.toolchain.items())) or "no tools"
 
 

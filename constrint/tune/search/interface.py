@@ -31,7 +31,7 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Task:
+class SearchTask:
     """What a search is about.
 
     Args:

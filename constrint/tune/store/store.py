@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CHUNK = 500
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A run of the tuner: its name, how many records it has and how many of them are ok, when it began and ended."""
 
     run: str
@@ -180,14 +180,14 @@ class RecordStore:
         with self._database.reading() as connection:
             return sorted(connection.execute(select(RECORDS.c.gpu).distinct()).scalars())
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RunSummary]:
         """The runs of the tuner, the earliest first."""
         column = RECORDS.c
         num_ok = func.sum(case((column.outcome == "ok", 1), else_=0))
         columns = (column.run, func.count(), num_ok, func.min(column.created), func.max(column.created))
         with self._database.reading() as connection:
             rows = connection.execute(select(*columns).group_by(column.run)).all()
-        runs = [Run(run=run, num_records=n, num_ok=ok, first=first, last=last) for run, n, ok, first, last in rows]
+        runs = [RunSummary(run=run, num_records=n, num_ok=ok, first=a, last=b) for run, n, ok, a, b in rows]
         return sorted(runs, key=lambda run: (run.first, run.run))
 
     def remove(self, ids: Iterable[str]) -> int:

@@ -12,7 +12,7 @@ import pytest
 
 from constrint.errors import CompileError, UnsupportedError, UsageError
 from constrint.hwmodels import load_gpu
-from constrint.propose import Settings, examine, find_sandbox, find_task
+from constrint.propose import GateSettings, examine, find_sandbox, find_task
 from constrint.propose.cuda.candidate import CudaCandidate
 from constrint.propose.cuda.legal import illegal
 from constrint.propose.cuda.ptx import not_allowed
@@ -26,7 +26,7 @@ pytestmark = needs_triton
 needs_nvrtc = pytest.mark.skipif(
     importlib.util.find_spec("cuda") is None, reason="NVRTC is not installed (the extra [cuda])"
 )
-SETTINGS = Settings(allow_unsandboxed=isinstance(find_sandbox(), str), device="cpu")
+SETTINGS = GateSettings(allow_unsandboxed=isinstance(find_sandbox(), str), device="cpu")
 (SOFTMAX,) = Files("softmax", [Path(__file__).with_name("softmax.cu")], "a person").proposals
 LAUNCH = SOFTMAX.launches[0]
 

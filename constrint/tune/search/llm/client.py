@@ -56,7 +56,7 @@ class _Completion(msgspec.Struct):
     usage: Any = None
 
 
-class _Counted(msgspec.Struct):
+class _TokenCounts(msgspec.Struct):
     prompt_tokens: Annotated[int, msgspec.Meta(gt=0, lt=2**53)]
     completion_tokens: Annotated[int, msgspec.Meta(gt=0, lt=2**53)]
 
@@ -238,7 +238,7 @@ def _text_of(content: str | list[Any] | None) -> str:
 def _usage_of(told: Any, messages: Sequence[Message], text: str) -> Usage:
     """The endpoint's count of tokens, or an estimate."""
     try:
-        counted = msgspec.convert(told, type=_Counted)
+        counted = msgspec.convert(told, type=_TokenCounts)
         return Usage(input_tokens=counted.prompt_tokens, output_tokens=counted.completion_tokens)
     except msgspec.ValidationError:
         pass

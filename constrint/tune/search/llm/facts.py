@@ -9,17 +9,17 @@ import numpy as np
 
 from constrint.hwmodels import GpuModel
 from constrint.select.candidates import Candidates, KernelCandidates
-from constrint.tune.search.interface import Task
+from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.learned import distance, nearest
 from constrint.tune.search.llm.actions import actions_of, bound_by, zone_of_part
-from constrint.tune.search.llm.records import KernelFacts, Nearby, ParamFacts, Ranked, RuleFacts, TaskFacts
+from constrint.tune.search.llm.records import KernelFacts, Nearby, ParamFacts, RankedConfig, RuleFacts, TaskFacts
 
 #: Entries of the ranking, and winners of the nearest workloads.
 NUM_RANKED: Final = 8
 NUM_NEARBY: Final = 4
 
 
-def facts_of(task: Task, candidates: Candidates) -> TaskFacts:
+def facts_of(task: SearchTask, candidates: Candidates) -> TaskFacts:
     """The facts of a task before its first round.
 
     Args:
@@ -86,7 +86,7 @@ def kernel_facts(kernel: KernelCandidates) -> KernelFacts:
     )
 
 
-def ranked_head(candidates: Candidates, number: int) -> list[Ranked]:
+def ranked_head(candidates: Candidates, number: int) -> list[RankedConfig]:
     """The configurations with the least predicted times, and the first one of each kernel absent from them."""
     places, rows = (column.tolist() for column in candidates.best(number))
     for place, kernel in enumerate(candidates.kernels):
@@ -96,11 +96,11 @@ def ranked_head(candidates: Candidates, number: int) -> list[Ranked]:
     return [ranked(candidates.kernels[place], row) for place, row in zip(places, rows, strict=True)]
 
 
-def ranked(kernel: KernelCandidates, row: int) -> Ranked:
+def ranked(kernel: KernelCandidates, row: int) -> RankedConfig:
     """A row of a kernel with its predicted time and the parts of it."""
     parts_s = {name: float(part[0]) for name, part in kernel.parts_s(np.array([row])).items()}
     part = bound_by(parts_s)
-    return Ranked(
+    return RankedConfig(
         kernel=kernel.spec.full_name,
         config=kernel.config(row),
         predicted_s=float(kernel.seconds[row]),
@@ -110,7 +110,7 @@ def ranked(kernel: KernelCandidates, row: int) -> Ranked:
     )
 
 
-def _nearby(task: Task) -> Sequence[Nearby]:
+def _nearby(task: SearchTask) -> Sequence[Nearby]:
     """The winners of the nearest workloads, nearest first."""
     winners: list[Nearby] = []
     for workload, records in nearest(task):

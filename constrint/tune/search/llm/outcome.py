@@ -15,7 +15,7 @@ from constrint.tune.store.record import TuningRecord
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SearchOutcome:
     """The outcome of a workload.
 
     Args:

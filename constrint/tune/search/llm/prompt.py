@@ -15,7 +15,7 @@ from constrint.tune.search.llm.records import (
     Config,
     GateResult,
     KernelFacts,
-    Ranked,
+    RankedConfig,
     Reply,
     Success,
     TaskFacts,
@@ -145,7 +145,7 @@ def _kernel(kernel: KernelFacts) -> str:
     return "\n".join(lines)
 
 
-def _ranked(one: Ranked) -> str:
+def _ranked(one: RankedConfig) -> str:
     parts = ", ".join(f"{name} {_us(seconds)}" for name, seconds in one.parts_s.items())
     bound = f", bound by {one.bound_by}" if one.bound_by else ""
     return f"- {one.kernel} {_config(one.config)}: {_us(one.predicted_s)} predicted{bound}" + (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from constrint.tune.search.interface import Task
+from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.llm.answer import Speaker
 from constrint.tune.search.llm.records import GateResult, Proposal
 from constrint.tune.search.llm.search import BASELINE, Attempt, Round, reason_of
@@ -31,7 +31,7 @@ class Subject:
     fixed: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
-    def of(task: Task) -> Subject:
+    def of(task: SearchTask) -> Subject:
         """The subject of a workload on a GPU."""
         work = task.workload
         return Subject(work.operation, task.gpu.name, work.dtype, work.sizes, work.options, task.fixed)

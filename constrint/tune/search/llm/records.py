@@ -328,7 +328,7 @@ class KernelFacts(Record, frozen=True):
     num_valid: int = 0
 
 
-class Ranked(Record, frozen=True):
+class RankedConfig(Record, frozen=True):
     """A configuration with the cost model's prediction: time, bottleneck, and the time of each part."""
 
     kernel: str
@@ -381,7 +381,7 @@ class TaskFacts(Record, frozen=True):
     roofline_s: float = 0.0
     zone: Zone | None = None
     options: dict[str, int] = {}
-    ranking: tuple[Ranked, ...] = ()
+    ranking: tuple[RankedConfig, ...] = ()
     nearby: tuple[Nearby, ...] = ()
     round: int = 0
     refusals: tuple[Refusal, ...] = ()
@@ -402,7 +402,7 @@ class CandidateEvidence(Record, frozen=True):
         metrics: Metrics of Nsight Compute by name; empty without a profile.
     """
 
-    candidate: Ranked
+    candidate: RankedConfig
     gates: tuple[GateResult, ...]
     kernel: KernelFacts | None = None
     best_s: float | None = None

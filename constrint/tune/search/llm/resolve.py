@@ -23,7 +23,7 @@ from constrint.select.rank import Request, tie_steps
 from constrint.solve import Limits, minimal_conflict, relaxations
 from constrint.solve.explain.relax import ways_out
 from constrint.tune.search.interface import Proposal as Trial
-from constrint.tune.search.interface import Task
+from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.llm.actions import applied_to_config, applied_to_strategy
 from constrint.tune.search.llm.facts import facts_of, ranked
 from constrint.tune.search.llm.parse import faults, read_rule
@@ -33,7 +33,7 @@ from constrint.tune.search.llm.records import (
     KernelFacts,
     Preference,
     Proposal,
-    Ranked,
+    RankedConfig,
     Refusal,
     SourceProposal,
     SpaceProposal,
@@ -75,7 +75,7 @@ class Order(Protocol):
 class Resolved:
     """Configurations of a proposal, the most promising first, or the reasons for which there are none."""
 
-    configs: tuple[Ranked, ...] = ()
+    configs: tuple[RankedConfig, ...] = ()
     refusals: tuple[Refusal, ...] = ()
 
 
@@ -88,7 +88,7 @@ class Resolver:
         order: Order within a proposed space; that of the default search if None.
     """
 
-    def __init__(self, task: Task, candidates: Candidates | None = None, order: Order | None = None) -> None:
+    def __init__(self, task: SearchTask, candidates: Candidates | None = None, order: Order | None = None) -> None:
         self.task = task
         self.candidates = candidates or Candidates.of(task.operation, task.gpu, task.workload, task.fixed)
         self.facts: TaskFacts = facts_of(task, self.candidates)
@@ -104,29 +104,29 @@ class Resolver:
         """The facts of a kernel."""
         return self._kernels[name]
 
-    def modelled(self, number: int, tried: Collection[Key]) -> list[Ranked]:
+    def modelled(self, number: int, tried: Collection[Key]) -> list[RankedConfig]:
         """The configurations that the cost model alone ranks first, without those in `tried`."""
         places, rows = self.candidates.best(number + len(tried))
-        first: list[Ranked] = []
+        first: list[RankedConfig] = []
         for place, row in zip(places.tolist(), rows.tolist(), strict=True):
             kernel = self.candidates.kernels[place]
             if len(first) < number and key_of(kernel.spec.full_name, kernel.config(row)) not in tried:
                 first.append(ranked(kernel, row))
         return first
 
-    def promising(self, number: int) -> list[Ranked]:
+    def promising(self, number: int) -> list[RankedConfig]:
         """The configurations with the largest expected improvement; they may be proposed again.
 
         Some are little known: they may be much faster, or slower.
         """
         return self._ranked(self._order.peek(number))
 
-    def expected(self, number: int) -> list[Ranked]:
+    def expected(self, number: int) -> list[RankedConfig]:
         """The configurations with the least expected time; they may be proposed again."""
         return self._ranked(self._order.expected(number))
 
     def resolve(
-        self, proposal: Proposal, number: int, tried: Collection[Key] = (), best: Ranked | None = None
+        self, proposal: Proposal, number: int, tried: Collection[Key] = (), best: RankedConfig | None = None
     ) -> Resolved:
         """The configurations of a proposal.
 
@@ -157,7 +157,7 @@ class Resolver:
         kernel = self.candidates.kernels[self.candidates.by_name[space.kernel]]
         return intersect(space, kernel, self.task.fixed)
 
-    def _ranked(self, trials: Iterable[Trial]) -> list[Ranked]:
+    def _ranked(self, trials: Iterable[Trial]) -> list[RankedConfig]:
         choices = []
         for trial in trials:
             kernel = self.candidates.kernels[self.candidates.by_name[trial.kernel]]
@@ -165,12 +165,14 @@ class Resolver:
             choices += [ranked(kernel, row)] if row is not None else []
         return choices
 
-    def _chosen(self, space: SpaceProposal, left: Intersection, number: int, tried: Collection[Key]) -> list[Ranked]:
+    def _chosen(
+        self, space: SpaceProposal, left: Intersection, number: int, tried: Collection[Key]
+    ) -> list[RankedConfig]:
         """The most promising configurations of an intersection, without those in `tried`."""
         base = self.candidates.kernels[self.candidates.by_name[space.kernel]]
         old = [base.find(dict(config)) for kernel, config in tried if kernel == space.kernel]
         missed = penalties(space.preferences, left.kernel, left.rows)
-        configs: list[Ranked] = []
+        configs: list[RankedConfig] = []
         for level in np.unique(missed).tolist():
             rows = left.rows[missed == level]
             if left.kernel is not base:
@@ -183,7 +185,7 @@ class Resolver:
                 break
         return configs
 
-    def _space(self, proposal: Proposal, best: Ranked | None) -> SpaceProposal:
+    def _space(self, proposal: Proposal, best: RankedConfig | None) -> SpaceProposal:
         """A proposal as a space; a strategy is kept under its name.
 
         Raises:
@@ -198,7 +200,7 @@ class Resolver:
             raise UsageError("source is no configuration of a kernel; it has gates of its own.")
         return self._after(proposal, best)
 
-    def _after(self, action: ActionProposal, best: Ranked | None) -> SpaceProposal:
+    def _after(self, action: ActionProposal, best: RankedConfig | None) -> SpaceProposal:
         """The space that an action leads to."""
         kernel = self.kernel(action.kernel)
         if action.strategy:

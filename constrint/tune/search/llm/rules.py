@@ -22,7 +22,7 @@ from constrint.tune.search.llm.records import (
     GateResult,
     Preference,
     Proposal,
-    Ranked,
+    RankedConfig,
     Refusal,
     Restriction,
     SpaceProposal,
@@ -102,7 +102,7 @@ class BuiltInProposer:
         """`number` single configurations: by the cost model alone, by its correction, then the most promising."""
         chosen: dict[Key, SpaceProposal] = {}
 
-        def add(choices: Iterable[Ranked], most: int, because: str) -> None:
+        def add(choices: Iterable[RankedConfig], most: int, because: str) -> None:
             for choice in choices:
                 if len(chosen) < min(most, number):
                     chosen.setdefault(key_of(choice.kernel, choice.config), one(choice.kernel, choice.config, because))

@@ -29,7 +29,7 @@ from constrint.errors import UsageError
 from constrint.select.candidates import Candidates
 from constrint.select.facts import one_by_one
 from constrint.tune.search.interface import Proposal as Trial
-from constrint.tune.search.interface import Task
+from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.llm.answer import FINAL, Question, Response, Speaker, Spending
 from constrint.tune.search.llm.gates import NUM_INPUTS, CompileGate, measured, modelled_fast, result_of
 from constrint.tune.search.llm.judge import RuleJudge
@@ -38,7 +38,7 @@ from constrint.tune.search.llm.records import (
     CandidateEvidence,
     GateResult,
     Proposal,
-    Ranked,
+    RankedConfig,
     Refusal,
     StrategyProposal,
     TaskFacts,
@@ -70,7 +70,7 @@ class Attempt:
         metrics: Metrics of a profiler by name.
     """
 
-    candidate: Ranked
+    candidate: RankedConfig
     origin: str
     proposal: Proposal | None
     round: int
@@ -166,7 +166,7 @@ class LlmSearch:
         *,
         spending: Spending | None = None,
         watcher: Watcher | None = None,
-        profile: Callable[[Ranked], Mapping[str, float]] | None = None,
+        profile: Callable[[RankedConfig], Mapping[str, float]] | None = None,
         draw_seed: Callable[[], int | None] | None = None,
     ) -> None:
         self._resolver, self._speaker, self._compiles, self.effort = resolver, speaker, compiles, effort
@@ -288,7 +288,7 @@ class LlmSearch:
         if one.number == 0:
             self._put_baseline_first(one)
 
-    def _add(self, one: Round, proposal: Proposal, configs: Sequence[Ranked]) -> None:
+    def _add(self, one: Round, proposal: Proposal, configs: Sequence[RankedConfig]) -> None:
         for config in configs:
             self._seen.add(key_of(config.kernel, config.config))
             one.attempts.append(Attempt(config, self._speaker.name, proposal, one.number))
@@ -401,7 +401,7 @@ def engine_seed() -> None:
 RULES = "rules"
 
 
-def make(task: Task, candidates: Candidates, argument: str) -> LlmSearch:
+def make(task: SearchTask, candidates: Candidates, argument: str) -> LlmSearch:
     """Make the search `llm:rules`.
 
     Raises:

@@ -24,7 +24,7 @@ from constrint.tune.search.llm.records import (
     GateResult,
     KernelFacts,
     Nearby,
-    Ranked,
+    RankedConfig,
     Restriction,
     StrategyProposal,
     TaskFacts,
@@ -187,7 +187,7 @@ def strategies_nearby(facts: TaskFacts) -> list[StrategyProposal]:
     return [strategy for strategy in found if strategy is not None]
 
 
-def strategies_against(choice: Ranked, kernel: KernelFacts) -> list[StrategyProposal]:
+def strategies_against(choice: RankedConfig, kernel: KernelFacts) -> list[StrategyProposal]:
     """Strategies against the largest parts of a configuration's predicted time, the largest first."""
     parts = sorted(choice.parts_s, key=lambda name: -choice.parts_s[name])[:NUM_PARTS]
     moves = dict.fromkeys((move, part) for part in parts for move in moves_against(part))

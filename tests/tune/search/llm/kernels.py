@@ -9,8 +9,8 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_kernel
 from constrint.select import Workload
 from constrint.select.candidates import Candidates
-from constrint.tune.search.interface import Task
-from constrint.tune.search.llm.records import KernelFacts, ParamFacts, Ranked
+from constrint.tune.search.interface import SearchTask
+from constrint.tune.search.llm.records import KernelFacts, ParamFacts, RankedConfig
 from constrint.tune.search.llm.resolve import Resolver
 
 TOY = KernelFacts(
@@ -27,9 +27,9 @@ GPU = load_gpu("h200")
 
 
 @cache
-def product_task(m: int = 4096, n: int = 4096, k: int = 4096) -> Task:
+def product_task(m: int = 4096, n: int = 4096, k: int = 4096) -> SearchTask:
     """A product, by all of its kernels."""
-    return Task(load_kernel("gemm"), GPU, Workload("gemm", {"m": m, "n": n, "k": k}, "bf16"))
+    return SearchTask(load_kernel("gemm"), GPU, Workload("gemm", {"m": m, "n": n, "k": k}, "bf16"))
 
 
 @cache
@@ -39,7 +39,7 @@ def product_candidates() -> Candidates:
     return Candidates.of(task.operation, task.gpu, task.workload)
 
 
-def pointer_choice() -> Ranked:
+def pointer_choice() -> RankedConfig:
     """The model's first choice of the kernel that has the most parameters."""
     return next(choice for choice in product_resolver().facts.ranking if choice.kernel == "gemm.pointer")
 

@@ -15,7 +15,7 @@ from constrint.tune.search.llm.records import (
     Edit,
     Failure,
     GateResult,
-    Ranked,
+    RankedConfig,
     Refusal,
     Resources,
     SpaceProposal,
@@ -33,7 +33,7 @@ WAITS = "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio"
 
 
 def judged(*gates: GateResult, parts_s: dict[str, float] | None = None, **facts: Any) -> Verdict:
-    choice = Ranked(kernel=TOY.name, config=facts.pop("config", START), predicted_s=2e-6, parts_s=parts_s or {})
+    choice = RankedConfig(kernel=TOY.name, config=facts.pop("config", START), predicted_s=2e-6, parts_s=parts_s or {})
     return RuleJudge().judge(CandidateEvidence(candidate=choice, gates=gates, kernel=TOY, **facts))
 
 

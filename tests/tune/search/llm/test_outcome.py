@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from constrint.tune.search.llm.outcome import Outcome
+from constrint.tune.search.llm.outcome import SearchOutcome
 from constrint.tune.search.llm.search import Effort, LlmSearch
 from constrint.tune.session import Goal, Tuned
 from constrint.tune.store.record import Figures, TuningRecord
@@ -43,7 +43,7 @@ def tuned(winner: TuningRecord, first: TuningRecord) -> Tuned:
 
 
 def test_the_best_is_who_won_in_turn_with_the_figures_of_that(rounds: LlmSearch) -> None:
-    outcome = Outcome(GOAL, rounds, tuned(record(3, 2.5e-6), record(0, 5e-6)))
+    outcome = SearchOutcome(GOAL, rounds, tuned(record(3, 2.5e-6), record(0, 5e-6)))
     assert outcome.best is not None
     assert outcome.best.candidate.config == {"what": 3}
     assert (outcome.seconds, outcome.gain, outcome.earlier_winner) == (2.5e-6, 2.0, None)
@@ -51,7 +51,7 @@ def test_the_best_is_who_won_in_turn_with_the_figures_of_that(rounds: LlmSearch)
 
 def test_a_winner_that_nobody_proposed_is_told_apart(rounds: LlmSearch) -> None:
     before = record(8, 1e-6)
-    outcome = Outcome(GOAL, rounds, tuned(before, record(0, 5e-6)))
+    outcome = SearchOutcome(GOAL, rounds, tuned(before, record(0, 5e-6)))
     assert outcome.earlier_winner == before
     assert outcome.best is not None
     assert outcome.best.candidate.config == {"what": 4}
@@ -59,7 +59,7 @@ def test_a_winner_that_nobody_proposed_is_told_apart(rounds: LlmSearch) -> None:
 
 
 def test_without_a_tuner_gains_are_counted_from_the_first_choice(rounds: LlmSearch) -> None:
-    outcome = Outcome(GOAL, rounds)
+    outcome = SearchOutcome(GOAL, rounds)
     assert outcome.gain == pytest.approx(2.0)
     assert outcome.has_passed
 
@@ -67,6 +67,6 @@ def test_without_a_tuner_gains_are_counted_from_the_first_choice(rounds: LlmSear
 def test_the_cost_models_own_choice_is_no_proposal_that_passed(rounds: LlmSearch) -> None:
     for tried in rounds.attempts[1:]:
         tried.gates[-1] = msgspec.structs.replace(tried.gates[-1], passed=False)
-    assert not Outcome(GOAL, rounds).has_passed
+    assert not SearchOutcome(GOAL, rounds).has_passed
     empty = tiny_search(Script([""]), Effort(rounds=1))
-    assert (Outcome(GOAL, empty).best, Outcome(GOAL, empty).gain) == (None, None)
+    assert (SearchOutcome(GOAL, empty).best, SearchOutcome(GOAL, empty).gain) == (None, None)

@@ -9,14 +9,14 @@ import pytest
 
 from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_kernel
-from constrint.tune.search.interface import Task
+from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.llm.prompt import MAX_RESULTS, judging, proposing, shown_results
 from constrint.tune.search.llm.records import (
     CandidateEvidence,
     Failure,
     GateResult,
     Nearby,
-    Ranked,
+    RankedConfig,
     Refusal,
     Resources,
     TaskFacts,
@@ -27,7 +27,7 @@ from constrint.tune.search.llm.resolve import Resolver
 @pytest.fixture(scope="module")
 def facts() -> TaskFacts:
     operation, gpu = load_kernel("gemm"), load_gpu("h200")
-    return Resolver(Task(operation, gpu, operation.default_workload(gpu))).facts
+    return Resolver(SearchTask(operation, gpu, operation.default_workload(gpu))).facts
 
 
 def result(number: int, **more: object) -> GateResult:
@@ -93,7 +93,7 @@ def test_a_long_run_does_not_make_the_question_longer(facts: TaskFacts) -> None:
 
 
 def test_a_judge_is_told_of_one_candidate_and_its_kernel_alone(facts: TaskFacts) -> None:
-    candidate: Ranked = facts.ranking[0]
+    candidate: RankedConfig = facts.ranking[0]
     gates = (result(1, kernel=candidate.kernel, config=candidate.config),)
     evidence = CandidateEvidence(candidate=candidate, gates=gates, best_s=5e-6, metrics={"dram.busy": 71.5})
     system, user = judging(facts, evidence)

@@ -9,7 +9,7 @@ import pytest
 from constrint.select import candidates as select_candidates
 from constrint.select.candidates import Candidates, KernelCandidates
 from constrint.select.rank import requests
-from constrint.tune.search.interface import Task
+from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.llm.records import Preference, Refusal, Restriction, SpaceProposal, Values
 from constrint.tune.search.llm.resolve import Intersection, Resolver, intersect, penalties
 from constrint.tune.search.registry import make_search
@@ -127,7 +127,7 @@ def test_a_rule_beyond_all_limits_is_refused() -> None:
 
 def test_values_that_the_caller_fixed_hold_in_every_proposal() -> None:
     task = product_task()
-    fixed = Task(task.operation, task.gpu, task.workload, fixed={"tile_m": 64})
+    fixed = SearchTask(task.operation, task.gpu, task.workload, fixed={"tile_m": 64})
     resolver = Resolver(fixed)
     assert {c.config["tile_m"] for c in resolver.resolve(space("tile_n == 64"), 5).configs} == {64}
     (wrong,) = resolver.resolve(space("tile_m == 128"), 5).refusals

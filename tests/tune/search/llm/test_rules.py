@@ -21,7 +21,7 @@ from constrint.tune.search.llm.records import (
     GateResult,
     Preference,
     Proposal,
-    Ranked,
+    RankedConfig,
     Restriction,
     SpaceProposal,
     StrategyProposal,
@@ -32,8 +32,8 @@ from constrint.tune.search.llm.rules import WIDTH, BuiltInProposer, best_of, edi
 from tests.tune.search.llm.kernels import product_candidates, product_task
 from tests.tune.search.spaces import GPU, ToySpec, task_of, true_s
 
-Answer = Callable[[Ranked], float | None]
-Log = list[tuple[Proposal, Ranked, float | None]]
+Answer = Callable[[RankedConfig], float | None]
+Log = list[tuple[Proposal, RankedConfig, float | None]]
 
 
 def rounds(resolver: Resolver, answer: Answer, num_rounds: int, **given: Any) -> Log:
@@ -65,7 +65,7 @@ def rounds(resolver: Resolver, answer: Answer, num_rounds: int, **given: Any) ->
     return log
 
 
-def toy_answer(choice: Ranked) -> float:
+def toy_answer(choice: RankedConfig) -> float:
     return float(true_s(choice.config))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from constrint.select import Operation
 from constrint.select.compiled import CompiledKernel
-from constrint.tune.search.interface import Task
+from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.llm.answer import Response, Spending, Usage
 from constrint.tune.search.llm.gates import CompileGate
 from constrint.tune.search.llm.records import Failure, Success
@@ -181,7 +181,7 @@ def gemm_rounds(told: CompiledKernel | str, *, is_modelled: bool = False) -> Llm
 
     spec, gpu = load_spec("gemm.pointer"), load_gpu("h200")
     workload = spec.default_workload(gpu)
-    task = Task(Operation("gemm", (spec,)), gpu, workload)
+    task = SearchTask(Operation("gemm", (spec,)), gpu, workload)
     proposed = {"type": "space", "kernel": "gemm.pointer", "rules": [{"rule": "tile_m == 64"}]}
     gate = CompileGate(task, lambda asked: [told for _ in asked])
     return LlmSearch(Resolver(task), Script([reply(proposed)]), gate, Effort(1, 1, is_modelled=is_modelled))

@@ -11,7 +11,7 @@ from constrint.hwmodels import load_gpu
 from constrint.select import Operation, Workload
 from constrint.select.compiled import CompiledKernel
 from constrint.select.facts import Asked
-from constrint.tune.search.interface import Task
+from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.llm.answer import Question, Response, Speaker, Usage
 from constrint.tune.search.llm.gates import CompileGate
 from constrint.tune.search.llm.resolve import Resolver
@@ -21,8 +21,8 @@ from tests.tune.tiny import SPEC
 WORKLOAD = Workload("tiny", {"m": 8, "n": 8, "k": 8}, "fp32")
 
 
-def tiny_task() -> Task:
-    return Task(Operation("tiny", (SPEC,)), load_gpu("h200"), WORKLOAD)
+def tiny_task() -> SearchTask:
+    return SearchTask(Operation("tiny", (SPEC,)), load_gpu("h200"), WORKLOAD)
 
 
 def space(*values: int, **more: Any) -> dict[str, Any]:
