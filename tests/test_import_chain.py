@@ -40,13 +40,11 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "kernels.choice": ({"model", "solve", "select", "hwmodels"}, {"numpy", "msgspec", "torch"}),
     "kernels.code": ({"tune", "select", "hwmodels"}, {"numpy", "torch", "triton", "cuda"}),
     "flashrnn": ({"kernels", "tune", "hwmodels"}, {"torch"}),
-    "propose": (
-        {"model", "solve", "select", "hwmodels", "tune", "kernels"},
-        {"numpy", "msgspec", "openai", "torch", "triton"},
-    ),
+    "tune.llm": ({"model", "solve", "select", "hwmodels"}, {"numpy", "msgspec", "openai"}),
+    "propose": ({"model", "select", "hwmodels", "tune", "kernels"}, {"numpy", "msgspec", "torch", "triton"}),
     "propose.candidates": (set(), {"torch", "triton"}),
     "report": (
-        {"hwmodels", "model", "solve", "select", "propose", "report"},
+        {"hwmodels", "model", "solve", "select", "tune", "report"},
         {"numpy", "msgspec", "plotly", "jinja2"},
     ),
     "__main__": ({"cli"}, set()),
@@ -75,7 +73,9 @@ def part_of(path: Path) -> str:
     names = path.relative_to(PACKAGE).with_suffix("").parts
     if names == ("tune", "__main__"):
         return "tune.__main__"
-    if names[:3] == ("propose", "source", "candidates"):
+    if names[:3] == ("tune", "search", "llm"):
+        return "tune.llm"
+    if names[:2] == ("propose", "candidates"):
         return "propose.candidates"
     if names[0] != "kernels":
         return names[0]

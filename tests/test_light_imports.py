@@ -42,10 +42,10 @@ def test_only_the_command_that_needs_proposals_loads_them() -> None:
         "assert not [m for m in sys.modules if m.startswith(('constrint.propose', 'constrint.cli.propose'))]"
     )
     modules_after(code)
-    assert "openai" not in modules_after("import constrint.propose.llm.client, constrint.propose.rounds.configs")
+    assert "openai" not in modules_after("import constrint.tune.search.llm.client, constrint.tune.search.llm.search")
 
 
 def test_source_of_candidates_is_imported_without_what_it_needs() -> None:
     """The tasks, the gates and the sandbox; a worker loads torch and triton in its own process."""
-    loaded = modules_after("import constrint.propose, constrint.propose.source")
+    loaded = modules_after("import constrint.propose")
     assert not loaded & {"torch", "triton", "openai", "ortools", "sqlalchemy", "scipy"}

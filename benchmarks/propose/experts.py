@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from constrint.propose.records import Facts, Proposal, Restriction, StrategyProposal, Values
+from constrint.tune.search.llm.records import Proposal, Restriction, StrategyProposal, TaskFacts, Values
 
 #: Strategies of a kernel whose full name ends so: (text, values of parameters, rules). Sizes and limits go in by name.
 SCRIPTS: Mapping[str, Sequence[tuple[str, Mapping[str, int], Sequence[str]]]] = {
@@ -48,7 +48,7 @@ class Experts:
     def __init__(self, width: int = 4) -> None:
         self._width, self._at = width, 0
 
-    def propose(self, facts: Facts) -> Sequence[Proposal]:
+    def propose(self, facts: TaskFacts) -> Sequence[Proposal]:
         """The next ones."""
         scripted = list(strategies(facts))
         chosen = [scripted[(self._at + n) % len(scripted)] for n in range(min(self._width, len(scripted)))]
@@ -56,7 +56,7 @@ class Experts:
         return chosen
 
 
-def strategies(facts: Facts) -> list[StrategyProposal]:
+def strategies(facts: TaskFacts) -> list[StrategyProposal]:
     """The scripted strategies of a task's kernels."""
     given = {**facts.sizes, **{name: int(limit) for name, limit in facts.limits.items()}}
     found = []

@@ -39,9 +39,9 @@ from benchmarks.tuning.recorded import FOLDER
 from benchmarks.tuning.replay import searched_rows
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.rnn.spec import workload_of
-from constrint.propose.builtin import BuiltInProposer
-from constrint.propose.rounds.gates import NUM_INPUTS
-from constrint.tune.engine.interface import Answer, Engine, Setup
+from constrint.tune.engine.interface import Engine, Setup, TrialAnswer
+from constrint.tune.search.llm.gates import NUM_INPUTS
+from constrint.tune.search.llm.rules import BuiltInProposer
 from constrint.tune.store.record import Figures
 from constrint.tune.trial import Outcome
 
@@ -167,7 +167,7 @@ def row_of(one: Tried, times_us: Mapping[int, float]) -> dict[str, Any]:
     }
 
 
-def written(of: Whole, name: str, row: int, answer: Answer) -> dict[str, Any]:
+def written(of: Whole, name: str, row: int, answer: TrialAnswer) -> dict[str, Any]:
     """An answer as a row of the table of measurements."""
     trial, figures = of.trial(row), answer.figures
     times = {} if figures is None else {"time_us": 1e6 * figures.median_s, "spread_us": 1e6 * figures.spread_s}
@@ -185,7 +185,9 @@ def written(of: Whole, name: str, row: int, answer: Answer) -> dict[str, Any]:
     }
 
 
-def recalled(rows: Sequence[Mapping[str, str]], names: Sequence[str], layers: Sequence[Whole]) -> dict[Any, Answer]:
+def recalled(
+    rows: Sequence[Mapping[str, str]], names: Sequence[str], layers: Sequence[Whole]
+) -> dict[Any, TrialAnswer]:
     """First answers that an earlier run wrote, of configurations that are the same today."""
     found = {}
     for told in rows:
@@ -201,7 +203,9 @@ def recalled(rows: Sequence[Mapping[str, str]], names: Sequence[str], layers: Se
         seconds = 1e-6 * float(told["time_us"]) if told["time_us"] else None
         spread_s = 1e-6 * float(told["spread_us"] or 0)
         figures = None if seconds is None else Figures(median_s=seconds, spread_s=spread_s, num_rounds=0)
-        found[layer, row] = Answer(outcome=Outcome[told["outcome"].upper()], message=told["message"], figures=figures)
+        found[layer, row] = TrialAnswer(
+            outcome=Outcome[told["outcome"].upper()], message=told["message"], figures=figures
+        )
     return found
 
 
@@ -242,7 +246,7 @@ def compare(arguments: argparse.Namespace, engine: Engine, gpu: GpuModel) -> Non
         sys.exit(f"ended early: {bench.why_lost}")
 
 
-def _keep(table: Table, of: Whole, name: str, row: int, answer: Answer) -> None:
+def _keep(table: Table, of: Whole, name: str, row: int, answer: TrialAnswer) -> None:
     shown = table.add(**written(of, name, row, answer))
     print(f"{name} {shown['kernel']} {shown['outcome']} {shown.get('time_us', '')} {shown['message']}", flush=True)
 

@@ -22,7 +22,7 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.registry import load_kernel
 from constrint.select import Operation, Workload
 from constrint.select.candidates import Candidates
-from constrint.tune.engine.interface import Answer, Done, Engine, Job
+from constrint.tune.engine.interface import Engine, Job, JobResult, TrialAnswer
 from constrint.tune.search.interface import Proposal
 from constrint.tune.trial import Outcome, Trial
 
@@ -91,7 +91,7 @@ class Whole:
         return float(np.concatenate([kernel.seconds for kernel in self.candidates.kernels])[row])
 
 
-def microseconds(answer: Answer) -> float:
+def microseconds(answer: TrialAnswer) -> float:
     """The time of an answer; infinite where the configuration failed."""
     is_timed = answer.outcome == Outcome.OK and answer.figures is not None
     return 1e6 * answer.figures.median_s if is_timed and answer.figures else math.inf
@@ -116,8 +116,8 @@ class Bench:
     layers: Sequence[Whole]
     most_open: int
     until: float = math.inf
-    keep: Callable[[int, int, Answer], None] = lambda layer, row, answer: None
-    answers: dict[Place, Answer] = field(default_factory=dict)
+    keep: Callable[[int, int, TrialAnswer], None] = lambda layer, row, answer: None
+    answers: dict[Place, TrialAnswer] = field(default_factory=dict)
     why_lost: str = ""
     _asked: deque[Place] = field(default_factory=deque)
     _later: deque[Place] = field(default_factory=deque)
@@ -164,7 +164,7 @@ class Bench:
                 self._is_over = True
                 self._news.notify_all()
 
-    def in_turn(self, layer: int, rows: Sequence[int], patience_s: float) -> dict[int, Answer]:
+    def in_turn(self, layer: int, rows: Sequence[int], patience_s: float) -> dict[int, TrialAnswer]:
         """Time rows once more, all in turn; those of which nothing is known within so many seconds are left out."""
         if not rows or self.why_lost:
             return {}
@@ -208,7 +208,7 @@ class Bench:
         own = [microseconds(answer) for (of, _), answer in self.answers.items() if of == layer]
         return min(own, default=math.inf)
 
-    def _hear(self, several: Sequence[Done]) -> None:
+    def _hear(self, several: Sequence[JobResult]) -> None:
         with self._news:
             for done in several:
                 for place, answer in zip(self._open.pop(done.job.number, ()), done.answers, strict=False):

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from benchmarks.tuning.recorded import Answers, Space
-from constrint.propose.judge import RuleJudge
-from constrint.propose.records import Evidence, GateResult, Proposer, Ranked, Verdict
-from constrint.propose.resolve import Key, Order, Resolver, key_of
 from constrint.select.candidates import Candidates
-from constrint.tune.search.interface import Proposal, Task
+from constrint.tune.search.interface import Proposal, SearchTask
+from constrint.tune.search.llm.judge import RuleJudge
+from constrint.tune.search.llm.records import CandidateEvidence, GateResult, Proposer, RankedConfig, Verdict
+from constrint.tune.search.llm.resolve import Key, Order, Resolver, key_of
 from constrint.tune.store.record import TuningRecord
 
 #: Rounds in a row of which nothing could be tried, after which there is nothing more to come.
@@ -40,7 +40,7 @@ def tried_rows(
         known: Records of other workloads.
         is_enough: Whether the rounds may end with a row.
     """
-    task = Task(of.operation, of.gpu, of.workload, known=known)
+    task = SearchTask(of.operation, of.gpu, of.workload, known=known)
     resolver = Resolver(task, of.candidates, None if order is None else order(of.candidates))
     proposer, judge, facts = make(resolver), RuleJudge(), resolver.facts
     rows: list[int] = []
@@ -67,15 +67,17 @@ def tried_rows(
     return rows[:num_trials]
 
 
-def _answered(choice: Ranked, answer_us: float) -> GateResult:
+def _answered(choice: RankedConfig, answer_us: float) -> GateResult:
     if not math.isfinite(answer_us):
         return GateResult(gate="right", passed=False, kernel=choice.kernel, config=choice.config, message="it failed")
     seconds = answer_us * 1e-6
     return GateResult(gate="fast", passed=True, kernel=choice.kernel, config=choice.config, seconds=seconds)
 
 
-def _evidence(choice: Ranked, gate: GateResult, resolver: Resolver, results: Sequence[GateResult]) -> Evidence:
-    return Evidence(
+def _evidence(
+    choice: RankedConfig, gate: GateResult, resolver: Resolver, results: Sequence[GateResult]
+) -> CandidateEvidence:
+    return CandidateEvidence(
         candidate=choice,
         gates=(gate,),
         kernel=resolver.kernel(choice.kernel),

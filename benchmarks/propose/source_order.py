@@ -27,13 +27,13 @@ import msgspec
 
 from benchmarks.harness.table import Table, described, read_whole
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.propose.records import SourceProposal
-from constrint.propose.source import Settings, examine, fast_p, find_task, list_tasks, order
-from constrint.propose.source.examination import Examination, Failing
-from constrint.propose.source.process import Lost, Refused
-from constrint.propose.source.sandbox import sandbox_for
-from constrint.propose.source.score import Examined
-from tests.propose.source.cheats import cheats_of
+from constrint.propose import GateSettings, examine, fast_p, find_task, list_tasks, order
+from constrint.propose.examination import Examination, Failing
+from constrint.propose.process import WorkerLost, WorkerRefused
+from constrint.propose.sandbox import sandbox_for
+from constrint.propose.score import Examined
+from constrint.tune.search.llm.records import SourceProposal
+from tests.propose.cheats import cheats_of
 
 COLUMNS = ("repeat", "task", "is_right", "candidate", "gate", "refused_by", "speed_up", "seconds", "message")
 #: A repeat of a task.
@@ -71,7 +71,7 @@ def is_right(entries: list[Entry], found: list[Examined]) -> bool:
     return first == {""} and [one.refused_by for one in found] == [entry.gate for entry in entries]
 
 
-def examined(entry: Entry, gpu: GpuModel, settings: Settings, until: float) -> Found | None:
+def examined(entry: Entry, gpu: GpuModel, settings: GateSettings, until: float) -> Found | None:
     """Examine a candidate without timing it; None where the time is up before it begins."""
     started = time.monotonic()
     if started > until:
@@ -81,7 +81,7 @@ def examined(entry: Entry, gpu: GpuModel, settings: Settings, until: float) -> F
 
 
 def examine_groups(
-    groups: Sequence[Group], gpu: GpuModel, settings: Settings, jobs: int, until: float
+    groups: Sequence[Group], gpu: GpuModel, settings: GateSettings, jobs: int, until: float
 ) -> Iterator[tuple[Group, list[Found]]]:
     """Examine the candidates of all groups side by side; gives the groups that were complete in time, in order.
 
@@ -98,21 +98,21 @@ def examine_groups(
                 yield group, found
 
 
-def time_all(entries: Sequence[Entry], found: Sequence[Found], gpu: GpuModel, settings: Settings) -> list[Found]:
+def time_all(entries: Sequence[Entry], found: Sequence[Found], gpu: GpuModel, settings: GateSettings) -> list[Found]:
     """The same with those that passed timed, one at a time; their processes start side by side."""
     with ThreadPoolExecutor(len(found)) as pool:
         again = pool.map(lambda entry, one: timed(entry, one.examined, gpu, settings), entries, found)
         return [replace(one, examined=other) for one, other in zip(found, again, strict=True)]
 
 
-def timed(entry: Entry, found: Examined, gpu: GpuModel, settings: Settings) -> Examined:
+def timed(entry: Entry, found: Examined, gpu: GpuModel, settings: GateSettings) -> Examined:
     """The same with the last gate timed, where the ones before it were passed."""
     if not found.is_sound or found.is_interpreted:
         return found
     examination = Examination(entry.proposal, gpu, settings)
     try:
         passed = examination.fast()
-    except (Failing, Refused, Lost) as error:
+    except (Failing, WorkerRefused, WorkerLost) as error:
         last = msgspec.structs.replace(found.results[-1], passed=False, message=str(error), is_modelled=False)
         return replace(found, results=(*found.results[:-1], last))
     finally:
@@ -125,7 +125,7 @@ def timed(entry: Entry, found: Examined, gpu: GpuModel, settings: Settings) -> E
     return replace(found, results=(*found.results[:-1], last), speed_up=speed_up)
 
 
-def costs(entry: Entry, gpu: GpuModel, settings: Settings) -> Iterator[tuple[str, float]]:
+def costs(entry: Entry, gpu: GpuModel, settings: GateSettings) -> Iterator[tuple[str, float]]:
     """The steps of one examination with the seconds that they take."""
     examination = Examination(entry.proposal, gpu, replace(settings, is_timed=False))
     steps: tuple[tuple[str, Callable[[], object]], ...] = (
@@ -167,7 +167,7 @@ def add(table: Table, group: Group, found: Sequence[Found], *, is_first: bool) -
     return good
 
 
-def compare(given: argparse.Namespace, gpu: GpuModel, settings: Settings) -> dict[str, list[bool]]:
+def compare(given: argparse.Namespace, gpu: GpuModel, settings: GateSettings) -> dict[str, list[bool]]:
     """Run all repeats that are not written yet; of each task whether its repeats are right."""
     started = time.monotonic()
     until, note = started + given.budget_s, described()
@@ -233,7 +233,7 @@ def main() -> None:
     given = arguments.parse_args()
     if given.device is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = given.device
-    gpu, settings = load_gpu(given.gpu), Settings(allow_unsandboxed=given.allow_unsandboxed)
+    gpu, settings = load_gpu(given.gpu), GateSettings(allow_unsandboxed=given.allow_unsandboxed)
     sandbox = sandbox_for(given.allow_unsandboxed)
     print(f"sandbox: {sandbox.kind} {sandbox.note}".rstrip(), flush=True)
     if given.costs:

@@ -30,7 +30,7 @@ from benchmarks.tuning.chance import Likely
 from benchmarks.tuning.recorded import FOLDER, Recorded, Space, recorded
 from benchmarks.tuning.replay import TABLES, known_to, run
 from constrint.hwmodels.load import load_gpu
-from constrint.propose.builtin import PLAN, BuiltInProposer
+from constrint.tune.search.llm.rules import PLAN, BuiltInProposer
 from constrint.tune.store.record import TuningRecord
 
 COLUMNS = ("table", "workload", "proposer", "draws", "median", "lower", "upper", "mean", "geometric_mean", "within_16")

@@ -23,7 +23,7 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_kernel, load_spec
 from constrint.tune.engine import local
 from constrint.tune.engine.device import Told
-from constrint.tune.engine.interface import Answer, Job, Setup
+from constrint.tune.engine.interface import Job, Setup, TrialAnswer
 from constrint.tune.goals import usual_goals
 from constrint.tune.search.registry import find_search
 from constrint.tune.store.record import Figures
@@ -51,18 +51,18 @@ def serve_device(setup: Waiting, index: int) -> Callable[[Job, Any], Told]:
             time.sleep(setup.trial_s * draw.uniform(0.6, 1.4))
             spread = random.Random(str(sorted(trial.config.items()))).random()
             figures = Figures(median_s=1e-5 * (1 + spread), spread_s=1e-7, num_rounds=15, is_final=job.is_final)
-            answers.append(Answer(outcome=Outcome.OK, error_over_bound=0.1, figures=figures))
+            answers.append(TrialAnswer(outcome=Outcome.OK, error_over_bound=0.1, figures=figures))
         return Told(tuple(answers), False)
 
     return answer
 
 
-def serve_compiler(setup: Waiting) -> Callable[[Trial, Any], Answer]:
+def serve_compiler(setup: Waiting) -> Callable[[Trial, Any], TrialAnswer]:
     """Answers that it is compiled, after a while."""
 
-    def answer(trial: Trial, note: Callable[[int], None]) -> Answer:
+    def answer(trial: Trial, note: Callable[[int], None]) -> TrialAnswer:
         time.sleep(setup.compile_s)
-        return Answer(outcome=Outcome.OK)
+        return TrialAnswer(outcome=Outcome.OK)
 
     return answer
 

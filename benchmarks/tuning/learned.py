@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.tuning.recorded import Recorded, recorded
 from benchmarks.tuning.replay import TABLES, known_to, mean_ratio, run
 from constrint.hwmodels.load import load_gpu
-from constrint.tune.search.interface import Proposal, Task
+from constrint.tune.search.interface import Proposal, SearchTask
 from constrint.tune.search.model import ModelSearch
 from constrint.tune.store.record import TuningRecord
 
@@ -31,7 +31,7 @@ LEARNED = {**TABLES, "lists": ("gemm_choices_bf16.csv", "gemm_parts_bf16.csv")}
 
 def leaders(of: Recorded, known: Sequence[TuningRecord]) -> list[Proposal]:
     """The configurations in the order in which they are expected to be fast."""
-    task = Task(of.operation, of.gpu, of.measured.workload, known=known)
+    task = SearchTask(of.operation, of.gpu, of.measured.workload, known=known)
     return ModelSearch(task, of.candidates).leaders(NUM_COMPARED)
 
 

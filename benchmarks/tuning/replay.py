@@ -19,7 +19,7 @@ from benchmarks.harness.table import Table, described
 from benchmarks.tuning.peers import STRATEGIES, KernelTuner
 from benchmarks.tuning.recorded import FOLDER, Answers, Recorded, Space, recorded
 from constrint.hwmodels.load import load_gpu
-from constrint.tune.search.interface import Task
+from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.registry import make_search
 from constrint.tune.store.record import TuningRecord
 
@@ -57,7 +57,7 @@ def searched_rows(
     known: Sequence[TuningRecord] = (),
 ) -> list[int]:
     """The rows of any space that one of our searches tries, in order; a batch is answered at once."""
-    task = Task(of.operation, of.gpu, of.workload, known=known, seed=seed)
+    task = SearchTask(of.operation, of.gpu, of.workload, known=known, seed=seed)
     search = make_search(name, task, of.candidates)
     tried: list[int] = []
     while len(tried) < num_trials:

@@ -87,7 +87,7 @@ class KernelSpec(ABC):
         harmless_spill_bytes: Bytes of a thread's registers that may go to memory: measured to take no time.
         num_roundings: How often a value is rounded to the dtype on its way to an output (the states of a recurrence).
         actions: Which parameters a proposal's macro actions move (`tile`, `pipeline`, ...), the usual one first; for
-            actions that are not named, the parameters' names tell (`constrint/propose/strategies/actions.py`).
+            actions that are not named, the parameters' names tell (`constrint/tune/search/llm/actions.py`).
     """
 
     operation: str

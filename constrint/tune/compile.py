@@ -184,7 +184,7 @@ def _hip_resources(asm: Mapping[str, Any]) -> Resources:
     return field("vgpr_count"), field("agpr_count"), spilled, used[0] if used else ""
 
 
-class Backend(NamedTuple):
+class CompilerBackend(NamedTuple):
     """What differs between Triton's back-ends for whoever compiles.
 
     Args:
@@ -201,7 +201,7 @@ class Backend(NamedTuple):
 
 
 #: By the name that `Vendor.triton_backend` gives.
-BACKENDS: Mapping[str, Backend] = {
-    "cuda": Backend(_cuda_resources, "ptx", r"\.reqntid (\d+)"),
-    "hip": Backend(_hip_resources, "amdgcn", r"\.max_flat_workgroup_size: (\d+)", (["tt.pointer_range", 32],)),
+BACKENDS: Mapping[str, CompilerBackend] = {
+    "cuda": CompilerBackend(_cuda_resources, "ptx", r"\.reqntid (\d+)"),
+    "hip": CompilerBackend(_hip_resources, "amdgcn", r"\.max_flat_workgroup_size: (\d+)", (["tt.pointer_range", 32],)),
 }

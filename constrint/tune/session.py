@@ -17,8 +17,8 @@ import msgspec
 from constrint.select import Operation, Workload
 from constrint.select.fingerprint import fingerprint_of
 from constrint.select.toolchain import toolchain_of
-from constrint.tune.engine.interface import Answer, Done, Job
-from constrint.tune.search.interface import Proposal, Search
+from constrint.tune.engine.interface import Job, JobResult, TrialAnswer
+from constrint.tune.search.interface import Proposal, RecordSearch, Search
 from constrint.tune.store.choices import best_records
 from constrint.tune.store.record import TuningRecord, digest
 from constrint.tune.trial import Outcome, Trial
@@ -82,7 +82,7 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class Facts:
+class RunFacts:
     """What all records of a run have in common."""
 
     run: str
@@ -106,7 +106,7 @@ class Session:
 
     goal: Goal
     search: Search
-    facts: Facts
+    facts: RunFacts
     num_trials: int
     num_final: int
     known: Sequence[TuningRecord] = ()
@@ -163,12 +163,13 @@ class Session:
         for record in tried:
             config = {name: value for name, value in record.config.items() if isinstance(value, int)}
             figures = record.figures if record.is_ok else None
+            self._show(record)
             self.search.tell(Proposal(record.kernel, config), figures.median_s if figures else None)
         self.records, self.num_known = tried, len(tried)
         self.finals = finals_of(self.known, self.num_trials)
         self.is_through = bool(self.finals)
 
-    def hear(self, done: Done, numbers: Iterator[int]) -> tuple[list[TuningRecord], list[Job]]:
+    def hear(self, done: JobResult, numbers: Iterator[int]) -> tuple[list[TuningRecord], list[Job]]:
         """What came of a job: records to keep, and jobs for what was not run through no fault of its own.
 
         That is tried once more; finalists that were lost together are timed one by one.
@@ -183,6 +184,8 @@ class Session:
                 self._open[again[-1].number], self._moves[again[-1].number] = proposal, 1
             else:
                 records.append(self._record(trial, answer, proposal))
+                if not job.is_final:
+                    self._show(records[-1])
         if job.is_final:
             self.finals += records
         elif records:
@@ -221,6 +224,11 @@ class Session:
     def _is_known(self, proposal: Proposal) -> bool:
         return any((r.kernel, r.config) == (proposal.kernel, proposal.config) for r in self.records)
 
+    def _show(self, record: TuningRecord) -> None:
+        """Hand a record to a search that takes whole records, as soon as it is there."""
+        if isinstance(self.search, RecordSearch):
+            self.search.hear(record)
+
     def _tell(self) -> None:
         """Tell the search what came of its proposals, in the order in which it made them."""
         for proposal, record in self._asked:
@@ -252,7 +260,7 @@ class Session:
         config = {name: value for name, value in record.config.items() if isinstance(value, int)}
         return Trial(self.name_of(record.kernel), self.goal.workload, config)
 
-    def _record(self, trial: Trial, answer: Answer, proposal: Proposal | None) -> TuningRecord:
+    def _record(self, trial: Trial, answer: TrialAnswer, proposal: Proposal | None) -> TuningRecord:
         """The record of an answer; that of a finalist, which no proposal comes with, has what is known of its trial."""
         outcome = Outcome.CRASHED if answer.outcome == Outcome.NOT_RUN else answer.outcome
         told: dict[str, Any] = {"outcome": outcome.name.lower(), "message": answer.message, "figures": answer.figures}

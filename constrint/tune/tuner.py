@@ -20,10 +20,10 @@ from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError,
 from constrint.hwmodels import GpuModel
 from constrint.select.fingerprint import fingerprint_of
 from constrint.select.toolchain import differences, toolchain_of
-from constrint.tune.engine.interface import Done, Engine, Job
-from constrint.tune.search.interface import Search, Task
+from constrint.tune.engine.interface import Engine, Job, JobResult
+from constrint.tune.search.interface import Search, SearchTask
 from constrint.tune.search.maker import Making, SearchMaker
-from constrint.tune.session import BATCH, Facts, Goal, NoSearch, Session, Tuned, finals_of
+from constrint.tune.session import BATCH, Goal, NoSearch, RunFacts, Session, Tuned, finals_of
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.store import RecordStore
 from constrint.tune.store.writer import Writer
@@ -72,7 +72,7 @@ class Settings:
     """
 
     gpu: GpuModel
-    search: Callable[[Task], Search]
+    search: Callable[[SearchTask], Search]
     trials: int = 16
     budget_s: float | None = None
     num_final: int = 4
@@ -99,7 +99,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Report:
+class TuningReport:
     """What came of a run.
 
     Args:
@@ -167,7 +167,7 @@ class Tuner:
         self, settings: Settings, engine: Engine, store: RecordStore, listener: Listener | None = None
     ) -> None:
         self._settings, self._engine, self._store, self._listener = settings, engine, store, listener
-        self._facts = Facts(settings.run or new_run(), settings.gpu.name, engine.toolchain)
+        self._facts = RunFacts(settings.run or new_run(), settings.gpu.name, engine.toolchain)
         self._numbers = itertools.count()
         #: The session of every job that is under way.
         self._jobs: dict[int, Session] = {}
@@ -178,7 +178,7 @@ class Tuner:
         #: When the first and the last job were done.
         self._first_done = self._last_done = 0.0
 
-    def run(self, goals: Sequence[Goal]) -> Report:
+    def run(self, goals: Sequence[Goal]) -> TuningReport:
         """Tune workloads; Ctrl-C ends it with what is known by then.
 
         Raises:
@@ -212,7 +212,7 @@ class Tuner:
         finally:
             maker.close()
             self._writer.close()
-        return Report(tuple(tuned), is_interrupted, tuple(self._use), self._last_done - self._first_done)
+        return TuningReport(tuple(tuned), is_interrupted, tuple(self._use), self._last_done - self._first_done)
 
     def _advance(self) -> Iterator[Tuned]:
         """Hand on what workloads have to run next; gives those that are through."""
@@ -259,7 +259,7 @@ class Tuner:
                     each.search = Future()
                     each.search.set_result(NoSearch())
                     continue
-                task = Task(goal.operation, settings.gpu, goal.workload, (), settings.seed, goal.fixed)
+                task = SearchTask(goal.operation, settings.gpu, goal.workload, (), settings.seed, goal.fixed)
                 # The first ones are there before other processes are.
                 each.search = maker.submit(task, is_away=self._num_made >= num_devices)
                 self._num_made += 1
@@ -312,7 +312,7 @@ class Tuner:
             self._jobs[job.number] = session
             self._engine.submit(slot, job)
 
-    def _hear(self, several: Sequence[Done]) -> None:
+    def _hear(self, several: Sequence[JobResult]) -> None:
         """Keep what came of jobs, all at once, and hand on what is to be run again."""
         heard = []
         for done in several:
@@ -331,14 +331,14 @@ class Tuner:
                 if self._listener:
                     self._listener.tried(done.slot, session, record, self._left_s())
 
-    def _count(self, done: Done) -> None:
+    def _count(self, done: JobResult) -> None:
         """Add a job to what its device did."""
         self._last_done = time.monotonic()
         self._first_done = self._first_done or self._last_done
         use = self._use[done.slot]
         use.num_jobs, use.busy_s = use.num_jobs + 1, use.busy_s + done.seconds
 
-    def _leave(self, done: Done) -> None:
+    def _leave(self, done: JobResult) -> None:
         """Use a device no more; its workloads go to the next one."""
         slot = done.slot
         self._lost.add(slot)

@@ -17,7 +17,7 @@ from benchmarks.propose.live import MEASURED, Tried, compare, judged_us, row_of
 from benchmarks.propose.measuring import Whole
 from constrint.hwmodels import load_gpu
 from constrint.kernels.rnn.spec import workload_of
-from constrint.tune.engine.interface import Answer, Done, Job
+from constrint.tune.engine.interface import Job, JobResult, TrialAnswer
 from constrint.tune.store.record import Figures
 from constrint.tune.trial import Outcome, Trial
 
@@ -38,10 +38,10 @@ class StandIn:
     def submit(self, slot: int, job: Job) -> None:
         self._waiting.append((slot, job))
 
-    def poll(self, timeout_s: float) -> list[Done]:
+    def poll(self, timeout_s: float) -> list[JobResult]:
         slot, job = self._waiting.popleft()
         self.log.append((slot, job))
-        return [Done(job, slot, tuple(answer(trial, is_final=job.is_final) for trial in job.trials), 0.0)]
+        return [JobResult(job, slot, tuple(answer(trial, is_final=job.is_final) for trial in job.trials), 0.0)]
 
     def close(self) -> None:
         pass
@@ -51,13 +51,13 @@ class StandIn:
         return [str(job.trials[0]) for _, job in self.log if not job.is_final]
 
 
-def answer(trial: Trial, *, is_final: bool = False) -> Answer:
+def answer(trial: Trial, *, is_final: bool = False) -> TrialAnswer:
     if trial.config.get("num_tiles") == 2:
-        return Answer(outcome=Outcome.WRONG_RESULT, message="an error of 3 times what rounding allows")
+        return TrialAnswer(outcome=Outcome.WRONG_RESULT, message="an error of 3 times what rounding allows")
     seconds = 1e-4 * (1 + sum(value * (place + 3) for place, value in enumerate(trial.config.values())) % 101)
     # The device is slower in the round of finalists.
     figures = Figures(median_s=seconds * (1.1 if is_final else 1.0), spread_s=0.0, num_rounds=5, is_final=is_final)
-    return Answer(outcome=Outcome.OK, error_over_bound=0.1, figures=figures)
+    return TrialAnswer(outcome=Outcome.OK, error_over_bound=0.1, figures=figures)
 
 
 def asked(folder: Path, **options: object) -> argparse.Namespace:
@@ -119,12 +119,12 @@ def test_what_was_not_reached_in_time_is_said(tmp_path: Path) -> None:
 
 def test_a_lost_device_ends_the_run_and_is_said_after_what_is_known_was_judged(tmp_path: Path) -> None:
     class Losing(StandIn):
-        def poll(self, timeout_s: float) -> list[Done]:
+        def poll(self, timeout_s: float) -> list[JobResult]:
             if len(self.log) < 30:
                 return super().poll(timeout_s)
             slot, job = self._waiting.popleft()
-            gone = tuple(Answer(outcome=Outcome.NOT_RUN, message="it fell off the bus") for _ in job.trials)
-            return [Done(job, slot, gone, 0.0, slot_is_lost=True)]
+            gone = tuple(TrialAnswer(outcome=Outcome.NOT_RUN, message="it fell off the bus") for _ in job.trials)
+            return [JobResult(job, slot, gone, 0.0, slot_is_lost=True)]
 
     engine = Losing()
     with pytest.raises(SystemExit, match="fell off the bus"):

@@ -17,12 +17,12 @@ from benchmarks.propose.value import Judged, against, in_order, left_out, summar
 from benchmarks.tuning.chance import Likely
 from benchmarks.tuning.recorded import Recorded
 from constrint.hwmodels import load_gpu
-from constrint.propose.builtin import BuiltInProposer
-from constrint.propose.parse import faults
-from constrint.propose.records import Refusal
-from constrint.propose.resolve import Resolver
-from constrint.tune.search.interface import Task
-from tests.propose.kernels import product_resolver
+from constrint.tune.search.interface import SearchTask
+from constrint.tune.search.llm.parse import faults
+from constrint.tune.search.llm.records import Refusal
+from constrint.tune.search.llm.resolve import Resolver
+from constrint.tune.search.llm.rules import BuiltInProposer
+from tests.tune.search.llm.kernels import product_resolver
 
 TABLE = Path(__file__).parents[2] / "benchmarks/results/h200/rnn_cuda_space.csv"
 
@@ -50,7 +50,7 @@ def test_the_order_alone_begins_with_the_model_s_first_choice(layer: Recorded) -
 
 
 def test_every_scripted_strategy_parses_and_most_leave_something(layer: Recorded) -> None:
-    task = Task(layer.operation, layer.gpu, layer.measured.workload)
+    task = SearchTask(layer.operation, layer.gpu, layer.measured.workload)
     for resolver in (product_resolver(), Resolver(task, layer.candidates)):
         scripted = strategies(resolver.facts)
         assert len(scripted) >= 7

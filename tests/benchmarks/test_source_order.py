@@ -14,14 +14,14 @@ from benchmarks.harness.table import read_rows
 from benchmarks.propose import source_order
 from benchmarks.propose.source_order import compare, entries_of, main
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.propose.records import GateResult, SourceProposal
-from constrint.propose.source import Settings
-from constrint.propose.source.sandbox import PLAIN
-from constrint.propose.source.score import GATES, Examined
+from constrint.propose import GateSettings
+from constrint.propose.sandbox import PLAIN
+from constrint.propose.score import GATES, Examined
+from constrint.tune.search.llm.records import GateResult, SourceProposal
 
 GPU = load_gpu("h200")
 TASKS = ["softmax", "rotary"]
-SETTINGS = Settings(is_timed=False)
+SETTINGS = GateSettings(is_timed=False)
 UNTIL = {entry.proposal.source: entry.gate for task in TASKS for entry in entries_of(task)}
 
 
@@ -31,7 +31,7 @@ class Gates:
     def __init__(self, lets_through: str = "") -> None:
         self.lets_through, self.sources, self._lock = lets_through, list[str](), threading.Lock()
 
-    def __call__(self, proposal: SourceProposal, gpu: GpuModel, settings: Settings) -> Examined:
+    def __call__(self, proposal: SourceProposal, gpu: GpuModel, settings: GateSettings) -> Examined:
         assert not settings.is_timed
         with self._lock:
             self.sources.append(proposal.source)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from constrint.propose.rounds.profiler import DURATION, METRICS
+from constrint.tune.search.llm.profiler import DURATION, METRICS
 
 DRAM, TENSOR = "dram__throughput.avg.pct_of_peak_sustained_elapsed", METRICS[1]
 #: The output of `ncu --csv --page raw` for two kernels: messages, names, units, then a line for each.

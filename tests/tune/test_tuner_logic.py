@@ -17,19 +17,19 @@ from constrint.kernels.launch.cuda import nvrtc
 from constrint.kernels.registry import importable_name, load_kernel, load_spec
 from constrint.select import Operation, Workload
 from constrint.tune import Outcome
-from constrint.tune.engine.interface import Answer, Done, Job
+from constrint.tune.engine.interface import Job, JobResult, TrialAnswer
 from constrint.tune.goals import goals_of, is_launchable, usual_goals
 from constrint.tune.search.registry import make_search
 from constrint.tune.session import Goal
 from constrint.tune.store.choices import best_records
 from constrint.tune.store.record import Figures, TuningRecord
 from constrint.tune.store.store import RecordStore
-from constrint.tune.tuner import Report, Settings, Tuner
+from constrint.tune.tuner import Settings, Tuner, TuningReport
 from tests.support.cuda_kernels import ROTATE
 
 GPU = load_gpu("h200")
 GEMM = load_kernel("gemm")
-Say = Callable[[int, Job], tuple[Answer, ...]]
+Say = Callable[[int, Job], tuple[TrialAnswer, ...]]
 
 
 class FakeEngine:
@@ -46,24 +46,24 @@ class FakeEngine:
     def submit(self, slot: int, job: Job) -> None:
         self._waiting.append((slot, job))
 
-    def poll(self, timeout_s: float) -> list[Done]:
+    def poll(self, timeout_s: float) -> list[JobResult]:
         slot, job = self._waiting.popleft()
         self.log.append((slot, job))
         if self._lost(slot):
-            answers = tuple(Answer(outcome=Outcome.NOT_RUN, message="the node is gone") for _ in job.trials)
-            return [Done(job, slot, answers, 0.0, slot_is_lost=True)]
-        return [Done(job, slot, self._say(slot, job), 0.0)]
+            answers = tuple(TrialAnswer(outcome=Outcome.NOT_RUN, message="the node is gone") for _ in job.trials)
+            return [JobResult(job, slot, answers, 0.0, slot_is_lost=True)]
+        return [JobResult(job, slot, self._say(slot, job), 0.0)]
 
     def close(self) -> None:
         pass
 
 
-def ok(seconds: float, *, is_final: bool = False) -> Answer:
+def ok(seconds: float, *, is_final: bool = False) -> TrialAnswer:
     figures = Figures(median_s=seconds, spread_s=0.0, num_rounds=5, is_final=is_final)
-    return Answer(outcome=Outcome.OK, error_over_bound=0.1, figures=figures)
+    return TrialAnswer(outcome=Outcome.OK, error_over_bound=0.1, figures=figures)
 
 
-def timed(slot: int, job: Job) -> tuple[Answer, ...]:
+def timed(slot: int, job: Job) -> tuple[TrialAnswer, ...]:
     """Right, with a time that depends on the configuration alone."""
     return tuple(ok(1e-6 * (1 + sum(t.config.values()) % 97), is_final=job.is_final) for t in job.trials)
 
@@ -80,7 +80,7 @@ def store(tmp_path: Path) -> Iterator[RecordStore]:
         yield opened
 
 
-def run(store: RecordStore, goals: Sequence[Goal], say: Say = timed, slots: int = 1, **options: object) -> Report:
+def run(store: RecordStore, goals: Sequence[Goal], say: Say = timed, slots: int = 1, **options: object) -> TuningReport:
     settings = Settings(GPU, partial(make_search, "model"), **{"trials": 6, **options})  # type: ignore[arg-type]
     return Tuner(settings, FakeEngine(say, slots), store).run(goals)
 
@@ -127,7 +127,7 @@ def test_few_workloads_keep_many_devices_busy(store: RecordStore) -> None:
     under_way: list[int] = []
 
     class Counting(FakeEngine):
-        def poll(self, timeout_s: float) -> list[Done]:
+        def poll(self, timeout_s: float) -> list[JobResult]:
             under_way.append(len(self._waiting))
             return super().poll(timeout_s)
 
@@ -140,7 +140,7 @@ def test_few_workloads_keep_many_devices_busy(store: RecordStore) -> None:
 
 
 def test_equal_times_give_the_winner_that_is_published(store: RecordStore) -> None:
-    def say(slot: int, job: Job) -> tuple[Answer, ...]:
+    def say(slot: int, job: Job) -> tuple[TrialAnswer, ...]:
         return tuple(ok(1e-6, is_final=job.is_final) for _ in job.trials)
 
     (tuned,) = run(store, products(1), say).tuned
@@ -177,9 +177,9 @@ def test_with_the_last_device_lost_the_run_ends_and_keeps_what_it_has(store: Rec
 
 
 def test_finalists_that_are_lost_together_are_timed_one_by_one(store: RecordStore) -> None:
-    def say(slot: int, job: Job) -> tuple[Answer, ...]:
+    def say(slot: int, job: Job) -> tuple[TrialAnswer, ...]:
         if job.is_final and len(job.trials) > 1:
-            return tuple(Answer(outcome=Outcome.NOT_RUN) for _ in job.trials)
+            return tuple(TrialAnswer(outcome=Outcome.NOT_RUN) for _ in job.trials)
         return timed(slot, job)
 
     (tuned,) = run(store, products(1), say).tuned
@@ -199,11 +199,11 @@ def test_finalists_of_a_lost_device_are_timed_on_another_one(store: RecordStore)
 
 
 def test_finalists_that_fail_in_the_end_do_not_win(store: RecordStore) -> None:
-    def say(slot: int, job: Job) -> tuple[Answer, ...]:
+    def say(slot: int, job: Job) -> tuple[TrialAnswer, ...]:
         answers = list(timed(slot, job))
         if job.is_final:
             best = min(range(len(answers)), key=lambda at: answers[at].figures.median_s)  # type: ignore[union-attr]
-            answers[best] = Answer(outcome=Outcome.WRONG_RESULT, message="after it was timed")
+            answers[best] = TrialAnswer(outcome=Outcome.WRONG_RESULT, message="after it was timed")
         return tuple(answers)
 
     (tuned,) = run(store, products(1), say).tuned
@@ -214,9 +214,9 @@ def test_finalists_that_fail_in_the_end_do_not_win(store: RecordStore) -> None:
 
 
 def test_where_nothing_is_right_there_is_no_winner_and_the_run_goes_on(store: RecordStore) -> None:
-    def say(slot: int, job: Job) -> tuple[Answer, ...]:
+    def say(slot: int, job: Job) -> tuple[TrialAnswer, ...]:
         if job.trials[0].workload.sizes["m"] == 256:
-            return tuple(Answer(outcome=Outcome.WRONG_RESULT, message="wrong") for _ in job.trials)
+            return tuple(TrialAnswer(outcome=Outcome.WRONG_RESULT, message="wrong") for _ in job.trials)
         return timed(slot, job)
 
     report = run(store, products(2), say)
@@ -226,7 +226,7 @@ def test_where_nothing_is_right_there_is_no_winner_and_the_run_goes_on(store: Re
 
 
 def test_a_budget_is_shared_and_every_workload_gets_its_first_choices(store: RecordStore) -> None:
-    def say(slot: int, job: Job) -> tuple[Answer, ...]:
+    def say(slot: int, job: Job) -> tuple[TrialAnswer, ...]:
         time.sleep(0.02)
         return timed(slot, job)
 
@@ -254,7 +254,7 @@ def test_a_resumed_run_measures_nothing_twice_and_a_new_one_all(store: RecordSto
 def test_ctrl_c_gives_what_is_known(store: RecordStore) -> None:
     number = 0
 
-    def say(slot: int, job: Job) -> tuple[Answer, ...]:
+    def say(slot: int, job: Job) -> tuple[TrialAnswer, ...]:
         nonlocal number
         number += 1
         if number == 5:

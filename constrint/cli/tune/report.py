@@ -11,7 +11,7 @@ from constrint.cli.output import Column, Output, Page, Table
 from constrint.cli.tune.progress import named, time_text
 from constrint.hwmodels import GpuModel
 from constrint.tune.session import Goal
-from constrint.tune.tuner import Report
+from constrint.tune.tuner import TuningReport
 
 SCHEMA = "constrint.tune/1"
 #: The exit code after Ctrl-C, as shells give it.
@@ -54,7 +54,7 @@ def print_frozen(gpu: GpuModel, goals: Sequence[Goal], output: Output) -> None:
         raise typer.Exit(1)
 
 
-def print_report(gpu: GpuModel, report: Report, num_goals: int, seconds: float, output: Output) -> None:
+def print_report(gpu: GpuModel, report: TuningReport, num_goals: int, seconds: float, output: Output) -> None:
     """What came of a run; ends with exit code 1 where a workload has no winner."""
     tuned = report.tuned
     is_whole = len(tuned) == num_goals and all(each.is_whole for each in tuned)

@@ -71,7 +71,7 @@ def check_over(requests: Sequence[Request], over: tuple[str, str]) -> None:
 
 
 def _tile_names(request: Request, names: Sequence[str]) -> set[str]:
-    from constrint.propose.strategies.actions import actions_of
+    from constrint.tune.search.llm.actions import actions_of
 
     return set(actions_of(request.spec, names).get("tile", ()))
 

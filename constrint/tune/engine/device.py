@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from constrint.select import KernelSpec, Workload
 from constrint.tune.check import Case
-from constrint.tune.engine.interface import Answer, Job, Setup
+from constrint.tune.engine.interface import Job, Setup, TrialAnswer
 from constrint.tune.measure import FINAL_ROUNDS, ROUNDS, Call, Measurement, Timer, call_of
 from constrint.tune.pool import compile_for, compile_trial
 from constrint.tune.store.record import Compiled, Figures
@@ -25,11 +25,11 @@ KEPT_CASES, FREE_SHARE = 24, 0.5
 class Told(NamedTuple):
     """The answers to a job, and whether the process is to be given up: the device is lost to it."""
 
-    answers: tuple[Answer, ...]
+    answers: tuple[TrialAnswer, ...]
     is_lost: bool
 
 
-class _Kept(NamedTuple):
+class _CaseData(NamedTuple):
     """A workload's data: what is checked, and what is timed (the same, unless the check is of less work)."""
 
     checks: Sequence[Case]
@@ -48,7 +48,7 @@ class _Timed:
         return self._spec.launches(self._gpu, self._workload, config, self.inputs, self.outputs)
 
 
-class Device:
+class TrialRunner:
     """Tries candidates on one device."""
 
     def __init__(self, setup: Setup, index: int) -> None:
@@ -58,7 +58,7 @@ class Device:
 
             torch.cuda.set_device(index)
         self.timer = Timer(setup.device)
-        self.kept: OrderedDict[tuple[str, str, int | None], _Kept] = OrderedDict()
+        self.kept: OrderedDict[tuple[str, str, int | None], _CaseData] = OrderedDict()
 
     def __call__(self, job: Job, note: Callable[[int], None]) -> Told:
         """Do a job; `note` says which trial is about to be run."""
@@ -72,7 +72,7 @@ class Device:
                 is_lost = True
         return Told(answers, is_lost)
 
-    def _data(self, trial: Trial) -> _Kept:
+    def _data(self, trial: Trial) -> _CaseData:
         key = trial.kernel, str(trial.workload), trial.seed
         if key in self.kept:
             self.kept.move_to_end(key)
@@ -87,7 +87,7 @@ class Device:
             for number in range(setup.num_inputs)
         ]
         timed = checks[0] if less == trial.workload else _Timed(spec, setup, trial.workload)
-        self.kept[key] = _Kept(checks, timed)
+        self.kept[key] = _CaseData(checks, timed)
         return self.kept[key]
 
     def _free_share(self) -> float:
@@ -99,20 +99,22 @@ class Device:
         free, whole = torch.cuda.mem_get_info()
         return (free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()) / whole
 
-    def _try(self, trial: Trial, best_s: float) -> Answer:
+    def _try(self, trial: Trial, best_s: float) -> TrialAnswer:
         """One candidate: right on every set of inputs, then timed."""
         try:
             data = self._data(trial)
             refused, error = self._checked(trial, data)
             if refused:
-                return Answer(outcome=Outcome.WRONG_RESULT, message=refused, error_over_bound=error)
+                return TrialAnswer(outcome=Outcome.WRONG_RESULT, message=refused, error_over_bound=error)
             launches = data.timed.launches(trial.config)
             figures = self._timed(call_of(launches), best_s)
-            return Answer(outcome=Outcome.OK, error_over_bound=error, figures=figures, compiled=_compiled(launches[-1]))
+            return TrialAnswer(
+                outcome=Outcome.OK, error_over_bound=error, figures=figures, compiled=_compiled(launches[-1])
+            )
         except Exception as error:  # noqa: BLE001 - the outcome of the trial
-            return Answer(outcome=Outcome.LAUNCH_FAILED, message=_said(error))
+            return TrialAnswer(outcome=Outcome.LAUNCH_FAILED, message=_said(error))
 
-    def _checked(self, trial: Trial, data: _Kept) -> tuple[str, float]:
+    def _checked(self, trial: Trial, data: _CaseData) -> tuple[str, float]:
         """What is wrong with a candidate's results, empty if nothing is; and the largest error over its bound."""
         worst = 0.0
         for number, case in enumerate(data.checks, 1):
@@ -138,7 +140,7 @@ class Device:
             return _figures(quick, "cold")
         return _figures(self.timer.cold([graph], ROUNDS)[0], "cold")
 
-    def _finals(self, job: Job, note: Callable[[int], None]) -> tuple[Answer, ...]:
+    def _finals(self, job: Job, note: Callable[[int], None]) -> tuple[TrialAnswer, ...]:
         """The finalists in turn; afterwards each is checked once more, since some are right only at first."""
         data, calls = [], []
         for number, trial in enumerate(job.trials):
@@ -160,7 +162,7 @@ class Device:
             figures = _figures(figure, self.setup.cache, is_final=True)
             outcome = Outcome.WRONG_RESULT if refused else Outcome.OK
             told = f"after it was timed: {refused}" if refused else ""
-            answers.append(Answer(outcome=outcome, message=told, error_over_bound=error, figures=figures))
+            answers.append(TrialAnswer(outcome=outcome, message=told, error_over_bound=error, figures=figures))
         return tuple(answers)
 
 
@@ -190,9 +192,9 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0]}"[:400]
 
 
-def serve_device(setup: Setup, index: int) -> Device:
+def serve_device(setup: Setup, index: int) -> TrialRunner:
     """Makes what answers in the process of a device."""
-    device = Device(setup, index)
+    device = TrialRunner(setup, index)
     if setup.device != "cpu":
         # While the first candidates compile: an error here is one of theirs as well, and is heard then.
         with contextlib.suppress(Exception):
@@ -214,7 +216,7 @@ def _load_libraries(device: str, timer: Timer) -> None:
     _ = driver.active.utils
 
 
-def serve_compiler(setup: Setup) -> Callable[[Trial, Callable[[int], None]], Answer]:
+def serve_compiler(setup: Setup) -> Callable[[Trial, Callable[[int], None]], TrialAnswer]:
     """Makes what answers in a process that compiles, into the compiler's own cache."""
     import os
 
@@ -224,11 +226,11 @@ def serve_compiler(setup: Setup) -> Callable[[Trial, Callable[[int], None]], Ans
 
         compile_for(setup.gpu)
 
-    def answer(trial: Trial, note: Callable[[int], None]) -> Answer:
+    def answer(trial: Trial, note: Callable[[int], None]) -> TrialAnswer:
         try:
             compile_trial(setup.load, setup.gpu, trial, into_cache=True)
         except Exception as error:  # noqa: BLE001 - the outcome of the trial
-            return Answer(outcome=Outcome.COMPILE_FAILED, message=_said(error))
-        return Answer(outcome=Outcome.OK)
+            return TrialAnswer(outcome=Outcome.COMPILE_FAILED, message=_said(error))
+        return TrialAnswer(outcome=Outcome.OK)
 
     return answer

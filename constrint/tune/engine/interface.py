@@ -68,7 +68,7 @@ class Job:
     best_s: float = float("inf")
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class TrialAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What came of one candidate."""
 
     outcome: Outcome
@@ -79,7 +79,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Done:
+class JobResult:
     """The answers to a job, one for each of its trials.
 
     Args:
@@ -92,7 +92,7 @@ class Done:
 
     job: Job
     slot: int
-    answers: tuple[Answer, ...]
+    answers: tuple[TrialAnswer, ...]
     seconds: float
     slot_is_lost: bool = False
 
@@ -111,7 +111,7 @@ class Engine(Protocol):
     def submit(self, slot: int, job: Job) -> None:
         """Take a job for a slot; it waits its turn there, and is compiled meanwhile."""
 
-    def poll(self, timeout_s: float) -> list[Done]:
+    def poll(self, timeout_s: float) -> list[JobResult]:
         """The jobs that are done since the last call; waits for one, but no longer than so many seconds.
 
         Raises:
@@ -122,6 +122,6 @@ class Engine(Protocol):
         """End everything at once, whatever it is at."""
 
 
-def failed(job: Job, outcome: Outcome, message: str) -> tuple[Answer, ...]:
+def failed(job: Job, outcome: Outcome, message: str) -> tuple[TrialAnswer, ...]:
     """The same answer for every trial of a job."""
-    return tuple(Answer(outcome=outcome, message=message) for _ in job.trials)
+    return tuple(TrialAnswer(outcome=outcome, message=message) for _ in job.trials)

@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 
-from constrint.errors import ConstrintError
+from constrint.errors import ConstrintError, NoDeviceError, UsageError
+from constrint.hwmodels import DetectedDevice, GpuModel, detect, load_gpu
 from constrint.select.toolchain import toolchain
 from constrint.tune.engine.device import Told, serve_compiler, serve_device
-from constrint.tune.engine.interface import START_PATIENCE_S, Answer, Done, Job, Setup, failed
+from constrint.tune.engine.interface import START_PATIENCE_S, Engine, Job, JobResult, Setup, TrialAnswer, failed
 from constrint.tune.engine.process import Lost, Serve, StartError, Worker, machine_memory_bytes, start_server
+from constrint.tune.engine.registry import DeviceRequest
 from constrint.tune.trial import Outcome
 
 #: How often a process may fail to start before its device is given up.
@@ -65,7 +67,7 @@ class LocalEngine:
         self._to_compile: deque[Job] = deque()
         #: Numbers of the jobs that are compiled, and answers of those that the compiler refused.
         self._compiled: set[int] = set()
-        self._done: list[Done] = []
+        self._done: list[JobResult] = []
         self._slot_of: dict[int, int] = {}
         #: When all processes are looked at again, whether they have news or not.
         self._look_at = 0.0
@@ -95,7 +97,7 @@ class LocalEngine:
             self._to_compile.append(job)
             self._slots[slot].waiting.append(job)
 
-    def poll(self, timeout_s: float) -> list[Done]:
+    def poll(self, timeout_s: float) -> list[JobResult]:
         """The jobs that are done since the last call; waits for one, but no longer than so many seconds.
 
         Raises:
@@ -129,15 +131,15 @@ class LocalEngine:
     def _workers(self) -> list[Worker]:
         return [*(compiler.worker for compiler in self._compilers), *(slot.worker for slot in self._slots)]
 
-    def _finish(self, job: Job, answers: tuple[Answer, ...], seconds: float = 0.0) -> None:
+    def _finish(self, job: Job, answers: tuple[TrialAnswer, ...], seconds: float = 0.0) -> None:
         self._compiled.discard(job.number)
-        self._done.append(Done(job, self._slot_of.pop(job.number), answers, seconds))
+        self._done.append(JobResult(job, self._slot_of.pop(job.number), answers, seconds))
 
     def _refuse(self, job: Job, why: str) -> None:
         """Answer that a job is not run: its device is lost."""
         self._compiled.discard(job.number)
         answers = failed(job, Outcome.NOT_RUN, why)
-        self._done.append(Done(job, self._slot_of.pop(job.number), answers, 0.0, slot_is_lost=True))
+        self._done.append(JobResult(job, self._slot_of.pop(job.number), answers, 0.0, slot_is_lost=True))
 
     def _step(self, news: Sequence[object]) -> None:
         """Hear those processes that have news, now and then all of them, and give work to those that have none."""
@@ -159,11 +161,11 @@ class LocalEngine:
                 reply = compiler.worker.poll()
                 answer = reply and reply[0]
             except Lost as lost:
-                answer = Answer(outcome=lost.outcome, message=f"compiling: {lost.message}")
+                answer = TrialAnswer(outcome=lost.outcome, message=f"compiling: {lost.message}")
             except StartError as error:
                 # The device's process compiles it then.
                 compiler.worker.forget()
-                answer = Answer(outcome=Outcome.OK, message=str(error))
+                answer = TrialAnswer(outcome=Outcome.OK, message=str(error))
             if answer is None:
                 return
             compiler.at = None
@@ -232,11 +234,89 @@ class LocalEngine:
         slot.waiting.clear()
 
 
-def _blamed(job: Job, noted: int, lost: Lost) -> tuple[Answer, ...]:
+def _blamed(job: Job, noted: int, lost: Lost) -> tuple[TrialAnswer, ...]:
     """The answers where a process was lost: of several trials the one that it was at is to blame, if that is known."""
     if len(job.trials) == 1:
         return failed(job, lost.outcome, lost.message)
     answers = list(failed(job, Outcome.NOT_RUN, f"lost with another one: {lost.message}"))
     if 0 <= noted < len(answers):
-        answers[noted] = Answer(outcome=lost.outcome, message=lost.message)
+        answers[noted] = TrialAnswer(outcome=lost.outcome, message=lost.message)
     return tuple(answers)
+
+
+class LocalFleet:
+    """Devices of this machine.
+
+    Args:
+        request: The devices to use.
+
+    Raises:
+        UsageError: When the request names a cluster.
+    """
+
+    def __init__(self, request: DeviceRequest) -> None:
+        if request.address is not None:
+            raise UsageError("--address is that of a Ray cluster: add --engine ray.")
+        start_server(request.device)
+        self._request = request
+        self._devices = tuple(request.indices or (0,))
+
+    def model(self, name: str | None) -> GpuModel:
+        """The model of the devices; on the CPU the one that is named.
+
+        Raises:
+            NoDeviceError: When there is no GPU.
+            UsageError: When a device is absent, or they are of several models, or of one without a description.
+        """
+        if self._request.device == "cpu":
+            if name is None:
+                raise UsageError("--device cpu needs --gpu NAME: the model by which configurations are chosen.")
+            return load_gpu(name)
+        gpu, self._devices = devices_of(self._request.indices, name)
+        return gpu
+
+    def engine(self, setup: Setup) -> Engine:
+        """Start the engine."""
+        return LocalEngine(setup, self._devices)
+
+    def close(self) -> None:
+        """Nothing is held before an engine is started."""
+
+
+def devices_of(indices: Sequence[int] | None, model: str | None = None) -> tuple[GpuModel, tuple[int, ...]]:
+    """The hardware model of devices of this machine, and their indices.
+
+    Args:
+        indices: Indices of the devices; None for all.
+        model: Name of their model; None to detect it.
+
+    Raises:
+        NoDeviceError: When there is no GPU.
+        UsageError: When a device is absent, or they are of several models, or of one without a description.
+    """
+    detected = detect()
+    chosen = detected if indices is None else [_device(detected, index) for index in indices]
+    if model is None:
+        names = {device.model for device in chosen}
+        if None in names:
+            unknown = next(device for device in chosen if device.model is None)
+            raise UsageError(
+                f"there is no hardware model of {unknown.name} ({unknown.target}); name one that is alike with --gpu, "
+                "or add it (CONTRIBUTING.md says how)."
+            )
+        if len(names) > 1:
+            seen = ", ".join(f"{device.index} is {device.model}" for device in chosen)
+            raise UsageError(f"the GPUs are of several models ({seen}); name those of one with --gpus.")
+        (model,) = names
+    return load_gpu(str(model)), tuple(device.index for device in chosen)
+
+
+def _device(detected: Sequence[DetectedDevice], index: int) -> DetectedDevice:
+    for device in detected:
+        if device.index == index:
+            return device
+    if not detected:
+        raise NoDeviceError("no GPU found on this machine.")
+    raise UsageError(
+        f"there is no GPU {index}; this machine has {', '.join(str(device.index) for device in detected)}."
+    )

@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from constrint.errors import ConstrintError
+from constrint.errors import ConstrintError, UsageError
+from constrint.hwmodels import GpuModel, load_gpu
 from constrint.select.fingerprint import Fingerprint, fingerprint_of
-from constrint.tune.engine.interface import Done, Job, Setup, failed
-from constrint.tune.engine.ray_cluster import Device, RayCluster
-from constrint.tune.engine.ray_connect import one_line
-from constrint.tune.engine.ray_host import Order
+from constrint.tune.engine.interface import Engine, Job, JobResult, Setup, failed
+from constrint.tune.engine.ray_cluster import RayCluster, RayDevice, one_line
+from constrint.tune.engine.ray_host import RemoteJob
+from constrint.tune.engine.registry import DeviceRequest
 from constrint.tune.trial import Outcome
 
 #: How long an actor waits for something to tell before it takes further jobs.
@@ -27,11 +28,11 @@ SILENT_S = 120.0
 
 
 @dataclass
-class _Slot:
+class _RaySlot:
     """A device: jobs that its actor has not got, all that it owes an answer to, and the call that is under way."""
 
-    device: Device
-    unsent: list[Order] = field(default_factory=list)
+    device: RayDevice
+    unsent: list[RemoteJob] = field(default_factory=list)
     owed: dict[int, Job] = field(default_factory=dict)
     turn: Any = None
     since: float = 0.0
@@ -63,14 +64,14 @@ class RayEngine:
         self._setup = setup
         self._cluster = cluster or RayCluster(address, setup.device, num_actors=num_actors)
         self._ray = self._cluster.ray
-        self._done: list[Done] = []
+        self._done: list[JobResult] = []
         self._fingerprints: dict[str, Fingerprint] = {}
         try:
             devices = self._cluster.usable(setup.gpu.name)
         except BaseException:
             self.close()
             raise
-        self._slots = [_Slot(device) for device in devices]
+        self._slots = [_RaySlot(device) for device in devices]
         for device in devices:
             # Calls of an actor are done in the order in which they are made.
             device.actor.open.remote(setup, device.num_cpus)
@@ -92,9 +93,9 @@ class RayEngine:
         if to.why_lost:
             self._answer_owed(to)
         else:
-            to.unsent.append(Order(job, self._fingerprint(job.trials[0].kernel)))
+            to.unsent.append(RemoteJob(job, self._fingerprint(job.trials[0].kernel)))
 
-    def poll(self, timeout_s: float) -> list[Done]:
+    def poll(self, timeout_s: float) -> list[JobResult]:
         """The jobs that are done since the last call; waits for one, but no longer than so many seconds.
 
         Raises:
@@ -111,7 +112,7 @@ class RayEngine:
         """End all actors, and leave the cluster."""
         self._cluster.close()
 
-    def _poll(self, until: float) -> list[Done]:
+    def _poll(self, until: float) -> list[JobResult]:
         while True:
             for slot in self._slots:
                 self._step(slot)
@@ -130,7 +131,7 @@ class RayEngine:
             self._fingerprints[kernel] = fingerprint_of(self._setup.load(kernel))
         return self._fingerprints[kernel]
 
-    def _step(self, slot: _Slot) -> None:
+    def _step(self, slot: _RaySlot) -> None:
         """Give an actor its turn, if it owes anything; give it up where it has been silent for too long."""
         if slot.turn is not None:
             if time.monotonic() - slot.since > SILENT_S:
@@ -150,7 +151,7 @@ class RayEngine:
         for turn in ready:
             slot, turns[turn].turn = turns[turn], None
             try:
-                told: list[Done] = self._ray.get(turn)
+                told: list[JobResult] = self._ray.get(turn)
             except self._ray.exceptions.RayError as error:
                 self._lose(slot, one_line(error))
                 continue
@@ -160,16 +161,55 @@ class RayEngine:
             if any(done.slot_is_lost for done in told):
                 self._lose(slot, told[-1].answers[0].message)
 
-    def _lose(self, slot: _Slot, why: str) -> None:
+    def _lose(self, slot: _RaySlot, why: str) -> None:
         """Give up a device; what its actor owes is answered here."""
         slot.why_lost, slot.turn, slot.unsent = f"{slot.device.name} is lost: {why}", None, []
         print(slot.why_lost, file=sys.stderr)
         self._ray.kill(slot.device.actor)
         self._answer_owed(slot)
 
-    def _answer_owed(self, slot: _Slot) -> None:
+    def _answer_owed(self, slot: _RaySlot) -> None:
         number = self._slots.index(slot)
         owed, slot.owed = list(slot.owed.values()), {}
         for job in owed:
             answers = failed(job, Outcome.NOT_RUN, slot.why_lost)
-            self._done.append(Done(job, number, answers, 0.0, slot_is_lost=True))
+            self._done.append(JobResult(job, number, answers, 0.0, slot_is_lost=True))
+
+
+class RayFleet:
+    """Free devices of a Ray cluster.
+
+    Args:
+        request: The devices to use; without an address the cluster is this machine alone.
+
+    Raises:
+        UsageError: When Ray is not installed, or the request names devices of this machine.
+        ConstrintError: When no cluster answers, or it has no free device.
+    """
+
+    def __init__(self, request: DeviceRequest) -> None:
+        if request.indices is not None:
+            raise UsageError(
+                "--gpus names GPUs of this machine: with --engine ray all free ones of the cluster are used."
+            )
+        self._cluster = RayCluster(request.address, request.device)
+
+    def model(self, name: str | None) -> GpuModel:
+        """The named model, else the one that most devices of the cluster are of.
+
+        Raises:
+            NoDeviceError: When no device is of a known model.
+        """
+        return load_gpu(name or self._cluster.model())
+
+    def engine(self, setup: Setup) -> Engine:
+        """Start the engine on the devices of the setup's model.
+
+        Raises:
+            NoDeviceError: When no device is of that model.
+        """
+        return RayEngine(setup, cluster=self._cluster)
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        self._cluster.close()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -12,9 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from constrint import __version__
-from constrint.errors import NoDeviceError
-from constrint.tune.engine.ray_connect import connect, one_line, ray_module
-from constrint.tune.engine.ray_host import Host, Report
+from constrint.errors import ConstrintError, NoDeviceError, UsageError
+from constrint.tune.engine.ray_host import DeviceReport, Host
 
 #: How long it may take until an actor says what it is, and how much longer the others may take: they wait for a device.
 START_S, LATE_S = 90.0, 20.0
@@ -23,7 +25,7 @@ END_S = 3.0
 
 
 @dataclass(frozen=True)
-class _Place:
+class _ActorPlace:
     """Where an actor is wanted: Ray's name of the machine, its host name, and a device's share of its CPUs."""
 
     node: str
@@ -32,7 +34,7 @@ class _Place:
 
 
 @dataclass(frozen=True)
-class Device:
+class RayDevice:
     """A device of the cluster.
 
     Args:
@@ -45,7 +47,7 @@ class Device:
     actor: Any
     name: str
     num_cpus: int
-    report: Report
+    report: DeviceReport
 
 
 class RayCluster:
@@ -94,7 +96,7 @@ class RayCluster:
             )
         return min(known, key=lambda model: (-known[model], model))
 
-    def usable(self, model: str) -> list[Device]:
+    def usable(self, model: str) -> list[RayDevice]:
         """The devices of a model that have this package and the same tools; says on stderr what is left out.
 
         Raises:
@@ -138,7 +140,7 @@ class RayCluster:
             with suppress(Exception):
                 self.ray.kill(actor)
 
-    def _start(self) -> list[Device]:
+    def _start(self) -> list[RayDevice]:
         """Start an actor on each device that is free."""
         places = list(self._places())
         if not places:
@@ -149,7 +151,7 @@ class RayCluster:
             self._actors.append(self._actor(place))
         waiting = {actor.report.remote(): place for actor, place in zip(self._actors, places, strict=True)}
         actor_of = dict(zip(waiting, self._actors, strict=True))
-        found: list[Device] = []
+        found: list[RayDevice] = []
         until = time.monotonic() + START_S
         while waiting:
             ready, _ = self.ray.wait(list(waiting), timeout=max(0.0, until - time.monotonic()))
@@ -161,7 +163,7 @@ class RayCluster:
             except self.ray.exceptions.RayError as error:
                 self._unused.append(f"a device of {place.machine} does not start: {one_line(error)}")
                 continue
-            found.append(Device(actor_of[ready[0]], self._name(found, report), place.num_cpus, report))
+            found.append(RayDevice(actor_of[ready[0]], self._name(found, report), place.num_cpus, report))
             until = min(until, time.monotonic() + LATE_S)
         for ref, place in waiting.items():
             self._unused.append(f"a device of {place.machine} is not free")
@@ -170,14 +172,14 @@ class RayCluster:
             raise NoDeviceError(f"no device of the Ray cluster can be used: {'; '.join(self._unused)}.")
         return sorted(found, key=lambda device: device.name)
 
-    def _name(self, found: Sequence[Device], report: Report) -> str:
+    def _name(self, found: Sequence[RayDevice], report: DeviceReport) -> str:
         kind = "CPU" if self.device == "cpu" else "GPU"
         taken = {device.name for device in found}
         numbers = [report.index] if report.index is not None else []
         names = (f"{report.machine} {kind} {number}" for number in [*numbers, *range(len(found) + 1)])
         return next(name for name in names if name not in taken)
 
-    def _places(self) -> Iterator[_Place]:
+    def _places(self) -> Iterator[_ActorPlace]:
         """Where actors are wanted: on every GPU, or on CPUs in turn."""
         nodes = [node for node in self.ray.nodes() if node["Alive"]]
         resource = "CPU" if self.device == "cpu" else "GPU"
@@ -189,9 +191,9 @@ class RayCluster:
         for node, number in zip(nodes, numbers, strict=True):
             cpus = int(node["Resources"].get("CPU", 1))
             for _ in range(number):
-                yield _Place(node["NodeID"], node["NodeManagerHostname"], max(1, cpus // number))
+                yield _ActorPlace(node["NodeID"], node["NodeManagerHostname"], max(1, cpus // number))
 
-    def _actor(self, place: _Place) -> Any:
+    def _actor(self, place: _ActorPlace) -> Any:
         """An actor on one machine; of what it holds there, a GPU counts, and CPUs only where they are measured."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -205,11 +207,11 @@ class RayCluster:
         return remote(Host).remote(self.device)
 
 
-def choose(devices: Sequence[Device], model: str, *, is_cpu: bool) -> tuple[list[Device], list[str]]:
+def choose(devices: Sequence[RayDevice], model: str, *, is_cpu: bool) -> tuple[list[RayDevice], list[str]]:
     """The devices of a model that have this package and the same tools; and of each other one why it is not used."""
     unused: list[str] = []
 
-    def keep(from_: Sequence[Device], kept: list[Device], why: Callable[[Device], str]) -> list[Device]:
+    def keep(from_: Sequence[RayDevice], kept: list[RayDevice], why: Callable[[RayDevice], str]) -> list[RayDevice]:
         unused.extend(f"{device.name} {why(device)}" for device in from_ if device not in kept)
         return kept
 
@@ -227,5 +229,83 @@ def choose(devices: Sequence[Device], model: str, *, is_cpu: bool) -> tuple[list
     return chosen, unused
 
 
-def _tools(device: Device) -> str:
+def _tools(device: RayDevice) -> str:
     return ", ".join(f"{name} {version}" for name, version in sorted(device.report.toolchain.items())) or "no tools"
+
+
+#: How long it may take until something answers at an address, and until Ray does.
+KNOCK_S, CONNECT_S = 5.0, 45.0
+#: Where no cluster answers, Ray tries for minutes and may hear no interrupt; a process that can be ended tries first.
+_TRY = """
+import sys, ray
+try:
+    ray.init(sys.argv[1], log_to_driver=False, logging_level="error")
+    ray.nodes()
+except Exception as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+"""
+
+
+def ray_module() -> Any:
+    """Ray itself.
+
+    Raises:
+        UsageError: When it is not installed.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise UsageError("--engine ray needs Ray, which is not installed: pip install 'constrint[ray]'.") from error
+    return ray
+
+
+def connect(ray: Any, address: str) -> None:
+    """Join a cluster, or start one of this machine alone where the address is `local`.
+
+    Raises:
+        UsageError: When the address is malformed.
+        ConstrintError: When no cluster answers there in time.
+    """
+    # What users do is not reported to anyone unless they say so.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if address != "local":
+        _try(address)
+    quiet = {"log_to_driver": False, "logging_level": "error"}
+    try:
+        ray.init(address, include_dashboard=False, **quiet) if address == "local" else ray.init(address, **quiet)
+    except Exception as error:  # Ray raises what it likes: RuntimeError, ConnectionError, ...
+        raise _no_cluster(address, one_line(error)) from error
+
+
+def _try(address: str) -> None:
+    if address != "auto":
+        found = re.fullmatch(r"(?:ray://)?(\[[^\]]+\]|[^:/\s]+):(\d{1,5})", address)
+        if found is None or not 0 < int(found[2]) < 1 << 16:
+            raise UsageError(f"--address {address!r} is none; write HOST:PORT, ray://HOST:PORT or auto.")
+        try:
+            socket.create_connection((found[1].strip("[]"), int(found[2])), timeout=KNOCK_S).close()
+        except OSError as error:
+            raise _no_cluster(address, str(error)) from error
+    if address.startswith("ray://"):
+        return  # that way of Ray's gives up by itself
+    command = [sys.executable, "-c", _TRY, address]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=CONNECT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise _no_cluster(address, f"none within {CONNECT_S:.0f} s") from error
+    if done.returncode != 0:
+        raise _no_cluster(address, one_line(done.stderr) or f"ended with {done.returncode}")
+
+
+def _no_cluster(address: str, why: str) -> ConstrintError:
+    return ConstrintError(
+        f"no Ray cluster answers at {address}: {why}. `ray status` on its head says whether it runs; from a machine "
+        "outside of it the address is ray://HOST:10001; one that asks for a token is asked with RAY_AUTH_MODE=token."
+    )
+
+
+def one_line(error: object) -> str:
+    """What an error of Ray's says: the last line of it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:300].rstrip(".") if lines else type(error).__name__

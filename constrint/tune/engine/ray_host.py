@@ -16,7 +16,7 @@ from constrint.errors import NoDeviceError
 from constrint.hwmodels import detect
 from constrint.select.fingerprint import Fingerprint, fingerprint_of
 from constrint.select.toolchain import toolchain
-from constrint.tune.engine.interface import Done, Job, Setup, failed
+from constrint.tune.engine.interface import Job, JobResult, Setup, failed
 from constrint.tune.engine.local import LocalEngine
 from constrint.tune.trial import Outcome
 
@@ -25,7 +25,7 @@ _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES
 
 
 @dataclass(frozen=True)
-class Report:
+class DeviceReport:
     """What an actor says of itself.
 
     Args:
@@ -46,7 +46,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Order:
+class RemoteJob:
     """A job, and what the kernel's sources have to be for its answer to be one of the kernel that was meant."""
 
     job: Job
@@ -68,23 +68,23 @@ class Host:
         #: Why a kernel cannot be run here, by name; empty for those that can.
         self._refused: dict[str, str] = {}
 
-    def report(self) -> Report:
+    def report(self) -> DeviceReport:
         """Say what this device is."""
         name, model = _device() if self._device != "cpu" else ("", None)
-        return Report(socket.gethostname(), __version__, name, model, _index(), dict(toolchain()))
+        return DeviceReport(socket.gethostname(), __version__, name, model, _index(), dict(toolchain()))
 
     def open(self, setup: Setup, num_compilers: int) -> None:
         """Start the engine."""
         self._setup = setup
         self._engine = LocalEngine(setup, (0,), num_compilers=num_compilers)
 
-    def turn(self, orders: Sequence[Order], timeout_s: float) -> list[Done]:
+    def turn(self, orders: Sequence[RemoteJob], timeout_s: float) -> list[JobResult]:
         """Take jobs, and give those that are done; waits for one, but no longer than so many seconds."""
         assert self._engine is not None
         for order in orders:
             why = self._why_not(order)
             if why:
-                return [Done(order.job, 0, failed(order.job, Outcome.NOT_RUN, why), 0.0, slot_is_lost=True)]
+                return [JobResult(order.job, 0, failed(order.job, Outcome.NOT_RUN, why), 0.0, slot_is_lost=True)]
             self._engine.submit(0, order.job)
         return self._engine.poll(timeout_s)
 
@@ -93,7 +93,7 @@ class Host:
         if self._engine is not None:
             self._engine.close()
 
-    def _why_not(self, order: Order) -> str:
+    def _why_not(self, order: RemoteJob) -> str:
         """Why a job cannot be run here: its kernels are not there, or are others."""
         for name in {trial.kernel for trial in order.job.trials}:
             if name not in self._refused:

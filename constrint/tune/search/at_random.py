@@ -6,7 +6,7 @@ import numpy as np
 
 from constrint.errors import UsageError
 from constrint.select.candidates import Candidates
-from constrint.tune.search.interface import Proposal, Task
+from constrint.tune.search.interface import Proposal, SearchTask
 
 
 class RandomSearch:
@@ -17,7 +17,7 @@ class RandomSearch:
         candidates: The configurations.
     """
 
-    def __init__(self, task: Task, candidates: Candidates) -> None:
+    def __init__(self, task: SearchTask, candidates: Candidates) -> None:
         self.candidates = candidates
         self._generator = np.random.default_rng(task.seed)
         self._proposed: set[int] = set()
@@ -50,7 +50,7 @@ class RandomSearch:
         return index
 
 
-def make(task: Task, candidates: Candidates, argument: str) -> RandomSearch:
+def make(task: SearchTask, candidates: Candidates, argument: str) -> RandomSearch:
     """Make a random search.
 
     Raises:

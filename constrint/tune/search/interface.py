@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from constrint.hwmodels import GpuModel
 from constrint.select import Operation, Workload
@@ -31,7 +31,7 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Task:
+class SearchTask:
     """What a search is about.
 
     Args:
@@ -59,3 +59,11 @@ class Search(Protocol):
 
     def tell(self, proposal: Proposal, seconds: float | None) -> None:
         """What came of a proposal: its median time, or None where it failed."""
+
+
+@runtime_checkable
+class RecordSearch(Search, Protocol):
+    """A search that takes whole records as well: outcomes, messages and resources beside the time."""
+
+    def hear(self, record: TuningRecord) -> None:
+        """Take a trial's record as soon as it is there, and before the first `ask` those of earlier runs."""

@@ -13,8 +13,8 @@ from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
 from constrint.select import KernelSpec, Workload
 from constrint.select.candidates import KernelCandidates
-from constrint.tune.search.interface import Task
-from constrint.tune.search.points import Describer, Floats, Points
+from constrint.tune.search.interface import SearchTask
+from constrint.tune.search.points import ConfigPoints, Describer, Floats
 from constrint.tune.store.record import TuningRecord
 
 #: Configurations that are learnt from: of one kernel for one workload, and of all. More take longer than they help.
@@ -39,15 +39,15 @@ class Learned:
         distances: Between workloads, by their numbers; number 0 is the workload that is tuned.
     """
 
-    points: Points | None
+    points: ConfigPoints | None
     log_ratios: Floats
     distances: Floats
 
 
-def learn_from(task: Task, describer: Describer) -> Learned:
+def learn_from(task: SearchTask, describer: Describer) -> Learned:
     """What the records of a task say, as far as they can be used: those of its GPU, operation and kernels."""
     groups = nearest(task)
-    points: list[Points] = []
+    points: list[ConfigPoints] = []
     ratios: list[Floats] = []
     for number, (workload, records) in enumerate(groups, start=1):
         if sum(map(len, ratios)) >= MOST_KNOWN:
@@ -64,10 +64,10 @@ def learn_from(task: Task, describer: Describer) -> Learned:
     distances = np.array([[distance(one, other) for other in workloads] for one in workloads])
     if not points:
         return Learned(None, np.zeros(0), distances)
-    return Learned(Points.joined(points), np.concatenate(ratios), distances)
+    return Learned(ConfigPoints.joined(points), np.concatenate(ratios), distances)
 
 
-def nearest(task: Task) -> list[tuple[Workload, list[TuningRecord]]]:
+def nearest(task: SearchTask) -> list[tuple[Workload, list[TuningRecord]]]:
     """The workloads nearest to a task's of which there are records, nearest first, with a record of each config."""
     groups: dict[tuple[object, ...], list[TuningRecord]] = {}
     for record in task.known:
@@ -118,7 +118,7 @@ def ratios_of(
     return candidates, log_ratios[kept]
 
 
-def _is_usable(record: TuningRecord, task: Task) -> bool:
+def _is_usable(record: TuningRecord, task: SearchTask) -> bool:
     """Whether a record is of another workload of the same GPU and operation, and has a time."""
     names = set(task.workload.sizes)
     if record.operation != task.workload.operation or record.gpu.lower() != task.gpu.name.lower():

@@ -24,11 +24,11 @@ import msgspec
 from constrint.hwmodels import GpuModel
 from constrint.select import KernelSpec
 from constrint.tune.processes import PRELOAD, end_with_parent
-from constrint.tune.search.interface import Search, Task
+from constrint.tune.search.interface import Search, SearchTask
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.trial import Load
 
-Make = Callable[[Task], Search]
+Make = Callable[[SearchTask], Search]
 #: What stands for the GPU's model on the way.
 _GPU = 0
 
@@ -103,7 +103,7 @@ class SearchMaker:
         self._pool: ProcessPoolExecutor | None = None
         self._is_closed = False
 
-    def submit(self, task: Task, *, is_away: bool) -> Making:
+    def submit(self, task: SearchTask, *, is_away: bool) -> Making:
         """Begin to make a search.
 
         Args:
@@ -125,7 +125,9 @@ class SearchMaker:
             if executor is not None:
                 executor.shutdown(wait=False, cancel_futures=True)
 
-    def _submit_away(self, task: Task, kernels: Mapping[str, KernelSpec], load: Load) -> Future[bytes | None] | None:
+    def _submit_away(
+        self, task: SearchTask, kernels: Mapping[str, KernelSpec], load: Load
+    ) -> Future[bytes | None] | None:
         """The search as bytes, or None where it is not made there; None at once where the task cannot travel."""
         names = {id(spec): name for name, spec in kernels.items()}
         try:
@@ -163,7 +165,7 @@ class SearchMaker:
 _CANNOT_TRAVEL = (pickle.PicklingError, TypeError, AttributeError, ImportError, KeyError)
 
 
-def _informed(task: Task, known: Iterable[TuningRecord]) -> Task:
+def _informed(task: SearchTask, known: Iterable[TuningRecord]) -> SearchTask:
     """A task with the records of other workloads."""
     return replace(task, known=[record for record in known if record.workload != task.workload])
 

@@ -15,9 +15,9 @@ import numpy as np
 from constrint.errors import UsageError
 from constrint.select.candidates import Candidates, Rows
 from constrint.select.rank import tie_steps
-from constrint.tune.search.interface import Proposal, Task
+from constrint.tune.search.interface import Proposal, SearchTask
 from constrint.tune.search.learned import learn_from
-from constrint.tune.search.points import Describer, Floats, Points
+from constrint.tune.search.points import ConfigPoints, Describer, Floats
 from constrint.tune.search.regression import Prior, Regression
 
 #: Configurations in the pool at first.
@@ -39,7 +39,7 @@ class ModelSearch:
         prior: What the regression expects.
     """
 
-    def __init__(self, task: Task, candidates: Candidates, prior: Prior | None = None) -> None:
+    def __init__(self, task: SearchTask, candidates: Candidates, prior: Prior | None = None) -> None:
         self.candidates = candidates
         self.seed = task.seed
         self._describer = Describer(self.candidates)
@@ -49,7 +49,7 @@ class ModelSearch:
         self._pool: list[tuple[int, int]] = []
         self._predicted = np.zeros(0)  # logarithms
         points = self._described(*self.candidates.best(POOL))
-        points = points if learned.points is None else Points.joined([learned.points, points])
+        points = points if learned.points is None else ConfigPoints.joined([learned.points, points])
         self._regression = Regression(prior or Prior(), points, learned.distances)
         if self._num_known:
             self._regression.learn_first(learned.log_ratios)
@@ -245,7 +245,7 @@ class ModelSearch:
             self._penalty = np.append(self._penalty, np.zeros(len(added)))
         return [self._places[key] for key in keys]
 
-    def _described(self, kernels: Rows, rows: Rows) -> Points:
+    def _described(self, kernels: Rows, rows: Rows) -> ConfigPoints:
         """Number configurations as the pool's next ones, and describe them in that order."""
         points, seconds, order = [], np.zeros(len(rows)), []
         for place, kernel in enumerate(self.candidates.kernels):
@@ -258,7 +258,7 @@ class ModelSearch:
             self._places[key] = len(self._pool)
             self._pool.append(key)
         self._predicted = np.append(self._predicted, np.log(_finite(seconds)))
-        return Points.joined(points).take(np.argsort(np.concatenate(order), kind="stable"))
+        return ConfigPoints.joined(points).take(np.argsort(np.concatenate(order), kind="stable"))
 
 
 def _finite(seconds: Floats) -> Floats:
@@ -272,7 +272,7 @@ def _normal_share(z: Floats) -> Floats:
     return 0.5 * np.array(list(map(math.erfc, (z / -math.sqrt(2.0)).tolist())))
 
 
-def make(task: Task, candidates: Candidates, argument: str) -> ModelSearch:
+def make(task: SearchTask, candidates: Candidates, argument: str) -> ModelSearch:
     """Make the default search.
 
     Raises:

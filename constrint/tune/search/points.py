@@ -21,7 +21,7 @@ SLOW = 0.02
 
 
 @dataclass(frozen=True)
-class Points:
+class ConfigPoints:
     """Some configurations, of this workload or of others.
 
     Args:
@@ -48,14 +48,14 @@ class Points:
         """The squared length of each row of `at`."""
         return np.asarray(np.square(self.at).sum(axis=1), dtype=np.float64)
 
-    def take(self, rows: Any) -> Points:
+    def take(self, rows: Any) -> ConfigPoints:
         """Some of them."""
-        return Points(*(column[rows] for column in self._columns))
+        return ConfigPoints(*(column[rows] for column in self._columns))
 
     @staticmethod
-    def joined(several: Iterable[Points]) -> Points:
+    def joined(several: Iterable[ConfigPoints]) -> ConfigPoints:
         """All of several."""
-        return Points(*(np.concatenate(columns) for columns in zip(*(p._columns for p in several), strict=True)))
+        return ConfigPoints(*(np.concatenate(columns) for columns in zip(*(p._columns for p in several), strict=True)))
 
     @property
     def _columns(self) -> tuple[NDArray[Any], ...]:
@@ -78,7 +78,7 @@ class Describer:
         slow = {name for kernel in kernels for name in (*kernel.spec.order_params, *kernel.spec.free_params)}
         self._scales = np.array([SLOW if name in slow else 1.0 for name in self.params])
 
-    def points(self, kernel: KernelCandidates, rows: Rows, workload: int = 0) -> Points:
+    def points(self, kernel: KernelCandidates, rows: Rows, workload: int = 0) -> ConfigPoints:
         """Rows of one kernel as points."""
         at = np.zeros((len(rows), len(self.params)))
         number = np.full(len(rows), self.places[kernel.spec.full_name])
@@ -96,7 +96,7 @@ class Describer:
             if name in parts_s:
                 shares[:, place] = np.nan_to_num(parts_s[name] / seconds, nan=0.0, posinf=0.0, neginf=0.0)
         of_workload = np.full(len(rows), workload)
-        return Points(of_workload, number, at * self._scales, np.clip(shares, 0.0, 2.0), core, whole)
+        return ConfigPoints(of_workload, number, at * self._scales, np.clip(shares, 0.0, 2.0), core, whole)
 
 
 def _names(several: Iterable[Mapping[str, Any]]) -> Sequence[str]:

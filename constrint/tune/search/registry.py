@@ -12,17 +12,18 @@ from importlib import import_module
 
 from constrint.errors import UnknownNameError
 from constrint.select.candidates import Candidates
-from constrint.tune.search.interface import Search, Task
+from constrint.tune.search.interface import Search, SearchTask
 
 ENTRY_POINTS = "constrint.searches"
 DEFAULT_SEARCH = "model"
 #: Makes a search from a task, its configurations, and what stands behind the colon of its name.
-Maker = Callable[[Task, Candidates, str], Search]
+Maker = Callable[[SearchTask, Candidates, str], Search]
 #: Where the built-in ones are made.
 _BUILT_IN = {
     "model": "constrint.tune.search.model:make",
     "random": "constrint.tune.search.at_random:make",
     "optuna": "constrint.tune.search.samplers:make",
+    "llm": "constrint.tune.search.llm.search:make",
 }
 _REGISTERED: dict[str, Maker] = {}
 
@@ -38,7 +39,7 @@ def list_searches() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*_BUILT_IN, *_REGISTERED)))
 
 
-def find_search(name: str) -> Callable[[Task], Search]:
+def find_search(name: str) -> Callable[[SearchTask], Search]:
     """What makes the search of that name.
 
     Raises:
@@ -48,7 +49,7 @@ def find_search(name: str) -> Callable[[Task], Search]:
     return partial(make_search, name)
 
 
-def make_search(name: str, task: Task, candidates: Candidates | None = None) -> Search:
+def make_search(name: str, task: SearchTask, candidates: Candidates | None = None) -> Search:
     """Make a search by its name.
 
     Args:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from constrint.select.candidates import Rows
-from constrint.tune.search.points import Floats, Points
+from constrint.tune.search.points import ConfigPoints, Floats
 
 #: An eigenvalue of correlations that is no further below zero is zero, but for rounding.
 ROUNDING = 1e-9
@@ -67,7 +67,7 @@ class Regression:
         distances: Between workloads, by their numbers, in powers of two of a size.
     """
 
-    def __init__(self, prior: Prior, points: Points, distances: Floats) -> None:
+    def __init__(self, prior: Prior, points: ConfigPoints, distances: Floats) -> None:
         self.prior, self.points = prior, points
         alike = prior.far + (1.0 - prior.far) * np.exp(-0.5 * np.square(distances / prior.resemblance))
         self._alike = _correlations(alike)
@@ -121,27 +121,27 @@ class Regression:
         self.variance = np.maximum(self.variance - np.square(self._factor).sum(axis=0), 0.0)
         self._told, self._scales, self._rest = told.tolist(), np.diag(lower).tolist(), rest.tolist()
 
-    def extend(self, points: Points) -> None:
+    def extend(self, points: ConfigPoints) -> None:
         """Add points, of which nothing was measured."""
         fresh = np.zeros((len(self._factor), len(points)))
         covariances = self._covariances(np.array(self._told, dtype=np.int64), points)
         for place, row in enumerate(self._told):
             above = self._factor[:place, row] @ fresh[:place]
             fresh[place] = (covariances[place] - above) / self._scales[place]
-        self.points = Points.joined([self.points, points])
+        self.points = ConfigPoints.joined([self.points, points])
         self.mean = np.concatenate([self.mean, np.array(self._rest) @ fresh[: len(self._rest)]])
         self.variance = np.concatenate(
             [self.variance, np.maximum(self._own(points) - np.square(fresh).sum(axis=0), 0.0)]
         )
         self._factor = np.hstack([self._factor, fresh])
 
-    def _own(self, points: Points) -> Floats:
+    def _own(self, points: ConfigPoints) -> Floats:
         """The variance of points of which nothing is known."""
         p = self.prior
         shared = p.level**2 + p.own_level**2 + p.kernel**2 + p.near**2 + p.alone**2 + p.variant**2
         return np.asarray(shared + p.parts**2 * np.square(points.shares).sum(axis=1), dtype=np.float64)
 
-    def _covariances(self, rows: Rows, others: Points) -> Floats:
+    def _covariances(self, rows: Rows, others: ConfigPoints) -> Floats:
         """Of some points with others."""
         p, own = self.prior, self.points.take(rows)
         is_same = own.workload[:, None] == others.workload

@@ -16,7 +16,7 @@ import numpy as np
 
 from constrint.errors import UnknownNameError, UsageError
 from constrint.select.candidates import Candidates, Rows
-from constrint.tune.search.interface import Proposal, Task
+from constrint.tune.search.interface import Proposal, SearchTask
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -46,7 +46,7 @@ class SamplerSearch:
         name: The sampler's name.
     """
 
-    def __init__(self, task: Task, candidates: Candidates, name: str) -> None:
+    def __init__(self, task: SearchTask, candidates: Candidates, name: str) -> None:
         self.candidates, self.name, self.seed = candidates, name, task.seed
         self._optuna = optuna = _load()
         with _quiet(optuna):
@@ -146,7 +146,7 @@ class SamplerSearch:
                 self._is_proposed[place] = np.append(self._is_proposed[place], np.zeros(added, dtype=bool))
 
 
-def make(task: Task, candidates: Candidates, argument: str) -> SamplerSearch:
+def make(task: SearchTask, candidates: Candidates, argument: str) -> SamplerSearch:
     """Make a search by the sampler that stands behind the colon.
 
     Raises:

@@ -6,10 +6,11 @@ changes, and earlier versions go on with it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from sqlalchemy import Column, Connection, Double, Index, String, Table, Text, inspect, text
+from sqlalchemy import Column, Connection, Double, Index, String, Table, Text, inspect
 
 from constrint.tune.store.record import TuningRecord, Value, digest
 from constrint.tune.store.schema import METADATA, exact_json
@@ -29,7 +30,7 @@ Index("constrint_proposals_by_run", PROPOSALS.c.run)
 Index("constrint_proposals_by_record", PROPOSALS.c.record_key)
 #: Columns that are a field of the proposal, as it stands there.
 FIELDS = ("id", "run", "operation", "gpu", "record_key", "created")
-#: The key under which PostgreSQL lets one process at a time make the table.
+#: Key of the lock under which one process at a time makes the table.
 ADVISORY_LOCK = 0x636F6E7075
 
 
@@ -116,12 +117,16 @@ def has_table(connection: Connection) -> bool:
     return inspect(connection).has_table(PROPOSALS.name)
 
 
-def make_table(connection: Connection) -> None:
-    """Make the table where it is missing, inside a transaction that writes."""
+def make_table(connection: Connection, lock: Callable[[Connection, int], None]) -> None:
+    """Make the table where it is missing, inside a transaction that writes.
+
+    Args:
+        connection: The transaction.
+        lock: Waits for other processes that make the table.
+    """
     if has_table(connection):
         return
-    if connection.dialect.name == "postgresql":
-        connection.execute(text(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})"))
+    lock(connection, ADVISORY_LOCK)
     METADATA.create_all(connection, tables=[PROPOSALS])
 
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from sqlalchemy import Connection, case, delete, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 
+from constrint.tune.store.backends import shown
 from constrint.tune.store.database import Database
-from constrint.tune.store.place import shown, url_of
+from constrint.tune.store.place import url_of
 from constrint.tune.store.proposals import FIELDS, PROPOSALS, ProposalRecord, has_table, make_table, proposal_row
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.schema import RECORDS, Filters, conditions, row_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CHUNK = 500
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A run of the tuner: its name, how many records it has and how many of them are ok, when it began and ended."""
 
     run: str
@@ -86,8 +86,8 @@ class RecordStore:
             return 0
         # Every process writes in the same order, so that none waits for another in a circle.
         ordered = [rows[name] for name in sorted(rows)]
-        dialect: Any = sqlite if self._database.dialect == "sqlite" else postgresql
-        statement = dialect.insert(RECORDS).on_conflict_do_nothing(index_elements=["id"]).returning(RECORDS.c.id)
+        insert = self._database.backend.insert(RECORDS)
+        statement = insert.on_conflict_do_nothing(index_elements=["id"]).returning(RECORDS.c.id)
         return self._database.write(lambda connection: len(connection.execute(statement, ordered).all()))
 
     def add_proposals(self, proposals: Iterable[ProposalRecord], *, is_newer: bool = False) -> int:
@@ -110,9 +110,8 @@ class RecordStore:
         ordered = [rows[name] for name in sorted(rows)]
 
         def work(connection: Connection) -> int:
-            make_table(connection)
-            dialect: Any = sqlite if self._database.dialect == "sqlite" else postgresql
-            insert = dialect.insert(PROPOSALS)
+            make_table(connection, self._database.backend.lock)
+            insert = self._database.backend.insert(PROPOSALS)
             statement = insert.on_conflict_do_nothing(index_elements=["id"])
             if is_newer:
                 fresh = {name: insert.excluded[name] for name in (*FIELDS, "proposal")}
@@ -181,14 +180,14 @@ class RecordStore:
         with self._database.reading() as connection:
             return sorted(connection.execute(select(RECORDS.c.gpu).distinct()).scalars())
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RunSummary]:
         """The runs of the tuner, the earliest first."""
         column = RECORDS.c
         num_ok = func.sum(case((column.outcome == "ok", 1), else_=0))
         columns = (column.run, func.count(), num_ok, func.min(column.created), func.max(column.created))
         with self._database.reading() as connection:
             rows = connection.execute(select(*columns).group_by(column.run)).all()
-        runs = [Run(run=run, num_records=n, num_ok=ok, first=first, last=last) for run, n, ok, first, last in rows]
+        runs = [RunSummary(run=run, num_records=n, num_ok=ok, first=a, last=b) for run, n, ok, a, b in rows]
         return sorted(runs, key=lambda run: (run.first, run.run))
 
     def remove(self, ids: Iterable[str]) -> int:

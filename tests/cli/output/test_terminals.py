@@ -14,7 +14,7 @@ from constrint.cli.output import Output, Page, Table, say
 from constrint.cli.output.layout import lay_out
 from constrint.cli.output.table import is_missing
 from constrint.cli.output.terminal import command_text, width_of
-from constrint.cli.propose.report import COLUMNS as CANDIDATES
+from constrint.cli.propose import COLUMNS as CANDIDATES
 from constrint.cli.tune.report import TUNED
 from constrint.kernels.registry import list_kernels
 from constrint.select.candidate import CompiledKernel

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.propose.rounds_of_tiny import reply, space
 from tests.support.fake_ncu import write_ncu
 from tests.support.model_server import (
     says,
@@ -17,6 +16,7 @@ from tests.support.model_server import (
 )
 from tests.support.proposing import HOSTILE, Call
 from tests.tune import tiny
+from tests.tune.search.llm.tiny_search import reply, space
 
 pytest.importorskip("openai", reason="the client goes through the openai package, which is not installed")
 

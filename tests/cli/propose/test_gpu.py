@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.propose.rounds_of_tiny import reply
 from tests.support.model_server import says, serving
 from tests.support.needs import missing_packages, needs_gpu, needs_triton
 from tests.support.proposing import Call
+from tests.tune.search.llm.tiny_search import reply
 
 pytestmark = [pytest.mark.gpu, needs_gpu, needs_triton]
 needs_openai = pytest.mark.skipif(

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from constrint.propose.llm.endpoint import KEY_VARIABLE
-from tests.propose.rounds_of_tiny import reply, space
+from constrint.tune.search.llm.client import KEY_VARIABLE
 from tests.support.model_server import (
     Turn,
     breaks_off,
@@ -20,6 +19,7 @@ from tests.support.model_server import (
     streams,
 )
 from tests.support.proposing import HOSTILE, KEY, Call, candidates
+from tests.tune.search.llm.tiny_search import reply, space
 
 pytest.importorskip("openai", reason="the client goes through the openai package, which is not installed")
 

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.propose.rounds_of_tiny import reply
 from tests.support.model_server import (
     says,
     serving,
 )
 from tests.support.proposing import HOSTILE, Call
+from tests.tune.search.llm.tiny_search import reply
 
 pytest.importorskip("openai", reason="the client goes through the openai package, which is not installed")
 
 
 @pytest.mark.slow
 def test_a_model_writes_kernels_and_the_gates_decide(run: Call, tmp_path: Path) -> None:
-    from constrint.propose.rounds.sources import built_in_files
-    from constrint.propose.source import find_sandbox
+    from constrint.propose import find_sandbox
+    from constrint.propose.writing import built_in_files
 
     if isinstance(find_sandbox(), str):
         pytest.skip(f"source runs in a sandbox only: {find_sandbox()}")

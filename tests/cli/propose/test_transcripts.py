@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from constrint.propose.llm.endpoint import KEY_VARIABLE
-from tests.propose.rounds_of_tiny import reply, space
+from constrint.tune.search.llm.client import KEY_VARIABLE
 from tests.support.model_server import (
     fails,
     says,
@@ -22,6 +21,7 @@ from tests.support.model_server import (
 )
 from tests.support.proposing import HOSTILE, KEY, Call, candidates
 from tests.tune import tiny
+from tests.tune.search.llm.tiny_search import reply, space
 
 pytest.importorskip("openai", reason="the client goes through the openai package, which is not installed")
 ROOT = Path(__file__).resolve().parents[3]

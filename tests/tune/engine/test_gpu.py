@@ -24,7 +24,7 @@ KERNEL = f"{Path(__file__).parents[1] / 'hostile_gpu.py'}:SPEC"
 
 
 def test_real_faults_have_their_outcomes_and_the_run_goes_on() -> None:
-    from constrint.tuning import devices_of
+    from constrint.tune.engine.local import devices_of
 
     gpu, devices = devices_of(None)
     spec = load_spec(KERNEL)
@@ -51,14 +51,15 @@ def test_a_small_product_is_tuned_and_is_what_matmul_launches(tmp_path: Path, mo
     from constrint.kernels.gemm.product import Product
     from constrint.kernels.registry import load_kernel
     from constrint.select import winners
-    from constrint.tuning import devices_of, local_engine, tune
+    from constrint.tune.engine.local import LocalEngine, devices_of
+    from constrint.tuning import tune
 
     monkeypatch.setenv("CONSTRINT_CACHE", str(tmp_path))
     gpu, devices = devices_of(None)
     workload = Workload("gemm", {"m": 640, "n": 384, "k": 512}, "bf16")
     torch.zeros(1, device="cuda")
     with RecordStore.open(tmp_path / "records.sqlite") as store:
-        engine = local_engine(Setup(load_spec, gpu), devices[:1])
+        engine = LocalEngine(Setup(load_spec, gpu), devices[:1])
         try:
             settings = Settings(gpu, lambda task: make_search("model", task), trials=6)
             (tuned,) = tune(goals_of(load_kernel("gemm"), gpu, [workload]), settings, engine, store).tuned

@@ -14,8 +14,8 @@ from constrint.select.candidate import Config
 from constrint.select.spec import Launch
 from constrint.tune import Outcome, Trial
 from constrint.tune.check import Case
-from constrint.tune.engine.device import Device
-from constrint.tune.engine.interface import Answer, Job, Setup
+from constrint.tune.engine.device import TrialRunner
+from constrint.tune.engine.interface import Job, Setup, TrialAnswer
 from tests.tune.tiny import TinySpec, TorchLaunch
 
 pytest.importorskip("torch", reason="needs the extra [torch]: torch is not installed")
@@ -70,8 +70,8 @@ def load(name: str) -> KernelSpec:
 SETUP = Setup(load, load_gpu("h200"), device="cpu", num_inputs=1, seed=KNOWN_SEED)
 
 
-def answer(setup: Setup, what: int, seed: int | None = None) -> Answer:
-    told = Device(setup, 0)(Job(0, (Trial("tiny", WORKLOAD, {"what": what}, seed=seed),)), lambda number: None)
+def answer(setup: Setup, what: int, seed: int | None = None) -> TrialAnswer:
+    told = TrialRunner(setup, 0)(Job(0, (Trial("tiny", WORKLOAD, {"what": what}, seed=seed),)), lambda number: None)
     return told.answers[0]
 
 
@@ -91,7 +91,7 @@ def test_a_trials_own_seed_draws_other_inputs_than_the_engines() -> None:
 
 
 def test_inputs_of_each_seed_are_kept_apart() -> None:
-    device = Device(SETUP, 0)
+    device = TrialRunner(SETUP, 0)
     outcomes = []
     for seed in (KNOWN_SEED, KNOWN_SEED + 1, KNOWN_SEED, None):
         job = Job(0, (Trial("tiny", WORKLOAD, {"what": KNOWS_THE_SEED}, seed=seed),))

@@ -13,7 +13,7 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_spec
 from constrint.select import Workload
 from constrint.tune import Outcome, Trial
-from constrint.tune.engine.interface import Done, Job, Setup
+from constrint.tune.engine.interface import Engine, Job, JobResult, Setup
 from constrint.tune.engine.local import LocalEngine
 
 if importlib.util.find_spec("torch") is None:
@@ -33,9 +33,9 @@ def trial(what: str) -> Trial:
     return Trial(KERNEL, WORKLOAD, {"what": NAMES.index(what), "times": 1})
 
 
-def answers(engine: LocalEngine, number: int, limit_s: float = 240.0) -> dict[int, Done]:
+def answers(engine: Engine, number: int, limit_s: float = 240.0) -> dict[int, JobResult]:
     """The answers to so many jobs, by number."""
-    found: dict[int, Done] = {}
+    found: dict[int, JobResult] = {}
     until = time.monotonic() + limit_s
     while len(found) < number:
         assert time.monotonic() < until, f"only {sorted(found)} are answered"

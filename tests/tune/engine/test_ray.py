@@ -29,10 +29,10 @@ from constrint.select import Workload
 from constrint.select.fingerprint import fingerprint_of
 from constrint.tune import Outcome, Trial
 from constrint.tune.engine import ray as engine_module
-from constrint.tune.engine.interface import Done, Job, Setup
+from constrint.tune.engine.interface import Job, JobResult, Setup
 from constrint.tune.engine.ray import RayEngine
-from constrint.tune.engine.ray_cluster import Device, RayCluster, choose
-from constrint.tune.engine.ray_host import Report
+from constrint.tune.engine.ray_cluster import RayCluster, RayDevice, choose
+from constrint.tune.engine.ray_host import DeviceReport
 from constrint.tune.search.interface import Proposal
 from constrint.tune.session import Goal
 from constrint.tune.store.record import TuningRecord
@@ -61,9 +61,9 @@ def trial(what: str, kernel: str = KERNEL) -> Trial:
     return Trial(kernel, WORKLOAD, {"what": NAMES.index(what), "times": 1})
 
 
-def answers(engine: RayEngine, number: int, limit_s: float = 240.0) -> dict[int, Done]:
+def answers(engine: RayEngine, number: int, limit_s: float = 240.0) -> dict[int, JobResult]:
     """The answers to so many jobs, by number."""
-    found: dict[int, Done] = {}
+    found: dict[int, JobResult] = {}
     until = time.monotonic() + limit_s
     while len(found) < number:
         assert time.monotonic() < until, f"only {sorted(found)} are answered"
@@ -311,9 +311,9 @@ def test_without_ray_the_way_to_get_it_is_said(monkeypatch: pytest.MonkeyPatch) 
         RayCluster("auto", "cpu")
 
 
-def device(name: str, model: str | None, tools: str = "3.9.0", version: str = __version__) -> Device:
-    report = Report("host", version, f"NVIDIA {model or 'unheard of'}", model, None, {"triton": tools})
-    return Device(None, name, 1, report)
+def device(name: str, model: str | None, tools: str = "3.9.0", version: str = __version__) -> RayDevice:
+    report = DeviceReport("host", version, f"NVIDIA {model or 'unheard of'}", model, None, {"triton": tools})
+    return RayDevice(None, name, 1, report)
 
 
 def test_devices_of_another_model_or_with_other_tools_are_not_used() -> None:

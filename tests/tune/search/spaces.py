@@ -13,9 +13,8 @@ from constrint.hwmodels import GpuModel
 from constrint.hwmodels.load import load_gpu
 from constrint.select import CostColumns, KernelSpec, Operation, Param, Workload
 from constrint.select.limits import BlockUse
-from constrint.select.spec import Columns, Rule, Vars
-from constrint.select.workload import Size
-from constrint.tune.search.interface import Proposal, Search, Task
+from constrint.select.spec import Columns, Rule, Size, Vars
+from constrint.tune.search.interface import Proposal, Search, SearchTask
 from constrint.tune.store.record import Figures, TuningRecord
 
 GPU = load_gpu("h200")
@@ -107,9 +106,9 @@ class NoModelSpec(ToySpec):
 TOY = Operation("toy", (ToySpec(), PlainSpec()))
 
 
-def task_of(operation: Operation = TOY, *, m: int = 1024, **facts: Any) -> Task:
+def task_of(operation: Operation = TOY, *, m: int = 1024, **facts: Any) -> SearchTask:
     """A task of a toy."""
-    return Task(operation, GPU, Workload("toy", {"m": m}, "fp32"), **facts)
+    return SearchTask(operation, GPU, Workload("toy", {"m": m}, "fp32"), **facts)
 
 
 def true_s(config: Mapping[str, int], m: int = 1024) -> float:

@@ -14,7 +14,7 @@ from constrint.errors import InfeasibleError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_kernel, load_spec
 from constrint.select import Workload
-from constrint.tune.search.interface import Proposal, Search, Task
+from constrint.tune.search.interface import Proposal, Search, SearchTask
 from constrint.tune.search.maker import Make, SearchMaker
 from constrint.tune.search.registry import make_search
 from constrint.tune.store.record import Figures, TuningRecord
@@ -24,8 +24,8 @@ GEMM = load_kernel("gemm")
 MODEL: Make = partial(make_search, "model")
 
 
-def task(m: int = 512, **fixed: int) -> Task:
-    return Task(GEMM, GPU, Workload("gemm", {"m": m, "n": 512, "k": 512}, "bf16"), fixed=fixed)
+def task(m: int = 512, **fixed: int) -> SearchTask:
+    return SearchTask(GEMM, GPU, Workload("gemm", {"m": m, "n": 512, "k": 512}, "bf16"), fixed=fixed)
 
 
 def record(m: int, proposal: Proposal, seconds: float) -> TuningRecord:

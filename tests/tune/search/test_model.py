@@ -12,7 +12,7 @@ from constrint.select import Operation
 from constrint.select.candidates import Candidates
 from constrint.tune.search.learned import distance, learn_from, nearest
 from constrint.tune.search.model import ModelSearch
-from constrint.tune.search.points import Describer, Points
+from constrint.tune.search.points import ConfigPoints, Describer
 from constrint.tune.search.regression import Prior, Regression
 from tests.tune.search.spaces import GPU, ToySpec, best_s, key_of, predicted_s, record_of, run, task_of, true_s
 
@@ -105,7 +105,7 @@ def test_of_several_records_of_a_configuration_the_final_one_counts() -> None:
     assert learn_from(task, describer).log_ratios == pytest.approx([math.log(3.3e-3 / predicted)])
 
 
-def points_of(rows: int) -> Points:
+def points_of(rows: int) -> ConfigPoints:
     candidates = Candidates.of(TILED, GPU, task_of().workload)
     return Describer(candidates).points(candidates.kernels[0], np.arange(rows))
 
@@ -148,7 +148,7 @@ def test_workloads_whose_distances_fit_no_space_are_learnt_from_as_well() -> Non
     kernel = Candidates.of(TILED, GPU, task_of().workload).kernels[0]
     describer = Describer(Candidates([kernel]))
     every = [describer.points(kernel, np.arange(kernel.num_rows), number) for number in range(4)]
-    regression = Regression(Prior(far=0.0, resemblance=1.0), Points.joined(every), distances)
+    regression = Regression(Prior(far=0.0, resemblance=1.0), ConfigPoints.joined(every), distances)
     regression.learn_first(np.full(4 * kernel.num_rows - 1, 0.2))
     # What all others say is expected of the last one.
     assert np.isfinite(regression.mean).all()

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.tuning.recorded import Recorded, recorded
 from benchmarks.tuning.replay import run
 from constrint.hwmodels.load import load_gpu
-from constrint.tune.search.interface import Task
+from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.model import ModelSearch
 
 GPU = load_gpu("h200")
@@ -50,7 +50,7 @@ def test_a_search_sees_recorded_rows_alone() -> None:
 def test_what_leads_before_anything_is_known_is_the_first_proposal() -> None:
     # Some of these lists hold configurations that the model takes for level.
     for of in recorded(GPU, "h200", ["gemm_parts_bf16.csv"]):
-        search = ModelSearch(Task(of.operation, of.gpu, of.measured.workload), of.candidates)
+        search = ModelSearch(SearchTask(of.operation, of.gpu, of.measured.workload), of.candidates)
         (leader,), (first,) = search.leaders(1), search.ask(1)
         assert (leader.kernel, leader.config) == (first.kernel, first.config)
 

@@ -11,7 +11,7 @@ from constrint.errors import UnknownNameError, UsageError
 from constrint.select import Operation
 from constrint.select.candidates import Candidates
 from constrint.solve import enumerate_space
-from constrint.tune.search.interface import Proposal, Task
+from constrint.tune.search.interface import Proposal, SearchTask
 from constrint.tune.search.registry import list_searches, make_search, register_search
 from tests.tune.search.spaces import GPU, TOY, NoModelSpec, PlainSpec, ToySpec, WideSpec, key_of, run, task_of
 
@@ -24,7 +24,7 @@ SEARCHES = [
 ]
 
 
-def is_valid(task: Task, proposal: Proposal) -> bool:
+def is_valid(task: SearchTask, proposal: Proposal) -> bool:
     problem = task.operation.spec(proposal.kernel).problem(GPU, task.workload)
     return enumerate_space(problem).contains(proposal.config) if problem.variables else not proposal.config
 

@@ -1,0 +1,128 @@
+"""A candidate in CUDA C++ in the worker: called with tensors, it compiles its kernels and launches them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from constrint.errors import UnsupportedError
+from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.launch.cuda.nvrtc import CudaSource, compile_ptx
+from constrint.kernels.launch.cuda.source_spec import CudaLaunch
+from constrint.propose.cuda import sizes
+from constrint.propose.cuda.ptx import not_allowed
+from constrint.propose.wire import Kernel, LoadCuda, TensorLayout
+from constrint.propose.worker.compiling import check_grid
+from constrint.propose.worker.tensors import layout_of
+from constrint.tune.search.llm.records import KernelLaunch
+
+#: Types of C++ by the names of dtypes.
+_TYPES = {"fp32": "float", "fp16": "fp16", "bf16": "bf16", "i64": "long long", "fp64": "double"}
+_POISON = 0xFF
+_OPTIONS = ("-std=c++17",)
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A launch with its numbers worked out; `places` says what each argument is: a tensor, scratch or itself."""
+
+    launch: CudaLaunch
+    places: tuple[str, ...]
+
+
+class CudaCandidate:
+    """Called like a candidate's own function, with outputs and then inputs.
+
+    Args:
+        request: The candidate.
+        launching: Told of every launch; it is entered around it.
+    """
+
+    def __init__(self, request: LoadCuda, launching: Callable[[], AbstractContextManager[None]]) -> None:
+        self._request, self._launching = request, launching
+        self._known: dict[tuple[Any, ...], tuple[list[_Bound], dict[str, int]]] = {}
+
+    def __call__(self, *tensors: Any) -> None:
+        """Launch all kernels on the current stream."""
+        import torch
+
+        key = tuple((tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors)
+        if key not in self._known:
+            self._known[key] = self._bind(tensors, load_gpu(self._request.gpu))
+        bound, scratch = self._known[key]
+        named = dict(zip(self._request.arguments, tensors, strict=True))
+        device = tensors[0].device
+        for one in bound:
+            with self._launching():
+                if not scratch.keys() <= named.keys():
+                    # What an earlier call left there is gone.
+                    for name, num_bytes in scratch.items():
+                        named[name] = torch.full((num_bytes,), _POISON, dtype=torch.uint8, device=device)
+                given = zip(one.places, one.launch.arguments, strict=True)
+                one.launch.enqueue([named.get(place, value) for place, value in given])
+
+    def compiled(self, tensors: Sequence[Any], gpu_name: str) -> Iterator[Kernel]:
+        """Every kernel that a call launches, compiled for a named GPU; the tensors have no memory."""
+        gpu = load_gpu(gpu_name)
+        for one in self._bind(tensors, gpu)[0]:
+            launch = one.launch
+            stated = launch.compile(gpu)
+            yield Kernel(
+                name=launch.source.function.partition("<")[0],
+                threads_per_block=math.prod(launch.block),
+                smem_bytes=stated.smem_bytes,
+                registers=stated.registers_per_thread,
+                accumulator_registers=0,
+                spill_bytes=stated.spill_bytes,
+                num_blocks=math.prod(launch.grid),
+                not_allowed=not_allowed(compile_ptx(gpu, launch.source)),
+            )
+
+    def _bind(self, tensors: Sequence[Any], gpu: GpuModel) -> tuple[list[_Bound], dict[str, int]]:
+        """The launches of a call on such tensors, and the bytes of its scratch memory."""
+        layouts = [layout_of(name, tensor) for name, tensor in zip(self._request.arguments, tensors, strict=True)]
+        values = sizes.values_of(layouts)
+        scratch = {name: sizes.number(text, values) for name, text in self._request.scratch.items()}
+        for name, num_bytes in scratch.items():
+            if not 0 < num_bytes <= gpu.memory.dram.size_bytes:
+                raise UnsupportedError(f"scratch.{name} has {num_bytes} bytes.")
+        named = dict(zip(self._request.arguments, tensors, strict=True)) | dict.fromkeys(scratch)
+        types = {f"{layout.name}_t": _TYPES[layout.dtype] for layout in layouts}
+        asked = [one for one in self._request.launches if sizes.holds(one.when, values)]
+        return [self._bound(one, layouts, named, types, gpu) for one in asked], scratch
+
+    def _bound(
+        self,
+        one: KernelLaunch,
+        layouts: Sequence[TensorLayout],
+        named: dict[str, Any],
+        types: dict[str, str],
+        gpu: GpuModel,
+    ) -> _Bound:
+        values = sizes.values_of(layouts)
+        grid, block = (tuple(sizes.number(text, values) for text in texts) for texts in (one.grid, one.block))
+        check_grid(one.kernel, grid)
+        if any(count < 1 for count in block):
+            raise UnsupportedError(f"{one.kernel} asks for a block of {block} threads.")
+        arguments = tuple(
+            named[text] if text in named else np.int64(sizes.number(text, values)) for text in one.arguments
+        )
+        smem_bytes = sizes.number(one.smem_bytes, values)
+        if smem_bytes < 0:
+            raise UnsupportedError(f"{one.kernel} asks for {smem_bytes} bytes of shared memory.")
+        source = CudaSource(_prelude() + self._request.source, one.kernel, types, _OPTIONS, name="candidate.cu")
+        places = tuple(text if text in named else "" for text in one.arguments)
+        return _Bound(CudaLaunch(gpu, source, grid, block, arguments, smem_bytes), places)
+
+
+@lru_cache(maxsize=1)
+def _prelude() -> str:
+    """The types of 16 bits; messages of the compiler count the candidate's own lines."""
+    return Path(__file__).with_name("prelude.cuh").read_text() + "#line 1\n"

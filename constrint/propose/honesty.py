@@ -1,0 +1,30 @@
+"""What refuses a candidate whose outputs are right: somebody else did the work, or something else was touched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from constrint.propose.wire import Watched
+
+
+def dishonest(calls: Sequence[Watched]) -> str:
+    """The first thing in what was seen of several calls that an honest candidate does not do; empty if none.
+
+    Args:
+        calls: What was seen of each call.
+    """
+    for call in calls:
+        returned = (call.returned,) if call.returned else ()
+        for seen, problem in (
+            (call.patched, "it replaced {}, which belongs to who checks and times it."),
+            (call.settings, "it changed {}, which every later computation of the process would use."),
+            (call.changed_inputs, "it wrote its input {}; inputs are read only."),
+            (call.library, "PyTorch did work in its place: {}. Its own kernels have to do all of it."),
+            (call.foreign, "it launched {}, which its source does not define."),
+            (returned, "it returned a {}; it has to write its outputs, and return nothing."),
+        ):
+            if seen:
+                return problem.format(", ".join(seen))
+        if not call.launches:
+            return "a call launched no kernel of its own."
+    return ""

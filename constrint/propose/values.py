@@ -1,0 +1,142 @@
+"""The input sets that a candidate is checked on: sizes, strides and values, drawn after the candidate was written."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from constrint.propose.operands import Extent, Operand
+from constrint.propose.worker.tensors import torch_dtype
+
+#: Powers of two by which the rows of a `large` set are scaled.
+LARGE = (0, 10)
+#: Around what the values of an `offset` set lie: all of one sign, so that sums grow and low precision shows.
+OFFSET = 16.0
+TINY = 2.0**-10
+#: Free elements between the columns of a strided operand, and after its rows.
+MAX_GAP, MAX_COLUMN_STRIDE = 40, 2
+
+
+@dataclass(frozen=True)
+class InputSet:
+    """One call of a check.
+
+    Args:
+        style: What its values are like.
+        sizes: Its sizes.
+        dtype: Type of the operands.
+        seed: Of its values.
+        is_strided: Whether the operands have strides of their own.
+    """
+
+    style: str
+    sizes: dict[str, int]
+    dtype: str
+    seed: int
+    is_strided: bool = False
+
+    @property
+    def text(self) -> str:
+        """The set in words."""
+        sizes = " ".join(f"{name}={size}" for name, size in self.sizes.items())
+        return f"{sizes} {self.dtype}, {self.style} values{', strided' if self.is_strided else ''}"
+
+
+def input_sets(extents: Sequence[Extent], dtypes: tuple[str, ...], seed: int) -> Iterator[InputSet]:
+    """The sets of one check: for each type seven, of which no two have the same sizes and values.
+
+    Args:
+        extents: What the sizes are drawn from.
+        dtypes: Types of the operands.
+        seed: What decides them; draw it when the candidate is at hand.
+    """
+    chance = random.Random(seed)
+
+    def sizes(draw: Callable[[Extent], int]) -> dict[str, int]:
+        return {extent.name: draw(extent) for extent in extents}
+
+    def ragged(extent: Extent) -> int:
+        return extent.multiple * chance.randint(1, extent.usual // extent.multiple)
+
+    def aligned(extent: Extent) -> int:
+        return 1 << chance.randint(3, extent.usual.bit_length() - 1)
+
+    def least(extent: Extent) -> int:
+        return extent.multiple
+
+    def long(extent: Extent) -> int:
+        return extent.long - extent.multiple * chance.randint(0, 40) if extent.long else min(3, extent.usual)
+
+    for dtype in dtypes:
+        for style, draw, is_strided in (
+            ("plain", aligned, False),
+            ("plain", ragged, False),
+            ("plain", ragged, True),
+            ("large", ragged, False),
+            ("offset", long, False),
+            ("equal", ragged, False),
+            ("tiny", least, False),
+        ):
+            yield InputSet(style, sizes(draw), dtype, chance.getrandbits(48), is_strided)
+
+
+def generator(seed: int, device: str) -> Any:
+    """A generator of random numbers on a device."""
+    import torch
+
+    return torch.Generator(device).manual_seed(seed)
+
+
+def draw_operand(operand: Operand, dtype: str, generator: Any, style: str) -> Any:
+    """The values of one operand, contiguous."""
+    import torch
+
+    shape, device = operand.shape, generator.device
+    if operand.below:
+        return torch.randint(operand.below, shape, generator=generator, device=device)
+    values = torch.randn(shape, generator=generator, device=device)
+    if operand.is_parameter:
+        values = values / 4 + 1
+    elif style in STYLES:
+        values = STYLES[style](values, generator)
+    return values.clamp_(-operand.bound, operand.bound).to(torch_dtype(dtype))
+
+
+def strided(values: Any, seed: int) -> Any:
+    """The same values with gaps between columns and rows; the gaps hold NaN, or nearly the least integer."""
+    import torch
+
+    chance = random.Random(seed)
+    strides: list[int] = []
+    step = chance.randint(1, MAX_COLUMN_STRIDE)
+    for size in reversed(values.shape):
+        strides.append(step)
+        step = step * size + chance.randint(1, MAX_GAP)
+    strides.reverse()
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(values.shape, strides, strict=True))
+    return torch.empty(extent, dtype=values.dtype).as_strided(values.shape, strides).copy_(values)
+
+
+def _large(values: Any, generator: Any) -> Any:
+    import torch
+
+    rows = torch.randint(*LARGE, (*values.shape[:-1], 1), generator=generator, device=values.device)
+    return values * 2.0**rows
+
+
+def _offset(values: Any, generator: Any) -> Any:
+    return values + OFFSET
+
+
+def _equal(values: Any, generator: Any) -> Any:
+    return values[..., :1].expand(values.shape).clone()
+
+
+def _tiny(values: Any, generator: Any) -> Any:
+    return values * TINY
+
+
+#: What values are like, by name; `plain` ones are drawn from the normal distribution.
+STYLES: dict[str, Callable[[Any, Any], Any]] = {"large": _large, "offset": _offset, "equal": _equal, "tiny": _tiny}

@@ -1,0 +1,88 @@
+"""Compiles what a candidate launches, for a named GPU, on a machine that may have none.
+
+The candidate's function is called with tensors that have no memory, and every launch that it asks for is compiled in
+place of being run.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from constrint.errors import UnsupportedError
+from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.launch.triton import TritonLaunch
+from constrint.propose.wire import Kernel
+
+#: Most launches of one call of a candidate, and most blocks of a grid along its first and its other dimensions.
+MAX_KERNELS, MAX_BLOCKS_X, MAX_BLOCKS_YZ = 16, 2**31 - 1, 65535
+#: Triton's number of warps where a launch names none.
+NUM_WARPS = 4
+
+
+def compile_launches(entry: Any, tensors: Sequence[Any], gpu_name: str) -> Iterator[Kernel]:
+    """Every kernel that a call launches, compiled.
+
+    Raises:
+        UnsupportedError: When the compiler refuses one, or no GPU takes its grid.
+    """
+    gpu = load_gpu(gpu_name)
+    for launch in _recorded(entry, tensors):
+        compiled = launch.compile(gpu)
+        yield Kernel(
+            name=launch.function.__name__,
+            threads_per_block=int(launch.options.get("num_warps", NUM_WARPS)) * _warp_size(gpu),
+            smem_bytes=compiled.smem_bytes,
+            registers=compiled.registers_per_thread,
+            accumulator_registers=compiled.accumulator_registers,
+            spill_bytes=compiled.spill_bytes,
+            num_blocks=math.prod(launch.grid),
+        )
+
+
+def _recorded(entry: Any, tensors: Sequence[Any]) -> list[TritonLaunch]:
+    from triton.runtime.jit import JITFunction
+
+    asked: list[TritonLaunch] = []
+    launch: Any = JITFunction.run
+
+    def record(function: Any, *arguments: Any, grid: Any, warmup: bool = False, **named: Any) -> None:
+        if len(asked) == MAX_KERNELS:
+            raise UnsupportedError(f"one call launches more than {MAX_KERNELS} kernels.")
+        asked.append(_launch_of(function, arguments, grid, named))
+
+    JITFunction.run = record
+    try:
+        entry(*tensors)
+    finally:
+        JITFunction.run = launch
+    return asked
+
+
+def _launch_of(function: Any, arguments: Sequence[Any], grid: Any, named: Mapping[str, Any]) -> TritonLaunch:
+    """One launch; arguments that the kernel does not have are options of Triton."""
+    own = {name: value for name, value in named.items() if name in function.arg_names}
+    options = {name: value for name, value in named.items() if name not in function.arg_names}
+    bound = inspect.signature(function.fn).bind(*arguments, **own)
+    bound.apply_defaults()
+    blocks = grid(bound.arguments) if callable(grid) else grid
+    blocks = tuple(int(count) for count in blocks)
+    check_grid(function.__name__, blocks)
+    return TritonLaunch(function, blocks, dict(bound.arguments), options)
+
+
+def check_grid(name: str, blocks: tuple[int, ...]) -> None:
+    """See that some GPU takes a grid.
+
+    Raises:
+        UnsupportedError: When none does.
+    """
+    limits = (MAX_BLOCKS_X, MAX_BLOCKS_YZ, MAX_BLOCKS_YZ)
+    if not 1 <= len(blocks) <= 3 or any(not 1 <= n <= most for n, most in zip(blocks, limits, strict=False)):
+        raise UnsupportedError(f"{name} asks for a grid of {blocks} blocks, which no GPU takes.")
+
+
+def _warp_size(gpu: GpuModel) -> int:
+    return gpu.sm.warp_size

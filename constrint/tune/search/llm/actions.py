@@ -1,0 +1,196 @@
+"""Macro actions: tile, fuse, pipeline, reorder, vectorise and split. Each moves one parameter by one step.
+
+A kernel states which parameters each action moves (`KernelSpec.actions`); the parameters' names decide where it states
+nothing. One action at a time is applied, so that its effect is known when the result is measured. `MOVES` says which
+actions help against which bottleneck.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Literal, TypeAlias, get_args
+
+from constrint.errors import UsageError
+from constrint.select import KernelSpec
+from constrint.tune.search.llm.records import (
+    Action,
+    ActionProposal,
+    Config,
+    KernelFacts,
+    ParamFacts,
+    SpaceProposal,
+    StrategyProposal,
+    Values,
+    Zone,
+)
+
+Direction: TypeAlias = Literal["more", "less"]
+Move: TypeAlias = tuple[Action, Direction]
+
+ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
+#: Names of the parameters that each action moves; the first action whose pattern matches takes the parameter.
+_NAMES: Final[Mapping[Action, re.Pattern[str]]] = {
+    "split": re.compile(r"split|cluster|placement|depth_groups"),
+    # Data fetched ahead of its use, or held where it is used.
+    "pipeline": re.compile(r"stage|prefetch|pipeline|register|stream|window|probe|^chunk$"),
+    "vectorise": re.compile(r"warp|waves|vector|lane|pack|nonkdim"),
+    "fuse": re.compile(r"fuse|recompute|persistent|subtile|epilogue"),
+    "reorder": re.compile(r"^group_|chunk|order|swizzle"),
+    "tile": re.compile(r"tile|block|unit"),
+}
+#: Moves that lessen each part of a predicted time, the most direct one first.
+MOVES: Final[Mapping[str, tuple[Move, ...]]] = {
+    # Larger tiles use every operand more often; a matrix instruction wants long rows of work.
+    "matrix units": (("tile", "more"), ("pipeline", "more"), ("vectorise", "more")),
+    "vector units": (("vectorise", "more"), ("tile", "more")),
+    "special functions": (("split", "more"), ("vectorise", "more")),
+    "shared memory": (("tile", "more"), ("vectorise", "less")),
+    "L2 port": (("tile", "more"), ("vectorise", "less")),
+    "load issue": (("tile", "more"), ("vectorise", "less")),
+    "L2": (("reorder", "more"), ("tile", "more")),
+    "last-level cache": (("reorder", "more"), ("tile", "more")),
+    "DRAM": (("pipeline", "more"), ("reorder", "more"), ("split", "more")),
+    # Latency is hidden by more work in flight: deeper pipelines, more blocks, fewer launches.
+    "latency": (("pipeline", "more"), ("split", "more"), ("fuse", "more")),
+    "wave quantisation": (("tile", "less"), ("split", "more"), ("fuse", "more")),
+    "barrier": (("split", "less"), ("tile", "more")),
+    "spilling": (("vectorise", "more"), ("tile", "less")),
+}
+#: Moves against a part that `MOVES` does not name.
+USUAL: Final[tuple[Move, ...]] = (("pipeline", "more"), ("tile", "less"), ("vectorise", "more"))
+#: Parts of cost models that are arithmetic, and those that are bytes; every other part is latency.
+_COMPUTE: Final = frozenset({"matrix units", "vector units", "special functions"})
+_MEMORY: Final = frozenset({"shared memory", "L2 port", "L2", "last-level cache", "DRAM"})
+
+
+def actions_of(spec: KernelSpec, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The parameters that each action moves, by action; actions that move none are absent.
+
+    Args:
+        spec: The kernel.
+        names: Its parameters on this GPU, for this workload.
+    """
+    stated = {action: tuple(n for n in moved if n in names) for action, moved in spec.actions.items()}
+    taken = {name for moved in stated.values() for name in moved}
+    by_name: dict[str, list[str]] = {}
+    for name in names:
+        action = _action_of(name, name in spec.order_params)
+        if name not in taken and action is not None and action not in stated:
+            by_name.setdefault(action, []).append(name)
+    whole = stated | {action: tuple(moved) for action, moved in by_name.items()}
+    return {action: whole[action] for action in ACTIONS if whole.get(action)}
+
+
+def applied_to_config(action: ActionProposal, config: Config, kernel: KernelFacts) -> SpaceProposal:
+    """The configuration that an action leads to, as a space of one.
+
+    Raises:
+        UsageError: When the parameter has no further value in that direction, or has the new value already.
+    """
+    param = moved_by(action, kernel)
+    value = _new_value(action, (config[param.name],), param)
+    values = [Values(parameter=name, values=(old,)) for name, old in config.items() if name != param.name]
+    return SpaceProposal(
+        kernel=kernel.name,
+        values=(Values(parameter=param.name, values=(value,), because=f"{action.action} {action.direction}"), *values),
+        because=action.because or f"{action.action}: {param.name} = {value} instead of {config[param.name]}",
+    )
+
+
+def applied_to_strategy(action: ActionProposal, strategy: StrategyProposal, kernel: KernelFacts) -> StrategyProposal:
+    """A strategy with the values of one parameter moved and every other constraint unchanged.
+
+    Raises:
+        UsageError: When the parameter has no further value in that direction, or has the new value already.
+    """
+    param = moved_by(action, kernel)
+    before = {part.parameter: part.values for part in strategy.values}.get(param.name, ())
+    value = _new_value(action, before or (param.values[0],), param)
+    others = tuple(part for part in strategy.values if part.parameter != param.name)
+    because = action.because or f"{action.action} {action.direction}"
+    return StrategyProposal(
+        name=f"{strategy.name}, {param.name} = {value}"[:100],
+        text=strategy.text,
+        kernel=strategy.kernel,
+        values=(*others, Values(parameter=param.name, values=(value,), because=because)),
+        rules=strategy.rules,
+        preferences=strategy.preferences,
+        zones=strategy.zones,
+        parents=(strategy.name,),
+    )
+
+
+def moved_by(action: ActionProposal, kernel: KernelFacts) -> ParamFacts:
+    """The parameter that an action moves.
+
+    Raises:
+        UsageError: When the action moves no parameter of that name.
+    """
+    names = kernel.actions.get(action.action, ())
+    name = action.parameter or (names[0] if names else "")
+    param = next((param for param in kernel.params if param.name == name), None)
+    if param is None or name not in names:
+        raise UsageError(f"{kernel.name} has no parameter {name!r} that `{action.action}` moves.")
+    return param
+
+
+def moves_against(part: str) -> tuple[Move, ...]:
+    """The moves that lessen a part of a predicted time."""
+    return MOVES.get(part, USUAL)
+
+
+def rule_of(move: Move, config: Config, kernel: KernelFacts) -> str:
+    """A move from a configuration as a rule: `tile_m > 64 or tile_n > 128`; empty where no parameter can move."""
+    action, direction = move
+    return " or ".join(
+        f"{name} {'>' if direction == 'more' else '<'} {config[name]}"
+        for name, values in _params_of(action, kernel)
+        if (max(values) > config[name] if direction == "more" else min(values) < config[name])
+    )
+
+
+def near_rule(config: Config, most: int) -> str:
+    """The rule that at most `most` parameters differ from a configuration's."""
+    differ = ", ".join(f"{name} != {value}" for name, value in config.items())
+    return f"count({differ}) <= {most}"
+
+
+def zone_of_part(part: str) -> Zone:
+    """The roofline zone of a part of a predicted time: bound by arithmetic, by memory, or by latency."""
+    if part in _COMPUTE:
+        return "compute"
+    return "memory" if part in _MEMORY else "latency"
+
+
+def bound_by(parts_s: Mapping[str, float]) -> str:
+    """The largest part of a predicted time; empty where the model names none."""
+    return max(parts_s, key=lambda name: parts_s[name]) if parts_s else ""
+
+
+def _params_of(action: Action, kernel: KernelFacts) -> Iterator[tuple[str, tuple[int, ...]]]:
+    for param in kernel.params:
+        if param.name in kernel.actions.get(action, ()):
+            yield param.name, param.values
+
+
+def _new_value(action: ActionProposal, before: Sequence[int], param: ParamFacts) -> int:
+    if action.value is not None:
+        if tuple(before) == (action.value,):
+            raise UsageError(f"{param.name} is {action.value} already; an action changes something.")
+        return action.value
+    if action.direction == "more":
+        further = [value for value in param.values if value > max(before)]
+        extreme = "largest"
+    else:
+        further = [value for value in param.values if value < min(before)]
+        extreme = "smallest"
+    if not further:
+        raise UsageError(f"{param.name} has its {extreme} value already: {', '.join(map(str, before))}.")
+    return min(further) if action.direction == "more" else max(further)
+
+
+def _action_of(name: str, is_order: bool) -> Action | None:
+    if is_order:
+        return "reorder"
+    return next((action for action, pattern in _NAMES.items() if pattern.search(name)), None)

@@ -1,0 +1,275 @@
+"""Parse a proposer's reply: text becomes typed records, or refusals that name the mistake and the way out.
+
+The author of the text may be mistaken or hostile: it is parsed and never evaluated, every length is bounded, and every
+mistake is a refusal, not an exception.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from constrint.errors import ConstrintError, UnknownNameError
+from constrint.model import Constraint, DialectWarning, parse_constraint
+from constrint.tune.search.llm.records import (
+    MAX_PROPOSALS,
+    MAX_RULE,
+    ActionProposal,
+    Edit,
+    KernelFacts,
+    Preference,
+    Proposal,
+    Refusal,
+    Restriction,
+    SourceProposal,
+    SpaceProposal,
+    StrategyProposal,
+    Values,
+    Verdict,
+)
+
+#: Longest reply that is read, in characters.
+MAX_REPLY: Final = 200_000
+#: Most characters of a value that a message quotes.
+_SHOWN: Final = 60
+_FENCE: Final = re.compile(r"```[A-Za-z]{0,10}[ \t]*\r?\n(.*?)```", re.DOTALL)
+#: End of a validation error that names the place in the reply: ` - at `$.rules[0].rule``.
+_PLACE: Final = re.compile(r" - at `\$\.?(.*)`$")
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """The proposals of a reply that can be used, and the reasons for which the others cannot."""
+
+    proposals: tuple[Proposal, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+
+
+class _Reply(msgspec.Struct, forbid_unknown_fields=True):
+    """A reply with its proposals undecoded: each is decoded by itself, so that one mistake costs one proposal."""
+
+    proposals: list[msgspec.Raw]
+
+
+def parse_reply(text: str, kernels: Sequence[KernelFacts]) -> Parsed:
+    """Parse a reply: a JSON object with a list `proposals`, perhaps in a code fence among other text.
+
+    A proposal with a mistake is refused whole, with a message for each mistake.
+
+    Args:
+        text: The reply.
+        kernels: The kernels with their parameters; no other kernel may be named.
+    """
+    if len(text) > MAX_REPLY:
+        return _refused(f"the reply has {len(text):,} characters; at most {MAX_REPLY:,} are read. Propose less.")
+    try:
+        reply = msgspec.json.decode(_json_of(text), type=_Reply)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        return _refused(
+            f"the reply is no JSON object of the schema: {_reason(error)}. "
+            'Answer with {"proposals": [...]} alone, or in one code fence.'
+        )
+    if len(reply.proposals) > MAX_PROPOSALS:
+        return _refused(f"{len(reply.proposals)} proposals; at most {MAX_PROPOSALS} are read. Leave the weakest out.")
+    taken: list[Proposal] = []
+    refusals: list[Refusal] = []
+    for number, raw in enumerate(reply.proposals):
+        where = f"proposals[{number}]"
+        found = _proposal(raw, where)
+        mistakes = [found] if isinstance(found, Refusal) else list(faults(found, kernels, where))
+        refusals += mistakes
+        if not mistakes and not isinstance(found, Refusal):
+            taken.append(found)
+    return Parsed(tuple(taken), tuple(refusals))
+
+
+def faults(proposal: Proposal, kernels: Sequence[KernelFacts], where: str = "") -> Iterator[Refusal]:
+    """Mistakes of a proposal: names, values and rules that its kernel does not have."""
+    yield from _unprintable(proposal, where)
+    if isinstance(proposal, SourceProposal):
+        return
+    kernel = _kernel(proposal.kernel, kernels)
+    if isinstance(kernel, str):
+        yield Refusal(where=f"{where}.kernel", message=kernel)
+    elif isinstance(proposal, ActionProposal):
+        yield from _action_faults(proposal, kernel, where)
+    else:
+        yield from _space_faults(proposal, kernel, where)
+
+
+def edit_faults(edit: Edit, kernels: Sequence[KernelFacts]) -> Iterator[Refusal]:
+    """Mistakes of a judge's edit of constraints; a model may be the judge."""
+    space = SpaceProposal(kernel=edit.kernel, values=edit.values, rules=edit.add, preferences=edit.prefer)
+    yield from faults(space, kernels, "edit")
+
+
+def read_rule(rule: str, names: Iterable[str]) -> Constraint:
+    """Parse a proposed rule as a constraint over named parameters.
+
+    Raises:
+        ConstrintError: When the rule is no condition of the constraint language, names no parameter, or an unknown one.
+    """
+    known = list(names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DialectWarning)
+        try:
+            constraint = parse_constraint(rule[: MAX_RULE + 1])
+        except DialectWarning:
+            raise ConstrintError("`%` beside `*` or `/` is ambiguous here; add brackets: (a % b) * c") from None
+    for name in sorted(constraint.variables):
+        if name not in known:
+            raise UnknownNameError("parameter", name[:_SHOWN], known)
+    if not constraint.variables:
+        raise ConstrintError(f"the rule mentions no parameter; the kernel has {', '.join(known)}")
+    return constraint
+
+
+def read_verdict(text: str, kernels: Sequence[KernelFacts]) -> Verdict | None:
+    """Parse a model's verdict; None for any other text. An edit with a mistake is dropped from the verdict."""
+    try:
+        # A reply may stand in a code fence: its object lies between the outermost braces.
+        verdict: Verdict = msgspec.json.decode(text[max(text.find("{"), 0) : text.rfind("}") + 1], type=Verdict)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    has_mistake = verdict.edit is not None and any(edit_faults(verdict.edit, kernels))
+    return msgspec.structs.replace(verdict, edit=None) if has_mistake else verdict
+
+
+def _refused(message: str) -> Parsed:
+    return Parsed(refusals=(Refusal(where="", message=message),))
+
+
+def _json_of(text: str) -> str:
+    """The JSON in a reply: the whole text, else its first code fence, else the text between the outermost braces."""
+    whole = text.strip().lstrip("\ufeff")
+    if whole.startswith("{"):
+        return whole
+    fenced = _FENCE.search(whole)
+    if fenced is not None:
+        return fenced[1]
+    first, last = whole.find("{"), whole.rfind("}")
+    return whole[first : last + 1] if 0 <= first < last else whole
+
+
+def _proposal(raw: msgspec.Raw, where: str) -> Proposal | Refusal:
+    try:
+        proposal: Proposal = msgspec.json.decode(raw, type=Proposal)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        message = _reason(error)
+        place = _PLACE.search(message)
+        if place is None:
+            return Refusal(where=where, message=message)
+        below = f"{where}.{place[1]}" if place[1] else where
+        return Refusal(where=below, message=message[: place.start()])
+    return proposal
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    return "it is not text" if isinstance(error, UnicodeError) else str(error)[:300]
+
+
+def _unprintable(proposal: Proposal, where: str) -> Iterator[Refusal]:
+    """Control characters in names and reasons, which a terminal would obey; source may have them."""
+    texts = {name: getattr(proposal, name) for name in proposal.__struct_fields__ if name != "source"}
+    for name, value in texts.items():
+        if isinstance(value, str) and not _is_plain(value):
+            yield Refusal(where=f"{where}.{name}", message=f"control characters are not taken; saw {_shown(value)}.")
+        for place, part in enumerate(value if isinstance(value, tuple) else ()):
+            inner = {"": part} if isinstance(part, str) else _texts_of(part)
+            for below, text in inner.items():
+                if not _is_plain(text):
+                    at = f"{where}.{name}[{place}]" + (f".{below}" if below else "")
+                    yield Refusal(where=at, message=f"control characters are not taken; saw {_shown(text)}.")
+
+
+def _texts_of(part: Any) -> dict[str, str]:
+    found = {name: getattr(part, name) for name in getattr(part, "__struct_fields__", ())}
+    return {name: value for name, value in found.items() if isinstance(value, str)}
+
+
+def _is_plain(text: str) -> bool:
+    return all(char.isprintable() or char in "\n\t" for char in text)
+
+
+def _shown(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _kernel(name: str, kernels: Sequence[KernelFacts]) -> KernelFacts | str:
+    """The kernel of that name, or the error message for an unknown one."""
+    for kernel in kernels:
+        if kernel.name == name:
+            return kernel
+    return str(UnknownNameError("kernel", name[:_SHOWN], [kernel.name for kernel in kernels]))
+
+
+def _space_faults(proposal: SpaceProposal | StrategyProposal, kernel: KernelFacts, where: str) -> Iterator[Refusal]:
+    yield from _values_faults(proposal.values, kernel, where)
+    yield from _rule_faults(proposal.rules, kernel, f"{where}.rules")
+    yield from _rule_faults(proposal.preferences, kernel, f"{where}.preferences")
+
+
+def _values_faults(several: Sequence[Values], kernel: KernelFacts, where: str) -> Iterator[Refusal]:
+    seen: set[str] = set()
+    for place, part in enumerate(several):
+        at = f"{where}.values[{place}]"
+        message = _value_fault(part.parameter, part.values, kernel)
+        if message:
+            yield Refusal(where=at, message=message)
+        elif part.parameter in seen:
+            yield Refusal(where=at, message=f"{part.parameter} has values already; give each parameter once.")
+        seen.add(part.parameter)
+
+
+def _value_fault(name: str, values: Sequence[int], kernel: KernelFacts) -> str:
+    """Error message for values that a parameter does not have; empty where it has them all."""
+    known = {param.name: param for param in kernel.params}
+    if name not in known:
+        return str(UnknownNameError("parameter", name[:_SHOWN], known))
+    outside = [value for value in values if value not in known[name].values]
+    if not outside:
+        return ""
+    shown = ", ".join(map(str, outside[:6]))
+    return f"{name} cannot be {shown}: {kernel.name} has {', '.join(map(str, sorted(known[name].values)))}."
+
+
+def _rule_faults(rules: Sequence[Restriction | Preference], kernel: KernelFacts, where: str) -> Iterator[Refusal]:
+    names = [param.name for param in kernel.params]
+    for place, part in enumerate(rules):
+        try:
+            read_rule(part.rule, names)
+        except ConstrintError as error:
+            message = f"{_shown(part.rule)} is no rule that can be taken: {error}"
+            yield Refusal(where=f"{where}[{place}].rule", message=message)
+
+
+def _action_faults(proposal: ActionProposal, kernel: KernelFacts, where: str) -> Iterator[Refusal]:
+    moved = kernel.actions.get(proposal.action, ())
+    if not moved:
+        able = ", ".join(kernel.actions) or "none"
+        message = f"{kernel.name} has no parameter that `{proposal.action}` moves; its actions: {able}."
+        yield Refusal(where=f"{where}.action", message=message)
+        return
+    name = proposal.parameter or moved[0]
+    if name not in moved:
+        message = str(UnknownNameError(f"parameter of `{proposal.action}`", name[:_SHOWN], moved))
+        yield Refusal(where=f"{where}.parameter", message=message)
+    elif proposal.value is not None and (fault := _value_fault(name, (proposal.value,), kernel)):
+        yield Refusal(where=f"{where}.value", message=fault)
+    if proposal.config is None:
+        return
+    for given, value in proposal.config.items():
+        if message := _value_fault(given, (value,), kernel):
+            yield Refusal(where=f"{where}.config", message=message)
+    missing = [param.name for param in kernel.params if param.name not in proposal.config]
+    if missing:
+        message = f"a configuration has a value for each parameter; missing: {', '.join(missing)}."
+        yield Refusal(where=f"{where}.config", message=message)

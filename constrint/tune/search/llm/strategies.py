@@ -1,0 +1,240 @@
+"""Strategies, short texts with constraints: from winners nearby, against bottlenecks, and crossed in a population.
+
+The score of a strategy is the fastest configuration that satisfies all its constraints, whoever proposed it. A cross is
+the union of two sets of constraints; where both cannot hold, the better parent's remain.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from constrint.errors import ConstrintError
+from constrint.tune.search.llm.actions import Direction, Move, moves_against, rule_of, zone_of_part
+from constrint.tune.search.llm.parse import read_rule
+from constrint.tune.search.llm.records import (
+    MAX_ITEMS,
+    MAX_RULE,
+    Action,
+    Config,
+    GateResult,
+    KernelFacts,
+    Nearby,
+    RankedConfig,
+    Restriction,
+    StrategyProposal,
+    TaskFacts,
+    Values,
+    Zone,
+)
+
+#: Size of a population; of more strategies the slowest are forgotten.
+MOST_KEPT = 24
+
+
+class Population:
+    """Strategies with the best time of each.
+
+    Args:
+        fits: Whether any configuration of its kernel satisfies a strategy.
+    """
+
+    def __init__(self, fits: Callable[[StrategyProposal], bool]) -> None:
+        self._fits = fits
+        self._members: dict[str, StrategyProposal] = {}
+        self._best_s: dict[str, float] = {}
+        self._used: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def add(self, strategies: Iterable[StrategyProposal]) -> None:
+        """Add strategies that fit, except those with a name or a set of constraints that a member has."""
+        for strategy in strategies:
+            known = (constraints(member) for member in self._members.values())
+            if strategy.name not in self._members and constraints(strategy) not in known and self._fits(strategy):
+                self._members[strategy.name] = strategy
+                self._best_s[strategy.name] = math.inf
+        slowest = sorted(self._used & set(self._members), key=lambda name: -self._best_s[name])
+        for name in slowest[: max(0, len(self._members) - MOST_KEPT)]:
+            del self._members[name]
+
+    def hear(self, results: Iterable[GateResult]) -> None:
+        """Score the members: a time counts for every strategy whose constraints its configuration satisfies."""
+        timed = [result for result in results if result.gate == "fast" and result.passed and result.seconds]
+        for name, strategy in self._members.items():
+            times = [
+                r.seconds for r in timed if r.seconds and r.kernel == strategy.kernel and holds(strategy, r.config)
+            ]
+            self._best_s[name] = min(times, default=math.inf)
+
+    def next(self, zone: Zone) -> StrategyProposal | None:
+        """The next unused strategy, those for the zone first; None where all were used."""
+        waiting = [member for name, member in self._members.items() if name not in self._used]
+        chosen = next(chosen_by_zone(waiting, zone), None)
+        if chosen is not None:
+            self._used.add(chosen.name)
+        return chosen
+
+    def best(self) -> list[StrategyProposal]:
+        """The strategies with a time, the fastest first."""
+        timed = [name for name in self._members if math.isfinite(self._best_s[name])]
+        return [self._members[name] for name in sorted(timed, key=lambda name: self._best_s[name])]
+
+    def cross(self) -> StrategyProposal | None:
+        """Add the child of the best pair of one kernel's strategies without a child, and return it; None: no pair."""
+        pairs = itertools.combinations(self.best(), 2)
+        for better, other in sorted(pairs, key=lambda pair: self._best_s[pair[0].name] + self._best_s[pair[1].name]):
+            if better.kernel != other.kernel:
+                continue
+            child = crossed(better, other, self._fits)
+            known = [constraints(member) for member in self._members.values()]
+            if child is not None and child.name not in self._members and constraints(child) not in known:
+                self.add([child])
+                return self._members.get(child.name)
+        return None
+
+
+def crossed(
+    better: StrategyProposal, other: StrategyProposal, fits: Callable[[StrategyProposal], bool]
+) -> StrategyProposal | None:
+    """The child of two strategies of one kernel: the better one's constraints, and as many of the other's as fit.
+
+    None where no constraint of the other one fits.
+    """
+    child = StrategyProposal(
+        name=f"{better.name} x {other.name}"[:120],
+        text=f"{better.text} {other.text}"[:1000],
+        kernel=better.kernel,
+        values=better.values,
+        rules=better.rules,
+        preferences=(*better.preferences, *other.preferences)[:MAX_ITEMS],
+        zones=tuple(sorted({*better.zones, *other.zones})),
+        parents=(better.name, other.name),
+    )
+    added = 0
+    parts: tuple[Values | Restriction, ...] = (*other.values, *other.rules)
+    for part in parts:
+        wider = _with(child, part)
+        if wider is not None and fits(wider):
+            child, added = wider, added + 1
+    return child if added else None
+
+
+def constraints(strategy: StrategyProposal) -> tuple[object, ...]:
+    """The constraints of a strategy without its text, for comparison."""
+    values = sorted((part.parameter, tuple(sorted(part.values))) for part in strategy.values)
+    rules, wishes = sorted(part.rule for part in strategy.rules), sorted(part.rule for part in strategy.preferences)
+    return strategy.kernel, tuple(values), tuple(rules), tuple(wishes)
+
+
+def holds(strategy: StrategyProposal, config: Config) -> bool:
+    """Whether a configuration satisfies every constraint of a strategy."""
+    if any(config.get(part.parameter) not in part.values for part in strategy.values):
+        return False
+    return holds_rules(strategy.rules, config)
+
+
+def holds_rules(rules: Iterable[Restriction], config: Config) -> bool:
+    """Whether a configuration satisfies all rules."""
+    try:
+        return all(read_rule(part.rule, list(config)).holds(config) for part in rules)
+    except ConstrintError:
+        return False
+
+
+def _with(strategy: StrategyProposal, part: Values | Restriction) -> StrategyProposal | None:
+    """A strategy with one more constraint; None where it has that constraint or parameter, or no room."""
+    values, rules = strategy.values, strategy.rules
+    if isinstance(part, Values):
+        if part.parameter in {known.parameter for known in values} or len(values) == MAX_ITEMS:
+            return None
+        values = (*values, part)
+    else:
+        if part.rule in {known.rule for known in rules} or len(rules) == MAX_ITEMS:
+            return None
+        rules = (*rules, part)
+    return msgspec.structs.replace(strategy, values=values, rules=rules)
+
+
+#: Text of the strategy that makes a move.
+TEXTS: Final[Mapping[tuple[Action, Direction], str]] = {
+    ("tile", "more"): "Larger tiles: every operand that was loaded is used more often.",
+    ("tile", "less"): "Smaller tiles: more blocks, so that the last wave is fuller.",
+    ("fuse", "more"): "Do more in one launch or one pass: less is started and written in between.",
+    ("fuse", "less"): "Do less at once: each block is started, done and gone sooner.",
+    ("pipeline", "more"): "A deeper pipeline: more loads are in flight while the units compute.",
+    ("pipeline", "less"): "A shallower pipeline: more blocks fit on one SM and hide each other's waiting.",
+    ("reorder", "more"): "Walk more neighbouring tiles together: what they share is found in the cache.",
+    ("reorder", "less"): "Walk fewer tiles together.",
+    ("vectorise", "more"): "More warps share a block's work: each thread holds less.",
+    ("vectorise", "less"): "Fewer warps: each loads less of what others load too.",
+    ("split", "more"): "Split the work of one tile over more blocks: all SMs have something to do.",
+    ("split", "less"): "Split less: nothing has to be summed or waited for.",
+}
+#: Largest parts of a predicted time that strategies are made against.
+NUM_PARTS: Final = 3
+
+
+def strategies_nearby(facts: TaskFacts) -> list[StrategyProposal]:
+    """Winners of the nearest workloads, limited to values that the kernels have for this workload."""
+    kernels = {kernel.name: kernel for kernel in facts.kernels}
+    found = (_of_winner(nearby, kernels.get(nearby.kernel)) for nearby in facts.nearby)
+    return [strategy for strategy in found if strategy is not None]
+
+
+def strategies_against(choice: RankedConfig, kernel: KernelFacts) -> list[StrategyProposal]:
+    """Strategies against the largest parts of a configuration's predicted time, the largest first."""
+    parts = sorted(choice.parts_s, key=lambda name: -choice.parts_s[name])[:NUM_PARTS]
+    moves = dict.fromkeys((move, part) for part in parts for move in moves_against(part))
+    found: dict[Move, StrategyProposal] = {}
+    for move, part in moves:
+        rule = rule_of(move, choice.config, kernel)
+        if rule and move not in found and len(rule) <= MAX_RULE:
+            found[move] = _of_move(move, rule, kernel.name, zone_of_part(part), part)
+    return list(found.values())
+
+
+def zone_of(facts: TaskFacts) -> Zone:
+    """The zone of the model's first choice on the roofline; `latency` where it is unknown."""
+    return facts.zone or "latency"
+
+
+def chosen_by_zone(strategies: list[StrategyProposal], zone: Zone) -> Iterator[StrategyProposal]:
+    """Strategies for the zone, then those for any zone, then the others."""
+    for fits in (lambda s: zone in s.zones, lambda s: not s.zones, lambda s: s.zones and zone not in s.zones):
+        yield from filter(fits, strategies)
+
+
+def _of_winner(nearby: Nearby, kernel: KernelFacts | None) -> StrategyProposal | None:
+    if kernel is None:
+        return None
+    known = {param.name: param.values for param in kernel.params}
+    values = [
+        Values(parameter=name, values=(value,), because=f"it won for {nearby.workload}")
+        for name, value in nearby.config.items()
+        if value in known.get(name, ())
+    ]
+    if not values:
+        return None
+    return StrategyProposal(
+        name=f"as for {nearby.workload}"[:100],
+        text=f"What was fastest for {nearby.workload}, {nearby.distance:.1f} powers of two away.",
+        kernel=kernel.name,
+        values=tuple(values),
+    )
+
+
+def _of_move(move: Move, rule: str, kernel: str, zone: Zone, part: str) -> StrategyProposal:
+    action, direction = move
+    return StrategyProposal(
+        name=f"{action} {direction}, {kernel}",
+        text=TEXTS[move],
+        kernel=kernel,
+        rules=(Restriction(rule=rule, because=f"{part} is a large part of the predicted time"),),
+        zones=(zone,),
+    )

@@ -1,0 +1,147 @@
+"""Correct candidates pass every gate in its order; each cheat is refused by the gate that it should be, with a reason.
+
+Triton's interpreter runs candidates here, on the CPU and without bf16, so nothing is timed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from constrint.hwmodels import load_gpu
+from constrint.propose import GateSettings, examine, find_sandbox, find_task, order
+from constrint.propose.examination import Examination, Failing
+from constrint.propose.process import WorkerLost, WorkerRefused
+from constrint.propose.score import GATES
+from constrint.propose.values import InputSet, input_sets
+from constrint.tune.search.llm.records import SourceProposal
+from tests.propose.cheats import CHEATS, Cheat, cheats_of
+from tests.support.needs import needs_triton
+
+pytestmark = needs_triton
+GPU = load_gpu("h200")
+#: Without bubblewrap the gates work all the same; `test_sandbox.py` is about the sandbox.
+SETTINGS = GateSettings(allow_unsandboxed=isinstance(find_sandbox(), str), device="cpu", patience_s=60)
+#: These stand for the others where time is short.
+FEW = ("kept and given again", "a kernel copies it", "sums in fp16")
+
+
+def proposal(source: str, task: str = "softmax") -> SourceProposal:
+    return SourceProposal(task=task, language="triton", source=source)
+
+
+def first_refusal(source: str, gates: Sequence[str]) -> tuple[str, str]:
+    """The first of some gates, run without those before them, that refuses a softmax, and why."""
+    # A call that never ends is waited for as long.
+    patience_s = 3 if "while True" in source else 60
+    examination = Examination(
+        proposal(source), GPU, GateSettings(SETTINGS.allow_unsandboxed, "cpu", patience_s=patience_s)
+    )
+    try:
+        for gate in gates:
+            getattr(examination, gate)()
+    except (Failing, WorkerLost, WorkerRefused) as error:
+        return gate, str(error)
+    finally:
+        examination.close()
+    return "", ""
+
+
+def few_first(cheats: Sequence[Cheat]) -> list[object]:
+    return [
+        pytest.param(one, id=one.name, marks=() if any(few in one.name for few in FEW) else pytest.mark.slow)
+        for one in cheats
+    ]
+
+
+@pytest.mark.parametrize("cheat", few_first([cheat for cheat in CHEATS if cheat.gate != "legal"]))
+def test_a_cheat_that_reads_well_is_refused_by_its_gate(cheat: Cheat) -> None:
+    gate, message = first_refusal(cheat.source, ("right", "honest") if cheat.gate != "compiles" else ("compiles",))
+    assert gate == cheat.gate, message
+    # Who writes past the end of y may hit what the allocator keeps there, or no memory at all, and end before the guard
+    # is looked at.
+    is_ended = re.search(r"free\(\)|malloc\(\)|realloc\(\)|killed by SIG(ABRT|SEGV|BUS)", message) is not None
+    assert cheat.says in message or (cheat.says == "wrote beside y" and is_ended), message
+
+
+@pytest.mark.parametrize("cheat", few_first([cheat for cheat in CHEATS if cheat.deeper]))
+def test_a_cheat_is_refused_although_nobody_read_it(cheat: Cheat) -> None:
+    gate, message = first_refusal(cheat.source, ("right", "honest"))
+    if "kept" in cheat.name and gate == "right":
+        # In one run of a hundred sizes are drawn twice, and what was kept of the first is wrong for the second.
+        assert "times what rounding explains" in message
+        return
+    assert gate == cheat.deeper, message
+    assert cheat.deeper_says in message
+
+
+def test_what_is_kept_is_seen_although_the_first_sizes_drawn_have_one_output_whatever_the_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A row of one element has the softmax 1: a kept result is right there, and other sizes are drawn."""
+    drawn: list[int] = []
+
+    def one_column_first(*given: Any) -> Iterator[InputSet]:
+        for one in input_sets(*given):
+            drawn.append(given[-1])
+            yield replace(one, sizes={**one.sizes, "n": 1}) if len(set(drawn)) < 4 else one
+
+    cheat = next(cheat for cheat in CHEATS if "kept and given again" in cheat.name)
+    examination = Examination(proposal(cheat.source), GPU, SETTINGS)
+    monkeypatch.setattr("constrint.propose.examination.input_sets", one_column_first)
+    try:
+        with pytest.raises(Failing, match="right at first, and not when other values"):
+            examination.honest()
+    finally:
+        examination.close()
+    assert len(set(drawn)) == 4
+
+
+def test_a_correct_candidate_passes_every_gate_in_order() -> None:
+    source = find_task("softmax").examples[0].read_text()
+    found = examine(proposal(source), GPU, SETTINGS)
+    assert found.refused_by == "", found.message
+    assert [result.gate for result in found.results] == list(GATES)
+    assert found.is_sound
+    assert found.is_interpreted
+    assert found.score is None, "nothing was timed"
+    legal, compiles, right, honest, fast = found.results
+    assert compiles.resources is not None
+    assert 16 <= compiles.resources.registers <= 255
+    assert "interpreted on the CPU, without bf16" in right.message
+    assert fast.is_modelled
+    assert "not timed" in fast.message
+    assert fast.seconds == pytest.approx(8.56e-5, rel=0.01)
+    assert {result.kernel for result in found.results} == {"softmax"}
+    assert len({result.candidate for result in found.results}) == 1
+    assert legal.candidate
+    assert honest.seconds is None
+
+
+def test_no_gate_runs_before_the_one_before_it_was_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    for gate in GATES[1:]:
+        monkeypatch.setattr(Examination, gate, lambda self, gate=gate: ran.append(gate))
+    found = examine(proposal("import os"), GPU, SETTINGS)
+    assert [(result.gate, result.passed) for result in found.results] == [("legal", False)]
+    assert ran == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cross_entropy", "rotary"])
+def test_the_gates_order_correct_candidates_before_cheats(name: str) -> None:
+    """`benchmarks/propose/source_order.py` does this again and again, with all candidates and cheats of all tasks."""
+    cheat = next(cheat for cheat in cheats_of(name) if cheat.says == "not written")
+    examples = find_task(name).examples[: 2 if name == "cross_entropy" else 1]
+    found = [
+        examine(proposal(source, name), GPU, SETTINGS) for source in (cheat.source, *map(Path.read_text, examples))
+    ]
+    assert [one.refused_by for one in found] == ["right", *("" for _ in examples)], [one.message for one in found]
+    assert 0 not in order(found)[: len(examples)]
+    assert found[0].score == 0
+    assert cheat.says in found[0].message

@@ -1,0 +1,121 @@
+"""Time is taken by the clock of another process, on inputs drawn anew, and outputs are checked after it.
+
+The protocol runs here in Triton's interpreter on a small task of a user; no time is asserted.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from constrint.hwmodels import load_gpu
+from constrint.propose import find_sandbox, wire
+from constrint.propose.process import SandboxWorker
+from constrint.propose.sandbox import PLAIN, Sandbox
+from constrint.propose.timing import Timed, time_candidate
+from tests.support.needs import needs_triton
+
+pytestmark = needs_triton
+FOUND = find_sandbox()
+SANDBOX = FOUND if isinstance(FOUND, Sandbox) else PLAIN
+GPU = load_gpu("h200")
+#: A softmax that is timed at sizes that the interpreter takes no time for.
+TASK = """
+from constrint.propose import Extent, register_task
+from constrint.propose.tasks.softmax import Softmax
+
+
+class Small(Softmax):
+    name = "SMALL"
+    extents = (Extent("m", "rows", 64, 8, timed=4), Extent("n", "columns", 64, 8, timed=50))
+    timed_dtype = "fp32"
+
+    def flops(self, sizes):
+        return FLOPS
+
+
+register_task(Small())
+"""
+HONEST = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def rows(y, x, n, tile: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, tile)
+    values = tl.load(x + row * n + at, mask=at < n, other=float("-inf"))
+    weights = tl.exp(values - tl.max(values, axis=0))
+    tl.store(y + row * n + at, weights / tl.sum(weights, axis=0), mask=at < n)
+
+def run(y, x):
+    rows[(x.shape[0],)](y, x, x.shape[1], triton.next_power_of_2(x.shape[1]))
+"""
+#: Three rounds are right; then it rests.
+RESTS = HONEST.replace(
+    "def run(y, x):\n", "calls = [0]\ndef run(y, x):\n    calls[0] += 1\n    if calls[0] > 24: return\n"
+)
+#: It makes its own process answer that all calls are done, before any of them was made.
+ANSWERS_EARLY = f"""{HONEST}
+import sys
+_wire = sys.modules["constrint.propose.wire"]
+_server = sys.modules["constrint.propose.worker.serve"].Server
+_server._run = lambda self, request: _wire.Done()
+"""
+#: The same, and it hides from what looks at its process.
+HIDES = f"""{ANSWERS_EARLY}
+_guard = sys.modules["constrint.propose.worker.watch"].Guard
+_guard.patched = lambda self: ()
+_sample = _server._sample
+def _lie(self, request):
+    self._launches.count = 1000
+    return _sample(self, request)
+_server._sample = _lie
+"""
+
+
+def timed(folder: Path, name: str, source: str, flops: str = "1.0") -> Timed:
+    file = folder / f"{name}.py"
+    file.write_text(TASK.replace("SMALL", name).replace("FLOPS", flops))
+    with (
+        SandboxWorker(SANDBOX, is_interpreted=True, tasks=(file,)) as candidate,
+        SandboxWorker(PLAIN, tasks=(file,)) as baseline,
+    ):
+        candidate.ask(wire.Load(source=source, entry="run"), wire.Acknowledged, 60)
+        baseline.ask(wire.LoadPlain(task=str(file)), wire.Acknowledged, 60)
+        return time_candidate(str(file), GPU, (candidate, baseline), "cpu", 60)
+
+
+def test_an_honest_candidate_is_timed_beside_plain_pytorch(tmp_path: Path) -> None:
+    found = timed(tmp_path, "honest_small", HONEST)
+    assert found.problem == ""
+    assert found.seconds > found.floor_s > 0
+    assert found.baseline_s > 0
+    assert "plain PyTorch" in found.text
+
+
+@pytest.mark.slow
+def test_a_time_below_the_physical_floor_is_refused(tmp_path: Path) -> None:
+    """The same candidate, for a task that would take the GPU a day."""
+    found = timed(tmp_path, "endless_small", HONEST, flops="1e19")
+    assert "is less than the" in found.problem
+    assert "H200-SXM needs for its bytes and operations" in found.problem
+
+
+@pytest.mark.slow
+def test_right_for_the_first_calls_only_is_seen_after_timing(tmp_path: Path) -> None:
+    problem = timed(tmp_path, "resting_small", RESTS).problem
+    assert problem.startswith("when it was timed: ")
+    assert "8 calls launched 0 kernels" in problem or "launched no kernel" in problem
+
+
+@pytest.mark.slow
+def test_an_answer_before_the_work_is_done_is_seen(tmp_path: Path) -> None:
+    assert "Server._run, which belongs to who" in timed(tmp_path, "early_small", ANSWERS_EARLY).problem
+
+
+def test_an_answer_before_the_work_is_seen_by_the_outputs_alone(tmp_path: Path) -> None:
+    """Nothing that the candidate's process says of itself is needed: the poison is still there."""
+    problem = timed(tmp_path, "hiding_small", HIDES).problem
+    assert "not finite or were not written (after timing)" in problem

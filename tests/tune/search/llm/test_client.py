@@ -1,0 +1,237 @@
+"""The client against a server on the loopback interface: what it does is real, only the answers are scripted."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import time
+
+import pytest
+
+from constrint.errors import UsageError
+from constrint.tune.search.llm.answer import Message
+from constrint.tune.search.llm.client import KEY_VARIABLE, MAX_REPLY_BYTES, Endpoint, ModelClient
+from tests.support.model_server import (
+    Turn,
+    after,
+    breaks_off,
+    completion,
+    drips,
+    endless,
+    fails,
+    says,
+    sends,
+    serving,
+    silent,
+    streams,
+)
+
+pytest.importorskip("openai", reason="the client goes through the openai package, which is not installed")
+
+KEY = "sk-secret-0123456789"
+QUESTION = (Message("system", "Answer in JSON."), Message("user", "What is tried next?"))
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, KEY)
+    for name in ("OPENAI_API_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_ADMIN_KEY"):
+        monkeypatch.setenv(name, "of-another-endpoint")
+
+
+def client(url: str, *, timeout_s: float = 10.0, num_retries: int = 2) -> ModelClient:
+    return ModelClient(Endpoint(url, "scripted", timeout_s=timeout_s, num_retries=num_retries))
+
+
+def test_a_good_answer_comes_with_what_was_counted() -> None:
+    with serving(says('{"proposals": []}', usage=(123, 45))) as server:
+        answer = client(server.url).ask(QUESTION, 1000)
+    assert (answer.text, answer.fault) == ('{"proposals": []}', "")
+    assert (answer.usage.input_tokens, answer.usage.output_tokens, answer.usage.is_estimated) == (123, 45, False)
+    (asked,) = server.asked
+    assert asked.path == "/v1/chat/completions"
+    assert asked.headers["authorization"] == f"Bearer {KEY}"
+    assert asked.body["model"] == "scripted"
+    assert asked.body["max_tokens"] == 1000
+    assert [message["role"] for message in asked.body["messages"]] == ["system", "user"]
+
+
+def test_nothing_of_the_environment_but_the_key_that_is_named_is_sent() -> None:
+    with serving(says("{}")) as server:
+        client(server.url).ask(QUESTION, 100)
+        server_without = client(server.url)
+        server_without.endpoint = Endpoint(server.url, "scripted", key_variable="NO_SUCH_VARIABLE")
+        server_without.ask(QUESTION, 100)
+    assert "of-another-endpoint" not in str([asked.headers for asked in server.asked])
+    assert KEY in str(server.asked[0].headers)
+    assert KEY not in str(server.asked[1].headers)
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_a_busy_endpoint_is_asked_again(status: int) -> None:
+    with serving(fails(status), fails(status), says("there it is")) as server:
+        answer = client(server.url).ask(QUESTION, 100)
+    assert answer.text == "there it is"
+    assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize("status", [429, 500])
+def test_one_that_stays_busy_costs_a_question(status: int) -> None:
+    with serving(fails(status, "come back tomorrow")) as server:
+        answer = client(server.url).ask(QUESTION, 100)
+    assert (answer.text, answer.fault) == ("", "busy")
+    assert f"HTTP status {status}" in answer.message
+    assert "come back tomorrow" in answer.message
+    assert len(server.asked) == 3
+
+
+def test_a_server_cannot_make_it_ask_for_ever() -> None:
+    with serving(fails(400, x_should_retry="true")) as server:
+        assert client(server.url).ask(QUESTION, 100).fault == "refused"
+    assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize(("status", "hint"), [(401, KEY_VARIABLE), (403, KEY_VARIABLE), (404, "--model")])
+def test_what_asking_again_does_not_mend_says_what_would(status: int, hint: str) -> None:
+    with serving(fails(status)) as server:
+        answer = client(server.url).ask(QUESTION, 100)
+    assert answer.fault == "refused"
+    assert hint in answer.message
+    assert len(server.asked) == 1
+
+
+#: What a server does, and the fault that it is.
+BROKEN: dict[str, tuple[Turn, str]] = {
+    "half an answer": (breaks_off(), "broken"),
+    "half a stream": (streams('{"propo', 'sals": ['), "broken"),
+    "no JSON": (sends(b"<html>hello</html>", content_type="text/html"), "broken"),
+    "another schema": (sends(b'{"answer": "42"}'), "broken"),
+    "no choices": (sends(b'{"choices": []}'), "broken"),
+    "no text": (says(None), "broken"),
+    "a number for text": (sends(b'{"choices": [{"message": {"content": 7}}]}'), "broken"),
+    "brackets": (sends(b"[" * 100_000), "broken"),
+    "bytes that are no text": (sends(b'{"choices": "\xff\xfe"}'), "broken"),
+    "half a character": (sends(b'{"choices": [{"message": {"content": "\\ud800"}}]}'), "broken"),
+    "nothing": (sends(b""), "broken"),
+    "too long": (says("x" * (MAX_REPLY_BYTES + 1)), "too_long"),
+    "too long when unpacked": (sends(gzip.compress(b" " * (64 << 20)), content_encoding="gzip"), "too_long"),
+    "no end": (endless(), "too_long"),
+    "an error without end": (endless(400), "refused"),
+    "a redirection": (sends(b"", 307, location="http://127.0.0.1:9/v1/chat/completions"), "refused"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_whatever_is_no_answer_costs_a_question_and_nothing_else(name: str) -> None:
+    turn, fault = BROKEN[name]
+    with serving(turn) as server:
+        answer = client(server.url).ask(QUESTION, 100)
+    assert (answer.text, answer.fault) == ("", fault), answer.message
+    assert answer.message.isprintable()
+    assert len(answer.message) < 600
+
+
+@pytest.mark.parametrize("turn", [silent(), drips(), fails(500, retry_after="60", retry_after_ms="60000")])
+def test_one_time_limit_covers_everything(turn: Turn) -> None:
+    with serving(turn) as server:
+        started = time.monotonic()
+        answer = client(server.url, timeout_s=0.4).ask(QUESTION, 100)
+        took = time.monotonic() - started
+    assert answer.fault == "late"
+    assert "0.4 s" in answer.message
+    assert took < 5
+
+
+def test_what_is_left_of_the_run_is_a_limit_too() -> None:
+    with serving(after(2.0, says("too late"))) as server:
+        assert client(server.url).ask(QUESTION, 100, limit_s=0.2).fault == "late"
+
+
+def test_an_endpoint_that_is_not_there_is_unreachable_and_costs_no_tokens() -> None:
+    with serving(says("")) as server:
+        url = server.url
+    answer = client(url, num_retries=0).ask(QUESTION, 100)
+    assert answer.fault == "unreachable"
+    assert answer.usage.input_tokens == 0
+
+
+def test_a_proxy_of_the_environment_is_not_asked_for_a_server_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    with serving(says("directly")) as server:
+        assert client(server.url).ask(QUESTION, 100).text == "directly"
+
+
+def test_it_can_be_asked_from_a_running_loop() -> None:
+    async def in_a_notebook(url: str) -> str:
+        return client(url).ask(QUESTION, 100).text
+
+    with serving(says("from a loop")) as server:
+        assert asyncio.run(in_a_notebook(server.url)) == "from a loop"
+
+
+def test_a_key_that_is_sent_back_is_hidden() -> None:
+    with serving(says(f"your key is {KEY}"), fails(401, f"wrong key {KEY}")) as server:
+        asking = client(server.url)
+        assert asking.ask(QUESTION, 100).text == "your key is [key]"
+        refused = asking.ask(QUESTION, 100)
+    assert refused.fault == "refused"
+    assert KEY not in refused.message
+    assert KEY not in repr(asking.endpoint)
+
+
+@pytest.mark.parametrize(
+    "usage", [None, "many", {"prompt_tokens": -5, "completion_tokens": 2}, {"prompt_tokens": True}]
+)
+def test_tokens_are_estimated_where_the_endpoint_does_not_count_them(usage: object) -> None:
+    with serving(says("a reply of some words", usage=usage)) as server:
+        answer = client(server.url).ask(QUESTION, 100)
+    assert answer.usage.is_estimated
+    assert answer.usage.input_tokens >= len("Answer in JSON. What is tried next?") // 4
+    assert answer.usage.output_tokens >= 5
+
+
+def test_the_limit_of_tokens_goes_by_its_other_name_where_the_model_wants_that() -> None:
+    refusal = fails(400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.")
+    with serving(refusal, says("well")) as server:
+        assert client(server.url).ask(QUESTION, 300).text == "well"
+    assert server.asked[1].body["max_completion_tokens"] == 300
+    assert "max_tokens" not in server.asked[1].body
+
+
+def test_a_reply_that_was_cut_says_so() -> None:
+    with serving(says('{"proposals": [', usage=(5, 300), finish_reason="length")) as server:
+        answer = client(server.url).ask(QUESTION, 300)
+    assert answer.fault == ""
+    assert "cut after 300 tokens" in answer.message
+
+
+def test_text_may_come_in_parts() -> None:
+    parts = completion("")
+    parts["choices"][0]["message"]["content"] = [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}, 3]
+    with serving(sends(json.dumps(parts).encode())) as server:
+        assert client(server.url).ask(QUESTION, 100).text == "one two"
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("localhost:8000/v1", "the address of an OpenAI-compatible endpoint"),
+        ("ftp://host/v1", "the address of an OpenAI-compatible endpoint"),
+        ("http://host:port/v1", "the address of an OpenAI-compatible endpoint"),
+        ("https://me:word@host/v1", "without user, password and query"),
+        ("https://host/v1?api-key=1", "without user, password and query"),
+        ("http://host.example/v1", "unencrypted"),
+    ],
+)
+def test_addresses_that_are_none_or_give_the_key_away_are_refused(url: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told) as caught:
+        Endpoint(url, "scripted")
+    assert KEY not in str(caught.value)
+
+
+def test_without_a_key_any_host_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(KEY_VARIABLE)
+    assert Endpoint("http://gpu-box.local:8000/v1", "scripted").host == "gpu-box.local:8000"
+    assert Endpoint("http://[::1]:8000/v1", "scripted").host == "::1:8000"

@@ -1,0 +1,65 @@
+"""Rounds over the tests' own kernel, whose nine configurations behave well, badly or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from constrint.hwmodels import load_gpu
+from constrint.select import Operation, Workload
+from constrint.select.as_compiled import CompileJob
+from constrint.select.compiled import CompiledKernel
+from constrint.tune.search.interface import SearchTask
+from constrint.tune.search.llm.answer import Question, Response, Speaker, Usage
+from constrint.tune.search.llm.gates import CompileGate
+from constrint.tune.search.llm.resolve import Resolver
+from constrint.tune.search.llm.search import Effort, LlmSearch
+from tests.tune.tiny import SPEC
+
+WORKLOAD = Workload("tiny", {"m": 8, "n": 8, "k": 8}, "fp32")
+
+
+def tiny_task() -> SearchTask:
+    return SearchTask(Operation("tiny", (SPEC,)), load_gpu("h200"), WORKLOAD)
+
+
+def space(*values: int, **more: Any) -> dict[str, Any]:
+    """A proposal of some behaviours."""
+    return {"type": "space", "kernel": "tiny", "values": [{"parameter": "what", "values": list(values)}], **more}
+
+
+def reply(*proposals: Any) -> str:
+    return json.dumps({"proposals": list(proposals)})
+
+
+@dataclass
+class Script:
+    """Says what it is told to say, one answer after another; the last one again and again."""
+
+    answers: Sequence[str | Response]
+    name: str = "scripted"
+    host: str = "127.0.0.1"
+    asked: list[Question] = field(default_factory=list)
+
+    def answer(self, question: Question) -> Response:
+        self.asked.append(question)
+        said = self.answers[min(len(self.asked), len(self.answers)) - 1]
+        counted = Usage(input_tokens=100, output_tokens=10)
+        return said if isinstance(said, Response) else Response(text=said, usage=counted)
+
+
+def compiles_all(asked: Sequence[CompileJob]) -> list[CompiledKernel | str]:
+    """Nothing is asked of it for a kernel that has nothing to compile."""
+    assert not asked
+    return []
+
+
+def tiny_search(script: Speaker, effort: Effort, **options: Any) -> LlmSearch:
+    task = tiny_task()
+    return LlmSearch(Resolver(task), script, CompileGate(task, compiles_all), effort, **options)
+
+
+def configs(attempts: Iterable[Any]) -> list[int]:
+    return [one.candidate.config["what"] for one in attempts]
