@@ -22,8 +22,7 @@ from constrint.select.kept import key_of
 from constrint.select.limits import SPILLS, BlockUse, most_registers
 from constrint.select.rank import Request, rank_requests, requests
 from constrint.select.spec import Config, KernelSpec, Operation, Workload
-from constrint.select.tuned import TunedEntry
-from constrint.select.winners import when_reloaded, winner
+from constrint.select.winners import Winner, when_reloaded, winner
 
 
 @dataclass(frozen=True)
@@ -55,12 +54,10 @@ class Choice:
         return stated | {"workload": workload, "fixed": dict(self.fixed), "is_measured": self.is_measured}
 
     @staticmethod
-    def of_winner(
-        entry: TunedEntry, gpu: GpuModel, workload: Workload, fixed: Mapping[str, int] | None = None
-    ) -> Choice:
+    def of_winner(entry: Winner, gpu: GpuModel, workload: Workload, fixed: Mapping[str, int] | None = None) -> Choice:
         """The choice that was measured to be the best."""
         config = {name: value for name, value in entry.config.items() if isinstance(value, int)}
-        return Choice(gpu, entry.kernel, config, entry.seconds, workload, dict(fixed or {}), is_measured=True)
+        return Choice(gpu, entry.kernel, config, entry.seconds, workload, dict(fixed or {}), entry.is_exact)
 
     @staticmethod
     def from_plain(plain: Mapping[str, Any], gpu: GpuModel) -> Choice:
