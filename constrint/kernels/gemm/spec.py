@@ -87,7 +87,7 @@ class GemmSpec(KernelSpec):
     #: Shapes whose best configurations are all that the first choice looks at.
     table_shapes: ClassVar[Stages] = USUAL_STAGES
     #: How many times as long its first choices take as predicted, in the median: 189 of Triton's kernels with a cold L2
-    #: (`python -m benchmarks.gemm.library_table --gpu h200 --judge` prints it).
+    #: (`python -m benchmarks.gemm.library --gpu h200 --judge` prints it).
     optimism: ClassVar[float] = 1.10
     #: Whether it has tiles to choose; a library has none.
     has_tiles: ClassVar[bool] = True

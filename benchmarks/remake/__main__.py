@@ -1,0 +1,100 @@
+"""Remake every shipped table of measurements for the GPU of this machine, in one run.
+
+    python -m benchmarks.remake                                   # everything, eight minutes, into the package
+    python -m benchmarks.remake --budget 3m --only winners        # some parts
+    python -m benchmarks.remake --into out && ...                 # on another machine: one archive of the results
+    python -m benchmarks.remake --take out                        # puts the archive's tables into the package
+    python -m benchmarks.remake --check                           # no GPU: which tables are stale; 1 if any is
+    python -m benchmarks.remake --smoke                           # every part on one or two cases; installs nothing
+
+Parts by value: `library` (torch's own products), `winners` (the workloads of the shipped tables), `layers` (cuDNN's and
+our layers), `corrections` (candidates of products drawn at random, and the fit). Candidates are compiled in processes
+of their own while the GPU measures. Each part has a share of the time; what one leaves the next may use. Everything is
+kept in `--work`: a run that is cut goes on there, and what was finished is in its archive. A table that exists keeps
+its rows of other products and layers, unless their device code has changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.remake import tables
+from benchmarks.remake.parts import PARTS, Run, Spent, say
+from constrint.cli.tune.command import seconds_of
+from constrint.errors import ConstrintError
+from constrint.hwmodels import GpuModel, detect, load_gpu
+
+#: Seconds that remain for the archive and the tables when the parts are through.
+RESERVE_S = 8.0
+SMOKE_S = 55.0
+
+
+def remake(gpu: GpuModel, args: argparse.Namespace) -> list[Spent]:
+    """Run the parts one after another within the budget, and archive after each of them."""
+    started = time.monotonic()
+    until = started + (SMOKE_S if args.smoke else args.budget) - RESERVE_S
+    run = Run(gpu, args.work / tables.slug(gpu.name), args.smoke)
+    names = [name for name in PARTS if name in args.only]
+    spent: list[Spent] = []
+    with run.in_background("corrections" in names):
+        for place, name in enumerate(names):
+            shares = [PARTS[other].share for other in names[place:]]
+            seconds = (until - time.monotonic()) * shares[0] / sum(shares)
+            say(f"{name}: {seconds:.0f} s")
+            spent.append(run.part(name, seconds))
+            say(f"{name}: {spent[-1]}")
+            tables.archive(run.stage, gpu.name, [vars(each) for each in spent], args.into or run.folder)
+    say(f"{time.monotonic() - started:.0f} s in all")
+    return spent
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--budget", type=seconds_of, default=480.0, metavar="TIME", help="time for everything: 8m")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(PARTS), metavar=",".join(PARTS))
+    parser.add_argument("--gpu", help="the model of the GPU here; detected if left out")
+    parser.add_argument("--work", type=Path, default=Path("build/remake"), help="where a run goes on after a cut")
+    parser.add_argument("--fresh", action="store_true", help="begin anew: forget what an earlier run measured")
+    parser.add_argument("--into", type=Path, metavar="DIR", help="write the archive there, and nothing to the package")
+    parser.add_argument("--take", type=Path, metavar="DIR", help="put the archives of a folder into the package")
+    parser.add_argument("--check", action="store_true", help="say which shipped tables are stale")
+    parser.add_argument("--smoke", action="store_true", help="try every part on one or two cases in a minute")
+    args = parser.parse_args()
+    unknown = [name for name in args.only if name not in PARTS]
+    if unknown:
+        parser.error(f"--only: there is no part {unknown[0]!r}; parts are {', '.join(PARTS)}")
+    return args
+
+
+def main() -> int:
+    """Check, take or remake."""
+    args = parse()
+    if args.check:
+        return tables.print_check()
+    if args.take is not None:
+        for path in tables.take(args.take):
+            print(path)
+        return 0
+    name = args.gpu or detect()[0].model
+    if name is None:
+        raise ConstrintError("there is no model of the GPU of this machine; name one by --gpu")
+    gpu = load_gpu(name)
+    if args.fresh:
+        shutil.rmtree(args.work / tables.slug(gpu.name), ignore_errors=True)
+    spent = remake(gpu, args)
+    if args.into is None and not args.smoke:
+        for path in tables.take(args.work / tables.slug(gpu.name)):
+            say(f"written: {path}")
+    return int(not any(each.outcome == "done" for each in spent))
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except ConstrintError as error:
+        sys.exit(f"error: {error}")
