@@ -2,7 +2,7 @@
 
     python -m benchmarks.remake                                   # everything, eight minutes, into the package
     python -m benchmarks.remake --budget 3m --only winners        # some parts
-    python -m benchmarks.remake --into out && ...                 # on another machine: one archive of the results
+    python -m benchmarks.remake --into out                        # on another machine: one archive, remade-<gpu>.zip
     python -m benchmarks.remake --take out                        # puts the archive's tables into the package
     python -m benchmarks.remake --check                           # no GPU: which tables are stale; 1 if any is
     python -m benchmarks.remake --smoke                           # every part on one or two cases; installs nothing
@@ -10,8 +10,10 @@
 Parts by value: `library` (torch's own products), `winners` (the workloads of the shipped tables), `layers` (cuDNN's and
 our layers), `corrections` (candidates of products drawn at random, and the fit). Candidates are compiled in processes
 of their own while the GPU measures. Each part has a share of the time; what one leaves the next may use. Everything is
-kept in `--work`: a run that is cut goes on there, and what was finished is in its archive. A table that exists keeps
-its rows of other products and layers, unless their device code has changed.
+kept in `--work`: a run that is cut goes on there, and what was finished is in its archive (`--take` it). A table that
+exists keeps its rows of other products and layers, unless their device code has changed; corrections are fitted to new
+candidates and to those that `benchmarks/results` has of the GPU. The table of the library is put into the package at
+once, since later parts read it. Progress is printed on stderr.
 """
 
 from __future__ import annotations
@@ -60,7 +62,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--gpu", help="the model of the GPU here; detected if left out")
     parser.add_argument("--work", type=Path, default=Path("build/remake"), help="where a run goes on after a cut")
     parser.add_argument("--fresh", action="store_true", help="begin anew: forget what an earlier run measured")
-    parser.add_argument("--into", type=Path, metavar="DIR", help="write the archive there, and nothing to the package")
+    parser.add_argument(
+        "--into",
+        type=Path,
+        metavar="DIR",
+        help="write the archive there; the package gets the library's table alone, which later parts read",
+    )
     parser.add_argument("--take", type=Path, metavar="DIR", help="put the archives of a folder into the package")
     parser.add_argument("--check", action="store_true", help="say which shipped tables are stale")
     parser.add_argument("--smoke", action="store_true", help="try every part on one or two cases in a minute")

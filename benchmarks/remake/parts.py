@@ -26,8 +26,9 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.library.points import COLUMNS, place_of_row
 from constrint.select.tuned import TunedTable, read_tuned, write_tuned
 
-#: Seconds between the end of a program's own limit and its end by force.
-GRACE_S = 15.0
+#: Seconds of a part that a program takes to start and to write, beside its own limit; and, of them, those between
+#: Ctrl-C and its end by force.
+GRACE_S, SAVING_S = 20.0, 8.0
 #: Products by group of types, of which candidates are planned and compiled while the library is measured.
 PRODUCTS = {"bf16-fp16": 48, "fp8": 12}
 TRIALS = 12
@@ -80,12 +81,15 @@ class Run:
         return Spent(name, outcome, time.monotonic() - started, note)
 
     def program(self, module: str, *arguments: str, seconds: float) -> bool:
-        """Run a program to its end; false where it was ended by force or failed."""
+        """Run a program to its end; false where it failed, or was ended: at first by Ctrl-C, so that it saves."""
         process = self._start(module, *arguments)
         try:
-            return process.wait(seconds + GRACE_S) == 0
+            return process.wait(max(1.0, seconds - SAVING_S)) == 0
         except subprocess.TimeoutExpired:
-            say(f"{module} is ended: it took more than {seconds + GRACE_S:.0f} s")
+            say(f"{module} is ended after {seconds - SAVING_S:.0f} s")
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(SAVING_S)
             return False
         finally:
             _end(process)
@@ -188,7 +192,7 @@ def _write(path: Path, notes: Sequence[str], columns: Sequence[str], rows: Seque
 
 def winners(run: Run, seconds: float) -> tuple[str, str]:
     """Tune the workloads of the shipped tables; a winner that was not measured again stays while its code does."""
-    limit = max(5.0, seconds - 2 * GRACE_S)
+    limit = max(3.0, seconds - 1.5 * GRACE_S)
     few = ("--number", "2", "--trials", "2") if run.is_smoke else ("--trials", str(TRIALS))
     where = ("--gpu", run.gpu.name, "--store", str(run.folder / "records.sqlite"), "--budget", f"{limit:.0f}")
     run.program("benchmarks.remake.winners", *where, *few, seconds=seconds)
@@ -196,14 +200,16 @@ def winners(run: Run, seconds: float) -> tuple[str, str]:
     new = read_tuned(run.folder / "cache" / shipped.name)
     if not new.entries:
         return "failed", new.problem or "no workload has a winner"
+    # A kernel in CUDA C++ has other tools than one in Triton, and so an entry of its own: the fastest is the winner.
+    measured = {_goal(entry): entry for entry in sorted(new.entries, key=lambda entry: -entry.seconds)}
     older = read_tuned(shipped).entries
     now = tables.hashes_of({entry.kernel for entry in older})
-    measured = {_goal(entry) for entry in new.entries}
-    fresh = [e for e in older if _goal(e) not in measured and now[e.kernel] in ("", e.source_hash)]
-    entries = sorted((*new.entries, *fresh), key=lambda e: (e.kernel, _goal(e)))
+    left = [entry for entry in older if _goal(entry) not in measured]
+    fresh = [entry for entry in left if now[entry.kernel] in ("", entry.source_hash)]
+    entries = sorted((*measured.values(), *fresh), key=lambda entry: (entry.kernel, _goal(entry)))
     write_tuned(TunedTable(run.gpu.name, tuple(entries)), run.stage / "winners.json")
-    num_left = len(older) - len(fresh) - sum(_goal(entry) in measured for entry in older)
-    return "done", f"{len(new.entries)} workloads tuned, {len(fresh)} winners stay, {num_left} stale ones are dropped"
+    num_stale = len(left) - len(fresh)
+    return "done", f"{len(measured)} workloads tuned, {len(fresh)} winners stay, {num_stale} stale ones are dropped"
 
 
 def _goal(entry: Any) -> tuple[str, ...]:
@@ -217,7 +223,7 @@ def _goal(entry: Any) -> tuple[str, ...]:
 def layers(run: Run, seconds: float) -> tuple[str, str]:
     """Time layers on cuDNN and on what `auto` takes, the most usual ones first."""
     out = run.folder / "layers.csv"
-    limit = max(5.0, seconds - GRACE_S)
+    limit = max(3.0, seconds - GRACE_S)
     few = ("--only", "lstm-1x64-b16-t35", "--dtypes", "fp16") if run.is_smoke else ()
     how = ("--list", "sweep", "--kinds", "nn", "rnn", "--backends", "auto", "--limit", f"{limit:.0f}")
     run.program("benchmarks.rnn.sweep", "--out", str(out), *how, *few, seconds=seconds)
@@ -261,9 +267,9 @@ def _correct(run: Run, group: str, seconds: float) -> str:
     if not run.wait_for(group, 0.5 * seconds):
         return "its candidates were not compiled in time"
     out = run.folder / f"candidates-{group}.csv"
-    limit = max(3.0, 0.6 * (seconds - (time.monotonic() - started)))
+    limit = max(3.0, 0.5 * (seconds - (time.monotonic() - started)))
     how = ("--gpu", run.gpu.name, "--out", str(out), "--limit", f"{limit:.0f}", "--compiled")
-    run.program("benchmarks.gemm.candidates", "time", str(run.planned(group)), *how, seconds=limit)
+    run.program("benchmarks.gemm.candidates", "time", str(run.planned(group)), *how, seconds=limit + GRACE_S)
     rows = _noted_rows(out)[1]
     if run.is_smoke or not rows:
         return f"{len(rows)} candidates timed"

@@ -19,10 +19,12 @@ from typing import Any, NamedTuple
 from benchmarks.harness.table import environment
 from constrint.errors import ConstrintError, UsageError
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm import correction
-from constrint.kernels.gemm.library import points
-from constrint.kernels.registry import load_spec
-from constrint.kernels.rnn import known
+from constrint.kernels.gemm.correction import GROUPS as GROUP_OF
+from constrint.kernels.gemm.correction import path_of as corrections_path
+from constrint.kernels.gemm.library.points import MEASURED
+from constrint.kernels.gemm.library.points import path_of as library_path
+from constrint.kernels.registry import known_spec
+from constrint.kernels.rnn.known import table_of
 from constrint.select.fingerprint import source_hash
 from constrint.select.tuned import read_tuned, tuned_path
 from constrint.select.winners import SHIPPED
@@ -30,10 +32,12 @@ from constrint.select.winners import SHIPPED
 EVIDENCE = Path(__file__).with_name("evidence.json")
 RESULTS = Path(__file__).parents[1] / "results"
 SUMMARY = "summary.json"
-GROUPS = tuple(dict.fromkeys(correction.GROUPS.values()))
+GROUPS = tuple(dict.fromkeys(GROUP_OF.values()))
 IMPLEMENTATIONS = ("cudnn", "cuda", "wgmma", "triton", "alternating")
 #: Implementations that are a library's: their times depend on its version, and on no code of ours.
 LIBRARIES = ("gemm.library", "lstm.cudnn")
+#: Stands for the hash of a kernel that is no longer there: no entry of it holds.
+GONE = "gone"
 #: A larger file in an archive is no table.
 MAX_BYTES = 64 << 20
 
@@ -75,11 +79,11 @@ def path_of(name: str, gpu: str) -> Path:
     if name == "winners":
         return tuned_path(SHIPPED, gpu)
     if name == "library":
-        return points.path_of(gpu)
+        return library_path(gpu)
     if part == "corrections" and rest in GROUPS:
-        return correction.path_of(gpu, rest)
+        return corrections_path(gpu, rest)
     if part == "layers" and rest in IMPLEMENTATIONS:
-        return known.table_of(rest, gpu)
+        return table_of(rest, gpu)
     if part == "candidates" and rest in GROUPS:
         return results_of(gpu) / f"gemm_candidates_remade_{rest.replace('-', '_')}.csv"
     raise UsageError(f"there is no table {name!r}; tables are {', '.join(names())}")
@@ -104,8 +108,13 @@ def kernels_of(name: str, gpu: str) -> list[str]:
 
 
 def hashes_of(kernels: Iterable[str]) -> dict[str, str]:
-    """Hashes of the device code of kernels, as they are now; empty for a library's."""
-    return {kernel: "" if kernel in LIBRARIES else source_hash(load_spec(kernel)) for kernel in kernels}
+    """Hashes of the device code of kernels, as they are now; empty for a library, `GONE` for a removed kernel."""
+    return {kernel: "" if kernel in LIBRARIES else _hash_of(kernel) for kernel in kernels}
+
+
+def _hash_of(kernel: str) -> str:
+    spec = known_spec(kernel)
+    return GONE if spec is None else source_hash(spec)
 
 
 def evidence() -> dict[str, Any]:
@@ -133,7 +142,7 @@ def states() -> Iterator[State]:
 
 def _others() -> set[str]:
     """GPUs that have a table of another kind."""
-    return {file.stem for file in points.MEASURED.glob("*.csv")}
+    return {file.stem for file in MEASURED.glob("*.csv")}
 
 
 def _winners(gpu: str) -> Iterator[State]:

@@ -85,5 +85,5 @@ def test_a_run_that_was_cut_goes_on(
     assert by_outcome[False] == 0
     assert all(float(row["cold_us"]) > 0 for row in rows if row["outcome"] == "ok")
     run(monkeypatch, *asked)
-    assert f"0 products to measure, {len(rows)} known" in capsys.readouterr().out
+    assert f"0 products to measure, {len(rows)} measured before" in capsys.readouterr().out
     assert read_rows(out) == rows
