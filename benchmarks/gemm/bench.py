@@ -32,8 +32,8 @@ from typing import Any
 
 import torch
 
+from benchmarks.gemm.cuda.run import SHAPES
 from benchmarks.gemm.tables import make_tables
-from benchmarks.gemm.wgmma.run import SHAPES
 from benchmarks.harness.peers import products, set_precision, triton_template
 from benchmarks.harness.table import Table, attempt, described, print_ratios, read_rows
 from benchmarks.harness.workloads import DTYPE_SHAPES, GEMM_SHAPES, columns_of, drawn_gemms, gemm
@@ -305,7 +305,7 @@ def main() -> None:
     where.add_argument("--out", type=Path)
     where.add_argument("--show", type=Path, metavar="FILE", help="print what a file says instead")
     parser.add_argument("--quick", action="store_true", help="some 20 cases, the first choice alone")
-    parser.add_argument("--hard", action="store_true", help="the shapes of benchmarks.gemm.wgmma, three cases each")
+    parser.add_argument("--hard", action="store_true", help="the shapes of benchmarks.gemm.cuda, three cases each")
     parser.add_argument("--drawn", type=int, default=0, metavar="N", help="N products drawn at random instead")
     parser.add_argument("--seed", type=int, default=None, help="of what is drawn; another one each time if left out")
     parser.add_argument("--limit", type=float, default=float("inf"), metavar="S", help="begin no case after S seconds")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from benchmarks.rnn.cases import Sizes
 from constrint.tune.measure import Measurement
@@ -19,7 +18,6 @@ class Entry:
     times: dict[str, Measurement] = field(default_factory=dict)
     outcome: str = "ok"
     runs_on: str = ""
-    floors: Mapping[str, Any] = field(default_factory=dict)
 
     def ms(self, which: str) -> float:
         """Milliseconds, or infinity where it did not run."""

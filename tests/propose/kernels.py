@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 
-from benchmarks.propose.orders import InOrder
 from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_kernel
 from constrint.propose.records import KernelFacts, ParamFacts, Ranked
@@ -12,6 +11,7 @@ from constrint.propose.resolve import Resolver
 from constrint.select import Workload
 from constrint.select.candidates import Candidates
 from constrint.tune.search.interface import Task
+from tests.support.orders import InOrder
 
 TOY = KernelFacts(
     name="toy.fast",

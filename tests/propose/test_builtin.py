@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.propose.orders import InOrder
 from constrint.propose.builtin import WIDTH, BuiltInProposer, best_of, edited, near, one
 from constrint.propose.judge import RuleJudge
 from constrint.propose.parse import faults
@@ -30,6 +29,7 @@ from constrint.propose.resolve import Key, Resolver, key_of
 from constrint.select import Operation
 from constrint.select.candidates import Candidates
 from tests.propose.kernels import product_candidates, product_task
+from tests.support.orders import InOrder
 from tests.tune.search.spaces import GPU, ToySpec, task_of, true_s
 
 Answer = Callable[[Ranked], float | None]

@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.table import Table, described
-from benchmarks.rnn.wgmma.ahead import compile_all
-from benchmarks.rnn.wgmma.jobs import KINDS, Job, checks, times
+from benchmarks.rnn.wgmma.jobs import KINDS, Job, checks, compile_all, times
 from constrint.hwmodels import load_gpu
 
 #: Seconds until a job begins: imports.

@@ -16,9 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.rnn.wgmma.ahead import watched
-from benchmarks.rnn.wgmma.cuts import CUTS, without
-from benchmarks.rnn.wgmma.jobs import BY_OPERATION, Job
+from benchmarks.rnn.wgmma.jobs import BY_OPERATION, Job, watched
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.cells import CELLS
@@ -216,25 +214,12 @@ def call(gpu: GpuModel, job: Job) -> dict[str, Any]:
     return row
 
 
-def parts(gpu: GpuModel, job: Job) -> dict[str, Any]:
-    """What a step gains without each of its parts; results are wrong on purpose."""
-    layer = _layer_of(gpu, job)
-    launches = layer.launches(job.config)
-    whole = milliseconds(partial(enqueue, launches))
-    row: dict[str, Any] = {"outcome": "ok", "ms": whole, "step_us": 1e3 * whole / job.time}
-    for cut in CUTS:
-        ms = milliseconds(partial(enqueue, without(cut, launches)))
-        row[f"without {cut.name}, us"] = 1e3 * ms / job.time
-    return row
-
-
 KINDS: dict[str, Callable[[GpuModel, Job], dict[str, Any]]] = {
     "check": check,
     "repeat": repeat,
     "loop": loop,
     "cuda": cuda,
     "call": call,
-    "parts": parts,
 }
 
 

@@ -11,9 +11,9 @@ if missing_packages("torch", "triton"):
 
 import torch
 
-from benchmarks.gemm.wgmma import odd_cases as odd
-from benchmarks.gemm.wgmma.configs import ranked
-from benchmarks.gemm.wgmma.products import End, exact_product, share_of
+from benchmarks.gemm.cuda import odd_cases as odd
+from benchmarks.gemm.cuda.configs import ranked
+from benchmarks.gemm.cuda.products import End, exact_product, share_of
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.launch.device import gpu_of
 

@@ -62,7 +62,7 @@ class CudaSpec(GemmSpec):
     #: Whether operands that the TMA unit does not load as they lie are loaded otherwise.
     gathers = False
     #: What first choices take of what is predicted, in the middle of 64 random products
-    #: (`python -m benchmarks.gemm.wgmma.fit`).
+    #: (`python -m benchmarks.gemm.cuda.fit`).
     optimism = 1.03
     actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "tile": ("tile_m", "tile_n", "tile_k", "turned"),

@@ -1,10 +1,10 @@
 """Fit the constants of the CUDA GEMM's cost model to random products, and judge them on products that they never saw.
 
     cd benchmarks/results/h200
-    python -m benchmarks.gemm.wgmma.fit gemm_cuda_present.csv.gz --gpu h200 --write
-    python -m benchmarks.gemm.wgmma.fit gemm_cuda_present.csv.gz --gpu h200 --judge gemm_cuda_random.csv.gz
+    python -m benchmarks.gemm.cuda.fit gemm_cuda_present.csv.gz --gpu h200 --write
+    python -m benchmarks.gemm.cuda.fit gemm_cuda_present.csv.gz --gpu h200 --judge gemm_cuda_random.csv.gz
 
-Tables are what `benchmarks.gemm.wgmma.run explore` wrote. Shapes that the project names are judged and never fitted:
+Tables are what `benchmarks.gemm.cuda.run explore` wrote. Shapes that the project names are judged and never fitted:
 what `--write` puts into `constrint/kernels/gemm/cuda/constants.json` is fitted to random products alone, and each of
 these is judged by a fit without it. A first choice is the measured time of the configuration that is predicted to be
 the fastest of those that were timed; its share is the fastest time over that. With `--only` the other constants stay as
@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gemm.constants_fit import fitted, write_constants
-from benchmarks.gemm.wgmma.configs import product_of
-from benchmarks.gemm.wgmma.run import SHAPES
+from benchmarks.gemm.cuda.configs import product_of
+from benchmarks.gemm.cuda.run import SHAPES
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.constants_file import ConstantsFile
 from constrint.kernels.gemm.cuda.constants import ASSUMED, CONSTANTS, FILE, Constants
@@ -52,7 +52,7 @@ PRIOR = 1.0
 #: A first choice below this share of the fastest is shown beside it.
 WORTH_SHOWING = 0.97
 NOTE = (
-    "What the cost model of gemm.cuda has beside the GPU's model. Values are fitted by benchmarks.gemm.wgmma.fit to "
+    "What the cost model of gemm.cuda has beside the GPU's model. Values are fitted by benchmarks.gemm.cuda.fit to "
     "times of {number} random products in the files that `measured` names; shapes that the project names are in no "
     "fit, but were seen while the model was written. A value that these times do not determine stays near what was "
     "assumed, which stands beside it with its source."
