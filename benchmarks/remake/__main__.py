@@ -20,19 +20,21 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 from benchmarks.remake import tables
-from benchmarks.remake.parts import PARTS, Run, Spent, say
+from benchmarks.remake.parts import PARTS, Run, Spent, fit_arguments, say
 from constrint.cli.tune.command import seconds_of
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, detect, load_gpu
 
-#: Seconds that remain for the archive and the tables when the parts are through.
-RESERVE_S = 8.0
-SMOKE_S = 55.0
+#: What a fit is of, and what it writes.
+FITTED = ("candidates", "corrections")
+#: Seconds that remain for the archive and the tables when the parts are through, and the most that `--smoke` takes.
+RESERVE_S, SMOKE_S = 8.0, 120.0
 
 
 def remake(gpu: GpuModel, args: argparse.Namespace) -> list[Spent]:
@@ -44,7 +46,7 @@ def remake(gpu: GpuModel, args: argparse.Namespace) -> list[Spent]:
     spent: list[Spent] = []
     with run.in_background("corrections" in names):
         for place, name in enumerate(names):
-            shares = [PARTS[other].share for other in names[place:]]
+            shares = [1.0 if args.smoke else PARTS[other].share for other in names[place:]]
             seconds = (until - time.monotonic()) * shares[0] / sum(shares)
             say(f"{name}: {seconds:.0f} s")
             spent.append(run.part(name, seconds))
@@ -52,6 +54,16 @@ def remake(gpu: GpuModel, args: argparse.Namespace) -> list[Spent]:
             tables.archive(run.stage, gpu.name, [vars(each) for each in spent], args.into or run.folder)
     say(f"{time.monotonic() - started:.0f} s in all")
     return spent
+
+
+def install(folder: Path) -> None:
+    """Put the tables of a folder's archives into the package, and fit corrections for which the run had no time."""
+    for path in tables.take(folder):
+        say(f"written: {path}")
+    for gpu, group in tables.unfitted(folder):
+        arguments = fit_arguments(group, gpu, *(tables.path_of(f"{what}-{group}", gpu) for what in FITTED))
+        subprocess.run([sys.executable, "-m", "benchmarks.gemm.correct", *arguments], check=True, stdout=sys.stderr)
+        tables.note(gpu, f"corrections-{group}")
 
 
 def parse() -> argparse.Namespace:
@@ -70,7 +82,9 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--take", type=Path, metavar="DIR", help="put the archives of a folder into the package")
     parser.add_argument("--check", action="store_true", help="say which shipped tables are stale")
-    parser.add_argument("--smoke", action="store_true", help="try every part on one or two cases in a minute")
+    parser.add_argument(
+        "--smoke", action="store_true", help="try every part on one or two cases, in a minute or two; installs nothing"
+    )
     args = parser.parse_args()
     unknown = [name for name in args.only if name not in PARTS]
     if unknown:
@@ -84,8 +98,7 @@ def main() -> int:
     if args.check:
         return tables.print_check()
     if args.take is not None:
-        for path in tables.take(args.take):
-            print(path)
+        install(args.take)
         return 0
     name = args.gpu or detect()[0].model
     if name is None:
@@ -95,8 +108,7 @@ def main() -> int:
         shutil.rmtree(args.work / tables.slug(gpu.name), ignore_errors=True)
     spent = remake(gpu, args)
     if args.into is None and not args.smoke:
-        for path in tables.take(args.work / tables.slug(gpu.name)):
-            say(f"written: {path}")
+        install(args.work / tables.slug(gpu.name))
     return int(not any(each.outcome == "done" for each in spent))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,13 +19,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.gemm.library import families
 from benchmarks.harness.table import read_table
 from benchmarks.remake import tables
 from benchmarks.rnn import cudnn_table
+from benchmarks.rnn.cases import LISTS
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.correction import GROUPS
 from constrint.kernels.gemm.library.points import COLUMNS, place_of_row
 from constrint.select.tuned import TunedTable, read_tuned, write_tuned
+from constrint.select.winners import SHIPPED
 
 #: Seconds of a part that a program takes to start and to write, beside its own limit; and, of them, those between
 #: Ctrl-C and its end by force.
@@ -94,8 +99,13 @@ class Run:
         finally:
             _end(process)
 
-    def _start(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", module, *arguments]
+    def limit(self, seconds: float, of_smoke: float) -> float:
+        """The limit that a program is told, of the seconds that its part has."""
+        return of_smoke if self.is_smoke else max(2.0, seconds - GRACE_S)
+
+    def _start(self, module: str, *arguments: str, is_behind: bool = False) -> subprocess.Popen[bytes]:
+        behind = ["nice", "-n", "10"] if is_behind and shutil.which("nice") else []
+        command = [*behind, sys.executable, "-m", module, *arguments]
         # What programs print is progress; the result is what they write.
         return subprocess.Popen(command, env=self._env, stdout=sys.stderr, start_new_session=True)
 
@@ -116,7 +126,9 @@ class Run:
         few = ("--each", "1", "--others", "0") if self.is_smoke else ("--each", "3", "--others", "1")
         where = ("--gpu", self.gpu.name, "--out", str(self.planned(group)))
         what = ("--number", str(number), "--seed", "4242", "--dtypes", *group.split("-"))
-        return self._start("benchmarks.gemm.candidates", "prepare", *where, *what, *few)
+        # Two cores are left to what measures meanwhile.
+        jobs = ("--jobs", str(max(1, (os.cpu_count() or 1) - 2)))
+        return self._start("benchmarks.gemm.candidates", "prepare", *where, *what, *few, *jobs, is_behind=True)
 
     def planned(self, group: str) -> Path:
         """The candidates of a group of types."""
@@ -149,8 +161,7 @@ def library(run: Run, seconds: float) -> tuple[str, str]:
     """Measure torch's own products, in an order that leaves every kind as complete as the others where it is cut."""
     out = run.folder / "library.csv"
     few = ("--share", "0.001") if run.is_smoke else ()
-    limit = max(2.0, seconds - GRACE_S)
-    where = ("--gpu", run.gpu.name, "--out", str(out), "--limit", f"{limit:.0f}")
+    where = ("--gpu", run.gpu.name, "--out", str(out), "--limit", f"{run.limit(seconds, 2):.0f}")
     run.program("benchmarks.gemm.library", *where, *few, seconds=seconds)
     if not out.is_file():
         return "failed", "no product was measured"
@@ -164,7 +175,8 @@ def library(run: Run, seconds: float) -> tuple[str, str]:
         path = tables.path_of("library", run.gpu.name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(target.read_bytes())
-    return "done", f"{len(new)} products measured, {len(kept)} rows stay"
+    number = sum(family.number for family in families())
+    return "done", f"{len(new)} of {number} products measured, {len(kept)} rows stay"
 
 
 def _noted_rows(path: Path) -> tuple[list[str], list[list[str]]]:
@@ -192,7 +204,7 @@ def _write(path: Path, notes: Sequence[str], columns: Sequence[str], rows: Seque
 
 def winners(run: Run, seconds: float) -> tuple[str, str]:
     """Tune the workloads of the shipped tables; a winner that was not measured again stays while its code does."""
-    limit = max(3.0, seconds - 1.5 * GRACE_S)
+    limit = run.limit(seconds - 0.5 * GRACE_S, 12)
     few = ("--number", "2", "--trials", "2") if run.is_smoke else ("--trials", str(TRIALS))
     where = ("--gpu", run.gpu.name, "--store", str(run.folder / "records.sqlite"), "--budget", f"{limit:.0f}")
     run.program("benchmarks.remake.winners", *where, *few, seconds=seconds)
@@ -209,7 +221,9 @@ def winners(run: Run, seconds: float) -> tuple[str, str]:
     entries = sorted((*measured.values(), *fresh), key=lambda entry: (entry.kernel, _goal(entry)))
     write_tuned(TunedTable(run.gpu.name, tuple(entries)), run.stage / "winners.json")
     num_stale = len(left) - len(fresh)
-    return "done", f"{len(measured)} workloads tuned, {len(fresh)} winners stay, {num_stale} stale ones are dropped"
+    goals = {_goal(entry) for file in SHIPPED.glob("tuned-*.json") for entry in read_tuned(file).entries}
+    tuned = f"{len(measured)} of {len(goals | measured.keys())} workloads tuned"
+    return "done", f"{tuned}, {len(fresh)} winners stay, {num_stale} stale ones are dropped"
 
 
 def _goal(entry: Any) -> tuple[str, ...]:
@@ -223,7 +237,7 @@ def _goal(entry: Any) -> tuple[str, ...]:
 def layers(run: Run, seconds: float) -> tuple[str, str]:
     """Time layers on cuDNN and on what `auto` takes, the most usual ones first."""
     out = run.folder / "layers.csv"
-    limit = max(3.0, seconds - GRACE_S)
+    limit = run.limit(seconds, 25)
     few = ("--only", "lstm-1x64-b16-t35", "--dtypes", "fp16") if run.is_smoke else ()
     how = ("--list", "sweep", "--kinds", "nn", "rnn", "--backends", "auto", "--limit", f"{limit:.0f}")
     run.program("benchmarks.rnn.sweep", "--out", str(out), *how, *few, seconds=seconds)
@@ -242,7 +256,8 @@ def layers(run: Run, seconds: float) -> tuple[str, str]:
         more = cudnn_table.PROJECTED if implementation == "cudnn" else ()
         cudnn_table.write(run.stage / f"layers-{implementation}.csv", notes, rows, more)
         counts.append(f"{implementation} {len(rows)}")
-    return ("done" if counts else "failed"), f"rows: {', '.join(counts) or 'none'}"
+    done, number = len({tuple(row[:6]) for row in read_table(out)[2]}), len(list(LISTS["sweep"]()))
+    return ("done" if counts else "failed"), f"{done} of {number} layers timed; rows: {', '.join(counts) or 'none'}"
 
 
 def _is_stale(name: str, gpu: str) -> bool:
@@ -255,37 +270,40 @@ def _is_stale(name: str, gpu: str) -> bool:
 def corrections(run: Run, seconds: float) -> tuple[str, str]:
     """Time the prepared candidates, and fit what the models are off by to them and to what was recorded before."""
     until, notes = time.monotonic() + seconds, []
-    for place, group in enumerate(PRODUCTS):
-        share = (until - time.monotonic()) / (len(PRODUCTS) - place)
-        notes.append(f"{group}: {_correct(run, group, share)}")
-    is_done = any((run.stage / f"corrections-{group}.json").is_file() for group in PRODUCTS)
-    return ("done" if is_done or run.is_smoke else "failed"), "; ".join(notes)
+    left = sum(PRODUCTS.values())
+    for group, number in PRODUCTS.items():
+        notes.append(f"{group}: {_correct(run, group, (until - time.monotonic()) * number / left)}")
+        left -= number
+    is_timed = any(run.folder.glob("candidates-*.csv"))
+    return ("done" if is_timed else "failed"), "; ".join(notes)
 
 
 def _correct(run: Run, group: str, seconds: float) -> str:
-    started = time.monotonic()
-    if not run.wait_for(group, 0.5 * seconds):
+    until = time.monotonic() + seconds
+    if not run.wait_for(group, 0.4 * seconds):
         return "its candidates were not compiled in time"
     out = run.folder / f"candidates-{group}.csv"
-    limit = max(3.0, 0.5 * (seconds - (time.monotonic() - started)))
+    limit = 4.0 if run.is_smoke else max(4.0, 0.4 * (until - time.monotonic()))
     how = ("--gpu", run.gpu.name, "--out", str(out), "--limit", f"{limit:.0f}", "--compiled")
     run.program("benchmarks.gemm.candidates", "time", str(run.planned(group)), *how, seconds=limit + GRACE_S)
-    rows = _noted_rows(out)[1]
-    if run.is_smoke or not rows:
-        return f"{len(rows)} candidates timed"
+    number = len(_noted_rows(out)[1])
+    if run.is_smoke or not number:
+        return f"{number} candidates timed"
     (run.stage / out.name).write_bytes(out.read_bytes())
-    earlier = sorted(tables.results_of(run.gpu.name).glob("gemm_candidates*.csv.gz"))
-    same = [path for path in earlier if _group_of(path) == group]
     fitted = run.stage / f"corrections-{group}.json"
-    where = ("--gpu", run.gpu.name, "--write", "--out", str(fitted))
-    left = max(10.0, seconds - (time.monotonic() - started))
-    is_fitted = run.program("benchmarks.gemm.correct", str(out), *map(str, same), *where, seconds=left)
-    return f"{len(rows)} candidates timed, {'fitted' if is_fitted else 'not fitted in time'}"
+    arguments = fit_arguments(group, run.gpu.name, out, fitted)
+    is_fitted = run.program("benchmarks.gemm.correct", *arguments, seconds=until - time.monotonic())
+    return f"{number} candidates timed, {'fitted' if is_fitted else 'not fitted in time: `--take` fits them'}"
+
+
+def fit_arguments(group: str, gpu: str, candidates: Path, out: Path) -> list[str]:
+    """Arguments of `benchmarks.gemm.correct`: new candidates, and those that were recorded on the GPU before."""
+    earlier = sorted(tables.results_of(gpu).glob("gemm_candidates*.csv.gz"))
+    same = [str(path) for path in earlier if _group_of(path) == group]
+    return [str(candidates), *same, "--gpu", gpu, "--write", "--out", str(out)]
 
 
 def _group_of(path: Path) -> str:
-    from constrint.kernels.gemm.correction import GROUPS
-
     _, names, rows = read_table(path)
     return GROUPS.get(rows[0][names.index("dtype")], "") if rows else ""
 

@@ -199,9 +199,9 @@ def take(folder: Path) -> list[Path]:
 
 
 def _taken(file: Path) -> list[Path]:
-    written, recorded = [], evidence()
+    written, measured = [], []
     with zipfile.ZipFile(file) as packed:
-        summary = json.loads(packed.read(SUMMARY))
+        summary = _summary(packed)
         gpu = load_gpu(str(summary["gpu"])).name
         for info in packed.infolist():
             if info.filename == SUMMARY:
@@ -213,11 +213,33 @@ def _taken(file: Path) -> list[Path]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(packed.read(info))
             written.append(path)
-            if name in names() and name != "winners":
-                facts = {"made": summary["made"], "on": summary["on"]}
-                recorded[f"{slug(gpu)}/{name}"] = {**facts, "kernels": hashes_of(kernels_of(name, gpu))}
-    EVIDENCE.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+            measured.append(name)
     problem = read_tuned(path_of("winners", gpu)).problem
     if problem:
         raise ConstrintError(problem)
+    for name in measured:
+        if name in names() and name != "winners":
+            note(gpu, name, {"made": summary["made"], "on": summary["on"]})
     return written
+
+
+def note(gpu: str, name: str, facts: Mapping[str, Any] | None = None) -> None:
+    """Record what a table was measured on, and that it is of the device code of now."""
+    recorded, key = evidence(), f"{slug(gpu)}/{name}"
+    recorded[key] = {**recorded.get(key, {}), **(facts or {}), "kernels": hashes_of(kernels_of(name, gpu))}
+    EVIDENCE.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def unfitted(folder: Path) -> Iterator[tuple[str, str]]:
+    """GPUs and groups of types whose archives have candidates, and no corrections that were fitted to them."""
+    for file in sorted(folder.glob("remade-*.zip")):
+        with zipfile.ZipFile(file) as packed:
+            gpu, found = load_gpu(str(_summary(packed)["gpu"])).name, packed.namelist()
+        for group in GROUPS:
+            if f"candidates-{group}.csv" in found and f"corrections-{group}.json" not in found:
+                yield gpu, group
+
+
+def _summary(packed: zipfile.ZipFile) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(packed.read(SUMMARY))
+    return found

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.remake import __main__ as remake
+import benchmarks.remake.__main__ as remake
+from benchmarks.gemm.library import families
 from benchmarks.remake import parts, tables
 from benchmarks.remake.parts import PARTS, Part, Run, Spent
 from benchmarks.remake.winners import few, shipped_goals
@@ -20,6 +21,7 @@ from constrint.errors import UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.library.points import COLUMNS
 from constrint.select.tuned import TunedTable, read_tuned, write_tuned
+from constrint.select.winners import SHIPPED
 
 GPU = load_gpu("h200")
 
@@ -30,6 +32,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "package"
     folder.mkdir()
     files = {name: f"{name}{tables.path_of(name, GPU.name).suffix}" for name in tables.names()}
+    files |= {f"candidates-{group}": f"candidates-{group}.csv" for group in tables.GROUPS}
     files["winners"] = tables.path_of("winners", GPU.name).name
 
     def path_of(name: str, gpu: str) -> Path:
@@ -47,7 +50,7 @@ def run(tmp_path: Path) -> Run:
     return Run(GPU, tmp_path / "work", is_smoke=False)
 
 
-def writes(run: Run, write: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+def writes(run: Run, write: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let programs be replaced by a function that writes what they would."""
 
     def program(module: str, *arguments: str, seconds: float) -> bool:
@@ -73,7 +76,10 @@ def test_the_library_keeps_what_was_not_measured_again(places: Path, run: Run, m
     # The last row was cut.
     text = csv_text("new", COLUMNS, [product(16, "9.0")]) + "bf16,rr,pl"
     writes(run, lambda module, arguments: new.write_text(text), monkeypatch)
-    assert parts.library(run, 60) == ("done", "1 products measured, 1 rows stay")
+    assert parts.library(run, 60) == (
+        "done",
+        f"1 of {sum(one.number for one in families())} products measured, 1 rows stay",
+    )
     lines = (run.stage / "library.csv").read_text().splitlines()
     assert lines[:2] == ["# new", "# old"]
     assert lines[3:] == [",".join(product(16, "9.0")), ",".join(product(8))]
@@ -83,7 +89,7 @@ def test_the_library_keeps_what_was_not_measured_again(places: Path, run: Run, m
 def test_winners_that_were_not_measured_again_stay_while_their_code_does(
     places: Path, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    a, b, c, d = read_tuned(tables.SHIPPED / "tuned-h200-sxm.json").entries[:4]
+    a, b, c, d = read_tuned(SHIPPED / "tuned-h200-sxm.json").entries[:4]
     stale, gone = msgspec.structs.replace(c, source_hash="0" * 16), msgspec.structs.replace(d, kernel="gemm.gone")
     path = tables.path_of("winners", GPU.name)
     write_tuned(TunedTable(GPU.name, (a, b, stale, gone)), path)
@@ -91,8 +97,9 @@ def test_winners_that_were_not_measured_again_stay_while_their_code_does(
     slower = msgspec.structs.replace(better, seconds=a.seconds, toolchain={"triton": "9"})
     new = TunedTable(GPU.name, (slower, better))
     writes(run, lambda *_: write_tuned(new, run.folder / "cache" / path.name), monkeypatch)
+    number = len(read_tuned(SHIPPED / "tuned-h200-sxm.json").entries)
     outcome, note = parts.winners(run, 60)
-    assert (outcome, note) == ("done", "1 workloads tuned, 1 winners stay, 2 stale ones are dropped")
+    assert (outcome, note) == ("done", f"1 of {number} workloads tuned, 1 winners stay, 2 stale ones are dropped")
     assert set(map(repr, read_tuned(run.stage / "winners.json").entries)) == {repr(better), repr(b)}
 
 
@@ -107,10 +114,12 @@ def test_layers_are_staged_by_what_ran_them(places: Path, run: Run, monkeypatch:
     monkeypatch.setattr(tables, "states", lambda: iter(()))
     new = run.folder / "layers.csv"
     writes(run, lambda *_: new.write_text("\n".join(["# on a GPU", names, *rows]) + "\n"), monkeypatch)
-    assert parts.layers(run, 60) == ("done", "rows: cudnn 1, cuda 2")
+    assert parts.layers(run, 60) == ("done", "1 of 210 layers timed; rows: cudnn 1, cuda 2")
     assert "lstm,bf16,16,256,35,0.4,1.5" in (run.stage / "layers-cuda.csv").read_text()
     monkeypatch.setattr(tables, "states", lambda: iter([tables.State("layers-cuda H200-SXM", "lstm.cuda", 0, 1)]))
-    assert parts.layers(run, 60) == ("done", "rows: cudnn 1, cuda 1"), "rows of older code are dropped"
+    assert parts.layers(run, 60) == ("done", "1 of 210 layers timed; rows: cudnn 1, cuda 1"), (
+        "rows of older code are dropped"
+    )
 
 
 def test_nothing_measured_is_nothing_staged(places: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,12 +179,34 @@ def test_what_is_taken_is_in_the_package_with_its_evidence(places: Path, tmp_pat
     stage = tmp_path / "stage"
     stage.mkdir()
     (stage / "layers-cuda.csv").write_text("cell\n")
-    (stage / "winners.json").write_bytes((tables.SHIPPED / "tuned-h200-sxm.json").read_bytes())
+    (stage / "winners.json").write_bytes((SHIPPED / "tuned-h200-sxm.json").read_bytes())
     tables.archive(stage, GPU.name, [vars(Spent("layers", "done", 1.0, ""))], tmp_path / "out")
     assert sorted(tables.take(tmp_path / "out")) == [places / "layers-cuda.csv", places / "tuned-h200-sxm.json"]
     recorded = tables.evidence()["h200-sxm/layers-cuda"]
     assert recorded["kernels"] == tables.hashes_of(["lstm.cuda"])
     assert "python" in recorded["on"]
+
+
+def test_corrections_that_the_run_had_no_time_for_are_fitted_when_they_are_taken(
+    places: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, calls = tmp_path / "stage", []
+    stage.mkdir()
+    for group in tables.GROUPS:
+        (stage / f"candidates-{group}.csv").write_text("m\n")
+    (stage / "corrections-fp8.json").write_text('{"kernels": {"gemm.cuda": {}}}')
+    tables.archive(stage, GPU.name, [], tmp_path)
+
+    def fit(command: list[str], **options: Any) -> None:
+        calls.append(command)
+        Path(command[-1]).write_text('{"kernels": {"gemm.pointer": {}}}')
+
+    monkeypatch.setattr(remake.subprocess, "run", fit)
+    remake.install(tmp_path)
+    (command,) = calls
+    assert command[2:4] == ["benchmarks.gemm.correct", str(places / "candidates-bf16-fp16.csv")]
+    assert command[-2:] == ["--out", str(places / "corrections-bf16-fp16.json")]
+    assert set(tables.evidence()) == {"h200-sxm/corrections-fp8", "h200-sxm/corrections-bf16-fp16"}
 
 
 @pytest.mark.parametrize("name", ["../evil.csv", "other.csv", "winners.py"])
