@@ -13,10 +13,11 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from constrint.errors import ConstrintError
-from constrint.hwmodels import GpuModel, load_gpu
+from constrint.hwmodels import GpuModel
 from constrint.kernels.registry import load_kernel, load_spec
 from constrint.select import Workload
 from constrint.select.tuned import TunedEntry, read_tuned, tuned_path
@@ -28,7 +29,7 @@ from constrint.tune.search.registry import make_search
 from constrint.tune.session import Goal
 from constrint.tune.store.store import RecordStore
 from constrint.tune.tuner import Settings
-from constrint.tuning import local_engine, tune
+from constrint.tuning import devices_of, local_engine, tune
 
 #: Workloads between two lines that say how far it is.
 PROGRESS = 20
@@ -88,14 +89,15 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=12, help="configurations of a workload that are tried at most")
     parser.add_argument("--number", type=int, default=0, help="the first workload of so many operations alone")
     args = parser.parse_args()
-    gpu = load_gpu(args.gpu)
     start_server("cuda")
+    import_module("torch")  # records name the version of CUDA only where torch is imported
+    gpu, devices = devices_of((0,), args.gpu)
     goals = shipped_goals(gpu)
     goals = few(goals, args.number) if args.number else goals
     print(f"{len(goals)} workloads", file=sys.stderr, flush=True)
     settings = Settings(gpu, partial(make_search, "model"), args.trials, args.budget, resume=True)
     with RecordStore.open(args.store) as store:
-        engine = local_engine(Setup(load_spec, gpu), (0,))
+        engine = local_engine(Setup(load_spec, gpu), devices)
         try:
             tune(goals, settings, engine, store, Progress(len(goals)))
         finally:
