@@ -1,4 +1,4 @@
-"""What public calls cost, from plain Python, beside torch's: the host's time, times with a cold L2, first calls.
+"""Cost of public calls from plain Python beside torch's: the host's time, times with a cold L2, first calls.
 
     python -m benchmarks.bench_call --out call.csv                   # everything, some five minutes
     python -m benchmarks.bench_call --only host first                # some sections

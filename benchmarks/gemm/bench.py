@@ -74,7 +74,7 @@ ALONE = "our kernels alone"
 
 @dataclass(frozen=True)
 class Peaks:
-    """What this run measured on the device, for the floor."""
+    """Peak rates that this run measured on the device, for the floor."""
 
     flop_per_s: Mapping[str, float]
     bytes_per_s: float
@@ -121,7 +121,7 @@ def cases_of(args: argparse.Namespace) -> list[Workload]:
 
 @dataclass(frozen=True)
 class Bench:
-    """What every case shares."""
+    """State that all cases share."""
 
     gpu: GpuModel
     timer: Timer
@@ -160,7 +160,7 @@ class Bench:
                 self._add(workload, (who, how), figure, floor_s, choice, outcome=outcome, prepare_ms=took_ms)
 
     def _launched(self, case: Case, choices: list[Choice], chosen: Choice) -> tuple[list[Choice], Choice]:
-        """What calls launch in the end, of our kernels and among all: they pass over a first choice that spills."""
+        """Return the choices that calls launch, ours and the one among all: a first choice that spills is passed over."""
 
         def start(choice: Choice, /, *, may_spill: bool) -> None:
             if choice.kernel != LIBRARY and not may_spill:
@@ -309,9 +309,9 @@ def main() -> None:
     parser.add_argument("--drawn", type=int, default=0, metavar="N", help="N products drawn at random instead")
     parser.add_argument("--seed", type=int, default=None, help="of what is drawn; another one each time if left out")
     parser.add_argument("--limit", type=float, default=float("inf"), metavar="S", help="begin no case after S seconds")
-    parser.add_argument("--every", type=int, default=1, help="only every so many cases")
+    parser.add_argument("--every", type=int, default=1, help="only every N-th case")
     parser.add_argument("--dtypes", nargs="+", default=None, help="only these, where nothing is drawn")
-    parser.add_argument("--top", type=int, default=8, help="also the best of so many choices; 1: not")
+    parser.add_argument("--top", type=int, default=8, help="also the best of the first N choices; 1: not")
     parser.add_argument("--template", action="store_true", help="torch's Triton template, a few shapes")
     args = parser.parse_args()
     if args.show:

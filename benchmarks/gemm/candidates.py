@@ -48,7 +48,7 @@ PLANNED = (*PRODUCT, "kernel", "config", "place", "predicted_us")
 COLUMNS = (*PLANNED, "us", "cublas_us", "note")
 #: Kernels that are predicted to take longer than the fastest one by this factor are left out.
 FAR = 2.0
-#: Of a kernel, what is predicted to take at most so many times as long as its first configuration is near.
+#: Configurations of a kernel within this multiple of its first one's predicted time are near.
 NEAR = 1.5
 ROUNDS = 11
 
@@ -165,7 +165,7 @@ def taken(gpu: GpuModel, rows: list[dict[str, str]]) -> Iterator[dict[str, Any]]
 
 
 def show(rows: Sequence[dict[str, str]]) -> None:
-    """How far each kernel's predictions are off, and what choosing by them costs."""
+    """Print the error of each kernel's predictions, and the cost of choosing by them."""
     timed = [row for row in rows if row["us"]]
     for kernel in dict.fromkeys(row["kernel"] for row in timed):
         off = sorted(float(row["us"]) / float(row["predicted_us"]) for row in timed if row["kernel"] == kernel)

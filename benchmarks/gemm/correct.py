@@ -51,7 +51,7 @@ STIFFNESS = 200.0
 #: From which error on, as a logarithm, a row counts less than its square, and how often weights are found anew.
 OUTLIER, PASSES = 0.15, 4
 FOLDS = 10
-#: What is within the correction of products that take about as long: all but so many on either side, and of so many
+#: Corrections are held within those of products that take about as long: without this share on either side, and of at
 #: products at least.
 BEYOND, FEWEST = 0.05, 30
 #: Times of a kernel below which nothing is fitted.
@@ -61,7 +61,7 @@ SAME = 1e-9
 
 
 class Rows(NamedTuple):
-    """What was measured of one kernel.
+    """Measured times of one kernel, and the features of each.
 
     Args:
         names: Features.
@@ -145,7 +145,7 @@ def _anew(
 
 
 def _limit(gpu: GpuModel, product: Product) -> float:
-    """What our kernels may be expected to take at most to be chosen before the library."""
+    """Return the expected time above which the library is chosen instead of our kernels."""
     seconds = library_s(gpu, product)
     if seconds is None:
         return math.inf
@@ -199,7 +199,7 @@ def _rounded(values: NDArray[np.float64]) -> tuple[float, ...]:
 
 
 def left_out(rows: Rows) -> NDArray[np.float64]:
-    """What each row is corrected by, as a logarithm, by a fit that has not seen its product."""
+    """Return the correction of each row, as a logarithm, by a fit without its product."""
     found = np.zeros(len(rows.off))
     for fold in range(FOLDS):
         is_out = _fold_of(rows.place) == fold
@@ -214,7 +214,7 @@ def _fold_of(place: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def judge(measured: Measured, expected: NDArray[np.float64], title: str, say: Callable[[str], None] = print) -> None:
-    """What choices by expected times come to, beside the library."""
+    """Print the speed of choices by expected times beside the library."""
     alone, among_all, of_best = [], [], []
     for number in range(int(measured.product.max()) + 1):
         at = np.flatnonzero(measured.product == number)

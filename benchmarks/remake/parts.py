@@ -77,7 +77,7 @@ class Run:
         self._ahead: dict[str, subprocess.Popen[bytes]] = {}
 
     def part(self, name: str, seconds: float) -> Spent:
-        """Run a part for at most so many seconds, and stage its tables."""
+        """Run a part for at most `seconds`, and stage its tables."""
         started = time.monotonic()
         try:
             outcome, note = PARTS[name].run(self, seconds)

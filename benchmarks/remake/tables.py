@@ -43,7 +43,7 @@ MAX_BYTES = 64 << 20
 
 
 class State(NamedTuple):
-    """What is known of the entries of one kernel in a table.
+    """State of the entries of one kernel in a table.
 
     Args:
         table: Name of the table and the GPU.
@@ -118,7 +118,7 @@ def _hash_of(kernel: str) -> str:
 
 
 def evidence() -> dict[str, Any]:
-    """What each table was measured on: by `<gpu>/<table>`."""
+    """Return what each table was measured on, by `<gpu>/<table>`."""
     return json.loads(EVIDENCE.read_bytes()) if EVIDENCE.is_file() else {}
 
 

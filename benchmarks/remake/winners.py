@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--store", required=True)
     parser.add_argument("--budget", type=float, default=170.0, help="seconds")
     parser.add_argument("--trials", type=int, default=12, help="configurations of a workload that are tried at most")
-    parser.add_argument("--number", type=int, default=0, help="the first workload of so many operations alone")
+    parser.add_argument("--number", type=int, default=0, help="the first workload of N operations alone")
     args = parser.parse_args()
     start_server("cuda")
     import_module("torch")  # records name the version of CUDA only where torch is imported

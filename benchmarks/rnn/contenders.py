@@ -1,4 +1,4 @@
-"""Who is timed on a layer: `torch.nn` and its projection, our function and our modules, NX-AI's kernels."""
+"""Contenders on a layer: `torch.nn` and its projection, our function and our modules, NX-AI's kernels."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _module(case: Case, x: Any, grad: Any, backend: str, num_layers: int) -> Cal
 
 
 def runs_on(case: Case, name: str) -> str:
-    """What `auto` takes, by the plan for this layer; empty for a row that names its back-end."""
+    """Return the back-end that `auto` takes by the plan for this layer; empty for a row that names its back-end."""
     from constrint.flashrnn import plan
 
     if not name.endswith(AUTO):

@@ -35,7 +35,7 @@ WHOLE = (TORCH_NN, "module cudnn")
 
 
 def _layers(paths: list[Path]) -> dict[tuple[str, ...], dict[str, dict[str, str]]]:
-    """What was measured of each layer by the name of what ran it."""
+    """Return the rows of each layer by the name of the contender."""
     found: dict[tuple[str, ...], dict[str, dict[str, str]]] = {}
     for path in paths:
         for row in read_rows(path):

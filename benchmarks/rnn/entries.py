@@ -1,4 +1,4 @@
-"""What processes of a sweep tell each other: which layer is timed with whom, and what each took. Imports no torch."""
+"""Messages between the processes of a sweep: which layer is timed with which contenders, and the times. No torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from constrint.tune.measure import Measurement
 
 @dataclass
 class Entry:
-    """What one contender took, in one dtype."""
+    """Times of one contender in one dtype."""
 
     dtype: str
     name: str

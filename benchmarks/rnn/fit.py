@@ -38,7 +38,7 @@ from constrint.select.core_space import BlockColumns
 DIRECTIONS = ("forward", "backward")
 #: Columns that identify a layer and a direction, and the steps of all layers.
 LAYER, TIME = ("cell", "batch", "heads", "head_dim", "dtype", "direction"), 1024
-#: Configurations that take longer than so many times the fastest are not fitted; how much a layer's own level counts.
+#: Configurations beyond this multiple of the fastest are not fitted; weight of a layer's own level.
 NEAR, LEVEL = 2.0, 0.5
 #: Relative error from which on a configuration counts less than its square.
 OUTLIER = 0.1
@@ -62,7 +62,7 @@ class Loops:
 
     @staticmethod
     def of(gpu: GpuModel, values: tuple[str, ...], rows: list[dict[str, str]]) -> Loops:
-        """Of a table's rows."""
+        """Build from a table's rows."""
         layer = dict(zip(LAYER, values, strict=True))
         workload = workload_of_row(layer)
         spec = load_spec(f"{workload.operation}.triton")

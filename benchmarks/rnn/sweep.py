@@ -165,7 +165,7 @@ def parse() -> argparse.Namespace:
 
 
 def jobs_of(args: argparse.Namespace, rows: Sequence[Mapping[str, str]]) -> list[Job]:
-    """What is left to time."""
+    """Return the layers that are left to time."""
     done = {tuple(row[name] for name in LAYER) for row in rows}
     jobs = []
     for sizes in chosen(args):

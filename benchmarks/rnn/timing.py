@@ -1,4 +1,4 @@
-"""What everyone takes on one layer: prepared first (compiled, built, chosen for), then timed in turn."""
+"""Time all contenders on one layer: prepared first (compiled, built, chosen for), then timed in turn."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def case_of(job: Job, dtype: str) -> Case:
 
 
 def everyone(job: Job, dtype: str) -> Iterator[tuple[str, Any]]:
-    """Who is timed in one dtype."""
+    """Yield the contenders in one dtype."""
     return contenders(case_of(job, dtype), job.kinds, job.backends, job.sizes.layers)
 
 

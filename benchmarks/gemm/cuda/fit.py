@@ -94,7 +94,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Judgement:
-    """How constants do on one product: errors of times, and how fast the first choice is.
+    """Quality of constants on one product: errors of times, and the speed of the first choice.
 
     Args:
         name: The product's.
@@ -115,7 +115,7 @@ class Judgement:
 
     @staticmethod
     def of(measured: Measured, predicted: NDArray[np.float64]) -> Judgement:
-        """Of one product."""
+        """Build from the rows of one product."""
         first, best = int(np.argmin(predicted)), int(np.argmin(measured.seconds))
         return Judgement(
             measured.name,

@@ -76,7 +76,7 @@ def prepare(gpu: GpuModel, cases: Iterable[Case]) -> None:
 
 
 def layouts_of(dtype: str) -> tuple[str, ...]:
-    """How operands of a dtype may lie."""
+    """Return the layouts that operands of a dtype may have."""
     return ("rc",) if needs_k_major(dtype) else LAYOUTS
 
 

@@ -1,4 +1,4 @@
-"""What is checked and timed: small layers of every kind, the layers that the kernel is for, and configurations."""
+"""The jobs: small layers of every kind to check, the layers that the kernel is for to time, and configurations."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ WAITING = ("probe", "chunk", "window")
 CHECKED_WAYS = 4
 
 
-#: A wait that ends the kernel after so many turns of its loop, a second or two, where results are checked.
+#: Turns of a waiting loop, a second or two, after which a checked kernel ends.
 WATCH = 1 << 21
 #: Kinds of jobs whose waits end, and the most processes that compile.
 WATCHED, PROCESSES = ("check", "repeat"), 14
@@ -105,7 +105,7 @@ def ranked(gpu: GpuModel, workload: Workload, recompute: int) -> list[dict[str, 
 
 
 def dealt(config: Mapping[str, int]) -> tuple[int, ...]:
-    """How a configuration deals a layer out to blocks and warpgroups."""
+    """Parameters that distribute a layer over blocks and warpgroups."""
     return tuple(config[name] for name in ("units", "tile_batch", "depth_groups"))
 
 

@@ -84,7 +84,7 @@ def run(launches: Sequence[Launch]) -> None:
 
 
 def facts(launches: Sequence[Launch]) -> dict[str, Any]:
-    """What the compiler said of the loop."""
+    """Return the compiler's figures of the loop."""
     loop: Any = launches[-1]
     return {"registers": loop.binary.registers, "spill_bytes": loop.binary.spill_bytes, "smem_bytes": loop.smem_bytes}
 
@@ -132,7 +132,7 @@ def check(gpu: GpuModel, job: Job) -> dict[str, Any]:
 
 
 def repeat(gpu: GpuModel, job: Job) -> dict[str, Any]:
-    """The same bits over and over, with outputs poisoned before each."""
+    """Check that repeated runs give the same bits, with outputs poisoned before each."""
     layer, first, differing = Layer(gpu, job), None, 0
     launches = layer.launches(job.config, watch=True)
     for _ in range(REPEATS):
@@ -171,7 +171,7 @@ def _layer_of(gpu: GpuModel, job: Job) -> Layer:
 
 
 def cuda(gpu: GpuModel, job: Job) -> dict[str, Any]:
-    """The same of the configuration that `cuda` is given."""
+    """Time the loop of the configuration that `cuda` is given."""
     spec, layer = load_spec(f"{job.cell}.cuda"), _layer_of(gpu, job)
     assert isinstance(spec, RnnSpec)
     config = choose_for(spec, gpu, job.workload, 1).config
