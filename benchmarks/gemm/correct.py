@@ -51,8 +51,8 @@ STIFFNESS = 200.0
 #: From which error on, as a logarithm, a row counts less than its square, and how often weights are found anew.
 OUTLIER, PASSES = 0.15, 4
 FOLDS = 10
-#: Corrections are held within those of products that take about as long: without this share on either side, and of at
-#: products at least.
+#: Corrections are held within those of products that take about as long, without this share on either side; the least
+#: number of these products.
 BEYOND, FEWEST = 0.05, 30
 #: Times of a kernel below which nothing is fitted.
 LEAST_ROWS = 40
