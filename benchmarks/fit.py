@@ -31,7 +31,6 @@ from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.descriptor.cost import descriptor_cost
 from constrint.kernels.gemm.measured import FILE, MEASURED, MeasuredFile
 from constrint.kernels.gemm.pointer.cost import pointer_cost
-from constrint.kernels.gemm.producer.cost import producer_cost
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.registry import load_spec
 from constrint.model import Var
@@ -41,7 +40,6 @@ from constrint.select.core_space import BlockColumns
 COSTS: dict[str, Callable[..., general.CostColumns]] = {
     "gemm.pointer": pointer_cost,
     "gemm.descriptor": descriptor_cost,
-    "gemm.producer": producer_cost,
 }
 #: What the pointer kernel's model takes from `select/cost.py`, and the vendor's figure.
 GENERAL = ("LAUNCH_S", "ITERATION_CLK", "CLK_PER_LOAD", "L2_PORT_BYTES_PER_CLK", "BLOCK_START_S")

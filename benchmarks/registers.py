@@ -32,11 +32,17 @@ from typing import Any
 
 from constrint.errors import ConstrintError
 from constrint.kernels.resources import sample as kit
-from constrint.kernels.resources.check import TITLES, check_rows
-from constrint.kernels.resources.curve import Calibration, calibration
-from constrint.kernels.resources.fit import chances_left_out, fit_all, fitted_models, left_out, summaries
-from constrint.kernels.resources.fresh import FRESH_TITLES, check_fresh
-from constrint.kernels.resources.weights import DATA, Weights, write_weights
+from constrint.kernels.resources.check import FRESH_TITLES, TITLES, check_fresh, check_rows
+from constrint.kernels.resources.fit import (
+    Calibration,
+    calibration,
+    chances_left_out,
+    fit_all,
+    fitted_models,
+    left_out,
+    summaries,
+)
+from constrint.kernels.resources.registers import DATA, Weights, write_weights
 from constrint.tune.processes import Beat, Processes
 from constrint.tune.trial import Outcome
 
@@ -52,9 +58,9 @@ PATIENCE_S = 45
 GIVEN_UP = f"takes more than {PATIENCE_S} s to compile"
 
 
-def load(kernel: str) -> kit.Sample:
+def load(kernel: str) -> kit.KernelSample:
     """Load the sample of a kernel, which states its configurations, terms and rules."""
-    found: kit.Sample = importlib.import_module(f"constrint.kernels.{kernel}.sample").SAMPLE
+    found: kit.KernelSample = importlib.import_module(f"constrint.kernels.{kernel}.sample").SAMPLE
     return found
 
 
@@ -160,7 +166,7 @@ def plot_calibration(steps: list[Calibration], path: Path, title: str) -> None:
     figure.savefig(path, dpi=120)
 
 
-def compile_rows(load: Callable[[], kit.Sample], rows: list[kit.Row], jobs: int) -> Iterator[kit.Row]:
+def compile_rows(load: Callable[[], kit.KernelSample], rows: list[kit.Row], jobs: int) -> Iterator[kit.Row]:
     """Rows with what they take as compiled, once all are.
 
     Args:
@@ -190,7 +196,7 @@ def compile_rows(load: Callable[[], kit.Sample], rows: list[kit.Row], jobs: int)
 
 
 def compile_share(
-    beat: Beat, worker: int, num_workers: int, load: Callable[[], kit.Sample], rows: list[kit.Row], folder: Path
+    beat: Beat, worker: int, num_workers: int, load: Callable[[], kit.KernelSample], rows: list[kit.Row], folder: Path
 ) -> None:
     """Compile every `num_workers`-th row, those that are not done; runs in a process of its own."""
     sample = load()

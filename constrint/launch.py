@@ -3,7 +3,6 @@
 Needs torch, and triton for kernels of Triton's.
 """
 
-from constrint.kernels.launch.plan.cuda import PreparedCuda, prepare_cuda
-from constrint.kernels.launch.plan.prepared import PreparedLaunch, prepare
+from constrint.kernels.launch.plan.prepared import PreparedCuda, PreparedLaunch, prepare, prepare_cuda
 
 __all__ = ["PreparedCuda", "PreparedLaunch", "prepare", "prepare_cuda"]

@@ -44,7 +44,7 @@ from constrint.kernels.gemm.first_choice import best, choose
 from constrint.kernels.gemm.library.spec import LIBRARY
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.launch.device import gpu_of
-from constrint.kernels.launch.policy import look
+from constrint.kernels.launch.look import look
 from constrint.kernels.registry import load_spec
 from constrint.select import Workload
 from constrint.select.first_choice import Choice

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness.peers import products
-from benchmarks.harness.table import Table, described, read_rows, read_whole
+from benchmarks.harness.table import REMOVED, Table, described, read_rows, read_whole
 from benchmarks.harness.workloads import columns_of, drawn_gemms, gemm
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
@@ -166,7 +166,7 @@ def taken(gpu: GpuModel, rows: list[dict[str, str]]) -> Iterator[dict[str, Any]]
 
 def show(rows: Sequence[dict[str, str]]) -> None:
     """Print the error of each kernel's predictions, and the cost of choosing by them."""
-    timed = [row for row in rows if row["us"]]
+    timed = [row for row in rows if row["us"] and row["kernel"] not in REMOVED]
     for kernel in dict.fromkeys(row["kernel"] for row in timed):
         off = sorted(float(row["us"]) / float(row["predicted_us"]) for row in timed if row["kernel"] == kernel)
         at = [off[int(share * (len(off) - 1))] for share in (0.05, 0.25, 0.5, 0.75, 0.95)]

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.kernels.gemm.constants_file import ConstantsFile, Entry
+from constrint.kernels.gemm.constants import ConstantEntry, ConstantsFile
 
 C = TypeVar("C")
 
@@ -103,5 +103,5 @@ def write_constants(file: Path, constants: object, *, measured: str, note: str) 
     file.write_text(text + "\n", encoding="utf-8")
 
 
-def _json(value: str | Entry) -> str:
+def _json(value: str | ConstantEntry) -> str:
     return json.dumps(value if isinstance(value, str) else msgspec.to_builtins(value), ensure_ascii=False)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gemm.candidates import PRODUCT, config_of, workload_of
-from benchmarks.harness.table import read_rows
+from benchmarks.harness.table import REMOVED, read_rows
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.correction import (
     COMMON,
@@ -98,7 +98,7 @@ class Measured(NamedTuple):
 
 def read(gpu: GpuModel, files: Sequence[Path]) -> tuple[Measured, dict[str, Rows]]:
     """All times, and what a fit of each kernel needs."""
-    rows = [row for file in files for row in read_rows(file) if row["us"]]
+    rows = [row for file in files for row in read_rows(file) if row["us"] and row["kernel"] not in REMOVED]
     keys = [tuple(row[name] for name in PRODUCT) for row in rows]
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     products = {key: Product.of(workload_of(dict(zip(PRODUCT, key, strict=True)))) for key in numbers}

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.harness.table import read_rows
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.pointer.traffic import Tiles, operand_traffic
+from constrint.kernels.gemm.pointer.traffic import TileGrid, operand_traffic
 from tests.support.cache_simulator import BlockOrder, HitRates, SlicedGrid, caches_of, simulate
 
 PUBLISHED = Path(__file__).parents[2] / "tests" / "data" / "xcd_cache_hits.csv"
@@ -35,7 +35,7 @@ def closed_form(gpu: GpuModel, grid: SlicedGrid, order: BlockOrder, resident: in
     """Traffic of the same grid by `traffic.py`."""
     operands = grid.row_bytes * grid.steps, grid.column_bytes * grid.steps
     numbers = (grid.rows, grid.columns, *operands, resident, order.group_m, order.xcd_chunk)
-    traffic = operand_traffic(gpu, Tiles(*(np.array([float(number)]) for number in numbers)))
+    traffic = operand_traffic(gpu, TileGrid(*(np.array([float(number)]) for number in numbers)))
     asked = grid.rows * grid.columns * grid.steps * (grid.row_bytes + grid.column_bytes)
     return HitRates(asked, float(traffic.l2_miss_bytes[0]), float(traffic.dram_bytes[0]))
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness.table import read_table
+from benchmarks.harness.table import REMOVED, read_table
 from constrint.hwmodels import GpuModel
 from constrint.kernels.registry import load_kernel, load_spec
 from constrint.select import Operation, Workload, rank
@@ -105,6 +105,8 @@ def read_space(path: Path, *, only_ok: bool = True) -> list[Measured]:
         raw = {name: column[is_ok] for name, column in raw.items()}
     if "kernel" not in raw:
         raw = _as_new(raw, note)
+    is_there = ~np.isin(raw["kernel"], sorted(REMOVED))
+    raw = {name: column[is_there] for name, column in raw.items()}
     times = {
         RENAMED.get(name, name): _floats(raw.pop(name), name) for name in list(raw) if name.endswith(("_us", "_ms"))
     }
@@ -164,7 +166,6 @@ def _as_new(raw: dict[str, NDArray[Any]], note: str) -> dict[str, NDArray[Any]]:
     names = np.where(has_producer, "gemm.producer", np.where(is_tma, "gemm.descriptor", "gemm.pointer"))
     subtile = raw.pop("epilogue_subtile", np.full(num, "1"))
     lacked = {"epilogue_subtile": np.where(names == "gemm.descriptor", subtile, "")}
-    lacked |= {name: np.where(has_producer, "", raw[name]) for name in ("split_k", "persistent")}
     dtype = next(word for word in note.replace(",", " ").split() if word in DTYPES)
     return {**raw, **lacked, "kernel": names, "dtype": np.full(num, dtype)}
 

@@ -14,6 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+#: Kernels that were removed. Tables of results still name them; programs that need the kernel of a row skip such rows.
+REMOVED = frozenset({"gemm.producer", "gemm.unaligned"})
+
 
 class Table:
     """A CSV file in the making; a `.gz` is compressed.

@@ -25,10 +25,8 @@ _RNN = tuple(f"constrint.kernels.rnn.{name}.spec" for name in ("cuda", "wgmma", 
 _MODULES: dict[str, tuple[str, ...]] = {
     "gemm": (
         "constrint.kernels.gemm.descriptor.spec",
-        "constrint.kernels.gemm.producer.spec",
         "constrint.kernels.gemm.cuda.spec",
         "constrint.kernels.gemm.skinny.spec",
-        "constrint.kernels.gemm.cuda.unaligned.spec",
         "constrint.kernels.gemm.library.spec",
         "constrint.kernels.gemm.pointer.spec",
     )

@@ -16,7 +16,7 @@ if missing_packages("torch"):
 from benchmarks.gemm.cuda.configs import columns_of, product_of
 from benchmarks.gemm.cuda.fit import NAMES, Judgement, Measured, fit, left_out, read_measured
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm.cuda.constants import ASSUMED, CONSTANTS, Constants
+from constrint.kernels.gemm.cuda.cost import ASSUMED, CONSTANTS, CudaConstants
 
 H200 = load_gpu("h200")
 RESULTS = Path(__file__).parents[2] / "benchmarks/results/h200"
@@ -28,7 +28,7 @@ OLD += "resident,buffers,group,parts,only_last,us,cublas_us,note\n"
 OLD += "384,512,640,bf16,rc,256,152,4,2,1,0,2,1,1,1,1,8,1,False,9.5,8.0,\n"
 
 
-def made(shape: tuple[int, int, int], layout: str, constants: Constants) -> Measured:
+def made(shape: tuple[int, int, int], layout: str, constants: CudaConstants) -> Measured:
     """Configurations of a product whose times are the model's own."""
     product = product_of(shape, "bf16", layout)
     columns = {name: column[::997] for name, column in columns_of(H200, product).items()}

@@ -18,8 +18,8 @@ from benchmarks.gemm.skinny.configs import SPEC, candidates, columns_of, config_
 from benchmarks.gemm.skinny.fit import NAMES, fit, read_measured
 from benchmarks.gemm.skinny.run import SHAPES, Tried, cases_to_time
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm.skinny.constants import ASSUMED, CONSTANTS
-from constrint.kernels.gemm.skinny.shape import Layout
+from constrint.kernels.gemm.skinny.cost import ASSUMED, CONSTANTS
+from constrint.kernels.gemm.skinny.shape import SkinnyLayout
 from tests.support.gemm import broken_rules, product
 
 H200 = load_gpu("h200")
@@ -29,7 +29,7 @@ RESULTS = Path(__file__).parents[2] / "benchmarks/results/h200/gemm_skinny_bf16.
 @pytest.mark.parametrize("name", ["mma8 t2 u8 w1x8 r2", "fma3 t1 u2 w4x2 r1", "mma64 t1 u1 w1x8 r1 s2 f8"])
 @pytest.mark.parametrize("turned", [True, False])
 def test_a_name_is_read_back_as_the_configuration(name: str, turned: bool) -> None:
-    for layout in (Layout(), Layout(False)):
+    for layout in (SkinnyLayout(), SkinnyLayout(False)):
         assert named(config_of(name, "bf16", layout, turned=turned), "bf16", layout) == name
 
 
@@ -43,7 +43,7 @@ def test_drawn_products_are_of_the_space_and_can_be_launched() -> None:
 def test_candidates_are_of_the_space_and_differ() -> None:
     for shape, transpose_b in (((1, 4096, 4096), 1), ((3, 50257, 768), 0), ((1 << 20, 1, 64), 0)):
         asked = product(*shape, transpose_b=transpose_b)
-        found = [config for config, _ in candidates(H200, asked, Layout(bool(transpose_b)), 8)]
+        found = [config for config, _ in candidates(H200, asked, SkinnyLayout(bool(transpose_b)), 8)]
         assert len({str(config) for config in found}) == len(found) == 8
         for config in found:
             assert not broken_rules(SPEC.product_problem(H200, asked), config)

@@ -114,20 +114,19 @@ def test_columns_that_told_kernels_apart_name_them_and_a_kernel_has_its_own_para
         "m,n,k,tile_m,tile_n,tile_k,num_warps,num_stages,split_k,persistent,descriptor,epilogue_subtile,producer,"
         "group_m,outcome,quick_us,cold_us,warm_us,again_us,cublas_cold_us,cublas_warm_us\n"
         "512,256,128,128,128,64,8,4,1,1,1,1,1,8,ok,24.0,12.0,,10.0,7.65,3.53\n"
-        "512,256,128,128,128,64,8,4,1,1,1,2,0,8,ok,48.0,24.0,,,7.65,3.53\n"
+        "512,256,128,128,128,64,8,4,1,1,1,2,0,8,ok,48.0,24.0,,20.0,7.65,3.53\n"
         "512,256,128,128,128,64,8,4,1,1,0,1,0,8,ok,96.0,,,,7.65,3.53\n"
         "512,256,128,16,16,16,8,4,1,1,0,1,0,8,hung,,,,,7.65,3.53\n"
     )
     (measured,) = read_space(path)
-    assert measured.kernels.tolist() == ["gemm.producer", "gemm.descriptor", "gemm.pointer"]
+    assert measured.kernels.tolist() == ["gemm.descriptor", "gemm.pointer"]
     shared = {"tile_m": 128, "tile_n": 128, "tile_k": 64, "num_warps": 8, "num_stages": 4, "group_m": 8}
-    assert measured.config(0) == shared
-    assert measured.config(1) == shared | {"split_k": 1, "persistent": 1, "epilogue_subtile": 2}
-    assert measured.config(2) == shared | {"split_k": 1, "persistent": 1}
-    assert measured.find("gemm.pointer", {"tile_m": 128, "split_k": 1}) == 2
+    assert measured.config(0) == shared | {"split_k": 1, "persistent": 1, "epilogue_subtile": 2}
+    assert measured.config(1) == shared | {"split_k": 1, "persistent": 1}
+    assert measured.find("gemm.pointer", {"tile_m": 128, "split_k": 1}) == 1
     assert measured.best_figure == "again_us"
     # Rougher figures are brought to the scale of the best one.
-    assert measured.time_us().tolist() == pytest.approx([10.0, 20.0, 40.0])
+    assert measured.time_us().tolist() == pytest.approx([20.0, 40.0])
 
 
 @pytest.mark.skipif(not has_torch, reason="needs the extra [torch]: torch is not installed")

@@ -127,7 +127,7 @@ def test_each_kernel_has_its_own_conflict(run: Any) -> None:
     code, out, _ = run("solve", "--gpu", "h200", "--set", "tile_k=128", "--where", "tile_k < 64", "--format", "json")
     document = json.loads(out)
     assert (code, document["conflict"]) == (1, [])
-    names = ["gemm.descriptor", "gemm.producer", "gemm.cuda", "gemm.skinny", "gemm.pointer"]
+    names = ["gemm.descriptor", "gemm.cuda", "gemm.skinny", "gemm.pointer"]
     assert [each["kernel"] for each in document["kernels"]] == names
     for each in document["kernels"]:
         rules = {member["rule"] for member in each["conflict"]}

@@ -101,7 +101,7 @@ def test_a_conflict_of_several_kernels_is_explained_at_once(run: Any) -> None:
     run("explain", "--gpu", "h200", "--set", "tile_m=128")
     code, _, err = within(1.0, lambda: run("explain", "--gpu", "h200", *options(TOO_LARGE)))
     assert code == 1
-    assert set(ways_out(err)) == {"gemm.descriptor", "gemm.producer", "gemm.cuda", "gemm.pointer"}
+    assert set(ways_out(err)) == {"gemm.descriptor", "gemm.cuda", "gemm.pointer"}
 
 
 def test_a_rule_of_the_users_own_is_moved_or_dropped(run: Any) -> None:

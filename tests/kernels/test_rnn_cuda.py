@@ -424,8 +424,8 @@ def test_groups_that_are_not_resident_together_follow_each_other(dim: int, chang
 def test_planned_launches_take_tensors_as_they_are_or_say_what_is_in_the_way() -> None:
     import torch
 
-    from constrint.kernels.launch.plan.errors import NotPlannedError
     from constrint.kernels.launch.plan.scratch import NotedScratch
+    from constrint.kernels.launch.plan.shape import NotPlannedError
     from constrint.kernels.rnn.cuda import planned
     from constrint.kernels.rnn.interface import PlannedBackward, PlannedForward, RnnInputs
 

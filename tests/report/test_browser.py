@@ -24,7 +24,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Browser:
     """A browser with a page, on which some cells of the heat map are excluded, all of it drawn."""
     place = tmp_path_factory.mktemp("page") / "report.html"
-    assert report("--gpu", "h200", "--kernel", "gemm.producer", "--out", place) == 0
+    assert report("--gpu", "h200", "--kernel", "gemm.descriptor", "--out", place) == 0
     browser.open(place)
     assert browser.draw_all() >= 6
     return browser

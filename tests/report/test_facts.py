@@ -49,7 +49,7 @@ def test_candidates_are_those_of_the_ranking() -> None:
 
 
 def test_heat_map_has_the_best_time_of_every_cell() -> None:
-    facts = gathered("h200", "gemm.producer").gpus[0]
+    facts = gathered("h200", "gemm.descriptor").gpus[0]
     heat = facts.kernels[0].heat
     assert heat is not None
     assert (heat.y, heat.x) == ("tile_m", "tile_n")
@@ -61,7 +61,7 @@ def test_heat_map_has_the_best_time_of_every_cell() -> None:
 
 
 def test_excluded_cells_name_a_rule_with_its_numbers_and_its_reason() -> None:
-    heat = gathered("h200", "gemm.producer").gpus[0].kernels[0].heat
+    heat = gathered("h200", "gemm.descriptor").gpus[0].kernels[0].heat
     assert heat is not None
     excluded = [cell for cell in heat.cells if cell.seconds is None]
     assert excluded
@@ -71,7 +71,7 @@ def test_excluded_cells_name_a_rule_with_its_numbers_and_its_reason() -> None:
         assert all(broken.because and f"tile_m == {cell.y}" != broken.rule for broken in cell.broken)
 
 
-@pytest.mark.parametrize("kernel", ["lstm.triton", "gemm.producer"])
+@pytest.mark.parametrize("kernel", ["lstm.triton", "gemm.descriptor"])
 def test_axes_are_the_pair_that_tells_most_or_tile_sizes_that_tell_nearly_as_much(kernel: str) -> None:
     asked = question("h200", kernel).requests[0]
     axes = telling_axes(asked)
@@ -93,7 +93,7 @@ def test_rules_lead_from_the_full_product_to_what_is_valid() -> None:
     assert {rule.name for rule in kernel.rules if not rule.prunes} == {"spills", "waves_per_eu"}
 
 
-@pytest.mark.parametrize(("gpu_name", "kernel"), [("mi300x", "gemm"), ("h200", "gemm.producer"), ("7900xtx", "lstm")])
+@pytest.mark.parametrize(("gpu_name", "kernel"), [("mi300x", "gemm"), ("h200", "gemm.descriptor"), ("7900xtx", "lstm")])
 def test_curves_fall_where_occupancy_falls(gpu_name: str, kernel: str) -> None:
     gpu, facts = load_gpu(gpu_name), gathered(gpu_name, kernel).gpus[0]
     assert {curve.resource for curve in facts.curves} == {"registers", "smem"}
@@ -111,7 +111,7 @@ def test_curves_fall_where_occupancy_falls(gpu_name: str, kernel: str) -> None:
 
 
 def test_candidates_lie_under_what_each_resource_alone_leaves() -> None:
-    facts = gathered("h200", "gemm.producer").gpus[0]
+    facts = gathered("h200", "gemm.descriptor").gpus[0]
     for candidate in facts.candidates:
         of_it = [c for c in facts.curves if c.threads_per_block == candidate.threads_per_block]
         for curve in of_it:
@@ -172,7 +172,7 @@ def test_published_winners_are_those_of_the_workload() -> None:
 
 
 def test_nothing_fits_is_told_with_the_rules_in_conflict() -> None:
-    asked = question("h200", "gemm.producer")
+    asked = question("h200", "gemm.descriptor")
     request = asked.requests[0]
     problem = request.problem.copy()
     problem.add(Var("tile_m") * Var("tile_n") >= 65536, because="a large tile was asked for")

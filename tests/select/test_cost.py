@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm.pointer.traffic import Tiles, operand_traffic
+from constrint.kernels.gemm.pointer.traffic import TileGrid, operand_traffic
 from constrint.select import TileWork, estimate
 from constrint.select.cost import (
     FITTED_SHARE,
@@ -82,7 +82,7 @@ def test_overlap_lies_between_the_largest_and_the_sum() -> None:
     np.testing.assert_allclose(overlap(np.array([2e-6])), [2e-6], rtol=1e-12)
 
 
-def tiles(**changes: float) -> Tiles:
+def tiles(**changes: float) -> TileGrid:
     values = {
         "rows": 64.0,
         "columns": 64.0,
@@ -92,7 +92,7 @@ def tiles(**changes: float) -> Tiles:
         "group_m": 8.0,
         "xcd_chunk": 0.0,
     } | changes
-    return Tiles(**{name: np.array([value]) for name, value in values.items()})
+    return TileGrid(**{name: np.array([value]) for name, value in values.items()})
 
 
 def simulated_l2_misses(num_xcds: int, group: int, resident: int, remap: bool) -> float:

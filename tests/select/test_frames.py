@@ -35,7 +35,8 @@ def test_a_ranking_becomes_a_data_frame_of_pandas(ranking: Ranking) -> None:
         assert row["op_per_s"] == pytest.approx(2 * 4096**3 / candidate.cost.seconds)
         assert (row["smem_bytes_per_block"], row["registers_per_thread"]) == (use.smem_bytes, use.registers_per_thread)
         assert row["part_matrix_units_s"] == candidate.cost.parts_s["matrix units"]
-    lacking = frame[frame["kernel"] == "gemm.producer"]["split_k"]
+    lacking = frame[frame["kernel"] == "gemm.cuda"]["persistent"]
+    assert len(lacking)
     assert lacking.isna().all()
     # What a kernel lacks does not make floating-point numbers of the others' integers.
     assert str(frame["split_k"].dtype) == "Int64"

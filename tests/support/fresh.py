@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from constrint.errors import UnsupportedError
-from constrint.kernels.resources.fresh import LIMITS, check_fresh
-from constrint.kernels.resources.sample import Row, Sample, draw
+from constrint.kernels.resources.check import LIMITS, check_fresh
+from constrint.kernels.resources.sample import KernelSample, Row, draw
 from constrint.model import Var
 from tests.support.calibration import check_count
 from tests.support.compiled import PACKAGE, Compiler
@@ -21,7 +21,7 @@ from tests.support.compiled import PACKAGE, Compiler
 MOST_REGISTERS = 640
 
 
-def fresh_rows(sample: Sample, target: str, number: int, seed: int) -> list[Row]:
+def fresh_rows(sample: KernelSample, target: str, number: int, seed: int) -> list[Row]:
     """Rows of a target drawn at random, of those that compile soon, valid and excluded ones alike."""
     drawn = draw(sample, target, {"fair": 10 * number}, seed)
     rows = list(islice((row for row in drawn if _compiles_soon(sample, row)), number))
@@ -29,7 +29,7 @@ def fresh_rows(sample: Sample, target: str, number: int, seed: int) -> list[Row]
     return rows
 
 
-def _compiles_soon(sample: Sample, row: Row) -> bool:
+def _compiles_soon(sample: KernelSample, row: Row) -> bool:
     gpu, spec, workload, config = sample.request(row)
     use = spec.use(gpu, workload, {name: Var(name) for name in config})
     assert use is not None
@@ -47,7 +47,7 @@ def seed_of(patterns: Iterable[str], *more: Any) -> int:
     return int.from_bytes(text.digest()[:4], "big")
 
 
-def compiled_rows(compiler: Compiler, sample: Sample, rows: Iterable[Row]) -> Iterator[Row]:
+def compiled_rows(compiler: Compiler, sample: KernelSample, rows: Iterable[Row]) -> Iterator[Row]:
     """Rows as a table would have them: with what the compiler made of them."""
     for row in rows:
         gpu, spec, workload, config = sample.request(row)
@@ -67,7 +67,7 @@ def compiled_rows(compiler: Compiler, sample: Sample, rows: Iterable[Row]) -> It
         }
 
 
-def check_most_fit(sample: Sample, rows: Iterable[Row]) -> None:
+def check_most_fit(sample: KernelSample, rows: Iterable[Row]) -> None:
     """Half of a whole sample at least breaks no limit for certain: else it would say nothing of kernels that run."""
     asked = [sample.request(row) for row in rows]
     limits = [
@@ -77,7 +77,7 @@ def check_most_fit(sample: Sample, rows: Iterable[Row]) -> None:
     assert sum(fit) >= len(fit) / 2, f"{sum(fit)} of {len(fit)}"
 
 
-def check_fair_rows(sample: Sample, rows: Iterable[Row]) -> None:
+def check_fair_rows(sample: KernelSample, rows: Iterable[Row]) -> None:
     """What is excluded for certain does not run clean, what is not runs, and as many spill as are expected to.
 
     A kernel for which the assembler has no registers at all counts as one that spills.

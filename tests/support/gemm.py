@@ -15,12 +15,10 @@ from constrint.select import BlockUse, KernelSpec, Operation, Workload
 
 POINTER: GemmSpec = gemm_spec("gemm.pointer")
 DESCRIPTOR: GemmSpec = gemm_spec("gemm.descriptor")
-PRODUCER: GemmSpec = gemm_spec("gemm.producer")
 CUDA: GemmSpec = gemm_spec("gemm.cuda")
 SKINNY: GemmSpec = gemm_spec("gemm.skinny")
-UNALIGNED: GemmSpec = gemm_spec("gemm.unaligned")
 #: Those that compute products of any sizes.
-KERNELS = (DESCRIPTOR, PRODUCER, CUDA, POINTER)
+KERNELS = (DESCRIPTOR, CUDA, POINTER)
 
 
 @cache

@@ -14,8 +14,8 @@ import torch
 
 from constrint.hwmodels import load_gpu
 from constrint.kernels.launch.cuda import CudaLaunch, CudaSource
-from constrint.kernels.launch.cuda.nvrtc import Binary
-from constrint.kernels.launch.plan import images, recipe, resident
+from constrint.kernels.launch.cuda.nvrtc import CudaBinary
+from constrint.kernels.launch.plan import loaded, recipe
 from constrint.kernels.launch.triton import TritonLaunch
 from tests.support.fake_driver import libraries_of
 from tests.support.launch_bench import LaunchBench
@@ -23,7 +23,7 @@ from tests.support.shared import SharedResults
 
 #: The handle of every kernel that the fake driver loads.
 LOADED = 0x99
-SPILL_FREE = Binary(b"an image of CUDA's", "lowered", 168, 0, 0, "nvrtc 13.0")
+SPILL_FREE = CudaBinary(b"an image of CUDA's", "lowered", 168, 0, 0, "nvrtc 13.0")
 
 
 class LoadedLaunch(CudaLaunch):
@@ -37,7 +37,7 @@ class LoadedLaunch(CudaLaunch):
         return torch.device("cpu")
 
 
-def cuda_launch(*arguments: Any, binary: Binary = SPILL_FREE, **options: Any) -> LoadedLaunch:
+def cuda_launch(*arguments: Any, binary: CudaBinary = SPILL_FREE, **options: Any) -> LoadedLaunch:
     """Such a launch of 32 blocks of 256 threads, where `options` do not say otherwise."""
     stated: dict[str, Any] = {"grid": (32,), "block": (256,), "smem_bytes": 200_000, **options}
     launch = LoadedLaunch(load_gpu("h200"), CudaSource("", "kernel"), arguments=arguments, **stated)
@@ -91,10 +91,10 @@ def fake_gpu(bench: LaunchBench, num_sms: int = 132) -> Iterator[None]:
         "get_device_properties": lambda *_: SimpleNamespace(multi_processor_count=num_sms),
     }
     with mock.patch.multiple(torch.cuda, **faked):
-        patches = [mock.patch.multiple(module, compiled=bench.core) for module in (images, recipe, resident)]
-        patches += [mock.patch.multiple(module, driver=lambda: bench.handle) for module in (images, recipe, resident)]
+        patches = [mock.patch.multiple(module, compiled=bench.core) for module in (loaded, recipe, loaded)]
+        patches += [mock.patch.multiple(module, driver=lambda: bench.handle) for module in (loaded, recipe, loaded)]
         patches += [mock.patch.object(recipe, "reads_tensors", return_value=True)]
-        patches += [mock.patch.object(images, name, {}) for name in ("_HANDLES", "_MOST_THREADS")]
+        patches += [mock.patch.object(loaded, name, {}) for name in ("_HANDLES", "_MOST_THREADS")]
         for patch in patches:
             patch.start()
         try:
@@ -106,6 +106,6 @@ def fake_gpu(bench: LaunchBench, num_sms: int = 132) -> Iterator[None]:
 
 def new_process() -> None:
     """Forget which kernels are loaded and stored."""
-    images._HANDLES.clear()
-    images._MOST_THREADS.clear()
-    images._STORED.clear()
+    loaded._HANDLES.clear()
+    loaded._MOST_THREADS.clear()
+    loaded._STORED.clear()

@@ -19,9 +19,9 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.epilogue.added import ADDED, OUTPUTS
 from constrint.kernels.gemm.epilogue.ends import Ends
 from constrint.kernels.gemm.launch import Epilogue
-from constrint.kernels.gemm.skinny.launch import memory_of, told
-from constrint.kernels.gemm.skinny.shape import Layout
-from constrint.kernels.gemm.skinny.text import FOLDERS, SHARED, shape_of, source_of
+from constrint.kernels.gemm.skinny.launch import kernel_sizes, memory_of
+from constrint.kernels.gemm.skinny.shape import SkinnyLayout
+from constrint.kernels.gemm.skinny.source import FOLDERS, SHARED, shape_of, source_of
 
 H200 = load_gpu("h200")
 HEADERS = Path(__file__).parent / "cuda_on_cpu"
@@ -54,7 +54,7 @@ def _headers() -> tempfile.TemporaryDirectory[str]:
     return folder
 
 
-def built(config: Config, dtype: str, layout: Layout, ends: Ends, folder: Path, text: str = "") -> ctypes.CDLL:
+def built(config: Config, dtype: str, layout: SkinnyLayout, ends: Ends, folder: Path, text: str = "") -> ctypes.CDLL:
     """The kernel as a library; `text` stands for another source."""
     source = source_of(config, dtype, layout, ends)
     assert SHARED_MEMORY in source.text
@@ -79,10 +79,10 @@ def _for_cpu(text: str) -> str:
     return text
 
 
-def layout_of(case: Case) -> Layout:
+def layout_of(case: Case) -> SkinnyLayout:
     """How the operands of a case lie."""
     a, b, made = operands(case, "cpu", is_filled=False)
-    layout: Layout = sides_of(case, a, b, made.out).layout
+    layout: SkinnyLayout = sides_of(case, a, b, made.out).layout
     return layout
 
 
@@ -112,7 +112,7 @@ def error_on_cpu(library: ctypes.CDLL, config: Config, case: Case, blocks: int, 
     workspace = workspace[-workspace.ctypes.data // 4 % 4 :][: num_sums + 1]
     counters = np.zeros(num_counters + 1, np.uint32)
     source = None if added.source is None else added.source[None]
-    sizes = told(sides, dealt, Epilogue(added.bias, source, end.alpha, end.beta, end.activation), source)
+    sizes = kernel_sizes(sides, dealt, Epilogue(added.bias, source, end.alpha, end.beta, end.activation), source)
     read = (sides.large, sides.small, added.bias, added.source)
     spans = np.array([number for t in read for number in _span(t)], np.uint64)
     num_blocks, found = dealt.blocks * dealt.columns, []

@@ -31,14 +31,13 @@ from benchmarks.gemm.constants_fit import fitted, write_constants
 from benchmarks.gemm.cuda.configs import product_of
 from benchmarks.gemm.cuda.run import SHAPES
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.constants_file import ConstantsFile
-from constrint.kernels.gemm.cuda.constants import ASSUMED, CONSTANTS, FILE, Constants
-from constrint.kernels.gemm.cuda.cost import CudaModel
+from constrint.kernels.gemm.constants import ConstantsFile
+from constrint.kernels.gemm.cuda.cost import ASSUMED, CONSTANTS, FILE, CudaConstants, CudaModel
 from constrint.kernels.gemm.cuda.rules import size_rules
-from constrint.kernels.gemm.grid_rules import COLUMNS
 from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.rules import COLUMNS
 
-NAMES = [field.name for field in fields(Constants) if field.name != "measured"]
+NAMES = [field.name for field in fields(CudaConstants) if field.name != "measured"]
 #: Columns of a table that are parameters of the same meaning, whichever way the tile lies.
 SAME = {"num_stages": "stages", "group_m": "group", "split_k": "parts"}
 SAME |= {name: name for name in ("consumers", "by_columns", "in_turns", "turned", "only_last")}
@@ -87,7 +86,7 @@ class Measured:
         """Whether it is one of the shapes that the project names."""
         return (self.product.m, self.product.n, self.product.k) in SHAPES
 
-    def predicted(self, gpu: GpuModel, constants: Constants) -> NDArray[np.float64]:
+    def predicted(self, gpu: GpuModel, constants: CudaConstants) -> NDArray[np.float64]:
         """Predicted seconds."""
         return CudaModel(gpu, self.product, self.columns, constants).cost(self.product).seconds
 
@@ -179,15 +178,15 @@ def _measured(rows: Sequence[Mapping[str, str]]) -> Measured:
     return Measured(product, first["layout"], columns, seconds, float(first["cublas_us"]) * 1e-6)
 
 
-def fit(gpu: GpuModel, measured: Sequence[Measured], names: Sequence[str], start: Constants) -> Constants:
-    """Constants by robust least squares over the logarithms of times."""
+def fit(gpu: GpuModel, measured: Sequence[Measured], names: Sequence[str], start: CudaConstants) -> CudaConstants:
+    """CudaConstants by robust least squares over the logarithms of times."""
     seconds = [each.seconds for each in measured]
     return fitted(start, names, seconds, lambda found: [each.predicted(gpu, found) for each in measured], PRIOR)
 
 
 def left_out(
-    gpu: GpuModel, measured: Sequence[Measured], names: Sequence[str] = NAMES, start: Constants = ASSUMED
-) -> Iterator[tuple[Measured, Constants]]:
+    gpu: GpuModel, measured: Sequence[Measured], names: Sequence[str] = NAMES, start: CudaConstants = ASSUMED
+) -> Iterator[tuple[Measured, CudaConstants]]:
     """Every product with constants that were fitted without it: named shapes are in no fit."""
     drawn = [each for each in measured if not each.is_named]
     yield from ((each, fit(gpu, [other for other in drawn if other is not each], names, start)) for each in drawn)
@@ -209,7 +208,7 @@ def show(judged: Sequence[Judgement], what: str) -> None:
     print(f"  worst {min(shares):.3f}; first choices, measured over predicted: median {took:.3f}", flush=True)
 
 
-def write(constants: Constants, tables: Sequence[Path], number: int, only: Sequence[str]) -> None:
+def write(constants: CudaConstants, tables: Sequence[Path], number: int, only: Sequence[str]) -> None:
     """Replace the values of the package's constants; what each is stays, and what they were assumed to be."""
     names, note = ", ".join(table.name for table in tables), NOTE.format(number=number)
     if only:

@@ -119,17 +119,14 @@ def made(
     return Made(a, b, bias, source, whole, whole[:, :n])
 
 
-def launch_of(
-    gpu: GpuModel, config: Mapping[str, int], given: Made, end: End, *, is_gathered: bool = False
-) -> CudaLaunch:
-    """The launch of a configuration, of the kernel that gathers operands or of the one whose operands are loaded."""
+def launch_of(gpu: GpuModel, config: Mapping[str, int], given: Made, end: End) -> CudaLaunch:
+    """The launch of a configuration of the CUDA GEMM."""
     from constrint.kernels.gemm.cuda.launch import cuda_launches
-    from constrint.kernels.gemm.cuda.unaligned.launch import unaligned_launches
 
     source = None if given.source is None else given.source[None]
     epilogue = Epilogue(given.bias, source, end.alpha, end.beta, end.activation)
     call = Call(given.a[None], given.b[None], given.out[None], Machine.of(gpu), epilogue, "tf32")
-    return (unaligned_launches if is_gathered else cuda_launches)(call, config)[0]
+    return cuda_launches(call, config)[0]
 
 
 def product_of_made(given: Made) -> Product:

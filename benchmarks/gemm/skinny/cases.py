@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from benchmarks.gemm.skinny.configs import DTYPES, SPEC, Config, columns_of, config_at, dealt_of
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.skinny.shape import Layout
-from constrint.kernels.gemm.skinny.text import shape_of
+from constrint.kernels.gemm.skinny.shape import SkinnyLayout
+from constrint.kernels.gemm.skinny.source import shape_of
 from constrint.kernels.gemm.units import ELEMENT_BYTES
 from constrint.kernels.gemm.units import WIDEST_BYTES as VECTOR_BYTES
 
@@ -76,7 +76,7 @@ class Drawn(NamedTuple):
 
     case: Case
     end: End
-    layout: Layout
+    layout: SkinnyLayout
     config: Config
     blocks: int
 
@@ -155,9 +155,9 @@ def added_of(case: Case, end: End, device: str) -> Added:
 
 def sides_of(case: Case, a: Any, b: Any, out: Any) -> Any:
     """A case as the kernel sees it."""
-    from constrint.kernels.gemm.skinny.launch import Sides
+    from constrint.kernels.gemm.skinny.launch import SkinnyOperands
 
-    return Sides.of(a, b, out, turned=case.shape[1] >= case.shape[0])
+    return SkinnyOperands.of(a, b, out, turned=case.shape[1] >= case.shape[0])
 
 
 def launch_of_case(

@@ -13,9 +13,17 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.skinny.shape import Dealt, Layout, Shape, asked_blocks, line, unit_rows, vector
+from constrint.kernels.gemm.skinny.shape import (
+    SkinnyLayout,
+    SkinnyTile,
+    StepSchedule,
+    asked_blocks,
+    line,
+    unit_rows,
+    vector,
+)
+from constrint.kernels.gemm.skinny.source import DTYPES, shape_of
 from constrint.kernels.gemm.skinny.spec import SPECS, SkinnySpec
-from constrint.kernels.gemm.skinny.text import DTYPES, shape_of
 from constrint.solve import enumerate_space
 
 __all__ = ["DTYPES", "SPEC", "candidates", "chain_of", "columns_of", "config_of", "dealt_of", "named"]
@@ -52,7 +60,7 @@ def config_at(columns: Mapping[str, NDArray[Any]], row: int) -> Config:
     return {name: int(column[row]) for name, column in columns.items()}
 
 
-def named(config: Mapping[str, int], dtype: str, layout: Layout) -> str:
+def named(config: Mapping[str, int], dtype: str, layout: SkinnyLayout) -> str:
     """A configuration in a few words: what multiplies, rows of the short side, tiles and lines of warps, the warps."""
     shape = shape_of(config, dtype, layout)
     how = "mma" if config["mma"] else "fma"
@@ -62,7 +70,7 @@ def named(config: Mapping[str, int], dtype: str, layout: Layout) -> str:
     return text + "".join(f" {letter}{config[name]}" for letter, name, usual in more if config[name] != usual)
 
 
-def config_of(name: str, dtype: str, layout: Layout, *, turned: bool) -> Config:
+def config_of(name: str, dtype: str, layout: SkinnyLayout, *, turned: bool) -> Config:
     """The configuration that `named` names, without what shares tiles.
 
     Raises:
@@ -81,14 +89,14 @@ def config_of(name: str, dtype: str, layout: Layout, *, turned: bool) -> Config:
 
 
 def dealt_of(
-    gpu: GpuModel, config: Mapping[str, int], shape: Shape, sizes: tuple[int, int, int], blocks: int = 0
-) -> Dealt:
+    gpu: GpuModel, config: Mapping[str, int], shape: SkinnyTile, sizes: tuple[int, int, int], blocks: int = 0
+) -> StepSchedule:
     """Return how a (rows, small, depth) product is distributed over blocks: the configuration's number, or `blocks`."""
     asked = blocks or asked_blocks(config, -(-sizes[0] // shape.rows), gpu.device.sm_count)
-    return Dealt.of(shape, config, sizes, asked)
+    return StepSchedule.of(shape, config, sizes, asked)
 
 
-def chain_of(config: Mapping[str, int], dtype: str, layout: Layout, depth: int) -> int:
+def chain_of(config: Mapping[str, int], dtype: str, layout: SkinnyLayout, depth: int) -> int:
     """Additions that a sum sees one after the other, at most: a lane's along K, and those of lanes and warps."""
     shape = shape_of(config, dtype, layout)
     lines = -(-depth // config["tile_k"]) * int(shape.unroll)
@@ -96,7 +104,7 @@ def chain_of(config: Mapping[str, int], dtype: str, layout: Layout, depth: int) 
 
 
 def candidates(
-    gpu: GpuModel, product: Product, layout: Layout, top: int, ways: Mapping[str, Sequence[int]] = USUAL
+    gpu: GpuModel, product: Product, layout: SkinnyLayout, top: int, ways: Mapping[str, Sequence[int]] = USUAL
 ) -> Iterator[tuple[Config, float]]:
     """Rank configurations by the cost model, with predicted seconds; few that differ little.
 
@@ -117,7 +125,7 @@ def candidates(
 
 
 def _ranked(
-    gpu: GpuModel, product: Product, layout: Layout, columns: Mapping[str, NDArray[np.int64]], top: int
+    gpu: GpuModel, product: Product, layout: SkinnyLayout, columns: Mapping[str, NDArray[np.int64]], top: int
 ) -> Iterator[tuple[Config, float]]:
     seconds = SPEC.price(gpu, product, columns, np.ones(len(columns["tile_m"]))).seconds
     alike: Counter[tuple[object, ...]] = Counter()

@@ -25,12 +25,11 @@ from benchmarks.gemm.skinny.configs import config_of
 from benchmarks.harness.table import read_rows
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.skinny.constants import ASSUMED, FILE, Constants
-from constrint.kernels.gemm.skinny.cost import SkinnyModel
-from constrint.kernels.gemm.skinny.shape import Layout
+from constrint.kernels.gemm.skinny.cost import ASSUMED, FILE, SkinnyConstants, SkinnyModel
+from constrint.kernels.gemm.skinny.shape import SkinnyLayout
 from constrint.select import Workload
 
-NAMES = [field.name for field in fields(Constants) if field.name != "measured"]
+NAMES = [field.name for field in fields(SkinnyConstants) if field.name != "measured"]
 #: What a change of a constant by a factor of e costs, in rows whose error is 10 %: what times say nothing of stays.
 PRIOR = 0.5
 #: A first choice below this share of the fastest is shown.
@@ -72,7 +71,7 @@ class Measured:
         """The long side and K."""
         return max(self.product.m, self.product.n), self.product.k
 
-    def predicted(self, gpu: GpuModel, constants: Constants) -> NDArray[np.float64]:
+    def predicted(self, gpu: GpuModel, constants: SkinnyConstants) -> NDArray[np.float64]:
         """Predicted seconds."""
         return SkinnyModel(gpu, self.product, self.columns, constants).cost(self.product, self.blocks).seconds
 
@@ -100,7 +99,7 @@ def _measured(rows: Sequence[Mapping[str, str]]) -> Measured:
         b=replace(product.b, is_k_major=product.b.is_k_major or product.n == 1),
     )
     side = product.b if turned else product.a
-    layout = Layout(side.is_k_major, int(first["large"]), int(first["small"]))
+    layout = SkinnyLayout(side.is_k_major, int(first["large"]), int(first["small"]))
     configs = [config_of(row["variant"], dtype, layout, turned=turned) for row in rows]
     columns = {name: np.array([config[name] for config in configs]) for name in configs[0]}
     blocks, seconds = (np.array([float(row[name]) for row in rows]) for name in ("blocks", "us"))
@@ -108,8 +107,8 @@ def _measured(rows: Sequence[Mapping[str, str]]) -> Measured:
     return Measured(product, first["layout"], columns, blocks, seconds * 1e-6, library)
 
 
-def fit(gpu: GpuModel, measured: Sequence[Measured], names: Sequence[str], start: Constants) -> Constants:
-    """Constants by robust least squares over the logarithms of times."""
+def fit(gpu: GpuModel, measured: Sequence[Measured], names: Sequence[str], start: SkinnyConstants) -> SkinnyConstants:
+    """SkinnyConstants by robust least squares over the logarithms of times."""
     seconds = [each.seconds for each in measured]
     return fitted(start, names, seconds, lambda found: [each.predicted(gpu, found) for each in measured], PRIOR)
 
@@ -133,7 +132,7 @@ def judge(gpu: GpuModel, measured: Sequence[Measured]) -> None:
     print(f"fastest / first choice {statistics.geometric_mean(shares):.3f}, worst {min(shares):.3f}", flush=True)
 
 
-def write(constants: Constants, tables: Sequence[Path], number: int) -> None:
+def write(constants: SkinnyConstants, tables: Sequence[Path], number: int) -> None:
     """Replace the values of the package's constants; what each is stays, and what they were assumed to be."""
     measured = ", ".join(str(table) for table in tables)
     write_constants(FILE, constants, measured=measured, note=NOTE.format(number=number))

@@ -41,8 +41,8 @@ from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.epilogue.ends import Ends
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.skinny.shape import ALIGNED, SHIFTED, Layout
-from constrint.kernels.gemm.skinny.text import shape_of, source_of
+from constrint.kernels.gemm.skinny.shape import ALIGNED, SHIFTED, SkinnyLayout
+from constrint.kernels.gemm.skinny.source import shape_of, source_of
 from constrint.kernels.gemm.units import ELEMENT_BYTES
 from constrint.kernels.launch.cuda import CudaSource, compile_cuda
 from constrint.select import Workload
@@ -68,7 +68,7 @@ COLUMNS = (
 OUTPUTS = {"fp16": "fp16", "bf16": "bf16", "int8": "int32"}
 
 
-def plain_source(config: Config, dtype: str, layout: Layout) -> CudaSource:
+def plain_source(config: Config, dtype: str, layout: SkinnyLayout) -> CudaSource:
     """The kernel of a product to which nothing is added."""
     return source_of(config, dtype, layout, Ends(OUTPUTS.get(dtype, "fp32")))
 
@@ -91,7 +91,7 @@ def show_compiled(gpu: GpuModel, dtypes: list[str], number: int, seed: int) -> N
     """Compile configurations drawn at random; says which spill."""
     draw = random.Random(seed)
     for dtype in dtypes:
-        for layout in (Layout(k_major, large) for k_major in (True, False) for large in (ALIGNED, SHIFTED)):
+        for layout in (SkinnyLayout(k_major, large) for k_major in (True, False) for large in (ALIGNED, SHIFTED)):
             sizes = {"m": draw.choice(SHORT), "n": 65536 - layout.large, "k": 65536 - layout.large}
             every = columns_of(gpu, Product.of(Workload("gemm", sizes, dtype, {"transpose_b": int(layout.is_k_major)})))
             rows = range(len(every["tile_m"]))
@@ -169,7 +169,7 @@ class Timed(NamedTuple):
     """A product to time, and what is tried: configurations with their predicted seconds."""
 
     case: Case
-    layout: Layout
+    layout: SkinnyLayout
     found: list[tuple[Config, float]]
 
 
@@ -206,7 +206,7 @@ def show_candidates(gpu: GpuModel, timed: Iterable[Timed]) -> None:
             print(*case, f"{name} {dealt.blocks} blocks, modelled {seconds * 1e6:.1f} us, {layout}")
 
 
-def _dealt(gpu: GpuModel, case: Case, layout: Layout, config: Config) -> Any:
+def _dealt(gpu: GpuModel, case: Case, layout: SkinnyLayout, config: Config) -> Any:
     m, n, k = case.shape
     sizes = (max(m, n), min(m, n), k)
     return dealt_of(gpu, config, shape_of(config, case.dtype, layout), sizes)

@@ -18,7 +18,7 @@ from constrint.cli.ranking.compiling import show_progress
 from constrint.cli.running.progress import Progress
 from constrint.errors import UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.staging import TENSOR_MEMORY_COLUMNS
+from constrint.kernels.gemm.units import TENSOR_MEMORY_COLUMNS
 from constrint.select.facts import problem_of, taken_by
 from constrint.select.spec import ResourceUse
 from constrint.tune.assembly import assembly_of, count_instructions

@@ -21,10 +21,11 @@ from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.reference import DTYPE_NAMES, gemm_reference
 from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
 from constrint.kernels.launch.device import describe, gpu_of, warn_once
-from constrint.kernels.launch.policy import Start, launch_what_fits, look
+from constrint.kernels.launch.look import look
+from constrint.kernels.launch.policy import Start, launch_what_fits
 from constrint.select.first_choice import Choice, Refusal
 from constrint.select.spec import Config, Launch
-from constrint.tune.triton_versions import caution, is_verified
+from constrint.tune.triton_versions import caution
 
 #: For a GPU without a model: at most 24 KiB of shared memory and few registers, even where tl.dot becomes plain FMA.
 CONSERVATIVE: Config = {
@@ -109,7 +110,6 @@ def prepare(
         source,
         out.dtype,
         is_three_pass=precision == "tf32x3",
-        allows_gluon=allows_gluon(),
         has_nvrtc=has_nvrtc(),
         no_library=OTHERS_ASKED.get(implementation)
         or refusal_of_call(a, b, bias, source, alpha, activation, out.dtype),
@@ -194,13 +194,6 @@ def choose(gpu: GpuModel | None, product: Product) -> Choice | None:
 def conservative(gpu: GpuModel | None) -> Choice:
     """What fits anywhere."""
     return Choice(gpu, "gemm.pointer", CONSERVATIVE)
-
-
-def allows_gluon() -> bool:
-    """Whether Triton is of a verified version: Gluon's interface moves between versions."""
-    import triton
-
-    return is_verified(triton.__version__)
 
 
 @lru_cache(maxsize=1)

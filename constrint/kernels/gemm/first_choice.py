@@ -37,9 +37,9 @@ from constrint.select.winners import when_reloaded, winner
 #: After two choices that spilled, another kernel has to be so sure not to: its chance in millionths.
 SURE_PPM = 10_000
 #: What a product says of a call and of this machine, beside what its workload does.
-OF_CALL = ("allows_gluon", "has_nvrtc", "no_library")
+OF_CALL = ("has_nvrtc", "no_library")
 #: Kernels that have the operands copied which the TMA unit cannot load.
-COPYING = frozenset(("gemm.descriptor", "gemm.producer"))
+COPYING = frozenset(("gemm.descriptor",))
 #: What devices refused, by GPU and product.
 _REFUSED: dict[tuple[str, Product], tuple[tuple[str, Refusal], ...]] = {}
 

@@ -17,8 +17,8 @@ End = tuple[float, float, str | None, "torch.dtype"]
 Multiply = Callable[..., Tensor]
 
 
-class Facts(NamedTuple):
-    """What is not a tensor."""
+class SavedOptions(NamedTuple):
+    """Options of a product that its gradients need: everything that is no tensor."""
 
     end: End
     bias_dtype: torch.dtype | None
@@ -26,24 +26,24 @@ class Facts(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What a product leaves for its gradients; tensors that they do not need are None."""
+    """Tensors and options that a product saves for its gradients; tensors that they do not need are None."""
 
     a: Tensor  # (..., M, K)
     b: Tensor  # (..., K, N), with the batch of a
     bias: Tensor | None
     c: Tensor | None
     output: Tensor | None
-    facts: Facts
+    facts: SavedOptions
 
 
 def saved_of(
     a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, end: End, output: Tensor
-) -> tuple[tuple[Tensor | None, ...], Facts]:
+) -> tuple[tuple[Tensor | None, ...], SavedOptions]:
     """The tensors to save, in the order of `Saved`, and the facts."""
     activation = end[2]
     # Only relu's derivative can be read off its result; for the others the product is computed again.
     needs_sum = activation not in (None, "relu")
-    facts = Facts(end, None if bias is None else bias.dtype, None if c is None else c.dtype)
+    facts = SavedOptions(end, None if bias is None else bias.dtype, None if c is None else c.dtype)
     kept = (a, b, bias if needs_sum else None, c if needs_sum else None, output if activation else None)
     return kept, facts
 
@@ -73,7 +73,7 @@ def gradients(
 
 
 def _silu_backward(gradient: Tensor, z: Tensor) -> Tensor:
-    """As aten::silu_backward, which has no derivative of its own."""
+    """Compute aten::silu_backward from operations that can be differentiated again."""
     wide = z.to(_wide(z.dtype))
     share = torch.sigmoid(wide)
     return (gradient * (share * (1 + wide * (1 - share)))).to(gradient.dtype)

@@ -1,4 +1,4 @@
-"""What was measured of GEMM kernels on one device, for the cost models; `measured.json` says what each figure is."""
+"""Constants of the Triton kernels' cost models, measured on one device; `measured.json` states the source of each."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ import msgspec
 FILE = Path(__file__).with_name("measured.json")
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One constant: its value, the kernels whose model has it, what it is, where from, and why others' differ."""
+class MeasuredEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One constant.
+
+    Args:
+        value: The value.
+        kernels: The kernels whose cost model uses it.
+        what: Its meaning.
+        source: Where the value comes from.
+        why: Why another kernel's constant for the same thing differs; may be empty.
+    """
 
     value: float
     kernels: str
@@ -25,7 +33,7 @@ class MeasuredFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     device: str
     note: str
-    constants: dict[str, Entry]
+    constants: dict[str, MeasuredEntry]
 
 
 @dataclass(frozen=True)
@@ -55,10 +63,6 @@ class Measured:
     pointer_split_sectors: float
     pointer_split_lines: float
     promoted_share: float
-    producer_s: float
-    producer_read_columns: float
-    producer_share: float
-    producer_bytes_per_clk: float
     split_finish_s: float
     split_read_s: float
     request_bytes: float

@@ -15,7 +15,7 @@ from torch.compiler import is_compiling
 
 import constrint.kernels.gemm.operator  # noqa: F401  registers the operator
 from constrint.kernels.gemm.checks import stack
-from constrint.kernels.gemm.gradients import Facts, Saved, gradients, saved_of
+from constrint.kernels.gemm.gradients import Saved, SavedOptions, gradients, saved_of
 from constrint.kernels.gemm.implementations import AUTO, check_implementation, of_gradients
 from constrint.kernels.gemm.plans import PLAIN, PLAIN_END, PLANS, STEADY
 from constrint.kernels.gemm.reference import default_out_dtype, gemm_reference
@@ -214,7 +214,7 @@ class _Product(torch.autograd.Function):
                 grad_a = matmul(gradient, b.t()) if needs[0] else None
                 return grad_a, matmul(a.t(), gradient) if needs[1] else None, None, None, None
             bias = c = output = None
-            facts, implementation = Facts((1.0, 0.0, None, a.dtype), None, None), AUTO
+            facts, implementation = SavedOptions((1.0, 0.0, None, a.dtype), None, None), AUTO
         else:
             a, b, bias, c, output = ctx.saved_tensors
             facts, implementation = ctx.facts, ctx.implementation

@@ -71,7 +71,6 @@ def product_of(
     out_dtype: torch.dtype,
     *,
     is_three_pass: bool,
-    allows_gluon: bool = True,
     has_nvrtc: bool = True,
     no_library: str = "",
 ) -> Product:
@@ -89,7 +88,6 @@ def product_of(
         has_bias=bias is not None,
         has_source=source is not None,
         is_three_pass=is_three_pass,
-        allows_gluon=allows_gluon,
         has_nvrtc=has_nvrtc,
         no_library=no_library,
     )

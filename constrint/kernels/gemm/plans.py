@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from constrint.kernels.gemm.implementations import AUTO, LIBRARY_ALONE, STEADY_KERNEL, check_implementation
-from constrint.kernels.launch.plan.blas import has_blas
-from constrint.kernels.launch.plan.errors import NotPlannedError
+from constrint.kernels.launch.plan.driver import has_blas
 from constrint.kernels.launch.plan.recipe import Made, Recipe, output_of, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
+from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import PlanTable
 
 if TYPE_CHECKING:

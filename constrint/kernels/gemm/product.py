@@ -90,7 +90,6 @@ class Product:
         batch: Products in one launch.
         has_bias, has_source: Whether the end reads a row, a matrix.
         is_three_pass: Whether fp32 operands are multiplied in three tf32 passes.
-        allows_gluon: Whether the compiler is one that the kernel in Gluon is checked with.
         has_nvrtc: Whether there is a compiler for kernels in CUDA C++.
         no_library: Why torch's own operators may not run it, as far as sizes and layouts do not tell; empty: they may.
     """
@@ -106,7 +105,6 @@ class Product:
     has_bias: bool = False
     has_source: bool = False
     is_three_pass: bool = False
-    allows_gluon: bool = True
     has_nvrtc: bool = True
     no_library: str = ""
 

@@ -1,9 +1,9 @@
-"""Registers of the GEMM kernels: what they are made of, as integer expressions; the weights are fitted.
+"""Registers of the Triton GEMM kernels: terms as integer expressions, with fitted weights.
 
-A kernel takes the larger of what its loop over K and its end hold at a time, each a sum of terms. This estimate gives
-occupancy, and by a curve the chance of spilling. Weights and curves per target, instruction and size of the elements
-are fitted to the kernels of `sample.py`, by `benchmarks/registers.py fit --kernel gemm`. One figure is no estimate:
-the sums that have to be live at once.
+A kernel needs the larger of two weighted sums: the registers of its loop over K, and those of its epilogue. The
+estimate gives the occupancy, and by a curve the chance of spilling. `benchmarks/registers.py fit --kernel gemm` fits
+weights and curves to the kernels of `sample.py`, per target, instruction and element size. One figure is exact: the
+accumulators that are live at the end of the loop.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from constrint.kernels.gemm.units import (
     unit,
 )
 from constrint.kernels.resources import registers
-from constrint.kernels.resources.registers import END, Family, RegisterModel, either, name_of_weights
-from constrint.kernels.resources.weights import load_models
+from constrint.kernels.resources.registers import END, Family, RegisterModel, either, load_models, name_of_weights
 from constrint.model import Expr, Var, ceildiv, const, maximum, minimum
 from constrint.select.limits import Spilling
 
@@ -41,8 +40,8 @@ PARTIAL_ADDRESSES = 24
 REGISTER_MODELS: Mapping[str, RegisterModel] = load_models("gemm")
 
 
-class Kind(NamedTuple):
-    """What decides the terms beside the configuration.
+class TermKind(NamedTuple):
+    """The facts that decide the terms, beside the configuration.
 
     Args:
         instruction: "fma", "mma", "wgmma", "tcgen05", "mfma" or "wmma"; "mma" where a unit falls back to it.
@@ -71,17 +70,17 @@ class Kind(NamedTuple):
         return self.instruction in ("mfma", "wmma")
 
 
-def kinds_of(gpu: GpuModel, dtype: str, aligned: Aligned, *, has_descriptors: bool = False) -> tuple[Kind, ...]:
+def kinds_of(gpu: GpuModel, dtype: str, aligned: Aligned, *, has_descriptors: bool = False) -> tuple[TermKind, ...]:
     """The kinds that configurations for a dtype may be of: the unit's own, and the one it falls back to."""
     found = unit(gpu, dtype)
-    own = Kind(found.kind, dtype, gpu.sm.warp_size, aligned, False, has_descriptors)
+    own = TermKind(found.kind, dtype, gpu.sm.warp_size, aligned, False, has_descriptors)
     if found.fallback is None:
         return (own,)
     return own, own._replace(instruction=found.fallback, is_widened=is_upcast(found, dtype))
 
 
-def families(gpu: GpuModel, kind: Kind) -> tuple[Family, ...]:
-    """Whose weights a kind may take: its own element type's, or those of more types where kernels were too few."""
+def families(gpu: GpuModel, kind: TermKind) -> tuple[Family, ...]:
+    """Families whose weights a kind may take: of its own element type first, then of wider groups of types."""
     if kind.instruction == "fma":
         return (Family("fma"),)
     marks = ("descriptor " if kind.has_descriptors else "") + ("widened " if kind.is_widened else "")
@@ -99,7 +98,7 @@ def families(gpu: GpuModel, kind: Kind) -> tuple[Family, ...]:
     return tuple(Family(f"{gpu.traits.code_family} {name}", f"{gpu.compiler_target} {name}") for name in names)
 
 
-def model_key(gpu: GpuModel, kind: Kind, known: Collection[str]) -> str:
+def model_key(gpu: GpuModel, kind: TermKind, known: Collection[str]) -> str:
     """Name of the weights for a kind on a GPU: of its target if there are such, else of the target's family."""
     return name_of_weights(families(gpu, kind), known)
 
@@ -119,7 +118,7 @@ def registers_per_thread(
 def spilling(
     gpu: GpuModel, dtype: str, v: Vars, aligned: Aligned = ALL_ALIGNED, *, has_descriptors: bool = False
 ) -> Spilling:
-    """How the estimate tells what spills, for the instruction that each configuration uses."""
+    """Return the spill curve for the instruction that each configuration uses."""
     kinds = kinds_of(gpu, dtype, aligned, has_descriptors=has_descriptors)
     curves = [REGISTER_MODELS[model_key(gpu, kind, REGISTER_MODELS)].spilling for kind in kinds]
     return curves[0] if len(curves) == 1 else either(async_share(unit(gpu, dtype), v), *curves)
@@ -138,7 +137,7 @@ def least_registers(gpu: GpuModel, dtype: str, v: Vars) -> Expr:
     return sums + 1
 
 
-def weighted(weights: Mapping[str, int], kind: Kind, v: Vars) -> Expr:
+def weighted(weights: Mapping[str, int], kind: TermKind, v: Vars) -> Expr:
     """The larger of the two sums of a kind's weighted terms, in whole registers."""
     if all(isinstance(variable, Var) and variable.name == name for name, variable in v.items()):
         return _weighted_of_names(tuple(weights.items()), kind, tuple(v))
@@ -146,13 +145,13 @@ def weighted(weights: Mapping[str, int], kind: Kind, v: Vars) -> Expr:
 
 
 @lru_cache(maxsize=1024)
-def _weighted_of_names(weights: tuple[tuple[str, int], ...], kind: Kind, names: tuple[str, ...]) -> Expr:
+def _weighted_of_names(weights: tuple[tuple[str, int], ...], kind: TermKind, names: tuple[str, ...]) -> Expr:
     """Expressions for plain variables are kept: building one takes as long as solving."""
     return registers.weighted(dict(weights), register_terms(kind, {name: Var(name) for name in names}))
 
 
-def register_terms(kind: Kind, v: Vars) -> dict[str, Expr]:
-    """What a thread holds, in 32-bit registers or counts; terms that are zero for this kind are left out."""
+def register_terms(kind: TermKind, v: Vars) -> dict[str, Expr]:
+    """Return the terms of a thread's registers, in 32-bit registers or counts; terms that are always 0 are omitted."""
     accumulators = ceildiv(v["tile_m"] * v["tile_n"], v["num_warps"] * kind.warp_size)
     if kind.instruction == "fma":
         return {"base": const(1), "accumulators": accumulators, "operands": v["tile_k"] * (16 + accumulators)}
@@ -168,8 +167,8 @@ def register_terms(kind: Kind, v: Vars) -> dict[str, Expr]:
     return loop | _fragment_terms(kind, v) | _end_terms(kind, v, common)
 
 
-def _end_terms(kind: Kind, v: Vars, common: Mapping[str, Expr]) -> dict[str, Expr]:
-    """The sums on their way to C or the workspace, and on their way back."""
+def _end_terms(kind: TermKind, v: Vars, common: Mapping[str, Expr]) -> dict[str, Expr]:
+    """Terms of the epilogue: sums on their way to C or to the workspace and back."""
     splits, accumulators = minimum(1, v["split_k"] - 1), common["accumulators"]
     terms: dict[str, Expr] = {**common, "split": splits, "split_accumulators": splits * accumulators}
     if kind.aligned.c < WIDEST_BYTES and not kind.has_descriptors:
@@ -180,8 +179,8 @@ def _end_terms(kind: Kind, v: Vars, common: Mapping[str, Expr]) -> dict[str, Exp
     return {END + name: term for name, term in terms.items()}
 
 
-def _load_terms(kind: Kind, v: Vars) -> dict[str, Expr]:
-    """Pointers, and words on their way from global to shared memory."""
+def _load_terms(kind: TermKind, v: Vars) -> dict[str, Expr]:
+    """Terms of loads: pointers, and words on their way from global to shared memory."""
     element, num_threads = ELEMENT_BYTES[kind.dtype], v["num_warps"] * kind.warp_size
     pipelined = minimum(1, v["num_stages"] - 1)
     terms: dict[str, Expr] = {}
@@ -201,8 +200,8 @@ def _load_terms(kind: Kind, v: Vars) -> dict[str, Expr]:
     return terms
 
 
-def _fragment_terms(kind: Kind, v: Vars) -> dict[str, Expr]:
-    """Operands of one warp in registers: for one step of the instruction, and for all of tile_k."""
+def _fragment_terms(kind: TermKind, v: Vars) -> dict[str, Expr]:
+    """Terms of operands in registers: of one warp, for one step of the instruction and for all of tile_k."""
     element = ELEMENT_BYTES[kind.dtype]
     if kind.is_direct and (element == 2 or kind.has_descriptors):
         return {}
@@ -217,7 +216,7 @@ def _fragment_terms(kind: Kind, v: Vars) -> dict[str, Expr]:
         terms[f"step_{name}"] = ceildiv(share * step * element, lanes)
         terms[f"whole_{name}"] = ceildiv(share * v["tile_k"] * element, lanes)
         terms[f"persistent_whole_{name}"] = v["persistent"] * terms[f"whole_{name}"]
-        # Of 8- and 32-bit elements, row-major B in shared memory is gathered element by element; 8-bit A may be, too.
+        # Row-major B of 8- or 32-bit elements is gathered from shared memory element by element; 8-bit A may be, too.
         if element != 2 and not kind.has_descriptors:
             terms[f"gathered_step_{name}"] = pipelined * terms[f"step_{name}"]
             terms[f"gathered_whole_{name}"] = pipelined * terms[f"whole_{name}"]

@@ -8,7 +8,7 @@ shared-memory rule excludes must really be over. The register weights are fitted
     free    from the space without the rules on registers, accumulators within REGISTER_RIM of the limit
     smem    only shared memory excludes it, by no more than SMEM_RIM
     near    valid, and estimated to take nearly as many registers as there are, or somewhat more
-    ranked  among the model's first choices, so many per dtype and shape, if registers were no limit
+    ranked  among the model's first choices per dtype and shape, if registers were no limit
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.descriptor.spec import DescriptorSpec
 from constrint.kernels.gemm.pointer.spec import PointerSpec
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.registers import Kind, families, kinds_of, register_terms
+from constrint.kernels.gemm.registers import TermKind, families, kinds_of, register_terms
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.tma.operands import has_tma
 from constrint.kernels.gemm.units import ELEMENT_BYTES, async_share, unit
-from constrint.kernels.resources.sample import Request, Row, Sample, Wanted
-from constrint.kernels.resources.scores import SampledKernel
+from constrint.kernels.resources.estimate import SampledKernel
+from constrint.kernels.resources.sample import DrawRequest, KernelSample, Row, SampleRequest
 from constrint.model import Domain, Expr, Problem, Var, const
 from constrint.select import Operation, Workload
 from constrint.select.limits import most_registers
@@ -121,13 +121,13 @@ def fixed(problem: Problem, values: Mapping[str, int]) -> Problem:
     return problem
 
 
-def draw_valid(wanted: Wanted) -> Iterator[Row]:
+def draw_valid(wanted: DrawRequest) -> Iterator[Row]:
     """Random valid configurations of random dtypes and shapes."""
     while True:
         yield _draw(wanted.target, wanted.rng, wanted.fix, ())
 
 
-def draw_free(wanted: Wanted) -> Iterator[Row]:
+def draw_free(wanted: DrawRequest) -> Iterator[Row]:
     """Random configurations whatever registers they take, of either kernel, short of what takes minutes to compile."""
     gpu = load_gpu(SAMPLE.targets[wanted.target])
     while True:
@@ -142,7 +142,7 @@ def draw_free(wanted: Wanted) -> Iterator[Row]:
             yield row
 
 
-def draw_fair(wanted: Wanted) -> Iterator[Row]:
+def draw_fair(wanted: DrawRequest) -> Iterator[Row]:
     """Random configurations whatever they take: a random shape each, of a random kernel unless one is named."""
     gpu, rng = load_gpu(SAMPLE.targets[wanted.target]), wanted.rng
     kernels = [0, 1] if has_tma(gpu) else [0]
@@ -167,7 +167,7 @@ def draw_fair(wanted: Wanted) -> Iterator[Row]:
                 break
 
 
-def draw_near(wanted: Wanted) -> Iterator[Row]:
+def draw_near(wanted: DrawRequest) -> Iterator[Row]:
     """Random valid configurations whose estimate is near the most that a thread may have: where the curve is steep."""
     gpu, rng = load_gpu(SAMPLE.targets[wanted.target]), wanted.rng
     least, most = NEAR
@@ -189,7 +189,7 @@ def _any_size(rng: random.Random) -> int:
     return size // 16 * 16 if rng.random() < 0.5 else size
 
 
-def draw_smem(wanted: Wanted) -> Iterator[Row]:
+def draw_smem(wanted: DrawRequest) -> Iterator[Row]:
     """Random configurations that shared memory alone excludes, by no more than SMEM_RIM."""
     most = load_gpu(SAMPLE.targets[wanted.target]).sm.max_smem_bytes_per_block
     for _ in range(wanted.number * MOST_TRIES):
@@ -225,7 +225,7 @@ def _row(target: str, dtype: str, sizes: Sizes, config: Mapping[str, int], descr
     return {"target": target, "dtype": dtype, **sized, **config, "descriptor": descriptor}
 
 
-def ranked(wanted: Wanted) -> Iterator[Row]:
+def ranked(wanted: DrawRequest) -> Iterator[Row]:
     """The configs that would be ranked first if registers were no limit: where a wrong exclusion hurts most."""
     gpu = load_gpu(SAMPLE.targets[wanted.target])
     for dtype in (d for d in SPECS[0].dtypes if d != "fp16" and gpu.matrix_shapes(d)):
@@ -248,11 +248,11 @@ def _parameters(gpu_name: str, dtype: str, descriptor: int) -> tuple[str, ...]:
     return tuple(param.name for param in SPECS[descriptor].tile_params(load_gpu(gpu_name), dtype))
 
 
-def request_of(row: Row) -> Request:
+def request_of(row: Row) -> SampleRequest:
     """The configuration of a row; parameters that a table does not have are zero."""
     name, descriptor = SAMPLE.targets[row["target"]], int(row.get("descriptor") or 0)
     config = {parameter: int(row.get(parameter) or 0) for parameter in _parameters(name, row["dtype"], descriptor)}
-    return Request(load_gpu(name), SPECS[descriptor], workload_of(row["dtype"], _sizes(row)), config)
+    return SampleRequest(load_gpu(name), SPECS[descriptor], workload_of(row["dtype"], _sizes(row)), config)
 
 
 def compile_row(row: Row) -> Any:
@@ -285,7 +285,7 @@ def limit_of(target: str, num_warps: int) -> int:
 
 
 @lru_cache(maxsize=512)
-def _terms(kind: Kind) -> dict[str, Expr]:
+def _terms(kind: TermKind) -> dict[str, Expr]:
     return register_terms(kind, VARIABLES)
 
 
@@ -311,7 +311,7 @@ def kernel_of(row: Row, is_latest: bool) -> SampledKernel | None:
     )
 
 
-SAMPLE = Sample(
+SAMPLE = KernelSample(
     tables=(
         "triton_gemm_space.csv",
         "triton_gemm_space_3_6.csv",

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from constrint import cache
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.grid_rules import COLUMNS
 from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.rules import COLUMNS
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.select.kept import key_of
 from constrint.select.limits import BROKEN_SHARE, chance_of_broken, slowdown

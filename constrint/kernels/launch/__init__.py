@@ -8,7 +8,7 @@ from constrint.lazy import lazily
 
 if TYPE_CHECKING:
     from constrint.kernels.launch.fill import FillLaunch
-    from constrint.kernels.launch.plan.resident import check_resident, resident_blocks
+    from constrint.kernels.launch.plan.loaded import check_resident, resident_blocks
     from constrint.kernels.launch.triton import TritonKernelSpec, TritonLaunch
 
 __all__ = ["FillLaunch", "TritonKernelSpec", "TritonLaunch", "check_resident", "resident_blocks"]
@@ -18,7 +18,7 @@ __getattr__ = lazily(
     __name__,
     {
         "fill": ("FillLaunch",),
-        "plan.resident": ("check_resident", "resident_blocks"),
+        "plan.loaded": ("check_resident", "resident_blocks"),
         "triton": ("TritonKernelSpec", "TritonLaunch"),
     },
 )

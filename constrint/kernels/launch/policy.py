@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from constrint.errors import RESIDENT, CompileError, DoesNotFitError
+from constrint.kernels.launch.look import SpilledError
 from constrint.kernels.registry import load_spec
 from constrint.select.compiled import CompiledKernel, keep, recall
 from constrint.select.first_choice import REGISTERS, Choice, Refusal
@@ -24,20 +25,6 @@ MOST_NEXT = 3
 PASS_FAILED = "PassManager::run failed"
 #: Characters that are kept of what a compiler says when it refuses.
 MOST_TEXT = 400
-#: Bytes of a register, in which Triton counts what spills.
-REGISTER_BYTES = 4
-
-
-class SpilledError(Exception):
-    """Raised before a launch: a kernel's registers go to memory.
-
-    Args:
-        compiled: What the compiler said of the kernel.
-    """
-
-    def __init__(self, compiled: CompiledKernel) -> None:
-        super().__init__(f"{compiled.spill_bytes} bytes of a thread's registers go to memory")
-        self.compiled = compiled
 
 
 class RefusedError(Exception):
@@ -150,51 +137,6 @@ def _settle(choice: Choice, given: Sequence[str], settled: _Settled) -> None:
     if len(_SETTLED) >= MOST_SETTLED:
         _SETTLED.clear()
     _SETTLED[_key(choice, given)] = settled
-
-
-def look(launches: Sequence[Any], *, may_spill: bool = False) -> None:
-    """Compile launches for the device of their tensors, and raise where one spills or would wait for ever.
-
-    Raises:
-        SpilledError: When one spills and may not.
-        CompileError, triton.errors.TritonError: When one does not compile, or does not fit the device.
-        DoesNotFitError: When one does not fit the device, or its blocks wait for others that are not resident.
-    """
-    if not may_spill:
-        check_spills(launch.compiled() for launch in launches if hasattr(launch, "compiled"))
-    for launch in launches:
-        if hasattr(launch, "check_resident"):
-            launch.check_resident()
-
-
-def check_spills(kernels: Any) -> None:
-    """Raise where one of the compiled kernels spills.
-
-    Raises:
-        SpilledError: Of the first that does.
-    """
-    for kernel in kernels:
-        if getattr(kernel, "n_spills", 0):
-            raise SpilledError(_compiled(kernel))
-
-
-def _compiled(kernel: Any) -> CompiledKernel:
-    if hasattr(kernel, "stated"):
-        stated: CompiledKernel = kernel.stated
-        return stated
-    import triton
-
-    target = kernel.metadata.target
-    name = f"sm_{target.arch}" if target.backend == "cuda" else str(target.arch)
-    return CompiledKernel(
-        target=name,
-        triton_version=triton.__version__,
-        smem_bytes=int(kernel.metadata.shared),
-        registers_per_thread=int(kernel.n_regs),
-        accumulator_registers=0,
-        spill_bytes=REGISTER_BYTES * int(kernel.n_spills),
-        instruction="",
-    )
 
 
 def _look_up(choice: Choice, given: Sequence[str]) -> None:

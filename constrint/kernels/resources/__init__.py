@@ -1,6 +1,6 @@
-"""One kit for what a kernel takes of the registers: a model, its weights as data, and how they are sampled and fitted.
+"""Register estimates for any kernel: a model, its fitted weights, and the samples that they are fitted to.
 
-A kernel gives the terms that its registers are made of and a `Sample` of compiled configurations. The kit knows no
-kernel; it fits weights to the sample (`fit.py`), keeps them in `data/` (`weights.py`) and states the figures as
-expressions (`registers.py`).
+A kernel states the terms of its register count and a `KernelSample` of compiled configurations (`sample.py`). `fit.py`
+fits weights to the sample, `data/` keeps them, `registers.py` states the estimate as an expression, and `check.py`
+compares it with compiled kernels. Nothing here knows a particular kernel.
 """

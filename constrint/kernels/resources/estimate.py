@@ -1,19 +1,94 @@
-"""The weights of the estimate: the larger of two sums with the least mean relative error.
+"""Compiled kernels as numbers, and the fit of their weights: the larger of two sums with the least mean relative error.
 
-Kernels whose counts say what they need are fitted; weights of few kernels are drawn to those of their family. Needs
-scipy.
+Only kernels whose register count shows their need are fitted. Weights of small families are drawn to those of wider
+families. Needs scipy.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.kernels.resources.scores import Fit, Floats, Kernels, ends_of, matrix
+from constrint.kernels.resources.registers import END, Family
 
-#: How strongly weights of few kernels are drawn to their family's: relative error per relative change of a term.
+Floats = NDArray[np.float64]
+#: A count within this distance of the limit shows the limit, not the need, since allocations are rounded up.
+NEAR_LIMIT = 3
+#: Parts of a sample; each is left out once.
+FOLDS = 4
+
+
+@dataclass(frozen=True)
+class SampledKernel:
+    """One compiled kernel of a sample.
+
+    Args:
+        target: The target it was compiled for.
+        families: Families whose weights it may take, the narrowest first.
+        terms: The terms of its registers.
+        registers: Registers that the compiler gave a thread.
+        limit: Registers that the compiler could give a thread.
+        spills: Whether registers went to memory.
+        counts: Whether its compiler is the one of the estimates.
+    """
+
+    target: str
+    families: tuple[Family, ...]
+    terms: Mapping[str, int]
+    registers: int
+    limit: int
+    spills: bool
+    counts: bool = True
+
+    @property
+    def is_free(self) -> bool:
+        """Whether its register count shows its need."""
+        return self.counts and not self.spills and self.registers < self.limit - NEAR_LIMIT
+
+
+Kernels = Sequence[SampledKernel]
+
+
+def folds(kernels: Kernels, seed: int) -> Iterator[tuple[list[SampledKernel], list[SampledKernel]]]:
+    """Each part of the kernels in turn: the others, and the part that is left out."""
+    part = np.random.default_rng(seed).permutation(len(kernels)) % FOLDS
+    for number in range(FOLDS):
+        left_out = [kernel for kernel, of in zip(kernels, part, strict=True) if of == number]
+        yield [kernel for kernel, of in zip(kernels, part, strict=True) if of != number], left_out
+
+
+def matrix(kernels: Kernels, names: Sequence[str]) -> Floats:
+    """Terms as columns."""
+    return np.array([[float(kernel.terms.get(name, 0)) for name in names] for kernel in kernels])
+
+
+def ends_of(names: Sequence[str]) -> NDArray[np.bool_]:
+    """Which terms belong to the end of a kernel."""
+    return np.array([name.startswith(END) for name in names])
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Weights in hundredths by term."""
+
+    names: Sequence[str]
+    weights: Floats
+
+    def of(self, kernels: Kernels) -> Floats:
+        """Estimated registers: the larger of the sums over the loop's terms and over the end's."""
+        x, ends = matrix(kernels, self.names), ends_of(self.names)
+        sums = np.maximum(x[:, ~ends] @ self.weights[~ends], x[:, ends] @ self.weights[ends])
+        return np.asarray(np.maximum(1, np.ceil(sums / 100)))
+
+    def to_plain(self) -> dict[str, int]:
+        """The weights that are not zero, by name."""
+        return {name: int(weight) for name, weight in zip(self.names, self.weights, strict=True) if weight}
+
+
+#: Pull of a target's weights to its family's: relative error per relative change of a term.
 PULL = 3.0
 
 

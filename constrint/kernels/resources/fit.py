@@ -1,21 +1,21 @@
-"""Fitting weights to a sample, family by family, and judging them by kernels that were left out of the fit.
+"""Fits of weights and spill curves, family by family, judged by kernels that were left out of the fit.
 
-That estimates and chances hold is shown by kernels that no fit has seen: the fresh samples that the tests compile.
+The curve gives the chance that a kernel spills from its estimated registers over those that a thread may have. It is
+fitted to estimates of left-out kernels, because estimates of fitted kernels are too good. Needs scipy.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from constrint.errors import UnsupportedError
-from constrint.kernels.resources.curve import Curve, Judged, fit_curve
-from constrint.kernels.resources.estimate import fit_estimate
-from constrint.kernels.resources.registers import name_of_weights
-from constrint.kernels.resources.scores import FOLDS, Fit, Kernels, SampledKernel, folds
-from constrint.kernels.resources.weights import FittedModel, LeftOut
+from constrint.kernels.resources.estimate import FOLDS, Fit, Floats, Kernels, SampledKernel, fit_estimate, folds
+from constrint.kernels.resources.registers import FittedModel, LeftOut, name_of_weights
 
 #: Fewer kernels than this have no weights of their own target.
 LEAST_KERNELS = 40
@@ -51,7 +51,7 @@ def fit_all(kernels: Kernels) -> dict[str, Fit]:
 
 
 def fit_family(members: Kernels, *, is_widest: bool) -> Fit | None:
-    """The fit of a family; None where there are too few kernels, for any or for so many weights."""
+    """Fit a family; None where it has too few kernels, at all or per weight."""
     count = sum(kernel.is_free for kernel in members)
     if count < LEAST_POOLED:
         return None
@@ -78,7 +78,7 @@ def grouped(pairs: Iterable[tuple[str, SampledKernel]]) -> dict[str, list[Sample
 
 
 def judged(fits: Mapping[str, Fit], kernels: Kernels) -> list[Judged]:
-    """Kernels that have weights among the fits, with their estimates."""
+    """Return the kernels that have weights among the fits, with their estimates."""
     named = []
     for kernel in kernels:
         try:
@@ -93,7 +93,7 @@ def judged(fits: Mapping[str, Fit], kernels: Kernels) -> list[Judged]:
 
 
 def left_out(kernels: Kernels) -> list[Judged]:
-    """What fits to all parts of the sample but one say of that one, for each in turn."""
+    """Judge each part of the sample by a fit to all other parts."""
     return [result for rest, part in folds(kernels, 1) for result in judged(fit_all(rest), part)]
 
 
@@ -121,7 +121,7 @@ def chances_left_out(results: Iterable[Judged], known: Iterable[str]) -> list[fl
 
 
 def summary(results: Iterable[Judged], chances: Iterable[float]) -> LeftOut:
-    """How estimates and chances do on kernels that they have not seen."""
+    """Summarise errors of estimates and chances for kernels that the fits have not seen."""
     results, p = list(results), np.clip(np.array(list(chances)), 1e-6, 1 - 1e-6)
     errors = [abs(result.estimate / result.kernel.registers - 1) for result in results if result.kernel.is_free]
     median, p90 = (round(100 * float(np.quantile(errors, share)), 1) if errors else None for share in (0.5, 0.9))
@@ -144,7 +144,7 @@ def summaries(
 
 
 def fitted_models(kernels: Kernels, fits: Mapping[str, Fit], results: Iterable[Judged]) -> dict[str, FittedModel]:
-    """The weights and curves with where they come from, and what was said of kernels while they were left out."""
+    """Combine weights and curves with their origin and their quality for left-out kernels."""
     results = list(results)
     curves, chances = curves_of(results, fits), chances_left_out(results, fits)
     by_name = summaries(results, chances, lambda kernel: name_of_weights(kernel.families, fits))
@@ -165,3 +165,77 @@ def fitted_models(kernels: Kernels, fits: Mapping[str, Fit], results: Iterable[J
             left_out=judged_as,
         )
     return models
+
+
+#: Prior of the curve of all kernels: mean and standard deviation of ln(place) and ln(slope).
+USUAL, USUAL_SPREAD = (np.log(1.1), np.log(7.0)), (0.5, 0.5)
+#: Standard deviations of a family's curve around that of all kernels, likewise.
+SPREAD = (0.15, 0.35)
+#: Bounds of the intervals of chances for which calibration is reported.
+STEPS = (0.0, 0.02, 0.1, 0.3, 0.7, 0.9, 0.98, 1.0)
+
+
+class Judged(NamedTuple):
+    """A kernel with its estimate by weights that were fitted without it."""
+
+    kernel: SampledKernel
+    estimate: float
+
+    @property
+    def logit_share(self) -> float:
+        """Natural logarithm of estimated registers over the limit."""
+        return float(np.log(max(self.estimate, 1.0) / self.kernel.limit))
+
+
+class Curve(NamedTuple):
+    """Chance = 1 / (1 + exp(-slope (x - at))) of x = ln(registers / most)."""
+
+    at: float
+    slope: float
+
+    def chances(self, x: Floats) -> Floats:
+        """The chance at each place."""
+        return np.asarray(1.0 / (1.0 + np.exp(-self.slope * (x - self.at))))
+
+    def rounded(self) -> tuple[int, int]:
+        """Percent of the most registers, and tenths of the slope."""
+        return round(100 * float(np.exp(self.at))), max(1, round(10 * self.slope))
+
+
+def fit_curve(results: Sequence[Judged], prior: Curve | None = None) -> Curve:
+    """Fit the most likely curve near the prior, or near the usual curve."""
+    from scipy.optimize import minimize
+
+    x = np.array([result.logit_share for result in results])
+    spills = np.array([float(result.kernel.spills) for result in results])
+    centre = np.array(USUAL if prior is None else (prior.at, np.log(prior.slope)))
+    spread = np.array(USUAL_SPREAD if prior is None else SPREAD)
+
+    def loss(z: Floats) -> float:
+        logit = np.exp(z[1]) * (x - z[0])
+        likelihood = np.logaddexp(0.0, logit) - spills * logit
+        return float(likelihood.sum() + 0.5 * (((z - centre) / spread) ** 2).sum())
+
+    at, slope = minimize(loss, centre, method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-6}).x
+    return Curve(float(at), float(np.exp(slope)))
+
+
+class Calibration(NamedTuple):
+    """Kernels whose chance lies between two steps: how many, the mean chance, and how many spilled."""
+
+    least: float
+    most: float
+    kernels: int
+    mean_chance: float
+    spilled: int
+
+
+def calibration(chances: Iterable[float], spills: Iterable[bool]) -> list[Calibration]:
+    """Count how often kernels spilled, by their predicted chance."""
+    p, y = np.array(list(chances), dtype=float), np.array(list(spills), dtype=bool)
+    rows = []
+    for least, most in pairwise(STEPS):
+        inside = (p >= least) & ((p < most) | (most == 1.0))
+        mean = float(p[inside].mean()) if inside.any() else 0.0
+        rows.append(Calibration(least, most, int(inside.sum()), mean, int(y[inside].sum())))
+    return rows

@@ -1,12 +1,15 @@
-"""The register model: sums of a kernel's terms with fitted weights, as integer expressions.
+"""The register model: weighted sums of a kernel's terms as integer expressions, and the fitted weights in `data/`.
 
-A kernel needs the larger of what its loop and its end hold at a time. From this estimate follow occupancy and, by a
-curve, the chance that the kernel spills. A kernel whose terms are all of its loop is the simple case.
+A kernel needs the larger of two sums: of the terms of its main loop, and of the terms of its epilogue. The estimate
+gives the occupancy, and by a logistic curve the chance that the kernel spills. A kernel may have no epilogue terms.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -25,10 +28,9 @@ class RegisterModel(msgspec.Struct, frozen=True):
 
     Args:
         estimate: Weights of the terms in hundredths of a register.
-        at_percent: Percent of the most registers at which every other kernel spills.
+        at_percent: Percent of the register limit at which half of the kernels spill.
         slope_tenths: How steep the chance of spilling is; see `Spilling`.
-        error_percent: What one estimate in ten is off by at least, in percent of the true count; of kernels that were
-            left out of the fit.
+        error_percent: The 90th percentile of the estimate's error in percent, for kernels left out of the fit.
     """
 
     estimate: Mapping[str, int]
@@ -55,7 +57,7 @@ class Family(NamedTuple):
 
 
 def name_of_weights(families: Sequence[Family], known: Collection[str]) -> str:
-    """The nearest weights there are: from the narrowest family to the widest, the target's own first.
+    """Return the name of the most specific weights: the narrowest family first, the target's own before the shared.
 
     Raises:
         UnsupportedError: When none of the families has weights.
@@ -93,3 +95,82 @@ def either(use: Expr, first: Spilling, second: Spilling) -> Spilling:
         chosen(first.clear_percent, second.clear_percent),
         chosen(first.error_percent, second.error_percent),
     )
+
+
+DATA = Path(__file__).parent / "data"
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """The quality of estimates and chances, for kernels that were left out of the fit.
+
+    Args:
+        counts: Kernels whose register count shows their need.
+        median_error: Median relative error of their estimates, in percent.
+        p90_error: 90th percentile of that error, in percent.
+        kernels: All kernels.
+        spilled: Kernels that spill.
+        expected: The sum of the predicted chances to spill; equal to `spilled` for calibrated chances.
+        log_loss: Mean of -ln(predicted chance of the outcome): 0 for certainty, 0.69 for a coin.
+    """
+
+    counts: int
+    median_error: float | None
+    p90_error: float | None
+    kernels: int
+    spilled: int
+    expected: float
+    log_loss: float
+
+
+class FittedModel(RegisterModel, frozen=True, kw_only=True):
+    """Weights, and what they were fitted to.
+
+    Args:
+        targets: Targets of the kernels that the weights were fitted to.
+        kernels: How many kernels these were.
+        left_out: The quality for the kernels that take these weights; null where every recorded target has weights of
+            its own, or where there are too few kernels to leave some out.
+    """
+
+    targets: tuple[str, ...]
+    kernels: int
+    left_out: LeftOut | None
+
+
+class Weights(msgspec.Struct, frozen=True):
+    """One kernel's file of weights.
+
+    Args:
+        compilers: Compilers of the sample.
+        fitted_on: Date of the fit.
+        command: The command that wrote the file.
+        models: Weights by family of kernels.
+    """
+
+    compilers: tuple[str, ...]
+    fitted_on: str
+    command: str
+    models: dict[str, FittedModel]
+
+
+@cache
+def load_models(kernel: str) -> Mapping[str, FittedModel]:
+    """The weights of a kernel by family."""
+    return read_weights(DATA / f"{kernel}.json").models
+
+
+def read_weights(path: Path) -> Weights:
+    """Read a file of weights."""
+    return msgspec.json.decode(path.read_bytes(), type=Weights)
+
+
+def write_weights(weights: Weights, path: Path) -> None:
+    """Write a file of weights, one figure a line, so that changes of a figure can be read."""
+    head = msgspec.to_builtins(weights)
+    models = head.pop("models")
+    lines = [f" {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
+    blocks = []
+    for name, model in models.items():
+        fields = ",\n".join(f"   {json.dumps(key)}: {json.dumps(value)}" for key, value in model.items())
+        blocks.append(f"  {json.dumps(name)}: {{\n{fields}\n  }}")
+    path.write_text("\n".join(["{", *lines, ' "models": {', ",\n".join(blocks), " }", "}", ""]))

@@ -1,6 +1,6 @@
-"""A sample of compiled kernels: drawn from a kernel's space, read from the table that keeps it.
+"""Samples of compiled kernels: drawn from a kernel's space, or read from the table that records them.
 
-What is drawn, and what a row of the table means, the kernel says in its `Sample`.
+A kernel's `KernelSample` defines the draws and the meaning of a row.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.resources.scores import SampledKernel
+from constrint.kernels.resources.estimate import SampledKernel
 from constrint.select.spec import Config, KernelSpec, Workload
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 
-class Request(NamedTuple):
-    """The configuration that a row stands for."""
+class SampleRequest(NamedTuple):
+    """The configuration of a row, with its GPU, kernel and workload."""
 
     gpu: GpuModel
     spec: KernelSpec
@@ -32,14 +32,14 @@ class Request(NamedTuple):
     config: Config
 
 
-class Wanted(NamedTuple):
-    """What to draw.
+class DrawRequest(NamedTuple):
+    """A request to draw rows.
 
     Args:
         target: A target of the sample.
-        number: How many rows.
-        rng: The source of chance.
-        fix: Parameters that are not drawn.
+        number: The number of rows.
+        rng: The random generator.
+        fix: Parameters with fixed values.
         table: A table to choose from, for draws that need one.
     """
 
@@ -51,23 +51,23 @@ class Wanted(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sample:
-    """What a kernel tells the kit.
+class KernelSample:
+    """A kernel's sample: its tables, targets and draws, and the meaning of a row.
 
     Args:
         tables: Names of the recorded tables; the first is of the compiler that estimates are for.
         targets: A GPU for each target that is compiled for.
-        draws: By name, what yields rows; endless, or as many as there are.
-        request: What a row stands for.
+        draws: Generators of rows by name; a generator may be endless.
+        request: Returns the configuration of a row.
         compile: Compiles a row.
-        kernel: The kernel of a row, as numbers, given whether its table is of the compiler that estimates are for;
-            None for rows whose registers say nothing.
+        kernel: Returns the kernel of a row as numbers, given whether the row's compiler is the one of the estimates;
+            None for rows without a meaningful register count.
     """
 
     tables: tuple[str, ...]
     targets: Mapping[str, str]
-    draws: Mapping[str, Callable[[Wanted], Iterator[Row]]]
-    request: Callable[[Row], Request]
+    draws: Mapping[str, Callable[[DrawRequest], Iterator[Row]]]
+    request: Callable[[Row], SampleRequest]
     compile: Callable[[Row], CompiledKernel]
     kernel: Callable[[Row, bool], SampledKernel | None]
 
@@ -79,8 +79,8 @@ def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
         return compiler, list(csv.DictReader(file))
 
 
-def read_kernels(sample: Sample, folder: Path) -> tuple[tuple[str, ...], list[SampledKernel]]:
-    """The compilers of the recorded tables, and every kernel of them whose registers say anything."""
+def read_kernels(sample: KernelSample, folder: Path) -> tuple[tuple[str, ...], list[SampledKernel]]:
+    """Read the compilers of the recorded tables, and all kernels with a meaningful register count."""
     tables = [read_table(folder / name) for name in sample.tables]
     compilers = tuple(dict.fromkeys(compiler for compiler, _ in tables))
     kernels = (sample.kernel(row, compiler == compilers[0]) for compiler, rows in tables for row in rows)
@@ -88,15 +88,15 @@ def read_kernels(sample: Sample, folder: Path) -> tuple[tuple[str, ...], list[Sa
 
 
 def draw(
-    sample: Sample, target: str, numbers: Mapping[str, int], seed: int, *, fix: Mapping[str, int] | None = None,
+    sample: KernelSample, target: str, numbers: Mapping[str, int], seed: int, *, fix: Mapping[str, int] | None = None,
     table: Path | None = None,
 ) -> Iterator[Row]:  # fmt: skip
-    """Distinct rows for a target, at most so many of each draw."""
+    """Draw distinct rows for a target, at most `numbers[name]` of each draw."""
     rng = random.Random(f"{target} {seed}")
     seen: set[str] = set()
     for name, number in numbers.items():
         left = number
-        rows = sample.draws[name](Wanted(target, number, rng, fix or {}, table)) if left else iter(())
+        rows = sample.draws[name](DrawRequest(target, number, rng, fix or {}, table)) if left else iter(())
         for row in rows:
             if str(row) not in seen:
                 seen.add(str(row))

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from constrint.errors import ConstrintError
-from constrint.kernels.launch.policy import launch_what_fits, look
+from constrint.kernels.launch.look import look
+from constrint.kernels.launch.policy import launch_what_fits
 from constrint.kernels.rnn.first_choice import refuse
 from constrint.kernels.rnn.gradients import gradients_of, recompute_gates, states_before
 from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.scratch import Scratch
+from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.rnn.cells import Cell
 from constrint.kernels.rnn.edges import before_launch, ends_launch, resize_launch, resize_weights_launch
 from constrint.kernels.rnn.interface import (

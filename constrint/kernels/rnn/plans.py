@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from constrint.kernels.launch.device import gpu_of
-from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.recipe import Made, compile_all, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
+from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import PlanTable
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.gradients import gradients_of_slots, input_gradient

@@ -22,9 +22,9 @@ from typing import Any
 
 from constrint.errors import ConstrintError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.resources.estimate import SampledKernel
 from constrint.kernels.resources.registers import Family
-from constrint.kernels.resources.sample import Request, Row, Sample, Wanted
-from constrint.kernels.resources.scores import SampledKernel
+from constrint.kernels.resources.sample import DrawRequest, KernelSample, Row, SampleRequest
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton import registers
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
@@ -92,7 +92,7 @@ def random_config(gpu: GpuModel, workload: Workload, rng: random.Random) -> Mapp
     return rng.choice(whole if whole and rng.random() < WHOLE else few)
 
 
-def draw_fair(wanted: Wanted) -> Iterator[Row]:
+def draw_fair(wanted: DrawRequest) -> Iterator[Row]:
     """Configurations of random layers whatever they take, valid and excluded ones alike."""
     gpu = load_gpu(TARGETS[wanted.target])
     while True:
@@ -107,7 +107,7 @@ def draw_fair(wanted: Wanted) -> Iterator[Row]:
             yield _row(wanted.target, layer, config, has_inputs=False)
 
 
-def fair_config(gpu: GpuModel, workload: Workload, wanted: Wanted) -> Mapping[str, int] | None:
+def fair_config(gpu: GpuModel, workload: Workload, wanted: DrawRequest) -> Mapping[str, int] | None:
     """One configuration of the space without limits that is compiled within seconds; None if hardly any is."""
     spec = SPECS[workload.operation]
     space = enumerate_space(spec.problem(gpu, workload).without(*RULES))
@@ -122,7 +122,7 @@ def fair_config(gpu: GpuModel, workload: Workload, wanted: Wanted) -> Mapping[st
     return None
 
 
-def drawn(wanted: Wanted, top: int) -> Iterator[Row]:
+def drawn(wanted: DrawRequest, top: int) -> Iterator[Row]:
     """Configurations of random layers: one of so many that rank first, or any if `top` is 0."""
     gpu_name, rng = TARGETS[wanted.target], wanted.rng
     gpu = load_gpu(gpu_name)
@@ -145,7 +145,7 @@ def drawn(wanted: Wanted, top: int) -> Iterator[Row]:
                 yield _row(wanted.target, layer, config, has_inputs=inputs)
 
 
-def measured(wanted: Wanted) -> Iterator[Row]:
+def measured(wanted: DrawRequest) -> Iterator[Row]:
     """Of every layer that was measured: the first choice, the fastest configurations and some of the others."""
     if wanted.table is None:
         raise UsageError(
@@ -180,11 +180,13 @@ def _row(target: str, layer: Layer, config: Mapping[str, int], *, has_inputs: bo
     return row | {key: int(config[key]) for key in KEYS} | {"inputs": int(has_inputs)}
 
 
-def request_of(row: Row) -> Request:
+def request_of(row: Row) -> SampleRequest:
     """The configuration of a row."""
     sizes = (int(row["batch"]), 1024, int(row["heads"]), int(row["head_dim"]))
     workload = workload_of(row["cell"], sizes, row["dtype"], row["direction"])
-    return Request(load_gpu(row["gpu"]), SPECS[workload.operation], workload, {key: int(row[key]) for key in KEYS})
+    return SampleRequest(
+        load_gpu(row["gpu"]), SPECS[workload.operation], workload, {key: int(row[key]) for key in KEYS}
+    )
 
 
 def compile_row(row: Row) -> Any:
@@ -245,7 +247,7 @@ def kernel_of(row: Row, is_latest: bool) -> SampledKernel | None:
     )
 
 
-SAMPLE = Sample(
+SAMPLE = KernelSample(
     tables=("triton_rnn_resources_3.6.0.csv", "triton_rnn_resources_3.9.0.csv"),
     targets=TARGETS,
     draws={

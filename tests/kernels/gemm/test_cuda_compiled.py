@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm.cuda.shape import Shape
-from constrint.kernels.gemm.cuda.source import Operands, source_of
+from constrint.kernels.gemm.cuda.shape import WgmmaTile
+from constrint.kernels.gemm.cuda.source import OperandLayout, source_of
 from constrint.kernels.gemm.epilogue.ends import Ends
 from constrint.kernels.launch.cuda import compile_cuda
 from constrint.select import Workload
@@ -49,7 +49,7 @@ def config_at(columns: Mapping[str, Any], row: int) -> dict[str, int]:
 def test_nothing_spills_and_what_is_stated_is_true(workload: Workload) -> None:
     """The configuration with the most sums of each number of consumers, and others drawn at random."""
     columns, draw = columns_of(workload), random.Random(str(workload))
-    sums = Shape.of(columns).sums
+    sums = WgmmaTile.of(columns).sums
     rows = [int(np.argmax(np.where(columns["consumers"] == number, sums, 0))) for number in (1, 2, 3)]
     rows += [int(np.argmax(sums * columns["turned"])), *draw.sample(range(len(sums)), 2)]
     problem = CUDA.problem(H200, workload)
@@ -80,14 +80,16 @@ def test_every_end_compiles_without_spilling(ends: Ends, turned: int) -> None:
     config |= {"cluster_m": 2, "cluster_n": 1, "turned": 0}
     if turned:
         config |= {"tile_m": 144, "tile_n": 256, "cluster_m": 1, "cluster_n": 2, "turned": 1}
-    source = source_of(config, Operands("int8" if ends.output == "int32" else "bf16", True, True), ends, splits=True)
+    source = source_of(
+        config, OperandLayout("int8" if ends.output == "int32" else "bf16", True, True), ends, splits=True
+    )
     assert compile_cuda(H200, source).spill_bytes == 0
 
 
 def test_what_would_spill_is_compiled_sparing() -> None:
     config = {"tile_m": 256, "tile_n": 56, "num_stages": 5, "consumers": 2, "by_columns": 1, "in_turns": 1}
     config |= {"cluster_m": 1, "cluster_n": 2, "turned": 0}
-    source = source_of(config, Operands("bf16", False, True), Ends("bf16"), splits=True)
+    source = source_of(config, OperandLayout("bf16", False, True), Ends("bf16"), splits=True)
     assert source.sparing
     assert compile_cuda(H200, source).spill_bytes == 0
 
@@ -99,4 +101,4 @@ def test_a_wrong_tile_is_refused_by_the_compiler_too() -> None:
     config = {"tile_m": 96, "tile_n": 128, "num_stages": 3, "consumers": 1, "by_columns": 1, "in_turns": 0}
     config |= {"cluster_m": 1, "cluster_n": 1, "turned": 0}
     with pytest.raises(CompileError, match="what wgmma takes"):
-        compile_cuda(H200, source_of(config, Operands("bf16", True, True), Ends("bf16"), splits=False))
+        compile_cuda(H200, source_of(config, OperandLayout("bf16", True, True), Ends("bf16"), splits=False))

@@ -24,7 +24,7 @@ import torch
 from constrint.errors import UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.cuda import launch as cuda_launch
-from constrint.kernels.gemm.cuda.launch import Deal, cuda_launches
+from constrint.kernels.gemm.cuda.launch import TileSchedule, cuda_launches
 from constrint.kernels.gemm.launch import Call, Epilogue, Machine
 from constrint.kernels.launch.cuda import CudaLaunch, TensorMap
 from constrint.kernels.launch.plan.direct import DirectCuda
@@ -134,9 +134,9 @@ def test_no_more_clusters_of_four_are_launched_than_the_device_holds(
         launch, arguments=(SimpleNamespace(device=torch.device("cuda"), data_ptr=None), *launch.arguments[1:])
     )
     monkeypatch.setattr(cuda_launch, "resident_blocks", lambda launch: there)
-    assert cuda_launch.as_resident(on_a_gpu).grid == (blocks,)
+    assert cuda_launch._as_resident(on_a_gpu).grid == (blocks,)
     # Pairs fill every GPC: nobody is asked.
-    assert cuda_launch.as_resident(replace(launch, cluster=2, grid=(132,))).grid == (132,)
+    assert cuda_launch._as_resident(replace(launch, cluster=2, grid=(132,))).grid == (132,)
 
 
 def quotient(number: int, by: np.uint64) -> int:
@@ -170,7 +170,7 @@ def test_divisors_are_those_of_tiles_and_parts() -> None:
 def test_every_part_of_k_has_a_slice() -> None:
     """A kernel may be launched for a shorter K than it was chosen for: sums of a part without slices are never set."""
     assert numbers_of(launch_of(call_of(128, 152, 128), CONFIG | {"split_k": 8}))["parts"] == 2
-    assert Deal.of(H200, CONFIG | {"split_k": 8}, 128, 152, 1).parts == 1
+    assert TileSchedule.of(H200, CONFIG | {"split_k": 8}, 128, 152, 1).parts == 1
 
 
 @pytest.mark.parametrize(("in_turns", "users"), [(0, 2), (1, 1)])

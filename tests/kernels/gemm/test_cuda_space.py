@@ -12,10 +12,8 @@ from constrint.errors import UnsupportedError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import first_choice
 from constrint.kernels.gemm.cuda import spec as cuda_spec
-from constrint.kernels.gemm.cuda.constants import ASSUMED
-from constrint.kernels.gemm.cuda.cost import cuda_cost, leading_rows
-from constrint.kernels.gemm.cuda.resources import turns_of_sums
-from constrint.kernels.gemm.cuda.shape import Shape, cluster_slots
+from constrint.kernels.gemm.cuda.cost import ASSUMED, cuda_cost, leading_rows
+from constrint.kernels.gemm.cuda.shape import WgmmaTile, cluster_slots, turns_of_sums
 from constrint.kernels.gemm.product import Operand, Product
 from constrint.select import rank
 from constrint.select.first_choice import Choice
@@ -110,7 +108,7 @@ def test_clusters_of_four_leave_sms_over_and_gpcs_differ() -> None:
 def test_the_tile_of_5000_cubed_is_a_solution_whose_last_wave_is_full() -> None:
     """5,000 columns are 32.9 tiles of 152, and 31.25 of 160, which take as many rounds, each of them longer."""
     best = rank(CUDA, H200, gemm(5000, 5000, 5000, transpose_b=1), top=1).candidates[0].config
-    shape = Shape.of(best)
+    shape = WgmmaTile.of(best)
     tiles = -(-5000 // (best["tile_m"] * best["cluster_m"])) * -(-5000 // (best["tile_n"] * best["cluster_n"]))
     rounds = -(-tiles // cluster_slots(H200, shape.cluster))
     computed = rounds * 132 * best["tile_m"] * best["tile_n"]

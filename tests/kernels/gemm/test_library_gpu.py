@@ -22,7 +22,7 @@ from constrint.kernels.gemm.library.launch import exact_sums
 from constrint.kernels.gemm.plans import PLAIN_END, PLANS, _build
 from constrint.kernels.gemm.reference import default_out_dtype
 from constrint.kernels.launch.device import gpu_of
-from constrint.kernels.launch.plan.blas import has_blas
+from constrint.kernels.launch.plan.driver import has_blas
 from constrint.kernels.launch.plan.recipe import ProductStep
 from constrint.kernels.launch.plan.table import clear_plans
 from tests.kernels.gemm.test_matmul_gpu import PRODUCT_ERROR, ROUNDOFF, operands

@@ -30,8 +30,8 @@ from constrint.kernels.gemm.library.planned import planned_function, planned_of
 from constrint.kernels.gemm.library.spec import LIBRARY
 from constrint.kernels.gemm.reference import gemm_reference
 from constrint.kernels.launch.plan.direct import PlainTable
-from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.recipe import Recipe
+from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.tune.check import Case
 from tests.support.gemm import gemm
 from tests.support.library_table import forget_tables, use_tables_of, write_table
@@ -217,12 +217,12 @@ def test_kernels_for_any_number_of_rows_are_ours(as_h200: list[str]) -> None:
 
 
 def test_tables_without_the_core_call_functions_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    from constrint.kernels.launch.plan.direct import Entry
+    from constrint.kernels.launch.plan.direct import PlanEntry
 
     table = PlainTable(4, (), lambda: "high")
     monkeypatch.setattr(Tensor, "is_cuda", property(lambda _: True))
     a = randn(4, 4)
-    table.insert(None, (a, None), Entry([], (), 0, 0, 0, lambda *given: ("made", len(given))))
+    table.insert(None, (a, None), PlanEntry([], (), 0, 0, 0, lambda *given: ("made", len(given))))
     assert table.call(True, None, a, None) == ("made", 2)
     assert table.call(True, "another", a, None) is False
 

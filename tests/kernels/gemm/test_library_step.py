@@ -23,9 +23,9 @@ from constrint.kernels.gemm.launch import Call, Epilogue, Machine
 from constrint.kernels.gemm.library import step as library_step
 from constrint.kernels.gemm.library.launch import LibraryLaunch
 from constrint.kernels.gemm.library.step import Matrix, matrix_of, step_of
-from constrint.kernels.launch.plan import blas
-from constrint.kernels.launch.plan.errors import NotPlannedError
+from constrint.kernels.launch.plan import driver
 from constrint.kernels.launch.plan.recipe import ProductStep, Recipe
+from constrint.kernels.launch.plan.shape import NotPlannedError
 
 H200 = load_gpu("h200")
 MACHINE = Machine.of(H200)
@@ -155,7 +155,7 @@ def test_a_plan_multiplies_the_users_tensors(monkeypatch: pytest.MonkeyPatch, sh
 def test_where_torch_calls_something_else_plans_do_not_call_cublas(monkeypatch: pytest.MonkeyPatch) -> None:
     step = ProductStep((0, 1), (7, 5, 11), (2, 14, 0), (7, 6, 9), (1, 0, 2))
     is_tunable = False
-    monkeypatch.setattr(blas, "_has_found", lambda: True)
+    monkeypatch.setattr(driver, "_has_found", lambda: True)
     monkeypatch.setattr(torch.cuda.tunable, "is_enabled", lambda: is_tunable)
     assert step.for_core()[0] == "product"
     backend = torch._C._BlasBackend.Cublaslt

@@ -13,7 +13,7 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.product import OPTIONS, Operand, Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.select import rank
-from tests.support.gemm import DESCRIPTOR, KERNELS, POINTER, PRODUCER, gemm, gemm_operation, product
+from tests.support.gemm import CUDA, DESCRIPTOR, KERNELS, POINTER, gemm, gemm_operation, product
 
 H200 = load_gpu("h200")
 
@@ -82,16 +82,11 @@ REFUSED: list[tuple[GemmSpec, str, Product, str]] = [
         for name in ("a100", "rtx-4090", "mi300x", "t4")
     ),
     (DESCRIPTOR, "h200", EXPANDED, "repeated in memory, larger than the operand"),
-    *((PRODUCER, name, product(64, 64, 64), "written for Hopper's wgmma") for name in ("b200", "a100", "mi300x")),
-    (PRODUCER, "h200", product(4096, 4096, 4096, "int8"), "not for int8 on sm_90"),
-    (PRODUCER, "h200", product(4096, 4096, 4096, batch=2), "one product at a time"),
-    (PRODUCER, "h200", product(4096, 4096, 4096, source=1), "adds no matrix"),
-    (PRODUCER, "h200", product(4096, 4096, 4096, "tf32", three_pass=1), "multiplies fp32 in one pass"),
-    (PRODUCER, "h200", replace(product(4096, 4096, 4096), allows_gluon=False), "this one is not checked"),
-    (PRODUCER, "h200", product(4096, 4100, 4096), "not 4100 elements of 2 bytes"),
-    (PRODUCER, "h200", product(8192, 8196, 8192), "not 8196 elements of 2 bytes"),
-    (PRODUCER, "h200", product(4096, 4096, 4096, wide_output=1), "not 4096 elements of 4 bytes"),
-    (PRODUCER, "h200", EXPANDED, "repeated in memory"),
+    *((CUDA, name, product(64, 64, 64), "written for Hopper's wgmma") for name in ("b200", "a100", "mi300x")),
+    (CUDA, "h200", product(4096, 4096, 4096, batch=2), "one product at a time"),
+    (CUDA, "h200", product(4096, 4096, 4096, "tf32", three_pass=1), "multiplies fp32 in one pass"),
+    (CUDA, "h200", product(4096, 4096, 4100), "it copies no operand"),
+    (CUDA, "h200", EXPANDED, "repeated in memory"),
 ]
 
 
@@ -107,16 +102,12 @@ def test_a_kernel_says_what_it_does_not_compute(spec: GemmSpec, name: str, asked
 def test_kernels_take_what_they_are_for() -> None:
     for dtype in POINTER.dtypes:
         assert DESCRIPTOR.refusal(H200, product(4096, 4096, 4096, dtype, batch=3, source=1, wide_output=1)) == ""
-    for dtype in PRODUCER.dtypes:
-        assert PRODUCER.refusal(H200, product(4096, 4096, 4096, dtype, bias=1)) == ""
-    # Rows of 32,784 bytes.
-    assert PRODUCER.refusal(H200, product(4096, 8196, 4096, "tf32")) == ""
     assert POINTER.refusal(H200, EXPANDED) == ""
 
 
 def test_a_ranking_names_the_kernels_that_cannot_and_why() -> None:
-    spaces = {space.kernel: space for space in rank(gemm_operation(), H200, gemm(4096, 4100, 4096), top=1).spaces}
+    spaces = {space.kernel: space for space in rank(gemm_operation(), H200, gemm(4096, 4096, 4100), top=1).spaces}
     assert list(spaces) == [spec.full_name for spec in KERNELS]
-    assert "not 4100 elements" in spaces["gemm.producer"].refusal
-    assert spaces["gemm.producer"].num_valid == spaces["gemm.producer"].num_product == 0
+    assert "it copies no operand" in spaces["gemm.cuda"].refusal
+    assert spaces["gemm.cuda"].num_valid == spaces["gemm.cuda"].num_product == 0
     assert all(spaces[name].num_valid > 0 and not spaces[name].refusal for name in ("gemm.pointer", "gemm.descriptor"))

@@ -17,7 +17,7 @@ from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.units import unit
 from constrint.model import Problem, Var
 from constrint.select import BlockUse
-from tests.support.gemm import DESCRIPTOR, POINTER, PRODUCER, gemm, smem_of, use_of
+from tests.support.gemm import DESCRIPTOR, POINTER, gemm, smem_of, use_of
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "triton_gemm_space.csv"
 GPUS = {
@@ -60,7 +60,7 @@ def space_of(spec: GemmSpec, target: str, dtype: str, sizes: tuple[int, int, int
 
 def figures(row: dict[str, str]) -> tuple[int, int]:
     """Shared memory and registers as the rules have it."""
-    spec = PRODUCER if row.get("producer") == "1" else DESCRIPTOR if row["descriptor"] == "1" else POINTER
+    spec = DESCRIPTOR if row["descriptor"] == "1" else POINTER
     problem, use = space_of(spec, row["target"], row["dtype"], (int(row["m"]), int(row["n"]), int(row["k"])))
     config = {name: int(row.get(name) or 0) for name in problem.variables}
     return smem_of(use, config), use.registers_per_thread.value(config)

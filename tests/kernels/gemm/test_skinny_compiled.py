@@ -9,8 +9,8 @@ import pytest
 
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.epilogue.ends import Ends
-from constrint.kernels.gemm.skinny.shape import ALIGNED, SHIFTED, STRIDED, Layout, line, vector
-from constrint.kernels.gemm.skinny.text import source_of
+from constrint.kernels.gemm.skinny.shape import ALIGNED, SHIFTED, STRIDED, SkinnyLayout, line, vector
+from constrint.kernels.gemm.skinny.source import source_of
 from constrint.kernels.launch.cuda import compile_cuda
 from constrint.select import Workload
 from constrint.solve import enumerate_space
@@ -89,9 +89,11 @@ def test_it_compiles_for_nvidia_gpus_from_ampere_on(name: str) -> None:
                 check(gpu, workload, config)
 
 
-@pytest.mark.parametrize("layout", [Layout(), Layout(False, SHIFTED, STRIDED), Layout(True, ALIGNED, SHIFTED)], ids=str)
+@pytest.mark.parametrize(
+    "layout", [SkinnyLayout(), SkinnyLayout(False, SHIFTED, STRIDED), SkinnyLayout(True, ALIGNED, SHIFTED)], ids=str
+)
 @pytest.mark.parametrize("ends", ENDS, ids=str)
-def test_every_end_compiles_without_spilling(ends: Ends, layout: Layout) -> None:
+def test_every_end_compiles_without_spilling(ends: Ends, layout: SkinnyLayout) -> None:
     config = {"tile_m": 8, "tile_n": 64, "tile_k": 256, "num_warps": 8, "warps_k": 4, "mma": 1, "resident": 1}
     dtype = "int8" if ends.output == "int32" else "bf16"
     if not layout.is_k_major:
@@ -110,4 +112,4 @@ def test_a_tile_that_no_matrix_instruction_has_is_refused_by_the_compiler_too() 
     config = {"tile_m": 4, "tile_n": 128, "tile_k": 256, "num_warps": 8, "warps_k": 4, "mma": 1, "resident": 1}
     config |= {"turned": 1, "num_stages": 1, "fan_in": 0}
     with pytest.raises(CompileError, match="eight rows of X"):
-        compile_cuda(H200, source_of(config, "bf16", Layout(), Ends("bf16")))
+        compile_cuda(H200, source_of(config, "bf16", SkinnyLayout(), Ends("bf16")))

@@ -26,7 +26,7 @@ from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm import matmul, plans
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.reference import gemm_reference
-from constrint.kernels.gemm.skinny.shape import Layout
+from constrint.kernels.gemm.skinny.shape import SkinnyLayout
 from constrint.kernels.launch.device import gpu_of
 from tests.support.gemm import gemm
 
@@ -55,7 +55,7 @@ def test_random_products_configurations_and_ends(one: Drawn) -> None:
 @pytest.mark.parametrize("blocks", [1, 100, 132, 999])
 def test_blocks_that_share_tiles_however_they_add(blocks: int, variant: str) -> None:
     for layout, is_k_major in (("rc", True), ("rr", False)):
-        way = Layout(is_k_major)
+        way = SkinnyLayout(is_k_major)
         for name in ("mma8 t1 u2 w2x4 r1", "fma1 t1 u1 w1x8 r1"):
             config = config_of(name + variant, "bf16", way, turned=True)
             for shape in ((1, 256, 65536), (1, 1, 1000000), (1, 100000, 64)):

@@ -17,8 +17,8 @@ if missing_packages("torch"):
 from benchmarks.gemm.skinny.cases import PLAIN, Case, End
 from benchmarks.gemm.skinny.configs import DTYPES, Config, config_of
 from constrint.kernels.gemm.epilogue.ends import Ends
-from constrint.kernels.gemm.skinny.shape import ALIGNED, SHIFTED, STRIDED, Layout
-from constrint.kernels.gemm.skinny.text import source_of
+from constrint.kernels.gemm.skinny.shape import ALIGNED, SHIFTED, STRIDED, SkinnyLayout
+from constrint.kernels.gemm.skinny.source import source_of
 from tests.support.skinny_on_cpu import built, ends_of_case, error_on_cpu, layout_of
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -46,7 +46,7 @@ VARIANTS = ["", " s2", " f2", " s2 f3"]
 ENDS = [PLAIN, End(-0.5), End(0.5, True, -2.0, "relu"), End(1.0, True, 0.0, "silu"), End(2.0, False, 1.0, "gelu")]
 
 
-def made(name: str, case: Case, layout: Layout) -> Config:
+def made(name: str, case: Case, layout: SkinnyLayout) -> Config:
     return config_of(name, case.dtype, layout, turned=case.shape[1] >= case.shape[0])
 
 
@@ -145,15 +145,15 @@ def errors_with(right: str, wrong: str, folder: Path) -> Iterator[float]:
 
 
 def test_how_operands_lie_is_seen() -> None:
-    def way(shape: tuple[int, int, int], layout: str, gap: int = 0, offset: int = 0) -> Layout:
+    def way(shape: tuple[int, int, int], layout: str, gap: int = 0, offset: int = 0) -> SkinnyLayout:
         return layout_of(Case(shape, "fp16", layout, (gap,) * 3, (offset,) * 3))
 
-    assert way((1, 4096, 4096), "rc") == Layout(True, ALIGNED, ALIGNED)
-    assert way((3, 50257, 768), "rr") == Layout(False, SHIFTED, ALIGNED)
-    assert way((3, 50257, 768), "rc", offset=1) == Layout(True, SHIFTED, SHIFTED)
-    assert way((1 << 12, 2, 64), "rr") == Layout(True, ALIGNED, STRIDED)
-    assert way((1 << 12, 1, 64), "rr") == Layout(True, ALIGNED, ALIGNED)
-    assert way((8, 4096, 64), "rr", gap=8) == Layout(False, ALIGNED, ALIGNED)
+    assert way((1, 4096, 4096), "rc") == SkinnyLayout(True, ALIGNED, ALIGNED)
+    assert way((3, 50257, 768), "rr") == SkinnyLayout(False, SHIFTED, ALIGNED)
+    assert way((3, 50257, 768), "rc", offset=1) == SkinnyLayout(True, SHIFTED, SHIFTED)
+    assert way((1 << 12, 2, 64), "rr") == SkinnyLayout(True, ALIGNED, STRIDED)
+    assert way((1 << 12, 1, 64), "rr") == SkinnyLayout(True, ALIGNED, ALIGNED)
+    assert way((8, 4096, 64), "rr", gap=8) == SkinnyLayout(False, ALIGNED, ALIGNED)
 
 
 def test_every_configuration_has_macros_of_its_own() -> None:
@@ -166,5 +166,7 @@ def test_every_configuration_has_macros_of_its_own() -> None:
         "fma8 t1 u2 w2x4 r2",
         "mma8 t1 u2 w2x4 r1",
     ]
-    sources = [source_of(config_of(name, "bf16", Layout(), turned=True), "bf16", Layout(), ends) for name in names]
+    sources = [
+        source_of(config_of(name, "bf16", SkinnyLayout(), turned=True), "bf16", SkinnyLayout(), ends) for name in names
+    ]
     assert len({str(source.macros) for source in sources}) == len(names)

@@ -20,7 +20,6 @@ from tests.support.gemm import (
     DESCRIPTOR,
     KERNELS,
     POINTER,
-    PRODUCER,
     able_kernels,
     gemm,
     gemm_operation,
@@ -33,9 +32,7 @@ BY_NAME = {spec.full_name: spec for spec in KERNELS}
 
 def test_registry_knows_the_kernels_and_the_nearest_name() -> None:
     assert "gemm" in list_kernels()
-    known = [
-        spec for spec in load_kernel("GEMM").implementations if spec.name not in ("library", "skinny", "unaligned")
-    ]
+    known = [spec for spec in load_kernel("GEMM").implementations if spec.name not in ("library", "skinny")]
     assert known == list(KERNELS)
     assert load_kernel("gemm.Pointer").implementations == (POINTER,)
     assert load_spec("gemm.descriptor") is DESCRIPTOR
@@ -56,8 +53,7 @@ def test_every_candidate_satisfies_every_rule_and_fits_the_gpu(name: str) -> Non
 @pytest.mark.parametrize(
     ("spec", "name", "n"),
     [(POINTER, name, 77) for name in ("h200", "mi300x", "7900xtx", "b200", "t4")]
-    + [(DESCRIPTOR, name, 77) for name in ("h200", "b200")]
-    + [(PRODUCER, "h200", 16384)],
+    + [(DESCRIPTOR, name, 77) for name in ("h200", "b200")],
     ids=lambda value: value.full_name if isinstance(value, GemmSpec) else str(value),
 )
 def test_space_is_the_one_that_brute_force_finds(spec: GemmSpec, name: str, n: int) -> None:
@@ -75,8 +71,7 @@ def test_space_is_the_one_that_brute_force_finds(spec: GemmSpec, name: str, n: i
         "num_warps": [1, 4, 16],
     }
     for parameter, values in small.items():
-        # The producer kernel is small enough as it is.
-        if parameter in problem.variables and spec.name != "producer":
+        if parameter in problem.variables:
             offered = [value for value in values if value in problem.variables[parameter]]
             problem = problem.with_domain(parameter, Domain.from_values(offered))
     space = enumerate_space(problem)
@@ -156,7 +151,7 @@ def test_matrix_instruction_depth_is_respected() -> None:
         gpu, workload = load_gpu(name), gemm(4096, 4096, 4096, dtype)
         for spec in able_kernels(gpu, workload):
             columns, _ = enumerate_space(spec.problem(gpu, workload)).project(["tile_k"])
-            assert columns["tile_k"].min() == (128 // ELEMENT_BYTES[dtype] if spec in (PRODUCER, CUDA) else least)
+            assert columns["tile_k"].min() == (128 // ELEMENT_BYTES[dtype] if spec is CUDA else least)
 
 
 @pytest.mark.parametrize(

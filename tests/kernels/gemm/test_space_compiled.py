@@ -21,8 +21,8 @@ from constrint.kernels.gemm.registers import REGISTER_MODELS
 from constrint.kernels.gemm.sample import SAMPLE, TARGETS
 from constrint.kernels.gemm.units import OUTPUT_BYTES
 from constrint.kernels.registry import load_kernel
-from constrint.kernels.resources.fresh import check_fresh, exceeded
-from constrint.kernels.resources.sample import Request
+from constrint.kernels.resources.check import check_fresh, exceeded
+from constrint.kernels.resources.sample import SampleRequest
 from constrint.model import Problem
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select import BlockUse, KernelSpec, rank
@@ -45,7 +45,7 @@ def space_of(spec: KernelSpec, gpu_name: str, dtype: str, sizes: tuple[int, int,
     return problem, use_of(spec, gpu, workload, problem)
 
 
-def space_for(request: Request) -> tuple[Problem, BlockUse]:
+def space_for(request: SampleRequest) -> tuple[Problem, BlockUse]:
     """The space of a request, and what a block takes."""
     m, n, k = (request.workload.sizes[name] for name in "mnk")
     return space_of(request.spec, request.gpu.name, request.workload.dtype, (m, n, k))
@@ -66,7 +66,7 @@ class Recorded(NamedTuple):
         error: What the compiler says instead.
     """
 
-    request: Request
+    request: SampleRequest
     excluded: frozenset[str]
     stated: int
     needed: int
@@ -119,7 +119,7 @@ def judge(row: dict[str, str]) -> Iterator[Recorded]:
 EXACT = {"sm_80": 0.98, "sm_90": 0.97, "sm_100": 0.96, "gfx90a": 0.89, "gfx942": 0.9, "gfx950": 0.9}
 
 
-def shares_since_39(request: Request) -> bool:
+def shares_since_39(request: SampleRequest) -> bool:
     """Whether Triton 3.9 lets the output share the pipeline's memory, 3.6 does not, and what is stated is 3.6's."""
     is_wide = OUTPUT_BYTES[request.workload.dtype] == 4
     return request.spec.name == "descriptor" and is_wide and not request.config["persistent"]

@@ -24,10 +24,10 @@ import torch
 from constrint.errors import RESIDENT, DoesNotFitError, UsageError
 from constrint.kernels.launch import FillLaunch, check_resident, resident_blocks
 from constrint.kernels.launch.plan import recipe
-from constrint.kernels.launch.plan.direct import Entry, PlainTable
-from constrint.kernels.launch.plan.errors import NotPlannedError
+from constrint.kernels.launch.plan.direct import PlainTable, PlanEntry
 from constrint.kernels.launch.plan.recipe import Recipe, plan_of, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
+from constrint.kernels.launch.plan.shape import NotPlannedError
 from tests.support.launch_bench import STREAM, LaunchBench
 from tests.support.planned import LOADED, cuda_launch, launch_bench_of, new_process, triton_launch
 
@@ -226,7 +226,7 @@ def test_without_the_core_the_same_is_launched_directly(bench: LaunchBench, monk
     assert enqueued == [(16, [out.data_ptr() + 24, None, None, -3], [-1, -1, -1])]
     assert bool((out == 7).all())
     assert PlainTable(1, (), bool).state()[0] == 0
-    assert Entry(made.direct, (), 1, 0, 0).launches == made.direct
+    assert PlanEntry(made.direct, (), 1, 0, 0).launches == made.direct
 
 
 # Fills

@@ -16,7 +16,7 @@ import pytest
 from constrint.errors import RESIDENT, CompileError, UnsupportedError, UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.launch.cuda import CudaSource, compile_cuda, loaded, nvrtc
-from constrint.kernels.launch.cuda.macros import definitions, header_digest
+from constrint.kernels.launch.cuda.nvrtc import definitions, header_digest
 from constrint.select import Workload
 from constrint.select.rank import rank
 from tests.support.cuda_kernels import ROTATE, Rotate

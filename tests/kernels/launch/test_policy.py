@@ -28,7 +28,8 @@ from constrint.hwmodels.match import DetectedDevice
 from constrint.kernels.launch import device as devices
 from constrint.kernels.launch import policy
 from constrint.kernels.launch.cuda.source_spec import CompiledCuda
-from constrint.kernels.launch.policy import MOST_NEXT, PASS_FAILED, SpilledError, launch_what_fits, look
+from constrint.kernels.launch.look import SpilledError, look
+from constrint.kernels.launch.policy import MOST_NEXT, PASS_FAILED, launch_what_fits
 from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.spec import workload_of
 from constrint.model import const

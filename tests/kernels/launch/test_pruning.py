@@ -14,7 +14,7 @@ from benchmarks.pruning.lists import RENAME, SIZES, lists
 from constrint import perf_model, prune
 from constrint.errors import InfeasibleError, NoDeviceError, UnknownNameError, UsageError
 from constrint.hwmodels import load_gpu
-from constrint.kernels.launch.pruning import asked
+from constrint.kernels.launch.pruning import limits
 from constrint.kernels.registry import load_kernel, load_spec
 from constrint.select import KernelSpec, Operation
 from tests.support.needs import needs_triton
@@ -163,11 +163,11 @@ def test_the_gpu_is_that_of_this_machine_or_has_to_be_named(monkeypatch: pytest.
     def none() -> list[Any]:
         raise NoDeviceError("no GPU found on this machine (torch: sees no device).")
 
-    monkeypatch.setattr(asked, "detect", none)
+    monkeypatch.setattr(limits, "detect", none)
     with pytest.raises(UsageError, match="say which GPU is meant, gpu='h200': no GPU found"):
         prune(GRID, "gemm.pointer", **ASKED)
     a100 = constrint.hwmodels.DetectedDevice(0, "torch", "NVIDIA A100", model="A100-SXM4-80GB")
-    monkeypatch.setattr(asked, "detect", lambda: [a100, a100])
+    monkeypatch.setattr(limits, "detect", lambda: [a100, a100])
     assert prune(GRID, "gemm.pointer", **ASKED) == prune(GRID, "gemm.pointer", gpu="a100", **ASKED)
 
 

@@ -11,9 +11,8 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.recipe import KernelStep
-from constrint.kernels.launch.plan.shape import LaunchShape
+from constrint.kernels.launch.plan.shape import LaunchShape, NotPlannedError
 from tests.support.fake_driver import FUNCTION, MISSING, libraries_of
 from tests.support.launch_bench import STREAM, LaunchBench
 from tests.support.shared import SharedResults

@@ -19,22 +19,33 @@ import pytest
 
 from constrint.errors import UnsupportedError
 from constrint.kernels.resources.check import TITLES, check_rows
-from constrint.kernels.resources.curve import STEPS, Curve, Judged, calibration, fit_curve
-from constrint.kernels.resources.estimate import fit_estimate
+from constrint.kernels.resources.estimate import Fit, SampledKernel, fit_estimate
 from constrint.kernels.resources.fit import (
     LEAST_KERNELS,
+    STEPS,
+    Curve,
+    Judged,
+    calibration,
     chances_left_out,
     curves_of,
     fit_all,
+    fit_curve,
     fitted_models,
     left_out,
     summaries,
     summary,
 )
-from constrint.kernels.resources.registers import Family, RegisterModel, either, name_of_weights, weighted
+from constrint.kernels.resources.registers import (
+    DATA,
+    Family,
+    RegisterModel,
+    either,
+    load_models,
+    name_of_weights,
+    read_weights,
+    weighted,
+)
 from constrint.kernels.resources.sample import draw, read_kernels, read_table
-from constrint.kernels.resources.scores import Fit, SampledKernel
-from constrint.kernels.resources.weights import DATA, load_models, read_weights
 from constrint.model import Var, const
 from constrint.select.limits import LAPSE, Spilling
 from tests.support.calibration import ERROR_RATE, bound, check_count, distribution, entropy, tails

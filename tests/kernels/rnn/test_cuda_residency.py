@@ -24,7 +24,7 @@ from constrint.errors import InfeasibleError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.launch import policy
 from constrint.kernels.launch.cuda import CudaLaunch
-from constrint.kernels.launch.plan.errors import NotPlannedError
+from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.rnn import first_choice, padding, plans
 from constrint.kernels.rnn.cuda.shape import RING
 from constrint.kernels.rnn.plan import plan_for

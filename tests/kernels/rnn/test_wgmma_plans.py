@@ -20,9 +20,9 @@ if MISSING or missing_packages("torch", "triton"):
 import torch
 
 from constrint.hwmodels import load_gpu
-from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.recipe import plan_of, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
+from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.rnn import first_choice
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda.spec import CudaRnnSpec

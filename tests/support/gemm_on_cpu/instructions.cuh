@@ -27,6 +27,7 @@ static Place gridDim;
 struct TensorMap {
   const unsigned char* base;
   long long rows, length, pitch, box_rows, box_length;  // elements, but the pitch in bytes
+  long long swizzle;                                    // bytes of a box's row that are swizzled, or 0
 };
 struct OutMaps {
   const TensorMap *whole, *rest;
@@ -38,6 +39,8 @@ inline unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(static_cast<const unsigned char*>(pointer) - shared_memory);
 }
 inline unsigned block_in_cluster() { return 0; }
+inline void fewer_registers() {}
+inline void more_registers() {}
 inline int thread_anew() { return threadIdx.x; }
 inline int anew(int number) { return number; }
 inline void cluster_arrive() {}
@@ -115,17 +118,42 @@ template <int kRows, int kColumns>
 inline void fence_sums(sum_t (&)[kRows][kColumns]) {}
 inline void store_partials(sum_t* to, const sum_t (&four)[4]) { std::memcpy(to, four, sizeof four); }
 inline void load_partials(const sum_t* from, sum_t (&four)[4]) { std::memcpy(four, from, sizeof four); }
-// What threads move to a stage: matrix instructions see it after a fence of the thread that stored it.
+// What threads put into a box: the TMA unit sees it after a fence of the thread that stored it.
 struct Unfenced {
-  unsigned to, word[4];
+  unsigned to;
+  unsigned short number;
 };
 static std::map<int, std::vector<Unfenced>> unfenced;
 inline void fence_for_boxes() {
-  for (const Unfenced& one : unfenced[fibers::current]) std::memcpy(shared_memory + one.to, one.word, 16);
+  for (const Unfenced& one : unfenced[fibers::current]) std::memcpy(shared_memory + one.to, &one.number, 2);
   unfenced[fibers::current].clear();
 }
+// A box that a thread has stored is read from shared memory as late as it may be: when the thread waits for it.
+struct Box {
+  const TensorMap* map;
+  unsigned from;
+  int x, y;
+};
+static std::map<int, std::vector<Box>> boxes;
+inline void store_box(const TensorMap* map, unsigned from, int x, int y) {
+  boxes[fibers::current].push_back({map, from, x, y});
+}
 template <int kLeft>
-inline void wait_stored() {}
+inline void wait_stored() {
+  auto& mine = boxes[fibers::current];
+  for (; mine.size() > kLeft; mine.erase(mine.begin())) {
+    const TensorMap& map = *mine[0].map;
+    const int bytes = 2, row_bytes = map.box_length * bytes;
+    for (int row = 0; row < map.box_rows; ++row)
+      for (int i = 0; i < map.box_length; ++i) {
+        unsigned at = mine[0].from + row * row_bytes + i * bytes;
+        if (map.swizzle) at ^= (at >> 7 & 7) << 4;
+        if (mine[0].x + i >= map.length || mine[0].y + row >= map.rows) continue;
+        std::memcpy(const_cast<unsigned char*>(map.base) + (mine[0].y + row) * map.pitch + (mine[0].x + i) * bytes,
+                    shared_memory + at, bytes);
+      }
+  }
+}
 // Two floats as two numbers of 16 bits, the first one low: to the nearest, halves to even.
 inline unsigned packed_on_cpu(float low, float high) {
   const auto rounded = [](float x) {
@@ -145,7 +173,7 @@ inline void store_matrices(unsigned to, Words_... words) {
       const int row = lane / 4, column = lane % 4 * 2 + half;
       const unsigned line = __shfl_sync(~0u, to, 8 * i + (kIsTransposed ? column : row));
       const unsigned short number = own[i] >> 16 * half;
-      std::memcpy(shared_memory + line + 2 * (kIsTransposed ? row : column), &number, 2);
+      unfenced[fibers::current].push_back({line + 2 * (kIsTransposed ? row : column), number});
     }
 }
 inline void store_shared(unsigned to, sum_t value) { std::memcpy(shared_memory + to, &value, 4); }

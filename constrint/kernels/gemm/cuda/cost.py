@@ -1,14 +1,16 @@
-"""Predicted time of the CUDA kernel: rounds of tiles on the busiest SM, each as long as its slices and its end.
+"""Predicted time of the CUDA GEMM: rounds of tiles on the busiest SM, each the sum of its slices and its epilogue.
 
-A slice takes as long as the slowest of its matrix instructions, the bytes that arrive at the SM, the lines that it asks
-the L2 for (a cluster asks once for what it shares), the latency that the ring does not cover, and that between the
-slices of a consumer. A tile ends with boxes of results, with results that threads store, or with sums that are handed
-over and read in as many turns as registers are left for. Beside all that the DRAM reads operands, and writes results.
-Constants are in `constants.json`, which says what they are fitted to.
+The time of a slice is the largest of five: its matrix instructions, the bytes that arrive at the SM, the lines that the
+L2 delivers (a cluster loads shared slices once), the load latency that the ring does not hide, and the time between two
+slices of one consumer. The epilogue stores boxes through the TMA unit, stores results by threads, or hands partial sums
+over to another block. DRAM reads operands and writes results in parallel. `constants.json` states the source of each
+constant.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,42 +18,82 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.hwmodels.assumed import sustained_matrix_fraction
-from constrint.kernels.gemm.cuda.constants import CONSTANTS, Constants
-from constrint.kernels.gemm.cuda.resources import turns_of_sums
+from constrint.kernels.gemm.constants import read_constants
 from constrint.kernels.gemm.cuda.rules import leaves_plainly
 from constrint.kernels.gemm.cuda.shape import (
     LINE_BYTES,
     ROWS,
     WARPGROUP,
     WARPGROUP_WARPS,
-    Shape,
+    WgmmaTile,
     cluster_slots,
     depth,
     promotes,
     slice_bytes,
+    turns_of_sums,
 )
 from constrint.kernels.gemm.product import Operand, Product
 from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
 from constrint.kernels.gemm.units import ELEMENT_BYTES, PARTIAL_BYTES
 from constrint.select.cost import FITTED_SHARE, PARTS, CostColumns, Later, loaded_clock_hz, overlap
 from constrint.select.prepared import derived
-from constrint.select.spec import Columns
+from constrint.select.spec import Columns, Config
 
-#: What the L2 and the DRAM write at once, and what the TMA unit stores.
+FILE = Path(__file__).with_name("constants.json")
+
+
+@dataclass(frozen=True)
+class CudaConstants:
+    """The constants of `constants.json`, which states the meaning and the source of each; units are suffixes."""
+
+    measured: str
+    launch_s: float
+    cluster_s: float
+    latency_s: float
+    matrix_share: float
+    instruction_read_clk: float
+    column_read_clk: float
+    step_clk: float
+    instruction_clk: float
+    cluster_step_clk: float
+    port_bytes_per_clk: float
+    l2_bytes_per_clk: float
+    straddle_share: float
+    tile_clk: float
+    box_clk: float
+    odd_clk: float
+    partial_share: float
+    hand_over_s: float
+    hand_over_bytes_per_clk: float
+    sum_turn_s: float
+    dram_share: float
+    result_share: float
+    boundary_bytes: float
+    kept_share: float
+
+
+CONSTANTS = read_constants(CudaConstants, FILE)
+ASSUMED = read_constants(CudaConstants, FILE, assumed=True)
+
+#: Bytes that L2 and DRAM write at once, and bytes that the TMA unit stores at once.
 SECTOR_BYTES, ROW_BYTES = 32, 16
 #: Matrix instructions of a slice along K: each takes 32 of its 128 bytes.
 INSTRUCTIONS = 4
-#: Where threads store results, a warp does so for its rows of wgmma and so many columns at a time, or turned all warps
-#: of a consumer for as many as there are; each thread stores one result at a time, or so many that lie in one vector.
+#: Epilogue by threads: rows of wgmma of a warp, columns that a warp stores at a time (where turned, all warps of a
+#: consumer store them together), and results of one vector store.
 WARP_ROWS, WARP_COLUMNS, VECTOR = ROWS // WARPGROUP_WARPS, 24, 4
-#: Rows of tiles that are walked together, where that is not decided yet.
+#: `group_m` of configurations whose order of tiles is still open.
 USUAL_GROUP = 8.0
-#: What the time of a product depends on beside the time of a step.
+#: Parameters that the time of a product depends on beside the time of a step.
 ALIKE = ("tile_m", "tile_n", "cluster_m", "cluster_n", "in_turns", "split_k", "only_last", "turned")
 
 
 def cuda_cost(
-    gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any], constants: Constants = CONSTANTS
+    gpu: GpuModel,
+    product: Product,
+    columns: Columns,
+    blocks_per_sm: NDArray[Any],
+    constants: CudaConstants = CONSTANTS,
 ) -> CostColumns:
     """Predicted time of every configuration; the order of tiles makes no difference here."""
 
@@ -63,10 +105,9 @@ def cuda_cost(
 
 
 def leading_rows(gpu: GpuModel, product: Product, columns: Columns) -> NDArray[np.int64]:
-    """Of configurations that differ in how a tile is shared out alone, those with the shortest step.
+    """Return the rows with the shortest step among configurations that differ only in how consumers share a tile.
 
-    Everything else that the model counts, the times to store a tile and to add sums among it, is the same in all of
-    them, for products of any size.
+    For products of any size, all other times of the model are equal in such configurations.
     """
     model = CudaModel(gpu, product, columns, CONSTANTS)
     ends = model.store_clk, model.stored_turns, model.sum_turns
@@ -87,7 +128,7 @@ class CudaModel:
         constants: The constants.
     """
 
-    def __init__(self, gpu: GpuModel, product: Product, columns: Columns, constants: Constants) -> None:
+    def __init__(self, gpu: GpuModel, product: Product, columns: Columns, constants: CudaConstants) -> None:
         whole = {name: np.asarray(column, dtype=np.int64) for name, column in columns.items()}
         # Numbers stay far below 2^53, so that ceilings of quotients of floats are exact; integers divide slowly.
         c = {name: column.astype(np.float64) for name, column in whole.items()}
@@ -95,7 +136,7 @@ class CudaModel:
         self.clock = loaded_clock_hz(gpu)
         self.dram_rate = gpu.memory.dram.bandwidth_bytes_per_s * constants.dram_share
         self.l2_size = float(gpu.memory.l2.size_bytes or 1)  # where it is not known, nothing is kept
-        self.shape = Shape.of(whole)
+        self.shape = WgmmaTile.of(whole)
         self.parts = c["split_k"]
         self.over_m, self.over_n = c["tile_m"] * c["cluster_m"], c["tile_n"] * c["cluster_n"]
         self.cluster = self.shape.cluster.astype(np.float64)
@@ -136,10 +177,10 @@ class CudaModel:
         self.start_s = constants.launch_s + constants.cluster_s * (self.cluster > 1)
 
     def _matrix_clk(self) -> Any:
-        """Clocks of the matrix instructions of one slice: of all consumers, or of the longest chain of one.
+        """Clocks of the matrix instructions of one slice: of all consumers, or of one consumer's chain if longer.
 
-        A consumer waits for a slice, for its instructions, and tells that it has read the slice; whoever shares the
-        tile with it computes meanwhile.
+        A consumer waits for a slice, issues its instructions and releases the slice. Other consumers of the tile
+        compute in the meantime.
         """
         constants, own = self.constants, self.shape.own_columns
         share = constants.matrix_share * (sustained_matrix_fraction(self.gpu) / FITTED_SHARE)
@@ -171,8 +212,8 @@ class CudaModel:
             rounds = np.ceil(whole / self.slots)
             part_rounds = np.ceil((tiles - whole) * self.parts / self.slots)
             main = (rounds * steps + part_rounds * np.ceil(steps / self.parts)) * self.step_clk
-            # In each round of parts some block is the last of a tile's: it reads the sums of all parts, and stores. The
-            # others of the next tile wait for it.
+            # In each round of parts one block finishes a tile: it reads the sums of all parts and stores the result.
+            # Blocks of the next tile wait for it.
             hand_over = self.part_clk + constants.hand_over_s * self.clock
             finish = np.where(self.is_split, self.finish_clk + store, 0.0)
             ends = rounds * store + part_rounds * (hand_over + finish)
@@ -205,10 +246,10 @@ class CudaModel:
         return CostColumns(np.asarray(seconds, dtype=np.float64), Later(parts))
 
     def _again_bytes(self, p: Product, row_tiles: Any, column_tiles: Any) -> Any:
-        """Bytes of the operand that every group of rows of tiles reads anew, where the L2 does not keep it.
+        """Bytes that DRAM delivers again because the L2 has evicted them between two groups of rows of tiles.
 
-        Rows are those of wgmma. Between two readings come the whole operand, the group's share of the other, and the
-        group's results.
+        Every group reads the whole operand of wgmma's columns. Between two reads of a line, the group reads the rest of
+        that operand and its share of the other one, and writes its results.
         """
         groups = np.ceil(np.where(self.is_turned, column_tiles, row_tiles) / self.group)
         element = ELEMENT_BYTES[p.dtype]
@@ -219,10 +260,9 @@ class CudaModel:
         return (groups - 1) * again * missed
 
     def _store_clk(self, p: Product) -> Any:
-        """Clocks in which a consumer stores a tile: in boxes, or its threads in turns.
+        """Clocks in which a consumer stores a tile: in boxes through the TMA unit, or by its threads.
 
-        Only whole units of 16 bytes are stored in boxes, and as vectors. Of a tile with fewer rows than it has room for
-        those are passed over that C does not have.
+        Boxes and vectors need rows of C that are multiples of 16 bytes. Rows of a tile beyond C's last are skipped.
         """
         is_odd = p.n * p.output_bytes % ROW_BYTES > 0
         if self.is_plain and not is_odd:
@@ -232,25 +272,58 @@ class CudaModel:
         return turns * (self.constants.odd_clk / (1 if is_odd else VECTOR))
 
     def _boundary_bytes(self, p: Product, column_tiles: Any) -> Any:
-        """Bytes that the DRAM moves besides, where two tiles, or two rows of C, meet within what it writes at once."""
+        """Extra bytes of DRAM where two tiles or two rows of C meet within one sector."""
         is_within = (self.tile_n * p.output_bytes % SECTOR_BYTES > 0) | (p.n * p.output_bytes % SECTOR_BYTES > 0)
         return is_within * column_tiles * (p.m * self.constants.boundary_bytes)
 
     def _dram_clk(self, p: Product) -> float:
-        """Clocks in which operands come from the DRAM, and what leaves goes there, for its part."""
+        """Clocks of DRAM to read the operands and to write the share of results that reaches it."""
         operands = float((p.m + p.n) * p.k * ELEMENT_BYTES[p.dtype])
         results = float(p.m * p.n * p.output_bytes)
         bytes_ = operands + results * (self.constants.result_share + p.has_source)
         return bytes_ / self.dram_rate * self.clock
 
 
-def _slice_bytes(width: Any, operand: Operand, dtype: str, constants: Constants) -> tuple[Any, Any]:
-    """Bytes of one operand's slice that arrive, and those that the L2 spends.
+def _slice_bytes(width: Any, operand: Operand, dtype: str, constants: CudaConstants) -> tuple[Any, Any]:
+    """Return the bytes of one operand's slice, and the bytes of L2 lines that hold it.
 
-    Rows of 128 bytes that do not start at a line of the L2 lie in two of them.
+    A row of 128 bytes that does not start at a line of the L2 lies in two lines.
     """
     bytes_ = slice_bytes(width, dtype, is_k_major=operand.is_k_major)
     if operand.is_k_major:
         return bytes_, bytes_
     start = np.gcd(np.asarray(width, np.int64) * ELEMENT_BYTES[dtype], operand.step_bytes)
     return bytes_, bytes_ * (1 + constants.straddle_share * (1 - start / LINE_BYTES))
+
+
+def figures_of(gpu: GpuModel, p: Product, config: Config) -> dict[str, float]:
+    """Return figures that explain a configuration's time, by names with units; shares are fractions of 1.
+
+    `rounds`: tiles, or parts of tiles, that the busiest SM computes in sequence. `results_share`: the share of all
+    computed elements that belongs to C. `l2_slice_bytes`: bytes that the L2 delivers for a slice of a block, with
+    slices that a cluster shares counted once.
+    """
+    shape = WgmmaTile.of(config)
+    over_m, over_n = config["tile_m"] * config["cluster_m"], config["tile_n"] * config["cluster_n"]
+    tiles = -(-p.m // over_m) * -(-p.n // over_n)
+    slots = int(cluster_slots(gpu, shape.cluster))
+    whole = tiles if config["split_k"] == 1 else tiles // slots * slots if config["only_last"] else 0
+    units = whole + (tiles - whole) * config["split_k"]
+    rounds = -(-units // slots)
+    # A round of parts of tiles takes a share of one of tiles.
+    in_tiles = -(-whole // slots) + -(-(units - whole) // slots) / config["split_k"]
+    of_a = slice_bytes(config["tile_m"], p.dtype, is_k_major=p.a.is_k_major)
+    of_b = slice_bytes(config["tile_n"], p.dtype, is_k_major=p.b.is_k_major)
+    one = {name: np.array([value]) for name, value in config.items()}
+    model = CudaModel(gpu, p, one, CONSTANTS)
+    clks = {"matrix": model.matrix_clk, "l2": model.l2_clk, "port": model.port_clk, "latency": model.latency_clk}
+    return {
+        "clusters": tiles,
+        "clusters_at_once": slots,
+        "rounds": rounds,
+        "results_share": p.m * p.n / (in_tiles * slots * over_m * over_n),
+        "slice_bytes": of_a + of_b,
+        "l2_slice_bytes": of_a / config["cluster_n"] + of_b / config["cluster_m"],
+        "num_stages": config["num_stages"],
+        **{f"{name}_clk_per_slice": float(clk[0]) for name, clk in clks.items()},
+    }

@@ -1,11 +1,11 @@
-"""The launch of the CUDA kernel: maps of both operands, tiles and their parts, memory for sums. Needs torch.
+"""The launch of the CUDA GEMM: tensor maps, the schedule of tiles, memory for partial sums. Needs torch.
 
-The grid is persistent: as many clusters as are resident at once, or as there are tiles.
+The grid is persistent: as many clusters as are resident at once, or as there are tiles, whichever is less.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -20,38 +20,115 @@ from constrint.kernels.gemm.cuda.shape import (
     LINE_BYTES,
     ROWS,
     WARPGROUP,
-    Shape,
+    WgmmaTile,
     box_rows,
     cluster_slots,
     depth,
     ring_bytes,
     second_buffers,
 )
-from constrint.kernels.gemm.cuda.source import Operands, source_of
+from constrint.kernels.gemm.cuda.source import OperandLayout, source_of
 from constrint.kernels.gemm.epilogue.added import OUTPUTS, as_added, name_of
 from constrint.kernels.gemm.epilogue.ends import Ends
 from constrint.kernels.gemm.launch import Call
 from constrint.kernels.gemm.reference import DTYPE_NAMES
 from constrint.kernels.gemm.units import needs_k_major
-from constrint.kernels.launch.cuda.nvrtc import CudaSource
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.cuda.tensor_map import ROW_BYTES, TensorMap
-from constrint.kernels.launch.plan.resident import resident_blocks
+from constrint.kernels.launch.plan.loaded import resident_blocks
 
-#: Clusters of so many blocks fill every GPC, whose SMs come in pairs.
+#: SMs of a GPC come in pairs, so that clusters of up to two blocks always fill a GPC.
 PAIR = 2
 #: Elements as the TMA unit knows them, where their names differ.
 LOADED = {"fp8": "uint8", "int8": "uint8"}
 
 
-class Deal(NamedTuple):
-    """How tiles are dealt out to clusters.
+def cuda_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
+    """State the one launch of a call.
+
+    Raises:
+        UsageError: For a batch, a GPU without a model, other dtypes, and operands that the TMA unit cannot load.
+    """
+    gpu, dtype = _checked(call)
+    a, b, out, epilogue = call.a[0], call.b[0].T, call.out[0], call.epilogue
+    layout = OperandLayout(dtype, a.stride(1) == 1, b.stride(1) == 1)
+    (m, k), n, turned = a.shape, b.shape[0], bool(config["turned"])
+    rows, columns = (n, m) if turned else (m, n)
+    schedule = TileSchedule.of(gpu, config, rows, columns, -(-k // depth(dtype)))
+    ring = ring_bytes(config, dtype, a_is_k_major=layout.a_is_k_major, b_is_k_major=layout.b_is_k_major)
+    buffers = 2 if second_buffers(gpu, ring, config["consumers"]) > 0 else 1
+    bias, source = as_added(epilogue.bias), as_added(epilogue.source)
+    is_plain = bias is None and source is None and epilogue.activation is None and out.element_size() == 2
+    # The TMA unit stores 16 bytes at a time. It would write beside rows of C that are not multiples of 16 bytes.
+    is_aligned = all(size * out.element_size() % ROW_BYTES == 0 for size in (out.stride(0), n))
+    is_aligned = is_aligned and out.data_ptr() % ROW_BYTES == 0
+    in_boxes = is_plain and is_aligned
+    ends = Ends(OUTPUTS[out.dtype], name_of(bias), name_of(source), epilogue.activation, in_boxes, buffers)
+    tile = WgmmaTile.of(config)
+    sizes = (
+        rows,
+        columns,
+        k,
+        schedule.row_tiles,
+        schedule.column_tiles,
+        schedule.group,
+        schedule.whole,
+        schedule.parts,
+    )
+    launch = CudaLaunch(
+        gpu=gpu,
+        source=source_of(config, layout, ends, splits=schedule.parts > 1),
+        grid=(min(schedule.units, schedule.slots) * tile.cluster,),
+        block=((config["consumers"] + 1) * WARPGROUP,),
+        arguments=(
+            *_operand_maps(a, b, layout, config),
+            *(_boxes_of(out, int(tile.own_columns), turned=turned) if in_boxes else (out,)),
+            bias,
+            source,
+            *_memory(call, config, schedule, tile),
+            *(np.int32(size) for size in sizes),
+            np.int64(out.stride(0)),
+            np.int32(is_aligned),
+            *(np.int64(stride) for stride in ((0, 0) if source is None else source.stride()[1:])),
+            np.float32(epilogue.alpha),
+            np.float32(epilogue.beta),
+            *schedule.divisors,
+        ),
+        smem_bytes=ring + (buffers - 1) * BOX_BYTES * config["consumers"],
+        cluster=tile.cluster,
+    )
+    return [_as_resident(launch)]
+
+
+def _operand_maps(a: Tensor, b: Tensor, layout: OperandLayout, config: Mapping[str, int]) -> list[TensorMap]:
+    """Tensor maps of A (M, K) and B transposed (N, K), that of wgmma's rows first."""
+    maps = [
+        _map_of(a, layout.a_is_k_major, config["tile_m"], config["cluster_n"], layout.dtype),
+        _map_of(b, layout.b_is_k_major, config["tile_n"], config["cluster_m"], layout.dtype),
+    ]
+    return maps[::-1] if config["turned"] else maps
+
+
+def _as_resident(launch: CudaLaunch) -> CudaLaunch:
+    """Limit the grid to the clusters that the device holds at once; they walk over all tiles.
+
+    A cluster that starts only after others have ended would be alone with its tiles, and the grid would take twice as
+    long. How many clusters of four fit depends on which SMs each GPC has: the model assumes a number, the driver knows.
+    """
+    if launch.cluster <= PAIR or launch.arguments[0].device.type != "cuda":
+        return launch
+    there = resident_blocks(launch) or 0
+    return replace(launch, grid=(there,)) if 0 < there < launch.grid[0] else launch
+
+
+class TileSchedule(NamedTuple):
+    """The schedule of a grid: which clusters compute which tiles, and which tiles are split along K.
 
     Args:
-        row_tiles, column_tiles: Tiles of clusters, as wgmma sees them.
-        group: Rows of them that are walked together.
+        row_tiles, column_tiles: Tiles of a cluster along wgmma's rows and columns.
+        group: Rows of tiles that are walked together.
         whole: Tiles that are not split; they come first.
-        parts: Parts along K of the others.
+        parts: Parts along K of each tile that is split.
         slots: Clusters that are resident at once.
     """
 
@@ -63,16 +140,16 @@ class Deal(NamedTuple):
     slots: int
 
     @staticmethod
-    def of(gpu: GpuModel, config: Mapping[str, int], rows: int, columns: int, slices: int) -> Deal:
-        """Of a configuration, for a product of so many rows and columns of wgmma and slices along K."""
-        shape = Shape.of(config)
+    def of(gpu: GpuModel, config: Mapping[str, int], rows: int, columns: int, slices: int) -> TileSchedule:
+        """Derive the schedule of a configuration for a product's rows and columns of wgmma and its slices along K."""
+        shape = WgmmaTile.of(config)
         row_tiles = -(-rows // (shape.rows * shape.cluster_rows))
         column_tiles = -(-columns // (shape.columns * shape.cluster_columns))
         tiles, slots = row_tiles * column_tiles, int(cluster_slots(gpu, shape.cluster))
         # Every part has a slice: a kernel that was chosen for a longer K splits a shorter one into fewer parts.
         parts = min(config["split_k"], slices)
         whole = tiles if parts == 1 else tiles // slots * slots if config["only_last"] else 0
-        return Deal(row_tiles, column_tiles, min(config["group_m"], row_tiles), whole, parts, slots)
+        return TileSchedule(row_tiles, column_tiles, min(config["group_m"], row_tiles), whole, parts, slots)
 
     @property
     def split(self) -> int:
@@ -86,121 +163,25 @@ class Deal(NamedTuple):
 
     @property
     def divisors(self) -> tuple[np.uint64, ...]:
-        """How to divide by tiles of a group, by its rows, by those of the last group, and by parts."""
+        """Reciprocals of the tiles of a group, of its rows, of the rows of the last group, and of the parts."""
         last = self.row_tiles % self.group or self.group
         return tuple(reciprocal(by) for by in (self.group * self.column_tiles, self.group, last, self.parts))
 
 
 def reciprocal(divisor: int) -> np.uint64:
-    """What the kernel divides numbers below 2^31 by: 32 bits of a rounded reciprocal, and how far to shift above them.
+    """Return a divisor as the kernel divides by it: a rounded reciprocal (low 32 bits) and a shift (high 32 bits).
 
     With `bits` such that 2^bits is the next power of two, the reciprocal is 2^(31 + bits) / divisor, rounded up: it is
-    off by less than divisor / 2^(31 + bits), so that a quotient below 2^31 is off by less than 1 / divisor. There is
-    none for 1.
+    off by less than divisor / 2^(31 + bits), so that a quotient below 2^31 is off by less than 1 / divisor. For 1 the
+    result is 0, and the kernel does not divide.
     """
     bits = (divisor - 1).bit_length()
     found: np.uint64 = np.uint64((bits - 1) << 32 | -(-(1 << (31 + bits)) // divisor) if divisor > 1 else 0)
     return found
 
 
-def cuda_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
-    """The launch of a call.
-
-    Raises:
-        UsageError: For a batch, a GPU without a model, other dtypes, and operands that the TMA unit cannot load.
-    """
-    gpu, dtype = checked(call)
-    a, b = call.a[0], call.b[0].T
-    majors = a.stride(1) == 1, b.stride(1) == 1
-    sides = (
-        (a, majors[0], config["tile_m"], config["cluster_n"]),
-        (b, majors[1], config["tile_n"], config["cluster_m"]),
-    )
-    maps = [map_of(*side, dtype) for side in (reversed(sides) if config["turned"] else sides)]
-    ring = ring_bytes(config, dtype, a_is_k_major=majors[0], b_is_k_major=majors[1])
-    frame = frame_of(call, config, gpu, dtype, ring)
-    source = source_of(config, Operands(dtype, *majors), frame.ends, splits=frame.deal.parts > 1)
-    return [as_resident(frame.launch(gpu, config, source, maps))]
-
-
-class Frame(NamedTuple):
-    """What a launch has beside its operands.
-
-    Args:
-        ends: What is done with sums, as it is compiled.
-        deal: How tiles are dealt out.
-        smem_bytes: Dynamic shared memory of a block.
-        arguments: Of the kernel, after those of its operands.
-    """
-
-    ends: Ends
-    deal: Deal
-    smem_bytes: int
-    arguments: tuple[Any, ...]
-
-    def launch(
-        self, gpu: GpuModel, config: Mapping[str, int], source: CudaSource, operands: Sequence[Any]
-    ) -> CudaLaunch:
-        """The launch of a source, with arguments for its operands."""
-        cluster = Shape.of(config).cluster
-        return CudaLaunch(
-            gpu=gpu,
-            source=source,
-            grid=(min(self.deal.units, self.deal.slots) * cluster,),
-            block=((config["consumers"] + 1) * WARPGROUP,),
-            arguments=(*operands, *self.arguments),
-            smem_bytes=self.smem_bytes,
-            cluster=cluster,
-        )
-
-
-def frame_of(call: Call, config: Mapping[str, int], gpu: GpuModel, dtype: str, ring: int) -> Frame:
-    """What the launch of a call has beside its operands; `ring` is shared memory with one buffer for each consumer."""
-    out, end, shape = call.out[0], call.epilogue, Shape.of(config)
-    (m, k), n = call.a.shape[1:], call.b.shape[2]
-    turned = bool(config["turned"])
-    rows, columns = (n, m) if turned else (m, n)
-    deal = Deal.of(gpu, config, rows, columns, -(-k // depth(dtype)))
-    bias, source = as_added(end.bias), as_added(end.source)
-    buffers = 2 if second_buffers(gpu, ring, config["consumers"]) > 0 else 1
-    is_plain = bias is None and source is None and end.activation is None and out.element_size() == 2
-    # The TMA unit stores 16 bytes at a time: where C's rows are not whole ones, it would write beside them.
-    is_aligned = all(size * out.element_size() % ROW_BYTES == 0 for size in (out.stride(0), n))
-    is_aligned = is_aligned and out.data_ptr() % ROW_BYTES == 0
-    in_boxes = is_plain and is_aligned
-    ends = Ends(OUTPUTS[out.dtype], name_of(bias), name_of(source), end.activation, in_boxes, buffers)
-    of_source = (0, 0) if source is None else source.stride()[1:]
-    numbers = (rows, columns, k, deal.row_tiles, deal.column_tiles, deal.group, deal.whole, deal.parts)
-    arguments = (
-        *(_boxes_of(out, int(shape.own_columns), turned=turned) if in_boxes else (out,)),
-        bias,
-        source,
-        *_memory(call, config, deal, shape),
-        *(np.int32(number) for number in numbers),
-        np.int64(out.stride(0)),
-        np.int32(is_aligned),
-        *(np.int64(stride) for stride in of_source),
-        np.float32(end.alpha),
-        np.float32(end.beta),
-        *deal.divisors,
-    )
-    return Frame(ends, deal, ring + (buffers - 1) * BOX_BYTES * config["consumers"], arguments)
-
-
-def as_resident(launch: CudaLaunch) -> CudaLaunch:
-    """The launch with no more clusters than the device holds at once, which walk over all tiles.
-
-    A cluster that starts when others have ended would find tiles left for it alone, and take as long as all did. How
-    many clusters of four fit depends on which SMs of each GPC are there: the driver tells, and the model assumes.
-    """
-    if launch.cluster <= PAIR or launch.arguments[0].device.type != "cuda":
-        return launch
-    there = resident_blocks(launch) or 0
-    return replace(launch, grid=(there,)) if 0 < there < launch.grid[0] else launch
-
-
-def checked(call: Call) -> tuple[GpuModel, str]:
-    """The GPU's model and the dtype's name, once the call is one that the kernel is for."""
+def _checked(call: Call) -> tuple[GpuModel, str]:
+    """Check that the kernel computes the call; return the GPU's model and the dtype's name."""
     dtype, gpu = DTYPE_NAMES.get(call.a.dtype, ""), call.machine.gpu
     if gpu is None:
         raise UsageError("gemm.cuda needs a model of the device.")
@@ -219,8 +200,8 @@ def checked(call: Call) -> tuple[GpuModel, str]:
     return gpu, dtype
 
 
-def map_of(side: Tensor, is_k_major: bool, width: int, shares: int, dtype: str) -> TensorMap:
-    """How the TMA unit loads an operand, (size, K): boxes of 128 bytes by rows, swizzled.
+def _map_of(side: Tensor, is_k_major: bool, width: int, shares: int, dtype: str) -> TensorMap:
+    """Return the tensor map by which the TMA unit loads an operand (size, K): swizzled boxes 128 bytes wide.
 
     Args:
         side: A, or B transposed.
@@ -237,7 +218,7 @@ def map_of(side: Tensor, is_k_major: bool, width: int, shares: int, dtype: str) 
 
 
 def _boxes_of(out: Tensor, own_columns: int, *, turned: bool) -> tuple[TensorMap, TensorMap]:
-    """How the TMA unit stores results: boxes of 64 columns of wgmma, and what is left of a consumer's columns."""
+    """Return the maps by which the TMA unit stores results: boxes of 64 columns of wgmma, and the rest of them."""
     rest = own_columns % ROWS or ROWS
     shape, kind = (out.shape[0], out.shape[1]), OUTPUTS[out.dtype]
     narrow = (rest, ROWS) if turned else (ROWS, rest)
@@ -246,8 +227,10 @@ def _boxes_of(out: Tensor, own_columns: int, *, turned: bool) -> tuple[TensorMap
     return whole, TensorMap(out, kind, shape, out.stride(0), narrow, swizzle)
 
 
-def _memory(call: Call, config: Mapping[str, int], deal: Deal, shape: Any) -> tuple[Tensor | None, Tensor | None]:
-    """Sums of parts, and two counters of who has begun and who is done; every consumer of a split tile has its own."""
+def _memory(
+    call: Call, config: Mapping[str, int], deal: TileSchedule, shape: Any
+) -> tuple[Tensor | None, Tensor | None]:
+    """Allocate partial sums, and two counters (begun, finished) for every consumer of a split tile; None without."""
     if deal.parts == 1:
         return None, None
     users = deal.split * shape.cluster * (1 if config["in_turns"] else config["consumers"])

@@ -1,7 +1,9 @@
-"""What a configuration means: the tile as wgmma sees it, how consumers share it, and the bytes of a stage.
+"""What a configuration of the CUDA GEMM means: its tile in terms of wgmma, the ring, and what one block takes.
 
-Everything is arithmetic on the parameters, be they expressions, numbers or columns of numbers. `source/kernel.cu`
-asserts the same where it is compiled. No torch.
+All figures are arithmetic on the parameters, whether these are expressions, numbers or columns of numbers.
+`source/kernel.cu` asserts the same at compile time. The kernel distributes registers itself (`setmaxnreg` in
+`source/instructions.cuh`): a block is launched with an equal share for each thread, then the producer gives most of its
+share to the consumers. `rules.py` limits the registers that a consumer's sums take. No torch.
 """
 
 from __future__ import annotations
@@ -10,10 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.units import ELEMENT_BYTES
+import numpy as np
+from numpy.typing import NDArray
 
-#: A slice is so many bytes along K, by which the TMA unit swizzles; an atom of the swizzle is eight such rows.
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.units import ELEMENT_BYTES
+from constrint.model import Expr, maximum, minimum
+from constrint.select.limits import BlockUse
+from constrint.select.spec import Vars
+
+#: Bytes of a slice along K, which is the width of the TMA unit's swizzle, and rows of an atom of that swizzle.
 LINE_BYTES, ATOM_ROWS = 128, 8
 #: Rows of wgmma, and its most columns.
 ROWS, MAX_COLUMNS = 64, 256
@@ -21,15 +30,15 @@ ROWS, MAX_COLUMNS = 64, 256
 MAX_BOX = 256
 #: Threads of a warpgroup, and their warps.
 WARPGROUP, WARPGROUP_WARPS = 128, 4
-#: What a consumer puts results in order in: a box of 64 rows of 128 bytes.
+#: Staging buffer of a consumer for results on their way to the TMA unit: 64 rows of 128 bytes.
 BOX_BYTES = ROWS * LINE_BYTES
-#: Barriers in front of the ring, up to where an atom may start.
+#: Bytes of the barriers in front of the ring, rounded up to the alignment of an atom.
 BEFORE_BYTES = 1024
 
 
 @dataclass(frozen=True)
-class Shape:
-    """A tile of C as wgmma sees it: its rows are C's columns where it is turned.
+class WgmmaTile:
+    """A tile of C in terms of wgmma. Where `turned` is set, wgmma's rows are C's columns.
 
     Args:
         rows, columns: The block's tile.
@@ -48,11 +57,11 @@ class Shape:
     consumers: Any
 
     @staticmethod
-    def of(v: Mapping[str, Any]) -> Shape:
-        """Of parameters."""
+    def of(v: Mapping[str, Any]) -> WgmmaTile:
+        """Derive the tile from a configuration's parameters."""
         turned = v["turned"]
         wider, more = v["tile_n"] - v["tile_m"], v["cluster_n"] - v["cluster_m"]
-        return Shape(
+        return WgmmaTile(
             rows=v["tile_m"] + turned * wider,
             columns=v["tile_n"] - turned * wider,
             cluster_rows=v["cluster_m"] + turned * more,
@@ -94,12 +103,12 @@ def depth(dtype: str) -> int:
 
 
 def column_step(dtype: str) -> int:
-    """What wgmma's columns are multiples of: 8, but for integers, of which some multiples of 8 are missing."""
+    """Return the step of wgmma's column counts: 8, but 16 for integers, which lack some multiples of 8."""
     return 16 if dtype == "int8" else 8
 
 
 def slice_bytes(width: Any, dtype: str, *, is_k_major: bool) -> Any:
-    """Bytes of one operand's slice: rows of 128 bytes along K, or slabs of 128 bytes across it."""
+    """Bytes of one operand's slice: rows of 128 bytes along K, or slabs 128 bytes wide along M or N."""
     if is_k_major:
         return width * LINE_BYTES
     across = depth(dtype)  # elements of a slab's width, and its rows
@@ -119,7 +128,7 @@ def ring_bytes(v: Mapping[str, Any], dtype: str, *, a_is_k_major: bool, b_is_k_m
 
 
 def second_buffers(gpu: GpuModel, ring: Any, consumers: Any) -> Any:
-    """How many times the second buffers of all consumers fit beside a ring: none where it is 0 or less."""
+    """Return how many times the second buffers of all consumers fit beside a ring; 0 or less: they do not fit."""
     room = gpu.sm.max_smem_bytes_per_block - BEFORE_BYTES
     return (room - ring) // (BOX_BYTES * consumers)
 
@@ -154,3 +163,82 @@ def cluster_slots(gpu: GpuModel, cluster: Any) -> Any:
     even = num_gpcs * (num_sms // num_gpcs // 4)
     lost = min(num_sms // 4 - even + UNEVEN_FOURS * (num_gpcs > 1), num_sms // 4 - 1)
     return num_sms // cluster - lost * (cluster // 4)
+
+
+#: Step in which registers of a thread are granted.
+REGISTER_STEP = 8
+#: Registers of a thread as `source/instructions.cuh` distributes them: the producer's beside two consumers and beside
+#: one or three, and the most of a consumer.
+PRODUCER_REGISTERS, LARGEST_REGISTERS = (40, 32), 240
+#: Registers that `source/parts.cuh` counts beside the sums, where these are stored unchanged and where an epilogue
+#: follows; and sums of the other one of two parts that are loaded at once.
+BESIDE_PLAIN_SUMS, BESIDE_SUMS, TWO_PARTS = 48, 64, 48
+#: The most parts whose sums are loaded at once.
+MOST_TOGETHER = 16
+
+
+def launched_registers(gpu: GpuModel, consumers: Expr) -> Expr:
+    """Registers of a thread at the launch: an equal share of the SM's for a block that is alone on it."""
+    return minimum(gpu.sm.max_registers_per_thread, _equal_share(gpu, consumers))
+
+
+def _equal_share(gpu: GpuModel, consumers: Any) -> Any:
+    """Registers of a thread where all threads of the one block of an SM have as many."""
+    whole = gpu.sm.num_partitions * gpu.register_file.capacity // WARPGROUP
+    return whole // (consumers + 1) // REGISTER_STEP * REGISTER_STEP
+
+
+def turns_of_sums(
+    gpu: GpuModel, consumers: NDArray[np.int64], sums: NDArray[np.int64], parts: NDArray[np.int64], *, is_plain: bool
+) -> NDArray[np.int64]:
+    """Return how often the block that adds a tile's parts waits for partial sums to arrive.
+
+    `source/parts.cuh` loads a batch of sums at a time; this repeats its arithmetic.
+
+    Args:
+        gpu: The hardware model.
+        consumers: Warpgroups that multiply.
+        sums: Sums of a consumer's thread.
+        parts: Parts of the tile.
+        is_plain: Whether sums leave as they are.
+    """
+    share = _equal_share(gpu, consumers) * (consumers + 1)
+    producer = np.where(consumers == 2, *PRODUCER_REGISTERS)
+    own = np.minimum((share - producer) // consumers // REGISTER_STEP * REGISTER_STEP, LARGEST_REGISTERS)
+    free = own - sums - (BESIDE_PLAIN_SUMS if is_plain else BESIDE_SUMS)
+    batch = np.select([free < 32, free > 128], [8, 64], free // 16 * 8)
+    # With two parts, one stays in registers. Otherwise two parts are loaded at once, more where a part has few sums.
+    keeps = (parts == 2) & (free >= TWO_PARTS)
+    together = np.where(sums > batch, 2, np.clip(free // (2 * sums), 2, MOST_TOGETHER))
+    return np.where(keeps, -(-sums // TWO_PARTS), -(-sums // batch) * -(-parts // together))
+
+
+def least_smem_bytes(product: Product, v: Vars) -> Any:
+    """Shared memory of a block with one buffer for the results of each consumer."""
+    majors = {"a_is_k_major": product.a.is_k_major, "b_is_k_major": product.b.is_k_major}
+    return BEFORE_BYTES + ring_bytes(v, product.dtype, **majors)
+
+
+def smem_bytes(gpu: GpuModel, least: Any, v: Vars) -> Any:
+    """Shared memory of a block as it is launched: `least` bytes, and second buffers of results where these fit."""
+    consumers = v["consumers"]
+    has_second = maximum(0, minimum(1, second_buffers(gpu, least - BEFORE_BYTES, consumers)))
+    return least + BOX_BYTES * consumers * has_second
+
+
+def block_use(gpu: GpuModel, least: Any, v: Vars) -> BlockUse:
+    """Warps with the producer's, registers and shared memory of one block; nothing of it is estimated.
+
+    Args:
+        gpu: The hardware model.
+        least: Bytes of shared memory that it takes with one buffer for the results of each consumer.
+        v: Its parameters.
+    """
+    registers = launched_registers(gpu, v["consumers"])
+    return BlockUse(
+        warps=WARPGROUP_WARPS * (v["consumers"] + 1),
+        registers_per_thread=registers,
+        smem_bytes=smem_bytes(gpu, least, v),
+        least_registers=registers,
+        spilling=None,
+    )

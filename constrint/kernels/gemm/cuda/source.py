@@ -1,4 +1,4 @@
-"""The source of a configuration, as it is compiled: macros, and the matrix instruction of its width. No torch."""
+"""The source of a configuration: macros, and the matrix instruction of its width as text. No torch."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from constrint.kernels.gemm.cuda.instruction import TYPES, wgmma
-from constrint.kernels.gemm.cuda.shape import Shape, promotes
+from constrint.kernels.gemm.cuda.shape import WgmmaTile, promotes
 from constrint.kernels.gemm.epilogue.ends import Ends
+from constrint.kernels.gemm.units import ELEMENT_BYTES, needs_k_major
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 
 FOLDER = Path(__file__).with_name("source")
 
 
 @dataclass(frozen=True)
-class Operands:
-    """What a kernel is compiled to multiply.
+class OperandLayout:
+    """The operands that a kernel is compiled for.
 
     Args:
-        dtype: Of A and B.
-        a_is_k_major, b_is_k_major: Whether they are contiguous along K.
+        dtype: Type of A and B.
+        a_is_k_major, b_is_k_major: Whether A and B are contiguous along K.
     """
 
     dtype: str
@@ -29,21 +29,21 @@ class Operands:
     b_is_k_major: bool
 
 
-#: Parameters that are compiled in, and those of them whose macros have other names.
+#: Parameters that are compiled in, and the macros whose names differ from theirs.
 COMPILED = ("num_stages", "consumers", "by_columns", "in_turns", "turned")
 MACROS = {"num_stages": "STAGES", "by_columns": "CONSUMERS_BY_COLUMNS"}
 
 
-def source_of(config: Mapping[str, int], operands: Operands, ends: Ends, *, splits: bool) -> CudaSource:
-    """The source of a configuration; how tiles are dealt out is told at the launch, but for whether any is split."""
+def source_of(config: Mapping[str, int], operands: OperandLayout, ends: Ends, *, splits: bool) -> CudaSource:
+    """Return the source of a configuration. The schedule of tiles is an argument of the launch, except `splits`."""
     names = ("tile_m", "tile_n", "cluster_m", "cluster_n", *COMPILED)
     return _source_of(tuple((name, int(config[name])) for name in names), operands, ends, splits)
 
 
 @lru_cache(maxsize=1024)
-def _source_of(config: tuple[tuple[str, int], ...], operands: Operands, ends: Ends, splits: bool) -> CudaSource:
+def _source_of(config: tuple[tuple[str, int], ...], operands: OperandLayout, ends: Ends, splits: bool) -> CudaSource:
     values = dict(config)
-    shape, dtype = Shape.of(values), operands.dtype
+    shape, dtype = WgmmaTile.of(values), operands.dtype
     majors = operands.a_is_k_major, operands.b_is_k_major
     rows_k_major, columns_k_major = majors[::-1] if values["turned"] else majors
     macros = {MACROS.get(name, name.upper()): values[name] for name in COMPILED}
@@ -54,15 +54,45 @@ def _source_of(config: tuple[tuple[str, int], ...], operands: Operands, ends: En
     macros |= ends.macros
     macros |= {"SPLITS": int(splits), "STORES_BOXES": int(ends.in_boxes), "BUFFERS": ends.buffers}
     text = wgmma(shape.own_columns, dtype, rows_k_major=rows_k_major, columns_k_major=columns_k_major)
-    return joined(text + _kernel(), macros, (FOLDER,), "gemm.cu")
-
-
-def joined(text: str, macros: Mapping[str, int], folders: tuple[Path, ...], name: str) -> CudaSource:
-    """A source of the kernels that share `parts.cuh`; where tiles are split there is a kernel that spares registers."""
-    whole, sparing = {**macros, "SPARES": 0}, {"SPARES": 1} if macros["SPLITS"] else {}
-    return CudaSource(text, "gemm", whole, ("-std=c++17",), folders, name, is_settled=True, sparing=sparing)
+    # Where tiles are split, a kernel that spills registers is compiled again in the variant that spares them.
+    whole, sparing = {**macros, "SPARES": 0}, {"SPARES": 1} if splits else {}
+    return CudaSource(
+        text + _kernel(), "gemm", whole, ("-std=c++17",), (FOLDER,), "gemm.cu", is_settled=True, sparing=sparing
+    )
 
 
 @lru_cache(maxsize=1)
 def _kernel() -> str:
     return (FOLDER / "kernel.cu").read_text(encoding="utf-8")
+
+
+#: The operands' type in PTX, that of sums, and how a sum is constrained to a register.
+TYPES = {
+    "fp16": ("f16", "f32", "f"),
+    "bf16": ("bf16", "f32", "f"),
+    "tf32": ("tf32", "f32", "f"),
+    "fp8": ("e4m3", "f32", "f"),
+    "int8": ("s8", "s32", "r"),
+}
+
+
+def wgmma(columns: int, dtype: str, *, rows_k_major: bool, columns_k_major: bool) -> str:
+    """Return wgmma with this number of columns as the text of a function, which `source/kernel.cu` calls."""
+    name, total, letter = TYPES[dtype]
+    number = columns // 2
+    depth = 32 // ELEMENT_BYTES[dtype]
+    scales = {"s32": "", "f32": ", 1, 1"}[total]
+    if not needs_k_major(dtype):
+        scales += f", {int(not rows_k_major)}, {int(not columns_k_major)}"
+    sums = ", ".join(f"%{i}" for i in range(number))
+    operands = ", ".join(f'"+{letter}"(sums[{i}])' for i in range(number))
+    return f"""#include "instructions.cuh"
+__device__ __forceinline__ void wgmma(
+    sum_t (&sums)[{number}], unsigned long long rows, unsigned long long columns, int adds) {{
+  asm volatile("{{\\n.reg .pred adds;\\nsetp.ne.b32 adds, %{number + 2}, 0;\\n"
+      "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{total}.{name}.{name} {{{sums}}}, "
+      "%{number}, %{number + 1}, adds{scales};\\n}}\\n"
+      : {operands}
+      : "l"(rows), "l"(columns), "r"(adds));
+}}
+"""

@@ -1,7 +1,4 @@
-"""The parameter space of the descriptor (TMA) kernel, for GPUs of compute capability 9.0 and later.
-
-It stands beside `kernel.py` so that a reviewer can check the rules against the code.
-"""
+"""The parameter space of the descriptor (TMA) kernel of `kernel.py`, for GPUs of compute capability 9.0 or later."""
 
 from __future__ import annotations
 
@@ -13,13 +10,19 @@ from numpy.typing import NDArray
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.descriptor.cost import descriptor_cost
 from constrint.kernels.gemm.descriptor.shared_memory import descriptor_smem_bytes, least_smem_bytes
-from constrint.kernels.gemm.instruction_rules import instruction_rules
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.registers import least_registers, registers_per_thread, spilling
+from constrint.kernels.gemm.rules import instruction_rules
 from constrint.kernels.gemm.spec import POWER, TILES, GemmSpec
-from constrint.kernels.gemm.staging import TENSOR_MEMORY_COLUMNS, TENSOR_MEMORY_LANES
 from constrint.kernels.gemm.tma.operands import TWO_PART_COLUMNS, rest_columns, tma_refusal
-from constrint.kernels.gemm.units import OUTPUT_BYTES, PARTIAL_BYTES, async_share, unit
+from constrint.kernels.gemm.units import (
+    OUTPUT_BYTES,
+    PARTIAL_BYTES,
+    TENSOR_MEMORY_COLUMNS,
+    TENSOR_MEMORY_LANES,
+    async_share,
+    unit,
+)
 from constrint.model import any_of, implies
 from constrint.model.constraint import CERTAIN, ESTIMATED, REDUNDANT
 from constrint.select.cost import CostColumns

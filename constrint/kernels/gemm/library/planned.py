@@ -10,7 +10,7 @@ from torch import Tensor
 
 from constrint.kernels.gemm.launch import Call
 from constrint.kernels.gemm.library.launch import NARROW_SUMS, Ask, ask_of, function_of, has_scale
-from constrint.kernels.launch.plan.errors import NotPlannedError
+from constrint.kernels.launch.plan.shape import NotPlannedError
 
 #: Places of A, B and what is added among a call's tensors: a, b, bias, c.
 A, B, SOURCE = 0, 1, 3

@@ -23,7 +23,7 @@ USABLE_CACHE_SHARE = 0.95
 
 
 @dataclass(frozen=True)
-class Tiles:
+class TileGrid:
     """The tile grid of a GEMM, per configuration (columns of float64).
 
     Args:
@@ -60,7 +60,7 @@ class _Runs:
     spacing: Column
 
 
-def operand_traffic(gpu: GpuModel, tiles: Tiles) -> Traffic:
+def operand_traffic(gpu: GpuModel, tiles: TileGrid) -> Traffic:
     """Bytes of A and B that leave each cache level, for every configuration."""
     num_xcds = gpu.device.num_xcds
     num_tiles = tiles.rows * tiles.columns
@@ -80,7 +80,7 @@ def operand_traffic(gpu: GpuModel, tiles: Tiles) -> Traffic:
     return Traffic(l2_miss, np.minimum(dram, l2_miss))
 
 
-def _runs(tiles: Tiles, resident: Column, num_xcds: int) -> tuple[_Runs, _Runs, _Runs]:
+def _runs(tiles: TileGrid, resident: Column, num_xcds: int) -> tuple[_Runs, _Runs, _Runs]:
     """A wave as one XCD sees it, a wave as the device sees it, and the whole grid as one XCD sees it."""
     of_one = np.maximum(1.0, tiles.rows * tiles.columns / num_xcds)
     share = np.maximum(1.0, resident / num_xcds)
@@ -95,7 +95,7 @@ def _runs(tiles: Tiles, resident: Column, num_xcds: int) -> tuple[_Runs, _Runs, 
     return on_xcd, on_device, _Runs(of_one / chunk, chunk, num_xcds * chunk)
 
 
-def _covered(tiles: Tiles, runs: _Runs) -> tuple[Column, Column]:
+def _covered(tiles: TileGrid, runs: _Runs) -> tuple[Column, Column]:
     """Distinct rows and columns of tiles that the runs touch, averaged over where they start."""
     height = np.minimum(tiles.group_m, tiles.rows)
     group = height * tiles.columns
@@ -134,7 +134,7 @@ def _whole(value: Any) -> NDArray[np.int64]:
 _Covered = tuple[Column, Column]
 
 
-def _misses(tiles: Tiles, wave: _Covered, grid: _Covered, waves: Column, capacity_bytes: float) -> Column:
+def _misses(tiles: TileGrid, wave: _Covered, grid: _Covered, waves: Column, capacity_bytes: float) -> Column:
     """Bytes that leave a cache of this capacity below blocks that run in waves, by what a wave and the grid touch."""
     capacity = capacity_bytes * USABLE_CACHE_SHARE
     (rows, columns), (all_rows, all_columns) = wave, grid

@@ -9,7 +9,8 @@ from typing import Any
 
 from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.kernels.launch.autotune.call import Call
-from constrint.kernels.launch.policy import PASS_FAILED, SpilledError, check_spills
+from constrint.kernels.launch.look import SpilledError, check_spills
+from constrint.kernels.launch.policy import PASS_FAILED
 from constrint.select.spec import Candidate, KernelSpec
 
 #: Candidates that may spill before the one that spills least is taken.

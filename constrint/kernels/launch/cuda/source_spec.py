@@ -16,17 +16,15 @@ import numpy as np
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.cuda.loaded import LoadedKernel, load_shared, make_current
-from constrint.kernels.launch.cuda.macros import MacroValue
-from constrint.kernels.launch.cuda.nvrtc import Binary, CudaSource, compile_cuda, nvrtc_here
+from constrint.kernels.launch.cuda.nvrtc import CudaBinary, CudaSource, MacroValue, compile_cuda, nvrtc_here
 from constrint.kernels.launch.cuda.tensor_map import TensorMap
+from constrint.kernels.launch.look import REGISTER_BYTES
 from constrint.kernels.launch.plan.shape import MAX_CLUSTER
 from constrint.select.compiled import CompiledKernel
 from constrint.select.spec import Config, KernelSpec, Launch, Workload
 
 #: The type of an argument that is a tensor's address.
 POINTER = "pointer"
-#: Bytes of a register, in which Triton counts what spills.
-REGISTER_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -118,12 +116,12 @@ class CudaLaunch:
         return loaded
 
     @cached_property
-    def binary(self) -> Binary:
+    def binary(self) -> CudaBinary:
         """The kernel compiled for its GPU."""
         return compile_cuda(self.gpu, self.source)
 
     def compiled(self) -> CompiledCuda:
-        """What the compiler made of it, by the names that Triton's compiled kernels have."""
+        """Compile the kernel; return the compiler's figures under the names of Triton's compiled kernels."""
         return CompiledCuda(self._stated(self.gpu, self.binary))
 
     def warm_up(self) -> None:
@@ -135,8 +133,8 @@ class CudaLaunch:
         return self._stated(gpu, compile_cuda(gpu, self.source))
 
     def check_resident(self) -> None:
-        """See that its blocks that wait for each other are resident at the same time; see `plan.resident`."""
-        from constrint.kernels.launch.plan.resident import check_resident
+        """Check that blocks that wait for each other are resident at the same time; see `plan.loaded`."""
+        from constrint.kernels.launch.plan.loaded import check_resident
 
         check_resident(self)
 
@@ -152,7 +150,7 @@ class CudaLaunch:
             raise UsageError(f"{self.source.name}: a CUDA kernel runs on tensors of a GPU, got the device {device}.")
         return device
 
-    def _stated(self, gpu: GpuModel, binary: Binary) -> CompiledKernel:
+    def _stated(self, gpu: GpuModel, binary: CudaBinary) -> CompiledKernel:
         return CompiledKernel(
             target=gpu.arch.target,
             triton_version=binary.compiler,
@@ -166,10 +164,10 @@ class CudaLaunch:
 
 @dataclass(frozen=True)
 class CompiledCuda:
-    """A compiled kernel by the names that Triton's have.
+    """A compiled kernel with the attribute names of Triton's compiled kernels.
 
     Args:
-        stated: What the compiler said of it.
+        stated: The compiler's figures.
     """
 
     stated: CompiledKernel

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from constrint.lazy import lazily
 
 if TYPE_CHECKING:
-    from constrint.kernels.launch.pruning.predictor import PerfModel, perf_model
-    from constrint.kernels.launch.pruning.pruner import Pruner, prune
+    from constrint.kernels.launch.pruning.pruner import PerfModel, Pruner, perf_model, prune
 
 __all__ = ["PerfModel", "Pruner", "perf_model", "prune"]
 
-__getattr__ = lazily(__name__, {"pruner": ("Pruner", "prune"), "predictor": ("PerfModel", "perf_model")})
+__getattr__ = lazily(__name__, {"pruner": ("PerfModel", "Pruner", "perf_model", "prune")})

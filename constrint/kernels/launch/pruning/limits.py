@@ -1,43 +1,221 @@
-"""Which configurations break a limit for certain: one that the GPU's hardware sets, or one that the user stated.
+"""The limits that decide whether a configuration can run: of a kernel's spec or a stated space, on a GPU, for a call.
 
-Registers are estimates and have no part in it. A parameter that a configuration does not name may have any of its
-values: a limit counts as broken where all of them break it. A tile beyond those that a spec is checked with counts as
-the largest checked one below it, which takes no more shared memory. Warps and stages enter every limit as factors, and
-may be any number from the smallest one that is checked.
+A user's names may differ from ours: `rename` maps them, and names that differ only in capitals count as the same.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.errors import UsageError
-from constrint.hwmodels import GpuModel
+from constrint.errors import NoDeviceError, UnknownNameError, UnsupportedError, UsageError
+from constrint.hwmodels import GpuModel, detect, load_gpu
+from constrint.kernels.launch.autotune.call import DTYPE_NAMES
 from constrint.kernels.launch.autotune.call_space import USUAL_WARPS, Space
-from constrint.kernels.launch.pruning.asked import LAUNCH_PARAMS
+from constrint.kernels.launch.device import gpu_of
+from constrint.kernels.registry import load_kernel
 from constrint.model import Constraint, Domain, Expr, Problem, Var, const
 from constrint.model.constraint import Comparison
+from constrint.select.asked import check_all_sizes, workload_of
 from constrint.select.limits import BlockUse, add_block_limits
-from constrint.select.spec import KernelSpec, Workload
+from constrint.select.spec import SIZE_DIVISOR, KernelSpec, Operation, Workload
 from constrint.select.stated import ELEMENT_BYTES_NAME, GPU_NAMES, gpu_names
 
-#: Names of the rules that `add_block_limits` makes of the hardware's limits; what is limited is on their left.
+#: The options of a launch that are parameters under the same name in every kernel.
+LAUNCH_PARAMS = ("num_warps", "num_stages")
+#: A user's `spec` argument, and the operation or space that it stands for.
+Spec = str | KernelSpec | Operation | Space
+Target = Operation | Space
+
+
+def target_of(spec: object) -> Target:
+    """Return the operation or the space that a `spec` argument stands for.
+
+    Raises:
+        UsageError: For any other value.
+        UnknownNameError: When there is no kernel of that name.
+    """
+    if isinstance(spec, str):
+        return load_kernel(spec)
+    if isinstance(spec, KernelSpec):
+        return Operation(spec.full_name, (spec,))
+    if isinstance(spec, Operation | Space):
+        return spec
+    raise UsageError(
+        f"spec takes a kernel's name such as 'gemm.pointer', a KernelSpec or constrint.space(...), got {spec!r}."
+    )
+
+
+@dataclass(frozen=True)
+class Names:
+    """The mapping of a user's names to the kernel's names.
+
+    Args:
+        rename: The kernel's name by the user's name.
+        known: The kernel's names.
+    """
+
+    rename: Mapping[str, str]
+    known: frozenset[str]
+
+    @staticmethod
+    def of(rename: Mapping[str, str] | None, known: frozenset[str]) -> Names:
+        """Check a user's mapping.
+
+        Raises:
+            UsageError: When two names are mapped to the same name.
+            UnknownNameError: When a name is mapped to one that the kernel lacks.
+        """
+        given = dict(rename or {})
+        for theirs, ours in given.items():
+            if ours not in known:
+                raise UnknownNameError("name", str(ours), known, f"rename says that {theirs!r} stands for it.")
+        twice = sorted({ours for ours in given.values() if list(given.values()).count(ours) > 1})
+        if twice:
+            raise UsageError(f"rename gives several names for {', '.join(twice)}; one of yours stands for one of ours.")
+        return Names(given, known)
+
+    def ours(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values by the kernel's names; values of other names are left out."""
+        taken = {*self.rename.values(), *(self.known & values.keys())}
+        found: dict[str, Any] = {}
+        for name, value in values.items():
+            if name in self.rename:
+                found[self.rename[name]] = value
+            elif name in self.known:
+                found.setdefault(name, value)
+            elif name.lower() in self.known - taken:
+                found[name.lower()] = value
+        return found
+
+    def check_used(self, seen: set[str], where: str) -> None:
+        """Check that every name in `rename` occurs among the names that were seen.
+
+        Raises:
+            UnknownNameError: For a name that does not occur; it may be misspelt.
+        """
+        for theirs in self.rename:
+            if theirs not in seen:
+                raise UnknownNameError("name", theirs, seen, f"rename speaks of it; {where} no such name.")
+
+
+def names_for(target: Target, rename: Mapping[str, str] | None, gpu: GpuModel) -> Names:
+    """Return the mapping to the parameters and sizes of an operation or a space."""
+    if isinstance(target, Space):
+        known = {*target.stated.domains, *LAUNCH_PARAMS, *(rename or {}).values()}
+    else:
+        known = {*LAUNCH_PARAMS, *(size.name for size in (*target.sizes, *target.options))}
+        for spec in target.implementations:
+            with suppress(UnsupportedError):  # one for other GPUs
+                known |= {param.name for param in spec.params(gpu, spec.default_workload(gpu))}
+    return Names.of(rename, frozenset(known))
+
+
+@dataclass(frozen=True)
+class CallFacts:
+    """Facts of one call of a kernel.
+
+    Args:
+        numbers: The call's whole numbers by argument.
+        dtype: Type of the first tensor; empty for a call without tensors.
+        element_bytes: Bytes of an element of the first tensor.
+        gpu: The model of the first tensor's device; None on the CPU and on a GPU without a model.
+        is_aligned: Whether addresses and strides of all tensors are multiples of 16, Triton's divisor.
+        is_on_unknown: Whether the first tensor is on a GPU without a model.
+    """
+
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    dtype: str = ""
+    element_bytes: int = 0
+    gpu: GpuModel | None = None
+    is_aligned: bool = True
+    is_on_unknown: bool = False
+
+    @staticmethod
+    def of(arguments: Mapping[str, Any]) -> CallFacts:
+        """Read the facts of a call off its arguments by name."""
+        tensors = [value for value in arguments.values() if hasattr(value, "data_ptr")]
+        numbers = {
+            name: int(value)
+            for name, value in arguments.items()
+            if hasattr(value, "__index__") and not hasattr(value, "data_ptr") and not isinstance(value, bool)
+        }
+        if not tensors:
+            return CallFacts(numbers)
+        first = tensors[0]
+        name = str(first.dtype).removeprefix("torch.")
+        is_on_gpu = first.device.type == "cuda"
+        gpu = gpu_of(first.device) if is_on_gpu else None
+        dtype = DTYPE_NAMES.get(name, name)
+        is_aligned = all(map(_is_aligned, tensors))
+        return CallFacts(numbers, dtype, first.element_size(), gpu, is_aligned, is_on_gpu and gpu is None)
+
+
+def _is_aligned(tensor: Any) -> bool:
+    steps = [stride for stride in tensor.stride() if stride > 1]
+    return tensor.data_ptr() % SIZE_DIVISOR == 0 and all(step % SIZE_DIVISOR == 0 for step in steps)
+
+
+def model_of(gpu: str | GpuModel | None, facts: CallFacts) -> GpuModel:
+    """Return the model of the named GPU, else of the call's tensors' GPU, else of this machine's GPU.
+
+    Raises:
+        UsageError: When none was named and this machine has none, or none with a model.
+    """
+    if gpu is not None:
+        return load_gpu(gpu) if isinstance(gpu, str) else gpu
+    if facts.gpu is not None:
+        return facts.gpu
+    try:
+        devices = detect()
+    except NoDeviceError as error:
+        raise UsageError(f"say which GPU is meant, gpu='h200': {error}") from None
+    models = {device.model for device in devices}
+    (only,) = models if len(models) == 1 else (None,)
+    if only is None:
+        seen = ", ".join(device.name for device in devices)
+        raise UsageError(f"say which GPU is meant, gpu='h200': this machine has {seen}.")
+    return load_gpu(only)
+
+
+def workload_for(
+    operation: Operation, gpu: GpuModel, names: Names, numbers: Mapping[str, Any], dtype: str | None
+) -> Workload:
+    """Return the workload of sizes under the user's names; the default workload where no size is given.
+
+    Raises:
+        UsageError: When some sizes are given and others not, or one is no whole number.
+    """
+    sizes = {size.name for size in (*operation.sizes, *operation.options)}
+    given = {name: value for name, value in names.ours(numbers).items() if name in sizes}
+    if any(size.name in given for size in operation.sizes):
+        check_all_sizes(operation, given, 'rename={"YOUR_NAME": "m"} says which of your names stands for one of them.')
+    return workload_of(operation, gpu, given, dtype)
+
+
+def is_known_wide(workload: Workload) -> bool:
+    """Whether all sizes are multiples of 16, as Triton sees; otherwise loads are narrow and not pipelined."""
+    return all(size % SIZE_DIVISOR == 0 for size in workload.sizes.values())
+
+
+#: Names of the rules that `add_block_limits` makes of hardware limits; the limited amount is on the left side.
 _OF_HARDWARE = ("threads", "smem")
 
 
 @dataclass(frozen=True)
-class Limits:
+class ConfigLimits:
     """Limits of one kernel on one GPU.
 
     Args:
-        rules: Each with its reason.
-        domains: The values of each parameter, or what codes stand for.
-        exact: Names of parameters that the rules are right for beyond the largest value.
+        rules: The rules, each with its reason.
+        domains: The values of each parameter, or the values that codes stand for.
+        exact: Names of parameters for which the rules hold beyond the largest value, too.
     """
 
     rules: tuple[Constraint, ...]
@@ -45,7 +223,7 @@ class Limits:
     exact: frozenset[str]
 
     @property
-    def of_threads(self) -> Limits:
+    def of_threads(self) -> ConfigLimits:
         """Without what is said of shared memory."""
         return replace(self, rules=tuple(rule for rule in self.rules if rule.name == _OF_HARDWARE[0]))
 
@@ -107,23 +285,25 @@ class Limits:
         return max((known for known in domain if known <= int(value)), default=None)
 
 
-def limits_of_spec(spec: KernelSpec, gpu: GpuModel, workload: Workload) -> Limits:
-    """The limits of the hardware on a block of a kernel; none for an implementation that is no single kernel."""
+def limits_of_spec(spec: KernelSpec, gpu: GpuModel, workload: Workload) -> ConfigLimits:
+    """Return the hardware limits on a block of a kernel; none for an implementation that is no single kernel."""
     problem = Problem(spec.full_name)
     params = {param.name: param.values for param in spec.params(gpu, workload)}
     v = {name: problem.int_var(name, values=list(values)) for name, values in params.items()}
     use = spec.use(gpu, workload, v)
     if use is None:
-        return Limits((), problem.variables, frozenset())
+        return ConfigLimits((), problem.variables, frozenset())
     _add_certain(problem, gpu, use)
-    return Limits(tuple(problem.constraints), problem.variables, frozenset(LAUNCH_PARAMS) & problem.variables.keys())
+    return ConfigLimits(
+        tuple(problem.constraints), problem.variables, frozenset(LAUNCH_PARAMS) & problem.variables.keys()
+    )
 
 
-def limits_of_space(space: Space, gpu: GpuModel, numbers: Mapping[str, int], element_bytes: int) -> Limits:
-    """The rules that a user stated, and the limits of the hardware on what the user says that a block takes.
+def limits_of_space(space: Space, gpu: GpuModel, numbers: Mapping[str, int], element_bytes: int) -> ConfigLimits:
+    """Return the rules of a user's space, and the hardware limits on the resources that the user states.
 
     Raises:
-        UsageError: When a text speaks of something that nobody gave.
+        UsageError: When a text names something that is neither a parameter, a size nor a fact of the GPU.
     """
     stated = space.stated
     known = {**numbers, **gpu_names(gpu), **({ELEMENT_BYTES_NAME: element_bytes} if element_bytes else {})}
@@ -144,26 +324,26 @@ def limits_of_space(space: Space, gpu: GpuModel, numbers: Mapping[str, int], ele
     if "num_warps" in stated.domains:
         warps = stated.number("num_warps", {}, "warps")
     _add_certain(problem, gpu, BlockUse(warps, const(0), stated.number(space.smem_bytes, known, "smem_bytes")))
-    # What is stated holds for any number.
-    return Limits((*of_rules.constraints, *problem.constraints), problem.variables, frozenset(problem.variables))
+    # A user's rules hold for any value, not only for those of the space.
+    return ConfigLimits((*of_rules.constraints, *problem.constraints), problem.variables, frozenset(problem.variables))
 
 
 def _add_certain(problem: Problem, gpu: GpuModel, use: BlockUse) -> None:
-    """Threads and shared memory; what is said of registers is for ranking."""
+    """Add the limits of threads and shared memory; estimates of registers serve ranking alone."""
     add_block_limits(problem, gpu, replace(use, least_registers=None, spilling=None))
 
 
-def broken_by_all(limits: Sequence[Limits], configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Why each configuration cannot run on any of several implementations; empty where one of them may run it."""
+def broken_by_all(limits: Sequence[ConfigLimits], configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return why no implementation can run each configuration; empty where one of them may run it."""
     every = [one.broken(configs) for one in limits]
     return [_reason(limits, rules, config) for rules, config in zip(zip(*every, strict=True), configs, strict=True)]
 
 
-def _reason(limits: Sequence[Limits], rules: Sequence[Constraint | None], config: Mapping[str, Any]) -> str:
-    """The reason of the last implementation, which is the most general one."""
-    told = ""
+def _reason(limits: Sequence[ConfigLimits], rules: Sequence[Constraint | None], config: Mapping[str, Any]) -> str:
+    """Return the reason of the last implementation, which is the most general one."""
+    reason = ""
     for one, rule in zip(limits, rules, strict=True):
         if rule is None:
             return ""
-        told = one.reason(rule, config)
-    return told
+        reason = one.reason(rule, config)
+    return reason

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from constrint.kernels.launch.plan.errors import NotPlannedError
+from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.rnn.alternating.loop import loop_backward, loop_forward
 from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
 from constrint.select.first_choice import Choice

@@ -12,8 +12,8 @@ import torch
 
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.scratch import Scratch
+from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.rnn.cuda.launch import is_ready, launches_of, wx_is_ready
 from constrint.kernels.rnn.fused import Tensors, workload_of_choice
 from constrint.kernels.rnn.interface import PlannedBackward, PlannedForward, RnnInputs

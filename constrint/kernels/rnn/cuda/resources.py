@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.resources.registers import Family, RegisterModel, name_of_weights, weighted
-from constrint.kernels.resources.weights import load_models
+from constrint.kernels.resources.registers import Family, RegisterModel, load_models, name_of_weights, weighted
 from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, MOST_ASKED, Shape
 from constrint.model import Expr, const, maximum, minimum
 from constrint.select.limits import BlockUse

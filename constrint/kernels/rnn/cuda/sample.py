@@ -15,9 +15,9 @@ from typing import Any
 
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.resources.estimate import SampledKernel
 from constrint.kernels.resources.registers import Family
-from constrint.kernels.resources.sample import Request, Row, Sample, Wanted
-from constrint.kernels.resources.scores import SampledKernel
+from constrint.kernels.resources.sample import DrawRequest, KernelSample, Row, SampleRequest
 from constrint.kernels.rnn.cuda import resources
 from constrint.kernels.rnn.cuda.spec import SPECS as CUDA_SPECS
 from constrint.kernels.rnn.spec import workload_of
@@ -53,7 +53,7 @@ def draw_workload(rng: random.Random) -> Workload:
     return workload_of(cell, sizes, dtype, rng.choice(("forward", "backward")))
 
 
-def draw_random(wanted: Wanted) -> Iterator[Row]:
+def draw_random(wanted: DrawRequest) -> Iterator[Row]:
     """Configurations of random layers, short of what takes long to compile."""
     gpu = load_gpu(TARGETS[wanted.target])
     while True:
@@ -77,7 +77,7 @@ def random_config(gpu: GpuModel, workload: Workload, rng: random.Random) -> Mapp
     return None
 
 
-def draw_first(wanted: Wanted) -> Iterator[Row]:
+def draw_first(wanted: DrawRequest) -> Iterator[Row]:
     """First choices of random layers."""
     gpu = load_gpu(TARGETS[wanted.target])
     while True:
@@ -100,11 +100,13 @@ def _row(target: str, workload: Workload, config: Mapping[str, int]) -> dict[str
     return row | {key: int(config[key]) for key in KEYS}
 
 
-def request_of(row: Row) -> Request:
+def request_of(row: Row) -> SampleRequest:
     """The configuration of a row."""
     sizes = (int(row["batch"]), 1024, int(row["heads"]), int(row["head_dim"]))
     workload = workload_of(row["cell"], sizes, row["dtype"], row["direction"])
-    return Request(load_gpu(row["gpu"]), SPECS[workload.operation], workload, {key: int(row[key]) for key in KEYS})
+    return SampleRequest(
+        load_gpu(row["gpu"]), SPECS[workload.operation], workload, {key: int(row[key]) for key in KEYS}
+    )
 
 
 def compile_row(row: Row) -> Any:
@@ -143,7 +145,7 @@ def kernel_of(row: Row, is_latest: bool) -> SampledKernel | None:
     )
 
 
-SAMPLE = Sample(
+SAMPLE = KernelSample(
     tables=("rnn_cuda_resources.csv",),
     targets=TARGETS,
     draws={"random": draw_random, "first": draw_first},

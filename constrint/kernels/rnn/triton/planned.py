@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.scratch import Scratch
+from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.triton import TritonLaunch
 from constrint.kernels.rnn.interface import PlannedBackward, PlannedForward, RnnInputs
 from constrint.kernels.rnn.triton.launch import launches_of

@@ -11,8 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.resources.registers import Family, RegisterModel, either, name_of_weights, weighted
-from constrint.kernels.resources.weights import load_models
+from constrint.kernels.resources.registers import Family, RegisterModel, either, load_models, name_of_weights, weighted
 from constrint.kernels.rnn.triton.layer import Layer, Vars, is_dealt_to_rows, is_exchanged
 from constrint.kernels.rnn.triton.shared_memory import at_least, by_slices, has_two_layouts
 from constrint.model import Expr, ceildiv, const, maximum, minimum

@@ -18,8 +18,8 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.fill import FillLaunch
-from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
+from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.rnn.cells import CELLS, Cell
 from constrint.kernels.rnn.fused import FusedLoop, Tensors, given, num_sms, workload_of_choice
 from constrint.kernels.rnn.interface import PlannedForward, RnnInputs, RnnSaved

@@ -1,6 +1,7 @@
-"""The GEMM's rules that depend on sizes or on the end of a product, stated once for expressions and for columns.
+"""Rules that the GEMM's kernels share: on the grid, on the epilogue, and on tiles of matrix instructions.
 
-`spec.py` makes constraints of them; `first_choice.py` tests a table of configurations against a shape in microseconds.
+Each rule on sizes is stated once, over expressions or over columns of numbers. Over expressions it becomes a constraint
+of a space; over columns it tests a whole table of configurations against a shape in microseconds.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from constrint.hwmodels import GpuModel
+from constrint.hwmodels import DotUnit, GpuModel
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES
-from constrint.model import any_of, ceildiv, implies
+from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES, Vars
+from constrint.model import any_of, ceildiv, divides, implies
 from constrint.model.constraint import CERTAIN, ESTIMATED, REDUNDANT
 from constrint.select.spec import Rule
 
@@ -38,7 +39,7 @@ class Algebra(NamedTuple):
 
 
 EXPRESSIONS = Algebra(ceildiv, implies, any_of)
-#: Of booleans, `a <= b` says that a implies b.
+#: For booleans, `a <= b` is "a implies b".
 COLUMNS = Algebra(lambda a, b: -(-a // b), operator.le, operator.or_)
 
 
@@ -108,10 +109,10 @@ def end_rules(
 
     Args:
         gpu: The hardware model.
-        product: What is computed.
+        product: The product.
         v: The parameters of a kernel.
-        smem_bytes: Shared memory that a block takes, but for the matrix to add.
-        added_smem_bytes: What of it a plain product does not take.
+        smem_bytes: Shared memory of a block without the matrix to add.
+        added_smem_bytes: The part of it that a plain product does not take.
         fixed: `persistent` of a kernel that has no such parameter.
         algebra: `EXPRESSIONS` or `COLUMNS`, whichever `v` holds.
     """
@@ -140,3 +141,31 @@ def end_smem_bytes(product: Product, v: Mapping[str, Any]) -> Any:
         # Both parts of B's slice lie beside it.
         added = added + 2 * v["tile_n"] * v["tile_k"] * ELEMENT_BYTES[product.dtype]
     return added
+
+
+WHOLE = "each warp owns at least one whole matrix instruction; more warps would repeat work"
+
+
+def instruction_rules(gpu: GpuModel, unit: DotUnit, v: Vars) -> Iterator[Rule]:
+    """Tiles are whole instructions, and every warp has one of its own."""
+    for m, n, k in unit.shapes:
+        depth = Rule(divides(k, v["tile_k"]), f"instruction_k{m}", f"the matrix instruction takes k = {k}", CERTAIN)
+        if unit.fallback is not None:
+            yield depth
+            continue
+        rules = [
+            Rule(m <= v["tile_m"], f"instruction_m{m}", f"the matrix instruction takes m = {m}", CERTAIN),
+            Rule(n <= v["tile_n"], f"instruction_n{m}", f"the matrix instruction takes n = {n}", CERTAIN),
+            depth,
+            Rule(m * n * v["num_warps"] <= v["tile_m"] * v["tile_n"], f"warps_busy{m}", WHOLE, REDUNDANT),
+        ]
+        if "kpack" in v:
+            packed = divides(k * v["kpack"], v["tile_k"])
+            together = f"kpack slices of k = {k} are read from LDS together"
+            rules.append(Rule(packed, f"kpack{m}", together, CERTAIN))
+        for rule in rules:
+            chosen = "matrix_instr_nonkdim" in v and len(unit.shapes) > 1
+            yield rule._replace(condition=implies(v["matrix_instr_nonkdim"] == m, rule.condition)) if chosen else rule
+    if unit.fallback is not None:
+        # The fallback, mma.sync m16n8, sets the smallest share of a warp.
+        yield Rule(16 * 8 * v["num_warps"] <= v["tile_m"] * v["tile_n"], "warps_busy", WHOLE, REDUNDANT)

@@ -1,1 +1,0 @@
-"""The producer kernel for Hopper, in Gluon: one warp loads for all the others."""

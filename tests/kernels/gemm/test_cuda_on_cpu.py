@@ -1,0 +1,185 @@
+"""The GEMM in CUDA C++ without clusters, run on the CPU thread by thread: exact results, and mistakes that are seen.
+
+The CPU cannot show what the memory and the matrix units of a GPU do beyond the definition of their instructions.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.needs import missing_packages
+
+if missing_packages("torch", "triton") or shutil.which("g++") is None:
+    pytest.skip("needs torch, triton and g++", allow_module_level=True)
+
+import torch
+from torch import Tensor
+
+from constrint.hwmodels import load_gpu
+from constrint.kernels.gemm.cuda.launch import cuda_launches
+from constrint.kernels.gemm.launch import Call, Epilogue, Machine
+from constrint.kernels.launch.cuda import CudaLaunch
+from tests.support.cuda_gemm_on_cpu import built, run
+
+H200 = load_gpu("h200")
+USUAL = {"tile_m": 64, "tile_n": 64, "tile_k": 64, "num_stages": 2, "consumers": 1, "by_columns": 1, "in_turns": 0}
+USUAL |= {"cluster_m": 1, "cluster_n": 1, "turned": 0, "split_k": 1, "only_last": 0, "group_m": 2}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One product.
+
+    Args:
+        shape: M, N and K.
+        layout: How A and B lie: "r" by rows, "c" by columns.
+        gap: Units of 16 bytes between the rows of A and of B.
+        dtype: Of A and B.
+        rounds: Whether C has 16 bits an element and lies amid memory that must not be written.
+        shift: Elements before the first of C, where it rounds; 8 let results leave through the TMA unit.
+        blocks: Blocks of the grid.
+        spares: Whether to run the variant that is compiled where registers are short.
+        config: What differs from `USUAL`.
+    """
+
+    shape: tuple[int, int, int]
+    layout: str
+    gap: tuple[int, int] = (0, 0)
+    dtype: torch.dtype = torch.bfloat16
+    rounds: bool = False
+    shift: int = 3
+    blocks: int = 2
+    spares: bool = False
+    config: dict[str, int] = field(default_factory=dict)
+
+
+#: Tiles with edges on all sides and several slices, every layout, every way of sharing work.
+CASES = {
+    "by rows": Case((130, 70, 331), "rr", (0, 1), config={"num_stages": 3}),
+    "none along K": Case((130, 70, 131), "cr"),
+    "by columns, gaps between rows": Case((130, 70, 131), "cc", (3, 1)),
+    "both along K, columns of no whole blocks": Case((100, 150, 200), "rc", (1, 0), config={"tile_n": 152}),
+    "consumers beside each other": Case(
+        (100, 128, 200), "rr", config={"tile_m": 128, "tile_n": 128, "consumers": 2, "by_columns": 2}
+    ),
+    "turned and in turns": Case(
+        (150, 300, 200),
+        "rr",
+        blocks=3,
+        config={"tile_m": 152, "tile_n": 128, "turned": 1, "in_turns": 1, "consumers": 2},
+    ),
+    "three consumers": Case((190, 128, 201), "rr", blocks=1, config={"tile_m": 192, "consumers": 3}),
+    "K in parts": Case((64, 128, 901), "rr", blocks=8, config={"split_k": 4}),
+    "K in two parts": Case((64, 100, 901), "rr", blocks=4, config={"split_k": 2}),
+    "K in two parts, sparing": Case((64, 100, 901), "rr", blocks=4, config={"split_k": 2}, spares=True),
+    "tf32": Case((100, 72, 77), "rc", dtype=torch.float32, config={"tile_k": 32, "tile_n": 72}),
+    "int8": Case((100, 72, 301), "rc", (3, 0), dtype=torch.int8, config={"tile_k": 128, "tile_n": 64}),
+    "one element": Case((1, 1, 1), "rc", config={"tile_n": 8}),
+    "results of 16 bits, rows of C start anywhere": Case((130, 150, 70), "rr", rounds=True, config={"tile_n": 152}),
+    "results of 16 bits, turned": Case(
+        (150, 300, 70), "rr", rounds=True, config={"tile_m": 152, "tile_n": 128, "turned": 1, "consumers": 2}
+    ),
+    "results of 16 bits, narrow": Case((70, 5, 70), "rc", rounds=True, config={"tile_n": 8}),
+    "results in boxes": Case((130, 152, 70), "rr", rounds=True, shift=8, config={"tile_n": 152}),
+    "results in boxes, turned": Case(
+        (150, 304, 70), "rr", rounds=True, shift=8, config={"tile_m": 152, "tile_n": 128, "turned": 1, "consumers": 2}
+    ),
+}
+
+
+def operand(rows: int, columns: int, by_rows: bool, gap: int, dtype: torch.dtype) -> Tensor:
+    """Small numbers, sums of which are exact, amid what must not be read."""
+    if not by_rows:
+        return operand(columns, rows, True, gap, dtype).T
+    unit = 16 // dtype.itemsize
+    pitch = (-(-columns // unit) + gap) * unit
+    poison = 113.0 if dtype == torch.int8 else float("nan")
+    memory = torch.full((unit + rows * pitch + unit,), poison).to(dtype)
+    inside = memory.as_strided((rows, columns), (pitch, 1), unit)
+    return inside.copy_(torch.randint(-9, 9, (rows, columns)).to(dtype))
+
+
+def call_of(case: Case) -> Call:
+    m, n, k = case.shape
+    a = operand(m, k, case.layout[0] == "r", case.gap[0], case.dtype)
+    b = operand(k, n, case.layout[1] == "r", case.gap[1], case.dtype)
+    out = torch.full((1, m, n), -7, dtype=torch.int32) if case.dtype == torch.int8 else torch.full((1, m, n), torch.nan)
+    if case.rounds:
+        whole = torch.full((1, m, n + case.shift + 8 - case.shift % 8), torch.nan).to(case.dtype)
+        out = whole[:, :, case.shift : case.shift + n]
+    return Call(a[None], b[None], out, Machine.of(H200), Epilogue(), "tf32")
+
+
+def launched(
+    case: Case, folder: Path, seed: int, changed: dict[str, tuple[str, str]] | None = None
+) -> tuple[int, bool]:
+    """How the run ended (see `run`), and whether all results are exact and nothing beside them was written."""
+    torch.manual_seed(seed)
+    call = call_of(case)
+    (launch,) = cuda_launches(call, USUAL | case.config)
+    assert isinstance(launch, CudaLaunch)
+    assert bool(launch.source.macros["STORES_BOXES"]) == (case.rounds and case.shift % 8 == 0)
+    if case.spares:
+        assert launch.source.sparing
+        launch = replace(
+            launch, source=replace(launch.source, macros={**launch.source.macros, **launch.source.sparing})
+        )
+    status = run(built(launch, folder, changed), launch, case.blocks, seed)
+    exact = (call.a[0].double() @ call.b[0].double()).to(call.out.dtype)
+    is_exact = torch.equal(call.out[0], exact)
+    call.out.fill_(torch.nan if call.out.is_floating_point() else 0)
+    whole = call.out if call.out._base is None else call.out._base
+    return status, is_exact and (not case.rounds or bool(whole.isnan().all()))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_exact_and_nothing_else_is_read(name: str, tmp_path: Path) -> None:
+    assert launched(CASES[name], tmp_path, 1) == (0, True)
+
+
+#: A mistake by what it is: a case, a file, a text of it, and what stands there instead.
+MISTAKES: dict[str, tuple[str, str, str, str]] = {
+    "a stage is loaded while it is read": (
+        "by rows",
+        "kernel_on_cpu.cu",
+        "wait(shared.empty + 8 * place.stage, place.parity ^ 1);\n      const unsigned full",
+        "const unsigned full",
+    ),
+    "a slice is multiplied before it has arrived": (
+        "by rows",
+        "kernel_on_cpu.cu",
+        "wait(shared.full + 8 * place.stage, place.parity);\n    wgmma_fence();\n#pragma unroll\n"
+        "    for (int atom = 0; atom < 4; ++atom) {\n      const auto columns =\n",
+        "wgmma_fence();\n#pragma unroll\n    for (int atom = 0; atom < 4; ++atom) {\n      const auto columns =\n",
+    ),
+    "a stage is released while it is multiplied": ("by rows", "kernel_on_cpu.cu", "wgmma_wait<1>();", ""),
+    "the last slice is not waited for": (
+        "by rows",
+        "kernel_on_cpu.cu",
+        "wgmma_wait<0>();\n  fence_sums(sums);\n  if",
+        "if",
+    ),
+    "the TMA unit does not see what was stored": ("results in boxes", "store.cuh", "fence_for_boxes();", ""),
+    "boxes go where rows of wgmma are, though it is turned": (
+        "results in boxes, turned",
+        "store.cuh",
+        "const int x = TURNED ?",
+        "const int x = !TURNED ?",
+    ),
+    "rows of C are taken for aligned": (
+        "results of 16 bits, narrow",
+        "store.cuh",
+        "if (s.is_aligned) {",
+        "if (true) {",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_seen(mistake: str, tmp_path: Path) -> None:
+    case, name, before, after = MISTAKES[mistake]
+    assert launched(CASES[case], tmp_path, 1, {name: (before, after)}) != (0, True)
